@@ -1,0 +1,58 @@
+# Needs make and Python 3.11 or newer; uv is used where it is installed. Everything else goes into .venv.
+#   make demo       the digits network on a modelled Zen 4: accuracy against speed, in digits.png
+#   make test       ruff, mypy, pytest
+#   make bench      speed of the engines on this machine
+#   make notebooks  execute notebooks/*.ipynb in place
+#   make clean      remove everything that the above created
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check)
+
+.PHONY: demo test lint typecheck bench notebooks clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.installed
+	$(BIN)/simdnn run digits --machine zen4 --plot digits.png
+
+test: lint typecheck
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+
+typecheck: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks
+
+notebooks: $(VENV)/.installed-dev
+	set -e; for notebook in notebooks/*.ipynb; do $(BIN)/jupyter-execute --inplace "$$notebook"; done
+
+clean:
+	rm -rf $(VENV) build dist digits.png .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The installs are editable: only a change of pyproject.toml asks for another one.
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(INSTALL) --editable '.[parquet]'
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(INSTALL) --editable '.[dev]'
+	touch $@ $(VENV)/.installed
+
+# A command may be on the path and still not run (version managers), so each candidate is tried.
+$(BIN)/python:
+ifneq ($(UV),)
+	$(UV) venv --quiet --python '>=3.11' $(VENV)
+else
+	@for python in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "$$python -m venv $(VENV)"; exec $$python -m venv $(VENV); \
+	    fi; \
+	done; echo "simdnn needs Python 3.11 or newer; none was found on the path" >&2; exit 1
+endif
