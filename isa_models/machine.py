@@ -1,0 +1,325 @@
+"""Machines as data: one TOML file each in `isa_models/machines`, with a source and a confidence for every figure.
+
+    >>> zen4 = machine("zen4")
+    >>> zen4.timing("vpdpbusd", "zmm,zmm,zmm").latency
+    4
+    >>> zen4.cache("L2").size_bytes
+    1048576
+
+A *form* is the operand classes in Intel order, destination first, joined by commas: ``zmm,zmm,m512`` (with a load),
+``m512{k},zmm`` (a masked store), ``zmm,zmm,m32bcst`` (an embedded broadcast), ``r64,i8``. `machine_schema` reads the
+file; a figure's standing is kept by its dotted key in `Machine.provenance`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from .errors import UnknownTiming, unknown_name
+
+MACHINES_DIR = Path(__file__).with_name("machines")
+
+Confidence = Literal["measured", "documented", "estimated"]
+CONFIDENCES: tuple[Confidence, ...] = ("measured", "documented", "estimated")  # strongest first
+
+ISA_CAPS = (
+    "sse41",
+    "avx2",
+    "avx2_vnni",
+    "avx512_core",
+    "avx512_core_vnni",
+    "avx512_core_bf16",
+    "avx512_core_fp16",
+    "avx512_core_amx",
+)
+
+
+def weakest(confidences: Iterable[Confidence]) -> Confidence:
+    """The least trustworthy of several standings; "measured" for none.
+
+    >>> weakest(["measured", "estimated", "documented"])
+    'estimated'
+    """
+    return max(confidences, key=CONFIDENCES.index, default="measured")
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a figure comes from and how far to trust it."""
+
+    source: str
+    confidence: Confidence
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionTiming:
+    """What one instruction form costs on one machine.
+
+    Loads and stores are not among `uops`: the form's memory operand says that they happen (`load_bits`, `store_bits`)
+    and `Core` what they cost.
+    """
+
+    mnemonic: str
+    form: str
+    latency: float  # cycles from the last register operand to the result; what a load adds is in `Core.loads`
+    slots: int  # places taken in the dispatch group and the reorder buffer (fused uops)
+    uops: tuple[tuple[str, ...], ...]  # for each uop the ports that can run it; none: done at rename
+    occupancy: int  # cycles that each uop holds its port (2: a 512-bit operation on a 256-bit unit)
+    interval: float  # cycles between two of this mnemonic beyond what ports explain (dividers, microcode); 0: none
+    accumulator_latency: float  # cycles from the accumulator (addend) to the result
+    eliminated: bool  # a register move done by renaming: no uop, no latency
+    provenance: Provenance
+    load_bits: int = field(init=False)
+    store_bits: int = field(init=False)
+    vector_bits: int = field(init=False)  # of the widest register; 0: no vector register
+
+    def __post_init__(self) -> None:
+        load_bits, store_bits, vector_bits = form_widths(self.mnemonic, self.form)
+        object.__setattr__(self, "load_bits", load_bits)
+        object.__setattr__(self, "store_bits", store_bits)
+        object.__setattr__(self, "vector_bits", vector_bits)
+
+    @property
+    def confidence(self) -> Confidence:
+        return self.provenance.confidence
+
+    @property
+    def source(self) -> str:
+        return self.provenance.source
+
+
+_NO_WRITE = re.compile(r"v?u?comis.|cmp|test|prefetch\w+|nop")
+_BOTH = re.compile(r"add|sub|and|or|xor|inc|dec|shl|sar")
+
+
+def form_widths(mnemonic: str, form: str) -> tuple[int, int, int]:
+    """Bits loaded, bits stored, and bits of the widest vector register of a form.
+
+    >>> form_widths("vpmovsdb", "m128,zmm")
+    (0, 128, 512)
+    >>> form_widths("vaddps", "ymm,ymm,m256")
+    (256, 0, 256)
+    """
+    load = store = vector = 0
+    for position, operand in enumerate(form.split(",")):
+        if memory := re.match(r"m(\d+)", operand):
+            bits = int(memory[1])
+            writes = position == 0 and not _NO_WRITE.fullmatch(mnemonic)
+            store = bits if writes else store
+            load = bits if not writes or _BOTH.fullmatch(mnemonic) else load
+        vector = max(vector, {"x": 128, "y": 256, "z": 512}.get(operand[:1], 0) if operand[1:3] == "mm" else 0)
+    return load, store, vector
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """A pool of waiting uops in front of some ports.
+
+    `queue` uops can wait in order before it; `banks`, where given, are the halves among which the position in the
+    dispatch group decides when ports are equally occupied.
+    """
+
+    name: str
+    ports: tuple[str, ...]
+    size: int
+    queue: int
+    banks: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWidth:
+    """Loads of up to `bits`: how many load pipes one takes, load to use in cycles, and after a store still in flight."""
+
+    bits: int
+    pipes: int
+    latency: float
+    forward_latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWidth:
+    """Stores of up to `bits`: cycles that one holds the commit of the store queue (1/2: two a cycle)."""
+
+    bits: int
+    commit_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The out-of-order core: what `simdnn.timing.pipeline` needs beside the instruction rows."""
+
+    dispatch_slots: int
+    retire_slots: int
+    reorder_buffer: int
+    load_queue: int
+    store_queue: int
+    vector_registers: Mapping[int, int]  # architectural registers by vector bits
+    ports: tuple[str, ...]
+    load_ports: tuple[str, ...]
+    store_data_ports: tuple[str, ...]
+    store_address_ports: tuple[str, ...]
+    schedulers: tuple[Scheduler, ...]
+    loads: tuple[LoadWidth, ...]
+    stores: tuple[StoreWidth, ...]
+    zero_idioms: frozenset[str]  # with one source register twice: no uop, no dependence
+    ports_lost_to_512: tuple[str, ...]  # closed to vector uops while 512-bit instructions are in flight
+    addend_chain_use: tuple[tuple[float, float], ...]  # (slack in cycles a step, share of the ports reached)
+
+    def load(self, bits: int) -> LoadWidth:
+        """What a load of `bits` costs."""
+        return next((row for row in self.loads if bits <= row.bits), self.loads[-1])
+
+    def store(self, bits: int) -> StoreWidth:
+        """What a store of `bits` costs."""
+        return next((row for row in self.stores if bits <= row.bits), self.stores[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLevel:
+    """One cache level, as one core sees it."""
+
+    name: str
+    size_bytes: int  # of one instance
+    line_bytes: int
+    shared_by: int  # cores of one instance
+    load_bytes_per_cycle: float  # towards the core, of one core
+    store_bytes_per_cycle: float
+    latency_cycles: float  # load to use
+
+
+@dataclass(frozen=True, slots=True)
+class Dram:
+    """Main memory: 1e9 bytes per second, of one core alone and of a whole socket."""
+
+    gb_s_core: float
+    gb_s_socket: float
+    latency_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Frequency:
+    """Core clock in GHz, by the widest vectors in use; None where it isn't known to differ."""
+
+    base_ghz: float
+    avx2_ghz: float | None
+    avx512_ghz: float | None
+
+    def ghz(self, vector_bits: int = 128) -> float:
+        """The clock while registers of `vector_bits` are in heavy use."""
+        by_width = self.avx512_ghz if vector_bits >= 512 else self.avx2_ghz if vector_bits >= 256 else None
+        return by_width or self.base_ghz
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine: a CPU core with its instruction table, caches, memory and clock."""
+
+    name: str
+    title: str
+    vendor: str
+    uarch: str
+    isa: tuple[str, ...]
+    cores: int
+    frequency: Frequency
+    core: Core
+    caches: tuple[CacheLevel, ...]
+    dram: Dram
+    instructions: Mapping[tuple[str, str], InstructionTiming] = field(repr=False)
+    provenance: Mapping[str, Provenance] = field(repr=False)  # dotted key, e.g. "caches.L2.size_bytes"
+    path: Path
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def supports(self, isa: str) -> bool:
+        """Whether the machine has an ISA cap of oneDNN's names."""
+        return isa in self.isa
+
+    def cache(self, name: str) -> CacheLevel:
+        """A cache level by name; `UnknownName` where the machine has none such."""
+        for level in self.caches:
+            if level.name == name:
+                return level
+        raise unknown_name(f"cache of {self.name}", name, [level.name for level in self.caches])
+
+    def has(self, mnemonic: str, form: str) -> bool:
+        """Whether the table holds a row."""
+        return (mnemonic, form) in self.instructions
+
+    def timing(self, mnemonic: str, form: str) -> InstructionTiming:
+        """The row of one instruction form; `UnknownTiming` names the nearest form and the machines that have it."""
+        row = self.instructions.get((mnemonic, form))
+        if row is None:
+            raise _unknown_timing(self, mnemonic, form)
+        return row
+
+    def confidence_of(self, *keys: str) -> Confidence:
+        """The weakest standing among figures named by dotted keys; a key that ends a level covers all below it.
+
+        >>> machine("zen4").confidence_of("caches.L2.load_bytes_per_cycle")
+        'measured'
+        """
+        found: list[Confidence] = []
+        for key in keys:
+            below = [p.confidence for k, p in self.provenance.items() if k == key or k.startswith(key + ".")]
+            if not below:
+                raise unknown_name(f"figure of {self.name}", key, self.provenance)
+            found += below
+        return weakest(found)
+
+
+def _unknown_timing(target: Machine, mnemonic: str, form: str) -> UnknownTiming:
+    """The error for a missing row: what the machine has that is near, and who has the row."""
+    text = f"machine {target.name!r} has no timing for '{mnemonic} {form}'"
+    forms = [f for m, f in target.instructions if m == mnemonic]
+    if forms:
+        near = difflib.get_close_matches(form, forms, n=1, cutoff=0.0) or forms[:1]
+        text += f"; nearest form there: {near[0]!r}"
+    else:
+        near = difflib.get_close_matches(mnemonic, {m for m, _ in target.instructions}, n=1)
+        text += f"; nearest mnemonic there: {near[0]!r}" if near else ""
+    others = [name for name in machine_names() if name != target.name and machine(name).has(mnemonic, form)]
+    return UnknownTiming(f"{text}; machines that have it: {', '.join(others) if others else 'none'}")
+
+
+def machine_names() -> tuple[str, ...]:
+    """The machines that ship with the package.
+
+    >>> machine_names()
+    ('clx', 'icx', 'skx', 'zen4')
+    """
+    return tuple(sorted(path.stem for path in MACHINES_DIR.glob("*.toml")))
+
+
+def machine(name_or_path: str | Path | Machine) -> Machine:
+    """The machine of a name (see `machine_names`) or of a TOML file; parsed once.
+
+    Raises `UnknownName` for a name that doesn't exist and `MachineFileError` for a file that breaks the schema.
+    """
+    if isinstance(name_or_path, Machine):
+        return name_or_path
+    text = str(name_or_path)
+    if not isinstance(name_or_path, Path) and text in machine_names():
+        return _load(MACHINES_DIR / f"{text}.toml", None)
+    path = Path(text)
+    if path.suffix != ".toml" and not path.is_file():
+        raise unknown_name("machine", text, machine_names())
+    path = path.resolve()
+    return _load(path, path.stat().st_mtime_ns if path.is_file() else None)
+
+
+@functools.lru_cache(maxsize=32)
+def _load(path: Path, changed_ns: int | None) -> Machine:
+    """Parse a file; `changed_ns` makes an edited file a new entry of the cache."""
+    from .machine_schema import read_machine
+
+    return read_machine(path)

@@ -1,0 +1,114 @@
+"""Cut the rows that simdnn needs out of uops.info's tables, into tools/timing.csv.
+
+    python tools/extract_timing.py ASSEMBLYSTATS_CHECKOUT ICX_ROWS.csv > tools/timing.csv
+
+ASSEMBLYSTATS_CHECKOUT is a checkout of https://github.com/ashvardanian/AssemblyStats (Apache-2.0) at fbeccff, whose
+folder uops/ holds the tables of https://uops.info/table as CSV. ICX_ROWS.csv has the columns below for "Ice Lake-SP",
+taken from InstLatx64 (GenuineIntel00606A6_ICX_InstLatX64.txt at 087af2c). Values are copied as they stand; reading
+them is the work of make_machine_rows.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+COLUMNS = ("uarch", "instruction", "operands", "encoding", "latency", "throughput", "uops", "ports", "source")
+TABLES = {"Skylake-X": "skylakex", "Cascade Lake": "cascadelake", "Ice Lake (client)": "icelake", "Zen 4": "zen4"}
+
+MNEMONICS = set(
+    """
+    vmovups vmovaps vmovdqu vmovdqa vmovdqu8 vmovdqu16 vmovdqu32 vmovdqu64 vmovdqa32 vmovdqa64 vmovd vmovq vmovss
+    vmovntps vmovntdq vlddqu vmaskmovps vpmaskmovd
+    vpbroadcastb vpbroadcastw vpbroadcastd vpbroadcastq vbroadcastss vbroadcastf128 vbroadcasti128
+    vbroadcastf32x4 vbroadcasti32x4 vbroadcastf64x4 vbroadcasti64x4 vbroadcastf32x8 vbroadcasti32x8
+    vpmaddubsw vpmaddwd vpdpbusd vpdpbusds vpdpwssd vpdpwssds vdpbf16ps vcvtneps2bf16 vcvtne2ps2bf16 vcvtph2ps vcvtps2ph
+    vfmadd132ps vfmadd213ps vfmadd231ps vfnmadd231ps vfmadd231ss vaddps vsubps vmulps vdivps vminps vmaxps vsqrtps
+    vaddss vmulss vrcp14ps vrsqrt14ps vrndscaleps vroundps vscalefps vhaddps
+    vpmovsxbw vpmovsxbd vpmovsxwd vpmovzxbw vpmovzxbd vpmovzxwd
+    vpmovdb vpmovsdb vpmovusdb vpmovdw vpmovsdw vpmovusdw vpmovwb vpmovswb vpmovuswb vcvtdq2ps vcvtps2dq vcvttps2dq
+    vpackssdw vpackusdw vpacksswb vpackuswb
+    vpaddb vpaddw vpaddd vpaddq vpsubb vpsubw vpsubd vpsubq vpaddsw vpaddsb vpaddusb vpsubusb vpmulld vpmullw vpmuludq
+    vpmulhw vpminsb vpminub vpminsw vpminuw vpminsd vpminud vpmaxsb vpmaxub vpmaxsw vpmaxuw vpmaxsd vpmaxud
+    vpabsb vpabsw vpabsd
+    vpand vpandn vpor vpxor vpandd vpandq vpandnd vpandnq vpord vporq vpxord vpxorq vandps vandnps vorps vxorps
+    vpternlogd vpternlogq
+    vpsllw vpslld vpsllq vpsrlw vpsrld vpsrlq vpsraw vpsrad vpslldq vpsrldq vpsllvd vpsrlvd
+    vpunpcklbw vpunpckhbw vpunpcklwd vpunpckhwd vpunpckldq vpunpckhdq vpunpcklqdq vpunpckhqdq vunpcklps vunpckhps
+    vinserti128 vinsertf128 vextracti128 vextractf128 vextracti32x4 vextractf32x4 vextracti64x4 vextractf64x4
+    vextractf32x8 vextracti32x8 vinserti32x4 vinsertf32x4 vinserti64x4 vinsertf64x4
+    vpermq vpermpd vpermd vpermps vpermw vpermb vpermt2w vpermt2d vpermt2ps vpermt2b vpermi2w vpermi2d vpermi2b
+    vperm2i128 vperm2f128 vshufi32x4 vshuff32x4 vshufi64x2 vpshufb vpshufd vpshuflw vpshufhw vshufps vpermilps vpalignr
+    vmovhlps vmovlhps vmovshdup vmovsldup vpsadbw vpblendvb vblendvps vblendps vpblendd vpblendw vpblendmd vblendmps
+    vpmovmskb vmovmskps vpcmpeqb vpcmpeqd vpcmpgtb vpcmpgtd vpcmpd vpcmpud vpcmpub vcmpps vptestmd
+    kmovb kmovw kmovd kmovq kxnorw kortestw
+    add sub dec inc lea mov cmp test and or xor imul shl sar jnz jz jmp movzx movsxd nop prefetcht0
+    """.split()
+)
+# Suffixes of the same instruction in another encoding. uops.info lists zeroing masks (Z), embedded rounding (SAE, ER)
+# and short registers apart; those are left out.
+ENCODINGS = {"EVEX", "10", "28", "6F", "01", "09", "21", "29", "31", "39", "85", "89", "8B", "B_D8", "6E", "7E", "R4"}
+UNWANTED = {"AL", "AX", "EAX", "RAX", "0", "R16", "R8h", "R8l", "M8", "M16", "I16", "R32", "M2"}
+BROADCAST_OF = re.compile(r"V(FMADD231PS|PDP|DPBF16PS|MULPS|ADDPS|SUBPS|MAXPS|MINPS|PADDD)")
+MASK_OF = re.compile(r"V(MOV(UPS|DQU)|PMOV|PBROADCAST|BROADCAST|CVT|ADDPS|MULPS|FMADD231PS|PADDD)")
+
+
+def wanted(mnemonic: str, operands: list[str]) -> bool:
+    """Whether a row is of a kind that kernels use: no short registers, masks and broadcasts for a few."""
+    vector = mnemonic[0] in "VK"
+    if not vector and UNWANTED & set(operands):
+        return False
+    if any("_1to" in operand for operand in operands) and not BROADCAST_OF.match(mnemonic):
+        return False
+    masked = mnemonic[0] == "V" and operands[1:2] == ["K"]
+    return not masked or bool(MASK_OF.match(mnemonic)) and not any("_1to" in operand for operand in operands)
+
+
+def rows_of(uarch: str, table: Path) -> Iterator[dict[str, str]]:
+    """The wanted rows of one CSV of uops.info; of several encodings of a form the first (VEX before EVEX)."""
+    seen: set[tuple[str, str]] = set()
+    with table.open(newline="") as handle:
+        for row in csv.DictReader(handle):
+            match = re.fullmatch(r"([A-Z0-9]+?)(?:_([A-Z0-9_]+))? \((.*)\)", row["instruction"])
+            if match is None or match[1].lower() not in MNEMONICS or (match[2] and match[2] not in ENCODINGS):
+                continue
+            if (match[1], match[3]) in seen or not wanted(match[1], match[3].split(", ")):
+                continue
+            seen.add((match[1], match[3]))
+            encoding = f"{row['family']}{' ' + match[2] if match[2] else ''}"
+            figures = {key: row[key] for key in ("latency", "throughput", "uops", "ports")}
+            yield {"uarch": uarch, "instruction": match[1], "operands": match[3], "encoding": encoding, **figures,
+                   "source": "uops.info"}
+
+
+def main(checkout: str, icx: str) -> None:
+    """Write the table to standard output."""
+    writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for uarch, name in TABLES.items():
+        writer.writerows(rows_of(uarch, Path(checkout) / "uops" / f"{name}.csv"))
+    with Path(icx).open(newline="") as handle:
+        for row in csv.DictReader(handle):
+            if row["uarch"] == "Ice Lake-SP" and row["source"].startswith("InstLatx64") and row["instruction"] in MNEMONICS:
+                writer.writerow(
+                    {
+                        "uarch": "Ice Lake-SP",
+                        "instruction": row["instruction"].upper(),
+                        "operands": row["form"],
+                        "encoding": "",
+                        "latency": row["latency"],
+                        "throughput": row["rthroughput"],
+                        "uops": "",
+                        "ports": "",
+                        "source": "InstLatx64",
+                    }
+                )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(sys.argv[1], sys.argv[2])
