@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"held-out accuracy {correct.mean():.4f} ({correct.sum()} of {correct.size})")
     out.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(out / "digits_images.npz", images=pixels, labels=labels, held_out=held_out)
-    np.savez_compressed(out / "digits_weights.npz", **weights)  # type: ignore[arg-type]
+    arrays: dict[str, Any] = dict(weights)
+    np.savez_compressed(out / "digits_weights.npz", **arrays)
 
 
 def load_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
