@@ -1,0 +1,170 @@
+"""The value algebra: the few operations that every instruction is written in.
+
+An instruction is a plain function over `Value`s. What a `Value` is decides what the function yields: NumPy arrays
+give results (`arrays.py`), LLVM vectors give machine code (`llvm.py`). A reading implements the primitives below;
+everything else in this package is derived from them, once.
+
+Integers wrap at their width. Floats are IEEE 754, round to nearest even, subnormals kept; which NaN comes out of
+`+ - * fma` is *not* specified here, so an instruction that must say so selects it (`x86/floats.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from isa_models.formats import Format, fmt
+
+
+class Value(ABC):
+    """Lanes of one type. Binary operators take a Value of the same type and lane count, or a Python number."""
+
+    dtype: str
+    lanes: int
+
+    @property
+    def format(self) -> Format:
+        return fmt(self.dtype)
+
+    # -- primitives: a reading implements these ------------------------------------------------------------------
+    @abstractmethod
+    def literal(self, number: int | float) -> Self:
+        """`number` in every lane, in this value's type."""
+
+    @abstractmethod
+    def view(self, dtype: str) -> Self:
+        """The same bits in lanes of another type; the lane count follows the widths (little-endian)."""
+
+    @abstractmethod
+    def to(self, dtype: str) -> Self:
+        """Numeric conversion: integers widen by their own sign or wrap; integers to floats and floats to wider floats
+        (or f64 to f32) round to nearest even; floats to integers only for integral values in range."""
+
+    @abstractmethod
+    def _binary(self, op: str, other: Self) -> Self:
+        """`op` in add sub mul div and or xor shl shr (logical for unsigned, arithmetic for signed)."""
+
+    @abstractmethod
+    def _compare(self, op: str, other: Self) -> Self:
+        """`op` in eq ne lt le gt ge; floats compare ordered (false with a NaN), but `ne`, true with a NaN."""
+
+    @abstractmethod
+    def fma(self, b: Self, c: Self) -> Self:
+        """self * b + c of f32 or f64, rounded once."""
+
+    @abstractmethod
+    def round_even(self) -> Self:
+        """The integral float nearest, ties to even."""
+
+    @abstractmethod
+    def sqrt(self) -> Self: ...
+
+    @abstractmethod
+    def where(self, yes: Self, no: Self) -> Self:
+        """Lane by lane, `yes` where this b1 value is true."""
+
+    @abstractmethod
+    def permute(self, lanes: Sequence[int]) -> Self:
+        """The lanes named, in that order (a fixed permutation; the count may differ)."""
+
+    @abstractmethod
+    def concat(self, other: Self) -> Self:
+        """These lanes, then `other`'s."""
+
+    @abstractmethod
+    def lookup(self, index: Self) -> Self:
+        """Lane `index[i]` of this value for every i (a permutation given by data; index below `lanes`)."""
+
+    @abstractmethod
+    def rarely(self, no: Self, yes: Callable[[], Self]) -> Self:
+        """`where(yes(), no)`, where hardly any lane is true: a reading may skip `yes` when none is."""
+
+    # -- derived ------------------------------------------------------------------------------------------------
+    def _lift(self, other: Self | int | float) -> Self:
+        return other if isinstance(other, Value) else self.literal(other)
+
+    def __add__(self, other: Self | int | float) -> Self:
+        return self._binary("add", self._lift(other))
+
+    def __sub__(self, other: Self | int | float) -> Self:
+        return self._binary("sub", self._lift(other))
+
+    def __mul__(self, other: Self | int | float) -> Self:
+        return self._binary("mul", self._lift(other))
+
+    def __truediv__(self, other: Self | int | float) -> Self:
+        return self._binary("div", self._lift(other))
+
+    def __and__(self, other: Self | int) -> Self:
+        return self._binary("and", self._lift(other))
+
+    def __or__(self, other: Self | int) -> Self:
+        return self._binary("or", self._lift(other))
+
+    def __xor__(self, other: Self | int) -> Self:
+        return self._binary("xor", self._lift(other))
+
+    def __lshift__(self, other: Self | int) -> Self:
+        return self._binary("shl", self._lift(other))
+
+    def __rshift__(self, other: Self | int) -> Self:
+        return self._binary("shr", self._lift(other))
+
+    def __invert__(self) -> Self:
+        return self ^ (1 if self.dtype == "b1" else -1 if self.format.signed else self.format.high)
+
+    def __lt__(self, other: Self | int | float) -> Self:
+        return self._compare("lt", self._lift(other))
+
+    def __le__(self, other: Self | int | float) -> Self:
+        return self._compare("le", self._lift(other))
+
+    def __gt__(self, other: Self | int | float) -> Self:
+        return self._compare("gt", self._lift(other))
+
+    def __ge__(self, other: Self | int | float) -> Self:
+        return self._compare("ge", self._lift(other))
+
+    def eq(self, other: Self | int | float) -> Self:
+        return self._compare("eq", self._lift(other))
+
+    def ne(self, other: Self | int | float) -> Self:
+        return self._compare("ne", self._lift(other))
+
+    def is_nan(self) -> Self:
+        return self.ne(self)
+
+    def minimum(self, other: Self | int) -> Self:
+        other = self._lift(other)
+        return (self < other).where(self, other)
+
+    def maximum(self, other: Self | int) -> Self:
+        other = self._lift(other)
+        return (self > other).where(self, other)
+
+    def saturate(self, dtype: str) -> Self:
+        """This integer clamped into `dtype`'s range, then converted to it."""
+        here, there = self.format, fmt(dtype)
+        value = self
+        if there.low > here.low:
+            value = value.maximum(there.low)
+        if there.high < here.high:
+            value = value.minimum(there.high)
+        return value.to(dtype)
+
+    def split(self, n: int) -> tuple[Self, ...]:
+        """Elements 0, 1, … n-1 of each group of n neighbouring lanes, each as a value of `lanes // n` lanes."""
+        return tuple(self.permute(range(i, self.lanes, n)) for i in range(n))
+
+    def interleave(self, other: Self) -> Self:
+        """Lanes of self and other in turn: the inverse of `split(2)`."""
+        n = self.lanes
+        return self.concat(other).permute([k for i in range(n) for k in (i, n + i)])
+
+    def pad(self, lanes: int) -> Self:
+        """These lanes, then zeros up to `lanes`."""
+        if lanes == self.lanes:
+            return self
+        zero = self.literal(0)
+        return self.concat(zero).permute([i if i < self.lanes else self.lanes for i in range(lanes)])

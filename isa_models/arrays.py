@@ -1,0 +1,125 @@
+"""The NumPy reading of the algebra: a Value is an array whose last axis holds the lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from isa_models.algebra import Value
+from isa_models.formats import fmt
+
+Array = npt.NDArray[Any]
+
+_BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+}
+_COMPARE: dict[str, Callable[[Array, Array], Array]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+class ArrayValue(Value):
+    """Lanes in the last axis of `array`; any leading axes are independent vectors."""
+
+    def __init__(self, array: Array, dtype: str) -> None:
+        self.array = array
+        self.dtype = dtype
+        self.lanes = int(array.shape[-1])
+
+    def literal(self, number: int | float) -> ArrayValue:
+        return ArrayValue(np.full(self.lanes, number, self.format.dtype), self.dtype)
+
+    def view(self, dtype: str) -> ArrayValue:
+        return ArrayValue(np.ascontiguousarray(self.array).view(fmt(dtype).dtype), dtype)
+
+    def to(self, dtype: str) -> ArrayValue:
+        with np.errstate(all="ignore"):
+            return ArrayValue(self.array.astype(fmt(dtype).dtype), dtype)
+
+    def _binary(self, op: str, other: Value) -> ArrayValue:
+        assert isinstance(other, ArrayValue) and other.dtype == self.dtype, (op, self.dtype, other.dtype)
+        with np.errstate(all="ignore"):
+            return ArrayValue(_BINARY[op](self.array, other.array), self.dtype)
+
+    def _compare(self, op: str, other: Value) -> ArrayValue:
+        assert isinstance(other, ArrayValue) and other.dtype == self.dtype, (op, self.dtype, other.dtype)
+        with np.errstate(all="ignore"):
+            return ArrayValue(_COMPARE[op](self.array, other.array), "b1")
+
+    def fma(self, b: Value, c: Value) -> ArrayValue:
+        assert isinstance(b, ArrayValue) and isinstance(c, ArrayValue)
+        assert self.dtype == b.dtype == c.dtype == "f32"
+        return ArrayValue(_fma32(self.array, b.array, c.array), "f32")
+
+    def round_even(self) -> ArrayValue:
+        with np.errstate(all="ignore"):
+            return ArrayValue(np.rint(self.array), self.dtype)
+
+    def sqrt(self) -> ArrayValue:
+        with np.errstate(all="ignore"):
+            return ArrayValue(np.sqrt(self.array), self.dtype)
+
+    def where(self, yes: Value, no: Value) -> ArrayValue:  # type: ignore[override]  # readings are never mixed
+        assert isinstance(yes, ArrayValue) and isinstance(no, ArrayValue) and yes.dtype == no.dtype
+        return ArrayValue(np.where(self.array, yes.array, no.array), yes.dtype)
+
+    def permute(self, lanes: Sequence[int]) -> ArrayValue:
+        if isinstance(lanes, range):
+            return ArrayValue(self.array[..., lanes.start : lanes.stop : lanes.step], self.dtype)
+        return ArrayValue(self.array[..., list(lanes)], self.dtype)
+
+    def concat(self, other: Value) -> ArrayValue:
+        assert isinstance(other, ArrayValue) and other.dtype == self.dtype
+        lead = np.broadcast_shapes(self.array.shape[:-1], other.array.shape[:-1])
+        parts = [np.broadcast_to(v.array, (*lead, v.lanes)) for v in (self, other)]
+        return ArrayValue(np.concatenate(parts, axis=-1), self.dtype)
+
+    def lookup(self, index: Value) -> ArrayValue:
+        assert isinstance(index, ArrayValue)
+        lead = np.broadcast_shapes(self.array.shape[:-1], index.array.shape[:-1])
+        table = np.broadcast_to(self.array, (*lead, self.lanes))
+        picks = np.broadcast_to(index.array.astype(np.intp), (*lead, index.lanes))
+        return ArrayValue(np.take_along_axis(table, picks, axis=-1), self.dtype)
+
+    def rarely(self, no: Value, yes: Callable[[], Value]) -> ArrayValue:  # type: ignore[override]  # as `where`
+        assert isinstance(no, ArrayValue)
+        return self.where(yes(), no) if self.array.any() else no
+
+
+def _fma32(a: Array, b: Array, c: Array) -> Array:
+    """f32 fused multiply-add through f64.
+
+    The product of two f32 is exact in f64. The sum is rounded to *odd* there (its error found by Knuth's TwoSum), so
+    that the second rounding, to f32, is the only one that shows: Boldo and Melquiond, "Emulation of a FMA and
+    correctly rounded sums", IEEE TC 57(4), 2008.
+    """
+    with np.errstate(all="ignore"):
+        product = a.astype(np.float64) * b.astype(np.float64)
+        addend = c.astype(np.float64)
+        total = product + addend
+        part = total - product
+        error = (product - (total - part)) + (addend - part)
+        bits = total.view(np.int64)
+        even = (bits & 1) == 0
+        inexact = np.isfinite(total) & (error != 0) & even
+        if inexact.any():
+            outward = (error > 0) == (total > 0)
+            bits = np.where(inexact, bits + np.where(outward, 1, -1), bits)
+            total = bits.view(np.float64)
+        return total.astype(np.float32)

@@ -1,0 +1,110 @@
+"""Number formats: one record each, with derived properties. Names are oneDNN's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from isa_models.errors import unknown_name
+
+
+@dataclass(frozen=True)
+class Format:
+    """A lane's type: an integer (`exponent_bits` 0) or a binary float with an implicit leading one.
+
+    >>> FORMATS["bf16"].mantissa_bits, FORMATS["s8"].low, FORMATS["s8"].high
+    (7, -128, 127)
+    """
+
+    name: str
+    bits: int
+    signed: bool = True
+    exponent_bits: int = 0
+    mantissa_bits: int = 0
+    storage: str = ""  # NumPy or ml_dtypes name of the array element
+
+    @property
+    def is_float(self) -> bool:
+        return self.exponent_bits > 0
+
+    @property
+    def low(self) -> int:
+        """Least value of an integer format."""
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @property
+    def high(self) -> int:
+        """Greatest value of an integer format."""
+        return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
+
+    @property
+    def bias(self) -> int:
+        """Exponent bias of a float format."""
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def bytes(self) -> float:
+        """Size of one stored element in bytes (4-bit formats are stored in nibbles: 0.5)."""
+        return self.bits / 8
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy element type that holds one value."""
+        return np.dtype(getattr(ml_dtypes, self.storage) if hasattr(ml_dtypes, self.storage) else self.storage)
+
+
+def _integer(name: str, bits: int, storage: str) -> Format:
+    return Format(name, bits, name[0] == "s", storage=storage)
+
+
+FORMATS: dict[str, Format] = {
+    f.name: f
+    for f in (
+        Format("b1", 1, False, storage="bool"),
+        _integer("s2", 2, "int2"),
+        _integer("u2", 2, "uint2"),
+        _integer("s4", 4, "int4"),
+        _integer("u4", 4, "uint4"),
+        _integer("s8", 8, "int8"),
+        _integer("u8", 8, "uint8"),
+        _integer("s16", 16, "int16"),
+        _integer("u16", 16, "uint16"),
+        _integer("s32", 32, "int32"),
+        _integer("u32", 32, "uint32"),
+        _integer("s64", 64, "int64"),
+        _integer("u64", 64, "uint64"),
+        Format("f8_e4m3", 8, True, 4, 3, "float8_e4m3fn"),
+        Format("f8_e5m2", 8, True, 5, 2, "float8_e5m2"),
+        Format("f16", 16, True, 5, 10, "float16"),
+        Format("bf16", 16, True, 8, 7, "bfloat16"),
+        Format("tf32", 32, True, 8, 10, "float32"),  # a 19-bit value in a 32-bit container
+        Format("f32", 32, True, 8, 23, "float32"),
+        Format("f64", 64, True, 11, 52, "float64"),
+    )
+}
+
+_BY_DTYPE = {f.dtype: f.name for f in FORMATS.values() if f.name != "tf32"}
+
+
+def fmt(name: str) -> Format:
+    """The format called `name`; `UnknownName` with the nearest one otherwise."""
+    try:
+        return FORMATS[name]
+    except KeyError:
+        raise unknown_name("data type", name, FORMATS) from None
+
+
+def name_of(dtype: np.dtype[Any]) -> str:
+    """oneDNN's name for a NumPy element type (byte order is not part of it).
+
+    >>> name_of(np.dtype(">f4"))
+    'f32'
+    """
+    try:
+        return _BY_DTYPE[np.dtype(dtype).newbyteorder("=")]
+    except KeyError:
+        raise unknown_name("data type", str(dtype), FORMATS) from None

@@ -1,0 +1,176 @@
+"""An instruction: its operands, its semantics as one function over the algebra, and where the manual states it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from isa_models.algebra import Value
+from isa_models.arrays import Array, ArrayValue
+from isa_models.errors import InvalidArgument, unknown_name
+from isa_models.formats import fmt, name_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A register operand: `per` lanes of `dtype` for each lane of the result (0: one lane in all, to broadcast)."""
+
+    name: str
+    dtype: str
+    per: float = 1
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction at all its register widths. Call it with NumPy arrays; `apply` takes Values of any reading."""
+
+    name: str
+    operands: tuple[Operand, ...]
+    result: str
+    function: Callable[..., Any]
+    manual: str
+    caps: Mapping[int, tuple[str, ...]]  # register width in bits -> ISA caps that bring it
+    immediates: tuple[str, ...] = ()
+    accumulates: bool = False  # operand 0 is the destination's old value, needed late by the unit
+    evex: str = ""  # the mnemonic at 512 bits, where it differs
+    native: bool = True  # the host's own instruction may stand in for `function`
+    moves: bool = False  # loads, stores, broadcasts: nothing is computed
+    saturates: bool = False
+    takes_lanes: bool = field(default=False)  # the function wants `lanes` (a broadcast cannot know it)
+
+    @property
+    def doc(self) -> str:
+        return inspect.getdoc(self.function) or ""
+
+    def mnemonic(self, width: int) -> str:
+        return self.evex if self.evex and width == 512 else self.name
+
+    def lanes(self, width: int) -> int:
+        """Lanes of the result where the widest register is `width` bits."""
+        unit = max(fmt(self.result).bits, *(int(fmt(o.dtype).bits * o.per) for o in self.operands))
+        return width // unit
+
+    def operand_lanes(self, operand: Operand, lanes: int) -> int:
+        return int(operand.per * lanes) if operand.per else 1
+
+    def apply(self, *operands: Value, lanes: int | None = None, **immediates: int) -> Any:
+        """The result's Value from operands' Values, in the reading that they belong to."""
+        extra = {"lanes": lanes} if self.takes_lanes else {}
+        return self.function(*operands, **extra, **immediates)
+
+    def __call__(self, *arrays: Any, lanes: int | None = None, **immediates: int) -> Array:
+        """The result for arrays of the operands' element types: lanes in the last axis, any leading axes."""
+        values = self._check(arrays)
+        missing = [i for i in self.immediates if i not in immediates]
+        unknown = [i for i in immediates if i not in self.immediates]
+        if missing or unknown:
+            raise InvalidArgument(
+                f"{self.name} takes the immediates ({', '.join(self.immediates)}); "
+                f"missing: {missing or 'none'}, not known: {unknown or 'none'}"
+            )
+        if self.takes_lanes and lanes is None:
+            lanes = self.lanes(512)
+        result = cast(ArrayValue, self.apply(*values, lanes=lanes, **immediates))
+        return np.ascontiguousarray(result.array)
+
+    def _check(self, arrays: tuple[Any, ...]) -> list[ArrayValue]:
+        if len(arrays) != len(self.operands):
+            names = ", ".join(f"{o.name}: {o.dtype}" for o in self.operands)
+            raise InvalidArgument(f"{self.name} takes {len(self.operands)} operands ({names}), met {len(arrays)}")
+        values = []
+        lanes = None
+        for operand, raw in zip(self.operands, arrays, strict=True):
+            array = np.atleast_1d(np.asarray(raw))
+            met = name_of(array.dtype)
+            if met != operand.dtype and not isinstance(raw, np.ndarray | np.generic):
+                array, met = _from_python(self.name, operand, array), operand.dtype
+            if met != operand.dtype:
+                raise InvalidArgument(
+                    f"{self.name}: operand {operand.name} is {operand.dtype} ({fmt(operand.dtype).dtype}), met {met}"
+                )
+            if operand.per:
+                count = array.shape[-1] / operand.per
+                if count != int(count) or count < 1 or (lanes is not None and count != lanes):
+                    raise InvalidArgument(
+                        f"{self.name}: operand {operand.name} has {array.shape[-1]} lanes, "
+                        f"but one lane of the result takes {operand.per:g} of {operand.dtype}"
+                        + (f" and the operands before it make {lanes} lanes" if lanes is not None else "")
+                    )
+                lanes = int(count)
+            values.append(ArrayValue(array.astype(fmt(operand.dtype).dtype, copy=False), operand.dtype))
+        return values
+
+
+def _from_python(name: str, operand: Operand, array: Array) -> Array:
+    """Plain Python numbers in the operand's type, refused where they do not fit."""
+    form = fmt(operand.dtype)
+    if not form.is_float and (array.dtype.kind not in "iub" or array.min() < form.low or array.max() > form.high):
+        raise InvalidArgument(
+            f"{name}: operand {operand.name} is {operand.dtype} ({form.low} .. {form.high}), met {array.tolist()}"
+        )
+    return array.astype(np.float32).astype(form.dtype) if form.is_float else array.astype(form.dtype)
+
+
+REGISTRY: dict[str, Instruction] = {}
+
+
+def instruction(name: str) -> Instruction:
+    """The instruction called `name`.
+
+    >>> int(instruction("vpmaddubsw")(np.array([255, 255], "u1"), np.array([127, 127], "i1"))[0])
+    32767
+    """
+    try:
+        return REGISTRY[name]
+    except KeyError:
+        raise unknown_name("instruction", name, REGISTRY) from None
+
+
+_SIGNATURE = re.compile(r"(\w+)(?:\*([\d.]+))?$")
+
+
+def define(
+    name: str, signature: str, caps: Mapping[int, tuple[str, ...]], manual: str, **facts: Any
+) -> Callable[[F], F]:
+    """Register the decorated function as instruction `name`.
+
+    `signature` is "result <- operand, operand", each operand a type and, after a star, its lanes per lane of the
+    result: "s32 <- s32, u8*4, s8*4". Parameters of the function annotated `int` are immediates; one called
+    `lanes` is given the result's lane count.
+    """
+
+    def register(function: F) -> F:
+        REGISTRY[name] = make(name, signature, caps, manual, function, **facts)
+        return function
+
+    return register
+
+
+def make(
+    name: str,
+    signature: str,
+    caps: Mapping[int, tuple[str, ...]],
+    manual: str,
+    function: Callable[..., Any],
+    **facts: Any,
+) -> Instruction:
+    """The Instruction that `define` registers."""
+    result, _, operands = (part.strip() for part in signature.partition("<-"))
+    parameters = inspect.signature(function).parameters
+    immediates = tuple(p.name for p in parameters.values() if p.annotation in ("int", int) and p.name != "lanes")
+    names = [p for p in parameters if p not in immediates and p != "lanes"]
+    parsed = []
+    for label, text in zip(names, filter(None, (o.strip() for o in operands.split(","))), strict=True):
+        match = _SIGNATURE.match(text)
+        assert match, text
+        parsed.append(Operand(label, match[1], float(match[2]) if match[2] else 1))
+    return Instruction(
+        name, tuple(parsed), result, function, manual, caps, immediates, takes_lanes="lanes" in parameters, **facts
+    )

@@ -1,0 +1,213 @@
+"""The LLVM reading of the algebra: a Value is a name in LLVM IR text, and every operation appends a line.
+
+Equal expressions are emitted once (hash consing): unpacking a register that many instructions share costs one line,
+which keeps the text small and the compilation short.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+from isa_models.algebra import Value
+from isa_models.formats import fmt
+
+_FLOATS = {"f32": "float", "f64": "double"}
+
+
+def lane_type(dtype: str) -> str:
+    """LLVM's type of one lane. f16 and bf16 are only moved and taken apart, so they are plain bits."""
+    return _FLOATS.get(dtype) or ("i1" if dtype == "b1" else f"i{fmt(dtype).bits}")
+
+
+def vector_type(dtype: str, lanes: int) -> str:
+    return f"<{lanes} x {lane_type(dtype)}>"
+
+
+class Emitter:
+    """Lines of one LLVM function, with fresh names, scopes of known expressions and the declarations they need."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.declarations: dict[str, None] = {}
+        self.block = "entry"
+        self._count = 0
+        self._known: list[dict[str, str]] = [{}]
+
+    def name(self, prefix: str = "v") -> str:
+        self._count += 1
+        return f"%{prefix}{self._count}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def start(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def push(self) -> None:
+        """Enter blocks that do not dominate what follows them."""
+        self._known.append({})
+
+    def pop(self) -> None:
+        self._known.pop()
+
+    def value(self, expression: str) -> str:
+        """The name of a pure expression, emitted now unless a dominating block has it."""
+        for scope in reversed(self._known):
+            if expression in scope:
+                return scope[expression]
+        name = self.name()
+        self.line(f"{name} = {expression}")
+        self._known[-1][expression] = name
+        return name
+
+    def call(self, result: str, function: str, *arguments: tuple[str, str]) -> str:
+        """A pure call of an intrinsic, declared on first use; arguments are (type, name)."""
+        self.declarations[f"declare {result} @{function}({', '.join(t for t, _ in arguments)})"] = None
+        return self.value(f"call {result} @{function}({', '.join(f'{t} {v}' for t, v in arguments)})")
+
+
+class LlvmValue(Value):
+    def __init__(self, emitter: Emitter, name: str, dtype: str, lanes: int) -> None:
+        self.emitter = emitter
+        self.name = name
+        self.dtype = dtype
+        self.lanes = lanes
+
+    @property
+    def type(self) -> str:
+        return vector_type(self.dtype, self.lanes)
+
+    def _new(self, expression: str, dtype: str, lanes: int | None = None) -> LlvmValue:
+        return LlvmValue(self.emitter, self.emitter.value(expression), dtype, self.lanes if lanes is None else lanes)
+
+    def literal(self, number: int | float) -> LlvmValue:
+        return LlvmValue(self.emitter, constant(self.dtype, self.lanes, number), self.dtype, self.lanes)
+
+    def view(self, dtype: str) -> LlvmValue:
+        lanes = self.lanes * self.format.bits // fmt(dtype).bits
+        if vector_type(dtype, lanes) == self.type:
+            return LlvmValue(self.emitter, self.name, dtype, lanes)
+        return self._new(f"bitcast {self.type} {self.name} to {vector_type(dtype, lanes)}", dtype, lanes)
+
+    def to(self, dtype: str) -> LlvmValue:
+        source, target = self.format, fmt(dtype)
+        if dtype == self.dtype:
+            return self
+        if source.is_float and target.is_float:
+            op = "fpext" if target.bits > source.bits else "fptrunc"
+        elif source.is_float:
+            op = "fptosi" if target.signed else "fptoui"
+        elif target.is_float:
+            op = "sitofp" if source.signed else "uitofp"
+        elif target.bits == source.bits:
+            return LlvmValue(self.emitter, self.name, dtype, self.lanes)
+        elif target.bits < source.bits:
+            op = "trunc"
+        else:
+            op = "sext" if source.signed and self.dtype != "b1" else "zext"
+        return self._new(f"{op} {self.type} {self.name} to {vector_type(dtype, self.lanes)}", dtype)
+
+    def _binary(self, op: str, other: Value) -> LlvmValue:
+        assert isinstance(other, LlvmValue) and other.type == self.type, (op, self.dtype, other.dtype)
+        if self.format.is_float:
+            op = "f" + op
+        elif op == "shr":
+            op = "ashr" if self.format.signed else "lshr"
+        return self._new(f"{op} {self.type} {self.name}, {other.name}", self.dtype)
+
+    def _compare(self, op: str, other: Value) -> LlvmValue:
+        assert isinstance(other, LlvmValue) and other.dtype == self.dtype and other.lanes == self.lanes
+        if self.format.is_float:
+            code = "fcmp " + ("une" if op == "ne" else "o" + op)
+        elif op in ("eq", "ne"):
+            code = "icmp " + op
+        else:
+            code = "icmp " + ("s" if self.format.signed else "u") + op
+        return self._new(f"{code} {self.type} {self.name}, {other.name}", "b1")
+
+    def minimum(self, other: Value | int) -> LlvmValue:  # type: ignore[override]  # readings are never mixed
+        return self._extreme("min", other)
+
+    def maximum(self, other: Value | int) -> LlvmValue:  # type: ignore[override]  # readings are never mixed
+        return self._extreme("max", other)
+
+    def _extreme(self, op: str, other: Value | int) -> LlvmValue:
+        right = other if isinstance(other, LlvmValue) else self.literal(other)  # type: ignore[arg-type]
+        sign = "s" if self.format.signed else "u"
+        return self._intrinsic(f"llvm.{sign}{op}", self, right)
+
+    def _intrinsic(self, name: str, *arguments: LlvmValue) -> LlvmValue:
+        suffix = f"v{self.lanes}" + (f"f{self.format.bits}" if self.format.is_float else f"i{self.format.bits}")
+        result = self.emitter.call(self.type, f"{name}.{suffix}", *((a.type, a.name) for a in arguments))
+        return LlvmValue(self.emitter, result, self.dtype, self.lanes)
+
+    def fma(self, b: Value, c: Value) -> LlvmValue:
+        assert isinstance(b, LlvmValue) and isinstance(c, LlvmValue)
+        return self._intrinsic("llvm.fma", self, b, c)
+
+    def round_even(self) -> LlvmValue:
+        return self._intrinsic("llvm.roundeven", self)
+
+    def sqrt(self) -> LlvmValue:
+        return self._intrinsic("llvm.sqrt", self)
+
+    def where(self, yes: Value, no: Value) -> LlvmValue:  # type: ignore[override]  # readings are never mixed
+        assert isinstance(yes, LlvmValue) and isinstance(no, LlvmValue) and yes.dtype == no.dtype
+        expression = f"select {self.type} {self.name}, {yes.type} {yes.name}, {no.type} {no.name}"
+        return LlvmValue(self.emitter, self.emitter.value(expression), yes.dtype, yes.lanes)
+
+    def permute(self, lanes: Sequence[int]) -> LlvmValue:
+        mask = ", ".join(f"i32 {i}" for i in lanes)
+        expression = f"shufflevector {self.type} {self.name}, {self.type} poison, <{len(lanes)} x i32> <{mask}>"
+        return self._new(expression, self.dtype, len(lanes))
+
+    def concat(self, other: Value) -> LlvmValue:
+        assert isinstance(other, LlvmValue) and other.type == self.type, "concat takes equal lane counts"
+        n = 2 * self.lanes
+        mask = ", ".join(f"i32 {i}" for i in range(n))
+        expression = f"shufflevector {self.type} {self.name}, {other.type} {other.name}, <{n} x i32> <{mask}>"
+        return self._new(expression, self.dtype, n)
+
+    def lookup(self, index: Value) -> LlvmValue:
+        assert isinstance(index, LlvmValue)
+        result = LlvmValue(self.emitter, "poison", self.dtype, index.lanes)
+        lane = lane_type(self.dtype)
+        for i in range(index.lanes):
+            at = self.emitter.value(f"extractelement {index.type} {index.name}, i32 {i}")
+            item = self.emitter.value(f"extractelement {self.type} {self.name}, {lane_type(index.dtype)} {at}")
+            result = result._new(f"insertelement {result.type} {result.name}, {lane} {item}, i32 {i}", self.dtype)
+        return result
+
+    def rarely(self, no: Value, yes: Callable[[], Value]) -> LlvmValue:  # type: ignore[override]  # as `where`
+        assert isinstance(no, LlvmValue)
+        emit = self.emitter
+        some = emit.call("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", (self.type, self.name))
+        before, slow, join = emit.block, emit.name("rare")[1:], emit.name("join")[1:]
+        emit.line(f"br i1 {some}, label %{slow}, label %{join}, !prof !0")
+        emit.start(slow)
+        emit.push()
+        fixed = self.where(yes(), no)
+        emit.pop()
+        after = emit.block
+        emit.line(f"br label %{join}")
+        emit.start(join)
+        result = emit.name()
+        emit.line(f"{result} = phi {no.type} [ {no.name}, %{before} ], [ {fixed.name}, %{after} ]")
+        return LlvmValue(emit, result, no.dtype, no.lanes)
+
+
+def constant(dtype: str, lanes: int, number: int | float) -> str:
+    """A splat in LLVM's text. A float is written as the bits of the double of the same value."""
+    form = fmt(dtype)
+    if dtype in _FLOATS:
+        value = float(number)
+        if dtype == "f32":
+            value = struct.unpack("<f", struct.pack("<f", value))[0]
+        text = f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    elif dtype == "b1":
+        text = "true" if number else "false"
+    else:
+        text = str(int(number) & ((1 << form.bits) - 1))
+    return f"splat ({lane_type(dtype)} {text})"

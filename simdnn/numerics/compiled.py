@@ -1,0 +1,245 @@
+"""The fast engine: the program becomes LLVM code, from the same instruction functions.
+
+`native=True` lets the host's own instruction stand in for an instruction's function where the CPU has it (the tests
+hold the two equal); with `native=False` every instruction is compiled from its function alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from isa_models.isa import host_caps
+from isa_models.llvm import Emitter, LlvmValue, vector_type
+from simdnn.numerics.native import native_call
+from simdnn.program import Loop, Memory, Op, Program, Register, Statement
+
+_LOCK = threading.Lock()
+_CACHE: dict[tuple[str, bool], Compiled] = {}
+compilations = 0  # how many programs this process has compiled: the tests watch it
+
+
+@dataclass
+class Compiled:
+    """Machine code of a program: one function for each top-level statement, over a range of its iterations."""
+
+    stages: list[tuple[Any, int]]  # C function (pointers, from, to), iterations
+    keep: tuple[Any, ...]  # the JIT and its library own the code
+
+
+def execute(program: Program, buffers: dict[str, Array], threads: int = 1, native: bool = True) -> None:
+    """Run a verified program over `buffers` (a flat array for each tensor)."""
+    code = compile_program(program, native)
+    pointers = (ctypes.c_void_p * len(program.tensors))(*(buffers[t.name].ctypes.data for t in program.tensors))
+    for function, extent in code.stages:
+        parts = min(threads, extent)
+        if parts == 1:
+            function(pointers, 0, extent)
+            continue
+        cuts = [extent * i // parts for i in range(parts + 1)]
+        jobs = [_pool(threads).submit(function, pointers, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        for job in jobs:
+            job.result()
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="simdnn")
+
+
+def compile_program(program: Program, native: bool = True) -> Compiled:
+    """Machine code for the program, compiled once for each signature in a process."""
+    global compilations
+    key = (program.signature, native)
+    with _LOCK:
+        if key not in _CACHE:
+            _CACHE[key] = _compile(program, native)
+            compilations += 1
+        return _CACHE[key]
+
+
+def _compile(program: Program, native: bool) -> Compiled:
+    caps = host_caps() if native else frozenset()
+    stages = [_Stage(program, caps, f"stage{i}", statement) for i, statement in enumerate(program.body)]
+    declarations: dict[str, None] = {}
+    for stage in stages:
+        declarations.update(stage.emitter.declarations)
+    text = "\n".join([*declarations, *(s.text for s in stages), '!0 = !{!"branch_weights", i32 1, i32 100000}'])
+    machine, jit = _target()
+    module = llvm.parse_assembly(text)
+    builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
+    for stage in stages:
+        builder.export_symbol(stage.name)
+    library = builder.link(jit, f"{program.signature}{native}")
+    signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    return Compiled([(signature(library[s.name]), s.extent) for s in stages], (jit, library))
+
+
+@functools.cache
+def _target() -> tuple[Any, Any]:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    # Without this LLVM splits 512-bit vectors on CPUs where it thinks 256 bits kinder to the clock.
+    features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=2, reloc="pic", codemodel="small", jit=True
+    )
+    return machine, llvm.create_lljit_compiler(target.create_target_machine(jit=True, codemodel="small", reloc="pic"))
+
+
+class _Stage:
+    """LLVM text of one top-level statement: `void stageN(ptr pointers, i64 from, i64 to)`.
+
+    A nest of parallel loops is run over one flat range, so that threads can share it however it is shaped.
+    """
+
+    def __init__(self, program: Program, caps: frozenset[str], name: str, statement: Statement) -> None:
+        self.program = program
+        self.caps = caps
+        self.name = name
+        self.emitter = emit = Emitter()
+        self.pointers: dict[str, str] = {}
+        for i, tensor in enumerate(program.tensors):
+            slot = emit.value(f"getelementptr ptr, ptr %pointers, i64 {i}")
+            self.pointers[tensor.name] = emit.name("p")
+            emit.line(f"{self.pointers[tensor.name]} = load ptr, ptr {slot}")
+        nest: list[Loop] = []
+        body: Sequence[Statement] = (statement,)
+        while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
+            nest.append(body[0])
+            body = body[0].body
+        self.extent = int(np.prod([loop.extent for loop in nest]))
+        self.flat(nest, body)
+        emit.line("ret void")
+        lines = "\n".join(emit.lines)
+        self.text = f"define void @{name}(ptr noalias %pointers, i64 %from, i64 %to) nounwind {{\nentry:\n{lines}\n}}"
+
+    def flat(self, nest: list[Loop], body: Sequence[Statement]) -> None:
+        def inside(counter: str) -> None:
+            variables = {}
+            for loop in reversed(nest[1:]):
+                variables[loop.var] = self.emitter.value(f"urem i64 {counter}, {loop.extent}")
+                counter = self.emitter.value(f"udiv i64 {counter}, {loop.extent}")
+            if nest:
+                variables[nest[0].var] = counter
+            self.statements(body, variables, {})
+
+        self.count("%from", "%to", inside)
+
+    def count(self, start: str, stop: str, inside: Any) -> None:
+        """A loop that carries no registers."""
+        emit = self.emitter
+        head, done = emit.name("loop")[1:], emit.name("done")[1:]
+        before, counter, following = emit.block, emit.name("i"), emit.name("i")
+        emit.line(f"br label %{head}")
+        emit.start(head)
+        slot = len(emit.lines)
+        emit.line("")
+        emit.push()
+        inside(counter)
+        emit.pop()
+        emit.lines[slot] = f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{emit.block} ]"
+        emit.line(f"{following} = add i64 {counter}, 1")
+        more = emit.name()
+        emit.line(f"{more} = icmp slt i64 {following}, {stop}")
+        emit.line(f"br i1 {more}, label %{head}, label %{done}")
+        emit.start(done)
+
+    def statements(
+        self, body: Sequence[Statement], variables: dict[str, str], registers: dict[str, LlvmValue]
+    ) -> None:
+        for statement in body:
+            if isinstance(statement, Loop):
+                self.loop(statement, variables, registers)
+            else:
+                self.op(statement, variables, registers)
+
+    def loop(self, loop: Loop, variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
+        """A loop whose carried registers (defined before, written inside) become phis."""
+        emit = self.emitter
+        carried = {name: registers[name] for name in _written(loop.body) if name in registers}
+        phis = {n: LlvmValue(emit, emit.name("r"), v.dtype, v.lanes) for n, v in carried.items()}
+        slots: dict[str, int] = {}
+
+        def inside(counter: str) -> None:
+            for name in phis:  # the phis stand at the block's start, right behind the counter's
+                slots[name] = len(emit.lines)
+                emit.line("")
+            local = {**registers, **phis}
+            self.statements(loop.body, {**variables, loop.var: counter}, local)
+            for name, phi in phis.items():
+                last = local[name].view(phi.dtype)
+                emit.lines[slots[name]] = (
+                    f"  {phi.name} = phi {phi.type} [ {carried[name].name}, %{before} ], [ {last.name}, %{emit.block} ]"
+                )
+                ends[name] = last
+
+        before = emit.block
+        ends: dict[str, LlvmValue] = {}
+        self.count("0", str(loop.extent), inside)
+        registers.update(ends)
+
+    def op(self, op: Op, variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
+        definition = op.definition
+        values = []
+        for operand, place in zip(definition.operands, op.srcs, strict=True):
+            lanes = definition.operand_lanes(operand, op.lanes)
+            if op.is_zero_idiom:
+                values.append(LlvmValue(self.emitter, "zeroinitializer", operand.dtype, lanes))
+            elif isinstance(place, Register):
+                values.append(registers[place.name].view(operand.dtype))
+            else:
+                values.append(self.load(place, lanes, variables))
+        result = None
+        if definition.native and self.caps.intersection(definition.caps.get(op.width, ())):
+            result = native_call(self.emitter, definition, op.width, op.lanes, values, dict(op.immediates))
+        if result is None:
+            result = definition.apply(*values, lanes=op.lanes, **dict(op.immediates))
+        if isinstance(op.dst, Register):
+            registers[op.dst.name] = result
+        else:
+            self.store(op.dst, result, variables)
+
+    def address(self, memory: Memory, variables: dict[str, str]) -> str:
+        emit = self.emitter
+        size = fmt(self.program.tensor[memory.tensor].dtype).bits // 8
+        base = self.pointers[memory.tensor]
+        for name, coefficient in memory.index.terms:
+            offset = emit.value(f"mul nsw i64 {variables[name]}, {coefficient * size}")
+            base = emit.value(f"getelementptr inbounds i8, ptr {base}, i64 {offset}")
+        return emit.value(f"getelementptr inbounds i8, ptr {base}, i64 {memory.index.const * size}")
+
+    def load(self, memory: Memory, lanes: int, variables: dict[str, str]) -> LlvmValue:
+        address = self.address(memory, variables)
+        name = self.emitter.name()
+        self.emitter.line(f"{name} = load {vector_type(memory.dtype, memory.lanes)}, ptr {address}, align 1")
+        return LlvmValue(self.emitter, name, memory.dtype, memory.lanes).pad(lanes)
+
+    def store(self, memory: Memory, value: LlvmValue, variables: dict[str, str]) -> None:
+        if value.lanes != memory.lanes:
+            value = value.permute(range(memory.lanes))
+        address = self.address(memory, variables)
+        self.emitter.line(f"store {value.type} {value.name}, ptr {address}, align 1")
+
+
+def _written(body: Sequence[Statement]) -> dict[str, None]:
+    """Names of the registers that `body` writes, in order."""
+    names: dict[str, None] = {}
+    for statement in body:
+        if isinstance(statement, Loop):
+            names.update(_written(statement.body))
+        elif isinstance(statement.dst, Register):
+            names[statement.dst.name] = None
+    return names
