@@ -1,0 +1,135 @@
+"""What a kernel is asked to compute (a problem) and what it hands back (a Program and how to feed it)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from isa_models import Machine
+from isa_models.arrays import Array
+from simdnn.program import Program
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What happens to an accumulator on its way to the destination, in this order."""
+
+    dst: str = "s32"  # s32 f32 bf16 s8 u8
+    zp_src: bool = False  # a common source zero point, s32
+    zp_wei: bool = False  # a common weights zero point, s32
+    src_scale: bool = False  # a common f32 scale
+    wei_scale: str = ""  # "" | "common" | "per_oc"
+    bias: bool = False  # f32, one per output channel
+    relu: bool = False
+    dst_scale: bool = False  # a common f32 scale: the result is divided by it
+    dst_zero_point: bool = False  # a common s32 zero point, added last
+
+    @property
+    def in_float(self) -> bool:
+        """Whether an s32 accumulator goes through f32 at all."""
+        return self.dst != "s32" or bool(
+            self.src_scale or self.wei_scale or self.bias or self.dst_scale or self.dst_zero_point
+        )
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The run-time arguments that an `Epilogue` announces. Scales are f32, zero points s32."""
+
+    bias: npt.NDArray[np.float32] | None = None  # (N,)
+    src_scale: float = 1.0
+    wei_scale: npt.NDArray[np.float32] | None = None  # (1,) or (N,)
+    dst_scale: float = 1.0
+    zp_src: int = 0
+    zp_wei: int = 0
+    dst_zero_point: int = 0
+
+
+@dataclass(frozen=True)
+class MatmulProblem:
+    """dst (m, n) = src (m, k) x weights (k, n); types by oneDNN's names."""
+
+    m: int
+    n: int
+    k: int
+    src: str
+    wei: str
+    epilogue: Epilogue
+    wei_tag: str = "any"  # any | ab (plain) | ba (k contiguous)
+
+    @property
+    def macs(self) -> int:
+        return self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class ConvProblem:
+    """Forward convolution: src (mb, ic, ih, iw), weights (oc, ic / groups, kh, kw), dst (mb, oc, oh, ow)."""
+
+    mb: int
+    ic: int
+    ih: int
+    iw: int
+    oc: int
+    kh: int
+    kw: int
+    src: str
+    wei: str
+    epilogue: Epilogue
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)  # top, left, bottom, right
+    dilation: tuple[int, int] = (1, 1)  # 1: dense taps (oneDNN writes 0)
+    groups: int = 1
+
+    @property
+    def oh(self) -> int:
+        top, _, bottom, _ = self.padding
+        return (self.ih + top + bottom - (self.kh - 1) * self.dilation[0] - 1) // self.strides[0] + 1
+
+    @property
+    def ow(self) -> int:
+        _, left, _, right = self.padding
+        return (self.iw + left + right - (self.kw - 1) * self.dilation[1] - 1) // self.strides[1] + 1
+
+    @property
+    def macs(self) -> int:
+        return self.mb * self.oc * self.oh * self.ow * (self.ic // self.groups) * self.kh * self.kw
+
+
+Problem = MatmulProblem | ConvProblem
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A Program for one problem, and the way between the user's arrays and its tensors.
+
+    `prepare(src, weights, parameters)` takes src (m, k) or nchw and weights (k, n) or goihw in their storage types and
+    gives the program's inputs; weights are put in the kernel's own layout there. `finish(outputs)` gives dst (m, n)
+    or nchw.
+    """
+
+    name: str  # "gemm:avx512_core_vnni"
+    program: Program
+    prepare: Callable[[Array, Array, Parameters], dict[str, Array]]
+    finish: Callable[[Mapping[str, Array]], Array]
+    compute_dtype: str  # the type that products are formed in
+    saturates: bool = False  # some step can saturate on the way to the accumulator
+
+
+@dataclass(frozen=True)
+class KernelKind:
+    """A row of the kernel table: what it takes, and how it is built.
+
+    `accepts(problem)` answers "" or the reason why this kind cannot do the problem.
+    """
+
+    name: str
+    isa: str
+    compute_dtype: str
+    accepts: Callable[[Problem], str]
+    build: Callable[[Problem, Machine], Kernel]
+    exact: bool = True  # integer kernels: no step on the way can saturate or round
+    library: str = field(default="")  # what oneDNN calls its counterpart
