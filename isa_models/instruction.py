@@ -43,6 +43,7 @@ class Instruction:
     native: bool = True  # the host's own instruction may stand in for `function`
     moves: bool = False  # loads, stores, broadcasts: nothing is computed
     saturates: bool = False
+    partial: bool = False  # its memory operand may hold fewer lanes than the register, without a mask
     takes_lanes: bool = field(default=False)  # the function wants `lanes` (a broadcast cannot know it)
 
     @property
@@ -62,6 +63,9 @@ class Instruction:
 
     def apply(self, *operands: Value, lanes: int | None = None, **immediates: int) -> Any:
         """The result's Value from operands' Values, in the reading that they belong to."""
+        for name, number in immediates.items():
+            if not 0 <= number <= 255:
+                raise InvalidArgument(f"{self.name}: immediate {name} is {number}, a byte is 0 to 255")
         extra = {"lanes": lanes} if self.takes_lanes else {}
         return self.function(*operands, **extra, **immediates)
 
@@ -143,7 +147,7 @@ def define(
 
     `signature` is "result <- operand, operand", each operand a type and, after a star, its lanes per lane of the
     result: "s32 <- s32, u8*4, s8*4". Parameters of the function annotated `int` are immediates; one called
-    `lanes` is given the result's lane count.
+    `lanes` is given the result's lane count. A row of a family gives its docstring as `doc` (see `example`).
     """
 
     def register(function: F) -> F:
@@ -153,15 +157,23 @@ def define(
     return register
 
 
+def example(name: str, text: str, call: str, result: str) -> str:
+    """A docstring: `text`, and a doctest of instruction `name` over `call`."""
+    line = f">>> instruction({name!r})({call}).tolist()".replace("'", '"')
+    return f"{text}\n\n>>> from isa_models import instruction\n{line}\n{result}\n"
+
+
 def make(
     name: str,
     signature: str,
     caps: Mapping[int, tuple[str, ...]],
     manual: str,
     function: Callable[..., Any],
+    doc: str = "",
     **facts: Any,
 ) -> Instruction:
     """The Instruction that `define` registers."""
+    function.__doc__ = doc or function.__doc__
     result, _, operands = (part.strip() for part in signature.partition("<-"))
     parameters = inspect.signature(function).parameters
     immediates = tuple(p.name for p in parameters.values() if p.annotation in ("int", int) and p.name != "lanes")

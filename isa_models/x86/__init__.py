@@ -1,5 +1,5 @@
 """x86 instructions by family; importing this package registers them."""
 
-from isa_models.x86 import dot, floats, integer, memory
+from isa_models.x86 import bf16, convert, dot, f16, floats, integer, memory, partial, shuffle
 
-__all__ = ["dot", "floats", "integer", "memory"]
+__all__ = ["bf16", "convert", "dot", "f16", "floats", "integer", "memory", "partial", "shuffle"]

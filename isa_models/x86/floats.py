@@ -1,14 +1,16 @@
-"""x86 packed floating point: arithmetic with the manuals' rules for NaN, and the bf16 and f16 conversions and dots."""
+"""x86 packed single precision: arithmetic with the manuals' rules for NaN."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from isa_models.algebra import Value
-from isa_models.instruction import define
-from isa_models.x86.widths import AVX512_BF16, AVX512_BW
+from isa_models.instruction import define, example
+from isa_models.x86.widths import AVX2, AVX512_BW
 
 _QUIET = 0x00400000
 _DEFAULT_NAN = 0xFFC00000
-_LEAST_NORMAL = 0x00800000
+Binary = Callable[[Value, Value], Value]
 
 
 def choose_nan(result: Value, *operands: Value) -> Value:
@@ -26,54 +28,94 @@ def choose_nan(result: Value, *operands: Value) -> Value:
     return result.is_nan().rarely(result, fixed)
 
 
-@define("vaddps", "f32 <- f32, f32", AVX512_BW, "Intel SDM Vol. 2A, ADDPS")
-def vaddps(a: Value, b: Value) -> Value:
-    """Add floats."""
-    return choose_nan(a + b, a, b)
+def _arithmetic(name: str, function: Binary, text: str, call: str, result: str) -> None:
+    doc = example(name, f"{text} Of two NaNs the first wins, quieted.", call, result)
+
+    @define(name, "f32 <- f32, f32", AVX512_BW, f"Intel SDM Vol. 2, {name[1:].upper()}", doc=doc)
+    def arithmetic(a: Value, b: Value) -> Value:
+        return choose_nan(function(a, b), a, b)
 
 
-@define("vfmadd231ps", "f32 <- f32, f32, f32", AVX512_BW, "Intel SDM Vol. 2C, VFMADD132PS/VFMADD213PS/VFMADD231PS",
-        accumulates=True)  # fmt: skip
+_arithmetic("vaddps", lambda a, b: a + b, "Add floats.", "[1, 2], [0.5, 3]", "[1.5, 5.0]")
+_arithmetic("vsubps", lambda a, b: a - b, "Subtract floats.", "[1, 2], [0.5, 3]", "[0.5, -1.0]")
+_arithmetic("vmulps", lambda a, b: a * b, "Multiply floats.", "[1, 2], [0.5, 3]", "[0.5, 6.0]")
+_arithmetic("vdivps", lambda a, b: a / b, "Divide floats.", "[1, 6], [0.5, 3]", "[2.0, 2.0]")
+
+
+@define("vsqrtps", "f32 <- f32", AVX512_BW, "Intel SDM Vol. 2B, SQRTPS")
+def vsqrtps(a: Value) -> Value:
+    """Square root, correctly rounded.
+
+    >>> from isa_models import instruction
+    >>> instruction("vsqrtps")([9, 2.25]).tolist()
+    [3.0, 1.5]
+    """
+    return choose_nan(a.sqrt(), a)
+
+
+@define("vminps", "f32 <- f32, f32", AVX512_BW, "Intel SDM Vol. 2B, MINPS")
+def vminps(a: Value, b: Value) -> Value:
+    """The lesser float; the second, bit for bit, where either is NaN or both are zeros.
+
+    >>> from isa_models import instruction
+    >>> instruction("vminps")([1, float("nan"), 0.0], [2, 3, -0.0]).tolist()
+    [1.0, 3.0, -0.0]
+    """
+    return (a < b).where(a, b)
+
+
+@define("vmaxps", "f32 <- f32, f32", AVX512_BW, "Intel SDM Vol. 2B, MAXPS")
+def vmaxps(a: Value, b: Value) -> Value:
+    """The greater float; the second, bit for bit, where either is NaN or both are zeros.
+
+    >>> from isa_models import instruction
+    >>> instruction("vmaxps")([1, float("nan"), 0.0], [2, 3, -0.0]).tolist()
+    [2.0, 3.0, -0.0]
+    """
+    return (a > b).where(a, b)
+
+
+@define("vhaddps", "f32 <- f32, f32", AVX2, "Intel SDM Vol. 2A, HADDPS")
+def vhaddps(a: Value, b: Value) -> Value:
+    """Each 128-bit block: sums of neighbours of the first, then of the second.
+
+    >>> from isa_models import instruction
+    >>> instruction("vhaddps")([1, 2, 3, 4], [5, 6, 7, 8]).tolist()
+    [3.0, 7.0, 11.0, 15.0]
+    """
+    n = a.lanes
+    order = [k for s in range(0, n, 4) for base in (0, n) for k in (base + s, base + s + 2)]
+    both = a.concat(b)
+    even, odd = both.permute(order), both.permute([k + 1 for k in order])
+    return choose_nan(even + odd, even, odd)
+
+
+_FMA = "Intel SDM Vol. 2C, VFMADD132PS/VFMADD213PS/VFMADD231PS"
+
+
+@define("vfmadd231ps", "f32 <- f32, f32, f32", AVX512_BW, _FMA, accumulates=True)
 def vfmadd231ps(acc: Value, a: Value, b: Value) -> Value:
-    """a * b + acc, rounded once. Of several NaNs the accumulator's wins, then a's."""
-    return choose_nan(a.fma(b, acc), acc, a, b)
+    """a * b + acc, rounded once. Of several NaNs a's wins, then b's, then the accumulator's (so on a Zen 4).
+
+    >>> from isa_models import instruction
+    >>> instruction("vfmadd231ps")([1], [2], [3]).tolist()
+    [7.0]
+    """
+    return choose_nan(a.fma(b, acc), a, b, acc)
+
+
+@define("vfmadd213ps", "f32 <- f32, f32, f32", AVX512_BW, _FMA, accumulates=True)
+def vfmadd213ps(x: Value, a: Value, b: Value) -> Value:
+    """a * x + b, rounded once, in x's place. Of several NaNs a's wins, then x's, then b's (so on a Zen 4).
+
+    >>> from isa_models import instruction
+    >>> instruction("vfmadd213ps")([1], [2], [3]).tolist()
+    [5.0]
+    """
+    return choose_nan(a.fma(x, b), a, x, b)
 
 
 def daz(x: Value) -> Value:
     """Denormal f32 to zero of the same sign."""
     bits = x.view("u32")
     return ((bits & 0x7F800000).eq(0)).where(bits & 0x80000000, bits).view("f32")
-
-
-def _fma_flushed(a: Value, b: Value, c: Value) -> Value:
-    """fma(a, b, c) of operands without denormals, a tiny result flushed to zero of its sign.
-
-    Tiny is judged after rounding as if the exponent had no bound. Scaling by 2**32 makes that rounding visible: where
-    the plain result is tiny, neither the scaled operands nor their result leave the normal range.
-    """
-    result = a.fma(b, c)
-    small = (result.view("u32") << 1) <= (_LEAST_NORMAL << 1)
-
-    def flushed() -> Value:
-        scaled = (a * 2.0**32).fma(b, c * 2.0**32).view("u32")
-        tiny = (scaled << 1) < ((_LEAST_NORMAL + (32 << 23)) << 1)
-        bits = result.view("u32")
-        return tiny.where(bits & 0x80000000, bits).view("f32")
-
-    nonzero = (result.view("u32") << 1).ne(0)
-    return (small & nonzero).rarely(result, flushed)
-
-
-@define("vdpbf16ps", "f32 <- f32, bf16*2, bf16*2", AVX512_BF16, "Intel SDM Vol. 2C, VDPBF16PS", accumulates=True)
-def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
-    """Two products of bf16 added to an f32 accumulator, the odd elements first, each step a fused multiply-add.
-
-    Denormal inputs count as zero and tiny results become zero; MXCSR is not consulted. Of several NaNs a's wins, then
-    b's, then the accumulator's.
-    """
-    total = daz(acc)
-    words_a, words_b = a.view("u32"), b.view("u32")
-    for take in (lambda w: w & 0xFFFF0000, lambda w: w << 16):
-        x, y = daz(take(words_a).view("f32")), daz(take(words_b).view("f32"))
-        total = choose_nan(_fma_flushed(x, y, total), x, y, total)
-    return total

@@ -1,19 +1,108 @@
-"""x86 packed integer arithmetic, logic, conversions and shuffles."""
+"""x86 packed integer arithmetic, logic and shifts: one function a family, one row a lane type."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from isa_models.algebra import Value
-from isa_models.instruction import define
-from isa_models.x86.widths import AVX512_BW
+from isa_models.formats import fmt
+from isa_models.instruction import define, example
+from isa_models.x86.widths import AVX512_BW, AVX512_ONLY, Widths
+
+Binary = Callable[[Value, Value], Value]
 
 
-@define("vpaddd", "s32 <- s32, s32", AVX512_BW, "Intel SDM Vol. 2B, PADDB/PADDW/PADDD/PADDQ")
-def vpaddd(a: Value, b: Value) -> Value:
-    """Add doublewords; the sum wraps."""
-    return a + b
+def _binary(
+    name: str, dtype: str, function: Binary, manual: str, text: str, call: str, result: str, caps: Widths = AVX512_BW,
+    **facts: object,
+) -> None:  # fmt: skip
+    def fresh(a: Value, b: Value) -> Value:  # every instruction has a function, and so a docstring, of its own
+        return function(a, b)
+
+    doc = example(name, text, call, result)
+    define(name, f"{dtype} <- {dtype}, {dtype}", caps, f"Intel SDM Vol. 2B, {manual}", doc=doc, **facts)(fresh)
 
 
-@define("vpxor", "u32 <- u32, u32", AVX512_BW, "Intel SDM Vol. 2B, PXOR", evex="vpxord")
-def vpxor(a: Value, b: Value) -> Value:
-    """Exclusive or."""
-    return a ^ b
+_WORD = {8: "bytes", 16: "words", 32: "doublewords", 64: "quadwords"}
+_LETTER = {8: "b", 16: "w", 32: "d", 64: "q"}
+
+for _bits in (8, 16, 32, 64):
+    _type = f"s{_bits}"
+    _binary(f"vpadd{_LETTER[_bits]}", _type, lambda a, b: a + b, "PADDB/PADDW/PADDD/PADDQ",
+            f"Add {_WORD[_bits]}; the sum wraps.", f"[{fmt(_type).high}, 2], [1, 3]", f"[{fmt(_type).low}, 5]")  # fmt: skip
+    _binary(f"vpsub{_LETTER[_bits]}", _type, lambda a, b: a - b, "PSUBB/PSUBW/PSUBD, PSUBQ",
+            f"Subtract {_WORD[_bits]}; the difference wraps.", f"[{fmt(_type).low}, 2], [1, 3]",
+            f"[{fmt(_type).high}, -1]")  # fmt: skip
+
+
+def _saturated(operation: Binary, dtype: str) -> Binary:
+    return lambda a, b: operation(a.to("s32"), b.to("s32")).saturate(dtype)
+
+
+for _type in ("s8", "s16", "u8", "u16"):
+    _form, _end = fmt(_type), ("s" if _type[0] == "s" else "us") + _LETTER[fmt(_type).bits]
+    _binary(f"vpadd{_end}", _type, _saturated(lambda a, b: a + b, _type), "PADDSB/PADDSW, PADDUSB/PADDUSW",
+            f"Add {_type} {_WORD[_form.bits]}; the sum saturates.", f"[{_form.high}, 2], [1, 3]", f"[{_form.high}, 5]",
+            saturates=True)  # fmt: skip
+    _binary(f"vpsub{_end}", _type, _saturated(lambda a, b: a - b, _type), "PSUBSB/PSUBSW, PSUBUSB/PSUBUSW",
+            f"Subtract {_type} {_WORD[_form.bits]}; the difference saturates.", f"[{_form.low}, 5], [1, 3]",
+            f"[{_form.low}, 2]", saturates=True)  # fmt: skip
+
+for _type in ("s8", "s16", "s32", "u8", "u16", "u32"):
+    _form, _end = fmt(_type), ("s" if _type[0] == "s" else "u") + _LETTER[fmt(_type).bits]
+    _binary(f"vpmin{_end}", _type, lambda a, b: a.minimum(b), f"PMIN{_type[0].upper()}*",
+            f"The lesser of two {_type} {_WORD[_form.bits]}.", f"[{_form.low}, 3], [1, 2]", f"[{_form.low}, 2]")  # fmt: skip
+    _binary(f"vpmax{_end}", _type, lambda a, b: a.maximum(b), f"PMAX{_type[0].upper()}*",
+            f"The greater of two {_type} {_WORD[_form.bits]}.", f"[{_form.low}, 3], [1, 2]", "[1, 3]")  # fmt: skip
+
+_binary("vpmulld", "s32", lambda a, b: a * b, "PMULLD/PMULLQ", "Multiply doublewords; the low half is kept.",
+        "[65536, 3], [65537, -5]", "[65536, -15]")  # fmt: skip
+_binary("vpmullw", "s16", lambda a, b: a * b, "PMULLW", "Multiply words; the low half is kept.",
+        "[256, 3], [257, -5]", "[256, -15]")  # fmt: skip
+_binary("vpmullq", "s64", lambda a, b: a * b, "PMULLD/PMULLQ", "Multiply quadwords; the low half is kept.",
+        "[3], [-5]", "[-15]", AVX512_ONLY)  # fmt: skip
+_binary("vpmulhw", "s16", lambda a, b: ((a.to("s32") * b.to("s32")) >> 16).to("s16"), "PMULHW",
+        "Multiply signed words; the high half is kept.", "[256, -1], [257, 1]", "[1, -1]")  # fmt: skip
+_binary("vpmulhuw", "u16", lambda a, b: ((a.to("u32") * b.to("u32")) >> 16).to("u16"), "PMULHUW",
+        "Multiply unsigned words; the high half is kept.", "[65535], [65535]", "[65534]")  # fmt: skip
+_binary("vpavgb", "u8", lambda a, b: ((a.to("u16") + b.to("u16") + 1) >> 1).to("u8"), "PAVGB/PAVGW",
+        "Average of unsigned bytes, halves rounded up.", "[1, 255], [2, 255]", "[2, 255]")  # fmt: skip
+
+_binary("vpand", "u32", lambda a, b: a & b, "PAND", "And.", "[12], [10]", "[8]", evex="vpandd")
+_binary("vpandn", "u32", lambda a, b: ~a & b, "PANDN", "Not the first, and the second.", "[12], [10]", "[2]",
+        evex="vpandnd")  # fmt: skip
+_binary("vpor", "u32", lambda a, b: a | b, "POR", "Or.", "[12], [10]", "[14]", evex="vpord")
+_binary("vpxor", "u32", lambda a, b: a ^ b, "PXOR", "Exclusive or.", "[12], [10]", "[6]", evex="vpxord")
+
+
+def _absolute(bits: int) -> None:
+    name, dtype = f"vpabs{_LETTER[bits]}", f"s{bits}"
+    doc = example(name, f"Absolute value of {_WORD[bits]}; the least one stays, which is its magnitude unsigned.",
+                  f"[-3, {fmt(dtype).low}]", f"[3, {1 << (bits - 1)}]")  # fmt: skip
+
+    @define(name, f"u{bits} <- {dtype}", AVX512_BW, "Intel SDM Vol. 2B, PABSB/PABSW/PABSD/PABSQ", doc=doc)
+    def absolute(a: Value) -> Value:
+        return (a < 0).where(a.literal(0) - a, a).to(f"u{bits}")
+
+
+for _bits in (8, 16, 32):
+    _absolute(_bits)
+
+
+def _shift(name: str, dtype: str, text: str, call: str, result: str, function: Callable[[Value, int], Value]) -> None:
+    caps = AVX512_ONLY if name == "vpsraq" else AVX512_BW
+
+    @define(name, f"{dtype} <- {dtype}", caps, f"Intel SDM Vol. 2B, {name[1:-1].upper()}W/D/Q",
+            doc=example(name, text, call, result))  # fmt: skip
+    def shift(a: Value, imm: int) -> Value:
+        return function(a, imm)
+
+
+for _bits in (16, 32, 64):
+    _unit, _what = _LETTER[_bits], _WORD[_bits]
+    _shift(f"vpsll{_unit}", f"u{_bits}", f"Shift {_what} left; {_bits} or more leave zero.", "[3], imm=2", "[12]",
+           lambda a, n, b=_bits: a << n if n < b else a & 0)  # type: ignore[misc]  # fmt: skip
+    _shift(f"vpsrl{_unit}", f"u{_bits}", f"Shift {_what} right, zeros in; {_bits} or more leave zero.",
+           "[13], imm=2", "[3]", lambda a, n, b=_bits: a >> n if n < b else a & 0)  # type: ignore[misc]  # fmt: skip
+    _shift(f"vpsra{_unit}", f"s{_bits}", f"Shift {_what} right, signs in.", "[-13], imm=2", "[-4]",
+           lambda a, n, b=_bits: a >> min(n, b - 1))  # type: ignore[misc]  # fmt: skip

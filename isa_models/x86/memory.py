@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 from isa_models.algebra import Value
-from isa_models.instruction import define
-from isa_models.x86.widths import AVX512_BW
+from isa_models.instruction import define, example
+from isa_models.x86.widths import AVX2, AVX512_BW, AVX512_ONLY, SSE_128, Widths
 
 
-@define("vmovups", "f32 <- f32", AVX512_BW, "Intel SDM Vol. 2B, MOVUPS", moves=True, native=False)
-def vmovups(a: Value) -> Value:
-    """Move packed floats."""
-    return a
+def _move(name: str, dtype: str, caps: Widths, manual: str, text: str, evex: str = "") -> None:
+    @define(name, f"{dtype} <- {dtype}", caps, f"Intel SDM Vol. 2, {manual}", moves=True, native=False, evex=evex,
+            doc=example(name, text, "[1, 2]", "[1.0, 2.0]" if dtype[0] == "f" else "[1, 2]"))  # fmt: skip
+    def move(a: Value) -> Value:
+        return a
 
 
-@define("vmovdqu", "u32 <- u32", AVX512_BW, "Intel SDM Vol. 2B, MOVDQU,VMOVDQU8/16/32/64", evex="vmovdqu32",
-        moves=True, native=False)  # fmt: skip
-def vmovdqu(a: Value) -> Value:
-    """Move packed integers."""
-    return a
+_MOVDQU = "MOVDQU, VMOVDQU8/16/32/64"
+_move("vmovups", "f32", AVX512_BW, "MOVUPS", "Move packed floats.")
+_move("vmovdqu", "u32", AVX512_BW, _MOVDQU, "Move packed doublewords.", evex="vmovdqu32")
+_move("vmovdqu8", "u8", AVX512_ONLY, _MOVDQU, "Move packed bytes, as many as the mask has.")
+_move("vmovdqu16", "u16", AVX512_ONLY, _MOVDQU, "Move packed words, as many as the mask has.")
+_move("vmaskmovps", "f32", AVX2, "VMASKMOV", "Move packed floats, as many as the mask register has.")
+_move("vpmaskmovd", "u32", AVX2, "VPMASKMOV", "Move packed doublewords, as many as the mask register has.")
 
 
-@define("vpbroadcastd", "u32 <- u32*0", AVX512_BW, "Intel SDM Vol. 2C, VPBROADCAST", moves=True, native=False)
-def vpbroadcastd(a: Value, lanes: int) -> Value:
-    """One doubleword into every lane."""
-    return a.permute([0] * lanes)
+def _broadcast(name: str, dtype: str, caps: Widths, manual: str, text: str) -> None:
+    @define(name, f"{dtype} <- {dtype}*0", caps, f"Intel SDM Vol. 2, {manual}", moves=True, native=False,
+            doc=example(name, text, "[7], lanes=4", "[7.0, 7.0, 7.0, 7.0]" if dtype[0] == "f" else "[7, 7, 7, 7]"))  # fmt: skip
+    def broadcast(a: Value, lanes: int) -> Value:
+        return a.permute([0] * lanes)
 
 
-@define("vbroadcastss", "f32 <- f32*0", AVX512_BW, "Intel SDM Vol. 2C, VBROADCAST", moves=True, native=False)
-def vbroadcastss(a: Value, lanes: int) -> Value:
-    """One float into every lane."""
-    return a.permute([0] * lanes)
+_broadcast("vpbroadcastb", "u8", AVX512_BW, "VPBROADCAST", "One byte into every lane.")
+_broadcast("vpbroadcastw", "u16", AVX512_BW, "VPBROADCAST", "One word into every lane.")
+_broadcast("vpbroadcastd", "u32", AVX512_BW, "VPBROADCAST", "One doubleword into every lane.")
+_broadcast("vpbroadcastq", "u64", AVX512_BW, "VPBROADCAST", "One quadword into every lane.")
+_broadcast("vbroadcastss", "f32", AVX512_BW, "VBROADCAST", "One float into every lane.")
+
+
+def _extract(letter: str, bits: int) -> None:
+    per = 128 // bits
+    name = f"vpextr{letter}"
+
+    @define(name, f"u{bits} <- u{bits}*{per}", SSE_128, "Intel SDM Vol. 2B, PEXTRB/PEXTRW/PEXTRD/PEXTRQ", moves=True,
+            native=False, doc=example(name, "Store the lane that the immediate names.",
+                                      f"{list(range(per))}, imm=1", "[1]"))  # fmt: skip
+    def extract(a: Value, imm: int) -> Value:
+        return a.permute([imm % per])
+
+
+for _letter, _bits in (("b", 8), ("w", 16), ("d", 32), ("q", 64)):
+    _extract(_letter, _bits)

@@ -8,6 +8,8 @@ from isa_models import Instruction
 from isa_models.formats import fmt
 from isa_models.llvm import Emitter, LlvmValue, vector_type
 
+_WIDTHS = (128, 256, 512)
+
 
 def native_call(
     emitter: Emitter,
@@ -19,18 +21,24 @@ def native_call(
 ) -> LlvmValue | None:
     """The instruction itself over the operands, or None where its registers are not xmm, ymm or zmm whole.
 
-    Assembly, not an intrinsic: LLVM may swap the factors of an intrinsic, and then another NaN comes out.
+    Assembly, not an intrinsic: LLVM may swap the factors of an intrinsic, and then another NaN comes out. A conversion
+    between lanes of two sizes may use the low part of an xmm register.
     """
-    result_bits = lanes * fmt(definition.result).bits
-    if any(v.lanes * v.format.bits not in (128, 256, 512) for v in operands) or result_bits not in (128, 256, 512):
+    bits = fmt(definition.result).bits
+    if definition.lanes(width) != lanes or width not in _WIDTHS:
         return None
+    operands = [v if v.lanes * v.format.bits in _WIDTHS else v.pad(128 // v.format.bits) for v in operands]
+    result_type = vector_type(definition.result, max(lanes, 128 // bits))
     sources = operands[1:] if definition.accumulates else operands
     first = 2 if definition.accumulates else 1  # $0 is the result, and $1 the accumulator tied to it
     names = [f"${first + i}" for i in range(len(sources))]
     literals = [f"$${immediates[name]}" for name in definition.immediates]
     text = f"{definition.mnemonic(width)} {', '.join([*reversed(literals), *reversed(names), '$0'])}"  # AT&T order
-    constraints = ",".join(["=v", *(["0"] if definition.accumulates else []), *("v" for _ in sources)])
+    # Registers 16 to 31 are for EVEX-encoded instructions; those with a form of their own at 512 bits are VEX below.
+    only_vex = width < 512 and (definition.evex or 512 not in definition.caps)
+    kind = "x" if only_vex else "v"
+    constraints = ",".join([f"={kind}", *(["0"] if definition.accumulates else []), *(kind for _ in sources)])
     arguments = ", ".join(f"{v.type} {v.name}" for v in operands)
-    result_type = vector_type(definition.result, lanes)
     name = emitter.value(f'call {result_type} asm "{text}", "{constraints}"({arguments})')
-    return LlvmValue(emitter, name, definition.result, lanes)
+    result = LlvmValue(emitter, name, definition.result, max(lanes, 128 // bits))
+    return result if result.lanes == lanes else result.permute(range(lanes))

@@ -1,0 +1,71 @@
+"""x86 bf16: conversions from f32, and the dot product of pairs (AVX512_BF16)."""
+
+from __future__ import annotations
+
+from isa_models.algebra import Value
+from isa_models.instruction import define
+from isa_models.rounding import round_to
+from isa_models.x86.floats import choose_nan, daz
+from isa_models.x86.widths import AVX512_BF16
+
+_LEAST_NORMAL = 0x00800000
+
+
+@define("vcvtneps2bf16", "bf16 <- f32", AVX512_BF16, "Intel SDM Vol. 2C, VCVTNEPS2BF16")
+def vcvtneps2bf16(a: Value) -> Value:
+    """Floats to bf16, nearest even; denormals become zeros, a NaN turns quiet. MXCSR is not consulted.
+
+    >>> from isa_models import instruction
+    >>> instruction("vcvtneps2bf16")([1.00390625, 1e-40]).tolist()
+    [1.0, 0.0]
+    """
+    return round_to(daz(a), "bf16")
+
+
+@define("vcvtne2ps2bf16", "bf16 <- f32*0.5, f32*0.5", AVX512_BF16, "Intel SDM Vol. 2C, VCVTNE2PS2BF16")
+def vcvtne2ps2bf16(a: Value, b: Value) -> Value:
+    """As vcvtneps2bf16, the second operand's floats in the low half of the result.
+
+    >>> from isa_models import instruction
+    >>> instruction("vcvtne2ps2bf16")([1, 2], [3, 4]).tolist()
+    [3.0, 4.0, 1.0, 2.0]
+    """
+    return round_to(daz(b.concat(a)), "bf16")
+
+
+def _fma_flushed(a: Value, b: Value, c: Value) -> Value:
+    """fma(a, b, c) of operands without denormals, a tiny result flushed to zero of its sign.
+
+    Tiny is judged after rounding as if the exponent had no bound. Scaling by 2**32 makes that rounding visible: where
+    the plain result is tiny, neither the scaled operands nor their result leave the normal range.
+    """
+    result = a.fma(b, c)
+    small = (result.view("u32") << 1) <= (_LEAST_NORMAL << 1)
+
+    def flushed() -> Value:
+        scaled = (a * 2.0**32).fma(b, c * 2.0**32).view("u32")
+        tiny = (scaled << 1) < ((_LEAST_NORMAL + (32 << 23)) << 1)
+        bits = result.view("u32")
+        return tiny.where(bits & 0x80000000, bits).view("f32")
+
+    nonzero = (result.view("u32") << 1).ne(0)
+    return (small & nonzero).rarely(result, flushed)
+
+
+@define("vdpbf16ps", "f32 <- f32, bf16*2, bf16*2", AVX512_BF16, "Intel SDM Vol. 2C, VDPBF16PS", accumulates=True)
+def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
+    """Two products of bf16 added to an f32 accumulator, the odd elements first, each step a fused multiply-add.
+
+    Denormal inputs count as zero and tiny results become zero; MXCSR is not consulted. Of several NaNs a's wins, then
+    b's, then the accumulator's.
+
+    >>> from isa_models import instruction
+    >>> instruction("vdpbf16ps")([1], [2, 3], [4, 5]).tolist()
+    [24.0]
+    """
+    total = daz(acc)
+    words_a, words_b = a.view("u32"), b.view("u32")
+    for take in (lambda w: w & 0xFFFF0000, lambda w: w << 16):
+        x, y = daz(take(words_a).view("f32")), daz(take(words_b).view("f32"))
+        total = choose_nan(_fma_flushed(x, y, total), x, y, total)
+    return total

@@ -1,0 +1,54 @@
+"""x86 moves between memory and a part of an xmm register."""
+
+from __future__ import annotations
+
+from isa_models.algebra import Value
+from isa_models.instruction import define
+
+_XMM = {128: ("avx2",)}
+
+
+@define("vmovd", "u32 <- u32", _XMM, "Intel SDM Vol. 2B, MOVD/MOVQ", moves=True, native=False, partial=True)
+def vmovd(a: Value) -> Value:
+    """Move a doubleword: loads clear the lanes above it, stores take the lowest lane.
+
+    >>> from isa_models import instruction
+    >>> instruction("vmovd")([1, 0, 0, 0]).tolist()
+    [1, 0, 0, 0]
+    """
+    return a
+
+
+@define("vmovq", "u64 <- u64", _XMM, "Intel SDM Vol. 2B, MOVQ", moves=True, native=False, partial=True)
+def vmovq(a: Value) -> Value:
+    """Move a quadword: loads clear the lane above it, stores take the lowest lane.
+
+    >>> from isa_models import instruction
+    >>> instruction("vmovq")([1, 0]).tolist()
+    [1, 0]
+    """
+    return a
+
+
+@define("vmovss", "f32 <- f32", _XMM, "Intel SDM Vol. 2B, MOVSS", moves=True, native=False, partial=True)
+def vmovss(a: Value) -> Value:
+    """Move a float: loads clear the lanes above it, stores take the lowest lane.
+
+    >>> from isa_models import instruction
+    >>> instruction("vmovss")([1, 0, 0, 0]).tolist()
+    [1.0, 0.0, 0.0, 0.0]
+    """
+    return a
+
+
+@define("vpinsrb", "u8 <- u8, u8*0", _XMM, "Intel SDM Vol. 2B, PINSRB/PINSRD/PINSRQ", native=False)
+def vpinsrb(a: Value, b: Value, imm: int) -> Value:
+    """Replace one byte lane.
+
+    >>> from isa_models import instruction
+    >>> instruction("vpinsrb")(list(range(16)), [99], imm=2).tolist()[:4]
+    [0, 1, 99, 3]
+    """
+    lane = imm & 15
+    extended = a.concat(b.permute([0] * a.lanes))
+    return extended.permute([a.lanes if i == lane else i for i in range(a.lanes)])
