@@ -81,7 +81,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class Register:
-    """A vector register by name, seen as `lanes` lanes of `dtype`."""
+    """A vector register by name, seen as `lanes` lanes of `dtype`; fewer bits than it holds are its low part."""
 
     name: str
     dtype: str
@@ -160,7 +160,7 @@ class Op:
     @property
     def masked(self) -> bool:
         memory = self.memory
-        if memory is None:
+        if memory is None or self.definition.partial:
             return False
         if memory is self.dst:
             return memory.lanes < self.lanes

@@ -16,6 +16,7 @@ from simdnn.program import Affine, Loop, Memory, Op, Place, Program, Register, S
 
 _MAX_BYTES = 1 << 36
 _MAX_ENUMERATED = 1 << 24
+_MASKED_BEFORE_AVX512 = ("vmaskmovps", "vpmaskmovd")
 Registers = dict[str, int]  # name -> bits
 
 
@@ -93,6 +94,8 @@ class _Checker:
             raise self.fail(op, f"takes the immediates {definition.immediates}")
         if sum(isinstance(p, Memory) for p in (op.dst, *op.srcs)) > 1:
             raise self.fail(op, "at most one memory operand")
+        if op.masked and not self.limit == 32 and op.instruction not in _MASKED_BEFORE_AVX512:
+            raise self.fail(op, f"{self.program.isa} has no masks: {op.memory} should be whole")
         caps = definition.caps.get(op.width)
         if caps is None or not self.caps.intersection(caps):
             raise self.fail(op, f"not in {self.program.isa} at {op.width} bits")
@@ -136,7 +139,7 @@ class _Checker:
     def read(self, op: Op, register: Register, defined: Registers) -> None:
         if register.name not in defined:
             raise self.fail(op, f"register {register.name} is read before it is written")
-        if defined[register.name] != register.bits:
+        if defined[register.name] < register.bits:
             raise self.fail(op, f"register {register.name} holds {defined[register.name]} bits, not {register.bits}")
 
     def write(self, op: Op, register: Register, defined: Registers) -> None:

@@ -199,7 +199,8 @@ class _Stage:
             if op.is_zero_idiom:
                 values.append(LlvmValue(self.emitter, "zeroinitializer", operand.dtype, lanes))
             elif isinstance(place, Register):
-                values.append(registers[place.name].view(operand.dtype))
+                whole = registers[place.name].view(operand.dtype)
+                values.append(whole if whole.lanes == lanes else whole.permute(range(lanes)))
             else:
                 values.append(self.load(place, lanes, variables))
         result = None

@@ -60,7 +60,7 @@ class _Run:
             if op.is_zero_idiom:
                 array: Array = np.zeros((1, place.bits // 8), np.uint8)
             elif isinstance(place, Register):
-                array = registers[place.name]
+                array = registers[place.name][:, : place.bits // 8]
             else:
                 array = self.load(place, definition.operand_lanes(operand, op.lanes), variables)
             values.append(ArrayValue(array, "u8").view(operand.dtype))

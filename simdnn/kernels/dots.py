@@ -1,0 +1,94 @@
+"""How a dot product goes into an accumulator: the one table in which the GEMM kernels differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from isa_models.formats import fmt
+from simdnn.kernels.code import Unit, op
+from simdnn.program import Affine, Memory, Op, Register
+
+Emit = Callable[[Unit, str, str, str, str], list[Op]]  # unit, accumulator, a, b, temporary register names
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One step takes 4 bytes of the source (`depth` elements of `src`), in every lane, times `depth` x lanes weights."""
+
+    name: str
+    src: str  # what the unit reads of the source (after the copy stage, if it changes the type)
+    wei: str  # packed weights in memory
+    wide: str  # the weights in the register
+    depth: int
+    acc: str
+    compute: str  # the type that r.compute_dtype tells
+    emit: Emit
+    temporaries: int = 0
+    ones: bool = False  # wants a register of s16 ones
+    saturates: bool = False
+    unsigned: bool = False  # the unit takes u8 sources: s8 ones are shifted by 128
+    uops: int = 1  # multiply-pipe uops in `emit`
+
+    def load_weights(self, unit: Unit, register: str, tensor: str, index: Affine) -> Op:
+        """A register of weights: as stored, or widened on the way."""
+        if self.wei == self.wide:
+            kind = "f32" if self.wei == "f32" else "u32"
+            name = "vmovups" if kind == "f32" else "vmovdqu"
+            return op(name, unit.reg(register, kind), Memory(tensor, index, kind, unit.lanes))
+        return op("vpmovsxbw", unit.reg(register, "s16"), Memory(tensor, index, self.wei, unit.width // 16))
+
+    @property
+    def weights_per_step(self) -> int:
+        """Weights in one lane's step."""
+        return self.depth
+
+    @property
+    def weight_bytes(self) -> int:
+        return fmt(self.wei).bits // 8
+
+
+def _fma(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total = unit.reg(acc, "f32")
+    return [op("vfmadd231ps", total, total, unit.reg(a, "f32"), unit.reg(b, "f32"))]
+
+
+def _bf16(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total = unit.reg(acc, "f32")
+    return [op("vdpbf16ps", total, total, unit.reg(a, "bf16"), unit.reg(b, "bf16"))]
+
+
+def _vnni(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total = unit.reg(acc, "s32")
+    return [op("vpdpbusd", total, total, unit.reg(a, "u8"), unit.reg(b, "s8"))]
+
+
+def _maddubs(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total, words = unit.reg(acc, "s32"), unit.reg(temp, "s16")
+    return [
+        op("vpmaddubsw", words, unit.reg(a, "u8"), unit.reg(b, "s8")),
+        op("vpmaddwd", words.as_("s32"), words, unit.reg("ones", "s16")),
+        op("vpaddd", total, total, words.as_("s32")),
+    ]
+
+
+def _maddwd(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total, sums = unit.reg(acc, "s32"), unit.reg(temp, "s32")
+    return [
+        op("vpmaddwd", sums, unit.reg(a, "s16"), unit.reg(b, "s16")),
+        op("vpaddd", total, total, sums),
+    ]
+
+
+FMA = Dot("fma", "f32", "f32", "f32", 1, "f32", "f32", _fma)
+BF16 = Dot("bf16", "bf16", "bf16", "bf16", 2, "f32", "bf16", _bf16)
+VNNI = Dot("vnni", "u8", "s8", "s8", 4, "s32", "s8", _vnni, unsigned=True)
+MADDUBS = Dot(
+    "maddubs", "u8", "s8", "s8", 4, "s32", "s8", _maddubs, temporaries=2, ones=True, saturates=True, unsigned=True,
+    uops=2,
+)  # fmt: skip
+MADDWD = Dot("maddwd", "s16", "s8", "s16", 2, "s32", "s16", _maddwd, temporaries=2)
+
+
+def accumulator(unit: Unit, row: int, column: int, dot: Dot) -> Register:
+    return unit.reg(f"c{row}_{column}", dot.acc)

@@ -1,0 +1,173 @@
+"""From accumulators to the destination, as passes over a tile: each loads one parameter and applies it everywhere.
+
+Order and roundings follow oneDNN 3.13 (docs/numerics.md, rule 7): s32 compensation, then f32 with source scale,
+weights scale, bias, relu, destination scale, destination zero point, clamp, round to nearest even.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simdnn.kernels.code import Code, Unit, broadcast32, load32, op, store32, store_bytes, zero
+from simdnn.kernels.spec import Epilogue
+from simdnn.program import Affine, Memory, Register, Tensor
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the epilogue does for one kernel: the problem's part and the kernel's own."""
+
+    epilogue: Epilogue
+    integer: bool  # the accumulator is s32
+    compensate: str = ""  # "" | "channel" | "position": s32 tensor `comp`, one a channel or one an output element
+    doubled: bool = False  # halved weights: the sum counts twice
+    merged_scales: bool = False  # source and weights scale multiplied with each other beforehand
+
+    @property
+    def in_float(self) -> bool:
+        return self.integer and (self.epilogue.in_float or self.doubled)
+
+    def tensors(self, channels: int, positions: int) -> list[Tensor]:
+        """The parameter tensors that the passes read; `channels` counts the padding of panels."""
+        e = self.epilogue
+        wanted = [
+            ("comp", "s32", channels * (positions if self.compensate == "position" else 1), bool(self.compensate)),
+            ("src_scale", "f32", 1, e.src_scale and not self.merged_scales),
+            ("wei_scale", "f32", channels if e.wei_scale == "per_oc" else 1, self.scale_pass),
+            ("bias", "f32", channels, e.bias),
+            ("dst_scale", "f32", 1, e.dst_scale),
+            ("dst_zero_point", "f32", 1, e.dst_zero_point),
+        ]
+        tensors = [Tensor(name, dtype, size) for name, dtype, size, used in wanted if used]
+        if self.doubled and self.in_float:
+            tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
+        low, high = self.bounds
+        for name, value in (("low", low), ("high", high)):
+            if value is not None:
+                tensors.append(Tensor.constant(name, "f32", np.float32(value).tobytes()))
+        return tensors
+
+    @property
+    def scale_pass(self) -> bool:
+        return bool(self.epilogue.wei_scale) or (self.epilogue.src_scale and self.merged_scales)
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """f32 clamps before the conversion to an integer destination; conversion itself clamps below s8 and s32."""
+        if self.epilogue.dst == "u8":
+            return 0.0, 255.0
+        if self.epilogue.dst == "s8":
+            return None, 127.0
+        if self.epilogue.dst == "s32" and (self.in_float or not self.integer):
+            return None, 2147483520.0  # the greatest f32 below 2**31
+        return None, None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The accumulators of a tile and where they belong: row i, column vector j holds `lanes[j]` live lanes."""
+
+    unit: Unit
+    registers: Sequence[Sequence[Register]]
+    lanes: Sequence[int]
+    row_index: Sequence[Affine]  # in dst
+    channel: Affine  # first channel of the tile, in parameter tensors (padded panels)
+    position: Sequence[Affine]  # rows in `comp`, where it is one an output element
+    row_number: Sequence[Affine] = ()  # rows in `rowsum`
+
+
+def finish_tile(plan: Plan, tile: Tile, rowsum: bool = False) -> Code:
+    """The passes and the stores of one tile."""
+    unit, e = tile.unit, plan.epilogue
+    rows, columns = range(len(tile.registers)), range(len(tile.lanes))
+    parameter = "p"
+
+    def each(name: str, dtype: str) -> Code:
+        """acc = name(acc, p) everywhere, p holding a common value."""
+        value = unit.reg(parameter, dtype)
+        return [op(name, acc.as_(dtype), acc.as_(dtype), value) for row in tile.registers for acc in row]
+
+    def per_channel(name: str, dtype: str, tensor: str) -> Code:
+        code: Code = []
+        for j in columns:
+            value = unit.reg(parameter, dtype)
+            code.append(load32(unit, value, tensor, tile.channel + j * unit.lanes, unit.lanes))
+            for i in rows:
+                acc = tile.registers[i][j].as_(dtype)
+                code.append(op(name, acc, acc, value))
+        return code
+
+    def common(name: str, tensor: str) -> Code:
+        return [broadcast32(unit.reg(parameter, "f32"), tensor, Affine()), *each(name, "f32")]
+
+    code: Code = []
+    if plan.compensate == "channel":
+        code += per_channel("vpaddd", "s32", "comp")
+    elif plan.compensate == "position":
+        for i in rows:
+            for j in columns:
+                acc = tile.registers[i][j].as_("s32")
+                code.append(load32(unit, unit.reg(parameter), "comp", tile.position[i] + j * unit.lanes, unit.lanes))
+                code.append(op("vpaddd", acc, acc, unit.reg(parameter, "s32")))
+    if rowsum:
+        for i in rows:
+            code.append(broadcast32(unit.reg(parameter), "rowsum", tile.row_number[i]))
+            for j in columns:
+                acc = tile.registers[i][j].as_("s32")
+                code.append(op("vpsubd", acc, acc, unit.reg(parameter, "s32")))
+    if plan.in_float:
+        for row in tile.registers:
+            code += [op("vcvtdq2ps", acc.as_("f32"), acc.as_("s32")) for acc in row]
+    floating = plan.in_float or not plan.integer
+    if plan.doubled:
+        code += common("vmulps", "two")
+    if e.src_scale and not plan.merged_scales:
+        code += common("vmulps", "src_scale")
+    if plan.scale_pass:
+        code += per_channel("vmulps", "f32", "wei_scale") if e.wei_scale == "per_oc" else common("vmulps", "wei_scale")
+    if e.bias:
+        code += per_channel("vaddps", "f32", "bias")
+    if e.relu:
+        code += [zero(unit.reg(parameter)), *each("vmaxps", "f32")]
+    if e.dst_scale:
+        code += common("vmulps", "dst_scale")
+    if e.dst_zero_point:
+        code += common("vaddps", "dst_zero_point")
+    low, high = plan.bounds
+    if low is not None:
+        code += common("vmaxps", "low")
+    if high is not None:
+        code += common("vminps", "high")
+    if floating and e.dst in ("s32", "s8", "u8"):
+        for row in tile.registers:
+            code += [op("vcvtps2dq", acc.as_("s32"), acc.as_("f32")) for acc in row]
+    for i in rows:
+        for j in columns:
+            at = tile.row_index[i] + j * unit.lanes
+            code += _store(unit, e.dst, tile.registers[i][j], at, tile.lanes[j])
+    return code
+
+
+def _store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
+    """One accumulator's `lanes` values to dst, narrowed to its type."""
+    if dst in ("s32", "f32"):
+        return [store32(unit, "dst", at, acc.as_(dst), lanes)]
+    if dst == "bf16":
+        half = Register("p", "bf16", unit.lanes)
+        store = op("vmovdqu16", Memory("dst", at, "u16", lanes), half.as_("u16"))
+        return [op("vcvtneps2bf16", half, acc.as_("f32")), store]
+    if unit.masks:
+        name = "vpmovsdb" if dst == "s8" else "vpmovusdb"
+        source = acc.as_("s32" if dst == "s8" else "u32")
+        return [op(name, Memory("dst", at, dst, lanes), source)]
+    words, quads = unit.reg("p", "s16"), unit.reg("p", "u64")
+    low, packed = Register("p", "s16", 8), Register("p", dst, 16)
+    return [
+        op("vpackssdw", words, acc.as_("s32"), acc.as_("s32")),
+        op("vpermq", quads, quads, imm=0b1000),  # the two 128-bit lanes' words side by side
+        op("vpacksswb" if dst == "s8" else "vpackuswb", packed, low, low),
+        *store_bytes(unit, "dst", at, packed, lanes),
+    ]

@@ -1,0 +1,346 @@
+"""GEMM and convolution from one generator: a matmul is a convolution with one tap.
+
+    copy the source where it must be (source.py)
+    for each chunk of rows, each panel of columns:      parallel
+        for each block of rows:                          a register tile (tile.py)
+            for each tap, for each step of channels      dot products (dots.py)
+            epilogue, store (epilogue.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from simdnn.kernels import pack
+from simdnn.kernels.blocking import choose, chunk, row_blocks
+from simdnn.kernels.code import Code, Unit, broadcast32, loop, op, zero
+from simdnn.kernels.dots import Dot
+from simdnn.kernels.epilogue import Plan
+from simdnn.kernels.source import Source, padded_channels
+from simdnn.kernels.spec import ConvProblem, Kernel, MatmulProblem, Parameters, Problem
+from simdnn.kernels.tile import Panel, Reduction, Taps, tile
+from simdnn.program import Affine, Memory, Program, Register, Tensor
+from simdnn.verify import verify
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a kernel treats its problem, beyond the dot product."""
+
+    halve: bool = False  # s8 convolution on vpmaddubsw: weights times 1/2
+    merged_scales: bool = False
+    cut: int = 0  # channels after which a sum restarts (floating point)
+    split_k: int = 0  # matmul: K in two parts, the first of this length, pairs restart there
+
+
+class Gemm:
+    """The generator for one problem. `program` is the verified Program, `kernel` what dispatch hands out."""
+
+    def __init__(self, name: str, problem: Problem, unit: Unit, dot: Dot, options: Options) -> None:
+        self.name = name
+        self.problem = problem
+        self.unit = unit
+        self.dot = dot
+        self.options = options
+        self.conv = as_convolution(problem, options.split_k)
+        self.shifted = dot.unsigned and problem.src == "s8"
+
+    # -- shapes ---------------------------------------------------------------------------------------------------
+    @cached_property
+    def flat(self) -> bool:
+        """Whether all pixels of the batch are one run of rows."""
+        c = self.conv
+        return self.is_matmul or (c.kh, c.kw, c.strides, c.padding) == (1, 1, (1, 1), (0, 0, 0, 0))
+
+    @property
+    def is_matmul(self) -> bool:
+        return isinstance(self.problem, MatmulProblem)
+
+    @cached_property
+    def ic(self) -> int:
+        return self.conv.ic // self.conv.groups
+
+    @cached_property
+    def oc(self) -> int:
+        return self.conv.oc // self.conv.groups
+
+    @cached_property
+    def source(self) -> Source:
+        c = self.conv
+        icp = padded_channels(self.unit, self.dot, c.src, self.ic)
+        read = c.src if self.dot.unsigned else self.dot.src
+        if self.options.split_k:  # rows of two parts, each padded by itself
+            return Source(c.src, read, c.mb, c.ih, c.iw, 1, self.ic, icp)
+        return Source(c.src, read, c.mb, c.ih, c.iw, c.groups, self.ic, icp, c.padding)
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows that tiles are cut from: all pixels, or one line of them."""
+        c = self.conv
+        return c.mb * c.oh * c.ow if self.flat else c.ow
+
+    @cached_property
+    def layout(self) -> pack.Layout:
+        lanes = self.unit.lanes
+        blocking = choose(self.unit, self.dot, self.rows, self.oc, self.shifted)
+        width = blocking.vectors * lanes
+        rest = self.oc % width
+        tail = -(-rest // lanes) * lanes
+        return pack.Layout(self.conv.groups, self.oc, width, tail, self.dot.depth, self.source.icp)
+
+    @cached_property
+    def plan(self) -> Plan:
+        compensate = ""
+        if self.shifted or self.conv.epilogue.zp_src or self.conv.epilogue.zp_wei:
+            edges = self.conv.epilogue.zp_src and any(self.conv.padding)
+            compensate = "position" if edges else "channel"
+        return Plan(
+            self.conv.epilogue, self.dot.acc == "s32", compensate, self.options.halve, self.options.merged_scales
+        )
+
+    # -- program --------------------------------------------------------------------------------------------------
+    @cached_property
+    def program(self) -> Program:
+        c, e = self.conv, self.conv.epilogue
+        code = self.source.stage(self.unit)
+        if e.zp_wei:
+            code += self.row_sums()
+        blocking = choose(self.unit, self.dot, self.rows, self.oc, self.shifted)
+        for first, height, count in row_blocks(self.rows, blocking.rows):
+            for panels, panel in self.panels():
+                code += self.nest(first, height, count, panels, panel)
+        isa, text = self.unit.isa, f"{self.name} {c}"
+        return verify(Program(text, isa, tuple(self.tensors()), tuple(code)))
+
+    def tensors(self) -> list[Tensor]:
+        c, e, layout = self.conv, self.conv.epilogue, self.layout
+        per_column = c.kh * c.kw * layout.icp * c.groups
+        outputs = c.mb * c.oh * c.ow
+        tensors = self.source.tensors()
+        if layout.full:
+            tensors.append(Tensor("wei", self.dot.wei, per_column * layout.full * layout.width))
+        if layout.tail:
+            tensors.append(Tensor("wei_tail", self.dot.wei, per_column * layout.tail))
+        tensors += self.plan.tensors(c.groups * layout.channels, c.oh * c.ow)
+        if self.dot.ones:
+            tensors.append(Tensor.constant("ones", "s16", np.ones(2, np.int16).tobytes()))
+        if self.shifted:
+            tensors.append(Tensor.constant("shift", "u8", bytes([128] * 4)))
+        if e.zp_wei:
+            tensors += [Tensor("zp_wei", "s32", 1), Tensor("rowsum", "s32", outputs, "scratch")]
+            unit_weight = np.ones(4 // (fmt(self.dot.wide).bits // 8), fmt(self.dot.wide).dtype)
+            tensors.append(Tensor.constant("unit_weight", self.dot.wide, unit_weight.tobytes()))
+        if self.total == "total":
+            tensors.append(Tensor("total", "f32", outputs * c.oc, "scratch"))
+        return [*tensors, Tensor("dst", e.dst, outputs * c.oc, "output")]
+
+    @cached_property
+    def cut_steps(self) -> int:
+        return self.options.cut // self.dot.depth if self.options.cut < self.source.icp else 0
+
+    @property
+    def total(self) -> str:
+        """The tensor of partial sums between cuts: dst itself where it is f32 and nothing else is done to it."""
+        if not self.cut_steps:
+            return ""
+        return "dst" if self.conv.epilogue.dst == "f32" else "total"
+
+    def panels(self) -> list[tuple[int, Panel]]:
+        """(how many, the panel) for whole panels and for the narrower last one; `g` and `j` are the loops around."""
+        c, layout, lanes = self.conv, self.layout, self.unit.lanes
+        column = c.kh * c.kw * layout.icp
+        group = Affine.var("g")
+        found = []
+        if layout.full:
+            base = group * (column * layout.full * layout.width) + Affine.var("j") * (column * layout.width)
+            dst = group * self.oc + Affine.var("j") * layout.width
+            channel = group * layout.channels + Affine.var("j") * layout.width
+            vectors = layout.width // lanes
+            live = [min(lanes, self.oc - j * lanes) for j in range(vectors)]  # only a lone panel can be part empty
+            found.append((layout.full, Panel("wei", vectors, tuple(live), base, dst, channel)))
+        if layout.tail:
+            first = layout.full * layout.width
+            vectors = layout.tail // lanes
+            live = [min(lanes, self.oc - first - j * lanes) for j in range(vectors)]
+            base = group * (column * layout.tail)
+            dst, channel = group * self.oc + first, group * layout.channels + first
+            found.append((1, Panel("wei_tail", vectors, tuple(live), base, dst, channel)))
+        return found
+
+    def nest(self, first: int, height: int, count: int, panels: int, panel: Panel) -> Code:
+        """All tiles of one height over one kind of panel."""
+        c, s = self.conv, self.source
+        segment = c.kw if self.options.split_k else 1
+        stride = s.pixel * (segment if self.is_matmul else c.strides[1])
+        block = Affine.var("r") * height
+        inner = count
+        outer: list[tuple[str, int]] = []
+        base_source, base_row = Affine(), Affine()
+        if self.flat:
+            together = chunk(count, height * stride * fmt(s.read).bits // 8)
+            outer.append(("q", count // together))
+            inner = together
+            block = block + Affine.var("q") * (height * together)
+        else:
+            line = c.strides[0] * s.row
+            together = chunk(c.oh, line * fmt(s.read).bits // 8)
+            outer += [("n", c.mb), ("q", c.oh // together)]
+            lines = Affine.var("q") * together + Affine.var("y")
+            base_source = Affine.var("n") * s.image + lines * line
+            base_row = Affine.var("n") * (c.oh * c.ow) + lines * c.ow
+        numbers = [base_row + block + (first + i) for i in range(height)]
+        sources = [base_source + block * stride + (first + i) * stride + Affine.var("g") * s.icp for i in range(height)]
+        in_image = [n + Affine.var("n") * -(c.oh * c.ow) for n in numbers]
+        reduction = Reduction(self.dot, s.tensor, self.taps(panel), s.icp // self.dot.depth, self.shifted, self.cut_steps)
+        body = tile(
+            self.unit, reduction, self.plan, panel, sources, [n * c.oc for n in numbers], self.total,
+            [p * (c.groups * self.layout.channels) for p in in_image], numbers, c.epilogue.zp_wei,
+        )  # fmt: skip
+        body = loop("r", inner, body)
+        if not self.flat:
+            body = loop("y", together, body)
+        for var, extent in reversed([*outer, ("g", c.groups), ("j", panels)]):
+            body = loop(var, extent, body, parallel=True)
+        return body
+
+    def taps(self, panel: Panel) -> tuple[Taps, ...]:
+        c, s = self.conv, self.source
+        row = s.icp * panel.vectors * self.unit.lanes  # packed weights of one tap
+        across = s.pixel if self.options.split_k else c.dilation[1] * s.pixel
+        return (Taps("u", c.kh, c.dilation[0] * s.row, c.kw * row), Taps("w", c.kw, across, row))
+
+    def row_sums(self) -> Code:
+        """rowsum[m] = weights' zero point x sum of row m, by the same dot product against ones."""
+        dot, s, unit = self.dot, self.source, self.unit
+        segment = self.conv.kw if self.options.split_k else 1
+        steps = segment * s.icp // dot.depth
+        a = unit.reg("a")
+        row = Affine.var("m") * (s.pixel * segment)
+        body: Code = [broadcast32(a, s.tensor, row + Affine.var("k") * dot.depth)]
+        if self.shifted:
+            body.append(op("vpaddb", a.as_("s8"), a.as_("s8"), unit.reg("shift", "s8")))
+        body += dot.emit(unit, "c0_0", "a", "b0", "t0")
+        total, factor = unit.reg("c0_0", "s32"), unit.reg("p", "s32")
+        code: Code = [broadcast32(unit.reg("b0"), "unit_weight", Affine()), zero(total)]
+        if dot.ones:
+            code.append(broadcast32(unit.reg("ones"), "ones", Affine()))
+        if self.shifted:
+            code.append(broadcast32(unit.reg("shift"), "shift", Affine()))
+        code += loop("k", steps, body)
+        code += [broadcast32(factor, "zp_wei", Affine()), op("vpmulld", total, total, factor)]
+        code.append(op("vmovd", Memory("rowsum", Affine.var("m"), "u32", 1), Register("c0_0", "u32", 4)))
+        return loop("m", self.rows, code, parallel=True)
+
+    # -- between the user's arrays and the program's tensors --------------------------------------------------------
+    def kernel(self) -> Kernel:
+        return Kernel(self.name, self.program, self.prepare, self.finish, self.dot.compute, self.dot.saturates)
+
+    def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        """The program's inputs."""
+        c, layout = self.conv, self.layout
+        if self.is_matmul:
+            if self.options.split_k:
+                src, weights = split_rows(src, self.ic), split_rows(weights.T, self.ic)
+                weights = weights.reshape(1, c.oc, c.kw, self.ic).transpose(0, 1, 3, 2)[:, :, :, None, :]
+            else:
+                weights = weights.T.reshape(1, c.oc, c.ic, 1, 1)
+        else:
+            src = src.transpose(0, 2, 3, 1)
+            weights = weights.reshape(c.groups, self.oc, self.ic, c.kh, c.kw)
+        if self.options.halve:
+            weights = pack.halved(weights)
+        whole, tail = pack.pack(weights, layout)
+        inputs = {"src": np.ascontiguousarray(src).reshape(-1), "wei": whole, "wei_tail": tail}
+        inputs.update(self.parameter_tensors(weights, parameters))
+        return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
+
+    def parameter_tensors(self, weights: Array, p: Parameters) -> dict[str, Array]:
+        layout = self.layout
+        scale = np.asarray(p.wei_scale if p.wei_scale is not None else 1.0, np.float32).reshape(-1)
+        if self.plan.merged_scales:
+            scale = (scale * np.float32(p.src_scale)).astype(np.float32)
+        if self.conv.epilogue.wei_scale == "per_oc":
+            scale = pack.per_channel(scale, layout, "f32")
+        tensors: dict[str, Array] = {
+            "src_scale": np.array([p.src_scale], np.float32),
+            "wei_scale": scale,
+            "dst_scale": np.float32(1) / np.array([p.dst_scale], np.float32),
+            "dst_zero_point": np.array([p.dst_zero_point], np.float32),
+            "zp_wei": pack.wrap32(np.array([p.zp_wei])),
+        }
+        if p.bias is not None:
+            tensors["bias"] = pack.per_channel(p.bias, layout, "f32")
+        if self.plan.compensate:
+            tensors["comp"] = self.compensation(weights, p)
+        return tensors
+
+    def compensation(self, weights: Array, p: Parameters) -> Array:
+        """What an s32 sum lacks: the shift of s8 sources, and what does not depend on the source of zero points.
+
+        sum (a - zs)(w - zw) = sum a w - zs sum w - zw sum a + K zs zw. A padding pixel stands for the zero point, so
+        it takes no part in the terms with zs; the shift by 128 it does take part in.
+        """
+        c = self.conv
+        w = weights.astype(np.int64)
+        shift = 128 * w.sum(axis=(2, 3, 4)) if self.shifted else np.zeros(w.shape[:2], np.int64)
+        zs, zw = int(p.zp_src), int(p.zp_wei)
+        k = c.ic // c.groups * c.kh * c.kw if not self.options.split_k else self.problem_k
+        constant = k * zs * zw
+        if self.shifted:  # the row sums are of shifted sources too, padded channels included
+            constant += zw * 128 * c.kh * c.kw * self.layout.icp
+        if self.plan.compensate == "channel":
+            values = constant - shift - zs * w.sum(axis=(2, 3, 4))
+            return pack.per_channel(pack.wrap32(values), self.layout, "s32")
+        inside = taps_inside(c)  # (oh, ow, kh, kw)
+        sums = np.einsum("gohw,yxhw->yxgo", w.sum(axis=2), inside.astype(np.int64))
+        values = constant - shift[None, None] - zs * sums
+        padded = np.zeros((c.oh * c.ow, c.groups, self.layout.channels), np.int32)
+        padded[:, :, : self.oc] = pack.wrap32(values).reshape(c.oh * c.ow, c.groups, self.oc)
+        return padded.reshape(-1)
+
+    @property
+    def problem_k(self) -> int:
+        assert isinstance(self.problem, MatmulProblem)
+        return self.problem.k
+
+    def finish(self, outputs: Mapping[str, Array]) -> Array:
+        """dst in the user's layout."""
+        c = self.conv
+        if self.is_matmul:
+            return outputs["dst"].reshape(self.rows, c.oc)
+        nhwc = outputs["dst"].reshape(c.mb, c.oh, c.ow, c.oc)
+        return np.ascontiguousarray(nhwc.transpose(0, 3, 1, 2))
+
+
+def as_convolution(problem: Problem, split_k: int) -> ConvProblem:
+    """A matmul as rows of pixels with one tap; with `split_k`, with two taps of which each is a part of K."""
+    if isinstance(problem, ConvProblem):
+        return problem
+    p = problem
+    if split_k:
+        return ConvProblem(1, split_k, 1, 2 * p.m, p.n, 1, 2, p.src, p.wei, p.epilogue, strides=(1, 2))
+    return ConvProblem(1, p.k, 1, p.m, p.n, 1, 1, p.src, p.wei, p.epilogue)
+
+
+def split_rows(rows: Array, first: int) -> Array:
+    """(R, K) as (R, 2 * first): both parts of K behind each other, the second padded with zeros."""
+    count, k = rows.shape
+    out = np.zeros((count, 2, first), rows.dtype)
+    out[:, 0] = rows[:, :first]
+    out[:, 1, : k - first] = rows[:, first:]
+    return out.reshape(count, 2 * first)
+
+
+def taps_inside(c: ConvProblem) -> Array:
+    """Which taps of which output pixel fall on the image: bool (oh, ow, kh, kw)."""
+    top, left, _, _ = c.padding
+    y = np.arange(c.oh)[:, None] * c.strides[0] + np.arange(c.kh)[None, :] * c.dilation[0] - top
+    x = np.arange(c.ow)[:, None] * c.strides[1] + np.arange(c.kw)[None, :] * c.dilation[1] - left
+    rows, columns = (y >= 0) & (y < c.ih), (x >= 0) & (x < c.iw)
+    return rows[:, None, :, None] & columns[None, :, None, :]

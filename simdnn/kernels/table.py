@@ -1,0 +1,94 @@
+"""The kernels there are, as rows: which problems each takes and which generator builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from isa_models import Machine
+from simdnn.kernels.code import unit_of
+from simdnn.kernels.dots import BF16, FMA, MADDUBS, MADDWD, VNNI, Dot
+from simdnn.kernels.gemm import Gemm, Options
+from simdnn.kernels.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
+
+
+def _types(problem: Problem, sources: tuple[str, ...], weights: str) -> str:
+    if problem.src not in sources or problem.wei != weights:
+        return f"computes {'/'.join(sources)} sources with {weights} weights, not {problem.src}:{problem.wei}"
+    return ""
+
+
+def is_depthwise(problem: Problem) -> bool:
+    return isinstance(problem, ConvProblem) and problem.groups > 1 and problem.groups == problem.ic == problem.oc
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A GEMM or convolution kernel: a dot product on a unit."""
+
+    dot: Dot
+    isa: str
+    sources: tuple[str, ...]
+    weights: str
+    suffix: str = ""
+
+    def accepts(self, operation: type[Problem]) -> Callable[[Problem], str]:
+        def answer(problem: Problem) -> str:
+            if not isinstance(problem, operation):
+                return f"computes {'matmul' if operation is MatmulProblem else 'convolution'} only"
+            if is_depthwise(problem):
+                return "depthwise convolutions have a kernel of their own"
+            if problem.epilogue.dst == "bf16" and "bf16" not in self.isa:
+                return f"stores bf16 only with vcvtneps2bf16, which {self.isa} lacks"
+            if isinstance(problem, ConvProblem) and problem.epilogue.zp_wei:
+                return "a convolution has no weights zero point"
+            return _types(problem, self.sources, self.weights)
+
+        return answer
+
+    def options(self, problem: Problem) -> Options:
+        """Where sums are cut and what else follows oneDNN 3.13 (docs/numerics.md, rules 4, 5, 7, 8 and 9)."""
+        wide = unit_of(self.isa).masks
+        conv = isinstance(problem, ConvProblem)
+        k = problem.ic // problem.groups if isinstance(problem, ConvProblem) else problem.k
+        fast = self.dot is MADDUBS
+        split = -(-k // 2) if fast and not conv and not wide and 256 < k < 768 else 0
+        cut = 0
+        if self.dot.acc == "f32" and not conv:
+            cut = 512 if wide and k <= 1024 else 1024
+        elif self.dot is FMA and isinstance(problem, ConvProblem) and wide and (problem.kh, problem.kw) == (1, 1):
+            cut = 1280
+        return Options(conv and fast and problem.src == "s8", fast and not wide, cut, split)
+
+    def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
+        def make(problem: Problem, machine: Machine) -> Kernel:
+            return Gemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
+
+        return make
+
+
+_INT8 = ("u8", "s8")
+_ROWS = (
+    _Row(FMA, "avx512_core", ("f32",), "f32"),
+    _Row(FMA, "avx2", ("f32",), "f32"),
+    _Row(BF16, "avx512_core_bf16", ("bf16",), "bf16"),
+    _Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
+    _Row(MADDUBS, "avx512_core", _INT8, "s8"),
+    _Row(MADDUBS, "avx2", _INT8, "s8"),
+    _Row(MADDWD, "avx512_core", _INT8, "s8", "_exact"),
+    _Row(MADDWD, "avx2", _INT8, "s8", "_exact"),
+)
+
+
+def _kinds() -> tuple[KernelKind, ...]:
+    kinds = []
+    for family, operation in (("gemm", MatmulProblem), ("conv", ConvProblem)):
+        for row in _ROWS:
+            name = f"{family}:{row.isa}{row.suffix}"
+            kinds.append(
+                KernelKind(name, row.isa, row.dot.compute, row.accepts(operation), row.build(name), row.dot is not MADDUBS)
+            )
+    return tuple(kinds)
+
+
+KERNELS: tuple[KernelKind, ...] = _kinds()
