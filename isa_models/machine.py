@@ -134,12 +134,13 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True)
 class LoadWidth:
-    """Loads of up to `bits`: how many load pipes one takes, load to use in cycles, and after a store still in flight."""
+    """Loads of up to `bits`."""
 
     bits: int
-    pipes: int
-    latency: float
-    forward_latency: float
+    pipes: int  # load pipes that one takes
+    latency: float  # cycles, load to use
+    forward_latency: float  # cycles from the data of a store still in flight to the use
+    commit_cycles: float  # cycles that one keeps waiting stores from the cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,345 @@
+"""The out-of-order core, cycle by cycle: dispatch, binding of uops to ports, issue in age order, retirement, commit.
+
+A node is a value in the making: a load, or the operation of an op. Once all its operands are under way a node knows
+the cycle in which it becomes ready; its uops then wait at the port to which they were bound on entering the scheduler
+(not on issue: measured on Zen 4, known of Intel).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from isa_models.machine import Machine
+
+from .steps import MemRef, Op
+
+UNKNOWN = -1.0
+
+
+class Node:
+    """A load or an operation in flight; `done` is the cycle of its result, UNKNOWN until it issues."""
+
+    __slots__ = ("age", "op", "is_load", "waits", "ready", "done", "unissued", "first_issue", "bound", "users")
+
+    def __init__(self, age: int, op: Op, is_load: bool, ready: float) -> None:
+        self.age = age
+        self.op = op
+        self.is_load = is_load
+        self.waits = 0  # operands not yet under way
+        self.ready = ready
+        self.done = UNKNOWN
+        self.unissued = 0 if is_load else len(op.uops)
+        self.first_issue = UNKNOWN
+        self.bound: list[int] = []  # ports of uops that wait for an operand to be under way
+        self.users: list[tuple[Node, float]] = []  # with the cycles by which each needs this result later
+
+
+class CoreModel:
+    """One run over a stream of (op, iteration) pairs; `advance` executes one cycle."""
+
+    def __init__(self, machine: Machine, stream: Iterator[tuple[Op, int]]) -> None:
+        core = machine.core
+        self.core = core
+        self.stream = stream
+        self.head = next(stream, None)  # the next op to dispatch
+        self.partial = 0  # slots of it that are already dispatched (an op wider than what a group had left)
+        self.cycle = 0
+        self.ages = 0
+        self.retired: list[int] = []  # for each op the cycle of its retirement
+        # Ports and schedulers, by number.
+        number = {port: i for i, port in enumerate(core.ports)}
+        ports = self.ports = len(number)
+        self.group_of = [0] * ports
+        self.bank_of = list(range(ports))  # ports of no bank count for themselves
+        self.bank_pending = [0] * (ports + 2 * len(core.schedulers))
+        for index, scheduler in enumerate(core.schedulers):
+            for port in scheduler.ports:
+                self.group_of[number[port]] = index
+            for bank, members in enumerate(scheduler.banks):
+                for port in members:
+                    self.bank_of[number[port]] = ports + bank + 2 * index
+        self.room = [scheduler.size for scheduler in core.schedulers]
+        self.queue_room = [scheduler.queue for scheduler in core.schedulers]
+        self.queues: list[deque[tuple[Node, tuple[int, ...], int]]] = [deque() for _ in core.schedulers]
+        self.pending = [0] * ports  # cycles of work bound to each port and not yet issued
+        self.last_bound = [0] * ports  # sequence number of the last uop bound
+        self.bindings = 0
+        self.free_at = [0] * ports
+        self.busy = [0.0] * ports  # cycles of work done
+        self.future: list[list[tuple[float, int, Node]]] = [[] for _ in range(ports)]  # by the cycle of readiness
+        self.waiting: list[list[tuple[int, Node]]] = [[] for _ in range(ports)]  # ready, by age
+        self.exec_ports = [i for i, port in enumerate(core.ports) if port not in core.load_ports]
+        self.load_ports = [number[port] for port in core.load_ports]
+        self.load_future: list[tuple[float, int, Node]] = []
+        self.load_waiting: list[tuple[int, Node]] = []
+        self.next_of: dict[str, float] = {}  # mnemonics with an interval: the cycle from which the next may issue
+        # Windows.
+        self.rob: deque[Node] = deque()
+        self.retire_left = 0  # slots of the oldest op still to retire
+        self.rob_room = core.reorder_buffer
+        self.load_room = core.load_queue
+        self.store_room = core.store_queue
+        self.commits: deque[float] = deque()
+        self.commit_free = 0.0
+        self.values: dict[str, Node | None] = {}  # register to its last writer
+        self.stores: dict[str, deque[tuple[int, int, Node]]] = {}  # tensor to (first byte, end, data)
+
+    def fill_store_queue(self, commit_cycles: float) -> None:
+        """Start as a long loop of stores leaves the core: with a full store queue (it drains where stores don't bind)."""
+        while self.store_room:
+            self.commit_free += commit_cycles
+            self.commits.append(self.commit_free)
+            self.store_room -= 1
+
+    def advance(self) -> None:
+        """One cycle, its stages from last to first."""
+        self._retire()
+        self._issue()
+        self._enter()
+        self._dispatch()
+        self.cycle += 1
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything is done."""
+        return self.head is None and not self.rob
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def _finish(self, node: Node, done: float) -> None:
+        """The time of a result is known: tell those who wait for it, and those without uops behind them."""
+        work = [(node, done)]
+        while work:
+            node, done = work.pop()
+            node.done = done
+            for user, gain in node.users:
+                if done - gain > user.ready:
+                    user.ready = done - gain
+                user.waits -= 1
+                if user.waits:
+                    continue
+                if user.is_load:
+                    heappush(self.load_future, (user.ready, user.age, user))
+                elif user.op.uops:
+                    for port in user.bound:
+                        heappush(self.future[port], (user.ready, user.age, user))
+                else:
+                    work.append((user, user.ready + user.op.latency))
+            node.users = []
+
+    @staticmethod
+    def _depend(node: Node, producer: Node | None, gain: float = 0.0) -> None:
+        """Let `node` wait for `producer`, though `gain` cycles less."""
+        if producer is None:
+            return
+        if producer.done == UNKNOWN:
+            node.waits += 1
+            producer.users.append((node, gain))
+        elif producer.done - gain > node.ready:
+            node.ready = producer.done - gain
+
+    # -- the stages --------------------------------------------------------------------------------------------------
+
+    def _retire(self) -> None:
+        """In order, up to the core's width; stores commit behind it, in order, and free their place when done."""
+        now, slots = self.cycle, self.core.retire_slots
+        commits, rob = self.commits, self.rob
+        while commits and commits[0] <= now:
+            commits.popleft()
+            self.store_room += 1
+        while rob and slots > 0:
+            node = rob[0]
+            if node.done == UNKNOWN or node.done > now:
+                break
+            op = node.op
+            left = self.retire_left or op.slots
+            if left > slots:
+                self.retire_left = left - slots
+                break
+            self.retire_left = 0
+            slots -= left
+            rob.popleft()
+            self.rob_room += op.slots
+            self.retired.append(now)
+            if op.load is not None:
+                self.load_room += 1
+            if op.store is not None:
+                self.commit_free = max(self.commit_free, now) + op.commit_cycles
+                commits.append(self.commit_free)
+
+    def _issue(self) -> None:
+        """On every free port the oldest ready uop bound to it; then the loads."""
+        now, free_at = self.cycle, self.free_at
+        for port in self.exec_ports:
+            future, waiting = self.future[port], self.waiting[port]
+            while future and future[0][0] <= now:
+                _, age, node = heappop(future)
+                heappush(waiting, (age, node))
+            if waiting and free_at[port] <= now:
+                self._issue_on(port, waiting, now)
+        if self.load_future or self.load_waiting:
+            self._issue_loads(now)
+
+    def _issue_on(self, port: int, waiting: list[tuple[int, Node]], now: int) -> None:
+        """Issue the oldest uop of a port, unless its mnemonic's own unit is still at work."""
+        node = waiting[0][1]
+        op = node.op
+        if op.interval and node.first_issue == UNKNOWN:
+            free = self.next_of.get(op.row.mnemonic, 0.0)
+            if free > now:
+                return
+            self.next_of[op.row.mnemonic] = max(free, now - 1) + op.interval
+        heappop(waiting)
+        occupancy = op.occupancy
+        self.free_at[port] = now + occupancy
+        self.busy[port] += occupancy
+        self.pending[port] -= occupancy
+        self.bank_pending[self.bank_of[port]] -= occupancy
+        self.room[self.group_of[port]] += 1
+        if node.first_issue == UNKNOWN:
+            node.first_issue = now
+        node.unissued -= 1
+        if not node.unissued:
+            # Latency counts from the first uop; the later ones fit in unless they were held up.
+            done = max(node.first_issue + op.latency, now + op.latency - (len(op.uops) - 1))
+            self._finish(node, max(done, now + 1))
+
+    def _issue_loads(self, now: int) -> None:
+        """The oldest ready loads over the pipes; one that doesn't fit lets no younger one pass."""
+        future, waiting = self.load_future, self.load_waiting
+        while future and future[0][0] <= now:
+            _, age, node = heappop(future)
+            heappush(waiting, (age, node))
+        used, pipes = 0, len(self.load_ports)
+        while waiting and used + waiting[0][1].op.load_pipes <= pipes:
+            node = heappop(waiting)[1]
+            for _ in range(node.op.load_pipes):
+                self.busy[self.load_ports[used]] += 1
+                used += 1
+            node.first_issue = now
+            if self.commit_free > now:  # a wide load keeps the stores behind it from the cache
+                self.commit_free += node.op.load_commit_cycles
+            self._finish(node, now + node.op.load_latency)
+
+    def _enter(self) -> None:
+        """Move uops from the in-order queues into the schedulers."""
+        for group, queue in enumerate(self.queues):
+            while queue and self.room[group]:
+                node, ports, parity = queue.popleft()
+                self.queue_room[group] += 1
+                self._bind(node, ports, parity, group)
+
+    def _bind(self, node: Node, ports: tuple[int, ...], parity: int, group: int) -> None:
+        """Bind a uop to the port with the least work before it, its bank's counted too.
+
+        On a tie the position in the dispatch group picks the bank (measured), then the longest unused port is taken.
+        """
+        port = ports[0]
+        if len(ports) > 1:
+            pending, last, bank, banks = self.pending, self.last_bound, self.bank_of, self.bank_pending
+            best = (pending[port] + banks[bank[port]], (bank[port] - self.ports) & 1 != parity, last[port])
+            for other in ports[1:]:
+                key = (pending[other] + banks[bank[other]], (bank[other] - self.ports) & 1 != parity, last[other])
+                if key < best:
+                    port, best = other, key
+        self.bindings += 1
+        self.last_bound[port] = self.bindings
+        self.pending[port] += node.op.occupancy
+        self.bank_pending[self.bank_of[port]] += node.op.occupancy
+        self.room[group] -= 1
+        if node.waits:
+            node.bound.append(port)
+        else:
+            heappush(self.future[port], (max(node.ready, self.cycle + 1), node.age, node))
+
+    def _dispatch(self) -> None:
+        """Rename and send on one group of ops, in order, as far as there is room."""
+        width = slots = self.core.dispatch_slots
+        while self.head is not None and slots > 0:
+            op, iteration = self.head
+            left = op.slots - self.partial
+            if not self.partial and not self._has_room(op):
+                return
+            if left > slots:
+                self.partial += slots
+                return
+            self._rename(op, iteration, (width - slots) & 1)
+            self.partial = 0
+            slots -= left
+            self.head = next(self.stream, None)
+
+    def _has_room(self, op: Op) -> bool:
+        """Whether reorder buffer, load and store queue, and the schedulers can take an op."""
+        if self.rob_room < op.slots and self.rob:
+            return False
+        if op.load is not None and not self.load_room or op.store is not None and not self.store_room:
+            return False
+        for ports in op.uops:
+            group = self.group_of[ports[0]]
+            room = self.room[group] + self.queue_room[group]
+            if room < len(op.uops) and room < self.core.schedulers[group].size:
+                return False
+        return True
+
+    def _rename(self, op: Op, iteration: int, parity: int) -> None:
+        """Make the nodes of an op, tie them to their producers, send its uops on, and name its results."""
+        values, soon = self.values, self.cycle + 1
+        node = Node(self.ages, op, False, soon)
+        if op.load is not None:
+            load = self._load_node(op, op.load, iteration)
+            if not op.uops and not op.store and op.latency == 0 and not op.reads and op.accumulator is None:
+                node = load  # a load and nothing else
+            else:
+                self._depend(node, load)
+        if not node.is_load:
+            for register in op.reads:
+                self._depend(node, values.get(register))
+            if op.accumulator is not None:
+                self._depend(node, values.get(op.accumulator), op.accumulator_gain)
+            for ports in op.uops:
+                group = self.group_of[ports[0]]
+                if self.queues[group] or not self.room[group]:
+                    self.queues[group].append((node, ports, parity))
+                    self.queue_room[group] -= 1
+                else:
+                    self._bind(node, ports, parity, group)
+            if not op.uops and not node.waits:
+                node.done = node.ready + op.latency
+        value = values.get(op.moves) if op.moves is not None else node
+        for register in op.writes:
+            values[register] = value
+        if op.store is not None:
+            self.store_room -= 1
+            self._remember(op.store, iteration, node)
+        self.rob.append(node)
+        self.rob_room -= op.slots
+        self.ages += 1
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def _load_node(self, op: Op, ref: MemRef, iteration: int) -> Node:
+        """The load part of an op; one that reads bytes of a store in flight waits for its data."""
+        self.load_room -= 1
+        load = Node(self.ages, op, True, self.cycle + 1)
+        for register in ref.registers:
+            self._depend(load, self.values.get(register))
+        if ref.address is not None and ref.tensor in self.stores:
+            first = ref.address + iteration * ref.step
+            for start, end, data in reversed(self.stores[ref.tensor]):
+                if start < first + ref.bytes and first < end:
+                    self._depend(load, data, op.load_latency - op.forward_latency)
+                    break
+        if not load.waits:
+            heappush(self.load_future, (load.ready, load.age, load))
+        return load
+
+    def _remember(self, ref: MemRef, iteration: int, data: Node) -> None:
+        """Note what a store writes, for later loads."""
+        if ref.address is None:
+            return
+        if ref.tensor not in self.stores:
+            self.stores[ref.tensor] = deque(maxlen=self.core.store_queue)
+        first = ref.address + iteration * ref.step
+        self.stores[ref.tensor].append((first, first + ref.bytes, data))

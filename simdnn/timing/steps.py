@@ -1,0 +1,122 @@
+"""What the clock reads: a stream of instruction steps, and the steps lowered to what a core sees of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isa_models.machine import InstructionTiming, Machine
+
+
+@dataclass(frozen=True, slots=True)
+class MemRef:
+    """A memory operand.
+
+    `address` is a byte offset into `tensor`; None: never the same bytes as another reference. `step` is what a loop
+    adds to it each iteration. `registers` form the address (empty: known early, as with pointers that only count up).
+    """
+
+    tensor: str
+    address: int | None
+    bytes: int
+    step: int = 0
+    registers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One executed instruction: its timing row's key, the registers read and written, and its memory operand.
+
+    `accumulator` is a register among `reads` that is needed late: the addend of a fused multiply-add or dot product.
+
+    >>> Step("vfmadd231ps", "zmm,zmm,zmm", ("acc", "a", "b"), ("acc",), "acc").accumulator
+    'acc'
+    """
+
+    mnemonic: str
+    form: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    accumulator: str | None = None
+    load: MemRef | None = None
+    store: MemRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A step as one core handles it: fused, renamed, its ports numbered."""
+
+    row: InstructionTiming
+    last_step: int  # index of the step (of the last one where two were fused)
+    slots: int
+    uops: tuple[tuple[int, ...], ...]  # ports by number
+    occupancy: int
+    latency: float
+    accumulator_gain: float  # cycles by which the accumulator may come later than the other operands
+    interval: float
+    reads: tuple[str, ...]  # registers needed early
+    accumulator: str | None
+    writes: tuple[str, ...]
+    moves: str | None  # an eliminated move: the writes become other names of this register
+    load: MemRef | None
+    load_pipes: int
+    load_latency: float
+    load_commit_cycles: float
+    forward_latency: float
+    store: MemRef | None
+    commit_cycles: float
+
+
+def lower(machine: Machine, steps: Sequence[Step]) -> list[Op]:
+    """The ops of a stream on a machine: branches fused, moves and zero idioms eliminated, closed ports left out.
+
+    Raises `UnknownTiming` for a step whose row the machine lacks.
+    """
+    rows = [machine.timing(step.mnemonic, step.form) for step in steps]
+    lost: frozenset[str] = frozenset()
+    if any(row.vector_bits == 512 for row in rows):
+        lost = frozenset(machine.core.ports_lost_to_512)
+    found: list[Op] = []
+    index = 0
+    while index < len(steps):
+        step, row = steps[index], rows[index]
+        if index + 1 < len(steps) and steps[index + 1].mnemonic.startswith("j"):
+            fused = f"{step.mnemonic}+{steps[index + 1].mnemonic}"
+            if machine.has(fused, step.form):
+                row, index = machine.timing(fused, step.form), index + 1
+        found.append(_op(machine, step, row, index, lost))
+        index += 1
+    return found
+
+
+def _op(machine: Machine, step: Step, row: InstructionTiming, index: int, lost: frozenset[str]) -> Op:
+    """One step with its row."""
+    core = machine.core
+    zero = step.mnemonic in core.zero_idioms and not row.load_bits and len(set(step.reads)) == 1 and len(step.writes) == 1
+    moves = step.reads[0] if row.eliminated and len(step.reads) == 1 else None
+    nothing = zero or moves is not None
+    number = {port: i for i, port in enumerate(core.ports)}
+    closed = lost if row.vector_bits else frozenset()
+    uops = () if nothing else tuple(tuple(number[p] for p in uop if p not in closed or len(uop) == 1) for uop in row.uops)
+    load, store = core.load(row.load_bits), core.store(row.store_bits)
+    return Op(
+        row=row,
+        last_step=index,
+        slots=row.slots,
+        uops=uops,
+        occupancy=row.occupancy,
+        latency=0 if nothing else row.latency,
+        accumulator_gain=row.latency - row.accumulator_latency,
+        interval=0 if nothing else row.interval,
+        reads=() if zero else tuple(r for r in dict.fromkeys(step.reads) if r != step.accumulator),
+        accumulator=step.accumulator,
+        writes=step.writes,
+        moves=moves,
+        load=(step.load or MemRef("?", None, row.load_bits // 8)) if row.load_bits else None,
+        load_pipes=load.pipes,
+        load_latency=load.latency,
+        load_commit_cycles=load.commit_cycles,
+        forward_latency=load.forward_latency,
+        store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
+        commit_cycles=store.commit_cycles,
+    )
