@@ -11,9 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isa_models.isa import implied
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, op, store32, store_bytes, zero
 from simdnn.kernels.spec import Epilogue
 from simdnn.program import Affine, Memory, Register, Tensor
+
+
+_BF16_CONSTANTS = (0x7FFFFFFF, 0x7F800000, 1, 0x7FFF, 0x00400000)  # magnitude, infinity, one, half an ulp, quiet bit
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Plan:
     def in_float(self) -> bool:
         return self.integer and (self.epilogue.in_float or self.doubled)
 
-    def tensors(self, channels: int, positions: int) -> list[Tensor]:
+    def tensors(self, unit: Unit, channels: int, positions: int) -> list[Tensor]:
         """The parameter tensors that the passes read; `channels` counts the padding of panels."""
         e = self.epilogue
         wanted = [
@@ -44,7 +48,10 @@ class Plan:
         tensors = [Tensor(name, dtype, size) for name, dtype, size, used in wanted if used]
         if self.doubled and self.in_float:
             tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
+        emulated = e.dst == "bf16" and "avx512_core_bf16" not in implied(unit.isa)
         low, high = self.bounds
+        if emulated:
+            tensors.append(Tensor.constant("bf16", "u32", np.array(_BF16_CONSTANTS, np.uint32).tobytes()))
         for name, value in (("low", low), ("high", high)):
             if value is not None:
                 tensors.append(Tensor.constant(name, "f32", np.float32(value).tobytes()))
@@ -155,6 +162,8 @@ def _store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
     """One accumulator's `lanes` values to dst, narrowed to its type."""
     if dst in ("s32", "f32"):
         return [store32(unit, "dst", at, acc.as_(dst), lanes)]
+    if dst == "bf16" and "avx512_core_bf16" not in implied(unit.isa):
+        return _store_bf16_emulated(unit, acc.as_("u32"), at, lanes)
     if dst == "bf16":
         half = Register("p", "bf16", unit.lanes)
         store = op("vmovdqu16", Memory("dst", at, "u16", lanes), half.as_("u16"))
@@ -171,3 +180,26 @@ def _store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
         op("vpacksswb" if dst == "s8" else "vpackuswb", packed, low, low),
         *store_bytes(unit, "dst", at, packed, lanes),
     ]
+
+
+def _store_bf16_emulated(unit: Unit, x: Register, at: Affine, lanes: int) -> Code:
+    """Rounding to bf16 in integer arithmetic, where there is no vcvtneps2bf16: add half an ulp, ties to even.
+
+    A NaN is quieted and cut instead; what tells it is its magnitude, greater than infinity's.
+    """
+    rounded, scratch, is_nan = unit.reg("p"), unit.reg("a"), unit.reg("b0")
+    constants = [broadcast32(scratch, "bf16", Affine(i)) for i in range(len(_BF16_CONSTANTS))]
+    magnitude, infinity, one, half, quiet = constants
+    signed = is_nan.as_("s32")
+    return [
+        magnitude, op("vpand", rounded, x, scratch),
+        infinity, op("vpsubd", signed, scratch.as_("s32"), rounded.as_("s32")), op("vpsrad", signed, signed, imm=31),
+        op("vpsrld", rounded, x, imm=16),
+        one, op("vpand", rounded, rounded, scratch),
+        half, op("vpaddd", rounded.as_("s32"), rounded.as_("s32"), scratch.as_("s32")),
+        op("vpaddd", rounded.as_("s32"), rounded.as_("s32"), x.as_("s32")),
+        op("vpandn", rounded, is_nan, rounded),
+        quiet, op("vpor", x, x, scratch), op("vpand", x, x, is_nan), op("vpor", x, x, rounded),
+        op("vpsrld", x, x, imm=16),
+        op("vpmovdw", Memory("dst", at, "u16", lanes), x),
+    ]  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from isa_models import Machine
 from simdnn.kernels.code import unit_of
+from simdnn.kernels.depthwise import Depthwise
 from simdnn.kernels.dots import BF16, FMA, MADDUBS, MADDWD, VNNI, Dot
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
@@ -38,8 +39,8 @@ class _Row:
                 return f"computes {'matmul' if operation is MatmulProblem else 'convolution'} only"
             if is_depthwise(problem):
                 return "depthwise convolutions have a kernel of their own"
-            if problem.epilogue.dst == "bf16" and "bf16" not in self.isa:
-                return f"stores bf16 only with vcvtneps2bf16, which {self.isa} lacks"
+            if problem.epilogue.dst == "bf16" and not unit_of(self.isa).masks:
+                return f"{self.isa} has no kernel that stores bf16"
             if isinstance(problem, ConvProblem) and problem.epilogue.zp_wei:
                 return "a convolution has no weights zero point"
             return _types(problem, self.sources, self.weights)
@@ -67,6 +68,29 @@ class _Row:
         return make
 
 
+def _depthwise(isa: str, source_types: tuple[str, ...]) -> KernelKind:
+    name = f"dw:{isa}" + ("_int8" if "u8" in source_types else "")
+
+    def accepts(problem: Problem) -> str:
+        if not isinstance(problem, ConvProblem) or not is_depthwise(problem):
+            return "computes depthwise convolutions only"
+        if problem.src not in source_types:
+            return f"computes {'/'.join(source_types)} sources, not {problem.src}"
+        if problem.epilogue.dst == "bf16" and not unit_of(isa).masks:
+            return f"{isa} has no kernel that stores bf16"
+        if problem.epilogue.zp_wei:
+            return "a convolution has no weights zero point"
+        return _types(problem, source_types, "s8" if "u8" in source_types else problem.src)
+
+    def build(problem: Problem, machine: Machine) -> Kernel:
+        assert isinstance(problem, ConvProblem)
+        unit = unit_of(isa)
+        halve = problem.src == "s8" and "vnni" not in isa
+        return Depthwise(name, problem, unit, halve, "u8" in source_types and not unit.masks).kernel()
+
+    return KernelKind(name, isa, "s16" if "u8" in source_types else "f32", accepts, build)
+
+
 _INT8 = ("u8", "s8")
 _ROWS = (
     _Row(FMA, "avx512_core", ("f32",), "f32"),
@@ -78,6 +102,14 @@ _ROWS = (
     _Row(MADDWD, "avx512_core", _INT8, "s8", "_exact"),
     _Row(MADDWD, "avx2", _INT8, "s8", "_exact"),
 )
+_DEPTHWISE = (
+    ("avx512_core", ("f32",)),
+    ("avx2", ("f32",)),
+    ("avx512_core_bf16", ("bf16",)),
+    ("avx512_core_vnni", _INT8),
+    ("avx512_core", _INT8),
+    ("avx2", _INT8),
+)
 
 
 def _kinds() -> tuple[KernelKind, ...]:
@@ -88,6 +120,7 @@ def _kinds() -> tuple[KernelKind, ...]:
             kinds.append(
                 KernelKind(name, row.isa, row.dot.compute, row.accepts(operation), row.build(name), row.dot is not MADDUBS)
             )
+    kinds += [_depthwise(isa, types) for isa, types in _DEPTHWISE]
     return tuple(kinds)
 
 
