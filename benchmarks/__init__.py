@@ -1,0 +1,1 @@
+"""Speed of the engines on this host: `python -m benchmarks`."""

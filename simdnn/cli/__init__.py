@@ -1,0 +1,67 @@
+"""The command line: `simdnn COMMAND …`. Each command is a module with `add(subparsers)`, which names its function."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from isa_models import InvalidArgument, SimdnnError, UnknownName
+from simdnn.cli import listing, run, verify
+from simdnn.result import version
+
+COMMANDS = (run, listing, verify)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Wrong usage is one line on standard error and exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        _complain(f"{message} (see {self.prog} --help)")
+        raise SystemExit(2)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns 0, 1 where something failed, 2 for wrong usage, 130 after Ctrl-C."""
+    try:
+        return _main(argv)
+    except BrokenPipeError:  # the reader of the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit complains
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    args = _parser().parse_args(argv)
+    try:
+        status: int = args.function(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        raise
+    except (UnknownName, InvalidArgument) as error:
+        _complain(str(error))
+        return 2
+    except (SimdnnError, OSError, MemoryError) as error:
+        _complain(str(error) or type(error).__name__)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="simdnn",
+        description="What number comes out of a deep-learning kernel on modelled hardware, and how long it takes.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"simdnn {version()}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
+    for command in COMMANDS:
+        command.add(subparsers)
+    return parser
+
+
+def _complain(message: str) -> None:
+    print(f"simdnn: error: {' '.join(message.split())}", file=sys.stderr)

@@ -1,0 +1,113 @@
+"""`simdnn list`: what machines, workloads, ISA caps, kernels and instructions there are."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+import isa_models
+import workloads
+from isa_models.isa import caps, host_caps, implied
+from simdnn.cli import output
+
+
+def add(subparsers: Any) -> None:
+    """Describe the command to argparse."""
+    parser = subparsers.add_parser(
+        "list",
+        help="machines, workloads, ISA caps, kernels, instructions",
+        description="Lists what there is, of one kind or of all.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("what", nargs="?", choices=tuple(LISTS), help="the kind (all of them)")
+    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
+    parser.set_defaults(function=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """The command."""
+    frames = {what: LISTS[what]() for what in ([args.what] if args.what else LISTS)}
+    if args.json:
+        rows = {what: output.records(frame) for what, frame in frames.items()}
+        output.print_json(rows[args.what] if args.what else rows)
+    elif args.what:
+        print(output.table(frames[args.what]))
+    else:
+        print("\n\n".join(f"{what}\n{output.table(frame)}" for what, frame in frames.items()))
+    return 0
+
+
+def machines() -> pd.DataFrame:
+    """The machines that ship, with the ISA caps of each."""
+    rows = [isa_models.machine(name) for name in isa_models.machine_names()]
+    return pd.DataFrame(
+        [
+            {"machine": m.name, "cores": m.cores, "base_ghz": m.frequency.base_ghz, "instruction_forms":
+             len(m.instructions), "title": m.title, "isa": " ".join(m.isa)}
+            for m in rows
+        ]
+    )  # fmt: skip
+
+
+def workload_table() -> pd.DataFrame:
+    """The workloads that ship, with their size at batch 1."""
+    rows = [workloads.load(name) for name in workloads.names()]
+    return pd.DataFrame(
+        [
+            {"workload": w.name, "layers": sum(layer.count for layer in w.layers), "gmacs": round(w.macs / 1e9, 3),
+             "weights_millions": round(w.parameters / 1e6, 2), "title": w.title}
+            for w in rows
+        ]
+    )  # fmt: skip
+
+
+def isa_caps() -> pd.DataFrame:
+    """ISA caps, the machines that have each, and whether this host's CPU does."""
+    known = [isa_models.machine(name) for name in isa_models.machine_names()]
+    return pd.DataFrame(
+        [
+            {
+                "isa": cap,
+                "this_host": "yes" if cap in host_caps() else "no",
+                "machines": " ".join(m.name for m in known if m.supports(cap)) or "-",
+                "implies": " ".join(c for c in caps() if c != cap and c in implied(cap)) or "-",
+            }
+            for cap in caps()
+        ]
+    )
+
+
+def kernels() -> pd.DataFrame:
+    """The kernels that `simdnn.matmul` and `simdnn.convolution` choose from."""
+    from simdnn.kernels import KERNELS
+
+    return pd.DataFrame(
+        [
+            {"kernel": kind.name, "isa": kind.isa, "compute_dtype": kind.compute_dtype,
+             "exact": "yes" if kind.exact else "no", "onednn": kind.library or "-"}
+            for kind in KERNELS
+        ]
+    )  # fmt: skip
+
+
+def instructions() -> pd.DataFrame:
+    """The instructions that are modelled, with the types of their operands and register widths in bits."""
+    return pd.DataFrame(
+        [
+            {"instruction": i.name, "widths": "/".join(map(str, sorted(i.caps))), "result": i.result,
+             "operands": ", ".join(f"{o.name}:{o.dtype}" for o in i.operands), "manual": i.manual}
+            for i in sorted(isa_models.REGISTRY.values(), key=lambda i: i.name)
+        ]
+    )  # fmt: skip
+
+
+LISTS: dict[str, Callable[[], pd.DataFrame]] = {
+    "machines": machines,
+    "workloads": workload_table,
+    "isa": isa_caps,
+    "kernels": kernels,
+    "instructions": instructions,
+}

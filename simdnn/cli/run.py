@@ -1,0 +1,180 @@
+"""`simdnn run`: a workload on a machine in several precision modes, speed and error of each."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import isa_models
+import workloads
+from isa_models import InvalidArgument
+from simdnn import study
+from simdnn.cli import output
+from simdnn.modes import MODES, choose
+
+EPILOG = f"""\
+modes: {"; ".join(f"{mode.name} = {mode.title}" for mode in MODES.values())}.
+Columns: cycles and time_us of one occurrence of a layer (in the totals, of all); gops with 1 MAC = 2; gb_s of DRAM
+traffic; peak of one core's multiply-accumulates in the mode; error columns against the f32 mode on the same seeded
+data; saturated: outputs that met a saturating step on the way to the accumulator. Exit status: 0; 1 where a layer was
+refused or something failed; 2 for wrong usage."""
+
+SHOWN = ("layer", "count", "mode", "implementation", "cycles", "cycles_mb1", "time_us", "gops", "gb_s", "bound",
+         "share_of_peak", "max_abs_error", "sqnr_db", "saturated_share")  # fmt: skip
+SHOWN_TOTALS = ("mode", "accuracy", "speed_up", "cycles", "cycles_mb1", "time_us", "gops", "gb_s", "bound",
+                "share_of_peak", "max_abs_error", "sqnr_db", "saturated_outputs", "saturated_share",
+                "confidence")  # fmt: skip
+HEADINGS = {"share_of_peak": "peak", "max_abs_error": "max_abs", "saturated_share": "saturated",
+            "saturated_outputs": "sat_outputs"}  # fmt: skip
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "cycles": "{:.0f}".format,
+    "cycles_mb1": "{:.0f}".format,
+    "time_us": "{:.1f}".format,
+    "gops": "{:.1f}".format,
+    "gb_s": "{:.1f}".format,
+    "peak": "{:.0%}".format,
+    "max_abs": "{:.2g}".format,
+    "sqnr_db": "{:.1f}".format,
+    "saturated": "{:.2%}".format,
+    "sat_outputs": "{:.0f}".format,
+    "accuracy": "{:.2%}".format,
+    "speed_up": "{:.2f}".format,
+}
+
+
+def add(subparsers: Any) -> None:
+    """Describe the command to argparse."""
+    parser = subparsers.add_parser(
+        "run",
+        help="a workload on a machine: cycles, error and saturation per mode",
+        description="Runs each layer of a workload in each precision mode: cost on the modelled machine, and values.",
+        epilog=EPILOG,
+        allow_abbrev=False,
+    )
+    parser.add_argument("workload", metavar="WORKLOAD", help="a name of `simdnn list workloads`, or a layer table.csv")
+    parser.add_argument("--machine", default="zen4", help="a name of `simdnn list machines`, or machine.toml (zen4)")
+    parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
+    parser.add_argument("--modes", type=_words, help=f"some of {','.join(MODES)} (all that the machine can do)")
+    parser.add_argument("--layers", default="*", metavar="PATTERN", help="only layers of that name, as 'layer3.*'")
+    parser.add_argument("--threads", type=_positive, default=1, metavar="N", help="threads of a kernel (1)")
+    parser.add_argument("--no-values", action="store_true", help="cost alone; nothing is computed")
+    parser.add_argument("--dispatch", choices=("fastest", "onednn"), default="fastest", help="how kernels are picked")
+    parser.add_argument("--seed", type=int, default=0, help="of the data of layer tables (0)")
+    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against speed (with --no-values: "
+                        "time of each layer) into FILE.png, .pdf or .svg")  # fmt: skip
+    parser.set_defaults(function=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """The command: checks what can be checked first, runs, writes."""
+    output.check_path(args.output, output.FILE_FORMATS)
+    output.check_path(args.plot, output.PICTURE_FORMATS)
+    _, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa)
+    with output.Progress() as progress:
+        layers = _network(args, progress) if _is_network(args) else _table(args, progress)
+    totals = study.totals(layers)
+    notes = [f"{mode.name}: left out, {reason}" for mode, reason in lacking.items()]
+    content = {
+        "workload": args.workload,
+        "machine": args.machine,
+        "layers": output.records(layers),
+        "totals": output.records(totals),
+        "left_out": {mode.name: reason for mode, reason in lacking.items()},
+    }
+    if args.output:
+        output.write(args.output, pd.concat([layers, totals], ignore_index=True), content)
+    if args.plot:
+        _draw(args, layers, totals)
+    if args.json:
+        output.print_json(content)
+    else:
+        _print(args, layers, totals, notes)
+    return 1 if (layers["refused"] != "").any() else 0
+
+
+def _is_network(args: argparse.Namespace) -> bool:
+    """Whether real images are to be classified; without values the network is a table of layers like any other."""
+    if args.workload != "digits" or args.no_values:
+        return False
+    if args.layers != "*":
+        raise InvalidArgument("--layers: digits is classified as a whole; with --no-values single layers can be timed")
+    return True
+
+
+def _network(args: argparse.Namespace, progress: study.Progress) -> pd.DataFrame:
+    return study.run_network(
+        workloads.digits(),
+        args.machine,
+        args.modes,
+        isa=args.isa,
+        threads=args.threads,
+        dispatch=args.dispatch,
+        progress=progress,
+    )
+
+
+def _table(args: argparse.Namespace, progress: study.Progress) -> pd.DataFrame:
+    return study.run_layers(
+        workloads.load(args.workload),
+        args.machine,
+        args.modes,
+        isa=args.isa,
+        layers=args.layers,
+        threads=args.threads,
+        values=not args.no_values,
+        dispatch=args.dispatch,
+        seed=args.seed,
+        jobs=min(os.cpu_count() or 1, MOST_WORKERS),
+        progress=progress,
+    )
+
+
+MOST_WORKERS = 8  # each holds the tensors of a layer
+
+
+def _print(args: argparse.Namespace, layers: pd.DataFrame, totals: pd.DataFrame, notes: list[str]) -> None:
+    if "accuracy" in layers:
+        images = int(layers["images"].iloc[0])
+        print(f"Per image: cycles in one batch of {images} images, cycles_mb1 for an image by itself.\n")
+    print(output.table(_shown(layers, SHOWN), FORMATS))
+    print(f"\nTotal of {args.workload} on {args.machine} (errors: of the worst layer)\n")
+    print(output.table(_shown(totals, SHOWN_TOTALS), FORMATS))
+    for row in layers[layers["refused"] != ""].itertuples():
+        notes.append(f"{row.layer} in {row.mode}: refused, {row.refused}")
+    if args.plot:
+        notes.append(f"picture: {args.plot}")
+    if notes:
+        print("\n" + "\n".join(notes))
+
+
+def _shown(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
+    """The columns to print that the frame has, a layer's name only on its first line."""
+    shown = frame[[column for column in columns if column in frame]].rename(columns=HEADINGS)
+    if "layer" in shown:
+        shown = shown.assign(layer=shown["layer"].where(shown["layer"] != shown["layer"].shift(), ""))
+    return shown
+
+
+def _draw(args: argparse.Namespace, layers: pd.DataFrame, totals: pd.DataFrame) -> None:
+    from simdnn import plot  # matplotlib takes a second to load
+
+    axes = plot.plot_layers(layers) if args.no_values else plot.plot_accuracy_speed(totals)
+    axes.set_title(f"{args.workload} on {args.machine}")
+    plot.save(axes, args.plot)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1024):
+        raise argparse.ArgumentTypeError(f"{text!r}; an integer from 1 to 1024 is needed")
+    return int(text)

@@ -1,0 +1,79 @@
+"""The columns of a study: what one layer in one mode cost, and how far its values are from the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simdnn.modes import Mode
+from simdnn.result import Estimate, Result
+
+COST_COLUMNS = (
+    "implementation",
+    "macs",
+    "cycles",
+    "time_us",
+    "gops",
+    "dram_bytes",
+    "gb_s",
+    "bound",
+    "share_of_peak",
+    "confidence",
+)
+VALUE_COLUMNS = ("max_abs_error", "relative_l2", "sqnr_db", "outputs", "saturated_outputs", "saturated_share")
+
+
+def cost(result: Estimate, mode: Mode, isa: str, macs: int, times: float = 1) -> dict[str, Any]:
+    """`COST_COLUMNS` of a kernel that is run `times` times for `macs` multiply-accumulates in all.
+
+    `gops` counts 2 operations a multiply-accumulate; `gb_s` is DRAM traffic, both directions, over the time;
+    `share_of_peak` is against `Mode.peak_macs_per_cycle` under the ISA cap `isa`.
+    """
+    cycles, seconds = result.cycles * times, result.seconds * times
+    traffic = result.traffic
+    dram = traffic[traffic["level"] == "DRAM"]
+    dram_bytes = float(dram["read_bytes"].sum() + dram["written_bytes"].sum()) * times
+    return {
+        "implementation": result.implementation,
+        "macs": macs,
+        "cycles": cycles,
+        "time_us": seconds * 1e6,
+        "gops": 2 * macs / seconds / 1e9,
+        "dram_bytes": dram_bytes,
+        "gb_s": dram_bytes / seconds / 1e9,
+        "bound": result.bound,
+        "share_of_peak": macs / cycles / mode.peak_macs_per_cycle(result.machine, isa),
+        "confidence": result.confidence,
+    }
+
+
+def values(result: Result, real: NDArray[Any], reference: NDArray[Any], times: int = 1) -> dict[str, float]:
+    """`VALUE_COLUMNS`: the errors of the output as real numbers, and how many outputs met a saturating step."""
+    outputs = result.output.size * times
+    saturated = 0 if result.saturation is None else int(np.count_nonzero(result.saturation)) * times
+    return errors(real, reference) | {
+        "outputs": outputs,
+        "saturated_outputs": saturated,
+        "saturated_share": saturated / outputs,
+    }
+
+
+def errors(values: NDArray[Any], reference: NDArray[Any]) -> dict[str, float]:
+    """Largest absolute error, relative L2 error and signal-to-quantization-noise ratio in dB, taken in f64.
+
+    Equal arrays give an infinite ratio.
+
+    >>> errors(np.array([3.0, 4.5]), np.array([3.0, 4.0]))
+    {'max_abs_error': 0.5, 'relative_l2': 0.1, 'sqnr_db': 20.0}
+    """
+    wanted = reference.astype(np.float64)
+    error = values.astype(np.float64) - wanted
+    noise, signal = float(np.linalg.norm(error)), float(np.linalg.norm(wanted))
+    relative = noise / signal if signal else float("inf" if noise else 0)
+    return {
+        "max_abs_error": float(np.abs(error).max()),
+        "relative_l2": relative,
+        "sqnr_db": -20 * float(np.log10(relative)) if relative else float("inf"),
+    }

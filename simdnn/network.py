@@ -1,0 +1,154 @@
+"""Runs a trained sequential network layer by layer through the primitives, in one precision mode.
+
+Between layers, activations stay in the mode's own type: f32, bf16, or u8 that the kernel itself requantizes to (bias,
+relu and the next layer's scale in its epilogue). The last layer gives f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from isa_models import InvalidArgument
+from simdnn import quantize
+from simdnn.modes import MODES, Mode
+from simdnn.primitives import Attr, convolution, estimate, matmul
+from simdnn.quantize import F32
+from simdnn.result import Estimate, Result
+from workloads import Layer, MatmulLayer, Network, NetworkLayer
+
+CALIBRATION_IMAGES = 360  # the first training images: those that activation scales are taken from
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedLayer:
+    """A layer with its weights in a mode's type. Scales are None where the mode stores floating-point numbers."""
+
+    layer: NetworkLayer
+    weights: NDArray[Any]
+    dst: str
+    src_scale: np.float32 | None = None
+    wei_scale: F32 | None = None
+    dst_scale: np.float32 | None = None
+
+    def attr(self, mode: Mode) -> Attr:
+        """The attribute that makes the kernel scale, clip at zero and requantize."""
+        scales = {"src": self.src_scale, "wei": self.wei_scale, "dst": self.dst_scale}
+        return Attr(
+            scales={name: np.atleast_1d(scale) for name, scale in scales.items() if scale is not None},
+            exact_int8=mode.exact_int8,
+            post_ops=["relu"] if self.layer.relu else [],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LayerRun:
+    """What one layer gave: the primitive's result, and its output as real numbers in f32."""
+
+    layer: NetworkLayer
+    result: Result
+    values: F32
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where layers run: the keyword arguments that every primitive takes."""
+
+    machine: str
+    isa: str
+    threads: int = 1
+    dispatch: str = "fastest"
+
+
+def activation_scales(network: Network, target: Target, percentile: float = 100.0) -> list[np.float32]:
+    """The u8 scale of each layer's source, from the f32 network over the first `CALIBRATION_IMAGES` training images.
+
+    `percentile` of each activation becomes 255 (100: the largest). Raises `InvalidArgument` naming a layer whose
+    source can be negative.
+    """
+    images = network.train_images[:CALIBRATION_IMAGES]
+    f32 = MODES["f32"]
+    runs = execute(prepare(network, f32), images, f32, target)
+    scales = []
+    for layer, values in zip(network.layers, [images, *(r.values for r in runs)], strict=False):
+        try:
+            scales.append(quantize.activation_scale(values, percentile))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"source of layer {layer.name!r}: {error}") from None
+    return scales
+
+
+def prepare(network: Network, mode: Mode, scales: Sequence[np.float32] = ()) -> list[PreparedLayer]:
+    """Weights in the mode's type; for integers `scales` holds that of each layer's source (`activation_scales`)."""
+    last = len(network.layers) - 1
+    prepared = []
+    for index, layer in enumerate(network.layers):
+        if not mode.is_integer:
+            dst = "f32" if index == last else mode.src
+            prepared.append(PreparedLayer(layer, _stored(layer.weights, mode.weights), dst))
+            continue
+        axis = 0 if layer.kind == "conv" else 1
+        wei_scale = quantize.weight_scales(layer.weights, axis)
+        prepared.append(
+            PreparedLayer(
+                layer,
+                quantize.quantize_weights(layer.weights, wei_scale, axis),
+                dst="f32" if index == last else mode.src,
+                src_scale=scales[index],
+                wei_scale=wei_scale,
+                dst_scale=None if index == last else scales[index + 1],
+            )
+        )
+    return prepared
+
+
+def execute(prepared: list[PreparedLayer], images: F32, mode: Mode, target: Target) -> list[LayerRun]:
+    """Feed `images` through prepared layers, each reading what the one before it wrote."""
+    first = prepared[0].src_scale
+    x = _stored(images, mode.src) if first is None else quantize.quantize_activations(images, first)
+    runs = []
+    for step in prepared:
+        layer = step.layer
+        where: dict[str, Any] = {**vars(target), "dst": step.dst, "attr": step.attr(mode)}
+        if layer.kind == "conv":
+            result = convolution(x, step.weights, layer.bias, strides=layer.stride, padding=layer.pad, **where)
+        else:
+            result = matmul(x.reshape(len(x), -1), step.weights, layer.bias, **where)
+        x = result.output
+        values = x.astype(np.float32)
+        runs.append(LayerRun(layer, result, values if step.dst_scale is None else values * step.dst_scale))
+    return runs
+
+
+def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Target) -> Estimate:
+    """What a prepared layer costs for an image that comes alone."""
+    types = f"{mode.src}:{mode.weights}:{prepared.dst}"
+    return estimate_layer(shape, types, bias=True, attr=prepared.attr(mode), **vars(target))
+
+
+def estimate_layer(shape: Layer, types: str, **where: Any) -> Estimate:
+    """The cost of a layer of a table: `simdnn.estimate` with its sizes; `types` is src:weights:dst."""
+    if isinstance(shape, MatmulLayer):
+        return estimate("matmul", m=shape.m, n=shape.n, k=shape.k, dt=types, **where)
+    sizes = {name: getattr(shape, name) for name in ("ic", "ih", "iw", "oc", "kh", "kw", "groups")}
+    return estimate("convolution", **sizes, strides=shape.stride, padding=shape.pad, dt=types, **where)
+
+
+def accuracy(logits: F32, labels: NDArray[Any]) -> float:
+    """Share of images whose largest logit is the label's.
+
+    >>> accuracy(np.array([[0, 1], [2, 1]], np.float32), np.array([1, 1]))
+    0.5
+    """
+    return float((logits.argmax(axis=1) == labels).mean())
+
+
+def _stored(values: F32, dtype: str) -> NDArray[Any]:
+    """f32 values in a floating-point storage type, rounded to nearest even once."""
+    stored: NDArray[Any] = values.astype(ml_dtypes.bfloat16) if dtype == "bf16" else values
+    return stored

@@ -1,0 +1,115 @@
+"""Pictures of study frames. Each function draws into `ax` (or a new figure's) and returns the Axes; none shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+
+from isa_models import InvalidArgument
+from simdnn.modes import MODES
+
+_MARKERS = dict(zip(MODES, "osD^v", strict=True))
+_COLORS = dict(zip(MODES, matplotlib.color_sequences["tab10"], strict=False))
+
+
+def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Accuracy against speed: one point a mode, from the frame of `study.totals`.
+
+    Across: the speed-up over f32. Up: a network's accuracy in percent where it was measured, else the
+    signal-to-noise ratio of the worst layer in dB; f32 is the reference there and is drawn as a line.
+    """
+    _need(frame, ("mode", "speed_up"))
+    ax = ax if ax is not None else _axes((7.5, 5))
+    if "accuracy" in frame:
+        points = frame.assign(y=100 * frame["accuracy"])
+        ax.set_ylabel(f"accuracy on {int(frame['images'].iloc[0])} held-out images (%)")
+    else:
+        _need(frame, ("sqnr_db",))
+        points = frame.assign(y=frame["sqnr_db"])
+        ax.set_ylabel("signal to error against f32, worst layer (dB)")
+        if np.isposinf(points["y"]).any():
+            ax.axvline(1, color=_COLORS["f32"], linestyle="--")
+            foot = ax.get_xaxis_transform()  # x in data, y in parts of the axes
+            ax.text(1.03, 0.03, "f32 (reference)", transform=foot, rotation=90, va="bottom", color=_COLORS["f32"])
+    points = points[np.isfinite(points["y"]) & np.isfinite(points["speed_up"])].sort_values("y", ascending=False)
+    ax.set_xlabel("speed-up over f32 (more is faster)")
+    ax.set_xlim(0, 1.25 * max([1.0, *points["speed_up"]]))
+    _pad_y(ax, list(points["y"]), top=100.0 if "accuracy" in frame else None)
+    ax.grid(alpha=0.3)
+    for point in points.itertuples():
+        color, marker = _COLORS.get(str(point.mode)), _MARKERS.get(str(point.mode))
+        ax.scatter(point.speed_up, point.y, s=80, color=color, marker=marker, alpha=0.8, zorder=3)
+    _label(ax, [(str(p.mode), float(p.speed_up), float(p.y)) for p in points.itertuples()])
+    return ax
+
+
+def plot_layers(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Time of each layer, all its occurrences, as one bar a mode: from the frame of `study.run_layers`."""
+    _need(frame, ("layer", "count", "mode", "time_us"))
+    layers = list(dict.fromkeys(frame["layer"]))
+    modes = list(dict.fromkeys(frame["mode"]))
+    ax = ax if ax is not None else _axes((8, max(3.0, 0.09 * len(layers) * (len(modes) + 1) + 1)))
+    height = 0.8 / len(modes)
+    for index, mode in enumerate(modes):
+        part = frame[frame["mode"] == mode].set_index("layer")
+        time = (part["time_us"] * part["count"]).reindex(layers)
+        where = np.arange(len(layers)) + (index - (len(modes) - 1) / 2) * height
+        ax.barh(where, time, height, color=_COLORS.get(mode), label=mode)
+    counts = frame.drop_duplicates("layer").set_index("layer")["count"]
+    ax.set_yticks(range(len(layers)), [f"{name} (x{counts[name]})" if counts[name] > 1 else name for name in layers])
+    ax.tick_params(axis="y", labelsize=8)
+    ax.set_ylim(len(layers) - 0.4, -0.6)  # the first layer on top, as it runs
+    ax.set_xlabel("modelled time, all occurrences (us)")
+    ax.grid(axis="x", alpha=0.3)
+    ax.set_axisbelow(True)
+    ax.legend(title="mode")
+    return ax
+
+
+def save(ax: Axes, path: Path) -> None:
+    """Write the picture that `ax` belongs to, in the format that the path's suffix names."""
+    figure = ax.figure
+    while isinstance(figure, SubFigure):
+        figure = figure.figure
+    figure.savefig(path, dpi=150)
+
+
+def _axes(size: tuple[float, float]) -> Axes:
+    """Axes in a figure that pyplot doesn't know: nothing to close, no backend chosen."""
+    return Figure(figsize=size, layout="constrained").add_subplot()
+
+
+def _label(ax: Axes, points: list[tuple[str, float, float]]) -> None:
+    """A name right of each point, moved down past names and points that it would cover."""
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    at = [((x - left) / (right - left), (y - low) / (high - low)) for _, x, y in points]
+    taken = [(x - 0.015, x + 0.015, y) for x, y in at]
+    for (name, _, _), (x, y) in zip(points, at, strict=True):
+        start, end = x + 0.02, x + 0.02 + 0.015 * len(name)
+        while any(start < r and end > lo and abs(y - other) < 0.045 for lo, r, other in taken):
+            y -= 0.01
+        taken.append((start, end, y))
+        ax.text(start, y, name, transform=ax.transAxes, va="center", color=_COLORS.get(name))
+
+
+def _pad_y(ax: Axes, values: list[float], top: float | None) -> None:
+    """A margin around the points, never less than 2 units high, so that equal values don't look far apart."""
+    if not values:
+        return
+    margin = max(1.0, 0.15 * (max(values) - min(values)))
+    high = max(values) + margin
+    ax.set_ylim(min(values) - margin, high if top is None else min(high, top + 0.25))
+
+
+def _need(frame: pd.DataFrame, columns: Sequence[str]) -> None:
+    missing = [column for column in columns if column not in frame]
+    if missing:
+        raise InvalidArgument(f"the frame lacks {', '.join(missing)}; it has {', '.join(map(str, frame.columns))}")
+    if frame.empty:
+        raise InvalidArgument("the frame has no rows; nothing to draw")

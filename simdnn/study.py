@@ -1,0 +1,271 @@
+"""Studies as data frames: a workload or a network on a machine, in several precision modes, one row a layer and mode.
+
+Columns are `measures.COST_COLUMNS` and `measures.VALUE_COLUMNS` behind `layer`, `count` and `mode`; costs are those
+of one occurrence of the layer (`count` says how many there are).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import isa_models
+from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
+from isa_models.machine import weakest
+from simdnn import measures, network
+from simdnn.modes import MODES, Mode, choose
+from simdnn.primitives import Attr, convolution, matmul
+from simdnn.result import Estimate, Result
+from workloads import Layer, MatmulLayer, Network, Workload, data
+
+Progress = Callable[[int, int, str], None]  # done, of how many, what
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """All modes of one layer: what a worker process is handed."""
+
+    layer: Layer
+    machine: str
+    modes: tuple[tuple[str, str], ...]  # name, ISA cap
+    threads: int
+    values: bool
+    dispatch: str
+    seed: int
+
+    def where(self, isa: str) -> dict[str, Any]:
+        """The keyword arguments that primitives share."""
+        return {"machine": self.machine, "isa": isa, "threads": self.threads, "dispatch": self.dispatch}
+
+
+def run_layers(
+    workload: Workload,
+    machine: str = "zen4",
+    modes: Iterable[str] | None = None,
+    *,
+    isa: str | None = None,
+    layers: str = "*",
+    threads: int = 1,
+    values: bool = True,
+    dispatch: str = "fastest",
+    seed: int = 0,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """Each layer of a workload in each mode: its cost, and the error of its values against the f32 mode.
+
+    Layers of one shape are run once, under the first one's name, and their counts are added. `layers` is a pattern of
+    names (as in a shell); `modes=None` asks for all that the machine can do; `values=False` takes the cost alone.
+    `jobs` is the number of worker processes (not of modelled threads). A layer that a mode cannot do keeps its row,
+    with the reason in `refused` and no figures.
+    """
+    chosen, _ = choose(isa_models.machine(machine), modes, isa)
+    todo = [
+        _Job(layer, machine, tuple((m.name, cap) for m, cap in chosen.items()), threads, values, dispatch, seed)
+        for layer in select(workload, layers)
+    ]
+    rows: dict[str, list[Row]] = {}
+    for job, found in _map(todo, jobs):
+        rows[job.layer.name] = found
+        if progress:
+            progress(len(rows), len(todo), job.layer.name)
+    frame = pd.DataFrame([row for job in todo for row in rows[job.layer.name]])
+    if (frame["refused"] != "").all():
+        raise Unimplemented(f"nothing could be run: {frame['refused'].iloc[0]}")
+    return frame
+
+
+def select(workload: Workload, pattern: str = "*") -> list[Layer]:
+    """The layers whose names match a shell pattern, those of one shape merged into the first.
+
+    >>> import workloads
+    >>> [(layer.name, layer.count) for layer in select(workloads.load("resnet50"), "layer1.*.conv2")]
+    [('layer1.0.conv2', 3)]
+    """
+    merged: dict[Layer, Layer] = {}
+    for layer in workload.layers:
+        if fnmatchcase(layer.name, pattern):
+            shape = replace(layer, name="", count=1)
+            known = merged.get(shape, replace(layer, count=0))
+            merged[shape] = replace(known, count=known.count + layer.count)
+    if not merged:
+        raise InvalidArgument(
+            f"layers={pattern!r} matches none of {workload.name}; they are {_some([la.name for la in workload.layers])}"
+        )
+    return list(merged.values())
+
+
+def totals(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row a mode over all layers and their counts, with `speed_up` over the f32 mode's time where that was run.
+
+    Costs are sums, rates follow from the sums, `bound` is the one that most time goes to, `share_of_peak` is weighted
+    by time, `confidence` is the weakest, and the errors are those of the worst layer. A mode with a refused layer has
+    no totals.
+    """
+    rows = [_total(str(mode), part) for mode, part in frame.groupby("mode", sort=False)]
+    times = {row["mode"]: row["time_us"] for row in rows}
+    for row in rows:
+        row["speed_up"] = times.get("f32", np.nan) / row["time_us"]
+    return pd.DataFrame(rows)
+
+
+def run_network(
+    net: Network,
+    machine: str = "zen4",
+    modes: Iterable[str] | None = None,
+    *,
+    isa: str | None = None,
+    threads: int = 1,
+    dispatch: str = "fastest",
+    percentile: float = 100.0,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """A trained network over its held-out images as one batch: each layer's cost for one image, and `accuracy`.
+
+    `accuracy` is the network's in the row's mode. `cycles_mb1` is what the layer takes for an image that comes alone,
+    without values. Errors are of the layer's output against the f32 mode's, so they include what earlier layers added.
+    """
+    model = isa_models.machine(machine)
+    chosen, _ = choose(model, modes, isa)
+    f32 = MODES["f32"]
+    f32_isa = choose(model, ["f32"], isa)[0][f32]
+    target = network.Target(machine, f32_isa, threads, dispatch)
+    scales = network.activation_scales(net, target, percentile) if any(m.is_integer for m in chosen) else []
+    images, shapes = net.test_images, net.workload().layers
+    reference = network.execute(network.prepare(net, f32), images, f32, target)
+    rows: list[Row] = []
+    for done, (mode, cap) in enumerate(chosen.items()):
+        if progress:
+            progress(done, len(chosen), mode.name)
+        where = replace(target, isa=cap)
+        prepared = network.prepare(net, mode, scales)
+        runs = reference if mode == f32 else network.execute(prepared, images, mode, where)
+        accuracy = network.accuracy(runs[-1].values, net.test_labels)
+        for run, wanted, step, shape in zip(runs, reference, prepared, shapes, strict=True):
+            row: Row = {"layer": shape.name, "count": 1, "mode": mode.name}
+            row |= measures.cost(run.result, mode, cap, shape.macs, times=1 / len(images))
+            row |= measures.values(run.result, run.values, wanted.values)
+            row["cycles_mb1"] = network.estimate_one(step, shape, mode, where).cycles
+            rows.append(row | {"accuracy": accuracy, "images": len(images), "refused": ""})
+    return pd.DataFrame(rows)
+
+
+def _total(mode: str, part: pd.DataFrame) -> Row:
+    times = part["count"]
+    time_us = float((part["time_us"] * times).sum(skipna=False))
+    refused = part[part["refused"] != ""]
+    row: Row = {"layer": "total", "count": int(times.sum()), "mode": mode}
+    names = part["implementation"].unique()
+    row["implementation"] = names[0] if len(names) == 1 else f"{len(names)} kernels"
+    for column in ("macs", "cycles", "time_us", "dram_bytes", "outputs", "saturated_outputs", "cycles_mb1"):
+        if column in part:
+            row[column] = (part[column] * times).sum(skipna=False)
+    row["gops"] = 2e-3 * row["macs"] / time_us
+    row["gb_s"] = 1e-3 * row["dram_bytes"] / time_us
+    row["share_of_peak"] = (part["share_of_peak"] * part["time_us"] * times).sum(skipna=False) / time_us
+    row["refused"] = refused["refused"].iloc[0] if len(refused) else ""
+    if not len(refused):
+        row["bound"] = (part["time_us"] * times).groupby(part["bound"]).sum().idxmax()
+        row["confidence"] = weakest(part["confidence"])
+    if "max_abs_error" in part:
+        row["max_abs_error"] = part["max_abs_error"].max(skipna=False)
+        row["relative_l2"] = part["relative_l2"].max(skipna=False)
+        row["sqnr_db"] = part["sqnr_db"].min(skipna=False)
+        row["saturated_share"] = row["saturated_outputs"] / row["outputs"]
+    for column in ("accuracy", "images"):
+        if column in part:
+            row[column] = part[column].iloc[0]
+    return row
+
+
+def _layer_rows(job: _Job) -> list[Row]:
+    """All modes of one layer."""
+    layer = job.layer
+    batch = layer.batch if isinstance(layer, MatmulLayer) else 1
+    reference = _reference(job) if job.values else None
+    rows = []
+    for name, isa in job.modes:
+        mode = MODES[name]
+        row: Row = {"layer": layer.name, "count": layer.count, "mode": name}
+        try:
+            if reference is None:
+                row |= measures.cost(_estimate(job, mode, isa), mode, isa, layer.macs, times=batch)
+            else:
+                result = reference if name == "f32" else _primitive(job, mode, isa)
+                row |= measures.cost(result, mode, isa, layer.macs, times=batch)
+                row |= measures.values(result, result.output, reference.output, times=batch)
+            row["refused"] = ""
+        except (Unimplemented, UnknownTiming) as error:
+            row |= {"implementation": "refused", "refused": str(error)}
+        rows.append(row)
+    return rows
+
+
+def _reference(job: _Job) -> Result:
+    """The layer in f32, the yardstick of the others, under the machine's own ISA where f32 wasn't asked for."""
+    f32 = MODES["f32"]
+    isa = dict(job.modes).get("f32") or f32.isa(isa_models.machine(job.machine))
+    if isa is None:
+        raise InvalidArgument(f"machine {job.machine!r} has none of {', '.join(f32.isas)}, which f32 values need")
+    return _primitive(job, f32, isa)
+
+
+def _primitive(job: _Job, mode: Mode, isa: str) -> Result:
+    """The layer through its primitive on seeded data; the destination is f32, integers are scaled in the kernel."""
+    layer = job.layer
+    tensors = data.tensors(layer, f"{mode.src}:{mode.weights}", job.seed)
+    scales = {"src": tensors.src_scale, "wei": tensors.wei_scale} if mode.is_integer else {}
+    where = job.where(isa) | {"dst": "f32", "attr": Attr(scales=scales, exact_int8=mode.exact_int8)}
+    if isinstance(layer, MatmulLayer):
+        return matmul(tensors.src, tensors.weights, **where)
+    where |= {"strides": layer.stride, "padding": layer.pad, "groups": layer.groups}
+    return convolution(tensors.src, tensors.weights, **where)
+
+
+def _estimate(job: _Job, mode: Mode, isa: str) -> Estimate:
+    """The cost of what `_primitive` runs, without data."""
+    outputs = job.layer.n if isinstance(job.layer, MatmulLayer) else job.layer.oc
+    scales = {"src": 1.0, "wei": np.ones(outputs, np.float32)} if mode.is_integer else {}
+    attr = Attr(scales=scales, exact_int8=mode.exact_int8)
+    return network.estimate_layer(job.layer, f"{mode.src}:{mode.weights}:f32", attr=attr, **job.where(isa))
+
+
+def _map(todo: Sequence[_Job], jobs: int) -> Iterator[tuple[_Job, list[Row]]]:
+    """Jobs with their rows, in the order in which they end."""
+    if jobs == 1 or len(todo) == 1:
+        yield from ((job, _layer_rows(job)) for job in todo)
+        return
+    # spawn: forking a process that has threads (BLAS, engines) may leave their locks held
+    with _pool(min(jobs, len(todo))) as pool:
+        # the largest first, so that none of them is left for the end
+        ordered = sorted(todo, key=lambda job: job.layer.macs, reverse=True)
+        running = {pool.submit(_layer_rows, job): job for job in ordered}
+        for future in as_completed(running):
+            yield running[future], future.result()
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL))
+    try:
+        yield pool
+    except BrokenProcessPool:
+        raise SimdnnError("a worker process died, perhaps out of memory; fewer layers at once need less") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
