@@ -77,8 +77,9 @@ class Value(ABC):
         """Lane `index[i]` of this value for every i (a permutation given by data; index below `lanes`)."""
 
     @abstractmethod
-    def rarely(self, no: Self, yes: Callable[[], Self]) -> Self:
-        """`where(yes(), no)`, where hardly any lane is true: a reading may skip `yes` when none is."""
+    def shortcut(self, usual: Callable[[], tuple[Self, Sequence[Self]]], careful: Callable[[], Self]) -> Self:
+        """careful(). `usual` gives a cheaper value and conditions, one of them true in some lane wherever the two may
+        differ: a reading may take that value where no condition holds."""
 
     # -- derived ------------------------------------------------------------------------------------------------
     def _lift(self, other: Self | int | float) -> Self:
@@ -134,6 +135,10 @@ class Value(ABC):
 
     def is_nan(self) -> Self:
         return self.ne(self)
+
+    def rarely(self, no: Self, yes: Callable[[], Self]) -> Self:
+        """`where(yes(), no)`, where hardly any lane is true."""
+        return self.shortcut(lambda: (no, [self]), lambda: self.where(yes(), no))
 
     def minimum(self, other: Self | int) -> Self:
         other = self._lift(other)

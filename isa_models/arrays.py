@@ -75,7 +75,7 @@ class ArrayValue(Value):
         with np.errstate(all="ignore"):
             return ArrayValue(np.sqrt(self.array), self.dtype)
 
-    def where(self, yes: Value, no: Value) -> ArrayValue:  # type: ignore[override]  # readings are never mixed
+    def where(self, yes: Value, no: Value) -> ArrayValue:
         assert isinstance(yes, ArrayValue) and isinstance(no, ArrayValue) and yes.dtype == no.dtype
         return ArrayValue(np.where(self.array, yes.array, no.array), yes.dtype)
 
@@ -97,9 +97,10 @@ class ArrayValue(Value):
         picks = np.broadcast_to(index.array.astype(np.intp), (*lead, index.lanes))
         return ArrayValue(np.take_along_axis(table, picks, axis=-1), self.dtype)
 
-    def rarely(self, no: Value, yes: Callable[[], Value]) -> ArrayValue:  # type: ignore[override]  # as `where`
-        assert isinstance(no, ArrayValue)
-        return self.where(yes(), no) if self.array.any() else no
+    def shortcut(self, usual: Callable[[], tuple[Value, Sequence[Value]]], careful: Callable[[], Value]) -> ArrayValue:
+        result = careful()
+        assert isinstance(result, ArrayValue)
+        return result
 
 
 def _fma32(a: Array, b: Array, c: Array) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
+from isa_models.alarm import Alarms
 from isa_models.algebra import Value
 from isa_models.formats import fmt
 
@@ -25,14 +26,18 @@ def vector_type(dtype: str, lanes: int) -> str:
 
 
 class Emitter:
-    """Lines of one LLVM function, with fresh names, scopes of known expressions and the declarations they need."""
+    """Lines of one LLVM function, with fresh names, scopes of known expressions and the declarations they need.
 
-    def __init__(self) -> None:
+    `optimistic` code takes every shortcut and returns whether one may have been wrong (see `alarm`).
+    """
+
+    def __init__(self, optimistic: bool = False) -> None:
         self.lines: list[str] = []
         self.declarations: dict[str, None] = {}
         self.block = "entry"
         self._count = 0
         self._known: list[dict[str, str]] = [{}]
+        self.alarms = Alarms(self) if optimistic else None
 
     def name(self, prefix: str = "v") -> str:
         self._count += 1
@@ -74,6 +79,8 @@ class LlvmValue(Value):
         self.name = name
         self.dtype = dtype
         self.lanes = lanes
+        self.number: int | float | None = None  # of a literal
+        self.test: tuple[str, LlvmValue, int] | None = None  # of a b1 value: ("nan", x, 0) or ("below", x, bound)
 
     @property
     def type(self) -> str:
@@ -83,13 +90,22 @@ class LlvmValue(Value):
         return LlvmValue(self.emitter, self.emitter.value(expression), dtype, self.lanes if lanes is None else lanes)
 
     def literal(self, number: int | float) -> LlvmValue:
-        return LlvmValue(self.emitter, constant(self.dtype, self.lanes, number), self.dtype, self.lanes)
+        value = LlvmValue(self.emitter, constant(self.dtype, self.lanes, number), self.dtype, self.lanes)
+        value.number = number
+        return value
+
+    def _hands_on(self, *operands: LlvmValue) -> LlvmValue:
+        """This float, noted as NaN wherever one of `operands` is."""
+        if self.emitter.alarms:
+            self.emitter.alarms.hands_on[self.name] = tuple(o.name for o in operands)
+        return self
 
     def view(self, dtype: str) -> LlvmValue:
         lanes = self.lanes * self.format.bits // fmt(dtype).bits
         if vector_type(dtype, lanes) == self.type:
             return LlvmValue(self.emitter, self.name, dtype, lanes)
-        return self._new(f"bitcast {self.type} {self.name} to {vector_type(dtype, lanes)}", dtype, lanes)
+        result = self._new(f"bitcast {self.type} {self.name} to {vector_type(dtype, lanes)}", dtype, lanes)
+        return result._hands_on(self) if lanes == self.lanes else result
 
     def to(self, dtype: str) -> LlvmValue:
         source, target = self.format, fmt(dtype)
@@ -112,8 +128,8 @@ class LlvmValue(Value):
     def _binary(self, op: str, other: Value) -> LlvmValue:
         assert isinstance(other, LlvmValue) and other.type == self.type, (op, self.dtype, other.dtype)
         if self.format.is_float:
-            op = "f" + op
-        elif op == "shr":
+            return self._new(f"f{op} {self.type} {self.name}, {other.name}", self.dtype)._hands_on(self, other)
+        if op == "shr":
             op = "ashr" if self.format.signed else "lshr"
         return self._new(f"{op} {self.type} {self.name}, {other.name}", self.dtype)
 
@@ -125,12 +141,17 @@ class LlvmValue(Value):
             code = "icmp " + op
         else:
             code = "icmp " + ("s" if self.format.signed else "u") + op
-        return self._new(f"{code} {self.type} {self.name}, {other.name}", "b1")
+        result = self._new(f"{code} {self.type} {self.name}, {other.name}", "b1")
+        if code == "fcmp une" and self.name == other.name:
+            result.test = ("nan", self, 0)
+        elif code == "icmp ult" and isinstance(other.number, int) and other.number > 0:
+            result.test = ("below", self, other.number)
+        return result
 
-    def minimum(self, other: Value | int) -> LlvmValue:  # type: ignore[override]  # readings are never mixed
+    def minimum(self, other: Value | int) -> LlvmValue:
         return self._extreme("min", other)
 
-    def maximum(self, other: Value | int) -> LlvmValue:  # type: ignore[override]  # readings are never mixed
+    def maximum(self, other: Value | int) -> LlvmValue:
         return self._extreme("max", other)
 
     def _extreme(self, op: str, other: Value | int) -> LlvmValue:
@@ -145,7 +166,7 @@ class LlvmValue(Value):
 
     def fma(self, b: Value, c: Value) -> LlvmValue:
         assert isinstance(b, LlvmValue) and isinstance(c, LlvmValue)
-        return self._intrinsic("llvm.fma", self, b, c)
+        return self._intrinsic("llvm.fma", self, b, c)._hands_on(self, b, c)
 
     def round_even(self) -> LlvmValue:
         return self._intrinsic("llvm.roundeven", self)
@@ -153,7 +174,7 @@ class LlvmValue(Value):
     def sqrt(self) -> LlvmValue:
         return self._intrinsic("llvm.sqrt", self)
 
-    def where(self, yes: Value, no: Value) -> LlvmValue:  # type: ignore[override]  # readings are never mixed
+    def where(self, yes: Value, no: Value) -> LlvmValue:
         assert isinstance(yes, LlvmValue) and isinstance(no, LlvmValue) and yes.dtype == no.dtype
         expression = f"select {self.type} {self.name}, {yes.type} {yes.name}, {no.type} {no.name}"
         return LlvmValue(self.emitter, self.emitter.value(expression), yes.dtype, yes.lanes)
@@ -180,22 +201,33 @@ class LlvmValue(Value):
             result = result._new(f"insertelement {result.type} {result.name}, {lane} {item}, i32 {i}", self.dtype)
         return result
 
-    def rarely(self, no: Value, yes: Callable[[], Value]) -> LlvmValue:  # type: ignore[override]  # as `where`
-        assert isinstance(no, LlvmValue)
+    def shortcut(self, usual: Callable[[], tuple[Value, Sequence[Value]]], careful: Callable[[], Value]) -> LlvmValue:
         emit = self.emitter
-        some = emit.call("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", (self.type, self.name))
+        value, conditions = usual()
+        assert isinstance(value, LlvmValue)
+        if emit.alarms:
+            for condition in conditions:
+                assert isinstance(condition, LlvmValue)
+                emit.alarms.watch(condition)
+            return value
+        some = "false"
+        for condition in conditions:
+            assert isinstance(condition, LlvmValue)
+            any_ = emit.call("i1", f"llvm.vector.reduce.or.v{condition.lanes}i1", (condition.type, condition.name))
+            some = any_ if some == "false" else emit.value(f"or i1 {some}, {any_}")
         before, slow, join = emit.block, emit.name("rare")[1:], emit.name("join")[1:]
         emit.line(f"br i1 {some}, label %{slow}, label %{join}, !prof !0")
         emit.start(slow)
         emit.push()
-        fixed = self.where(yes(), no)
+        fixed = careful()
         emit.pop()
+        assert isinstance(fixed, LlvmValue)
         after = emit.block
         emit.line(f"br label %{join}")
         emit.start(join)
         result = emit.name()
-        emit.line(f"{result} = phi {no.type} [ {no.name}, %{before} ], [ {fixed.name}, %{after} ]")
-        return LlvmValue(emit, result, no.dtype, no.lanes)
+        emit.line(f"{result} = phi {value.type} [ {value.name}, %{before} ], [ {fixed.name}, %{after} ]")
+        return LlvmValue(emit, result, value.dtype, value.lanes)
 
 
 def constant(dtype: str, lanes: int, number: int | float) -> str:

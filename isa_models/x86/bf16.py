@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isa_models.algebra import Value
+from isa_models.formats import fmt
 from isa_models.instruction import define
 from isa_models.rounding import round_to
 from isa_models.x86.floats import choose_nan, daz
@@ -63,9 +64,39 @@ def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
     >>> instruction("vdpbf16ps")([1], [2, 3], [4, 5]).tolist()
     [24.0]
     """
-    total = daz(acc)
     words_a, words_b = a.view("u32"), b.view("u32")
-    for take in (lambda w: w & 0xFFFF0000, lambda w: w << 16):
-        x, y = daz(take(words_a).view("f32")), daz(take(words_b).view("f32"))
-        total = choose_nan(_fma_flushed(x, y, total), x, y, total)
-    return total
+    pairs = [(take(words_a).view("f32"), take(words_b).view("f32")) for take in (_odd, _even)]
+
+    def usual() -> tuple[Value, list[Value]]:
+        total = acc
+        for x, y in pairs:
+            total = x.fma(y, total)
+        factors = [_fine(x.view("u16"), "bf16", -55) for x in (a, b)]
+        return total, [*factors, _fine(acc.view("u32"), "f32", -101), total.is_nan()]
+
+    def careful() -> Value:
+        total = daz(acc)
+        for x, y in pairs:
+            x, y = daz(x), daz(y)
+            total = choose_nan(_fma_flushed(x, y, total), x, y, total)
+        return total
+
+    return acc.shortcut(usual, careful)
+
+
+def _odd(words: Value) -> Value:
+    return words & 0xFFFF0000
+
+
+def _even(words: Value) -> Value:
+    return words << 16
+
+
+def _fine(bits: Value, name: str, exponent: int) -> Value:
+    """Whether a float of format `name` is below 2**exponent and not zero.
+
+    Without such factors (-55) and addends (-101) every product and sum is a multiple of 2**-124, as bf16 has 8 digits
+    and f32 has 24. So is its rounding to f32, and then no result is tiny and none is flushed.
+    """
+    form = fmt(name)
+    return ((bits << 1) - 1) < ((exponent + form.bias) << (form.mantissa_bits + 1)) - 1

@@ -15,8 +15,13 @@ def _widen(source: str, bits: int) -> None:
     name = f"vpmov{sign}{_LETTER[fmt(source).bits]}{_LETTER[bits]}"
     result = source[0] + str(bits)
 
-    @define(name, f"{result} <- {source}", AVX512_BW, f"Intel SDM Vol. 2B, PMOV{sign.upper()}",
-            doc=example(name, f"Widen {source} to {result}.", f"[{fmt(source).low}, 1]", f"[{fmt(source).low}, 1]"))  # fmt: skip
+    @define(
+        name,
+        f"{result} <- {source}",
+        AVX512_BW,
+        f"Intel SDM Vol. 2B, PMOV{sign.upper()}",
+        doc=example(name, f"Widen {source} to {result}.", f"[{fmt(source).low}, 1]", f"[{fmt(source).low}, 1]"),
+    )
     def widen(a: Value) -> Value:
         return a.to(result)
 
@@ -36,8 +41,14 @@ def _narrow(kind: str, bits: int, target: int) -> None:
     if bits == 16:
         manual = "VPMOVWB/VPMOVSWB/VPMOVUSWB"
 
-    @define(name, f"{result} <- {source}", AVX512_ONLY, f"Intel SDM Vol. 2C, {manual}", saturates=bool(kind),
-            doc=example(name, text, f"[{(1 << target) + 1}, 2]", str(yields)))  # fmt: skip
+    @define(
+        name,
+        f"{result} <- {source}",
+        AVX512_ONLY,
+        f"Intel SDM Vol. 2C, {manual}",
+        saturates=bool(kind),
+        doc=example(name, text, f"[{(1 << target) + 1}, 2]", str(yields)),
+    )
     def narrow(a: Value) -> Value:
         return a.saturate(result) if kind else a.to(result)
 
@@ -51,14 +62,26 @@ def _pack(name: str, source: str, result: str) -> None:
     block = 128 // fmt(source).bits  # lanes of each source in a 128-bit block
     high = fmt(source).high
     ones, top = ([v] * block for v in (1, high))
-    doc = example(name, f"Each 128-bit block: {block} lanes of the first, then of the second, {source} saturated to "
-                  f"{result}.", f"{ones}, {top}", str([1] * block + [fmt(result).high] * block))  # fmt: skip
+    doc = example(
+        name,
+        f"Each 128-bit block: {block} lanes of the first, then of the second, {source} saturated to {result}.",
+        f"{ones}, {top}",
+        str([1] * block + [fmt(result).high] * block),
+    )
 
-    @define(name, f"{result} <- {source}*0.5, {source}*0.5", AVX512_BW, "Intel SDM Vol. 2B, PACKSSWB/PACKSSDW, "
-            "PACKUSDW, PACKUSWB", saturates=True, doc=doc)  # fmt: skip
+    @define(
+        name,
+        f"{result} <- {source}*0.5, {source}*0.5",
+        AVX512_BW,
+        "Intel SDM Vol. 2B, PACKSSWB/PACKSSDW, PACKUSDW, PACKUSWB",
+        saturates=True,
+        doc=doc,
+    )
     def pack(a: Value, b: Value) -> Value:
         n = min(block, a.lanes)
-        order = [k for start in range(0, a.lanes, n) for base in (start, a.lanes + start) for k in range(base, base + n)]
+        order = [
+            k for start in range(0, a.lanes, n) for base in (start, a.lanes + start) for k in range(base, base + n)
+        ]
         return a.concat(b).permute(order).saturate(result)
 
 

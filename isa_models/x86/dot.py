@@ -58,17 +58,23 @@ def _dot(name: str, a_type: str, b_type: str, saturating: bool, caps: Widths, ma
     count = 4 if a_type.endswith("8") else 2
     both_unsigned = a_type[0] == b_type[0] == "u"
     result = "u32" if both_unsigned and saturating else "s32"
-    text = (
-        f"{count} products of {a_type} by {b_type}, added to the accumulator, which "
-        + (f"saturates to {result} after the exact sum." if saturating else "wraps.")
-    )  # fmt: skip
+    text = f"{count} products of {a_type} by {b_type}, added to the accumulator, which " + (
+        f"saturates to {result} after the exact sum." if saturating else "wraps."
+    )
     top = 2**32 - 1 if result == "u32" else 2**31 - 1
     rest = ", 0" * (count - 1)
     shown = f"[{top}]" if saturating else f"[{-(2**31)}]"
     doc = example(name, text, f"[{top}], [1{rest}], [1{rest}]", shown)
 
-    @define(name, f"{result} <- {result}, {a_type}*{count}, {b_type}*{count}", caps, manual, doc=doc, accumulates=True,
-            saturates=saturating)  # fmt: skip
+    @define(
+        name,
+        f"{result} <- {result}, {a_type}*{count}, {b_type}*{count}",
+        caps,
+        manual,
+        doc=doc,
+        accumulates=True,
+        saturates=saturating,
+    )
     def dot(acc: Value, a: Value, b: Value) -> Value:
         if saturating:
             total = acc.to("s64")
@@ -85,8 +91,20 @@ for _end in ("", "s"):
     _dot(f"vpdpbusd{_end}", "u8", "s8", bool(_end), AVX_VNNI, f"Intel SDM Vol. 2C, VPDPBUSD{_end.upper()}")
     _dot(f"vpdpwssd{_end}", "s16", "s16", bool(_end), AVX_VNNI, f"Intel SDM Vol. 2C, VPDPWSSD{_end.upper()}")
     for _a, _b in ("ss", "su", "uu"):
-        _dot(f"vpdpb{_a}{_b}d{_end}", f"{_a}8", f"{_b}8", bool(_end), AVX_VNNI_INT8,
-             "Intel SDM Vol. 2C, VPDPB[SU,UU,SS]D[,S]")  # fmt: skip
+        _dot(
+            f"vpdpb{_a}{_b}d{_end}",
+            f"{_a}8",
+            f"{_b}8",
+            bool(_end),
+            AVX_VNNI_INT8,
+            "Intel SDM Vol. 2C, VPDPB[SU,UU,SS]D[,S]",
+        )
     for _a, _b in ("su", "us", "uu"):
-        _dot(f"vpdpw{_a}{_b}d{_end}", f"{_a}16", f"{_b}16", bool(_end), AVX_VNNI_INT16,
-             "Intel SDM Vol. 2C, VPDPW[SU,US,UU]D[,S]")  # fmt: skip
+        _dot(
+            f"vpdpw{_a}{_b}d{_end}",
+            f"{_a}16",
+            f"{_b}16",
+            bool(_end),
+            AVX_VNNI_INT16,
+            "Intel SDM Vol. 2C, VPDPW[SU,US,UU]D[,S]",
+        )

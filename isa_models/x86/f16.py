@@ -41,13 +41,19 @@ def _is_nan(a: Value) -> Value:
     return (a.view("u16") & 0x7FFF) > 0x7C00
 
 
-@define("vfmadd231ph", "f16 <- f16, f16, f16", AVX512_FP16, "Intel SDM Vol. 2C, VFMADD132PH/VFMADD213PH/VFMADD231PH",
-        accumulates=True)  # fmt: skip
+@define(
+    "vfmadd231ph",
+    "f16 <- f16, f16, f16",
+    AVX512_FP16,
+    "Intel SDM Vol. 2C, VFMADD132PH/VFMADD213PH/VFMADD231PH",
+    accumulates=True,
+)
 def vfmadd231ph(acc: Value, a: Value, b: Value) -> Value:
     """a * b + acc of f16, rounded once; denormals are kept (MXCSR's DAZ and FTZ do not apply to f16).
 
     Computed in f64: the product is exact there, and the sum is exact too unless one addend lies more than 30 binary
-    digits below the other, where the rounding to f16 cannot tell. Of several NaNs a's wins, then b's, then the accumulator's.
+    digits below the other, where the rounding to f16 cannot tell. Of several NaNs a's wins, then b's, then the
+    accumulator's.
 
     >>> from isa_models import instruction
     >>> instruction("vfmadd231ph")([1], [2], [3]).tolist()

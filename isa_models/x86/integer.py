@@ -13,9 +13,16 @@ Binary = Callable[[Value, Value], Value]
 
 
 def _binary(
-    name: str, dtype: str, function: Binary, manual: str, text: str, call: str, result: str, caps: Widths = AVX512_BW,
+    name: str,
+    dtype: str,
+    function: Binary,
+    manual: str,
+    text: str,
+    call: str,
+    result: str,
+    caps: Widths = AVX512_BW,
     **facts: object,
-) -> None:  # fmt: skip
+) -> None:
     def fresh(a: Value, b: Value) -> Value:  # every instruction has a function, and so a docstring, of its own
         return function(a, b)
 
@@ -28,11 +35,24 @@ _LETTER = {8: "b", 16: "w", 32: "d", 64: "q"}
 
 for _bits in (8, 16, 32, 64):
     _type = f"s{_bits}"
-    _binary(f"vpadd{_LETTER[_bits]}", _type, lambda a, b: a + b, "PADDB/PADDW/PADDD/PADDQ",
-            f"Add {_WORD[_bits]}; the sum wraps.", f"[{fmt(_type).high}, 2], [1, 3]", f"[{fmt(_type).low}, 5]")  # fmt: skip
-    _binary(f"vpsub{_LETTER[_bits]}", _type, lambda a, b: a - b, "PSUBB/PSUBW/PSUBD, PSUBQ",
-            f"Subtract {_WORD[_bits]}; the difference wraps.", f"[{fmt(_type).low}, 2], [1, 3]",
-            f"[{fmt(_type).high}, -1]")  # fmt: skip
+    _binary(
+        f"vpadd{_LETTER[_bits]}",
+        _type,
+        lambda a, b: a + b,
+        "PADDB/PADDW/PADDD/PADDQ",
+        f"Add {_WORD[_bits]}; the sum wraps.",
+        f"[{fmt(_type).high}, 2], [1, 3]",
+        f"[{fmt(_type).low}, 5]",
+    )
+    _binary(
+        f"vpsub{_LETTER[_bits]}",
+        _type,
+        lambda a, b: a - b,
+        "PSUBB/PSUBW/PSUBD, PSUBQ",
+        f"Subtract {_WORD[_bits]}; the difference wraps.",
+        f"[{fmt(_type).low}, 2], [1, 3]",
+        f"[{fmt(_type).high}, -1]",
+    )
 
 
 def _saturated(operation: Binary, dtype: str) -> Binary:
@@ -41,44 +61,120 @@ def _saturated(operation: Binary, dtype: str) -> Binary:
 
 for _type in ("s8", "s16", "u8", "u16"):
     _form, _end = fmt(_type), ("s" if _type[0] == "s" else "us") + _LETTER[fmt(_type).bits]
-    _binary(f"vpadd{_end}", _type, _saturated(lambda a, b: a + b, _type), "PADDSB/PADDSW, PADDUSB/PADDUSW",
-            f"Add {_type} {_WORD[_form.bits]}; the sum saturates.", f"[{_form.high}, 2], [1, 3]", f"[{_form.high}, 5]",
-            saturates=True)  # fmt: skip
-    _binary(f"vpsub{_end}", _type, _saturated(lambda a, b: a - b, _type), "PSUBSB/PSUBSW, PSUBUSB/PSUBUSW",
-            f"Subtract {_type} {_WORD[_form.bits]}; the difference saturates.", f"[{_form.low}, 5], [1, 3]",
-            f"[{_form.low}, 2]", saturates=True)  # fmt: skip
+    _binary(
+        f"vpadd{_end}",
+        _type,
+        _saturated(lambda a, b: a + b, _type),
+        "PADDSB/PADDSW, PADDUSB/PADDUSW",
+        f"Add {_type} {_WORD[_form.bits]}; the sum saturates.",
+        f"[{_form.high}, 2], [1, 3]",
+        f"[{_form.high}, 5]",
+        saturates=True,
+    )
+    _binary(
+        f"vpsub{_end}",
+        _type,
+        _saturated(lambda a, b: a - b, _type),
+        "PSUBSB/PSUBSW, PSUBUSB/PSUBUSW",
+        f"Subtract {_type} {_WORD[_form.bits]}; the difference saturates.",
+        f"[{_form.low}, 5], [1, 3]",
+        f"[{_form.low}, 2]",
+        saturates=True,
+    )
 
 for _type in ("s8", "s16", "s32", "u8", "u16", "u32"):
     _form, _end = fmt(_type), ("s" if _type[0] == "s" else "u") + _LETTER[fmt(_type).bits]
-    _binary(f"vpmin{_end}", _type, lambda a, b: a.minimum(b), f"PMIN{_type[0].upper()}*",
-            f"The lesser of two {_type} {_WORD[_form.bits]}.", f"[{_form.low}, 3], [1, 2]", f"[{_form.low}, 2]")  # fmt: skip
-    _binary(f"vpmax{_end}", _type, lambda a, b: a.maximum(b), f"PMAX{_type[0].upper()}*",
-            f"The greater of two {_type} {_WORD[_form.bits]}.", f"[{_form.low}, 3], [1, 2]", "[1, 3]")  # fmt: skip
+    _binary(
+        f"vpmin{_end}",
+        _type,
+        lambda a, b: a.minimum(b),
+        f"PMIN{_type[0].upper()}*",
+        f"The lesser of two {_type} {_WORD[_form.bits]}.",
+        f"[{_form.low}, 3], [1, 2]",
+        f"[{_form.low}, 2]",
+    )
+    _binary(
+        f"vpmax{_end}",
+        _type,
+        lambda a, b: a.maximum(b),
+        f"PMAX{_type[0].upper()}*",
+        f"The greater of two {_type} {_WORD[_form.bits]}.",
+        f"[{_form.low}, 3], [1, 2]",
+        "[1, 3]",
+    )
 
-_binary("vpmulld", "s32", lambda a, b: a * b, "PMULLD/PMULLQ", "Multiply doublewords; the low half is kept.",
-        "[65536, 3], [65537, -5]", "[65536, -15]")  # fmt: skip
-_binary("vpmullw", "s16", lambda a, b: a * b, "PMULLW", "Multiply words; the low half is kept.",
-        "[256, 3], [257, -5]", "[256, -15]")  # fmt: skip
-_binary("vpmullq", "s64", lambda a, b: a * b, "PMULLD/PMULLQ", "Multiply quadwords; the low half is kept.",
-        "[3], [-5]", "[-15]", AVX512_ONLY)  # fmt: skip
-_binary("vpmulhw", "s16", lambda a, b: ((a.to("s32") * b.to("s32")) >> 16).to("s16"), "PMULHW",
-        "Multiply signed words; the high half is kept.", "[256, -1], [257, 1]", "[1, -1]")  # fmt: skip
-_binary("vpmulhuw", "u16", lambda a, b: ((a.to("u32") * b.to("u32")) >> 16).to("u16"), "PMULHUW",
-        "Multiply unsigned words; the high half is kept.", "[65535], [65535]", "[65534]")  # fmt: skip
-_binary("vpavgb", "u8", lambda a, b: ((a.to("u16") + b.to("u16") + 1) >> 1).to("u8"), "PAVGB/PAVGW",
-        "Average of unsigned bytes, halves rounded up.", "[1, 255], [2, 255]", "[2, 255]")  # fmt: skip
+_binary(
+    "vpmulld",
+    "s32",
+    lambda a, b: a * b,
+    "PMULLD/PMULLQ",
+    "Multiply doublewords; the low half is kept.",
+    "[65536, 3], [65537, -5]",
+    "[65536, -15]",
+)
+_binary(
+    "vpmullw",
+    "s16",
+    lambda a, b: a * b,
+    "PMULLW",
+    "Multiply words; the low half is kept.",
+    "[256, 3], [257, -5]",
+    "[256, -15]",
+)
+_binary(
+    "vpmullq",
+    "s64",
+    lambda a, b: a * b,
+    "PMULLD/PMULLQ",
+    "Multiply quadwords; the low half is kept.",
+    "[3], [-5]",
+    "[-15]",
+    AVX512_ONLY,
+)
+_binary(
+    "vpmulhw",
+    "s16",
+    lambda a, b: ((a.to("s32") * b.to("s32")) >> 16).to("s16"),
+    "PMULHW",
+    "Multiply signed words; the high half is kept.",
+    "[256, -1], [257, 1]",
+    "[1, -1]",
+)
+_binary(
+    "vpmulhuw",
+    "u16",
+    lambda a, b: ((a.to("u32") * b.to("u32")) >> 16).to("u16"),
+    "PMULHUW",
+    "Multiply unsigned words; the high half is kept.",
+    "[65535], [65535]",
+    "[65534]",
+)
+_binary(
+    "vpavgb",
+    "u8",
+    lambda a, b: ((a.to("u16") + b.to("u16") + 1) >> 1).to("u8"),
+    "PAVGB/PAVGW",
+    "Average of unsigned bytes, halves rounded up.",
+    "[1, 255], [2, 255]",
+    "[2, 255]",
+)
 
 _binary("vpand", "u32", lambda a, b: a & b, "PAND", "And.", "[12], [10]", "[8]", evex="vpandd")
-_binary("vpandn", "u32", lambda a, b: ~a & b, "PANDN", "Not the first, and the second.", "[12], [10]", "[2]",
-        evex="vpandnd")  # fmt: skip
+_binary(
+    "vpandn", "u32", lambda a, b: ~a & b, "PANDN", "Not the first, and the second.", "[12], [10]", "[2]", evex="vpandnd"
+)
 _binary("vpor", "u32", lambda a, b: a | b, "POR", "Or.", "[12], [10]", "[14]", evex="vpord")
 _binary("vpxor", "u32", lambda a, b: a ^ b, "PXOR", "Exclusive or.", "[12], [10]", "[6]", evex="vpxord")
 
 
 def _absolute(bits: int) -> None:
     name, dtype = f"vpabs{_LETTER[bits]}", f"s{bits}"
-    doc = example(name, f"Absolute value of {_WORD[bits]}; the least one stays, which is its magnitude unsigned.",
-                  f"[-3, {fmt(dtype).low}]", f"[3, {1 << (bits - 1)}]")  # fmt: skip
+    doc = example(
+        name,
+        f"Absolute value of {_WORD[bits]}; the least one stays, which is its magnitude unsigned.",
+        f"[-3, {fmt(dtype).low}]",
+        f"[3, {1 << (bits - 1)}]",
+    )
 
     @define(name, f"u{bits} <- {dtype}", AVX512_BW, "Intel SDM Vol. 2B, PABSB/PABSW/PABSD/PABSQ", doc=doc)
     def absolute(a: Value) -> Value:
@@ -89,20 +185,29 @@ for _bits in (8, 16, 32):
     _absolute(_bits)
 
 
-def _shift(name: str, dtype: str, text: str, call: str, result: str, function: Callable[[Value, int], Value]) -> None:
-    caps = AVX512_ONLY if name == "vpsraq" else AVX512_BW
+def _left(a: Value, count: int) -> Value:
+    return a << count if count < a.format.bits else a & 0
 
-    @define(name, f"{dtype} <- {dtype}", caps, f"Intel SDM Vol. 2B, {name[1:-1].upper()}W/D/Q",
-            doc=example(name, text, call, result))  # fmt: skip
+
+def _right(a: Value, count: int) -> Value:
+    """Zeros in for unsigned lanes, signs for signed ones."""
+    if a.format.signed:
+        return a >> min(count, a.format.bits - 1)
+    return a >> count if count < a.format.bits else a & 0
+
+
+def _shift(kind: str, bits: int, dtype: str, text: str, result: str, function: Callable[[Value, int], Value]) -> None:
+    name = f"vp{kind}{_LETTER[bits]}"
+    caps = AVX512_ONLY if name == "vpsraq" else AVX512_BW
+    manual = f"Intel SDM Vol. 2B, {name[1:-1].upper()}W/D/Q"
+
+    @define(name, f"{dtype} <- {dtype}", caps, manual, doc=example(name, text, "[13], imm=2", result))
     def shift(a: Value, imm: int) -> Value:
         return function(a, imm)
 
 
 for _bits in (16, 32, 64):
-    _unit, _what = _LETTER[_bits], _WORD[_bits]
-    _shift(f"vpsll{_unit}", f"u{_bits}", f"Shift {_what} left; {_bits} or more leave zero.", "[3], imm=2", "[12]",
-           lambda a, n, b=_bits: a << n if n < b else a & 0)  # type: ignore[misc]  # fmt: skip
-    _shift(f"vpsrl{_unit}", f"u{_bits}", f"Shift {_what} right, zeros in; {_bits} or more leave zero.",
-           "[13], imm=2", "[3]", lambda a, n, b=_bits: a >> n if n < b else a & 0)  # type: ignore[misc]  # fmt: skip
-    _shift(f"vpsra{_unit}", f"s{_bits}", f"Shift {_what} right, signs in.", "[-13], imm=2", "[-4]",
-           lambda a, n, b=_bits: a >> min(n, b - 1))  # type: ignore[misc]  # fmt: skip
+    _what = _WORD[_bits]
+    _shift("sll", _bits, f"u{_bits}", f"Shift {_what} left; {_bits} or more leave zero.", "[52]", _left)
+    _shift("srl", _bits, f"u{_bits}", f"Shift {_what} right, zeros in; {_bits} or more leave zero.", "[3]", _right)
+    _shift("sra", _bits, f"s{_bits}", f"Shift {_what} right, signs in.", "[3]", _right)

@@ -8,8 +8,16 @@ from isa_models.x86.widths import AVX2, AVX512_BW, AVX512_ONLY, SSE_128, Widths
 
 
 def _move(name: str, dtype: str, caps: Widths, manual: str, text: str, evex: str = "") -> None:
-    @define(name, f"{dtype} <- {dtype}", caps, f"Intel SDM Vol. 2, {manual}", moves=True, native=False, evex=evex,
-            doc=example(name, text, "[1, 2]", "[1.0, 2.0]" if dtype[0] == "f" else "[1, 2]"))  # fmt: skip
+    @define(
+        name,
+        f"{dtype} <- {dtype}",
+        caps,
+        f"Intel SDM Vol. 2, {manual}",
+        moves=True,
+        native=False,
+        evex=evex,
+        doc=example(name, text, "[1, 2]", "[1.0, 2.0]" if dtype[0] == "f" else "[1, 2]"),
+    )
     def move(a: Value) -> Value:
         return a
 
@@ -24,8 +32,15 @@ _move("vpmaskmovd", "u32", AVX2, "VPMASKMOV", "Move packed doublewords, as many 
 
 
 def _broadcast(name: str, dtype: str, caps: Widths, manual: str, text: str) -> None:
-    @define(name, f"{dtype} <- {dtype}*0", caps, f"Intel SDM Vol. 2, {manual}", moves=True, native=False,
-            doc=example(name, text, "[7], lanes=4", "[7.0, 7.0, 7.0, 7.0]" if dtype[0] == "f" else "[7, 7, 7, 7]"))  # fmt: skip
+    @define(
+        name,
+        f"{dtype} <- {dtype}*0",
+        caps,
+        f"Intel SDM Vol. 2, {manual}",
+        moves=True,
+        native=False,
+        doc=example(name, text, "[7], lanes=4", "[7.0, 7.0, 7.0, 7.0]" if dtype[0] == "f" else "[7, 7, 7, 7]"),
+    )
     def broadcast(a: Value, lanes: int) -> Value:
         return a.permute([0] * lanes)
 
@@ -41,9 +56,15 @@ def _extract(letter: str, bits: int) -> None:
     per = 128 // bits
     name = f"vpextr{letter}"
 
-    @define(name, f"u{bits} <- u{bits}*{per}", SSE_128, "Intel SDM Vol. 2B, PEXTRB/PEXTRW/PEXTRD/PEXTRQ", moves=True,
-            native=False, doc=example(name, "Store the lane that the immediate names.",
-                                      f"{list(range(per))}, imm=1", "[1]"))  # fmt: skip
+    @define(
+        name,
+        f"u{bits} <- u{bits}*{per}",
+        SSE_128,
+        "Intel SDM Vol. 2B, PEXTRB/PEXTRW/PEXTRD/PEXTRQ",
+        moves=True,
+        native=False,
+        doc=example(name, "Store the lane that the immediate names.", f"{list(range(per))}, imm=1", "[1]"),
+    )
     def extract(a: Value, imm: int) -> Value:
         return a.permute([imm % per])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from isa_models.algebra import Value
 from isa_models.instruction import define
+from isa_models.x86.widths import Widths
 
-_XMM = {128: ("avx2",)}
+_XMM: Widths = {128: ("avx2",)}
 
 
 @define("vmovd", "u32 <- u32", _XMM, "Intel SDM Vol. 2B, MOVD/MOVQ", moves=True, native=False, partial=True)

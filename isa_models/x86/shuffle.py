@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 from isa_models.algebra import Value
 from isa_models.formats import fmt
 from isa_models.instruction import define, example
-from isa_models.x86.widths import AVX2, AVX2_256, AVX512_512, AVX512_BW, AVX512_ONLY, AVX512_VBMI, CROSSING, SSE_128
+from isa_models.x86.widths import (
+    AVX2,
+    AVX2_256,
+    AVX512_512,
+    AVX512_BW,
+    AVX512_ONLY,
+    AVX512_VBMI,
+    CROSSING,
+    SSE_128,
+    Widths,
+)
 
 
 def _blocks(lanes: int, n: int) -> range:
@@ -24,8 +34,13 @@ def _unpack(name: str, dtype: str, high: bool, manual: str = "") -> None:
     yields = str([float(v) for v in shown] if dtype == "f32" else shown)
     manual = manual or f"PUNPCK{'H' if high else 'L'}BW/WD/DQ/QDQ"
 
-    @define(name, f"{dtype} <- {dtype}, {dtype}", AVX512_BW, f"Intel SDM Vol. 2, {manual}",
-            doc=example(name, text, f"{a}, {b}", yields))  # fmt: skip
+    @define(
+        name,
+        f"{dtype} <- {dtype}, {dtype}",
+        AVX512_BW,
+        f"Intel SDM Vol. 2, {manual}",
+        doc=example(name, text, f"{a}, {b}", yields),
+    )
     def unpack(a: Value, b: Value) -> Value:
         order = [k for s in _blocks(a.lanes, n) for h in half for k in (s + h, a.lanes + s + h)]
         return a.concat(b).permute(order)
@@ -38,13 +53,18 @@ _unpack("vunpcklps", "f32", False, "UNPCKLPS")
 _unpack("vunpckhps", "f32", True, "UNPCKHPS")
 
 
-def _part(name: str, dtype: str, per: int, caps: dict[int, tuple[str, ...]], manual: str) -> None:
-    n = caps and next(iter(caps)) // fmt(dtype).bits // per
+def _part(name: str, dtype: str, per: int, caps: Widths, manual: str) -> None:
+    n = next(iter(caps)) // fmt(dtype).bits // per
     values = list(range(n * per))
     shown = [float(v) for v in values[n : 2 * n]] if dtype == "f32" else values[n : 2 * n]
 
-    @define(name, f"{dtype} <- {dtype}*{per}", caps, f"Intel SDM Vol. 2C, {manual}",
-            doc=example(name, f"The part of {n} lanes that the immediate names.", f"{values}, imm=1", str(shown)))  # fmt: skip
+    @define(
+        name,
+        f"{dtype} <- {dtype}*{per}",
+        caps,
+        f"Intel SDM Vol. 2C, {manual}",
+        doc=example(name, f"The part of {n} lanes that the immediate names.", f"{values}, imm=1", str(shown)),
+    )
     def take(a: Value, imm: int) -> Value:
         return a.permute(range(imm % per * n, imm % per * n + n))
 
@@ -57,15 +77,24 @@ _part("vextracti64x4", "u32", 2, AVX512_512, "VEXTRACTI128/VEXTRACTI32x4/VEXTRAC
 _part("vextractf64x4", "f32", 2, AVX512_512, "VEXTRACTF128/VEXTRACTF32x4/VEXTRACTF64x4")
 
 
-def _insert(name: str, dtype: str, parts: int, caps: dict[int, tuple[str, ...]], manual: str) -> None:
+def _insert(name: str, dtype: str, parts: int, caps: Widths, manual: str) -> None:
     n = next(iter(caps)) // fmt(dtype).bits // parts
     zeros, ones = [0] * (n * parts), [1] * n
     shown = zeros[:n] + ones + zeros[2 * n :]
     yields = str([float(v) for v in shown] if dtype == "f32" else shown)
 
-    @define(name, f"{dtype} <- {dtype}, {dtype}*{1 / parts}", caps, f"Intel SDM Vol. 2C, {manual}",
-            doc=example(name, f"The first, with the {n} lanes that the immediate names taken from the second.",
-                        f"{zeros}, {ones}, imm=1", yields))  # fmt: skip
+    @define(
+        name,
+        f"{dtype} <- {dtype}, {dtype}*{1 / parts}",
+        caps,
+        f"Intel SDM Vol. 2C, {manual}",
+        doc=example(
+            name,
+            f"The first, with the {n} lanes that the immediate names taken from the second.",
+            f"{zeros}, {ones}, imm=1",
+            yields,
+        ),
+    )
     def insert(a: Value, b: Value, imm: int) -> Value:
         start = imm % parts * n
         order = [a.lanes + k - start if start <= k < start + n else k for k in range(a.lanes)]
@@ -84,19 +113,28 @@ def _fields(order: int, count: int, bits: int) -> list[int]:
     return [(order >> (bits * i)) & ((1 << bits) - 1) for i in range(count)]
 
 
-def _by_immediate(name: str, dtype: str, caps: dict[int, tuple[str, ...]], manual: str, text: str) -> None:
+def _by_immediate(name: str, dtype: str, caps: Widths, manual: str, text: str) -> None:
     """Each block of four lanes in the order of the immediate's four two-bit fields."""
     shown = [3.0, 2.0, 1.0, 0.0] if dtype == "f32" else [3, 2, 1, 0]
 
-    @define(name, f"{dtype} <- {dtype}", caps, f"Intel SDM Vol. 2, {manual}",
-            doc=example(name, text, "[0, 1, 2, 3], imm=27", str(shown)))  # fmt: skip
+    @define(
+        name,
+        f"{dtype} <- {dtype}",
+        caps,
+        f"Intel SDM Vol. 2, {manual}",
+        doc=example(name, text, "[0, 1, 2, 3], imm=27", str(shown)),
+    )
     def shuffle(a: Value, imm: int) -> Value:
         return a.permute([s + f for s in _blocks(a.lanes, 4) for f in _fields(imm, 4, 2)])
 
 
 _by_immediate("vpermq", "u64", CROSSING, "VPERMQ", "Quadwords of each 256 bits in the order of four two-bit fields.")
-_by_immediate("vpshufd", "u32", AVX512_BW, "PSHUFD", "Doublewords of each 128 bits in the order of four two-bit fields.")
-_by_immediate("vpermilps", "f32", AVX512_BW, "VPERMILPS", "Floats of each 128 bits in the order of four two-bit fields.")
+_by_immediate(
+    "vpshufd", "u32", AVX512_BW, "PSHUFD", "Doublewords of each 128 bits in the order of four two-bit fields."
+)
+_by_immediate(
+    "vpermilps", "f32", AVX512_BW, "VPERMILPS", "Floats of each 128 bits in the order of four two-bit fields."
+)
 
 
 @define("vshufps", "f32 <- f32, f32", AVX512_BW, "Intel SDM Vol. 2B, SHUFPS")
@@ -125,8 +163,13 @@ def vmovhlps(a: Value, b: Value) -> Value:
 
 
 def _duplicate(name: str, odd: int, which: str) -> None:
-    @define(name, "f32 <- f32", AVX512_BW, f"Intel SDM Vol. 2B, {name[1:].upper()}",
-            doc=example(name, f"Each {which} float, twice.", "[0, 1, 2, 3]", str([0.0 + odd] * 2 + [2.0 + odd] * 2)))  # fmt: skip
+    @define(
+        name,
+        "f32 <- f32",
+        AVX512_BW,
+        f"Intel SDM Vol. 2B, {name[1:].upper()}",
+        doc=example(name, f"Each {which} float, twice.", "[0, 1, 2, 3]", str([0.0 + odd] * 2 + [2.0 + odd] * 2)),
+    )
     def duplicate(a: Value) -> Value:
         return a.permute([k // 2 * 2 + odd for k in range(a.lanes)])
 
@@ -135,12 +178,17 @@ _duplicate("vmovshdup", 1, "odd")
 _duplicate("vmovsldup", 0, "even")
 
 
-def _permute(name: str, dtype: str, caps: dict[int, tuple[str, ...]], manual: str, text: str) -> None:
+def _permute(name: str, dtype: str, caps: Widths, manual: str, text: str) -> None:
     index = f"u{fmt(dtype).bits}"
     shown = "[7.0, 7.0, 5.0, 5.0]" if dtype == "f32" else "[7, 7, 5, 5]"
 
-    @define(name, f"{dtype} <- {index}, {dtype}", caps, f"Intel SDM Vol. 2C, {manual}",
-            doc=example(name, text, "[2, 6, 0, 0], [5, 6, 7, 8]", shown))  # fmt: skip
+    @define(
+        name,
+        f"{dtype} <- {index}, {dtype}",
+        caps,
+        f"Intel SDM Vol. 2C, {manual}",
+        doc=example(name, text, "[2, 6, 0, 0], [5, 6, 7, 8]", shown),
+    )
     def permute(index: Value, a: Value) -> Value:
         return a.lookup(index & (a.lanes - 1))
 
@@ -180,9 +228,18 @@ def vpshufb(a: Value, index: Value) -> Value:
 def _blend(name: str, dtype: str, lanes_of_mask: Callable[[int, int], Sequence[int]], manual: str) -> None:
     yields = "[1.0, 0.0, 1.0, 0.0]" if dtype == "f32" else "[1, 0, 1, 0]"
 
-    @define(name, f"{dtype} <- {dtype}, {dtype}", AVX2, f"Intel SDM Vol. 2, {manual}",
-            doc=example(name, "Lanes of the second where the immediate's bits are set, of the first elsewhere.",
-                        "[0, 0, 0, 0], [1, 1, 1, 1], imm=5", yields))  # fmt: skip
+    @define(
+        name,
+        f"{dtype} <- {dtype}, {dtype}",
+        AVX2,
+        f"Intel SDM Vol. 2, {manual}",
+        doc=example(
+            name,
+            "Lanes of the second where the immediate's bits are set, of the first elsewhere.",
+            "[0, 0, 0, 0], [1, 1, 1, 1], imm=5",
+            yields,
+        ),
+    )
     def blend(a: Value, b: Value, imm: int) -> Value:
         bits = lanes_of_mask(imm, a.lanes)
         return a.concat(b).permute([k + (a.lanes if bit else 0) for k, bit in enumerate(bits)])

@@ -12,17 +12,17 @@ def _widths(narrow: tuple[str, ...], wide: tuple[str, ...]) -> Widths:
 #: AVX2 below 512 bits, AVX-512 (F, BW, DQ) at 512
 AVX512_BW = _widths(("avx2",), ("avx512_core",))
 #: AVX2 alone, where AVX-512 has another instruction for the purpose
-AVX2 = {128: ("avx2",), 256: ("avx2",)}
+AVX2: Widths = {128: ("avx2",), 256: ("avx2",)}
 #: AVX2 instructions that take apart or fill a 256-bit register
-AVX2_256 = {256: ("avx2",)}
+AVX2_256: Widths = {256: ("avx2",)}
 #: new in AVX-512, with VL
 AVX512_ONLY = _widths(("avx512_core",), ("avx512_core",))
 #: AVX-512 instructions that take apart or fill a 512-bit register
-AVX512_512 = {512: ("avx512_core",)}
+AVX512_512: Widths = {512: ("avx512_core",)}
 #: instructions on whole 128-bit registers
-SSE_128 = {128: ("avx2",)}
+SSE_128: Widths = {128: ("avx2",)}
 #: AVX2 has it at 256 bits, AVX-512 at 256 and 512 (no 128-bit form)
-CROSSING = {256: ("avx2",), 512: ("avx512_core",)}
+CROSSING: Widths = {256: ("avx2",), 512: ("avx512_core",)}
 #: AVX512_VNNI, and AVX-VNNI at 128 and 256 bits
 AVX_VNNI = _widths(("avx512_core_vnni", "avx2_vnni"), ("avx512_core_vnni",))
 AVX_VNNI_INT8: Widths = {128: ("avx2_vnni_int8",), 256: ("avx2_vnni_int8",)}

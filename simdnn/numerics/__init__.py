@@ -29,9 +29,8 @@ def run(
         elif tensor.kind == "input":
             array = np.ascontiguousarray(inputs[tensor.name]).reshape(-1)
             if array.dtype != dtype or array.size != tensor.size:
-                raise InvalidArgument(
-                    f"{program.name}: input {tensor.name} is {array.size} of {array.dtype}, not {tensor.size} of {dtype}"
-                )
+                met, wanted = f"{array.size} of {array.dtype}", f"{tensor.size} of {dtype}"
+                raise InvalidArgument(f"{program.name}: input {tensor.name} is {met}, not {wanted}")
             buffers[tensor.name] = array
         else:
             buffers[tensor.name] = np.zeros(tensor.size, dtype)

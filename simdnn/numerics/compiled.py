@@ -2,6 +2,9 @@
 
 `native=True` lets the host's own instruction stand in for an instruction's function where the CPU has it (the tests
 hold the two equal); with `native=False` every instruction is compiled from its function alone.
+
+A program is first compiled optimistically: code that takes the instructions' shortcuts and says at the end whether one
+may have been wrong (a NaN, a denormal). Then, and only then, it is run once more from the start, carefully.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +28,7 @@ from simdnn.numerics.native import native_call
 from simdnn.program import Loop, Memory, Op, Program, Register, Statement
 
 _LOCK = threading.Lock()
-_CACHE: dict[tuple[str, bool], Compiled] = {}
+_CACHE: dict[tuple[str, bool, bool], Compiled] = {}
 compilations = 0  # how many programs this process has compiled: the tests watch it
 
 
@@ -39,17 +42,27 @@ class Compiled:
 
 def execute(program: Program, buffers: dict[str, Array], threads: int = 1, native: bool = True) -> None:
     """Run a verified program over `buffers` (a flat array for each tensor)."""
-    code = compile_program(program, native)
     pointers = (ctypes.c_void_p * len(program.tensors))(*(buffers[t.name].ctypes.data for t in program.tensors))
+    if not _run(compile_program(program, native), pointers, threads):
+        for tensor in program.tensors:
+            if tensor.kind in ("output", "scratch"):
+                buffers[tensor.name].view(np.uint8)[:] = 0
+        _run(compile_program(program, native, optimistic=False), pointers, threads)
+
+
+def _run(code: Compiled, pointers: Any, threads: int) -> bool:
+    """Run all stages in turn; False, and at once, where a stage raises the alarm."""
     for function, extent in code.stages:
         parts = min(threads, extent)
         if parts == 1:
-            function(pointers, 0, extent)
+            if function(pointers, 0, extent):
+                return False
             continue
         cuts = [extent * i // parts for i in range(parts + 1)]
         jobs = [_pool(threads).submit(function, pointers, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
-        for job in jobs:
-            job.result()
+        if any([job.result() for job in jobs]):
+            return False
+    return True
 
 
 @functools.cache
@@ -57,20 +70,20 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="simdnn")
 
 
-def compile_program(program: Program, native: bool = True) -> Compiled:
+def compile_program(program: Program, native: bool = True, optimistic: bool = True) -> Compiled:
     """Machine code for the program, compiled once for each signature in a process."""
     global compilations
-    key = (program.signature, native)
+    key = (program.signature, native, optimistic)
     with _LOCK:
         if key not in _CACHE:
-            _CACHE[key] = _compile(program, native)
+            _CACHE[key] = _compile(program, native, optimistic)
             compilations += 1
         return _CACHE[key]
 
 
-def _compile(program: Program, native: bool) -> Compiled:
+def _compile(program: Program, native: bool, optimistic: bool) -> Compiled:
     caps = host_caps() if native else frozenset()
-    stages = [_Stage(program, caps, f"stage{i}", statement) for i, statement in enumerate(program.body)]
+    stages = [_Stage(program, caps, f"stage{i}", statement, optimistic) for i, statement in enumerate(program.body)]
     declarations: dict[str, None] = {}
     for stage in stages:
         declarations.update(stage.emitter.declarations)
@@ -80,8 +93,8 @@ def _compile(program: Program, native: bool) -> Compiled:
     builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
     for stage in stages:
         builder.export_symbol(stage.name)
-    library = builder.link(jit, f"{program.signature}{native}")
-    signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    library = builder.link(jit, f"{program.signature}{native}{optimistic}")
+    signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return Compiled([(signature(library[s.name]), s.extent) for s in stages], (jit, library))
 
 
@@ -99,17 +112,23 @@ def _target() -> tuple[Any, Any]:
     return machine, llvm.create_lljit_compiler(target.create_target_machine(jit=True, codemodel="small", reloc="pic"))
 
 
+#: of each register that a loop carries: its value before, the phi, its value at the body's end
+Carried = list[tuple[LlvmValue, LlvmValue, LlvmValue]]
+
+
 class _Stage:
-    """LLVM text of one top-level statement: `void stageN(ptr pointers, i64 from, i64 to)`.
+    """LLVM text of one top-level statement: `i32 stageN(ptr pointers, i64 from, i64 to)`, nonzero for an alarm.
 
     A nest of parallel loops is run over one flat range, so that threads can share it however it is shaped.
     """
 
-    def __init__(self, program: Program, caps: frozenset[str], name: str, statement: Statement) -> None:
+    def __init__(
+        self, program: Program, caps: frozenset[str], name: str, statement: Statement, optimistic: bool
+    ) -> None:
         self.program = program
         self.caps = caps
         self.name = name
-        self.emitter = emit = Emitter()
+        self.emitter = emit = Emitter(optimistic)
         self.pointers: dict[str, str] = {}
         for i, tensor in enumerate(program.tensors):
             slot = emit.value(f"getelementptr ptr, ptr %pointers, i64 {i}")
@@ -122,12 +141,13 @@ class _Stage:
             body = body[0].body
         self.extent = int(np.prod([loop.extent for loop in nest]))
         self.flat(nest, body)
-        emit.line("ret void")
+        alarm = emit.alarms.finish() if emit.alarms else "false"
+        emit.line(f"ret i32 {emit.value(f'zext i1 {alarm} to i32')}")
         lines = "\n".join(emit.lines)
-        self.text = f"define void @{name}(ptr noalias %pointers, i64 %from, i64 %to) nounwind {{\nentry:\n{lines}\n}}"
+        self.text = f"define i32 @{name}(ptr noalias %pointers, i64 %from, i64 %to) nounwind {{\nentry:\n{lines}\n}}"
 
     def flat(self, nest: list[Loop], body: Sequence[Statement]) -> None:
-        def inside(counter: str) -> None:
+        def inside(counter: str) -> Carried:
             variables = {}
             for loop in reversed(nest[1:]):
                 variables[loop.var] = self.emitter.value(f"urem i64 {counter}, {loop.extent}")
@@ -135,11 +155,12 @@ class _Stage:
             if nest:
                 variables[nest[0].var] = counter
             self.statements(body, variables, {})
+            return []
 
         self.count("%from", "%to", inside)
 
-    def count(self, start: str, stop: str, inside: Any) -> None:
-        """A loop that carries no registers."""
+    def count(self, start: str, stop: str, inside: Callable[[str], Carried]) -> None:
+        """A loop over a counter, at least once; `inside` emits its body and says what it carries."""
         emit = self.emitter
         head, done = emit.name("loop")[1:], emit.name("done")[1:]
         before, counter, following = emit.block, emit.name("i"), emit.name("i")
@@ -148,18 +169,22 @@ class _Stage:
         slot = len(emit.lines)
         emit.line("")
         emit.push()
-        inside(counter)
+        if emit.alarms:
+            emit.alarms.enter()
+        carried = inside(counter)
+        phis = emit.alarms.leave(before, carried) if emit.alarms else []
         emit.pop()
-        emit.lines[slot] = f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{emit.block} ]"
+        phis.append(f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{emit.block} ]")
+        for first, phi, last in carried:
+            phis.append(f"  {phi.name} = phi {phi.type} [ {first.name}, %{before} ], [ {last.name}, %{emit.block} ]")
+        emit.lines[slot] = "\n".join(phis)
         emit.line(f"{following} = add i64 {counter}, 1")
         more = emit.name()
         emit.line(f"{more} = icmp slt i64 {following}, {stop}")
         emit.line(f"br i1 {more}, label %{head}, label %{done}")
         emit.start(done)
 
-    def statements(
-        self, body: Sequence[Statement], variables: dict[str, str], registers: dict[str, LlvmValue]
-    ) -> None:
+    def statements(self, body: Sequence[Statement], variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
         for statement in body:
             if isinstance(statement, Loop):
                 self.loop(statement, variables, registers)
@@ -168,28 +193,18 @@ class _Stage:
 
     def loop(self, loop: Loop, variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
         """A loop whose carried registers (defined before, written inside) become phis."""
-        emit = self.emitter
-        carried = {name: registers[name] for name in _written(loop.body) if name in registers}
-        phis = {n: LlvmValue(emit, emit.name("r"), v.dtype, v.lanes) for n, v in carried.items()}
-        slots: dict[str, int] = {}
+        before = {name: registers[name] for name in _written(loop.body) if name in registers}
+        phis = {n: LlvmValue(self.emitter, self.emitter.name("r"), v.dtype, v.lanes) for n, v in before.items()}
+        after: dict[str, LlvmValue] = {}
 
-        def inside(counter: str) -> None:
-            for name in phis:  # the phis stand at the block's start, right behind the counter's
-                slots[name] = len(emit.lines)
-                emit.line("")
+        def inside(counter: str) -> Carried:
             local = {**registers, **phis}
             self.statements(loop.body, {**variables, loop.var: counter}, local)
-            for name, phi in phis.items():
-                last = local[name].view(phi.dtype)
-                emit.lines[slots[name]] = (
-                    f"  {phi.name} = phi {phi.type} [ {carried[name].name}, %{before} ], [ {last.name}, %{emit.block} ]"
-                )
-                ends[name] = last
+            after.update((name, local[name].view(phi.dtype)) for name, phi in phis.items())
+            return [(before[name], phi, after[name]) for name, phi in phis.items()]
 
-        before = emit.block
-        ends: dict[str, LlvmValue] = {}
         self.count("0", str(loop.extent), inside)
-        registers.update(ends)
+        registers.update(after)
 
     def op(self, op: Op, variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
         definition = op.definition
