@@ -1,0 +1,8 @@
+"""Primitives: a problem checked, a kernel chosen, its values and its cost. The names that other floors use."""
+
+from simdnn.primitives.attr import Attr, Quant
+from simdnn.primitives.convolution import convolution
+from simdnn.primitives.estimate import estimate
+from simdnn.primitives.matmul import matmul
+
+__all__ = ["Attr", "Quant", "convolution", "estimate", "matmul"]

@@ -1,0 +1,54 @@
+"""simdnn: what number comes out, and how long it takes, for deep-learning kernels on modelled SIMD hardware.
+
+    >>> import numpy as np
+    >>> r = matmul(np.full((4, 64), 2, np.uint8), np.full((64, 8), -3, np.int8), machine="zen4")
+    >>> int(r.output[0, 0]), r.output.dtype.name
+    (-384, 'int32')
+"""
+
+from isa_models import (
+    InvalidArgument,
+    MachineFileError,
+    ProgramError,
+    SimdnnError,
+    Unimplemented,
+    UnknownName,
+    UnknownTiming,
+    instruction,
+    machine,
+)
+from simdnn.primitives import Attr, Quant, convolution, estimate, matmul
+from simdnn.primitives.mathmode import (
+    exact_int8,
+    fpmath_mode,
+    get_default_fpmath_mode,
+    set_default_exact_int8,
+    set_default_fpmath_mode,
+)
+from simdnn.result import Estimate, Result, version
+
+__version__ = version()
+
+__all__ = [
+    "Attr",
+    "Estimate",
+    "InvalidArgument",
+    "MachineFileError",
+    "ProgramError",
+    "Quant",
+    "Result",
+    "SimdnnError",
+    "Unimplemented",
+    "UnknownName",
+    "UnknownTiming",
+    "convolution",
+    "estimate",
+    "exact_int8",
+    "fpmath_mode",
+    "get_default_fpmath_mode",
+    "instruction",
+    "machine",
+    "matmul",
+    "set_default_exact_int8",
+    "set_default_fpmath_mode",
+]

@@ -1,0 +1,109 @@
+"""The user's arrays made fit for kernels: types by oneDNN's names, native byte order, C order, sizes that fit."""
+
+from __future__ import annotations
+
+import functools
+import os
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from isa_models import InvalidArgument, Unimplemented, UnknownName
+from isa_models.arrays import Array
+from isa_models.formats import fmt, name_of
+
+SUPPORTED = ("f32:f32", "bf16:bf16", "u8:s8", "s8:s8")  # src:weights that kernels here take
+_STORED = ("f32", "bf16", "f16", "u8", "s8", "s4", "u4")  # what a source or weights may be stored in
+_HINTS = {
+    "f64": "pass .astype(np.float32)",
+    "s64": "pass .astype(np.int8) or .astype(np.uint8)",
+    "s32": "pass .astype(np.int8) or .astype(np.uint8)",
+    "b1": "pass .astype(np.uint8)",
+}
+_MAX_TENSOR_BYTES = 1 << 36
+
+
+def type_of(name: str, array: object) -> str:
+    """oneDNN's name for an array's type, or `InvalidArgument` where it is no array or has a type that nothing takes."""
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        kind = type(array).__name__
+        raise InvalidArgument(f"{name} is a {kind}; a NumPy array is needed: np.asarray({name}, dtype=…)")
+    try:
+        dtype = name_of(array.dtype)
+    except UnknownName:
+        dtype = str(array.dtype)
+    if dtype not in _STORED:
+        hint = f" ({_HINTS[dtype]})" if dtype in _HINTS else ""
+        raise InvalidArgument(f"{name} of {array.dtype}; allowed: {', '.join(_STORED)}{hint}")
+    return dtype
+
+
+def check_types(src: str, wei: str) -> None:
+    """`Unimplemented`, naming what works, for a source and weights that no kernel here multiplies."""
+    if f"{src}:{wei}" in SUPPORTED:
+        return
+    works = f"src:weights that work: {', '.join(SUPPORTED)}"
+    if fmt(src).is_float and not fmt(wei).is_float:
+        raise Unimplemented(
+            f"{src} source with {wei} weights is ambiguous, to be computed as {src} or as integers, and no kernel "
+            f"here decompresses weights: convert the weights to {src}, or quantize the source; {works}"
+        )
+    raise Unimplemented(f"{src} source with {wei} weights: no kernel here; {works}")
+
+
+def check_shape(name: str, array: Array, dims: tuple[str, ...], hint: str = "") -> None:
+    """`InvalidArgument` unless the array has these dimensions and none of them is empty."""
+    wanted = f"({', '.join(dims)})"
+    if array.ndim != len(dims):
+        raise InvalidArgument(f"{name} of shape {array.shape}; {len(dims)} dimensions {wanted} are needed{hint}")
+    for dim, size in zip(dims, array.shape, strict=True):
+        if size == 0:
+            raise InvalidArgument(f"{name} of shape {array.shape} is empty; {dim} of at least 1 is needed")
+
+
+def native(array: Array) -> Array:
+    """The same values as a plain ndarray in C order and this machine's byte order; not copied where they are so."""
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def bias_of(bias: object) -> Array | None:
+    """f32 bias values, or None; other types are refused."""
+    if bias is None:
+        return None
+    if not isinstance(bias, np.ndarray) or isinstance(bias, np.ma.MaskedArray):
+        raise InvalidArgument(f"bias is a {type(bias).__name__}; a NumPy array of float32 is needed")
+    if bias.dtype.newbyteorder("=") != np.float32:
+        raise InvalidArgument(f"bias of {bias.dtype}; float32 is needed (pass bias.astype(np.float32))")
+    return native(bias)
+
+
+def check_sizes(tensors: dict[str, tuple[tuple[int, ...], str]]) -> int:
+    """Bytes of tensors given by shape and type; `InvalidArgument` for one that no machine's program could address."""
+    total = 0
+    for name, (shape, dtype) in tensors.items():
+        size = int(prod(shape) * fmt(dtype).bytes)
+        if size > _MAX_TENSOR_BYTES:
+            raise InvalidArgument(f"{name} of shape {shape} and {dtype} takes {size:.3g} bytes; at most 2**36 work")
+        total += size
+    return total
+
+
+def check_memory(tensors: dict[str, tuple[tuple[int, ...], str]]) -> None:
+    """`InvalidArgument` where tensors, and as much again for the kernel's own copies, exceed this host's memory."""
+    needed, limit = 2 * check_sizes(tensors), memory_bytes()
+    if needed > limit:
+        raise InvalidArgument(
+            f"the problem takes about {needed:.3g} bytes; this host has {limit:.3g} (simdnn.estimate needs no memory)"
+        )
+
+
+@functools.cache
+def memory_bytes() -> int:
+    """Memory that this process may use: the host's, or less where a control group (v2) limits it."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else [1 << 34]
+    try:
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):  # no such file, or "max"
+        pass
+    return min(limits)

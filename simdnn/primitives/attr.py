@@ -1,0 +1,186 @@
+"""Attributes of a primitive, as values: math mode, scales, zero points, precomputed reductions, post-operations.
+
+What can be checked without a problem is checked when an `Attr` is made; shapes are checked by `resolve`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from isa_models import InvalidArgument, Unimplemented, UnknownName
+from isa_models.arrays import Array
+from isa_models.formats import fmt, name_of
+from simdnn.primitives.checks import integer, one_of
+from simdnn.primitives.mathmode import check_exact, check_fpmath
+
+ARGUMENTS = ("src", "wei", "dst")
+POST_OPS = ("relu",)
+MASK_NAMES = ("common", "per_oc")
+_SCALE_TYPES = ("f32", "bf16", "f16")
+_ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
+_OTHER_POST_OPS = ("abs", "add", "clip", "elu", "exp", "gelu_erf", "gelu_tanh", "hardsigmoid", "hardswish", "linear",
+                   "logistic", "max", "min", "mul", "prelu", "sqrt", "sub", "sum", "swish", "tanh")  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Quant:
+    """Scales, zero points or reductions of one argument.
+
+    `values`: a number or an array, or None where only the cost is asked for. `mask`: which dimensions they run along,
+    as in oneDNN (bit i: dimension i of the argument; 0: one for all), or "common" or "per_oc". None: the shape says
+    it. `groups`: how many
+    elements of each dimension share one value, (along K, along N) for weights, (along M, along K) for sources.
+    `dtype`: storage type: f32 (default), bf16, f16 for scales; s32 (default), s8, u8, s4, u4 for zero points.
+    """
+
+    values: Any = None
+    mask: int | str | None = None
+    groups: tuple[int, int] | None = None
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.mask, str):
+            one_of("mask", self.mask, MASK_NAMES)
+        elif self.mask is not None:
+            object.__setattr__(self, "mask", integer("mask", self.mask, 0))
+        if self.groups is not None:
+            if not isinstance(self.groups, (tuple, list)) or len(self.groups) != 2:
+                raise InvalidArgument(f"groups={self.groups!r}; two integers, one for each dimension, e.g. (32, 1)")
+            object.__setattr__(self, "groups", tuple(integer("groups", g) for g in self.groups))
+        if self.dtype is not None:
+            one_of("dtype", self.dtype, (*_SCALE_TYPES, *_ZERO_POINT_TYPES))
+        if self.values is not None:
+            object.__setattr__(self, "values", _read_only(self.values))
+
+    def _content(self) -> tuple[object, ...]:
+        values = None if self.values is None else (self.values.shape, self.values.dtype, self.values.tobytes())
+        return self.mask, self.groups, self.dtype, values
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quant) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self._content())
+
+
+@dataclass(frozen=True)
+class Attr:
+    """How a primitive computes. See `Quant` for what `scales`, `zero_points` and `precomputed_reductions` hold.
+
+    `fpmath`, `exact_int8`: None leaves them to the scope, the thread, the environment (at last: strict, fast).
+    A bare array as a value says its own mask: size 1 common; (N,) one per output channel; (K/G, N) weights grouped
+    along K; (M, K/G) sources. `post_ops`: "relu".
+
+    >>> Attr(scales={"src": 0.5}).scales["src"].values
+    array(0.5, dtype=float32)
+
+    Raises `InvalidArgument` for unknown keys and values outside their type, `Unimplemented` for post-operations that
+    no kernel here has.
+    """
+
+    fpmath: str | None = None
+    apply_to_int: bool = False
+    scales: Mapping[str, Any] = field(default_factory=dict)
+    zero_points: Mapping[str, Any] = field(default_factory=dict)
+    precomputed_reductions: Mapping[str, Any] = field(default_factory=dict)
+    exact_int8: bool | None = None
+    post_ops: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.fpmath is not None:
+            check_fpmath(self.fpmath)
+        if not isinstance(self.apply_to_int, bool):
+            raise InvalidArgument(f"apply_to_int={self.apply_to_int!r}; True or False is needed")
+        if self.exact_int8 is not None:
+            check_exact(self.exact_int8)
+        object.__setattr__(self, "post_ops", _post_ops(self.post_ops))
+        for name, check in (("scales", _scale), ("zero_points", _zero_point), ("precomputed_reductions", _zero_point)):
+            given = getattr(self, name)
+            if not isinstance(given, Mapping):
+                raise InvalidArgument(f"{name}={given!r}; a dict by {', '.join(ARGUMENTS)} is needed")
+            quants = {one_of(f"key of {name}", key, ARGUMENTS): check(f"{name}[{key!r}]", given[key]) for key in given}
+            object.__setattr__(self, name, quants)
+
+    def __hash__(self) -> int:
+        quants = (self.scales, self.zero_points, self.precomputed_reductions)
+        plain = (self.fpmath, self.apply_to_int, self.exact_int8, self.post_ops)
+        return hash((*plain, *(frozenset(q.items()) for q in quants)))
+
+
+def _post_ops(given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidArgument(f"post_ops={given!r}; a list of names is needed, e.g. ['relu']")
+    for name in given:
+        if name in _OTHER_POST_OPS:
+            raise Unimplemented(f"post-operation {name!r}: no kernel here has it; what works: {', '.join(POST_OPS)}")
+        one_of("post-operation", name, POST_OPS)
+    if len(given) > 1:
+        raise Unimplemented(f"post_ops={list(given)}: one post-operation works, e.g. ['relu']")
+    return tuple(given)
+
+
+def _read_only(values: Any) -> Array:
+    try:
+        array = np.array(values)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidArgument(f"values {values!r:.60} are no array of numbers: {error}") from None
+    array = array.astype(array.dtype.newbyteorder("="))
+    array.setflags(write=False)
+    return array
+
+
+def _type_of(what: str, array: Array, needed: str) -> str:
+    try:
+        return name_of(array.dtype)
+    except UnknownName:
+        raise InvalidArgument(f"{what} of {array.dtype}; {needed} are needed") from None
+
+
+def _as_quant(value: Any) -> Quant:
+    if value is None:
+        raise InvalidArgument("None is no scale or zero point; leave the key out, or Quant(None, …) for the cost alone")
+    quant = value if isinstance(value, Quant) else Quant(value)
+    if quant.values is not None and not quant.values.size:
+        raise InvalidArgument(f"an array of shape {quant.values.shape} holds no scale or zero point")
+    return quant
+
+
+def _scale(what: str, value: Any) -> Quant:
+    """A Quant of finite floats in their storage type (float64 is rounded to f32)."""
+    quant = _as_quant(value)
+    dtype = quant.dtype and one_of(f"dtype of {what}", quant.dtype, _SCALE_TYPES)
+    if quant.values is None:
+        return replace(quant, dtype=dtype or "f32")
+    found = _type_of(what, quant.values, "floats")
+    if found not in (*_SCALE_TYPES, "f64"):
+        raise InvalidArgument(f"{what} of {found}; scales are floats: {', '.join(_SCALE_TYPES)}")
+    dtype = dtype or ("f32" if found == "f64" else found)
+    with np.errstate(over="ignore", under="ignore"):
+        values = quant.values.astype(np.float32).astype(fmt(dtype).dtype)
+    if not np.isfinite(values.astype(np.float32)).all():
+        raise InvalidArgument(f"{what} has NaN, Inf or a value beyond {dtype}; finite scales are needed")
+    if ((values == 0) & (quant.values != 0)).any():
+        raise InvalidArgument(f"{what} has a value so small that {dtype} holds it as 0")
+    return replace(quant, values=_read_only(values), dtype=dtype)
+
+
+def _zero_point(what: str, value: Any) -> Quant:
+    """A Quant of integers within their storage type."""
+    quant = _as_quant(value)
+    dtype = quant.dtype and one_of(f"dtype of {what}", quant.dtype, _ZERO_POINT_TYPES)
+    if quant.values is None:
+        return replace(quant, dtype=dtype or "s32")
+    found = _type_of(what, quant.values, f"integers from {fmt('s32').low} to {fmt('s32').high}")
+    if fmt(found).is_float or found == "b1":
+        raise InvalidArgument(f"{what} of {found}; integers are needed: {', '.join(_ZERO_POINT_TYPES)}")
+    dtype = dtype or (found if found in _ZERO_POINT_TYPES else "s32")
+    kind = fmt(dtype)
+    wide = quant.values if quant.values.dtype.kind in "iu" else quant.values.astype(np.int64)
+    for number in (int(wide.min()), int(wide.max())):
+        if not kind.low <= number <= kind.high:
+            raise InvalidArgument(f"{what} has {number}; {dtype} holds {kind.low} to {kind.high}")
+    return replace(quant, values=_read_only(quant.values.astype(kind.dtype)), dtype=dtype)

@@ -1,0 +1,93 @@
+"""Small checks of scalar arguments that every primitive shares. Each error says what was met and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from isa_models import InvalidArgument, Machine, machine
+from isa_models.errors import unknown_name
+from isa_models.isa import caps, implied
+
+_MAX_SIZE = 1 << 40  # far above any tensor that fits a memory; keeps products of sizes printable
+
+
+def one_of(what: str, value: object, allowed: Iterable[str]) -> str:
+    """`value` where it is one of the allowed words.
+
+    >>> one_of("engine", "auto", ["auto", "compiled"])
+    'auto'
+    >>> one_of("engine", "compile", ["auto", "compiled"])
+    Traceback (most recent call last):
+    isa_models.errors.InvalidArgument: engine 'compile': did you mean 'compiled'? Allowed: auto, compiled
+    """
+    names = list(allowed)
+    if isinstance(value, str) and value in names:
+        return value
+    near = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise InvalidArgument(f"{what} {value!r}: {hint}Allowed: {', '.join(names)}")
+
+
+def integer(what: str, value: Any, least: int = 1, hint: str = "") -> int:
+    """`value` as an int of at least `least`; bools, floats and absurd sizes are refused."""
+    hint = f" ({hint})" if hint else ""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{what}={value!r}; an integer of at least {least} is needed{hint}") from None
+    if isinstance(value, bool) or not least <= number <= _MAX_SIZE:
+        shown = repr(value) if abs(number) <= 1 << 64 else "a number of more than 64 bits"
+        raise InvalidArgument(f"{what}={shown}; an integer from {least} to {_MAX_SIZE} is needed{hint}")
+    return number
+
+
+def pair(what: str, value: Any, least: int = 1, hint: str = "") -> tuple[int, int]:
+    """One integer for both axes, or two: (vertical, horizontal).
+
+    >>> pair("strides", 2), pair("strides", (1, 2))
+    ((2, 2), (1, 2))
+    """
+    if not isinstance(value, (tuple, list)):
+        number = integer(what, value, least, hint)
+        return number, number
+    if len(value) != 2:
+        raise InvalidArgument(f"{what}={value!r} has {len(value)} entries; one integer or (vertical, horizontal)")
+    return integer(what, value[0], least, hint), integer(what, value[1], least, hint)
+
+
+def padding_of(value: Any) -> tuple[int, int, int, int]:
+    """(top, left, bottom, right) from one integer, (vertical, horizontal), or all four.
+
+    >>> padding_of(1), padding_of((1, 0)), padding_of((0, 0, 1, 1))
+    ((1, 1, 1, 1), (1, 0, 1, 0), (0, 0, 1, 1))
+    """
+    if isinstance(value, (tuple, list)) and len(value) == 4:
+        top, left, bottom, right = (integer("padding", v, 0) for v in value)
+        return top, left, bottom, right
+    if isinstance(value, (tuple, list)) and len(value) != 2:
+        raise InvalidArgument(
+            f"padding={value!r} has {len(value)} entries; one integer, (vertical, horizontal) "
+            "or (top, left, bottom, right)"
+        )
+    vertical, horizontal = pair("padding", value, 0)
+    return vertical, horizontal, vertical, horizontal
+
+
+def target_of(name: object, isa: object) -> tuple[Machine, frozenset[str]]:
+    """The machine, and the ISA caps that kernels may use on it: all of its own, or those that `isa` implies.
+
+    Raises `UnknownName` for a machine or ISA that doesn't exist, `InvalidArgument` for an ISA that the machine lacks.
+    """
+    if not isinstance(name, Machine) and not (isinstance(name, str) or hasattr(name, "__fspath__")):
+        raise InvalidArgument(f"machine={name!r}; a name such as 'zen4', a path of a TOML file or a Machine is needed")
+    target = machine(name)  # type: ignore[arg-type]  # narrowed above: mypy doesn't follow hasattr
+    if isa is None:
+        return target, frozenset().union(*(implied(cap) for cap in target.isa))
+    if not isinstance(isa, str) or isa not in caps():
+        raise unknown_name("ISA", isa, caps())
+    if not target.supports(isa):
+        raise InvalidArgument(f"machine {target.name!r} lacks {isa}; it has {', '.join(target.isa)}")
+    return target, implied(isa)

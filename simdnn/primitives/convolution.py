@@ -1,0 +1,76 @@
+"""simdnn.convolution: forward convolution of nchw sources with oihw or goihw weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+
+from isa_models import InvalidArgument, Machine
+from isa_models.arrays import Array
+from simdnn.primitives import arrays
+from simdnn.primitives.attr import Attr
+from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
+from simdnn.primitives.resolve import need_values, resolve
+from simdnn.primitives.run import Target, attr_of, chosen, run
+from simdnn.result import Result
+
+
+def convolution(
+    src: Array,
+    weights: Array,
+    bias: Array | None = None,
+    *,
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    machine: str | PathLike[str] | Machine,
+    isa: str | None = None,
+    dst: str | None = None,
+    attr: Attr | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+    dispatch: str = "fastest",
+) -> Result:
+    """Convolve `src` (N, IC, IH, IW) with `weights` (OC, IC/G, KH, KW) or (G, OC/G, IC/G, KH, KW): bits and cost.
+
+    `strides` and `dilation` (1: dense taps): one integer or (vertical, horizontal); `padding` also (top, left,
+    bottom, right). Types, `bias` (OC,), `dst` and errors as in `matmul`. The output is (N, OC, OH, OW).
+    """
+    target = Target.of(machine, isa, threads, engine, dispatch)
+    attr = attr_of(attr)
+    need_values(attr)
+    types = arrays.type_of("src", src), arrays.type_of("weights", weights)
+    taps = Taps.of(strides, padding, dilation, groups)
+    arrays.check_shape("src", src, ("N", "IC", "IH", "IW"), "; one image is src[None]" if src.ndim == 3 else "")
+    oihw = _oihw(weights, taps.groups)
+    mb, ic, ih, iw = src.shape
+    oc, group_ic, kh, kw = oihw
+    if ic != group_ic * taps.groups:
+        raise InvalidArgument(
+            f"src has {ic} channels, but weights {weights.shape} with groups={taps.groups} take "
+            f"{group_ic} x {taps.groups} = {group_ic * taps.groups}"
+        )
+    arrays.check_types(*types)
+    bias = arrays.bias_of(bias)
+    sizes = dict(zip(CONV_SIZES, (mb, ic, ih, iw, oc, kh, kw), strict=True))
+    shape = conv_shape(sizes, taps, *types)
+    epilogue, parameters = resolve(attr, shape, dst, bias)
+    problem = conv_problem(sizes, taps, shape, epilogue)
+    arrays.check_memory(tensors(problem))
+    choice = chosen(problem, target, attr)
+    return run(choice, target, arrays.native(src), arrays.native(weights).reshape(oihw), parameters)
+
+
+def _oihw(weights: Array, groups: int) -> tuple[int, ...]:
+    """(OC, IC/G, KH, KW) of oihw or goihw weights."""
+    if weights.ndim != 5:
+        arrays.check_shape("weights", weights, ("OC", "IC/G", "KH", "KW"), " (or 5: (G, OC/G, IC/G, KH, KW))")
+        return weights.shape
+    arrays.check_shape("weights", weights, ("G", "OC/G", "IC/G", "KH", "KW"))
+    if weights.shape[0] != groups:
+        raise InvalidArgument(
+            f"weights (G, OC/G, IC/G, KH, KW) of shape {weights.shape} with groups={groups}; "
+            f"pass groups={weights.shape[0]}"
+        )
+    return (weights.shape[0] * weights.shape[1], *weights.shape[2:])

@@ -1,0 +1,184 @@
+"""Which kernel runs: every row of the kernel table is a candidate, with its cycles or the reason why it is out.
+
+"fastest" takes the least estimated cycles; "onednn" takes what oneDNN 3.13 picks. Choices are cached, so a second call
+of the same shape builds and estimates nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from isa_models import Machine, Unimplemented, UnknownTiming
+from isa_models.formats import fmt
+from isa_models.isa import caps
+from simdnn.kernels import KERNELS
+from simdnn.kernels.spec import Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.program import Program
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simdnn.timing.estimate import Cost
+
+DISPATCHES = ("fastest", "onednn")
+Kinds = tuple[KernelKind, ...]
+Estimator = Callable[[Program, Machine], "Cost"]
+
+
+def estimate_program(program: Program, machine: Machine) -> Cost:
+    """`simdnn.timing`'s, imported at first use."""
+    from simdnn.timing import estimate
+
+    return estimate.estimate_program(program, machine)
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that a choice depends on. `caps`: the ISA caps allowed; `fpmath`: the mode in force for f32 data."""
+
+    problem: Problem
+    machine: Machine
+    caps: frozenset[str]
+    exact_int8: bool
+    fpmath: str
+    dispatch: str
+    kinds: Kinds = KERNELS
+    estimator: Estimator = estimate_program
+
+    @property
+    def integer(self) -> bool:
+        return not fmt(self.problem.src).is_float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel kind that may run, with `reason` empty; or one that is out."""
+
+    kind: KernelKind
+    reason: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel that runs, and what it was chosen from."""
+
+    request: Request
+    kind: KernelKind
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def kernel(self) -> Kernel:
+        return built(self.kind, self.request.problem, self.request.machine)
+
+    @property
+    def cost(self) -> Cost:
+        """What the kernel costs on one core; raises `UnknownTiming`."""
+        return estimated(self.kind, self.request.problem, self.request.machine, self.request.estimator)
+
+    def frame(self) -> pd.DataFrame:
+        """Every candidate: implementation, isa, cycles (on one core; missing where it is out), chosen, reason."""
+        import pandas as pd
+
+        rows = []
+        for kind, reason in ((c.kind, c.reason) for c in self.candidates):
+            cycles, missing = (None, reason) if reason else _cycles(kind, self.request)
+            rows.append((kind.name, kind.isa, cycles, kind is self.kind, missing or self._why(kind)))
+        frame = pd.DataFrame(rows, columns=["implementation", "isa", "cycles", "chosen", "reason"])
+        return frame.astype({"cycles": "float64"})
+
+    def _why(self, kind: KernelKind) -> str:
+        if kind is self.kind:
+            return "fewest cycles" if self.request.dispatch == "fastest" else "oneDNN's choice"
+        return "more cycles" if self.request.dispatch == "fastest" else "not oneDNN's choice"
+
+
+@functools.lru_cache(maxsize=512)
+def choose(request: Request) -> Choice:
+    """The kernel for a request.
+
+    Raises `Unimplemented`, with the reasons, where no kind takes the problem, and `UnknownTiming` where "fastest" has
+    no candidate whose cost is known.
+    """
+    candidates = considered(request)
+    able = tuple(c.kind for c in candidates if not c.reason)
+    if not able:
+        raise Unimplemented(_refusal(request, candidates))
+    if request.dispatch == "onednn":
+        return Choice(request, onednn(request.problem, able), candidates)
+    costs = [(kind, *_cycles(kind, request)) for kind in able]
+    known = [(cycles, kind) for kind, cycles, _ in costs if cycles is not None]
+    if not known:
+        raise UnknownTiming("; ".join(dict.fromkeys(reason for _, _, reason in costs)))
+    return Choice(request, min(known, key=lambda pair: pair[0])[1], candidates)
+
+
+def considered(request: Request) -> tuple[Candidate, ...]:
+    """Every kind, with the reason why it cannot run, or none.
+
+    Where int8 need not be exact, an exact kind that has a fast counterpart for the same ISA cap is the option that
+    was not asked for; exact kinds without one (VNNI, depthwise) are the normal kernels.
+    """
+    reasons = {kind: out(kind, request) for kind in request.kinds}
+    if request.integer and not request.exact_int8:
+        fast = {kind.isa for kind, reason in reasons.items() if not reason and not kind.exact}
+        for kind, reason in reasons.items():
+            if not reason and kind.exact and kind.isa in fast:
+                reasons[kind] = "exact_int8: not asked for"
+    return tuple(Candidate(kind, reason) for kind, reason in reasons.items())
+
+
+def out(kind: KernelKind, request: Request) -> str:
+    """Why a kind cannot do what is asked; empty where it can."""
+    if kind.isa not in request.caps:
+        return f"isa: needs {kind.isa}"
+    if reason := kind.accepts(request.problem):
+        return reason
+    if request.integer and request.exact_int8 and not kind.exact:
+        return "exact_int8: some step can saturate or round"
+    return ""
+
+
+def onednn(problem: Problem, able: Kinds) -> KernelKind:
+    """What oneDNN 3.13 would pick among kinds that can run: the strongest ISA cap's own, GEMV forms before others.
+
+    When a GEMV form applies (N = 1, or M = 1 with weights whose k is contiguous) is for `accepts` to say. Kinds
+    without a counterpart in the library come last.
+    """
+
+    def rank(kind: KernelKind) -> tuple[bool, int, bool]:
+        vector = isinstance(problem, MatmulProblem) and kind.name.startswith("gemv")
+        return bool(kind.library), caps().index(kind.isa), vector
+
+    return max(able, key=rank)
+
+
+@functools.lru_cache(maxsize=256)
+def built(kind: KernelKind, problem: Problem, machine: Machine) -> Kernel:
+    """The kind's kernel for a problem."""
+    return kind.build(problem, machine)
+
+
+@functools.lru_cache(maxsize=2048)
+def estimated(kind: KernelKind, problem: Problem, machine: Machine, estimator: Estimator) -> Cost:
+    """The kind's cost for a problem on one core of a machine."""
+    return estimator(built(kind, problem, machine).program, machine)
+
+
+def _cycles(kind: KernelKind, request: Request) -> tuple[float | None, str]:
+    """Cycles, or None and the figure that the machine lacks."""
+    try:
+        return estimated(kind, request.problem, request.machine, request.estimator).cycles, ""
+    except UnknownTiming as error:
+        return None, str(error)
+
+
+def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
+    """One line: the problem, and each reason once with the kernels that it keeps out."""
+    reasons: dict[str, list[str]] = {}
+    for candidate in candidates:
+        reasons.setdefault(candidate.reason, []).append(candidate.kind.name)
+    text = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+    return f"no kernel for {request.problem} on {request.machine.name}: {text or 'the kernel table is empty'}"

@@ -1,0 +1,95 @@
+"""simdnn.estimate: what a problem costs, without data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+from isa_models import InvalidArgument, Machine
+from isa_models.formats import fmt
+from simdnn.kernels.spec import Problem
+from simdnn.primitives import arrays
+from simdnn.primitives.attr import Attr
+from simdnn.primitives.checks import integer, one_of
+from simdnn.primitives.problems import (
+    CONV_SIZES,
+    MATMUL_SIZES,
+    Taps,
+    conv_problem,
+    conv_shape,
+    matmul_problem,
+    tensors,
+)
+from simdnn.primitives.resolve import Shape, resolve
+from simdnn.primitives.run import Target, attr_of, chosen, priced
+from simdnn.result import Estimate
+
+_SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "matmul": {"wei_tag": "any"},
+    "convolution": {"mb": 1, "strides": 1, "padding": 0, "dilation": 1, "groups": 1},
+}
+
+
+def estimate(
+    primitive: str,
+    *,
+    dt: str = "f32",
+    bias: bool = False,
+    machine: str | PathLike[str] | Machine,
+    isa: str | None = None,
+    attr: Attr | None = None,
+    threads: int = 1,
+    dispatch: str = "fastest",
+    **shape: int | str | Sequence[int],
+) -> Estimate:
+    """The cost of a problem; no operand is allocated. `dt` is src:weights:dst, or one type for all three.
+
+    "matmul": m, n, k, wei_tag="any". "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1,
+    groups=1. Parameters of `attr` may be `Quant(None, …)`. Errors as in `matmul`.
+    """
+    one_of("primitive", primitive, _SIZES)
+    target = Target.of(machine, isa, threads, "auto", dispatch)
+    attr = attr_of(attr)
+    if not isinstance(bias, bool):
+        raise InvalidArgument(f"bias is a {type(bias).__name__}; True or False is needed: an estimate reads no data")
+    names, given = _SIZES[primitive], dict(_OPTIONS[primitive])
+    for key, value in shape.items():
+        given[one_of(f"argument of {primitive}:", key, dict.fromkeys([*names, *_OPTIONS[primitive]]))] = value
+    if missing := [name for name in names if name not in given]:
+        raise InvalidArgument(f"{primitive} without {', '.join(missing)}; needed: {', '.join(names)}")
+    sizes = {name: integer(name, given.pop(name)) for name in names}
+    problem = _problem(primitive, sizes, given, _types(dt), attr, bias)
+    arrays.check_sizes(tensors(problem))
+    return priced(chosen(problem, target, attr), target)
+
+
+def _types(dt: object) -> tuple[str, str, str]:
+    """src, weights, dst."""
+    parts = dt.split(":") if isinstance(dt, str) else []
+    if len(parts) == 1:
+        parts *= 3
+    if len(parts) != 3:
+        raise InvalidArgument(f"dt={dt!r:.60}; src:weights:dst is needed, e.g. 'u8:s8:s32', or one type for all three")
+    for name in parts:
+        fmt(name)
+    arrays.check_types(parts[0], parts[1])
+    return parts[0], parts[1], parts[2]
+
+
+def _problem(
+    primitive: str,
+    sizes: Mapping[str, int],
+    options: Mapping[str, Any],
+    types: tuple[str, str, str],
+    attr: Attr,
+    bias: bool,
+) -> Problem:
+    src, wei, dst = types
+    if primitive == "matmul":
+        shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
+        return matmul_problem(shape, resolve(attr, shape, dst, bias)[0], options["wei_tag"])
+    taps = Taps.of(**options)
+    shape = conv_shape(sizes, taps, src, wei)
+    return conv_problem(sizes, taps, shape, resolve(attr, shape, dst, bias)[0])

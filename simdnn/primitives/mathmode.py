@@ -1,0 +1,137 @@
+"""Defaults of the math mode and of exact int8: a call's own word, else the scope's, the thread's, the environment's.
+
+    >>> with fpmath_mode("bf16"):
+    ...     FPMATH.effective(None), FPMATH.effective("strict")
+    ('bf16', 'strict')
+
+Scopes and thread defaults belong to the thread that sets them, as oneDNN's default math mode does (developer guide,
+"Floating-point math mode"). Environment variables are read at each use, so a bad value is an error where it matters
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from isa_models import InvalidArgument
+from simdnn.primitives.checks import one_of
+
+T = TypeVar("T")
+
+FPMATH_MODES = ("strict", "tf32", "bf16", "f16", "any")
+_YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
+
+
+@dataclass
+class _State(threading.local, Generic[T]):
+    """What one thread has set."""
+
+    scopes: list[T] = field(default_factory=list)
+    default: T | None = None
+
+
+@dataclass(frozen=True)
+class Setting(Generic[T]):
+    """A choice with a default for each scope, thread and process. `check` validates a value given in Python."""
+
+    variables: tuple[str, ...]  # of the environment; the first that is set counts
+    check: Callable[[object], T]
+    parse: Callable[[str], T]
+    fallback: T
+    state: _State[T] = field(default_factory=_State)
+
+    def effective(self, call: T | None) -> T:
+        """The value that holds for a call which asks for `call` (None: it doesn't say)."""
+        if call is not None:
+            return self.check(call)
+        if self.state.scopes:
+            return self.state.scopes[-1]
+        if self.state.default is not None:
+            return self.state.default
+        for variable in self.variables:
+            if text := os.environ.get(variable, "").strip():
+                return self._from_environment(variable, text)
+        return self.fallback
+
+    def set_default(self, value: T | None) -> None:
+        """Set this thread's default; None gives the word back to the environment."""
+        self.state.default = None if value is None else self.check(value)
+
+    def _from_environment(self, variable: str, text: str) -> T:
+        try:
+            return self.parse(text)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"environment variable {variable}: {error}") from None
+
+
+class Scope(ContextDecorator, Generic[T]):
+    """`with` this, a setting has a value for calls of this thread that don't say otherwise. Scopes nest."""
+
+    def __init__(self, setting: Setting[T], value: T) -> None:
+        self.setting = setting
+        self.value = setting.check(value)
+
+    def __enter__(self) -> None:
+        self.setting.state.scopes.append(self.value)
+
+    def __exit__(self, *_: object) -> None:
+        self.setting.state.scopes.pop()
+
+
+def check_fpmath(value: object) -> str:
+    """A math mode by name, or `InvalidArgument` with the nearest one."""
+    return one_of("fpmath mode", value, FPMATH_MODES)
+
+
+def check_exact(value: object) -> bool:
+    """True or False, or `InvalidArgument`."""
+    if isinstance(value, bool):
+        return value
+    raise InvalidArgument(f"exact_int8={value!r}; True, False or None (the default) is needed")
+
+
+def _parse_fpmath(text: str) -> str:
+    return check_fpmath(text.lower())
+
+
+def _parse_exact(text: str) -> bool:
+    return one_of("exact int8", text.lower(), _YES + _NO) in _YES
+
+
+FPMATH: Setting[str] = Setting(
+    ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FP_MATH_MODE"),
+    check_fpmath,
+    _parse_fpmath,
+    "strict",
+)
+EXACT_INT8: Setting[bool] = Setting(("SIMDNN_EXACT_INT8",), check_exact, _parse_exact, False)
+
+
+def fpmath_mode(mode: str) -> Scope[str]:
+    """A scope in which calls of this thread that name no math mode use `mode`: strict, tf32, bf16, f16 or any."""
+    return Scope(FPMATH, mode)
+
+
+def set_default_fpmath_mode(mode: str | None) -> None:
+    """This thread's default math mode, below scopes and above the environment; None: the environment's again."""
+    FPMATH.set_default(mode)
+
+
+def get_default_fpmath_mode() -> str:
+    """The math mode that a call here gets which names none."""
+    return FPMATH.effective(None)
+
+
+def exact_int8(on: bool = True) -> Scope[bool]:
+    """A scope in which int8 problems of this thread use kernels that are exact (True) or the library's fast ones."""
+    return Scope(EXACT_INT8, on)
+
+
+def set_default_exact_int8(on: bool | None) -> None:
+    """This thread's default for exact int8, below scopes and above `SIMDNN_EXACT_INT8`; None: that variable's again."""
+    EXACT_INT8.set_default(on)

@@ -1,0 +1,60 @@
+"""simdnn.matmul: dst (M, N) = src (M, K) x weights (K, N)."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models.arrays import Array
+from simdnn.primitives import arrays
+from simdnn.primitives.attr import Attr
+from simdnn.primitives.problems import matmul_problem, tensors
+from simdnn.primitives.resolve import Shape, need_values, resolve
+from simdnn.primitives.run import Target, attr_of, chosen, run
+from simdnn.result import Result
+
+
+def matmul(
+    src: Array,
+    weights: Array,
+    bias: Array | None = None,
+    *,
+    machine: str | PathLike[str] | Machine,
+    isa: str | None = None,
+    dst: str | None = None,
+    attr: Attr | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+    dispatch: str = "fastest",
+    wei_tag: str = "any",
+) -> Result:
+    """Multiply `src` (M, K) by `weights` (K, N) as a kernel on `machine` does: its bits and its cost.
+
+    Types: f32 x f32, bf16 x bf16, u8 x s8, s8 x s8; `bias` is f32 (N,). `dst`: s32 (default for integers without
+    scales), f32 (else), bf16, s8, u8. `wei_tag` is the weights' layout in memory: "any" (the kernel's own), "ab"
+    (rows of N), "ba" (K contiguous). Raises `InvalidArgument`, `Unimplemented`, `UnknownName` or `UnknownTiming`,
+    each naming what works.
+    """
+    target = Target.of(machine, isa, threads, engine, dispatch)
+    attr = attr_of(attr)
+    need_values(attr)
+    types = arrays.type_of("src", src), arrays.type_of("weights", weights)
+    if src.ndim == 3 or weights.ndim == 3:
+        raise Unimplemented(
+            f"src of shape {src.shape} and weights of shape {weights.shape}: batched matmul; what works: two "
+            "dimensions, one product at a time"
+        )
+    arrays.check_shape("src", src, ("M", "K"), "; a vector is src[None, :]" if src.ndim == 1 else "")
+    arrays.check_shape("weights", weights, ("K", "N"), "; a vector is weights[:, None]" if weights.ndim == 1 else "")
+    (m, k), (wei_k, n) = src.shape, weights.shape
+    if k != wei_k:
+        hint = "; weights.T would fit" if k == n else ""
+        raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {weights.shape}: K {k} != {wei_k}{hint}")
+    arrays.check_types(*types)
+    bias = arrays.bias_of(bias)
+    shape = Shape("matmul", m, k, n, *types)
+    epilogue, parameters = resolve(attr, shape, dst, bias)
+    problem = matmul_problem(shape, epilogue, wei_tag)
+    arrays.check_memory(tensors(problem))
+    choice = chosen(problem, target, attr)
+    return run(choice, target, arrays.native(src), arrays.native(weights), parameters)

@@ -1,0 +1,78 @@
+"""From checked sizes to the problems that kernels are asked, and the tensors that come with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from isa_models import InvalidArgument
+from simdnn.kernels.spec import ConvProblem, Epilogue, MatmulProblem, Problem
+from simdnn.primitives.checks import integer, one_of, padding_of, pair
+from simdnn.primitives.resolve import Shape
+
+WEI_TAGS = ("any", "ab", "ba")
+CONV_SIZES = ("mb", "ic", "ih", "iw", "oc", "kh", "kw")
+MATMUL_SIZES = ("m", "n", "k")
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Where a convolution's kernel looks, checked."""
+
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    groups: int
+
+    @staticmethod
+    def of(strides: object, padding: object, dilation: object, groups: object) -> Taps:
+        """From what a caller writes: one integer or several."""
+        return Taps(
+            pair("strides", strides),
+            padding_of(padding),
+            pair("dilation", dilation, hint="1 means dense taps, which oneDNN writes 0"),
+            integer("groups", groups),
+        )
+
+
+def matmul_problem(shape: Shape, epilogue: Epilogue, wei_tag: object) -> MatmulProblem:
+    """The problem of a checked shape."""
+    tag = one_of("wei_tag", wei_tag, WEI_TAGS)
+    return MatmulProblem(shape.m, shape.n, shape.k, shape.src, shape.wei, epilogue, tag)
+
+
+def conv_shape(sizes: Mapping[str, int], taps: Taps, src: str, wei: str) -> Shape:
+    """What attributes depend on; `InvalidArgument` where groups don't divide the channels."""
+    for name in ("ic", "oc"):
+        if sizes[name] % taps.groups:
+            raise InvalidArgument(f"groups={taps.groups} does not divide {name}={sizes[name]}")
+    k = sizes["ic"] // taps.groups * sizes["kh"] * sizes["kw"]
+    return Shape("convolution", sizes["mb"], k, sizes["oc"], src, wei, taps.groups)
+
+
+def conv_problem(sizes: Mapping[str, int], taps: Taps, shape: Shape, epilogue: Epilogue) -> ConvProblem:
+    """The problem of checked sizes, or `InvalidArgument` where the kernel is larger than the padded source."""
+    mb, ic, ih, iw, oc, kh, kw = (sizes[name] for name in CONV_SIZES)
+    problem = ConvProblem(mb, ic, ih, iw, oc, kh, kw, shape.src, shape.wei, epilogue, **vars(taps))
+    if problem.oh < 1 or problem.ow < 1:
+        top, left, bottom, right = taps.padding
+        tall, wide = ((size - 1) * d + 1 for size, d in zip((problem.kh, problem.kw), taps.dilation, strict=True))
+        raise InvalidArgument(
+            f"kernel of {tall}x{wide} pixels (dilation included) on a padded source of "
+            f"{problem.ih + top + bottom}x{problem.iw + left + right}: it must not be larger"
+        )
+    return problem
+
+
+def tensors(problem: Problem) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and type of each tensor, a padded source included; what is stored narrower than s32 is summed in it."""
+    p = problem
+    if isinstance(p, MatmulProblem):
+        return {"src": ((p.m, p.k), p.src), "weights": ((p.k, p.n), p.wei), "dst": ((p.m, p.n), "s32")}
+    top, left, bottom, right = p.padding
+    return {
+        "src": ((p.mb, p.ic, p.ih, p.iw), p.src),
+        "padded source": ((p.mb, p.ic, p.ih + top + bottom, p.iw + left + right), p.src),
+        "weights": ((p.oc, p.ic // p.groups, p.kh, p.kw), p.wei),
+        "dst": ((p.mb, p.oc, p.oh, p.ow), "s32"),
+    }

@@ -1,0 +1,238 @@
+"""Attributes meet a problem: shapes are checked, and what comes out is what kernels read.
+
+Two steps. `placed` finds how finely each scale or zero point is given (its *granularity*) or refuses the shape.
+`resolve` turns what kernels here have, common and per-channel parameters, into `Epilogue` and `Parameters`, and
+refuses the rest by name; kernels for grouped parameters and for weight decompression join here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from isa_models import InvalidArgument, Unimplemented
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from simdnn.kernels.spec import Epilogue, Parameters
+from simdnn.primitives.attr import Attr, Quant
+from simdnn.primitives.checks import one_of
+
+DESTINATIONS = ("s32", "f32", "bf16", "s8", "u8")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What attributes depend on. `m` counts rows of a matmul's source, `k` is what is summed over, `n` the channels."""
+
+    primitive: str  # matmul | convolution
+    m: int
+    k: int
+    n: int
+    src: str
+    wei: str
+    groups: int = 1
+
+    @property
+    def integer(self) -> bool:
+        return not fmt(self.src).is_float and not fmt(self.wei).is_float
+
+
+class Placed(NamedTuple):
+    """One parameter and its granularity: common | per_oc | per_token | grouped."""
+
+    quant: Quant
+    granularity: str
+
+
+#: oneDNN's masks, and the names for them; bit i stands for dimension i of the argument
+_MASKS: dict[tuple[str, str], dict[int | str, str]] = {
+    ("matmul", "src"): {0: "common", 1: "per_token", 2: "grouped", 3: "grouped"},
+    ("matmul", "wei"): {0: "common", 2: "per_oc", 1: "grouped", 3: "grouped"},
+    ("matmul", "dst"): {0: "common"},
+    ("convolution", "src"): {0: "common"},
+    ("convolution", "wei"): {0: "common", 1: "per_oc"},
+    ("convolution", "dst"): {0: "common"},
+}
+
+
+def default_dst(shape: Shape, attr: Attr) -> str:
+    """s32 where integers stay integers, else f32."""
+    return "s32" if shape.integer and not attr.scales and "dst" not in attr.zero_points else "f32"
+
+
+def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None) -> tuple[Epilogue, Parameters]:
+    """What the kernel does after its sums, and with which numbers; `bias=True`: there is one, its values don't matter.
+
+    Raises `InvalidArgument` for shapes and values that don't fit, `Unimplemented` for what no kernel here can do.
+    """
+    if dst == "f16":
+        raise Unimplemented(f"dst 'f16': no kernel here stores it; what works: {', '.join(DESTINATIONS)}")
+    dst = default_dst(shape, attr) if dst is None else one_of("dst", dst, DESTINATIONS)
+    if not shape.integer and dst == "s32":
+        raise InvalidArgument(f"dst 's32' with a source of {shape.src}; allowed: f32, bf16, s8, u8")
+    scales = {argument: placed("scales", argument, quant, shape) for argument, quant in attr.scales.items()}
+    points = {argument: placed("zero_points", argument, quant, shape) for argument, quant in attr.zero_points.items()}
+    _refuse_math(attr, shape)
+    _refuse_reductions(attr, shape)
+    _refuse_unbuilt(scales, points, shape)
+    has_bias = bias is not None and bias is not False
+    wei_scale = scales.get("wei")
+    epilogue = Epilogue(
+        dst=dst,
+        zp_src="src" in points,
+        zp_wei="wei" in points,
+        src_scale="src" in scales,
+        wei_scale=wei_scale.granularity if wei_scale else "",
+        bias=has_bias,
+        relu="relu" in attr.post_ops,
+        dst_scale="dst" in scales,
+        dst_zero_point="dst" in points,
+    )
+    parameters = Parameters(
+        bias=_bias(bias, shape) if isinstance(bias, np.ndarray) else None,
+        src_scale=float(_floats(scales.get("src"))[0]),
+        wei_scale=_floats(wei_scale) if wei_scale else None,
+        dst_scale=float(_floats(scales.get("dst"))[0]),
+        zp_src=_integer(points.get("src")),
+        zp_wei=_integer(points.get("wei")),
+        dst_zero_point=_integer(points.get("dst")),
+    )
+    return epilogue, parameters
+
+
+def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Placed:
+    """The granularity that a parameter's mask, groups or shape say, or `InvalidArgument` with the shapes allowed."""
+    masks = _MASKS[shape.primitive, argument] | ({3: "per_oc"} if _goihw(shape) and argument == "wei" else {})
+    named: dict[int | str, str] = masks | {g: g for g in ("common", "per_oc") if g in masks.values()}
+    where = f"{attribute}[{argument!r}]"
+    if quant.mask is not None and quant.mask not in named:
+        allowed = ", ".join(f"{mask} ({granularity})" for mask, granularity in sorted(masks.items(), key=str))
+        raise InvalidArgument(f"{where}: mask {quant.mask!r} of a {shape.primitive}; allowed: {allowed}")
+    fits = _fits(argument, quant, shape)
+    if quant.groups is not None:
+        _check_groups(where, argument, quant, shape)
+        granularity = "grouped"
+    elif quant.mask is not None:
+        granularity = named[quant.mask]
+    elif quant.values is None or quant.values.size == 1:
+        granularity = "common"
+    else:
+        granularity = next((g for g, shapes in fits.items() if quant.values.shape in shapes), "")
+    if quant.values is not None and quant.values.shape not in fits.get(granularity, ()):
+        if not (granularity == "common" and quant.values.size == 1):
+            if granularity:
+                fits = {granularity: fits.get(granularity, [])}
+            allowed = "; ".join(f"{_shapes(shapes)} {g}" for g, shapes in fits.items() if shapes)
+            raise InvalidArgument(f"{where} of shape {quant.values.shape}; allowed: {allowed or 'other groups'}")
+    return Placed(quant, granularity)
+
+
+def _goihw(shape: Shape) -> bool:
+    return shape.primitive == "convolution" and shape.groups > 1
+
+
+def _fits(argument: str, quant: Quant, shape: Shape) -> dict[str, list[tuple[int, ...]]]:
+    """For each granularity the array shapes that have it."""
+    fits: dict[str, list[tuple[int, ...]]] = {"common": [(1,)]}
+    if argument == "wei":
+        fits["per_oc"] = [(shape.n,)]
+        if _goihw(shape):
+            fits["per_oc"].append((shape.groups, shape.n // shape.groups))
+    if shape.primitive == "matmul" and argument != "dst":
+        if argument == "src":
+            fits["per_token"] = [(shape.m,), (shape.m, 1)] if quant.mask is not None else [(shape.m, 1)]
+        fits["grouped"] = _grouped_shapes(argument, quant, shape)
+    return fits
+
+
+def _grouped_shapes(argument: str, quant: Quant, shape: Shape) -> list[tuple[int, ...]]:
+    if quant.groups is None:  # the array's own shape says the group, if it divides K
+        found = quant.values.shape if quant.values is not None else ()
+        parts = found[0 if argument == "wei" else -1] if len(found) == 2 else 1
+        parts = parts if shape.k % parts == 0 else 1
+        return [(parts, shape.n) if argument == "wei" else (shape.m, parts)]
+    first, second = quant.groups
+    rows, columns = (shape.k, shape.n) if argument == "wei" else (shape.m, shape.k)
+    return [(rows // first, columns // second)]
+
+
+def _check_groups(where: str, argument: str, quant: Quant, shape: Shape) -> None:
+    assert quant.groups is not None
+    if shape.primitive != "matmul" or argument == "dst":
+        raise InvalidArgument(f"{where}: groups={quant.groups}; only a matmul's src and wei have groups")
+    names, sizes = (("K", "N"), (shape.k, shape.n)) if argument == "wei" else (("M", "K"), (shape.m, shape.k))
+    for name, size, group in zip(names, sizes, quant.groups, strict=True):
+        if size % group:
+            raise InvalidArgument(f"{where}: groups={quant.groups}; {group} does not divide {name}={size}")
+
+
+def _refuse_math(attr: Attr, shape: Shape) -> None:
+    if not shape.integer:
+        return
+    if attr.apply_to_int:
+        raise Unimplemented(
+            f"apply_to_int for {shape.src} x {shape.wei}: no kernel here computes integers in floating point; "
+            "without it they are computed as integers"
+        )
+    if attr.fpmath not in (None, "strict"):
+        raise InvalidArgument(
+            f"fpmath={attr.fpmath!r} for {shape.src} x {shape.wei}; a math mode says how f32 data is computed; "
+            "allowed for integers: None, 'strict'"
+        )
+
+
+def _refuse_reductions(attr: Attr, shape: Shape) -> None:
+    if not attr.precomputed_reductions:
+        return
+    if set(attr.precomputed_reductions) != {"src"}:
+        raise InvalidArgument(f"precomputed_reductions of {', '.join(attr.precomputed_reductions)}; allowed: src")
+    if "wei" not in attr.zero_points:
+        raise InvalidArgument("precomputed_reductions['src'] serve weights zero points; zero_points['wei'] is missing")
+    raise Unimplemented("precomputed_reductions: no kernel here reads them; without them the kernel sums by itself")
+
+
+def _refuse_unbuilt(scales: dict[str, Placed], points: dict[str, Placed], shape: Shape) -> None:
+    for argument in ("src", "wei"):
+        if argument in points and not shape.integer:
+            raise InvalidArgument(f"zero_points[{argument!r}] for {shape.src} x {shape.wei}; integers alone have them")
+    for name, found, works in (("scales", scales, ("common", "per_oc")), ("zero_points", points, ("common",))):
+        for argument, (_, granularity) in found.items():
+            allowed = works if argument == "wei" else ("common",)
+            if granularity not in allowed:
+                raise Unimplemented(
+                    f"{granularity} {name}[{argument!r}]: no kernel here has them; what works: {', '.join(allowed)}"
+                )
+
+
+def _bias(bias: Array, shape: Shape) -> npt.NDArray[np.float32]:
+    if bias.shape != (shape.n,):
+        raise InvalidArgument(f"bias of shape {bias.shape}; one value per output channel is needed: ({shape.n},)")
+    return bias.astype(np.float32, copy=False)
+
+
+def _floats(found: Placed | None) -> npt.NDArray[np.float32]:
+    """Scales as kernels take them: flat f32; ones where there are none or only the cost is asked for."""
+    if found is None or found.quant.values is None:
+        return np.ones(1, np.float32)
+    flat: npt.NDArray[np.float32] = found.quant.values.astype(np.float32).reshape(-1)
+    return flat
+
+
+def _integer(found: Placed | None) -> int:
+    return 0 if found is None or found.quant.values is None else int(found.quant.values.reshape(-1)[0])
+
+
+def need_values(attr: Attr) -> None:
+    """`InvalidArgument` where a parameter has no values: those serve cost estimates only."""
+    for name in ("scales", "zero_points", "precomputed_reductions"):
+        for argument, quant in getattr(attr, name).items():
+            if quant.values is None:
+                raise InvalidArgument(f"{name}[{argument!r}] has no values; only simdnn.estimate works without them")
+
+
+def _shapes(shapes: list[tuple[int, ...]]) -> str:
+    return " or ".join(str(s) for s in shapes if prod(s) > 0)

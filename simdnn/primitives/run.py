@@ -1,0 +1,111 @@
+"""From a checked problem to a result: choose the kernel, run it, hand back values with their cost."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from simdnn.kernels.spec import Kernel, Parameters, Problem
+from simdnn.primitives.attr import Attr
+from simdnn.primitives.checks import integer, one_of, target_of
+from simdnn.primitives.dispatch import DISPATCHES, Choice, Request, choose
+from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
+from simdnn.result import Estimate, Result
+
+ENGINES = ("auto", "compiled", "reference")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and how a problem is to run: the keyword arguments that primitives share, checked."""
+
+    machine: Machine
+    caps: frozenset[str]
+    threads: int
+    engine: str
+    dispatch: str
+
+    @staticmethod
+    def of(machine: object, isa: object, threads: object, engine: object, dispatch: object) -> Target:
+        """Raises `UnknownName` or `InvalidArgument` for what doesn't exist or doesn't fit."""
+        found, caps = target_of(machine, isa)
+        count = integer("threads", threads)
+        if count > found.cores:
+            raise InvalidArgument(f"threads={count}; machine {found.name!r} has {found.cores} cores")
+        return Target(
+            found, caps, count, one_of("engine", engine, ENGINES), one_of("dispatch", dispatch, DISPATCHES)
+        )
+
+
+def attr_of(attr: object) -> Attr:
+    """The attribute given, or one that says nothing."""
+    if attr is None:
+        return Attr()
+    if not isinstance(attr, Attr):
+        raise InvalidArgument(f"attr={attr!r:.60}; a simdnn.Attr is needed")
+    return attr
+
+
+def chosen(problem: Problem, target: Target, attr: Attr) -> Choice:
+    """The kernel for a problem under the modes in force; raises `Unimplemented` or `UnknownTiming`."""
+    is_float = fmt(problem.src).is_float
+    return choose(
+        Request(
+            problem,
+            target.machine,
+            target.caps,
+            exact_int8=not is_float and EXACT_INT8.effective(attr.exact_int8),
+            fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
+            dispatch=target.dispatch,
+        )
+    )
+
+
+def priced(choice: Choice, target: Target) -> Estimate:
+    """The cost alone."""
+    return Estimate(**_cost_part(choice, target))
+
+
+def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: Parameters) -> Result:
+    """Run the chosen kernel on checked arrays."""
+    from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
+
+    kernel = choice.kernel
+    inputs = kernel.prepare(src, weights, parameters)
+    with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
+        outputs = numerics.run(kernel.program, inputs, engine=target.engine, threads=target.threads)
+        output = kernel.finish(outputs)
+    saturation = None
+    if kernel.saturates:
+        kept = {name: _own(array, src, weights) for name, array in inputs.items()}
+        saturation = functools.partial(_saturation, kernel, kept)
+    return Result(**_cost_part(choice, target), output=output, find_saturation=saturation)
+
+
+def _cost_part(choice: Choice, target: Target) -> dict[str, Any]:
+    return {
+        "problem": choice.request.problem,
+        "machine": target.machine,
+        "isa": choice.kind.isa,
+        "kernel": choice.kernel,
+        "threads": target.threads,
+        "fpmath": choice.request.fpmath,
+        "find_cost": lambda: choice.cost,
+        "find_dispatch": choice.frame,
+    }
+
+
+def _own(array: Array, *users: Array) -> Array:
+    """The array, copied where the caller could still change it."""
+    return array.copy() if any(np.may_share_memory(array, user) for user in users) else array
+
+
+def _saturation(kernel: Kernel, inputs: dict[str, Array]) -> Array:
+    """Saturated steps by output: what an engine that watches them would count."""
+    raise Unimplemented(f"saturated steps of {kernel.name} on {', '.join(inputs)}: no engine here counts them")

@@ -1,0 +1,196 @@
+"""What a primitive hands back: values, what they cost, and where both come from."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa_models import Machine, Unimplemented
+from isa_models.arrays import Array
+from isa_models.machine import Confidence
+from simdnn.kernels.spec import ConvProblem, Kernel, Problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simdnn.timing.estimate import Cost
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate:
+    """What one problem costs with the kernel chosen for it, found when it is first asked for.
+
+    Costs are those of one core; asked of a result with more threads they raise `Unimplemented`. A figure that the
+    machine's table lacks raises `UnknownTiming`.
+    """
+
+    problem: Problem
+    machine: Machine
+    isa: str  # the ISA cap of the kernel
+    kernel: Kernel
+    threads: int
+    fpmath: str  # the math mode that was in force (a hint: see `compute_dtype`)
+    find_cost: Callable[[], Cost]
+    find_dispatch: Callable[[], pd.DataFrame]
+
+    @property
+    def implementation(self) -> str:
+        """The kernel's name, e.g. "gemm:avx512_core_vnni"."""
+        return self.kernel.name
+
+    @property
+    def compute_dtype(self) -> str:
+        """The type that products are formed in."""
+        return self.kernel.compute_dtype
+
+    @cached_property
+    def dispatch(self) -> pd.DataFrame:
+        """Every candidate kernel: implementation, isa, cycles on one core, chosen, and the reason."""
+        return self.find_dispatch()
+
+    @cached_property
+    def cost(self) -> Cost:
+        """The clock's full answer; the properties below are parts of it."""
+        if self.threads > 1:
+            raise Unimplemented(f"the cost of threads={self.threads}: the clock models one core; what works: threads=1")
+        return self.find_cost()
+
+    @property
+    def cycles(self) -> float:
+        return self.cost.cycles
+
+    @property
+    def seconds(self) -> float:
+        return self.cost.seconds
+
+    @property
+    def bound(self) -> str:
+        """What sets the time: compute, latency, front-end, or a memory level."""
+        return self.cost.bound
+
+    @property
+    def confidence(self) -> Confidence:
+        """The weakest standing among the figures used: measured, documented or estimated."""
+        return self.cost.confidence
+
+    @property
+    def instructions(self) -> pd.DataFrame:
+        """Frame: instruction, form, count, uops, ports, cycles_share."""
+        return self.cost.instructions
+
+    @property
+    def traffic(self) -> pd.DataFrame:
+        """Frame: level, read_bytes, written_bytes, bytes_per_cycle, share_of_peak."""
+        return self.cost.traffic
+
+    @cached_property
+    def provenance(self) -> dict[str, str]:
+        """What the numbers come from: machine and digest of its file, package version, the program's signature."""
+        return {
+            "machine": self.machine.name,
+            "machine_sha256": hashlib.sha256(self.machine.path.read_bytes()).hexdigest(),
+            "simdnn": version(),
+            "program": self.kernel.program.signature,
+        }
+
+    @property
+    def gops(self) -> float:
+        """1e9 operations a second, a multiply-accumulate counted as 2."""
+        return 2e-9 * self.problem.macs / self.seconds
+
+    def _summary(self) -> dict[str, Any]:
+        """One flat record: the problem, the kernel, the cost."""
+        sizes = {f.name: getattr(self.problem, f.name) for f in fields(self.problem) if f.name != "epilogue"}
+        flat = {key: "x".join(map(str, v)) if isinstance(v, tuple) else v for key, v in sizes.items()}
+        return {
+            "primitive": "convolution" if isinstance(self.problem, ConvProblem) else "matmul",
+            **flat,
+            "dst": self.problem.epilogue.dst,
+            "machine": self.machine.name,
+            "isa": self.isa,
+            "threads": self.threads,
+            "fpmath": self.fpmath,
+            "implementation": self.implementation,
+            "compute_dtype": self.compute_dtype,
+            "macs": self.problem.macs,
+            "cycles": self.cycles,
+            "time_us": self.seconds * 1e6,
+            "gops": self.gops,
+            "bound": self.bound,
+            "confidence": self.confidence,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """A frame of one row: the problem, the kernel, and its cost; units stand in the columns' names."""
+        import pandas as pd
+
+        return pd.DataFrame([self._summary()])
+
+    def to_json(self) -> str:
+        """The summary, `instructions`, `traffic`, `dispatch` and `provenance`; missing figures are null, never NaN."""
+        record = self._summary() | {
+            name: _records(getattr(self, name)) for name in ("instructions", "traffic", "dispatch")
+        }
+        return json.dumps(_plain(record | {"provenance": self.provenance}), allow_nan=False)
+
+    def __repr__(self) -> str:
+        cost = f"{self.cycles:.0f} cycles, {self.bound}" if self.threads == 1 else f"{self.threads} threads"
+        return f"{type(self).__name__}({self.implementation} on {self.machine.name}: {cost})"
+
+    def _repr_html_(self) -> str:
+        shown = self._summary() if self.threads == 1 else {"result": repr(self)}
+        cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(_text(v))}</td></tr>" for k, v in shown.items())
+        return f"<table>{cells}</table>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Estimate):
+    """An `Estimate` together with the values: `output` holds the exact bits that the kernel yields."""
+
+    output: Array
+    find_saturation: Callable[[], Array] | None = None
+
+    @cached_property
+    def saturation(self) -> Array | None:
+        """For each output how often a step on its way saturated; None where nothing can saturate."""
+        return None if self.find_saturation is None else self.find_saturation()
+
+    def _summary(self) -> dict[str, Any]:
+        return super()._summary() | {"output": f"{'x'.join(map(str, self.output.shape))} {self.output.dtype}"}
+
+
+def version() -> str:
+    """The installed distribution's version; "unknown" where the sources are used without one."""
+    try:
+        return metadata.version("simdnn")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+
+
+def _plain(value: Any) -> Any:
+    """The same in JSON's types; NaN and infinities become None."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def _text(value: object) -> str:
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
