@@ -10,6 +10,7 @@ from simdnn.kernels.code import unit_of
 from simdnn.kernels.depthwise import Depthwise
 from simdnn.kernels.dots import BF16, FMA, MADDUBS, MADDWD, VNNI, Dot
 from simdnn.kernels.gemm import Gemm, Options
+from simdnn.kernels.gemv import Gemv
 from simdnn.kernels.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
 
 
@@ -59,7 +60,8 @@ class _Row:
             cut = 512 if wide and k <= 1024 else 1024
         elif self.dot is FMA and isinstance(problem, ConvProblem) and wide and (problem.kh, problem.kw) == (1, 1):
             cut = 1280
-        return Options(conv and fast and problem.src == "s8", fast and not wide, cut, split)
+        merged = self.dot.acc == "s32" and not wide
+        return Options(conv and fast and problem.src == "s8", merged, cut, split)
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
         def make(problem: Problem, machine: Machine) -> Kernel:
@@ -91,6 +93,26 @@ def _depthwise(isa: str, source_types: tuple[str, ...]) -> KernelKind:
     return KernelKind(name, isa, "s16" if "u8" in source_types else "f32", accepts, build)
 
 
+def _gemv(isa: str, dtype: str, plain: bool) -> KernelKind:
+    name = f"gemv:{isa}" + ("_plain" if plain else "") + ("_bf16" if plain and dtype == "bf16" else "")
+
+    def accepts(problem: Problem) -> str:
+        if not isinstance(problem, MatmulProblem) or 1 not in (problem.m, problem.n):
+            return "computes matrix times vector only (M = 1 or N = 1)"
+        if problem.epilogue.dst == "bf16" and not unit_of(isa).masks:
+            return f"{isa} has no kernel that stores bf16"
+        stored_plain = problem.n > 1 and problem.wei_tag == "ab"
+        if plain != stored_plain:
+            return "wants " + ("plain (K, N) weights with M = 1" if plain else "weights contiguous along K")
+        return _types(problem, (dtype,), dtype)
+
+    def build(problem: Problem, machine: Machine) -> Kernel:
+        assert isinstance(problem, MatmulProblem)
+        return Gemv(name, problem, unit_of(isa), plain).kernel()
+
+    return KernelKind(name, isa, "bf16" if dtype == "bf16" and not plain else "f32", accepts, build)
+
+
 _INT8 = ("u8", "s8")
 _ROWS = (
     _Row(FMA, "avx512_core", ("f32",), "f32"),
@@ -102,6 +124,7 @@ _ROWS = (
     _Row(MADDWD, "avx512_core", _INT8, "s8", "_exact"),
     _Row(MADDWD, "avx2", _INT8, "s8", "_exact"),
 )
+_GEMV = (("avx2", "f32"), ("avx512_core_bf16", "bf16"))
 _DEPTHWISE = (
     ("avx512_core", ("f32",)),
     ("avx2", ("f32",)),
@@ -120,6 +143,7 @@ def _kinds() -> tuple[KernelKind, ...]:
             kinds.append(
                 KernelKind(name, row.isa, row.dot.compute, row.accepts(operation), row.build(name), row.dot is not MADDUBS)
             )
+    kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_depthwise(isa, types) for isa, types in _DEPTHWISE]
     return tuple(kinds)
 

@@ -1,0 +1,187 @@
+"""Matrix times vector (M = 1 or N = 1), in the two forms that oneDNN 3.13 has (docs/numerics.md, rule 8).
+
+*along K*: each output is a dot product of two K-contiguous vectors, held in one register of partial sums and added up
+at the end by halves. *plain*: with M = 1 and weights as the user stores them (K, N), lanes run over N and k in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from simdnn.kernels.code import Code, Unit, broadcast32, load32, loop, op, store32, zero
+from simdnn.kernels.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.spec import Kernel, MatmulProblem, Parameters
+from simdnn.program import Affine, Memory, Op, Program, Register, Tensor
+from simdnn.verify import verify
+
+_ROWS = 8  # outputs computed side by side: their chains hide one another's latency
+_SUMS = "sums"
+
+
+def _alone(code: Code) -> Code:
+    """A tail as a statement of its own: registers live within one top-level statement."""
+    return loop("tail", 1, code, parallel=True)
+
+
+class Gemv:
+    """The generator for one problem; `plain` chooses the form."""
+
+    def __init__(self, name: str, problem: MatmulProblem, unit: Unit, plain: bool) -> None:
+        self.name = name
+        self.problem = problem
+        self.unit = unit
+        self.plain = plain
+        self.outputs = problem.m * problem.n
+        self.per_load = unit.width // fmt(problem.src).bits  # elements of a register along K
+
+    @cached_property
+    def plan(self) -> Plan:
+        return Plan(self.problem.epilogue, integer=False)
+
+    @cached_property
+    def program(self) -> Program:
+        p = self.problem
+        code = self.across_n() if self.plain else self.along_k() + self.epilogue()
+        lanes = self.unit.lanes
+        tensors = [
+            Tensor("matrix", p.src, self.outputs * p.k),
+            Tensor("vector", p.src, p.k),
+            *([] if self.plain else [Tensor(_SUMS, "f32", self.outputs, "scratch")]),
+            *([Tensor("wide", "f32", p.k, "scratch")] if self.plain and p.src == "bf16" else []),
+            *self.plan.tensors(self.unit, -(-self.outputs // lanes) * lanes, 1),
+            Tensor("dst", p.epilogue.dst, self.outputs, "output"),
+        ]
+        return verify(Program(f"{self.name} {p}", self.unit.isa, tuple(tensors), tuple(code)))
+
+    # -- along K --------------------------------------------------------------------------------------------------
+    def along_k(self) -> Code:
+        turns, rest = divmod(self.outputs, _ROWS)
+        code = loop("r", turns, self.dots(Affine.var("r") * _ROWS, _ROWS), parallel=True)
+        return code + (_alone(self.dots(Affine(turns * _ROWS), rest)) if rest else [])
+
+    def dots(self, first: Affine, rows: int) -> Code:
+        """`rows` outputs from `first`, each summed in lanes of its own register and stored to `sums`."""
+        unit, k = self.unit, self.problem.k
+        turns, rest = divmod(k, self.per_load)
+        step = self.step(first, rows, Affine.var("k") * self.per_load, self.per_load)
+        code: Code = [zero(unit.reg(f"c{i}", "f32")) for i in range(rows)]
+        code += loop("k", turns, step)
+        code += self.step(first, rows, Affine(turns * self.per_load), rest) if rest else []
+        for i in range(rows):
+            code += self.add_up(f"c{i}")
+            code.append(op("vmovd", Memory(_SUMS, first + i, "u32", 1), Register(f"c{i}", "u32", 4)))
+        return code
+
+    def step(self, first: Affine, rows: int, at: Affine, count: int) -> Code:
+        unit, k = self.unit, self.problem.k
+        code: Code = [self.load("x", "vector", at, count)]
+        for i in range(rows):
+            code.append(self.load("a", "matrix", (first + i) * k + at, count))
+            acc = unit.reg(f"c{i}", "f32")
+            dot, dtype = ("vdpbf16ps", "bf16") if self.problem.src == "bf16" else ("vfmadd231ps", "f32")
+            code.append(op(dot, acc, acc, unit.reg("a", dtype), unit.reg("x", dtype)))
+        return code
+
+    def load(self, register: str, tensor: str, at: Affine, count: int) -> Op:
+        if self.problem.src == "f32":
+            return load32(self.unit, self.unit.reg(register, "f32"), tensor, at, count)
+        words = self.unit.reg(register, "u16")
+        return op("vmovdqu16", words, Memory(tensor, at, "u16", count))
+
+    def add_up(self, register: str) -> Code:
+        """The register's lanes by halves down to four, then (0 + 1) + (2 + 3) into lane 0."""
+        low, high = Register(register, "f32", 4), Register("a", "f32", 4)
+        code: Code = []
+        if self.unit.width == 512:
+            whole, half, upper = (Register(n, "f32", w) for n, w in ((register, 16), (register, 8), ("a", 8)))
+            code += [op("vextractf64x4", upper, whole, imm=1), op("vaddps", half, half, upper)]
+        code += [op("vextractf128", high, Register(register, "f32", 8), imm=1), op("vaddps", low, low, high)]
+        return [*code, op("vhaddps", low, low, low), op("vhaddps", low, low, low)]
+
+    def epilogue(self) -> Code:
+        """From `sums` to dst, a register at a time."""
+        unit = self.unit
+        turns, rest = divmod(self.outputs, unit.lanes)
+
+        def block(at: Affine, live: int) -> Code:
+            acc = unit.reg("c0", "f32")
+            tile = Tile(unit, [[acc]], [live], [at], at, [at])
+            return [load32(unit, acc, _SUMS, at, live), *finish_tile(self.plan, tile)]
+
+        code = loop("e", turns, block(Affine.var("e") * unit.lanes, unit.lanes))
+        return code + (_alone(block(Affine(turns * unit.lanes), rest)) if rest else [])
+
+    # -- plain ----------------------------------------------------------------------------------------------------
+    def across_n(self) -> Code:
+        p, unit = self.problem, self.unit
+        code: Code = []
+        if p.src == "bf16":
+            turns, rest = divmod(p.k, unit.lanes)
+            code += loop("v", turns, self.widen(Affine.var("v") * unit.lanes, unit.lanes))
+            code += _alone(self.widen(Affine(turns * unit.lanes), rest)) if rest else []
+        turns, rest = divmod(p.n, unit.lanes * _ROWS)
+        code += loop("j", turns, self.columns(Affine.var("j") * unit.lanes * _ROWS, unit.lanes * _ROWS), parallel=True)
+        return code + (_alone(self.columns(Affine(turns * unit.lanes * _ROWS), rest)) if rest else [])
+
+    def widen(self, at: Affine, count: int) -> Code:
+        return [*self.load_f32("a", "vector", at, count), store32(self.unit, "wide", at, self.unit.reg("a", "f32"), count)]
+
+    def load_f32(self, register: str, tensor: str, at: Affine, count: int) -> Code:
+        """Up to a register of elements as f32."""
+        if self.problem.src == "f32":
+            return [load32(self.unit, self.unit.reg(register, "f32"), tensor, at, count)]
+        words = self.unit.reg(register, "u32")
+        return [op("vpmovzxwd", words, Memory(tensor, at, "u16", count)), op("vpslld", words, words, imm=16)]
+
+    def columns(self, first: Affine, count: int) -> Code:
+        """`count` neighbouring outputs, k in order, one fused multiply-add each."""
+        p, unit = self.problem, self.unit
+        live = [min(unit.lanes, count - j) for j in range(0, count, unit.lanes)]
+        a = unit.reg("a", "f32")
+        body: Code = [broadcast32(a, "wide" if p.src == "bf16" else "vector", Affine.var("k"))]
+        for j, lanes in enumerate(live):
+            body += self.load_f32("b", "matrix", Affine.var("k") * p.n + first + j * unit.lanes, lanes)
+            acc = unit.reg(f"c{j}", "f32")
+            body.append(op("vfmadd231ps", acc, acc, a, unit.reg("b", "f32")))
+        registers = [[unit.reg(f"c{j}", "f32") for j in range(len(live))]]
+        code: Code = [zero(acc) for acc in registers[0]]
+        code += loop("k", p.k, body)
+        return code + finish_tile(self.plan, Tile(unit, registers, live, [first], first, [first]))
+
+    # -- arrays ---------------------------------------------------------------------------------------------------
+    def kernel(self) -> Kernel:
+        compute = "bf16" if self.problem.src == "bf16" and not self.plain else "f32"
+        return Kernel(self.name, self.program, self.prepare, self.finish, compute)
+
+    def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
+        """The program's inputs."""
+        matrix, vector = (src, weights) if self.problem.n == 1 else (weights if self.plain else weights.T, src)
+        inputs: dict[str, Array] = {
+            "matrix": np.ascontiguousarray(matrix).reshape(-1),
+            "vector": np.ascontiguousarray(vector).reshape(-1),
+            "src_scale": np.array([p.src_scale], np.float32),
+            "dst_scale": np.float32(1) / np.array([p.dst_scale], np.float32),
+            "dst_zero_point": np.array([p.dst_zero_point], np.float32),
+        }
+        for name, values in (("bias", p.bias), ("wei_scale", p.wei_scale)):
+            if values is not None:
+                inputs[name] = self.per_output(name, np.asarray(values, np.float32).reshape(-1))
+        return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
+
+    def per_output(self, name: str, values: Array) -> Array:
+        """A per-channel parameter for every output, in whole registers; with N = 1 all outputs share one channel."""
+        size = self.program.tensor[name].size
+        if size == 1:
+            return values
+        out = np.zeros(size, np.float32)
+        out[: self.outputs] = values
+        return out
+
+    def finish(self, outputs: Mapping[str, Array]) -> Array:
+        """dst (m, n)."""
+        return outputs["dst"].reshape(self.problem.m, self.problem.n)
