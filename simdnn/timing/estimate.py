@@ -1,0 +1,146 @@
+"""The cost of a Program on a machine: cycles, what bounds them, its instructions and its traffic.
+
+The core's time (`simdnn.timing.walk`, all data in the first cache) and the time of each memory level
+(`simdnn.timing.memory`) are found apart and taken to overlap fully: the slowest of them is the program's time. That is
+a lower bound. On cores whose first cache cannot be filled and read at once (the ECM model's assumption for Intel)
+the true time lies between it and the sum; no measurement here says where, so no machine gets a rule of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from isa_models.machine import Confidence, Machine, weakest
+from simdnn.program import Program
+from simdnn.timing.memory import LevelTraffic, traffic, widest
+from simdnn.timing.steps import Step, lower
+from simdnn.timing.stream import Executed
+from simdnn.timing.walk import CoreTime, Piece, core_time, lower_bounds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class InstructionCost:
+    """One instruction form of a program: executions, uops (a load is one), ports of each uop, share of the work.
+
+    `cycles_share` divides the cycles that each form would need by itself at its best throughput by their sum.
+    """
+
+    instruction: str
+    form: str
+    count: int
+    uops: int
+    ports: str
+    cycles_share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """What one run of a program on one core costs.
+
+    `bound` is "compute", "latency", "front-end", or the memory level that sets the time. `core_cycles` is the core's
+    own time and `levels` the traffic: what a model of several cores sharing levels starts from.
+    `executed` counts the program's own instructions as engines do, without the loop control among `forms`.
+    """
+
+    machine: str
+    cycles: float
+    seconds: float
+    bound: str
+    core_cycles: float
+    pieces: tuple[Piece, ...]
+    levels: tuple[LevelTraffic, ...]
+    forms: tuple[InstructionCost, ...]
+    executed: Counter[str]
+    confidence: Confidence
+
+    @cached_property
+    def instructions(self) -> pd.DataFrame:
+        """Frame: instruction, form, count, uops, ports, cycles_share; the largest share first."""
+        import pandas as pd
+
+        rows = sorted(self.forms, key=lambda row: -row.cycles_share)
+        return pd.DataFrame([vars(row) for row in rows], columns=list(InstructionCost.__dataclass_fields__))
+
+    @cached_property
+    def traffic(self) -> pd.DataFrame:
+        """Frame: level, read_bytes, written_bytes, bytes_per_cycle over the whole time, share of the level's peak."""
+        import pandas as pd
+
+        rows = [
+            (level.level, level.read_bytes, level.written_bytes, level.bytes / self.cycles, level.cycles / self.cycles)
+            for level in self.levels
+        ]
+        return pd.DataFrame(rows, columns=["level", "read_bytes", "written_bytes", "bytes_per_cycle", "share_of_peak"])
+
+
+def estimate_program(program: Program, machine: Machine, *, cold: bool = False) -> Cost:
+    """The cost of a verified program on one core. `cold`: its tensors start in DRAM, not where they fit.
+
+    Raises `UnknownTiming` where the machine lacks a row for one of its instructions.
+    """
+    core = core_time(program, machine)
+    levels = traffic(program, machine, cold=cold)
+    cycles, bound = overlap(core, levels)
+    bits = widest(program)
+    used = [level.confidence for level in levels if level.bytes]
+    return Cost(
+        machine=machine.name,
+        cycles=cycles,
+        seconds=cycles / (machine.frequency.ghz(bits) * 1e9),
+        bound=bound,
+        core_cycles=core.cycles,
+        pieces=core.pieces,
+        levels=levels,
+        forms=_forms(machine, core.executed),
+        executed=_as_engines_count(core.executed),
+        confidence=weakest([core.confidence, _clock(machine, bits), *used]),
+    )
+
+
+def overlap(core: CoreTime, levels: Sequence[LevelTraffic]) -> tuple[float, str]:
+    """Time and what bounds it, the core and all levels at work at once."""
+    slowest = max(levels, key=lambda level: level.cycles)
+    return (core.cycles, core.bound) if core.cycles >= slowest.cycles else (slowest.cycles, slowest.level)
+
+
+def _clock(machine: Machine, bits: int) -> Confidence:
+    """The standing of the clock that `Frequency.ghz` gives at this width."""
+    frequency = machine.frequency
+    wide = "avx512_ghz" if bits >= 512 else "avx2_ghz" if bits >= 256 else "base_ghz"
+    return machine.confidence_of(f"frequency.{wide if getattr(frequency, wide) else 'base_ghz'}")
+
+
+def _as_engines_count(executed: Counter[Executed]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for key, times in executed.items():
+        if key.counted:
+            found[key.counted] += times
+    return found
+
+
+def _forms(machine: Machine, executed: Counter[Executed]) -> tuple[InstructionCost, ...]:
+    """Each instruction form's executions, uops, ports and share."""
+    rows = []
+    for key, count in executed.items():
+        if key.mnemonic == "jnz":
+            continue  # fused with the `dec` before it
+        steps = [Step(key.mnemonic, key.form, tuple(f"source{i}" for i in range(key.sources)), ("result",))]
+        if key.mnemonic == "dec":
+            steps.append(Step("jnz", "rel"))
+        (op, *_) = ops = lower(machine, steps)
+        alone = max(lower_bounds(machine, ops).values())
+        ports = ["/".join(machine.core.ports[p] for p in uop) for uop in op.uops]
+        ports += ["/".join(machine.core.load_ports)] if op.load is not None else []
+        rows.append((key, op.row.mnemonic, count, len(ports) * count, " + ".join(ports), alone * count))
+    total = sum(row[-1] for row in rows)
+    return tuple(
+        InstructionCost(key.counted or name, key.form, count, uops, ports, work / total)
+        for key, name, count, uops, ports, work in rows
+    )

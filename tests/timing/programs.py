@@ -1,0 +1,79 @@
+"""Small GEMM Programs for the tests of the clock: C = A B, with B packed as [N / block][K / depth][block][depth]."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.verify import verify
+
+#: kind -> (instruction, source, weights, accumulator, depth of one dot)
+KINDS = {
+    "f32": ("vfmadd231ps", "f32", "f32", "f32", 1),
+    "bf16": ("vdpbf16ps", "bf16", "bf16", "f32", 2),
+    "vnni": ("vpdpbusd", "u8", "s8", "s32", 4),
+    "maddubs": ("vpmaddubsw", "u8", "s8", "s32", 4),
+}
+BITS = {"f32": 32, "s32": 32, "u32": 32, "bf16": 16, "s16": 16, "u8": 8, "s8": 8}
+ISA = {"f32": "avx512_core", "bf16": "avx512_core_bf16", "vnni": "avx512_core_vnni", "maddubs": "avx512_core"}
+
+
+@functools.cache
+def gemm(
+    kind: str, m: int, n: int, k: int, rows: int, vectors: int, width: int = 512, last: int = 0, taps: int = 1
+) -> Program:
+    """A verified GEMM of `rows` x `vectors` accumulator tiles.
+
+    `last`: live lanes of the last vector of every row of tiles (0: all). `taps`: a loop around that of k, over which
+    K is divided, so that the tile holds a nest of two loops.
+    """
+    instruction, at, bt, ct, depth = KINDS[kind]
+    lanes = width // 32
+    block, steps = vectors * lanes, k // depth // taps
+    move, stored = ("vmovups", "f32") if ct == "f32" else ("vmovdqu", "u32")
+
+    def register(name: str, dtype: str) -> Register:
+        return Register(name, dtype, width // BITS[dtype])
+
+    def accumulator(i: int, j: int) -> Register:
+        return register(f"c{i}_{j}", ct)
+
+    at_k = Affine.var("t") * (steps * depth) + Affine.var("k") * depth if taps > 1 else Affine.var("k") * depth
+    body: list[Statement] = []
+    for j in range(vectors):
+        where = Affine.var("n") * (block * k) + at_k * block + j * lanes * depth
+        body.append(Op("vmovdqu", register(f"b{j}", "u32"), (Memory("B", where, "u32", lanes),)))
+    for i in range(rows):
+        where = Affine.var("m") * (rows * k) + i * k + at_k
+        body.append(Op("vpbroadcastd", register("a", "u32"), (Memory("A", where, "u32", 1),)))
+        for j in range(vectors):
+            a, b, c = register("a", at), register(f"b{j}", bt), accumulator(i, j)
+            if kind == "maddubs":
+                body.append(Op(instruction, register("t", "s16"), (a, b)))
+                body.append(Op("vpmaddwd", register("t", "s32"), (register("t", "s16"), register("ones", "s16"))))
+                body.append(Op("vpaddd", c, (c, register("t", "s32"))))
+            else:
+                body.append(Op(instruction, c, (c, a, b)))
+    clear: list[Statement] = []
+    stores: list[Statement] = []
+    row = n - (lanes - last) if last else n
+    for i in range(rows):
+        for j in range(vectors):
+            bits = accumulator(i, j).as_("u32")
+            clear.append(Op("vpxor", bits, (bits, bits)))
+            live = last if last and j == vectors - 1 else lanes
+            where = Affine.var("m") * (rows * row) + Affine.var("n") * block + (i * row + j * lanes)
+            stores.append(Op(move, Memory("C", where, stored, live), (accumulator(i, j).as_(stored),)))
+    tensors = [Tensor("A", at, m * k), Tensor("B", bt, n * k), Tensor("C", ct, m * row, "output")]
+    if kind == "maddubs":
+        tensors.append(Tensor.constant("one", "s16", np.ones(2, np.int16).tobytes()))
+        clear.append(Op("vpbroadcastd", register("ones", "u32"), (Memory("one", Affine(), "u32", 1),)))
+    inner: Statement = Loop("k", steps, tuple(body))
+    if taps > 1:
+        inner = Loop("t", taps, (inner,))
+    tile = (*clear, inner, *stores)
+    nest = Loop("n", n // block, (Loop("m", m // rows, tile, parallel=True),), parallel=not last)
+    isa = ISA[kind] if width == 512 else "avx2_vnni" if kind == "vnni" else "avx2"
+    return verify(Program(f"gemm {kind} {m}x{n}x{k}", isa, tuple(tensors), (nest,)))
