@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isa_models import Unimplemented
 from simdnn.modes import Mode
 from simdnn.result import Estimate, Result
 
@@ -16,7 +17,7 @@ COST_COLUMNS = (
     "cycles",
     "time_us",
     "gops",
-    "dram_bytes",
+    "bytes",
     "gb_s",
     "bound",
     "share_of_peak",
@@ -28,21 +29,19 @@ VALUE_COLUMNS = ("max_abs_error", "relative_l2", "sqnr_db", "outputs", "saturate
 def cost(result: Estimate, mode: Mode, isa: str, macs: int, times: float = 1) -> dict[str, Any]:
     """`COST_COLUMNS` of a kernel that is run `times` times for `macs` multiply-accumulates in all.
 
-    `gops` counts 2 operations a multiply-accumulate; `gb_s` is DRAM traffic, both directions, over the time;
-    `share_of_peak` is against `Mode.peak_macs_per_cycle` under the ISA cap `isa`.
+    `gops` counts 2 operations a multiply-accumulate. `bytes` are the program's inputs and outputs, each once, and `gb_s`
+    is their rate (as benchdnn counts it; `Result.traffic` tells the levels of memory apart). `share_of_peak` is against `Mode.peak_macs_per_cycle` under the ISA cap `isa`.
     """
     cycles, seconds = result.cycles * times, result.seconds * times
-    traffic = result.traffic
-    dram = traffic[traffic["level"] == "DRAM"]
-    dram_bytes = float(dram["read_bytes"].sum() + dram["written_bytes"].sum()) * times
+    moved = times * sum(t.bytes for t in result.kernel.program.tensors if t.kind in ("input", "output"))
     return {
         "implementation": result.implementation,
         "macs": macs,
         "cycles": cycles,
         "time_us": seconds * 1e6,
         "gops": 2 * macs / seconds / 1e9,
-        "dram_bytes": dram_bytes,
-        "gb_s": dram_bytes / seconds / 1e9,
+        "bytes": moved,
+        "gb_s": moved / seconds / 1e9,
         "bound": result.bound,
         "share_of_peak": macs / cycles / mode.peak_macs_per_cycle(result.machine, isa),
         "confidence": result.confidence,
@@ -52,12 +51,20 @@ def cost(result: Estimate, mode: Mode, isa: str, macs: int, times: float = 1) ->
 def values(result: Result, real: NDArray[Any], reference: NDArray[Any], times: int = 1) -> dict[str, float]:
     """`VALUE_COLUMNS`: the errors of the output as real numbers, and how many outputs met a saturating step."""
     outputs = result.output.size * times
-    saturated = 0 if result.saturation is None else int(np.count_nonzero(result.saturation)) * times
+    saturated = _saturated(result) * times
     return errors(real, reference) | {
         "outputs": outputs,
         "saturated_outputs": saturated,
         "saturated_share": saturated / outputs,
     }
+
+
+def _saturated(result: Result) -> float:
+    """Outputs that met a saturating step; NaN where no engine can watch the program for them."""
+    try:
+        return 0 if result.saturation is None else int(np.count_nonzero(result.saturation))
+    except Unimplemented:
+        return float("nan")
 
 
 def errors(values: NDArray[Any], reference: NDArray[Any]) -> dict[str, float]:

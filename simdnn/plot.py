@@ -86,16 +86,23 @@ def _axes(size: tuple[float, float]) -> Axes:
 
 
 def _label(ax: Axes, points: list[tuple[str, float, float]]) -> None:
-    """A name right of each point, moved down past names and points that it would cover."""
+    """A name beside each point: to the right, else below, above, or further below, where it covers nothing."""
     (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
     at = [((x - left) / (right - left), (y - low) / (high - low)) for _, x, y in points]
     taken = [(x - 0.015, x + 0.015, y) for x, y in at]
     for (name, _, _), (x, y) in zip(points, at, strict=True):
-        start, end = x + 0.02, x + 0.02 + 0.015 * len(name)
-        while any(start < r and end > lo and abs(y - other) < 0.045 for lo, r, other in taken):
-            y -= 0.01
-        taken.append((start, end, y))
-        ax.text(start, y, name, transform=ax.transAxes, va="center", color=_COLORS.get(name))
+        width = 0.015 * len(name)
+        below = [(x - width / 2, y - 0.05 * step) for step in range(2, len(points) + 2)]
+        places = [(x + 0.02, y), (x - width / 2, y - 0.05), (x - width / 2, y + 0.05), *below]
+        start, height = next(place for place in places if _free(place, width, taken) or place is below[-1])
+        taken.append((start, start + width, height))
+        ax.text(start, height, name, transform=ax.transAxes, va="center", color=_COLORS.get(name))
+
+
+def _free(place: tuple[float, float], width: float, taken: list[tuple[float, float, float]]) -> bool:
+    """Whether a name of that width at `place` covers none of the spans (from, to, height)."""
+    start, height = place
+    return not any(start < end and start + width > begin and abs(height - other) < 0.045 for begin, end, other in taken)
 
 
 def _pad_y(ax: Axes, values: list[float], top: float | None) -> None:

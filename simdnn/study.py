@@ -97,11 +97,11 @@ def select(workload: Workload, pattern: str = "*") -> list[Layer]:
     for layer in workload.layers:
         if fnmatchcase(layer.name, pattern):
             shape = replace(layer, name="", count=1)
-            known = merged.get(shape, replace(layer, count=0))
-            merged[shape] = replace(known, count=known.count + layer.count)
+            known = merged.get(shape)
+            merged[shape] = replace(known, count=known.count + layer.count) if known else layer
     if not merged:
         raise InvalidArgument(
-            f"layers={pattern!r} matches none of {workload.name}; they are {_some([la.name for la in workload.layers])}"
+            f"layers={pattern!r} matches none of {workload.name}; they are {_some([known.name for known in workload.layers])}"
         )
     return list(merged.values())
 
@@ -168,11 +168,11 @@ def _total(mode: str, part: pd.DataFrame) -> Row:
     row: Row = {"layer": "total", "count": int(times.sum()), "mode": mode}
     names = part["implementation"].unique()
     row["implementation"] = names[0] if len(names) == 1 else f"{len(names)} kernels"
-    for column in ("macs", "cycles", "time_us", "dram_bytes", "outputs", "saturated_outputs", "cycles_mb1"):
+    for column in ("macs", "cycles", "time_us", "bytes", "outputs", "saturated_outputs", "cycles_mb1"):
         if column in part:
             row[column] = (part[column] * times).sum(skipna=False)
     row["gops"] = 2e-3 * row["macs"] / time_us
-    row["gb_s"] = 1e-3 * row["dram_bytes"] / time_us
+    row["gb_s"] = 1e-3 * row["bytes"] / time_us
     row["share_of_peak"] = (part["share_of_peak"] * part["time_us"] * times).sum(skipna=False) / time_us
     row["refused"] = refused["refused"].iloc[0] if len(refused) else ""
     if not len(refused):
@@ -197,18 +197,17 @@ def _layer_rows(job: _Job) -> list[Row]:
     rows = []
     for name, isa in job.modes:
         mode = MODES[name]
-        row: Row = {"layer": layer.name, "count": layer.count, "mode": name}
         try:
             if reference is None:
-                row |= measures.cost(_estimate(job, mode, isa), mode, isa, layer.macs, times=batch)
+                found = measures.cost(_estimate(job, mode, isa), mode, isa, layer.macs, times=batch)
             else:
                 result = reference if name == "f32" else _primitive(job, mode, isa)
-                row |= measures.cost(result, mode, isa, layer.macs, times=batch)
-                row |= measures.values(result, result.output, reference.output, times=batch)
-            row["refused"] = ""
+                found = measures.cost(result, mode, isa, layer.macs, times=batch)
+                found |= measures.values(result, result.output, reference.output, times=batch)
+            found["refused"] = ""
         except (Unimplemented, UnknownTiming) as error:
-            row |= {"implementation": "refused", "refused": str(error)}
-        rows.append(row)
+            found = {"implementation": "refused", "refused": str(error)}
+        rows.append({"layer": layer.name, "count": layer.count, "mode": name} | found)
     return rows
 
 

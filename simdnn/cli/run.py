@@ -19,8 +19,8 @@ from simdnn.modes import MODES, choose
 
 EPILOG = f"""\
 modes: {"; ".join(f"{mode.name} = {mode.title}" for mode in MODES.values())}.
-Columns: cycles and time_us of one occurrence of a layer (in the totals, of all); gops with 1 MAC = 2; gb_s of DRAM
-traffic; peak of one core's multiply-accumulates in the mode; error columns against the f32 mode on the same seeded
+Columns: cycles and time_us of one occurrence of a layer (in the totals, of all); gops with 1 MAC = 2; gb_s: inputs
+and outputs once each over the time; peak: share of one core's multiply-accumulates in the mode; error columns against the f32 mode on the same seeded
 data; saturated: outputs that met a saturating step on the way to the accumulator. Exit status: 0; 1 where a layer was
 refused or something failed; 2 for wrong usage."""
 
@@ -146,8 +146,8 @@ def _print(args: argparse.Namespace, layers: pd.DataFrame, totals: pd.DataFrame,
     print(output.table(_shown(layers, SHOWN), FORMATS))
     print(f"\nTotal of {args.workload} on {args.machine} (errors: of the worst layer)\n")
     print(output.table(_shown(totals, SHOWN_TOTALS), FORMATS))
-    for row in layers[layers["refused"] != ""].itertuples():
-        notes.append(f"{row.layer} in {row.mode}: refused, {row.refused}")
+    for (mode, reason), part in layers[layers["refused"] != ""].groupby(["mode", "refused"], sort=False):
+        notes.append(f"{mode}: refused in {', '.join(part['layer'])}: {reason}")
     if args.plot:
         notes.append(f"picture: {args.plot}")
     if notes:
