@@ -119,10 +119,10 @@ _ROWS = (
     _Row(FMA, "avx2", ("f32",), "f32"),
     _Row(BF16, "avx512_core_bf16", ("bf16",), "bf16"),
     _Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
-    _Row(MADDUBS, "avx512_core", _INT8, "s8"),
-    _Row(MADDUBS, "avx2", _INT8, "s8"),
-    _Row(MADDWD, "avx512_core", _INT8, "s8", "_exact"),
-    _Row(MADDWD, "avx2", _INT8, "s8", "_exact"),
+    _Row(MADDUBS, "avx512_core", _INT8, "s8", "_int8"),
+    _Row(MADDUBS, "avx2", _INT8, "s8", "_int8"),
+    _Row(MADDWD, "avx512_core", _INT8, "s8", "_int8_exact"),
+    _Row(MADDWD, "avx2", _INT8, "s8", "_int8_exact"),
 )
 _GEMV = (("avx2", "f32"), ("avx512_core_bf16", "bf16"))
 _DEPTHWISE = (
@@ -145,6 +145,7 @@ def _kinds() -> tuple[KernelKind, ...]:
             )
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_depthwise(isa, types) for isa, types in _DEPTHWISE]
+    assert len({kind.name for kind in kinds}) == len(kinds)
     return tuple(kinds)
 
 

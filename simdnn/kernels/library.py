@@ -1,0 +1,95 @@
+"""What oneDNN 3.13 picks for a problem under an ISA cap: the kernel here that yields its bits, and its own name for it.
+
+Observed over some 70,000 convolution and 27,000 matmul problems (docs/numerics.md, "Which implementation"). The choice
+depends on types, groups, kernel size and stride, hardly ever on sizes.
+"""
+
+from __future__ import annotations
+
+from isa_models import Unimplemented
+from isa_models.formats import fmt
+from isa_models.isa import implied
+from simdnn.kernels.spec import ConvProblem, MatmulProblem, Problem
+
+
+def library_choice(problem: Problem, isa: str) -> tuple[str, str]:
+    """(name in `KERNELS`, oneDNN's implementation name) for the cap `isa`.
+
+    Raises `Unimplemented` where the library refuses the problem, or falls to an emulation that is not modelled here.
+    """
+    caps = implied(isa)
+    if problem.src == "bf16" and "avx512_core_bf16" not in caps:
+        if "avx512_core" in caps:
+            raise Unimplemented(f"oneDNN emulates bf16 under {isa}, which is not modelled: use avx512_core_bf16")
+        raise Unimplemented(f"oneDNN has no bf16 under {isa}: use avx512_core_bf16, or f32")
+    tier = next(c for c in ("avx512_core_bf16", "avx512_core_vnni", "avx512_core", "avx2") if c in caps)
+    if isinstance(problem, MatmulProblem):
+        return _matmul(problem, tier)
+    return _convolution(problem, tier)
+
+
+def _int8_tier(tier: str) -> str:
+    return "avx512_core_vnni" if tier == "avx512_core_bf16" else tier
+
+
+def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
+    vector = 1 in (p.m, p.n)
+    plain = "_plain" if p.n > 1 and p.wei_tag == "ab" else ""
+    if p.src == "f32":
+        if vector:
+            return f"gemv:avx2{plain}", "brg_matmul:avx2"
+        wide = "avx2" if tier == "avx2" else "avx512_core"
+        return f"gemm:{wide}", f"brg_matmul:{wide}"
+    if p.src == "bf16":
+        kind = f"gemv:{tier}{plain and plain + '_bf16'}" if vector else f"gemm:{tier}"
+        return kind, f"brg_matmul:{tier}"
+    if tier == "avx2":
+        if p.epilogue.dst == "bf16":
+            return "gemm:avx2_int8_exact", "ref_int8:any"
+        exact = p.src == "s8" and (p.epilogue.zp_src or p.epilogue.zp_wei)
+        return ("gemm:avx2_int8_exact" if exact else "gemm:avx2_int8"), "gemm:jit"
+    tier = _int8_tier(tier)
+    return _int8("gemm", tier), f"brg_matmul:{tier}"
+
+
+def _int8(family: str, tier: str) -> str:
+    return f"{family}:{tier}" if tier == "avx512_core_vnni" else f"{family}:{tier}_int8"
+
+
+def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
+    ic, oc = p.ic // p.groups, p.oc // p.groups
+    pointwise = (p.kh, p.kw) == (1, 1) and not any(p.padding)
+    small_groups = p.groups > 1 and ic <= 16
+    fours = ic % 4 == 0 and oc % 4 == 0
+    integer = not fmt(p.src).is_float
+    if p.groups > 1 and ic == oc == 1:
+        return _depthwise(p, tier)
+    base = "brgconv_1x1" if pointwise else "brg_conv_fwd"
+    if not integer:
+        if p.src == "bf16":
+            return f"conv:{tier}", (f"jit_bf16:{tier}" if small_groups and fours else f"{base}:{tier}")
+        wide = "avx2" if tier == "avx2" or (small_groups and not fours) else "avx512_core"
+        jit = small_groups and fours and wide != "avx2"
+        return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
+    if tier == "avx2":
+        if p.epilogue.dst == "bf16" or (p.groups > 1 and not fours):
+            return "conv:avx2_int8_exact", "ref:any"
+        one = pointwise and p.strides == (1, 1) and p.groups == 1
+        return "conv:avx2_int8", "jit_uni_int8_1x1:avx2" if one else "jit_uni_int8:avx2"
+    tier = _int8_tier(tier)
+    if small_groups and fours:
+        base = "jit_int8_1x1" if pointwise and p.strides == (1, 1) else "jit_int8"
+    return _int8("conv", tier), f"{base}:{tier}"
+
+
+def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
+    if p.src == "f32":
+        wide = "avx2" if tier == "avx2" else "avx512_core"
+        return f"dw:{wide}", f"brdgmm_dw:{wide}"
+    if p.src == "bf16":
+        return f"dw:{tier}", f"brdgmm_dw:{tier}"
+    if tier == "avx2":
+        return "dw:avx2_int8", "jit_uni_int8:avx2"
+    tier = _int8_tier(tier)
+    name = "dw:avx512_core_vnni_int8" if tier == "avx512_core_vnni" else "dw:avx512_core_int8"
+    return name, "jit_int8:avx512_core" if tier == "avx512_core" else f"brdgmm_dw:{tier}"
