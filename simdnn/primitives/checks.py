@@ -40,7 +40,8 @@ def integer(what: str, value: Any, least: int = 1, hint: str = "") -> int:
         raise InvalidArgument(f"{what}={value!r}; an integer of at least {least} is needed{hint}") from None
     if isinstance(value, bool) or not least <= number <= _MAX_SIZE:
         shown = repr(value) if abs(number) <= 1 << 64 else "a number of more than 64 bits"
-        raise InvalidArgument(f"{what}={shown}; an integer from {least} to {_MAX_SIZE} is needed{hint}")
+        limit = f"up to {_MAX_SIZE}" if number > _MAX_SIZE else f"of at least {least}"
+        raise InvalidArgument(f"{what}={shown}; an integer {limit} is needed{hint}")
     return number
 
 

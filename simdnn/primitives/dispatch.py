@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from isa_models import Machine, Unimplemented, UnknownTiming
 from isa_models.formats import fmt
 from isa_models.isa import caps
 from simdnn.kernels import KERNELS
-from simdnn.kernels.spec import Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.program import Program
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def choose(request: Request) -> Choice:
     if not able:
         raise Unimplemented(_refusal(request, candidates))
     if request.dispatch == "onednn":
-        return Choice(request, onednn(request.problem, able), candidates)
+        return Choice(request, onednn(able), candidates)
     costs = [(kind, *_cycles(kind, request)) for kind in able]
     known = [(cycles, kind) for kind, cycles, _ in costs if cycles is not None]
     if not known:
@@ -141,16 +141,15 @@ def out(kind: KernelKind, request: Request) -> str:
     return ""
 
 
-def onednn(problem: Problem, able: Kinds) -> KernelKind:
-    """What oneDNN 3.13 would pick among kinds that can run: the strongest ISA cap's own, GEMV forms before others.
+def onednn(able: Kinds) -> KernelKind:
+    """What oneDNN 3.13 would pick among kinds that can run: a GEMV form, else the strongest ISA cap's own.
 
     When a GEMV form applies (N = 1, or M = 1 with weights whose k is contiguous) is for `accepts` to say. Kinds
     without a counterpart in the library come last.
     """
 
-    def rank(kind: KernelKind) -> tuple[bool, int, bool]:
-        vector = isinstance(problem, MatmulProblem) and kind.name.startswith("gemv")
-        return bool(kind.library), caps().index(kind.isa), vector
+    def rank(kind: KernelKind) -> tuple[bool, bool, int]:
+        return bool(kind.library), kind.name.startswith("gemv:"), caps().index(kind.isa)
 
     return max(able, key=rank)
 
@@ -176,9 +175,20 @@ def _cycles(kind: KernelKind, request: Request) -> tuple[float | None, str]:
 
 
 def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
-    """One line: the problem, and each reason once with the kernels that it keeps out."""
+    """One line: the problem, and why the kinds that come nearest are out.
+
+    Nearest are those that would take the problem but for the ISA or exactness; else those that would take it with
+    nothing after its sums; else all.
+    """
+    problem = request.problem
+    plain = replace(problem, epilogue=Epilogue("s32" if request.integer else "f32"))
+    near = [c for c in candidates if not c.kind.accepts(problem)]
+    near = near or [c for c in candidates if not c.kind.accepts(plain)] or list(candidates)
     reasons: dict[str, list[str]] = {}
-    for candidate in candidates:
-        reasons.setdefault(candidate.reason, []).append(candidate.kind.name)
-    text = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
-    return f"no kernel for {request.problem} on {request.machine.name}: {text or 'the kernel table is empty'}"
+    for candidate in near:
+        reasons.setdefault(candidate.kind.accepts(problem) or candidate.reason, []).append(candidate.kind.name)
+    text = "; ".join(f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items())
+    types = f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
+    what = "matmul" if isinstance(problem, MatmulProblem) else "convolution"
+    strongest = max(request.caps, key=caps().index)
+    return f"no {what} kernel for {types} on {request.machine.name} up to {strongest}: {text or 'the table is empty'}"

@@ -1,0 +1,133 @@
+"""Choice among kernels that are made up here, so that each rule shows alone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from isa_models import Unimplemented, UnknownTiming, machine
+from isa_models.isa import implied
+from simdnn.kernels import Epilogue, Kernel, KernelKind, MatmulProblem
+from simdnn.primitives.dispatch import Request, choose
+from simdnn.program import Program
+
+
+class Clock:
+    """A clock whose answers are given: cycles by kernel name, or an error."""
+
+    def __init__(self, **cycles: float) -> None:
+        self.cycles = cycles
+        self.asked: list[str] = []
+
+    def __call__(self, program: Program, _: object) -> Any:
+        self.asked.append(program.name)
+        if program.name not in self.cycles:
+            raise UnknownTiming(f"no timing for {program.name}")
+        return SimpleNamespace(cycles=self.cycles[program.name])
+
+
+def kind(name: str, isa: str = "avx2", *, reason: str = "", exact: bool = True) -> KernelKind:
+    def build(*_: object) -> Kernel:
+        return Kernel(name, Program(name, isa, (), ()), dict, dict, "f32")  # type: ignore[arg-type]
+
+    return KernelKind(name, isa, "f32", lambda _: reason, build, exact)
+
+
+def request(*kinds: KernelKind, clock: Clock, src: str = "f32", cap: str = "avx512_core", **more: Any) -> Request:
+    problem = MatmulProblem(2, 3, 4, src, "f32" if src == "f32" else "s8", Epilogue())
+    options = {"exact_int8": False, "fpmath": "strict", "dispatch": "fastest"} | more
+    return Request(problem, machine("skx"), implied(cap), kinds=kinds, estimator=clock, **options)
+
+
+def test_fastest_takes_the_fewest_cycles_and_tells_all() -> None:
+    clock = Clock(slow=20, fast=10)
+    kinds = kind("slow"), kind("fast"), kind("other", reason="computes s8 only"), kind("vnni", "avx512_core_vnni")
+    choice = choose(request(*kinds, clock=clock))
+    assert choice.kind.name == choice.kernel.name == "fast" and choice.cost.cycles == 10
+    frame = choice.frame().set_index("implementation")
+    assert list(frame.columns) == ["isa", "cycles", "chosen", "reason"]
+    assert frame["cycles"].fillna(-1).to_dict() == {"slow": 20, "fast": 10, "other": -1, "vnni": -1}
+    assert frame["chosen"].to_dict() == {"slow": False, "fast": True, "other": False, "vnni": False}
+    assert frame["reason"].to_dict() == {
+        "slow": "more cycles",
+        "fast": "fewest cycles",
+        "other": "computes s8 only",
+        "vnni": "isa: needs avx512_core_vnni",
+    }
+
+
+def test_nothing_is_built_or_estimated_twice() -> None:
+    clock = Clock(a=1, b=2)
+    kinds = kind("a"), kind("b")
+    first = choose(request(*kinds, clock=clock))
+    first.frame()
+    assert choose(request(*kinds, clock=clock)) is first and first.cost is first.cost
+    choose(request(*kinds, clock=clock, dispatch="onednn")).frame()
+    assert clock.asked == ["a", "b"]
+
+
+def test_onednn_needs_no_clock_to_choose() -> None:
+    clock = Clock()
+    choice = choose(request(kind("gemm:a"), kind("gemm:b", "avx512_core"), clock=clock, dispatch="onednn"))
+    assert choice.kind.name == "gemm:b" and clock.asked == []
+    assert list(choice.frame()["reason"]) == ["no timing for gemm:a", "no timing for gemm:b"]
+    with pytest.raises(UnknownTiming, match="gemm:b"):
+        _ = choice.cost
+
+
+def test_onednn_takes_a_matrix_vector_form_where_one_applies() -> None:
+    kinds = kind("gemm:wide", "avx512_core"), kind("gemv:avx2"), kind("gemv:plain", reason="wants plain weights")
+    assert choose(request(*kinds, clock=Clock(), dispatch="onednn")).kind.name == "gemv:avx2"
+
+
+def test_a_kernel_of_unknown_cost_is_out_of_the_race() -> None:
+    choice = choose(request(kind("known"), kind("unknown"), clock=Clock(known=1e9)))
+    assert choice.kind.name == "known"
+    assert list(choice.frame()["reason"]) == ["fewest cycles", "no timing for unknown"]
+    with pytest.raises(UnknownTiming, match="no timing for b"):
+        choose(request(kind("a"), kind("b"), clock=Clock()))
+
+
+INT8 = (
+    kind("fast2", exact=False),
+    kind("exact2"),
+    kind("fast512", "avx512_core", exact=False),
+    kind("exact512", "avx512_core"),
+    kind("vnni", "avx512_core_vnni"),
+)
+
+
+@pytest.mark.parametrize(
+    ("cap", "exact", "able"),
+    [
+        ("avx2", False, {"fast2"}),
+        ("avx2", True, {"exact2"}),
+        ("avx512_core", False, {"fast2", "fast512"}),
+        ("avx512_core_vnni", False, {"fast2", "fast512", "vnni"}),
+        ("avx512_core_vnni", True, {"exact2", "exact512", "vnni"}),
+    ],
+)
+def test_exact_int8(cap: str, exact: bool, able: set[str]) -> None:
+    clock = Clock(fast2=4, exact2=8, fast512=2, exact512=4, vnni=1)
+    choice = choose(request(*INT8, clock=clock, src="u8", cap=cap, exact_int8=exact))
+    assert {c.kind.name for c in choice.candidates if not c.reason} == able
+    out = [c.reason for c in choice.candidates if c.reason]
+    assert all(reason.startswith(("isa: ", "exact_int8: ")) for reason in out)
+
+
+def test_an_exact_kernel_without_a_fast_counterpart_is_the_normal_one() -> None:
+    choice = choose(request(kind("depthwise"), kind("fast", reason="no groups", exact=False), clock=Clock(depthwise=1)))
+    assert choice.kind.name == "depthwise"
+
+
+def test_refusal_names_the_nearest() -> None:
+    near, far = kind("near", "avx512_core_vnni"), kind("far", reason="computes convolution only")
+    with pytest.raises(Unimplemented) as error:
+        choose(request(near, far, clock=Clock(), src="u8"))
+    assert str(error.value) == (
+        "no matmul kernel for u8:s8:s32 on skx up to avx512_core: near: isa: needs avx512_core_vnni"
+    )
+    with pytest.raises(Unimplemented, match="computes convolution only"):
+        choose(request(far, clock=Clock()))
