@@ -1,0 +1,207 @@
+"""This host's own instructions against the models: every instruction, at every width, over adversarial vectors."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from isa_models import REGISTRY, Instruction
+from isa_models.formats import fmt
+from isa_models.isa import host_caps
+from simdnn import numerics
+from simdnn.program import Affine, Loop, Memory, Op, Place, Program, Register, Tensor
+from simdnn.verify import verify
+
+Array = npt.NDArray[Any]
+
+#: bit patterns worth meeting often: signed and unsigned edges
+_EDGES = {
+    bits: [0, 1, 2, (1 << bits) - 1, (1 << bits) - 2, 1 << (bits - 1), (1 << (bits - 1)) - 1, (1 << (bits - 1)) + 1]
+    for bits in (8, 16, 32, 64)
+}
+#: shuffles take every one of these; rounding takes 0 to 7, shifts the counts around each lane's width
+IMMEDIATES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 27, 31, 32, 63, 64, 78, 177, 228, 255)
+
+
+def float_edges(name: str) -> list[int]:
+    """Bit patterns of a float format: zeros, subnormals, powers of two near the edges, infinities, NaNs; both signs."""
+    form = fmt(name)
+    m, top = form.mantissa_bits, (1 << form.exponent_bits) - 1
+    one, last = 1 << m, (1 << m) - 1
+    fields = [
+        0,
+        1,
+        2,
+        last,
+        last - 1,
+        one,
+        one + 1,
+        one + last,
+        2 * one,
+        (top // 2) * one,
+        (top // 2) * one + 1,
+        (top // 2 - m) * one,
+        (top // 2 + m + 1) * one,
+        (top - 1) * one,
+        (top - 1) * one + last,
+        top * one,
+        top * one + 1,
+        top * one + last,
+        top * one + one // 2,
+        top * one + one // 2 + 3,
+        top * one + one // 4,
+    ]
+    return [f | s << (form.bits - 1) for f in fields for s in (0, 1)]
+
+
+def adversarial(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Lanes of `dtype`: a mix of any bits, edges, and (floats) numbers of like and of tiny magnitude that cancel."""
+    form = fmt(dtype)
+    word = np.dtype(f"u{form.bits // 8}")
+    bits = rng.integers(0, 1 << form.bits, shape, np.uint64).astype(word)
+    edges = np.array(float_edges(dtype) if form.is_float else _EDGES[form.bits], np.uint64).astype(word)
+    kind = rng.random(shape)
+    whole = rng.random(shape[:-1] + (1,))  # so that some vectors hold numbers alone
+    if form.is_float:
+        m = form.mantissa_bits
+        for share, low, high in ((0.7, 0.45, 0.55), (0.25, 0.2, 0.3), (0.1, 0.0, 0.03)):
+            top = (1 << form.exponent_bits) - 1
+            exponent = rng.integers(int(low * top), int(high * top) + 1, shape).astype(np.uint64)
+            number = (exponent << np.uint64(m)) | (bits.astype(np.uint64) & np.uint64((1 << m) - 1))
+            number |= rng.integers(0, 2, shape).astype(np.uint64) << np.uint64(form.bits - 1)
+            if share == 0.7:  # few significant digits, so that ties and exact results happen
+                number &= ~np.uint64((1 << (m * 2 // 3)) - 1)
+            bits = np.where(whole < share, number.astype(word), bits)
+    bits = np.where(kind < np.where(whole < 0.5, 0.03, 0.3), rng.choice(edges, shape), bits)
+    return bits.view(form.dtype)
+
+
+def immediates_of(definition: Instruction) -> list[tuple[tuple[str, int], ...]]:
+    """The immediates to try: one empty tuple where the instruction takes none."""
+    return [((name, imm),) for name in definition.immediates for imm in IMMEDIATES] or [()]
+
+
+def program_of(definition: Instruction, width: int, vectors: int) -> Program:
+    """`vectors` independent executions of one instruction at one width, once for each of its immediates.
+
+    The output is (vectors, immediates, lanes).
+    """
+    lanes = definition.lanes(width)
+    caps = definition.caps[width]
+    isa = next((c for c in caps if c in host_caps()), caps[0])
+    i = Affine.var("i")
+    tensors: list[Tensor] = []
+    body: list[Op] = []
+    places: list[Place] = []
+    for operand in definition.operands:
+        count = definition.operand_lanes(operand, lanes)
+        tensors.append(Tensor(operand.name, operand.dtype, vectors * count))
+        if not operand.per:
+            places.append(Memory(operand.name, i * count, operand.dtype, count))
+            continue
+        register = Register(operand.name, operand.dtype, count)
+        move, unit = _move(operand.dtype, register.bits, isa)
+        part = register.as_(unit)
+        body.append(Op(move, part, (Memory(operand.name, i * count, unit, part.lanes),)))
+        places.append(register)
+    result = Register(definition.operands[0].name if definition.accumulates else "result", definition.result, lanes)
+    choices = immediates_of(definition)
+    tensors.append(Tensor("out", definition.result, vectors * len(choices) * lanes, "output"))
+    for k, immediates in enumerate(choices):
+        index = i * (lanes * len(choices)) + k * lanes
+        if result.bits < 32:  # a lane taken out goes to memory
+            body.append(Op(definition.name, Memory("out", index, definition.result, lanes), tuple(places), immediates))
+            continue
+        body.append(Op(definition.name, result, tuple(places), immediates))
+        move, unit = _move(definition.result, result.bits, isa)
+        part = result.as_(unit)
+        body.append(Op(move, Memory("out", index, unit, part.lanes), (part,)))
+    return Program(f"{definition.name}.{width}", isa, tuple(tensors), (Loop("i", vectors, tuple(body), True),))
+
+
+def _move(dtype: str, bits: int, isa: str) -> tuple[str, str]:
+    if bits % 32 == 0:
+        return "vmovdqu", "u32"
+    return ("vmovdqu8", "u8") if bits % 16 else ("vmovdqu16", "u16")
+
+
+def inputs_of(definition: Instruction, width: int, vectors: int, rng: np.random.Generator) -> dict[str, Array]:
+    """Adversarial operands for `program_of`, by name: (vectors, lanes) each."""
+    lanes = definition.lanes(width)
+    return {
+        o.name: adversarial(o.dtype, (vectors, definition.operand_lanes(o, lanes)), rng) for o in definition.operands
+    }
+
+
+@dataclass
+class Comparison:
+    """Vectors compared with the reference reading, and where they differ from it."""
+
+    vectors: int = 0
+    mismatches: int = 0
+    first: str = ""
+
+    def add(self, reading: str, inputs: dict[str, Array], at: str, met: Array, expected: Array) -> None:
+        """Count `met` (vectors, lanes), the result for `inputs`, against `expected`."""
+        word = f"u{met.itemsize}"
+        differs = (met.view(word) != expected.view(word)).any(axis=1)
+        self.vectors += len(met)
+        self.mismatches += int(differs.sum())
+        if differs.any() and not self.first:
+            row = int(np.flatnonzero(differs)[0])
+            shown = ", ".join(f"{name} {_hex(array[row])}" for name, array in inputs.items())
+            self.first = f"{reading}: {shown}{at} gives {_hex(met[row])}, not {_hex(expected[row])}"
+
+
+def _hex(lanes: Array) -> str:
+    """Lanes as one hexadecimal number each, lowest lane first."""
+    return "[" + " ".join(f"{int(v):0{2 * lanes.itemsize}x}" for v in lanes.view(f"u{lanes.itemsize}")) + "]"
+
+
+def expect(definition: Instruction, width: int, inputs: dict[str, Array], immediates: dict[str, int]) -> Array:
+    """The reference reading's result (vectors, lanes)."""
+    lanes = definition.lanes(width)
+    extra: dict[str, Any] = {"lanes": lanes} if definition.takes_lanes else {}
+    operands = [inputs[o.name] for o in definition.operands]
+    return definition(*operands, **extra, **immediates).reshape(-1, lanes)
+
+
+def compare(definition: Instruction, width: int, native: bool, vectors: int, rng: np.random.Generator) -> Comparison:
+    """Compiled code (`native`: this CPU's own instruction) against the reference, `vectors` over all immediates."""
+    result = Comparison()
+    choices = immediates_of(definition)
+    count = -(-vectors // len(choices))
+    inputs = inputs_of(definition, width, count, rng)
+    program = verify(program_of(definition, width, count))
+    met = numerics.run(program, inputs, engine="compiled", native=native)["out"].reshape(count, len(choices), -1)
+    for k, immediates in enumerate(choices):
+        at = "".join(f", {name} {value}" for name, value in immediates)
+        expected = expect(definition, width, inputs, dict(immediates))
+        result.add("this CPU" if native else "portable", inputs, at, np.ascontiguousarray(met[:, k]), expected)
+    return result
+
+
+def check_host(vectors: int = 1 << 16, seed: int = 0) -> pd.DataFrame:
+    """Every instruction at every width: this CPU and the portable code against the reference reading.
+
+    A row each: instruction, width (bits), status ("ok", "mismatch", "not on this CPU"), vectors (compared with the CPU;
+    loads, stores and broadcasts are the compiled code's own), portable_vectors, mismatches, first_mismatch.
+    """
+    rows = []
+    for name, definition in sorted(REGISTRY.items()):
+        for width, caps in sorted(definition.caps.items()):
+            rng = np.random.default_rng([seed, width, zlib.crc32(name.encode())])
+            here = bool(host_caps().intersection(caps))
+            cpu = compare(definition, width, True, vectors, rng) if here else Comparison()
+            portable = compare(definition, width, False, max(1, vectors // 4), rng)
+            mismatches = cpu.mismatches + portable.mismatches
+            status = "mismatch" if mismatches else "ok" if here else "not on this CPU"
+            first = cpu.first or portable.first
+            rows.append((name, width, status, cpu.vectors, portable.vectors, mismatches, first))
+    columns = ["instruction", "width", "status", "vectors", "portable_vectors", "mismatches", "first_mismatch"]
+    return pd.DataFrame(rows, columns=columns)
