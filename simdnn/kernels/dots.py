@@ -80,12 +80,39 @@ def _maddwd(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
     ]
 
 
+def _count(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    """How many pairs saturate: those where the saturated sum is not the wrapped sum of the two products by themselves.
+
+    A single product fits 16 bits (255 x 128 < 2**15), and a sum of two that leaves the range wraps to another value.
+    """
+    total, whole = unit.reg(acc, "s32"), unit.reg(b, "s8")
+    even, odd = unit.reg("t0", "u16"), unit.reg("t1", "u16")
+    return [
+        op("vpsllw", even, unit.reg(a, "u16"), imm=8),
+        op("vpsrlw", even, even, imm=8),
+        op("vpmaddubsw", even.as_("s16"), even.as_("u8"), whole),
+        op("vpsrlw", odd, unit.reg(a, "u16"), imm=8),
+        op("vpsllw", odd, odd, imm=8),
+        op("vpmaddubsw", odd.as_("s16"), odd.as_("u8"), whole),
+        op("vpaddw", even.as_("s16"), even.as_("s16"), odd.as_("s16")),
+        op("vpmaddubsw", odd.as_("s16"), unit.reg(a, "u8"), whole),
+        op("vpsubw", even.as_("s16"), even.as_("s16"), odd.as_("s16")),
+        op("vpminuw", even, even, unit.reg("ones", "u16")),
+        op("vpmaddwd", even.as_("s32"), even.as_("s16"), unit.reg("ones", "s16")),
+        op("vpaddd", total, total, even.as_("s32")),
+    ]
+
+
 FMA = Dot("fma", "f32", "f32", "f32", 1, "f32", "f32", _fma)
 BF16 = Dot("bf16", "bf16", "bf16", "bf16", 2, "f32", "bf16", _bf16)
 VNNI = Dot("vnni", "u8", "s8", "s8", 4, "s32", "s8", _vnni, unsigned=True)
 MADDUBS = Dot(
     "maddubs", "u8", "s8", "s8", 4, "s32", "s8", _maddubs, temporaries=2, ones=True, saturates=True, unsigned=True,
     uops=2,
+)  # fmt: skip
+#: not a product at all: the number of pairs that MADDUBS saturates, for people who want to see them
+COUNT = Dot(
+    "count", "u8", "s8", "s8", 4, "s32", "s8", _count, temporaries=2, ones=True, unsigned=True, uops=4
 )  # fmt: skip
 MADDWD = Dot("maddwd", "s16", "s8", "s16", 2, "s32", "s16", _maddwd, temporaries=2)
 

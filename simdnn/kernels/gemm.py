@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,10 +20,10 @@ from isa_models.formats import fmt
 from simdnn.kernels import pack
 from simdnn.kernels.blocking import choose, chunk, row_blocks
 from simdnn.kernels.code import Code, Unit, broadcast32, loop, op, zero
-from simdnn.kernels.dots import Dot
+from simdnn.kernels.dots import COUNT, Dot
 from simdnn.kernels.epilogue import Plan
 from simdnn.kernels.source import Source, padded_channels
-from simdnn.kernels.spec import ConvProblem, Kernel, MatmulProblem, Parameters, Problem
+from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.tile import Panel, Reduction, Taps, tile
 from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
@@ -96,6 +96,8 @@ class Gemm:
 
     @cached_property
     def plan(self) -> Plan:
+        if self.dot is COUNT:
+            return Plan(self.conv.epilogue, integer=True)
         compensate = ""
         if self.shifted or self.conv.epilogue.zp_src or self.conv.epilogue.zp_wei:
             edges = self.conv.epilogue.zp_src and any(self.conv.padding)
@@ -127,7 +129,7 @@ class Gemm:
             tensors.append(Tensor("wei", self.dot.wei, per_column * layout.full * layout.width))
         if layout.tail:
             tensors.append(Tensor("wei_tail", self.dot.wei, per_column * layout.tail))
-        tensors += self.plan.tensors(c.groups * layout.channels, c.oh * c.ow)
+        tensors += self.plan.tensors(self.unit, c.groups * layout.channels, c.oh * c.ow)
         if self.dot.ones:
             tensors.append(Tensor.constant("ones", "s16", np.ones(2, np.int16).tobytes()))
         if self.shifted:
@@ -239,7 +241,13 @@ class Gemm:
 
     # -- between the user's arrays and the program's tensors --------------------------------------------------------
     def kernel(self) -> Kernel:
-        return Kernel(self.name, self.program, self.prepare, self.finish, self.dot.compute, self.dot.saturates)
+        counting = self.counting if self.dot.saturates and not self.options.halve else None
+        return Kernel(self.name, self.program, self.prepare, self.finish, self.dot.compute, counting)
+
+    def counting(self) -> Kernel:
+        """The same walk over the same operands, counting saturated pairs instead of adding them up."""
+        problem = replace(self.problem, epilogue=Epilogue("s32"))
+        return Gemm(f"{self.name}, saturated pairs", problem, self.unit, COUNT, self.options).kernel()
 
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         """The program's inputs."""

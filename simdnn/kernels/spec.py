@@ -116,7 +116,12 @@ class Kernel:
     prepare: Callable[[Array, Array, Parameters], dict[str, Array]]
     finish: Callable[[Mapping[str, Array]], Array]
     compute_dtype: str  # the type that products are formed in
-    saturates: bool = False  # some step can saturate on the way to the accumulator
+    counting: Callable[[], Kernel] | None = None  # where a step can saturate: how often it does, for each output
+
+    @property
+    def saturates(self) -> bool:
+        """Whether some step can saturate on the way to the accumulator."""
+        return self.counting is not None
 
 
 @dataclass(frozen=True)
