@@ -92,7 +92,8 @@ def main(checkout: str, icx: str) -> None:
         writer.writerows(rows_of(uarch, Path(checkout) / "uops" / f"{name}.csv"))
     with Path(icx).open(newline="") as handle:
         for row in csv.DictReader(handle):
-            if row["uarch"] == "Ice Lake-SP" and row["source"].startswith("InstLatx64") and row["instruction"] in MNEMONICS:
+            measured = row["source"].startswith("InstLatx64") and row["uarch"] == "Ice Lake-SP"
+            if measured and row["instruction"] in MNEMONICS:
                 writer.writerow(
                     {
                         "uarch": "Ice Lake-SP",

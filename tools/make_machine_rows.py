@@ -13,7 +13,7 @@ How a row is read
 - A 512-bit operation of Zen 4 holds its 256-bit port for 2 cycles (measured; the port list doesn't show it).
 - Where the measured reciprocal throughput is above what uops, ports, loads, stores and dispatch explain, the rest is an
   `interval`: cycles between two of the mnemonic (dividers, microcode).
-- Ice Lake-SP: the client's rows; where 512 bits go to port 0 alone and Skylake-X uses 0 and 5, the server's second
+- Ice Lake-SP: the client's rows; where 512 bits go to port 0 alone and Cascade Lake uses 0 and 5, the server's second
   512-bit unit on port 5 is put back ("documented" where InstLatx64 measured that, else "estimated").
 - OVERRIDES replace rows that measurements contradict, each with its reason.
 """
@@ -69,7 +69,11 @@ class Row:
 FP12, FP23 = ("FP1", "FP2"), ("FP2", "FP3")
 LANE = "core: on FP1 and FP2, latency measured; uops.info has FP0 to FP3 and 1 cycle"
 # machine -> (mnemonic pattern, form pattern) -> changed fields. The reason is the source.
+FMA = ("vfn?madd(132|213|231)ps", "zmm(\\{k\\})?,zmm,(zmm|m512|m32bcst)")
+SERVER_FMA = {"latency": 4, "source": "InstLatx64 on Cascade Lake: 4 cycles; uops.info has 4 to 5 by operand"}
 OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
+    "skx": [(*FMA, SERVER_FMA)],
+    "clx": [(*FMA, SERVER_FMA)],
     "zen4": [
         ("vextract[if]128", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
         ("vextract[if]32x4", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
@@ -98,7 +102,7 @@ def operands_of(text: str, mnemonic: str) -> str | None:
     if mnemonic == "LEA":
         operands.append("agen")
     named = [re.sub(r"(M\d+)_1to\d+", r"\1bcst", o).replace("Rel8", "rel").replace("Rel32", "rel") for o in operands]
-    return ",".join(o.lower().replace("m32bcst", "m32bcst") for o in named)
+    return ",".join(operand.lower() for operand in named)
 
 
 def latency_of(text: str) -> tuple[float, bool] | None:
@@ -140,11 +144,15 @@ class Generator:
             for row in table
             if row["uarch"] == UARCH[machine] and (form := operands_of(row["operands"], row["instruction"]))
         }
-        self.server = {r["instruction"].lower(): float(r["throughput"] or 0) for r in table
-                       if r["uarch"] == "Ice Lake-SP" and "zmm" in r["operands"] and "[" not in r["operands"]}
-        self.skylake = {
-            (r["instruction"].lower(), operands_of(r["operands"], r["instruction"])): r["ports"]
-            for r in table if r["uarch"] == "Skylake-X"
+        self.server = {
+            row["instruction"].lower(): float(row["throughput"] or 0)
+            for row in table
+            if row["uarch"] == "Ice Lake-SP" and "zmm" in row["operands"] and "[" not in row["operands"]
+        }
+        self.cascade = {
+            (row["instruction"].lower(), operands_of(row["operands"], row["instruction"])): row["ports"]
+            for row in table
+            if row["uarch"] == "Cascade Lake"
         }
 
     def memory(self, kind: str, bits: int) -> dict[str, float]:
@@ -173,11 +181,11 @@ class Generator:
         if self.machine == "icx":
             confidence = "documented"
             note = ", client core"
-            if "zmm" in form and ("p0",) in uops and "p05" in self.skylake.get((mnemonic, form), ""):
+            if "zmm" in form and ("p0",) in uops and "p05" in self.cascade.get((mnemonic, form), ""):
                 uops = [("p0", "p5") if u == ("p0",) else u for u in uops]
                 confirmed = 0 < self.server.get(mnemonic, 0) < 0.75
                 confidence = "documented" if confirmed else "estimated"
-                seen = "InstLatx64 on Ice Lake-SP" if confirmed else "as Skylake-X"
+                seen = "InstLatx64 on Ice Lake-SP" if confirmed else "as Cascade Lake"
                 note = f", client core; port 5 added for the server's second 512-bit unit ({seen})"
         return uops, note, confidence
 
@@ -240,6 +248,12 @@ class Generator:
             explained = max(explained, self.memory("store", store)["commit_cycles"])
         return measured if measured > 1.15 * explained + 0.1 else 0.0
 
+    @staticmethod
+    def says_something(row: Row) -> bool:
+        """Whether a row has any cost; one whose ports weren't listed is left out, so that it is an UnknownTiming."""
+        load, store, _ = form_widths(row.mnemonic, row.form)
+        return bool(row.uops or load or store or row.eliminated or row.mnemonic in ("nop", "prefetcht0"))
+
     def fused(self, rows: dict[tuple[str, str], Row]) -> Iterator[Row]:
         """An integer operation and the jcc behind it as one macro-op."""
         zen = self.machine == "zen4"
@@ -260,6 +274,7 @@ class Generator:
     def rows(self) -> list[Row]:
         """All rows, overrides applied."""
         rows = {key: self.row(*key, raw) for key, raw in self.raw.items()}
+        rows = {key: row for key, row in rows.items() if self.says_something(row)}
         for fused in list(self.fused(rows)):
             rows[fused.mnemonic, fused.form] = fused
         for mnemonics, forms, changed in OVERRIDES.get(self.machine, []):

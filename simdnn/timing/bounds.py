@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
 from isa_models.machine import Machine
@@ -16,8 +16,8 @@ def port_load(ops: Sequence[Op]) -> float:
 
     The bound is exact for the best assignment (max-flow, min-cut), over the unions of the port lists that occur.
     """
-    work: Counter[frozenset[int]] = Counter()
-    own: Counter[str] = Counter()
+    work: dict[frozenset[int], float] = defaultdict(float)
+    own: dict[str, float] = defaultdict(float)
     for op in ops:
         for uop in op.uops:
             work[frozenset(uop)] += op.occupancy
@@ -62,24 +62,25 @@ def chain(ops: Sequence[Op]) -> float:
     for start in carried:
         times = {start: 0.0}
         for turn in range(1, len(carried) + 1):
-            times = _once(ops, times)
+            after = _once(ops, times)
+            times = {register: time for register, time in after.items() if register in carried}
             if start in times:
                 best = max(best, times[start] / turn)
-            if not times:
+            if times.keys() <= {start}:  # it feeds nothing else: later turns repeat this one
                 break
     return best
 
 
-def _carried(ops: Sequence[Op]) -> list[str]:
+def _carried(ops: Sequence[Op]) -> set[str]:
     """Registers read before they are written, and written."""
     written: set[str] = set()
-    early: dict[str, None] = {}
+    early: set[str] = set()
     for op in ops:
         for register in _sources(op):
             if register not in written:
-                early[register] = None
+                early.add(register)
         written.update(op.writes)
-    return [register for register in early if register in written]
+    return early & written
 
 
 def _sources(op: Op) -> itertools.chain[str]:

@@ -87,7 +87,7 @@ class CoreModel:
         self.stores: dict[str, deque[tuple[int, int, Node]]] = {}  # tensor to (first byte, end, data)
 
     def fill_store_queue(self, commit_cycles: float) -> None:
-        """Start as a long loop of stores leaves the core: with a full store queue (it drains where stores don't bind)."""
+        """Start with a full store queue, as a long loop of stores has it (it drains where stores don't bind)."""
         while self.store_room:
             self.commit_free += commit_cycles
             self.commits.append(self.commit_free)

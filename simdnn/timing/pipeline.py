@@ -19,10 +19,10 @@ from .steps import MemRef, Op, Step, lower
 
 __all__ = ["BlockTiming", "LoopTiming", "MemRef", "Step", "block_cycles", "block_timing", "loop_cycles"]
 
-WARM_SLOTS = 2  # windows (reorder buffers) to fill before the steady state is looked for
+WARM_SLOTS = 1  # windows (reorder buffers) to fill before the steady state is looked for
 LONGEST_PERIOD = 12  # iterations
-REPEATS = 3  # of a period before it is believed
-MOST_SLOTS = 9000  # simulated before the mean is taken instead
+REPEATS = 3  # of a period before it is believed, and at least as many slots as WARM_SLOTS says
+MOST_SLOTS = 3000  # simulated before the mean is taken instead
 BOUNDS_ORDER = ("compute", "load", "store", "front-end", "latency")
 
 
@@ -66,10 +66,11 @@ def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
     limits = _limits(machine, ops)
     slack_free = _addend_bound(machine, ops, limits["compute"])
     cycles = max(steady, slack_free, *limits.values())
-    limits["latency"] = max(limits["latency"], slack_free if slack_free > limits["compute"] else 0.0)
+    chain = limits["latency"]
+    limits["latency"] = max(chain, slack_free if slack_free > limits["compute"] else 0.0)
     bound = max(BOUNDS_ORDER, key=lambda name: (round(limits[name], 6), -BOUNDS_ORDER.index(name)))
     startup = max(0.0, _run(machine, ops).cycle - cycles)
-    return LoopTiming(cycles, startup, ports, bound, limits, bounds.chain(ops), _confidence(machine, ops))
+    return LoopTiming(cycles, startup, ports, bound, limits, chain, _confidence(machine, ops))
 
 
 def block_cycles(machine: Machine, steps: Sequence[Step]) -> int:
@@ -119,7 +120,7 @@ def _steady_state(machine: Machine, ops: Sequence[Op]) -> tuple[float, dict[str,
     """Cycles an iteration once the time between iterations repeats, and its work on each port."""
     size, slots = len(ops), max(1, sum(op.slots for op in ops))
     warm = max(8, -(-WARM_SLOTS * machine.core.reorder_buffer // slots))
-    most = max(warm + 2 * LONGEST_PERIOD, MOST_SLOTS // slots)
+    most = max(2 * warm + REPEATS * LONGEST_PERIOD, MOST_SLOTS // slots)
     model = CoreModel(machine, ((op, turn) for turn in itertools.count() for op in ops))
     stores = [op.commit_cycles for op in ops if op.store is not None]
     if stores:
@@ -128,9 +129,9 @@ def _steady_state(machine: Machine, ops: Sequence[Op]) -> tuple[float, dict[str,
     period = 0
     while len(ends) < most and not period:
         model.advance()
-        while len(model.retired) >= (len(ends) + 1) * size:
-            ends.append(model.retired[(len(ends) + 1) * size - 1])
-        period = _period(ends, warm)
+        if len(model.retired) >= (len(ends) + 1) * size:
+            ends += model.retired[(len(ends) + 1) * size - 1 :: size]
+            period = _period(ends, warm)
     period = period or len(ends) // 2
     iterations = model.ages / size  # dispatched; nearly all their uops have issued
     ports = {port: busy / iterations for port, busy in zip(machine.core.ports, model.busy, strict=True)}
@@ -138,12 +139,13 @@ def _steady_state(machine: Machine, ops: Sequence[Op]) -> tuple[float, dict[str,
 
 
 def _period(ends: list[int], warm: int) -> int:
-    """The shortest period with which the ends of iterations advance, 0 where none shows yet."""
+    """The shortest period with which the ends of iterations have advanced for `warm` iterations, 0 where none shows."""
     for period in range(1, LONGEST_PERIOD + 1):
-        if len(ends) < warm + REPEATS * period:
+        span = max(REPEATS * period, warm)
+        if len(ends) < warm + span:
             return 0
         step = ends[-1] - ends[-1 - period]
-        if all(ends[-1 - i] - ends[-1 - i - period] == step for i in range((REPEATS - 1) * period)):
+        if all(ends[-1 - i] - ends[-1 - i - period] == step for i in range(span - period)):
             return period
     return 0
 

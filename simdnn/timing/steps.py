@@ -92,18 +92,19 @@ def lower(machine: Machine, steps: Sequence[Step]) -> list[Op]:
 def _op(machine: Machine, step: Step, row: InstructionTiming, index: int, lost: frozenset[str]) -> Op:
     """One step with its row."""
     core = machine.core
-    zero = step.mnemonic in core.zero_idioms and not row.load_bits and len(set(step.reads)) == 1 and len(step.writes) == 1
+    same = len(set(step.reads)) == 1 and len(step.writes) == 1
+    zero = same and step.mnemonic in core.zero_idioms and not row.load_bits
     moves = step.reads[0] if row.eliminated and len(step.reads) == 1 else None
     nothing = zero or moves is not None
     number = {port: i for i, port in enumerate(core.ports)}
     closed = lost if row.vector_bits else frozenset()
-    uops = () if nothing else tuple(tuple(number[p] for p in uop if p not in closed or len(uop) == 1) for uop in row.uops)
+    choices = [tuple(number[p] for p in uop if p not in closed or len(uop) == 1) for uop in row.uops]
     load, store = core.load(row.load_bits), core.store(row.store_bits)
     return Op(
         row=row,
         last_step=index,
-        slots=row.slots,
-        uops=uops,
+        slots=max(1, row.slots),
+        uops=() if nothing else tuple(choices),
         occupancy=row.occupancy,
         latency=0 if nothing else row.latency,
         accumulator_gain=row.latency - row.accumulator_latency,

@@ -18,11 +18,14 @@ from simdnn.timing.pipeline import MemRef, Step, block_cycles, block_timing, loo
 from simdnn.timing.steps import lower
 
 # Measured on a Zen 4 (family 25 model 17) at 3.69 GHz; "method" in the file says how.
-LOOPS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "loops_zen4.json").read_text())["loops"]
+VECTORS = Path(__file__).parents[1] / "vectors"
+LOOPS: list[dict[str, Any]] = json.loads((VECTORS / "loops_zen4.json").read_text())["loops"]
 
 BITS = {"byte": 8, "word": 16, "dword": 32, "qword": 64, "xmmword": 128, "ymmword": 256, "zmmword": 512}
 ADDEND = re.compile(r"vf(n)?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps")
-READS_DESTINATION = re.compile(r"vf(n)?m(add|sub)\d{3}[ps]s|vpdp\w+|vdpbf16ps|vpermt2\w|vpermi2\w|add|sub|inc|dec|and|or|xor")
+READS_DESTINATION = re.compile(
+    r"vf(n)?m(add|sub)\d{3}[ps]s|vpdp\w+|vdpbf16ps|vpermt2\w|vpermi2\w|add|sub|inc|dec|and|or|xor"
+)
 NO_DESTINATION = re.compile(r"cmp|test|j\w+")
 
 
@@ -82,7 +85,7 @@ def test_measured_loops() -> None:
     rows = table()
     mean = sum(abs(error) for *_, error in rows) / len(rows)
     assert len(rows) >= 20
-    assert mean <= 0.03, f"mean error {100 * mean:.1f} %\n{shown(rows)}"
+    assert mean <= 0.02, f"mean error {100 * mean:.1f} %\n{shown(rows)}"
 
 
 def test_every_loop_is_at_least_its_bounds() -> None:
@@ -92,7 +95,7 @@ def test_every_loop_is_at_least_its_bounds() -> None:
         assert timing.limits[timing.bound] == max(timing.limits.values()), loop["name"]
 
 
-# -- known cases ---------------------------------------------------------------------------------------------------------
+# -- known cases ---------------------------------------------------------------------------------------------------
 
 COUNTDOWN = [Step("dec", "r64", ("rcx",), ("rcx",)), Step("jnz", "rel")]
 
@@ -142,6 +145,10 @@ def test_moves_and_zero_idioms_cost_dispatch_only() -> None:
         timing = loop_cycles(machine("zen4"), body)
         assert timing.cycles == pytest.approx(3.0)
         assert timing.bound == "front-end"
+
+
+def test_a_nop_takes_a_slot() -> None:
+    assert loop_cycles(machine("zen4"), [Step("nop", "r64")] * 12).cycles == 2
 
 
 def test_a_move_carries_the_chain_and_a_zero_idiom_breaks_it() -> None:
@@ -194,7 +201,7 @@ def test_micro_fusion_halves_the_slots() -> None:
     assert loop_cycles(machine("clx"), body("m256")).cycles == pytest.approx(4, rel=0.02)  # two loads a cycle
 
 
-# -- blocks --------------------------------------------------------------------------------------------------------------
+# -- blocks --------------------------------------------------------------------------------------------------------
 
 
 def test_a_long_block_approaches_the_loop() -> None:
@@ -217,7 +224,7 @@ def test_an_unknown_step_is_an_error_not_a_guess() -> None:
         loop_cycles(machine("skx"), chains("vpdpbusd", "zmm", 4))
 
 
-# -- conservation --------------------------------------------------------------------------------------------------------
+# -- conservation --------------------------------------------------------------------------------------------------
 
 KINDS = (
     ("vfmadd231ps", "{w},{w},{w}", True), ("vpmaddubsw", "{w},{w},{w}", False), ("vpaddd", "{w},{w},{w}", False),
@@ -282,6 +289,7 @@ def test_the_block_and_the_loop_agree(body: list[Step]) -> None:
     """Many turns executed once take what the steady state says, a startup apart."""
     target, turns = machine("zen4"), 60
     timing = loop_cycles(target, body)
-    queue = target.core.store_queue * 2  # stores still to commit when the block's last step retires
-    assert block_cycles(target, body * turns) <= turns * timing.cycles * 1.05 + timing.startup_cycles + 20
-    assert block_cycles(target, body * turns) >= turns * timing.cycles * 0.9 - queue - 20
+    block = block_cycles(target, body * turns)
+    unseen = target.core.store_queue * 3  # stores still to commit when the block's last step retires
+    assert block <= turns * timing.cycles * 1.1 + timing.startup_cycles + 20
+    assert block >= turns * timing.cycles * 0.9 - unseen - 20

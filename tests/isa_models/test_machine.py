@@ -1,0 +1,302 @@
+"""Machine files: complete, sourced, as the generator writes them, and refused with the key where broken."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import itertools
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from isa_models.errors import MachineFileError, UnknownName, UnknownTiming
+from isa_models.machine import CONFIDENCES, MACHINES_DIR, form_widths, machine, machine_names, weakest
+
+ROOT = Path(__file__).parents[2]
+ALL = ("clx", "icx", "skx", "zen4")
+VNNI = ("clx", "icx", "zen4")
+BITS = {"xmm": 128, "ymm": 256, "zmm": 512}
+
+
+def generator() -> ModuleType:
+    """tools/make_machine_rows.py, which is no package."""
+    spec = importlib.util.spec_from_file_location("make_machine_rows", ROOT / "tools" / "make_machine_rows.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_names_and_cache() -> None:
+    assert machine_names() == ALL
+    assert machine("zen4") is machine("zen4")
+    assert machine(machine("clx")) is machine("clx")
+    with pytest.raises(UnknownName, match="did you mean 'zen4'"):
+        machine("zen5")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_figure_has_a_standing(name: str) -> None:
+    target = machine(name)
+    assert target.name == name
+    for row in target.instructions.values():
+        assert row.source.strip() and row.confidence in CONFIDENCES, (row.mnemonic, row.form)
+    for key, provenance in target.provenance.items():
+        assert provenance.source.strip() and provenance.confidence in CONFIDENCES, key
+    keys = ["cores", "frequency.base_ghz", "core.dispatch_slots", "core.scheduler", "core.load", "dram.gb_s_core"]
+    keys += [f"caches.{level}.load_bytes_per_cycle" for level in ("L1", "L2", "L3")]
+    assert target.confidence_of(*keys) in CONFIDENCES
+    assert target.confidence_of("dram") == "estimated"
+    with pytest.raises(UnknownName, match="dram.gb_s_core"):
+        target.confidence_of("dram.gb_s_cor")
+
+
+def test_weakest() -> None:
+    assert weakest(["measured", "documented"]) == "documented"
+    assert weakest([]) == "measured"
+
+
+# What kernels need.
+ARITHMETIC = """
+    vpmaddubsw vpmaddwd vfmadd231ps vfmadd213ps vaddps vsubps vmulps vdivps vminps vmaxps vpackssdw vpackusdw
+    vpacksswb vpackuswb vpaddb vpaddw vpaddd vpsubb vpsubw vpsubd vpmulld vpmullw vpminsb vpminub vpminsw
+    vpminuw vpminsd vpminud vpmaxsb vpmaxub vpmaxsw vpmaxuw vpmaxsd vpmaxud vandps vorps vxorps vpunpcklbw
+    vpunpckhbw vpunpcklwd vpunpckhwd vpunpckldq vpunpckhdq vpunpcklqdq vpunpckhqdq vpshufb vpsadbw
+""".split()
+EVEX_LOGIC = "vpandd vpandnd vpord vpxord vpandq vpxorq vpermt2w vpermi2d vpermt2d".split()
+SHIFTS = "vpslld vpsrld vpsrad vpsllw vpsrlw vpsraw".split()
+WIDEN = {"vpmovsxbw": 2, "vpmovzxbw": 2, "vpmovsxwd": 2, "vpmovzxwd": 2, "vpmovsxbd": 4, "vpmovzxbd": 4}
+NARROW = {"vpmovdb": 4, "vpmovsdb": 4, "vpmovusdb": 4, "vpmovdw": 2, "vpmovsdw": 2, "vpmovusdw": 2}
+
+
+def register(bits: int) -> str:
+    return "xmm" if bits <= 128 else "ymm" if bits == 256 else "zmm"
+
+
+def needed(name: str) -> list[tuple[str, str]]:
+    """The rows that a machine must have."""
+    rows: list[tuple[str, str]] = []
+    for w, b in BITS.items():
+        rows += [(m, f"{w},{w},{last}") for m in ARITHMETIC + EVEX_LOGIC for last in (w, f"m{b}")]
+        rows += [(m, f"{w},{w},i8") for m in SHIFTS]
+        for m in ("vmovups", "vmovdqu8", "vmovdqu16", "vmovdqu32"):
+            rows += [(m, f) for f in (f"{w},m{b}", f"m{b},{w}", f"{w}{{k}},m{b}", f"m{b}{{k}},{w}", f"{w},{w}")]
+        rows += [("vpbroadcastd", f"{w},{s}") for s in ("m32", "xmm", "r32")]
+        rows += [("vpbroadcastb", f"{w},m8"), ("vpbroadcastw", f"{w},m16"), ("vpbroadcastb", f"{w},xmm")]
+        rows += [("vbroadcastss", f"{w},m32"), ("vbroadcastss", f"{w},xmm"), ("vpermilps", f"{w},{w},i8")]
+        rows += [("vshufps", f"{w},{w},{w},i8"), ("vmovshdup", f"{w},{w}")]
+        rows += [(m, f"{w},{s}") for m in ("vcvtdq2ps", "vcvtps2dq") for s in (w, f"m{b}")]
+        rows += [("vcvtph2ps", f"{w},{register(b // 2)}"), ("vcvtph2ps", f"{w},m{b // 2}")]
+        rows += [("vcvtps2ph", f"{register(b // 2)},{w},i8"), ("vcvtps2ph", f"m{b // 2},{w},i8")]
+        for m, ratio in WIDEN.items():
+            rows += [(m, f"{w},{register(b // ratio)}"), (m, f"{w},m{b // ratio}"), (m, f"{w}{{k}},m{b // ratio}")]
+        for m, ratio in NARROW.items():
+            rows += [(m, f"{register(b // ratio)},{w}"), (m, f"m{b // ratio},{w}"), (m, f"m{b // ratio}{{k}},{w}")]
+        if name in VNNI:
+            rows += [(m, f"{w},{w},{s}") for m in ("vpdpbusd", "vpdpbusds", "vpdpwssd", "vpdpwssds")
+                     for s in (w, f"m{b}", "m32bcst")]
+        if name == "zen4":
+            rows += [("vdpbf16ps", f"{w},{w},{s}") for s in (w, f"m{b}", "m32bcst")]
+            rows += [("vcvtne2ps2bf16", f"{w},{w},{w}"), ("vcvtneps2bf16", f"{register(b // 2)},{w}")]
+        if w != "zmm":
+            rows += [(m, f"{w},{w},{s}") for m in ("vpand", "vpandn", "vpor", "vpxor") for s in (w, f"m{b}")]
+            rows += [("vmovdqu", f"{w},m{b}"), ("vmovdqu", f"m{b},{w}"), ("vhaddps", f"{w},{w},{w}")]
+            rows += [("vpblendvb", f"{w},{w},{w},{w}"), ("vblendvps", f"{w},{w},{w},{w}")]
+            rows += [("vmaskmovps", f"{w},{w},m{b}"), ("vmaskmovps", f"m{b},{w},{w}")]
+    rows += [("vinserti128", "ymm,ymm,xmm,i8"), ("vextracti128", "xmm,ymm,i8"), ("vextractf128", "xmm,ymm,i8")]
+    rows += [("vextracti32x4", "xmm,zmm,i8"), ("vextracti64x4", "ymm,zmm,i8"), ("vextractf64x4", "ymm,zmm,i8")]
+    rows += [("vinserti32x4", "zmm,zmm,xmm,i8"), ("vinserti64x4", "zmm,zmm,ymm,i8"), ("vpermq", "ymm,ymm,i8")]
+    rows += [("vpermd", "ymm,ymm,ymm"), ("vpermd", "zmm,zmm,zmm"), ("vmovhlps", "xmm,xmm,xmm")]
+    rows += [("vbroadcasti32x4", "zmm,m128"), ("vbroadcasti128", "ymm,m128"), ("vbroadcastf32x4", "zmm,m128")]
+    rows += [("vmovd", "xmm,r32"), ("vmovd", "r32,xmm"), ("vmovd", "xmm,m32"), ("vmovd", "m32,xmm")]
+    rows += [("kmovw", "k,r32"), ("kmovd", "k,r32"), ("kmovq", "k,r64"), ("kmovw", "r32,k"), ("kmovw", "k,k")]
+    rows += [(m, f"r64,{s}") for m in ("add", "sub", "cmp") for s in ("r64", "i8")]
+    rows += [("dec", "r64"), ("inc", "r64"), ("lea", "r64,agen"), ("mov", "r64,r64"), ("mov", "r64,m64")]
+    rows += [("mov", "m64,r64"), ("test", "r64,r64"), ("jnz", "rel"), ("dec+jnz", "r64"), ("sub+jnz", "r64,i8")]
+    if name in ("icx", "zen4"):
+        rows += [("vpermb", "zmm,zmm,zmm")]
+    return rows
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_gaps(name: str) -> None:
+    gaps = [f"{m} {f}" for m, f in needed(name) if not machine(name).has(m, f)]
+    assert not gaps, f"{name} lacks {len(gaps)} rows: {'; '.join(gaps)}"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_row_is_free(name: str) -> None:
+    """Every row takes dispatch slots, and one with a result either time or a place in the renamer."""
+    for row in machine(name).instructions.values():
+        assert row.slots > 0 or row.mnemonic == "nop", (row.mnemonic, row.form)
+        work = row.uops or row.load_bits or row.store_bits or row.eliminated or row.mnemonic in ("nop", "prefetcht0")
+        assert work, (row.mnemonic, row.form)
+        assert row.latency > 0 or not row.uops, (row.mnemonic, row.form)
+
+
+def test_isa_and_rows_agree() -> None:
+    for name in ALL:
+        target = machine(name)
+        assert target.supports("avx512_core_vnni") == target.has("vpdpbusd", "zmm,zmm,zmm")
+        assert target.supports("avx512_core_bf16") == target.has("vdpbf16ps", "zmm,zmm,zmm")
+
+
+@pytest.mark.parametrize(
+    ("name", "mnemonic", "latency", "throughput"),
+    [
+        ("clx", "vpdpbusd", 5, 0.5), ("icx", "vpdpbusd", 5, 0.5), ("zen4", "vpdpbusd", 4, 1),
+        ("clx", "vpmaddubsw", 5, 0.5), ("icx", "vpmaddubsw", 5, 0.5), ("zen4", "vpmaddubsw", 3, 1),
+        ("clx", "vfmadd231ps", 4, 0.5), ("icx", "vfmadd231ps", 4, 0.5), ("zen4", "vfmadd231ps", 4, 1),
+        ("zen4", "vdpbf16ps", 6, 1), ("skx", "vfmadd231ps", 4, 0.5),
+    ],
+)  # fmt: skip
+def test_published_figures_of_512_bits(name: str, mnemonic: str, latency: float, throughput: float) -> None:
+    row = machine(name).timing(mnemonic, "zmm,zmm,zmm")
+    assert row.latency == latency
+    assert row.occupancy / len(row.uops[0]) == throughput
+
+
+def test_unknown_timing_names_who_has_the_row() -> None:
+    with pytest.raises(UnknownTiming) as caught:
+        machine("skx").timing("vpdpbusd", "zmm,zmm,zmm")
+    assert "'skx'" in str(caught.value) and "clx, icx, zen4" in str(caught.value)
+    with pytest.raises(UnknownTiming, match=r"nearest form there: 'zmm,zmm,zmm'.*none") as caught:
+        machine("zen4").timing("vpdpbusd", "zmm,zmm,zm")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UnknownTiming, match="nearest mnemonic there: 'vpmaddubsw'"):
+        machine("zen4").timing("vpmaddubs", "zmm,zmm,zmm")
+
+
+def test_form_widths() -> None:
+    assert form_widths("vmovups", "m512{k},zmm") == (0, 512, 512)
+    assert form_widths("vmulps", "zmm,zmm,m32bcst") == (32, 0, 512)
+    assert form_widths("add", "m64,r64") == (64, 64, 0)
+    assert form_widths("cmp", "m64,i8") == (64, 0, 0)
+
+
+def test_the_generator_writes_these_files() -> None:
+    module = generator()
+    with (ROOT / "tools" / "timing.csv").open(newline="", encoding="utf-8") as handle:
+        table = list(csv.DictReader(handle))
+    for name in ALL:
+        text = (MACHINES_DIR / f"{name}.toml").read_text(encoding="utf-8")
+        rows = "".join(row.toml() for row in module.Generator(name, table).rows())
+        assert text.split(module.MARK)[1] == f"[instructions]\nrows = [\n{rows}]\n", f"{name}: run make_machine_rows.py"
+
+
+# -- broken files ---------------------------------------------------------------------------------------------------
+
+
+def small_file() -> str:
+    """The Zen 4 file with three instruction rows."""
+    lines = (MACHINES_DIR / "zen4.toml").read_text(encoding="utf-8").splitlines(keepends=True)
+    start = next(i for i, line in enumerate(lines) if line.startswith("rows = ["))
+    wanted = [line for line in lines if re.search(r'"(vpdpbusd|vmulps|vmovups)", form = "zmm,(zmm,zmm|m512)"', line)]
+    return "".join([*lines[: start + 1], *wanted[:3], "]\n"])
+
+
+def sub(pattern: str, replacement: str) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        changed, count = re.subn(pattern, replacement, text, count=1, flags=re.M)
+        assert count == 1 and changed != text, f"the test's own pattern {pattern!r} changed nothing"
+        return changed
+
+    return change
+
+
+MUTATIONS: list[tuple[Callable[[str], str], str]] = [
+    (sub(r"^name = .*\n", ""), "'name'"),
+    (sub(r'^name = "zen4"', "name = 4"), "'name'"),
+    (sub(r'"avx512_core_vnni"', '"avx512_vnni"'), "'isa'"),
+    (sub(r"^isa = \[.*\]", 'isa = "avx2"'), "'isa'"),
+    (sub(r"^cores = \{value = 96", "cores = {value = 0"), "'cores.value'"),
+    (sub(r"^cores = \{value = 96", 'cores = {value = "96"'), "'cores.value'"),
+    (sub(r"^cores = .*", "cores = 96"), "'cores'"),
+    (sub(r"^base_ghz = \{value = 3.69, ", "base_ghz = {"), "'frequency.base_ghz.value'"),
+    (sub(r"^base_ghz", "bass_ghz"), "'frequency.base_ghz'"),
+    (sub(r"^\[frequency\]", "[frequency]\nturbo_ghz = {value = 4.0}"), "'frequency.turbo_ghz'"),
+    (sub(r"^\[core\]", "[kernel]"), "'core.ports'"),
+    (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = 6.5"), "'core.dispatch_slots.value'"),
+    (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = true"), "'core.dispatch_slots.value'"),
+    (sub(r"(^dispatch_slots = .*)documented", r"\1guessed"), "'core.dispatch_slots.confidence'"),
+    (sub(r'(^retire_slots = .*)source = "[^"]*"', r'\1source = ""'), "'core.retire_slots.source'"),
+    (sub(r"^reorder_buffer = .*\n", ""), "'core.reorder_buffer'"),
+    (sub(r"^load_queue = \{value = 88", "load_queue = {value = -1"), "'core.load_queue.value'"),
+    (sub(r"^load_ports = \{value = \[\"LD0\"", 'load_ports = {value = ["LD7"'), "'core.load_ports.value'"),
+    (sub(r'^load_ports = \{value = \["LD0", "LD1"\]', "load_ports = {value = []"), "'core.load_ports.value'"),
+    (sub(r'"FP0", "FP1", "FP2"', '"FP0", "FP0", "FP2"'), "'core.ports.value'"),
+    (sub(r"\[0\.5, 0\.932\]", "[0.5, 9.32]"), "'core.addend_chain_use.value'"),
+    (sub(r"\[0\.5, 0\.932\]", "[0.0, 0.932]"), "'core.addend_chain_use.value'"),
+    (sub(r'^ports = \["LD0", "LD1"\]', 'ports = ["LD0", "FP0"]'), "'core.scheduler[3].ports'"),
+    (sub(r'^ports = \["LD0", "LD1"\]', 'ports = ["LD0"]'), "'core.scheduler'"),
+    (sub(r"^size = 40", "size = 0"), "'core.scheduler[0].size'"),
+    (sub(r'^banks = \[\["FP0"', 'banks = [["FP4"'), "'core.scheduler[0].banks[0]'"),
+    (sub(r"^pipes = 2", "pipes = 3"), "'core.load'"),
+    (sub(r"^latency = 8\n", ""), "'core.load[2].latency'"),
+    (sub(r"^commit_cycles = 2", "commit_cycles = 0"), "'core.store[1].commit_cycles'"),
+    (sub(r"^size_bytes = \{value = 1048576", "size_bytes = {value = 1024"), "'caches.L2.size_bytes'"),
+    (sub(r"^line_bytes = \{value = 64", 'line_bytes = {value = "64"'), "'caches.L1.line_bytes.value'"),
+    (sub(r"^latency_ns = .*\n", ""), "'dram.latency_ns'"),
+    (sub(r"^gb_s_socket = \{value = 460", "gb_s_socket = {value = 1"), "'dram.gb_s_socket.value'"),
+    (sub(r"^\[sources\]", "[sources]\nodd = 3"), "'sources.odd'"),
+    (sub(r"^\[instructions\]", "[orders]"), "'instructions'"),
+    (sub(r"latency = 4, slots", "latency = -4, slots"), "'instructions.vpdpbusd zmm,zmm,zmm.latency'"),
+    (sub(r'(vpdpbusd.*)"FP1"', r'\1"FP9"'), "'instructions.vpdpbusd zmm,zmm,zmm.uops[0]'"),
+    (sub(r"(vpdpbusd.*)uops = \[\[.*?\]\]", r"\1uops = [[]]"), "'instructions.vpdpbusd zmm,zmm,zmm.uops'"),
+    (sub(r"(vpdpbusd.*)uops = \[\[.*?\]\]", r'\1uops = "FP0"'), "'instructions.vpdpbusd zmm,zmm,zmm.uops'"),
+    (sub(r"(vpdpbusd.*)occupancy = 2", r"\1ocupancy = 2"), "'instructions.vpdpbusd zmm,zmm,zmm.ocupancy'"),
+    (sub(r"(vpdpbusd.*)slots = 1, ", r"\1"), "'instructions.vpdpbusd zmm,zmm,zmm.slots'"),
+    (sub(r'(vpdpbusd.*), source = "[^"]*"', r"\1"), "'instructions.vpdpbusd zmm,zmm,zmm.source'"),
+    (sub(r'(vpdpbusd.*), confidence = "[^"]*"', r"\1"), "'instructions.vpdpbusd zmm,zmm,zmm.confidence'"),
+    (sub(r"^(  \{mnemonic = \"vpdpbusd.*\n)", r"\1\1"), "'instructions.vpdpbusd zmm,zmm,zmm.form'"),
+    (sub(r"rows = \[(.|\n)*\]", "rows = []"), "'instructions.rows'"),
+    (sub(r"^\[dram\]", "[dram"), "'(file)'"),
+]
+
+
+def test_the_small_file_is_good(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(small_file(), encoding="utf-8")
+    mine = machine(path)
+    assert mine.timing("vpdpbusd", "zmm,zmm,zmm") == machine("zen4").timing("vpdpbusd", "zmm,zmm,zmm")
+    assert machine(str(path)) is mine
+
+
+@pytest.mark.parametrize("index", range(len(MUTATIONS)))
+def test_broken_files_name_the_key(index: int, tmp_path: Path) -> None:
+    change, key = MUTATIONS[index]
+    path = tmp_path / "broken.toml"
+    path.write_text(change(small_file()), encoding="utf-8")
+    with pytest.raises(MachineFileError) as caught:
+        machine(path)
+    message = str(caught.value)
+    assert f"key {key}" in message and "expected" in message and "met" in message and "\n" not in message
+
+
+def test_any_key_gone_or_of_another_kind_is_an_error_or_optional(tmp_path: Path) -> None:
+    """Delete or blank each line of the head in turn: a typed error or a machine, never another exception."""
+    lines = small_file().splitlines(keepends=True)
+    path = tmp_path / "broken.toml"
+    refused = 0
+    for index, how in itertools.product(range(len(lines)), ("delete", "nonsense")):
+        line = lines[index]
+        if line.startswith("#") or not line.strip():
+            continue
+        changed = "" if how == "delete" else re.sub(r"=.*", '= ["?", 1, {a = 1}]', line)
+        path.write_text("".join([*lines[:index], changed, *lines[index + 1 :]]), encoding="utf-8")
+        try:
+            machine(path)
+        except MachineFileError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 1.5 * sum(1 for line in lines if line.strip() and not line.startswith("#"))
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(MachineFileError, match="readable file"):
+        machine(tmp_path / "none.toml")
