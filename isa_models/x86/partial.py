@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isa_models.algebra import Value
-from isa_models.instruction import define
+from isa_models.instruction import define, example
 from isa_models.x86.widths import Widths
 
 _XMM: Widths = {128: ("avx2",)}
@@ -42,14 +42,15 @@ def vmovss(a: Value) -> Value:
     return a
 
 
-@define("vpinsrb", "u8 <- u8, u8*0", _XMM, "Intel SDM Vol. 2B, PINSRB/PINSRD/PINSRQ", native=False)
-def vpinsrb(a: Value, b: Value, imm: int) -> Value:
-    """Replace one byte lane.
+def _insert(name: str, dtype: str, lanes: int) -> None:
+    @define(name, f"{dtype} <- {dtype}, {dtype}*0", _XMM, "Intel SDM Vol. 2B, PINSRB/PINSRD/PINSRQ and PINSRW",
+            native=False, doc=example(name, "Replace one lane.", f"{list(range(lanes))}, [99], imm=2",
+                                      str([99 if i == 2 else i for i in range(lanes)])))  # fmt: skip
+    def insert(a: Value, b: Value, imm: int) -> Value:
+        lane = imm % a.lanes
+        extended = a.concat(b.permute([0] * a.lanes))
+        return extended.permute([a.lanes if i == lane else i for i in range(a.lanes)])
 
-    >>> from isa_models import instruction
-    >>> instruction("vpinsrb")(list(range(16)), [99], imm=2).tolist()[:4]
-    [0, 1, 99, 3]
-    """
-    lane = imm & 15
-    extended = a.concat(b.permute([0] * a.lanes))
-    return extended.permute([a.lanes if i == lane else i for i in range(a.lanes)])
+
+for _name, _dtype, _lanes in (("vpinsrb", "u8", 16), ("vpinsrw", "u16", 8), ("vpinsrd", "u32", 4)):
+    _insert(_name, _dtype, _lanes)

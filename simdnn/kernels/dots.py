@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from isa_models.formats import fmt
-from simdnn.kernels.code import Unit, op
+from simdnn.kernels.code import Unit, load32, op
 from simdnn.program import Affine, Memory, Op, Register
 
 Emit = Callable[[Unit, str, str, str, str], list[Op]]  # unit, accumulator, a, b, temporary register names
@@ -30,18 +30,11 @@ class Dot:
     unsigned: bool = False  # the unit takes u8 sources: s8 ones are shifted by 128
     uops: int = 1  # multiply-pipe uops in `emit`
 
-    def load_weights(self, unit: Unit, register: str, tensor: str, index: Affine) -> Op:
+    def load_weights(self, unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Op:
         """A register of weights: as stored, or widened on the way."""
         if self.wei == self.wide:
-            kind = "f32" if self.wei == "f32" else "u32"
-            name = "vmovups" if kind == "f32" else "vmovdqu"
-            return op(name, unit.reg(register, kind), Memory(tensor, index, kind, unit.lanes))
+            return load32(unit, unit.reg(register, "f32" if self.wei == "f32" else "u32"), tensor, index, lanes)
         return op("vpmovsxbw", unit.reg(register, "s16"), Memory(tensor, index, self.wei, unit.width // 16))
-
-    @property
-    def weights_per_step(self) -> int:
-        """Weights in one lane's step."""
-        return self.depth
 
     @property
     def weight_bytes(self) -> int:

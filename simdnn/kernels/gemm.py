@@ -22,6 +22,7 @@ from simdnn.kernels.blocking import choose, chunk, row_blocks
 from simdnn.kernels.code import Code, Unit, broadcast32, loop, op, zero
 from simdnn.kernels.dots import COUNT, Dot
 from simdnn.kernels.epilogue import Plan
+from simdnn.kernels.packing import Packing
 from simdnn.kernels.source import Source, padded_channels
 from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.tile import Panel, Reduction, Taps, tile
@@ -61,6 +62,20 @@ class Gemm:
     @property
     def is_matmul(self) -> bool:
         return isinstance(self.problem, MatmulProblem)
+
+    @property
+    def tag(self) -> str:
+        return self.problem.wei_tag if isinstance(self.problem, MatmulProblem) else "any"
+
+    @property
+    def plain(self) -> bool:
+        """Whether the dots read the weights as the user stores them: rows of f32."""
+        return self.tag == "ab" and self.dot.depth == 1
+
+    @property
+    def packed_here(self) -> bool:
+        """Whether the program has to bring the weights into its own layout itself."""
+        return self.tag != "any" and not self.plain
 
     @cached_property
     def ic(self) -> int:
@@ -111,6 +126,8 @@ class Gemm:
     def program(self) -> Program:
         c, e = self.conv, self.conv.epilogue
         code = self.source.stage(self.unit)
+        if self.packed_here:
+            code += Packing(self.unit, self.tag, self.dot, self.layout, self.problem_k, self.oc, self.options.split_k).stage()
         if e.zp_wei:
             code += self.row_sums()
         blocking = choose(self.unit, self.dot, self.rows, self.oc, self.shifted)
@@ -125,10 +142,15 @@ class Gemm:
         per_column = c.kh * c.kw * layout.icp * c.groups
         outputs = c.mb * c.oh * c.ow
         tensors = self.source.tensors()
-        if layout.full:
-            tensors.append(Tensor("wei", self.dot.wei, per_column * layout.full * layout.width))
-        if layout.tail:
-            tensors.append(Tensor("wei_tail", self.dot.wei, per_column * layout.tail))
+        if self.plain:
+            tensors.append(Tensor("wei", self.dot.wei, c.ic * c.oc))
+        elif self.packed_here:
+            tensors.append(Tensor("plain", self.dot.wei, self.problem_k * c.oc))
+        kind = "scratch" if self.packed_here else "input"
+        if layout.full and not self.plain:
+            tensors.append(Tensor("wei", self.dot.wei, per_column * layout.full * layout.width, kind))
+        if layout.tail and not self.plain:
+            tensors.append(Tensor("wei_tail", self.dot.wei, per_column * layout.tail, kind))
         tensors += self.plan.tensors(self.unit, c.groups * layout.channels, c.oh * c.ow)
         if self.dot.ones:
             tensors.append(Tensor.constant("ones", "s16", np.ones(2, np.int16).tobytes()))
@@ -165,14 +187,20 @@ class Gemm:
             channel = group * layout.channels + Affine.var("j") * layout.width
             vectors = layout.width // lanes
             live = [min(lanes, self.oc - j * lanes) for j in range(vectors)]  # only a lone panel can be part empty
-            found.append((layout.full, Panel("wei", vectors, tuple(live), base, dst, channel)))
+            step = layout.width * layout.depth
+            if self.plain:
+                base, step = Affine.var("j") * layout.width, self.oc
+            found.append((layout.full, Panel("wei", vectors, tuple(live), base, step, dst, channel, self.plain)))
         if layout.tail:
             first = layout.full * layout.width
             vectors = layout.tail // lanes
             live = [min(lanes, self.oc - first - j * lanes) for j in range(vectors)]
             base = group * (column * layout.tail)
             dst, channel = group * self.oc + first, group * layout.channels + first
-            found.append((1, Panel("wei_tail", vectors, tuple(live), base, dst, channel)))
+            tensor, step = "wei_tail", layout.tail * layout.depth
+            if self.plain:
+                tensor, base, step = "wei", Affine(first), self.oc
+            found.append((1, Panel(tensor, vectors, tuple(live), base, step, dst, channel, self.plain)))
         return found
 
     def nest(self, first: int, height: int, count: int, panels: int, panel: Panel) -> Code:
@@ -252,6 +280,7 @@ class Gemm:
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         """The program's inputs."""
         c, layout = self.conv, self.layout
+        stored = weights
         if self.is_matmul:
             if self.options.split_k:
                 src, weights = split_rows(src, self.ic), split_rows(weights.T, self.ic)
@@ -265,6 +294,10 @@ class Gemm:
             weights = pack.halved(weights)
         whole, tail = pack.pack(weights, layout)
         inputs = {"src": np.ascontiguousarray(src).reshape(-1), "wei": whole, "wei_tail": tail}
+        if self.plain:
+            inputs["wei"] = np.ascontiguousarray(stored).reshape(-1)
+        elif self.packed_here:
+            inputs["plain"] = np.ascontiguousarray(stored if self.tag == "ab" else stored.T).reshape(-1)
         inputs.update(self.parameter_tensors(weights, parameters))
         return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
 

@@ -107,7 +107,7 @@ class Source:
             value = unit.reg("m", kind)
             return [op(name, value, Memory("src", stored, kind, count)),
                     op(name, Memory("padded", read, kind, room), value)]  # fmt: skip
-        value = unit.reg("m", self.read)
+        value = unit.reg("m", "u16" if self.stored == "u8" else "s16")
         extend = "vpmovzxbw" if self.stored == "u8" else "vpmovsxbw"
         name = "vmovdqu16" if unit.masks else "vmovdqu"
         kind = "u16" if unit.masks else "u32"
@@ -144,7 +144,7 @@ class Source:
         """`count` bytes widened to words without masks, eight at a time; `room` is a multiple of four words."""
         code: Code = []
         extend = "vpmovzxbw" if self.stored == "u8" else "vpmovsxbw"
-        words = Register("m", "s16", 8)
+        words = Register("m", "u16" if self.stored == "u8" else "s16", 8)
         while room > 0:
             here = max(0, min(8, count))
             if here == 8:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, loop, op, store32, zero
 from simdnn.kernels.dots import Dot, accumulator
@@ -29,8 +29,10 @@ class Panel:
     vectors: int
     lanes: tuple[int, ...]  # live lanes of each vector
     base: Affine  # first weight
+    step: int  # weights from one channel step to the next
     dst: Affine  # first column in a row of dst
     channel: Affine  # the same in the parameter tensors
+    plain: bool = False  # weights as the user stores them: nothing stands behind the last column
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,10 @@ def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine]
     """The innermost loop: `count` dots from step `start` for every accumulator of the tile."""
     dot = reduction.dot
     at = start + Affine.var("k")
-    row_of_weights = panel.vectors * unit.lanes * dot.depth
     body: Code = []
     for j in range(panel.vectors):
-        weights = panel.base + at * row_of_weights + j * unit.lanes * dot.depth
-        body.append(dot.load_weights(unit, f"b{j}", panel.tensor, weights))
+        weights = panel.base + at * panel.step + j * unit.lanes * dot.depth
+        body.append(dot.load_weights(unit, f"b{j}", panel.tensor, weights, panel.lanes[j] if panel.plain else unit.lanes))
     turn = 0
     for i, row in enumerate(rows):
         a = unit.reg("a", "f32" if dot.src == "f32" else "u32")
@@ -85,7 +86,7 @@ def reduce_(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affin
     for taps in loops:
         moved = [row + Affine.var(taps.var) * taps.source for row in moved]
         base = base + Affine.var(taps.var) * taps.weights
-    inside = Panel(panel.tensor, panel.vectors, panel.lanes, base, panel.dst, panel.channel)
+    inside = replace(panel, base=base)
     code = steps(unit, reduction, inside, moved, start, count)
     for taps in reversed(loops):
         code = loop(taps.var, taps.extent, code)
