@@ -99,6 +99,8 @@ def operands_of(text: str, mnemonic: str) -> str | None:
         return None
     if mnemonic[0] == "V" and operands[1:2] == ["K"]:
         operands = [operands[0] + "{k}", *operands[2:]]
+    if mnemonic.startswith("PREFETCH"):
+        return "m8"  # a line's address: one load pipe whatever the line's size
     if mnemonic == "LEA":
         operands.append("agen")
     named = [re.sub(r"(M\d+)_1to\d+", r"\1bcst", o).replace("Rel8", "rel").replace("Rel32", "rel") for o in operands]
