@@ -42,8 +42,8 @@ VARIANTS = (
     Variant("gemm:avx512_core", "f32", "f32", "f32"),
     Variant("gemm:avx512_core_bf16", "bf16", "bf16", "f32", portable=0.4),
     Variant("gemm:avx512_core_vnni", "u8", "s8", "s32", native=2.5, portable=0.4),
-    Variant("gemm:avx512_core", "u8", "s8", "s32", native=1.5, portable=0.4),
-    Variant("gemm:avx512_core_exact", "u8", "s8", "s32"),
+    Variant("gemm:avx512_core_int8", "u8", "s8", "s32", native=1.5, portable=0.4),
+    Variant("gemm:avx512_core_int8_exact", "u8", "s8", "s32"),
 )
 
 

@@ -93,6 +93,9 @@ def choose(
         mode, reason = next(iter(lacking.items()))
         able = ", ".join(m.name for m in MODES.values() if m.isa(machine, isa))
         raise InvalidArgument(f"mode {mode.name!r} {reason}; modes that run: {able}")
+    if not run:
+        mode, reason = next(iter(lacking.items()))
+        raise InvalidArgument(f"no mode runs; {mode.name!r} {reason}")
     return run, lacking
 
 

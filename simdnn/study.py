@@ -30,6 +30,7 @@ from workloads import Layer, MatmulLayer, Network, Workload, data
 
 Progress = Callable[[int, int, str], None]  # done, of how many, what
 Row = dict[str, Any]
+WORTH_WORKERS = 3  # fewer layers are done before worker processes have started
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,9 @@ def run_layers(
 
     Layers of one shape are run once, under the first one's name, and their counts are added. `layers` is a pattern of
     names (as in a shell); `modes=None` asks for all that the machine can do; `values=False` takes the cost alone.
-    `jobs` is the number of worker processes (not of modelled threads). A layer that a mode cannot do keeps its row,
-    with the reason in `refused` and no figures.
+    `jobs` is the number of worker processes (not of modelled threads); a script that asks for several runs its own
+    code under `if __name__ == "__main__"`. A layer that a mode cannot do keeps its row, with the reason in `refused`
+    and no figures.
     """
     chosen, _ = choose(isa_models.machine(machine), modes, isa)
     todo = [
@@ -100,9 +102,8 @@ def select(workload: Workload, pattern: str = "*") -> list[Layer]:
             known = merged.get(shape)
             merged[shape] = replace(known, count=known.count + layer.count) if known else layer
     if not merged:
-        raise InvalidArgument(
-            f"layers={pattern!r} matches none of {workload.name}; they are {_some([known.name for known in workload.layers])}"
-        )
+        names = _some([layer.name for layer in workload.layers])
+        raise InvalidArgument(f"layers={pattern!r} matches none of {workload.name}; they are {names}")
     return list(merged.values())
 
 
@@ -242,7 +243,7 @@ def _estimate(job: _Job, mode: Mode, isa: str) -> Estimate:
 
 def _map(todo: Sequence[_Job], jobs: int) -> Iterator[tuple[_Job, list[Row]]]:
     """Jobs with their rows, in the order in which they end."""
-    if jobs == 1 or len(todo) == 1:
+    if jobs == 1 or len(todo) < WORTH_WORKERS:
         yield from ((job, _layer_rows(job)) for job in todo)
         return
     # spawn: forking a process that has threads (BLAS, engines) may leave their locks held

@@ -19,10 +19,10 @@ from simdnn.modes import MODES, choose
 
 EPILOG = f"""\
 modes: {"; ".join(f"{mode.name} = {mode.title}" for mode in MODES.values())}.
-Columns: cycles and time_us of one occurrence of a layer (in the totals, of all); gops with 1 MAC = 2; gb_s: inputs
-and outputs once each over the time; peak: share of one core's multiply-accumulates in the mode; error columns against the f32 mode on the same seeded
-data; saturated: outputs that met a saturating step on the way to the accumulator. Exit status: 0; 1 where a layer was
-refused or something failed; 2 for wrong usage."""
+Columns: cycles and time_us of one occurrence of a layer (in the totals, of all); gops with 1 MAC = 2; gb_s: inputs and
+outputs once each over the time; peak: share of one core's multiply-accumulates in the mode; error columns against the
+f32 mode on the same seeded data; saturated: outputs that met a saturating step on the way to the accumulator.
+Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usage."""
 
 SHOWN = ("layer", "count", "mode", "implementation", "cycles", "cycles_mb1", "time_us", "gops", "gb_s", "bound",
          "share_of_peak", "max_abs_error", "sqnr_db", "saturated_share")  # fmt: skip

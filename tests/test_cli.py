@@ -1,0 +1,273 @@
+"""The command line, through `main` and as a process: output, files, exit status, one-line errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workloads
+from isa_models import SimdnnError, machine_names
+from simdnn import study
+from simdnn.cli import main, output
+from simdnn.modes import MODES
+
+TABLE = "layer,M,N,K,batch,count,macs,kind\nup,4,16,64,1,2,4096,weight\nqk,8,16,64,3,1,24576,act\n"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    """A layer table that runs in a moment."""
+    path = tmp_path / "small.csv"
+    path.write_text(TABLE)
+    return str(path)
+
+
+def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "simdnn.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on standard error; nothing on standard output."""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("simdnn: error: ") and captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_run_prints_a_table(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", small, "--machine", "zen4"]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    names = "layer count mode implementation cycles time_us gops gb_s bound peak max_abs sqnr_db saturated"
+    assert lines[0].split() == names.split()
+    assert [line.split()[2] for line in (lines[1], lines[6])] == ["f32", "f32"]
+    assert captured.out.count("int8-vnni") == 3  # two layers and the total
+    assert captured.err == ""  # no progress where standard error is no terminal
+
+
+def test_json_is_json_and_holds_what_the_table_holds(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", small, "--machine", "zen4", "--modes", "f32,int8-vnni", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    assert [(row["layer"], row["mode"]) for row in content["layers"]] == [
+        ("up", "f32"), ("up", "int8-vnni"), ("qk", "f32"), ("qk", "int8-vnni")]  # fmt: skip
+    up, exact = content["layers"][0], content["layers"][1]
+    assert up["max_abs_error"] == 0 and up["sqnr_db"] is None  # infinite
+    assert exact["max_abs_error"] > 0 and exact["saturated_outputs"] == 0
+    total = content["totals"][0]
+    assert total["cycles"] == pytest.approx(2 * up["cycles"] + content["layers"][2]["cycles"])
+    assert total["macs"] == 2 * 4096 + 24576
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_files(small: str, tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"out{suffix}"
+    assert main(["run", small, "--modes", "f32,int8-exact", "-o", str(path)]) == 0
+    assert "int8-exact" in capsys.readouterr().out
+    if suffix == ".json":
+        content = json.loads(path.read_text())
+        rows = content["layers"] + content["totals"]
+    elif suffix == ".csv":
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    else:
+        rows = pd.read_parquet(path).to_dict("records")
+    assert [row["layer"] for row in rows] == ["up", "up", "qk", "qk", "total", "total"]
+    assert all(float(row["cycles"]) > 0 for row in rows)
+
+
+@pytest.mark.parametrize("arguments", [["--modes", "f32,int8-exact"], ["--no-values"]])
+def test_plot(small: str, tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "picture.png"
+    assert main(["run", small, *arguments, "--plot", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert str(path) in capsys.readouterr().out
+
+
+def test_no_values_gives_the_same_cycles(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for more in ([], ["--no-values"]):
+        assert main(["run", small, "--modes", "f32,int8-fast", "--json", *more]) == 0
+        found.append(json.loads(capsys.readouterr().out)["layers"])
+    assert [row["cycles"] for row in found[0]] == [row["cycles"] for row in found[1]]
+    assert "max_abs_error" in found[0][0] and "max_abs_error" not in found[1][0]
+
+
+def test_modes_that_a_machine_lacks(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", small, "--machine", "skx", "--no-values"]) == 0
+    text = capsys.readouterr().out
+    assert "bf16: left out, needs avx512_core_bf16, which machine 'skx' does not have" in text
+    assert main(["run", small, "--machine", "skx", "--modes", "bf16"]) == 2
+    assert "needs avx512_core_bf16, which machine 'skx' does not have" in error_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, "COMMAND"),
+        (["ran"], 2, "invalid choice: 'ran'"),
+        (["run"], 2, "WORKLOAD"),
+        (["run", "resnet-50"], 2, "did you mean 'resnet50'"),
+        (["run", ""], 2, "unknown workload ''"),
+        (["run", "absent.csv"], 2, "No such file"),
+        (["run", "resnet50", "--machine", "zen5"], 2, "did you mean 'zen4'"),
+        (["run", "resnet50", "--machine", "/"], 2, "unknown machine '/'"),
+        (["run", "resnet50", "--mode", "f32"], 2, "unrecognized arguments"),
+        (["run", "resnet50", "--modes", "f32,int9"], 2, "unknown mode 'int9'"),
+        (["run", "resnet50", "--modes", ","], 2, "no mode given"),
+        (["run", "resnet50", "--isa", "avx512_core_vni"], 2, "did you mean 'avx512_core_vnni'"),
+        (["run", "resnet50", "--machine", "skx", "--isa", "avx512_core_vnni"], 2, "machine 'skx' has sse41, avx2"),
+        (["run", "resnet50", "--isa", "avx2", "--modes", "int8-vnni"], 2, "which isa='avx2' does not include"),
+        (["run", "resnet50", "--isa", "sse41"], 2, "no mode runs"),
+        (["run", "resnet50", "--layers", "nothing*"], 2, "matches none of resnet50; they are conv1"),
+        (["run", "digits", "--layers", "conv1"], 2, "--no-values"),
+        (["run", "resnet50", "--threads", "0"], 2, "--threads"),
+        (["run", "resnet50", "--threads", "two"], 2, "--threads"),
+        (["run", "resnet50", "--threads", "9" * 5000], 2, "--threads"),
+        (["run", "resnet50", "--layers", "fc", "--seed", "-1"], 2, "seed=-1"),
+        (["run", "resnet50", "--dispatch", "slowest"], 2, "invalid choice"),
+        (["run", "resnet50", "-o", "out.txt"], 2, "Known: .csv, .json, .parquet"),
+        (["run", "resnet50", "-o", "/nowhere/out.csv"], 1, "no folder /nowhere"),
+        (["run", "resnet50", "-o", "/dev.csv/x.csv"], 1, "no folder"),
+        (["run", "resnet50", "--plot", "out.csv"], 2, "Known: .pdf, .png, .svg"),
+        (["list", "machine"], 2, "invalid choice"),
+        (["verify", "now"], 2, "unrecognized"),
+    ],
+)
+def test_bad_arguments(arguments: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        assert main(arguments) == status
+    except SystemExit as stop:  # argparse's way
+        assert stop.code == status
+    assert message in error_line(capsys)
+
+
+words = st.sampled_from(["run", "list", "verify", "--json", "-o", "--modes", "--layers", "--isa", "--seed", "\0", "",
+                         "--threads", "-1", "é", "a" * 300, "--plot", "--", "*", "zen4", "--machine"])  # fmt: skip
+
+
+@settings(max_examples=100)
+@given(st.lists(words | st.text(max_size=8), max_size=6).filter(lambda line: line[:1] not in (["verify"], ["list"])))
+def test_no_arguments_end_in_a_traceback(line: list[str]) -> None:
+    """No workload of these names exists, so nothing runs: only errors are met, each with its status."""
+    try:
+        assert main(line) in (1, 2)
+    except SystemExit as stop:
+        assert stop.code == 2 or (stop.code == 0 and any(word.startswith("-h") for word in line))
+
+
+def test_unwritable_is_found_before_the_run(
+    small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(study, "run_layers", lambda *_, **__: pytest.fail("ran"))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    assert main(["run", small, "-o", str(tmp_path / "out.csv")]) == 1
+    assert "permission denied" in error_line(capsys)
+    (tmp_path / "folder.csv").mkdir()
+    assert main(["run", small, "-o", str(tmp_path / "folder.csv")]) == 2
+    assert "is a folder" in error_line(capsys)
+
+
+def test_failures_on_the_way(small: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def raising(error: BaseException) -> Any:
+        def run(*_: object, **__: object) -> None:
+            raise error
+
+        return run
+
+    for error, status in ((SimdnnError("two\nlines"), 1), (OSError(28, "No space left"), 1), (MemoryError(), 1)):
+        monkeypatch.setattr(study, "run_layers", raising(error))
+        assert main(["run", small]) == status
+        error_line(capsys)
+    monkeypatch.setattr(study, "run_layers", raising(KeyboardInterrupt()))
+    assert main(["run", small]) == 130
+
+
+def test_a_refused_layer_is_reported(
+    small: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No figure stands in for one that is missing, and the exit status says so."""
+    frame = study.run_layers(workloads.load(small), "zen4", ["f32", "bf16"], values=False)
+    figures = [c for c in frame.columns if c not in ("layer", "count", "mode", "implementation", "refused", "bound")]
+    frame[figures] = frame[figures].astype(object)
+    frame.loc[1, figures] = None
+    frame.loc[1, ["implementation", "refused", "bound"]] = ["refused", "no kernel for it", None]
+    monkeypatch.setattr(study, "run_layers", lambda *_, **__: frame.infer_objects())
+    assert main(["run", small, "--no-values"]) == 1
+    text = capsys.readouterr().out
+    assert "bf16: refused in up: no kernel for it" in text
+    (total,) = [line.split() for line in text.splitlines() if line.startswith("bf16") and "refused" not in line]
+    assert total == ["bf16", "-", "-", "-", "-", "-", "-", "-", "-"]
+
+
+@pytest.mark.parametrize("what", ["machines", "workloads", "isa", "kernels", "instructions"])
+def test_list(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", what]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert main(["list", what, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(lines) == len(rows) + 1
+    first = {"machines": machine_names(), "workloads": workloads.names()}.get(what)
+    if first:
+        assert [next(iter(row.values())) for row in rows] == list(first)
+
+
+def test_list_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["machines", "workloads", "isa", "kernels", "instructions"]
+    assert main(["list"]) == 0
+    assert "\n\nkernels\n" in capsys.readouterr().out
+
+
+def test_table() -> None:
+    frame = pd.DataFrame({"name": ["a", "bb"], "value": [1.0, None]})
+    assert output.table(frame, {"value": "{:.1f}".format}).splitlines() == ["name  value", "a       1.0", "bb        -"]
+
+
+def test_help_lists_what_exists_and_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for arguments in (["--help"], ["run", "--help"]):
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        assert stop.value.code == 0
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        texts.append(captured.out)
+    assert {"run", "list", "verify"} <= {*texts[0].split()}
+    assert not {"study", "explain", "analyze", "bench", "calibrate"} & {*texts[0].split()}
+    assert all(mode in texts[1] for mode in MODES)
+
+
+def test_version() -> None:
+    done = process("--version")
+    assert done.returncode == 0 and done.stdout.startswith("simdnn ") and done.stderr == ""
+
+
+def test_streams_and_status_of_a_process(small: str) -> None:
+    done = process("run", small, "--modes", "f32", "--json")
+    assert done.returncode == 0 and done.stderr == "" and json.loads(done.stdout)["workload"] == small
+    failed = process("run", "resnet", "--json")
+    assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (2, "", 1)
+
+
+def test_a_reader_that_stops_early(small: str) -> None:
+    """`simdnn list | head -1`: no complaint."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "simdnn.cli", "list"], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,141 @@
+"""Quantization, and the digits network through the primitives in every mode."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import workloads
+from isa_models import InvalidArgument
+from simdnn import network, quantize, study
+from simdnn.modes import MODES
+from workloads import Network
+
+IMAGES = 24
+TARGET = network.Target("zen4", "avx512_core_vnni")
+
+
+@pytest.fixture(scope="module")
+def digits() -> Network:
+    """The network with a few of its images, so that the tests stay short."""
+    full = workloads.digits()
+    return replace(full, test_images=full.test_images[:IMAGES], test_labels=full.test_labels[:IMAGES],
+                   train_images=full.train_images[:IMAGES])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def frame(digits: Network) -> pd.DataFrame:
+    return study.run_network(digits, "zen4")
+
+
+def test_f32_is_the_reference(digits: Network) -> None:
+    f32 = MODES["f32"]
+    runs = network.execute(network.prepare(digits, f32), digits.test_images, f32, TARGET)
+    assert [run.layer.name for run in runs] == ["conv1", "conv2", "conv3", "fc"]
+    np.testing.assert_allclose(runs[-1].values, digits.reference(digits.test_images), rtol=1e-4, atol=1e-4)
+
+
+def test_integers_by_hand(digits: Network) -> None:
+    """The first layer's u8 result, from the scheme's own formula in NumPy."""
+    vnni = MODES["int8-vnni"]
+    scales = network.activation_scales(digits, TARGET)
+    prepared = network.prepare(digits, vnni, scales)
+    first = prepared[0]
+    runs = network.execute(prepared, digits.test_images, vnni, TARGET)
+    assert runs[0].result.output.dtype == np.uint8 and runs[-1].result.output.dtype == np.float32
+    source = quantize.quantize_activations(digits.test_images, scales[0]).astype(np.float32)
+    integers = replace(first.layer, weights=first.weights.astype(np.float32), bias=np.zeros_like(first.layer.bias),
+                       relu=False)  # fmt: skip
+    sums = replace(digits, layers=(integers,)).reference(source)  # exact: below 2^24
+    assert first.wei_scale is not None
+    real = sums * (scales[0] * first.wei_scale)[:, None, None] + first.layer.bias[:, None, None]
+    wanted = np.clip(np.rint(np.maximum(real, 0) / scales[1]), 0, 255)
+    difference = np.abs(runs[0].result.output.astype(int) - wanted)
+    assert difference.max() <= 1 and (difference > 0).mean() < 0.001  # the order of the scalings decides ties
+    np.testing.assert_array_equal(runs[0].values, runs[0].result.output * scales[1])
+
+
+def test_frame(frame: pd.DataFrame) -> None:
+    assert list(frame["mode"].unique()) == list(MODES)
+    assert list(frame["layer"].unique()) == ["conv1", "conv2", "conv3", "fc"]
+    assert (frame["images"] == IMAGES).all()
+    assert (frame["accuracy"] >= 1 - 2 / IMAGES).all()
+    by_mode = frame.groupby("mode", sort=False)
+    assert (by_mode["accuracy"].nunique() == 1).all()
+    assert (by_mode["sqnr_db"].min()[["int8-fast", "int8-exact", "int8-vnni"]] > 20).all()
+    exact, vnni = (by_mode.get_group(name) for name in ("int8-exact", "int8-vnni"))
+    assert list(exact["max_abs_error"]) == list(vnni["max_abs_error"])  # the same bits from layer to layer
+
+
+def test_totals(frame: pd.DataFrame) -> None:
+    totals = study.totals(frame).set_index("mode")
+    assert totals.loc["int8-vnni", "speed_up"] > totals.loc["bf16", "speed_up"] > 1
+    assert totals.loc["f32", "macs"] == workloads.load("digits").macs
+    assert (totals["cycles_mb1"] > 0).all()
+    assert set(totals["images"]) == {IMAGES}
+
+
+def test_full_accuracy_of_the_shipped_network() -> None:
+    """All 360 held-out images; int8 loses at most three of them."""
+    digits, vnni = workloads.digits(), MODES["int8-vnni"]
+    prepared = network.prepare(digits, vnni, network.activation_scales(digits, TARGET))
+    logits = network.execute(prepared, digits.test_images, vnni, TARGET)[-1].values
+    wanted = network.accuracy(digits.reference(digits.test_images), digits.test_labels)
+    assert wanted - 3 / 360 <= network.accuracy(logits, digits.test_labels) <= 1
+
+
+def test_a_layer_that_can_be_negative_has_no_u8_form(digits: Network) -> None:
+    bare = replace(digits, layers=tuple(replace(layer, relu=False) for layer in digits.layers))
+    with pytest.raises(InvalidArgument, match="source of layer 'conv2': u8 activations need"):
+        network.activation_scales(bare, TARGET)
+
+
+def test_percentile_clips(digits: Network) -> None:
+    largest = network.activation_scales(digits, TARGET)
+    clipped = network.activation_scales(digits, TARGET, percentile=99)
+    assert all(a <= b for a, b in zip(clipped, largest, strict=True)) and clipped[1] < largest[1]
+
+
+finite = st.floats(-1e6, 1e6, width=32)
+
+
+@given(arrays(np.float32, (3, 2, 2), elements=finite))
+def test_weights_come_back_within_half_a_step(weights: np.ndarray) -> None:
+    for axis in (0, 2):
+        scales = quantize.weight_scales(weights, axis)
+        stored = quantize.quantize_weights(weights, scales, axis)
+        shape = [-1 if i == axis else 1 for i in range(3)]
+        back = stored * scales.astype(np.float64).reshape(shape)
+        assert stored.dtype == np.int8 and stored.min() >= -127
+        assert (np.abs(back - weights) <= 0.5001 * scales.reshape(shape) + 1e-30).all()
+
+
+@given(arrays(np.float32, 9, elements=st.floats(0, 1e6, width=32)))
+def test_activations_come_back_within_half_a_step(values: np.ndarray) -> None:
+    scale = quantize.activation_scale(values)
+    stored = quantize.quantize_activations(values, scale)
+    assert stored.dtype == np.uint8
+    assert (np.abs(stored * np.float64(scale) - values) <= 0.5001 * scale + 1e-30).all()
+
+
+@pytest.mark.parametrize("values", [[], [np.nan, 1], [np.inf], [-1, 1]])
+def test_values_without_a_u8_form(values: list[float]) -> None:
+    with pytest.raises(InvalidArgument, match="finite and not negative"):
+        quantize.activation_scale(np.array(values))
+
+
+@pytest.mark.parametrize("percentile", [0, -1, 101, float("nan")])
+def test_percentile_has_a_range(percentile: float) -> None:
+    with pytest.raises(InvalidArgument, match="percentile"):
+        quantize.activation_scale(np.ones(3), percentile)
+
+
+def test_weights_that_are_no_numbers() -> None:
+    with pytest.raises(InvalidArgument, match="NaN or infinity"):
+        quantize.weight_scales(np.array([[np.nan, 1]], np.float32), 0)

@@ -1,0 +1,99 @@
+"""Pictures: what they hold, that names don't cover one another, and that nothing global changes."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from isa_models import InvalidArgument
+from simdnn import plot
+from simdnn.modes import MODES
+
+SPEED = [1.0, 1.8, 1.57, 1.39, 2.82]
+
+
+def totals(accuracy: list[float]) -> pd.DataFrame:
+    return pd.DataFrame({"mode": list(MODES), "speed_up": SPEED, "accuracy": accuracy, "images": 360})
+
+
+def layers(count: int) -> pd.DataFrame:
+    rows = [(f"layer{i}", 1 + i % 2, mode, 10.0 + i) for i in range(count) for mode in MODES]
+    return pd.DataFrame(rows, columns=["layer", "count", "mode", "time_us"])
+
+
+def boxes(ax: Axes) -> tuple[list[matplotlib.transforms.Bbox], matplotlib.transforms.Bbox]:
+    """The places of the texts inside the axes, and of the figure, in pixels."""
+    figure = ax.figure
+    assert isinstance(figure, Figure)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    return [text.get_window_extent(renderer) for text in ax.texts], figure.bbox
+
+
+@pytest.mark.parametrize(
+    "accuracy",
+    [[0.9944] * 5, [0.99, 0.99, 0.91, 0.985, 0.985], [1.0] * 5, [0.1, 0.1, 0.1, 0.1, 1.0], [0.0] * 5],
+)
+def test_names_stand_apart_and_inside(accuracy: list[float]) -> None:
+    ax = plot.plot_accuracy_speed(totals(accuracy))
+    places, figure = boxes(ax)
+    assert {text.get_text() for text in ax.texts} == {*MODES}
+    for one, other in itertools.combinations(places, 2):
+        assert not one.overlaps(other)
+    for place in places:
+        assert figure.x0 <= place.x0 and place.x1 <= figure.x1 and figure.y0 <= place.y0 and place.y1 <= figure.y1
+
+
+def test_points_are_the_frame() -> None:
+    ax = plot.plot_accuracy_speed(totals([0.9, 0.91, 0.92, 0.93, 0.94]))
+    points = sorted(tuple(np.round(c.get_offsets().data[0], 6)) for c in ax.collections)
+    assert points == sorted(zip(SPEED, [90.0, 91.0, 92.0, 93.0, 94.0], strict=True))
+    assert "accuracy on 360 held-out images (%)" in ax.get_ylabel() and "f32" in ax.get_xlabel()
+    low, high = ax.get_ylim()
+    assert low < 90 and high > 94
+
+
+def test_layer_tables_show_noise_and_f32_as_a_line() -> None:
+    frame = pd.DataFrame({"mode": list(MODES), "speed_up": SPEED, "sqnr_db": [np.inf, 52, 12, 40, 40]})
+    ax = plot.plot_accuracy_speed(frame)
+    assert len(ax.collections) == 4 and "dB" in ax.get_ylabel()
+    assert [list(line.get_xdata()) for line in ax.lines] == [[1, 1]]
+
+
+def test_layers() -> None:
+    ax = plot.plot_layers(layers(6))
+    assert len(ax.patches) == 6 * len(MODES)
+    assert [text.get_text() for text in ax.get_yticklabels()][:2] == ["layer0", "layer1 (x2)"]
+    assert max(patch.get_width() for patch in ax.patches) == 2 * 15.0  # two of layer5
+    assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first layer on top
+
+
+def test_axes_given_are_used_and_nothing_global_changes(tmp_path: Path) -> None:
+    before, backend = dict(matplotlib.rcParams), matplotlib.get_backend(auto_select=False)
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    assert plot.plot_accuracy_speed(totals([0.9] * 5), left) is left
+    assert plot.plot_layers(layers(2), ax=right) is right
+    for suffix, head in ((".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")):
+        path = tmp_path / f"picture{suffix}"
+        plot.save(left, path)
+        assert path.read_bytes().startswith(head)
+    assert dict(matplotlib.rcParams) == before and matplotlib.get_backend(auto_select=False) == backend
+
+
+def test_frames_that_cannot_be_drawn() -> None:
+    with pytest.raises(InvalidArgument, match="lacks speed_up; it has mode"):
+        plot.plot_accuracy_speed(pd.DataFrame({"mode": ["f32"]}))
+    with pytest.raises(InvalidArgument, match="lacks sqnr_db"):
+        plot.plot_accuracy_speed(pd.DataFrame({"mode": ["f32"], "speed_up": [1.0]}))
+    with pytest.raises(InvalidArgument, match="no rows"):
+        plot.plot_layers(layers(1).iloc[:0])
