@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import workloads
 from isa_models import SimdnnError, machine_names
-from simdnn import study
+from simdnn import hostcheck, study
 from simdnn.cli import main, output
 from simdnn.modes import MODES
 
@@ -229,6 +229,19 @@ def test_list_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(json.loads(capsys.readouterr().out)) == ["machines", "workloads", "isa", "kernels", "instructions"]
     assert main(["list"]) == 0
     assert "\n\nkernels\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mismatches", [0, 3])
+def test_verify(mismatches: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The report and the exit status; the comparison itself is tested where it is made."""
+    frame = pd.DataFrame({"instruction": ["vpand", "vpxor"], "status": ["ok", "mismatch" if mismatches else "ok"],
+                          "mismatches": [0, mismatches]})  # fmt: skip
+    monkeypatch.setattr(hostcheck, "check_host", lambda: frame)
+    assert main(["verify"]) == (1 if mismatches else 0)
+    text = capsys.readouterr().out
+    assert text.endswith("\n\n1 ok, 1 mismatch\n" if mismatches else "\n\n2 ok\n")
+    assert main(["verify", "--json"]) == (1 if mismatches else 0)
+    assert json.loads(capsys.readouterr().out)[1]["mismatches"] == mismatches
 
 
 def test_table() -> None:

@@ -30,4 +30,6 @@ def main(args: argparse.Namespace) -> int:
         output.print_json(output.records(frame))
     else:
         print(output.table(frame))
+        counts = frame["status"].value_counts(sort=False)
+        print("\n" + ", ".join(f"{count} {status}" for status, count in counts.items()))
     return 1 if (frame["mismatches"] > 0).any() else 0
