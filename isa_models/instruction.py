@@ -43,6 +43,7 @@ class Instruction:
     native: bool = True  # the host's own instruction may stand in for `function`
     moves: bool = False  # loads, stores, broadcasts: nothing is computed
     saturates: bool = False
+    whole: bool = False  # lanes cross their neighbours: only whole registers make sense
     partial: bool = False  # its memory operand may hold fewer lanes than the register, without a mask
     takes_lanes: bool = field(default=False)  # the function wants `lanes` (a broadcast cannot know it)
 
@@ -79,6 +80,10 @@ class Instruction:
                 f"{self.name} takes the immediates ({', '.join(self.immediates)}); "
                 f"missing: {missing or 'none'}, not known: {unknown or 'none'}"
             )
+        allowed = [self.lanes(width) for width in sorted(self.caps)]
+        met = int(values[0].lanes / self.operands[0].per) if self.operands[0].per else 0
+        if self.whole and met not in allowed:
+            raise InvalidArgument(f"{self.name} works on whole registers: {allowed} lanes of its result, met {met}")
         if self.takes_lanes and lanes is None:
             lanes = self.lanes(512)
         result = cast(ArrayValue, self.apply(*values, lanes=lanes, **immediates))

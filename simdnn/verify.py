@@ -6,8 +6,10 @@ What passes runs in every engine without fault and gives one answer; what fails 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from isa_models import ProgramError, SimdnnError
 from isa_models.formats import fmt
@@ -18,6 +20,7 @@ _MAX_BYTES = 1 << 36
 _MAX_ENUMERATED = 1 << 24
 _MASKED_BEFORE_AVX512 = ("vmaskmovps", "vpmaskmovd")
 Registers = dict[str, int]  # name -> bits
+Elements = npt.NDArray[np.int64]
 
 
 def verify(program: Program) -> Program:
@@ -77,7 +80,8 @@ class _Checker:
         self.statements(loop.body, inside, {**extents, loop.var: loop.extent})
         for name, bits in defined.items():
             if inside[name] != bits:
-                raise self.fail(label, f"register {name} is carried with {bits} bits and comes back with {inside[name]}")
+                met = f"{bits} bits and comes back with {inside[name]}"
+                raise self.fail(label, f"register {name} is carried with {met}")
         written = {op.dst.name for op in _ops(loop.body) if isinstance(op.dst, Register)}
         carried = sorted(written & defined.keys())
         if loop.parallel and carried:
@@ -92,6 +96,8 @@ class _Checker:
             raise self.fail(op, f"takes {len(definition.operands)} operands")
         if tuple(sorted(n for n, _ in op.immediates)) != tuple(sorted(definition.immediates)):
             raise self.fail(op, f"takes the immediates {definition.immediates}")
+        if not all(isinstance(number, int) and 0 <= number <= 255 for _, number in op.immediates):
+            raise self.fail(op, "an immediate is a byte, 0 to 255")
         if sum(isinstance(p, Memory) for p in (op.dst, *op.srcs)) > 1:
             raise self.fail(op, "at most one memory operand")
         if op.masked and not self.limit == 32 and op.instruction not in _MASKED_BEFORE_AVX512:
@@ -99,6 +105,8 @@ class _Checker:
         caps = definition.caps.get(op.width)
         if caps is None or not self.caps.intersection(caps):
             raise self.fail(op, f"not in {self.program.isa} at {op.width} bits")
+        if definition.whole and op.lanes != definition.lanes(op.width):
+            raise self.fail(op, f"works on whole registers: {definition.lanes(op.width)} lanes of its result")
         for operand, place in zip(definition.operands, op.srcs, strict=True):
             wanted = definition.operand_lanes(operand, op.lanes)
             self.place(op, place, operand.dtype, wanted, extents)
@@ -159,103 +167,97 @@ def _ops(body: Sequence[Statement]) -> list[Op]:
 
 
 # -- parallel loops: no iteration touches what another one writes ---------------------------------------------------
-Access = tuple[Affine, int, bool]  # first element, number of elements, is a store
+@dataclass(frozen=True)
+class _Access:
+    """`count` elements from `index`, by one iteration of a parallel loop; `inner` are the loops inside it."""
+
+    index: Affine
+    count: int
+    store: bool
+    inner: dict[str, int]
+
+    def stride(self, var: str) -> int:
+        return dict(self.index.terms).get(var, 0)
+
+    def around(self, var: str) -> Affine:
+        """The part of the index that the loops around the parallel one give: fixed for our purpose."""
+        return Affine(0, tuple((n, c) for n, c in self.index.terms if n not in self.inner and n != var))
+
+    def span(self) -> tuple[int, int]:
+        """First element and the one behind the last, the loops around and the parallel one at zero."""
+        low = high = self.index.const
+        for name, coefficient in self.index.terms:
+            reach = coefficient * (self.inner.get(name, 1) - 1)
+            low, high = low + min(0, reach), high + max(0, reach)
+        return low, high + self.count
+
+    def points(self) -> Elements | None:
+        """All elements, likewise; None where they are too many to look at."""
+        points = np.arange(self.count)
+        for name, coefficient in self.index.terms:
+            if name in self.inner:
+                if points.size * self.inner[name] > _MAX_ENUMERATED:
+                    return None
+                points = (points[:, None] + coefficient * np.arange(self.inner[name])[None, :]).ravel()
+        return points + self.index.const
 
 
 def _verify_parallel(program: Program) -> None:
-    def visit(body: Sequence[Statement], extents: dict[str, int]) -> None:
+    def visit(body: Sequence[Statement]) -> None:
         for statement in body:
             if isinstance(statement, Loop):
-                if statement.parallel:
-                    _verify_independent(program, statement, extents)
-                visit(statement.body, {**extents, statement.var: statement.extent})
+                if statement.parallel and statement.extent > 1:
+                    _verify_independent(program, statement)
+                visit(statement.body)
 
-    visit(program.body, {})
+    visit(program.body)
 
 
-def _verify_independent(program: Program, loop: Loop, outer: dict[str, int]) -> None:
-    if loop.extent == 1:
-        return
-    accesses: dict[str, list[Access]] = {}
-    extents = {loop.var: loop.extent}
+def _verify_independent(program: Program, loop: Loop) -> None:
+    accesses: dict[str, list[_Access]] = {}
 
-    def collect(body: Sequence[Statement]) -> None:
+    def collect(body: Sequence[Statement], inner: dict[str, int]) -> None:
         for statement in body:
             if isinstance(statement, Loop):
-                extents[statement.var] = max(statement.extent, extents.get(statement.var, 0))
-                collect(statement.body)
-                continue
-            memory = statement.memory
-            if memory is not None:
+                collect(statement.body, {**inner, statement.var: statement.extent})
+            elif (memory := statement.memory) is not None:
                 count = memory.bits // fmt(program.tensor[memory.tensor].dtype).bits
-                accesses.setdefault(memory.tensor, []).append((memory.index, count, memory is statement.dst))
+                access = _Access(memory.index, count, memory is statement.dst, inner)
+                accesses.setdefault(memory.tensor, []).append(access)
 
-    collect(loop.body)
+    collect(loop.body, {})
     for tensor, found in accesses.items():
-        if any(store for _, _, store in found) and not _disjoint(loop, found, extents):
+        if any(access.store for access in found) and not _keep_apart(loop, found):
             raise ProgramError(
                 f"{program.name}: `parallel for {loop.var} < {loop.extent}`: "
                 f"cannot show that its iterations keep apart in {tensor}"
             )
 
 
-def _disjoint(loop: Loop, accesses: list[Access], extents: dict[str, int]) -> bool:
-    """Whether no element that one iteration stores is touched by another one (for fixed variables around the loop)."""
-    strides = {dict(index.terms).get(loop.var, 0) for index, _, _ in accesses}
-    outer = {tuple((n, c) for n, c in index.terms if n not in extents) for index, _, _ in accesses}
-    if len(strides) != 1 or len(outer) != 1:
+def _keep_apart(loop: Loop, accesses: list[_Access]) -> bool:
+    """Whether no element that one iteration stores is touched by another one."""
+    strides = {access.stride(loop.var) for access in accesses}
+    if len(strides) != 1 or len({access.around(loop.var) for access in accesses}) != 1:
         return False
     stride = abs(strides.pop())
-    spans = [(i.range({**extents, **{n: 1 for n, _ in i.terms if n not in extents}, loop.var: 1}), c)
-             for i, c, _ in accesses]  # fmt: skip
-    low, high = min(s[0] for s, _ in spans), max(s[1] + c for s, c in spans)
-    if stride >= high - low:
+    spans = [access.span() for access in accesses]
+    if stride >= max(high for _, high in spans) - min(low for low, _ in spans):
         return True
-    return _enumerate(loop, accesses, extents)
+    return stride > 0 and _differences_apart(loop, accesses, stride)
 
 
-def _enumerate(loop: Loop, accesses: list[Access], extents: dict[str, int]) -> bool:
-    """The exact answer, by marking for every element the iteration that owns it."""
-    inner: list[tuple[np.ndarray, bool]] = []  # type: ignore[type-arg]
-    total = 0
-    for index, count, store in accesses:
-        points = np.arange(count)
-        for name, coefficient in index.terms:
-            if name != loop.var and name in extents:
-                points = (points[:, None] + coefficient * np.arange(extents[name])[None, :]).ravel()
-                if points.size > _MAX_ENUMERATED:
-                    return False
-        total += points.size
-        inner.append((points + index.const, store))
-    if total * loop.extent > _MAX_ENUMERATED * 4:
-        return _enumerate_by_difference(loop, inner, abs(dict(accesses[0][0].terms).get(loop.var, 0)))
-    stride = dict(accesses[0][0].terms).get(loop.var, 0)
-    low = min(int(p.min()) for p, _ in inner) + min(0, stride * (loop.extent - 1))
-    high = max(int(p.max()) for p, _ in inner) + max(0, stride * (loop.extent - 1))
-    owner = np.full(high - low + 1, -1, np.int64)
-    for store_pass in (True, False):
-        for points, store in inner:
-            if store != store_pass:
-                continue
-            for i in range(loop.extent):
-                at = points + stride * i - low
-                seen = owner[at]
-                if ((seen != -1) & (seen != i)).any():
-                    return False
-                if store:
-                    owner[at] = i
-    return True
-
-
-def _enumerate_by_difference(loop: Loop, inner: list[tuple[np.ndarray, bool]], stride: int) -> bool:  # type: ignore[type-arg]
-    """As `_enumerate`, for long loops: two iterations d apart meet where two offsets differ by d * stride."""
-    if stride == 0:
+def _differences_apart(loop: Loop, accesses: list[_Access], stride: int) -> bool:
+    """The exact answer: two iterations d apart meet where two of their elements differ by d * stride."""
+    every = [(access.points(), access.store) for access in accesses]
+    found = [(points, store) for points, store in every if points is not None]
+    if len(found) < len(every):
         return False
-    stores = np.unique(np.concatenate([p for p, s in inner if s]))
-    touched = np.unique(np.concatenate([p for p, _ in inner]))
-    reach = int(max(touched.max() - stores.min(), stores.max() - touched.min()))
-    for d in range(1, min(loop.extent - 1, reach // stride) + 1):
-        for shifted in (stores + d * stride, stores - d * stride):
-            if np.isin(shifted, touched, assume_unique=True).any():
-                return False
-    return True
+    touched = np.unique(np.concatenate([points for points, _ in found]))
+    stores = np.unique(np.concatenate([points for points, store in found if store]))
+    reach = int(max(touched[-1] - stores[0], stores[-1] - touched[0]))
+    shifts = range(1, min(loop.extent - 1, reach // stride) + 1)
+    if len(shifts) * touched.size > _MAX_ENUMERATED * 4:
+        return False
+    return not any(
+        np.isin(stores + sign * d * stride, touched, assume_unique=True).any() for d in shifts for sign in (1, -1)
+    )

@@ -75,6 +75,7 @@ def _pack(name: str, source: str, result: str) -> None:
         AVX512_BW,
         "Intel SDM Vol. 2B, PACKSSWB/PACKSSDW, PACKUSDW, PACKUSWB",
         saturates=True,
+        whole=True,
         doc=doc,
     )
     def pack(a: Value, b: Value) -> Value:

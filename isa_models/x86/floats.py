@@ -75,7 +75,7 @@ def vmaxps(a: Value, b: Value) -> Value:
     return (a > b).where(a, b)
 
 
-@define("vhaddps", "f32 <- f32, f32", AVX2, "Intel SDM Vol. 2A, HADDPS")
+@define("vhaddps", "f32 <- f32, f32", AVX2, "Intel SDM Vol. 2A, HADDPS", whole=True)
 def vhaddps(a: Value, b: Value) -> Value:
     """Each 128-bit block: sums of neighbours of the first, then of the second.
 

@@ -63,6 +63,7 @@ def _extract(letter: str, bits: int) -> None:
         "Intel SDM Vol. 2B, PEXTRB/PEXTRW/PEXTRD/PEXTRQ",
         moves=True,
         native=False,
+        whole=True,
         doc=example(name, "Store the lane that the immediate names.", f"{list(range(per))}, imm=1", "[1]"),
     )
     def extract(a: Value, imm: int) -> Value:

@@ -39,6 +39,7 @@ def _unpack(name: str, dtype: str, high: bool, manual: str = "") -> None:
         f"{dtype} <- {dtype}, {dtype}",
         AVX512_BW,
         f"Intel SDM Vol. 2, {manual}",
+        whole=True,
         doc=example(name, text, f"{a}, {b}", yields),
     )
     def unpack(a: Value, b: Value) -> Value:
@@ -63,6 +64,7 @@ def _part(name: str, dtype: str, per: int, caps: Widths, manual: str) -> None:
         f"{dtype} <- {dtype}*{per}",
         caps,
         f"Intel SDM Vol. 2C, {manual}",
+        whole=True,
         doc=example(name, f"The part of {n} lanes that the immediate names.", f"{values}, imm=1", str(shown)),
     )
     def take(a: Value, imm: int) -> Value:
@@ -88,6 +90,7 @@ def _insert(name: str, dtype: str, parts: int, caps: Widths, manual: str) -> Non
         f"{dtype} <- {dtype}, {dtype}*{1 / parts}",
         caps,
         f"Intel SDM Vol. 2C, {manual}",
+        whole=True,
         doc=example(
             name,
             f"The first, with the {n} lanes that the immediate names taken from the second.",
@@ -122,6 +125,7 @@ def _by_immediate(name: str, dtype: str, caps: Widths, manual: str, text: str) -
         f"{dtype} <- {dtype}",
         caps,
         f"Intel SDM Vol. 2, {manual}",
+        whole=True,
         doc=example(name, text, "[0, 1, 2, 3], imm=27", str(shown)),
     )
     def shuffle(a: Value, imm: int) -> Value:
@@ -137,7 +141,7 @@ _by_immediate(
 )
 
 
-@define("vshufps", "f32 <- f32, f32", AVX512_BW, "Intel SDM Vol. 2B, SHUFPS")
+@define("vshufps", "f32 <- f32, f32", AVX512_BW, "Intel SDM Vol. 2B, SHUFPS", whole=True)
 def vshufps(a: Value, b: Value, imm: int) -> Value:
     """Each 128-bit block: two floats of the first, then two of the second, by four two-bit fields.
 
@@ -151,7 +155,7 @@ def vshufps(a: Value, b: Value, imm: int) -> Value:
     )
 
 
-@define("vmovhlps", "f32 <- f32, f32", SSE_128, "Intel SDM Vol. 2B, MOVHLPS")
+@define("vmovhlps", "f32 <- f32, f32", SSE_128, "Intel SDM Vol. 2B, MOVHLPS", whole=True)
 def vmovhlps(a: Value, b: Value) -> Value:
     """The second's high two floats, then the first's high two.
 
@@ -168,6 +172,7 @@ def _duplicate(name: str, odd: int, which: str) -> None:
         "f32 <- f32",
         AVX512_BW,
         f"Intel SDM Vol. 2B, {name[1:].upper()}",
+        whole=True,
         doc=example(name, f"Each {which} float, twice.", "[0, 1, 2, 3]", str([0.0 + odd] * 2 + [2.0 + odd] * 2)),
     )
     def duplicate(a: Value) -> Value:
@@ -180,14 +185,19 @@ _duplicate("vmovsldup", 0, "even")
 
 def _permute(name: str, dtype: str, caps: Widths, manual: str, text: str) -> None:
     index = f"u{fmt(dtype).bits}"
-    shown = "[7.0, 7.0, 5.0, 5.0]" if dtype == "f32" else "[7, 7, 5, 5]"
+    lanes = min(caps) // fmt(dtype).bits
+    index_shown, values = [1] + [0] * (lanes - 1), list(range(5, 5 + lanes))
+    shown = [values[k] for k in index_shown]
 
     @define(
         name,
         f"{dtype} <- {index}, {dtype}",
         caps,
         f"Intel SDM Vol. 2C, {manual}",
-        doc=example(name, text, "[2, 6, 0, 0], [5, 6, 7, 8]", shown),
+        whole=True,
+        doc=example(
+            name, text, f"{index_shown}, {values}", str([float(v) for v in shown] if dtype == "f32" else shown)
+        ),
     )
     def permute(index: Value, a: Value) -> Value:
         return a.lookup(index & (a.lanes - 1))
@@ -199,19 +209,26 @@ _permute("vpermw", "u16", AVX512_ONLY, "VPERMD/VPERMW", "Words of the second whe
 _permute("vpermb", "u8", AVX512_VBMI, "VPERMB", "Bytes of the second where the first's low bits say.")
 
 
-@define("vpermt2w", "u16 <- u16, u16, u16", AVX512_ONLY, "Intel SDM Vol. 2C, VPERMT2W/D/Q/PS/PD", accumulates=True)
+@define(
+    "vpermt2w",
+    "u16 <- u16, u16, u16",
+    AVX512_ONLY,
+    "Intel SDM Vol. 2C, VPERMT2W/D/Q/PS/PD",
+    accumulates=True,
+    whole=True,
+)
 def vpermt2w(table: Value, index: Value, more: Value) -> Value:
     """Words of two tables, the destination's first, where the index's low bits say.
 
     >>> from isa_models import instruction
-    >>> instruction("vpermt2w")([1, 2], [3, 4], [5, 6]).tolist()
-    [6, 1]
+    >>> instruction("vpermt2w")([1, 2, 3, 4, 5, 6, 7, 8], [0, 9, 0, 0, 0, 0, 0, 7], [20] * 8).tolist()
+    [1, 20, 1, 1, 1, 1, 1, 8]
     """
     both = table.concat(more)
     return both.lookup(index & (both.lanes - 1))
 
 
-@define("vpshufb", "u8 <- u8, u8", AVX512_BW, "Intel SDM Vol. 2B, PSHUFB")
+@define("vpshufb", "u8 <- u8, u8", AVX512_BW, "Intel SDM Vol. 2B, PSHUFB", whole=True)
 def vpshufb(a: Value, index: Value) -> Value:
     """Each 128-bit block: bytes of the first where the index's low four bits say, zero where its top bit is set.
 

@@ -1,0 +1,57 @@
+"""Every instruction at every width: compiled code, portable and native, against the reference reading."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from isa_models import REGISTRY, instruction
+from isa_models.isa import host_caps
+from simdnn.hostcheck import check_host, compare
+
+#: the classes whose semantics are more than one operation: 2**20 lanes each
+DEEP = (
+    "vpmaddubsw", "vpmaddwd", "vpdpbusd", "vpdpbusds", "vpdpwssd", "vpdpwssds", "vdpbf16ps", "vcvtneps2bf16",
+    "vcvtph2ps", "vcvtps2ph", "vfmadd231ps", "vfmadd213ps", "vcvtps2dq",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["portable", "native"])
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_every_instruction(name: str, native: bool) -> None:
+    definition = instruction(name)
+    checked = 0
+    for width, caps in definition.caps.items():
+        if native and not host_caps().intersection(caps):
+            continue
+        rng = np.random.default_rng([width, zlib.crc32(name.encode())])
+        found = compare(definition, width, native, 600, rng)
+        assert found.mismatches == 0, found.first
+        checked += found.vectors
+    if not checked:
+        pytest.skip(f"this CPU has no {name}")
+    assert checked >= 600
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["portable", "native"])
+@pytest.mark.parametrize("name", DEEP)
+def test_a_million_lanes(name: str, native: bool) -> None:
+    definition = instruction(name)
+    if native and not host_caps().intersection(definition.caps[512]):
+        pytest.skip(f"this CPU has no {name}")
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    found = compare(definition, 512, native, (1 << 20) // definition.lanes(512), rng)
+    assert found.mismatches == 0, found.first
+
+
+def test_the_table_covers_every_instruction_and_finds_nothing() -> None:
+    table = check_host(vectors=32, seed=1)
+    assert set(table.instruction) == set(REGISTRY)
+    assert len(table) == sum(len(d.caps) for d in REGISTRY.values())
+    assert set(table.status) <= {"ok", "not on this CPU"}
+    here = [
+        bool(host_caps().intersection(REGISTRY[n].caps[w])) for n, w in zip(table.instruction, table.width, strict=True)
+    ]
+    assert ((table.vectors > 0) == np.array(here)).all() and (table.portable_vectors > 0).all()
