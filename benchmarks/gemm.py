@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks import onednn
 from isa_models import machine
 from isa_models.isa import host_caps
 from simdnn import numerics
@@ -37,6 +38,10 @@ class Variant:
     native: float | None = None
     portable: float | None = None
 
+    @property
+    def types(self) -> str:
+        return f"{self.src}:{self.weights}:{self.dst}"
+
 
 VARIANTS = (
     Variant("gemm:avx512_core", "f32", "f32", "f32"),
@@ -50,6 +55,36 @@ VARIANTS = (
 def report(size: int, rounds: int) -> str:
     """Measure all variants and lay the result out as text."""
     frame = measure(size, rounds)
+    text = _text(frame, size)
+    if not (version := onednn.installed()):
+        return f"{text}\n\noneDNN is not installed here (package onednn): no comparison with it."
+    beside = compare(frame, size, rounds)
+    formats = {"ratio": "{:.2f}".format, "onednn_ratio": "{:.2f}".format}
+    head = f"oneDNN {version} at the same ISA cap, each ratio to NumPy f32 in its own process"
+    return f"{text}\n\n{head}\n\n{table(beside, formats)}"
+
+
+def compare(frame: pd.DataFrame, size: int, rounds: int) -> pd.DataFrame:
+    """The native ratios of `measure` beside oneDNN's for the same types under the kernel's ISA cap."""
+    rows = []
+    for variant in VARIANTS:
+        isa = next(k.isa for k in KERNELS if k.name == variant.kernel)
+        found = onednn.measure(size, rounds, variant.types, isa)
+        mine = (frame["kernel"] == variant.kernel) & (frame["instructions"] != "portable")
+        rows.append(
+            {
+                "kernel": variant.kernel,
+                "types": variant.types,
+                "isa": isa,
+                "ratio": float(frame.loc[mine, "ratio"].iloc[0]),
+                "onednn_ratio": found.get("ratio", float("nan")),
+                "onednn_implementation": found.get("implementation") or found["error"],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _text(frame: pd.DataFrame, size: int) -> str:
     formats: dict[str, Callable[[Any], str]] = {"ms": "{:.2f}".format, "gmac_s": "{:.1f}".format}
     formats |= {"ratio": "{:.2f}".format, "target": "{:.2f}".format, "compile_s": "{:.3f}".format}
     head = f"GEMM {size}x{size}x{size}, one thread, {platform.processor() or platform.machine()}; "
@@ -94,7 +129,7 @@ def _case(
     compiled.compile_program(kernel.program, native)
     row = {
         "kernel": variant.kernel,
-        "types": f"{variant.src}:{variant.weights}:{variant.dst}",
+        "types": variant.types,
         "instructions": ("host" if kernel.program.isa in host_caps() else "host lacks") if native else "portable",
         "target": variant.native if native else variant.portable,
         "compile_s": time.perf_counter() - start,
