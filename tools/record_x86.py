@@ -19,7 +19,8 @@ from simdnn.hostcheck import Array, inputs_of, program_of
 
 NAMES = (
     "vpdpbusd", "vpdpbusds", "vpdpwssd", "vpdpwssds", "vdpbf16ps", "vcvtneps2bf16", "vcvtne2ps2bf16",
-    "vpmaddubsw", "vpmaddwd", "vfmadd231ps", "vfmadd213ps", "vcvtps2dq", "vaddps", "vmulps", "vdivps", "vminps", "vmaxps",
+    "vpmaddubsw", "vpmaddwd", "vfmadd231ps", "vfmadd213ps", "vcvtps2dq", "vaddps", "vmulps", "vdivps", "vminps",
+    "vmaxps",
 )  # fmt: skip
 WIDTH = 128
 VECTORS = 320
@@ -27,11 +28,10 @@ VECTORS = 320
 
 def cpu() -> str:
     """The CPU as Linux names it: vendor, family, model, stepping."""
-    fields = dict(
-        (part.strip() for part in line.split(":", 1))
-        for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-        if ":" in line
-    )
+    fields: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+        name, _, value = line.partition(":")
+        fields[name.strip()] = value.strip()
     return f"{fields['vendor_id']} family {fields['cpu family']} model {fields['model']} stepping {fields['stepping']}"
 
 
@@ -54,4 +54,4 @@ def record() -> dict[str, Array]:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    np.savez_compressed(sys.argv[1], **record())
+    np.savez_compressed(sys.argv[1], allow_pickle=False, **record())
