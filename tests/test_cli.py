@@ -136,7 +136,12 @@ def test_modes_that_a_machine_lacks(small: str, capsys: pytest.CaptureFixture[st
         (["run", "resnet50", "--threads", "0"], 2, "--threads"),
         (["run", "resnet50", "--threads", "two"], 2, "--threads"),
         (["run", "resnet50", "--threads", "9" * 5000], 2, "--threads"),
-        (["run", "resnet50", "--layers", "fc", "--seed", "-1"], 2, "seed=-1"),
+        (["run", "resnet50", "--seed", "-1"], 2, "--seed"),
+        (["run", "resnet50", "--seed", "1e3"], 2, "--seed: '1e3'; an integer from 0"),
+        (["run", "\0.csv"], 2, "NUL"),
+        (["run", "x" * 5000 + ".csv"], 2, "File name too long"),
+        (["run", "resnet50", "-o", "x" * 5000 + ".csv"], 1, "File name too long"),
+        (["run", "resnet50", "--machine", "absent.toml"], 1, "absent.toml"),
         (["run", "resnet50", "--dispatch", "slowest"], 2, "invalid choice"),
         (["run", "resnet50", "-o", "out.txt"], 2, "Known: .csv, .json, .parquet"),
         (["run", "resnet50", "-o", "/nowhere/out.csv"], 1, "no folder /nowhere"),
@@ -273,6 +278,21 @@ def test_streams_and_status_of_a_process(small: str) -> None:
     assert done.returncode == 0 and done.stderr == "" and json.loads(done.stdout)["workload"] == small
     failed = process("run", "resnet", "--json")
     assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize(("closed", "arguments", "status"), [("1", "list isa", 0), ("2", "run nothing", 2)])
+def test_a_stream_that_is_closed(closed: str, arguments: str, status: int) -> None:
+    command = f"exec {sys.executable} -m simdnn.cli {arguments} {closed}>&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_disk_that_is_full() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "simdnn.cli", "list", "isa"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1 and done.stderr == "simdnn: error: [Errno 28] No space left on device\n"
 
 
 def test_a_reader_that_stops_early(small: str) -> None:

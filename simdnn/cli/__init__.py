@@ -35,10 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    args = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    parser = _parser()
+    if any("\0" in word for word in words):
+        parser.error("an argument holds a NUL character")
+    args = parser.parse_args(words)
     try:
         status: int = args.function(args)
-        sys.stdout.flush()
+        print(end="", flush=True)  # so that a reader gone or a full disk shows here, not at exit
         return status
     except BrokenPipeError:
         raise
@@ -64,4 +68,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _complain(message: str) -> None:
-    print(f"simdnn: error: {' '.join(message.split())}", file=sys.stderr)
+    if sys.stderr is not None:  # closed by the caller
+        print(f"simdnn: error: {' '.join(message.split())}", file=sys.stderr)

@@ -83,7 +83,7 @@ class Progress:
     """One line on standard error that is written over, and wiped at the end; silent where that is no terminal."""
 
     def __init__(self) -> None:
-        self.shown = sys.stderr.isatty()
+        self.shown = sys.stderr is not None and sys.stderr.isatty()
 
     def __call__(self, done: int, total: int, what: str) -> None:
         if self.shown:

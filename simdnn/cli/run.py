@@ -61,10 +61,11 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--modes", type=_words, help=f"some of {','.join(MODES)} (all that the machine can do)")
     parser.add_argument("--layers", default="*", metavar="PATTERN", help="only layers of that name, as 'layer3.*'")
-    parser.add_argument("--threads", type=_positive, default=1, metavar="N", help="threads of a kernel (1)")
+    parser.add_argument("--threads", type=_integer(1, 1024), default=1, metavar="N", help="threads of a kernel (1)")
     parser.add_argument("--no-values", action="store_true", help="cost alone; nothing is computed")
     parser.add_argument("--dispatch", choices=("fastest", "onednn"), default="fastest", help="how kernels are picked")
-    parser.add_argument("--seed", type=int, default=0, help="of the data of layer tables (0)")
+    seed = _integer(0, 2**32 - 1)
+    parser.add_argument("--seed", type=seed, metavar="N", default=0, help="of the data of layer tables (0)")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against speed (with --no-values: "
@@ -174,7 +175,11 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1024):
-        raise argparse.ArgumentTypeError(f"{text!r}; an integer from 1 to 1024 is needed")
-    return int(text)
+def _integer(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        # int() alone would take "1_000"; and refuses thousands of digits with an error of its own
+        if not (text.isascii() and text.isdigit() and len(text) <= 18 and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text[:40]!r}; an integer from {least} to {most} is needed")
+        return int(text)
+
+    return parse
