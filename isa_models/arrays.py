@@ -102,6 +102,10 @@ class ArrayValue(Value):
         assert isinstance(result, ArrayValue)
         return result
 
+    def rarely(self, no: Value, yes: Callable[[], Value]) -> ArrayValue:
+        assert isinstance(no, ArrayValue)
+        return self.where(yes(), no) if self.array.any() else no
+
 
 def _fma32(a: Array, b: Array, c: Array) -> Array:
     """f32 fused multiply-add through f64.

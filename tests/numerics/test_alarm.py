@@ -147,3 +147,18 @@ def test_alarms_reach_the_top_from_nested_and_parallel_loops() -> None:
         assert run(program, {"a": spoiled})[0]
         one, two = (numerics.run(program, {"a": spoiled}, threads=t, native=False)["out"] for t in (1, 2))
         assert (one.view(np.uint32) == two.view(np.uint32)).all()
+
+
+def test_the_careful_run_starts_from_the_start() -> None:
+    """Sums in an output and in scratch are taken up from zero again, not from what the optimistic run left."""
+    x = Register("x", "f32", 16)
+    memory = {name: Memory(name, Affine(), "f32", 16) for name in ("out", "scratch")}
+    body: list[Op] = [load(x, "a", 16 * K)]
+    for place in memory.values():
+        body += [Op("vaddps", x, (x, place)), Op("vmovups", place, (x,))]
+    tensors = (Tensor("a", "f32", 64), Tensor("scratch", "f32", 16, "scratch"), Tensor("out", "f32", 16, "output"))
+    program = Program("sums", "avx512_core", tensors, (Loop("k", 4, tuple(body)),))
+    a = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    assert not run(program, {"a": a})[0]
+    a[40] = np.uint32(0x7F800001).view(np.float32)
+    assert run(program, {"a": a})[0]
