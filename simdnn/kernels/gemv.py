@@ -169,7 +169,7 @@ class Gemv:
             "dst_zero_point": np.array([p.dst_zero_point], np.float32),
         }
         for name, values in (("bias", p.bias), ("wei_scale", p.wei_scale)):
-            if values is not None:
+            if values is not None and name in self.program.tensor:
                 inputs[name] = self.per_output(name, np.asarray(values, np.float32).reshape(-1))
         return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
 

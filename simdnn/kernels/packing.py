@@ -60,7 +60,9 @@ class Packing:
         self, tensor: str, part: int, group: Affine, first: int, rows: int, width: int, column: Affine, offset: int
     ) -> Code:
         """`rows` rows of one group by `across` columns, interleaved to `depth` elements a column."""
-        live = min(self.across, self.n - column.const) if tensor == "wei_tail" or self.layout.full == 1 else self.across
+        live = min(self.across, width - offset)
+        if tensor == "wei_tail" or self.layout.full == 1:
+            live = min(live, self.n - column.const)
         if live <= 0:
             return []
         depth, steps = self.dot.depth, self.layout.icp // self.dot.depth

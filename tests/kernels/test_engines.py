@@ -1,0 +1,176 @@
+"""Every kernel of the table: reference, compiled-portable and compiled-native give the same bits; integers are right."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from simdnn import numerics
+from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
+
+KINDS = {kind.name: kind for kind in KERNELS}
+MATMUL = [k for k in KERNELS if k.name.startswith(("gemm", "gemv"))]
+CONV = [k for k in KERNELS if k.name.startswith(("conv", "dw"))]
+
+
+def types(kind: KernelKind, rng: np.random.Generator) -> tuple[str, str]:
+    if "int8" in kind.name or "vnni" in kind.name:
+        return str(rng.choice(["u8", "s8"])), "s8"
+    return ("bf16", "bf16") if "bf16" in kind.name else ("f32", "f32")
+
+
+def data(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    """Values that reach the ends of the type; floats with some specials among them."""
+    form = fmt(dtype)
+    if not form.is_float:
+        values = rng.integers(form.low, form.high + 1, shape)
+        return np.where(rng.random(shape) < 0.3, rng.choice([form.low, form.high], shape), values).astype(form.dtype)
+    values = (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 3, shape)).astype(np.float32)
+    specials = np.array([0.0, -0.0, 1e-39, -1e-39, 3e38, np.inf, -np.inf, np.nan], np.float32)
+    rare = rng.random(shape) < (0.02 if rng.random() < 0.3 else 0.0)
+    return np.where(rare, rng.choice(specials, shape), values).astype(np.float32).astype(form.dtype)
+
+
+def epilogue(rng: np.random.Generator, integer: bool, matmul: bool, bf16: bool) -> Epilogue:
+    if rng.random() < 0.4:
+        return Epilogue("s32" if integer else "f32", zp_src=integer and rng.random() < 0.5)
+    pick = lambda *options: options[int(rng.integers(len(options)))]  # noqa: E731
+    dst = pick("f32", "s8", "u8", *(["bf16"] if bf16 else []))
+    return Epilogue(
+        dst, zp_src=integer and pick(False, True), zp_wei=integer and matmul and pick(False, True),
+        src_scale=pick(False, True), wei_scale=pick("", "common", "per_oc"), bias=pick(False, True),
+        relu=pick(False, True), dst_scale=pick(False, True), dst_zero_point=pick(False, True),
+    )  # fmt: skip
+
+
+def parameters(rng: np.random.Generator, e: Epilogue, n: int) -> Parameters:
+    scale = rng.uniform(0.001, 0.02, n if e.wei_scale == "per_oc" else 1).astype(np.float32)
+    return Parameters(
+        bias=rng.standard_normal(n).astype(np.float32) if e.bias else None,
+        src_scale=0.37, wei_scale=scale, dst_scale=1.7,
+        zp_src=int(rng.integers(-9, 200)), zp_wei=int(rng.integers(-9, 9)), dst_zero_point=int(rng.integers(-5, 6)),
+    )  # fmt: skip
+
+
+def bits(array: Array) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+def run_all(kernel: Kernel, src: Array, wei: Array, p: Parameters) -> Array:
+    """The result, after the three engines have agreed on it."""
+    inputs = kernel.prepare(src, wei, p)
+    results = [
+        kernel.finish(numerics.run(kernel.program, inputs, engine=engine, native=native))
+        for engine, native in (("reference", False), ("compiled", False), ("compiled", True))
+    ]
+    assert bits(results[0]) == bits(results[1]), "reference and compiled-portable differ"
+    assert bits(results[0]) == bits(results[2]), "reference and compiled-native differ"
+    return results[0]
+
+
+@pytest.mark.parametrize("kind", MATMUL, ids=lambda k: k.name)
+@settings(max_examples=12)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_matmul_engines_agree(kind: KernelKind, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n, k = (int(rng.integers(1, high)) for high in (30, 70, 90))
+    if kind.name.startswith("gemv"):
+        m, n = (1, n) if "plain" in kind.name or rng.random() < 0.5 else (m, 1)
+    src, wei = types(kind, rng)
+    e = epilogue(rng, src in ("u8", "s8"), True, "avx512" in kind.name)
+    tag = "ab" if "plain" in kind.name else str(rng.choice(["any", "ba"] if "gemv" in kind.name else ["any", "ab", "ba"]))
+    problem = MatmulProblem(m, n, k, src, wei, e, tag)
+    if kind.accepts(problem):
+        problem = MatmulProblem(1, max(n, 2), k, src, wei, e, tag)
+        m, n = 1, problem.n
+    assert kind.accepts(problem) == ""
+    kernel = kind.build(problem, None)  # type: ignore[arg-type]  # kernels do not depend on the machine
+    a, b, p = data(rng, (m, k), src), data(rng, (k, n), wei), parameters(rng, e, n)
+    out = run_all(kernel, a, b, p)
+    assert out.shape == (m, n)
+    if e.dst == "s32" and kind.exact:
+        expected = (a.astype(np.int64) - (p.zp_src if e.zp_src else 0)) @ b.astype(np.int64)
+        assert (out == expected).all()
+
+
+def conv_problem(kind: KernelKind, rng: np.random.Generator) -> ConvProblem:
+    src, wei = types(kind, rng)
+    e = epilogue(rng, src in ("u8", "s8"), False, "avx512" in kind.name)
+    pick = lambda low, high: int(rng.integers(low, high))  # noqa: E731
+    groups = pick(2, 40) if kind.name.startswith("dw") else int(rng.choice([1, 1, 2, 3]))
+    ic, oc = (1, 1) if kind.name.startswith("dw") else (pick(1, 12), pick(1, 40))
+    kh, kw = pick(1, 4), pick(1, 4)
+    dilation = (pick(1, 3), pick(1, 3))
+    ih, iw = pick(1, 6) + (kh - 1) * dilation[0], pick(1, 20) + (kw - 1) * dilation[1]
+    padding = tuple(pick(0, 3) for _ in range(4)) if rng.random() < 0.6 else (0, 0, 0, 0)
+    if groups == ic * groups == oc * groups and not kind.name.startswith("dw"):
+        oc = 2
+    strides = (pick(1, 3), pick(1, 3))
+    return ConvProblem(
+        pick(1, 3), ic * groups, ih, iw, oc * groups, kh, kw, src, wei, e, strides, padding, dilation, groups
+    )  # type: ignore[arg-type]
+
+
+def exact_convolution(c: ConvProblem, src: Array, wei: Array, zero_point: int) -> Array:
+    """The sum as defined, in 64-bit integers; padding counts as the zero point."""
+    top, left, bottom, right = c.padding
+    x = np.pad(src.astype(np.int64) - zero_point, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    w = wei.reshape(c.groups, c.oc // c.groups, c.ic // c.groups, c.kh, c.kw).astype(np.int64)
+    x = x.reshape(c.mb, c.groups, c.ic // c.groups, *x.shape[2:])
+    out = np.zeros((c.mb, c.groups, c.oc // c.groups, c.oh, c.ow), np.int64)
+    for u in range(c.kh):
+        for v in range(c.kw):
+            rows = slice(u * c.dilation[0], u * c.dilation[0] + (c.oh - 1) * c.strides[0] + 1, c.strides[0])
+            columns = slice(v * c.dilation[1], v * c.dilation[1] + (c.ow - 1) * c.strides[1] + 1, c.strides[1])
+            out += np.einsum("ngihw,goi->ngohw", x[:, :, :, rows, columns], w[..., u, v])
+    return out.reshape(c.mb, c.oc, c.oh, c.ow)
+
+
+@pytest.mark.parametrize("kind", CONV, ids=lambda k: k.name)
+@settings(max_examples=12)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_convolution_engines_agree(kind: KernelKind, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    c = conv_problem(kind, rng)
+    assert kind.accepts(c) == ""
+    kernel = kind.build(c, None)  # type: ignore[arg-type]  # kernels do not depend on the machine
+    src, wei = data(rng, (c.mb, c.ic, c.ih, c.iw), c.src), data(rng, (c.oc, c.ic // c.groups, c.kh, c.kw), c.wei)
+    p = parameters(rng, c.epilogue, c.oc)
+    out = run_all(kernel, src, wei, p)
+    assert out.shape == (c.mb, c.oc, c.oh, c.ow)
+    halved = c.src == "s8" and "vnni" not in kind.name and (not kind.exact or kind.name.startswith("dw"))
+    if c.epilogue.dst == "s32" and kind.exact and not halved:
+        zero_point = p.zp_src if c.epilogue.zp_src else 0
+        assert (out == exact_convolution(c, src, wei, zero_point)).all()
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_saturated_pairs_are_counted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n, k = (int(rng.integers(1, high)) for high in (9, 40, 60))
+    src = str(rng.choice(["u8", "s8"]))
+    a, b = data(rng, (m, k), src), data(rng, (k, n), "s8")
+    problem: Problem = MatmulProblem(m, n, k, src, "s8", Epilogue("s32"))
+    kernel = KINDS["gemm:avx512_core_int8"].build(problem, None)  # type: ignore[arg-type]
+    assert kernel.counting is not None
+    counter = kernel.counting()
+    counts = run_all(counter, a, b, Parameters())
+    shifted = np.pad(a.astype(np.int64) + (128 if src == "s8" else 0), ((0, 0), (0, k % 2)))
+    products = shifted[:, :, None] * np.pad(b.astype(np.int64), ((0, k % 2), (0, 0)))[None]
+    pairs = products.reshape(m, -1, 2, n).sum(axis=2)
+    assert (counts == ((pairs > 32767) | (pairs < -32768)).sum(axis=1)).all()
+    wrapped = np.clip(pairs, -32768, 32767).sum(axis=1)
+    fast = run_all(kernel, a, b, Parameters())
+    expected = wrapped - (128 * b.astype(np.int64).sum(axis=0) if src == "s8" else 0)
+    assert (fast == expected).all()
+
+
+def test_all_types_are_covered() -> None:
+    assert {str(fmt(t).dtype) for k in KERNELS for t in types(k, np.random.default_rng(0))} >= {
+        "float32", "int8", str(np.dtype(ml_dtypes.bfloat16)),
+    }  # fmt: skip
