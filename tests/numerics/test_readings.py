@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,3 +56,10 @@ def test_the_table_covers_every_instruction_and_finds_nothing() -> None:
         bool(host_caps().intersection(REGISTRY[n].caps[w])) for n, w in zip(table.instruction, table.width, strict=True)
     ]
     assert ((table.vectors > 0) == np.array(here)).all() and (table.portable_vectors > 0).all()
+
+
+def test_a_wrong_model_is_found_and_shown() -> None:
+    wrong = replace(instruction("vpaddb"), function=lambda a, b: a - b)
+    found = compare(wrong, 256, False, 50, np.random.default_rng(0))
+    assert found.mismatches == found.vectors == 50
+    assert found.first.startswith("portable: a [") and " gives [" in found.first
