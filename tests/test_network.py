@@ -68,7 +68,9 @@ def test_frame(frame: pd.DataFrame) -> None:
     assert (frame["accuracy"] >= 1 - 2 / IMAGES).all()
     by_mode = frame.groupby("mode", sort=False)
     assert (by_mode["accuracy"].nunique() == 1).all()
-    assert (by_mode["sqnr_db"].min()[["int8-fast", "int8-exact", "int8-vnni"]] > 20).all()
+    assert (by_mode["sqnr_db"].min()[["int8-exact", "int8-vnni"]] > 30).all()
+    fast = by_mode.get_group("int8-fast")
+    assert fast["saturated_outputs"].iloc[0] > 0 and 10 < fast["sqnr_db"].min() < 30  # conv1 saturates, and it shows
     exact, vnni = (by_mode.get_group(name) for name in ("int8-exact", "int8-vnni"))
     assert list(exact["max_abs_error"]) == list(vnni["max_abs_error"])  # the same bits from layer to layer
 

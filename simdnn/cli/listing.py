@@ -86,11 +86,15 @@ def kernels() -> pd.DataFrame:
 
     return pd.DataFrame(
         [
-            {"kernel": kind.name, "isa": kind.isa, "compute_dtype": kind.compute_dtype,
-             "exact": "yes" if kind.exact else "no", "onednn": kind.library or "-"}
+            {
+                "kernel": kind.name,
+                "isa": kind.isa,
+                "compute_dtype": kind.compute_dtype,
+                "exact": "yes" if kind.exact else "no",
+            }
             for kind in KERNELS
         ]
-    )  # fmt: skip
+    )
 
 
 def instructions() -> pd.DataFrame:
