@@ -28,6 +28,7 @@ from simdnn.timing.stream import Executed, Line, Stream
 SHORT = 4  # a body with loops of up to 1/SHORT of the window is repeated until it is seen to be periodic
 LOOKED_AT = 2  # iterations of a longer one that are timed, at least
 SETTLING = 3  # windows until the overlap of two tiles has come to rest where chains of latencies bound them
+ALIKE = 0.01  # iterations whose times differ by no more have come to rest
 NEAR = 0.9  # a lower bound of at least this share of the time is what bounds it
 
 
@@ -180,24 +181,30 @@ class _Walk:
             cycles = timing.cycles
             bound = _named(timing.bound) if timing.limits[timing.bound] >= NEAR * cycles else "latency"
         else:
-            cycles = self.neighbours(loop, path, len(one.lines), self.window)
-            bound = self.bound(one.steps, cycles)
-            if bound == "latency":
-                cycles = self.neighbours(loop, path, len(one.lines), SETTLING * self.window)
+            cycles, bound = self.neighbours(loop, path, one.steps)
         pieces = {path: Piece(path, 1, cycles, bound)}
         _add(pieces, one.skipped)
         return pieces
 
-    def neighbours(self, loop: Loop, path: str, size: int, settled: int) -> float:
-        """Cycles of an iteration of `size` steps among its neighbours: `settled` steps first, then some to look at."""
-        warm = -(-settled // size)
-        steps: list[Step] = []
-        for i in range(warm + max(LOOKED_AT, 2 * warm)):
-            steps += self.iteration(loop, {loop.var: i}, path).steps
-        block = _block(self.machine, tuple(steps))
+    def neighbours(self, loop: Loop, path: str, one: tuple[Step, ...]) -> tuple[float, str]:
+        """Cycles of an iteration among its neighbours, and their bound.
+
+        Some iterations fill the window, then some are looked at; more where these still differ. Queues that fill more
+        slowly hide a bound, stores at commit above all, so the time is no less than each bound.
+        """
+        for settled in (self.window, SETTLING * self.window):
+            warm = -(-settled // len(one))
+            steps: list[Step] = []
+            for i in range(warm + max(LOOKED_AT, 2 * warm)):
+                steps += self.iteration(loop, {loop.var: i}, path).steps
+            block = _block(self.machine, tuple(steps))
+            ends = block.retire_cycles[len(one) - 1 :: len(one)]
+            seen = (ends[-1] - ends[warm - 1]) / (len(ends) - warm)
+            if abs(ends[-1] - ends[-2] - seen) <= ALIKE * seen:
+                break
         self.confidences.add(block.confidence)
-        ends = block.retire_cycles[size - 1 :: size]
-        return (ends[-1] - ends[warm - 1]) / (len(ends) - warm)
+        cycles = max(seen, *lower_bounds(self.machine, lower(self.machine, one)).values())
+        return cycles, self.bound(one, cycles)
 
     def _nested(self, loop: Loop, inner: Loop, path: str) -> Pieces:
         """A loop that holds nothing but another: that one's iterations, and the dispatch of the control around it."""
