@@ -22,10 +22,11 @@ from simdnn.kernels.blocking import choose, chunk, row_blocks
 from simdnn.kernels.code import Code, Unit, broadcast32, loop, op, zero
 from simdnn.kernels.dots import COUNT, Dot
 from simdnn.kernels.epilogue import Plan
+from simdnn.kernels.order import Order
 from simdnn.kernels.packing import Packing
-from simdnn.kernels.source import Source, padded_channels
+from simdnn.kernels.reading import Reading, fold_weights, reading
 from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
-from simdnn.kernels.tile import Panel, Reduction, Taps, tile
+from simdnn.kernels.tile import Chain, Panel, Reduction, Repeat, Taps, tile
 from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
 
@@ -38,6 +39,7 @@ class Options:
     merged_scales: bool = False
     cut: int = 0  # channels after which a sum restarts (floating point)
     split_k: int = 0  # matmul: K in two parts, the first of this length, pairs restart there
+    order: Order = Order()  # of a convolution's taps
 
 
 class Gemm:
@@ -86,13 +88,8 @@ class Gemm:
         return self.conv.oc // self.conv.groups
 
     @cached_property
-    def source(self) -> Source:
-        c = self.conv
-        icp = padded_channels(self.unit, self.dot, c.src, self.ic)
-        read = c.src if self.dot.unsigned else self.dot.src
-        if self.options.split_k:  # rows of two parts, each padded by itself
-            return Source(c.src, read, c.mb, c.ih, c.iw, 1, self.ic, icp)
-        return Source(c.src, read, c.mb, c.ih, c.iw, c.groups, self.ic, icp, c.padding)
+    def reading(self) -> Reading:
+        return reading(self.conv, self.unit, self.dot, self.options.order.fold, bool(self.options.split_k))
 
     @cached_property
     def rows(self) -> int:
@@ -107,7 +104,7 @@ class Gemm:
         width = blocking.vectors * lanes
         rest = self.oc % width
         tail = -(-rest // lanes) * lanes
-        return pack.Layout(self.conv.groups, self.oc, width, tail, self.dot.depth, self.source.icp)
+        return pack.Layout(self.conv.groups, self.oc, width, tail, self.dot.depth, self.reading.ic)
 
     @cached_property
     def plan(self) -> Plan:
@@ -125,9 +122,10 @@ class Gemm:
     @cached_property
     def program(self) -> Program:
         c, e = self.conv, self.conv.epilogue
-        code = self.source.stage(self.unit)
+        code = self.reading.stage(self.unit)
         if self.packed_here:
-            code += Packing(self.unit, self.tag, self.dot, self.layout, self.problem_k, self.oc, self.options.split_k).stage()
+            split = self.options.split_k
+            code += Packing(self.unit, self.tag, self.dot, self.layout, self.problem_k, self.oc, split).stage()
         if e.zp_wei:
             code += self.row_sums()
         blocking = choose(self.unit, self.dot, self.rows, self.oc, self.shifted)
@@ -139,9 +137,9 @@ class Gemm:
 
     def tensors(self) -> list[Tensor]:
         c, e, layout = self.conv, self.conv.epilogue, self.layout
-        per_column = c.kh * c.kw * layout.icp * c.groups
+        per_column = self.reading.weights * c.groups
         outputs = c.mb * c.oh * c.ow
-        tensors = self.source.tensors()
+        tensors = self.reading.tensors()
         if self.plain:
             tensors.append(Tensor("wei", self.dot.wei, c.ic * c.oc))
         elif self.packed_here:
@@ -160,25 +158,19 @@ class Gemm:
             tensors += [Tensor("zp_wei", "s32", 1), Tensor("rowsum", "s32", outputs, "scratch")]
             unit_weight = np.ones(4 // (fmt(self.dot.wide).bits // 8), fmt(self.dot.wide).dtype)
             tensors.append(Tensor.constant("unit_weight", self.dot.wide, unit_weight.tobytes()))
-        if self.total == "total":
+        if self.total == "total" and self.chained:
             tensors.append(Tensor("total", "f32", outputs * c.oc, "scratch"))
         return [*tensors, Tensor("dst", e.dst, outputs * c.oc, "output")]
 
-    @cached_property
-    def cut_steps(self) -> int:
-        return self.options.cut // self.dot.depth if self.options.cut < self.source.icp else 0
-
     @property
     def total(self) -> str:
-        """The tensor of partial sums between cuts: dst itself where it is f32 and nothing else is done to it."""
-        if not self.cut_steps:
-            return ""
+        """The tensor of the sum of chains so far: dst itself where it is f32."""
         return "dst" if self.conv.epilogue.dst == "f32" else "total"
 
     def panels(self) -> list[tuple[int, Panel]]:
         """(how many, the panel) for whole panels and for the narrower last one; `g` and `j` are the loops around."""
-        c, layout, lanes = self.conv, self.layout, self.unit.lanes
-        column = c.kh * c.kw * layout.icp
+        layout, lanes = self.layout, self.unit.lanes
+        column = self.reading.weights
         group = Affine.var("g")
         found = []
         if layout.full:
@@ -205,29 +197,27 @@ class Gemm:
 
     def nest(self, first: int, height: int, count: int, panels: int, panel: Panel) -> Code:
         """All tiles of one height over one kind of panel."""
-        c, s = self.conv, self.source
-        segment = c.kw if self.options.split_k else 1
-        stride = s.pixel * (segment if self.is_matmul else c.strides[1])
+        c, r = self.conv, self.reading
+        size = fmt(r.source.read).bits // 8
         block = Affine.var("r") * height
         inner = count
         outer: list[tuple[str, int]] = []
         base_source, base_row = Affine(), Affine()
         if self.flat:
-            together = chunk(count, height * stride * fmt(s.read).bits // 8)
+            together = chunk(count, height * r.column * size)
             outer.append(("q", count // together))
             inner = together
             block = block + Affine.var("q") * (height * together)
         else:
-            line = c.strides[0] * s.row
-            together = chunk(c.oh, line * fmt(s.read).bits // 8)
+            together = chunk(c.oh, r.line * size)
             outer += [("n", c.mb), ("q", c.oh // together)]
             lines = Affine.var("q") * together + Affine.var("y")
-            base_source = Affine.var("n") * s.image + lines * line
+            base_source = Affine.var("n") * r.image + lines * r.line + r.origin
             base_row = Affine.var("n") * (c.oh * c.ow) + lines * c.ow
         numbers = [base_row + block + (first + i) for i in range(height)]
-        sources = [base_source + block * stride + (first + i) * stride + Affine.var("g") * s.icp for i in range(height)]
+        sources = [base_source + (block + (first + i)) * r.column + Affine.var("g") * r.group for i in range(height)]
         in_image = [n + Affine.var("n") * -(c.oh * c.ow) for n in numbers]
-        reduction = Reduction(self.dot, s.tensor, self.taps(panel), s.icp // self.dot.depth, self.shifted, self.cut_steps)
+        reduction = Reduction(self.dot, r.tensor, self.shifted, self.sums(panel.step))
         body = tile(
             self.unit, reduction, self.plan, panel, sources, [n * c.oc for n in numbers], self.total,
             [p * (c.groups * self.layout.channels) for p in in_image], numbers, c.epilogue.zp_wei,
@@ -239,20 +229,46 @@ class Gemm:
             body = loop(var, extent, body, parallel=True)
         return body
 
-    def taps(self, panel: Panel) -> tuple[Taps, ...]:
-        c, s = self.conv, self.source
-        row = s.icp * panel.vectors * self.unit.lanes  # packed weights of one tap
-        across = s.pixel if self.options.split_k else c.dilation[1] * s.pixel
-        return (Taps("u", c.kh, c.dilation[0] * s.row, c.kw * row), Taps("w", c.kw, across, row))
+    @cached_property
+    def chained(self) -> bool:
+        """Whether an output is more than one sum."""
+        return sum(len(repeat.chains) * repeat.over.extent for repeat in self.sums(0)) > 1
+
+    def sums(self, step: int) -> tuple[Repeat, ...]:
+        """The chains of a sum: cut between channels, or as the order of a convolution has it; `step` in weights."""
+        r, order = self.reading, self.options.order
+        steps = r.ic // self.dot.depth
+        tap = steps * step
+        rows = Taps("u", r.kh, r.down, r.kw * tap)
+
+        def columns(first: int, count: int, *outside: Taps) -> Chain:
+            return Chain((*outside, Taps("w", count, r.across, tap)), steps, first * r.across, first * tap)
+
+        if order.parts:
+            return tuple(
+                Repeat(tuple(columns(*run) for run in part.columns), replace(rows, var="part"))
+                if part.row_by_row
+                else Repeat(tuple(columns(*run, rows) for run in part.columns))
+                for part in order.parts
+            )
+        whole = columns(0, r.kw, rows)
+        cut = self.options.cut // self.dot.depth
+        if cut and steps > cut:
+            times = -(-steps // cut) - 1
+            over = Taps("part", times, cut * self.dot.depth, cut * step)
+            rest = Chain(whole.taps, steps - times * cut, times * over.source, times * over.weights)
+            return (Repeat((replace(whole, steps=cut),), over), Repeat((rest,)))
+        if order.columns_outside:
+            whole = replace(whole, taps=whole.taps[::-1])
+        return (Repeat((whole,)),)
 
     def row_sums(self) -> Code:
         """rowsum[m] = weights' zero point x sum of row m, by the same dot product against ones."""
-        dot, s, unit = self.dot, self.source, self.unit
-        segment = self.conv.kw if self.options.split_k else 1
-        steps = segment * s.icp // dot.depth
+        dot, r, unit = self.dot, self.reading, self.unit
+        steps = r.column // dot.depth
         a = unit.reg("a")
-        row = Affine.var("m") * (s.pixel * segment)
-        body: Code = [broadcast32(a, s.tensor, row + Affine.var("k") * dot.depth)]
+        row = Affine.var("m") * r.column
+        body: Code = [broadcast32(a, r.tensor, row + Affine.var("k") * dot.depth)]
         if self.shifted:
             body.append(op("vpaddb", a.as_("s8"), a.as_("s8"), unit.reg("shift", "s8")))
         body += dot.emit(unit, "c0_0", "a", "b0", "t0")
@@ -292,7 +308,7 @@ class Gemm:
             weights = weights.reshape(c.groups, self.oc, self.ic, c.kh, c.kw)
         if self.options.halve:
             weights = pack.halved(weights)
-        whole, tail = pack.pack(weights, layout)
+        whole, tail = pack.pack(fold_weights(weights, self.options.order.fold), layout)
         inputs = {"src": np.ascontiguousarray(src).reshape(-1), "wei": whole, "wei_tail": tail}
         if self.plain:
             inputs["wei"] = np.ascontiguousarray(stored).reshape(-1)
@@ -330,7 +346,8 @@ class Gemm:
         c = self.conv
         w = weights.astype(np.int64)
         shift = 128 * w.sum(axis=(2, 3, 4)) if self.shifted else np.zeros(w.shape[:2], np.int64)
-        zs, zw = int(p.zp_src), int(p.zp_wei)
+        e = c.epilogue
+        zs, zw = (int(p.zp_src) if e.zp_src else 0), (int(p.zp_wei) if e.zp_wei else 0)
         k = c.ic // c.groups * c.kh * c.kw if not self.options.split_k else self.problem_k
         constant = k * zs * zw
         if self.shifted:  # the row sums are of shifted sources too, padded channels included

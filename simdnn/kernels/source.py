@@ -62,13 +62,17 @@ class Source:
         image = Affine.var("n") * self.image
         row = image + (Affine.var("y") + top) * self.row
         body: Code = [zero(zeros)]
-        for at, pixels in ((row, left), (row + (left + self.iw) * self.pixel, right)):
-            body += fill_zero(unit, "padded", self.read, at, pixels * self.pixel, "f", "z")
+        whole = self.ic == self.icp and not unit.masks  # moves of four bytes: what is behind the row goes with it
+        body += fill_zero(unit, "padded", self.read, row, left * self.pixel, "f", "z")
+        if not whole:
+            at = row + (left + self.iw) * self.pixel
+            body += fill_zero(unit, "padded", self.read, at, right * self.pixel, "e", "z")
         stored = Affine.var("n") * (self.ih * self.iw * self.groups * self.ic)
         stored = stored + Affine.var("y") * (self.iw * self.groups * self.ic)
         read = row + left * self.pixel
         if self.ic == self.icp:
-            body += self._run(unit, stored, read, self.iw * self.pixel, self.iw * self.pixel)
+            room = (self.iw + right * whole) * self.pixel
+            body += self._run(unit, stored, read, self.iw * self.pixel, room)
         else:
             at_pixel = Affine.var("x") * self.groups + Affine.var("h")
             one = self._run(unit, stored + at_pixel * self.ic, read + at_pixel * self.icp, self.ic, self.icp)
@@ -89,7 +93,7 @@ class Source:
         stored, read = stored + turns * step, read + turns * step
         room = padded - turns * step
         if not rest:
-            return code + fill_zero(unit, "padded", self.read, read, room, "f", "z")
+            return code + fill_zero(unit, "padded", self.read, read, room, "t", "z")
         if unit.masks:
             return code + self._move(unit, stored, read, rest, min(step, -(-room // 1)))
         if narrow != wide:
@@ -131,7 +135,7 @@ class Source:
             code += self._bytes(stored, size)
             code.append(op("vmovd", Memory("padded", read, "u32", 1), Register("m", "u32", 4)))
             read, room = read + 4 // element, room - 4
-        return code + fill_zero(unit, "padded", self.read, read, room // element, "f", "z")
+        return code + fill_zero(unit, "padded", self.read, read, room // element, "t", "z")
 
     def _bytes(self, stored: Affine, size: int) -> Code:
         value = Register("m", "u8", 16)

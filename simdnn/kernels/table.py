@@ -11,6 +11,7 @@ from simdnn.kernels.depthwise import Depthwise
 from simdnn.kernels.dots import BF16, FMA, MADDUBS, MADDWD, VNNI, Dot
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.gemv import Gemv
+from simdnn.kernels.order import Order, order_of
 from simdnn.kernels.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
 
 
@@ -60,8 +61,10 @@ class _Row:
             cut = 512 if wide and k <= 1024 else 1024
         elif self.dot is FMA and isinstance(problem, ConvProblem) and wide and (problem.kh, problem.kw) == (1, 1):
             cut = 1280
-        merged = self.dot.acc == "s32" and not wide
-        return Options(conv and fast and problem.src == "s8", merged, cut, split)
+        merged = self.dot.acc == "s32" and not wide and not (conv and self.dot is MADDWD)
+        halve = conv and fast and problem.src == "s8"
+        order = order_of(problem, self.dot, wide, halve) if isinstance(problem, ConvProblem) else Order()
+        return Options(halve, merged, cut, split, order)
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
         def make(problem: Problem, machine: Machine) -> Kernel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, loop, op, store32, zero
 from simdnn.kernels.dots import Dot, accumulator
@@ -36,15 +36,38 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Chain:
+    """One sum from zero: loops over taps, then `steps` dots over channels, from an element of source and weights."""
+
+    taps: tuple[Taps, ...]
+    steps: int
+    source: int = 0
+    weights: int = 0
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Chains one after the other, `over.extent` times; an extent of 1 is once."""
+
+    chains: tuple[Chain, ...]
+    over: Taps = Taps("part", 1, 0, 0)
+
+
+@dataclass(frozen=True)
 class Reduction:
-    """The sum that every output is: loops over taps, then `steps` dots over the channels of a group."""
+    """The sum that every output is: the sums of its chains, added up in order."""
 
     dot: Dot
     source: str  # tensor
-    taps: tuple[Taps, ...]
-    steps: int
     shifted: bool  # s8 source for an unsigned unit: add 128
-    cut: int = 0  # restart from zero every so many steps and add up the parts (0: never)
+    sums: tuple[Repeat, ...]
+
+    @property
+    def chains(self) -> int:
+        return sum(len(r.chains) * r.over.extent for r in self.sums)
+
+
+Moves = tuple[Affine, Affine]  # in source, in weights
 
 
 def setup(unit: Unit, reduction: Reduction) -> Code:
@@ -57,14 +80,14 @@ def setup(unit: Unit, reduction: Reduction) -> Code:
     return code
 
 
-def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine], start: Affine, count: int) -> Code:
-    """The innermost loop: `count` dots from step `start` for every accumulator of the tile."""
+def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine], weights: Affine, count: int) -> Code:
+    """The innermost loop: `count` dots for every accumulator of the tile."""
     dot = reduction.dot
-    at = start + Affine.var("k")
+    at = Affine.var("k")
     body: Code = []
     for j in range(panel.vectors):
-        weights = panel.base + at * panel.step + j * unit.lanes * dot.depth
-        body.append(dot.load_weights(unit, f"b{j}", panel.tensor, weights, panel.lanes[j] if panel.plain else unit.lanes))
+        index = weights + at * panel.step + j * unit.lanes * dot.depth
+        body.append(dot.load_weights(unit, f"b{j}", panel.tensor, index, panel.lanes[j] if panel.plain else unit.lanes))
     turn = 0
     for i, row in enumerate(rows):
         a = unit.reg("a", "f32" if dot.src == "f32" else "u32")
@@ -78,22 +101,30 @@ def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine]
     return loop("k", count, body)
 
 
-def reduce_(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine], start: Affine, count: int) -> Code:
-    """Accumulators from zero, over all taps and `count` channel steps from `start`."""
-    moved = list(rows)
-    base = panel.base
-    loops = [taps for taps in reduction.taps if taps.extent > 1]
+def reduce_(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine], chain: Chain, at: Moves) -> Code:
+    """Accumulators from zero, over one chain; `at` says how far source and weights are on already."""
+    moved = [row + chain.source + at[0] for row in rows]
+    weights = panel.base + chain.weights + at[1]
+    loops = [taps for taps in chain.taps if taps.extent > 1]
     for taps in loops:
         moved = [row + Affine.var(taps.var) * taps.source for row in moved]
-        base = base + Affine.var(taps.var) * taps.weights
-    inside = replace(panel, base=base)
-    code = steps(unit, reduction, inside, moved, start, count)
+        weights = weights + Affine.var(taps.var) * taps.weights
+    code = steps(unit, reduction, panel, moved, weights, chain.steps)
     for taps in reversed(loops):
         code = loop(taps.var, taps.extent, code)
-    clear: Code = [
-        zero(accumulator(unit, i, j, reduction.dot)) for i in range(len(rows)) for j in range(panel.vectors)
-    ]
+    clear: Code = [zero(accumulator(unit, i, j, reduction.dot)) for i in range(len(rows)) for j in range(panel.vectors)]
     return clear + code
+
+
+def turns(sums: Sequence[Repeat]) -> list[tuple[Repeat, int, int]]:
+    """(repeat, first turn, turns): the very first and the very last turn apart, because their sums go elsewhere."""
+    found = []
+    for r, repeat in enumerate(sums):
+        extent = repeat.over.extent
+        cuts = {0, extent} | ({1} if r == 0 else set()) | ({extent - 1} if r == len(sums) - 1 else set())
+        edges = sorted(cuts)
+        found += [(repeat, low, high - low) for low, high in zip(edges, edges[1:], strict=False)]
+    return found
 
 
 def tile(
@@ -108,8 +139,8 @@ def tile(
     row_number: Sequence[Affine],
     rowsum: bool,
 ) -> Code:
-    """One tile from nothing to memory. `total` names the f32 tensor that keeps partial sums between cuts."""
-    dot, cut = reduction.dot, reduction.cut or reduction.steps
+    """One tile from nothing to memory. `total` names the f32 tensor that keeps the sum of chains so far."""
+    dot = reduction.dot
     accumulators = [[accumulator(unit, i, j, dot) for j in range(panel.vectors)] for i in range(len(sources))]
     at = [row + panel.dst for row in dst_rows]
     final = Tile(unit, accumulators, panel.lanes, at, panel.channel, [p + panel.channel for p in position], row_number)
@@ -127,13 +158,16 @@ def tile(
                     code.append(store32(unit, total, index, acc, panel.lanes[j]))
         return code
 
-    parts = -(-reduction.steps // cut)
     code = setup(unit, reduction)
-    if parts > 1:
-        code += reduce_(unit, reduction, panel, sources, Affine(), cut) + partial(add=False, store=True)
-        middle = reduce_(unit, reduction, panel, sources, (Affine.var("part") + 1) * cut, cut)
-        code += loop("part", parts - 2, middle + partial(add=True, store=True))
-    last = (parts - 1) * cut
-    code += reduce_(unit, reduction, panel, sources, Affine(last), reduction.steps - last)
-    code += partial(add=True, store=False) if parts > 1 else []
+    pieces = turns(reduction.sums)
+    for p, (repeat, first, count) in enumerate(pieces):
+        over, turn = repeat.over, Affine.var(repeat.over.var) + first if count > 1 else Affine(first)
+        body: Code = []
+        for c, chain in enumerate(repeat.chains):
+            body += reduce_(unit, reduction, panel, sources, chain, (turn * over.source, turn * over.weights))
+            opening = p == 0 and c == 0
+            closing = p == len(pieces) - 1 and c == len(repeat.chains) - 1
+            if reduction.chains > 1:
+                body += partial(add=not opening, store=not closing)
+        code += loop(over.var, count, body) if count > 1 else body
     return code + finish_tile(plan, final, rowsum)
