@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -137,4 +137,3 @@ class KernelKind:
     accepts: Callable[[Problem], str]
     build: Callable[[Problem, Machine], Kernel]
     exact: bool = True  # integer kernels: no step on the way can saturate or round
-    library: str = field(default="")  # what oneDNN calls its counterpart

@@ -15,6 +15,7 @@ from isa_models import Machine, Unimplemented, UnknownTiming
 from isa_models.formats import fmt
 from isa_models.isa import caps
 from simdnn.kernels import KERNELS
+from simdnn.kernels.library import library_choice
 from simdnn.kernels.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.program import Program
 
@@ -47,6 +48,7 @@ class Request:
     dispatch: str
     kinds: Kinds = KERNELS
     estimator: Estimator = estimate_program
+    library: Callable[[Problem, str], tuple[str, str]] = library_choice
 
     @property
     def integer(self) -> bool:
@@ -68,6 +70,7 @@ class Choice:
     request: Request
     kind: KernelKind
     candidates: tuple[Candidate, ...]
+    library: str = ""  # oneDNN's name of the implementation, where it was asked what it picks
 
     @property
     def kernel(self) -> Kernel:
@@ -91,7 +94,7 @@ class Choice:
 
     def _why(self, kind: KernelKind) -> str:
         if kind is self.kind:
-            return "fewest cycles" if self.request.dispatch == "fastest" else "oneDNN's choice"
+            return f"oneDNN's choice: {self.library}" if self.library else "fewest cycles"
         return "more cycles" if self.request.dispatch == "fastest" else "not oneDNN's choice"
 
 
@@ -107,7 +110,7 @@ def choose(request: Request) -> Choice:
     if not able:
         raise Unimplemented(_refusal(request, candidates))
     if request.dispatch == "onednn":
-        return Choice(request, onednn(able), candidates)
+        return onednn(request, able, candidates)
     costs = [(kind, *_cycles(kind, request)) for kind in able]
     known = [(cycles, kind) for kind, cycles, _ in costs if cycles is not None]
     if not known:
@@ -141,17 +144,16 @@ def out(kind: KernelKind, request: Request) -> str:
     return ""
 
 
-def onednn(able: Kinds) -> KernelKind:
-    """What oneDNN 3.13 would pick among kinds that can run: a GEMV form, else the strongest ISA cap's own.
-
-    When a GEMV form applies (N = 1, or M = 1 with weights whose k is contiguous) is for `accepts` to say. Kinds
-    without a counterpart in the library come last.
-    """
-
-    def rank(kind: KernelKind) -> tuple[bool, bool, int]:
-        return bool(kind.library), kind.name.startswith("gemv:"), caps().index(kind.isa)
-
-    return max(able, key=rank)
+def onednn(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> Choice:
+    """What oneDNN 3.13 picks; where exactness is asked for, which it does not offer, the strongest kind that has it."""
+    strongest = max(request.caps, key=caps().index)
+    name, library = request.library(request.problem, strongest)
+    kind = next(kind for kind in request.kinds if kind.name == name)
+    if request.integer and request.exact_int8 and not kind.exact:
+        kind, library = max(able, key=lambda kind: caps().index(kind.isa)), ""
+    if reason := kind.accepts(request.problem):
+        raise Unimplemented(f"oneDNN takes {library}, whose counterpart {name} cannot do this: {reason}")
+    return Choice(request, kind, candidates, library)
 
 
 @functools.lru_cache(maxsize=256)

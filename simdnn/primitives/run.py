@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models import InvalidArgument, Machine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels.spec import Kernel, Parameters, Problem
@@ -82,9 +83,9 @@ def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: 
         outputs = numerics.run(kernel.program, inputs, engine=target.engine, threads=target.threads)
         output = kernel.finish(outputs)
     saturation = None
-    if kernel.saturates:
-        kept = {name: _own(array, src, weights) for name, array in inputs.items()}
-        saturation = functools.partial(_saturation, kernel, kept)
+    if kernel.counting is not None:
+        kept = _own(src), _own(weights)
+        saturation = functools.cache(functools.partial(_saturation, kernel.counting, *kept, parameters, target))
     return Result(**_cost_part(choice, target), output=output, find_saturation=saturation)
 
 
@@ -101,11 +102,17 @@ def _cost_part(choice: Choice, target: Target) -> dict[str, Any]:
     }
 
 
-def _own(array: Array, *users: Array) -> Array:
-    """The array, copied where the caller could still change it."""
-    return array.copy() if any(np.may_share_memory(array, user) for user in users) else array
+def _own(array: Array) -> Array:
+    """A copy that the caller cannot change any more."""
+    return array.copy()
 
 
-def _saturation(kernel: Kernel, inputs: dict[str, Array]) -> Array:
-    """Saturated steps by output: what an engine that watches them would count."""
-    raise Unimplemented(f"saturated steps of {kernel.name} on {', '.join(inputs)}: no engine here counts them")
+def _saturation(
+    counting: Callable[[], Kernel], src: Array, weights: Array, parameters: Parameters, target: Target
+) -> Array:
+    """For each output, how many pairs of products saturated on the way."""
+    from simdnn import numerics
+
+    counter = counting()
+    inputs = counter.prepare(src, weights, parameters)
+    return counter.finish(numerics.run(counter.program, inputs, engine=target.engine, threads=target.threads))

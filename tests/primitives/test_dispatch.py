@@ -9,7 +9,8 @@ import pytest
 
 from isa_models import Unimplemented, UnknownTiming, machine
 from isa_models.isa import implied
-from simdnn.kernels import Epilogue, Kernel, KernelKind, MatmulProblem
+from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.library import library_choice
 from simdnn.primitives.dispatch import Request, choose
 from simdnn.program import Program
 
@@ -33,6 +34,11 @@ def kind(name: str, isa: str = "avx2", *, reason: str = "", exact: bool = True) 
         return Kernel(name, Program(name, isa, (), ()), dict, dict, "f32")  # type: ignore[arg-type]
 
     return KernelKind(name, isa, "f32", lambda _: reason, build, exact)
+
+
+def picks(name: str) -> Any:
+    """A library that always takes `name`."""
+    return lambda problem, isa: (name, f"lib:{name}")
 
 
 def request(*kinds: KernelKind, clock: Clock, src: str = "f32", cap: str = "avx512_core", **more: Any) -> Request:
@@ -64,22 +70,54 @@ def test_nothing_is_built_or_estimated_twice() -> None:
     first = choose(request(*kinds, clock=clock))
     first.frame()
     assert choose(request(*kinds, clock=clock)) is first and first.cost is first.cost
-    choose(request(*kinds, clock=clock, dispatch="onednn")).frame()
+    choose(request(*kinds, clock=clock, dispatch="onednn", library=picks("b"))).frame()
     assert clock.asked == ["a", "b"]
 
 
 def test_onednn_needs_no_clock_to_choose() -> None:
     clock = Clock()
-    choice = choose(request(kind("gemm:a"), kind("gemm:b", "avx512_core"), clock=clock, dispatch="onednn"))
+    kinds = kind("gemm:a"), kind("gemm:b", "avx512_core")
+    choice = choose(request(*kinds, clock=clock, dispatch="onednn", library=picks("gemm:b")))
     assert choice.kind.name == "gemm:b" and clock.asked == []
     assert list(choice.frame()["reason"]) == ["no timing for gemm:a", "no timing for gemm:b"]
     with pytest.raises(UnknownTiming, match="gemm:b"):
         _ = choice.cost
 
 
-def test_onednn_takes_a_matrix_vector_form_where_one_applies() -> None:
-    kinds = kind("gemm:wide", "avx512_core"), kind("gemv:avx2"), kind("gemv:plain", reason="wants plain weights")
-    assert choose(request(*kinds, clock=Clock(), dispatch="onednn")).kind.name == "gemv:avx2"
+def test_onednn_is_told_apart_from_the_fastest() -> None:
+    clock = Clock(a=1, b=2)
+    choice = choose(request(kind("a"), kind("b"), clock=clock, dispatch="onednn", library=picks("b")))
+    assert choice.kind.name == "b"
+    assert list(choice.frame()["reason"]) == ["not oneDNN's choice", "oneDNN's choice: lib:b"]
+
+
+def test_exactness_comes_before_the_library() -> None:
+    kinds = kind("gemm:fast", exact=False), kind("gemm:exact")
+    asked = request(*kinds, clock=Clock(), src="u8", dispatch="onednn", exact_int8=True, library=picks("gemm:fast"))
+    assert choose(asked).kind.name == "gemm:exact"
+
+
+@pytest.mark.parametrize(
+    ("problem", "isa", "name", "library"),
+    [
+        (MatmulProblem(1, 9, 9, "f32", "f32", Epilogue("f32")), "avx512_core", "gemv:avx2", "brg_matmul:avx2"),
+        (MatmulProblem(1, 9, 9, "f32", "f32", Epilogue("f32"), "ab"), "avx2", "gemv:avx2_plain", "brg_matmul:avx2"),
+        (MatmulProblem(2, 9, 9, "u8", "s8", Epilogue()), "avx512_core_fp16", "gemm:avx512_core_vnni",
+         "brg_matmul:avx512_core_vnni"),
+        (MatmulProblem(2, 9, 9, "s8", "s8", Epilogue(zp_src=True)), "avx2", "gemm:avx2_int8_exact", "gemm:jit"),
+        (ConvProblem(1, 8, 9, 9, 8, 3, 3, "u8", "s8", Epilogue(), groups=8), "avx512_core", "dw:avx512_core_int8",
+         "jit_int8:avx512_core"),
+        (ConvProblem(1, 6, 9, 9, 6, 3, 3, "u8", "s8", Epilogue(), groups=2), "avx2", "conv:avx2_int8_exact", "ref:any"),
+    ],
+)  # fmt: skip
+def test_what_the_library_picks(problem: Problem, isa: str, name: str, library: str) -> None:
+    assert library_choice(problem, isa) == (name, library)
+    assert name in {kind.name for kind in KERNELS}
+
+
+def test_the_library_has_no_bf16_below_avx512() -> None:
+    with pytest.raises(Unimplemented, match="no bf16 under avx2"):
+        library_choice(MatmulProblem(2, 3, 4, "bf16", "bf16", Epilogue("f32")), "avx2")
 
 
 def test_a_kernel_of_unknown_cost_is_out_of_the_race() -> None:
