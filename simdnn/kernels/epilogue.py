@@ -29,10 +29,11 @@ class Plan:
     compensate: str = ""  # "" | "channel" | "position": s32 tensor `comp`, one a channel or one an output element
     doubled: bool = False  # halved weights: the sum counts twice
     merged_scales: bool = False  # source and weights scale multiplied with each other beforehand
+    through_float: bool = False  # even an s32 destination gets the sum as rounded to f32
 
     @property
     def in_float(self) -> bool:
-        return self.integer and (self.epilogue.in_float or self.doubled)
+        return self.integer and (self.epilogue.in_float or self.doubled or self.through_float)
 
     def tensors(self, unit: Unit, channels: int, positions: int) -> list[Tensor]:
         """The parameter tensors that the passes read; `channels` counts the padding of panels."""

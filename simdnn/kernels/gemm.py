@@ -1,10 +1,10 @@
 """GEMM and convolution from one generator: a matmul is a convolution with one tap.
 
-    copy the source where it must be (source.py)
-    for each chunk of rows, each panel of columns:      parallel
-        for each block of rows:                          a register tile (tile.py)
-            for each tap, for each step of channels      dot products (dots.py)
-            epilogue, store (epilogue.py)
+copy the source where it must be (source.py)
+for each chunk of rows, each panel of columns:      parallel
+    for each block of rows:                          a register tile (tile.py)
+        for each tap, for each step of channels      dot products (dots.py)
+        epilogue, store (epilogue.py)
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Options:
     cut: int = 0  # channels after which a sum restarts (floating point)
     split_k: int = 0  # matmul: K in two parts, the first of this length, pairs restart there
     order: Order = Order()  # of a convolution's taps
+    through_float: bool = False  # an s32 sum is rounded to f32 on its way to an s32 destination
 
 
 class Gemm:
@@ -114,9 +115,8 @@ class Gemm:
         if self.shifted or self.conv.epilogue.zp_src or self.conv.epilogue.zp_wei:
             edges = self.conv.epilogue.zp_src and any(self.conv.padding)
             compensate = "position" if edges else "channel"
-        return Plan(
-            self.conv.epilogue, self.dot.acc == "s32", compensate, self.options.halve, self.options.merged_scales
-        )
+        o = self.options
+        return Plan(self.conv.epilogue, self.dot.acc == "s32", compensate, o.halve, o.merged_scales, o.through_float)
 
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property
@@ -236,31 +236,33 @@ class Gemm:
 
     def sums(self, step: int) -> tuple[Repeat, ...]:
         """The chains of a sum: cut between channels, or as the order of a convolution has it; `step` in weights."""
-        r, order = self.reading, self.options.order
-        steps = r.ic // self.dot.depth
+        r, order, depth = self.reading, self.options.order, self.dot.depth
+        steps = r.ic // depth
         tap = steps * step
+        cut = min(self.options.cut // depth or steps, steps)
         rows = Taps("u", r.kh, r.down, r.kw * tap)
 
-        def columns(first: int, count: int, *outside: Taps) -> Chain:
-            return Chain((*outside, Taps("w", count, r.across, tap)), steps, first * r.across, first * tap)
+        def chain(columns: tuple[int, int], *outside: Taps, first: int = 0) -> Chain:
+            """Over a run of columns, and up to `cut` steps of channels from `first`."""
+            taps = (*outside, Taps("w", columns[1], r.across, tap))
+            at = columns[0] * r.across + first * depth, columns[0] * tap + first * step
+            return Chain(taps, min(cut, steps - first), *at)
 
         if order.parts:
             return tuple(
-                Repeat(tuple(columns(*run) for run in part.columns), replace(rows, var="part"))
+                Repeat(tuple(chain(c, first=first) for c in part.columns), replace(rows, var="part"))
                 if part.row_by_row
-                else Repeat(tuple(columns(*run, rows) for run in part.columns))
+                else Repeat(tuple(chain(c, rows, first=first) for c in part.columns))
+                for first in range(0, steps, cut)
                 for part in order.parts
             )
-        whole = columns(0, r.kw, rows)
-        cut = self.options.cut // self.dot.depth
-        if cut and steps > cut:
-            times = -(-steps // cut) - 1
-            over = Taps("part", times, cut * self.dot.depth, cut * step)
-            rest = Chain(whole.taps, steps - times * cut, times * over.source, times * over.weights)
-            return (Repeat((replace(whole, steps=cut),), over), Repeat((rest,)))
+        times = -(-steps // cut) - 1
+        last = chain((0, r.kw), rows, first=times * cut)
         if order.columns_outside:
-            whole = replace(whole, taps=whole.taps[::-1])
-        return (Repeat((whole,)),)
+            last = replace(last, taps=last.taps[::-1])
+        if not times:
+            return (Repeat((last,)),)
+        return Repeat((chain((0, r.kw), rows),), Taps("part", times, cut * depth, cut * step)), Repeat((last,))
 
     def row_sums(self) -> Code:
         """rowsum[m] = weights' zero point x sum of row m, by the same dot product against ones."""

@@ -59,12 +59,14 @@ class _Row:
         cut = 0
         if self.dot.acc == "f32" and not conv:
             cut = 512 if wide and k <= 1024 else 1024
-        elif self.dot is FMA and isinstance(problem, ConvProblem) and wide and (problem.kh, problem.kw) == (1, 1):
+        elif self.dot is FMA and wide:
             cut = 1280
+        elif self.dot is FMA and k > 2048:
+            cut = 320
         merged = self.dot.acc == "s32" and not wide and not (conv and self.dot is MADDWD)
         halve = conv and fast and problem.src == "s8"
         order = order_of(problem, self.dot, wide, halve) if isinstance(problem, ConvProblem) else Order()
-        return Options(halve, merged, cut, split, order)
+        return Options(halve, merged, cut, split, order, through_float=conv and not wide)
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
         def make(problem: Problem, machine: Machine) -> Kernel:
