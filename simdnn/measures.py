@@ -29,8 +29,9 @@ VALUE_COLUMNS = ("max_abs_error", "relative_l2", "sqnr_db", "outputs", "saturate
 def cost(result: Estimate, mode: Mode, isa: str, macs: int, times: float = 1) -> dict[str, Any]:
     """`COST_COLUMNS` of a kernel that is run `times` times for `macs` multiply-accumulates in all.
 
-    `gops` counts 2 operations a multiply-accumulate. `bytes` are the program's inputs and outputs, each once, and `gb_s`
-    is their rate (as benchdnn counts it; `Result.traffic` tells the levels of memory apart). `share_of_peak` is against `Mode.peak_macs_per_cycle` under the ISA cap `isa`.
+    `gops` counts 2 operations a multiply-accumulate. `bytes` are the program's inputs and outputs, each once; `gb_s` is
+    their rate, as benchdnn counts it (`Result.traffic` tells the levels of memory apart). `share_of_peak` is against
+    `Mode.peak_macs_per_cycle` under the ISA cap `isa`.
     """
     cycles, seconds = result.cycles * times, result.seconds * times
     moved = times * sum(t.bytes for t in result.kernel.program.tensors if t.kind in ("input", "output"))
