@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterable
 
 
+_FEW = 40  # names that still fit an error message
+
+
 class SimdnnError(Exception):
     """Base of every error that simdnn and isa_models raise on purpose."""
 
@@ -38,12 +41,15 @@ class ProgramError(SimdnnError, ValueError):
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownName:
-    """An `UnknownName` that names the closest known one.
+    """An `UnknownName` that names the closest known one, and all of them where they are few.
 
     >>> print(unknown_name("machine", "zen", ["zen4", "skx"]))
     unknown machine 'zen': did you mean 'zen4'? Known: skx, zen4
     """
     names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(str(name), names, n=4, cutoff=0.4)
     hint = f": did you mean {near[0]!r}?" if near else "."
-    return UnknownName(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+    if len(names) <= _FEW:
+        return UnknownName(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+    others = f" Near: {', '.join(near[1:])};" if near[1:] else ""
+    return UnknownName(f"unknown {kind} {name!r}{hint}{others} {len(names)} are known (`simdnn list`)")
