@@ -38,7 +38,8 @@ class Instruction:
     manual: str
     caps: Mapping[int, tuple[str, ...]]  # register width in bits -> ISA caps that bring it
     immediates: tuple[str, ...] = ()
-    accumulates: bool = False  # operand 0 is the destination's old value, needed late by the unit
+    accumulates: bool = False  # operand 0 is the destination's old value: an addend, needed late by the unit
+    overwrites: bool = False  # operand 0 is the destination's old value: a factor or a table, needed early
     evex: str = ""  # the mnemonic at 512 bits, where it differs
     native: bool = True  # the host's own instruction may stand in for `function`
     moves: bool = False  # loads, stores, broadcasts: nothing is computed
@@ -50,6 +51,11 @@ class Instruction:
     @property
     def doc(self) -> str:
         return inspect.getdoc(self.function) or ""
+
+    @property
+    def destructive(self) -> bool:
+        """Whether operand 0 and the destination are one register."""
+        return self.accumulates or self.overwrites
 
     def mnemonic(self, width: int) -> str:
         return self.evex if self.evex and width == 512 else self.name

@@ -94,7 +94,7 @@ class InstructionTiming:
         return self.provenance.source
 
 
-_NO_WRITE = re.compile(r"v?u?comis.|cmp|test|prefetch\w+|nop")
+_NO_WRITE = re.compile(r"v?u?comis.|cmp|test|imul|jmp|prefetch\w+|nop")
 _BOTH = re.compile(r"add|sub|and|or|xor|inc|dec|shl|sar")
 
 

@@ -331,7 +331,7 @@ def _dram(table: _Table) -> Dram:
 def _instructions(table: _Table, core: Core) -> dict[tuple[str, str], InstructionTiming]:
     found: dict[tuple[str, str], InstructionTiming] = {}
     for row in table.tables("rows"):
-        timing = _instruction(row, core.ports)
+        timing = _instruction(row, core)
         key = (timing.mnemonic, timing.form)
         if key in found:
             raise row.error("form", "one row for each form", f"{key[0]} {key[1]} twice")
@@ -340,12 +340,13 @@ def _instructions(table: _Table, core: Core) -> dict[tuple[str, str], Instructio
     return found
 
 
-def _instruction(row: _Table, ports: tuple[str, ...]) -> InstructionTiming:
+def _instruction(row: _Table, core: Core) -> InstructionTiming:
     mnemonic, form = row.text("mnemonic"), row.text("form")
     row.key = f"instructions.{mnemonic} {form}"
     uops = row.raw("uops")
     if not isinstance(uops, list):
         raise row.error("uops", "a list of lists of ports", uops)
+    ports = [port for port in core.ports if port not in core.load_ports]  # loads are the memory operand's
     choices = tuple(row._strings(f"uops[{i}]", uop, ports) for i, uop in enumerate(uops))
     if not all(choices):
         raise row.error("uops", "at least one port for each uop", uops)

@@ -109,7 +109,7 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
         part = register.as_(unit)
         body.append(Op(move, part, (Memory(operand.name, i * count, unit, part.lanes),)))
         places.append(register)
-    result = Register(definition.operands[0].name if definition.accumulates else "result", definition.result, lanes)
+    result = Register(definition.operands[0].name if definition.destructive else "result", definition.result, lanes)
     choices = immediates_of(definition)
     tensors.append(Tensor("out", definition.result, vectors * len(choices) * lanes, "output"))
     for k, immediates in enumerate(choices):

@@ -34,7 +34,7 @@ def cost(result: Estimate, mode: Mode, isa: str, macs: int, times: float = 1) ->
     `Mode.peak_macs_per_cycle` under the ISA cap `isa`.
     """
     cycles, seconds = result.cycles * times, result.seconds * times
-    moved = times * sum(t.bytes for t in result.kernel.program.tensors if t.kind in ("input", "output"))
+    moved = times * sum(t.nbytes for t in result.kernel.program.tensors if t.kind in ("input", "output"))
     return {
         "implementation": result.implementation,
         "macs": macs,

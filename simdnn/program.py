@@ -27,7 +27,7 @@ class Tensor:
     digest: str = ""  # identifies `data` in the program's signature
 
     @property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         return self.size * fmt(self.dtype).bits // 8
 
     @staticmethod

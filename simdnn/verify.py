@@ -41,12 +41,12 @@ def _verify_tensor(program: Program, tensor: Tensor) -> None:
     fmt(tensor.dtype)
     if tensor.kind not in ("input", "output", "scratch", "constant"):
         raise ProgramError(f"{program.name}: tensor {tensor.name} has kind {tensor.kind!r}")
-    if tensor.size < 1 or tensor.bytes > _MAX_BYTES:
+    if tensor.size < 1 or tensor.nbytes > _MAX_BYTES:
         raise ProgramError(f"{program.name}: tensor {tensor.name} has {tensor.size} elements; 1 to {_MAX_BYTES} bytes")
     if fmt(tensor.dtype).bits % 8:
         raise ProgramError(f"{program.name}: tensor {tensor.name} of {tensor.dtype}: store nibbles as u8")
-    if tensor.kind == "constant" and len(tensor.data) != tensor.bytes:
-        raise ProgramError(f"{program.name}: constant {tensor.name} holds {len(tensor.data)} of {tensor.bytes} bytes")
+    if tensor.kind == "constant" and len(tensor.data) != tensor.nbytes:
+        raise ProgramError(f"{program.name}: constant {tensor.name} holds {len(tensor.data)} of {tensor.nbytes} bytes")
 
 
 class _Checker:
@@ -117,7 +117,7 @@ class _Checker:
             self.write(op, op.dst, defined)
         elif self.program.tensor[op.dst.tensor].kind in ("input", "constant"):
             raise self.fail(op, f"{op.dst.tensor} is read only")
-        if definition.accumulates and (not isinstance(op.dst, Register) or op.dst != op.srcs[0]):
+        if definition.destructive and (not isinstance(op.dst, Register) or op.dst != op.srcs[0]):
             raise self.fail(op, "the destination is the accumulator, its first operand")
 
     def place(self, op: Op, place: Place, dtype: str, lanes: int, extents: dict[str, int]) -> None:

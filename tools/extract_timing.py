@@ -28,16 +28,17 @@ MNEMONICS = set(
     vpmaddubsw vpmaddwd vpdpbusd vpdpbusds vpdpwssd vpdpwssds vdpbf16ps vcvtneps2bf16 vcvtne2ps2bf16 vcvtph2ps vcvtps2ph
     vfmadd132ps vfmadd213ps vfmadd231ps vfnmadd231ps vfmadd231ss vaddps vsubps vmulps vdivps vminps vmaxps vsqrtps
     vaddss vmulss vrcp14ps vrsqrt14ps vrndscaleps vroundps vscalefps vhaddps
-    vpmovsxbw vpmovsxbd vpmovsxwd vpmovzxbw vpmovzxbd vpmovzxwd
+    vpmovsxbw vpmovsxbd vpmovsxwd vpmovsxdq vpmovzxbw vpmovzxbd vpmovzxwd vpmovzxdq
     vpmovdb vpmovsdb vpmovusdb vpmovdw vpmovsdw vpmovusdw vpmovwb vpmovswb vpmovuswb vcvtdq2ps vcvtps2dq vcvttps2dq
     vpackssdw vpackusdw vpacksswb vpackuswb
-    vpaddb vpaddw vpaddd vpaddq vpsubb vpsubw vpsubd vpsubq vpaddsw vpaddsb vpaddusb vpsubusb vpmulld vpmullw vpmuludq
-    vpmulhw vpminsb vpminub vpminsw vpminuw vpminsd vpminud vpmaxsb vpmaxub vpmaxsw vpmaxuw vpmaxsd vpmaxud
+    vpaddb vpaddw vpaddd vpaddq vpsubb vpsubw vpsubd vpsubq vpaddsw vpaddsb vpaddusb vpaddusw vpsubsb vpsubsw vpsubusb
+    vpsubusw vpmulld vpmullw vpmullq vpmuludq vpmulhw vpmulhuw vpavgb vpminsb vpminub vpminsw vpminuw vpminsd vpminud vpmaxsb vpmaxub vpmaxsw vpmaxuw vpmaxsd vpmaxud
     vpabsb vpabsw vpabsd
     vpand vpandn vpor vpxor vpandd vpandq vpandnd vpandnq vpord vporq vpxord vpxorq vandps vandnps vorps vxorps
     vpternlogd vpternlogq
-    vpsllw vpslld vpsllq vpsrlw vpsrld vpsrlq vpsraw vpsrad vpslldq vpsrldq vpsllvd vpsrlvd
+    vpsllw vpslld vpsllq vpsrlw vpsrld vpsrlq vpsraw vpsrad vpsraq vpslldq vpsrldq vpsllvd vpsrlvd
     vpunpcklbw vpunpckhbw vpunpcklwd vpunpckhwd vpunpckldq vpunpckhdq vpunpcklqdq vpunpckhqdq vunpcklps vunpckhps
+    vpinsrb vpinsrw vpinsrd vpinsrq vpextrb vpextrw vpextrd vpextrq
     vinserti128 vinsertf128 vextracti128 vextractf128 vextracti32x4 vextractf32x4 vextracti64x4 vextractf64x4
     vextractf32x8 vextracti32x8 vinserti32x4 vinsertf32x4 vinserti64x4 vinsertf64x4
     vpermq vpermpd vpermd vpermps vpermw vpermb vpermt2w vpermt2d vpermt2ps vpermt2b vpermi2w vpermi2d vpermi2b

@@ -7,9 +7,9 @@ timing.csv holds rows of uops.info (through github.com/ashvardanian/AssemblyStat
 and, for Ice Lake-SP, of InstLatx64 (087af2c, GenuineIntel00606A6_ICX_InstLatX64.txt); extract_timing.py makes it.
 
 How a row is read
-- The load and store uops of a memory operand are left out: `[core]` says what they cost.
-- Latency: the slowest register operand's. A form with a memory operand takes it from its register form; where there is
-  none, from the upper bound of the whole less the load. An upper bound makes the row "estimated".
+- A memory operand's uops for loads, store addresses and one store's data are left out: `[core]` says what they cost.
+- Latency: the slowest register operand's. A form with a memory operand takes it from its register form; where that has
+  no exact one, from its own register operands; else from the upper bound of the whole less the load. An upper bound makes the row "estimated".
 - A 512-bit operation of Zen 4 holds its 256-bit port for 2 cycles (measured; the port list doesn't show it).
 - Where the measured reciprocal throughput is above what uops, ports, loads, stores and dispatch explain, the rest is an
   `interval`: cycles between two of the mnemonic (dividers, microcode).
@@ -167,14 +167,11 @@ class Generator:
         load, store, _ = form_widths(mnemonic, form)
         uops = ports_of(row["ports"], self.machine)
         note, confidence = "", "measured"
-        drop: list[tuple[str, ...]] = []
-        if load:
-            drop.append(tuple(self.core["load_ports"]["value"]))
-        if store:
-            drop += [tuple(self.core["store_data_ports"]["value"]), tuple(self.core["store_address_ports"]["value"])]
-        for ports in drop:
-            if ports in uops:
-                uops.remove(ports)
+        pipes = {*self.core["load_ports"]["value"], *self.core["store_address_ports"]["value"]}
+        if load or store:
+            uops = [ports for ports in uops if not pipes.issuperset(ports)]
+        if store and (data := tuple(self.core["store_data_ports"]["value"])) in uops:
+            uops.remove(data)
         if self.machine == "zen4" and not uops and row["encoding"].startswith("BASE"):
             uops, note = self.scalar_uops(mnemonic, form)
             confidence = "documented" if note else confidence
@@ -209,11 +206,15 @@ class Generator:
             return latency_of(row["latency"]) or (1.0, True)
         if not has_uops:
             return 0.0, False
+        twin = None
         for register in ("xmm", "ymm", "zmm", "r64", "r32"):
             same = self.raw.get((mnemonic, re.sub(r"m\d+(bcst)?", register, form)))
-            found = latency_of(same["latency"]) if same else None
-            if found:
-                return found
+            twin = twin or (latency_of(same["latency"]) if same else None)
+        if (twin is None or twin[1]) and load and mnemonic[0] == "v":
+            own = latency_of(row["latency"].rpartition(";")[0])  # the last figure is the memory operand's
+            twin = own if own and not own[1] else twin
+        if twin:
+            return twin
         whole = latency_of(row["latency"])
         if store or whole is None:
             return 1.0, True

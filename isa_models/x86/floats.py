@@ -104,7 +104,7 @@ def vfmadd231ps(acc: Value, a: Value, b: Value) -> Value:
     return choose_nan(a.fma(b, acc), a, b, acc)
 
 
-@define("vfmadd213ps", "f32 <- f32, f32, f32", AVX512_BW, _FMA, accumulates=True)
+@define("vfmadd213ps", "f32 <- f32, f32, f32", AVX512_BW, _FMA, overwrites=True)
 def vfmadd213ps(x: Value, a: Value, b: Value) -> Value:
     """a * x + b, rounded once, in x's place. Of several NaNs a's wins, then x's, then b's (so on a Zen 4).
 

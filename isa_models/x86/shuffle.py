@@ -214,7 +214,7 @@ _permute("vpermb", "u8", AVX512_VBMI, "VPERMB", "Bytes of the second where the f
     "u16 <- u16, u16, u16",
     AVX512_ONLY,
     "Intel SDM Vol. 2C, VPERMT2W/D/Q/PS/PD",
-    accumulates=True,
+    overwrites=True,
     whole=True,
 )
 def vpermt2w(table: Value, index: Value, more: Value) -> Value:

@@ -29,15 +29,15 @@ def native_call(
         return None
     operands = [v if v.lanes * v.format.bits in _WIDTHS else v.pad(128 // v.format.bits) for v in operands]
     result_type = vector_type(definition.result, max(lanes, 128 // bits))
-    sources = operands[1:] if definition.accumulates else operands
-    first = 2 if definition.accumulates else 1  # $0 is the result, and $1 the accumulator tied to it
+    sources = operands[1:] if definition.destructive else operands
+    first = 2 if definition.destructive else 1  # $0 is the result, and $1 the accumulator tied to it
     names = [f"${first + i}" for i in range(len(sources))]
     literals = [f"$${immediates[name]}" for name in definition.immediates]
     text = f"{definition.mnemonic(width)} {', '.join([*reversed(literals), *reversed(names), '$0'])}"  # AT&T order
     # Registers 16 to 31 are for EVEX-encoded instructions; those with a form of their own at 512 bits are VEX below.
     only_vex = width < 512 and (definition.evex or 512 not in definition.caps)
     kind = "x" if only_vex else "v"
-    constraints = ",".join([f"={kind}", *(["0"] if definition.accumulates else []), *(kind for _ in sources)])
+    constraints = ",".join([f"={kind}", *(["0"] if definition.destructive else []), *(kind for _ in sources)])
     arguments = ", ".join(f"{v.type} {v.name}" for v in operands)
     name = emitter.value(f'call {result_type} asm "{text}", "{constraints}"({arguments})')
     result = LlvmValue(emitter, name, definition.result, max(lanes, 128 // bits))

@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+from isa_models.errors import SimdnnError
 from isa_models.machine import Machine
 
 from .steps import MemRef, Op
 
 UNKNOWN = -1.0
+STALLED = 500_000  # cycles without a retirement, more than any row that the schema allows can take
 
 
 class Node:
@@ -48,6 +50,7 @@ class CoreModel:
         self.cycle = 0
         self.ages = 0
         self.retired: list[int] = []  # for each op the cycle of its retirement
+        self.last_retirement = 0
         # Ports and schedulers, by number.
         number = {port: i for i, port in enumerate(core.ports)}
         ports = self.ports = len(number)
@@ -100,11 +103,19 @@ class CoreModel:
         self._enter()
         self._dispatch()
         self.cycle += 1
+        if self.cycle - self.last_retirement > STALLED:
+            raise self._stalled()
 
     @property
     def idle(self) -> bool:
         """Whether everything is done."""
         return self.head is None and not self.rob
+
+    def _stalled(self) -> SimdnnError:
+        """The error for an op that never ends: a fault of this model or of the machine's file."""
+        op = self.rob[0].op if self.rob else self.head[0] if self.head else None
+        what = f"'{op.row.mnemonic} {op.row.form}'" if op else "the end of the stream"
+        return SimdnnError(f"no retirement in {STALLED} simulated cycles; the oldest instruction is {what}")
 
     # -- values ------------------------------------------------------------------------------------------------------
 
@@ -163,6 +174,7 @@ class CoreModel:
             rob.popleft()
             self.rob_room += op.slots
             self.retired.append(now)
+            self.last_retirement = now
             if op.load is not None:
                 self.load_room += 1
             if op.store is not None:

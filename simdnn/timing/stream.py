@@ -69,7 +69,7 @@ def form(op: Op) -> str:
     if definition.partial:
         lanes = [place.lanes for place in (op.dst, *op.srcs)]
     classes = [_operand(place, count) for place, count in zip((op.dst, *op.srcs), lanes, strict=True)]
-    if definition.accumulates:
+    if definition.destructive:
         del classes[1]  # the destination itself
     if op.instruction in _MASK_IN_REGISTER:
         classes.insert(1, next(c for c in classes if not c.startswith("m")))

@@ -40,7 +40,7 @@ class Generator:
         self.isa = str(rng.choice(ISAS))
         caps = implied(self.isa)
         self.choices = [(d, w) for d in REGISTRY.values() for w, brings in d.caps.items() if caps.intersection(brings)]
-        self.dots = [(d, w) for d, w in self.choices if d.accumulates]
+        self.dots = [(d, w) for d, w in self.choices if d.destructive]
         self.tensors = [Tensor(name, dtype, SIZE) for name, dtype in INPUTS.items()]
 
     def program(self, name: str) -> Program:
@@ -92,7 +92,7 @@ class Generator:
         memory_free = lanes * fmt(definition.result).bits >= 32
         for position, operand in enumerate(definition.operands):
             count = definition.operand_lanes(operand, lanes)
-            fixed = position == 0 and definition.accumulates
+            fixed = position == 0 and definition.destructive
             wanted = self.rng.random() < 0.3 and all(o.per for o in definition.operands)
             if not operand.per or (wanted and memory_free and not fixed):
                 memory_free = False
@@ -105,7 +105,7 @@ class Generator:
             target = Memory(self.output, self.region + int(self.rng.integers(REGION - 8)), definition.result, lanes)
             ops.append(Op(definition.name, target, tuple(places), immediates))
             return
-        dst = places[0] if definition.accumulates else self.register(self.name(bits), definition.result)
+        dst = places[0] if definition.destructive else self.register(self.name(bits), definition.result)
         assert isinstance(dst, Register)
         op = Op(definition.name, dst, tuple(places), immediates)
         if op.width in definition.caps and implied(self.isa).intersection(
