@@ -52,7 +52,7 @@ MODES: Mapping[str, Mode] = {
         Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", ("avx512_core_bf16",), ("vdpbf16ps",), 2),
         Mode("int8-fast", "u8 x s8 without VNNI; pairs saturate at 16 bits", "u8", "s8", _NO_VNNI, _FAST, 4, False),
         Mode("int8-exact", "u8 x s8 without VNNI, exact", "u8", "s8", _NO_VNNI, ("vpmaddwd", "vpaddd"), 2, True),
-        Mode("int8-vnni", "u8 x s8 through VNNI, exact", "u8", "s8", ("avx512_core_vnni", "avx2_vnni"),
+        Mode("int8-vnni", "u8 x s8 exact, VNNI allowed", "u8", "s8", ("avx512_core_vnni", "avx2_vnni"),
              ("vpdpbusd",), 4, True),
     )
 }  # fmt: skip
