@@ -1,0 +1,31 @@
+"""Every notebook runs from top to bottom."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
+    """In a process of its own, as a user runs it; the file in the repository is left alone."""
+    code = (
+        "import sys, nbformat; from nbclient import NotebookClient;"
+        "NotebookClient(nbformat.read(sys.argv[1], 4), timeout=300, resources={'metadata': {'path': sys.argv[2]}}).execute()"
+    )
+    paths = os.pathsep.join([str(notebook.parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(notebook), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": paths, "MPLBACKEND": "agg"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_there_are_notebooks() -> None:
+    assert NOTEBOOKS
