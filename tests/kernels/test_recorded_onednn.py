@@ -1,0 +1,99 @@
+"""Kernels against recorded outputs of oneDNN 3.13.2 (tests/vectors/onednn): the library's bits, under each ISA cap."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from isa_models.arrays import Array
+from simdnn import numerics
+from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters, Problem
+from simdnn.kernels.library import library_choice
+
+FOLDER = Path(__file__).parents[1] / "vectors" / "onednn"
+CASES: list[dict[str, Any]] = json.loads((FOLDER / "manifest.json").read_text())["cases"]
+RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
+KINDS = {kind.name: kind for kind in KERNELS}
+
+
+def isa_of(cap: str) -> str:
+    return "avx512_core_bf16" if cap == "NATIVE" else cap.lower()
+
+
+def pair(text: str) -> tuple[int, int]:
+    first, second = map(int, text.split("x"))
+    return first, second
+
+
+def same_family(implementation: str) -> str:
+    """On AVX2 the library's two int8 kernels share strided pointwise problems by channel counts, and their bits."""
+    return implementation.replace("jit_uni_int8_1x1", "jit_uni_int8")
+
+
+@functools.cache
+def arrays(name: str) -> dict[str, Array]:
+    with np.load(FOLDER / f"{name}.npz") as file:
+        return dict(file)
+
+
+def problem_of(case: dict[str, Any]) -> Problem:
+    attrs, params = case["attrs"], case["params"]
+    per_channel = attrs.get("sc_wei", {}).get("mask", 0) != 0
+    epilogue = Epilogue(
+        case["dst"]["dtype"],
+        zp_src="zp_src" in attrs,
+        zp_wei="zp_wei" in attrs,
+        src_scale="sc_src" in attrs,
+        wei_scale=("per_oc" if per_channel else "common") if "sc_wei" in attrs else "",
+        bias=bool(case["bias"]),
+        relu=params.get("post") == "relu",
+        dst_scale="sc_dst" in attrs,
+        dst_zero_point="zp_dst" in attrs,
+    )
+    src, wei, types = case["src"]["dims"], case["wei"]["dims"], (case["src"]["dtype"], case["wei"]["dtype"])
+    if case["op"] == "matmul":
+        tag = {"plain": "ab"}.get(case["wei"]["tag"], case["wei"]["tag"])
+        return MatmulProblem(src[0], wei[1], src[1], *types, epilogue, tag)
+    padding = (*pair(params["pad"]), *pair(params.get("pad_r", params["pad"])))
+    groups = wei[0] if len(wei) == 5 else 1
+    return ConvProblem(
+        *src, wei[-4] * groups, *wei[-2:], *types, epilogue,
+        pair(params["str"]), padding, pair(params.get("dil", "1x1")), groups,
+    )  # fmt: skip
+
+
+def parameters_of(stored: dict[str, Array]) -> Parameters:
+    def one(key: str, default: float) -> Any:
+        return stored[key].reshape(-1)[0] if key in stored else default
+
+    flat = {key: stored[key].reshape(-1) if key in stored else None for key in ("bias", "sc_wei")}
+    points = [int(one(key, 0)) for key in ("zp_src", "zp_wei", "zp_dst")]
+    return Parameters(flat["bias"], one("sc_src", 1.0), flat["sc_wei"], one("sc_dst", 1.0), *points)
+
+
+@pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
+def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
+    stored, problem, run = arrays(case["name"]), problem_of(case), case["runs"][cap]
+    kind, implementation = library_choice(problem, isa_of(cap))
+    assert same_family(implementation) == same_family(run["impl"])
+    kernel = KINDS[kind].build(problem, None)  # type: ignore[arg-type]  # no kernel here asks for the machine
+    views = [
+        stored[key].view(ml_dtypes.bfloat16) if case[key]["dtype"] == "bf16" else stored[key] for key in ("src", "wei")
+    ]
+    inputs = kernel.prepare(*views, parameters_of(stored))
+    got = kernel.finish(numerics.run(kernel.program, inputs))
+    expected = stored["out__" + run.get("as", cap)]
+    assert got.tobytes() == expected.tobytes(), f"{np.sum(got.view(expected.dtype) != expected)} of {got.size} differ"
+
+
+def test_what_is_recorded() -> None:
+    """The recordings do tell kernels apart: saturating from exact, and orders of floating-point sums."""
+    assert {case["src"]["dtype"] for case in CASES} == {"f32", "bf16", "u8", "s8"}
+    unlike = [case for case in CASES if len({run.get("as", cap) for cap, run in case["runs"].items()}) > 1]
+    assert len(unlike) >= 20
