@@ -75,8 +75,10 @@ class _Row:
         return make
 
 
-def _depthwise(isa: str, source_types: tuple[str, ...]) -> KernelKind:
-    name = f"dw:{isa}" + ("_int8" if "u8" in source_types else "")
+def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, suffix: str = "") -> KernelKind:
+    """`halves`: s8 sources make it halve its weights, as the library does without VNNI."""
+    integer = "u8" in source_types
+    name = f"dw:{isa}" + ("_int8" if integer else "") + suffix
 
     def accepts(problem: Problem) -> str:
         if not isinstance(problem, ConvProblem) or not is_depthwise(problem):
@@ -87,15 +89,15 @@ def _depthwise(isa: str, source_types: tuple[str, ...]) -> KernelKind:
             return f"{isa} has no kernel that stores bf16"
         if problem.epilogue.zp_wei:
             return "a convolution has no weights zero point"
-        return _types(problem, source_types, "s8" if "u8" in source_types else problem.src)
+        return _types(problem, source_types, "s8" if integer else problem.src)
 
     def build(problem: Problem, machine: Machine) -> Kernel:
         assert isinstance(problem, ConvProblem)
         unit = unit_of(isa)
-        halve = problem.src == "s8" and "vnni" not in isa
-        return Depthwise(name, problem, unit, halve, "u8" in source_types and not unit.masks).kernel()
+        halve = halves and problem.src == "s8"
+        return Depthwise(name, problem, unit, halve, integer and not unit.masks).kernel()
 
-    return KernelKind(name, isa, "s16" if "u8" in source_types else "f32", accepts, build)
+    return KernelKind(name, isa, "s16" if integer else "f32", accepts, build, exact=not halves)
 
 
 def _gemv(isa: str, dtype: str, plain: bool) -> KernelKind:
@@ -130,13 +132,15 @@ _ROWS = (
     _Row(MADDWD, "avx2", _INT8, "s8", "_int8_exact"),
 )
 _GEMV = (("avx2", "f32"), ("avx512_core_bf16", "bf16"))
-_DEPTHWISE = (
-    ("avx512_core", ("f32",)),
-    ("avx2", ("f32",)),
-    ("avx512_core_bf16", ("bf16",)),
-    ("avx512_core_vnni", _INT8),
-    ("avx512_core", _INT8),
-    ("avx2", _INT8),
+_DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
+    ("avx512_core", ("f32",), False, ""),
+    ("avx2", ("f32",), False, ""),
+    ("avx512_core_bf16", ("bf16",), False, ""),
+    ("avx512_core_vnni", _INT8, False, ""),
+    ("avx512_core", _INT8, True, ""),
+    ("avx2", _INT8, True, ""),
+    ("avx512_core", _INT8, False, "_exact"),
+    ("avx2", _INT8, False, "_exact"),
 )
 
 
@@ -149,7 +153,7 @@ def _kinds() -> tuple[KernelKind, ...]:
                 KernelKind(name, row.isa, row.dot.compute, row.accepts(operation), row.build(name), row.dot is not MADDUBS)
             )
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
-    kinds += [_depthwise(isa, types) for isa, types in _DEPTHWISE]
+    kinds += [_depthwise(*row) for row in _DEPTHWISE]
     assert len({kind.name for kind in kinds}) == len(kinds)
     return tuple(kinds)
 

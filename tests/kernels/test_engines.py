@@ -74,7 +74,7 @@ def run_all(kernel: Kernel, src: Array, wei: Array, p: Parameters) -> Array:
 
 
 @pytest.mark.parametrize("kind", MATMUL, ids=lambda k: k.name)
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_matmul_engines_agree(kind: KernelKind, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -132,7 +132,7 @@ def exact_convolution(c: ConvProblem, src: Array, wei: Array, zero_point: int) -
 
 
 @pytest.mark.parametrize("kind", CONV, ids=lambda k: k.name)
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_convolution_engines_agree(kind: KernelKind, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -143,8 +143,7 @@ def test_convolution_engines_agree(kind: KernelKind, seed: int) -> None:
     p = parameters(rng, c.epilogue, c.oc)
     out = run_all(kernel, src, wei, p)
     assert out.shape == (c.mb, c.oc, c.oh, c.ow)
-    halved = c.src == "s8" and "vnni" not in kind.name and (not kind.exact or kind.name.startswith("dw"))
-    if c.epilogue.dst == "s32" and kind.exact and not halved:
+    if c.epilogue.dst == "s32" and (kind.exact or (kind.name.startswith("dw") and c.src == "u8")):
         zero_point = p.zp_src if c.epilogue.zp_src else 0
         assert (out == exact_convolution(c, src, wei, zero_point)).all()
 
