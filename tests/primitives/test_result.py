@@ -1,0 +1,131 @@
+"""What a result tells beside its values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from simdnn import Attr, Quant, Unimplemented, timing
+
+
+@pytest.fixture(scope="module")
+def result() -> simdnn.Result:
+    src, weights = np.ones((24, 64), np.uint8), np.ones((64, 32), np.int8)
+    return simdnn.matmul(src, weights, machine="zen4")
+
+
+def test_properties(result: simdnn.Result) -> None:
+    assert (result.output == 64).all()
+    assert result.implementation.startswith("gemm:avx512_core_vnni") and result.compute_dtype == "s8"
+    assert result.isa == "avx512_core_vnni" and result.saturation is None and result.fpmath == "strict"
+    assert result.cycles >= 24 * 64 * 32 / 128 / 2  # two 64-byte vpdpbusd a cycle at the very most
+    assert result.seconds == pytest.approx(result.cycles / simdnn.machine("zen4").frequency.ghz(512) / 1e9)
+    assert result.gops == pytest.approx(2 * 24 * 64 * 32 / result.seconds / 1e9)
+    assert result.confidence in ("measured", "documented", "estimated")
+
+
+def test_frames(result: simdnn.Result) -> None:
+    assert {"instruction", "count", "uops", "ports", "cycles_share"} <= set(result.instructions.columns)
+    dots = result.instructions.set_index("instruction").loc["vpdpbusd", "count"]
+    assert int(np.sum(dots)) * 64 >= 24 * 64 * 32
+    assert {"level", "read_bytes", "written_bytes", "bytes_per_cycle"} <= set(result.traffic.columns)
+    assert list(result.dispatch.columns) == ["implementation", "isa", "cycles", "chosen", "reason"]
+    (chosen,) = result.dispatch[result.dispatch["chosen"]].to_dict("records")
+    assert chosen["implementation"] == result.implementation and chosen["cycles"] == result.cycles
+    row = result.to_frame()
+    assert len(row) == 1 and row.loc[0, "time_us"] == pytest.approx(result.seconds * 1e6)
+    problem = ["primitive", "m", "n", "k", "src", "wei", "dst"]
+    assert row.loc[0, problem].tolist() == ["matmul", 24, 32, 64, "u8", "s8", "s32"]
+
+
+def test_json(result: simdnn.Result) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    record = json.loads(result.to_json(), parse_constant=refuse)
+    assert record["cycles"] == result.cycles and record["output"] == "24x32 int32"
+    assert any(row["cycles"] is None for row in record["dispatch"])
+    machine = simdnn.machine("zen4")
+    assert record["provenance"] == {
+        "machine": "zen4",
+        "machine_sha256": hashlib.sha256(machine.path.read_bytes()).hexdigest(),
+        "simdnn": simdnn.__version__,
+        "program": result.kernel.program.signature,
+    }
+
+
+def test_text(result: simdnn.Result) -> None:
+    assert repr(result) == f"Result({result.implementation} on zen4: {result.cycles:.0f} cycles, {result.bound})"
+    html = result._repr_html_()
+    assert html.count("<tr>") == html.count("</tr>") > 10 and result.implementation in html
+
+
+def test_more_threads_have_values_and_no_cost() -> None:
+    src, weights = np.ones((40, 16), np.float32), np.ones((16, 48), np.float32)
+    result = simdnn.matmul(src, weights, machine="zen4", threads=2)
+    assert (result.output == 16).all() and "2 threads" in repr(result) and "2 threads" in result._repr_html_()
+    for name in ("cycles", "seconds", "bound", "instructions", "traffic", "confidence"):
+        with pytest.raises(Unimplemented, match="threads=1"):
+            getattr(result, name)
+
+
+def test_a_second_call_estimates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(fill: int) -> float:
+        return simdnn.matmul(np.full((3, 20), fill, np.uint8), np.ones((20, 7), np.int8), machine="zen4").cycles
+
+    first = call(1)
+
+    def fail(*_: object) -> None:
+        raise AssertionError("estimated again")
+
+    monkeypatch.setattr(timing.estimate, "estimate_program", fail)
+    assert call(2) == first
+
+
+SHAPE: dict[str, Any] = {"ic": 8, "ih": 6, "iw": 7, "oc": 16, "kh": 3, "kw": 3}
+
+
+@pytest.mark.parametrize("dst", ["s32", "f32"])
+def test_an_estimate_is_the_cost_of_the_same_call(dst: str) -> None:
+    known = Attr(scales={"wei": np.ones(16)}) if dst == "f32" else Attr()
+    unknown = Attr(scales={"wei": Quant(None, mask="per_oc")}) if dst == "f32" else Attr()
+    src, weights = np.ones((1, 8, 6, 7), np.uint8), np.ones((16, 8, 3, 3), np.int8)
+    ran = simdnn.convolution(src, weights, padding=1, strides=(2, 1), attr=known, machine="zen4")
+    options: dict[str, Any] = {"padding": 1, "strides": (2, 1), "attr": unknown, "dt": f"u8:s8:{dst}"}
+    found = simdnn.estimate("convolution", **SHAPE, **options, machine="zen4")
+    assert (found.cycles, found.bound, found.implementation) == (ran.cycles, ran.bound, ran.implementation)
+    assert found.problem == ran.problem and not hasattr(found, "output")
+
+
+def test_an_estimate_takes_no_memory_for_operands() -> None:
+    found = simdnn.estimate("matmul", m=1 << 16, n=1 << 16, k=1 << 12, dt="u8:s8:s32", machine="zen4")
+    assert found.cycles >= (1 << 44) / 256
+
+
+def test_modes_reach_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mode(**options: Any) -> str:
+        return simdnn.matmul(np.ones((2, 3), np.float32), np.ones((3, 4), np.float32), machine="zen4", **options).fpmath
+
+    monkeypatch.setenv("DNNL_DEFAULT_FPMATH_MODE", "any")
+    assert mode() == "any"
+    with simdnn.fpmath_mode("bf16"):
+        assert mode() == "bf16" and mode(attr=Attr(fpmath="tf32")) == "tf32"
+        integers = simdnn.matmul(np.ones((2, 3), np.uint8), np.ones((3, 4), np.int8), machine="zen4")
+        assert integers.fpmath == "strict"  # a default is a hint for f32 data, and no error elsewhere
+    monkeypatch.setenv("DNNL_DEFAULT_FPMATH_MODE", "b16")
+    with pytest.raises(simdnn.InvalidArgument, match="DNNL_DEFAULT_FPMATH_MODE"):
+        mode()
+
+
+def test_a_math_mode_is_a_hint_and_f32_kernels_compute_in_f32() -> None:
+    rng = np.random.default_rng(0)
+    src, weights = rng.normal(size=(5, 40)).astype(np.float32), rng.normal(size=(40, 9)).astype(np.float32)
+    strict = simdnn.matmul(src, weights, machine="zen4")
+    for fpmath in ("tf32", "bf16", "f16", "any"):
+        result = simdnn.matmul(src, weights, machine="zen4", attr=Attr(fpmath=fpmath))
+        assert result.compute_dtype == "f32" and (result.output == strict.output).all()

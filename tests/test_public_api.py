@@ -1,0 +1,62 @@
+"""The names that scripts depend on, their signatures, and what importing them brings along."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import isa_models
+import simdnn
+
+SIGNATURES = {
+    simdnn.matmul: "src weights bias machine isa dst attr threads engine dispatch wei_tag",
+    simdnn.convolution: "src weights bias strides padding dilation groups machine isa dst attr threads engine dispatch",
+    simdnn.estimate: "primitive dt bias machine isa attr threads dispatch shape",
+    simdnn.Attr: "fpmath apply_to_int scales zero_points precomputed_reductions exact_int8 post_ops",
+    simdnn.Quant: "values mask groups dtype",
+}
+
+
+@pytest.mark.parametrize("function", SIGNATURES, ids=lambda f: f.__name__)
+def test_signature(function: object) -> None:
+    parameters = inspect.signature(function).parameters  # type: ignore[arg-type]
+    assert " ".join(parameters) == SIGNATURES[function]  # type: ignore[index]
+
+
+def test_keywords() -> None:
+    parameters = inspect.signature(simdnn.matmul).parameters
+    assert parameters["machine"].default is inspect.Parameter.empty
+    keyword_only = [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
+    assert keyword_only == "machine isa dst attr threads engine dispatch wei_tag".split()
+    defaults = {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty}
+    assert defaults == {
+        "bias": None, "isa": None, "dst": None, "attr": None, "threads": 1, "engine": "auto", "dispatch": "fastest",
+        "wei_tag": "any",
+    }  # fmt: skip
+
+
+def test_names() -> None:
+    for name in simdnn.__all__:
+        assert hasattr(simdnn, name), name
+    for error in "InvalidArgument Unimplemented UnknownTiming UnknownName MachineFileError ProgramError".split():
+        assert issubclass(getattr(simdnn, error), simdnn.SimdnnError)
+        assert getattr(simdnn, error) is getattr(isa_models, error)
+    assert simdnn.machine is isa_models.machine and simdnn.instruction is isa_models.instruction
+    assert simdnn.__version__
+
+
+def test_import_leaves_heavy_packages_out() -> None:
+    heavy = "pandas matplotlib llvmlite simpy"
+    code = f"import sys, simdnn; print([m for m in {heavy.split()!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+def test_modules_keep_their_names() -> None:
+    """Functions of the package must not hide its modules (`simdnn.verify` proves programs)."""
+    from simdnn import verify
+
+    assert inspect.ismodule(verify)
