@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-
 _FEW = 40  # names that still fit an error message
 
 

@@ -48,6 +48,4 @@ def host_caps() -> frozenset[str]:
     import llvmlite.binding as llvm
 
     features = {name for name, on in llvm.get_host_cpu_features().items() if on}
-    return frozenset(
-        cap for cap in _CAPS if all(features.issuperset(_CAPS[c][1]) for c in implied(cap))
-    )
+    return frozenset(cap for cap in _CAPS if all(features.issuperset(_CAPS[c][1]) for c in implied(cap)))

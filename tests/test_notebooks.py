@@ -16,8 +16,9 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     """In a process of its own, as a user runs it; the file in the repository is left alone."""
     code = (
-        "import sys, nbformat; from nbclient import NotebookClient;"
-        "NotebookClient(nbformat.read(sys.argv[1], 4), timeout=300, resources={'metadata': {'path': sys.argv[2]}}).execute()"
+        "import sys, nbformat; from nbclient import NotebookClient; "
+        "where = {'metadata': {'path': sys.argv[2]}}; "
+        "NotebookClient(nbformat.read(sys.argv[1], 4), timeout=300, resources=where).execute()"
     )
     paths = os.pathsep.join([str(notebook.parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Register and cache blocking: how many rows and columns a tile has, and how many tiles share a pass over the weights."""
+"""Register and cache blocking: the rows and columns of a tile, and how many tiles share a pass over the weights."""
 
 from __future__ import annotations
 

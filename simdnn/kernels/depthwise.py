@@ -119,7 +119,8 @@ class Depthwise:
         code += loop("u", p.kh, loop("w", p.kw, body))
         numbers = [(n * p.oh + y) * p.ow + first + i for i in range(rows)]
         positions = [(y * p.ow + first + i) * self.channels + channel for i in range(rows)]
-        final = Tile(unit, [[acc] for acc in accumulators], [live], [x * p.oc + channel for x in numbers], channel, positions)
+        rows_of_dst = [x * p.oc + channel for x in numbers]
+        final = Tile(unit, [[acc] for acc in accumulators], [live], rows_of_dst, channel, positions)
         return code + finish_tile(self.plan, final)
 
     def load_source(self, at: Affine, live: int) -> Code:

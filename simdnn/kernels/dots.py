@@ -14,7 +14,7 @@ Emit = Callable[[Unit, str, str, str, str], list[Op]]  # unit, accumulator, a, b
 
 @dataclass(frozen=True)
 class Dot:
-    """One step takes 4 bytes of the source (`depth` elements of `src`), in every lane, times `depth` x lanes weights."""
+    """One step takes 4 bytes of the source (`depth` elements), in every lane, times `depth` x lanes weights."""
 
     name: str
     src: str  # what the unit reads of the source (after the copy stage, if it changes the type)

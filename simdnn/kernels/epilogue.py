@@ -16,7 +16,6 @@ from simdnn.kernels.code import Code, Unit, broadcast32, load32, op, store32, st
 from simdnn.kernels.spec import Epilogue
 from simdnn.program import Affine, Memory, Register, Tensor
 
-
 _BF16_CONSTANTS = (0x7FFFFFFF, 0x7F800000, 1, 0x7FFF, 0x00400000)  # magnitude, infinity, one, half an ulp, quiet bit
 
 

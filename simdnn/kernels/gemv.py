@@ -129,7 +129,8 @@ class Gemv:
         return code + (_alone(self.columns(Affine(turns * unit.lanes * _ROWS), rest)) if rest else [])
 
     def widen(self, at: Affine, count: int) -> Code:
-        return [*self.load_f32("a", "vector", at, count), store32(self.unit, "wide", at, self.unit.reg("a", "f32"), count)]
+        value = self.unit.reg("a", "f32")
+        return [*self.load_f32("a", "vector", at, count), store32(self.unit, "wide", at, value, count)]
 
     def load_f32(self, register: str, tensor: str, at: Affine, count: int) -> Code:
         """Up to a register of elements as f32."""

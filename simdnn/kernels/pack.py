@@ -34,7 +34,8 @@ class Layout:
 
 def halved(weights: Array) -> Array:
     """s8 weights times 1/2, rounded to nearest even: what makes an s8 convolution safe for vpmaddubsw."""
-    return np.rint(weights.astype(np.float32) * np.float32(0.5)).astype(np.int8)
+    half: Array = np.rint(weights.astype(np.float32) * np.float32(0.5))
+    return half.astype(np.int8)
 
 
 def pack(weights: Array, layout: Layout) -> tuple[Array, Array]:

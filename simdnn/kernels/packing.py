@@ -1,4 +1,4 @@
-"""The stage that brings a matmul's plain weights into the kernel's layout (pack.py), where the user wants them plain."""
+"""The stage that brings a matmul's plain weights into the kernel's layout (pack.py) at run time."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ class Packing:
         if self.unit.masks:
             return [op("vmovdqu8", Register(register, "u8", 16), Memory("plain", at, "u8", size))]
         value = Register(register, "u8", 16)
-        return [zero(value), *[op("vpinsrb", value, value, Memory("plain", at + i, "u8", 1), imm=i) for i in range(size)]]
+        bytes_ = [op("vpinsrb", value, value, Memory("plain", at + i, "u8", 1), imm=i) for i in range(size)]
+        return [zero(value), *bytes_]
 
     def gather(self, register: str, row: Affine, column: Affine, live: int) -> Code:
         name, dtype = {1: ("vpinsrb", "u8"), 2: ("vpinsrw", "u16"), 4: ("vpinsrd", "u32")}[self.element]
@@ -123,7 +124,8 @@ class Packing:
             code.append(op(f"vpunpckh{suffix}", Register(high, dtype, 128 // bits), a, b))
         if self.dot.depth == 2:
             return ["s0", "s1"]
-        for target, half, x, y in (("r0", "l", "s0", "s2"), ("r1", "h", "s0", "s2"), ("r2", "l", "s1", "s3"), ("r3", "h", "s1", "s3")):
+        quads = (("r0", "l", "s0", "s2"), ("r1", "h", "s0", "s2"), ("r2", "l", "s1", "s3"), ("r3", "h", "s1", "s3"))
+        for target, half, x, y in quads:
             a, b = Register(x, "u16", 8), Register(y, "u16", 8)
             code.append(op(f"vpunpck{half}wd", Register(target, "u16", 8), a, b))
         return names

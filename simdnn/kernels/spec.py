@@ -128,7 +128,7 @@ class Kernel:
 class KernelKind:
     """A row of the kernel table: what it takes, and how it is built.
 
-    `accepts(problem)` answers "" or the reason why this kind cannot do the problem.
+    `accepts(problem)` answers "" or the reason why this kind cannot do the problem, which is one of its `operation`.
     """
 
     name: str
@@ -136,4 +136,5 @@ class KernelKind:
     compute_dtype: str
     accepts: Callable[[Problem], str]
     build: Callable[[Problem, Machine], Kernel]
+    operation: type[MatmulProblem] | type[ConvProblem] = MatmulProblem
     exact: bool = True  # integer kernels: no step on the way can saturate or round

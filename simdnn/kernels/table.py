@@ -35,7 +35,7 @@ class _Row:
     weights: str
     suffix: str = ""
 
-    def accepts(self, operation: type[Problem]) -> Callable[[Problem], str]:
+    def accepts(self, operation: type[MatmulProblem] | type[ConvProblem]) -> Callable[[Problem], str]:
         def answer(problem: Problem) -> str:
             if not isinstance(problem, operation):
                 return f"computes {'matmul' if operation is MatmulProblem else 'convolution'} only"
@@ -97,7 +97,7 @@ def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, su
         halve = halves and problem.src == "s8"
         return Depthwise(name, problem, unit, halve, integer and not unit.masks).kernel()
 
-    return KernelKind(name, isa, "s16" if integer else "f32", accepts, build, exact=not halves)
+    return KernelKind(name, isa, "s16" if integer else "f32", accepts, build, ConvProblem, exact=not halves)
 
 
 def _gemv(isa: str, dtype: str, plain: bool) -> KernelKind:
@@ -149,9 +149,9 @@ def _kinds() -> tuple[KernelKind, ...]:
     for family, operation in (("gemm", MatmulProblem), ("conv", ConvProblem)):
         for row in _ROWS:
             name = f"{family}:{row.isa}{row.suffix}"
-            kinds.append(
-                KernelKind(name, row.isa, row.dot.compute, row.accepts(operation), row.build(name), row.dot is not MADDUBS)
-            )
+            exact = row.dot is not MADDUBS
+            accepts, build = row.accepts(operation), row.build(name)
+            kinds.append(KernelKind(name, row.isa, row.dot.compute, accepts, build, operation, exact))
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_depthwise(*row) for row in _DEPTHWISE]
     assert len({kind.name for kind in kinds}) == len(kinds)

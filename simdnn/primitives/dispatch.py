@@ -119,12 +119,13 @@ def choose(request: Request) -> Choice:
 
 
 def considered(request: Request) -> tuple[Candidate, ...]:
-    """Every kind, with the reason why it cannot run, or none.
+    """Every kind of the operation, with the reason why it cannot run, or none.
 
     Where int8 need not be exact, an exact kind that has a fast counterpart for the same ISA cap is the option that
     was not asked for; exact kinds without one (VNNI, depthwise) are the normal kernels.
     """
-    reasons = {kind: out(kind, request) for kind in request.kinds}
+    kinds = [kind for kind in request.kinds if isinstance(request.problem, kind.operation)]
+    reasons = {kind: out(kind, request) for kind in kinds}
     if request.integer and not request.exact_int8:
         fast = {kind.isa for kind, reason in reasons.items() if not reason and not kind.exact}
         for kind, reason in reasons.items():

@@ -33,7 +33,7 @@ def kind(name: str, isa: str = "avx2", *, reason: str = "", exact: bool = True) 
     def build(*_: object) -> Kernel:
         return Kernel(name, Program(name, isa, (), ()), dict, dict, "f32")  # type: ignore[arg-type]
 
-    return KernelKind(name, isa, "f32", lambda _: reason, build, exact)
+    return KernelKind(name, isa, "f32", lambda _: reason, build, exact=exact)
 
 
 def picks(name: str) -> Any:
