@@ -269,13 +269,16 @@ class Machine:
         >>> machine("zen4").confidence_of("caches.L2.load_bytes_per_cycle")
         'measured'
         """
-        found: list[Confidence] = []
-        for key in keys:
-            below = [p.confidence for k, p in self.provenance.items() if k == key or k.startswith(key + ".")]
-            if not below:
-                raise unknown_name(f"figure of {self.name}", key, self.provenance)
-            found += below
-        return weakest(found)
+        return weakest(_confidence_below(self, key) for key in keys)
+
+
+@functools.lru_cache(maxsize=4096)
+def _confidence_below(target: Machine, key: str) -> Confidence:
+    """The weakest standing of the figure `key` and of those below it."""
+    below = [p.confidence for k, p in target.provenance.items() if k == key or k.startswith(key + ".")]
+    if not below:
+        raise unknown_name(f"figure of {target.name}", key, target.provenance)
+    return weakest(below)
 
 
 def _unknown_timing(target: Machine, mnemonic: str, form: str) -> UnknownTiming:

@@ -148,7 +148,7 @@ class Op:
         """Bits of the widest register operand."""
         return max(128, *(p.bits for p in (self.dst, *self.srcs) if isinstance(p, Register)))
 
-    @property
+    @cached_property
     def memory(self) -> Memory | None:
         return next((p for p in (self.dst, *self.srcs) if isinstance(p, Memory)), None)
 

@@ -84,7 +84,7 @@ def block_timing(machine: Machine, steps: Sequence[Step]) -> BlockTiming:
     model = _run(machine, ops)
     retire: list[int] = []
     for op, cycle in zip(ops, model.retired, strict=True):
-        retire += [cycle] * (op.last_step + 1 - len(retire))
+        retire += [cycle] * op.steps
     ports = dict(zip(machine.core.ports, model.busy, strict=True))
     return BlockTiming(retire[-1] if retire else 0, tuple(retire), ports, _confidence(machine, ops))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from isa_models.machine import InstructionTiming, Machine
 
@@ -47,7 +48,7 @@ class Op:
     """A step as one core handles it: fused, renamed, its ports numbered."""
 
     row: InstructionTiming
-    last_step: int  # index of the step (of the last one where two were fused)
+    steps: int  # 2 where two were fused
     slots: int
     uops: tuple[tuple[int, ...], ...]  # ports by number
     occupancy: int
@@ -72,37 +73,37 @@ def lower(machine: Machine, steps: Sequence[Step]) -> list[Op]:
 
     Raises `UnknownTiming` for a step whose row the machine lacks.
     """
-    rows = [machine.timing(step.mnemonic, step.form) for step in steps]
-    lost: frozenset[str] = frozenset()
-    if any(row.vector_bits == 512 for row in rows):
-        lost = frozenset(machine.core.ports_lost_to_512)
+    wide = any(machine.timing(*key).vector_bits == 512 for key in {(step.mnemonic, step.form) for step in steps})
+    met: dict[tuple[int, str], Op] = {}  # by identity, which costs less than to compare
     found: list[Op] = []
     index = 0
     while index < len(steps):
-        step, row = steps[index], rows[index]
+        step, jump = steps[index], ""
         if index + 1 < len(steps) and steps[index + 1].mnemonic.startswith("j"):
-            fused = f"{step.mnemonic}+{steps[index + 1].mnemonic}"
-            if machine.has(fused, step.form):
-                row, index = machine.timing(fused, step.form), index + 1
-        found.append(_op(machine, step, row, index, lost))
-        index += 1
+            jump = "+" + steps[index + 1].mnemonic
+            jump = jump if machine.has(step.mnemonic + jump, step.form) else ""
+        key = id(step), jump
+        found.append(met.get(key) or met.setdefault(key, _op(machine, step, jump, wide)))
+        index += 2 if jump else 1
     return found
 
 
-def _op(machine: Machine, step: Step, row: InstructionTiming, index: int, lost: frozenset[str]) -> Op:
-    """One step with its row."""
+@lru_cache(maxsize=1 << 16)  # kernels are lowered over and over from the same steps
+def _op(machine: Machine, step: Step, jump: str, wide: bool) -> Op:
+    """One step with its row, fused with the `jump` behind it; `wide`: beside 512-bit instructions."""
     core = machine.core
+    row = machine.timing(step.mnemonic + jump, step.form)
+    lost = core.ports_lost_to_512 if wide and row.vector_bits else ()
     same = len(set(step.reads)) == 1 and len(step.writes) == 1
     zero = same and step.mnemonic in core.zero_idioms and not row.load_bits
     moves = step.reads[0] if row.eliminated and len(step.reads) == 1 else None
     nothing = zero or moves is not None
     number = {port: i for i, port in enumerate(core.ports)}
-    closed = lost if row.vector_bits else frozenset()
-    choices = [tuple(number[p] for p in uop if p not in closed or len(uop) == 1) for uop in row.uops]
+    choices = [tuple(number[p] for p in uop if p not in lost or len(uop) == 1) for uop in row.uops]
     load, store = core.load(row.load_bits), core.store(row.store_bits)
     return Op(
         row=row,
-        last_step=index,
+        steps=2 if jump else 1,
         slots=max(1, row.slots),
         uops=() if nothing else tuple(choices),
         occupancy=row.occupancy,

@@ -97,7 +97,7 @@ class Stream:
 
     def line(self, op: Op, at: Mapping[str, int], moving: str = "") -> Line:
         """The line of an op where the variables stand `at`; `moving` is the variable of the loop that repeats it."""
-        fixed = self._fixed.get(id(op)) or self._fixed.setdefault(id(op), self._line(op, None))
+        fixed = self._fixed.get(id(op)) or self._fixed.setdefault(id(op), self._line(op))
         memory = op.memory
         if memory is None or memory.tensor not in self._both:
             return fixed
@@ -105,14 +105,18 @@ class Stream:
         terms = dict(memory.index.terms)
         address = (memory.index.const + sum(c * at.get(name, 0) for name, c in terms.items())) * unit
         step = terms.get(moving, 0) * unit
-        return self._line(op, MemRef(memory.tensor, address, memory.bits // 8, step))
+        known, ref = fixed.step, MemRef(memory.tensor, address, memory.bits // 8, step)
+        load, store = (ref, None) if known.load else (None, ref)
+        moved = Step(known.mnemonic, known.form, known.reads, known.writes, known.accumulator, load, store)
+        return Line(fixed.counted, moved)
 
-    def _line(self, op: Op, ref: MemRef | None) -> Line:
+    def _line(self, op: Op) -> Line:
+        """Its memory operand at no address: never the same bytes as another."""
         reads = tuple(p.name for p in op.srcs if isinstance(p, Register))
         writes = (op.dst.name,) if isinstance(op.dst, Register) else ()
         accumulator = writes[0] if writes and op.definition.accumulates else None
         memory = op.memory
-        ref = ref or (MemRef("", None, memory.bits // 8) if memory is not None else None)
+        ref = MemRef("", None, memory.bits // 8) if memory is not None else None
         stores = memory is not None and memory is op.dst
         step = Step(
             mnemonic(op), form(op), reads, writes, accumulator, None if stores else ref, ref if stores else None
