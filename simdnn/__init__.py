@@ -19,6 +19,7 @@ from isa_models import (
 )
 from simdnn.primitives import Attr, Quant, convolution, estimate, matmul
 from simdnn.primitives.mathmode import (
+    cold_weights,
     exact_int8,
     fpmath_mode,
     get_default_fpmath_mode,
@@ -41,6 +42,7 @@ __all__ = [
     "Unimplemented",
     "UnknownName",
     "UnknownTiming",
+    "cold_weights",
     "convolution",
     "estimate",
     "exact_int8",

@@ -21,10 +21,12 @@ import pandas as pd
 
 import isa_models
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
+from isa_models.formats import fmt
 from isa_models.machine import weakest
 from simdnn import measures, network
 from simdnn.modes import MODES, Mode, choose
 from simdnn.primitives import Attr, convolution, matmul
+from simdnn.primitives.mathmode import cold_weights
 from simdnn.result import Estimate, Result
 from workloads import Layer, MatmulLayer, Network, Workload, data
 
@@ -44,6 +46,7 @@ class _Job:
     values: bool
     dispatch: str
     seed: int
+    cold: frozenset[str]  # modes in which the network's weights do not stay in the caches from run to run
 
     def where(self, isa: str) -> dict[str, Any]:
         """The keyword arguments that primitives share."""
@@ -73,8 +76,11 @@ def run_layers(
     and no figures.
     """
     chosen, _ = choose(isa_models.machine(machine), modes, isa)
+    caps = tuple((mode.name, cap) for mode, cap in chosen.items())
+    last = isa_models.machine(machine).caches[-1].size_bytes
+    cold = frozenset(mode.name for mode in chosen if workload.parameters * fmt(mode.weights).bytes > last)
     todo = [
-        _Job(layer, machine, tuple((m.name, cap) for m, cap in chosen.items()), threads, values, dispatch, seed)
+        _Job(layer, machine, caps, threads, values, dispatch, seed, cold)
         for layer in select(workload, layers)
     ]
     rows: dict[str, list[Row]] = {}
@@ -194,16 +200,17 @@ def _layer_rows(job: _Job) -> list[Row]:
     """All modes of one layer."""
     layer = job.layer
     batch = layer.batch if isinstance(layer, MatmulLayer) else 1
-    reference = _reference(job) if job.values else None
+    run = _primitive if job.values else _estimate
+    with cold_weights("f32" in job.cold):
+        reference = _reference(job) if job.values else None
     rows = []
     for name, isa in job.modes:
         mode = MODES[name]
         try:
-            if reference is None:
-                found = measures.cost(_estimate(job, mode, isa), mode, isa, layer.macs, times=batch)
-            else:
-                result = reference if name == "f32" else _primitive(job, mode, isa)
-                found = measures.cost(result, mode, isa, layer.macs, times=batch)
+            with cold_weights(name in job.cold):
+                result = reference if reference and name == "f32" else run(job, mode, isa)
+            found = measures.cost(result, mode, isa, layer.macs, times=batch)
+            if isinstance(result, Result) and reference:
                 found |= measures.values(result, result.output, reference.output, times=batch)
             found["refused"] = ""
         except (Unimplemented, UnknownTiming) as error:

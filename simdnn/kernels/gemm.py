@@ -288,7 +288,7 @@ class Gemm:
     # -- between the user's arrays and the program's tensors --------------------------------------------------------
     def kernel(self) -> Kernel:
         counting = self.counting if self.dot.saturates and not self.options.halve else None
-        return Kernel(self.name, self.program, self.prepare, self.finish, self.dot.compute, counting)
+        return Kernel(self.name, self.program, self.prepare, self.finish, self.dot.compute, counting=counting)
 
     def counting(self) -> Kernel:
         """The same walk over the same operands, counting saturated pairs instead of adding them up."""

@@ -157,7 +157,8 @@ class Gemv:
     # -- arrays ---------------------------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
         compute = "bf16" if self.problem.src == "bf16" and not self.plain else "f32"
-        return Kernel(self.name, self.program, self.prepare, self.finish, compute)
+        weights = "vector" if self.problem.n == 1 else "matrix"
+        return Kernel(self.name, self.program, self.prepare, self.finish, compute, (weights,))
 
     def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
         """The program's inputs."""

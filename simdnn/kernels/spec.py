@@ -116,6 +116,7 @@ class Kernel:
     prepare: Callable[[Array, Array, Parameters], dict[str, Array]]
     finish: Callable[[Mapping[str, Array]], Array]
     compute_dtype: str  # the type that products are formed in
+    weights: tuple[str, ...] = ("wei", "wei_tail", "plain")  # the tensors that may hold the user's weights
     counting: Callable[[], Kernel] | None = None  # where a step can saturate: how often it does, for each output
 
     @property

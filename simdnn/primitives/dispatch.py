@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 DISPATCHES = ("fastest", "onednn")
 Kinds = tuple[KernelKind, ...]
-Estimator = Callable[[Program, Machine], "Cost"]
+Estimator = Callable[[Program, Machine, tuple[str, ...]], "Cost"]
 
 
-def estimate_program(program: Program, machine: Machine) -> Cost:
+def estimate_program(program: Program, machine: Machine, cold: tuple[str, ...]) -> Cost:
     """`simdnn.timing`'s, imported at first use."""
     from simdnn.timing import estimate
 
-    return estimate.estimate_program(program, machine)
+    return estimate.estimate_program(program, machine, cold=cold)
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Request:
     exact_int8: bool
     fpmath: str
     dispatch: str
+    cold_weights: bool = False
     kinds: Kinds = KERNELS
     estimator: Estimator = estimate_program
     library: Callable[[Problem, str], tuple[str, str]] = library_choice
@@ -79,7 +80,8 @@ class Choice:
     @property
     def cost(self) -> Cost:
         """What the kernel costs on one core; raises `UnknownTiming`."""
-        return estimated(self.kind, self.request.problem, self.request.machine, self.request.estimator)
+        r = self.request
+        return estimated(self.kind, r.problem, r.machine, r.cold_weights, r.estimator)
 
     def frame(self) -> pd.DataFrame:
         """Every candidate: implementation, isa, cycles (on one core; missing where it is out), chosen, reason."""
@@ -164,15 +166,17 @@ def built(kind: KernelKind, problem: Problem, machine: Machine) -> Kernel:
 
 
 @functools.lru_cache(maxsize=2048)
-def estimated(kind: KernelKind, problem: Problem, machine: Machine, estimator: Estimator) -> Cost:
+def estimated(kind: KernelKind, problem: Problem, machine: Machine, cold_weights: bool, estimator: Estimator) -> Cost:
     """The kind's cost for a problem on one core of a machine."""
-    return estimator(built(kind, problem, machine).program, machine)
+    kernel = built(kind, problem, machine)
+    return estimator(kernel.program, machine, kernel.weights if cold_weights else ())
 
 
 def _cycles(kind: KernelKind, request: Request) -> tuple[float | None, str]:
     """Cycles, or None and the figure that the machine lacks."""
     try:
-        return estimated(kind, request.problem, request.machine, request.estimator).cycles, ""
+        r = request
+        return estimated(kind, r.problem, r.machine, r.cold_weights, r.estimator).cycles, ""
     except UnknownTiming as error:
         return None, str(error)
 

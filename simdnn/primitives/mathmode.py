@@ -90,9 +90,14 @@ def check_fpmath(value: object) -> str:
 
 def check_exact(value: object) -> bool:
     """True or False, or `InvalidArgument`."""
+    return check_flag("exact_int8", value)
+
+
+def check_flag(name: str, value: object) -> bool:
+    """True or False, or `InvalidArgument`."""
     if isinstance(value, bool):
         return value
-    raise InvalidArgument(f"exact_int8={value!r}; True, False or None (the default) is needed")
+    raise InvalidArgument(f"{name}={value!r}; True, False or None (the default) is needed")
 
 
 def _parse_fpmath(text: str) -> str:
@@ -109,6 +114,7 @@ FPMATH: Setting[str] = Setting(
     _parse_fpmath,
     "strict",
 )
+COLD_WEIGHTS: Setting[bool] = Setting((), lambda value: check_flag("cold_weights", value), _parse_exact, False)
 EXACT_INT8: Setting[bool] = Setting(("SIMDNN_EXACT_INT8",), check_exact, _parse_exact, False)
 
 
@@ -125,6 +131,14 @@ def set_default_fpmath_mode(mode: str | None) -> None:
 def get_default_fpmath_mode() -> str:
     """The math mode that a call here gets which names none."""
     return FPMATH.effective(None)
+
+
+def cold_weights(on: bool = True) -> Scope[bool]:
+    """A scope in which the clock has weights come from DRAM at each run, not from the cache that would hold them.
+
+    That is how a layer runs within a network whose weights together are larger than the last cache.
+    """
+    return Scope(COLD_WEIGHTS, on)
 
 
 def exact_int8(on: bool = True) -> Scope[bool]:

@@ -16,7 +16,7 @@ from simdnn.kernels.spec import Kernel, Parameters, Problem
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of, target_of
 from simdnn.primitives.dispatch import DISPATCHES, Choice, Request, choose
-from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
+from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
 from simdnn.result import Estimate, Result
 
 ENGINES = ("auto", "compiled", "reference")
@@ -64,6 +64,7 @@ def chosen(problem: Problem, target: Target, attr: Attr) -> Choice:
             exact_int8=not is_float and EXACT_INT8.effective(attr.exact_int8),
             fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
             dispatch=target.dispatch,
+            cold_weights=COLD_WEIGHTS.effective(None),
         )
     )
 

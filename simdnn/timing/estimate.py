@@ -9,7 +9,7 @@ the true time lies between it and the sum; no measurement here says where, so no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -80,8 +80,8 @@ class Cost:
         return pd.DataFrame(rows, columns=["level", "read_bytes", "written_bytes", "bytes_per_cycle", "share_of_peak"])
 
 
-def estimate_program(program: Program, machine: Machine, *, cold: bool = False) -> Cost:
-    """The cost of a verified program on one core. `cold`: its tensors start in DRAM, not where they fit.
+def estimate_program(program: Program, machine: Machine, *, cold: Collection[str] = ()) -> Cost:
+    """The cost of a verified program on one core. `cold` names tensors that start in DRAM, not where they fit.
 
     Raises `UnknownTiming` where the machine lacks a row for one of its instructions.
     """

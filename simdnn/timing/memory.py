@@ -12,6 +12,7 @@ transfer costs bandwidth alone. A footprint just above C counts as none fitting;
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from isa_models.machine import Confidence, Machine
@@ -40,11 +41,11 @@ class LevelTraffic:
         return self.read_bytes + self.written_bytes
 
 
-def traffic(program: Program, machine: Machine, *, cold: bool = False) -> tuple[LevelTraffic, ...]:
+def traffic(program: Program, machine: Machine, *, cold: Collection[str] = ()) -> tuple[LevelTraffic, ...]:
     """The traffic of every level from L1 to DRAM, in this order, of one run on one core.
 
     Caches are warm: the program has just been run on the same tensors, as in a benchmark, so a level that holds all
-    of them asks nothing of the level behind it. With `cold` everything starts in DRAM.
+    of them asks nothing of the level behind it. Tensors named in `cold` start in DRAM all the same.
     """
     found = [_first_level(program, machine)]
     tree = parts(program, machine.caches[0].line_bytes)
@@ -66,13 +67,13 @@ def widest(program: Program) -> int:
     return max((op.width for op, _ in program.ops()), default=128)
 
 
-def misses(tree: Part, capacity_bytes: int, cold: bool = True) -> Lines:
+def misses(tree: Part, capacity_bytes: int, cold: Collection[str] | None = None) -> Lines:
     """Lines that a cache of `capacity_bytes` fetches for one run, and lines that it writes back.
 
-    Not `cold`: the run before left behind what fits.
+    The run before left behind what fits, except for the tensors named in `cold` (None: all of them).
     """
-    if not cold and fits(tree, capacity_bytes):
-        return Lines()
+    if cold is not None and fits(tree, capacity_bytes):
+        return sum((lines for tensor, lines in tree.iteration.items() if tensor in cold), Lines())
     return _misses(tree, capacity_bytes)
 
 

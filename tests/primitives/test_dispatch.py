@@ -22,7 +22,7 @@ class Clock:
         self.cycles = cycles
         self.asked: list[str] = []
 
-    def __call__(self, program: Program, _: object) -> Any:
+    def __call__(self, program: Program, *_: object) -> Any:
         self.asked.append(program.name)
         if program.name not in self.cycles:
             raise UnknownTiming(f"no timing for {program.name}")

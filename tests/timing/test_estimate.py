@@ -196,7 +196,8 @@ def test_vnni_reaches_four_times_f32_on_zen4() -> None:
 
 
 def test_a_stream_from_memory_is_bound_by_it() -> None:
-    cost = estimate_program(gemm("vnni", 1, 1024, 1024, 1, 4), machine("zen4"), cold=True)
+    program = gemm("vnni", 1, 1024, 1024, 1, 4)
+    cost = estimate_program(program, machine("zen4"), cold=[tensor.name for tensor in program.tensors])
     assert cost.bound == "DRAM" and cost.traffic.set_index("level")["share_of_peak"]["DRAM"] == 1
 
 

@@ -20,8 +20,13 @@ KIB = 1024
 ZEN4 = machine("zen4")  # 32 KiB, 1 MiB, 32 MiB
 
 
+def every(program: Program) -> list[str]:
+    return [tensor.name for tensor in program.tensors]
+
+
 def moved(program: Program, *, cold: bool = False) -> dict[str, tuple[int, int]]:
-    return {t.level: (t.read_bytes, t.written_bytes) for t in traffic(program, ZEN4, cold=cold)}
+    levels = traffic(program, ZEN4, cold=every(program) if cold else ())
+    return {t.level: (t.read_bytes, t.written_bytes) for t in levels}
 
 
 def test_gemm_in_the_first_cache() -> None:
@@ -56,7 +61,8 @@ def test_gemm_with_panels_larger_than_the_first_cache() -> None:
 
 
 def test_cycles_are_bytes_over_the_rates() -> None:
-    for level in traffic(gemm("f32", 512, 1024, 1024, 8, 2), ZEN4, cold=True)[1:]:
+    program = gemm("f32", 512, 1024, 1024, 8, 2)
+    for level in traffic(program, ZEN4, cold=every(program))[1:]:
         only_read = level.read_bytes - level.written_bytes
         rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
         assert level.cycles == pytest.approx(only_read / rates[0] + level.written_bytes / rates[1])
