@@ -36,8 +36,30 @@ class Epilogue:
 
 
 @dataclass(frozen=True)
+class Placing:
+    """Where a parameter of compressed weights belongs: "common", "per_oc" or "grouped" along K; and its stored type."""
+
+    placing: str
+    dtype: str  # scales: f32 bf16 f16; zero points: s32 s8 u8 s4 u4
+    group: int = 0  # grouped: how many k share a value
+
+
+@dataclass(frozen=True)
+class Decompression:
+    """Integer weights that are brought to floating point before the products: (w - zero point) * scale."""
+
+    compute: str  # the type that products are formed in: f32 bf16
+    scale: Placing | None = None
+    zero_point: Placing | None = None
+    reference: bool = False  # as oneDNN's reference does it: multiply, then add, scale always in the weights
+
+
+@dataclass(frozen=True)
 class Parameters:
-    """The run-time arguments that an `Epilogue` announces. Scales are f32, zero points s32."""
+    """The run-time arguments that an `Epilogue` announces. Scales are f32, zero points s32.
+
+    With a `Decompression`, `wei_scale` is (1,), (N,) or (K / group, N), and so is `wei_zero_points`.
+    """
 
     bias: npt.NDArray[np.float32] | None = None  # (N,)
     src_scale: float = 1.0
@@ -45,6 +67,7 @@ class Parameters:
     dst_scale: float = 1.0
     zp_src: int = 0
     zp_wei: int = 0
+    wei_zero_points: Array | None = None  # of compressed weights, s32
     dst_zero_point: int = 0
 
 
@@ -59,6 +82,7 @@ class MatmulProblem:
     wei: str
     epilogue: Epilogue
     wei_tag: str = "any"  # any | ab (plain) | ba (k contiguous)
+    decompression: Decompression | None = None
 
     @property
     def macs(self) -> int:
