@@ -32,7 +32,8 @@ MNEMONICS = set(
     vpmovdb vpmovsdb vpmovusdb vpmovdw vpmovsdw vpmovusdw vpmovwb vpmovswb vpmovuswb vcvtdq2ps vcvtps2dq vcvttps2dq
     vpackssdw vpackusdw vpacksswb vpackuswb
     vpaddb vpaddw vpaddd vpaddq vpsubb vpsubw vpsubd vpsubq vpaddsw vpaddsb vpaddusb vpaddusw vpsubsb vpsubsw vpsubusb
-    vpsubusw vpmulld vpmullw vpmullq vpmuludq vpmulhw vpmulhuw vpavgb vpminsb vpminub vpminsw vpminuw vpminsd vpminud vpmaxsb vpmaxub vpmaxsw vpmaxuw vpmaxsd vpmaxud
+    vpsubusw vpmulld vpmullw vpmullq vpmuludq vpmulhw vpmulhuw vpavgb
+    vpminsb vpminub vpminsw vpminuw vpminsd vpminud vpmaxsb vpmaxub vpmaxsw vpmaxuw vpmaxsd vpmaxud
     vpabsb vpabsw vpabsd
     vpand vpandn vpor vpxor vpandd vpandq vpandnd vpandnq vpord vporq vpxord vpxorq vandps vandnps vorps vxorps
     vpternlogd vpternlogq

@@ -7,9 +7,11 @@ timing.csv holds rows of uops.info (through github.com/ashvardanian/AssemblyStat
 and, for Ice Lake-SP, of InstLatx64 (087af2c, GenuineIntel00606A6_ICX_InstLatX64.txt); extract_timing.py makes it.
 
 How a row is read
-- A memory operand's uops for loads, store addresses and one store's data are left out: `[core]` says what they cost.
+- A memory operand's uops for loads, store addresses and one store's data are left out: `[core]` says what they
+  cost.
 - Latency: the slowest register operand's. A form with a memory operand takes it from its register form; where that has
-  no exact one, from its own register operands; else from the upper bound of the whole less the load. An upper bound makes the row "estimated".
+  no exact one, from its own register operands; else from the upper bound of the whole less the load. An upper bound
+  makes the row "estimated".
 - A 512-bit operation of Zen 4 holds its 256-bit port for 2 cycles (measured; the port list doesn't show it).
 - Where the measured reciprocal throughput is above what uops, ports, loads, stores and dispatch explain, the rest is an
   `interval`: cycles between two of the mnemonic (dividers, microcode).

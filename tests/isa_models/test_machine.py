@@ -177,6 +177,7 @@ def test_form_widths() -> None:
     assert form_widths("vmulps", "zmm,zmm,m32bcst") == (32, 0, 512)
     assert form_widths("add", "m64,r64") == (64, 64, 0)
     assert form_widths("cmp", "m64,i8") == (64, 0, 0)
+    assert form_widths("imul", "m64") == (64, 0, 0)
 
 
 def test_the_generator_writes_these_files() -> None:
@@ -247,6 +248,7 @@ MUTATIONS: list[tuple[Callable[[str], str], str]] = [
     (sub(r"^\[instructions\]", "[orders]"), "'instructions'"),
     (sub(r"latency = 4, slots", "latency = -4, slots"), "'instructions.vpdpbusd zmm,zmm,zmm.latency'"),
     (sub(r'(vpdpbusd.*)"FP1"', r'\1"FP9"'), "'instructions.vpdpbusd zmm,zmm,zmm.uops[0]'"),
+    (sub(r'(vpdpbusd.*)"FP1"', r'\1"LD0"'), "'instructions.vpdpbusd zmm,zmm,zmm.uops[0]'"),
     (sub(r"(vpdpbusd.*)uops = \[\[.*?\]\]", r"\1uops = [[]]"), "'instructions.vpdpbusd zmm,zmm,zmm.uops'"),
     (sub(r"(vpdpbusd.*)uops = \[\[.*?\]\]", r'\1uops = "FP0"'), "'instructions.vpdpbusd zmm,zmm,zmm.uops'"),
     (sub(r"(vpdpbusd.*)occupancy = 2", r"\1ocupancy = 2"), "'instructions.vpdpbusd zmm,zmm,zmm.ocupancy'"),

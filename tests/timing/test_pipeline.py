@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isa_models.errors import InvalidArgument, UnknownTiming
+from isa_models.errors import InvalidArgument, SimdnnError, UnknownTiming
 from isa_models.machine import machine
-from simdnn.timing import bounds
+from simdnn.timing import bounds, core_model
 from simdnn.timing.pipeline import MemRef, Step, block_cycles, block_timing, loop_cycles
 from simdnn.timing.steps import lower
 
@@ -217,6 +217,12 @@ def test_empty_streams() -> None:
     assert block_cycles(machine("zen4"), []) == 0
     with pytest.raises(InvalidArgument, match="no steps"):
         loop_cycles(machine("zen4"), [])
+
+
+def test_an_op_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_model, "STALLED", 3)
+    with pytest.raises(SimdnnError, match="no retirement in 3 simulated cycles.*'vfmadd231ps zmm,zmm,zmm'"):
+        loop_cycles(machine("zen4"), chains("vfmadd231ps", "zmm", 1))
 
 
 def test_an_unknown_step_is_an_error_not_a_guess() -> None:

@@ -1,0 +1,122 @@
+"""The clock knows every instruction of every kernel on every machine that has its ISA cap, and comes to an end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from isa_models.instruction import REGISTRY, Instruction
+from isa_models.machine import machine, machine_names
+from simdnn.kernels.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.table import KERNELS
+from simdnn.program import Affine, Memory, Op, Place, Program, Register
+from simdnn.timing.estimate import estimate_program
+from simdnn.timing.stream import Stream, form, mnemonic
+
+TYPES = (
+    ("f32", "f32", ("f32",)),
+    ("bf16", "bf16", ("f32", "bf16")),
+    ("u8", "s8", ("s32", "f32", "bf16", "s8", "u8")),
+    ("s8", "s8", ("s32", "f32", "u8")),
+)
+SIZES = ((1, 40, 64), (1, 33, 7), (9, 1, 65), (7, 17, 3), (13, 63, 127), (2, 16, 770))  # m, n, k
+CHANNELS = ((1, 3, 17), (16, 16, 16), (19, 19, 19), (2, 6, 10))  # groups, ic, oc
+TAPS = ((3, 1, 1, 1), (1, 1, 0, 1), (5, 2, 2, 1), (3, 1, 2, 2))  # kernel, stride, padding, dilation
+
+
+def epilogues(dst: str, integer: bool) -> Iterator[Epilogue]:
+    yield Epilogue(dst=dst)
+    narrow = dst in ("s8", "u8")
+    scale = "per_oc" if integer else ""
+    yield Epilogue(dst, integer, False, integer, scale, True, True, narrow, narrow)
+    if integer:
+        yield Epilogue(dst, zp_src=True, zp_wei=True, wei_scale="common")
+
+
+def problems() -> Iterator[Problem]:
+    for src, wei, destinations in TYPES:
+        for dst in destinations:
+            for epilogue in epilogues(dst, wei == "s8"):
+                for m, n, k in SIZES:
+                    for tag in ("any", "ab", "ba"):
+                        yield MatmulProblem(m, n, k, src, wei, epilogue, tag)
+                for groups, ic, oc in CHANNELS:
+                    for size, stride, pad, dilation in TAPS:
+                        yield ConvProblem(
+                            1, ic, 8, 9, oc, size, size, src, wei, epilogue,
+                            (stride, stride), (pad,) * 4, (dilation, dilation), groups,
+                        )  # fmt: skip
+
+
+PROBLEMS = tuple(problems())
+
+
+def forms(program: Program) -> set[tuple[str, str]]:
+    stream = Stream(program)
+    steps = [stream.line(op, {}).step for op, _ in program.ops()]
+    return {(step.mnemonic, step.form) for step in steps}
+
+
+@pytest.mark.parametrize("kind", KERNELS, ids=lambda kind: kind.name)
+def test_every_instruction_has_a_row(kind: KernelKind) -> None:
+    able = [machine(name) for name in machine_names() if machine(name).supports(kind.isa)]
+    mine = [problem for problem in PROBLEMS if not kind.accepts(problem)]
+    assert able and mine
+    some = mine[:: max(1, len(mine) // 25)]
+    needed = set().union(*(forms(kind.build(problem, able[0]).program) for problem in some))
+    gaps = [f"{target.name}: {m} {f}" for target in able for m, f in sorted(needed) if not target.has(m, f)]
+    assert not gaps, "; ".join(gaps)
+
+
+@pytest.mark.parametrize("kind", KERNELS, ids=lambda kind: kind.name)
+def test_every_machine_times_every_kernel(kind: KernelKind) -> None:
+    mine = [problem for problem in PROBLEMS if not kind.accepts(problem)]
+    able = [machine(name) for name in machine_names() if machine(name).supports(kind.isa)]
+    for i, target in enumerate(able):
+        problem = mine[(2 * i + 1) * len(mine) // (2 * len(able))]
+        program = kind.build(problem, target).program
+        cost = estimate_program(program, target)
+        assert cost.core_cycles > 0 and sum(cost.executed.values()) == sum(times for _, times in program.ops())
+
+
+# -- beyond what the kernels use: every instruction of the package -----------------------------------------------------
+
+STORED = re.compile(r"vpmovu?s?(db|dw|wb)|vcvtps2ph|vextract\w+|vpextr.|vp?maskmov\w+")  # memory as the destination
+LOADED_PART = re.compile(r"vpinsr.|vmov[dq]|vmovss")  # memory of one element; no form with a vector register
+REGISTER_ONLY = ("vmovhlps", "vpblendvb")  # vpblendvb's memory operand is not its last one
+NO_REGISTER_FORM = re.compile(r"vp?maskmov\w+|vpextr.|vpinsr.|vmov[dq]|vmovss")
+
+
+def variants(definition: Instruction, width: int) -> Iterator[Op]:
+    """The instruction on registers, and with its memory operand."""
+    lanes = definition.lanes(width)
+    sources: list[Place] = []
+    for position, operand in enumerate(definition.operands):
+        count = definition.operand_lanes(operand, lanes)
+        sources.append(Register(f"s{position}", operand.dtype, count))
+    dst = Register("s0" if definition.destructive else "d", definition.result, lanes)
+    immediates = tuple((name, 0) for name in definition.immediates)
+    last = definition.operands[-1]
+    if not NO_REGISTER_FORM.fullmatch(definition.name):
+        yield Op(definition.name, dst, tuple(sources), immediates)
+    if STORED.fullmatch(definition.name):
+        yield Op(definition.name, Memory("t", Affine(), definition.result, lanes), tuple(sources), immediates)
+    elif definition.name not in REGISTER_ONLY:
+        count = 1 if LOADED_PART.fullmatch(definition.name) else definition.operand_lanes(last, lanes)
+        yield Op(definition.name, dst, (*sources[:-1], Memory("t", Affine(), last.dtype, count)), immediates)
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_every_instruction_of_the_package_has_rows(name: str) -> None:
+    target = machine(name)
+    gaps = [
+        f"{mnemonic(op)} {form(op)}"
+        for definition in REGISTRY.values()
+        for width, caps in definition.caps.items()
+        if set(caps) & set(target.isa)
+        for op in variants(definition, width)
+        if not target.has(mnemonic(op), form(op))
+    ]
+    assert not gaps, f"{name} lacks {len(gaps)} rows: {'; '.join(gaps)}"
