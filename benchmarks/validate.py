@@ -1,0 +1,190 @@
+"""`python -m benchmarks.validate`: the zen4 clock beside this host's own time for the package's compiled kernels.
+
+One thread, data warm. Cycles are medians of samples that nothing disturbed (benchmarks/cycles.py); the speed-ups over
+f32 of the same shape are formed within one run. The figures are worth comparing on an AMD Zen 4 only.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from benchmarks.cycles import measure
+from isa_models import machine
+from isa_models.formats import fmt
+from isa_models.isa import host_caps
+from simdnn.cli.output import Progress, check_path, table, write
+from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters
+from simdnn.kernels.spec import Problem
+from simdnn.timing.estimate import estimate_program
+
+MACHINE = "zen4"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel by its name behind the family, and its types."""
+
+    name: str
+    kernel: str
+    src: str
+    weights: str
+    dst: str
+
+
+WIDE = (
+    Variant("f32", "avx512_core", "f32", "f32", "f32"),
+    Variant("bf16", "avx512_core_bf16", "bf16", "bf16", "f32"),
+    Variant("int8 fast", "avx512_core_int8", "u8", "s8", "s32"),
+    Variant("int8 exact", "avx512_core_int8_exact", "u8", "s8", "s32"),
+    Variant("int8 vnni", "avx512_core_vnni", "u8", "s8", "s32"),
+)
+NARROW = (
+    Variant("f32 avx2", "avx2", "f32", "f32", "f32"),
+    Variant("int8 fast avx2", "avx2_int8", "u8", "s8", "s32"),
+    Variant("int8 exact avx2", "avx2_int8_exact", "u8", "s8", "s32"),
+)
+#: m, n, k and the variants
+GEMMS = (
+    *((size, size, size, WIDE) for size in (64, 128, 256, 512, 1024)),
+    *((size, size, size, NARROW) for size in (128, 512)),
+    *((m, 3072, 768, WIDE) for m in (1, 16, 128)),
+)
+#: name of a ResNet-50 layer: ic, ih, oc, kernel, stride, padding
+CONVOLUTIONS = {
+    "conv1": (3, 224, 64, 7, 2, 3),
+    "layer1.0.conv2": (64, 56, 64, 3, 1, 1),
+    "layer1.0.conv3": (64, 56, 256, 1, 1, 0),
+    "layer2.0.conv2": (128, 56, 128, 3, 2, 1),
+    "layer3.1.conv2": (256, 14, 256, 3, 1, 1),
+    "layer4.1.conv3": (512, 7, 2048, 1, 1, 0),
+}
+
+
+def problems() -> Iterator[tuple[str, Variant, Problem]]:
+    """What is measured: shape, variant, problem."""
+    for m, n, k, variants in GEMMS:
+        for v in variants:
+            yield f"{m}x{k}x{n}", v, MatmulProblem(m, n, k, v.src, v.weights, Epilogue(v.dst))
+    for name, (ic, size, oc, taps, stride, pad) in CONVOLUTIONS.items():
+        for v in WIDE:
+            yield name, v, ConvProblem(
+                1, ic, size, size, oc, taps, taps, v.src, v.weights, Epilogue(v.dst), (stride, stride), (pad,) * 4
+            )
+
+
+def row(shape: str, variant: Variant, problem: Problem, samples: int) -> dict[str, Any]:
+    """Predicted and measured cycles of one kernel."""
+    family = "gemm" if isinstance(problem, MatmulProblem) else "conv"
+    kind = next(kind for kind in KERNELS if kind.name == f"{family}:{variant.kernel}")
+    target = machine(MACHINE)
+    kernel = kind.build(problem, target)
+    cost = estimate_program(kernel.program, target)
+    found = {"shape": shape, "kernel": variant.name, "predicted": cost.cycles, "bound": cost.bound}
+    if kind.isa not in host_caps():
+        return found
+    buffers = _buffers(kernel.program, kernel.prepare(*_operands(problem), Parameters()))
+    met = measure(kernel.program, buffers, samples)
+    return found | {
+        "measured": met.cycles,
+        "predicted/measured": cost.cycles / met.cycles,
+        "spread": met.spread,
+        "quiet": met.quiet, "ghz": met.ghz,
+        "macs_per_cycle": problem.macs / met.cycles,
+        "predicted_macs_per_cycle": problem.macs / cost.cycles,
+    }
+
+
+def _operands(problem: Problem) -> tuple[NDArray[Any], NDArray[Any]]:
+    rng = np.random.default_rng(0)
+    if isinstance(problem, MatmulProblem):
+        shapes: tuple[tuple[int, ...], ...] = ((problem.m, problem.k), (problem.k, problem.n))
+    else:
+        p = problem
+        shapes = ((p.mb, p.ic, p.ih, p.iw), (p.oc, p.ic // p.groups, p.kh, p.kw))
+    found = []
+    for shape, dtype in zip(shapes, (problem.src, problem.wei), strict=True):
+        if fmt(dtype).is_float:
+            values = rng.standard_normal(shape, dtype=np.float32)
+            found.append(values.astype(ml_dtypes.bfloat16) if dtype == "bf16" else values)
+        else:
+            kind = fmt(dtype)
+            found.append(rng.integers(int(kind.low), int(kind.high) + 1, shape).astype(kind.dtype))
+    return found[0], found[1]
+
+
+def _buffers(program: Any, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """An array for each tensor."""
+    found = {}
+    for tensor in program.tensors:
+        dtype = fmt(tensor.dtype).dtype
+        if tensor.kind == "constant":
+            found[tensor.name] = np.frombuffer(tensor.data, dtype)
+        elif tensor.kind == "input":
+            found[tensor.name] = np.ascontiguousarray(inputs[tensor.name]).reshape(-1)
+        else:
+            found[tensor.name] = np.zeros(tensor.size, dtype)
+    return found
+
+
+def compare(samples: int, only: str) -> pd.DataFrame:
+    """All rows whose shape and kernel hold `only`, with the speed-ups over f32 of the same shape."""
+    todo = [item for item in problems() if only in f"{item[0]} {item[1].name}"]
+    rows = []
+    with Progress() as progress:
+        for number, (shape, variant, problem) in enumerate(todo):
+            progress(number, len(todo), f"{shape} {variant.name}")
+            rows.append(row(shape, variant, problem, samples))
+    frame = pd.DataFrame(rows)
+    for column in ("predicted", "measured"):
+        if column in frame:
+            own = {(shape, kernel): value for shape, kernel, value in frame[["shape", "kernel", column]].to_numpy()}
+            frame[f"{column}_speed_up"] = [
+                own.get((shape, "f32 avx2" if kernel.endswith("avx2") else "f32"), np.nan) / value
+                for (shape, kernel), value in own.items()
+            ]
+    return frame
+
+
+def summary(frame: pd.DataFrame) -> str:
+    """Errors of the ratio by kernel."""
+    lines = []
+    for kernel, part in frame.dropna(subset=["measured"]).groupby("kernel", sort=False):
+        errors = part["predicted/measured"] - 1
+        lines.append(
+            f"{kernel}: {len(part)} shapes, mean error {errors.mean():+.1%}, mean absolute {errors.abs().mean():.1%}, "
+            f"worst {errors.loc[errors.abs().idxmax()]:+.1%} ({part.loc[errors.abs().idxmax(), 'shape']})"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.validate", description=__doc__)
+    parser.add_argument("--samples", type=int, default=25, help="undisturbed samples of each kernel (25)")
+    parser.add_argument("--only", default="", help="rows whose shape and kernel hold this text")
+    parser.add_argument("-o", "--output", type=Path, help="write the table too (.csv, .json or .parquet)")
+    args = parser.parse_args()
+    check_path(args.output, (".csv", ".parquet"))
+    frame = compare(args.samples, args.only)
+    decimals = {"predicted": 0, "measured": 0, "quiet": 0, "macs_per_cycle": 1, "predicted_macs_per_cycle": 1}
+    formats = {
+        name: f"{{:.{decimals.get(name, 2)}f}}".format for name in frame.select_dtypes("number").columns
+    } | {"spread": "{:.1%}".format}
+    print(table(frame, formats))
+    if "measured" in frame:
+        print(f"\n{summary(frame)}")
+    if args.output:
+        write(args.output, frame, None)
+
+
+if __name__ == "__main__":
+    main()
