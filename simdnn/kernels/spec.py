@@ -48,7 +48,7 @@ class Placing:
 class Decompression:
     """Integer weights that are brought to floating point before the products: (w - zero point) * scale."""
 
-    compute: str  # the type that products are formed in: f32 bf16
+    computes: tuple[str, ...]  # the types that products may be formed in, f32 or bf16; a kernel has one of its own
     scale: Placing | None = None
     zero_point: Placing | None = None
     reference: bool = False  # as oneDNN's reference does it: multiply, then add, scale always in the weights
