@@ -96,7 +96,17 @@ def _count(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
     ]
 
 
+def _multiply_add(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total, product = unit.reg(acc, "f32"), unit.reg(temp, "f32")
+    return [
+        op("vmulps", product, unit.reg(a, "f32"), unit.reg(b, "f32")),
+        op("vaddps", total, total, product),
+    ]
+
+
 FMA = Dot("fma", "f32", "f32", "f32", 1, "f32", "f32", _fma)
+#: two roundings, as a plain loop in C has them
+MULTIPLY_ADD = Dot("multiply_add", "f32", "f32", "f32", 1, "f32", "f32", _multiply_add, temporaries=2)
 BF16 = Dot("bf16", "bf16", "bf16", "bf16", 2, "f32", "bf16", _bf16)
 VNNI = Dot("vnni", "u8", "s8", "s8", 4, "s32", "s8", _vnni, unsigned=True)
 MADDUBS = Dot(

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from isa_models import instruction
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels import pack
@@ -195,7 +196,7 @@ class Gemm:
             found.append((1, Panel(tensor, vectors, tuple(live), base, step, dst, channel, self.plain)))
         return found
 
-    def nest(self, first: int, height: int, count: int, panels: int, panel: Panel) -> Code:
+    def nest(self, first: int, height: int, count: int, panels: int, panel: Panel, parallel: bool = True) -> Code:
         """All tiles of one height over one kind of panel."""
         c, r = self.conv, self.reading
         size = fmt(r.source.read).bits // 8
@@ -226,7 +227,7 @@ class Gemm:
         if not self.flat:
             body = loop("y", together, body)
         for var, extent in reversed([*outer, ("g", c.groups), ("j", panels)]):
-            body = loop(var, extent, body, parallel=True)
+            body = loop(var, extent, body, parallel)
         return body
 
     @cached_property
@@ -310,6 +311,8 @@ class Gemm:
             weights = weights.reshape(c.groups, self.oc, self.ic, c.kh, c.kw)
         if self.options.halve:
             weights = pack.halved(weights)
+        if (self.conv.wei, self.dot.wei) == ("f32", "bf16"):  # rounded ahead of time, as the machine would
+            weights = instruction("vcvtneps2bf16")(weights.reshape(1, -1)).reshape(weights.shape)
         whole, tail = pack.pack(fold_weights(weights, self.options.order.fold), layout)
         inputs = {"src": np.ascontiguousarray(src).reshape(-1), "wei": whole, "wei_tail": tail}
         if self.plain:
@@ -324,7 +327,7 @@ class Gemm:
         scale = np.asarray(p.wei_scale if p.wei_scale is not None else 1.0, np.float32).reshape(-1)
         if self.plan.merged_scales:
             scale = (scale * np.float32(p.src_scale)).astype(np.float32)
-        if self.conv.epilogue.wei_scale == "per_oc":
+        if self.plan.epilogue.wei_scale == "per_oc":
             scale = pack.per_channel(scale, layout, "f32")
         tensors: dict[str, Array] = {
             "src_scale": np.array([p.src_scale], np.float32),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
-from simdnn.kernels.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.spec import ConvProblem, Decompression, MatmulProblem, Problem
 
 
 def library_choice(problem: Problem, isa: str) -> tuple[str, str]:
@@ -18,6 +18,8 @@ def library_choice(problem: Problem, isa: str) -> tuple[str, str]:
     Raises `Unimplemented` where the library refuses the problem, or falls to an emulation that is not modelled here.
     """
     caps = implied(isa)
+    if isinstance(problem, MatmulProblem) and problem.decompression:
+        return _decompression(problem.decompression, caps)
     if problem.src == "bf16" and "avx512_core_bf16" not in caps:
         if "avx512_core" in caps:
             raise Unimplemented(f"oneDNN emulates bf16 under {isa}, which is not modelled: use avx512_core_bf16")
@@ -26,6 +28,14 @@ def library_choice(problem: Problem, isa: str) -> tuple[str, str]:
     if isinstance(problem, MatmulProblem):
         return _matmul(problem, tier)
     return _convolution(problem, tier)
+
+
+def _decompression(d: Decompression, caps: frozenset[str]) -> tuple[str, str]:
+    """The acceptance table, which depends on the math mode, is `simdnn.primitives.decompress.library`."""
+    if d.computes == ("bf16",):
+        return "wdec:avx512_core_bf16", "brg_matmul:avx512_core_bf16"
+    wide = "avx512_core" if "avx512_core" in caps else "avx2"
+    return (f"wdec:{wide}_ref", "ref:any") if d.reference else (f"wdec:{wide}", f"brg_matmul:{wide}")
 
 
 def _int8_tier(tier: str) -> str:

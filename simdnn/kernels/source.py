@@ -86,7 +86,7 @@ class Source:
     def _run(self, unit: Unit, stored: Affine, read: Affine, count: int, padded: int) -> Code:
         """`count` neighbouring elements, and zeros behind them up to `padded`."""
         narrow, wide = fmt(self.stored).bits, fmt(self.read).bits
-        step = unit.width // wide  # elements a register holds as read
+        step = unit.width // max(narrow, wide)  # elements a register holds as the wider of both
         turns, rest = divmod(count, step)
         at = Affine.var("v") * step
         code = loop("v", turns, self._move(unit, stored + at, read + at, step, step))
@@ -111,12 +111,29 @@ class Source:
             value = unit.reg("m", kind)
             return [op(name, value, Memory("src", stored, kind, count)),
                     op(name, Memory("padded", read, kind, room), value)]  # fmt: skip
+        if fmt(self.read).is_float:
+            return self._convert(unit, stored, read, count, room)
         value = unit.reg("m", "u16" if self.stored == "u8" else "s16")
         extend = "vpmovzxbw" if self.stored == "u8" else "vpmovsxbw"
         name = "vmovdqu16" if unit.masks else "vmovdqu"
         kind = "u16" if unit.masks else "u32"
         return [op(extend, value, Memory("src", stored, self.stored, count)),
                 op(name, Memory("padded", read, kind, room if unit.masks else room // 2), value.as_(kind))]  # fmt: skip
+
+    def _convert(self, unit: Unit, stored: Affine, read: Affine, count: int, room: int) -> Code:
+        """One register's worth of another float type, on a unit with masks."""
+        value = unit.reg("m", "f32")
+        if self.stored == "f32":  # to bf16
+            half = Register("m", "bf16", unit.lanes)
+            return [op("vmovups", value, Memory("src", stored, "f32", count)),
+                    op("vcvtneps2bf16", half, value),
+                    op("vmovdqu16", Memory("padded", read, "u16", room), half.as_("u16"))]  # fmt: skip
+        if self.stored == "f16":
+            load: Code = [op("vcvtph2ps", value, Memory("src", stored, "f16", count))]
+        else:
+            words = value.as_("u32")
+            load = [op("vpmovzxwd", words, Memory("src", stored, "u16", count)), op("vpslld", words, words, imm=16)]
+        return [*load, op("vmovups", Memory("padded", read, "f32", room), value)]
 
     def _tail(self, unit: Unit, stored: Affine, read: Affine, size: int, room: int) -> Code:
         """`size` bytes without masks: 16, 8 and 4 at a time, then byte by byte into a cleared register."""

@@ -43,6 +43,9 @@ class Placing:
     dtype: str  # scales: f32 bf16 f16; zero points: s32 s8 u8 s4 u4
     group: int = 0  # grouped: how many k share a value
 
+    def __str__(self) -> str:
+        return f"{self.placing} {self.group or ''} {self.dtype}".replace("  ", " ")
+
 
 @dataclass(frozen=True)
 class Decompression:

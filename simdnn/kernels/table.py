@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from isa_models import Machine
 from simdnn.kernels.code import unit_of
 from simdnn.kernels.depthwise import Depthwise
-from simdnn.kernels.dots import BF16, FMA, MADDUBS, MADDWD, VNNI, Dot
+from simdnn.kernels.decompress import CompressedGemm, group_sizes
+from simdnn.kernels.dots import BF16, FMA, MADDUBS, MADDWD, MULTIPLY_ADD, VNNI, Dot
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.gemv import Gemv
 from simdnn.kernels.order import Order, order_of
@@ -37,6 +38,8 @@ class _Row:
 
     def accepts(self, operation: type[MatmulProblem] | type[ConvProblem]) -> Callable[[Problem], str]:
         def answer(problem: Problem) -> str:
+            if isinstance(problem, MatmulProblem) and problem.decompression:
+                return "does not decompress weights"
             if not isinstance(problem, operation):
                 return f"computes {'matmul' if operation is MatmulProblem else 'convolution'} only"
             if is_depthwise(problem):
@@ -70,6 +73,9 @@ class _Row:
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
         def make(problem: Problem, machine: Machine) -> Kernel:
+            if isinstance(problem, MatmulProblem) and self.weights != self.dot.wei and problem.wei == "f32":
+                if problem.wei_tag != "any":  # plain weights are converted by the program itself
+                    return CompressedGemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
             return Gemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
 
         return make
@@ -100,12 +106,49 @@ def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, su
     return KernelKind(name, isa, "s16" if integer else "f32", accepts, build, ConvProblem, exact=not halves)
 
 
+def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "") -> KernelKind:
+    """Matmul over compressed weights; the reference form multiplies and adds apart, its scales in the weights."""
+    name, unit, reference = f"wdec:{isa}{suffix}", unit_of(isa), dot is MULTIPLY_ADD
+
+    def accepts(problem: Problem) -> str:
+        if not isinstance(problem, MatmulProblem) or problem.decompression is None:
+            return "computes matmul with compressed weights only"
+        d, wei = problem.decompression, problem.wei
+        if problem.src not in sources:
+            return f"computes {'/'.join(sources)} sources, not {problem.src}"
+        if dot.compute not in d.computes or d.reference != reference:
+            return f"computes in {dot.compute}" + (" as the library's reference does" if reference else "")
+        if problem.epilogue.dst == "bf16" and not unit.masks:
+            return f"{isa} has no kernel that stores bf16"
+        if problem.wei_tag != "any" and (wei in ("s4", "u4") or problem.wei_tag == "ba"):
+            return f"reads {wei} weights in its own layout only (wei_tag='any')"
+        if problem.wei_tag == "ab" and not unit.masks and problem.n % unit.lanes:
+            return f"{isa} has no masks: plain weights with N a multiple of {unit.lanes}, not {problem.n}"
+        groups = group_sizes(d)
+        step, large = min(groups, default=problem.k), max(groups, default=problem.k)
+        if problem.k % large or large % step or len(groups) > 2:
+            return f"groups of {sorted(groups)} that neither nest nor divide K = {problem.k}"
+        pairs = dot.depth == 2 or wei in ("s4", "u4")
+        if pairs and step % 2 and step < problem.k:
+            return f"takes rows in pairs: groups of an even length, not {step}"
+        return ""
+
+    def build(problem: Problem, machine: Machine) -> Kernel:
+        assert isinstance(problem, MatmulProblem)
+        cut = 0 if reference else 512 if unit.masks and (problem.k <= 1024 or problem.m == 1) else 1024
+        return CompressedGemm(name, problem, unit, dot, Options(cut=cut)).kernel()
+
+    return KernelKind(name, isa, dot.compute, accepts, build)
+
+
 def _gemv(isa: str, dtype: str, plain: bool) -> KernelKind:
     name = f"gemv:{isa}" + ("_plain" if plain else "") + ("_bf16" if plain and dtype == "bf16" else "")
 
     def accepts(problem: Problem) -> str:
         if not isinstance(problem, MatmulProblem) or 1 not in (problem.m, problem.n):
             return "computes matrix times vector only (M = 1 or N = 1)"
+        if problem.decompression:
+            return "does not decompress weights"
         if problem.epilogue.dst == "bf16" and not unit_of(isa).masks:
             return f"{isa} has no kernel that stores bf16"
         stored_plain = problem.n > 1 and problem.wei_tag == "ab"
@@ -125,11 +168,20 @@ _ROWS = (
     _Row(FMA, "avx512_core", ("f32",), "f32"),
     _Row(FMA, "avx2", ("f32",), "f32"),
     _Row(BF16, "avx512_core_bf16", ("bf16",), "bf16"),
+    _Row(BF16, "avx512_core_bf16", ("f32",), "f32", "_down"),
     _Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
     _Row(MADDUBS, "avx512_core", _INT8, "s8", "_int8"),
     _Row(MADDUBS, "avx2", _INT8, "s8", "_int8"),
     _Row(MADDWD, "avx512_core", _INT8, "s8", "_int8_exact"),
     _Row(MADDWD, "avx2", _INT8, "s8", "_int8_exact"),
+)
+_FLOATS = ("f32", "bf16", "f16")
+_DECOMPRESSING: tuple[tuple[str, Dot, tuple[str, ...], str], ...] = (
+    ("avx512_core_bf16", BF16, ("bf16", "f32"), ""),
+    ("avx512_core", FMA, _FLOATS, ""),
+    ("avx2", FMA, ("f32",), ""),
+    ("avx512_core", MULTIPLY_ADD, _FLOATS, "_ref"),
+    ("avx2", MULTIPLY_ADD, ("f32",), "_ref"),
 )
 _GEMV = (("avx2", "f32"), ("avx512_core_bf16", "bf16"))
 _DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
@@ -153,6 +205,7 @@ def _kinds() -> tuple[KernelKind, ...]:
             accepts, build = row.accepts(operation), row.build(name)
             kinds.append(KernelKind(name, row.isa, row.dot.compute, accepts, build, operation, exact))
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
+    kinds += [_decompressing(*row) for row in _DECOMPRESSING]
     kinds += [_depthwise(*row) for row in _DEPTHWISE]
     assert len({kind.name for kind in kinds}) == len(kinds)
     return tuple(kinds)

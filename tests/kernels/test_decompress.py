@@ -1,0 +1,85 @@
+"""Compressed weights: all engines agree; the result is (w - zero point) * scale times the source, within rounding."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from simdnn.kernels import KERNELS, Epilogue, KernelKind, MatmulProblem, Parameters
+from simdnn.kernels.spec import Decompression, Placing
+from tests.kernels.test_engines import run_all
+
+KINDS = [kind for kind in KERNELS if kind.name.startswith("wdec")]
+ZERO_POINTS = ("s8", "u8", "s4", "u4", "s32")
+
+
+def placing(rng: np.random.Generator, dtypes: tuple[str, ...], groups: list[int]) -> Placing | None:
+    kind = str(rng.choice(["", "common", "per_oc", "grouped"]))
+    return Placing(kind, str(rng.choice(dtypes)), int(rng.choice(groups)) if kind == "grouped" else 0) if kind else None
+
+
+def values(rng: np.random.Generator, p: Placing | None, k: int, n: int) -> Array | None:
+    """A parameter in the shape that its placing asks for, exact in its stored type."""
+    if p is None:
+        return None
+    shape = {"common": (1,), "per_oc": (n,), "grouped": (k // p.group if p.group else 1, n)}[p.placing]
+    form = fmt(p.dtype)
+    if form.is_float:
+        return rng.uniform(0.01, 0.1, shape).astype(np.float32).astype(form.dtype).astype(np.float32)
+    return rng.integers(max(form.low, -200), min(form.high, 200) + 1, shape).astype(np.int32)
+
+
+def expanded(p: Placing | None, v: Array | None, k: int, n: int, none: float) -> Array:
+    if p is None or v is None:
+        return np.full((k, n), none)
+    rows = np.asarray(v, np.float64).reshape(-1, v.shape[-1])
+    return np.broadcast_to(np.repeat(rows, k // len(rows), axis=0), (k, n))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_decompression(kind: KernelKind, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    unit = int(rng.choice([2, 6, 16]))
+    m, n, k = int(rng.integers(1, 20)), int(rng.integers(1, 70)), unit * int(rng.integers(1, 5)) * 3
+    wei = str(rng.choice(["s8", "u8", "s4", "u4"]))
+    src = str(rng.choice(["f32"] if "avx2" in kind.name else ["f32", "bf16"] if "bf16" in kind.name else ["f32", "f16"]))
+    scale = placing(rng, ("f32", "bf16", "f16"), [unit, unit * 3])
+    zero_point = placing(rng, ZERO_POINTS, [unit, unit * 3])
+    computes = (kind.compute_dtype,)
+    d = Decompression(computes, scale, zero_point, kind.name.endswith("_ref"))
+    problem = MatmulProblem(m, n, k, src, wei, Epilogue("f32", bias=True), decompression=d)
+    assert kind.accepts(problem) == ""
+    kernel = kind.build(problem, None)  # type: ignore[arg-type]  # kernels do not depend on the machine
+    a = rng.standard_normal((m, k)).astype(np.float32).astype(fmt(src).dtype)
+    w = rng.integers(fmt(wei).low, fmt(wei).high + 1, (k, n))
+    scales, zeros = values(rng, scale, k, n), values(rng, zero_point, k, n)
+    bias = rng.standard_normal(n).astype(np.float32)
+    p = Parameters(bias=bias, wei_scale=scales, wei_zero_points=zeros)
+    out = run_all(kernel, a, w.astype(fmt(wei).dtype), p)
+    real = (w - expanded(zero_point, zeros, k, n, 0)) * expanded(scale, scales, k, n, 1)
+    products = np.abs(a.astype(np.float64)) @ np.abs(real)
+    error = np.abs(out - (a.astype(np.float64) @ real + bias))
+    unit_roundoff = 2.0**-8 if kind.compute_dtype == "bf16" else 2.0**-23
+    assert (error <= 3 * unit_roundoff * products + 2.0**-22 * k * products + 1e-5).all()
+
+
+def test_f32_data_rounded_to_bf16_are_what_bf16_data_give() -> None:
+    rng = np.random.default_rng(0)
+    kinds = {kind.name: kind for kind in KERNELS}
+    bf16 = ml_dtypes.bfloat16
+    for m, n, k in ((5, 40, 33), (17, 64, 100), (1, 16, 7)):
+        a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
+        stored = MatmulProblem(m, n, k, "bf16", "bf16", Epilogue("f32"))
+        kernel = kinds["gemm:avx512_core_bf16"].build(stored, None)  # type: ignore[arg-type]
+        expected = run_all(kernel, a.astype(bf16), b.astype(bf16), Parameters())
+        for tag in ("any", "ab"):
+            problem = MatmulProblem(m, n, k, "f32", "f32", Epilogue("f32"), tag)
+            kernel = kinds["gemm:avx512_core_bf16_down"].build(problem, None)  # type: ignore[arg-type]
+            assert (run_all(kernel, a, b, Parameters()) == expected).all()
