@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from isa_models import Machine
 from simdnn.kernels.code import unit_of
-from simdnn.kernels.depthwise import Depthwise
 from simdnn.kernels.decompress import CompressedGemm, group_sizes
+from simdnn.kernels.depthwise import Depthwise
 from simdnn.kernels.dots import BF16, FMA, MADDUBS, MADDWD, MULTIPLY_ADD, VNNI, Dot
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.gemv import Gemv

@@ -49,7 +49,8 @@ def test_decompression(kind: KernelKind, seed: int) -> None:
     unit = int(rng.choice([2, 6, 16]))
     m, n, k = int(rng.integers(1, 20)), int(rng.integers(1, 70)), unit * int(rng.integers(1, 5)) * 3
     wei = str(rng.choice(["s8", "u8", "s4", "u4"]))
-    src = str(rng.choice(["f32"] if "avx2" in kind.name else ["f32", "bf16"] if "bf16" in kind.name else ["f32", "f16"]))
+    sources = ["f32"] if "avx2" in kind.name else ["f32", "bf16" if "bf16" in kind.name else "f16"]
+    src = str(rng.choice(sources))
     scale = placing(rng, ("f32", "bf16", "f16"), [unit, unit * 3])
     zero_point = placing(rng, ZERO_POINTS, [unit, unit * 3])
     computes = (kind.compute_dtype,)
