@@ -13,7 +13,7 @@ import pytest
 SCALE = int(os.environ.get("SIMDNN_RANDOM_PROGRAMS", "1"))
 
 
-@pytest.mark.parametrize(("first", "valid", "broken"), [(0, 100, 0), (100_000, 0, 400)])
+@pytest.mark.parametrize(("first", "valid", "broken"), [(0, 300, 0), (100_000, 0, 2000)])
 def test_in_a_process_of_its_own(first: int, valid: int, broken: int) -> None:
     """A crash ends the subprocess, not the tests."""
     arguments = [str(first), str(valid * SCALE), str(broken * SCALE)]
