@@ -17,6 +17,7 @@ from isa_models import (
     instruction,
     machine,
 )
+from simdnn.nibbles import pack_nibbles, unpack_nibbles
 from simdnn.primitives import Attr, Quant, convolution, estimate, matmul
 from simdnn.primitives.mathmode import (
     cold_weights,
@@ -51,6 +52,8 @@ __all__ = [
     "instruction",
     "machine",
     "matmul",
+    "pack_nibbles",
     "set_default_exact_int8",
     "set_default_fpmath_mode",
+    "unpack_nibbles",
 ]

@@ -16,7 +16,7 @@ import numpy as np
 from isa_models import Machine, Unimplemented
 from isa_models.arrays import Array
 from isa_models.machine import Confidence
-from simdnn.kernels.spec import ConvProblem, Kernel, Problem
+from simdnn.kernels.spec import ConvProblem, Kernel, MatmulProblem, Problem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +108,10 @@ class Estimate:
 
     def _summary(self) -> dict[str, Any]:
         """One flat record: the problem, the kernel, the cost."""
-        sizes = {f.name: getattr(self.problem, f.name) for f in fields(self.problem) if f.name != "epilogue"}
+        names = [f.name for f in fields(self.problem) if f.name not in ("epilogue", "decompression")]
+        sizes = {name: getattr(self.problem, name) for name in names}
+        if isinstance(self.problem, MatmulProblem) and (parts := self.problem.decompression):
+            sizes |= {"wei_scale": str(parts.scale or ""), "wei_zero_point": str(parts.zero_point or "")}
         flat = {key: "x".join(map(str, v)) if isinstance(v, tuple) else v for key, v in sizes.items()}
         return {
             "primitive": "convolution" if isinstance(self.problem, ConvProblem) else "matmul",

@@ -13,7 +13,8 @@ from isa_models import InvalidArgument, Unimplemented, UnknownName
 from isa_models.arrays import Array
 from isa_models.formats import fmt, name_of
 
-SUPPORTED = ("f32:f32", "bf16:bf16", "u8:s8", "s8:s8")  # src:weights that kernels here take
+SUPPORTED = ("f32:f32", "bf16:bf16", "u8:s8", "s8:s8")  # src:weights that kernels here take as they are
+_COMPRESSED = ("s8", "u8", "s4", "u4")  # weights that a matmul with a floating source can decompress
 _STORED = ("f32", "bf16", "f16", "u8", "s8", "s4", "u4")  # what a source or weights may be stored in
 _HINTS = {
     "f64": "pass .astype(np.float32)",
@@ -39,17 +40,28 @@ def type_of(name: str, array: object) -> str:
     return dtype
 
 
-def check_types(src: str, wei: str) -> None:
-    """`Unimplemented`, naming what works, for a source and weights that no kernel here multiplies."""
+def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
+    """`Unimplemented`, naming what works, for a source and weights that no kernel here multiplies.
+
+    A floating source with integer weights is ambiguous until `apply_to_int` asks for floating computation; oneDNN, too,
+    answers "unimplemented" to the question left open, and not "invalid arguments".
+    """
     if f"{src}:{wei}" in SUPPORTED:
         return
     works = f"src:weights that work: {', '.join(SUPPORTED)}"
-    if fmt(src).is_float and not fmt(wei).is_float:
+    if src not in ("f32", "bf16", "f16") or wei not in _COMPRESSED:
+        raise Unimplemented(f"{src} source with {wei} weights: no kernel here; {works}")
+    ambiguous = f"{src} source with {wei} weights is ambiguous"
+    if primitive != "matmul":
         raise Unimplemented(
-            f"{src} source with {wei} weights is ambiguous, to be computed as {src} or as integers, and no kernel "
-            f"here decompresses weights: convert the weights to {src}, or quantize the source; {works}"
+            f"{ambiguous}, to be computed as {src} or as integers, and no {primitive} here decompresses weights: "
+            f"convert the weights to {src}, or quantize the source; {works}"
         )
-    raise Unimplemented(f"{src} source with {wei} weights: no kernel here; {works}")
+    if not apply_to_int:
+        raise Unimplemented(
+            f"{ambiguous}: quantize the source to u8 or s8 and it is computed in integers; "
+            "Attr(fpmath='bf16', apply_to_int=True), or another mode, decompresses the weights and computes in floats"
+        )
 
 
 def check_shape(name: str, array: Array, dims: tuple[str, ...], hint: str = "") -> None:

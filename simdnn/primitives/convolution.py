@@ -51,7 +51,7 @@ def convolution(
             f"src has {ic} channels, but weights {weights.shape} with groups={taps.groups} take "
             f"{group_ic} x {taps.groups} = {group_ic * taps.groups}"
         )
-    arrays.check_types(*types)
+    arrays.check_types("convolution", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
     sizes = dict(zip(CONV_SIZES, (mb, ic, ih, iw, oc, kh, kw), strict=True))
     shape = conv_shape(sizes, taps, *types)

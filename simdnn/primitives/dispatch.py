@@ -17,6 +17,7 @@ from isa_models.isa import caps
 from simdnn.kernels import KERNELS
 from simdnn.kernels.library import library_choice
 from simdnn.kernels.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.primitives import compatible
 from simdnn.program import Program
 
 if TYPE_CHECKING:
@@ -144,7 +145,21 @@ def out(kind: KernelKind, request: Request) -> str:
         return reason
     if request.integer and request.exact_int8 and not kind.exact:
         return "exact_int8: some step can saturate or round"
+    computes = computes_of(request)
+    if computes and kind.compute_dtype not in computes:
+        return f"fpmath {request.fpmath} computes in {' or '.join(computes)}"
     return ""
+
+
+def computes_of(request: Request) -> tuple[str, ...]:
+    """The types that products may be formed in where the math mode has a say: for f32 sources and compressed weights.
+
+    Elsewhere, for integers and for the narrow floats that a user stores, it has none, and the answer is empty.
+    """
+    problem = request.problem
+    if isinstance(problem, MatmulProblem) and problem.decompression:
+        return problem.decompression.computes
+    return compatible.computes(request.fpmath) if problem.src == "f32" else ()
 
 
 def onednn(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> Choice:
@@ -184,11 +199,12 @@ def _cycles(kind: KernelKind, request: Request) -> tuple[float | None, str]:
 def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
     """One line: the problem, and why the kinds that come nearest are out.
 
-    Nearest are those that would take the problem but for the ISA or exactness; else those that would take it with
-    nothing after its sums; else all.
+    Nearest are those that would take the problem but for the ISA, exactness or the math mode; else those that would
+    take it with nothing after its sums and its weights in a layout of their own; else all.
     """
     problem = request.problem
     plain = replace(problem, epilogue=Epilogue("s32" if request.integer else "f32"))
+    plain = replace(plain, wei_tag="any") if isinstance(plain, MatmulProblem) else plain
     near = [c for c in candidates if not c.kind.accepts(problem)]
     near = near or [c for c in candidates if not c.kind.accepts(plain)] or list(candidates)
     reasons: dict[str, list[str]] = {}

@@ -12,6 +12,7 @@ from simdnn.kernels.spec import Problem
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of
+from simdnn.primitives.decompress import decompression
 from simdnn.primitives.problems import (
     CONV_SIZES,
     MATMUL_SIZES,
@@ -60,7 +61,7 @@ def estimate(
     if missing := [name for name in names if name not in given]:
         raise InvalidArgument(f"{primitive} without {', '.join(missing)}; needed: {', '.join(names)}")
     sizes = {name: integer(name, given.pop(name)) for name in names}
-    problem = _problem(primitive, sizes, given, _types(dt), attr, bias)
+    problem = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
     return priced(chosen(problem, target, attr), target)
 
@@ -74,7 +75,6 @@ def _types(dt: object) -> tuple[str, str, str]:
         raise InvalidArgument(f"dt={dt!r:.60}; src:weights:dst is needed, e.g. 'u8:s8:s32', or one type for all three")
     for name in parts:
         fmt(name)
-    arrays.check_types(parts[0], parts[1])
     return parts[0], parts[1], parts[2]
 
 
@@ -83,13 +83,17 @@ def _problem(
     sizes: Mapping[str, int],
     options: Mapping[str, Any],
     types: tuple[str, str, str],
+    target: Target,
     attr: Attr,
     bias: bool,
 ) -> Problem:
     src, wei, dst = types
+    arrays.check_types(primitive, src, wei, attr.apply_to_int)
     if primitive == "matmul":
         shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
-        return matmul_problem(shape, resolve(attr, shape, dst, bias)[0], options["wei_tag"])
+        epilogue, _ = resolve(attr, shape, dst, bias)
+        unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
+        return matmul_problem(shape, epilogue, options["wei_tag"], unpacking)
     taps = Taps.of(**options)
     shape = conv_shape(sizes, taps, src, wei)
     return conv_problem(sizes, taps, shape, resolve(attr, shape, dst, bias)[0])

@@ -8,6 +8,7 @@ from isa_models import InvalidArgument, Machine, Unimplemented
 from isa_models.arrays import Array
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
+from simdnn.primitives.decompress import decompression
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.resolve import Shape, need_values, resolve
 from simdnn.primitives.run import Target, attr_of, chosen, run
@@ -30,10 +31,12 @@ def matmul(
 ) -> Result:
     """Multiply `src` (M, K) by `weights` (K, N) as a kernel on `machine` does: its bits and its cost.
 
-    Types: f32 x f32, bf16 x bf16, u8 x s8, s8 x s8; `bias` is f32 (N,). `dst`: s32 (default for integers without
-    scales), f32 (else), bf16, s8, u8. `wei_tag` is the weights' layout in memory: "any" (the kernel's own), "ab"
-    (rows of N), "ba" (K contiguous). Raises `InvalidArgument`, `Unimplemented`, `UnknownName` or `UnknownTiming`,
-    each naming what works.
+    Types: f32 x f32, bf16 x bf16, u8 x s8, s8 x s8; and f32, bf16 or f16 x s8, u8, s4 or u4 (ml_dtypes int4, uint4)
+    with `Attr(apply_to_int=True)`: weights are then decompressed, (w - zero point) * scale, and products formed in
+    floating point. Their scales and zero points are common, (N,), or (K/G, N). `bias` is f32 (N,). `dst`: s32
+    (default for integers without scales), f32 (else), bf16, s8, u8. `wei_tag` is the weights' layout in memory: "any"
+    (the kernel's own), "ab" (rows of N), "ba" (K contiguous). Raises `InvalidArgument`, `Unimplemented`,
+    `UnknownName` or `UnknownTiming`, each naming what works.
     """
     target = Target.of(machine, isa, threads, engine, dispatch)
     attr = attr_of(attr)
@@ -50,11 +53,12 @@ def matmul(
     if k != wei_k:
         hint = "; weights.T would fit" if k == n else ""
         raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {weights.shape}: K {k} != {wei_k}{hint}")
-    arrays.check_types(*types)
+    arrays.check_types("matmul", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
     shape = Shape("matmul", m, k, n, *types)
     epilogue, parameters = resolve(attr, shape, dst, bias)
-    problem = matmul_problem(shape, epilogue, wei_tag)
+    unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
+    problem = matmul_problem(shape, epilogue, wei_tag, unpacking)
     arrays.check_memory(tensors(problem))
     choice = chosen(problem, target, attr)
     return run(choice, target, arrays.native(src), arrays.native(weights), parameters)

@@ -1,8 +1,8 @@
 """Attributes meet a problem: shapes are checked, and what comes out is what kernels read.
 
 Two steps. `placed` finds how finely each scale or zero point is given (its *granularity*) or refuses the shape.
-`resolve` turns what kernels here have, common and per-channel parameters, into `Epilogue` and `Parameters`, and
-refuses the rest by name; kernels for grouped parameters and for weight decompression join here.
+`resolve` turns what kernels here have into `Epilogue` and `Parameters`, and refuses the rest by name. Parameters of
+compressed weights are no part of the epilogue: `decompress` says where they belong.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ class Shape:
     @property
     def integer(self) -> bool:
         return not fmt(self.src).is_float and not fmt(self.wei).is_float
+
+    @property
+    def compressed(self) -> bool:
+        """Whether weights are integers that a floating source multiplies."""
+        return fmt(self.src).is_float and not fmt(self.wei).is_float
 
 
 class Placed(NamedTuple):
@@ -80,13 +85,13 @@ def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None
     _refuse_reductions(attr, shape)
     _refuse_unbuilt(scales, points, shape)
     has_bias = bias is not None and bias is not False
-    wei_scale = scales.get("wei")
+    wei_scale, wei_point = scales.get("wei"), points.get("wei")
     epilogue = Epilogue(
         dst=dst,
         zp_src="src" in points,
-        zp_wei="wei" in points,
+        zp_wei=wei_point is not None and not shape.compressed,
         src_scale="src" in scales,
-        wei_scale=wei_scale.granularity if wei_scale else "",
+        wei_scale=wei_scale.granularity if wei_scale and not shape.compressed else "",
         bias=has_bias,
         relu="relu" in attr.post_ops,
         dst_scale="dst" in scales,
@@ -98,7 +103,8 @@ def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None
         wei_scale=_floats(wei_scale) if wei_scale else None,
         dst_scale=float(_floats(scales.get("dst"))[0]),
         zp_src=_integer(points.get("src")),
-        zp_wei=_integer(points.get("wei")),
+        zp_wei=0 if shape.compressed else _integer(wei_point),
+        wei_zero_points=_integers(wei_point) if wei_point and shape.compressed else None,
         dst_zero_point=_integer(points.get("dst")),
     )
     return epilogue, parameters
@@ -196,12 +202,13 @@ def _refuse_reductions(attr: Attr, shape: Shape) -> None:
 
 
 def _refuse_unbuilt(scales: dict[str, Placed], points: dict[str, Placed], shape: Shape) -> None:
-    for argument in ("src", "wei"):
-        if argument in points and not shape.integer:
+    for argument, dtype in (("src", shape.src), ("wei", shape.wei)):
+        if argument in points and fmt(dtype).is_float:
             raise InvalidArgument(f"zero_points[{argument!r}] for {shape.src} x {shape.wei}; integers alone have them")
-    for name, found, works in (("scales", scales, ("common", "per_oc")), ("zero_points", points, ("common",))):
+    fine = ("common", "per_oc", "grouped")
+    for name, found, works in (("scales", scales, fine[:2]), ("zero_points", points, fine[:1])):
         for argument, (_, granularity) in found.items():
-            allowed = works if argument == "wei" else ("common",)
+            allowed = (fine if shape.compressed else works) if argument == "wei" else fine[:1]
             if granularity not in allowed:
                 raise Unimplemented(
                     f"{granularity} {name}[{argument!r}]: no kernel here has them; what works: {', '.join(allowed)}"
@@ -215,11 +222,21 @@ def _bias(bias: Array, shape: Shape) -> npt.NDArray[np.float32]:
 
 
 def _floats(found: Placed | None) -> npt.NDArray[np.float32]:
-    """Scales as kernels take them: flat f32; ones where there are none or only the cost is asked for."""
+    """Scales as kernels take them: f32; ones where there are none or only the cost is asked for."""
     if found is None or found.quant.values is None:
         return np.ones(1, np.float32)
-    flat: npt.NDArray[np.float32] = found.quant.values.astype(np.float32).reshape(-1)
-    return flat
+    return _laid_out(found.quant.values.astype(np.float32), found)
+
+
+def _integers(found: Placed) -> Array:
+    """Zero points of compressed weights as kernels take them: s32; zeros where only the cost is asked for."""
+    values = found.quant.values
+    return np.zeros(1, np.int32) if values is None else _laid_out(values.astype(np.int32), found)
+
+
+def _laid_out(values: Array, found: Placed) -> Array:
+    """(K/G, N) where grouped along K, else flat."""
+    return values if found.granularity == "grouped" else values.reshape(-1)
 
 
 def _integer(found: Placed | None) -> int:

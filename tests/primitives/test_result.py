@@ -122,10 +122,22 @@ def test_modes_reach_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
         mode()
 
 
-def test_a_math_mode_is_a_hint_and_f32_kernels_compute_in_f32() -> None:
+@pytest.mark.parametrize("machine", ["zen4", "icx"])
+def test_a_math_mode_is_a_hint(machine: str) -> None:
+    """The fewest cycles among the types that it allows; oneDNN computes in f32 whatever it says."""
     rng = np.random.default_rng(0)
     src, weights = rng.normal(size=(5, 40)).astype(np.float32), rng.normal(size=(40, 9)).astype(np.float32)
-    strict = simdnn.matmul(src, weights, machine="zen4")
+    strict = simdnn.matmul(src, weights, machine=machine)
+    assert strict.compute_dtype == "f32"
     for fpmath in ("tf32", "bf16", "f16", "any"):
-        result = simdnn.matmul(src, weights, machine="zen4", attr=Attr(fpmath=fpmath))
-        assert result.compute_dtype == "f32" and (result.output == strict.output).all()
+        attr = Attr(fpmath=fpmath)
+        found = simdnn.matmul(src, weights, machine=machine, attr=attr)
+        library = simdnn.matmul(src, weights, machine=machine, attr=attr, dispatch="onednn")
+        assert library.compute_dtype == "f32" and (library.output == strict.output).all()
+        if machine == "icx" or fpmath in ("tf32", "f16"):
+            assert found.compute_dtype == "f32" and (found.output == strict.output).all()
+        else:
+            assert found.compute_dtype == "bf16" and found.cycles < strict.cycles
+    rows = strict.dispatch.set_index("implementation")["reason"]
+    narrow = rows[[name for name in rows.index if name == "gemm:avx512_core_bf16_down"]]
+    assert len(narrow) and narrow.str.startswith("fpmath strict computes in f32" if machine == "zen4" else "isa").all()
