@@ -50,7 +50,7 @@ MATMUL: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
     (F, W[:, :0], {}, InvalidArgument, "empty; N"),
     (HUGE, HUGE, {}, InvalidArgument, "bytes"),
     (np.broadcast_to(U[0, 0], (1 << 18, 1)), np.broadcast_to(S[0, 0], (1, 1 << 18)), {}, InvalidArgument, "dst.*bytes"),
-    (F, S, {}, Unimplemented, "ambiguous"),
+    (F, S, {}, Unimplemented, "ambiguous: quantize.*apply_to_int=True"),
     (F.astype(BF16), S.astype(ml_dtypes.int4), {}, Unimplemented, "ambiguous"),
     (U, S.astype(np.uint8), {}, Unimplemented, "u8 source with u8 weights.*u8:s8"),
     (F, W.astype(BF16), {}, Unimplemented, "f32 source with bf16 weights"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from isa_models import Unimplemented, UnknownTiming, machine
 from isa_models.isa import implied
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.library import library_choice
+from simdnn.kernels.spec import Decompression
 from simdnn.primitives.dispatch import Request, choose
 from simdnn.program import Program
 
@@ -29,11 +31,13 @@ class Clock:
         return SimpleNamespace(cycles=self.cycles[program.name])
 
 
-def kind(name: str, isa: str = "avx2", *, reason: str = "", exact: bool = True) -> KernelKind:
+def kind(
+    name: str, isa: str = "avx2", *, reason: str = "", exact: bool = True, computes: str = "f32"
+) -> KernelKind:
     def build(*_: object) -> Kernel:
-        return Kernel(name, Program(name, isa, (), ()), dict, dict, "f32")  # type: ignore[arg-type]
+        return Kernel(name, Program(name, isa, (), ()), dict, dict, computes)  # type: ignore[arg-type]
 
-    return KernelKind(name, isa, "f32", lambda _: reason, build, exact=exact)
+    return KernelKind(name, isa, computes, lambda _: reason, build, exact=exact)
 
 
 def picks(name: str) -> Any:
@@ -158,6 +162,43 @@ def test_exact_int8(cap: str, exact: bool, able: set[str]) -> None:
 def test_an_exact_kernel_without_a_fast_counterpart_is_the_normal_one() -> None:
     choice = choose(request(kind("depthwise"), kind("fast", reason="no groups", exact=False), clock=Clock(depthwise=1)))
     assert choice.kind.name == "depthwise"
+
+
+TYPES = tuple(kind(name, computes=name) for name in ("f32", "tf32", "bf16", "f16"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "able", "reason"),
+    [
+        ("strict", {"f32"}, "fpmath strict computes in f32"),
+        ("tf32", {"f32", "tf32"}, "fpmath tf32 computes in f32 or tf32"),
+        ("bf16", {"f32", "tf32", "bf16"}, "fpmath bf16 computes in f32 or tf32 or bf16"),
+        ("f16", {"f32", "tf32", "f16"}, "fpmath f16 computes in f32 or tf32 or f16"),
+        ("any", {"f32", "tf32", "bf16", "f16"}, ""),
+    ],
+)
+def test_a_math_mode_allows_types_of_f32_problems(mode: str, able: set[str], reason: str) -> None:
+    clock = Clock(f32=4, tf32=3, bf16=2, f16=1)
+    choice = choose(request(*TYPES, clock=clock, fpmath=mode))
+    assert {c.kind.name for c in choice.candidates if not c.reason} == able
+    assert {c.reason for c in choice.candidates if c.reason} == ({reason} if reason else set())
+    assert choice.cost.cycles == min(clock.cycles[name] for name in able)
+    elsewhere = choose(request(*TYPES, clock=clock, fpmath=mode, src="bf16"))
+    assert elsewhere.kind.name == "f16"  # only f32 data is converted down, and the mode has no say over the rest
+
+
+def test_a_math_mode_does_not_move_the_library() -> None:
+    for mode in ("strict", "bf16", "any"):
+        asked = request(*TYPES, clock=Clock(), fpmath=mode, dispatch="onednn", library=picks("f32"))
+        assert choose(asked).kind.name == "f32"
+
+
+def test_compressed_weights_say_their_types() -> None:
+    clock = Clock(f32=4, tf32=3, bf16=2, f16=1)
+    for computes, name in ((("f32",), "f32"), (("bf16",), "bf16"), (("f32", "bf16"), "bf16")):
+        problem = MatmulProblem(2, 3, 4, "f32", "s8", Epilogue("f32"), decompression=Decompression(computes))
+        asked = replace(request(*TYPES, clock=clock), problem=problem)
+        assert choose(asked).kind.name == name  # the mode itself, strict here, has been asked before
 
 
 def test_refusal_names_the_nearest() -> None:
