@@ -27,7 +27,7 @@ from simdnn.kernels.order import Order
 from simdnn.kernels.packing import Packing
 from simdnn.kernels.reading import Reading, fold_weights, reading
 from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
-from simdnn.kernels.tile import Chain, Panel, Reduction, Repeat, Taps, tile
+from simdnn.kernels.tile import Chain, Group, Panel, Reduction, Repeat, Taps, tile
 from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
 
@@ -218,7 +218,7 @@ class Gemm:
         numbers = [base_row + block + (first + i) for i in range(height)]
         sources = [base_source + (block + (first + i)) * r.column + Affine.var("g") * r.group for i in range(height)]
         in_image = [n + Affine.var("n") * -(c.oh * c.ow) for n in numbers]
-        reduction = Reduction(self.dot, r.tensor, self.shifted, self.sums(panel.step))
+        reduction = Reduction(self.dot, r.tensor, self.shifted, self.sums(panel.step), self.group)
         body = tile(
             self.unit, reduction, self.plan, panel, sources, [n * c.oc for n in numbers], self.total,
             [p * (c.groups * self.layout.channels) for p in in_image], numbers, c.epilogue.zp_wei,
@@ -229,6 +229,11 @@ class Gemm:
         for var, extent in reversed([*outer, ("g", c.groups), ("j", panels)]):
             body = loop(var, extent, body, parallel)
         return body
+
+    @property
+    def group(self) -> Group | None:
+        """What makes terms of integer chains, where scales change along K (grouped.py)."""
+        return None
 
     @cached_property
     def chained(self) -> bool:

@@ -48,6 +48,23 @@ class Placing:
 
 
 @dataclass(frozen=True)
+class GroupScales:
+    """Scales of an integer matmul that change along K: how many k share one of the source, of the weights (0: none).
+
+    Each group's s32 sum is scaled in f32 by itself; the groups are added up in order.
+    """
+
+    src: int = 0  # Parameters.src_group_scale is (M, K / src)
+    wei: int = 0  # Parameters.wei_scale is (K / wei, N)
+    weights_first: bool = True  # (sum * weights scale) * source scale, as oneDNN's brgemm; else the other way round
+
+    @property
+    def group(self) -> int:
+        """How many k have all their scales in common."""
+        return min(g for g in (self.src, self.wei) if g)
+
+
+@dataclass(frozen=True)
 class Decompression:
     """Integer weights that are brought to floating point before the products: (w - zero point) * scale."""
 
@@ -71,6 +88,7 @@ class Parameters:
     zp_src: int = 0
     zp_wei: int = 0
     wei_zero_points: Array | None = None  # of compressed weights, s32
+    src_group_scale: Array | None = None  # f32 (M, K / group)
     dst_zero_point: int = 0
 
 
@@ -86,6 +104,7 @@ class MatmulProblem:
     epilogue: Epilogue
     wei_tag: str = "any"  # any | ab (plain) | ba (k contiguous)
     decompression: Decompression | None = None
+    group_scales: GroupScales | None = None
 
     @property
     def macs(self) -> int:

@@ -12,8 +12,9 @@ from simdnn.kernels.depthwise import Depthwise
 from simdnn.kernels.dots import BF16, FMA, MADDUBS, MADDWD, MULTIPLY_ADD, VNNI, Dot
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.gemv import Gemv
+from simdnn.kernels.grouped import GroupedGemm
 from simdnn.kernels.order import Order, order_of
-from simdnn.kernels.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.spec import ConvProblem, GroupScales, Kernel, KernelKind, MatmulProblem, Problem
 
 
 def _types(problem: Problem, sources: tuple[str, ...], weights: str) -> str:
@@ -40,6 +41,9 @@ class _Row:
         def answer(problem: Problem) -> str:
             if isinstance(problem, MatmulProblem) and problem.decompression:
                 return "does not decompress weights"
+            if isinstance(problem, MatmulProblem) and problem.group_scales:
+                if reason := self.refuses_groups(problem, problem.group_scales):
+                    return reason
             if not isinstance(problem, operation):
                 return f"computes {'matmul' if operation is MatmulProblem else 'convolution'} only"
             if is_depthwise(problem):
@@ -51,6 +55,20 @@ class _Row:
             return _types(problem, self.sources, self.weights)
 
         return answer
+
+    def refuses_groups(self, problem: MatmulProblem, scales: GroupScales) -> str:
+        """Why scales that change along K cannot be had; empty where they can."""
+        e = problem.epilogue
+        lengths = [g for g in (scales.src, scales.wei) if g]
+        if self.dot.acc != "s32":
+            return "has scales along K for integers only"
+        if e.zp_src or e.zp_wei or e.dst == "s32":
+            return "takes scales along K without zero points, to a floating-point or 8-bit destination"
+        if any(problem.k % g or max(lengths) % g for g in lengths):
+            return f"groups of {lengths} that neither nest nor divide K = {problem.k}"
+        if scales.group % 4:
+            return f"takes k in fours: groups of a multiple of 4, not {scales.group}"
+        return ""
 
     def options(self, problem: Problem) -> Options:
         """Where sums are cut and what else follows oneDNN 3.13 (docs/numerics.md, rules 4, 5, 7, 8 and 9)."""
@@ -76,6 +94,8 @@ class _Row:
             if isinstance(problem, MatmulProblem) and self.weights != self.dot.wei and problem.wei == "f32":
                 if problem.wei_tag != "any":  # plain weights are converted by the program itself
                     return CompressedGemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
+            if isinstance(problem, MatmulProblem) and problem.group_scales:
+                return GroupedGemm(name, problem, unit_of(self.isa), self.dot, Options()).kernel()
             return Gemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
 
         return make

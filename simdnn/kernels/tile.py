@@ -54,6 +54,43 @@ class Repeat:
 
 
 @dataclass(frozen=True)
+class Group:
+    """How the s32 sum of one group of K becomes an f32 term: `comp` added, converted, scaled in the order given.
+
+    The tensors hold values by group and channel, the source's by row and group.
+    """
+
+    channels: int  # from one group to the next, in tensors by channel
+    groups: int  # from one row to the next, in the source's
+    compensate: bool
+    scales: tuple[str, ...]  # "wei", "src", in order
+
+    def term(self, unit: Unit, final: Tile, group: Affine) -> Code:
+        """For one group; `final` names the tile's registers, channels and rows."""
+        code: Code = []
+        p = unit.reg("p")
+        columns = range(len(final.lanes))
+        for j in columns if self.compensate else ():
+            at = group * self.channels + final.channel + j * unit.lanes
+            code.append(load32(unit, p, "group_comp", at, unit.lanes))
+            code += [op("vpaddd", row[j].as_("s32"), row[j].as_("s32"), p.as_("s32")) for row in final.registers]
+        for row in final.registers:
+            code += [op("vcvtdq2ps", acc.as_("f32"), acc.as_("s32")) for acc in row]
+        for scale in self.scales:
+            value = p.as_("f32")
+            if scale == "wei":
+                for j in columns:
+                    at = group * self.channels + final.channel + j * unit.lanes
+                    code.append(load32(unit, value, "wei_group_scale", at, unit.lanes))
+                    code += [op("vmulps", row[j].as_("f32"), row[j].as_("f32"), value) for row in final.registers]
+                continue
+            for i, row in enumerate(final.registers):
+                code.append(broadcast32(value, "src_group_scale", final.row_number[i] * self.groups + group))
+                code += [op("vmulps", acc.as_("f32"), acc.as_("f32"), value) for acc in row]
+        return code
+
+
+@dataclass(frozen=True)
 class Reduction:
     """The sum that every output is: the sums of its chains, added up in order."""
 
@@ -61,6 +98,7 @@ class Reduction:
     source: str  # tensor
     shifted: bool  # s8 source for an unsigned unit: add 128
     sums: tuple[Repeat, ...]
+    group: Group | None = None  # what makes an integer chain an f32 term
 
     @property
     def chains(self) -> int:
@@ -153,9 +191,9 @@ def tile(
                 if add:
                     earlier = unit.reg("p", "f32")
                     code.append(load32(unit, earlier, total, index, panel.lanes[j]))
-                    code.append(op("vaddps", acc, earlier, acc))
+                    code.append(op("vaddps", acc.as_("f32"), earlier, acc.as_("f32")))
                 if store:
-                    code.append(store32(unit, total, index, acc, panel.lanes[j]))
+                    code.append(store32(unit, total, index, acc.as_("f32"), panel.lanes[j]))
         return code
 
     code = setup(unit, reduction)
@@ -165,6 +203,8 @@ def tile(
         body: Code = []
         for c, chain in enumerate(repeat.chains):
             body += reduce_(unit, reduction, panel, sources, chain, (turn * over.source, turn * over.weights))
+            if reduction.group:
+                body += reduction.group.term(unit, final, turn)
             opening = p == 0 and c == 0
             closing = p == len(pieces) - 1 and c == len(repeat.chains) - 1
             if reduction.chains > 1:
