@@ -87,9 +87,9 @@ class Parameters:
     dst_scale: float = 1.0
     zp_src: int = 0
     zp_wei: int = 0
+    dst_zero_point: int = 0
     wei_zero_points: Array | None = None  # of compressed weights, s32
     src_group_scale: Array | None = None  # f32 (M, K / group)
-    dst_zero_point: int = 0
 
 
 @dataclass(frozen=True)
