@@ -66,7 +66,7 @@ class CoreModel:
         self.room = [scheduler.size for scheduler in core.schedulers]
         self.queue_room = [scheduler.queue for scheduler in core.schedulers]
         self.queues: list[deque[tuple[Node, tuple[int, ...], int]]] = [deque() for _ in core.schedulers]
-        self.pending = [0] * ports  # cycles of work bound to each port and not yet issued
+        self.pending = [0] * ports  # uops bound to each port and not yet issued
         self.last_bound = [0] * ports  # sequence number of the last uop bound
         self.bindings = 0
         self.free_at = [0] * ports
@@ -207,8 +207,8 @@ class CoreModel:
         occupancy = op.occupancy
         self.free_at[port] = now + occupancy
         self.busy[port] += occupancy
-        self.pending[port] -= occupancy
-        self.bank_pending[self.bank_of[port]] -= occupancy
+        self.pending[port] -= 1
+        self.bank_pending[self.bank_of[port]] -= 1
         self.room[self.group_of[port]] += 1
         if node.first_issue == UNKNOWN:
             node.first_issue = now
@@ -244,22 +244,24 @@ class CoreModel:
                 self._bind(node, ports, parity, group)
 
     def _bind(self, node: Node, ports: tuple[int, ...], parity: int, group: int) -> None:
-        """Bind a uop to the port with the least work before it, its bank's counted too.
+        """Bind a uop to the port with the fewest uops before it: those of its bank, and its own at a quarter.
 
-        On a tie the position in the dispatch group picks the bank (measured), then the longest unused port is taken.
+        The position in the dispatch group makes half a uop's difference between banks (that it decides between equal
+        ones is measured; the two weights are fitted to measured loops). Then the longest unused port is taken.
         """
         port = ports[0]
         if len(ports) > 1:
             pending, last, bank, banks = self.pending, self.last_bound, self.bank_of, self.bank_pending
-            best = (pending[port] + banks[bank[port]], (bank[port] - self.ports) & 1 != parity, last[port])
-            for other in ports[1:]:
-                key = (pending[other] + banks[bank[other]], (bank[other] - self.ports) & 1 != parity, last[other])
-                if key < best:
+            best: tuple[int, int] | None = None
+            for other in ports:
+                away = (bank[other] - self.ports) & 1 != parity
+                key = (4 * banks[bank[other]] + pending[other] + 2 * away, last[other])
+                if best is None or key < best:
                     port, best = other, key
         self.bindings += 1
         self.last_bound[port] = self.bindings
-        self.pending[port] += node.op.occupancy
-        self.bank_pending[self.bank_of[port]] += node.op.occupancy
+        self.pending[port] += 1
+        self.bank_pending[self.bank_of[port]] += 1
         self.room[group] -= 1
         if node.waits:
             node.bound.append(port)

@@ -1,11 +1,14 @@
-"""Small GEMM Programs for the tests of the clock: C = A B, with B packed as [N / block][K / depth][block][depth]."""
+"""Programs and problems for the tests of the clock. B of a GEMM is packed as [N / block][K / depth][block][depth]."""
 
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
+from simdnn.kernels.spec import Decompression, Epilogue, GroupScales, MatmulProblem, Placing
 from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 from simdnn.verify import verify
 
@@ -77,3 +80,20 @@ def gemm(
     nest = Loop("n", n // block, (Loop("m", m // rows, tile, parallel=True),), parallel=not last)
     isa = ISA[kind] if width == 512 else "avx2_vnni" if kind == "vnni" else "avx2"
     return verify(Program(f"gemm {kind} {m}x{n}x{k}", isa, tuple(tensors), (nest,)))
+
+
+def unusual() -> Iterator[MatmulProblem]:
+    """Matmuls over weights that are brought to floating point first, and with scales that change along K."""
+    placings = (
+        (Placing("common", "f32"), None),
+        (Placing("per_oc", "f32"), Placing("common", "s32")),
+        (Placing("grouped", "f16", 16), Placing("grouped", "u8", 16)),
+    )
+    for src, weights, reference in itertools.product(("f32", "bf16"), ("s8", "u8", "s4", "u4"), (False, True)):
+        for (m, n, k), (scale, zero_point) in itertools.product(((1, 40, 64), (9, 24, 32)), placings):
+            for dst in ("f32", "bf16"):
+                how = Decompression((src, "f32"), scale, zero_point, reference)
+                yield MatmulProblem(m, n, k, src, weights, Epilogue(dst, bias=True), "any", how)
+    for src, dst in itertools.product(("u8", "s8"), ("f32", "bf16")):
+        for m, scales in itertools.product((1, 9), (GroupScales(wei=16), GroupScales(16, 32), GroupScales(32))):
+            yield MatmulProblem(m, 40, 64, src, "s8", Epilogue(dst), group_scales=scales)

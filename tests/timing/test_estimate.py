@@ -28,7 +28,7 @@ from simdnn.timing.estimate import estimate_program
 from simdnn.timing.steps import Step, lower
 from simdnn.timing.walk import core_time, lower_bounds
 from simdnn.verify import verify
-from tests.timing.programs import gemm
+from tests.timing.programs import unusual, gemm
 
 GOLDEN = Path(__file__).with_name("golden.json")
 
@@ -81,6 +81,7 @@ def test_every_kernel_is_timed_whole(kind: KernelKind) -> None:
 
 def problems() -> Iterator[Problem]:
     """Small problems, so that every kernel can do one of them."""
+    yield from unusual()
     for src, wei in (("f32", "f32"), ("bf16", "bf16"), ("u8", "s8")):
         scales = "per_oc" if wei == "s8" else ""
         epilogue = Epilogue(dst="f32", wei_scale=scales, bias=True, relu=True)

@@ -14,6 +14,7 @@ from simdnn.kernels.table import KERNELS
 from simdnn.program import Affine, Memory, Op, Place, Program, Register
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.stream import Stream, form, mnemonic
+from tests.timing.programs import unusual
 
 TYPES = (
     ("f32", "f32", ("f32",)),
@@ -36,6 +37,7 @@ def epilogues(dst: str, integer: bool) -> Iterator[Epilogue]:
 
 
 def problems() -> Iterator[Problem]:
+    yield from unusual()
     for src, wei, destinations in TYPES:
         for dst in destinations:
             for epilogue in epilogues(dst, wei == "s8"):
