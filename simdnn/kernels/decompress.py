@@ -167,9 +167,9 @@ class CompressedGemm(Gemm):
 
     @cached_property
     def blocks(self) -> int:
-        """Rows of the lowest tile."""
+        """Rows of the highest tile, whose accumulators the expansion may use: they are free until the tiles begin."""
         blocking = choose(self.unit, self.dot, self.rows, self.oc, False)
-        return min(height for _, height, _ in row_blocks(self.rows, blocking.rows))
+        return max(height for _, height, _ in row_blocks(self.rows, blocking.rows))
 
     def parameters_of(self, r: list[str], panel: Panel, j: int, group: Affine, step: int) -> Code:
         """Zero points to register 2 and scales to register 3, as f32, for one vector of columns in one group."""
