@@ -29,7 +29,7 @@ MOVES = 6 * CHAIN  # eliminated moves an iteration: as many cycles on a core tha
 TURNS = 3000  # iterations of a yardstick
 SAMPLE_US = 300.0  # a program that is faster is repeated within a sample
 QUIET = 0.02  # a sample counts where no yardstick differs by more from the one before, nor the moves from the chain
-MOST = 6  # samples taken for each quiet one that is asked for, at most
+PATIENCE_S = 6.0  # for so many quiet samples as are asked for
 LEAST = 5  # of the quietest are used where fewer are quiet
 
 
@@ -117,7 +117,7 @@ def _code() -> tuple[Any, Any, Any, tuple[Any, ...]]:
     return repeat(library["repeat"]), yardstick(library["chain"]), yardstick(library["moves"]), (jit, library)
 
 
-def _yardsticks() -> tuple[float, float]:
+def yardsticks() -> tuple[float, float]:
     """Nanoseconds of a cycle by the chain, and of as many cycles' dispatch by the moves."""
     _, chain, moves, _ = _code()
     for turns in (1, TURNS):  # first to bring all this back into the caches
@@ -148,10 +148,16 @@ def measure(program: Program, buffers: dict[str, Array], samples: int = 25) -> M
     run(1)
     times = max(1, round(SAMPLE_US * 1e3 / max(1, min(run(1) for _ in range(3)))))
     found: list[_Sample] = []
-    while len(found) < MOST * samples and sum(sample.moved <= QUIET for sample in found) < samples:
-        chain0, moves0 = _yardsticks()
+    end = time.perf_counter() + PATIENCE_S
+    while sum(sample.moved <= QUIET for sample in found) < samples:
+        chain0, moves0 = yardsticks()
+        if time.perf_counter() > end and len(found) >= LEAST:
+            break
+        if moves0 / chain0 - 1 > QUIET and time.perf_counter() < end:
+            time.sleep(0.002)  # a neighbour is at work
+            continue
         spent = run(times)
-        chain1, moves1 = _yardsticks()
+        chain1, moves1 = yardsticks()
         moved = max(abs(chain1 / chain0 - 1), abs(moves1 / moves0 - 1), (moves0 + moves1) / (chain0 + chain1) - 1)
         cycle = (chain0 + chain1) / 2
         found.append(_Sample(moved, spent / times / cycle, cycle))

@@ -17,13 +17,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.cycles import measure
+from benchmarks.cycles import LEAST, measure
 from isa_models import machine
 from isa_models.formats import fmt
 from isa_models.isa import host_caps
 from simdnn.cli.output import Progress, check_path, table, write
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters
 from simdnn.kernels.spec import Problem
+from simdnn.program import Program
 from simdnn.timing.estimate import estimate_program
 
 MACHINE = "zen4"
@@ -121,7 +122,7 @@ def _operands(problem: Problem) -> tuple[NDArray[Any], NDArray[Any]]:
     return found[0], found[1]
 
 
-def _buffers(program: Any, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _buffers(program: Program, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """An array for each tensor."""
     found = {}
     for tensor in program.tensors:
@@ -155,15 +156,17 @@ def compare(samples: int, only: str) -> pd.DataFrame:
 
 
 def summary(frame: pd.DataFrame) -> str:
-    """Errors of the ratio by kernel."""
+    """Errors of the ratio by kernel, over the rows that were measured undisturbed."""
     lines = []
-    for kernel, part in frame.dropna(subset=["measured"]).groupby("kernel", sort=False):
-        errors = part["predicted/measured"] - 1
+    for kernel, part in frame[frame["quiet"] >= LEAST].groupby("kernel", sort=False):
+        errors = part["predicted/measured"].to_numpy(float) - 1
+        worst = int(np.argmax(np.abs(errors)))
         lines.append(
-            f"{kernel}: {len(part)} shapes, mean error {errors.mean():+.1%}, mean absolute {errors.abs().mean():.1%}, "
-            f"worst {errors.loc[errors.abs().idxmax()]:+.1%} ({part.loc[errors.abs().idxmax(), 'shape']})"
+            f"{kernel}: {len(part)} shapes, mean error {errors.mean():+.1%}, "
+            f"mean absolute {np.abs(errors).mean():.1%}, worst {errors[worst]:+.1%} ({part['shape'].iloc[worst]})"
         )
-    return "\n".join(lines)
+    left_out = int((frame["quiet"] < LEAST).sum())
+    return "\n".join([*lines, f"{left_out} rows with fewer than {LEAST} quiet samples left out"])
 
 
 def main() -> None:
