@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from isa_models import InvalidArgument, SimdnnError, UnknownName
-from simdnn.cli import listing, run, verify
+from simdnn.cli import bench, listing, run, verify
 from simdnn.result import version
 
-COMMANDS = (run, listing, verify)
+COMMANDS = (run, bench, listing, verify)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,0 +1,121 @@
+"""One answer for each case: passed with its figures, failed, or unimplemented with the reason."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from isa_models import InvalidArgument, Unimplemented, UnknownName, UnknownTiming
+from isa_models.formats import fmt
+from simdnn.benchdnn import values
+from simdnn.benchdnn.attributes import Parameter
+from simdnn.benchdnn.options import Case
+from simdnn.benchdnn.tasks import Task, task
+from simdnn.primitives import estimate
+from simdnn.result import Estimate
+
+MOST_MACS = 2 * 10**10  # beyond, values are not computed
+MOST_BYTES = 10**9
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`status` is PASSED, FAILED or UNIMPLEMENTED. Figures are of one core, a batch's products one after another.
+
+    `gops` counts 2 operations a multiply-accumulate; `gb_s` is the inputs and outputs, once each, over the time.
+    `max_error` is against the reference rounded to the destination's type; None where values were not compared, as
+    in mode P, and `note` says why in mode C.
+    """
+
+    status: str
+    problem: str
+    reason: str = ""
+    machine: str = ""
+    implementation: str = ""
+    compute_dtype: str = ""
+    cycles: float | None = None
+    time_us: float | None = None
+    gops: float | None = None
+    gb_s: float | None = None
+    bound: str = ""
+    confidence: str = ""
+    max_error: float | None = None
+    note: str = ""
+
+
+def answer(case: Case) -> Answer:
+    """The answer for a case: a problem that simdnn cannot do, or that makes no sense, is unimplemented, no error."""
+    try:
+        wanted = task(case)
+        priced = cost(wanted)
+        passed = _passed(wanted, priced)
+    except (InvalidArgument, Unimplemented, UnknownName, UnknownTiming) as error:
+        return Answer("UNIMPLEMENTED", case.text, " ".join(str(error).split()), case.options["machine"])
+    if "C" not in case.mode:
+        return passed
+    if reason := too_big(wanted):
+        return replace(passed, note=reason)
+    try:
+        found = values.check(wanted)
+    except (Unimplemented, UnknownTiming) as error:
+        return Answer("UNIMPLEMENTED", case.text, " ".join(str(error).split()), case.options["machine"])
+    except Exception as error:  # what a problem that was priced raises is a defect, and the next ones still count
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return replace(passed, status="FAILED", reason=reason)
+    note = f"values of {found.products} of {wanted.times} products" if found.products < wanted.times else ""
+    if found.wrong:
+        reason = f"{found.wrong} outputs beyond the bound, max_error {found.max_error:.3g}"
+        return replace(passed, status="FAILED", reason=reason, max_error=_finite(found.max_error))
+    return replace(passed, max_error=_finite(found.max_error), note=note)
+
+
+def cost(wanted: Task) -> Estimate:
+    """The cost of one call, without data."""
+    return estimate(wanted.primitive, dt=":".join(wanted.types), bias=wanted.bias, attr=wanted.attr(_given),
+                    **wanted.where, **wanted.sizes)  # fmt: skip
+
+
+def _given(option: str, parameter: Parameter, shape: tuple[int, ...]) -> float | int | None:
+    """The parameter's value where the text has one; costs need no more."""
+    if parameter.value is None or shape:
+        return None
+    if option == "attr-scales":
+        return parameter.value
+    if parameter.value != int(parameter.value):
+        raise InvalidArgument(f"--{option}: {parameter.value}; an integer is needed")
+    return int(parameter.value)
+
+
+def too_big(wanted: Task) -> str:
+    """Why values are not computed; empty where they are."""
+    if wanted.macs > MOST_MACS:
+        return f"values not checked: {wanted.macs:.2g} multiply-accumulates, at most {MOST_MACS:.0e} are"
+    s = wanted.sizes
+    if wanted.primitive == "matmul":
+        src, wei, dst = (rows * columns for rows, columns in wanted.rows_and_columns.values())
+    else:
+        outputs = wanted.macs // max(s["ic"] // s["groups"] * s["kh"] * s["kw"], 1)
+        src, wei, dst = s["mb"] * s["ic"] * s["ih"] * s["iw"], s["oc"] * s["ic"] * s["kh"] * s["kw"], outputs
+    size = sum(count * fmt(dtype).bytes for count, dtype in zip((src, wei, dst), wanted.types, strict=True))
+    return f"values not checked: {size:.2g} bytes, at most {MOST_BYTES:.0e} are" if size > MOST_BYTES else ""
+
+
+def _passed(wanted: Task, priced: Estimate) -> Answer:
+    moved = sum(t.nbytes for t in priced.kernel.program.tensors if t.kind in ("input", "output"))
+    return Answer(
+        "PASSED",
+        wanted.case.text,
+        machine=priced.machine.name,
+        implementation=priced.implementation,
+        compute_dtype=priced.compute_dtype,
+        cycles=priced.cycles * wanted.times,
+        time_us=priced.seconds * wanted.times * 1e6,
+        gops=priced.gops,
+        gb_s=moved / priced.seconds / 1e9,
+        bound=priced.bound,
+        confidence=priced.confidence,
+    )
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

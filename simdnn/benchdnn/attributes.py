@@ -1,0 +1,154 @@
+"""benchdnn's attribute strings, such as `src:common:0.5+wei:per_oc:f16`, read into plain records."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from dataclasses import dataclass
+
+from isa_models import InvalidArgument, Unimplemented
+from isa_models.errors import unknown_name
+from simdnn.primitives.mathmode import FPMATH_MODES
+
+#: oneDNN's types; what simdnn doesn't model of them is refused when a problem asks for it
+TYPES = ("f32", "bf16", "f16", "f64", "tf32", "s32", "s8", "u8", "s4", "u4", "f8_e5m2", "f8_e4m3", "f4_e2m1",
+         "f4_e3m0", "e8m0", "boolean", "s64", "undef")  # fmt: skip
+MASKS = ("common", "host_scalar", "per_dim_0", "per_dim_1", "per_dim_01", "per_dim_2", "per_dim_3", "per_dim_12",
+         "per_dim_023", "per_dim_123", "per_oc", "per_ocic", "per_tensor", "mx", "dynamic_fp")  # fmt: skip
+_PLAIN_MASKS = {"common": 0, "host_scalar": 0} | {
+    mask: sum(1 << int(digit) for digit in mask[8:]) for mask in MASKS if mask.startswith("per_dim_")
+}
+_ARGUMENT = re.compile(r"src[01]?|wei|dst|msrc\d{1,3}|attr_post_op_dw_(src|wei|dst)|attr_post_op_\d{1,3}_wei")
+_POST_OPS = frozenset(
+    "sum dw prelu relu relu_dst elu elu_dst soft_relu swish mish abs exp exp_dst gelu_erf gelu_tanh log logistic "
+    "logistic_dst round sqrt sqrt_dst square tanh tanh_dst clip clip_v2 clip_v2_dst hardsigmoid hardswish linear pow "
+    "add div eq ge gt le lt max min mul ne sub select".split()
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """Scales, zero points or reductions of one argument; `value` where the text gives it, `mask` a number or a word."""
+
+    argument: str
+    mask: int | str
+    value: float | None = None
+    dtype: str | None = None
+    groups: tuple[int, ...] | None = None
+
+
+@functools.lru_cache(maxsize=256)
+def parameters(option: str, text: str) -> tuple[Parameter, ...]:
+    """The parameters of --attr-scales, --attr-zero-points or --attr-precomputed-reductions.
+
+    >>> parameters("attr-scales", "src0:common:0.5+wei:per_oc:f16:32x1")[1]
+    Parameter(argument='wei', mask='per_oc', value=None, dtype='f16', groups=(32, 1))
+    """
+    return tuple(_parameter(option, part) for part in text.split("+")) if text else ()
+
+
+def _parameter(option: str, text: str) -> Parameter:
+    where = f"--{option}: {text!r}"
+    argument, *rest = text.split(":")
+    if not _ARGUMENT.fullmatch(argument) or not rest or len(rest) > 3:
+        raise InvalidArgument(f"{where}; ARG:MASK[:VALUE[:TYPE]] or ARG:MASK[:TYPE[:GROUPS]] is needed")
+    mask: int | str = rest[0]
+    if rest[0].isascii() and rest[0].isdigit() and len(rest[0]) < 4:
+        mask = int(rest[0])
+    elif rest[0] not in MASKS:
+        raise unknown_name(f"mask in --{option}", rest[0], MASKS)
+    value, dtype, groups = _number(rest[1]) if len(rest) > 1 else None, None, None
+    if value is not None:
+        if mask not in (0, "common", "host_scalar"):
+            raise InvalidArgument(f"{where}: one value, yet mask {mask}; a value goes with mask common")
+        dtype = data_type(where, rest[2]) if len(rest) > 2 else None
+    elif len(rest) > 1:
+        dtype = data_type(where, rest[1]) if rest[1] else None
+        groups = _groups(where, rest[2]) if len(rest) > 2 else None
+    return Parameter("src" if argument == "src0" else argument, mask, value, dtype, groups)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _groups(where: str, text: str) -> tuple[int, ...]:
+    sizes = text.split("x")
+    if not all(size.isascii() and size.isdigit() and len(size) < 10 for size in sizes):
+        raise InvalidArgument(f"{where}: groups {text!r}; sizes are needed, as in 32x1")
+    return tuple(map(int, sizes))
+
+
+def data_type(where: str, text: str) -> str:
+    """A type that oneDNN has, or `UnknownName` with the nearest one."""
+    if text not in TYPES:
+        raise unknown_name(f"type in {where}", text[:40], TYPES)
+    return text
+
+
+def mask_bits(parameter: Parameter, primitive: str, ndims: int, has_groups: bool) -> int:
+    """Which dimensions a parameter runs along (bit i: dimension i), as benchdnn's words mean it.
+
+    >>> mask_bits(Parameter("wei", "per_oc"), "matmul", 3, False)
+    4
+    """
+    mask = parameter.mask
+    if isinstance(mask, int):
+        return mask
+    if mask in ("mx", "dynamic_fp"):
+        raise Unimplemented(f"{mask} scales, which the primitive finds itself: no kernel here has them")
+    matmul, weights = primitive == "matmul", parameter.argument == "wei"
+    if mask == "per_tensor":
+        return (1 << (ndims + has_groups * weights)) - 1
+    if mask == "per_oc" or (matmul and mask == "per_dim_1"):
+        return 1 << (ndims - 1) if matmul else (3 if has_groups else 1) if weights else 2
+    if mask == "per_ocic":
+        return 3 << (ndims - 2) if matmul else 6 if has_groups else 3
+    return _PLAIN_MASKS[mask]
+
+
+@functools.lru_cache(maxsize=64)
+def math_mode(text: str) -> tuple[str | None, bool]:
+    """(mode or None where nothing is said, whether it applies to integers) of --attr-fpmath.
+
+    >>> math_mode("bf16:true"), math_mode("")
+    (('bf16', True), (None, False))
+    """
+    mode, colon, integers = text.partition(":")
+    if mode and mode not in FPMATH_MODES:
+        raise unknown_name("mode in --attr-fpmath", mode[:40], FPMATH_MODES)
+    if integers.lower() not in ("", "true", "false", "1", "0") or (colon and not (integers and mode)):
+        raise InvalidArgument(f"--attr-fpmath={text!r}; MODE or MODE:true or MODE:false is needed")
+    return mode or None, integers.lower() in ("true", "1")
+
+
+@functools.lru_cache(maxsize=256)
+def post_ops(text: str) -> tuple[str, ...]:
+    """The post-operations of --attr-post-ops, each with its own arguments behind its name.
+
+    >>> post_ops("sum:0.5+relu")
+    ('sum:0.5', 'relu')
+    """
+    found = tuple(text.split("+")) if text else ()
+    for entry in found:
+        kind = entry.split(":")[0]
+        if kind not in _POST_OPS:
+            raise unknown_name("post-operation in --attr-post-ops", kind[:40], sorted(_POST_OPS))
+    return found
+
+
+def modelled_post_ops(text: str) -> tuple[str, ...]:
+    """Those that kernels here have, by simdnn's names; `Unimplemented`, naming the first of the others."""
+    names = []
+    for entry in post_ops(text):
+        kind, _, arguments = entry.partition(":")
+        slope = [_number(part) for part in arguments.split(":")] if arguments else []
+        if kind != "relu" or any(slope):
+            raise Unimplemented(f"post-operation {entry!r}: no kernel here has it; what works: relu")
+        names.append(kind)
+    return tuple(names)

@@ -1,0 +1,178 @@
+"""Problem descriptors: `64x512:512x64` of a matmul, `mb1ic64ih56oc64oh56kh3ph1n"name"` of a convolution."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+from isa_models import InvalidArgument, Unimplemented
+
+_MOST_DIGITS = 12  # sizes beyond are refused as no tensor has them
+_MAX_DIMS = 12  # oneDNN's
+_FIELD = re.compile(r"(mb|g|[io]c|[iokspd][dhw])(\d*)")
+
+
+@dataclass(frozen=True)
+class MatmulDims:
+    """Dimensions as written, and as they are computed: `batch` products of (m, k) by (k, n)."""
+
+    src: tuple[int, ...]
+    wei: tuple[int, ...]
+    dst: tuple[int, ...]  # empty where not written
+    name: str = ""
+
+    @property
+    def ndims(self) -> int:
+        return len(self.src)
+
+    @property
+    def folded(self) -> bool:
+        """Whether all products share one matrix of weights, so that the batch is rows of one product."""
+        return prod(self.wei[:-2]) == 1
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """(batch, m, k, n); `Unimplemented` for dimensions that make no product."""
+        if len(self.src) != len(self.wei) or len(self.src) < 2:
+            raise Unimplemented(f"{len(self.src)} dimensions of src, {len(self.wei)} of weights; what works: 2 each")
+        pairs = list(zip(self.src[:-2], self.wei[:-2], strict=True))
+        if self.src[-1] != self.wei[-2] or any(a != b and 1 not in (a, b) for a, b in pairs):
+            raise Unimplemented("the dimensions of src and weights make no product: K or a batch differs")
+        result = (*(b if a == 1 else a for a, b in pairs), self.src[-2], self.wei[-1])
+        if self.dst and self.dst != result:
+            raise Unimplemented(f"dst of {'x'.join(map(str, self.dst))}; the product is {'x'.join(map(str, result))}")
+        if 0 in (*result, self.src[-1]):
+            raise Unimplemented("a dimension of 0: nothing is computed; what works: at least 1")
+        batch, m = prod(result[:-2]), self.src[-2]
+        return (1, batch * m, self.src[-1], self.wei[-1]) if self.folded else (batch, m, self.src[-1], self.wei[-1])
+
+
+def matmul_dims(text: str) -> MatmulDims:
+    """The dimensions of `MxK:KxN[:MxN][n"name"]`, further ones in front of M and K allowed.
+
+    >>> matmul_dims('64x512:512x32n"up"').sizes
+    (1, 64, 512, 32)
+    >>> matmul_dims("3x5x12:1x12x17").sizes  # one matrix of weights: rows of one product
+    (1, 15, 12, 17)
+
+    Raises `InvalidArgument` for another syntax.
+    """
+    sizes, _, name = text.partition("n")
+    tensors = []
+    for part in sizes.removesuffix("_").split(":"):
+        numbers = part.split("x")
+        if len(numbers) > _MAX_DIMS or not all(map(_is_size, numbers)):
+            raise InvalidArgument(f"matmul problem {_short(text)}: {_short(part)} is no MxK, as in 64x512:512x64")
+        tensors.append(tuple(map(int, numbers)))
+    if not 2 <= len(tensors) <= 3:
+        raise InvalidArgument(f"matmul problem {_short(text)}: src:weights are needed, as in 64x512:512x64")
+    return MatmulDims(tensors[0], tensors[1], tensors[2] if len(tensors) == 3 else (), name.strip('"'))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial dimension: input, output, kernel, stride, padding before, dilation (0: dense taps)."""
+
+    i: int = 1
+    o: int = 1
+    k: int = 1
+    s: int = 1
+    p: int = 0
+    d: int = 0
+
+    @property
+    def after(self) -> int:
+        """The padding behind the input; negative where its last elements are not read."""
+        return (self.o - 1) * self.s - self.i + (self.k - 1) * (self.d + 1) + 1 - self.p
+
+
+@dataclass(frozen=True)
+class ConvDims:
+    """A convolution as written, what was left out filled in. `depth` and `height` are trivial in fewer dimensions."""
+
+    mb: int
+    groups: int
+    ic: int
+    oc: int
+    depth: Axis
+    height: Axis
+    width: Axis
+    has_groups: bool = False
+    name: str = ""
+
+
+def conv_dims(text: str) -> ConvDims:
+    """The convolution that a descriptor means, by benchdnn's rules for what is left out.
+
+    mb is 2, g and strides 1, dilations 0 (dense); an output or a padding is derived from the other (both missing: no
+    padding); an axis that is not named repeats the one before it (depth, height, width).
+
+    >>> c = conv_dims('ic3ih224oc64oh112kh7sh2ph3n"conv1"')
+    >>> c.mb, c.width, c.name
+    (2, Axis(i=224, o=112, k=7, s=2, p=3, d=0), 'conv1')
+
+    Raises `InvalidArgument` for another syntax and for sizes that give no output.
+    """
+    given: dict[str, int] = {}
+    position, name = 0, ""
+    while position < len(text):
+        if text[position] == "_":
+            position += 1
+        elif text[position] == "n":
+            name, position = text[position + 1 :].strip('"'), len(text)
+        elif match := _FIELD.match(text, position):
+            key, number = match.groups()
+            if not _is_size(number):
+                raise InvalidArgument(f"convolution problem {_short(text)}: no size behind {key!r}")
+            given[key], position = int(number), match.end()
+        else:
+            raise InvalidArgument(
+                f"convolution problem {_short(text)}: {_short(text[position:])} is no entry; "
+                "entries are g mb ic oc, and i o k s p d with d h w, as in mb1ic64ih56oc64oh56kh3ph1"
+            )
+    for key in ("ic", "oc"):
+        if not given.get(key):
+            raise InvalidArgument(f"convolution problem {_short(text)}: {key} is missing or 0")
+    if given.get("g") == 0:
+        raise InvalidArgument(f"convolution problem {_short(text)}: g is 0")
+    axes = [_axis(text, name, given) for name in "dhw"]
+    if not any(axes):
+        raise InvalidArgument(f"convolution problem {_short(text)}: no input or kernel size, as in ih56kh3")
+    depth, height, width = axes
+    if depth:  # a cube or square where later axes are not named
+        height = height or depth
+    width = width or height
+    return ConvDims(given.get("mb", 2), given.get("g", 1), given["ic"], given["oc"], depth or Axis(), height or Axis(),
+                    width or Axis(), "g" in given, name)  # fmt: skip
+
+
+def _axis(text: str, name: str, given: dict[str, int]) -> Axis | None:
+    """The axis d, h or w; None where the descriptor doesn't name it."""
+    i, o, k, d = (given.get(letter + name, 0) for letter in "iokd")
+    s, p = given.get("s" + name, 1), given.get("p" + name)
+    if not (i or o or k or d) and s == 1 and not p:
+        return None
+    for key, value in (("i", i), ("k", k), ("s", s)):
+        if not value:
+            raise InvalidArgument(f"convolution problem {_short(text)}: {key}{name} is missing or 0")
+    reach = (k - 1) * (d + 1) + 1
+    if not o:
+        p = p or 0
+        o = (i - reach + 2 * p) // s + 1
+        if o < 1:
+            raise InvalidArgument(f"convolution problem {_short(text)}: the sizes give o{name}={o}; at least 1 works")
+    elif p is None:
+        both = (o - 1) * s - i + reach
+        p = both // 2 if both >= 0 else -(-both // 2)  # towards 0, as C divides
+    if p < 0:
+        raise InvalidArgument(f"convolution problem {_short(text)}: the sizes give p{name}={p}; at least 0 is needed")
+    return Axis(i, o, k, s, p, d)
+
+
+def _is_size(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,143 @@
+"""Which of benchdnn's options simdnn models, which it accepts without effect, and which it knows but cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from isa_models import InvalidArgument, machine
+from isa_models.errors import unknown_name
+from isa_models.isa import caps
+from simdnn.benchdnn import attributes
+from simdnn.primitives.dispatch import DISPATCHES
+
+DRIVERS = ("matmul", "conv")
+MODES = ("C", "P", "CP")
+DIRECTIONS = ("FWD_B", "FWD_D", "FWD_I", "BWD_D", "BWD_W", "BWD_WB", "BWD_DW")
+ALGORITHMS = ("direct", "auto", "wino", "convolution_direct", "convolution_auto", "convolution_wino")
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that holds for the problems after it: a comma list of values, each checked by `check`.
+
+    An empty value means the default. `drivers`: which problems it concerns. `kept`: --reset leaves it.
+    """
+
+    name: str
+    default: str
+    check: Callable[[str], object]
+    drivers: tuple[str, ...] = DRIVERS
+    kept: bool = False
+
+
+def _type(text: str) -> object:
+    return attributes.data_type("--bia-dt", text)
+
+
+def _types(text: str) -> object:
+    types = text.split(":")
+    if len(types) not in (1, 3):
+        raise InvalidArgument(f"--dt={text[:60]!r}; src:weights:dst is needed, as u8:s8:s32, or one type for all")
+    return [attributes.data_type("--dt", part) for part in types]
+
+
+def _tag(text: str) -> object:
+    if not (text.isascii() and text.isalnum() and len(text) <= 40):
+        raise InvalidArgument(f"tag {text[:60]!r}; any, or letters such as ab, ba, abx, axb")
+    return text
+
+
+def _integer(text: str) -> object:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise InvalidArgument(f"{text[:60]!r}; an integer of at least 0 is needed")
+    return int(text)
+
+
+def _anything(text: str) -> object:
+    return text
+
+
+def _one_of(what: str, allowed: tuple[str, ...], fold: Callable[[str], str] = str) -> Callable[[str], object]:
+    def check(text: str) -> object:
+        if fold(text) not in allowed:
+            raise unknown_name(what, text[:40], allowed)
+        return text
+
+    return check
+
+
+def _isa(text: str) -> object:
+    return _one_of("ISA", caps())(text) if text else text
+
+
+def _parameters(option: str) -> Option:
+    return Option(option, "", lambda text: attributes.parameters(option, text))
+
+
+def _refused(name: str, *drivers: str) -> Option:
+    """Known, and not modelled: a value other than the neutral ones of `NEUTRAL` makes problems unimplemented."""
+    return Option(name, "", _anything, drivers or DRIVERS)
+
+
+#: in the order in which the cross product runs: the last one fastest
+OPTIONS: Mapping[str, Option] = {
+    option.name: option
+    for option in (
+        Option("machine", "zen4", machine, kept=True),
+        Option("isa", "", _isa, kept=True),
+        Option("dispatch", "fastest", _one_of("dispatch", DISPATCHES), kept=True),
+        Option("engine", "cpu", _anything, kept=True),
+        Option("dir", "FWD_B", _one_of("--dir", DIRECTIONS, str.upper), ("conv",)),
+        Option("dt", "f32", _types),
+        Option("stag", "any", _tag),
+        Option("wtag", "any", _tag),
+        Option("dtag", "any", _tag),
+        Option("alg", "direct", _one_of("--alg", ALGORITHMS, str.lower), ("conv",)),
+        _refused("encoding", "matmul"),
+        _refused("grouped", "matmul"),
+        _refused("strides"),
+        _refused("runtime_dims_masks", "matmul"),
+        _parameters("attr-scales"),
+        _parameters("attr-zero-points"),
+        _parameters("attr-precomputed-reductions"),
+        Option("attr-post-ops", "", attributes.post_ops),
+        Option("attr-fpmath", "", attributes.math_mode),
+        _refused("attr-acc-mode"),
+        _refused("attr-rounding-mode"),
+        _refused("attr-dropout"),
+        Option("bia-dt", "undef", _type),
+        Option("bia_mask", "", _integer, ("matmul",)),
+        Option("mb", "0", _integer, ("conv",)),
+    )
+}
+ALIASES = {"bia_dt": "bia-dt"}
+#: values of options that are known and not modelled under which a problem is what it would be without them
+NEUTRAL: Mapping[str, tuple[str, ...]] = {
+    "engine": ("cpu", "cpu:0"),
+    "encoding": ("", "::"),
+    "grouped": ("",),
+    "strides": ("", "::"),
+    "runtime_dims_masks": ("", "0", "0:0"),
+    "attr-acc-mode": ("", "strict", "f32", "s32"),  # what kernels here accumulate in
+    "attr-rounding-mode": ("", "dst:environment"),
+    "attr-dropout": ("",),
+}
+#: how benchdnn itself measures, reports and checks: no effect here
+IGNORED = frozenset(
+    "allow-enum-tags-only attr-deterministic attr-same-pd-check attr-scratchpad canonical check-ref-impl cold-cache "
+    "cpu-isa-hints ctx-exe ctx-init execution-mode fast-ref fix-times-per-prb global-impl global-skip-impl impl "
+    "inplace max-ms-per-prb mem-check memory-kind mode-modifier num-streams perf-template repeats-per-prb skip-impl "
+    "stream-kind summary verbose".split()
+)  # fmt: skip
+OTHER_DRIVERS = frozenset(
+    "binary bnorm brgemm concat deconv eltwise gnorm graph ip lnorm lrn pool prelu reduction reorder resampling rnn "
+    "sdpa self shuffle softmax sum zeropad".split()
+)  # fmt: skip
+FLAGS = ("batch", "match", "mode", "reset")
+SUBSET = (
+    f"drivers: {', '.join(f'--{d}' for d in DRIVERS)}; options: --batch=FILE --reset --match=REGEX "
+    f"--mode={'|'.join(MODES)} --dt --stag --wtag --dtag --bia-dt --bia_mask --dir=FWD_B|FWD_D|FWD_I --mb --alg "
+    "--attr-fpmath --attr-scales --attr-zero-points --attr-precomputed-reductions --attr-post-ops --machine --isa "
+    "--dispatch"
+)

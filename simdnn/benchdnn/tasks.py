@@ -1,0 +1,207 @@
+"""From a case to what simdnn's primitives take: sizes, types, attributes; or a refusal with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from isa_models import Unimplemented
+from simdnn.benchdnn import attributes
+from simdnn.benchdnn.attributes import Parameter
+from simdnn.benchdnn.descriptors import Axis, ConvDims, MatmulDims
+from simdnn.benchdnn.options import Case
+from simdnn.benchdnn.subset import NEUTRAL
+from simdnn.primitives import Attr, Quant
+
+#: the values of a parameter: its option, itself, and the shape of the array needed
+Values = Callable[[str, Parameter, tuple[int, ...]], Any]
+_ROWS_TAGS = ("any", "ab", "abx")  # of matrices, rows contiguous; those of a batch behind each other
+_IMAGE_TAGS = ("any", "axb", "nhwc", "acdb", "nwc", "acb")  # channels last, as kernels here keep images
+
+
+@dataclass(frozen=True)
+class Task:
+    """One primitive call, made `times` times. `sizes` are the arguments that `simdnn.estimate` needs for the shape."""
+
+    case: Case
+    primitive: str
+    sizes: Mapping[str, Any]
+    types: tuple[str, str, str]
+    bias: bool
+    times: int = 1
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The keyword arguments that say on what it runs."""
+        options = self.case.options
+        return {"machine": options["machine"], "isa": options["isa"] or None, "dispatch": options["dispatch"]}
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all calls, those on padding included."""
+        s = self.sizes
+        if self.primitive == "matmul":
+            return int(self.times * s["m"] * s["n"] * s["k"])
+        height, width = _axes(self.case)
+        taps = s["kh"] * s["kw"] * s["ic"] // s["groups"]
+        return int(s["mb"] * s["oc"] * height.o * width.o * taps)
+
+    @property
+    def rows_and_columns(self) -> dict[str, tuple[int, int]]:
+        """Of a matmul's arguments."""
+        m, k, n = (self.sizes[name] for name in ("m", "k", "n"))
+        return {"src": (m, k), "wei": (k, n), "dst": (m, n)}
+
+    def attr(self, values: Values) -> Attr:
+        """The attributes, with parameters that `values` makes."""
+        options = self.case.options
+        mode, integers = attributes.math_mode(options["attr-fpmath"])
+        return Attr(
+            fpmath=mode,
+            apply_to_int=integers,
+            scales=self._quants("attr-scales", values),
+            zero_points=self._quants("attr-zero-points", values),
+            precomputed_reductions=self._quants("attr-precomputed-reductions", values),
+            post_ops=attributes.modelled_post_ops(options["attr-post-ops"]),
+        )
+
+    def _quants(self, option: str, values: Values) -> dict[str, Quant]:
+        found = attributes.parameters(option, self.case.options[option])
+        return {parameter.argument: self._quant(option, parameter, values) for parameter in found}
+
+    def _quant(self, option: str, parameter: Parameter, values: Values) -> Quant:
+        if parameter.argument not in ("src", "wei", "dst"):
+            raise Unimplemented(f"--{option} of {parameter.argument}; what works: src, wei, dst")
+        dims = self.case.dims
+        matmul = isinstance(dims, MatmulDims)
+        ndims, grouped = (dims.ndims, False) if isinstance(dims, MatmulDims) else (4, dims.has_groups)
+        bits = attributes.mask_bits(parameter, self.primitive, ndims, grouped)
+        if not bits and not parameter.groups:
+            return Quant(values(option, parameter, ()), 0, None, parameter.dtype)
+        if not matmul:
+            return self._conv_quant(option, parameter, values, bits)
+        return self._matmul_quant(option, parameter, values, bits)
+
+    def _conv_quant(self, option: str, parameter: Parameter, values: Values, bits: int) -> Quant:
+        if parameter.groups:
+            raise Unimplemented(f"--{option}: groups of {parameter.argument}: no convolution here has them")
+        mask: int | str = bits
+        if parameter.argument == "wei" and bits == (3 if isinstance(self.case.dims, ConvDims)
+                                                    and self.case.dims.has_groups else 1):  # fmt: skip
+            mask = "per_oc"
+        return Quant(values(option, parameter, (self.sizes["oc"],)), mask, None, parameter.dtype)
+
+    def _matmul_quant(self, option: str, parameter: Parameter, values: Values, bits: int) -> Quant:
+        """A parameter of one product: the mask without the batch, groups where a mask alone would not say enough."""
+        dims = self.case.dims
+        assert isinstance(dims, MatmulDims)
+        batch, mask = dims.ndims - 2, bits >> (dims.ndims - 2)
+        own = dims.wei if parameter.argument == "wei" else dims.src
+        varied = any(bits >> i & 1 and own[i] > 1 for i in range(batch))
+        if varied and dims.folded and not mask & 1:
+            raise Unimplemented(f"--{option} of {parameter.argument} that differ along the batch alone")
+        rows, columns = self.rows_and_columns[parameter.argument]
+        groups = _trailing(option, parameter)
+        first, second = groups or (1, 1)
+        sized = (first if mask & 1 else rows, second if mask & 2 else columns)
+        per_oc = parameter.argument == "wei" and mask == 2 and not groups
+        if parameter.argument == "dst" or per_oc:
+            return Quant(values(option, parameter, (columns,)), mask, None, parameter.dtype)
+        if not all(sized):
+            raise Unimplemented(f"--{option}: groups of 0")
+        if mask == 0:
+            return Quant(values(option, parameter, ()), 0, None, parameter.dtype)
+        shape = rows // sized[0], columns // sized[1]
+        return Quant(values(option, parameter, shape), mask, sized, parameter.dtype)
+
+
+def _trailing(option: str, parameter: Parameter) -> tuple[int, int] | None:
+    """The groups along the two dimensions of a product; those of a batch must be 1."""
+    groups = parameter.groups
+    if groups is None:
+        return None
+    if len(groups) < 2 or any(group != 1 for group in groups[:-2]):
+        raise Unimplemented(f"--{option}: groups {'x'.join(map(str, groups))}; two are needed, as in 32x1")
+    return groups[-2], groups[-1]
+
+
+def task(case: Case) -> Task:
+    """What a case asks of a primitive; `Unimplemented` with the reason for what none here does."""
+    for name, neutral in NEUTRAL.items():
+        if case.options.get(name, neutral[0]) not in neutral:
+            raise Unimplemented(f"--{name}={case.options[name]}: not modelled")
+    if set(case.options["strides"]) - {":"}:
+        raise Unimplemented(f"--strides={case.options['strides']}: not modelled")
+    attributes.modelled_post_ops(case.options["attr-post-ops"])
+    types = case.options["dt"].split(":")
+    src, wei, dst = types * 3 if len(types) == 1 else types
+    builder = _matmul if isinstance(case.dims, MatmulDims) else _convolution
+    return builder(case, (src, wei, dst))
+
+
+def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
+    dims = case.dims
+    assert isinstance(dims, MatmulDims)
+    batch, m, k, n = dims.sizes
+    transposed = "a" + "bcdefghijkl"[: dims.ndims - 2]
+    transposed = transposed[:-1] + "bcdefghijkl"[dims.ndims - 2] + transposed[-1]
+    tags = (*_ROWS_TAGS, "abcdefghijkl"[: dims.ndims])
+    for name in ("stag", "dtag"):
+        if case.options[name] not in tags:
+            raise Unimplemented(f"--{name}={case.options[name]}: kernels here keep rows contiguous: {', '.join(tags)}")
+    wtag = case.options["wtag"]
+    wei_tag = "any" if wtag == "any" else "ab" if wtag in tags else "ba" if wtag == transposed else ""
+    if not wei_tag:
+        raise Unimplemented(f"--wtag={wtag}; what works: {', '.join(tags)}, {transposed}")
+    bias = case.options["bia-dt"] != "undef"
+    mask = int(case.options["bia_mask"] or 2)
+    if bias and mask != 1 << (dims.ndims - 1):
+        raise Unimplemented(f"--bia_mask={mask}; what works: {1 << (dims.ndims - 1)}, one value per column")
+    _check_bias(case)
+    return Task(case, "matmul", {"m": m, "n": n, "k": k, "wei_tag": wei_tag}, types, bias, batch)
+
+
+def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
+    dims, options = case.dims, case.options
+    assert isinstance(dims, ConvDims)
+    direction = options["dir"].upper()
+    if not direction.startswith("FWD"):
+        raise Unimplemented(f"--dir={options['dir']}: no backward convolution here; what works: FWD_B, FWD_D, FWD_I")
+    if options["alg"].lower().endswith("wino"):
+        raise Unimplemented(f"--alg={options['alg']}: no Winograd kernel here; what works: direct, auto")
+    if dims.depth != Axis():
+        raise Unimplemented("three spatial dimensions: no kernel here; what works: one and two")
+    for name in ("stag", "dtag"):
+        if options[name] not in _IMAGE_TAGS:
+            raise Unimplemented(f"--{name}={options[name]}: kernels here keep channels last: {', '.join(_IMAGE_TAGS)}")
+    if options["wtag"] != "any":
+        raise Unimplemented(f"--wtag={options['wtag']}: a convolution here has weights in its own layout: any")
+    _check_bias(case)
+    height, width = _axes(case)
+    mb = int(options["mb"]) or dims.mb
+    sizes = {
+        "mb": mb, "ic": dims.ic, "oc": dims.oc, "groups": dims.groups, "ih": height.i, "iw": width.i,
+        "kh": height.k, "kw": width.k, "strides": (height.s, width.s), "dilation": (height.d + 1, width.d + 1),
+        "padding": (height.p, width.p, max(height.after, 0), max(width.after, 0)),
+    }  # fmt: skip
+    bias = direction == "FWD_B" or options["bia-dt"] != "undef"
+    return Task(case, "convolution", sizes, types, bias)
+
+
+def _axes(case: Case) -> tuple[Axis, Axis]:
+    """Height and width, without the last rows and columns that no output reads."""
+    dims = case.dims
+    assert isinstance(dims, ConvDims)
+    axes = []
+    for axis in (dims.height, dims.width):
+        unread = max(-axis.after, 0)
+        if unread >= axis.i:
+            raise Unimplemented("the output does not read the source")
+        axes.append(Axis(axis.i - unread, axis.o, axis.k, axis.s, axis.p, axis.d))
+    return axes[0], axes[1]
+
+
+def _check_bias(case: Case) -> None:
+    if case.options["bia-dt"] not in ("undef", "f32"):
+        raise Unimplemented(f"--bia-dt={case.options['bia-dt']}: a bias here is f32")

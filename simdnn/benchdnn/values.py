@@ -1,0 +1,217 @@
+"""Correctness: seeded data, a plain float64 reference, and bounds that follow from the types and the number of terms.
+
+Data are small integers, as in benchdnn, so that most sums stay exact in f32; pairs of u8 x s8 products stay below
+2**15, so no kernel here saturates on its way: what saturation does to values is `simdnn run`'s subject. Where all of a
+problem is exact up to the last rounding, the output must be the reference rounded once, bit for bit; elsewhere
+(scales that are no powers of two, very long sums) it must stay within `_bound`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from simdnn.benchdnn.attributes import Parameter
+from simdnn.benchdnn.tasks import Task
+from simdnn.primitives import Attr, convolution, matmul
+from simdnn.result import Result
+
+Floats = NDArray[np.float64]
+MOST_PRODUCTS = 4  # of a batch whose values are checked
+_TERMS = 64  # expected products that are not 0 in an output of 8 bits, so that most outputs do not clip
+_MANTISSA = 2.0**24
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was found of one problem's values. `products`: how many of its batch were computed."""
+
+    max_error: float  # against the reference, rounded to the destination's type
+    wrong: int  # outputs beyond the bound
+    products: int
+
+
+def check(task: Task) -> Check:
+    """Run the compiled engine and compare every output."""
+    rng = np.random.default_rng(zlib.crc32(repr((task.types, task.sizes)).encode()))  # the same on every machine
+    errors, wrong, count = [0.0], 0, min(task.times, MOST_PRODUCTS)
+    for _ in range(count):
+        src, wei, bias = _data(task, rng)
+        attr = task.attr(_values(rng))
+        result = _run(task, src, wei, bias, attr)
+        exact, magnitude = reference(task, src, wei, bias, attr)
+        error, allowed = _compare(task, result, exact, magnitude, _unit(attr, bias))
+        errors.append(float(error.max()))
+        wrong += int((~(error <= allowed)).sum())  # a NaN is wrong, too
+    return Check(max(errors), wrong, count)
+
+
+def _data(task: Task, rng: np.random.Generator) -> tuple[Array, Array, Array | None]:
+    src_type, wei_type, dst = task.types
+    s = task.sizes
+    src_shape: tuple[int, ...]
+    wei_shape: tuple[int, ...]
+    if task.primitive == "matmul":
+        src_shape, wei_shape, terms, channels = (s["m"], s["k"]), (s["k"], s["n"]), s["k"], s["n"]
+    else:
+        wei_shape = (s["oc"], s["ic"] // s["groups"], s["kh"], s["kw"])
+        src_shape, terms, channels = (s["mb"], s["ic"], s["ih"], s["iw"]), prod(wei_shape[1:]), s["oc"]
+    share = min(1.0, _TERMS / terms) if dst in ("s8", "u8") else 1.0
+    bias = rng.integers(-4, 5, channels).astype(np.float32) if task.bias else None
+    return _integers(rng, src_type, src_shape, share), _integers(rng, wei_type, wei_shape, 1.0), bias
+
+
+def _integers(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], share: float) -> Array:
+    """Small integers in a type; all but about `share` of them are 0."""
+    kind = fmt(dtype)
+    low, high = (-4, 4) if kind.is_float or kind.signed else (0, 8)
+    numbers = rng.integers(low, high + 1, shape, np.int8)
+    if share < 1:
+        numbers *= rng.random(shape) < share
+    return numbers.astype(np.float32 if kind.is_float else np.int8).astype(kind.dtype)
+
+
+def _values(rng: np.random.Generator) -> Callable[[str, Parameter, tuple[int, ...]], Array]:
+    """Parameters: what the text gives, else powers of two for scales and small integers for zero points."""
+
+    def make(option: str, parameter: Parameter, shape: tuple[int, ...]) -> Array:
+        if option == "attr-scales":
+            given = parameter.value
+            return np.full(shape, given, np.float32) if given is not None else _powers(rng, shape)
+        low = 0 if parameter.dtype in ("u8", "u4") else -2
+        if parameter.value is not None:
+            return np.full(shape, int(parameter.value), np.int64)
+        return np.asarray(rng.integers(low, 3, shape), np.int64)
+
+    return make
+
+
+def _powers(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return np.asarray(2.0 ** rng.integers(-2, 2, shape), np.float32)
+
+
+def _run(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr) -> Result:
+    shared = task.where | {"dst": task.types[2], "attr": attr, "engine": "compiled"}
+    if task.primitive == "matmul":
+        return matmul(src, wei, bias, wei_tag=task.sizes["wei_tag"], **shared)
+    named = {name: task.sizes[name] for name in ("strides", "padding", "dilation", "groups")}
+    return convolution(src, wei, bias, **named, **shared)
+
+
+def reference(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr) -> tuple[Floats, Floats]:
+    """The outputs before their last rounding, in float64, and the sum of the magnitudes of what was added up.
+
+    float64 holds the integers here exactly, and BLAS adds them exactly: it is an integer reference, too.
+    """
+    a, b = _real(src) - _parameter(attr.zero_points, "src", 0), _real(wei)
+    matrix = task.primitive == "matmul"
+    b = b - _spread(_parameter(attr.zero_points, "wei", 0), b.shape, matrix)
+    b = b * _spread(_parameter(attr.scales, "wei", 1), b.shape, matrix)
+    product: Callable[[Floats, Floats], Floats] = np.matmul if matrix else _convolver(task)
+    scale = float(_parameter(attr.scales, "src", 1))
+    sums, magnitude = product(a, b) * scale, product(abs(a), abs(b)) * scale
+    if bias is not None:
+        added = bias.astype(np.float64) if matrix else bias.astype(np.float64)[:, None, None]
+        sums, magnitude = sums + added, magnitude + abs(added)
+    if attr.post_ops:
+        sums = np.maximum(sums, 0)
+    divisor, shift = float(_parameter(attr.scales, "dst", 1)), float(_parameter(attr.zero_points, "dst", 0))
+    return sums / divisor + shift, magnitude / divisor + abs(shift)
+
+
+def _real(array: Array) -> Floats:
+    return array.astype(np.float32).astype(np.float64)
+
+
+def _parameter(quants: Mapping[str, Any], argument: str, neutral: float) -> Floats:
+    return np.float64(neutral) if argument not in quants else _real(quants[argument].values)  # type: ignore[return-value]
+
+
+def _spread(values: Floats, shape: tuple[int, ...], matrix: bool) -> Floats:
+    """Parameters of weights, one for each of them: common, per output channel, or in groups."""
+    if values.size == 1:
+        return values.reshape(())
+    if not matrix:
+        return values.reshape(-1, 1, 1, 1)
+    if values.ndim == 1:
+        return values
+    return values.repeat(shape[0] // values.shape[0], 0).repeat(shape[1] // values.shape[1], 1)
+
+
+def _convolver(task: Task) -> Callable[[Floats, Floats], Floats]:
+    """Convolution as a sum over taps of matrix products, group by group."""
+    s = task.sizes
+    (top, left, bottom, right), (sh, sw), (dh, dw) = s["padding"], s["strides"], s["dilation"]
+
+    def convolve(src: Floats, wei: Floats) -> Floats:
+        padded = np.pad(src, ((0, 0), (0, 0), (top, bottom), (left, right)))
+        oh = (padded.shape[2] - (s["kh"] - 1) * dh - 1) // sh + 1
+        ow = (padded.shape[3] - (s["kw"] - 1) * dw - 1) // sw + 1
+        groups, per_group = s["groups"], s["ic"] // s["groups"]
+        images = padded.reshape(s["mb"], groups, per_group, *padded.shape[2:])
+        weights = wei.reshape(groups, s["oc"] // groups, per_group, s["kh"], s["kw"])
+        total = np.zeros((s["mb"], groups, s["oc"] // groups, oh * ow))
+        for y in range(s["kh"]):
+            for x in range(s["kw"]):
+                seen = images[..., y * dh : y * dh + (oh - 1) * sh + 1 : sh, x * dw : x * dw + (ow - 1) * sw + 1 : sw]
+                total += weights[..., y, x] @ seen.reshape(s["mb"], groups, per_group, oh * ow)
+        return total.reshape(s["mb"], s["oc"], oh, ow)
+
+    return convolve
+
+
+def _unit(attr: Attr, bias: Array | None) -> float:
+    """What every partial sum is a multiple of, or 0 where scales are no powers of two."""
+    unit = 1.0
+    for argument in ("src", "wei"):
+        values = _parameter(attr.scales, argument, 1)
+        if (np.frexp(values)[0] != 0.5).any():
+            return 0.0
+        unit *= float(values.min())
+    divisor = float(_parameter(attr.scales, "dst", 1))
+    return 0.0 if np.frexp(divisor)[0] != 0.5 else min(unit, 1.0) / max(divisor, 1.0)
+
+
+def _compare(
+    task: Task, result: Result, exact: Floats, magnitude: Floats, unit: float
+) -> tuple[Floats, Floats | float]:
+    """The error of each output, and how much of it the types allow."""
+    dst = fmt(task.types[2])
+    got = _real(result.output) if dst.is_float else result.output.astype(np.float64)
+    integer = not fmt(task.types[0]).is_float and not fmt(task.types[1]).is_float
+    plain = integer and result.problem.epilogue.dst == "s32" and not result.problem.epilogue.in_float
+    sharp = plain or (unit > 0 and float(magnitude.max()) < _MANTISSA * unit)
+    if dst.is_float:
+        wanted = exact.astype(np.float32).astype(dst.dtype).astype(np.float64) if sharp else exact
+    else:
+        wanted = np.clip(np.rint(exact), dst.low, dst.high)
+    error = abs(got - wanted)
+    if sharp:
+        return error, 0.0
+    allowed = _bound(task, result.compute_dtype, exact, magnitude)
+    return error, allowed if dst.is_float else np.ceil(allowed)
+
+
+def _bound(task: Task, compute: str, exact: Floats, magnitude: Floats) -> Floats:
+    """Each input rounded once to the compute type (weights twice: with their scale), every step in f32, then the
+    destination's rounding."""
+    s = task.sizes
+    terms = s["k"] if task.primitive == "matmul" else s["ic"] // s["groups"] * s["kh"] * s["kw"]
+    inputs = 3 * _rounding(compute) if fmt(compute).is_float else 0.0
+    dst = fmt(task.types[2])
+    last = _rounding(dst.name) * abs(exact) if dst.is_float else 0.0
+    bound: Floats = (inputs + (terms + 8) / _MANTISSA) * magnitude + last
+    return bound
+
+
+def _rounding(dtype: str) -> float:
+    """The relative error of a rounding to nearest, doubled for tf32, whose inputs units truncate."""
+    return 2.0 ** -(fmt(dtype).mantissa_bits + (0 if dtype == "tf32" else 1))

@@ -1,0 +1,196 @@
+"""`simdnn bench`: benchdnn's command line on modelled machines, and oneDNN's verbose log priced."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from isa_models import InvalidArgument, UnknownName
+from simdnn.benchdnn import SUBSET, Answer, Case, answer, read
+from simdnn.benchdnn.log import Executed, executed
+from simdnn.benchdnn.subset import IGNORED, NEUTRAL
+from simdnn.cli import output
+
+USAGE = """\
+simdnn bench --matmul|--conv [OPTIONS] PROBLEM … [--json] [-o FILE]
+       simdnn bench --from-verbose LOG [--machine M] [--isa ISA] [--json] [-o FILE]"""
+DESCRIPTION = "Answers problems in benchdnn's syntax, one line each: cost on a modelled machine, and values."
+EPILOG = f"""\
+{SUBSET}. Options hold for the problems after them; comma lists make the cross product, for --machine, --isa and
+--dispatch, too. Problems: 64x512:512x64 (further dimensions in front are a batch, its products one after another) and
+mb1ic64ih56oc64oh56kh3ph1n"name". Bias, where there is one, is f32.
+Modes: C (the default) computes values with the compiled engine on small seeded integers, so that nothing saturates on
+the way, and compares them with a float64 reference; beyond 2e10 multiply-accumulates or 1 GB the cost alone is given,
+with a note. P gives the cost alone; nothing is compared.
+Known, and a reason where they ask for something: {" ".join(f"--{name}" for name in NEUTRAL)}.
+Accepted without effect: -vN, {" ".join(f"--{name}" for name in sorted(IGNORED))}.
+--from-verbose reads a log of ONEDNN_VERBOSE=1 and sets the predicted time of each matmul and convolution, on one core
+and with warm caches, beside the logged one.
+Columns: gops with 1 MAC = 2; gb_s: inputs and outputs once each over the time.
+Exit status: 0; 1 where a problem failed or is unimplemented; 2 for wrong usage."""
+
+HEADING = "status  implementation  compute  cycles  time_us  gops  gb_s  bound  max_error  problem"
+
+
+@dataclass
+class _Words:
+    """The command line, benchdnn's words apart from the command's own."""
+
+    words: list[str] = field(default_factory=list)
+    json: bool = False
+    help: bool = False
+    output: Path | None = None
+    log: Path | None = None
+
+
+def add(subparsers: Any) -> None:
+    """Describe the command to argparse, which leaves all words to benchdnn's own syntax."""
+    parser = subparsers.add_parser(
+        "bench",
+        help="problems in benchdnn's syntax; oneDNN's verbose log",
+        usage=USAGE,
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        add_help=False,
+        prefix_chars="\0",  # no word is an option to argparse
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    parser.set_defaults(function=functools.partial(main, parser))
+
+
+def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    """The command: reads all problems first, then answers them one by one."""
+    given = _split(args.words)
+    if given.help:
+        parser.print_help()
+        return 0
+    output.check_path(given.output, output.FILE_FORMATS)
+    lines = read(given.words)
+    if given.log:
+        if lines:
+            raise InvalidArgument(f"--from-verbose takes its problems from the log, not {lines[0].problem[:60]!r}, too")
+        return _log(given)
+    if not lines:
+        raise InvalidArgument("no problem given, e.g. --matmul 64x512:512x64, or --matmul --batch=FILE")
+    return _problems(given, (case for line in lines for case in line.cases()))
+
+
+def _split(words: Sequence[str]) -> _Words:
+    found, rest = _Words(), iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if word == "--json":
+            found.json = True
+        elif word in ("-h", "--help"):
+            found.help = True
+        elif name in ("-o", "--output", "--from-verbose"):
+            path = value if equals else next(rest, "")
+            if not path:
+                raise InvalidArgument(f"{name} without a file")
+            if name == "--from-verbose":
+                found.log = Path(path)
+            else:
+                found.output = Path(path)
+        else:
+            found.words.append(word)
+    return found
+
+
+def _problems(given: _Words, cases: Iterator[Case]) -> int:
+    if not given.json:
+        print(HEADING)
+    answers = []
+    for case in cases:
+        found = answer(case)
+        answers.append(found)
+        if not given.json:
+            print(_line(found), flush=True)
+    summary = _summary(answers)
+    _finish(given, [asdict(found) for found in answers], summary)
+    return 1 if summary["failed"] or summary["unimplemented"] else 0
+
+
+def _line(found: Answer) -> str:
+    """One line: the columns of `HEADING`, or the reason; then the problem."""
+    if found.status == "UNIMPLEMENTED":
+        return f"UNIMPLEMENTED:{found.reason}  {found.problem}"
+    numbers = [_number(x) for x in (found.cycles, found.time_us, found.gops, found.gb_s)]
+    error = "-" if found.max_error is None else f"{found.max_error:.3g}"
+    columns = [found.status, found.implementation, found.compute_dtype, *numbers, found.bound, error, found.problem]
+    remarks = [text for text in (found.reason, found.note) if text]
+    return "  ".join(columns) + "".join(f"  # {text}" for text in remarks)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _summary(answers: Sequence[Answer]) -> dict[str, int]:
+    counts = collections.Counter(found.status for found in answers)
+    return {"tests": len(answers)} | {name.lower(): counts[name] for name in ("PASSED", "FAILED", "UNIMPLEMENTED")}
+
+
+def _finish(given: _Words, rows: list[dict[str, Any]], summary: dict[str, int]) -> None:
+    content = {"answers": rows, "summary": summary}
+    if given.output:
+        output.write(given.output, pd.DataFrame(rows), content)
+    if given.json:
+        output.print_json(content)
+    else:
+        print(" ".join(f"{name}:{count}" for name, count in summary.items()))
+
+
+def _log(given: _Words) -> int:
+    """Each executed matmul and convolution of a log: the predicted time beside the logged one."""
+    assert given.log
+    if not given.json:
+        print("status  implementation  predicted_us  logged_us  logged_over_predicted  bound  logged_as  problem")
+    rows: list[dict[str, Any]] = []
+    skipped: collections.Counter[str] = collections.Counter()
+    known: dict[tuple[str, ...], list[Answer]] = {}
+    with given.log.open(encoding="utf-8", errors="replace") as lines:
+        for item in executed(lines):
+            if isinstance(item, str):
+                skipped[item] += 1
+                continue
+            if item.words not in known:
+                known[item.words] = _predicted(given, item)
+            for found in known[item.words]:
+                rows.append(asdict(found) | {"logged_us": item.ms * 1e3, "logged_as": item.implementation})
+                if not given.json:
+                    print(_log_line(found, item), flush=True)
+    if not rows and not skipped:
+        raise InvalidArgument(f"{given.log} has no line of an executed primitive, as ONEDNN_VERBOSE=1 prints them")
+    counts = collections.Counter(row["status"] for row in rows)
+    summary = {"lines": len(rows), "predicted": counts["PASSED"], "unimplemented": counts["UNIMPLEMENTED"],
+               "skipped": skipped.total()}  # fmt: skip
+    _finish(given, rows, summary)
+    if skipped and not given.json:
+        print("skipped: " + ", ".join(f"{count} {kind[:40]}" for kind, count in sorted(skipped.items())))
+    return 1 if counts["UNIMPLEMENTED"] else 0
+
+
+def _predicted(given: _Words, item: Executed) -> list[Answer]:
+    """The answers for one logged primitive; several where several machines are named."""
+    try:
+        lines = read([*given.words, "--mode=P", *item.words])
+    except (InvalidArgument, UnknownName) as error:
+        return [Answer("UNIMPLEMENTED", " ".join(item.words), str(error))]
+    return [answer(case) for line in lines for case in line.cases()]
+
+
+def _log_line(found: Answer, item: Executed) -> str:
+    if found.time_us is None:
+        return f"UNIMPLEMENTED:{found.reason}  {item.ms * 1e3:.4g}  {item.implementation}  {found.problem}"
+    ratio = f"{item.ms * 1e3 / found.time_us:.3g}"
+    columns = [found.status, found.implementation, _number(found.time_us), _number(item.ms * 1e3), ratio, found.bound,
+               item.implementation, found.problem]  # fmt: skip
+    return "  ".join(columns)
