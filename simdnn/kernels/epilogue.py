@@ -201,5 +201,20 @@ def _store_bf16_emulated(unit: Unit, x: Register, at: Affine, lanes: int) -> Cod
         op("vpandn", rounded, is_nan, rounded),
         quiet, op("vpor", x, x, scratch), op("vpand", x, x, is_nan), op("vpor", x, x, rounded),
         op("vpsrld", x, x, imm=16),
-        op("vpmovdw", Memory("dst", at, "u16", lanes), x),
+        *_store_low_words(unit, x, at, lanes),
     ]  # fmt: skip
+
+
+def _store_low_words(unit: Unit, x: Register, at: Affine, lanes: int) -> Code:
+    """The low word of each doubleword; the high ones are zero."""
+    if unit.masks:
+        return [op("vpmovdw", Memory("dst", at, "u16", lanes), x)]
+    words, quads = x.as_("u16"), x.as_("u64")
+    low = Register(x.name, "u16", 8)
+    code: Code = [
+        op("vpackusdw", words, x.as_("s32"), x.as_("s32")),
+        op("vpermq", quads, quads, imm=0b1000),  # the two 128-bit lanes' words side by side
+    ]
+    if lanes == 8:
+        return [*code, op("vmovdqu", Memory("dst", at, "u32", 4), low.as_("u32"))]
+    return [*code, *[op("vpextrw", Memory("dst", at + i, "u16", 1), low, imm=i) for i in range(lanes)]]

@@ -5,6 +5,7 @@ Scales are kept for every group of the finer of the two (docs/numerics.md, rule 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -55,8 +56,8 @@ class GroupedGemm(Gemm):
         return [*super().tensors(), *(Tensor(name, dtype, size) for name, dtype, size, used in wanted if used)]
 
     def parameter_tensors(self, weights: Array, p: Parameters) -> dict[str, Array]:
-        tensors = super().parameter_tensors(weights, Parameters(bias=p.bias, dst_scale=p.dst_scale,
-                                                                dst_zero_point=p.dst_zero_point))  # fmt: skip
+        rest = replace(p, wei_scale=None) if self.scales.wei else p
+        tensors = super().parameter_tensors(weights, rest)
         k, n = self.problem_k, self.oc
 
         def each_group(values: Array, length: int) -> Array:

@@ -53,6 +53,9 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     if p.src == "bf16":
         kind = f"gemv:{tier}{plain and plain + '_bf16'}" if vector else f"gemm:{tier}"
         return kind, f"brg_matmul:{tier}"
+    if p.group_scales and p.group_scales.reference:
+        kinds = {"avx2": "gemm:avx2_int8_exact", "avx512_core": "gemm:avx512_core_int8_exact"}
+        return kinds.get(tier, "gemm:avx512_core_vnni"), "ref_int8:any"
     if tier == "avx2":
         if p.epilogue.dst == "bf16":
             return "gemm:avx2_int8_exact", "ref_int8:any"
@@ -99,7 +102,8 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
     if p.src == "bf16":
         return f"dw:{tier}", f"brdgmm_dw:{tier}"
     if tier == "avx2":
-        return "dw:avx2_int8", "jit_uni_int8:avx2"
+        exact = p.epilogue.dst == "bf16"
+        return ("dw:avx2_int8_exact", "ref:any") if exact else ("dw:avx2_int8", "jit_uni_int8:avx2")
     tier = _int8_tier(tier)
     name = "dw:avx512_core_vnni_int8" if tier == "avx512_core_vnni" else "dw:avx512_core_int8"
     return name, "jit_int8:avx512_core" if tier == "avx512_core" else f"brdgmm_dw:{tier}"

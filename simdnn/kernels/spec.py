@@ -57,6 +57,7 @@ class GroupScales:
     src: int = 0  # Parameters.src_group_scale is (M, K / src)
     wei: int = 0  # Parameters.wei_scale is (K / wei, N)
     weights_first: bool = True  # (sum * weights scale) * source scale, as oneDNN's brgemm; else the other way round
+    reference: bool = False  # what oneDNN leaves to its reference implementation, which is exact
 
     @property
     def group(self) -> int:

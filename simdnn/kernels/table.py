@@ -48,8 +48,6 @@ class _Row:
                 return f"computes {'matmul' if operation is MatmulProblem else 'convolution'} only"
             if is_depthwise(problem):
                 return "depthwise convolutions have a kernel of their own"
-            if problem.epilogue.dst == "bf16" and not unit_of(self.isa).masks:
-                return f"{self.isa} has no kernel that stores bf16"
             if isinstance(problem, ConvProblem) and problem.epilogue.zp_wei:
                 return "a convolution has no weights zero point"
             return _types(problem, self.sources, self.weights)
@@ -111,8 +109,6 @@ def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, su
             return "computes depthwise convolutions only"
         if problem.src not in source_types:
             return f"computes {'/'.join(source_types)} sources, not {problem.src}"
-        if problem.epilogue.dst == "bf16" and not unit_of(isa).masks:
-            return f"{isa} has no kernel that stores bf16"
         if problem.epilogue.zp_wei:
             return "a convolution has no weights zero point"
         return _types(problem, source_types, "s8" if integer else problem.src)
@@ -138,8 +134,6 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
             return f"computes {'/'.join(sources)} sources, not {problem.src}"
         if dot.compute not in d.computes or d.reference != reference:
             return f"computes in {dot.compute}" + (" as the library's reference does" if reference else "")
-        if problem.epilogue.dst == "bf16" and not unit.masks:
-            return f"{isa} has no kernel that stores bf16"
         if problem.wei_tag != "any" and (wei in ("s4", "u4") or problem.wei_tag == "ba"):
             return f"reads {wei} weights in its own layout only (wei_tag='any')"
         if problem.wei_tag == "ab" and not unit.masks and problem.n % unit.lanes:
@@ -169,8 +163,6 @@ def _gemv(isa: str, dtype: str, plain: bool) -> KernelKind:
             return "computes matrix times vector only (M = 1 or N = 1)"
         if problem.decompression:
             return "does not decompress weights"
-        if problem.epilogue.dst == "bf16" and not unit_of(isa).masks:
-            return f"{isa} has no kernel that stores bf16"
         stored_plain = problem.n > 1 and problem.wei_tag == "ab"
         if plain != stored_plain:
             return "wants " + ("plain (K, N) weights with M = 1" if plain else "weights contiguous along K")

@@ -13,6 +13,7 @@ from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.decompress import decompression
+from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.problems import (
     CONV_SIZES,
     MATMUL_SIZES,
@@ -91,9 +92,11 @@ def _problem(
     arrays.check_types(primitive, src, wei, attr.apply_to_int)
     if primitive == "matmul":
         shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
-        epilogue, _ = resolve(attr, shape, dst, bias)
+        epilogue, parameters = resolve(attr, shape, dst, bias)
         unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
-        return matmul_problem(shape, epilogue, options["wei_tag"], unpacking)
+        groups = group_scales(attr, shape, options["wei_tag"], target.dispatch, target.caps)
+        epilogue, _ = with_groups(epilogue, parameters, attr, shape, groups)
+        return matmul_problem(shape, epilogue, options["wei_tag"], unpacking, groups)
     taps = Taps.of(**options)
     shape = conv_shape(sizes, taps, src, wei)
     return conv_problem(sizes, taps, shape, resolve(attr, shape, dst, bias)[0])

@@ -9,6 +9,7 @@ from isa_models.arrays import Array
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.decompress import decompression
+from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.resolve import Shape, need_values, resolve
 from simdnn.primitives.run import Target, attr_of, chosen, run
@@ -58,7 +59,9 @@ def matmul(
     shape = Shape("matmul", m, k, n, *types)
     epilogue, parameters = resolve(attr, shape, dst, bias)
     unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
-    problem = matmul_problem(shape, epilogue, wei_tag, unpacking)
+    groups = group_scales(attr, shape, wei_tag, target.dispatch, target.caps)
+    epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
+    problem = matmul_problem(shape, epilogue, wei_tag, unpacking, groups)
     arrays.check_memory(tensors(problem))
     choice = chosen(problem, target, attr)
     return run(choice, target, arrays.native(src), arrays.native(weights), parameters)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument
-from simdnn.kernels.spec import ConvProblem, Decompression, Epilogue, MatmulProblem, Problem
+from simdnn.kernels.spec import ConvProblem, Decompression, Epilogue, GroupScales, MatmulProblem, Problem
 from simdnn.primitives.checks import integer, one_of, padding_of, pair
 from simdnn.primitives.resolve import Shape
 
@@ -36,11 +36,15 @@ class Taps:
 
 
 def matmul_problem(
-    shape: Shape, epilogue: Epilogue, wei_tag: object, decompression: Decompression | None
+    shape: Shape,
+    epilogue: Epilogue,
+    wei_tag: object,
+    decompression: Decompression | None,
+    groups: GroupScales | None = None,
 ) -> MatmulProblem:
     """The problem of a checked shape."""
     tag = one_of("wei_tag", wei_tag, WEI_TAGS)
-    return MatmulProblem(shape.m, shape.n, shape.k, shape.src, shape.wei, epilogue, tag, decompression)
+    return MatmulProblem(shape.m, shape.n, shape.k, shape.src, shape.wei, epilogue, tag, decompression, groups)
 
 
 def conv_shape(sizes: Mapping[str, int], taps: Taps, src: str, wei: str) -> Shape:

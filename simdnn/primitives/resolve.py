@@ -21,6 +21,7 @@ from simdnn.kernels.spec import Epilogue, Parameters
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.checks import one_of
 
+ALONG_K = ("grouped", "per_token")
 DESTINATIONS = ("s32", "f32", "bf16", "s8", "u8")
 
 
@@ -85,6 +86,9 @@ def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None
     _refuse_reductions(attr, shape)
     _refuse_unbuilt(scales, points, shape)
     has_bias = bias is not None and bias is not False
+    along_k = shape.integer and any(found.granularity in ALONG_K for found in scales.values())
+    if along_k:  # `groups` takes these two; the epilogue knows nothing of them
+        scales = {name: found for name, found in scales.items() if name == "dst"}
     wei_scale, wei_point = scales.get("wei"), points.get("wei")
     epilogue = Epilogue(
         dst=dst,
@@ -99,9 +103,9 @@ def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None
     )
     parameters = Parameters(
         bias=_bias(bias, shape) if isinstance(bias, np.ndarray) else None,
-        src_scale=float(_floats(scales.get("src"))[0]),
-        wei_scale=_floats(wei_scale) if wei_scale else None,
-        dst_scale=float(_floats(scales.get("dst"))[0]),
+        src_scale=float(floats(scales.get("src"))[0]),
+        wei_scale=floats(wei_scale) if wei_scale else None,
+        dst_scale=float(floats(scales.get("dst"))[0]),
         zp_src=_integer(points.get("src")),
         zp_wei=0 if shape.compressed else _integer(wei_point),
         wei_zero_points=_integers(wei_point) if wei_point and shape.compressed else None,
@@ -208,7 +212,9 @@ def _refuse_unbuilt(scales: dict[str, Placed], points: dict[str, Placed], shape:
     fine = ("common", "per_oc", "grouped")
     for name, found, works in (("scales", scales, fine[:2]), ("zero_points", points, fine[:1])):
         for argument, (_, granularity) in found.items():
-            allowed = (fine if shape.compressed else works) if argument == "wei" else fine[:1]
+            allowed: tuple[str, ...] = (fine if shape.compressed else works) if argument == "wei" else fine[:1]
+            if name == "scales" and shape.integer and shape.primitive == "matmul" and argument != "dst":
+                allowed = ("common", "per_oc", *ALONG_K)
             if granularity not in allowed:
                 raise Unimplemented(
                     f"{granularity} {name}[{argument!r}]: no kernel here has them; what works: {', '.join(allowed)}"
@@ -221,7 +227,7 @@ def _bias(bias: Array, shape: Shape) -> npt.NDArray[np.float32]:
     return bias.astype(np.float32, copy=False)
 
 
-def _floats(found: Placed | None) -> npt.NDArray[np.float32]:
+def floats(found: Placed | None) -> npt.NDArray[np.float32]:
     """Scales as kernels take them: f32; ones where there are none or only the cost is asked for."""
     if found is None or found.quant.values is None:
         return np.ones(1, np.float32)

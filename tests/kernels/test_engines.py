@@ -36,11 +36,11 @@ def data(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
     return np.where(rare, rng.choice(specials, shape), values).astype(np.float32).astype(form.dtype)
 
 
-def epilogue(rng: np.random.Generator, integer: bool, matmul: bool, bf16: bool) -> Epilogue:
+def epilogue(rng: np.random.Generator, integer: bool, matmul: bool) -> Epilogue:
     if rng.random() < 0.4:
         return Epilogue("s32" if integer else "f32", zp_src=integer and rng.random() < 0.5)
     pick = lambda *options: options[int(rng.integers(len(options)))]  # noqa: E731
-    dst = pick("f32", "s8", "u8", *(["bf16"] if bf16 else []))
+    dst = pick("f32", "s8", "u8", "bf16")
     return Epilogue(
         dst, zp_src=integer and pick(False, True), zp_wei=integer and matmul and pick(False, True),
         src_scale=pick(False, True), wei_scale=pick("", "common", "per_oc"), bias=pick(False, True),
@@ -82,7 +82,7 @@ def test_matmul_engines_agree(kind: KernelKind, seed: int) -> None:
     if kind.name.startswith("gemv"):
         m, n = (1, n) if "plain" in kind.name or rng.random() < 0.5 else (m, 1)
     src, wei = types(kind, rng)
-    e = epilogue(rng, src in ("u8", "s8"), True, "avx512" in kind.name)
+    e = epilogue(rng, src in ("u8", "s8"), True)
     both = "gemv" not in kind.name and "down" not in kind.name
     some = ["any", "ba"] if "gemv" in kind.name else ["any", "ab"]
     tags = ["ab"] if "plain" in kind.name else ["any", "ab", "ba"] if both else some
@@ -103,7 +103,7 @@ def test_matmul_engines_agree(kind: KernelKind, seed: int) -> None:
 
 def conv_problem(kind: KernelKind, rng: np.random.Generator) -> ConvProblem:
     src, wei = types(kind, rng)
-    e = epilogue(rng, src in ("u8", "s8"), False, "avx512" in kind.name)
+    e = epilogue(rng, src in ("u8", "s8"), False)
     pick = lambda low, high: int(rng.integers(low, high))  # noqa: E731
     groups = pick(2, 40) if kind.name.startswith("dw") else int(rng.choice([1, 1, 2, 3]))
     ic, oc = (1, 1) if kind.name.startswith("dw") else (pick(1, 12), pick(1, 40))

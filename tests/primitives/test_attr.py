@@ -197,8 +197,8 @@ def test_default_destination(attr: Attr, src: str, dst: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"scales": {"wei": np.ones((2, 10))}}, Unimplemented, "grouped.*common, per_oc"),
-        ({"scales": {"src": np.ones((6, 1))}}, Unimplemented, "per_token.*common"),
+        ({"zero_points": {"wei": np.ones((2, 10), int)}}, Unimplemented, "grouped.*common"),
+        ({"zero_points": {"src": np.ones((6, 1), int)}}, Unimplemented, "per_token.*common"),
         ({"zero_points": {"wei": np.ones(10, int)}}, Unimplemented, "per_oc.*common"),
         ({"apply_to_int": True}, Unimplemented, "apply_to_int"),
         ({"fpmath": "bf16"}, InvalidArgument, "'strict'"),

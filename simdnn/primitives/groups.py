@@ -1,0 +1,87 @@
+"""Scales of an integer matmul that change along K or from row to row: their place in the problem, their values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from isa_models import InvalidArgument, Unimplemented
+from isa_models.arrays import Array
+from simdnn.kernels.spec import Epilogue, GroupScales, Parameters
+from simdnn.primitives.attr import Attr
+from simdnn.primitives.resolve import ALONG_K, Placed, Shape, floats, placed
+
+
+def along_k(attr: Attr, shape: Shape) -> dict[str, Placed]:
+    """The source's and weights' scales by argument, where one of them is more than the epilogue can hold."""
+    if shape.primitive != "matmul" or not shape.integer:
+        return {}
+    found = {name: placed("scales", name, attr.scales[name], shape) for name in ("src", "wei") if name in attr.scales}
+    return found if any(p.granularity in ALONG_K for p in found.values()) else {}
+
+
+def group_scales(attr: Attr, shape: Shape, wei_tag: object, dispatch: str, caps: frozenset[str]) -> GroupScales | None:
+    """How scales change along K; None where they do not. Raises `InvalidArgument` where groups do not nest.
+
+    oneDNN's brgemm scales a group's sum by what is grouped and the total by the rest; its reference, which it takes
+    below AVX-512, for scales by row and for s8 sources with weights in its own layout, scales every group by both.
+    """
+    found = along_k(attr, shape)
+    if not found:
+        return None
+    per_row = any(p.granularity == "per_token" for p in found.values())
+    reference = dispatch == "onednn" and (
+        "avx512_core" not in caps or per_row or (shape.src == "s8" and wei_tag == "any")
+    )
+    kept = found if reference else {name: p for name, p in found.items() if p.granularity in ALONG_K}
+    length = {name: _length(name, p, shape) for name, p in kept.items()}
+    src, wei = length.get("src", 0), length.get("wei", 0)
+    if src and wei and max(src, wei) % min(src, wei):
+        raise InvalidArgument(f"scales in groups of {src} (src) and {wei} (wei) along K; one must divide the other")
+    one_group = min(g for g in (src, wei) if g) == shape.k
+    return GroupScales(src, wei, weights_first=not (one_group or reference), reference=reference)
+
+
+def with_groups(
+    epilogue: Epilogue, parameters: Parameters, attr: Attr, shape: Shape, groups: GroupScales | None
+) -> tuple[Epilogue, Parameters]:
+    """Scales by group as tables, source (M, K / group), weights (K / group, N); the others in the epilogue."""
+    if groups is None:
+        return epilogue, parameters
+    rest = {name: p for name, p in along_k(attr, shape).items() if not getattr(groups, name)}
+    wei = rest.get("wei")
+    epilogue = replace(epilogue, src_scale="src" in rest, wei_scale=wei.granularity if wei else "")
+    parameters = replace(
+        parameters,
+        src_scale=float(floats(rest.get("src"))[0]),
+        wei_scale=floats(wei) if wei else _table(attr, "wei", shape, groups.wei),
+        src_group_scale=_table(attr, "src", shape, groups.src),
+    )
+    return epilogue, parameters
+
+
+def _table(attr: Attr, argument: str, shape: Shape, group: int) -> Array | None:
+    """A scale's values by group, repeated where it has fewer; None where there is none or only the cost is asked."""
+    if not group or attr.scales[argument].values is None:
+        return None
+    values = np.asarray(attr.scales[argument].values, np.float32)
+    size = (shape.m, shape.k // group) if argument == "src" else (shape.k // group, shape.n)
+    if values.ndim != 2 and values.size > 1:
+        values = values.reshape((-1, 1) if argument == "src" else (1, -1))
+    return np.broadcast_to(values, size)
+
+
+def _length(argument: str, found: Placed, shape: Shape) -> int:
+    """How many k share a value: K itself, but for a parameter grouped along it."""
+    if found.granularity != "grouped":
+        return shape.k
+    quant = found.quant
+    if quant.groups is None:
+        if quant.values is None:
+            raise InvalidArgument(f"scales[{argument!r}]: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
+        return shape.k // int(quant.values.shape[0 if argument == "wei" else 1])
+    length, across = quant.groups if argument == "wei" else (quant.groups[1], quant.groups[0])
+    if across != 1:
+        raise Unimplemented(f"scales[{argument!r}]: groups={quant.groups}; values are shared along K alone")
+    return length

@@ -1,0 +1,56 @@
+"""Scales of integer matmuls that change along K or from row to row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import simdnn
+from isa_models.arrays import Array
+
+RNG = np.random.default_rng(5)
+SRC = RNG.integers(-128, 128, (5, 96)).astype(np.int8)
+WEIGHTS = RNG.integers(-128, 128, (96, 21)).astype(np.int8)
+
+
+def scale(*shape: int) -> Array:
+    return RNG.uniform(0.001, 0.01, shape).astype(np.float32)
+
+
+def real(values: Array, k: int, along: int) -> Array:
+    return np.repeat(values.astype(np.float64), k // values.shape[along], axis=along)
+
+
+@pytest.mark.parametrize(
+    ("src", "wei"),
+    [((5, 3), (3, 21)), ((5, 6), (3, 21)), ((5, 1), (1, 21)), ((5, 1), (21,)), ((1,), (6, 21)), ((5, 3), (21,))],
+)
+@pytest.mark.parametrize("dispatch", ["fastest", "onednn"])
+def test_values(src: tuple[int, ...], wei: tuple[int, ...], dispatch: str) -> None:
+    s, w = scale(*src), scale(*wei)
+    attr = simdnn.Attr(scales={"src": s, "wei": w})
+    r = simdnn.matmul(SRC, WEIGHTS, machine="zen4", attr=attr, dispatch=dispatch, wei_tag="ab")
+    by_source = real(s.reshape(-1, 1) if s.size == 1 else s, 96, 1) * SRC
+    by_weights = real(w.reshape(1, -1) if w.ndim == 1 else w, 96, 0) * WEIGHTS
+    expected = by_source @ by_weights
+    assert np.abs(r.output - expected).max() <= 1e-5 * (np.abs(by_source) @ np.abs(by_weights)).max()
+    assert r.cycles > 0
+
+
+def test_groups_must_nest() -> None:
+    attr = simdnn.Attr(scales={"src": scale(5, 3), "wei": scale(4, 21)})
+    with pytest.raises(simdnn.InvalidArgument, match="groups of 32 .src. and 24 .wei."):
+        simdnn.matmul(SRC, WEIGHTS, machine="zen4", attr=attr)
+
+
+def test_zero_points_beside_them_are_refused() -> None:
+    attr = simdnn.Attr(scales={"wei": scale(3, 21)}, zero_points={"src": 3})
+    with pytest.raises(simdnn.Unimplemented, match="without zero points"):
+        simdnn.matmul(SRC, WEIGHTS, machine="zen4", attr=attr)
+
+
+def test_a_cost_needs_no_values() -> None:
+    attr = simdnn.Attr(scales={"wei": simdnn.Quant(None, groups=(32, 1))})
+    grouped = simdnn.estimate("matmul", m=5, n=21, k=96, dt="u8:s8:f32", machine="zen4", attr=attr)
+    plain = simdnn.estimate("matmul", m=5, n=21, k=96, dt="u8:s8:f32", machine="zen4")
+    assert grouped.cycles > plain.cycles

@@ -1,0 +1,57 @@
+"""Recorded outputs of oneDNN 3.13.2: decompression, grouped scales and math modes through the public functions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import simdnn
+from isa_models.arrays import Array
+
+FOLDER = Path(__file__).parents[1] / "vectors" / "onednn_quant"
+CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
+ISA = {"AVX2": "avx2", "AVX512_CORE": "avx512_core", "AVX512_CORE_VNNI": "avx512_core_vnni", "NATIVE": None}
+STORED = {"bf16": ml_dtypes.bfloat16, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
+
+
+def typed(array: Array, dtype: str) -> Array:
+    if dtype == "bf16":
+        return array.view(ml_dtypes.bfloat16)
+    return array.astype(STORED[dtype]) if dtype in STORED else array
+
+
+def parameters(case: dict[str, Any], stored: Any, kind: str) -> dict[str, simdnn.Quant]:
+    found = {}
+    for argument in ("src", "wei", "dst"):
+        said = case["attrs"].get(f"{kind}_{argument}")
+        if said:
+            groups = tuple(said["groups"]) if said["groups"] else None
+            values = stored[f"{kind}_{argument}"]
+            values = values if groups else values.reshape(-1)
+            found[argument] = simdnn.Quant(values, groups=groups, dtype=said["dtype"])
+    return found
+
+
+RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
+
+
+@pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
+def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
+    stored = np.load(FOLDER / f"{case['name']}.npz")
+    said = case["attrs"] | case["params"]
+    attr = simdnn.Attr(
+        fpmath=said.get("fpmath"), apply_to_int=bool(said.get("fpint")),
+        scales=parameters(case, stored, "sc"), zero_points=parameters(case, stored, "zp"),
+    )  # fmt: skip
+    r = simdnn.matmul(
+        typed(stored["src"], case["src"]["dtype"]), typed(stored["wei"], case["wei"]["dtype"]),
+        machine="zen4", isa=ISA[cap], dst=case["dst"]["dtype"], attr=attr, dispatch="onednn",
+        wei_tag="ab" if case["wei"]["tag"] == "plain" else "any",
+    )  # fmt: skip
+    assert r.output.tobytes() == stored[f"out__{cap}"].tobytes()
+    assert case["runs"][cap]["impl"] in "; ".join(r.dispatch["reason"])
