@@ -28,7 +28,7 @@ from simdnn.timing.estimate import estimate_program
 from simdnn.timing.steps import Step, lower
 from simdnn.timing.walk import core_time, lower_bounds
 from simdnn.verify import verify
-from tests.timing.programs import unusual, gemm
+from tests.timing.programs import gemm, unusual
 
 GOLDEN = Path(__file__).with_name("golden.json")
 
