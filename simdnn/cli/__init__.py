@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _main(argv)
     except BrokenPipeError:  # the reader of the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit complains
+        _drop_output()
         return 0
     except KeyboardInterrupt:
         return 130
@@ -51,7 +51,16 @@ def _main(argv: Sequence[str] | None) -> int:
         return 2
     except (SimdnnError, OSError, MemoryError) as error:
         _complain(str(error) or type(error).__name__)
+        _drop_output()
         return 1
+
+
+def _drop_output() -> None:
+    """What standard output cannot take goes nowhere; else the flush at exit complains again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

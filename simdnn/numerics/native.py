@@ -9,6 +9,8 @@ from isa_models.formats import fmt
 from isa_models.llvm import Emitter, LlvmValue, vector_type
 
 _WIDTHS = (128, 256, 512)
+#: LLVM's assembler swaps the operands of these where that saves a byte of VEX prefix; the first NaN is then another
+_NAN_BY_ORDER = ("vaddps", "vmulps")
 
 
 def native_call(
@@ -35,7 +37,9 @@ def native_call(
     literals = [f"$${immediates[name]}" for name in definition.immediates]
     text = f"{definition.mnemonic(width)} {', '.join([*reversed(literals), *reversed(names), '$0'])}"  # AT&T order
     # Registers 16 to 31 are for EVEX-encoded instructions; those with a form of their own at 512 bits are VEX below.
-    only_vex = width < 512 and (definition.evex or 512 not in definition.caps)
+    ordered = width < 512 and definition.name in _NAN_BY_ORDER
+    only_vex = ordered or (width < 512 and (definition.evex or 512 not in definition.caps))
+    text = "{vex3} " + text if ordered else text
     kind = "x" if only_vex else "v"
     constraints = ",".join([f"={kind}", *(["0"] if definition.destructive else []), *(kind for _ in sources)])
     arguments = ", ".join(f"{v.type} {v.name}" for v in operands)
