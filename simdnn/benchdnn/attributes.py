@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import math
 import re
@@ -25,6 +26,7 @@ _POST_OPS = frozenset(
     "logistic_dst round sqrt sqrt_dst square tanh tanh_dst clip clip_v2 clip_v2_dst hardsigmoid hardswish linear pow "
     "add div eq ge gt le lt max min mul ne sub select".split()
 )
+_PREFIX = re.compile("^(eltwise|binary)_")
 
 
 @dataclass(frozen=True)
@@ -131,14 +133,18 @@ def math_mode(text: str) -> tuple[str | None, bool]:
 def post_ops(text: str) -> tuple[str, ...]:
     """The post-operations of --attr-post-ops, each with its own arguments behind its name.
 
-    >>> post_ops("sum:0.5+relu")
+    Names may carry the prefix that oneDNN's verbose log gives them.
+
+    >>> post_ops("sum:0.5+eltwise_relu")
     ('sum:0.5', 'relu')
     """
-    found = tuple(text.split("+")) if text else ()
+    found = tuple(_PREFIX.sub("", entry) for entry in text.split("+")) if text else ()
     for entry in found:
         kind = entry.split(":")[0]
         if kind not in _POST_OPS:
-            raise unknown_name("post-operation in --attr-post-ops", kind[:40], sorted(_POST_OPS))
+            near = difflib.get_close_matches(kind, _POST_OPS, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise InvalidArgument(f"--attr-post-ops: unknown post-operation {kind[:40]!r}; {hint}what works: relu")
     return found
 
 

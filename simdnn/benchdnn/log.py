@@ -16,7 +16,6 @@ _MARKER = re.compile(r"(?:onednn|dnnl|simdnn)_verbose,")
 _MEMORY = re.compile(r"^(src|wei|bia|dst)[:_](\w+):(\w*):(\w*):([^:]*)(?::.*?(?:_mask(\d+))?)?$")
 _DRIVERS = {"matmul": "matmul", "convolution": "conv"}
 _PLAIN_TAG = re.compile(r"[a-l]+")
-_POST_OP_PREFIX = re.compile(r"(?<![a-z_])(?:eltwise_|binary_)")
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def _executed(fields: list[str]) -> Executed | None:
     if "bia" in tensors and tensors["bia"][2] != "undef":
         words.append(f"--bia-dt={tensors['bia'][2]}")
         words += [f"--bia_mask={tensors['bia'][6]}"] if kind == "matmul" and tensors["bia"][6] else []
-    words += [_attribute(part) for part in attributes.split() if part.startswith("attr-")]
+    words += [f"--{part.replace(':', '=', 1)}" for part in attributes.split() if part.startswith("attr-")]
     return Executed((*words, problem), implementation, ms)
 
 
@@ -88,11 +87,6 @@ def _tag(memory: re.Match[str]) -> str:
 def _direction(propagation: str) -> str:
     known = {"forward_inference": "FWD_I", "forward_training": "FWD_D", "backward_data": "BWD_D"}
     return known.get(propagation, "BWD_W")
-
-
-def _attribute(text: str) -> str:
-    name, _, value = text.partition(":")
-    return f"--{name}={_POST_OP_PREFIX.sub('', value) if name == 'attr-post-ops' else value}"
 
 
 def _milliseconds(text: str) -> float | None:

@@ -111,13 +111,17 @@ def reference(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr
 
     float64 holds the integers here exactly, and BLAS adds them exactly: it is an integer reference, too.
     """
-    a, b = _real(src) - _parameter(attr.zero_points, "src", 0), _real(wei)
     matrix = task.primitive == "matmul"
-    b = b - _spread(_parameter(attr.zero_points, "wei", 0), b.shape, matrix)
-    b = b * _spread(_parameter(attr.scales, "wei", 1), b.shape, matrix)
+
+    def of(quants: Mapping[str, Any], name: str, neutral: float, shape: tuple[int, ...]) -> Floats:
+        return _spread(_parameter(quants, name, neutral), shape, matrix)
+
+    a, b = (
+        (values - of(attr.zero_points, name, 0.0, values.shape)) * of(attr.scales, name, 1.0, values.shape)
+        for name, values in (("src", _real(src)), ("wei", _real(wei)))
+    )
     product: Callable[[Floats, Floats], Floats] = np.matmul if matrix else _convolver(task)
-    scale = float(_parameter(attr.scales, "src", 1))
-    sums, magnitude = product(a, b) * scale, product(abs(a), abs(b)) * scale
+    sums, magnitude = product(a, b), product(abs(a), abs(b))
     if bias is not None:
         added = bias.astype(np.float64) if matrix else bias.astype(np.float64)[:, None, None]
         sums, magnitude = sums + added, magnitude + abs(added)
@@ -132,11 +136,11 @@ def _real(array: Array) -> Floats:
 
 
 def _parameter(quants: Mapping[str, Any], argument: str, neutral: float) -> Floats:
-    return np.float64(neutral) if argument not in quants else _real(quants[argument].values)  # type: ignore[return-value]
+    return np.asarray(neutral) if argument not in quants else _real(np.asarray(quants[argument].values))
 
 
 def _spread(values: Floats, shape: tuple[int, ...], matrix: bool) -> Floats:
-    """Parameters of weights, one for each of them: common, per output channel, or in groups."""
+    """Parameters as they meet a tensor: common, for each of the weights' output channels, or in groups."""
     if values.size == 1:
         return values.reshape(())
     if not matrix:

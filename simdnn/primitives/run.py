@@ -12,6 +12,7 @@ import numpy as np
 from isa_models import InvalidArgument, Machine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
+from simdnn import verbose
 from simdnn.kernels.spec import Kernel, Parameters, Problem
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of, target_of
@@ -87,7 +88,9 @@ def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: 
     if kernel.counting is not None:
         kept = _own(src), _own(weights)
         saturation = functools.cache(functools.partial(_saturation, kernel.counting, *kept, parameters, target))
-    return Result(**_cost_part(choice, target), output=output, find_saturation=saturation)
+    result = Result(**_cost_part(choice, target), output=output, find_saturation=saturation)
+    verbose.note(result)
+    return result
 
 
 def _cost_part(choice: Choice, target: Target) -> dict[str, Any]:
