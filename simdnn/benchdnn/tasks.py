@@ -16,7 +16,7 @@ from simdnn.primitives import Attr, Quant
 
 #: the values of a parameter: its option, itself, and the shape of the array needed
 Values = Callable[[str, Parameter, tuple[int, ...]], Any]
-_ROWS_TAGS = ("any", "ab", "abx")  # of matrices, rows contiguous; those of a batch behind each other
+_ROWS_TAGS = ("any", "abx")  # of matrices, rows contiguous; those of a batch behind each other
 _IMAGE_TAGS = ("any", "axb", "nhwc", "acdb", "nwc", "acb")  # channels last, as kernels here keep images
 
 
@@ -144,9 +144,9 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
     dims = case.dims
     assert isinstance(dims, MatmulDims)
     batch, m, k, n = dims.sizes
-    transposed = "a" + "bcdefghijkl"[: dims.ndims - 2]
-    transposed = transposed[:-1] + "bcdefghijkl"[dims.ndims - 2] + transposed[-1]
-    tags = (*_ROWS_TAGS, "abcdefghijkl"[: dims.ndims])
+    letters = "abcdefghijkl"[: dims.ndims]
+    transposed = letters[:-2] + letters[-1] + letters[-2]
+    tags = tuple(dict.fromkeys((*_ROWS_TAGS, letters)))
     for name in ("stag", "dtag"):
         if case.options[name] not in tags:
             raise Unimplemented(f"--{name}={case.options[name]}: kernels here keep rows contiguous: {', '.join(tags)}")

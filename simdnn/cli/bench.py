@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import functools
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,21 +23,25 @@ USAGE = """\
 simdnn bench --matmul|--conv [OPTIONS] PROBLEM … [--json] [-o FILE]
        simdnn bench --from-verbose LOG [--machine M] [--isa ISA] [--json] [-o FILE]"""
 DESCRIPTION = "Answers problems in benchdnn's syntax, one line each: cost on a modelled machine, and values."
-EPILOG = f"""\
-{SUBSET}. Options hold for the problems after them; comma lists make the cross product, for --machine, --isa and
---dispatch, too. Problems: 64x512:512x64 (further dimensions in front are a batch, its products one after another) and
-mb1ic64ih56oc64oh56kh3ph1n"name". Bias, where there is one, is f32.
-Modes: C (the default) computes values with the compiled engine on small seeded integers, so that nothing saturates on
-the way, and compares them with a float64 reference; beyond 2e10 multiply-accumulates or 1 GB the cost alone is given,
-with a note. P gives the cost alone; nothing is compared.
-Known, and a reason where they ask for something: {" ".join(f"--{name}" for name in NEUTRAL)}.
-Accepted without effect: -vN, {" ".join(f"--{name}" for name in sorted(IGNORED))}.
---from-verbose reads a log of ONEDNN_VERBOSE=1 and sets the predicted time of each matmul and convolution, on one core
-and with warm caches, beside the logged one.
-Columns: gops with 1 MAC = 2; gb_s: inputs and outputs once each over the time.
-Exit status: 0; 1 where a problem failed or is unimplemented; 2 for wrong usage."""
+NOTES = (
+    f"{SUBSET}. Options hold for the problems after them; comma lists make the cross product, for --machine, --isa and "
+    "--dispatch, too. Problems: 64x512:512x64 (dimensions in front are a batch, its products one after another) and "
+    'mb1ic64ih56oc64oh56kh3ph1n"name".',
+    "Modes: C (the default) computes values with the compiled engine on small seeded integers, so that nothing "
+    "saturates on the way, and compares them with a float64 reference; beyond 2e10 multiply-accumulates or 1 GB the "
+    "cost alone is given, with a note. P gives the cost alone; nothing is compared.",
+    f"Known, and a reason where they ask for something: {' '.join(f'--{name}' for name in NEUTRAL)}.",
+    f"Accepted without effect: -vN, {' '.join(f'--{name}' for name in sorted(IGNORED))}.",
+    "--from-verbose reads a log of ONEDNN_VERBOSE=1 and sets the predicted time of each matmul and convolution, on one "
+    "core and with warm caches, beside the logged one; ratio is the logged time over the predicted.",
+    "Columns: gops with 1 MAC = 2; gb_s: inputs and outputs once each over the time.",
+    "Exit status: 0; 1 where a problem failed or is unimplemented; 2 for wrong usage.",
+)
+EPILOG = "\n".join(textwrap.fill(note, 118, break_on_hyphens=False) for note in NOTES)
 
-HEADING = "status  implementation  compute  cycles  time_us  gops  gb_s  bound  max_error  problem"
+HEADINGS = ("status", "implementation", "compute", "cycles", "time_us", "gops", "gb_s", "bound", "max_error", "problem")
+LOG_HEADINGS = ("status", "implementation", "predicted_us", "logged_us", "ratio", "bound", "logged_as", "problem")
+WIDTHS = {"status": 6, "implementation": 26, "compute": 7, "bound": 9, "logged_as": 30}  # to the left; others 10, right
 
 
 @dataclass
@@ -106,7 +111,7 @@ def _split(words: Sequence[str]) -> _Words:
 
 def _problems(given: _Words, cases: Iterator[Case]) -> int:
     if not given.json:
-        print(HEADING)
+        print(_aligned(HEADINGS, HEADINGS))
     answers = []
     for case in cases:
         found = answer(case)
@@ -119,14 +124,21 @@ def _problems(given: _Words, cases: Iterator[Case]) -> int:
 
 
 def _line(found: Answer) -> str:
-    """One line: the columns of `HEADING`, or the reason; then the problem."""
+    """One line: the columns of `HEADINGS`, or the reason; then the problem."""
     if found.status == "UNIMPLEMENTED":
         return f"UNIMPLEMENTED:{found.reason}  {found.problem}"
     numbers = [_number(x) for x in (found.cycles, found.time_us, found.gops, found.gb_s)]
     error = "-" if found.max_error is None else f"{found.max_error:.3g}"
     columns = [found.status, found.implementation, found.compute_dtype, *numbers, found.bound, error, found.problem]
     remarks = [text for text in (found.reason, found.note) if text]
-    return "  ".join(columns) + "".join(f"  # {text}" for text in remarks)
+    return _aligned(HEADINGS, columns) + "".join(f"  # {text}" for text in remarks)
+
+
+def _aligned(headings: Sequence[str], cells: Sequence[str]) -> str:
+    """Cells in columns that are as wide as most of theirs are; lines are printed as they come."""
+    *columns, last = zip(headings, cells, strict=True)
+    padded = [cell.ljust(WIDTHS[name]) if name in WIDTHS else cell.rjust(10) for name, cell in columns]
+    return "  ".join([*padded, last[1]])
 
 
 def _number(value: float | None) -> str:
@@ -151,12 +163,12 @@ def _finish(given: _Words, rows: list[dict[str, Any]], summary: dict[str, int]) 
 def _log(given: _Words) -> int:
     """Each executed matmul and convolution of a log: the predicted time beside the logged one."""
     assert given.log
-    if not given.json:
-        print("status  implementation  predicted_us  logged_us  logged_over_predicted  bound  logged_as  problem")
     rows: list[dict[str, Any]] = []
     skipped: collections.Counter[str] = collections.Counter()
     known: dict[tuple[str, ...], list[Answer]] = {}
     with given.log.open(encoding="utf-8", errors="replace") as lines:
+        if not given.json:
+            print(_aligned(LOG_HEADINGS, LOG_HEADINGS))
         for item in executed(lines):
             if isinstance(item, str):
                 skipped[item] += 1
@@ -167,8 +179,6 @@ def _log(given: _Words) -> int:
                 rows.append(asdict(found) | {"logged_us": item.ms * 1e3, "logged_as": item.implementation})
                 if not given.json:
                     print(_log_line(found, item), flush=True)
-    if not rows and not skipped:
-        raise InvalidArgument(f"{given.log} has no line of an executed primitive, as ONEDNN_VERBOSE=1 prints them")
     counts = collections.Counter(row["status"] for row in rows)
     summary = {"lines": len(rows), "predicted": counts["PASSED"], "unimplemented": counts["UNIMPLEMENTED"],
                "skipped": skipped.total()}  # fmt: skip
@@ -193,4 +203,4 @@ def _log_line(found: Answer, item: Executed) -> str:
     ratio = f"{item.ms * 1e3 / found.time_us:.3g}"
     columns = [found.status, found.implementation, _number(found.time_us), _number(item.ms * 1e3), ratio, found.bound,
                item.implementation, found.problem]  # fmt: skip
-    return "  ".join(columns)
+    return _aligned(LOG_HEADINGS, columns)

@@ -1,0 +1,534 @@
+"""`simdnn bench`: benchdnn's syntax read, problems answered, values checked, oneDNN's logs priced."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isa_models import InvalidArgument, Unimplemented, UnknownName
+from simdnn.benchdnn import Answer, Case, answer, read, values
+from simdnn.benchdnn.attributes import mask_bits, parameters
+from simdnn.benchdnn.descriptors import Axis, conv_dims, matmul_dims
+from simdnn.benchdnn.log import Executed, executed
+from simdnn.benchdnn.subset import IGNORED, NEUTRAL, OPTIONS
+from simdnn.benchdnn.tasks import task
+from simdnn.cli import main
+
+RESNET = """\
+# the layers of a residual network, as benchdnn's shape files have them
+mb2ic3ih224oc64oh112kh7sh2ph3n"conv1"
+mb1ic64ih56oc64oh56kh3ph1n"res2a_branch2b"
+mb1_ic64ih28_oc128oh28_kh1ph0_n"res3a_branch2a"   # underscores separate
+g32mb1ic32ih14oc32oh14kh3ph1n"depthwise"
+"""
+
+
+def cases(*words: str) -> list[Case]:
+    return [case for line in read(words) for case in line.cases()]
+
+
+def texts(*words: str) -> list[str]:
+    return [case.text for case in cases(*words)]
+
+
+def answers(*words: str) -> list[Answer]:
+    return [answer(case) for case in cases(*words)]
+
+
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on standard error; nothing on standard output."""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("simdnn: error: ") and captured.err.count("\n") == 1
+    return captured.err
+
+
+# descriptors
+
+
+@pytest.mark.parametrize(
+    ("text", "height", "width"),
+    [
+        # output given, padding given: what is behind the source follows
+        ("ic3ih224oc64oh112kh7sh2ph3", Axis(224, 112, 7, 2, 3), Axis(224, 112, 7, 2, 3)),
+        # output missing: derived; padding missing with it: none
+        ("ic8ih10oc8kh3", Axis(10, 8, 3), Axis(10, 8, 3)),
+        ("ic8ih10oc8kh3ph1", Axis(10, 10, 3, 1, 1), Axis(10, 10, 3, 1, 1)),
+        # padding missing: derived from the output
+        ("ic8ih10oc8oh10kh3", Axis(10, 10, 3, 1, 1), Axis(10, 10, 3, 1, 1)),
+        # dilation 0 is dense: 1 leaves one row out
+        ("ic8ih10oc8kh3dh1", Axis(10, 6, 3, 1, 0, 1), Axis(10, 6, 3, 1, 0, 1)),
+        # a width of its own; a width alone is one dimension
+        ("ic8ih10iw7oc8kh3kw1", Axis(10, 8, 3), Axis(7, 7, 1)),
+        ("ic8iw9oc8kw3pw1", Axis(), Axis(9, 9, 3, 1, 1)),
+    ],
+)
+def test_what_a_convolution_leaves_out(text: str, height: Axis, width: Axis) -> None:
+    dims = conv_dims(text)
+    assert (dims.height, dims.width, dims.mb, dims.groups) == (height, width, 2, 1)
+
+
+def test_names_and_groups() -> None:
+    dims = conv_dims('g4mb3_ic8ih5_oc16kh1_n"a:b_c"')
+    assert (dims.groups, dims.mb, dims.name, dims.has_groups) == (4, 3, "a:b_c", True)
+    assert matmul_dims('64x512:512x64n"name"').name == "name"
+    assert matmul_dims("64x512:512x64_nname").name == "name"
+    assert matmul_dims("6x4:4x5:6x5").sizes == (1, 6, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("64x512:512x64", (1, 64, 512, 64)),
+        ("3x5x12:3x12x17", (3, 5, 12, 17)),
+        ("3x5x12:1x12x17", (1, 15, 12, 17)),
+        ("1x5x12:3x12x17", (3, 5, 12, 17)),
+        ("2x1x5x12:1x4x12x17", (8, 5, 12, 17)),
+    ],
+)
+def test_batches(text: str, sizes: tuple[int, ...]) -> None:
+    assert matmul_dims(text).sizes == sizes
+
+
+@pytest.mark.parametrize("text", ["2x3:4x5", "2x3:3x4:2x5", "0x3:3x4", "2x3x4:4x5", "2x3x4:3x4x5", "3:3"])
+def test_dimensions_that_make_no_product(text: str) -> None:
+    with pytest.raises(Unimplemented):
+        _ = matmul_dims(text).sizes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "2x", "2x3", "2x3:3x4:2x4:1", "2y3:3x4", "2x3;3x4", "-2x3:3x4", "2x3:3x" + "9" * 40, "²x3:3x4"],
+)
+def test_no_matmul(text: str) -> None:
+    with pytest.raises(InvalidArgument):
+        matmul_dims(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ic3", "ic3oc4", "ih5kh3", "ic3oc4ih5", "ic3oc4ih5kh", "ic3oc4ih5kh3q1", "ic3oc4ih5kh7", "g0ic3oc4ih5kh3",
+     "ic3oc4ih5kh3sh0", "ic3oc4ih5oh9kh3sh" + "9" * 30, "ic3oc4ih50oh5kh3"],
+)  # fmt: skip
+def test_no_convolution(text: str) -> None:
+    with pytest.raises(InvalidArgument):
+        conv_dims(text)
+
+
+# the state machine
+
+
+def test_options_hold_until_changed_and_lists_make_the_product() -> None:
+    words = "--dt=f32,bf16 --wtag=any,ab 2x3:3x4 --dt=bf16 5x3:3x4 --reset 1x3:3x4"
+    assert texts("--matmul", *words.split()) == [
+        "--matmul 2x3:3x4",
+        "--matmul --wtag=ab 2x3:3x4",
+        "--matmul --dt=bf16 2x3:3x4",
+        "--matmul --dt=bf16 --wtag=ab 2x3:3x4",
+        "--matmul --dt=bf16 5x3:3x4",
+        "--matmul --dt=bf16 --wtag=ab 5x3:3x4",
+        "--matmul 1x3:3x4",
+    ]
+
+
+def test_an_empty_value_is_the_default() -> None:
+    assert texts("--matmul", "--dt=bf16", "--dt=", "--attr-post-ops=,relu", "2x3:3x4") == [
+        "--matmul 2x3:3x4", "--matmul --attr-post-ops=relu 2x3:3x4"]  # fmt: skip
+
+
+def test_reset_keeps_machines_and_mode() -> None:
+    [case] = cases("--matmul", "--machine", "icx", "--isa=avx2", "--mode=p", "--dt=bf16", "--reset", "2x3:3x4")
+    assert (case.options["machine"], case.options["isa"], case.mode, case.options["dt"]) == ("icx", "avx2", "P", "f32")
+
+
+def test_bias_masks_count_only_with_a_bias() -> None:
+    found = texts("--matmul", "--bia-dt=undef,f32", "--bia_mask=2,3", "2x3:3x4")
+    assert len(found) == 3 and sum("f32" in text for text in found) == 2
+
+
+def test_match_keeps_some() -> None:
+    assert texts("--matmul", "--match=NCF", '2x3:3x4n"NCF:1"', '2x3:3x4n"other"') == ['--matmul 2x3:3x4n"NCF:1"']
+
+
+def test_harmless_options_change_nothing() -> None:
+    words = [f"--{name}=1" for name in IGNORED] + ["-v5", "--canonical", "--skip-impl=ref,x64:gemm"]
+    assert texts("--matmul", *words, "2x3:3x4") == ["--matmul 2x3:3x4"]
+
+
+def test_batch_files(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "shapes_resnet").write_text(RESNET)
+    (tmp_path / "test_all").write_text(
+        "--reset\n# comment --dt=s8\n--dt=f32,\\\n   bf16 # joined\n--attr-post-ops=, \\\n  relu\n"
+        "--batch=inner/shapes_resnet\n--dt=f32 --batch=inner/again\n"
+    )
+    (inner / "again").write_text("--attr-post-ops= --batch=shapes_resnet")  # relative to its own folder
+    found = cases("--conv", f"--batch={tmp_path}/test_all")
+    assert len(found) == 4 * 4 + 4
+    assert found[0].text == '--conv mb2ic3ih224oc64oh112kh7sh2ph3n"conv1"'
+    assert {case.options["dt"] for case in found} == {"f32", "bf16"}
+    assert all(case.options["attr-post-ops"] == "" for case in found[-4:])
+
+
+def test_errors_in_a_batch_file_name_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "shapes"
+    path.write_text("2x3:3x4\n\n2x3:3xx\n")
+    with pytest.raises(InvalidArgument, match=r"shapes:3: matmul problem '2x3:3xx'"):
+        read(["--matmul", f"--batch={path}"])
+    path.write_text("--batch=shapes")
+    with pytest.raises(InvalidArgument, match="nest deeper"):
+        read(["--matmul", f"--batch={path}"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--matmul", "--dtt=f32", "2x3:3x4"], "did you mean --dt\\? drivers"),
+        (["--matmul", "--dt=f33", "2x3:3x4"], "unknown type in --dt 'f33'"),
+        (["--matmul", "--dt=f32:f32", "2x3:3x4"], "src:weights:dst"),
+        (["--matmul", "--dt", "2x3:3x4"], "'--dt' needs a value"),
+        (["--pool", "2x3:3x4"], "driver --pool is not modelled. drivers: --matmul, --conv"),
+        (["2x3:3x4"], "before --matmul or --conv"),
+        (["--matmul", "--mode=R", "2x3:3x4"], "--mode='R'; allowed: C, P, CP"),
+        (["--matmul", "--machine=zen5", "2x3:3x4"], "did you mean 'zen4'"),
+        (["--matmul", "--isa=avx512_core_vni"], "did you mean 'avx512_core_vnni'"),
+        (["--matmul", "--machine"], "--machine without a value"),
+        (["--matmul", "--attr-scales=wei:per_occ", "2x3:3x4"], "did you mean 'per_ocic'"),
+        (["--matmul", "--attr-scales=wei", "2x3:3x4"], "ARG:MASK"),
+        (["--matmul", "--attr-scales=wei:per_oc:0.5", "2x3:3x4"], "a value goes with mask common"),
+        (["--matmul", "--attr-scales=wei:per_oc:f16:ax1", "2x3:3x4"], "groups 'ax1'"),
+        (["--matmul", "--attr-fpmath=bf17", "2x3:3x4"], "did you mean 'bf16'"),
+        (["--matmul", "--attr-fpmath=bf16:maybe", "2x3:3x4"], "MODE:true"),
+        (["--matmul", "--attr-post-ops=rely", "2x3:3x4"], "did you mean 'relu'"),
+        (["--matmul", "--match=(", "2x3:3x4"], "--match"),
+        (["--matmul", "--batch=/absent"], "No such file"),
+        (["-x"], "options start with --"),
+    ],
+)
+def test_wrong_usage(words: list[str], message: str) -> None:
+    with pytest.raises((InvalidArgument, UnknownName), match=message):
+        read(words)
+
+
+# attributes
+
+
+@pytest.mark.parametrize(
+    ("text", "primitive", "ndims", "has_groups", "bits"),
+    [
+        ("src:common", "matmul", 2, False, 0),
+        ("wei:per_oc", "matmul", 2, False, 2),
+        ("wei:per_oc", "matmul", 4, False, 8),
+        ("wei:per_ocic", "matmul", 3, False, 6),
+        ("src:per_tensor", "matmul", 2, False, 3),
+        ("wei:per_oc", "convolution", 4, False, 1),
+        ("wei:per_oc", "convolution", 4, True, 3),
+        ("src:per_dim_1", "convolution", 4, False, 2),
+        ("wei:2", "matmul", 2, False, 2),
+    ],
+)
+def test_masks(text: str, primitive: str, ndims: int, has_groups: bool, bits: int) -> None:
+    [parameter] = parameters("attr-scales", text)
+    assert mask_bits(parameter, primitive, ndims, has_groups) == bits
+
+
+# answers
+
+
+def test_a_matmul_and_its_figures() -> None:
+    [found] = answers("--matmul", "--dt=u8:s8:s32", "--machine=icx", "64x512:512x64")
+    assert (found.status, found.implementation, found.max_error) == ("PASSED", "gemm:avx512_core_vnni", 0)
+    assert found.cycles and found.time_us and found.gops and found.gb_s
+    assert found.gops == pytest.approx(2e-3 * 64 * 512 * 64 / found.time_us)
+    assert found.gb_s == pytest.approx(1e-3 * (64 * 512 + 512 * 64 + 4 * 64 * 64) / found.time_us, rel=0.02)
+
+
+def test_a_batch_is_its_products_one_after_another() -> None:
+    one, three = answers("--matmul", "--mode=P", "20x30:30x40", "3x20x30:3x30x40")
+    assert one.cycles and three.cycles == 3 * one.cycles and three.gops == one.gops
+    assert one.max_error is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        # documented examples
+        "--dt=f32:s8:f32 --attr-fpmath=bf16:true --attr-scales=wei:per_ocic:bf16:2x1 "
+        "--attr-zero-points=wei:per_ocic:s8:2x1 6x4:4x5",
+        "--dt=u8:s8:u8 --attr-zero-points=src:common:1+dst:common:2 10x30:30x20",
+        "--bia-dt=f32 --bia_mask=4 2x10x30:2x30x20",
+        # each type with all that its kernels have, on odd sizes
+        "--dt=u8:s8:s8,s8:s8:u8,u8:s8:f32,s8:s8:bf16 --bia-dt=f32 --attr-post-ops=,relu "
+        "--attr-scales=src:common:0.25+wei:per_oc+dst:common:2 --attr-zero-points=src:common:3+dst:common:-2 "
+        "7x33:33x17",
+        "--dt=f32,bf16,bf16:bf16:f32 --bia-dt=f32 --attr-post-ops=relu 7x33:33x17",
+        "--machine=skx,clx --isa=avx2, --dt=u8:s8:s32,s8:s8:s32 9x70:70x19",
+        # scales that are no powers of two, so that roundings show
+        "--dt=s8:s8:s8,u8:s8:f32,u8:s8:bf16 --attr-scales=src:common:0.3+wei:common:0.7+dst:common:1.1 9x70:70x19",
+        "--dt=f32:u8:f32,bf16:s4:bf16 --attr-fpmath=bf16:true --attr-scales=wei:common:0.3 --wtag=any 9x64:64x19",
+        "--attr-fpmath=bf16 9x70:70x19",
+    ],
+)
+def test_matmuls_pass(words: str) -> None:
+    for found in answers("--matmul", *words.split()):
+        assert found.status == "PASSED", found
+        assert found.max_error is not None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'mb1ic16ih9oc16oh9kh3ph1n"name"',
+        "--dt=u8:s8:s32,s8:s8:f32 --dir=FWD_B,FWD_D --attr-scales=wei:per_oc ic17oc19ih8oh4kh1ph0sh2",
+        "--dt=f32,u8:s8:f32 g4ic16oc16_ih7kh3ph1dh1",
+        "--dt=f32,u8:s8:f32 g16mb1ic16oc16_ih7kh3ph1",
+        "--dt=u8:s8:f32 --attr-zero-points=src:common:2 ic8oc8_iw9kw3pw1",
+        "--dt=bf16 ic3ih12oc16oh6kh5sh2ph2",
+        "ic8ih9oc8oh3kh1ph0sh2",  # the last rows are not read
+    ],
+)
+def test_convolutions_pass(words: str) -> None:
+    for found in answers("--conv", "--mb=1", *words.split()):
+        assert found.status == "PASSED", found
+        assert found.max_error == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--matmul --attr-post-ops=sum:0.5 2x3:3x4", "post-operation 'sum:0.5'"),
+        ("--matmul --attr-post-ops=add:f32:per_oc 2x3:3x4", "post-operation 'add:f32:per_oc'"),
+        ("--matmul --attr-post-ops=relu:0.5 2x3:3x4", "post-operation 'relu:0.5'"),
+        ("--matmul --dt=f32:s8:f32 2x3:3x4", "ambiguous"),
+        ("--matmul --dt=f8_e4m3 2x3:3x4", "f8_e4m3 source"),
+        ("--matmul --dt=f64 2x3:3x4", "f64 source"),
+        ("--matmul --dt=f4_e2m1 2x3:3x4", "unknown data type 'f4_e2m1'"),
+        ("--matmul --dt=u8:s8:s32 --attr-fpmath=bf16 2x3:3x4", "a math mode says how f32 data is computed"),
+        ("--matmul --stag=ba 2x3:3x4", "--stag=ba"),
+        ("--matmul --wtag=BA16a 2x3:3x4", "--wtag=BA16a"),
+        ("--matmul --runtime_dims_masks=3:3 2x3:3x4", "--runtime_dims_masks=3:3: not modelled"),
+        ("--matmul --strides=8x1:: 2x3:3x4", "--strides=8x1::: not modelled"),
+        ("--matmul --bia-dt=bf16 2x3:3x4", "--bia-dt=bf16"),
+        ("--matmul --bia-dt=f32 --bia_mask=3 2x3:3x4", "--bia_mask=3"),
+        ("--matmul --engine=gpu 2x3:3x4", "--engine=gpu: not modelled"),
+        ("--matmul --machine=skx --isa=avx512_core_vnni 2x3:3x4", "lacks avx512_core_vnni"),
+        ("--matmul --dt=s8 --attr-scales=wei:mx:e8m0:1x32 2x3:3x4", "mx scales"),
+        ("--matmul --dt=f32:s8:f32 --attr-fpmath=bf16:true --attr-scales=wei:per_ocic:f16:5x1 2x6:6x4", "not divide K"),
+        ("--matmul 2x3:4x5", "no product"),
+        ("--matmul 99999x99999:99999x99999999999", "bytes"),
+        ("--conv --dir=BWD_D ic3ih5oc4kh3", "no backward convolution"),
+        ("--conv --alg=wino ic3ih5oc4kh3", "no Winograd"),
+        ("--conv --stag=abx ic3ih5oc4kh3", "channels last"),
+        ("--conv ic3id5oc4kd3", "three spatial dimensions"),
+        ("--conv g3ic4ih5oc6kh3", "groups=3 does not divide ic=4"),
+    ],
+)
+def test_reasons(words: str, reason: str) -> None:
+    for found in answers(*words.split()):
+        assert found.status == "UNIMPLEMENTED" and reason in found.reason
+        assert found.cycles is None
+
+
+def test_a_large_problem_is_priced_alone() -> None:
+    [found] = answers("--matmul", "4096x4096:4096x4096")
+    assert found.status == "PASSED" and found.max_error is None and "values not checked: 6.9e+10" in found.note
+
+
+def test_a_wrong_kernel_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = values.matmul
+
+    def wrong(*arguments: Any, **named: Any) -> Any:
+        result = right(*arguments, **named)
+        output = result.output.copy()
+        output[0, 0] += 1
+        return replace(result, output=output)
+
+    monkeypatch.setattr(values, "matmul", wrong)
+    for found in answers("--matmul", "--dt=f32,u8:s8:s32,u8:s8:u8", "4x8:8x8"):
+        assert found.status == "FAILED" and found.max_error == 1 and "1 outputs beyond" in found.reason
+
+
+def test_a_crash_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("in the kernel")
+
+    monkeypatch.setattr(values, "matmul", crash)
+    [found] = answers("--matmul", "4x8:8x8")
+    assert (found.status, found.reason) == ("FAILED", "ZeroDivisionError: in the kernel")
+
+
+def test_the_reference_is_a_plain_convolution() -> None:
+    [case] = cases("--conv", "--dir=FWD_D", "g2mb1ic4ih5iw6oc6kh3kw2sh2ph1dh1")
+    wanted = task(case)
+    rng = np.random.default_rng(0)
+    src = rng.integers(-4, 5, (1, 4, 5, 6)).astype(np.float32)
+    wei = rng.integers(-4, 5, (6, 2, 3, 2)).astype(np.float32)
+    got, magnitude = values.reference(wanted, src, wei, None, wanted.attr(lambda *_: 1.0))
+    s = wanted.sizes
+    padded = np.pad(src, ((0, 0), (0, 0), s["padding"][::2], s["padding"][1::2]))
+    for oc, y, x in np.ndindex(*got.shape[1:]):
+        total = 0.0
+        for ic, ky, kx in np.ndindex(2, 3, 2):
+            row, column = y * s["strides"][0] + ky * s["dilation"][0], x * s["strides"][1] + kx * s["dilation"][1]
+            total += padded[0, oc // 3 * 2 + ic, row, column] * wei[oc, ic, ky, kx]
+        assert got[0, oc, y, x] == total and magnitude[0, oc, y, x] >= abs(total)
+
+
+def test_data_are_the_same_on_every_machine_and_do_not_saturate() -> None:
+    for found in answers("--matmul", "--machine=skx", "--isa=avx2,avx512_core", "--dt=u8:s8:s32", "16x256:256x16"):
+        assert found.max_error == 0 and "vnni" not in found.implementation
+
+
+# the command
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--matmul", "--dt=f32,u8:s8:s32", "8x16:16x8"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[0] == "status" and lines[0].split()[-1] == "problem"
+    assert [line.split()[0] for line in lines[1:3]] == ["PASSED", "PASSED"]
+    assert lines[2].endswith("--matmul --dt=u8:s8:s32 8x16:16x8")
+    assert lines[3] == "tests:2 passed:2 failed:0 unimplemented:0"
+
+
+def test_exit_status_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=sum", "8x16:16x8"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith("UNIMPLEMENTED:post-operation 'sum'") and lines[2].endswith("8x16:16x8")
+    assert lines[-1] == "tests:2 passed:1 failed:0 unimplemented:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no problem given"),
+        (["--matmul"], "no problem given"),
+        (["--matmul", "2x"], "'2x' is no MxK"),
+        (["--matmul", "2x3:3x4", "-o"], "-o without a file"),
+        (["--matmul", "2x3:3x4", "-o", "file.txt"], "unknown file format '.txt'"),
+        (["--from-verbose", "/absent"], "No such file"),
+        (["--from-verbose=log", "--matmul", "2x3:3x4"], "takes its problems from the log"),
+    ],
+)
+def test_wrong_usage_of_the_command(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *words]) in (1, 2)
+    assert message in error_line(capsys)
+
+
+def test_help_names_the_subset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--help"]) == 0
+    text = capsys.readouterr().out
+    for name in (*OPTIONS, *IGNORED, *NEUTRAL, "batch", "reset", "from-verbose", "json"):
+        assert f"--{name}" in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_json_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.csv"
+    words = ["--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=sum", "8x16:16x8", "--json", "-o", str(path)]
+    assert main(["bench", *words]) == 1
+    content = json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    assert [row["status"] for row in content["answers"]] == ["PASSED", "UNIMPLEMENTED"]
+    assert content["summary"] == {"tests": 2, "passed": 1, "failed": 0, "unimplemented": 1}
+    assert content["answers"][1]["cycles"] is None
+    with path.open(newline="") as file:
+        assert [row["status"] for row in csv.DictReader(file)] == ["PASSED", "UNIMPLEMENTED"]
+
+
+# hostile input
+
+WORDS = st.one_of(
+    st.sampled_from(["--matmul", "--conv", "--reset", "--mode=P", "--json", "-v1", "--", "-", "--attr-scales=,"]),
+    st.text(max_size=12).map(lambda text: text.replace("\0", "")),
+    st.builds(
+        "--{}={}".format,
+        st.sampled_from([*OPTIONS, "match", "mode", "skip-impl"]),
+        st.one_of(
+            st.text("srcweidt:,+x0123456789.-_per_oc_commonf16b:true", max_size=16),
+            st.lists(st.sampled_from(["src", "wei", "common", "per_oc", "f32", "s8:s8", "1", ""])).map(":".join),
+        ),
+    ),
+    st.text("0123456789x:n", max_size=10),
+    st.text("gmbicohkwspd_0123456789n", max_size=16),
+    st.sampled_from(["2x3:3x4", "ic8ih4oc8kh1", "3x2x3:1x3x4", "g2ic4ih3oc4kh3ph1"]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(WORDS, max_size=6).map(lambda words: ["--mode=P", *words]))
+def test_any_words_give_answers_or_one_line(words: list[str]) -> None:
+    words = [word for word in words if not word.startswith(("-o", "--output", "--from-verbose"))]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(["bench", *words])
+    assert status in (0, 1, 2)
+    if status == 2:
+        assert err.getvalue().startswith("simdnn: error: ") and err.getvalue().count("\n") == 1
+
+
+# oneDNN's log
+
+LOG = """\
+onednn_verbose,v1,info,oneDNN v3.9.0 (commit 0)
+onednn_verbose,v1,primitive,info,template:operation,engine,primitive,implementation,prop_kind,memory_descriptors,attributes,auxiliary,problem_desc,exec_time
+onednn_verbose,v1,primitive,create:cache_miss,cpu,matmul,brg_matmul:avx512_core,undef,src:f32::blocked:ab::f0 wei:f32:a:blocked:BA16a64b::f0 dst:f32::blocked:ab::f0,,,128x768:768x3072,3.5
+onednn_verbose,v1,primitive,exec,cpu,reorder,jit:uni,undef,src:f32::blocked:ab::f0 dst:f32::blocked:BA16a64b::f0,,,768x3072,0.5
+onednn_verbose,v1,primitive,exec,cpu,matmul,brg_matmul:avx512_core_vnni,undef,src:u8::blocked:ab::f0 wei:s8:a:blocked:BA16a64b::f0 bia:f32::blocked:ab::f0_mask2 dst:f32::blocked:ab::f0,attr-scratchpad:user attr-scales:src0:0:f32+wei:2:f32 attr-post-ops:eltwise_relu,,128x768:768x3072,1.5
+onednn_verbose,v1,1693533460193.346924,primitive,exec,cpu,matmul,brg_matmul:avx512_core,undef,src:f32::blocked:ab::f0 wei:f32::blocked:ba::f0 dst:f32::blocked:ab::f0,attr-post-ops:binary_add:f32:2,,1x16:16x8,0.25
+onednn_verbose,primitive,exec,cpu,convolution,jit:avx512_core,forward_training,src_f32::blocked:aBcd16b:f0 wei_f32::blocked:ABcd16b16a:f0 bia_f32::blocked:a:f0 dst_f32::blocked:aBcd16b:f0,,alg:convolution_direct,mb1_ic64oc64_ih56oh56kh3sh1dh0ph1_iw56ow56kw3sw1dw0pw1,1.95
+onednn_verbose,v1,primitive,exec,cpu,matmul,brg_matmul:avx512_core,undef,bad
+"""  # noqa: E501  # lines are the library's
+
+
+def test_a_log_becomes_problems() -> None:
+    found = list(executed(LOG.splitlines()))
+    assert [item if isinstance(item, str) else item.ms for item in found] == ["reorder", 1.5, 0.25, 1.95, "unreadable"]
+    quantized, added, older = (item for item in found if isinstance(item, Executed))
+    assert texts(*quantized.words) == [
+        "--matmul --dt=u8:s8:f32 --stag=ab --dtag=ab --attr-scales=src0:0:f32+wei:2:f32 --attr-post-ops=eltwise_relu "
+        "--bia-dt=f32 --bia_mask=2 128x768:768x3072"
+    ]
+    assert "--wtag=ba" in added.words and answer(cases(*added.words)[0]).status == "UNIMPLEMENTED"
+    assert older.words[1:6] == ("--dt=f32:f32:f32", "--stag=any", "--wtag=any", "--dtag=any", "--dir=FWD_D")
+
+
+def test_predicted_beside_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log"
+    path.write_text(LOG)
+    assert main(["bench", "--from-verbose", str(path), "--machine", "clx"]) == 1  # one post-operation is not there
+    lines = capsys.readouterr().out.splitlines()
+    quantized = lines[1].split()
+    assert quantized[:2] == ["PASSED", "gemm:avx512_core_vnni"]
+    assert float(quantized[2]) / 1500 == pytest.approx(1 / float(quantized[4]), rel=0.01) and quantized[3] == "1500"
+    assert lines[2].startswith("UNIMPLEMENTED:post-operation 'add:f32:2'")
+    assert lines[-2:] == ["lines:3 predicted:2 unimplemented:1 skipped:2", "skipped: 1 reorder, 1 unreadable"]
+
+
+def test_a_log_without_executions_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log"
+    path.write_text("nothing here\n")
+    assert main(["bench", "--from-verbose", str(path)]) == 0
+    assert "lines:0 predicted:0 unimplemented:0 skipped:0" in capsys.readouterr().out
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(LOG) - 1), st.characters()), max_size=12))
+def test_a_damaged_log_is_read_without_a_crash(damage: list[tuple[int, str]]) -> None:
+    text = list(LOG)
+    for position, character in damage:
+        text[position] = character
+    for item in executed("".join(text).splitlines()):
+        if isinstance(item, Executed):
+            with contextlib.suppress(InvalidArgument, UnknownName):
+                read(item.words)
