@@ -1,6 +1,6 @@
 """Speed-ups over strict f32 that oneDNN 3.13.2 itself showed on a Zen 4, beside what the clock predicts.
 
-    python -m benchmarks.library
+    python -m benchmarks.speedups
 
 The measured figures are recorded: one thread, medians of CPU time over four rounds on a shared machine (spread about
 10 %, up to 26 % for 1x4096x4096), call overhead of 13 us included; decompression has scales in groups of 128.
