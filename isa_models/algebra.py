@@ -81,6 +81,14 @@ class Value(ABC):
         """careful(). `usual` gives a cheaper value and conditions, one of them true in some lane wherever the two may
         differ: a reading may take that value where no condition holds."""
 
+    def assured(self, fact: str) -> bool:
+        """Whether this reading knows that every lane has a property, so that a shortcut need not look."""
+        return False
+
+    def assure(self, fact: str) -> Self:
+        """This value; a reading may note that it has the property wherever the shortcut that made it holds."""
+        return self
+
     # -- derived ------------------------------------------------------------------------------------------------
     def _lift(self, other: Self | int | float) -> Self:
         return other if isinstance(other, Value) else self.literal(other)

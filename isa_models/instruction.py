@@ -39,6 +39,7 @@ class Instruction:
     caps: Mapping[int, tuple[str, ...]]  # register width in bits -> ISA caps that bring it
     immediates: tuple[str, ...] = ()
     accumulates: bool = False  # operand 0 is the destination's old value: an addend, needed late by the unit
+    steady: bool = False  # what a shortcut may assume of its accumulator holds for its result again
     overwrites: bool = False  # operand 0 is the destination's old value: a factor or a table, needed early
     evex: str = ""  # the mnemonic at 512 bits, where it differs
     native: bool = True  # the host's own instruction may stand in for `function`

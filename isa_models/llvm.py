@@ -16,6 +16,10 @@ from isa_models.formats import fmt
 _FLOATS = {"f32": "float", "f64": "double"}
 
 
+ZERO = "zeroinitializer"  # LLVM's zero of any type
+ANY = "any"  # zero has every property that is ever assured
+
+
 def lane_type(dtype: str) -> str:
     """LLVM's type of one lane. f16 and bf16 are only moved and taken apart, so they are plain bits."""
     return _FLOATS.get(dtype) or ("i1" if dtype == "b1" else f"i{fmt(dtype).bits}")
@@ -38,6 +42,7 @@ class Emitter:
         self._count = 0
         self._known: list[dict[str, str]] = [{}]
         self.alarms = Alarms(self) if optimistic else None
+        self.assured: set[tuple[str, str]] = set()  # (value's name, fact)
 
     def name(self, prefix: str = "v") -> str:
         self._count += 1
@@ -100,11 +105,29 @@ class LlvmValue(Value):
             self.emitter.alarms.hands_on[self.name] = tuple(o.name for o in operands)
         return self
 
+    def assured(self, fact: str) -> bool:
+        known = self.emitter.assured
+        return self.emitter.alarms is not None and (
+            self.name == ZERO or (self.name, fact) in known or (self.name, ANY) in known
+        )
+
+    def facts(self) -> list[str]:
+        """All that is assured of this value."""
+        if self.name == ZERO:
+            return [ANY]
+        return [fact for name, fact in self.emitter.assured if name == self.name]
+
+    def assure(self, fact: str) -> LlvmValue:
+        self.emitter.assured.add((self.name, fact))
+        return self
+
     def view(self, dtype: str) -> LlvmValue:
         lanes = self.lanes * self.format.bits // fmt(dtype).bits
-        if vector_type(dtype, lanes) == self.type:
+        if vector_type(dtype, lanes) == self.type or self.name == ZERO:
             return LlvmValue(self.emitter, self.name, dtype, lanes)
         result = self._new(f"bitcast {self.type} {self.name} to {vector_type(dtype, lanes)}", dtype, lanes)
+        for fact in self.facts():
+            result.assure(fact)
         return result._hands_on(self) if lanes == self.lanes else result
 
     def to(self, dtype: str) -> LlvmValue:

@@ -53,7 +53,8 @@ def _fma_flushed(a: Value, b: Value, c: Value) -> Value:
     return (small & nonzero).rarely(result, flushed)
 
 
-@define("vdpbf16ps", "f32 <- f32, bf16*2, bf16*2", AVX512_BF16, "Intel SDM Vol. 2C, VDPBF16PS", accumulates=True)
+@define("vdpbf16ps", "f32 <- f32, bf16*2, bf16*2", AVX512_BF16, "Intel SDM Vol. 2C, VDPBF16PS",
+        accumulates=True, steady=True)  # fmt: skip
 def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
     """Two products of bf16 added to an f32 accumulator, the odd elements first, each step a fused multiply-add.
 
@@ -72,7 +73,8 @@ def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
         for x, y in pairs:
             total = x.fma(y, total)
         factors = [_fine(x.view("u16"), "bf16", -55) for x in (a, b)]
-        return total, [*factors, _fine(acc.view("u32"), "f32", -101), total.is_nan()]
+        addend = [] if acc.assured(_FINE_SUM) else [_fine(acc.view("u32"), "f32", -101)]
+        return total.assure(_FINE_SUM), [*factors, *addend, total.is_nan()]
 
     def careful() -> Value:
         total = daz(acc)
@@ -82,6 +84,9 @@ def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
         return total
 
     return acc.shortcut(usual, careful)
+
+
+_FINE_SUM = "zero, or a multiple of 2**-124"
 
 
 def _odd(words: Value) -> Value:
@@ -96,7 +101,8 @@ def _fine(bits: Value, name: str, exponent: int) -> Value:
     """Whether a float of format `name` is below 2**exponent and not zero.
 
     Without such factors (-55) and addends (-101) every product and sum is a multiple of 2**-124, as bf16 has 8 digits
-    and f32 has 24. So is its rounding to f32, and then no result is tiny and none is flushed.
+    and f32 has 24. So is its rounding to f32, and then no result is tiny and none is flushed. A result is such an
+    addend again: what is below 2**-101 and a multiple of 2**-124 needs no rounding.
     """
     form = fmt(name)
     return ((bits << 1) - 1) < ((exponent + form.bias) << (form.mantissa_bits + 1)) - 1

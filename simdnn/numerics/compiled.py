@@ -23,7 +23,7 @@ import numpy as np
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.isa import host_caps
-from isa_models.llvm import Emitter, LlvmValue, vector_type
+from isa_models.llvm import ZERO, Emitter, LlvmValue, vector_type
 from simdnn.numerics.native import native_call
 from simdnn.program import Loop, Memory, Op, Program, Register, Statement
 
@@ -144,7 +144,9 @@ class _Stage:
         alarm = emit.alarms.finish() if emit.alarms else "false"
         emit.line(f"ret i32 {emit.value(f'zext i1 {alarm} to i32')}")
         lines = "\n".join(emit.lines)
-        self.text = f"define i32 @{name}(ptr noalias %pointers, i64 %from, i64 %to) nounwind {{\nentry:\n{lines}\n}}"
+        # alignstack: a spilled register that straddles two cache lines costs twice, and how the stack lies is chance.
+        head = f"define i32 @{name}(ptr noalias %pointers, i64 %from, i64 %to) nounwind alignstack(64)"
+        self.text = f"{head} {{\nentry:\n{lines}\n}}"
 
     def flat(self, nest: list[Loop], body: Sequence[Statement]) -> None:
         def inside(counter: str) -> Carried:
@@ -193,9 +195,14 @@ class _Stage:
 
     def loop(self, loop: Loop, variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
         """A loop whose carried registers (defined before, written inside) become phis."""
-        before = {name: registers[name] for name in _written(loop.body) if name in registers}
+        before = {name: registers[name] for name in _writers(loop.body) if name in registers}
         phis = {n: LlvmValue(self.emitter, self.emitter.name("r"), v.dtype, v.lanes) for n, v in before.items()}
         after: dict[str, LlvmValue] = {}
+        writers = _writers(loop.body)
+        for name, phi in phis.items():
+            if all(op.is_zero_idiom or (op.definition.steady and op.dst == op.srcs[0]) for op in writers[name]):
+                for fact in before[name].facts():
+                    phi.assure(fact)
 
         def inside(counter: str) -> Carried:
             local = {**registers, **phis}
@@ -212,14 +219,16 @@ class _Stage:
         for operand, place in zip(definition.operands, op.srcs, strict=True):
             lanes = definition.operand_lanes(operand, op.lanes)
             if op.is_zero_idiom:
-                values.append(LlvmValue(self.emitter, "zeroinitializer", operand.dtype, lanes))
-            elif isinstance(place, Register):
+                continue
+            if isinstance(place, Register):
                 whole = registers[place.name].view(operand.dtype)
                 values.append(whole if whole.lanes == lanes else whole.permute(range(lanes)))
             else:
                 values.append(self.load(place, lanes, variables))
         result = None
-        if definition.native and self.caps.intersection(definition.caps.get(op.width, ())):
+        if op.is_zero_idiom:
+            result = LlvmValue(self.emitter, ZERO, definition.result, op.lanes)
+        elif definition.native and self.caps.intersection(definition.caps.get(op.width, ())):
             result = native_call(self.emitter, definition, op.width, op.lanes, values, dict(op.immediates))
         if result is None:
             result = definition.apply(*values, lanes=op.lanes, **dict(op.immediates))
@@ -250,12 +259,13 @@ class _Stage:
         self.emitter.line(f"store {value.type} {value.name}, ptr {address}, align 1")
 
 
-def _written(body: Sequence[Statement]) -> dict[str, None]:
-    """Names of the registers that `body` writes, in order."""
-    names: dict[str, None] = {}
+def _writers(body: Sequence[Statement]) -> dict[str, list[Op]]:
+    """The instructions that write each register, in order of the first."""
+    found: dict[str, list[Op]] = {}
     for statement in body:
         if isinstance(statement, Loop):
-            names.update(_written(statement.body))
+            for name, ops in _writers(statement.body).items():
+                found.setdefault(name, []).extend(ops)
         elif isinstance(statement.dst, Register):
-            names[statement.dst.name] = None
-    return names
+            found.setdefault(statement.dst.name, []).append(statement)
+    return found

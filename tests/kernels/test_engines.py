@@ -30,7 +30,8 @@ def data(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
     if not form.is_float:
         values = rng.integers(form.low, form.high + 1, shape)
         return np.where(rng.random(shape) < 0.3, rng.choice([form.low, form.high], shape), values).astype(form.dtype)
-    values = (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 3, shape)).astype(np.float32)
+    low, high = (-30, 20) if rng.random() < 0.3 else (-3, 3)  # products and sums that are tiny, or nearly so
+    values = (rng.standard_normal(shape) * 10.0 ** rng.integers(low, high, shape)).astype(np.float32)
     specials = np.array([0.0, -0.0, 1e-39, -1e-39, 3e38, np.inf, -np.inf, np.nan], np.float32)
     rare = rng.random(shape) < (0.02 if rng.random() < 0.3 else 0.0)
     return np.where(rare, rng.choice(specials, shape), values).astype(np.float32).astype(form.dtype)
