@@ -79,6 +79,12 @@ def broadcast32(dst: Register, tensor: str, index: Affine) -> Op:
     return op("vpbroadcastd", dst.as_("u32"), Memory(tensor, index, "u32", 1))
 
 
+def load_bf16(unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
+    """`lanes` bf16 elements into a register as f32."""
+    words = unit.reg(register)
+    return [op("vpmovzxwd", words, Memory(tensor, index, "u16", lanes)), op("vpslld", words, words, imm=16)]
+
+
 def _pieces(unit: Unit, size: int) -> list[tuple[str, int]]:
     """(instruction, bytes) of the moves that cover `size` bytes without a mask."""
     moves = []

@@ -19,7 +19,7 @@ import numpy as np
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels.blocking import choose, row_blocks
-from simdnn.kernels.code import Code, Unit, broadcast32, load32, loop, op, zero
+from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, loop, op, zero
 from simdnn.kernels.dots import Dot
 from simdnn.kernels.epilogue import Plan
 from simdnn.kernels.gemm import Gemm, Options
@@ -198,7 +198,7 @@ class CompressedGemm(Gemm):
         if kept in ("s8", "u8"):
             return [self.widen(register, tensor, at, kept, unit.lanes), op("vcvtdq2ps", value, value.as_("s32"))]
         if kept == "bf16":
-            return _from_bf16(unit, register, tensor, at, unit.lanes)
+            return load_bf16(unit, register, tensor, at, unit.lanes)
         return [op("vcvtph2ps", value, Memory(tensor, at, "f16", unit.lanes))]
 
     def widen(self, register: str, tensor: str, at: Affine, dtype: str, lanes: int) -> Op:
@@ -336,9 +336,4 @@ def _nibbles(rows: Array) -> Array:
     if len(rows) % 2:
         rows = np.concatenate([rows, np.zeros_like(rows[:1])])
     return ((rows[0::2] & 15) | ((rows[1::2] & 15) << 4)).astype(np.uint8)
-
-
-def _from_bf16(unit: Unit, register: str, tensor: str, at: Affine, lanes: int) -> Code:
-    words = unit.reg(register)
-    return [op("vpmovzxwd", words, Memory(tensor, at, "u16", lanes)), op("vpslld", words, words, imm=16)]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.arrays import Array
-from simdnn.kernels.code import Code, Unit, load32, loop, op, zero
+from simdnn.kernels.code import Code, Unit, load32, load_bf16, loop, op, zero
 from simdnn.kernels.epilogue import Plan, Tile, finish_tile
 from simdnn.kernels.gemm import taps_inside
 from simdnn.kernels.pack import halved, wrap32
@@ -130,9 +130,7 @@ class Depthwise:
             return [load32(unit, unit.reg("a", "f32"), s.tensor, at, live)]
         lanes = live if unit.masks else unit.lanes
         if s.read == "bf16":
-            words = unit.reg("a", "u32")
-            load = op("vpmovzxwd", words, Memory(s.tensor, at, "u16", lanes))
-            return [load, op("vpslld", words, words, imm=16)]
+            return load_bf16(unit, "a", s.tensor, at, lanes)
         extend = _EXTEND[s.read]
         register = unit.reg("a", "u32" if s.read == "u8" else "s32")
         return [op(extend, register, Memory(s.tensor, at, s.read, lanes))]
@@ -149,16 +147,8 @@ class Depthwise:
         inputs: dict[str, Array] = {
             "src": np.ascontiguousarray(src.transpose(0, 2, 3, 1)).reshape(-1),
             "wei": self.weights(taps),
-            "src_scale": np.array([p.src_scale], np.float32),
-            "dst_scale": np.float32(1) / np.array([p.dst_scale], np.float32),
-            "dst_zero_point": np.array([p.dst_zero_point], np.float32),
+            **self.plan.inputs(p, self.padded),
         }
-        scale = np.asarray(p.wei_scale if p.wei_scale is not None else 1.0, np.float32).reshape(-1)
-        if self.merged_scales:
-            scale = (scale * np.float32(p.src_scale)).astype(np.float32)
-        inputs["wei_scale"] = self.padded(scale) if problem.epilogue.wei_scale == "per_oc" else scale
-        if p.bias is not None:
-            inputs["bias"] = self.padded(np.asarray(p.bias, np.float32))
         if self.plan.compensate:
             inputs["comp"] = self.compensation(taps, p.zp_src)
         return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}

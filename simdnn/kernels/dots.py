@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from isa_models.formats import fmt
 from simdnn.kernels.code import Unit, load32, op
 from simdnn.program import Affine, Memory, Op, Register
 
@@ -35,10 +34,6 @@ class Dot:
         if self.wei == self.wide:
             return load32(unit, unit.reg(register, "f32" if self.wei == "f32" else "u32"), tensor, index, lanes)
         return op("vpmovsxbw", unit.reg(register, "s16"), Memory(tensor, index, self.wei, unit.width // 16))
-
-    @property
-    def weight_bytes(self) -> int:
-        return fmt(self.wei).bits // 8
 
 
 def _fma(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:

@@ -6,14 +6,15 @@ weights scale, bias, relu, destination scale, destination zero point, clamp, rou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from isa_models.arrays import Array
 from isa_models.isa import implied
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, op, store32, store_bytes, zero
-from simdnn.kernels.spec import Epilogue
+from simdnn.kernels.spec import Epilogue, Parameters
 from simdnn.program import Affine, Memory, Register, Tensor
 
 _BF16_CONSTANTS = (0x7FFFFFFF, 0x7F800000, 1, 0x7FFF, 0x00400000)  # magnitude, infinity, one, half an ulp, quiet bit
@@ -48,14 +49,28 @@ class Plan:
         tensors = [Tensor(name, dtype, size) for name, dtype, size, used in wanted if used]
         if self.doubled and self.in_float:
             tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
-        emulated = e.dst == "bf16" and "avx512_core_bf16" not in implied(unit.isa)
         low, high = self.bounds
-        if emulated:
+        if e.dst == "bf16" and not _rounds_to_bf16(unit):
             tensors.append(Tensor.constant("bf16", "u32", np.array(_BF16_CONSTANTS, np.uint32).tobytes()))
         for name, value in (("low", low), ("high", high)):
             if value is not None:
                 tensors.append(Tensor.constant(name, "f32", np.float32(value).tobytes()))
         return tensors
+
+    def inputs(self, p: Parameters, spread: Callable[[Array], Array]) -> dict[str, Array]:
+        """What `tensors` announces, but for `comp`; `spread` lays one value a channel out as the kernel reads them."""
+        scale = np.asarray(1.0 if p.wei_scale is None else p.wei_scale, np.float32).reshape(-1)
+        if self.merged_scales:
+            scale = (scale * np.float32(p.src_scale)).astype(np.float32)
+        found: dict[str, Array] = {
+            "src_scale": np.array([p.src_scale], np.float32),
+            "wei_scale": spread(scale) if self.epilogue.wei_scale == "per_oc" else scale,
+            "dst_scale": np.float32(1) / np.array([p.dst_scale], np.float32),
+            "dst_zero_point": np.array([p.dst_zero_point], np.float32),
+        }
+        if p.bias is not None:
+            found["bias"] = spread(np.asarray(p.bias, np.float32))
+        return found
 
     @property
     def scale_pass(self) -> bool:
@@ -158,11 +173,16 @@ def finish_tile(plan: Plan, tile: Tile, rowsum: bool = False) -> Code:
     return code
 
 
+def _rounds_to_bf16(unit: Unit) -> bool:
+    """Whether the unit has vcvtneps2bf16."""
+    return "avx512_core_bf16" in implied(unit.isa)
+
+
 def _store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
     """One accumulator's `lanes` values to dst, narrowed to its type."""
     if dst in ("s32", "f32"):
         return [store32(unit, "dst", at, acc.as_(dst), lanes)]
-    if dst == "bf16" and "avx512_core_bf16" not in implied(unit.isa):
+    if dst == "bf16" and not _rounds_to_bf16(unit):
         return _store_bf16_emulated(unit, acc.as_("u32"), at, lanes)
     if dst == "bf16":
         half = Register("p", "bf16", unit.lanes)

@@ -328,21 +328,8 @@ class Gemm:
         return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
 
     def parameter_tensors(self, weights: Array, p: Parameters) -> dict[str, Array]:
-        layout = self.layout
-        scale = np.asarray(p.wei_scale if p.wei_scale is not None else 1.0, np.float32).reshape(-1)
-        if self.plan.merged_scales:
-            scale = (scale * np.float32(p.src_scale)).astype(np.float32)
-        if self.plan.epilogue.wei_scale == "per_oc":
-            scale = pack.per_channel(scale, layout, "f32")
-        tensors: dict[str, Array] = {
-            "src_scale": np.array([p.src_scale], np.float32),
-            "wei_scale": scale,
-            "dst_scale": np.float32(1) / np.array([p.dst_scale], np.float32),
-            "dst_zero_point": np.array([p.dst_zero_point], np.float32),
-            "zp_wei": pack.wrap32(np.array([p.zp_wei])),
-        }
-        if p.bias is not None:
-            tensors["bias"] = pack.per_channel(p.bias, layout, "f32")
+        tensors = self.plan.inputs(p, lambda values: pack.per_channel(values, self.layout, "f32"))
+        tensors["zp_wei"] = pack.wrap32(np.array([p.zp_wei]))
         if self.plan.compensate:
             tensors["comp"] = self.compensation(weights, p)
         return tensors

@@ -13,7 +13,7 @@ import numpy as np
 
 from isa_models.arrays import Array
 from isa_models.formats import fmt
-from simdnn.kernels.code import Code, Unit, broadcast32, load32, loop, op, store32, zero
+from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, loop, op, store32, zero
 from simdnn.kernels.epilogue import Plan, Tile, finish_tile
 from simdnn.kernels.spec import Kernel, MatmulProblem, Parameters
 from simdnn.program import Affine, Memory, Op, Program, Register, Tensor
@@ -136,8 +136,7 @@ class Gemv:
         """Up to a register of elements as f32."""
         if self.problem.src == "f32":
             return [load32(self.unit, self.unit.reg(register, "f32"), tensor, at, count)]
-        words = self.unit.reg(register, "u32")
-        return [op("vpmovzxwd", words, Memory(tensor, at, "u16", count)), op("vpslld", words, words, imm=16)]
+        return load_bf16(self.unit, register, tensor, at, count)
 
     def columns(self, first: Affine, count: int) -> Code:
         """`count` neighbouring outputs, k in order, one fused multiply-add each."""
@@ -166,21 +165,13 @@ class Gemv:
         inputs: dict[str, Array] = {
             "matrix": np.ascontiguousarray(matrix).reshape(-1),
             "vector": np.ascontiguousarray(vector).reshape(-1),
-            "src_scale": np.array([p.src_scale], np.float32),
-            "dst_scale": np.float32(1) / np.array([p.dst_scale], np.float32),
-            "dst_zero_point": np.array([p.dst_zero_point], np.float32),
+            **self.plan.inputs(p, self.per_output),
         }
-        for name, values in (("bias", p.bias), ("wei_scale", p.wei_scale)):
-            if values is not None and name in self.program.tensor:
-                inputs[name] = self.per_output(name, np.asarray(values, np.float32).reshape(-1))
         return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
 
-    def per_output(self, name: str, values: Array) -> Array:
+    def per_output(self, values: Array) -> Array:
         """A per-channel parameter for every output, in whole registers; with N = 1 all outputs share one channel."""
-        size = self.program.tensor[name].size
-        if size == 1:
-            return values
-        out = np.zeros(size, np.float32)
+        out = np.zeros(-(-self.outputs // self.unit.lanes) * self.unit.lanes, np.float32)
         out[: self.outputs] = values
         return out
 

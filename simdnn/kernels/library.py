@@ -75,7 +75,7 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
     small_groups = p.groups > 1 and ic <= 16
     fours = ic % 4 == 0 and oc % 4 == 0
     integer = not fmt(p.src).is_float
-    if p.groups > 1 and ic == oc == 1:
+    if p.depthwise:
         return _depthwise(p, tier)
     base = "brgconv_1x1" if pointwise else "brg_conv_fwd"
     if not integer:

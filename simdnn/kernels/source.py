@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isa_models.formats import fmt
-from simdnn.kernels.code import Code, Unit, fill_zero, loop, op, zero
+from simdnn.kernels.code import Code, Unit, fill_zero, load_bf16, loop, op, zero
 from simdnn.kernels.dots import Dot
 from simdnn.program import Affine, Memory, Register, Tensor
 
@@ -95,7 +95,7 @@ class Source:
         if not rest:
             return code + fill_zero(unit, "padded", self.read, read, room, "t", "z")
         if unit.masks:
-            return code + self._move(unit, stored, read, rest, min(step, -(-room // 1)))
+            return code + self._move(unit, stored, read, rest, min(step, room))
         if narrow != wide:
             return code + self._tail_wide(unit, stored, read, rest, room)
         return code + self._tail(unit, stored, read, rest * narrow // 8, room * narrow // 8)
@@ -131,8 +131,7 @@ class Source:
         if self.stored == "f16":
             load: Code = [op("vcvtph2ps", value, Memory("src", stored, "f16", count))]
         else:
-            words = value.as_("u32")
-            load = [op("vpmovzxwd", words, Memory("src", stored, "u16", count)), op("vpslld", words, words, imm=16)]
+            load = load_bf16(unit, "m", "src", stored, count)
         return [*load, op("vmovups", Memory("padded", read, "f32", room), value)]
 
     def _tail(self, unit: Unit, stored: Affine, read: Affine, size: int, room: int) -> Code:

@@ -142,6 +142,11 @@ class ConvProblem:
         return (self.iw + left + right - (self.kw - 1) * self.dilation[1] - 1) // self.strides[1] + 1
 
     @property
+    def depthwise(self) -> bool:
+        """Whether every channel is a group of its own."""
+        return 1 < self.groups == self.ic == self.oc
+
+    @property
     def macs(self) -> int:
         return self.mb * self.oc * self.oh * self.ow * (self.ic // self.groups) * self.kh * self.kw
 

@@ -23,10 +23,6 @@ def _types(problem: Problem, sources: tuple[str, ...], weights: str) -> str:
     return ""
 
 
-def is_depthwise(problem: Problem) -> bool:
-    return isinstance(problem, ConvProblem) and problem.groups > 1 and problem.groups == problem.ic == problem.oc
-
-
 @dataclass(frozen=True)
 class _Row:
     """A GEMM or convolution kernel: a dot product on a unit."""
@@ -46,7 +42,7 @@ class _Row:
                     return reason
             if not isinstance(problem, operation):
                 return f"computes {'matmul' if operation is MatmulProblem else 'convolution'} only"
-            if is_depthwise(problem):
+            if isinstance(problem, ConvProblem) and problem.depthwise:
                 return "depthwise convolutions have a kernel of their own"
             if isinstance(problem, ConvProblem) and problem.epilogue.zp_wei:
                 return "a convolution has no weights zero point"
@@ -105,7 +101,7 @@ def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, su
     name = f"dw:{isa}" + ("_int8" if integer else "") + suffix
 
     def accepts(problem: Problem) -> str:
-        if not isinstance(problem, ConvProblem) or not is_depthwise(problem):
+        if not isinstance(problem, ConvProblem) or not problem.depthwise:
             return "computes depthwise convolutions only"
         if problem.src not in source_types:
             return f"computes {'/'.join(source_types)} sources, not {problem.src}"
