@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models import Unimplemented
-from simdnn.modes import Mode
+from simdnn.modes import peak_macs_per_cycle
 from simdnn.result import Estimate, Result
 
 COST_COLUMNS = (
     "implementation",
+    "compute_dtype",
     "macs",
     "cycles",
     "time_us",
@@ -26,17 +27,18 @@ COST_COLUMNS = (
 VALUE_COLUMNS = ("max_abs_error", "relative_l2", "sqnr_db", "outputs", "saturated_outputs", "saturated_share")
 
 
-def cost(result: Estimate, mode: Mode, isa: str, macs: int, times: float = 1) -> dict[str, Any]:
+def cost(result: Estimate, isa: str, macs: int, times: float = 1) -> dict[str, Any]:
     """`COST_COLUMNS` of a kernel that is run `times` times for `macs` multiply-accumulates in all.
 
     `gops` counts 2 operations a multiply-accumulate. `bytes` are the program's inputs and outputs, each once; `gb_s` is
     their rate, as benchdnn counts it (`Result.traffic` tells the levels of memory apart). `share_of_peak` is against
-    `Mode.peak_macs_per_cycle` under the ISA cap `isa`.
+    `peak_macs_per_cycle` of the type computed in, under the ISA cap `isa`.
     """
     cycles, seconds = result.cycles * times, result.seconds * times
     moved = times * sum(t.nbytes for t in result.kernel.program.tensors if t.kind in ("input", "output"))
     return {
         "implementation": result.implementation,
+        "compute_dtype": result.compute_dtype,
         "macs": macs,
         "cycles": cycles,
         "time_us": seconds * 1e6,
@@ -44,7 +46,7 @@ def cost(result: Estimate, mode: Mode, isa: str, macs: int, times: float = 1) ->
         "bytes": moved,
         "gb_s": moved / seconds / 1e9,
         "bound": result.bound,
-        "share_of_peak": macs / cycles / mode.peak_macs_per_cycle(result.machine, isa),
+        "share_of_peak": macs / cycles / peak_macs_per_cycle(result.machine, result.compute_dtype, isa),
         "confidence": result.confidence,
     }
 

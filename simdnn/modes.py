@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from isa_models import InvalidArgument, Machine
 from isa_models.errors import unknown_name
-from isa_models.isa import implied
+from isa_models.isa import caps, implied
 from simdnn.timing.pipeline import Step, loop_cycles
 
 
@@ -17,7 +17,7 @@ class Mode:
     """One precision mode.
 
     `isas`: the ISA caps that bring its kernels, best first; the first that a machine has is the one it runs under.
-    `step`: the instructions of one multiply-accumulate step in the inner loop; `macs` of it in each 32-bit lane.
+    A mode with `fpmath` keeps f32 data, and what it computes in is the machine's choice (a hint).
     """
 
     name: str
@@ -25,9 +25,10 @@ class Mode:
     src: str
     weights: str
     isas: tuple[str, ...]
-    step: tuple[str, ...]
-    macs: int
     exact_int8: bool | None = None
+    fpmath: str | None = None
+    weight_group: int = 0  # weights compressed, with a scale for each so many k and each output channel
+    default: bool = True  # among those that run where none is named
 
     @property
     def is_integer(self) -> bool:
@@ -38,22 +39,29 @@ class Mode:
         allowed = implied(cap) if cap else set(self.isas)
         return next((isa for isa in self.isas if machine.supports(isa) and isa in allowed), None)
 
-    def peak_macs_per_cycle(self, machine: Machine, isa: str) -> float:
-        """Multiply-accumulates a cycle that one core can reach on registers, with the widest vectors of `isa`."""
-        return _peak(self, machine, "zmm" if isa.startswith("avx512") else "ymm")
 
-
-_FAST = ("vpmaddubsw", "vpmaddwd", "vpaddd")
-_NO_VNNI = ("avx512_core", "avx2")
+_FLOAT = ("avx512_core", "avx2")
+_BF16 = ("avx512_core_amx", "avx512_core_bf16")
+_ANY = tuple(reversed(caps()))
+_VNNI = ("avx512_core_amx", "avx512_core_vnni", "avx2_vnni")
 MODES: Mapping[str, Mode] = {
     mode.name: mode
     for mode in (
-        Mode("f32", "f32, fused multiply-add", "f32", "f32", _NO_VNNI, ("vfmadd231ps",), 1),
-        Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", ("avx512_core_bf16",), ("vdpbf16ps",), 2),
-        Mode("int8-fast", "u8 x s8 without VNNI; pairs saturate at 16 bits", "u8", "s8", _NO_VNNI, _FAST, 4, False),
-        Mode("int8-exact", "u8 x s8 without VNNI, exact", "u8", "s8", _NO_VNNI, ("vpmaddwd", "vpaddd"), 2, True),
-        Mode("int8-vnni", "u8 x s8 exact, VNNI allowed", "u8", "s8", ("avx512_core_vnni", "avx2_vnni"),
-             ("vpdpbusd",), 4, True),
+        Mode("f32", "f32, fused multiply-add", "f32", "f32", _FLOAT),
+        Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", _BF16),
+        Mode("int8-fast", "u8 x s8 without VNNI; pairs saturate at 16 bits", "u8", "s8", _FLOAT, exact_int8=False),
+        Mode("int8-exact", "u8 x s8 without VNNI, exact", "u8", "s8", _FLOAT, exact_int8=True),
+        Mode("int8-vnni", "u8 x s8 exact, VNNI or AMX allowed", "u8", "s8", _VNNI, exact_int8=True),
+        Mode("f16", "f16 data", "f16", "f16", _ANY, default=False),
+        *(
+            Mode(f"fpmath-{mode}", f"f32 data, {mode} allowed inside", "f32", "f32", _ANY, fpmath=mode, default=False)
+            for mode in ("tf32", "bf16", "f16")
+        ),
+        *(
+            Mode(f"{bits}-weights", f"f32 sources, {bits} weights with a scale for each 128 k, bf16 allowed inside",
+                 "f32", bits, _ANY, fpmath="bf16", weight_group=128, default=False)
+            for bits in ("s8", "s4")
+        ),
     )
 }  # fmt: skip
 
@@ -63,8 +71,8 @@ def choose(
 ) -> tuple[dict[Mode, str], dict[Mode, str]]:
     """The modes to run with the ISA cap of each, and those left out with the reason.
 
-    `modes=None` asks for all; then what the machine lacks is left out. A mode named that the machine lacks, or an
-    `isa` that it lacks, is an `InvalidArgument`; an unknown name an `UnknownName`.
+    `modes=None` asks for the usual ones; then what the machine lacks is left out. A mode named that the machine lacks,
+    or an `isa` that it lacks, is an `InvalidArgument`; an unknown name an `UnknownName`.
 
     >>> from isa_models import machine
     >>> run, lacking = choose(machine("skx"))
@@ -74,7 +82,7 @@ def choose(
     if isa is not None and isa not in machine.isa:
         implied(isa)  # an unknown name is told apart from one that the machine lacks
         raise InvalidArgument(f"isa={isa!r}; machine {machine.name!r} has {', '.join(machine.isa)}")
-    names = tuple(MODES if modes is None else dict.fromkeys(modes))
+    names = tuple(n for n in MODES if MODES[n].default) if modes is None else tuple(dict.fromkeys(modes))
     for name in names:
         if name not in MODES:
             raise unknown_name("mode", name, MODES)
@@ -99,13 +107,49 @@ def choose(
     return run, lacking
 
 
+@dataclass(frozen=True)
+class _Unit:
+    """The instructions of one multiply-accumulate step; `macs` of it in each 32-bit lane of a register."""
+
+    isa: str  # the cap that brings it
+    compute: str
+    step: tuple[str, ...]
+    macs: int
+    tile: bool = False
+
+
+#: by compute type, the fastest unit first
+_UNITS = (
+    _Unit("avx512_core_amx", "bf16", ("tdpbf16ps",), 32, tile=True),
+    _Unit("avx512_core_amx", "s8", ("tdpbusd",), 64, tile=True),
+    _Unit("avx512_core_amx_fp16", "f16", ("tdpfp16ps",), 32, tile=True),
+    _Unit("avx2", "f32", ("vfmadd231ps",), 1),
+    _Unit("avx512_core", "tf32", ("vfmadd231ps",), 1),
+    _Unit("avx512_core_bf16", "bf16", ("vdpbf16ps",), 2),
+    _Unit("avx512_core_fp16", "f16", ("vfmadd231ph",), 2),
+    _Unit("avx512_core_vnni", "s8", ("vpdpbusd",), 4),
+    _Unit("avx2_vnni", "s8", ("vpdpbusd",), 4),
+    _Unit("avx2", "s8", ("vpmaddubsw", "vpmaddwd", "vpaddd"), 4),
+    _Unit("avx2", "s16", ("vpmaddwd", "vpaddd"), 2),
+)
+
+
 @functools.cache
-def _peak(mode: Mode, machine: Machine, register: str) -> float:
+def peak_macs_per_cycle(machine: Machine, compute: str, isa: str) -> float:
+    """Multiply-accumulates a cycle that one core can reach on registers, products formed in `compute` under `isa`.
+
+    >>> from isa_models import machine
+    >>> peak_macs_per_cycle(machine("zen4"), "f32", "avx512_core")
+    16.0
+    """
+    unit = next((u for u in _UNITS if u.compute == compute and u.isa in implied(isa)), None)
+    if unit is None:
+        raise InvalidArgument(f"no unit under {isa} forms products in {compute}")
+    register, lanes = ("tmm", 256) if unit.tile else ("zmm", 16) if isa.startswith("avx512") else ("ymm", 8)
     form = ",".join([register] * 3)
-    lanes = {"ymm": 8, "zmm": 16}[register]
     copies = 8  # independent steps: nothing waits for a result
     steps = [
-        Step(name, form, (f"a{i}", f"b{i}"), (f"r{i}{j}",)) for i in range(copies) for j, name in enumerate(mode.step)
+        Step(name, form, (f"a{i}", f"b{i}"), (f"r{i}{j}",)) for i in range(copies) for j, name in enumerate(unit.step)
     ]
     limits = loop_cycles(machine, steps).limits
-    return lanes * mode.macs * copies / max(limits["compute"], limits["front-end"])
+    return lanes * unit.macs * copies / max(limits["compute"], limits["front-end"])

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
+from isa_models.formats import fmt
 from simdnn import quantize
 from simdnn.modes import MODES, Mode
 from simdnn.primitives import Attr, convolution, estimate, matmul
@@ -42,6 +42,7 @@ class PreparedLayer:
         return Attr(
             scales={name: np.atleast_1d(scale) for name, scale in scales.items() if scale is not None},
             exact_int8=mode.exact_int8,
+            fpmath=mode.fpmath,
             post_ops=["relu"] if self.layer.relu else [],
         )
 
@@ -150,5 +151,5 @@ def accuracy(logits: F32, labels: NDArray[Any]) -> float:
 
 def _stored(values: F32, dtype: str) -> NDArray[Any]:
     """f32 values in a floating-point storage type, rounded to nearest even once."""
-    stored: NDArray[Any] = values.astype(ml_dtypes.bfloat16) if dtype == "bf16" else values
+    stored: NDArray[Any] = values.astype(fmt(dtype).dtype)
     return stored

@@ -14,8 +14,9 @@ from matplotlib.figure import Figure, SubFigure
 from isa_models import InvalidArgument
 from simdnn.modes import MODES
 
-_MARKERS = dict(zip(MODES, "osD^v", strict=True))
-_COLORS = dict(zip(MODES, matplotlib.color_sequences["tab10"], strict=False))
+_MARKERS = dict(zip(MODES, "osD^vP<>Xph", strict=True))
+_PALETTE = matplotlib.color_sequences["tab20"]
+_COLORS = dict(zip(MODES, _PALETTE[::2] + _PALETTE[1::2], strict=False))
 
 
 def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:

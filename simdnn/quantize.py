@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
+from isa_models.formats import fmt
 
 F32 = NDArray[np.float32]
 S8_MAX = 127  # -128 is left out, so that a weight and its negative both fit
@@ -39,6 +40,24 @@ def quantize_weights(weights: F32, scales: F32, axis: int) -> NDArray[np.int8]:
     shape[axis] = scales.size
     quantized: NDArray[np.int8] = np.clip(np.rint(weights / scales.reshape(shape)), -S8_MAX, S8_MAX).astype(np.int8)
     return quantized
+
+
+def compress_weights(weights: F32, dtype: str, group: int) -> tuple[NDArray[Any], F32]:
+    """Weights (K, N) as s8 or s4, and their scales (K / group, N): the largest of a group becomes 127 or 7.
+
+    >>> stored, scales = compress_weights(np.array([[0.5], [-0.7]], np.float32), "s4", group=2)
+    >>> stored.astype(int).ravel().tolist(), scales.round(2).tolist()
+    ([5, -7], [[0.10000000149011612]])
+    """
+    k, n = weights.shape
+    if k % group:
+        raise InvalidArgument(f"group={group} does not divide K = {k}")
+    groups = weights.reshape(k // group, group, n)
+    form = fmt(dtype)
+    largest = np.abs(groups).max(axis=1)
+    scales: F32 = np.where(largest > 0, largest / np.float32(form.high), 1).astype(np.float32)
+    stored = np.clip(np.rint(groups / scales[:, None]), -form.high, form.high)
+    return stored.reshape(k, n).astype(np.int8).astype(form.dtype), scales
 
 
 def activation_scale(values: NDArray[Any], percentile: float = 100.0) -> np.float32:

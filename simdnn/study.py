@@ -25,8 +25,9 @@ from isa_models.formats import fmt
 from isa_models.machine import weakest
 from simdnn import measures, network
 from simdnn.modes import MODES, Mode, choose
-from simdnn.primitives import Attr, convolution, matmul
+from simdnn.primitives import Attr, Quant, convolution, matmul
 from simdnn.primitives.mathmode import cold_weights
+from simdnn.quantize import compress_weights
 from simdnn.result import Estimate, Result
 from workloads import Layer, MatmulLayer, Network, Workload, data
 
@@ -161,7 +162,7 @@ def run_network(
         accuracy = network.accuracy(runs[-1].values, net.test_labels)
         for run, wanted, step, shape in zip(runs, reference, prepared, shapes, strict=True):
             row: Row = {"layer": shape.name, "count": 1, "mode": mode.name}
-            row |= measures.cost(run.result, mode, cap, shape.macs, times=1 / len(images))
+            row |= measures.cost(run.result, cap, shape.macs, times=1 / len(images))
             row |= measures.values(run.result, run.values, wanted.values)
             row["cycles_mb1"] = network.estimate_one(step, shape, mode, where).cycles
             rows.append(row | {"accuracy": accuracy, "images": len(images), "refused": ""})
@@ -209,7 +210,7 @@ def _layer_rows(job: _Job) -> list[Row]:
         try:
             with cold_weights(name in job.cold):
                 result = reference if reference and name == "f32" else run(job, mode, isa)
-            found = measures.cost(result, mode, isa, layer.macs, times=batch)
+            found = measures.cost(result, isa, layer.macs, times=batch)
             if isinstance(result, Result) and reference:
                 found |= measures.values(result, result.output, reference.output, times=batch)
             found["refused"] = ""
@@ -231,21 +232,38 @@ def _reference(job: _Job) -> Result:
 def _primitive(job: _Job, mode: Mode, isa: str) -> Result:
     """The layer through its primitive on seeded data; the destination is f32, integers are scaled in the kernel."""
     layer = job.layer
-    tensors = data.tensors(layer, f"{mode.src}:{mode.weights}", job.seed)
+    tensors = data.tensors(layer, f"{mode.src}:{'f32' if mode.weight_group else mode.weights}", job.seed)
     scales = {"src": tensors.src_scale, "wei": tensors.wei_scale} if mode.is_integer else {}
-    where = job.where(isa) | {"dst": "f32", "attr": Attr(scales=scales, exact_int8=mode.exact_int8)}
+    weights = tensors.weights
+    if mode.weight_group:
+        weights, scales["wei"] = compress_weights(weights, mode.weights, _group(mode, layer))
+    where = job.where(isa) | {"dst": "f32", "attr": _attr(mode, scales)}
     if isinstance(layer, MatmulLayer):
-        return matmul(tensors.src, tensors.weights, **where)
+        return matmul(tensors.src, weights, **where)
     where |= {"strides": layer.stride, "padding": layer.pad, "groups": layer.groups}
-    return convolution(tensors.src, tensors.weights, **where)
+    return convolution(tensors.src, weights, **where)
 
 
 def _estimate(job: _Job, mode: Mode, isa: str) -> Estimate:
     """The cost of what `_primitive` runs, without data."""
-    outputs = job.layer.n if isinstance(job.layer, MatmulLayer) else job.layer.oc
-    scales = {"src": 1.0, "wei": np.ones(outputs, np.float32)} if mode.is_integer else {}
-    attr = Attr(scales=scales, exact_int8=mode.exact_int8)
-    return network.estimate_layer(job.layer, f"{mode.src}:{mode.weights}:f32", attr=attr, **job.where(isa))
+    layer = job.layer
+    outputs = layer.n if isinstance(layer, MatmulLayer) else layer.oc
+    scales: dict[str, Any] = {"src": 1.0, "wei": np.ones(outputs, np.float32)} if mode.is_integer else {}
+    if mode.weight_group:
+        scales["wei"] = Quant(None, groups=(_group(mode, layer), 1), dtype="f32")
+    return network.estimate_layer(layer, f"{mode.src}:{mode.weights}:f32", attr=_attr(mode, scales), **job.where(isa))
+
+
+def _attr(mode: Mode, scales: dict[str, Any]) -> Attr:
+    compressed = bool(mode.weight_group)
+    return Attr(fpmath=mode.fpmath, apply_to_int=compressed, scales=scales, exact_int8=mode.exact_int8)
+
+
+def _group(mode: Mode, layer: Layer) -> int:
+    """How many k share a scale: as many as the mode says where they divide K, else all."""
+    if not isinstance(layer, MatmulLayer):
+        raise Unimplemented(f"mode {mode.name!r}: convolutions with compressed weights; what works: matmul")
+    return mode.weight_group if layer.k % mode.weight_group == 0 else layer.k
 
 
 def _map(todo: Sequence[_Job], jobs: int) -> Iterator[tuple[_Job, list[Row]]]:

@@ -34,7 +34,7 @@ def frame() -> pd.DataFrame:
 
 def test_rows(frame: pd.DataFrame) -> None:
     assert list(frame["layer"].unique()) == ["conv", "fc", "qk"]
-    assert list(frame["mode"].unique()) == list(modes.MODES)
+    assert list(frame["mode"].unique()) == [name for name, mode in modes.MODES.items() if mode.default]
     assert dict(zip(frame["layer"], frame["count"], strict=True)) == {"conv": 1, "fc": 3, "qk": 1}
     assert {*measures.COST_COLUMNS, *measures.VALUE_COLUMNS, "layer", "count", "mode", "refused"} == {*frame.columns}
     assert (frame["refused"] == "").all()
@@ -147,9 +147,27 @@ def test_peak_is_what_the_ports_allow(name: str) -> None:
     model: Machine = machine(name)
     run, _ = modes.choose(model)
     for mode, isa in run.items():
-        peak = mode.peak_macs_per_cycle(model, isa)
-        assert 8 * mode.macs <= peak <= 32 * mode.macs
-    assert modes.MODES["f32"].peak_macs_per_cycle(machine("zen4"), "avx512_core") == 16
+        compute = {"int8-exact": "s16"}.get(mode.name, "s8" if mode.is_integer else mode.src)
+        if "amx" not in isa:
+            macs = {"f32": 1, "bf16": 2, "s16": 2, "s8": 4}[compute]
+            assert 8 * macs <= modes.peak_macs_per_cycle(model, compute, isa) <= 32 * macs
+    with pytest.raises(InvalidArgument, match="no unit under avx2 forms products in bf16"):
+        modes.peak_macs_per_cycle(model, "bf16", "avx2")
+
+
+def test_modes_that_leave_the_type_to_the_machine() -> None:
+    """Math modes and compressed weights: the same f32 data, and a hint."""
+    frame = study.run_layers(SMALL, "zen4", ["f32", "fpmath-tf32", "fpmath-bf16", "s8-weights", "s4-weights"])
+    fc = frame[frame["layer"] == "fc"].set_index("mode")
+    assert list(fc["compute_dtype"]) == ["f32", "f32", "bf16", "bf16", "bf16"]
+    assert fc.loc["fpmath-tf32", "max_abs_error"] == 0
+    assert (fc["sqnr_db"].drop(["f32", "fpmath-tf32"]) > 10).all()
+    assert fc.loc["s4-weights", "sqnr_db"] < fc.loc["s8-weights", "sqnr_db"] < fc.loc["fpmath-bf16", "sqnr_db"]
+    assert fc.loc["s4-weights", "bytes"] < fc.loc["s8-weights", "bytes"] < fc.loc["f32", "bytes"]
+    conv = frame[frame["layer"] == "conv"].set_index("mode")
+    assert conv.loc["s8-weights", "refused"].startswith("mode 's8-weights': convolutions with compressed weights")
+    costs = study.run_layers(SMALL, "zen4", ["f32", "s4-weights"], layers="fc*", values=False).set_index("mode")
+    assert costs.loc["s4-weights", "cycles"] == fc.loc["s4-weights", "cycles"]
 
 
 def test_choice_of_modes() -> None:

@@ -59,7 +59,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("workload", metavar="WORKLOAD", help="a name of `simdnn list workloads`, or a layer table.csv")
     parser.add_argument("--machine", default="zen4", help="a name of `simdnn list machines`, or machine.toml (zen4)")
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
-    parser.add_argument("--modes", type=_words, help=f"some of {','.join(MODES)} (all that the machine can do)")
+    parser.add_argument("--modes", type=_words, help=f"some of {','.join(MODES)} (of those before f16 what the machine "
+                        "can do)")  # fmt: skip
     parser.add_argument("--layers", default="*", metavar="PATTERN", help="only layers of that name, as 'layer3.*'")
     parser.add_argument("--threads", type=_integer(1, 1024), default=1, metavar="N", help="threads of a kernel (1)")
     parser.add_argument("--no-values", action="store_true", help="cost alone; nothing is computed")
