@@ -137,7 +137,7 @@ class LoadWidth:
     """Loads of up to `bits`."""
 
     bits: int
-    pipes: int  # load pipes that one takes
+    pipes: float  # load pipes that one takes; 1.5: of three pipes two such loads a cycle
     latency: float  # cycles, load to use
     forward_latency: float  # cycles from the data of a store still in flight to the use
     commit_cycles: float  # cycles that one keeps waiting stores from the cache
@@ -299,7 +299,7 @@ def machine_names() -> tuple[str, ...]:
     """The machines that ship with the package.
 
     >>> machine_names()
-    ('clx', 'icx', 'skx', 'zen4')
+    ('clx', 'gnr', 'icx', 'skx', 'spr', 'zen4')
     """
     return tuple(sorted(path.stem for path in MACHINES_DIR.glob("*.toml")))
 

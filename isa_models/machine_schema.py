@@ -263,7 +263,9 @@ def _loads(table: _Table) -> tuple[LoadWidth, ...]:
     for row in table.tables("load"):
         bits = row.integer("bits", 8, 4096)
         row.provenance(f"core.load.{bits}")
-        pipes, latency = row.integer("pipes", 1, 16), row.number("latency", 1, 1000)
+        pipes, latency = row.number("pipes", 1, 16), row.number("latency", 1, 1000)
+        if pipes * 2 % 1:
+            raise row.error("pipes", "whole or half pipes", pipes)
         forward, commit = row.number("forward_latency", 0, 1000), row.number("commit_cycles", 0, 1000)
         found.append(LoadWidth(bits, pipes, latency, forward, commit))
         row.close()

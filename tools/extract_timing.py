@@ -17,7 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 COLUMNS = ("uarch", "instruction", "operands", "encoding", "latency", "throughput", "uops", "ports", "source")
-TABLES = {"Skylake-X": "skylakex", "Cascade Lake": "cascadelake", "Ice Lake (client)": "icelake", "Zen 4": "zen4"}
+TABLES = {
+    "Skylake-X": "skylakex",
+    "Cascade Lake": "cascadelake",
+    "Ice Lake (client)": "icelake",
+    "Alder Lake-P": "alderlakep",
+    "Zen 4": "zen4",
+}
 
 MNEMONICS = set(
     """
@@ -26,6 +32,7 @@ MNEMONICS = set(
     vpbroadcastb vpbroadcastw vpbroadcastd vpbroadcastq vbroadcastss vbroadcastf128 vbroadcasti128
     vbroadcastf32x4 vbroadcasti32x4 vbroadcastf64x4 vbroadcasti64x4 vbroadcastf32x8 vbroadcasti32x8
     vpmaddubsw vpmaddwd vpdpbusd vpdpbusds vpdpwssd vpdpwssds vdpbf16ps vcvtneps2bf16 vcvtne2ps2bf16 vcvtph2ps vcvtps2ph
+    vcvtph2psx vcvtps2phx vfmadd231ph vaddph vmulph
     vfmadd132ps vfmadd213ps vfmadd231ps vfnmadd231ps vfmadd231ss vaddps vsubps vmulps vdivps vminps vmaxps vsqrtps
     vaddss vmulss vrcp14ps vrsqrt14ps vrndscaleps vroundps vscalefps vhaddps
     vpmovsxbw vpmovsxbd vpmovsxwd vpmovsxdq vpmovzxbw vpmovzxbd vpmovzxwd vpmovzxdq
@@ -54,7 +61,7 @@ MNEMONICS = set(
 # and short registers apart; those are left out.
 ENCODINGS = {"EVEX", "10", "28", "6F", "01", "09", "21", "29", "31", "39", "85", "89", "8B", "B_D8", "6E", "7E", "R4"}
 UNWANTED = {"AL", "AX", "EAX", "RAX", "0", "R16", "R8h", "R8l", "M8", "M16", "I16", "R32", "M2"}
-BROADCAST_OF = re.compile(r"V(FMADD231PS|PDP|DPBF16PS|MULPS|ADDPS|SUBPS|MAXPS|MINPS|PADDD)")
+BROADCAST_OF = re.compile(r"V(FMADD231P[SH]|PDP|DPBF16PS|MULP[SH]|ADDP[SH]|SUBPS|MAXPS|MINPS|PADDD)")
 MASK_OF = re.compile(r"V(MOV(UPS|DQU)|PMOV|PBROADCAST|BROADCAST|CVT|ADDPS|MULPS|FMADD231PS|PADDD)")
 
 

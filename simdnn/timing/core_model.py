@@ -224,12 +224,14 @@ class CoreModel:
         while future and future[0][0] <= now:
             _, age, node = heappop(future)
             heappush(waiting, (age, node))
-        used, pipes = 0, len(self.load_ports)
+        used, pipes = 0.0, len(self.load_ports)
         while waiting and used + waiting[0][1].op.load_pipes <= pipes:
             node = heappop(waiting)[1]
-            for _ in range(node.op.load_pipes):
-                self.busy[self.load_ports[used]] += 1
-                used += 1
+            left = node.op.load_pipes
+            while left:
+                share = min(left, 1 - used % 1)
+                self.busy[self.load_ports[int(used)]] += share
+                used, left = used + share, left - share
             node.first_issue = now
             if self.commit_free > now:  # a wide load keeps the stores behind it from the cache
                 self.commit_free += node.op.load_commit_cycles

@@ -60,7 +60,7 @@ class Op:
     writes: tuple[str, ...]
     moves: str | None  # an eliminated move: the writes become other names of this register
     load: MemRef | None
-    load_pipes: int
+    load_pipes: float
     load_latency: float
     load_commit_cycles: float
     forward_latency: float

@@ -17,8 +17,10 @@ from isa_models.errors import MachineFileError, UnknownName, UnknownTiming
 from isa_models.machine import CONFIDENCES, MACHINES_DIR, form_widths, machine, machine_names, weakest
 
 ROOT = Path(__file__).parents[2]
-ALL = ("clx", "icx", "skx", "zen4")
-VNNI = ("clx", "icx", "zen4")
+ALL = ("clx", "gnr", "icx", "skx", "spr", "zen4")
+VNNI = ("clx", "gnr", "icx", "spr", "zen4")
+BF16 = ("gnr", "spr", "zen4")
+FP16 = ("gnr", "spr")
 BITS = {"xmm": 128, "ymm": 256, "zmm": 512}
 
 
@@ -100,7 +102,11 @@ def needed(name: str) -> list[tuple[str, str]]:
         if name in VNNI:
             rows += [(m, f"{w},{w},{s}") for m in ("vpdpbusd", "vpdpbusds", "vpdpwssd", "vpdpwssds")
                      for s in (w, f"m{b}", "m32bcst")]
-        if name == "zen4":
+        if name in FP16:
+            rows += [(m, f"{w},{w},{s}") for m in ("vfmadd231ph", "vaddph", "vmulph") for s in (w, f"m{b}", "m16bcst")]
+            rows += [("vcvtph2psx", f"{w},{register(b // 2)}"), ("vcvtph2psx", f"{w},m{b // 2}")]
+            rows += [("vcvtps2phx", f"{register(b // 2)},{w}")]
+        if name in BF16:
             rows += [("vdpbf16ps", f"{w},{w},{s}") for s in (w, f"m{b}", "m32bcst")]
             rows += [("vcvtne2ps2bf16", f"{w},{w},{w}"), ("vcvtneps2bf16", f"{register(b // 2)},{w}")]
         if w != "zmm":
@@ -118,7 +124,7 @@ def needed(name: str) -> list[tuple[str, str]]:
     rows += [(m, f"r64,{s}") for m in ("add", "sub", "cmp") for s in ("r64", "i8")]
     rows += [("dec", "r64"), ("inc", "r64"), ("lea", "r64,agen"), ("mov", "r64,r64"), ("mov", "r64,m64")]
     rows += [("mov", "m64,r64"), ("test", "r64,r64"), ("jnz", "rel"), ("dec+jnz", "r64"), ("sub+jnz", "r64,i8")]
-    if name in ("icx", "zen4"):
+    if name in ("gnr", "icx", "spr", "zen4"):
         rows += [("vpermb", "zmm,zmm,zmm")]
     return rows
 
@@ -144,6 +150,13 @@ def test_isa_and_rows_agree() -> None:
         target = machine(name)
         assert target.supports("avx512_core_vnni") == target.has("vpdpbusd", "zmm,zmm,zmm")
         assert target.supports("avx512_core_bf16") == target.has("vdpbf16ps", "zmm,zmm,zmm")
+        assert target.supports("avx512_core_fp16") == target.has("vfmadd231ph", "zmm,zmm,zmm")
+
+
+def test_granite_rapids_claims_no_measurement_of_its_core() -> None:
+    """Its core was never measured: what comes from Sapphire Rapids' says so."""
+    assert {row.confidence for row in machine("gnr").instructions.values()} == {"estimated"}
+    assert machine("gnr").confidence_of("core") == "estimated"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +165,8 @@ def test_isa_and_rows_agree() -> None:
         ("clx", "vpdpbusd", 5, 0.5), ("icx", "vpdpbusd", 5, 0.5), ("zen4", "vpdpbusd", 4, 1),
         ("clx", "vpmaddubsw", 5, 0.5), ("icx", "vpmaddubsw", 5, 0.5), ("zen4", "vpmaddubsw", 3, 1),
         ("clx", "vfmadd231ps", 4, 0.5), ("icx", "vfmadd231ps", 4, 0.5), ("zen4", "vfmadd231ps", 4, 1),
-        ("zen4", "vdpbf16ps", 6, 1), ("skx", "vfmadd231ps", 4, 0.5),
+        ("zen4", "vdpbf16ps", 6, 1), ("skx", "vfmadd231ps", 4, 0.5), ("spr", "vfmadd231ps", 4, 0.5),
+        ("spr", "vpdpbusd", 5, 0.5), ("spr", "vfmadd231ph", 5, 0.5), ("gnr", "vpmaddubsw", 5, 0.5),
     ],
 )  # fmt: skip
 def test_published_figures_of_512_bits(name: str, mnemonic: str, latency: float, throughput: float) -> None:
@@ -164,7 +178,7 @@ def test_published_figures_of_512_bits(name: str, mnemonic: str, latency: float,
 def test_unknown_timing_names_who_has_the_row() -> None:
     with pytest.raises(UnknownTiming) as caught:
         machine("skx").timing("vpdpbusd", "zmm,zmm,zmm")
-    assert "'skx'" in str(caught.value) and "clx, icx, zen4" in str(caught.value)
+    assert "'skx'" in str(caught.value) and "clx, gnr, icx, spr, zen4" in str(caught.value)
     with pytest.raises(UnknownTiming, match=r"nearest form there: 'zmm,zmm,zmm'.*none") as caught:
         machine("zen4").timing("vpdpbusd", "zmm,zmm,zm")
     assert "\n" not in str(caught.value)

@@ -238,7 +238,7 @@ def test_an_op_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_unknown_step_is_an_error_not_a_guess() -> None:
-    with pytest.raises(UnknownTiming, match="vpdpbusd zmm,zmm,zmm.*clx, icx, zen4"):
+    with pytest.raises(UnknownTiming, match="vpdpbusd zmm,zmm,zmm.*clx, gnr, icx, spr, zen4"):
         loop_cycles(machine("skx"), chains("vpdpbusd", "zmm", 4))
 
 
