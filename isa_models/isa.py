@@ -20,6 +20,7 @@ _CAPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "avx512_core_bf16": (("avx512_core_vnni",), ("avx512bf16",)),
     "avx512_core_fp16": (("avx512_core_bf16", "avx2_vnni"), ("avx512fp16",)),
     "avx512_core_amx": (("avx512_core_fp16",), ("amx-tile", "amx-int8", "amx-bf16")),
+    "avx512_core_amx_fp16": (("avx512_core_amx",), ("amx-fp16",)),
 }
 
 

@@ -7,8 +7,14 @@
     1048576
 
 A *form* is the operand classes in Intel order, destination first, joined by commas: ``zmm,zmm,m512`` (with a load),
-``m512{k},zmm`` (a masked store), ``zmm,zmm,m32bcst`` (an embedded broadcast), ``r64,i8``. `machine_schema` reads the
-file; a figure's standing is kept by its dotted key in `Machine.provenance`.
+``m512{k},zmm`` (a masked store), ``zmm,zmm,m32bcst`` (an embedded broadcast), ``r64,i8``. AMX tiles: ``tmm,tmm,tmm``,
+``tmm,m8192`` (tileloadd), ``m8192,tmm`` (tilestored), ``tmm`` (tilezero) and ``m512`` (ldtilecfg). `machine_schema`
+reads the file; a figure's standing is kept by its dotted key in `Machine.provenance`.
+
+A row with a ``tmm`` gives the figures of a full tile of 16 rows; of fewer, an instruction takes as much less of its
+port (`occupancy`) and its unit (`interval`), and its latency is shorter by what the port saves. Memory operands of
+tiles are a load or store of 512 bits for each row (`Core.loads`, `Core.stores`), so they need no uops. That the time
+goes by rows is an estimate, from a unit that takes a row of its first source at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +43,13 @@ ISA_CAPS = (
     "avx512_core_bf16",
     "avx512_core_fp16",
     "avx512_core_amx",
+    "avx512_core_amx_fp16",
 )
+
+#: rows of a full tile (AMX, palette 1), for which the figures of forms with a "tmm" are
+TILE_ROWS = 16
+#: in which order a tile dot product adds up a row's products (`isa_models.x86.amx`); the first unless a machine says
+AMX_ACCUMULATIONS = ("even_odd", "sequential")
 
 
 def weakest(confidences: Iterable[Confidence]) -> Confidence:
@@ -93,8 +105,13 @@ class InstructionTiming:
     def source(self) -> str:
         return self.provenance.source
 
+    @property
+    def tile(self) -> bool:
+        """Whether the figures are those of a full tile."""
+        return "tmm" in self.form.split(",")
 
-_NO_WRITE = re.compile(r"v?u?comis.|cmp|test|imul|jmp|prefetch\w+|nop")
+
+_NO_WRITE = re.compile(r"v?u?comis.|cmp|test|imul|jmp|prefetch\w+|nop|ldtilecfg")
 _BOTH = re.compile(r"add|sub|and|or|xor|inc|dec|shl|sar")
 
 
@@ -234,6 +251,7 @@ class Machine:
     instructions: Mapping[tuple[str, str], InstructionTiming] = field(repr=False)
     provenance: Mapping[str, Provenance] = field(repr=False)  # dotted key, e.g. "caches.L2.size_bytes"
     path: Path
+    amx_accumulation: str = AMX_ACCUMULATIONS[0]
 
     def __hash__(self) -> int:
         return id(self)

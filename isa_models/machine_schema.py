@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from .errors import MachineFileError
 from .machine import (
+    AMX_ACCUMULATIONS,
     CONFIDENCES,
     ISA_CAPS,
     CacheLevel,
@@ -179,11 +180,20 @@ def read_machine(path: Path) -> Machine:
     caches = _caches(top)
     dram = _dram(top.table("dram"))
     instructions = _instructions(top.table("instructions"), core)
+    accumulation = _amx_accumulation(top.table("numerics")) if top.has("numerics") else AMX_ACCUMULATIONS[0]
     top.close()
     return Machine(
         name, title, vendor, uarch, isa, cores, frequency, core, caches, dram,
-        MappingProxyType(instructions), MappingProxyType(reader.provenance), path,
+        MappingProxyType(instructions), MappingProxyType(reader.provenance), path, accumulation,
     )  # fmt: skip
+
+
+def _amx_accumulation(table: _Table) -> str:
+    found = table.figure("amx_accumulation")
+    table.close()
+    if found not in AMX_ACCUMULATIONS:
+        raise table.error("amx_accumulation.value", f"one of {', '.join(AMX_ACCUMULATIONS)}", found)
+    return str(found)
 
 
 def _frequency(table: _Table) -> Frequency:

@@ -7,6 +7,7 @@ the cycle in which it becomes ready; its uops then wait at the port to which the
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
@@ -77,6 +78,7 @@ class CoreModel:
         self.load_ports = [number[port] for port in core.load_ports]
         self.load_future: list[tuple[float, int, Node]] = []
         self.load_waiting: list[tuple[int, Node]] = []
+        self.load_debt = 0.0  # pipes that the last load has still to take, one of more lines than there are pipes
         self.next_of: dict[str, float] = {}  # mnemonics with an interval: the cycle from which the next may issue
         # Windows.
         self.rob: deque[Node] = deque()
@@ -191,7 +193,7 @@ class CoreModel:
                 heappush(waiting, (age, node))
             if waiting and free_at[port] <= now:
                 self._issue_on(port, waiting, now)
-        if self.load_future or self.load_waiting:
+        if self.load_future or self.load_waiting or self.load_debt:
             self._issue_loads(now)
 
     def _issue_on(self, port: int, waiting: list[tuple[int, Node]], now: int) -> None:
@@ -224,18 +226,28 @@ class CoreModel:
         while future and future[0][0] <= now:
             _, age, node = heappop(future)
             heappush(waiting, (age, node))
-        used, pipes = 0.0, len(self.load_ports)
-        while waiting and used + waiting[0][1].op.load_pipes <= pipes:
+        pipes = len(self.load_ports)
+        used = min(self.load_debt, pipes)
+        self._occupy_loads(0, used)
+        self.load_debt -= used
+        while waiting and used < pipes and (used + (need := waiting[0][1].op.load_pipes) <= pipes or need > pipes):
             node = heappop(waiting)[1]
-            left = node.op.load_pipes
-            while left:
-                share = min(left, 1 - used % 1)
-                self.busy[self.load_ports[int(used)]] += share
-                used, left = used + share, left - share
+            here = min(need, pipes - used)  # a tile's lines take this cycle and the next ones
+            self._occupy_loads(used, here)
+            used += here
+            self.load_debt = need - here
+            later = math.ceil(self.load_debt / pipes)
             node.first_issue = now
             if self.commit_free > now:  # a wide load keeps the stores behind it from the cache
                 self.commit_free += node.op.load_commit_cycles
-            self._finish(node, now + node.op.load_latency)
+            self._finish(node, now + later + node.op.load_latency)
+
+    def _occupy_loads(self, used: float, more: float) -> None:
+        """Note work on the load pipes behind those `used` in this cycle."""
+        while more:
+            share = min(more, 1 - used % 1)
+            self.busy[self.load_ports[int(used)]] += share
+            used, more = used + share, more - share
 
     def _enter(self) -> None:
         """Move uops from the in-order queues into the schedulers."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from isa_models.machine import InstructionTiming, Machine
+from isa_models.machine import TILE_ROWS, InstructionTiming, Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class Step:
     accumulator: str | None = None
     load: MemRef | None = None
     store: MemRef | None = None
+    rows: int = 0  # of a tile instruction's destination (stores: source): what its time goes by
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,25 +101,29 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool) -> Op:
     nothing = zero or moves is not None
     number = {port: i for i, port in enumerate(core.ports)}
     choices = [tuple(number[p] for p in uop if p not in lost or len(uop) == 1) for uop in row.uops]
-    load, store = core.load(row.load_bits), core.store(row.store_bits)
+    full = TILE_ROWS if row.tile else 1
+    rows = step.rows or full  # a tile's memory operand is one of 512 bits for each row
+    occupancy = -(-row.occupancy * rows // full)
+    sooner = row.occupancy - occupancy  # a tile with fewer rows is through the unit by so much earlier
+    load, store = core.load(row.load_bits // full), core.store(row.store_bits // full)
     return Op(
         row=row,
         steps=2 if jump else 1,
         slots=max(1, row.slots),
         uops=() if nothing else tuple(choices),
-        occupancy=row.occupancy,
-        latency=0 if nothing else row.latency,
-        accumulator_gain=row.latency - row.accumulator_latency,
-        interval=0 if nothing else row.interval,
+        occupancy=occupancy,
+        latency=0 if nothing else row.latency - sooner,
+        accumulator_gain=row.latency - sooner - row.accumulator_latency,
+        interval=0 if nothing else row.interval * rows / full,
         reads=() if zero else tuple(r for r in dict.fromkeys(step.reads) if r != step.accumulator),
         accumulator=step.accumulator,
         writes=step.writes,
         moves=moves,
         load=(step.load or MemRef("?", None, row.load_bits // 8)) if row.load_bits else None,
-        load_pipes=load.pipes,
+        load_pipes=load.pipes * rows,
         load_latency=load.latency,
-        load_commit_cycles=load.commit_cycles,
+        load_commit_cycles=load.commit_cycles * rows,
         forward_latency=load.forward_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
-        commit_cycles=store.commit_cycles,
+        commit_cycles=store.commit_cycles * rows,
     )

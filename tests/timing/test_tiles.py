@@ -1,0 +1,57 @@
+"""The clock of tile instructions: by rows, from accumulator to accumulator, and line by line to and from memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from isa_models.machine import machine
+from simdnn.timing.pipeline import Step, block_cycles, loop_cycles
+from tests.timing.tiles import tiled
+
+
+def product(accumulator: str, rows: int = 16) -> Step:
+    reads = (accumulator, "a", "b")
+    return Step("tdpbf16ps", "tmm,tmm,tmm", reads, (accumulator,), accumulator, rows=rows)
+
+
+def load(register: str, rows: int = 16) -> Step:
+    return Step("tileloadd", "tmm,m8192", (), (register,), rows=rows)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 16])
+def test_a_product_takes_its_rows(rows: int) -> None:
+    found = loop_cycles(tiled(), [product(f"c{i}", rows) for i in range(32 // rows)])
+    assert found.cycles == pytest.approx(max(32 // rows * rows, 16))
+
+
+def test_one_chain_of_products_is_forwarded() -> None:
+    assert loop_cycles(tiled(), [product("c")]).cycles == pytest.approx(16)
+    assert loop_cycles(tiled(), [product("c", 4)]).cycles == pytest.approx(16)  # as long as it was measured, no shorter
+
+
+def test_a_result_that_becomes_a_source_is_waited_for() -> None:
+    chain = [Step("tdpbf16ps", "tmm,tmm,tmm", ("c", "a", "b"), ("c",), "c"),
+             Step("tdpbf16ps", "tmm,tmm,tmm", ("a", "c", "b"), ("a",), "a")]  # fmt: skip
+    assert loop_cycles(tiled(), chain).cycles == pytest.approx(52 + 52, abs=1)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 16])
+def test_loads_and_stores_are_a_line_a_row(rows: int) -> None:
+    wide = machine("zen4").core.load(512)
+    found = loop_cycles(tiled(), [load("a", rows), load("b", rows)])
+    assert found.cycles == pytest.approx(2 * rows * wide.pipes / len(machine("zen4").core.load_ports), rel=0.02)
+    stored = loop_cycles(tiled(), [Step("tilestored", "m8192,tmm", ("a",), rows=rows)])
+    assert stored.cycles == pytest.approx(rows * machine("zen4").core.store(512).commit_cycles)
+
+
+def test_a_load_waits_for_all_its_lines() -> None:
+    """16 lines of a cycle each on zen4's pipes, load to use, the row's own latency, then the product's."""
+    core = machine("zen4").core.load(512)
+    assert block_cycles(tiled(), [load("a"), product("c")]) == pytest.approx(15 + core.latency + 20 + 52, abs=3)
+    assert block_cycles(tiled(), [load("a", 1), product("c", 1)]) == pytest.approx(core.latency + 20 + 52 - 15, abs=3)
+
+
+def test_loads_of_registers_pass_between_tiles() -> None:
+    vector = Step("vmovups", "zmm,m512", (), ("z",))
+    found = loop_cycles(tiled(), [load("a"), vector, vector])
+    assert found.cycles == pytest.approx(18, rel=0.02)
