@@ -14,7 +14,9 @@ reads the file; a figure's standing is kept by its dotted key in `Machine.proven
 A row with a ``tmm`` gives the figures of a full tile of 16 rows; of fewer, an instruction takes as much less of its
 port (`occupancy`) and its unit (`interval`), and its latency is shorter by what the port saves. Memory operands of
 tiles are a load or store of 512 bits for each row (`Core.loads`, `Core.stores`), so they need no uops. That the time
-goes by rows is an estimate, from a unit that takes a row of its first source at a time.
+goes by rows is an estimate, from a unit that takes a row of its first source at a time. The unit wants a port of its
+own (with a scheduler): ``{mnemonic = "tdpbf16ps", form = "tmm,tmm,tmm", latency = 52, slots = 1, uops = [["TMUL"]],
+occupancy = 16, accumulator_latency = 16, …}``.
 """
 
 from __future__ import annotations

@@ -179,5 +179,6 @@ def _addend_chains(ops: Sequence[Op]) -> list[list[Op]]:
     return [
         chain
         for register, chain in writers.items()
-        if all(op.accumulator == register and register not in op.reads and 0 < op.row.vector_bits <= 256 for op in chain)
+        if all(op.accumulator == register and register not in op.reads for op in chain)
+        and all(0 < op.row.vector_bits <= 256 for op in chain)
     ]
