@@ -17,12 +17,16 @@ from isa_models.formats import fmt
 
 @dataclass(frozen=True)
 class Tensor:
-    """A flat array of `size` elements. Inputs and constants are only read; outputs and scratch start as zeros."""
+    """A flat array of `size` elements. Inputs and constants are only read; outputs and scratch start as zeros.
+
+    A private one is scratch that every thread has for itself: each iteration of the parallel loops around a stage
+    finds it undefined.
+    """
 
     name: str
     dtype: str
     size: int
-    kind: str = "input"  # input | output | scratch | constant
+    kind: str = "input"  # input | output | scratch | private | constant
     data: bytes = field(default=b"", repr=False)  # a constant's content
     digest: str = ""  # identifies `data` in the program's signature
 

@@ -39,7 +39,7 @@ def verify(program: Program) -> Program:
 
 def _verify_tensor(program: Program, tensor: Tensor) -> None:
     fmt(tensor.dtype)
-    if tensor.kind not in ("input", "output", "scratch", "constant"):
+    if tensor.kind not in ("input", "output", "scratch", "private", "constant"):
         raise ProgramError(f"{program.name}: tensor {tensor.name} has kind {tensor.kind!r}")
     if tensor.size < 1 or tensor.nbytes > _MAX_BYTES:
         raise ProgramError(f"{program.name}: tensor {tensor.name} has {tensor.size} elements; 1 to {_MAX_BYTES} bytes")
@@ -203,17 +203,20 @@ class _Access:
 
 
 def _verify_parallel(program: Program) -> None:
-    def visit(body: Sequence[Statement]) -> None:
+    def visit(body: Sequence[Statement], nest: bool) -> None:
+        """`nest`: nothing but parallel loops around, each the only statement of the one around it."""
         for statement in body:
             if isinstance(statement, Loop):
                 if statement.parallel and statement.extent > 1:
-                    _verify_independent(program, statement)
-                visit(statement.body)
+                    _verify_independent(program, statement, nest)
+                visit(statement.body, nest and statement.parallel and len(statement.body) == 1)
 
-    visit(program.body)
+    visit(program.body, True)
+    for statement in program.body:
+        _verify_private(program, statement)
 
 
-def _verify_independent(program: Program, loop: Loop) -> None:
+def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
     accesses: dict[str, list[_Access]] = {}
 
     def collect(body: Sequence[Statement], inner: dict[str, int]) -> None:
@@ -227,6 +230,8 @@ def _verify_independent(program: Program, loop: Loop) -> None:
 
     collect(loop.body, {})
     for tensor, found in accesses.items():
+        if nest and program.tensor[tensor].kind == "private":
+            continue  # each iteration has its own
         if any(access.store for access in found) and not _keep_apart(loop, found):
             raise ProgramError(
                 f"{program.name}: `parallel for {loop.var} < {loop.extent}`: "
@@ -261,3 +266,63 @@ def _differences_apart(loop: Loop, accesses: list[_Access], stride: int) -> bool
     return not any(
         np.isin(stores + sign * d * stride, touched, assume_unique=True).any() for d in shifts for sign in (1, -1)
     )
+
+
+# -- private tensors: nothing is read that the same iteration has not stored before -----------------------------------
+@dataclass(frozen=True)
+class _Step:
+    """An access with its place in the text: the position in the body of each loop around it, outermost first."""
+
+    op: Op
+    tensor: str
+    access: _Access
+    place: tuple[int, ...]
+    loops: tuple[str, ...]
+
+    def shared(self, later: _Step) -> tuple[str, ...]:
+        """The loops around both."""
+        count = next(i for i, (a, b) in enumerate(zip(self.place, later.place, strict=False)) if a != b)
+        return self.loops[:count]
+
+    def elements(self, fixed: tuple[str, ...]) -> Elements | None:
+        """What is touched while the loops named stand still, at their variables' zero."""
+        inner = {name: extent for name, extent in self.access.inner.items() if name not in fixed}
+        return _Access(self.access.index, self.access.count, self.access.store, inner).points()
+
+
+def _verify_private(program: Program, statement: Statement) -> None:
+    """Each load of a private tensor must be covered by stores that stand before it under the same loops' variables."""
+    steps: list[_Step] = []
+
+    def collect(body: Sequence[Statement], place: tuple[int, ...], loops: tuple[Loop, ...]) -> None:
+        for position, part in enumerate(body):
+            here = (*place, position)
+            if isinstance(part, Loop):
+                collect(part.body, here, (*loops, part))
+            elif (memory := part.memory) is not None and program.tensor[memory.tensor].kind == "private":
+                count = memory.bits // fmt(program.tensor[memory.tensor].dtype).bits
+                access = _Access(memory.index, count, memory is part.dst, {loop.var: loop.extent for loop in loops})
+                steps.append(_Step(part, memory.tensor, access, here, tuple(loop.var for loop in loops)))
+
+    collect((statement,), (), ())
+    for i, load in enumerate(steps):
+        if not load.access.store and not _covered(load, steps[:i]):
+            raise ProgramError(f"{program.name}: `{load.op}`: cannot show that it reads what was stored before")
+
+
+def _covered(load: _Step, earlier: Sequence[_Step]) -> bool:
+    """Whether stores that share the same loops with the load cover it, wherever those loops stand."""
+    stores = [step for step in earlier if step.access.store and step.tensor == load.tensor]
+    return any(
+        _all_of(load, [step for step in stores if step.shared(load) == loops], loops)
+        for loops in {step.shared(load) for step in stores}
+    )
+
+
+def _all_of(load: _Step, stores: Sequence[_Step], loops: tuple[str, ...]) -> bool:
+    if any(step.access.stride(name) != load.access.stride(name) for step in stores for name in loops):
+        return False
+    read, written = load.elements(loops), [step.elements(loops) for step in stores]
+    if read is None or any(points is None for points in written):
+        return False
+    return bool(np.isin(read, np.concatenate([points for points in written if points is not None])).all())

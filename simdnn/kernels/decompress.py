@@ -28,7 +28,6 @@ from simdnn.kernels.tile import Panel
 from simdnn.program import Affine, Memory, Op, Program, Tensor
 from simdnn.verify import verify
 
-_MOST_BUFFERS = 16  # panels are shared out among so many buffers, each of which one thread uses at a time
 _NIBBLES = ("s4", "u4")
 
 
@@ -60,11 +59,6 @@ class CompressedGemm(Gemm):
         after = scale.placing if scale and not self.in_weights else ""
         return Plan(replace(self.conv.epilogue, wei_scale=after), integer=False)
 
-    @cached_property
-    def buffers(self) -> int:
-        full = self.layout.full
-        return max((d for d in range(1, _MOST_BUFFERS + 1) if full % d == 0), default=1) if full else 1
-
     @property
     def rows_direct(self) -> bool:
         """Whether rows are read as the user stores them."""
@@ -79,32 +73,30 @@ class CompressedGemm(Gemm):
     def program(self) -> Program:
         code = self.reading.stage(self.unit)
         blocking = choose(self.unit, self.dot, self.rows, self.oc, False)
-        for buffers, inner, panel, number in self.expanded():
+        for panels, panel, number in self.expanded():
             body = self.expand(panel, number)
             for first, height, count in row_blocks(self.rows, blocking.rows):
                 body += self.nest(first, height, count, 1, panel, parallel=False)
-            code += loop("buffer", buffers, loop("turn", inner, body), parallel=True)
+            code += loop("panel", panels, body, parallel=True)
         name = f"{self.name} {self.matmul}"
         return verify(Program(name, self.unit.isa, tuple(self.tensors()), tuple(code)))
 
-    def expanded(self) -> list[tuple[int, int, Panel, Affine]]:
-        """(buffers, panels of each, the panel in its buffer, its number) for whole panels and for the last one."""
+    def expanded(self) -> list[tuple[int, Panel, Affine]]:
+        """(how many, the panel in its buffer, its number) for whole panels and for the last one."""
         layout, lanes, depth = self.layout, self.unit.lanes, self.dot.depth
         found = []
         if layout.full:
-            each = layout.full // self.buffers
-            number = Affine.var("buffer") * each + Affine.var("turn")
+            number = Affine.var("panel")
             column = number * layout.width
             live = tuple(min(lanes, self.oc - j * lanes) for j in range(layout.width // lanes))
-            base = Affine.var("buffer") * (layout.icp * layout.width)
-            panel = Panel("wei", layout.width // lanes, live, base, layout.width * depth, column, column)
-            found.append((self.buffers, each, panel, number))
+            panel = Panel("wei", layout.width // lanes, live, Affine(), layout.width * depth, column, column)
+            found.append((layout.full, panel, number))
         if layout.tail:
             first = layout.full * layout.width
             live = tuple(min(lanes, self.oc - first - j * lanes) for j in range(layout.tail // lanes))
             at = Affine(first)
             panel = Panel("wei_tail", layout.tail // lanes, live, Affine(), layout.tail * depth, at, at)
-            found.append((1, 1, panel, Affine()))
+            found.append((1, panel, Affine()))
         return found
 
     def tensors(self) -> list[Tensor]:
@@ -118,9 +110,9 @@ class CompressedGemm(Gemm):
             if width and not self.rows_direct:
                 tensors.append(Tensor(f"stored{name}", stored, rows * width))
         if layout.full:
-            tensors.append(Tensor("wei", self.dot.wei, self.buffers * layout.icp * layout.width, "scratch"))
+            tensors.append(Tensor("wei", self.dot.wei, layout.icp * layout.width, "private"))
         if layout.tail:
-            tensors.append(Tensor("wei_tail", self.dot.wei, layout.icp * layout.tail, "scratch"))
+            tensors.append(Tensor("wei_tail", self.dot.wei, layout.icp * layout.tail, "private"))
         for name, placing in (("group_scale", self.in_weights), ("zero_point", self.compressed.zero_point)):
             if placing:
                 tensors.append(Tensor(name, _kept(placing), self.values(placing)))

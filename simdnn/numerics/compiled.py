@@ -42,16 +42,16 @@ class Compiled:
 
 def execute(program: Program, buffers: dict[str, Array], threads: int = 1, native: bool = True) -> None:
     """Run a verified program over `buffers` (a flat array for each tensor)."""
-    pointers = (ctypes.c_void_p * len(program.tensors))(*(buffers[t.name].ctypes.data for t in program.tensors))
-    if not _run(compile_program(program, native), pointers, threads):
+    if not _run(compile_program(program, native), program, buffers, threads):
         for tensor in program.tensors:
             if tensor.kind in ("output", "scratch"):
                 buffers[tensor.name].view(np.uint8)[:] = 0
-        _run(compile_program(program, native, optimistic=False), pointers, threads)
+        _run(compile_program(program, native, optimistic=False), program, buffers, threads)
 
 
-def _run(code: Compiled, pointers: Any, threads: int) -> bool:
+def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: int) -> bool:
     """Run all stages in turn; False, and at once, where a stage raises the alarm."""
+    pointers = _pointers(program, buffers)
     for function, extent in code.stages:
         parts = min(threads, extent)
         if parts == 1:
@@ -59,10 +59,23 @@ def _run(code: Compiled, pointers: Any, threads: int) -> bool:
                 return False
             continue
         cuts = [extent * i // parts for i in range(parts + 1)]
-        jobs = [_pool(threads).submit(function, pointers, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        own = [_own(program, buffers) for _ in range(parts)]
+        jobs = [
+            _pool(threads).submit(function, _pointers(program, mine), a, b)
+            for mine, a, b in zip(own, cuts, cuts[1:], strict=False)
+        ]
         if any([job.result() for job in jobs]):
             return False
     return True
+
+
+def _pointers(program: Program, buffers: dict[str, Array]) -> Any:
+    return (ctypes.c_void_p * len(program.tensors))(*(buffers[t.name].ctypes.data for t in program.tensors))
+
+
+def _own(program: Program, buffers: dict[str, Array]) -> dict[str, Array]:
+    """The buffers as one thread sees them, its private ones beside the shared."""
+    return buffers | {t.name: np.empty_like(buffers[t.name]) for t in program.tensors if t.kind == "private"}
 
 
 @functools.cache

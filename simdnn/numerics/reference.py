@@ -27,6 +27,7 @@ class _Run:
         self.program = program
         self.buffers = buffers
         self.executed: Counter[str] = Counter()
+        self.private = any(t.kind == "private" for t in program.tensors)
 
     def statements(
         self, body: Sequence[Statement], variables: Variables, registers: dict[str, Array], batch: int
@@ -43,6 +44,8 @@ class _Run:
     def parallel(self, loop: Loop, variables: Variables, registers: dict[str, Array], batch: int) -> None:
         """Put slices of the loop's iterations beside each other in the leading axis."""
         step = max(1, _BATCH_LANES // (64 * batch))
+        if batch == 1 and self.private:
+            step = 1  # one after the other, with one set of private tensors
         for start in range(0, loop.extent, step):
             count = min(step, loop.extent - start)
             inside: Variables = {
