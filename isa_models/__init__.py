@@ -1,6 +1,8 @@
 """Instructions, number formats and machines, each written once and readable in several ways."""
 
-from isa_models import x86 as _x86  # noqa: F401  # importing a family registers its instructions
+from isa_models import intel_gpu as _intel_gpu  # noqa: F401  # importing a family registers its instructions
+from isa_models import nvidia as _nvidia  # noqa: F401
+from isa_models import x86 as _x86  # noqa: F401
 from isa_models.errors import (
     InvalidArgument,
     MachineFileError,
@@ -10,11 +12,13 @@ from isa_models.errors import (
     UnknownName,
     UnknownTiming,
 )
-from isa_models.instruction import REGISTRY, Instruction, instruction
+from isa_models.instruction import GPU_REGISTRY, REGISTRY, Family, Instruction, instruction
 from isa_models.machine import Machine, machine, machine_names
 
 __all__ = [
+    "GPU_REGISTRY",
     "REGISTRY",
+    "Family",
     "Instruction",
     "InvalidArgument",
     "Machine",

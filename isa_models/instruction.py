@@ -67,7 +67,7 @@ class Instruction:
         return width // unit
 
     def operand_lanes(self, operand: Operand, lanes: int) -> int:
-        return int(operand.per * lanes) if operand.per else 1
+        return round(operand.per * lanes) if operand.per else 1
 
     def apply(self, *operands: Value, lanes: int | None = None, **immediates: int) -> Any:
         """The result's Value from operands' Values, in the reading that they belong to."""
@@ -134,26 +134,44 @@ def _from_python(name: str, operand: Operand, array: Array) -> Array:
     return array.astype(np.float32).astype(form.dtype) if form.is_float else array.astype(form.dtype)
 
 
-REGISTRY: dict[str, Instruction] = {}
+@dataclass(frozen=True)
+class Family(Instruction):
+    """An instruction whose operand types its arguments choose. A Program names one `form`: "dpas.s8.s8.8.8.x16.s32"."""
+
+    def form(self, name: str) -> Instruction:
+        """The form that a full name stands for; `UnknownName` where there is none."""
+        raise NotImplementedError
+
+
+REGISTRY: dict[str, Instruction] = {}  # of x86 CPUs: what this host may have itself
+GPU_REGISTRY: dict[str, Instruction] = {}  # of GPUs, families among them
 
 
 def instruction(name: str) -> Instruction:
-    """The instruction called `name`.
+    """The instruction called `name`, or the form of one of its families.
 
     >>> int(instruction("vpmaddubsw")(np.array([255, 255], "u1"), np.array([127, 127], "i1"))[0])
     32767
     """
-    try:
-        return REGISTRY[name]
-    except KeyError:
-        raise unknown_name("instruction", name, REGISTRY) from None
+    found = REGISTRY.get(name) or GPU_REGISTRY.get(name)
+    if found is not None:
+        return found
+    family = GPU_REGISTRY.get(name.split(".")[0]) if isinstance(name, str) else None
+    if isinstance(family, Family):
+        return family.form(name)
+    raise unknown_name("instruction", name, [*REGISTRY, *GPU_REGISTRY])
 
 
 _SIGNATURE = re.compile(r"(\w+)(?:\*([\d.]+))?$")
 
 
 def define(
-    name: str, signature: str, caps: Mapping[int, tuple[str, ...]], manual: str, **facts: Any
+    name: str,
+    signature: str,
+    caps: Mapping[int, tuple[str, ...]],
+    manual: str,
+    registry: dict[str, Instruction] = REGISTRY,
+    **facts: Any,
 ) -> Callable[[F], F]:
     """Register the decorated function as instruction `name`.
 
@@ -163,7 +181,7 @@ def define(
     """
 
     def register(function: F) -> F:
-        REGISTRY[name] = make(name, signature, caps, manual, function, **facts)
+        registry[name] = make(name, signature, caps, manual, function, **facts)
         return function
 
     return register

@@ -6,6 +6,7 @@ import functools
 import platform
 
 from isa_models.errors import unknown_name
+from isa_models.intel_gpu.platforms import PLATFORMS
 
 #: cap -> (the caps it implies directly, LLVM's feature names that a host must have)
 _CAPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -31,11 +32,13 @@ def caps() -> tuple[str, ...]:
 
 @functools.cache
 def implied(cap: str) -> frozenset[str]:
-    """`cap` and everything that a CPU with it also has.
+    """`cap` and everything that a CPU with it also has; a GPU platform implies itself alone.
 
     >>> "avx2" in implied("avx512_core_vnni"), "avx512_core_bf16" in implied("avx512_core_vnni")
     (True, False)
     """
+    if cap in PLATFORMS:
+        return frozenset({cap})
     if cap not in _CAPS:
         raise unknown_name("ISA", cap, _CAPS)
     return frozenset({cap}).union(*(implied(c) for c in _CAPS[cap][0]))

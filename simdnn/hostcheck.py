@@ -12,6 +12,7 @@ import pandas as pd
 
 from isa_models import REGISTRY, Instruction
 from isa_models.formats import fmt
+from isa_models.intel_gpu import PLATFORMS
 from isa_models.isa import host_caps
 from simdnn import numerics
 from simdnn.program import Affine, Loop, Memory, Op, Place, Program, Register, Tensor
@@ -105,7 +106,7 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
             places.append(Memory(operand.name, i * count, operand.dtype, count))
             continue
         register = Register(operand.name, operand.dtype, count)
-        move, unit = _move(operand.dtype, register.bits, isa)
+        move, unit = _move("load", operand.dtype, register.bits, isa)
         part = register.as_(unit)
         body.append(Op(move, part, (Memory(operand.name, i * count, unit, part.lanes),)))
         places.append(register)
@@ -118,13 +119,17 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
             body.append(Op(definition.name, Memory("out", index, definition.result, lanes), tuple(places), immediates))
             continue
         body.append(Op(definition.name, result, tuple(places), immediates))
-        move, unit = _move(definition.result, result.bits, isa)
+        move, unit = _move("store", definition.result, result.bits, isa)
         part = result.as_(unit)
         body.append(Op(move, Memory("out", index, unit, part.lanes), (part,)))
     return Program(f"{definition.name}.{width}", isa, tuple(tensors), (Loop("i", vectors, tuple(body), True),))
 
 
-def _move(dtype: str, bits: int, isa: str) -> tuple[str, str]:
+def _move(kind: str, dtype: str, bits: int, isa: str) -> tuple[str, str]:
+    """The instruction that loads or stores a register, and the elements that it moves."""
+    if isa in PLATFORMS:
+        unit = "u8" if bits % 16 else "u16" if bits % 32 else "u32"
+        return f"{kind}.{unit}", unit
     if bits % 32 == 0:
         return "vmovdqu", "u32"
     return ("vmovdqu8", "u8") if bits % 16 else ("vmovdqu16", "u16")

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from isa_models import ProgramError, SimdnnError
 from isa_models.formats import fmt
+from isa_models.intel_gpu.platforms import MOST_GRFS, PLATFORMS, RESERVED_GRFS, Platform
 from isa_models.isa import implied
 from simdnn.program import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
 
@@ -55,8 +56,9 @@ class _Checker:
     def __init__(self, program: Program, caps: frozenset[str]) -> None:
         self.program = program
         self.caps = caps
+        self.platform = PLATFORMS.get(program.isa)
         self.limit = 32 if "avx512_core" in caps else 16
-        self.names: set[str] = set()
+        self.names: dict[str, int] = {}  # register -> bits
 
     def fail(self, op: object, why: str) -> ProgramError:
         return ProgramError(f"{self.program.name}: `{op}`: {why}")
@@ -100,9 +102,11 @@ class _Checker:
             raise self.fail(op, "an immediate is a byte, 0 to 255")
         if sum(isinstance(p, Memory) for p in (op.dst, *op.srcs)) > 1:
             raise self.fail(op, "at most one memory operand")
-        if op.masked and not self.limit == 32 and op.instruction not in _MASKED_BEFORE_AVX512:
+        if op.masked and not self.platform and not self.limit == 32 and op.instruction not in _MASKED_BEFORE_AVX512:
             raise self.fail(op, f"{self.program.isa} has no masks: {op.memory} should be whole")
         caps = definition.caps.get(op.width)
+        if self.platform and not definition.whole:  # vectors of any length: register after register
+            caps = tuple(cap for brings in definition.caps.values() for cap in brings)
         if caps is None or not self.caps.intersection(caps):
             raise self.fail(op, f"not in {self.program.isa} at {op.width} bits")
         if definition.whole and op.lanes != definition.lanes(op.width):
@@ -154,9 +158,18 @@ class _Checker:
         if not register.name.isidentifier():
             raise self.fail(op, f"register name {register.name!r}")
         defined[register.name] = register.bits
-        self.names.add(register.name)
-        if len(self.names) > self.limit:
+        self.names[register.name] = max(register.bits, self.names.get(register.name, 0))
+        if self.platform:
+            self.fits_register_file(op, self.platform)
+        elif len(self.names) > self.limit:
             raise self.fail(op, f"more than the {self.limit} vector registers of {self.program.isa}")
+
+    def fits_register_file(self, op: Op, platform: Platform) -> None:
+        """All registers of a thread, in whole GRFs, next to those that hold its addresses and loop counters."""
+        unit = 8 * platform.grf_bytes
+        taken = sum(-(-bits // unit) for bits in self.names.values()) + RESERVED_GRFS
+        if taken > MOST_GRFS:
+            raise self.fail(op, f"{taken} registers of {platform.grf_bytes} bytes; a thread has {MOST_GRFS}")
 
 
 def _ops(body: Sequence[Statement]) -> list[Op]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from isa_models.algebra import Value
 from isa_models.formats import fmt
@@ -21,7 +22,7 @@ def _binary(
     call: str,
     result: str,
     caps: Widths = AVX512_BW,
-    **facts: object,
+    **facts: Any,
 ) -> None:
     def fresh(a: Value, b: Value) -> Value:  # every instruction has a function, and so a docstring, of its own
         return function(a, b)

@@ -103,7 +103,7 @@ def instructions() -> pd.DataFrame:
         [
             {"instruction": i.name, "widths": "/".join(map(str, sorted(i.caps))), "result": i.result,
              "operands": ", ".join(f"{o.name}:{o.dtype}" for o in i.operands), "manual": i.manual}
-            for i in sorted(isa_models.REGISTRY.values(), key=lambda i: i.name)
+            for i in sorted((*isa_models.REGISTRY.values(), *isa_models.GPU_REGISTRY.values()), key=lambda i: i.name)
         ]
     )  # fmt: skip
 

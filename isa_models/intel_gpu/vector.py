@@ -1,0 +1,163 @@
+"""Vector instructions of Intel GPUs that the kernels need: one row each, by type.
+
+Source: intel-graphics-compiler, documentation/visa/instructions (ADD.md, MUL.md, MAD.md, MOV.md, SHL.md …). Floats
+keep denormals, as with the control register's bits for that set; a mad of floats rounds once (IGC makes it of
+llvm.fma). Which NaN comes out is not published: here always the quiet one 7FC00000H. Vectors of any lanes work; the
+clock charges each register-sized pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from isa_models.algebra import Value
+from isa_models.instruction import GPU_REGISTRY, define, example
+from isa_models.intel_gpu.dp4a import CAPS
+from isa_models.rounding import round_to, widen_f16
+
+_MANUAL = "IGC documentation/visa/instructions/"
+
+
+def _quiet(value: Value) -> Value:
+    return value.is_nan().rarely(value, lambda: value.is_nan().where(_nan(value), value))
+
+
+def _nan(value: Value) -> Value:
+    return value.view("u32").literal(0x7FC00000).view("f32")
+
+
+def _row(
+    name: str, signature: str, function: Callable[..., Value], text: str, call: str, result: str, **facts: Any
+) -> None:
+    manual = f"{_MANUAL}{name.split('.')[0].upper()}.md"
+    doc = example(name, text, call, result)
+    define(name, signature, CAPS, manual, GPU_REGISTRY, doc=doc, native=False, **facts)(function)
+
+
+def _two(operation: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    def apply(a: Value, b: Value) -> Value:
+        result = operation(a, b)
+        return _quiet(result) if result.dtype == "f32" else result
+
+    return apply
+
+
+def _one(operation: Callable[[Value], Value]) -> Callable[[Value], Value]:
+    def apply(a: Value) -> Value:
+        return operation(a)
+
+    return apply
+
+
+def _mad(acc: Value, a: Value, b: Value) -> Value:
+    return _quiet(a.fma(b, acc)) if acc.dtype == "f32" else acc + a * b
+
+
+for _type, _sum in (("f32", "[3.5]"), ("s32", "[3]")):
+    _args = "[2.5], [1]" if _type == "f32" else "[2], [1]"
+    _row(f"add.{_type}", f"{_type} <- {_type}, {_type}", _two(lambda a, b: a + b), "Sum; integers wrap.", _args, _sum)
+
+
+def _mad_function() -> Callable[[Value, Value, Value], Value]:
+    def mad(acc: Value, a: Value, b: Value) -> Value:
+        return _mad(acc, a, b)
+
+    return mad
+
+
+for _type, _sum in (("f32", "[7.0]"), ("s32", "[7]")):
+    _row(
+        f"mad.{_type}", f"{_type} <- {_type}, {_type}, {_type}", _mad_function(),
+        "acc + a * b: floats rounded once, integers wrap.", "[1], [2], [3]", _sum, accumulates=True,
+    )  # fmt: skip
+
+_row("mul.f32", "f32 <- f32, f32", _two(lambda a, b: a * b), "Product.", "[2.5], [2]", "[5.0]")
+_row("mul.s32", "s32 <- s32, s32", _two(lambda a, b: a * b), "Product, wrapping.", "[65536], [65537]", "[65536]")
+_row("sub.s32", "s32 <- s32, s32", _two(lambda a, b: a - b), "Difference, wrapping.", "[2], [5]", "[-3]")
+_row("sub.f32", "f32 <- f32, f32", _two(lambda a, b: a - b), "Difference.", "[2], [5]", "[-3.0]")
+_row("max.f32", "f32 <- f32, f32", _two(lambda a, b: (a > b).where(a, b)), "The greater; b where one is NaN.",
+     "[2], [5]", "[5.0]")  # fmt: skip
+_row("min.f32", "f32 <- f32, f32", _two(lambda a, b: (a < b).where(a, b)), "The lesser; b where one is NaN.",
+     "[2], [5]", "[2.0]")  # fmt: skip
+_row("and.u32", "u32 <- u32, u32", _two(lambda a, b: a & b), "And.", "[12], [10]", "[8]")
+_row("xor.u32", "u32 <- u32, u32", _two(lambda a, b: a ^ b), "Exclusive or.", "[12], [10]", "[6]")
+_row("inv.f32", "f32 <- f32", _one(lambda a: _quiet(a.literal(1.0) / a)), "1 / x, correctly rounded here; the unit's "
+     "own error (1 ulp) is not modelled.", "[4]", "[0.25]")  # fmt: skip
+
+
+def _shift(name: str, dtype: str, text: str, result: str, function: Callable[[Value, int], Value]) -> None:
+    def shift(a: Value, imm: int) -> Value:
+        return function(a, imm & 31)
+
+    _row(name, f"{dtype} <- {dtype}", shift, text, "[13], imm=2", result)
+
+
+_shift("shl.u32", "u32", "Left, by the immediate's five low bits.", "[52]", lambda a, imm: a << imm)
+_shift("shr.u32", "u32", "Right, zeros in.", "[3]", lambda a, imm: a >> imm)
+_shift("asr.s32", "s32", "Right, signs in.", "[3]", lambda a, imm: a >> imm)
+
+
+# -- conversions ------------------------------------------------------------------------------------------------------
+def _to_integer(a: Value, dtype: str) -> Value:
+    """An integral float clamped into an integer type; NaN becomes 0."""
+    low, high = {"s8": (-128.0, 127.0), "u8": (0.0, 255.0)}[dtype]
+    a = a.is_nan().where(a.literal(0.0), a)
+    a = (a < low).where(a.literal(low), a)
+    return (a > high).where(a.literal(high), a).to("s32").to(dtype)
+
+
+_row("rnde.f32", "f32 <- f32", _one(lambda a: _quiet(a.round_even())), "To the nearest integer, ties to even.",
+     "[2.5]", "[2.0]")  # fmt: skip
+_row("mov.f32.s32", "f32 <- s32", _one(lambda a: a.to("f32")), "Integers to floats, nearest even.", "[3]", "[3.0]")
+_row("mov.s32.s8", "s32 <- s8", _one(lambda a: a.to("s32")), "Bytes widened by their sign.", "[-3]", "[-3]")
+_row("mov.s32.u8", "s32 <- u8", _one(lambda a: a.to("s32")), "Bytes widened with zeros.", "[253]", "[253]")
+_row("mov.f32.bf16", "f32 <- bf16", _one(lambda a: _quiet((a.view("u16").to("u32") << 16).view("f32"))),
+     "bf16 as f32, exactly.", "[1.5]", "[1.5]")  # fmt: skip
+_row("mov.f32.f16", "f32 <- f16", _one(lambda a: _quiet(widen_f16(a))), "f16 as f32, exactly.", "[1.5]", "[1.5]")
+_row("mov.bf16.f32", "bf16 <- f32", _one(lambda a: round_to(_quiet(a), "bf16")), "Rounded to nearest even.",
+     "[1.00390625]", "[1.0]")  # fmt: skip
+_row("mov.f16.f32", "f16 <- f32", _one(lambda a: round_to(_quiet(a), "f16")), "Rounded to nearest even.",
+     "[1.5]", "[1.5]")  # fmt: skip
+_row("mov.tf32.f32", "f32 <- f32", _one(lambda a: round_to(_quiet(a), "tf32")), "Rounded to 10 digits, nearest even, "
+     "in f32's place (the tf32 conversion of the compiler's intrinsic).", "[1.5]", "[1.5]")  # fmt: skip
+for _type, _range in (("s8", "[127]"), ("u8", "[255]")):
+    _row(f"mov.{_type}.f32.sat", f"{_type} <- f32", _one(lambda a, dtype=_type: _to_integer(a, dtype)),  # type: ignore[misc]
+         "An integral float, saturated; NaN becomes 0.", "[300]", _range, saturates=True)  # fmt: skip
+
+
+# -- moves and messages -----------------------------------------------------------------------------------------------
+def _move() -> Callable[[Value], Value]:
+    def move(a: Value) -> Value:
+        return a
+
+    return move
+
+
+for _type in ("u32", "s32", "f32", "u16", "u8", "s8", "bf16", "f16"):
+    _call, _result = ("[1.5]", "[1.5]") if _type in ("f32", "bf16", "f16") else ("[7]", "[7]")
+    _row(f"mov.{_type}", f"{_type} <- {_type}", _move(), "A copy.", _call, _result, moves=True)
+    define(
+        f"load.{_type}", f"{_type} <- {_type}", CAPS, _MANUAL + "LSC_LOAD.md", GPU_REGISTRY, moves=True, native=False,
+        partial=True, doc=example(f"load.{_type}", "A block load (LSC message).", _call, _result),
+    )(_move())  # fmt: skip
+    define(
+        f"store.{_type}", f"{_type} <- {_type}", CAPS, _MANUAL + "LSC_STORE.md", GPU_REGISTRY, moves=True, native=False,
+        partial=True, doc=example(f"store.{_type}", "A block store (LSC message).", _call, _result),
+    )(_move())  # fmt: skip
+
+
+def _broadcast(a: Value, lanes: int) -> Value:
+    return a.permute([0] * lanes)
+
+
+for _type in ("s32", "f32", "u32"):
+    _call, _result = ("[1.5], lanes=2", "[1.5, 1.5]") if _type == "f32" else ("[7], lanes=2", "[7, 7]")
+
+    def _spread(a: Value, lanes: int) -> Value:
+        return _broadcast(a, lanes)
+
+    define(
+        f"load_splat.{_type}", f"{_type} <- {_type}*0", CAPS, _MANUAL + "LSC_LOAD.md", GPU_REGISTRY, moves=True,
+        native=False, doc=example(f"load_splat.{_type}", "One element in every lane.", _call, _result),
+    )(_spread)  # fmt: skip

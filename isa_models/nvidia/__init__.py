@@ -1,0 +1,5 @@
+"""NVIDIA GPU instructions by PTX's names; importing this package registers them."""
+
+from isa_models.nvidia import dots
+
+__all__ = ["dots"]
