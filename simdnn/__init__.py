@@ -17,8 +17,9 @@ from isa_models import (
     instruction,
     machine,
 )
+from simdnn.memory import MemoryDesc
 from simdnn.nibbles import pack_nibbles, unpack_nibbles
-from simdnn.primitives import Attr, Quant, convolution, estimate, matmul
+from simdnn.primitives import Attr, Quant, Reordered, convolution, estimate, matmul, reorder
 from simdnn.primitives.mathmode import (
     cold_weights,
     exact_int8,
@@ -27,17 +28,20 @@ from simdnn.primitives.mathmode import (
     set_default_exact_int8,
     set_default_fpmath_mode,
 )
-from simdnn.result import Estimate, Result, version
+from simdnn.result import Conversion, Estimate, Result, version
 
 __version__ = version()
 
 __all__ = [
     "Attr",
+    "Conversion",
     "Estimate",
     "InvalidArgument",
     "MachineFileError",
+    "MemoryDesc",
     "ProgramError",
     "Quant",
+    "Reordered",
     "Result",
     "SimdnnError",
     "Unimplemented",
@@ -53,6 +57,7 @@ __all__ = [
     "machine",
     "matmul",
     "pack_nibbles",
+    "reorder",
     "set_default_exact_int8",
     "set_default_fpmath_mode",
     "unpack_nibbles",

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import Machine, Unimplemented
+from isa_models import InvalidArgument, Machine, Unimplemented
 from isa_models.arrays import Array
 from isa_models.machine import Confidence
+from simdnn import memory
 from simdnn.kernels.spec import ConvProblem, Kernel, MatmulProblem, Problem
+from simdnn.memory import MemoryDesc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,9 +26,26 @@ if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
 
+@dataclass(frozen=True)
+class Conversion:
+    """What it costs once to bring the user's weights to the kernel's type and layout, ahead of the runs.
+
+    The column sums that integer kernels with s8 sources or zero points also want are not in it.
+    """
+
+    cycles: float
+    seconds: float
+    read_bytes: int
+    written_bytes: int
+    confidence: Confidence
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
     """What one problem costs with the kernel chosen for it, found when it is first asked for.
+
+    `cycles` holds the conversion of weights that come in a plain layout (wei_tag "ab", "ba", "oihw"): the kernel does
+    it in every run. For "any" it is done once before, which `conversion` tells and `amortised_cycles` shares out.
 
     Costs are those of one core; asked of a result with more threads they raise `Unimplemented`. A figure that the
     machine's table lacks raises `UnknownTiming`.
@@ -40,6 +59,7 @@ class Estimate:
     fpmath: str  # the math mode that was in force (a hint: see `compute_dtype`)
     find_cost: Callable[[], Cost]
     find_dispatch: Callable[[], pd.DataFrame]
+    find_conversion: Callable[[], Conversion | None]
 
     @property
     def implementation(self) -> str:
@@ -70,6 +90,35 @@ class Estimate:
     @property
     def seconds(self) -> float:
         return self.cost.seconds
+
+    @cached_property
+    def conversion(self) -> Conversion | None:
+        """The conversion of weights ahead of time; None where the kernel reads them as the user stores them.
+
+        Raises `Unimplemented` where no reorder makes the kernel's layout.
+        """
+        return self.find_conversion()
+
+    def amortised_cycles(self, runs: int) -> float:
+        """Cycles of one run where the weights are converted once for `runs` of them."""
+        if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
+            raise InvalidArgument(f"runs={runs!r}; an integer of at least 1 is needed")
+        return self.cycles + (self.conversion.cycles / runs if self.conversion else 0.0)
+
+    @property
+    def src_desc(self) -> MemoryDesc:
+        """The source as the kernel reads it: the user's type, rows contiguous or channels last."""
+        return memory.src_desc(self.problem)
+
+    @property
+    def weights_desc(self) -> MemoryDesc:
+        """The weights that the kernel wants: what `simdnn.reorder` takes."""
+        return memory.weights_desc(self.problem, self.kernel)
+
+    @property
+    def dst_desc(self) -> MemoryDesc:
+        """The destination as the kernel writes it; its type is never narrowed."""
+        return memory.dst_desc(self.problem)
 
     @property
     def bound(self) -> str:

@@ -13,11 +13,14 @@ import simdnn
 
 SIGNATURES = {
     simdnn.matmul: "src weights bias machine isa dst attr threads engine dispatch wei_tag",
-    simdnn.convolution: "src weights bias strides padding dilation groups machine isa dst attr threads engine dispatch",
+    simdnn.convolution: "src weights bias strides padding dilation groups machine isa dst attr threads engine dispatch "
+                        "wei_tag",
+    simdnn.reorder: "array desc machine isa engine",
+    simdnn.MemoryDesc: "shape dtype tag blocked",
     simdnn.estimate: "primitive dt bias machine isa attr threads dispatch shape",
     simdnn.Attr: "fpmath apply_to_int scales zero_points precomputed_reductions exact_int8 post_ops",
     simdnn.Quant: "values mask groups dtype",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("function", SIGNATURES, ids=lambda f: f.__name__)

@@ -12,7 +12,7 @@ from isa_models.arrays import Array
 from simdnn.kernels.code import Code, Unit, load32, load_bf16, loop, op, zero
 from simdnn.kernels.epilogue import Plan, Tile, finish_tile
 from simdnn.kernels.gemm import taps_inside
-from simdnn.kernels.pack import halved, wrap32
+from simdnn.kernels.pack import Blocked, Layout, halved, wrap32
 from simdnn.kernels.source import Source
 from simdnn.kernels.spec import ConvProblem, Kernel, Parameters
 from simdnn.program import Affine, Memory, Op, Program, Register, Tensor
@@ -136,12 +136,19 @@ class Depthwise:
         return [op(extend, register, Memory(s.tensor, at, s.read, lanes))]
 
     def kernel(self) -> Kernel:
-        return Kernel(self.name, self.program, self.prepare, self.finish, self.dot.compute)
+        return Kernel(self.name, self.program, self.prepare, self.finish, self.dot.compute, blocked=self.blocked)
+
+    @property
+    def blocked(self) -> Blocked | None:
+        """The weights' layout: all channels beside one another, for integers each with a zero; not where halved."""
+        p, depth = self.problem, 2 if self.dot is INTEGER else 1
+        layout = Layout(1, p.groups, self.channels, 0, depth, depth)
+        return None if self.halve else Blocked(self.unit.isa, self.dot.wei, layout, 1, p.kh, p.kw)
 
     def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
         """The program's inputs."""
         problem = self.problem
-        taps = weights.reshape(problem.groups, problem.kh, problem.kw)
+        taps = weights.reshape(problem.groups, problem.kh, problem.kw)  # s16 or f32 where a reorder has widened them
         if self.halve:
             taps = halved(taps)
         inputs: dict[str, Array] = {

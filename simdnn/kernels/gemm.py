@@ -24,7 +24,7 @@ from simdnn.kernels.code import Code, Unit, broadcast32, loop, op, zero
 from simdnn.kernels.dots import COUNT, Dot
 from simdnn.kernels.epilogue import Plan
 from simdnn.kernels.order import Order
-from simdnn.kernels.packing import Packing
+from simdnn.kernels.packing import Packing, stored
 from simdnn.kernels.reading import Reading, fold_weights, reading
 from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.tile import Chain, Group, Panel, Reduction, Repeat, Taps, tile
@@ -69,7 +69,7 @@ class Gemm:
 
     @property
     def tag(self) -> str:
-        return self.problem.wei_tag if isinstance(self.problem, MatmulProblem) else "any"
+        return self.problem.wei_tag
 
     @property
     def plain(self) -> bool:
@@ -109,6 +109,19 @@ class Gemm:
         return pack.Layout(self.conv.groups, self.oc, width, tail, self.dot.depth, self.reading.ic)
 
     @cached_property
+    def own(self) -> pack.Blocked:
+        """The weights as the dots read them."""
+        c, split = self.conv, self.options.split_k
+        sizes = (self.problem_k, 1, 1, split) if self.is_matmul else (self.ic, c.kh, c.kw, 0)
+        return pack.Blocked(self.unit.isa, self.dot.wei, self.layout, *sizes)
+
+    @property
+    def blocked(self) -> pack.Blocked | None:
+        """The weights' layout where they come in the kernel's own; None where a reorder cannot make it (yet)."""
+        folded = self.options.halve or self.options.order.fold
+        return None if self.tag != "any" or folded else self.own
+
+    @cached_property
     def plan(self) -> Plan:
         if self.dot is COUNT:
             return Plan(self.conv.epilogue, integer=True)
@@ -125,8 +138,7 @@ class Gemm:
         c, e = self.conv, self.conv.epilogue
         code = self.reading.stage(self.unit)
         if self.packed_here:
-            split = self.options.split_k
-            code += Packing(self.unit, self.tag, self.dot, self.layout, self.problem_k, self.oc, split).stage()
+            code += Packing(self.unit, stored(self.tag, self.problem.wei, self.own), self.own).stage()
         if e.zp_wei:
             code += self.row_sums()
         blocking = choose(self.unit, self.dot, self.rows, self.oc, self.shifted)
@@ -144,7 +156,7 @@ class Gemm:
         if self.plain:
             tensors.append(Tensor("wei", self.dot.wei, c.ic * c.oc))
         elif self.packed_here:
-            tensors.append(Tensor("plain", self.dot.wei, self.problem_k * c.oc))
+            tensors.append(Tensor("plain", self.problem.wei, self.ic * c.kh * c.kw * c.oc))
         kind = "scratch" if self.packed_here else "input"
         if layout.full and not self.plain:
             tensors.append(Tensor("wei", self.dot.wei, per_column * layout.full * layout.width, kind))
@@ -294,7 +306,10 @@ class Gemm:
     # -- between the user's arrays and the program's tensors --------------------------------------------------------
     def kernel(self) -> Kernel:
         counting = self.counting if self.dot.saturates and not self.options.halve else None
-        return Kernel(self.name, self.program, self.prepare, self.finish, self.dot.compute, counting=counting)
+        return Kernel(
+            self.name, self.program, self.prepare, self.finish, self.dot.compute, counting=counting,
+            blocked=self.blocked,
+        )  # fmt: skip
 
     def counting(self) -> Kernel:
         """The same walk over the same operands, counting saturated pairs instead of adding them up."""
@@ -303,29 +318,42 @@ class Gemm:
 
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         """The program's inputs."""
-        c, layout = self.conv, self.layout
-        stored = weights
-        if self.is_matmul:
-            if self.options.split_k:
-                src, weights = split_rows(src, self.ic), split_rows(weights.T, self.ic)
-                weights = weights.reshape(1, c.oc, c.kw, self.ic).transpose(0, 1, 3, 2)[:, :, :, None, :]
-            else:
-                weights = weights.T.reshape(1, c.oc, c.ic, 1, 1)
-        else:
+        if self.options.split_k:
+            src = split_rows(src, self.ic)
+        elif not self.is_matmul:
             src = src.transpose(0, 2, 3, 1)
+        multiplied = self.multiplied(weights)
+        inputs = {
+            "src": np.ascontiguousarray(src).reshape(-1),
+            **self.weight_tensors(weights, multiplied),
+            **self.parameter_tensors(multiplied, parameters),
+        }
+        return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
+
+    def multiplied(self, weights: Array) -> Array:
+        """The weights that the dots multiply, as goihw: halved or rounded where they are."""
+        c = self.conv
+        if self.options.split_k:
+            rows = split_rows(weights.T, self.ic)
+            weights = rows.reshape(1, c.oc, c.kw, self.ic).transpose(0, 1, 3, 2)[:, :, :, None, :]
+        elif self.is_matmul:
+            weights = weights.T.reshape(1, c.oc, c.ic, 1, 1)
+        else:
             weights = weights.reshape(c.groups, self.oc, self.ic, c.kh, c.kw)
         if self.options.halve:
             weights = pack.halved(weights)
-        if (self.conv.wei, self.dot.wei) == ("f32", "bf16"):  # rounded ahead of time, as the machine would
+        if self.dot.wei == "bf16" and weights.dtype == np.float32:  # as the machine would; a reorder may have done it
             weights = instruction("vcvtneps2bf16")(weights.reshape(1, -1)).reshape(weights.shape)
-        whole, tail = pack.pack(fold_weights(weights, self.options.order.fold), layout)
-        inputs = {"src": np.ascontiguousarray(src).reshape(-1), "wei": whole, "wei_tail": tail}
+        return weights
+
+    def weight_tensors(self, weights: Array, multiplied: Array) -> dict[str, Array]:
+        """The tensors that hold the weights: as the user stores them, or in the kernel's own layout."""
         if self.plain:
-            inputs["wei"] = np.ascontiguousarray(stored).reshape(-1)
-        elif self.packed_here:
-            inputs["plain"] = np.ascontiguousarray(stored if self.tag == "ab" else stored.T).reshape(-1)
-        inputs.update(self.parameter_tensors(weights, parameters))
-        return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
+            return {"wei": np.ascontiguousarray(weights).reshape(-1)}
+        if self.packed_here:
+            return {"plain": np.ascontiguousarray(weights.T if self.tag == "ba" else weights).reshape(-1)}
+        whole, tail = pack.pack(fold_weights(multiplied, self.options.order.fold), self.layout)
+        return {"wei": whole, "wei_tail": tail}
 
     def parameter_tensors(self, weights: Array, p: Parameters) -> dict[str, Array]:
         tensors = self.plan.inputs(p, lambda values: pack.per_channel(values, self.layout, "f32"))

@@ -15,6 +15,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, loop, op, store32, zero
 from simdnn.kernels.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.pack import Blocked, Layout
 from simdnn.kernels.spec import Kernel, MatmulProblem, Parameters
 from simdnn.program import Affine, Memory, Op, Program, Register, Tensor
 from simdnn.verify import verify
@@ -156,8 +157,10 @@ class Gemv:
     # -- arrays ---------------------------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
         compute = "bf16" if self.problem.src == "bf16" and not self.plain else "f32"
-        weights = "vector" if self.problem.n == 1 else "matrix"
-        return Kernel(self.name, self.program, self.prepare, self.finish, compute, (weights,))
+        p = self.problem
+        columns = None if self.plain else Blocked(self.unit.isa, p.wei, Layout(1, p.n, 1, 0, 1, p.k), p.k)
+        weights = ("vector" if p.n == 1 else "matrix",)
+        return Kernel(self.name, self.program, self.prepare, self.finish, compute, weights, blocked=columns)
 
     def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
         """The program's inputs."""

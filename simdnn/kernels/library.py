@@ -20,6 +20,8 @@ def library_choice(problem: Problem, isa: str) -> tuple[str, str]:
     caps = implied(isa)
     if isinstance(problem, MatmulProblem) and problem.decompression:
         return _decompression(problem.decompression, caps)
+    if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
+        raise Unimplemented(f"what oneDNN picks for {problem.wei_tag} weights is not known here: wei_tag='any' works")
     if problem.src == "bf16" and "avx512_core_bf16" not in caps:
         if "avx512_core" in caps:
             raise Unimplemented(f"oneDNN emulates bf16 under {isa}, which is not modelled: use avx512_core_bf16")

@@ -1,7 +1,11 @@
-"""Weights in the kernel's own layout, and the per-channel vectors that go with it: prepared ahead of time, in NumPy."""
+"""Weights in the kernel's own layout, and the per-channel vectors that go with it: prepared ahead of time, in NumPy.
+
+`packing` writes the program that does the same on the machine.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +36,53 @@ class Layout:
         return self.full * self.width + self.tail
 
 
+@dataclass(frozen=True)
+class Blocked:
+    """Weights (groups, oc, ic, kh, kw) as one kernel's dot products read them: what a reorder makes ahead of time."""
+
+    isa: str  # whose instructions bring them there
+    dtype: str
+    layout: Layout
+    ic: int  # input channels of a group
+    kh: int = 1
+    kw: int = 1
+    split: int = 0  # of a matmul's K: two parts, the first of this length, each padded by itself
+
+    @property
+    def taps(self) -> int:
+        return self.kh * self.kw * (2 if self.split else 1)
+
+    @property
+    def columns(self) -> bool:
+        """Whether this is the plain layout in which the columns of a matrix follow one another ("ba")."""
+        return self.layout.width == 1
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Elements of each tensor: whole panels, and the narrower last one."""
+        one = self.layout.groups * self.taps * self.layout.icp
+        found = {"wei": one * self.layout.full * self.layout.width, "wei_tail": one * self.layout.tail}
+        return {name: size for name, size in found.items() if size}
+
+    def tag(self, operation: str) -> str:
+        """The layout in oneDNN's letters: capitals are cut into blocks, which stand at the end, innermost last.
+
+        Behind a plus sign is the width of the last block of output channels, behind a colon that of K's first part.
+
+        >>> Blocked("avx512_core_bf16", "bf16", Layout(1, 112, 48, 16, 2, 64), 64).tag("matmul")
+        'BA48b2a+16'
+        """
+        grouped = self.layout.groups > 1
+        if self.columns:
+            return "ba"
+        outer, oc, ic = ("BA", "b", "a") if operation == "matmul" else ("aBdeC", "b", "c") if grouped else (
+            "AcdB", "a", "b")  # fmt: skip
+        depth = f"{self.layout.depth}{ic}" if self.layout.depth > 1 else ""
+        tail = f"+{self.layout.tail}" if self.layout.tail and self.layout.full else ""
+        width = self.layout.width if self.layout.full else self.layout.tail
+        return f"{outer}{width}{oc}{depth}{tail}" + (f":{self.split}" if self.split else "")
+
+
 def halved(weights: Array) -> Array:
     """s8 weights times 1/2, rounded to nearest even: what makes an s8 convolution safe for vpmaddubsw."""
     half: Array = np.rint(weights.astype(np.float32) * np.float32(0.5))
@@ -51,6 +102,26 @@ def pack(weights: Array, layout: Layout) -> tuple[Array, Array]:
         return np.ascontiguousarray(part.reshape(shape).transpose(0, 1, 5, 6, 3, 2, 4)).reshape(-1)
 
     return arrange(wide[:, :whole], layout.width), arrange(wide[:, whole:], layout.tail)
+
+
+def unpack(tensors: Mapping[str, Array], blocked: Blocked) -> Array:
+    """goihw weights from the tensors that `pack` made of them, in the type that they have there."""
+    layout = blocked.layout
+    kh, kw = (1, 2) if blocked.split else (blocked.kh, blocked.kw)
+
+    def spread(flat: Array, width: int) -> Array:
+        shape = (layout.groups, -1, kh, kw, layout.icp // layout.depth, width, layout.depth)
+        moved = flat.reshape(shape).transpose(0, 1, 5, 4, 6, 2, 3)
+        return moved.reshape(layout.groups, -1, layout.icp, kh, kw)
+
+    widths = {"wei": layout.width, "wei_tail": layout.tail}
+    panels = [spread(tensors[name], widths[name]) for name in blocked.sizes]
+    weights = np.concatenate(panels, axis=1)[:, : layout.oc]
+    if blocked.split:
+        first, second = (weights[..., part : part + 1] for part in (0, 1))
+        rest = blocked.ic - blocked.split
+        weights = np.concatenate([first[:, :, : blocked.split], second[:, :, :rest]], axis=2)
+    return np.ascontiguousarray(weights[:, :, : blocked.ic])
 
 
 def per_channel(values: Array, layout: Layout, dtype: str) -> Array:

@@ -1,33 +1,70 @@
-"""The stage that brings a matmul's plain weights into the kernel's layout (pack.py) at run time."""
+"""The stage that brings plain weights into a kernel's own layout (pack.py), and the reorder which is that alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isa_models.formats import fmt
-from simdnn.kernels.code import Code, Unit, loop, op, zero
-from simdnn.kernels.dots import Dot
-from simdnn.kernels.pack import Layout
-from simdnn.program import Affine, Memory, Register
+from simdnn.kernels.code import Code, Unit, loop, op, unit_of, zero
+from simdnn.kernels.pack import Blocked
+from simdnn.program import Affine, Memory, Program, Register, Tensor
+from simdnn.verify import verify
 
 _XMM = 16  # bytes
+_WIDE = Register("wide", "f32", 8)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where the user's weights lie: their type, and how many elements apart neighbours of each dimension are."""
+
+    dtype: str
+    oc: int
+    ic: int
+    group: int = 0
+    kh: int = 0
+    kw: int = 0
+
+
+def stored(tag: str, dtype: str, blocked: Blocked) -> Stored:
+    """A plain layout: "ab" (rows of N), "ba" (columns of K), "oihw" (goihw with groups)."""
+    oc, taps = blocked.layout.oc, blocked.kh * blocked.kw
+    if tag == "ab":
+        return Stored(dtype, 1, oc)
+    return Stored(dtype, blocked.ic * taps, taps, oc * blocked.ic * taps, blocked.kw, 1)  # "ba" is oihw with one tap
+
+
+#: (type stored, type wanted): the ISA cap that converts
+CONVERSIONS = {
+    ("f32", "bf16"): "avx512_core_bf16",
+    ("f32", "f16"): "avx2",
+    ("bf16", "f32"): "avx2",
+    ("f16", "f32"): "avx2",
+    ("s8", "s16"): "avx2",
+}
+
+
+def reorder(tag: str, dtype: str, blocked: Blocked) -> Program:
+    """The program that brings plain weights there: input "plain", outputs "wei" and "wei_tail"."""
+    packing = Packing(unit_of(blocked.isa), stored(tag, dtype, blocked), blocked)
+    size = blocked.layout.groups * blocked.layout.oc * blocked.ic * blocked.kh * blocked.kw
+    outputs = [Tensor(name, blocked.dtype, count, "output") for name, count in blocked.sizes.items()]
+    name = f"reorder {dtype} {tag} to {blocked}"
+    code = packing.columns() if blocked.columns else packing.stage()
+    return verify(Program(name, blocked.isa, (Tensor("plain", dtype, size), *outputs), tuple(code)))
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Weights (K, N) stored by rows ("ab") or by columns ("ba"); K in `split` parts where its pairs restart."""
+    """From the tensor "plain" to "wei" and "wei_tail"."""
 
     unit: Unit
-    tag: str
-    dot: Dot
-    layout: Layout
-    k: int
-    n: int
-    split: int
+    plain: Stored
+    blocked: Blocked
 
     @property
     def element(self) -> int:
-        return fmt(self.dot.wei).bits // 8
+        return fmt(self.blocked.dtype).bits // 8
 
     @property
     def across(self) -> int:
@@ -35,94 +72,156 @@ class Packing:
         return _XMM // self.element
 
     def stage(self) -> Code:
-        """Row by row of groups of `depth` k, panel by panel."""
-        code: Code = []
-        parts = [(0, 0, self.k)] if not self.split else [(0, 0, self.split), (1, self.split, self.k - self.split)]
-        for part, first, count in parts:
-            turns, rest = divmod(count, self.dot.depth)
-            group = Affine.var("k")
-            for steps, at, rows in ((turns, group, self.dot.depth), (1 if rest else 0, Affine(turns), rest)):
-                for tensor, panels, width, column in self.panels():
-                    for offset in range(0, width, self.across):
-                        body = self.block(tensor, part, at, first, rows, width, column + offset, offset)
-                        nest = loop("k", steps, body, parallel=True) if body else []
-                        code += loop("j", panels, nest, parallel=True) if nest else []
+        """Row by row of groups of `depth` k, panel by panel, for each tap."""
+        b, plain = self.blocked, self.plain
+        if b.split:
+            second = Affine(b.split * plain.ic)
+            return self.tap(Affine(), Affine(), b.split) + self.tap(Affine(1), second, b.ic - b.split)
+        u, w = (Affine.var(name) if size > 1 else Affine() for name, size in (("u", b.kh), ("w", b.kw)))
+        code = self.tap(u * b.kw + w, u * plain.kh + w * plain.kw + self.group * plain.group, b.ic)
+        for var, extent in (("w", b.kw), ("u", b.kh), ("g", b.layout.groups)):
+            code = loop(var, extent, code, parallel=True) if extent > 1 else code
         return code
+
+    @property
+    def group(self) -> Affine:
+        return Affine.var("g") if self.blocked.layout.groups > 1 else Affine()
+
+    def tap(self, tap: Affine, at: Affine, count: int) -> Code:
+        """The `count` input channels of one tap, from `at`."""
+        depth = self.blocked.layout.depth
+        code: Code = []
+        turns, rest = divmod(count, depth)
+        for steps, step, rows in ((turns, Affine.var("k"), depth), (1 if rest else 0, Affine(turns), rest)):
+            for tensor, panels, width, column in self.panels():
+                for offset in range(0, width, self.across):
+                    body = self.block(tensor, tap, at, step, rows, width, column + offset, offset)
+                    nest = loop("k", steps, body, parallel=True) if body else []
+                    code += loop("j", panels, nest, parallel=True) if nest else []
+        return code
+
+    def columns(self) -> Code:
+        """Each output channel's row of input channels, as the columns of a matrix one after the other."""
+        b, turned = self.blocked, replace(self.plain, oc=self.plain.ic, ic=self.plain.oc)
+        along = Packing(self.unit, turned, b)
+        turns, rest = divmod(b.ic, self.across)
+        column, chunk = Affine.var("j"), Affine.var("k") * self.across
+        code: Code = []
+        for steps, first, count in ((turns, chunk, self.across), (1, Affine(b.ic - rest), rest)):
+            if count:
+                body = along.load("r0", column * self.plain.oc + first * self.plain.ic, count)
+                body += self.store(column * b.ic + first, count)
+                code += loop("j", b.layout.oc, loop("k", steps, body, parallel=True), parallel=True)
+        return code
+
+    def store(self, at: Affine, count: int) -> Code:
+        """The first `count` elements of r0 to "wei"."""
+        size = count * self.element
+        if size == _XMM:
+            return [op("vmovdqu", Memory("wei", at, "u32", 4), Register("r0", "u32", 4))]
+        if self.unit.masks:
+            return [op("vmovdqu8", Memory("wei", at, "u8", size), Register("r0", "u8", 16))]
+        name, dtype = {1: ("vpextrb", "u8"), 2: ("vpextrw", "u16"), 4: ("vpextrd", "u32")}[self.element]
+        value = Register("r0", dtype, self.across)
+        return [op(name, Memory("wei", at + i, dtype, 1), value, imm=i) for i in range(count)]
 
     def panels(self) -> list[tuple[str, int, int, Affine]]:
         """(tensor, how many, width, first column)."""
-        layout = self.layout
+        layout = self.blocked.layout
         whole, tail = layout.full * layout.width, layout.tail
         found = [("wei", layout.full, layout.width, Affine.var("j") * layout.width)] if layout.full else []
         return [*found, *([("wei_tail", 1, tail, Affine(whole))] if tail else [])]
 
     def block(
-        self, tensor: str, part: int, group: Affine, first: int, rows: int, width: int, column: Affine, offset: int
+        self, tensor: str, tap: Affine, at: Affine, step: Affine, rows: int, width: int, column: Affine, offset: int
     ) -> Code:
-        """`rows` rows of one group by `across` columns, interleaved to `depth` elements a column."""
+        """`rows` input channels of one step by `across` columns, interleaved to `depth` elements a column."""
+        layout = self.blocked.layout
+        depth, steps = layout.depth, layout.icp // layout.depth
         live = min(self.across, width - offset)
-        if tensor == "wei_tail" or self.layout.full == 1:
-            live = min(live, self.n - column.const)
+        if tensor == "wei_tail" or layout.full == 1:
+            live = min(live, layout.oc - column.const)
         if live <= 0:
             return []
-        depth, steps = self.dot.depth, self.layout.icp // self.dot.depth
         code: Code = []
         for r in range(depth):
             if r < rows:
-                row = group * depth + (first + r)
-                code += self.load(f"r{r}", row, column, live)
+                code += self.load(f"r{r}", at + (step * depth + r) * self.plain.ic + column * self.plain.oc, live)
             else:
                 code.append(zero(Register(f"r{r}", "u32", 4)))
-        taps = (2 if self.split else 1) * steps
-        base = Affine.var("j") * (taps * width * depth) if tensor == "wei" else Affine()
-        out = base + (group + part * steps) * (width * depth) + offset * depth
+        panels = layout.full if tensor == "wei" else 1
+        panel = self.blocked.taps * steps * width * depth
+        base = self.group * (panels * panel) + (Affine.var("j") * panel if tensor == "wei" else 0)
+        out = base + (tap * steps + step) * (width * depth) + offset * depth
         room = min(self.across, width - offset)
         for i, register in enumerate(self.interleave(code)):
             columns = _XMM // (self.element * depth)
             if i * columns < room:
-                count = _XMM // 4
-                at = out + i * columns * depth
-                code.append(op("vmovdqu", Memory(tensor, at, "u32", count), Register(register, "u32", 4)))
+                store = Memory(tensor, out + i * columns * depth, "u32", _XMM // 4)
+                code.append(op("vmovdqu", store, Register(register, "u32", 4)))
         return code
 
-    def load(self, register: str, row: Affine, column: Affine, live: int) -> Code:
-        """`live` columns of a row; of columns stored one after the other, one element at a time."""
-        if self.tag == "ba":
-            return self.gather(register, row, column, live)
-        at = row * self.n + column
+    def load(self, register: str, at: Affine, live: int) -> Code:
+        """`live` columns of a row; of columns that are no neighbours, one element at a time."""
+        if self.plain.dtype != self.blocked.dtype:
+            return self.load_converted(register, at, live)
         size = live * self.element
-        if size == _XMM:
+        if self.plain.oc == 1 and size == _XMM:
             return [op("vmovdqu", Register(register, "u32", 4), Memory("plain", at, "u32", 4))]
-        if self.unit.masks:
+        if self.plain.oc == 1 and self.unit.masks:
             return [op("vmovdqu8", Register(register, "u8", 16), Memory("plain", at, "u8", size))]
-        value = Register(register, "u8", 16)
-        bytes_ = [op("vpinsrb", value, value, Memory("plain", at + i, "u8", 1), imm=i) for i in range(size)]
-        return [zero(value), *bytes_]
+        return self.gather(register, at, live, self.element)
 
-    def gather(self, register: str, row: Affine, column: Affine, live: int) -> Code:
-        name, dtype = {1: ("vpinsrb", "u8"), 2: ("vpinsrw", "u16"), 4: ("vpinsrd", "u32")}[self.element]
-        value = Register(register, dtype, self.across)
+    def load_converted(self, register: str, at: Affine, live: int) -> Code:
+        """A register of columns in the type wanted; f32 is rounded to nearest even (docs/numerics.md, rule 2)."""
+        kinds = self.plain.dtype, self.blocked.dtype
+        if kinds == ("f32", "f16"):
+            return [*self.floats(at, live), op("vcvtps2ph", Register(register, "f16", 8), _WIDE, imm=0)]
+        if kinds == ("f32", "bf16"):
+            return [*self.floats(at, live), op("vcvtneps2bf16", Register(register, "bf16", 8), _WIDE)]
+        narrow = self.gather(register, at, live, fmt(self.plain.dtype).bits // 8)
+        if kinds == ("s8", "s16"):
+            return [*narrow, op("vpmovsxbw", Register(register, "s16", 8), Register(register, "s8", 8))]
+        if kinds == ("f16", "f32"):
+            return [*narrow, op("vcvtph2ps", Register(register, "f32", 4), Register(register, "f16", 4))]
+        words = Register(register, "u32", 4)
+        return [*narrow, op("vpmovzxwd", words, Register(register, "u16", 4)), op("vpslld", words, words, imm=16)]
+
+    def floats(self, at: Affine, live: int) -> Code:
+        """Eight columns of f32 in a register, zeros behind the last."""
+        if self.plain.oc == 1 and (self.unit.masks or live == 8):
+            return [op("vmovups", _WIDE, Memory("plain", at, "f32", live))]
+        if self.plain.oc == 1:
+            return [op("vmaskmovps", _WIDE, Memory("plain", at, "f32", live))]
+        code: Code = [zero(_WIDE)]
+        for half in range(-(-live // 4)):
+            code += self.gather("half", at + self.plain.oc * 4 * half, min(live - 4 * half, 4), 4)
+            code.append(op("vinsertf128", _WIDE, _WIDE, Register("half", "f32", 4), imm=half))
+        return code
+
+    def gather(self, register: str, at: Affine, live: int, size: int) -> Code:
+        name, dtype = {1: ("vpinsrb", "u8"), 2: ("vpinsrw", "u16"), 4: ("vpinsrd", "u32")}[size]
+        value = Register(register, dtype, _XMM // size)
         code: Code = [zero(value)]
         for i in range(live):
-            at = (column + i) * self.k + row
-            code.append(op(name, value, value, Memory("plain", at, dtype, 1), imm=i))
+            code.append(op(name, value, value, Memory("plain", at + i * self.plain.oc, dtype, 1), imm=i))
         return code
 
     def interleave(self, code: Code) -> list[str]:
         """The rows' elements side by side, `depth` of a column together; the registers that hold them in order."""
-        names = [f"r{i}" for i in range(self.dot.depth)]
-        bits = fmt(self.dot.wei).bits
-        if self.dot.depth == 1:
+        depth, bits = self.blocked.layout.depth, self.element * 8
+        names = [f"r{i}" for i in range(depth)]
+        if depth == 1:
             return names
         suffix, dtype = {8: ("bw", "u8"), 16: ("wd", "u16")}[bits]
         pairs = [("s0", "s1", names[0], names[1])]
-        if self.dot.depth == 4:
+        if depth == 4:
             pairs.append(("s2", "s3", names[2], names[3]))
         for low, high, x, y in pairs:
             a, b = Register(x, dtype, 128 // bits), Register(y, dtype, 128 // bits)
             code.append(op(f"vpunpckl{suffix}", Register(low, dtype, 128 // bits), a, b))
             code.append(op(f"vpunpckh{suffix}", Register(high, dtype, 128 // bits), a, b))
-        if self.dot.depth == 2:
+        if depth == 2:
             return ["s0", "s1"]
         quads = (("r0", "l", "s0", "s2"), ("r1", "h", "s0", "s2"), ("r2", "l", "s1", "s3"), ("r3", "h", "s1", "s3"))
         for target, half, x, y in quads:

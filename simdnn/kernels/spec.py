@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from isa_models import Machine
 from isa_models.arrays import Array
+from simdnn.kernels.pack import Blocked
 from simdnn.program import Program
 
 
@@ -130,6 +131,7 @@ class ConvProblem:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)  # top, left, bottom, right
     dilation: tuple[int, int] = (1, 1)  # 1: dense taps (oneDNN writes 0)
     groups: int = 1
+    wei_tag: str = "any"  # any | oihw (plain; goihw with groups)
 
     @property
     def oh(self) -> int:
@@ -169,6 +171,7 @@ class Kernel:
     finish: Callable[[Mapping[str, Array]], Array]
     compute_dtype: str  # the type that products are formed in
     weights: tuple[str, ...] = ("wei", "wei_tail", "plain")  # the tensors that may hold the user's weights
+    blocked: Blocked | None = None  # the weights' layout, where it is the kernel's own and a reorder can make it
     counting: Callable[[], Kernel] | None = None  # where a step can saturate: how often it does, for each output
 
     @property

@@ -46,6 +46,10 @@ class _Row:
                 return "depthwise convolutions have a kernel of their own"
             if isinstance(problem, ConvProblem) and problem.epilogue.zp_wei:
                 return "a convolution has no weights zero point"
+            if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
+                options = self.options(problem)
+                if options.halve or options.order.fold:
+                    return "halves or folds its weights, which it takes in its own layout only (wei_tag='any')"
             return _types(problem, self.sources, self.weights)
 
         return answer
@@ -107,6 +111,8 @@ def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, su
             return f"computes {'/'.join(source_types)} sources, not {problem.src}"
         if problem.epilogue.zp_wei:
             return "a convolution has no weights zero point"
+        if problem.wei_tag != "any":
+            return "reads depthwise weights in its own layout only (wei_tag='any')"
         return _types(problem, source_types, "s8" if integer else problem.src)
 
     def build(problem: Problem, machine: Machine) -> Kernel:

@@ -10,14 +10,15 @@ from isa_models.arrays import Array
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
+from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import need_values, resolve
-from simdnn.primitives.run import Target, attr_of, chosen, run
+from simdnn.primitives.run import Target, attr_of, check_reordered, chosen, run
 from simdnn.result import Result
 
 
 def convolution(
     src: Array,
-    weights: Array,
+    weights: Array | Reordered,
     bias: Array | None = None,
     *,
     strides: int | Sequence[int] = 1,
@@ -31,24 +32,27 @@ def convolution(
     threads: int = 1,
     engine: str = "auto",
     dispatch: str = "fastest",
+    wei_tag: str = "any",
 ) -> Result:
     """Convolve `src` (N, IC, IH, IW) with `weights` (OC, IC/G, KH, KW) or (G, OC/G, IC/G, KH, KW): bits and cost.
 
     `strides` and `dilation` (1: dense taps): one integer or (vertical, horizontal); `padding` also (top, left,
-    bottom, right). Types, `bias` (OC,), `dst` and errors as in `matmul`. The output is (N, OC, OH, OW).
+    bottom, right). Types, `bias` (OC,), `dst`, reordered weights and errors as in `matmul`. `wei_tag`: "any" (the
+    kernel's own layout), "oihw" (as given: the kernel brings them into its own). The output is (N, OC, OH, OW).
     """
     target = Target.of(machine, isa, threads, engine, dispatch)
     attr = attr_of(attr)
     need_values(attr)
-    types = arrays.type_of("src", src), arrays.type_of("weights", weights)
+    values, wei = plain_of(weights)
+    types = arrays.type_of("src", src), wei
     taps = Taps.of(strides, padding, dilation, groups)
     arrays.check_shape("src", src, ("N", "IC", "IH", "IW"), "; one image is src[None]" if src.ndim == 3 else "")
-    oihw = _oihw(weights, taps.groups)
+    oihw = _oihw(values, taps.groups)
     mb, ic, ih, iw = src.shape
     oc, group_ic, kh, kw = oihw
     if ic != group_ic * taps.groups:
         raise InvalidArgument(
-            f"src has {ic} channels, but weights {weights.shape} with groups={taps.groups} take "
+            f"src has {ic} channels, but weights {values.shape} with groups={taps.groups} take "
             f"{group_ic} x {taps.groups} = {group_ic * taps.groups}"
         )
     arrays.check_types("convolution", *types, attr.apply_to_int)
@@ -56,10 +60,11 @@ def convolution(
     sizes = dict(zip(CONV_SIZES, (mb, ic, ih, iw, oc, kh, kw), strict=True))
     shape = conv_shape(sizes, taps, *types)
     epilogue, parameters = resolve(attr, shape, dst, bias)
-    problem = conv_problem(sizes, taps, shape, epilogue)
+    problem = conv_problem(sizes, taps, shape, epilogue, wei_tag)
     arrays.check_memory(tensors(problem))
     choice = chosen(problem, target, attr)
-    return run(choice, target, arrays.native(src), arrays.native(weights).reshape(oihw), parameters)
+    check_reordered(weights, choice, target)
+    return run(choice, target, arrays.native(src), arrays.native(values).reshape(oihw), parameters)
 
 
 def _oihw(weights: Array, groups: int) -> tuple[int, ...]:

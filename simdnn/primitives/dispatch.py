@@ -187,6 +187,12 @@ def estimated(kind: KernelKind, problem: Problem, machine: Machine, cold_weights
     return estimator(kernel.program, machine, kernel.weights if cold_weights else ())
 
 
+@functools.lru_cache(maxsize=512)
+def priced_program(program: Program, machine: Machine, cold: tuple[str, ...] = ()) -> Cost:
+    """The cost of a program on one core of a machine."""
+    return estimate_program(program, machine, cold)
+
+
 def _cycles(kind: KernelKind, request: Request) -> tuple[float | None, str]:
     """Cycles, or None and the figure that the machine lacks."""
     try:
@@ -204,7 +210,7 @@ def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
     """
     problem = request.problem
     plain = replace(problem, epilogue=Epilogue("s32" if request.integer else "f32"))
-    plain = replace(plain, wei_tag="any") if isinstance(plain, MatmulProblem) else plain
+    plain = replace(plain, wei_tag="any")
     near = [c for c in candidates if not c.kind.accepts(problem)]
     near = near or [c for c in candidates if not c.kind.accepts(plain)] or list(candidates)
     reasons: dict[str, list[str]] = {}

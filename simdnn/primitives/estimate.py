@@ -29,8 +29,9 @@ from simdnn.result import Estimate
 
 _SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "matmul": {"wei_tag": "any"},
-    "convolution": {"mb": 1, "strides": 1, "padding": 0, "dilation": 1, "groups": 1},
+    "matmul": {"wei_tag": "any", "src_tag": "any", "dst_tag": "any"},
+    "convolution": {"mb": 1, "strides": 1, "padding": 0, "dilation": 1, "groups": 1,
+                    "wei_tag": "any", "src_tag": "any", "dst_tag": "any"},
 }
 
 
@@ -48,8 +49,10 @@ def estimate(
 ) -> Estimate:
     """The cost of a problem; no operand is allocated. `dt` is src:weights:dst, or one type for all three.
 
-    "matmul": m, n, k, wei_tag="any". "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1,
-    groups=1. Parameters of `attr` may be `Quant(None, …)`. Errors as in `matmul`.
+    "matmul": m, n, k. "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1. Both:
+    wei_tag="any", and src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc". The
+    answer's `src_desc`, `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of
+    `attr` may be `Quant(None, …)`. Errors as in `matmul`.
     """
     one_of("primitive", primitive, _SIZES)
     target = Target.of(machine, isa, threads, "auto", dispatch)
@@ -62,6 +65,8 @@ def estimate(
     if missing := [name for name in names if name not in given]:
         raise InvalidArgument(f"{primitive} without {', '.join(missing)}; needed: {', '.join(names)}")
     sizes = {name: integer(name, given.pop(name)) for name in names}
+    for name in ("src_tag", "dst_tag"):
+        one_of(name, given.pop(name), ("any", "ab" if primitive == "matmul" else "nhwc"))
     problem = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
     return priced(chosen(problem, target, attr), target)
@@ -97,6 +102,6 @@ def _problem(
         groups = group_scales(attr, shape, options["wei_tag"], target.dispatch, target.caps)
         epilogue, _ = with_groups(epilogue, parameters, attr, shape, groups)
         return matmul_problem(shape, epilogue, options["wei_tag"], unpacking, groups)
-    taps = Taps.of(**options)
+    taps = Taps.of(*(options[name] for name in ("strides", "padding", "dilation", "groups")))
     shape = conv_shape(sizes, taps, src, wei)
-    return conv_problem(sizes, taps, shape, resolve(attr, shape, dst, bias)[0])
+    return conv_problem(sizes, taps, shape, resolve(attr, shape, dst, bias)[0], options["wei_tag"])

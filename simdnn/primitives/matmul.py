@@ -11,14 +11,15 @@ from simdnn.primitives.attr import Attr
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.problems import matmul_problem, tensors
+from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import Shape, need_values, resolve
-from simdnn.primitives.run import Target, attr_of, chosen, run
+from simdnn.primitives.run import Target, attr_of, check_reordered, chosen, run
 from simdnn.result import Result
 
 
 def matmul(
     src: Array,
-    weights: Array,
+    weights: Array | Reordered,
     bias: Array | None = None,
     *,
     machine: str | PathLike[str] | Machine,
@@ -36,24 +37,26 @@ def matmul(
     with `Attr(apply_to_int=True)`: weights are then decompressed, (w - zero point) * scale, and products formed in
     floating point. Their scales and zero points are common, (N,), or (K/G, N). `bias` is f32 (N,). `dst`: s32
     (default for integers without scales), f32 (else), bf16, s8, u8. `wei_tag` is the weights' layout in memory: "any"
-    (the kernel's own), "ab" (rows of N), "ba" (K contiguous). Raises `InvalidArgument`, `Unimplemented`,
-    `UnknownName` or `UnknownTiming`, each naming what works.
+    (the kernel's own, made ahead of time: see `simdnn.reorder`, whose outcome may stand for the weights), "ab" (rows
+    of N), "ba" (K contiguous). Raises `InvalidArgument`, `Unimplemented`, `UnknownName` or `UnknownTiming`, each
+    naming what works.
     """
     target = Target.of(machine, isa, threads, engine, dispatch)
     attr = attr_of(attr)
     need_values(attr)
-    types = arrays.type_of("src", src), arrays.type_of("weights", weights)
-    if src.ndim == 3 or weights.ndim == 3:
+    values, wei = plain_of(weights)
+    types = arrays.type_of("src", src), wei
+    if src.ndim == 3 or values.ndim == 3:
         raise Unimplemented(
-            f"src of shape {src.shape} and weights of shape {weights.shape}: batched matmul; what works: two "
+            f"src of shape {src.shape} and weights of shape {values.shape}: batched matmul; what works: two "
             "dimensions, one product at a time"
         )
     arrays.check_shape("src", src, ("M", "K"), "; a vector is src[None, :]" if src.ndim == 1 else "")
-    arrays.check_shape("weights", weights, ("K", "N"), "; a vector is weights[:, None]" if weights.ndim == 1 else "")
-    (m, k), (wei_k, n) = src.shape, weights.shape
+    arrays.check_shape("weights", values, ("K", "N"), "; a vector is weights[:, None]" if values.ndim == 1 else "")
+    (m, k), (wei_k, n) = src.shape, values.shape
     if k != wei_k:
         hint = "; weights.T would fit" if k == n else ""
-        raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {weights.shape}: K {k} != {wei_k}{hint}")
+        raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {values.shape}: K {k} != {wei_k}{hint}")
     arrays.check_types("matmul", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
     shape = Shape("matmul", m, k, n, *types)
@@ -64,4 +67,5 @@ def matmul(
     problem = matmul_problem(shape, epilogue, wei_tag, unpacking, groups)
     arrays.check_memory(tensors(problem))
     choice = chosen(problem, target, attr)
-    return run(choice, target, arrays.native(src), arrays.native(weights), parameters)
+    check_reordered(weights, choice, target)
+    return run(choice, target, arrays.native(src), arrays.native(values), parameters)

@@ -11,6 +11,7 @@ from simdnn.primitives.checks import integer, one_of, padding_of, pair
 from simdnn.primitives.resolve import Shape
 
 WEI_TAGS = ("any", "ab", "ba")
+CONV_WEI_TAGS = ("any", "oihw")
 CONV_SIZES = ("mb", "ic", "ih", "iw", "oc", "kh", "kw")
 MATMUL_SIZES = ("m", "n", "k")
 
@@ -56,10 +57,13 @@ def conv_shape(sizes: Mapping[str, int], taps: Taps, src: str, wei: str) -> Shap
     return Shape("convolution", sizes["mb"], k, sizes["oc"], src, wei, taps.groups)
 
 
-def conv_problem(sizes: Mapping[str, int], taps: Taps, shape: Shape, epilogue: Epilogue) -> ConvProblem:
+def conv_problem(
+    sizes: Mapping[str, int], taps: Taps, shape: Shape, epilogue: Epilogue, wei_tag: object = "any"
+) -> ConvProblem:
     """The problem of checked sizes, or `InvalidArgument` where the kernel is larger than the padded source."""
     mb, ic, ih, iw, oc, kh, kw = (sizes[name] for name in CONV_SIZES)
-    problem = ConvProblem(mb, ic, ih, iw, oc, kh, kw, shape.src, shape.wei, epilogue, **vars(taps))
+    tag = one_of("wei_tag", wei_tag, CONV_WEI_TAGS)
+    problem = ConvProblem(mb, ic, ih, iw, oc, kh, kw, shape.src, shape.wei, epilogue, **vars(taps), wei_tag=tag)
     if problem.oh < 1 or problem.ow < 1:
         top, left, bottom, right = taps.padding
         tall, wide = ((size - 1) * d + 1 for size, d in zip((problem.kh, problem.kw), taps.dilation, strict=True))

@@ -18,6 +18,7 @@ from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of, target_of
 from simdnn.primitives.dispatch import DISPATCHES, Choice, Request, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
+from simdnn.primitives.reorder import Reordered, conversion
 from simdnn.result import Estimate, Result
 
 ENGINES = ("auto", "compiled", "reference")
@@ -75,6 +76,18 @@ def priced(choice: Choice, target: Target) -> Estimate:
     return Estimate(**_cost_part(choice, target))
 
 
+def check_reordered(weights: Array | Reordered, choice: Choice, target: Target) -> None:
+    """`InvalidArgument` where weights were brought to another layout, or for another machine, than the kernel wants."""
+    if not isinstance(weights, Reordered):
+        return
+    wanted = priced(choice, target).weights_desc
+    if (weights.desc, weights.machine) != (wanted, target.machine):
+        raise InvalidArgument(
+            f"weights were reordered to {weights.desc} for {weights.machine.name}; {choice.kind.name} on "
+            f"{target.machine.name} wants {wanted}: reorder them to the weights_desc of this very problem"
+        )
+
+
 def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: Parameters) -> Result:
     """Run the chosen kernel on checked arrays."""
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
@@ -103,6 +116,7 @@ def _cost_part(choice: Choice, target: Target) -> dict[str, Any]:
         "fpmath": choice.request.fpmath,
         "find_cost": lambda: choice.cost,
         "find_dispatch": choice.frame,
+        "find_conversion": lambda: conversion(choice),
     }
 
 

@@ -1,0 +1,166 @@
+"""simdnn.reorder: an array in another type or layout, made ahead of time; values and cost, as any primitive's.
+
+    >>> import numpy as np, simdnn
+    >>> weights = np.ones((64, 48), np.float32)
+    >>> attr = simdnn.Attr(fpmath="bf16")
+    >>> wanted = simdnn.estimate("matmul", m=128, n=48, k=64, machine="zen4", attr=attr).weights_desc
+    >>> packed = simdnn.reorder(weights, wanted, machine="zen4")
+    >>> simdnn.matmul(np.ones((128, 64), np.float32), packed, machine="zen4", attr=attr).output[0, 0]
+    np.float32(64.0)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models.arrays import Array
+from isa_models.isa import implied
+from isa_models.machine import Confidence
+from simdnn.kernels import pack, packing
+from simdnn.kernels.pack import Blocked, Layout
+from simdnn.memory import PLAIN, MemoryDesc, plain_weights, weights_desc
+from simdnn.primitives import arrays
+from simdnn.primitives.checks import one_of, target_of
+from simdnn.primitives.dispatch import Choice, priced_program
+from simdnn.program import Program
+from simdnn.result import Conversion
+
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
+
+_STRONGEST = ("avx512_core_bf16", "avx512_core", "avx2")
+
+
+@dataclass(frozen=True, eq=False)
+class Reordered:
+    """What `simdnn.reorder` made: the data in the layout `desc`, and what it cost; `matmul` takes it as weights."""
+
+    desc: MemoryDesc
+    source: MemoryDesc  # what it was made of
+    machine: Machine
+    isa: str  # the ISA cap whose instructions made it
+    tensors: Mapping[str, Array]  # by the names that the kernel's program has
+    program: Program
+
+    @functools.cached_property
+    def cost(self) -> Cost:
+        """The clock's full answer, on one core; raises `UnknownTiming`."""
+        return priced_program(self.program, self.machine)
+
+    @property
+    def cycles(self) -> float:
+        return self.cost.cycles
+
+    @property
+    def seconds(self) -> float:
+        return self.cost.seconds
+
+    @property
+    def confidence(self) -> Confidence:
+        """The weakest standing among the figures used."""
+        return self.cost.confidence
+
+    @property
+    def output(self) -> Array:
+        """The data: flat in memory's order where the layout is a kernel's own or "ba", else of the desc's shape."""
+        flat = np.concatenate(list(self.tensors.values()))
+        return flat if self.desc.blocked or self.desc.tag == "ba" else flat.reshape(self.desc.shape)
+
+    def plain(self) -> Array:
+        """The same values as an ordinary array of the desc's shape; the type stays that of the desc."""
+        if self.desc.blocked:
+            weights = pack.unpack(self.tensors, self.desc.blocked)
+            values = weights.reshape(-1, self.desc.blocked.ic).T if len(self.desc.shape) == 2 else weights
+        else:
+            values = self.tensors["wei"]
+            values = values.reshape(self.desc.shape[::-1]).T if self.desc.tag == "ba" else values
+        return np.ascontiguousarray(values).reshape(self.desc.shape)
+
+    def __repr__(self) -> str:
+        return f"Reordered({self.source} to {self.desc} on {self.machine.name})"
+
+
+def reorder(
+    array: Array,
+    desc: MemoryDesc,
+    *,
+    machine: str | PathLike[str] | Machine,
+    isa: str | None = None,
+    engine: str = "auto",
+) -> Reordered:
+    """Bring `array` into the type and layout of `desc`, as a program on `machine` does: its bits and its cost.
+
+    `desc` is what `simdnn.estimate(…).weights_desc` asks for, or a plain one: "ab" or "ba" for matrices, the array's
+    own layout for more dimensions. Types: as they are, f32 to bf16 or f16 (to nearest even, as the machine's
+    instruction rounds), bf16 or f16 to f32. Raises `InvalidArgument` where the shapes differ, `Unimplemented` for
+    other conversions and where the machine has no instruction for one, `UnknownTiming` when an unknown cost is asked.
+    """
+    found, caps = target_of(machine, isa)
+    one_of("engine", engine, ("auto", "compiled", "reference"))
+    if not isinstance(desc, MemoryDesc):
+        raise InvalidArgument(f"desc={desc!r:.60}; a simdnn.MemoryDesc is needed")
+    dtype = arrays.type_of("array", array)
+    source = MemoryDesc(array.shape, dtype, PLAIN.get(array.ndim, ("any",))[0])
+    blocked = _wanted(desc, source, caps)
+    if blocked.isa not in caps:
+        raise Unimplemented(f"{desc} is made by {blocked.isa}, which {found.name!r} does not have up to this isa")
+    need = packing.CONVERSIONS.get((dtype, blocked.dtype), "")
+    if dtype != blocked.dtype and need not in implied(blocked.isa):
+        works = ", ".join(f"{a} to {b}" for (a, b), cap in packing.CONVERSIONS.items() if cap in caps)
+        missing = f", which needs {need}" if need else ""
+        raise Unimplemented(f"reorder of {dtype} to {blocked.dtype}{missing}: on {found.name} work {works}")
+    rows = array.ndim == 2 and (desc.blocked is not None or desc.tag == "ba")
+    program = packing.reorder("ab" if rows else "oihw", dtype, blocked)
+    from simdnn import numerics  # brings LLVM
+
+    with np.errstate(all="ignore"):
+        tensors = numerics.run(program, {"plain": arrays.native(array).reshape(-1)}, engine=engine)
+    return Reordered(desc, source, found, blocked.isa, {name: tensors[name] for name in blocked.sizes}, program)
+
+
+def conversion(choice: Choice) -> Conversion | None:
+    """The reorder from NumPy's own layout that a kernel's weights need ahead of time; None where it is given another.
+
+    Raises `Unimplemented` where no reorder makes the kernel's layout.
+    """
+    problem, kernel = choice.request.problem, choice.kernel
+    plain, wanted = plain_weights(problem), weights_desc(problem, kernel)
+    if problem.wei_tag != "any" or wanted == plain:
+        return None
+    if kernel.blocked is None:
+        raise Unimplemented(f"the cost of bringing weights into the layout of {kernel.name}: no reorder makes it")
+    program = packing.reorder(plain.tag, problem.wei, kernel.blocked)
+    cost = priced_program(program, choice.request.machine, ("plain",) if choice.request.cold_weights else ())
+    sizes = {kind: sum(t.nbytes for t in program.tensors if t.kind == kind) for kind in ("input", "output")}
+    return Conversion(cost.cycles, cost.seconds, sizes["input"], sizes["output"], cost.confidence)
+
+
+def plain_of(weights: object) -> tuple[Any, str]:
+    """An argument's weights as an array, and the type that the user had them in."""
+    if isinstance(weights, Reordered):
+        return weights.plain(), weights.source.dtype
+    return weights, arrays.type_of("weights", weights)
+
+
+def _wanted(desc: MemoryDesc, source: MemoryDesc, caps: frozenset[str]) -> Blocked:
+    """The layout to make: a kernel's own, the columns of a matrix, or the elements in their order as one column."""
+    if desc.shape != source.shape and not (desc.blocked and prod(desc.shape) == prod(source.shape)
+                                           and source.shape[-2:] == desc.shape[-2:]):  # fmt: skip
+        raise InvalidArgument(f"array of shape {source.shape} for {desc}; the shapes must be the same")
+    if desc.blocked:
+        return desc.blocked
+    if desc.tag == "any":
+        raise InvalidArgument("tag 'any' is no layout to bring data to; ask for one: simdnn.estimate(…).weights_desc")
+    if len(desc.shape) != 2 and desc.tag not in ("oihw", "goihw", "nchw"):
+        raise Unimplemented(f"reorder to {desc.tag!r}; what works: matrices ab and ba, other arrays in their own order")
+    isa = next((cap for cap in _STRONGEST if cap in caps), "avx2")
+    columns, length = (desc.shape[1], desc.shape[0]) if desc.tag == "ba" else (1, prod(desc.shape))
+    return Blocked(isa, desc.dtype, Layout(1, columns, 1, 0, 1, length), length)
