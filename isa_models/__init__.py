@@ -12,8 +12,11 @@ from isa_models.errors import (
     UnknownName,
     UnknownTiming,
 )
+from isa_models.gpu_machine import GpuMachine, gpu_machine_names
 from isa_models.instruction import GPU_REGISTRY, REGISTRY, Family, Instruction, instruction
-from isa_models.machine import Machine, machine, machine_names
+from isa_models.known import machine
+from isa_models.machine import Machine, machine_names
+from isa_models.machine import machine as cpu_machine
 
 __all__ = [
     "GPU_REGISTRY",
@@ -21,6 +24,7 @@ __all__ = [
     "Family",
     "Instruction",
     "InvalidArgument",
+    "GpuMachine",
     "Machine",
     "MachineFileError",
     "ProgramError",
@@ -28,6 +32,8 @@ __all__ = [
     "Unimplemented",
     "UnknownName",
     "UnknownTiming",
+    "cpu_machine",
+    "gpu_machine_names",
     "instruction",
     "machine",
     "machine_names",

@@ -29,9 +29,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from .errors import UnknownTiming, unknown_name
+from .errors import Unimplemented, UnknownTiming, unknown_name
 
 MACHINES_DIR = Path(__file__).with_name("machines")
+GPU_MACHINES_DIR = MACHINES_DIR / "gpu"
 
 Confidence = Literal["measured", "documented", "estimated"]
 CONFIDENCES: tuple[Confidence, ...] = ("measured", "documented", "estimated")  # strongest first
@@ -325,13 +326,15 @@ def machine_names() -> tuple[str, ...]:
 
 
 def machine(name_or_path: str | Path | Machine) -> Machine:
-    """The machine of a name (see `machine_names`) or of a TOML file; parsed once.
+    """The CPU of a name (see `machine_names`) or of a TOML file; parsed once.
 
     Raises `UnknownName` for a name that doesn't exist and `MachineFileError` for a file that breaks the schema.
     """
     if isinstance(name_or_path, Machine):
         return name_or_path
     text = str(name_or_path)
+    if (GPU_MACHINES_DIR / f"{text}.toml").is_file() and not isinstance(name_or_path, Path):
+        raise Unimplemented(f"machine {text!r} is a GPU; here a CPU is needed: {', '.join(machine_names())}")
     if not isinstance(name_or_path, Path) and text in machine_names():
         return _load(MACHINES_DIR / f"{text}.toml", None)
     path = Path(text)

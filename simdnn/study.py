@@ -76,9 +76,9 @@ def run_layers(
     code under `if __name__ == "__main__"`. A layer that a mode cannot do keeps its row, with the reason in `refused`
     and no figures.
     """
-    chosen, _ = choose(isa_models.machine(machine), modes, isa)
+    chosen, _ = choose(isa_models.cpu_machine(machine), modes, isa)
     caps = tuple((mode.name, cap) for mode, cap in chosen.items())
-    last = isa_models.machine(machine).caches[-1].size_bytes
+    last = isa_models.cpu_machine(machine).caches[-1].size_bytes
     cold = frozenset(mode.name for mode in chosen if workload.parameters * fmt(mode.weights).bytes > last)
     todo = [
         _Job(layer, machine, caps, threads, values, dispatch, seed, cold)
@@ -144,7 +144,7 @@ def run_network(
     `accuracy` is the network's in the row's mode. `cycles_mb1` is what the layer takes for an image that comes alone,
     without values. Errors are of the layer's output against the f32 mode's, so they include what earlier layers added.
     """
-    model = isa_models.machine(machine)
+    model = isa_models.cpu_machine(machine)
     chosen, _ = choose(model, modes, isa)
     f32 = MODES["f32"]
     f32_isa = choose(model, ["f32"], isa)[0][f32]
@@ -223,7 +223,7 @@ def _layer_rows(job: _Job) -> list[Row]:
 def _reference(job: _Job) -> Result:
     """The layer in f32, the yardstick of the others, under the machine's own ISA where f32 wasn't asked for."""
     f32 = MODES["f32"]
-    isa = dict(job.modes).get("f32") or f32.isa(isa_models.machine(job.machine))
+    isa = dict(job.modes).get("f32") or f32.isa(isa_models.cpu_machine(job.machine))
     if isa is None:
         raise InvalidArgument(f"machine {job.machine!r} has none of {', '.join(f32.isas)}, which f32 values need")
     return _primitive(job, f32, isa)

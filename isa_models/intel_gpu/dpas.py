@@ -20,7 +20,7 @@ from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand
 from isa_models.intel_gpu.packing import pack_a, pack_b
-from isa_models.intel_gpu.platforms import PLATFORMS, Platform, platform
+from isa_models.intel_gpu.platforms import PLATFORMS, Platform
 from isa_models.intel_gpu.sums import FLOAT_MODELS, narrow
 from isa_models.machine import Confidence
 from isa_models.rounding import widen_f16
@@ -247,7 +247,7 @@ class Dpas(Family):
         the exec size, 8 or 16; K is 8 for tf32, 16 for bf16 and f16, 32 where an integer operand has 8 bits, else 64.
         Types default to the arrays'; integers of any NumPy type do where their values fit, tf32 is float32 (13 low
         bits ignored). Integer sums wrap; how floats round is a candidate (`FLOAT_MODELS`). With `platform` (see
-        `PLATFORMS`) what it lacks is refused by its name.
+        `PLATFORMS`, or a GPU's name) what it lacks is refused by its name.
         """
         if len(arrays) != 3:
             raise InvalidArgument(f"{self.name} takes acc (or None), a and b; met {len(arrays)} operands")
@@ -307,7 +307,9 @@ def _refuse(name: str, shape: Shape, where: str | None) -> None:
         if targets and all(shape.refused_by(p) for p in targets):
             raise Unimplemented(f"dpasw: {targets[-1].title} {shape.refused_by(targets[-1])}")
         return
-    target = platform(where)
+    from isa_models.gpu_machine import platform_of  # a machine says its platform, and so stands above
+
+    target = platform_of(where)
     reason = shape.refused_by(target)
     if name == "dpasw" and not reason and not target.dpasw:
         reason = "has no DPASW; Xe-HP and Xe-HPG have it, dpas works here"

@@ -10,6 +10,7 @@ import pandas as pd
 
 import isa_models
 import workloads
+from isa_models.gpu_machine import gpu_machine
 from isa_models.isa import caps, host_caps, implied
 from simdnn.cli import output
 
@@ -42,12 +43,18 @@ def main(args: argparse.Namespace) -> int:
 
 def machines() -> pd.DataFrame:
     """The machines that ship, with the ISA caps of each."""
-    rows = [isa_models.machine(name) for name in isa_models.machine_names()]
+    rows = [isa_models.cpu_machine(name) for name in isa_models.machine_names()]
+    gpus = [gpu_machine(name) for name in isa_models.gpu_machine_names()]
     return pd.DataFrame(
         [
             {"machine": m.name, "cores": m.cores, "base_ghz": m.frequency.base_ghz, "instruction_forms":
              len(m.instructions), "title": m.title, "isa": " ".join(m.isa)}
             for m in rows
+        ]
+        + [
+            {"machine": g.name, "cores": g.stacks * g.xe_cores, "base_ghz": g.ghz, "instruction_forms": 0,
+             "title": g.title, "isa": g.platform.name}
+            for g in gpus
         ]
     )  # fmt: skip
 
@@ -66,7 +73,7 @@ def workload_table() -> pd.DataFrame:
 
 def isa_caps() -> pd.DataFrame:
     """ISA caps, the machines that have each, and whether this host's CPU does."""
-    known = [isa_models.machine(name) for name in isa_models.machine_names()]
+    known = [isa_models.cpu_machine(name) for name in isa_models.machine_names()]
     return pd.DataFrame(
         [
             {

@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> int:
     """The command: checks what can be checked first, runs, writes."""
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
-    _, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa)
+    _, lacking = choose(isa_models.cpu_machine(args.machine), args.modes, args.isa)
     with output.Progress() as progress:
         layers = _network(args, progress) if _is_network(args) else _table(args, progress)
     totals = study.totals(layers)

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-from isa_models import InvalidArgument, Machine, machine
+from isa_models import InvalidArgument, Machine, cpu_machine
 from isa_models.errors import unknown_name
 from isa_models.isa import caps, implied
 
@@ -84,7 +84,7 @@ def target_of(name: object, isa: object) -> tuple[Machine, frozenset[str]]:
     """
     if not isinstance(name, Machine) and not (isinstance(name, str) or hasattr(name, "__fspath__")):
         raise InvalidArgument(f"machine={name!r}; a name such as 'zen4', a path of a TOML file or a Machine is needed")
-    target = machine(name)  # type: ignore[arg-type]  # narrowed above: mypy doesn't follow hasattr
+    target = cpu_machine(name)  # type: ignore[arg-type]  # narrowed above: mypy doesn't follow hasattr
     if isa is None:
         return target, frozenset().union(*(implied(cap) for cap in target.isa))
     if not isinstance(isa, str) or isa not in caps():

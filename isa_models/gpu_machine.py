@@ -1,0 +1,165 @@
+"""GPUs as data: one TOML file each in `isa_models/machines/gpu`, with a source and a confidence for every figure.
+
+    >>> a770 = gpu_machine("a770")
+    >>> a770.engines, a770.peak_ops("s8") / 1e12
+    (512, 275.2512)
+
+A GPU is `stacks` of `xe_cores`; a core has `engines_per_core` in-order engines that switch between threads, a vector
+pipe and (not on Xe-LP) a systolic pipe each, and shares its L1. The cores of a stack share L2 and DRAM.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from isa_models.errors import UnknownTiming, unknown_name
+from isa_models.intel_gpu.platforms import MOST_GRFS, Platform, platform
+from isa_models.machine import GPU_MACHINES_DIR, Confidence, Provenance, weakest
+
+#: operand type -> the type whose systolic rate it has
+_SYSTOLIC_AS = {"bf16": "f16", "u8": "s8", "u4": "s4", "s2": "s4", "u2": "s4"}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCache:
+    """A cache: L1 of one Xe-core, or L2 of one stack. `bytes_per_cycle` flow towards each core."""
+
+    name: str
+    size_bytes: int
+    line_bytes: int
+    bytes_per_cycle: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Cycles from issue to use."""
+
+    dpas: Mapping[int, float]  # by repeat count; empty without a systolic array
+    vector: float
+    vector_wide: float  # for each further register-sized pass
+    math: float
+    l1: float
+    slm: float
+    l2: float
+    dram: float
+    barrier: float
+
+    def dpas_of(self, repeats: int) -> float:
+        """Between the counts that are known, along a line.
+
+        >>> gpu_machine("max1100").latency.dpas_of(5)
+        25.0
+        """
+        low = max(n for n in self.dpas if n <= repeats)
+        high = min(n for n in self.dpas if n >= repeats)
+        if low == high:
+            return self.dpas[low]
+        return self.dpas[low] + (self.dpas[high] - self.dpas[low]) * (repeats - low) / (high - low)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMachine:
+    """One GPU. Rates are operations a clock of one engine, a multiply-accumulate being two."""
+
+    name: str
+    title: str
+    vendor: str
+    platform: Platform
+    xe_cores: int  # of one stack
+    engines_per_core: int
+    stacks: int
+    ghz: float  # that times are given at: the vendor's graphics clock, or the one clock that is known
+    max_ghz: float | None
+    base_ghz: float | None
+    threads: int  # of an engine with 128 registers each
+    vector_ops: Mapping[str, float]  # "f32", "f16", "dp4a"
+    s32_multiply_share: float  # rate of 32-bit integer products over that of f32
+    systolic_ops: Mapping[str, float]  # "tf32", "f16", "s8", "s4"
+    co_issue: bool  # vector and systolic pipe at once, for different threads
+    latency: Latency
+    caches: tuple[GpuCache, GpuCache]
+    dram_gb_s: float  # of one stack
+    provenance: Mapping[str, Provenance] = field(repr=False)
+    path: Path
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @property
+    def engines(self) -> int:
+        return self.stacks * self.xe_cores * self.engines_per_core
+
+    @property
+    def l1(self) -> GpuCache:
+        return self.caches[0]
+
+    @property
+    def l2(self) -> GpuCache:
+        return self.caches[1]
+
+    def threads_of(self, registers: int) -> int:
+        """Threads of an engine that use up to `registers` GRFs each: large-GRF mode halves them."""
+        if registers > MOST_GRFS:
+            raise unknown_name("number of GRFs", registers, ["128", "256"])
+        return self.threads if registers <= MOST_GRFS // 2 else self.threads // 2
+
+    def systolic_rate(self, a: str, b: str) -> tuple[float, str]:
+        """Operations a clock of DPAS with these operand types, and the type whose rate it is.
+
+        The wider operand decides. `UnknownTiming` where there is no such rate.
+        """
+        kinds = [_SYSTOLIC_AS.get(dtype, dtype) for dtype in (a, b)]
+        kind = "s8" if "s8" in kinds else kinds[0]
+        if kind not in self.systolic_ops:
+            have = ", ".join(self.systolic_ops) or "no DPAS at all (DP4A works)"
+            raise UnknownTiming(f"machine {self.name!r} has no rate of DPAS for {a} x {b}; it has {have}")
+        return self.systolic_ops[kind], kind
+
+    def peak_ops(self, dtype: str) -> float:
+        """Operations a second of all engines: systolic, or for "dp4a" and "f32" the vector pipe."""
+        rate = self.vector_ops[dtype] if dtype in ("f32", "dp4a") else self.systolic_rate(dtype, dtype)[0]
+        return rate * self.engines * self.ghz * 1e9
+
+    def confidence_of(self, *keys: str) -> Confidence:
+        """The weakest standing among figures by dotted keys; a key that ends a level covers all below it."""
+        found = []
+        for key in keys:
+            below = [p.confidence for k, p in self.provenance.items() if k == key or k.startswith(key + ".")]
+            if not below:
+                raise unknown_name(f"figure of {self.name}", key, self.provenance)
+            found += below
+        return weakest(found)
+
+
+def gpu_machine_names() -> tuple[str, ...]:
+    """The GPUs that ship with the package.
+
+    >>> "a770" in gpu_machine_names()
+    True
+    """
+    return tuple(sorted(path.stem for path in GPU_MACHINES_DIR.glob("*.toml")))
+
+
+@functools.cache
+def gpu_machine(name: str) -> GpuMachine:
+    """The GPU of a name; `UnknownName` where there is none, `MachineFileError` for a file that breaks the schema."""
+    from isa_models.gpu_machine_schema import read_gpu_machine
+
+    if name not in gpu_machine_names():
+        raise unknown_name("GPU", name, gpu_machine_names())
+    return read_gpu_machine(GPU_MACHINES_DIR / f"{name}.toml")
+
+
+def platform_of(name: str) -> Platform:
+    """The platform of a name, or of a GPU's name.
+
+    >>> platform_of("b580").name
+    'xe2'
+    """
+    return gpu_machine(name).platform if name in gpu_machine_names() else platform(name)

@@ -1,0 +1,81 @@
+"""The schema of a GPU's file: reads TOML into a `GpuMachine`, or says which key is wrong, what was expected and met."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+
+from isa_models.gpu_machine import GpuCache, GpuMachine, Latency
+from isa_models.intel_gpu.platforms import PLATFORMS
+from isa_models.toml_table import Table, open_table
+
+
+def read_gpu_machine(path: Path) -> GpuMachine:
+    """Read and validate one file; `MachineFileError` names the first key that is wrong."""
+    top = open_table(path)
+    name, title, vendor, platform = (top.text(key) for key in ("name", "title", "vendor", "platform"))
+    if platform not in PLATFORMS:
+        raise top.error("platform", f"one of {', '.join(PLATFORMS)}", platform)
+    cores = top.table("cores")
+    xe_cores, engines, stacks = (cores.figure_integer(key, 1, 4096) for key in ("xe_cores", "engines", "stacks"))
+    cores.close()
+    frequency = top.table("frequency")
+    ghz = frequency.figure_number("ghz", 0.1, 10)
+    max_ghz = frequency.figure_number("max_ghz", ghz, 10) if frequency.has("max_ghz") else None
+    base_ghz = frequency.figure_number("base_ghz", 0.1, ghz) if frequency.has("base_ghz") else None
+    frequency.close()
+    engine = top.table("engine")
+    threads = engine.figure_integer("threads", 2, 64)
+    vector = {key: engine.figure_number(f"{key}_ops", 1, 1e5) for key in ("f32", "f16", "dp4a")}
+    share = engine.figure_number("s32_multiply_share", 0.01, 1)
+    systolic, co_issue = _systolic(engine)
+    engine.close()
+    if bool(systolic) != bool(PLATFORMS[platform].exec_size):
+        raise top.error("engine.systolic_ops", f"rates exactly where {platform} has DPAS", systolic)
+    latency = _latency(top.table("latency"), bool(systolic))
+    caches = [_cache(row) for row in top.tables("caches")]
+    if [cache.name for cache in caches] != ["L1", "L2"]:
+        raise top.error("caches", "L1 and L2, in this order", [cache.name for cache in caches])
+    dram = top.table("dram")
+    gb_s = dram.figure_number("gb_s", 0.1, 1e6)
+    dram.close()
+    top.close()
+    return GpuMachine(
+        name, title, vendor, PLATFORMS[platform], xe_cores, engines, stacks, ghz, max_ghz, base_ghz, threads,
+        MappingProxyType(vector), share, MappingProxyType(systolic), co_issue, latency, (caches[0], caches[1]), gb_s,
+        MappingProxyType(top.reader.provenance), path,
+    )  # fmt: skip
+
+
+def _systolic(engine: Table) -> tuple[dict[str, float], bool]:
+    """Rates by type, and whether the vector pipe works beside; nothing where there is no such pipe."""
+    if not engine.has("systolic_ops"):
+        return {}, False
+    inner = engine.table("systolic_ops")
+    rates = {key: inner.figure_number(key, 1, 1e6) for key in ("tf32", "f16", "s8", "s4") if inner.has(key)}
+    inner.close()
+    co_issue = engine.figure("co_issue")
+    if not isinstance(co_issue, bool):
+        raise engine.error("co_issue.value", "true or false", co_issue)
+    return rates, co_issue
+
+
+def _latency(table: Table, systolic: bool) -> Latency:
+    dpas = {n: table.figure_number(f"dpas_{n}", 1, 1000) for n in (1, 2, 8)} if systolic else {}
+    keys = ("vector", "vector_wide", "math", "l1", "slm", "l2", "dram", "barrier")
+    found = Latency(MappingProxyType(dpas), *(table.figure_number(key, 0, 1e5) for key in keys))
+    table.close()
+    return found
+
+
+def _cache(row: Table) -> GpuCache:
+    name = row.text("name")
+    row.key = f"caches.{name}"
+    found = GpuCache(
+        name,
+        row.figure_integer("size_bytes"),
+        row.figure_integer("line_bytes", 8, 4096),
+        row.figure_number("bytes_per_cycle", 0.01, 1e6),
+    )
+    row.close()
+    return found

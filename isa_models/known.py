@@ -1,0 +1,44 @@
+"""Machines of every kind by name: CPUs (`isa_models.machine`) and GPUs (`isa_models.gpu_machine`)."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from isa_models.errors import unknown_name
+from isa_models.gpu_machine import GpuMachine, gpu_machine, gpu_machine_names
+from isa_models.gpu_machine_schema import read_gpu_machine
+from isa_models.machine import Machine, machine_names
+from isa_models.machine import machine as cpu_machine
+
+AnyMachine = Machine | GpuMachine
+
+
+def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
+    """The machine of a name or of a TOML file: a `Machine` (CPU) or a `GpuMachine` (its file names a `platform`).
+
+    Raises `UnknownName` for a name that doesn't exist and `MachineFileError` for a file that breaks its schema.
+
+    >>> machine("zen4").cores, machine("a770").engines
+    (96, 512)
+    """
+    if isinstance(name_or_path, GpuMachine):
+        return name_or_path
+    if isinstance(name_or_path, Machine):
+        return name_or_path
+    name = str(name_or_path)
+    if not isinstance(name_or_path, Path):
+        if name in gpu_machine_names():
+            return gpu_machine(name)
+        if name not in machine_names() and not name.endswith(".toml") and not Path(name).is_file():
+            raise unknown_name("machine", name, [*machine_names(), *gpu_machine_names()])
+    path = Path(name)
+    return read_gpu_machine(path) if _names_a_platform(path) else cpu_machine(name_or_path)
+
+
+def _names_a_platform(path: Path) -> bool:
+    """Whether a file is a GPU's; what cannot be read is left to the schema to refuse."""
+    try:
+        return path.suffix == ".toml" and "platform" in tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False

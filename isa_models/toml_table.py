@@ -1,0 +1,159 @@
+"""Typed access to a TOML file whose every figure carries a source and a confidence.
+
+A figure is an inline table ``{value = 6, source = "…", confidence = "documented"}``. A source may start with a key of
+the file's ``[sources]`` and a colon; it is then spelled out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import MachineFileError
+from .machine import CONFIDENCES, Confidence, Provenance
+
+_MISSING = object()
+
+
+def broken(path: Path, key: str, expected: str, met: object) -> MachineFileError:
+    """The error of one key, in one line."""
+    shown = "nothing" if met is _MISSING else repr(met)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return MachineFileError(f"{path}: key {key!r}: expected {expected}, met {shown}")
+
+
+class Table:
+    """One TOML table under its dotted key: typed access; `close` refuses keys that nobody asked for."""
+
+    def __init__(self, reader: Reader, key: str, data: object) -> None:
+        self.reader, self.key = reader, key
+        if not isinstance(data, dict):
+            raise broken(reader.path, key or "(file)", "a table", data)
+        self.data: dict[str, object] = data
+        self.asked: set[str] = set()
+
+    def path(self, key: str) -> str:
+        return f"{self.key}.{key}" if self.key else key
+
+    def error(self, key: str, expected: str, met: object) -> MachineFileError:
+        return broken(self.reader.path, self.path(key), expected, met)
+
+    def raw(self, key: str) -> object:
+        self.asked.add(key)
+        return self.data.get(key, _MISSING)
+
+    def has(self, key: str) -> bool:
+        return self.raw(key) is not _MISSING
+
+    def text(self, key: str) -> str:
+        value = self.raw(key)
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(key, "a non-empty string", value)
+        return value
+
+    def number(self, key: str, least: float = 0.0, most: float = 1e15) -> float:
+        return self._number(key, self.raw(key), least, most)
+
+    def _number(self, key: str, value: object, least: float, most: float) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise self.error(key, f"a number from {least:g} to {most:g}", value)
+        return value
+
+    def integer(self, key: str, least: int = 0, most: int = 10**15) -> int:
+        return self._integer(key, self.raw(key), least, most)
+
+    def _integer(self, key: str, value: object, least: int, most: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self.error(key, f"a whole number from {least} to {most}", value)
+        return value
+
+    def strings(self, key: str, allowed: Sequence[str] | None = None) -> tuple[str, ...]:
+        return self.strings_of(key, self.raw(key), allowed)
+
+    def strings_of(self, key: str, value: object, allowed: Sequence[str] | None) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            raise self.error(key, "a list of non-empty strings", value)
+        for item in value:
+            if allowed is not None and item not in allowed:
+                raise self.error(key, f"only names among {', '.join(allowed)}", item)
+        return tuple(value)
+
+    def table(self, key: str) -> Table:
+        return Table(self.reader, self.path(key), self.raw(key))
+
+    def tables(self, key: str) -> list[Table]:
+        """A non-empty array of tables, each under the key `KEY[i]`."""
+        value = self.raw(key)
+        if not isinstance(value, list) or not value:
+            raise self.error(key, "a non-empty array of tables", value)
+        return [Table(self.reader, self.path(f"{key}[{i}]"), item) for i, item in enumerate(value)]
+
+    def provenance(self, key: str | None = None) -> Provenance:
+        """This table's own source and confidence; noted under `key` (its own key where None)."""
+        confidence = self.raw("confidence")
+        if confidence not in CONFIDENCES:
+            raise self.error("confidence", f"one of {', '.join(CONFIDENCES)}", confidence)
+        found = self.reader.cite(self.text("source"), next(c for c in CONFIDENCES if c == confidence))
+        self.reader.provenance[self.key if key is None else key] = found
+        return found
+
+    def figure(self, key: str) -> object:
+        """The value of a figure, its source and confidence noted."""
+        inner = self.table(key)
+        value = inner.raw("value")
+        inner.provenance()
+        inner.close()
+        return value
+
+    def figure_number(self, key: str, least: float = 0.0, most: float = 1e15) -> float:
+        return self._number(f"{key}.value", self.figure(key), least, most)
+
+    def figure_integer(self, key: str, least: int = 1, most: int = 10**15) -> int:
+        return self._integer(f"{key}.value", self.figure(key), least, most)
+
+    def figure_strings(self, key: str, allowed: Sequence[str] | None = None) -> tuple[str, ...]:
+        return self.strings_of(f"{key}.value", self.figure(key), allowed)
+
+    def close(self) -> None:
+        """Refuse keys that the schema doesn't know."""
+        for key in self.data:
+            if key not in self.asked:
+                near = difflib.get_close_matches(key, self.asked, n=1)
+                hint = f"{near[0]!r}" if near else f"one of {', '.join(sorted(self.asked))}"
+                raise broken(self.reader.path, self.path(key), f"a key of the schema ({hint})", key)
+
+
+class Reader:
+    """What the tables of one file share."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.provenance: dict[str, Provenance] = {}
+        self.sources: dict[str, str] = {}
+        self._cited: dict[tuple[str, Confidence], Provenance] = {}
+
+    def cite(self, source: str, confidence: Confidence) -> Provenance:
+        """A `Provenance` with the source's key spelled out; equal ones are one object."""
+        key = (source, confidence)
+        if key not in self._cited:
+            short, colon, rest = source.partition(":")
+            full = f"{self.sources[short]}: {rest.strip()}" if colon and short in self.sources else source
+            self._cited[key] = Provenance(full, confidence)
+        return self._cited[key]
+
+
+def open_table(path: Path) -> Table:
+    """The whole file as a table, its sources read; `MachineFileError` where it is no TOML."""
+    reader = Reader(path)
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise broken(path, "(file)", "a readable file", error.strerror) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise broken(path, "(file)", "TOML", str(error)) from error
+    top = Table(reader, "", data)
+    sources = top.table("sources")
+    reader.sources = {key: sources.text(key) for key in sources.data}
+    return top
