@@ -15,16 +15,19 @@ from isa_models.arrays import Array, ArrayValue
 from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.formats import fmt, name_of
 
+TILE_ROWS = 16  # of a whole tile register, of AMX's palette 1
+TILE_ROW_BITS = 512
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A register operand: `per` lanes of `dtype` for each lane of the result (0: one lane in all, to broadcast)."""
+    """A register operand: `per` lanes of `dtype` for each lane of the result, or (0) `count` in all, however many."""
 
     name: str
     dtype: str
     per: float = 1
+    count: int = 1  # one: to broadcast
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Instruction:
     manual: str
     caps: Mapping[int, tuple[str, ...]]  # register width in bits -> ISA caps that bring it
     immediates: tuple[str, ...] = ()
+    #: named parameters for what manuals leave open, with their possible values; the first is the default
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     accumulates: bool = False  # operand 0 is the destination's old value: an addend, needed late by the unit
     steady: bool = False  # what a shortcut may assume of its accumulator holds for its result again
     overwrites: bool = False  # operand 0 is the destination's old value: a factor or a table, needed early
@@ -47,6 +52,8 @@ class Instruction:
     saturates: bool = False
     whole: bool = False  # lanes cross their neighbours: only whole registers make sense
     partial: bool = False  # its memory operand may hold fewer lanes than the register, without a mask
+    tile: bool = False  # its registers are tiles: rows of 64 bytes, of which those of the result go through it alike
+    configures: bool = False  # it sets a state; there is no value to look at
     takes_lanes: bool = field(default=False)  # the function wants `lanes` (a broadcast cannot know it)
 
     @property
@@ -67,24 +74,33 @@ class Instruction:
         return width // unit
 
     def operand_lanes(self, operand: Operand, lanes: int) -> int:
-        return round(operand.per * lanes) if operand.per else 1
+        return round(operand.per * lanes) if operand.per else operand.count
 
-    def apply(self, *operands: Value, lanes: int | None = None, **immediates: int) -> Any:
+    def apply(self, *operands: Value, lanes: int | None = None, **immediates: int | str) -> Any:
         """The result's Value from operands' Values, in the reading that they belong to."""
-        for name, number in immediates.items():
-            if not 0 <= number <= 255:
-                raise InvalidArgument(f"{self.name}: immediate {name} is {number}, a byte is 0 to 255")
+        for name, given in immediates.items():
+            if name in self.choices:
+                if given not in self.choices[str(name)]:
+                    raise InvalidArgument(f"{self.name}: {name}={given!r}; one of {', '.join(self.choices[name])}")
+            elif isinstance(given, str) or not 0 <= given <= 255:
+                raise InvalidArgument(f"{self.name}: immediate {name} is {given}, a byte is 0 to 255")
         extra = {"lanes": lanes} if self.takes_lanes else {}
         return self.function(*operands, **extra, **immediates)
 
-    def __call__(self, *arrays: Any, lanes: int | None = None, **immediates: int) -> Array:
-        """The result for arrays of the operands' element types: lanes in the last axis, any leading axes."""
+    def __call__(self, *arrays: Any, lanes: int | None = None, **immediates: int | str) -> Array:
+        """The result for arrays of the operands' element types: lanes in the last axis, any leading axes.
+
+        Tiles are (…, rows, lanes of a row).
+        """
+        if self.tile:
+            arrays = tuple(self._flat(o, array) for o, array in zip(self.operands, arrays, strict=False))
         values = self._check(arrays)
         missing = [i for i in self.immediates if i not in immediates]
-        unknown = [i for i in immediates if i not in self.immediates]
+        known = (*self.immediates, *self.choices)
+        unknown = [i for i in immediates if i not in known]
         if missing or unknown:
             raise InvalidArgument(
-                f"{self.name} takes the immediates ({', '.join(self.immediates)}); "
+                f"{self.name} takes the immediates ({', '.join(known)}); "
                 f"missing: {missing or 'none'}, not known: {unknown or 'none'}"
             )
         allowed = [self.lanes(width) for width in sorted(self.caps)]
@@ -94,7 +110,23 @@ class Instruction:
         if self.takes_lanes and lanes is None:
             lanes = self.lanes(512)
         result = cast(ArrayValue, self.apply(*values, lanes=lanes, **immediates))
-        return np.ascontiguousarray(result.array)
+        found = np.ascontiguousarray(result.array)
+        return found.reshape(*found.shape[:-1], -1, self.row_lanes(self.result)) if self.tile else found
+
+    @staticmethod
+    def row_lanes(dtype: str) -> int:
+        """Elements of a tile's row."""
+        return TILE_ROW_BITS // fmt(dtype).bits
+
+    def _flat(self, operand: Operand, raw: Any) -> Array:
+        """A tile with its rows one behind the other."""
+        array, wide = np.asarray(raw), self.row_lanes(operand.dtype)
+        if array.ndim < 2 or array.shape[-1] != wide or not 1 <= array.shape[-2] <= TILE_ROWS:
+            raise InvalidArgument(
+                f"{self.name}: operand {operand.name} is a tile of 1 to {TILE_ROWS} rows of {wide} {operand.dtype}, "
+                f"met shape {array.shape}"
+            )
+        return array.reshape(*array.shape[:-2], -1)
 
     def _check(self, arrays: tuple[Any, ...]) -> list[ArrayValue]:
         if len(arrays) != len(self.operands):
@@ -110,6 +142,10 @@ class Instruction:
             if met != operand.dtype:
                 raise InvalidArgument(
                     f"{self.name}: operand {operand.name} is {operand.dtype} ({fmt(operand.dtype).dtype}), met {met}"
+                )
+            if operand.count > 1 and array.shape[-1] != operand.count:
+                raise InvalidArgument(
+                    f"{self.name}: operand {operand.name} has {array.shape[-1]} lanes, {operand.count} are needed"
                 )
             if operand.per:
                 count = array.shape[-1] / operand.per
@@ -162,7 +198,7 @@ def instruction(name: str) -> Instruction:
     raise unknown_name("instruction", name, [*REGISTRY, *GPU_REGISTRY])
 
 
-_SIGNATURE = re.compile(r"(\w+)(?:\*([\d.]+))?$")
+_SIGNATURE = re.compile(r"(\w+)(?:\*([\d.]+))?(?:\[(\d+)\])?$")
 
 
 def define(
@@ -176,8 +212,9 @@ def define(
     """Register the decorated function as instruction `name`.
 
     `signature` is "result <- operand, operand", each operand a type and, after a star, its lanes per lane of the
-    result: "s32 <- s32, u8*4, s8*4". Parameters of the function annotated `int` are immediates; one called
-    `lanes` is given the result's lane count. A row of a family gives its docstring as `doc` (see `example`).
+    result ("s32 <- s32, u8*4, s8*4"), or in brackets how many it has whatever the result ("bf16[512]"). Parameters of
+    the function annotated `int` are immediates, those annotated `str` are in `choices`; one called `lanes` is given
+    the result's lane count. A row of a family gives its docstring as `doc` (see `example`).
     """
 
     def register(function: F) -> F:
@@ -207,12 +244,14 @@ def make(
     result, _, operands = (part.strip() for part in signature.partition("<-"))
     parameters = inspect.signature(function).parameters
     immediates = tuple(p.name for p in parameters.values() if p.annotation in ("int", int) and p.name != "lanes")
-    names = [p for p in parameters if p not in immediates and p != "lanes"]
+    named = [p.name for p in parameters.values() if p.annotation in ("str", str)]
+    names = [p for p in parameters if p not in (*immediates, *named, "lanes")]
     parsed = []
     for label, text in zip(names, filter(None, (o.strip() for o in operands.split(","))), strict=True):
         match = _SIGNATURE.match(text)
         assert match, text
-        parsed.append(Operand(label, match[1], float(match[2]) if match[2] else 1))
+        count = int(match[3] or 1)
+        parsed.append(Operand(label, match[1], 0 if match[3] else float(match[2] or 1), count))
     return Instruction(
         name, tuple(parsed), result, function, manual, caps, immediates, takes_lanes="lanes" in parameters, **facts
     )

@@ -29,6 +29,9 @@ def vector_type(dtype: str, lanes: int) -> str:
     return f"<{lanes} x {lane_type(dtype)}>"
 
 
+Carried = list[tuple["LlvmValue", "LlvmValue", "LlvmValue"]]  # value before a loop, its phi, value at the body's end
+
+
 class Emitter:
     """Lines of one LLVM function, with fresh names, scopes of known expressions and the declarations they need.
 
@@ -61,6 +64,30 @@ class Emitter:
 
     def pop(self) -> None:
         self._known.pop()
+
+    def loop(self, start: str, stop: str, inside: Callable[[str], Carried]) -> None:
+        """A loop over a counter, at least once; `inside` emits its body and says what it carries."""
+        head, done = self.name("loop")[1:], self.name("done")[1:]
+        before, counter, following = self.block, self.name("i"), self.name("i")
+        self.line(f"br label %{head}")
+        self.start(head)
+        slot = len(self.lines)
+        self.line("")
+        self.push()
+        if self.alarms:
+            self.alarms.enter()
+        carried = inside(counter)
+        phis = self.alarms.leave(before, carried) if self.alarms else []
+        self.pop()
+        phis.append(f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{self.block} ]")
+        for first, phi, last in carried:
+            phis.append(f"  {phi.name} = phi {phi.type} [ {first.name}, %{before} ], [ {last.name}, %{self.block} ]")
+        self.lines[slot] = "\n".join(phis)
+        self.line(f"{following} = add i64 {counter}, 1")
+        more = self.name()
+        self.line(f"{more} = icmp slt i64 {following}, {stop}")
+        self.line(f"br i1 {more}, label %{head}, label %{done}")
+        self.start(done)
 
     def value(self, expression: str) -> str:
         """The name of a pure expression, emitted now unless a dominating block has it."""

@@ -49,8 +49,6 @@ ISA_CAPS = (
     "avx512_core_amx_fp16",
 )
 
-#: rows of a full tile (AMX, palette 1), for which the figures of forms with a "tmm" are
-TILE_ROWS = 16
 #: in which order a tile dot product adds up a row's products (`isa_models.x86.amx`); the first unless a machine says
 AMX_ACCUMULATIONS = ("even_odd", "sequential")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from isa_models import REGISTRY, Instruction
-from isa_models.formats import fmt
+from isa_models.formats import fmt, name_of
+from isa_models.instruction import TILE_ROWS
 from isa_models.intel_gpu import PLATFORMS
 from isa_models.isa import host_caps
 from simdnn import numerics
-from simdnn.program import Affine, Loop, Memory, Op, Place, Program, Register, Tensor
+from simdnn.program import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
+from simdnn.tiles import TILES, configuration
 from simdnn.verify import verify
 
 Array = npt.NDArray[Any]
@@ -82,9 +85,10 @@ def adversarial(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) ->
     return bits.view(form.dtype)
 
 
-def immediates_of(definition: Instruction) -> list[tuple[tuple[str, int], ...]]:
-    """The immediates to try: one empty tuple where the instruction takes none."""
-    return [((name, imm),) for name in definition.immediates for imm in IMMEDIATES] or [()]
+def parameters_of(definition: Instruction) -> list[dict[str, int | str]]:
+    """The immediates or choices to try: nothing, once, where the instruction takes none."""
+    numbers: list[dict[str, int | str]] = [{name: imm} for name in definition.immediates for imm in IMMEDIATES]
+    return numbers + [{name: given} for name, all_ in definition.choices.items() for given in all_] or [{}]
 
 
 def program_of(definition: Instruction, width: int, vectors: int) -> Program:
@@ -99,30 +103,50 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
     tensors: list[Tensor] = []
     body: list[Op] = []
     places: list[Place] = []
-    for operand in definition.operands:
+    for number, operand in enumerate(definition.operands):
         count = definition.operand_lanes(operand, lanes)
         tensors.append(Tensor(operand.name, operand.dtype, vectors * count))
-        if not operand.per:
+        if not operand.per and operand.count == 1:
             places.append(Memory(operand.name, i * count, operand.dtype, count))
             continue
-        register = Register(operand.name, operand.dtype, count)
-        move, unit = _move("load", operand.dtype, register.bits, isa)
-        part = register.as_(unit)
-        body.append(Op(move, part, (Memory(operand.name, i * count, unit, part.lanes),)))
+        register = Register(TILES[number] if definition.tile else operand.name, operand.dtype, count)
+        body.append(_transfer(definition, register, operand.name, i * count, operand.dtype, isa, load=True))
         places.append(register)
-    result = Register(definition.operands[0].name if definition.destructive else "result", definition.result, lanes)
-    choices = immediates_of(definition)
+    name = TILES[-1] if definition.tile else "result"
+    result = Register(places[0].name if isinstance(places[0], Register) and definition.destructive else name,
+                      definition.result, lanes)  # fmt: skip
+    choices = parameters_of(definition)
     tensors.append(Tensor("out", definition.result, vectors * len(choices) * lanes, "output"))
-    for k, immediates in enumerate(choices):
+    for k, given in enumerate(choices):
+        immediates = tuple((name, n) for name, n in given.items() if isinstance(n, int))
+        chosen = tuple((name, c) for name, c in given.items() if isinstance(c, str))
+        if k and definition.destructive:
+            body.append(body[0])
         index = i * (lanes * len(choices)) + k * lanes
         if result.bits < 32:  # a lane taken out goes to memory
             body.append(Op(definition.name, Memory("out", index, definition.result, lanes), tuple(places), immediates))
             continue
-        body.append(Op(definition.name, result, tuple(places), immediates))
-        move, unit = _move("store", definition.result, result.bits, isa)
-        part = result.as_(unit)
-        body.append(Op(move, Memory("out", index, unit, part.lanes), (part,)))
-    return Program(f"{definition.name}.{width}", isa, tuple(tensors), (Loop("i", vectors, tuple(body), True),))
+        body.append(Op(definition.name, result, tuple(places), immediates, chosen))
+        body.append(_transfer(definition, result, "out", index, definition.result, isa, load=False))
+    nest: list[Statement] = [Loop("i", vectors, tuple(body), True)]
+    if definition.tile:
+        tensors.append(Tensor.constant("tiles", "u8", configuration([TILE_ROWS] * len(TILES))))
+        nest.insert(0, Op("ldtilecfg", Register("tilecfg", "u8", 64), (Memory("tiles", Affine(), "u8", 64),)))
+    return Program(f"{definition.name}.{width}", isa, tuple(tensors), tuple(nest))
+
+
+def _transfer(
+    definition: Instruction, register: Register, tensor: str, index: Affine, dtype: str, isa: str, load: bool
+) -> Op:
+    """A register from or to memory."""
+    move, unit = _move("load" if load else "store", dtype, register.bits, isa)
+    rows, stride = 1, 0
+    if definition.tile:
+        move, unit = ("tileloadd" if load else "tilestored"), "u32"
+        rows, stride = TILE_ROWS, Instruction.row_lanes(dtype)
+    part = register.as_(unit)
+    memory = Memory(tensor, index, unit, part.lanes, rows, stride)
+    return Op(move, part, (memory,)) if load else Op(move, memory, (part,))
 
 
 def _move(kind: str, dtype: str, bits: int, isa: str) -> tuple[str, str]:
@@ -168,25 +192,29 @@ def _hex(lanes: Array) -> str:
     return "[" + " ".join(f"{int(v):0{2 * lanes.itemsize}x}" for v in lanes.view(f"u{lanes.itemsize}")) + "]"
 
 
-def expect(definition: Instruction, width: int, inputs: dict[str, Array], immediates: dict[str, int]) -> Array:
+def expect(
+    definition: Instruction, width: int, inputs: dict[str, Array], parameters: Mapping[str, int | str]
+) -> Array:
     """The reference reading's result (vectors, lanes)."""
     lanes = definition.lanes(width)
-    extra: dict[str, Any] = {"lanes": lanes} if definition.takes_lanes else {}
+    extra: dict[str, Any] = {**parameters, **({"lanes": lanes} if definition.takes_lanes else {})}
     operands = [inputs[o.name] for o in definition.operands]
-    return definition(*operands, **extra, **immediates).reshape(-1, lanes)
+    if definition.tile:
+        operands = [a.reshape(len(a), -1, Instruction.row_lanes(name_of(a.dtype))) for a in operands]
+    return definition(*operands, **extra).reshape(-1, lanes)
 
 
 def compare(definition: Instruction, width: int, native: bool, vectors: int, rng: np.random.Generator) -> Comparison:
     """Compiled code (`native`: this CPU's own instruction) against the reference, `vectors` over all immediates."""
     result = Comparison()
-    choices = immediates_of(definition)
+    choices = parameters_of(definition)
     count = -(-vectors // len(choices))
     inputs = inputs_of(definition, width, count, rng)
     program = verify(program_of(definition, width, count))
     met = numerics.run(program, inputs, engine="compiled", native=native)["out"].reshape(count, len(choices), -1)
-    for k, immediates in enumerate(choices):
-        at = "".join(f", {name} {value}" for name, value in immediates)
-        expected = expect(definition, width, inputs, dict(immediates))
+    for k, parameters in enumerate(choices):
+        at = "".join(f", {name} {value}" for name, value in parameters.items())
+        expected = expect(definition, width, inputs, parameters)
         result.add("this CPU" if native else "portable", inputs, at, np.ascontiguousarray(met[:, k]), expected)
     return result
 
@@ -199,11 +227,14 @@ def check_host(vectors: int = 1 << 16, seed: int = 0) -> pd.DataFrame:
     """
     rows = []
     for name, definition in sorted(REGISTRY.items()):
+        if definition.configures:
+            continue
         for width, caps in sorted(definition.caps.items()):
+            count = max(4, vectors // 64) if definition.tile else vectors  # a tile is 64 xmm registers
             rng = np.random.default_rng([seed, width, zlib.crc32(name.encode())])
             here = bool(host_caps().intersection(caps))
-            cpu = compare(definition, width, True, vectors, rng) if here else Comparison()
-            portable = compare(definition, width, False, max(1, vectors // 4), rng)
+            cpu = compare(definition, width, True, count, rng) if here else Comparison()
+            portable = compare(definition, width, False, max(1, count // 4), rng)
             mismatches = cpu.mismatches + portable.mismatches
             status = "mismatch" if mismatches else "ok" if here else "not on this CPU"
             first = cpu.first or portable.first

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from isa_models import Instruction, instruction
 from isa_models.formats import fmt
+from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 
 
 @dataclass(frozen=True)
@@ -105,19 +106,22 @@ class Register:
 
 @dataclass(frozen=True)
 class Memory:
-    """`lanes` lanes of `dtype` at element `index` of `tensor`."""
+    """`lanes` lanes of `dtype` at element `index` of `tensor`; a tile's in `rows` rows, `stride` elements apart."""
 
     tensor: str
     index: Affine
     dtype: str
     lanes: int
+    rows: int = 1
+    stride: int = 0
 
     @property
     def bits(self) -> int:
         return self.lanes * fmt(self.dtype).bits
 
     def __str__(self) -> str:
-        return f"{self.tensor}[{self.index}]:{self.dtype}x{self.lanes}"
+        rows = f" in {self.rows} rows {self.stride} apart" if self.rows > 1 else ""
+        return f"{self.tensor}[{self.index}]:{self.dtype}x{self.lanes}{rows}"
 
 
 Place = Register | Memory
@@ -131,6 +135,7 @@ class Op:
     dst: Place
     srcs: tuple[Place, ...]
     immediates: tuple[tuple[str, int], ...] = ()
+    choices: tuple[tuple[str, str], ...] = ()  # of what the manual leaves open
 
     @cached_property
     def definition(self) -> Instruction:
@@ -149,8 +154,20 @@ class Op:
 
     @cached_property
     def width(self) -> int:
-        """Bits of the widest register operand."""
+        """Bits of the widest register operand; of a tile instruction those of a whole tile."""
+        if self.definition.tile:
+            return TILE_ROWS * TILE_ROW_BITS
         return max(128, *(p.bits for p in (self.dst, *self.srcs) if isinstance(p, Register)))
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tile that goes through a tile instruction; 0 for others."""
+        return self.lanes * fmt(self.definition.result).bits // TILE_ROW_BITS if self.definition.tile else 0
+
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        """Immediates and choices, as the instruction's function takes them."""
+        return {**dict(self.immediates), **dict(self.choices)}
 
     @cached_property
     def memory(self) -> Memory | None:
@@ -159,12 +176,12 @@ class Op:
     @property
     def is_zero_idiom(self) -> bool:
         """x ^ x: zero whatever x holds, so x need not be defined."""
-        return self.instruction == "vpxor" and self.srcs[0] == self.srcs[1]
+        return self.instruction == "tilezero" or self.instruction == "vpxor" and self.srcs[0] == self.srcs[1]
 
     @property
     def masked(self) -> bool:
         memory = self.memory
-        if memory is None or self.definition.partial:
+        if memory is None or self.definition.partial or self.definition.tile:
             return False
         if memory is self.dst:
             return memory.lanes < self.lanes
@@ -173,7 +190,7 @@ class Op:
         return memory.lanes < definition.operand_lanes(definition.operands[position], self.lanes)
 
     def __str__(self) -> str:
-        immediates = "".join(f", {v}" for _, v in self.immediates)
+        immediates = "".join(f", {v}" for _, v in (*self.immediates, *self.choices))
         return f"{self.instruction} {self.dst}, {', '.join(map(str, self.srcs))}{immediates}"
 
 

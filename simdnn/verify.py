@@ -13,12 +13,15 @@ import numpy.typing as npt
 
 from isa_models import ProgramError, SimdnnError
 from isa_models.formats import fmt
+from isa_models.instruction import TILE_ROW_BITS
 from isa_models.intel_gpu.platforms import MOST_GRFS, PLATFORMS, RESERVED_GRFS, Platform
 from isa_models.isa import implied
 from simdnn.program import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
+from simdnn.tiles import TILES, rows_of
 
 _MAX_BYTES = 1 << 36
 _MAX_ENUMERATED = 1 << 24
+_ROW = "row of a tile"
 _MASKED_BEFORE_AVX512 = ("vmaskmovps", "vpmaskmovd")
 Registers = dict[str, int]  # name -> bits
 Elements = npt.NDArray[np.int64]
@@ -32,8 +35,11 @@ def verify(program: Program) -> Program:
         raise ProgramError(f"{program.name}: two tensors of one name among {names}")
     for tensor in program.tensors:
         _verify_tensor(program, tensor)
+    configured: tuple[int, ...] | None = None
     for statement in program.body:
-        _Checker(program, caps).statements((statement,), {}, {})
+        checker = _Checker(program, caps, configured)
+        checker.statements((statement,), {}, {})
+        configured = checker.configured
     _verify_parallel(program)
     return program
 
@@ -53,10 +59,11 @@ def _verify_tensor(program: Program, tensor: Tensor) -> None:
 class _Checker:
     """One walk over a top-level statement, with the registers defined so far and the loops around."""
 
-    def __init__(self, program: Program, caps: frozenset[str]) -> None:
+    def __init__(self, program: Program, caps: frozenset[str], configured: tuple[int, ...] | None) -> None:
         self.program = program
         self.caps = caps
         self.platform = PLATFORMS.get(program.isa)
+        self.configured = configured  # rows of each tile register
         self.limit = 32 if "avx512_core" in caps else 16
         self.names: dict[str, int] = {}  # register -> bits
 
@@ -100,6 +107,8 @@ class _Checker:
             raise self.fail(op, f"takes the immediates {definition.immediates}")
         if not all(isinstance(number, int) and 0 <= number <= 255 for _, number in op.immediates):
             raise self.fail(op, "an immediate is a byte, 0 to 255")
+        if any(given not in definition.choices.get(name, ()) for name, given in op.choices):
+            raise self.fail(op, f"takes the choices {dict(definition.choices)}")
         if sum(isinstance(p, Memory) for p in (op.dst, *op.srcs)) > 1:
             raise self.fail(op, "at most one memory operand")
         if op.masked and not self.platform and not self.limit == 32 and op.instruction not in _MASKED_BEFORE_AVX512:
@@ -109,6 +118,13 @@ class _Checker:
             caps = tuple(cap for brings in definition.caps.values() for cap in brings)
         if caps is None or not self.caps.intersection(caps):
             raise self.fail(op, f"not in {self.program.isa} at {op.width} bits")
+        if definition.configures:
+            self.configure(op, extents)
+            return
+        if definition.tile:
+            self.tiles(op)
+        elif any(isinstance(p, Register) and p.name in TILES for p in (op.dst, *op.srcs)):
+            raise self.fail(op, f"{', '.join(TILES)} are tiles")
         if definition.whole and op.lanes != definition.lanes(op.width):
             raise self.fail(op, f"works on whole registers: {definition.lanes(op.width)} lanes of its result")
         for operand, place in zip(definition.operands, op.srcs, strict=True):
@@ -124,6 +140,34 @@ class _Checker:
         if definition.destructive and (not isinstance(op.dst, Register) or op.dst != op.srcs[0]):
             raise self.fail(op, "the destination is the accumulator, its first operand")
 
+    def configure(self, op: Op, extents: dict[str, int]) -> None:
+        """What the tiles are from here on, in every thread: so it stands outside all loops, and is known."""
+        (source,) = op.srcs
+        tensor = self.program.tensor.get(source.tensor) if isinstance(source, Memory) else None
+        if extents or tensor is None or tensor.kind != "constant":
+            raise self.fail(op, "tiles are configured outside all loops, from a constant")
+        try:
+            self.configured = rows_of(tensor.data)
+        except ValueError as error:
+            raise self.fail(op, str(error)) from None
+
+    def tiles(self, op: Op) -> None:
+        """Registers as they are configured, all different, and memory in rows."""
+        registers = [p for p in (op.dst, *op.srcs[op.definition.destructive :]) if isinstance(p, Register)]
+        if self.configured is None:
+            raise self.fail(op, "no ldtilecfg before it")
+        for register in registers:
+            if register.name not in TILES:
+                raise self.fail(op, f"{register.name} is none of {', '.join(TILES)}")
+            rows = self.configured[TILES.index(register.name)]
+            if register.bits != rows * TILE_ROW_BITS:
+                raise self.fail(op, f"{register} should have the {rows} rows of 64 bytes it is configured with")
+        if len({register.name for register in registers}) < len(registers):
+            raise self.fail(op, "a tile twice")
+        memory = op.memory
+        if memory and (memory.bits != memory.rows * TILE_ROW_BITS or memory.rows != op.rows):
+            raise self.fail(op, f"{memory} should have {op.rows} rows of 64 bytes")
+
     def place(self, op: Op, place: Place, dtype: str, lanes: int, extents: dict[str, int]) -> None:
         """Type, lane count, and for memory: the range of its addresses."""
         if place.dtype != dtype:
@@ -134,17 +178,20 @@ class _Checker:
             return
         if not 1 <= place.lanes <= lanes:
             raise self.fail(op, f"{place} should have 1 to {lanes} lanes")
+        if place.rows != 1 and not op.definition.tile:
+            raise self.fail(op, f"{place}: only tiles have rows")
         if place.tensor not in self.program.tensor:
             raise self.fail(op, f"no tensor {place.tensor!r}")
         tensor = self.program.tensor[place.tensor]
         unit = fmt(tensor.dtype).bits
-        if place.bits % unit:
+        if place.bits % (unit * place.rows):
             raise self.fail(op, f"{place} is no whole number of {tensor.dtype}")
         unknown = [name for name, _ in place.index.terms if name not in extents]
         if unknown:
             raise self.fail(op, f"index variables {unknown} are not loops around it")
         low, high = place.index.range(extents)
-        last = high + place.bits // unit - 1
+        reach = place.stride * (place.rows - 1)
+        low, last = low + min(0, reach), high + max(0, reach) + place.bits // place.rows // unit - 1
         if low < 0 or last >= tensor.size:
             raise self.fail(op, f"addresses {low} .. {last} of {tensor.name}, which has 0 .. {tensor.size - 1}")
 
@@ -158,6 +205,8 @@ class _Checker:
         if not register.name.isidentifier():
             raise self.fail(op, f"register name {register.name!r}")
         defined[register.name] = register.bits
+        if register.name in TILES:
+            return
         self.names[register.name] = max(register.bits, self.names.get(register.name, 0))
         if self.platform:
             self.fits_register_file(op, self.platform)
@@ -215,6 +264,15 @@ class _Access:
         return points + self.index.const
 
 
+def _access(program: Program, memory: Memory, store: bool, inner: dict[str, int]) -> _Access:
+    """A memory operand with the loops around it; the rows of a tile are one more."""
+    count = memory.bits // memory.rows // fmt(program.tensor[memory.tensor].dtype).bits
+    if memory.rows == 1:
+        return _Access(memory.index, count, store, inner)
+    rows = Affine.var(_ROW) * memory.stride
+    return _Access(memory.index + rows, count, store, {**inner, _ROW: memory.rows})
+
+
 def _verify_parallel(program: Program) -> None:
     def visit(body: Sequence[Statement], nest: bool) -> None:
         """`nest`: nothing but parallel loops around, each the only statement of the one around it."""
@@ -237,8 +295,7 @@ def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
             if isinstance(statement, Loop):
                 collect(statement.body, {**inner, statement.var: statement.extent})
             elif (memory := statement.memory) is not None:
-                count = memory.bits // fmt(program.tensor[memory.tensor].dtype).bits
-                access = _Access(memory.index, count, memory is statement.dst, inner)
+                access = _access(program, memory, memory is statement.dst, inner)
                 accesses.setdefault(memory.tensor, []).append(access)
 
     collect(loop.body, {})
@@ -313,8 +370,7 @@ def _verify_private(program: Program, statement: Statement) -> None:
             if isinstance(part, Loop):
                 collect(part.body, here, (*loops, part))
             elif (memory := part.memory) is not None and program.tensor[memory.tensor].kind == "private":
-                count = memory.bits // fmt(program.tensor[memory.tensor].dtype).bits
-                access = _Access(memory.index, count, memory is part.dst, {loop.var: loop.extent for loop in loops})
+                access = _access(program, memory, memory is part.dst, {loop.var: loop.extent for loop in loops})
                 steps.append(_Step(part, memory.tensor, access, here, tuple(loop.var for loop in loops)))
 
     collect((statement,), (), ())

@@ -34,7 +34,7 @@ def vcvtne2ps2bf16(a: Value, b: Value) -> Value:
     return round_to(daz(b.concat(a)), "bf16")
 
 
-def _fma_flushed(a: Value, b: Value, c: Value) -> Value:
+def fma_flushed(a: Value, b: Value, c: Value) -> Value:
     """fma(a, b, c) of operands without denormals, a tiny result flushed to zero of its sign.
 
     Tiny is judged after rounding as if the exponent had no bound. Scaling by 2**32 makes that rounding visible: where
@@ -66,21 +66,21 @@ def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
     [24.0]
     """
     words_a, words_b = a.view("u32"), b.view("u32")
-    pairs = [(take(words_a).view("f32"), take(words_b).view("f32")) for take in (_odd, _even)]
+    pairs = [(take(words_a).view("f32"), take(words_b).view("f32")) for take in (odd, even)]
 
     def usual() -> tuple[Value, list[Value]]:
         total = acc
         for x, y in pairs:
             total = x.fma(y, total)
-        factors = [_fine(x.view("u16"), "bf16", -55) for x in (a, b)]
-        addend = [] if acc.assured(_FINE_SUM) else [_fine(acc.view("u32"), "f32", -101)]
+        factors = [fine(x.view("u16"), "bf16", -55) for x in (a, b)]
+        addend = [] if acc.assured(_FINE_SUM) else [fine(acc.view("u32"), "f32", -101)]
         return total.assure(_FINE_SUM), [*factors, *addend, total.is_nan()]
 
     def careful() -> Value:
         total = daz(acc)
         for x, y in pairs:
             x, y = daz(x), daz(y)
-            total = choose_nan(_fma_flushed(x, y, total), x, y, total)
+            total = choose_nan(fma_flushed(x, y, total), x, y, total)
         return total
 
     return acc.shortcut(usual, careful)
@@ -89,15 +89,17 @@ def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
 _FINE_SUM = "zero, or a multiple of 2**-124"
 
 
-def _odd(words: Value) -> Value:
+def odd(words: Value) -> Value:
+    """The upper bf16 of each doubleword, as f32's bits."""
     return words & 0xFFFF0000
 
 
-def _even(words: Value) -> Value:
+def even(words: Value) -> Value:
+    """The lower one."""
     return words << 16
 
 
-def _fine(bits: Value, name: str, exponent: int) -> Value:
+def fine(bits: Value, name: str, exponent: int) -> Value:
     """Whether a float of format `name` is below 2**exponent and not zero.
 
     Without such factors (-55) and addends (-101) every product and sum is a multiple of 2**-124, as bf16 has 8 digits

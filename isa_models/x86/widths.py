@@ -29,4 +29,9 @@ AVX_VNNI_INT8: Widths = {128: ("avx2_vnni_int8",), 256: ("avx2_vnni_int8",)}
 AVX_VNNI_INT16: Widths = {128: ("avx2_vnni_int16",), 256: ("avx2_vnni_int16",)}
 AVX512_BF16 = _widths(("avx512_core_bf16",), ("avx512_core_bf16",))
 AVX512_FP16 = _widths(("avx512_core_fp16",), ("avx512_core_fp16",))
+#: tiles, by the bits of a whole one
+AMX: Widths = {8192: ("avx512_core_amx",)}
+AMX_FP16: Widths = {8192: ("avx512_core_amx_fp16",)}
+#: what an AMX instruction reads or writes beside tiles
+AMX_CONFIG: Widths = {512: ("avx512_core_amx",)}
 AVX512_VBMI = _widths(("avx512_core_vbmi",), ("avx512_core_vbmi",))

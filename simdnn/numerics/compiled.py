@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +22,10 @@ import numpy as np
 
 from isa_models.arrays import Array
 from isa_models.formats import fmt
+from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
-from isa_models.llvm import ZERO, Emitter, LlvmValue, vector_type
+from isa_models.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
+from simdnn.numerics import tiles
 from simdnn.numerics.native import native_call
 from simdnn.program import Loop, Memory, Op, Program, Register, Statement
 
@@ -97,10 +99,15 @@ def compile_program(program: Program, native: bool = True, optimistic: bool = Tr
 def _compile(program: Program, native: bool, optimistic: bool) -> Compiled:
     caps = host_caps() if native else frozenset()
     stages = [_Stage(program, caps, f"stage{i}", statement, optimistic) for i, statement in enumerate(program.body)]
+    dots: dict[str, tiles.Dot] = {}
     declarations: dict[str, None] = {}
     for stage in stages:
+        dots.update(stage.dots)
         declarations.update(stage.emitter.declarations)
-    text = "\n".join([*declarations, *(s.text for s in stages), '!0 = !{!"branch_weights", i32 1, i32 100000}'])
+    for dot in dots.values():
+        declarations.update(dict.fromkeys(dot.declarations))
+    functions = [*(dot.text for dot in dots.values()), tiles.COPY, *(s.text for s in stages)]
+    text = "\n".join([*declarations, *functions, '!0 = !{!"branch_weights", i32 1, i32 100000}'])
     machine, jit = _target()
     module = llvm.parse_assembly(text)
     builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
@@ -126,7 +133,6 @@ def _target() -> tuple[Any, Any]:
 
 
 #: of each register that a loop carries: its value before, the phi, its value at the body's end
-Carried = list[tuple[LlvmValue, LlvmValue, LlvmValue]]
 
 
 class _Stage:
@@ -147,6 +153,9 @@ class _Stage:
             slot = emit.value(f"getelementptr ptr, ptr %pointers, i64 {i}")
             self.pointers[tensor.name] = emit.name("p")
             emit.line(f"{self.pointers[tensor.name]} = load ptr, ptr {slot}")
+        self.dots: dict[str, tiles.Dot] = {}
+        for tile in _tiles((statement,)):
+            emit.line(f"%{tile} = alloca <{TILE_ROWS * TILE_ROW_BITS // 8} x i8>, align 64")
         nest: list[Loop] = []
         body: Sequence[Statement] = (statement,)
         while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
@@ -172,32 +181,7 @@ class _Stage:
             self.statements(body, variables, {})
             return []
 
-        self.count("%from", "%to", inside)
-
-    def count(self, start: str, stop: str, inside: Callable[[str], Carried]) -> None:
-        """A loop over a counter, at least once; `inside` emits its body and says what it carries."""
-        emit = self.emitter
-        head, done = emit.name("loop")[1:], emit.name("done")[1:]
-        before, counter, following = emit.block, emit.name("i"), emit.name("i")
-        emit.line(f"br label %{head}")
-        emit.start(head)
-        slot = len(emit.lines)
-        emit.line("")
-        emit.push()
-        if emit.alarms:
-            emit.alarms.enter()
-        carried = inside(counter)
-        phis = emit.alarms.leave(before, carried) if emit.alarms else []
-        emit.pop()
-        phis.append(f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{emit.block} ]")
-        for first, phi, last in carried:
-            phis.append(f"  {phi.name} = phi {phi.type} [ {first.name}, %{before} ], [ {last.name}, %{emit.block} ]")
-        emit.lines[slot] = "\n".join(phis)
-        emit.line(f"{following} = add i64 {counter}, 1")
-        more = emit.name()
-        emit.line(f"{more} = icmp slt i64 {following}, {stop}")
-        emit.line(f"br i1 {more}, label %{head}, label %{done}")
-        emit.start(done)
+        self.emitter.loop("%from", "%to", inside)
 
     def statements(self, body: Sequence[Statement], variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
         for statement in body:
@@ -223,11 +207,16 @@ class _Stage:
             after.update((name, local[name].view(phi.dtype)) for name, phi in phis.items())
             return [(before[name], phi, after[name]) for name, phi in phis.items()]
 
-        self.count("0", str(loop.extent), inside)
+        self.emitter.loop("0", str(loop.extent), inside)
         registers.update(after)
 
     def op(self, op: Op, variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
         definition = op.definition
+        if definition.configures:
+            return
+        if definition.tile:
+            self.tile(op, variables)
+            return
         values = []
         for operand, place in zip(definition.operands, op.srcs, strict=True):
             lanes = definition.operand_lanes(operand, op.lanes)
@@ -244,11 +233,37 @@ class _Stage:
         elif definition.native and self.caps.intersection(definition.caps.get(op.width, ())):
             result = native_call(self.emitter, definition, op.width, op.lanes, values, dict(op.immediates))
         if result is None:
-            result = definition.apply(*values, lanes=op.lanes, **dict(op.immediates))
+            result = definition.apply(*values, lanes=op.lanes, **op.parameters)
         if isinstance(op.dst, Register):
             registers[op.dst.name] = result
         else:
             self.store(op.dst, result, variables)
+
+    def tile(self, op: Op, variables: dict[str, str]) -> None:
+        """A tile instruction: tiles are in memory on the stack, their rows one behind the other."""
+        emit = self.emitter
+        if op.is_zero_idiom:
+            size = op.rows * TILE_ROW_BITS // 8
+            assert isinstance(op.dst, Register)
+            emit.line(f"store <{size} x i8> {ZERO}, ptr %{op.dst.name}, align 64")
+        elif op.definition.moves:
+            ends = []
+            for place in (op.dst, op.srcs[0]):
+                if isinstance(place, Register):
+                    ends.append(f"ptr %{place.name}, i64 {TILE_ROW_BITS // 8}")
+                else:
+                    stride = place.stride * fmt(self.program.tensor[place.tensor].dtype).bits // 8
+                    ends.append(f"ptr {self.address(place, variables)}, i64 {stride}")
+            emit.line(f"call void @tile.copy({', '.join(ends)}, i64 {op.rows})")
+        else:
+            dot = tiles.dot_function(op.instruction, op.choices, op.rows > 1, emit.alarms is not None)
+            self.dots[dot.name] = dot
+            pointers = ", ".join(f"ptr %{place.name}" for place in op.srcs if isinstance(place, Register))
+            alarm = emit.name()
+            emit.line(f"{alarm} = call i1 @{dot.name}({pointers}, i64 {op.rows})")
+            if emit.alarms:
+                lane = emit.value(f"insertelement <1 x i1> poison, i1 {alarm}, i32 0")
+                emit.alarms.watch(LlvmValue(emit, lane, "b1", 1))
 
     def address(self, memory: Memory, variables: dict[str, str]) -> str:
         emit = self.emitter
@@ -270,6 +285,11 @@ class _Stage:
             value = value.permute(range(memory.lanes))
         address = self.address(memory, variables)
         self.emitter.line(f"store {value.type} {value.name}, ptr {address}, align 1")
+
+
+def _tiles(body: Sequence[Statement]) -> list[str]:
+    """The tile registers that are written."""
+    return [name for name, ops in _writers(body).items() if ops[0].definition.tile]
 
 
 def _writers(body: Sequence[Statement]) -> dict[str, list[Op]]:

@@ -67,7 +67,7 @@ class _Run:
             else:
                 array = self.load(place, definition.operand_lanes(operand, op.lanes), variables)
             values.append(ArrayValue(array, "u8").view(operand.dtype))
-        result = definition.apply(*values, lanes=op.lanes, **dict(op.immediates))
+        result = definition.apply(*values, lanes=op.lanes, **op.parameters)
         assert isinstance(result, ArrayValue)
         array = result.array
         stored = ArrayValue(array.reshape(-1, array.shape[-1]), result.dtype).view("u8").array
@@ -78,8 +78,9 @@ class _Run:
 
     def elements(self, memory: Memory, variables: Variables) -> Array:
         """Element numbers (iterations, count) that the operand touches."""
-        count = memory.bits // fmt(self.program.tensor[memory.tensor].dtype).bits
-        return np.atleast_2d(evaluate(memory.index, variables) + np.arange(count))
+        count = memory.bits // memory.rows // fmt(self.program.tensor[memory.tensor].dtype).bits
+        elements = np.arange(memory.rows)[:, None] * memory.stride + np.arange(count)
+        return np.atleast_2d(evaluate(memory.index, variables) + elements.reshape(-1))
 
     def load(self, memory: Memory, lanes: int, variables: Variables) -> Array:
         data = self.buffers[memory.tensor][self.elements(memory, variables)]

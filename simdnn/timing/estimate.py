@@ -127,20 +127,23 @@ def _as_engines_count(executed: Counter[Executed]) -> Counter[str]:
 
 def _forms(machine: Machine, executed: Counter[Executed]) -> tuple[InstructionCost, ...]:
     """Each instruction form's executions, uops, ports and share."""
-    rows = []
+    rows: dict[tuple[str, str, str], tuple[float, ...]] = {}
     for key, count in executed.items():
         if key.mnemonic == "jnz":
             continue  # fused with the `dec` before it
-        steps = [Step(key.mnemonic, key.form, tuple(f"source{i}" for i in range(key.sources)), ("result",))]
+        sources = tuple(f"source{i}" for i in range(key.sources))
+        steps = [Step(key.mnemonic, key.form, sources, ("result",), rows=key.rows)]
         if key.mnemonic == "dec":
             steps.append(Step("jnz", "rel"))
         (op, *_) = ops = lower(machine, steps)
         alone = max(lower_bounds(machine, ops).values())
         ports = ["/".join(machine.core.ports[p] for p in uop) for uop in op.uops]
         ports += ["/".join(machine.core.load_ports)] if op.load is not None else []
-        rows.append((key, op.row.mnemonic, count, len(ports) * count, " + ".join(ports), alone * count))
-    total = sum(row[-1] for row in rows)
+        name = key.counted or op.row.mnemonic, key.form, " + ".join(ports)
+        earlier = rows.get(name, (0, 0, 0.0))  # tiles of other heights
+        rows[name] = tuple(x + y for x, y in zip(earlier, (count, len(ports) * count, alone * count), strict=True))
+    total = sum(work for _, _, work in rows.values())
     return tuple(
-        InstructionCost(key.counted or name, key.form, count, uops, ports, work / total)
-        for key, name, count, uops, ports, work in rows
+        InstructionCost(name, form, int(count), int(uops), ports, work / total)
+        for (name, form, ports), (count, uops, work) in rows.items()
     )

@@ -97,7 +97,10 @@ def _access(program: Program, op: Op) -> Iterator[Access]:
     if memory is not None:
         unit = fmt(program.tensor[memory.tensor].dtype).bits // 8
         strides = tuple((name, c * unit) for name, c in memory.index.terms)
-        yield Access(memory.tensor, memory.index.const * unit, memory.bits // 8, strides, memory is op.dst)
+        size = memory.bits // memory.rows // 8
+        for row in range(memory.rows):
+            start = (memory.index.const + row * memory.stride) * unit
+            yield Access(memory.tensor, start, size, strides, memory is op.dst)
 
 
 Dims = tuple[tuple[int, int], ...]  # (stride in bytes, count), strides ascending

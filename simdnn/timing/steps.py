@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from isa_models.machine import TILE_ROWS, InstructionTiming, Machine
+from isa_models.instruction import TILE_ROWS
+from isa_models.machine import InstructionTiming, Machine
 
 
 @dataclass(frozen=True, slots=True)

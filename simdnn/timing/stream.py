@@ -9,7 +9,7 @@ around such a loop, where the add also takes it back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from isa_models.formats import fmt
@@ -20,14 +20,15 @@ _MASK_IN_REGISTER = ("vmaskmovps", "vpmaskmovd")  # AVX2: the mask is an operand
 
 
 class Executed(NamedTuple):
-    """What executions are counted by: the mnemonic that engines count ("" for loop control), the timing row, and how
-    many different registers are read (one alone can make a zero idiom).
+    """What executions are counted by: the mnemonic that engines count ("" for loop control), the timing row, how many
+    different registers are read (one alone can make a zero idiom), and a tile's rows.
     """
 
     counted: str
     mnemonic: str
     form: str
     sources: int
+    rows: int = 0  # of a tile instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Line:
 
     @property
     def key(self) -> Executed:
-        return Executed(self.counted, self.step.mnemonic, self.step.form, len(set(self.step.reads)))
+        return Executed(self.counted, self.step.mnemonic, self.step.form, len(set(self.step.reads)), self.step.rows)
 
 
 def mnemonic(op: Op) -> str:
@@ -65,10 +66,14 @@ def form(op: Op) -> str:
     'zmm{k},m512'
     """
     definition = op.definition
+    if definition.configures:
+        return f"m{op.width}"
     lanes = [op.lanes, *(definition.operand_lanes(o, op.lanes) for o in definition.operands)]
     if definition.partial:
         lanes = [place.lanes for place in (op.dst, *op.srcs)]
     classes = [_operand(place, count) for place, count in zip((op.dst, *op.srcs), lanes, strict=True)]
+    if definition.tile:
+        classes = [f"m{op.width}" if isinstance(place, Memory) else "tmm" for place in (op.dst, *op.srcs)]
     if definition.destructive:
         del classes[1]  # the destination itself
     if op.instruction in _MASK_IN_REGISTER:
@@ -104,23 +109,23 @@ class Stream:
         unit = fmt(self.program.tensor[memory.tensor].dtype).bits // 8
         terms = dict(memory.index.terms)
         address = (memory.index.const + sum(c * at.get(name, 0) for name, c in terms.items())) * unit
-        step = terms.get(moving, 0) * unit
-        known, ref = fixed.step, MemRef(memory.tensor, address, memory.bits // 8, step)
+        reach = memory.stride * (memory.rows - 1) * unit  # a tile's rows, and what is between them
+        size = memory.bits // memory.rows // 8 + abs(reach)
+        known, ref = fixed.step, MemRef(memory.tensor, address + min(0, reach), size, terms.get(moving, 0) * unit)
         load, store = (ref, None) if known.load else (None, ref)
-        moved = Step(known.mnemonic, known.form, known.reads, known.writes, known.accumulator, load, store)
-        return Line(fixed.counted, moved)
+        return Line(fixed.counted, replace(known, load=load, store=store))
 
     def _line(self, op: Op) -> Line:
         """Its memory operand at no address: never the same bytes as another."""
-        reads = tuple(p.name for p in op.srcs if isinstance(p, Register))
+        clears = op.definition.tile and op.is_zero_idiom
+        reads = tuple(p.name for p in op.srcs if isinstance(p, Register) and not clears)
         writes = (op.dst.name,) if isinstance(op.dst, Register) else ()
         accumulator = writes[0] if writes and op.definition.accumulates else None
         memory = op.memory
         ref = MemRef("", None, memory.bits // 8) if memory is not None else None
         stores = memory is not None and memory is op.dst
-        step = Step(
-            mnemonic(op), form(op), reads, writes, accumulator, None if stores else ref, ref if stores else None
-        )
+        load, store = (None, ref) if stores else (ref, None)
+        step = Step(mnemonic(op), form(op), reads, writes, accumulator, load, store, op.rows)
         return Line(op.definition.mnemonic(op.width), step)
 
     def control(self, loop: Loop) -> tuple[Line, ...]:

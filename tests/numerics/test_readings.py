@@ -12,6 +12,7 @@ from isa_models import REGISTRY, instruction
 from isa_models.isa import host_caps
 from simdnn.hostcheck import check_host, compare
 
+VALUED = {name: definition for name, definition in REGISTRY.items() if not definition.configures}
 #: the classes whose semantics are more than one operation: 2**20 lanes each
 DEEP = (
     "vpmaddubsw", "vpmaddwd", "vpdpbusd", "vpdpbusds", "vpdpwssd", "vpdpwssds", "vdpbf16ps", "vcvtneps2bf16",
@@ -20,7 +21,7 @@ DEEP = (
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["portable", "native"])
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("name", sorted(VALUED))
 def test_every_instruction(name: str, native: bool) -> None:
     definition = instruction(name)
     checked = 0
@@ -28,12 +29,12 @@ def test_every_instruction(name: str, native: bool) -> None:
         if native and not host_caps().intersection(caps):
             continue
         rng = np.random.default_rng([width, zlib.crc32(name.encode())])
-        found = compare(definition, width, native, 600, rng)
+        found = compare(definition, width, native, 24 if definition.tile else 600, rng)
         assert found.mismatches == 0, found.first
         checked += found.vectors
     if not checked:
         pytest.skip(f"this CPU has no {name}")
-    assert checked >= 600
+    assert checked >= (24 if definition.tile else 600)
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["portable", "native"])
@@ -49,8 +50,8 @@ def test_a_million_lanes(name: str, native: bool) -> None:
 
 def test_the_table_covers_every_instruction_and_finds_nothing() -> None:
     table = check_host(vectors=32, seed=1)
-    assert set(table.instruction) == set(REGISTRY)
-    assert len(table) == sum(len(d.caps) for d in REGISTRY.values())
+    assert set(table.instruction) == set(VALUED)
+    assert len(table) == sum(len(d.caps) for d in VALUED.values())
     assert set(table.status) <= {"ok", "not on this CPU"}
     here = [
         bool(host_caps().intersection(REGISTRY[n].caps[w])) for n, w in zip(table.instruction, table.width, strict=True)
