@@ -1,7 +1,8 @@
 """One line for each executed primitive, in the grammar of oneDNN's verbose log.
 
 `SIMDNN_VERBOSE=1` asks for it; where that is not set, `ONEDNN_VERBOSE` counts, with the values that make oneDNN print
-executions. Lines go to standard output, as oneDNN's do:
+executions. Lines go to standard output, as oneDNN's do, or with `SIMDNN_VERBOSE_STREAM=stderr` to standard
+error, where commands with --json send them by themselves:
 
     simdnn_verbose,v1,primitive,exec,cpu,matmul,<implementation>,undef,<memory>,<attributes>,,128x768:768x3072,<ms>
 
@@ -13,11 +14,15 @@ none can be; behind the attributes stand the type that products were formed in a
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from isa_models import InvalidArgument, Unimplemented, UnknownTiming
 from simdnn.kernels.spec import ConvProblem, MatmulProblem, Placing, Problem
 from simdnn.result import Estimate
 
+_STREAM = "SIMDNN_VERBOSE_STREAM"  # "stderr": not to standard output
 _ON, _OFF = ("1", "2", "profile", "profile_exec", "all"), ("", "0", "none")
 
 
@@ -39,7 +44,20 @@ def wanted() -> bool:
 def note(result: Estimate) -> None:
     """Print the line of a primitive that was executed, where the environment asks for it."""
     if wanted():
-        print(line(result), flush=True)
+        print(line(result), file=sys.stderr if os.environ.get(_STREAM) == "stderr" else None, flush=True)
+
+
+@contextmanager
+def apart(wanted: bool) -> Iterator[None]:
+    """Within this, lines go to standard error, those of worker processes too: standard output must stay unbroken."""
+    before = os.environ.get(_STREAM)
+    if wanted:
+        os.environ[_STREAM] = "stderr"
+    try:
+        yield
+    finally:
+        if wanted and before is None:
+            del os.environ[_STREAM]
 
 
 def line(result: Estimate) -> str:
@@ -73,7 +91,9 @@ def _matmul_memory(p: MatmulProblem) -> str:
 def _conv_memory(p: ConvProblem) -> str:
     bias = "bia:f32::blocked:a::f0" if p.epilogue.bias else "bia:undef::undef:::"
     src, dst = (f"{name}:{dtype}:a:blocked:acdb::f0" for name, dtype in (("src", p.src), ("dst", p.epilogue.dst)))
-    return f"{src} wei:{p.wei}:a:any:any::f0 {bias} {dst}"
+    plain = "abcde" if p.groups > 1 else "abcd"
+    wei = "a:any:any" if p.wei_tag == "any" else f":blocked:{plain}"
+    return f"{src} wei:{p.wei}:{wei}::f0 {bias} {dst}"
 
 
 def _attributes(result: Estimate) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +15,7 @@ from isa_models import InvalidArgument
 from simdnn import verbose
 from simdnn.benchdnn import answer, read
 from simdnn.benchdnn.log import Executed, executed
+from simdnn.cli import main
 
 F32 = np.ones((4, 64), np.float32), np.ones((64, 8), np.float32)
 U8 = np.ones((4, 64), np.uint8), np.ones((64, 8), np.int8)
@@ -102,6 +105,8 @@ def strided() -> Any:
         compressed,
         strided,
         lambda: simdnn.convolution(np.ones((2, 3, 8, 8), np.uint8), np.ones((5, 3, 3, 3), np.int8), machine="clx"),
+        lambda: simdnn.convolution(np.ones((1, 8, 8, 8), np.float32), np.ones((6, 4, 3, 3), np.float32), groups=2,
+                                   machine="zen4", wei_tag="oihw"),
     ],
 )
 def test_lines_are_read_back_as_the_same_problem(
@@ -117,3 +122,29 @@ def test_lines_are_read_back_as_the_same_problem(
     assert (found.status, found.implementation, found.compute_dtype, found.cycles) == (
         "PASSED", result.implementation, result.compute_dtype, result.cycles), found  # fmt: skip
     assert item.ms == pytest.approx(result.seconds * 1e3, rel=1e-5)
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_json_on_standard_output_stays_json(
+    command: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of worker processes included."""
+    monkeypatch.setenv("ONEDNN_VERBOSE", "1")
+    words = ["run", "digits", "--modes", "f32"] if command == "run" else ["bench", "--matmul", "4x8:8x4"]
+    assert main([*words, "--json"]) == 0
+    out, err = capfd.readouterr()
+    json.loads(out)
+    assert err.startswith("simdnn_verbose,v1,primitive,exec,cpu,")
+    assert main(words) == 0
+    assert "simdnn_verbose,v1,primitive,exec,cpu," in capfd.readouterr().out
+
+
+def test_lines_of_workers_go_where_those_of_the_command_go(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMDNN_VERBOSE", "1")
+    table = tmp_path / "two.csv"
+    table.write_text("layer,M,N,K,batch,count,macs,kind\na,4,8,16,1,1,512,weight\nb,8,8,16,1,1,1024,weight\n")
+    assert main(["run", str(table), "--modes", "f32", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert len(json.loads(out)["layers"]) == 2 and err.count("simdnn_verbose") >= 2

@@ -1,7 +1,8 @@
 """oneDNN's verbose log read as benchdnn problems: one for each matmul and convolution that was executed.
 
-Read are the lines of oneDNN 3 (`onednn_verbose,v1,primitive,exec,…`, with or without a time stamp) and the older ones
-without version, and simdnn's own. Types, layouts, attributes and sizes become options, as benchdnn writes them.
+Read are the lines of oneDNN 3 (`onednn_verbose,v1,primitive,exec,…`), of 2 (without the version), of 1
+(`dnnl_verbose,exec,…`), each with or without a time stamp, and simdnn's own. Types, layouts, attributes and sizes
+become options, as benchdnn writes them. A matmul or convolution that cannot be read is told with the reason.
 """
 
 from __future__ import annotations
@@ -11,20 +12,26 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-_MARKER = re.compile(r"(?:onednn|dnnl|simdnn)_verbose,")
-#: name, type, flags, kind and tag of a memory descriptor; the type stood behind `_` before oneDNN 3.5
-_MEMORY = re.compile(r"^(src|wei|bia|dst)[:_](\w+):(\w*):(\w*):([^:]*)(?::.*?(?:_mask(\d+))?)?$")
+_MARKER = re.compile(r"(?:onednn|mkldnn|dnnl|simdnn)_verbose,")
+#: name, type, flags, kind, tag and strides of a memory descriptor; the type stood behind `_` before oneDNN 3.5
+_MEMORY = re.compile(r"^(src|wei|bia|dst)[:_](\w+):(\w*):(\w*):([^:]*)(?::(\d+(?:x\d+)*)?:?.*?(?:_mask(\d+))?)?$")
 _DRIVERS = {"matmul": "matmul", "convolution": "conv"}
 _PLAIN_TAG = re.compile(r"[a-l]+")
+_OLD_SIZES = re.compile(r"(?:b(\d+))?m(\d+)n(\d+)k(\d+)")  # oneDNN 1
+_OLD_ATTRIBUTE = re.compile(r"(\w+):('[^']*'|[^;]*);")
 
 
 @dataclass(frozen=True)
 class Executed:
-    """One executed primitive: benchdnn's words for it, the implementation and the milliseconds that the log names."""
+    """One executed primitive: benchdnn's words for it, the implementation and the milliseconds that the log names.
+
+    `reason` says why it cannot be read; `words` then hold the line.
+    """
 
     words: tuple[str, ...]
     implementation: str
-    ms: float
+    ms: float | None
+    reason: str = ""
 
 
 def executed(lines: Iterable[str]) -> Iterator[Executed | str]:
@@ -36,7 +43,7 @@ def executed(lines: Iterable[str]) -> Iterator[Executed | str]:
     >>> item.words
     ('--matmul', '--dt=f32:f32:f32', '--stag=ab', '--wtag=any', '--dtag=ab', '128x768:768x3072')
 
-    A line that cannot be read counts as kind "unreadable".
+    A line whose kind cannot be read counts as kind "unreadable", a partition of oneDNN's graph interface as "graph".
     """
     for line in lines:
         if not (marker := _MARKER.search(line)):
@@ -44,27 +51,41 @@ def executed(lines: Iterable[str]) -> Iterator[Executed | str]:
         fields = line[marker.end() :].strip().split(",")
         if "exec" not in fields[:4]:
             continue
-        fields = fields[fields.index("exec") + 1 :]
+        before = fields[: fields.index("exec")]
+        fields = fields[len(before) + 1 :]
+        if marker[0].startswith("mkldnn"):
+            fields.insert(0, "cpu")  # before oneDNN 1 there was no engine, and no type beside each layout
         kind = fields[1] if len(fields) > 1 else "unreadable"
-        if kind not in _DRIVERS:
+        if "graph" in before:
+            yield "graph"
+        elif kind not in _DRIVERS:
             yield kind or "unreadable"
-            continue
-        yield _executed(fields) or "unreadable"
+        elif marker[0].startswith("mkldnn"):
+            yield _unreadable(fields, "a log of mkldnn, before oneDNN 1: it tells no types")
+        else:
+            yield _executed(fields)
 
 
-def _executed(fields: list[str]) -> Executed | None:
+def _unreadable(fields: list[str], reason: str) -> Executed:
+    return Executed((",".join(fields),), fields[2] if len(fields) > 2 else "", _milliseconds(fields[-1]), reason)
+
+
+def _executed(fields: list[str]) -> Executed:
     """From engine, kind, implementation, propagation, memory, attributes, auxiliary, problem, time."""
-    if len(fields) < 9:
-        return None
-    engine, kind, implementation, propagation, memory, attributes, auxiliary, problem, time = fields[:9]
+    if len(fields) < 8:
+        return _unreadable(fields, f"a line cut short: {len(fields)} of 9 fields behind 'exec'")
+    engine, kind, implementation, propagation, memory, attributes, auxiliary, problem = fields[:8]
     tensors = {found[1]: found for part in memory.split() if (found := _MEMORY.match(part))}
-    ms = _milliseconds(time)
-    if not {"src", "wei", "dst"} <= set(tensors) or ms is None or not problem:
-        return None
+    if missing := [name for name in ("src", "wei", "dst") if name not in tensors]:
+        return _unreadable(fields, f"no memory descriptor of {', '.join(missing)} that can be read")
+    if not problem:
+        return _unreadable(fields, "no sizes")
     words = [f"--{_DRIVERS[kind]}", "--dt=" + ":".join(tensors[name][2] for name in ("src", "wei", "dst"))]
     if engine.split(":")[0] != "cpu":
         words.append(f"--engine={engine}")
     words += [f"--{name[0]}tag={_tag(tensors[name])}" for name in ("src", "wei", "dst")]
+    if strides := [tensors[name][6] or "" for name in ("src", "wei", "dst")] if kind == "matmul" else []:
+        words += [f"--strides={':'.join(strides)}"] if any(strides) else []
     if kind == "convolution":
         words.append(f"--dir={_direction(propagation)}")
         words += [f"--alg={part[4:]}" for part in auxiliary.split() if part.startswith("alg:")]
@@ -72,9 +93,27 @@ def _executed(fields: list[str]) -> Executed | None:
         words.append("--" + auxiliary.replace(":", "=", 1))
     if "bia" in tensors and tensors["bia"][2] != "undef":
         words.append(f"--bia-dt={tensors['bia'][2]}")
-        words += [f"--bia_mask={tensors['bia'][6]}"] if kind == "matmul" and tensors["bia"][6] else []
+        words += [f"--bia_mask={tensors['bia'][7]}"] if kind == "matmul" and tensors["bia"][7] else []
     words += [f"--{part.replace(':', '=', 1)}" for part in attributes.split() if part.startswith("attr-")]
-    return Executed((*words, problem), implementation, ms)
+    for name, value in _OLD_ATTRIBUTE.findall(attributes) if "attr-" not in attributes else ():
+        if name == "post_ops":
+            words.append("--attr-post-ops=" + "+".join(part for part in value.strip("'").split(";") if part))
+        elif name != "scratchpad_mode":
+            return _unreadable(fields, f"attribute {name}:{value} of oneDNN 1, which later versions do not have")
+    ms = _milliseconds(fields[8]) if len(fields) > 8 else None
+    return Executed((*words, _sizes(problem)), implementation, ms)
+
+
+def _sizes(problem: str) -> str:
+    """The sizes as benchdnn has them: those of oneDNN 1's matmul become dimensions.
+
+    >>> _sizes("b10m20n30k40")
+    '10x20x40:10x40x30'
+    """
+    if not (found := _OLD_SIZES.fullmatch(problem)):
+        return problem
+    batch, m, n, k = (f"{found[1]}x" if found[1] else ""), found[2], found[3], found[4]
+    return f"{batch}{m}x{k}:{batch}{k}x{n}"
 
 
 def _tag(memory: re.Match[str]) -> str:

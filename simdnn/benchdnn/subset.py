@@ -119,7 +119,7 @@ NEUTRAL: Mapping[str, tuple[str, ...]] = {
     "grouped": ("",),
     "strides": ("", "::"),
     "runtime_dims_masks": ("", "0", "0:0"),
-    "attr-acc-mode": ("", "strict", "f32", "s32"),  # what kernels here accumulate in
+    "attr-acc-mode": ("", "strict", "f32", "s32", "relaxed", "any"),  # kernels here accumulate in f32 or s32
     "attr-rounding-mode": ("", "dst:environment"),
     "attr-dropout": ("",),
 }

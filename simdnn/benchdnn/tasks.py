@@ -175,8 +175,9 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
     for name in ("stag", "dtag"):
         if options[name] not in _IMAGE_TAGS:
             raise Unimplemented(f"--{name}={options[name]}: kernels here keep channels last: {', '.join(_IMAGE_TAGS)}")
-    if options["wtag"] != "any":
-        raise Unimplemented(f"--wtag={options['wtag']}: a convolution here has weights in its own layout: any")
+    plain_tags = ("abx", "goihw", "abcde") if dims.has_groups else ("abx", "oihw", "abcd", "oiw", "abc")
+    if options["wtag"] not in ("any", *plain_tags):
+        raise Unimplemented(f"--wtag={options['wtag']}; what works: any, {', '.join(plain_tags)}")
     _check_bias(case)
     height, width = _axes(case)
     mb = int(options["mb"]) or dims.mb
@@ -184,6 +185,7 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
         "mb": mb, "ic": dims.ic, "oc": dims.oc, "groups": dims.groups, "ih": height.i, "iw": width.i,
         "kh": height.k, "kw": width.k, "strides": (height.s, width.s), "dilation": (height.d + 1, width.d + 1),
         "padding": (height.p, width.p, max(height.after, 0), max(width.after, 0)),
+        "wei_tag": "any" if options["wtag"] == "any" else "oihw",
     }  # fmt: skip
     bias = direction == "FWD_B" or options["bia-dt"] != "undef"
     return Task(case, "convolution", sizes, types, bias)

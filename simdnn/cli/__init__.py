@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from isa_models import InvalidArgument, SimdnnError, UnknownName
+from simdnn import verbose
 from simdnn.cli import bench, listing, run, verify
 from simdnn.result import version
 
@@ -41,7 +42,8 @@ def _main(argv: Sequence[str] | None) -> int:
         parser.error("an argument holds a NUL character")
     args = parser.parse_args(words)
     try:
-        status: int = args.function(args)
+        with verbose.apart("--json" in words):
+            status: int = args.function(args)
         print(end="", flush=True)  # so that a reader gone or a full disk shows here, not at exit
         return status
     except BrokenPipeError:

@@ -176,7 +176,7 @@ def _log(given: _Words) -> int:
             if item.words not in known:
                 known[item.words] = _predicted(given, item)
             for found in known[item.words]:
-                rows.append(asdict(found) | {"logged_us": item.ms * 1e3, "logged_as": item.implementation})
+                rows.append(asdict(found) | {"logged_us": _microseconds(item), "logged_as": item.implementation})
                 if not given.json:
                     print(_log_line(found, item), flush=True)
     counts = collections.Counter(row["status"] for row in rows)
@@ -190,6 +190,8 @@ def _log(given: _Words) -> int:
 
 def _predicted(given: _Words, item: Executed) -> list[Answer]:
     """The answers for one logged primitive; several where several machines are named."""
+    if item.reason:
+        return [Answer("UNIMPLEMENTED", " ".join(item.words), item.reason)]
     try:
         lines = read([*given.words, "--mode=P", *item.words])
     except (InvalidArgument, UnknownName) as error:
@@ -198,9 +200,14 @@ def _predicted(given: _Words, item: Executed) -> list[Answer]:
 
 
 def _log_line(found: Answer, item: Executed) -> str:
+    logged = _microseconds(item)
     if found.time_us is None:
-        return f"UNIMPLEMENTED:{found.reason}  {item.ms * 1e3:.4g}  {item.implementation}  {found.problem}"
-    ratio = f"{item.ms * 1e3 / found.time_us:.3g}"
-    columns = [found.status, found.implementation, _number(found.time_us), _number(item.ms * 1e3), ratio, found.bound,
+        return f"UNIMPLEMENTED:{found.reason}  {_number(logged)}  {item.implementation}  {found.problem}"
+    ratio = "-" if logged is None else f"{logged / found.time_us:.3g}"
+    columns = [found.status, found.implementation, _number(found.time_us), _number(logged), ratio, found.bound,
                item.implementation, found.problem]  # fmt: skip
     return _aligned(LOG_HEADINGS, columns)
+
+
+def _microseconds(item: Executed) -> float | None:
+    return None if item.ms is None else item.ms * 1e3

@@ -5,18 +5,22 @@
     ('bf16', 'strict')
 
 Scopes and thread defaults belong to the thread that sets them, as oneDNN's default math mode does (developer guide,
-"Floating-point math mode"). Environment variables are read at each use, so a bad value is an error where it matters
-and nowhere else.
+"Floating-point math mode"). Scopes are context variables besides, so that each asyncio task has its own; a thread
+started within one does not see it, unless it is handed the context (`asyncio.to_thread` does). A generator runs in the
+context of whoever takes its next value: a scope that it holds across a `yield` is in force there, too. Environment
+variables are read at each use, so a bad value is an error where it matters and nowhere else.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from collections.abc import Callable
 from contextlib import ContextDecorator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from isa_models import InvalidArgument
 from simdnn.primitives.checks import one_of
@@ -28,10 +32,9 @@ _YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
 
 
 @dataclass
-class _State(threading.local, Generic[T]):
+class _Thread(threading.local, Generic[T]):
     """What one thread has set."""
 
-    scopes: list[T] = field(default_factory=list)
     default: T | None = None
 
 
@@ -43,16 +46,17 @@ class Setting(Generic[T]):
     check: Callable[[object], T]
     parse: Callable[[str], T]
     fallback: T
-    state: _State[T] = field(default_factory=_State)
+    thread: _Thread[T] = field(default_factory=_Thread)
+    scopes: ContextVar[tuple[Scope[T], ...]] = field(default_factory=lambda: ContextVar("scopes", default=()))
 
     def effective(self, call: T | None) -> T:
         """The value that holds for a call which asks for `call` (None: it doesn't say)."""
         if call is not None:
             return self.check(call)
-        if self.state.scopes:
-            return self.state.scopes[-1]
-        if self.state.default is not None:
-            return self.state.default
+        if entered := self.scopes.get():
+            return entered[-1].value
+        if self.thread.default is not None:
+            return self.thread.default
         for variable in self.variables:
             if text := os.environ.get(variable, "").strip():
                 return self._from_environment(variable, text)
@@ -60,7 +64,7 @@ class Setting(Generic[T]):
 
     def set_default(self, value: T | None) -> None:
         """Set this thread's default; None gives the word back to the environment."""
-        self.state.default = None if value is None else self.check(value)
+        self.thread.default = None if value is None else self.check(value)
 
     def _from_environment(self, variable: str, text: str) -> T:
         try:
@@ -77,10 +81,19 @@ class Scope(ContextDecorator, Generic[T]):
         self.value = setting.check(value)
 
     def __enter__(self) -> None:
-        self.setting.state.scopes.append(self.value)
+        self.setting.scopes.set((*self.setting.scopes.get(), self))
 
     def __exit__(self, *_: object) -> None:
-        self.setting.state.scopes.pop()
+        """Takes the scope's last entry off; others may have been entered since, where a generator held it."""
+        entered = self.setting.scopes.get()
+        last = max((i for i, scope in enumerate(entered) if scope is self), default=len(entered))
+        self.setting.scopes.set(entered[:last] + entered[last + 1 :])
+
+    def __call__(self, function: Any) -> Any:
+        """As a decorator: the function runs within the scope."""
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise InvalidArgument(f"{function.__name__} runs after its call has returned; use `with` inside it")
+        return super().__call__(function)
 
 
 def check_fpmath(value: object) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simdnn
 from isa_models import InvalidArgument
 from simdnn.primitives import mathmode
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH, FPMATH_MODES, exact_int8, fpmath_mode
@@ -63,6 +66,89 @@ def test_a_scope_ends_with_an_exception_and_can_be_reused() -> None:
         with pytest.raises(KeyError), scope, fpmath_mode("any"):
             raise KeyError
         assert mathmode.get_default_fpmath_mode() == "strict"
+
+
+def test_a_decorated_function_runs_within_the_scope() -> None:
+    @fpmath_mode("bf16")
+    def mode(depth: int = 2) -> list[str]:
+        return [mathmode.get_default_fpmath_mode(), *(mode(depth - 1) if depth else [])]
+
+    assert mode() == ["bf16"] * 3
+    assert mathmode.get_default_fpmath_mode() == "strict"
+
+    def generator() -> Iterator[str]:
+        yield ""
+
+    async def coroutine() -> None:
+        pass
+
+    for function in (generator, coroutine):
+        with pytest.raises(InvalidArgument, match=f"{function.__name__} runs after its call has returned; use `with`"):
+            fpmath_mode("bf16")(function)
+
+
+def test_each_asyncio_task_has_its_own_scopes() -> None:
+    async def work(mode: str, gate: asyncio.Event) -> list[str]:
+        found = [mathmode.get_default_fpmath_mode()]
+        with fpmath_mode(mode):
+            await asyncio.sleep(0)
+            found.append(mathmode.get_default_fpmath_mode())
+            await gate.wait()
+            found.append(mathmode.get_default_fpmath_mode())
+            found.append(await asyncio.to_thread(mathmode.get_default_fpmath_mode))
+        return [*found, mathmode.get_default_fpmath_mode()]
+
+    async def main() -> list[list[str]]:
+        gates = [asyncio.Event() for _ in range(3)]
+        tasks = [asyncio.create_task(work(m, g)) for m, g in zip(("bf16", "tf32", "any"), gates, strict=True)]
+        for gate in gates:  # they leave in the order in which they came
+            await asyncio.sleep(0.001)
+            gate.set()
+        return [await task for task in tasks]
+
+    with fpmath_mode("f16"):
+        found = asyncio.run(main())
+    assert found == [["f16", mode, mode, mode, "f16"] for mode in ("bf16", "tf32", "any")]
+
+
+def test_a_scope_that_a_generator_holds_ends_where_it_ends() -> None:
+    """It is in force where the values are taken; leaving it takes no other scope off."""
+
+    def held() -> Iterator[str]:
+        with fpmath_mode("bf16"):
+            yield mathmode.get_default_fpmath_mode()
+
+    values = held()
+    assert next(values) == mathmode.get_default_fpmath_mode() == "bf16"
+    with fpmath_mode("tf32"):
+        assert next(values, None) is None
+        assert mathmode.get_default_fpmath_mode() == "tf32"
+    assert mathmode.get_default_fpmath_mode() == "strict"
+
+
+def test_a_primitive_follows_the_threads_own_scope() -> None:
+    """Workers of one pool, each in another mode, and what they computed in."""
+    src, weights = np.ones((8, 64), np.float32), np.ones((64, 48), np.float32)
+
+    def work(mode: str | None) -> str:
+        if mode is None:
+            return simdnn.matmul(src, weights, machine="zen4").compute_dtype
+        with fpmath_mode(mode):
+            return simdnn.matmul(src, weights, machine="zen4").compute_dtype
+
+    with fpmath_mode("bf16"), ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, ["bf16", None, "strict", "tf32"] * 4))
+        assert found == ["bf16", "f32", "f32", "f32"] * 4
+        assert work(None) == "bf16"
+
+
+def test_an_integer_call_takes_no_mode_of_its_own_and_none_of_the_scope() -> None:
+    """The scope's mode concerns f32 data; a call that names one for integers is refused."""
+    src, weights = np.ones((8, 64), np.uint8), np.ones((64, 48), np.int8)
+    with fpmath_mode("bf16"):
+        assert simdnn.matmul(src, weights, machine="zen4").compute_dtype == "s8"
+        with pytest.raises(InvalidArgument, match="fpmath='bf16' for u8 x s8"):
+            simdnn.matmul(src, weights, machine="zen4", attr=simdnn.Attr(fpmath="bf16"))
 
 
 def test_environment_variables_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
