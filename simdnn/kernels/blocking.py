@@ -36,7 +36,7 @@ def choose(unit: Unit, dot: Dot, rows: int, columns: int, shifted: bool) -> Bloc
                 break
             tiles = -(-rows // most)
             per_tile = most * vectors
-            busy = max(dot.uops * per_tile, vectors + most, 8.0)
+            busy = max(dot.uops * per_tile + dot.load_uops * vectors, vectors + most, 8.0)
             panels = -(-columns // (vectors * unit.lanes))
             wasted = panels * vectors * unit.lanes / columns
             effort = tiles * busy / rows * wasted / vectors

@@ -85,6 +85,16 @@ def load_bf16(unit: Unit, register: str, tensor: str, index: Affine, lanes: int)
     return [op("vpmovzxwd", words, Memory(tensor, index, "u16", lanes)), op("vpslld", words, words, imm=16)]
 
 
+def load_f16(unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
+    """`lanes` f16 elements into a register as f32, zeros above them."""
+    value = unit.reg(register, "f32")
+    if lanes == unit.lanes or unit.masks:
+        return [op("vcvtph2ps", value, Memory(tensor, index, "f16", lanes))]
+    words = Register(register, "u16", 8)
+    inserts = [op("vpinsrw", words, words, Memory(tensor, index + i, "u16", 1), imm=i) for i in range(lanes)]
+    return [zero(Register(register, "u32", 4)), *inserts, op("vcvtph2ps", value, words.as_("f16"))]
+
+
 def _pieces(unit: Unit, size: int) -> list[tuple[str, int]]:
     """(instruction, bytes) of the moves that cover `size` bytes without a mask."""
     moves = []

@@ -23,9 +23,10 @@ from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, loop
 from simdnn.kernels.dots import Dot
 from simdnn.kernels.epilogue import Plan
 from simdnn.kernels.gemm import Gemm, Options
+from simdnn.kernels.rounding import round_f32
 from simdnn.kernels.spec import Decompression, Kernel, MatmulProblem, Parameters, Placing
 from simdnn.kernels.tile import Panel
-from simdnn.program import Affine, Memory, Op, Program, Tensor
+from simdnn.program import Affine, Memory, Op, Program, Register, Tensor
 from simdnn.verify import verify
 
 _NIBBLES = ("s4", "u4")
@@ -116,7 +117,7 @@ class CompressedGemm(Gemm):
         for name, placing in (("group_scale", self.in_weights), ("zero_point", self.compressed.zero_point)):
             if placing:
                 tensors.append(Tensor(name, _kept(placing), self.values(placing)))
-        if self.dot.depth == 2:
+        if self.dot.wei == "bf16":
             lanes = self.unit.lanes
             order = np.array([k for i in range(lanes) for k in (i, lanes + i)], np.uint16)
             tensors.append(Tensor.constant("interleave", "u16", order.tobytes()))
@@ -149,7 +150,7 @@ class CompressedGemm(Gemm):
             body += self.pair(r, panel, number, j, group * step + (step - 1), False) if rest else []
             code += loop("outer", k // large, loop("group", large // step, body))
         setup: Code = []
-        if self.dot.depth == 2:
+        if self.dot.wei == "bf16":
             setup.append(load32(self.unit, self.unit.reg(r[4]), "interleave", Affine(), self.unit.lanes))
         return setup + code
 
@@ -207,18 +208,35 @@ class CompressedGemm(Gemm):
         base = panel.base + j * unit.lanes * self.dot.depth
         if self.dot.depth == 1:
             for i, register in enumerate(r[: 1 + both]):
-                at = base + (row + i) * width
-                code.append(op("vmovups", Memory(panel.tensor, at, "f32", unit.lanes), unit.reg(register, "f32")))
+                at, value = base + (row + i) * width, unit.reg(register, "f32")
+                if self.dot.wei == "f16":
+                    code.append(op("vcvtps2ph", Memory(panel.tensor, at, "f16", unit.lanes), value, imm=0))
+                else:
+                    code += round_f32(unit, self.dot.rounds, value, (r[2], r[3], r[4])) if self.dot.rounds else []
+                    code.append(op("vmovups", Memory(panel.tensor, at, "f32", unit.lanes), value))
             return code
         if not both:
             code.append(zero(unit.reg(r[1])))
-        words = unit.reg(r[0], "u16")
-        code += [
-            op("vcvtne2ps2bf16", words.as_("bf16"), unit.reg(r[1], "f32"), unit.reg(r[0], "f32")),
-            op("vpermw", words, unit.reg(r[4], "u16"), words),
-            op("vmovdqu", Memory(panel.tensor, base + row * width, "u32", unit.lanes), words.as_("u32")),
-        ]
-        return code
+        code += self.interleaved(r)
+        store = Memory(panel.tensor, base + row * width, "u32", unit.lanes)
+        return [*code, op("vmovdqu", store, unit.reg(r[0]))]
+
+    def interleaved(self, r: list[str]) -> Code:
+        """Two rows of f32, in registers 0 and 1, as pairs of what is multiplied, in register 0."""
+        unit = self.unit
+        low, high = unit.reg(r[0], "f32"), unit.reg(r[1], "f32")
+        if self.dot.wei == "bf16":
+            words = unit.reg(r[0], "u16")
+            return [
+                op("vcvtne2ps2bf16", words.as_("bf16"), high, low),
+                op("vpermw", words, unit.reg(r[4], "u16"), words),
+            ]
+        code: Code = []
+        for value in (low, high):
+            half = Register(value.name, "f16", unit.lanes)
+            code += [op("vcvtps2ph", half, value, imm=0), op("vpmovzxwd", value.as_("u32"), half.as_("u16"))]
+        first, second = low.as_("u32"), high.as_("u32")
+        return [*code, op("vpslld", second, second, imm=16), op("vpor", first, first, second)]
 
     def load_rows(self, r: list[str], panel: Panel, number: Affine, j: int, row: Affine, both: bool) -> Code:
         """The rows as 32-bit integers or floats."""

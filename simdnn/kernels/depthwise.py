@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.arrays import Array
-from simdnn.kernels.code import Code, Unit, load32, load_bf16, loop, op, zero
+from simdnn.kernels.code import Code, Unit, load32, load_bf16, load_f16, loop, op, zero
 from simdnn.kernels.epilogue import Plan, Tile, finish_tile
 from simdnn.kernels.gemm import taps_inside
 from simdnn.kernels.pack import Blocked, Layout, halved, wrap32
@@ -51,7 +51,7 @@ class Depthwise:
         self.unit = unit
         self.halve = halve
         self.merged_scales = merged_scales
-        self.dot = FLOAT if problem.src in ("f32", "bf16") else INTEGER
+        self.dot = FLOAT if problem.src in ("f32", "bf16", "f16") else INTEGER
 
     @cached_property
     def channels(self) -> int:
@@ -131,6 +131,8 @@ class Depthwise:
         lanes = live if unit.masks else unit.lanes
         if s.read == "bf16":
             return load_bf16(unit, "a", s.tensor, at, lanes)
+        if s.read == "f16":
+            return load_f16(unit, "a", s.tensor, at, lanes)
         extend = _EXTEND[s.read]
         register = unit.reg("a", "u32" if s.read == "u8" else "s32")
         return [op(extend, register, Memory(s.tensor, at, s.read, lanes))]

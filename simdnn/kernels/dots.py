@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from simdnn.kernels.code import Unit, load32, op
+from simdnn.kernels.code import Code, Unit, load32, load_f16, op
 from simdnn.program import Affine, Memory, Op, Register
 
 Emit = Callable[[Unit, str, str, str, str], list[Op]]  # unit, accumulator, a, b, temporary register names
@@ -28,12 +28,32 @@ class Dot:
     saturates: bool = False
     unsigned: bool = False  # the unit takes u8 sources: s8 ones are shifted by 128
     uops: int = 1  # multiply-pipe uops in `emit`
+    load_uops: int = 0  # such uops of a load of weights
+    rounds: str = ""  # f32 data is rounded so before it is multiplied: a kind of rounding.py
+    chain: int = 0  # products after which an f16 accumulator is brought to f32 (`promote`)
 
-    def load_weights(self, unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Op:
+    def load_weights(self, unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
         """A register of weights: as stored, or widened on the way."""
         if self.wei == self.wide:
-            return load32(unit, unit.reg(register, "f32" if self.wei == "f32" else "u32"), tensor, index, lanes)
-        return op("vpmovsxbw", unit.reg(register, "s16"), Memory(tensor, index, self.wei, unit.width // 16))
+            return [load32(unit, unit.reg(register, "f32" if self.wei == "f32" else "u32"), tensor, index, lanes)]
+        if self.wei == "f16":
+            return load_f16(unit, register, tensor, index, lanes)
+        return [op("vpmovsxbw", unit.reg(register, "s16"), Memory(tensor, index, self.wei, unit.width // 16))]
+
+    def promote(self, unit: Unit, acc: str) -> Code:
+        """An accumulator of f16 pairs as f32: the even product's sum plus the odd one's."""
+        if not self.chain:
+            return []
+        total, odd = unit.reg(acc, "f32"), unit.reg("t1", "f32")
+        low, high = (Register(name, "u16", unit.lanes) for name in ("t0", "t1"))
+        return [
+            op("vpmovdw", low, total.as_("u32")),
+            op("vpsrld", odd.as_("u32"), total.as_("u32"), imm=16),
+            op("vpmovdw", high, odd.as_("u32")),
+            op("vcvtph2ps", total, low.as_("f16")),
+            op("vcvtph2ps", odd, high.as_("f16")),
+            op("vaddps", total, total, odd),
+        ]
 
 
 def _fma(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
@@ -44,6 +64,11 @@ def _fma(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
 def _bf16(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
     total = unit.reg(acc, "f32")
     return [op("vdpbf16ps", total, total, unit.reg(a, "bf16"), unit.reg(b, "bf16"))]
+
+
+def _fp16(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total = unit.reg(acc, "f16")
+    return [op("vfmadd231ph", total, total, unit.reg(a, "f16"), unit.reg(b, "f16"))]
 
 
 def _vnni(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
@@ -102,6 +127,15 @@ def _multiply_add(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
 FMA = Dot("fma", "f32", "f32", "f32", 1, "f32", "f32", _fma)
 #: two roundings, as a plain loop in C has them
 MULTIPLY_ADD = Dot("multiply_add", "f32", "f32", "f32", 1, "f32", "f32", _multiply_add, temporaries=2)
+#: products of the f32 unit, with operands that hold no more than tf32 does: nearest even, or cut off
+TF32 = replace(FMA, name="tf32", compute="tf32", rounds="tf32")
+TF32_CUT = replace(TF32, name="tf32_cut", rounds="tf32_cut")
+#: f16 weights widened by the load; the source is widened by the copy stage
+F16 = replace(FMA, name="f16", wei="f16", load_uops=2)
+F16_DOWN = replace(F16, name="f16_down", compute="f16", rounds="f16")
+F16_CHAIN = 128
+#: f16 arithmetic: two sums a lane, of the even and of the odd products, brought to f32 after F16_CHAIN products
+FP16 = Dot("fp16", "f16", "f16", "f16", 2, "f16", "f16", _fp16, temporaries=2, chain=F16_CHAIN)
 BF16 = Dot("bf16", "bf16", "bf16", "bf16", 2, "f32", "bf16", _bf16)
 VNNI = Dot("vnni", "u8", "s8", "s8", 4, "s32", "s8", _vnni, unsigned=True)
 MADDUBS = Dot(

@@ -14,11 +14,11 @@ import numpy as np
 from isa_models.arrays import Array
 from isa_models.isa import implied
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, op, store32, store_bytes, zero
+from simdnn.kernels.rounding import nearest_even, rounding_constants
 from simdnn.kernels.spec import Epilogue, Parameters
 from simdnn.program import Affine, Memory, Register, Tensor
 
-_BF16_CONSTANTS = (0x7FFFFFFF, 0x7F800000, 1, 0x7FFF, 0x00400000)  # magnitude, infinity, one, half an ulp, quiet bit
-
+_BF16_BITS = 16  # of an f32 that bf16 lacks
 
 @dataclass(frozen=True)
 class Plan:
@@ -51,7 +51,7 @@ class Plan:
             tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
         low, high = self.bounds
         if e.dst == "bf16" and not _rounds_to_bf16(unit):
-            tensors.append(Tensor.constant("bf16", "u32", np.array(_BF16_CONSTANTS, np.uint32).tobytes()))
+            tensors.append(rounding_constants(_BF16_BITS))
         for name, value in (("low", low), ("high", high)):
             if value is not None:
                 tensors.append(Tensor.constant(name, "f32", np.float32(value).tobytes()))
@@ -188,6 +188,8 @@ def _store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
         half = Register("p", "bf16", unit.lanes)
         store = op("vmovdqu16", Memory("dst", at, "u16", lanes), half.as_("u16"))
         return [op("vcvtneps2bf16", half, acc.as_("f32")), store]
+    if dst == "f16":
+        return _store_f16(unit, acc.as_("f32"), at, lanes)
     if unit.masks:
         name = "vpmovsdb" if dst == "s8" else "vpmovusdb"
         source = acc.as_("s32" if dst == "s8" else "u32")
@@ -203,26 +205,18 @@ def _store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
 
 
 def _store_bf16_emulated(unit: Unit, x: Register, at: Affine, lanes: int) -> Code:
-    """Rounding to bf16 in integer arithmetic, where there is no vcvtneps2bf16: add half an ulp, ties to even.
+    """Rounding to bf16 in integer arithmetic, where there is no vcvtneps2bf16."""
+    rounded = nearest_even(unit, x, ("p", "a", "b0"), _BF16_BITS)
+    return [*rounded, op("vpsrld", x, x, imm=_BF16_BITS), *_store_low_words(unit, x, at, lanes)]
 
-    A NaN is quieted and cut instead; what tells it is its magnitude, greater than infinity's.
-    """
-    rounded, scratch, is_nan = unit.reg("p"), unit.reg("a"), unit.reg("b0")
-    constants = [broadcast32(scratch, "bf16", Affine(i)) for i in range(len(_BF16_CONSTANTS))]
-    magnitude, infinity, one, half, quiet = constants
-    signed = is_nan.as_("s32")
-    return [
-        magnitude, op("vpand", rounded, x, scratch),
-        infinity, op("vpsubd", signed, scratch.as_("s32"), rounded.as_("s32")), op("vpsrad", signed, signed, imm=31),
-        op("vpsrld", rounded, x, imm=16),
-        one, op("vpand", rounded, rounded, scratch),
-        half, op("vpaddd", rounded.as_("s32"), rounded.as_("s32"), scratch.as_("s32")),
-        op("vpaddd", rounded.as_("s32"), rounded.as_("s32"), x.as_("s32")),
-        op("vpandn", rounded, is_nan, rounded),
-        quiet, op("vpor", x, x, scratch), op("vpand", x, x, is_nan), op("vpor", x, x, rounded),
-        op("vpsrld", x, x, imm=16),
-        *_store_low_words(unit, x, at, lanes),
-    ]  # fmt: skip
+
+def _store_f16(unit: Unit, x: Register, at: Affine, lanes: int) -> Code:
+    """Rounded to nearest even by the instruction, which stores; without masks a part of a register word by word."""
+    if unit.masks or lanes == unit.lanes:
+        return [op("vcvtps2ph", Memory("dst", at, "f16", lanes), x, imm=0)]
+    words = Register("p", "u16", 8)
+    convert = op("vcvtps2ph", words.as_("f16"), x, imm=0)
+    return [convert, *[op("vpextrw", Memory("dst", at + i, "u16", 1), words, imm=i) for i in range(lanes)]]
 
 
 def _store_low_words(unit: Unit, x: Register, at: Affine, lanes: int) -> Code:

@@ -15,7 +15,6 @@ from functools import cached_property
 
 import numpy as np
 
-from isa_models import instruction
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels import pack
@@ -26,6 +25,7 @@ from simdnn.kernels.epilogue import Plan
 from simdnn.kernels.order import Order
 from simdnn.kernels.packing import Packing, stored
 from simdnn.kernels.reading import Reading, fold_weights, reading
+from simdnn.kernels.rounding import ahead
 from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.tile import Chain, Group, Panel, Reduction, Repeat, Taps, tile
 from simdnn.program import Affine, Memory, Program, Register, Tensor
@@ -73,7 +73,7 @@ class Gemm:
 
     @property
     def plain(self) -> bool:
-        """Whether the dots read the weights as the user stores them: rows of f32."""
+        """Whether the dots read the weights as the user stores them: rows of f32 or f16."""
         return self.tag == "ab" and self.dot.depth == 1
 
     @property
@@ -118,7 +118,7 @@ class Gemm:
     @property
     def blocked(self) -> pack.Blocked | None:
         """The weights' layout where they come in the kernel's own; None where a reorder cannot make it (yet)."""
-        folded = self.options.halve or self.options.order.fold
+        folded = self.options.halve or self.options.order.fold or (self.dot.rounds and self.dot.wei == "f32")
         return None if self.tag != "any" or folded else self.own
 
     @cached_property
@@ -342,8 +342,8 @@ class Gemm:
             weights = weights.reshape(c.groups, self.oc, self.ic, c.kh, c.kw)
         if self.options.halve:
             weights = pack.halved(weights)
-        if self.dot.wei == "bf16" and weights.dtype == np.float32:  # as the machine would; a reorder may have done it
-            weights = instruction("vcvtneps2bf16")(weights.reshape(1, -1)).reshape(weights.shape)
+        if weights.dtype == np.float32:  # as the program would; a reorder may have done it
+            weights = ahead(weights, self.dot.wei, self.dot.rounds)
         return weights
 
     def weight_tensors(self, weights: Array, multiplied: Array) -> dict[str, Array]:

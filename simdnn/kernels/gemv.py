@@ -12,12 +12,11 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.arrays import Array
-from isa_models.formats import fmt
-from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, loop, op, store32, zero
+from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, load_f16, loop, op, store32, zero
 from simdnn.kernels.epilogue import Plan, Tile, finish_tile
 from simdnn.kernels.pack import Blocked, Layout
 from simdnn.kernels.spec import Kernel, MatmulProblem, Parameters
-from simdnn.program import Affine, Memory, Op, Program, Register, Tensor
+from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
 
 _ROWS = 8  # outputs computed side by side: their chains hide one another's latency
@@ -38,7 +37,7 @@ class Gemv:
         self.unit = unit
         self.plain = plain
         self.outputs = problem.m * problem.n
-        self.per_load = unit.width // fmt(problem.src).bits  # elements of a register along K
+        self.per_load = unit.width // 16 if problem.src == "bf16" else unit.lanes  # elements of a register along K
 
     @cached_property
     def plan(self) -> Plan:
@@ -53,11 +52,16 @@ class Gemv:
             Tensor("matrix", p.src, self.outputs * p.k),
             Tensor("vector", p.src, p.k),
             *([] if self.plain else [Tensor(_SUMS, "f32", self.outputs, "scratch")]),
-            *([Tensor("wide", "f32", p.k, "scratch")] if self.plain and p.src == "bf16" else []),
+            *([Tensor("wide", "f32", p.k, "scratch")] if self.plain and self.widens else []),
             *self.plan.tensors(self.unit, -(-self.outputs // lanes) * lanes, 1),
             Tensor("dst", p.epilogue.dst, self.outputs, "output"),
         ]
         return verify(Program(f"{self.name} {p}", self.unit.isa, tuple(tensors), tuple(code)))
+
+    @property
+    def widens(self) -> bool:
+        """Whether operands are stored narrower than f32."""
+        return self.problem.src != "f32"
 
     # -- along K --------------------------------------------------------------------------------------------------
     def along_k(self) -> Code:
@@ -80,19 +84,20 @@ class Gemv:
 
     def step(self, first: Affine, rows: int, at: Affine, count: int) -> Code:
         unit, k = self.unit, self.problem.k
-        code: Code = [self.load("x", "vector", at, count)]
+        code = self.load("x", "vector", at, count)
         for i in range(rows):
-            code.append(self.load("a", "matrix", (first + i) * k + at, count))
+            code += self.load("a", "matrix", (first + i) * k + at, count)
             acc = unit.reg(f"c{i}", "f32")
             dot, dtype = ("vdpbf16ps", "bf16") if self.problem.src == "bf16" else ("vfmadd231ps", "f32")
             code.append(op(dot, acc, acc, unit.reg("a", dtype), unit.reg("x", dtype)))
         return code
 
-    def load(self, register: str, tensor: str, at: Affine, count: int) -> Op:
-        if self.problem.src == "f32":
-            return load32(self.unit, self.unit.reg(register, "f32"), tensor, at, count)
+    def load(self, register: str, tensor: str, at: Affine, count: int) -> Code:
+        """As the dot product takes it: pairs of bf16, or f32."""
+        if self.problem.src != "bf16":
+            return self.load_f32(register, tensor, at, count)
         words = self.unit.reg(register, "u16")
-        return op("vmovdqu16", words, Memory(tensor, at, "u16", count))
+        return [op("vmovdqu16", words, Memory(tensor, at, "u16", count))]
 
     def add_up(self, register: str) -> Code:
         """The register's lanes by halves down to four, then (0 + 1) + (2 + 3) into lane 0."""
@@ -121,7 +126,7 @@ class Gemv:
     def across_n(self) -> Code:
         p, unit = self.problem, self.unit
         code: Code = []
-        if p.src == "bf16":
+        if self.widens:
             turns, rest = divmod(p.k, unit.lanes)
             code += loop("v", turns, self.widen(Affine.var("v") * unit.lanes, unit.lanes))
             code += _alone(self.widen(Affine(turns * unit.lanes), rest)) if rest else []
@@ -137,6 +142,8 @@ class Gemv:
         """Up to a register of elements as f32."""
         if self.problem.src == "f32":
             return [load32(self.unit, self.unit.reg(register, "f32"), tensor, at, count)]
+        if self.problem.src == "f16":
+            return load_f16(self.unit, register, tensor, at, count)
         return load_bf16(self.unit, register, tensor, at, count)
 
     def columns(self, first: Affine, count: int) -> Code:
@@ -144,7 +151,7 @@ class Gemv:
         p, unit = self.problem, self.unit
         live = [min(unit.lanes, count - j) for j in range(0, count, unit.lanes)]
         a = unit.reg("a", "f32")
-        body: Code = [broadcast32(a, "wide" if p.src == "bf16" else "vector", Affine.var("k"))]
+        body: Code = [broadcast32(a, "wide" if self.widens else "vector", Affine.var("k"))]
         for j, lanes in enumerate(live):
             body += self.load_f32("b", "matrix", Affine.var("k") * p.n + first + j * unit.lanes, lanes)
             acc = unit.reg(f"c{j}", "f32")

@@ -26,6 +26,10 @@ def library_choice(problem: Problem, isa: str) -> tuple[str, str]:
         if "avx512_core" in caps:
             raise Unimplemented(f"oneDNN emulates bf16 under {isa}, which is not modelled: use avx512_core_bf16")
         raise Unimplemented(f"oneDNN has no bf16 under {isa}: use avx512_core_bf16, or f32")
+    if problem.src == "f16":
+        if "avx512_core_fp16" not in caps:
+            raise Unimplemented(f"oneDNN refuses f16 under {isa}: use avx512_core_fp16, or dispatch='fastest'")
+        return _f16(problem)
     tier = next(c for c in ("avx512_core_bf16", "avx512_core_vnni", "avx512_core", "avx2") if c in caps)
     if isinstance(problem, MatmulProblem):
         return _matmul(problem, tier)
@@ -38,6 +42,15 @@ def _decompression(d: Decompression, caps: frozenset[str]) -> tuple[str, str]:
         return "wdec:avx512_core_bf16", "brg_matmul:avx512_core_bf16"
     wide = "avx512_core" if "avx512_core" in caps else "avx2"
     return (f"wdec:{wide}_ref", "ref:any") if d.reference else (f"wdec:{wide}", f"brg_matmul:{wide}")
+
+
+def _f16(problem: Problem) -> tuple[str, str]:
+    """Products in f32, which is all that is known of the library's f16: no CPU that has it was at hand."""
+    if isinstance(problem, MatmulProblem):
+        return "gemm:avx512_core_f16", "brg_matmul:avx512_core_fp16"
+    if problem.depthwise:
+        return "dw:avx512_core_f16", "brdgmm_dw:avx512_core_fp16"
+    return "conv:avx512_core_f16", "brg_conv_fwd:avx512_core_fp16"
 
 
 def _int8_tier(tier: str) -> str:

@@ -96,10 +96,11 @@ class Reading:
 def reading(c: ConvProblem, unit: Unit, dot: Dot, fold: str, split: bool) -> Reading:
     """`fold` as in `Order`; `split`: a matmul as two taps that are parts of K, each padded by itself."""
     read = c.src if dot.unsigned else dot.src
+    rounds = dot.rounds if c.src == "f32" else ""
     ic = c.ic // c.groups
     if not fold:
         icp = padded_channels(unit, dot, c.src, ic)
-        s = Source(c.src, read, c.mb, c.ih, c.iw, 1 if split else c.groups, ic, icp, c.padding)
+        s = Source(c.src, read, c.mb, c.ih, c.iw, 1 if split else c.groups, ic, icp, c.padding, rounds)
         across = s.pixel if split else c.dilation[1] * s.pixel
         return Reading(
             s, s.tensor, s.image, c.strides[0] * s.row, c.strides[1] * s.pixel, icp, c.dilation[0] * s.row, across,
@@ -108,8 +109,8 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, fold: str, split: bool) -> Rea
     taps = c.kw if fold == "row" else c.kw * c.kh
     padded = -(-taps // dot.depth) * dot.depth
     if fold == "row" and c.groups == 1:
-        return _row_in_place(c, unit, read, padded)
-    s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, 1, 1, c.padding)
+        return _row_in_place(c, unit, read, padded, rounds)
+    s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, 1, 1, c.padding, rounds)
     if fold == "row":
         p = Planes(s, c.ih + c.padding[0] + c.padding[2], 1, 1, padded - taps)
         line, down, kh = c.strides[0] * p.row, c.dilation[0] * p.row, c.kh
@@ -119,7 +120,7 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, fold: str, split: bool) -> Rea
     return Reading(s, "planes", p.image, line, c.strides[1] * p.taps, p.plane, down, 0, kh, 1, padded, planes=p)
 
 
-def _row_in_place(c: ConvProblem, unit: Unit, read: str, padded: int) -> Reading:
+def _row_in_place(c: ConvProblem, unit: Unit, read: str, padded: int, rounds: str) -> Reading:
     """Rows wide enough that the last dot product stays inside; without masks, edges at whole moves of four elements."""
     top, left, bottom, right = c.padding
     step = 1 if unit.masks else 4
@@ -127,7 +128,7 @@ def _row_in_place(c: ConvProblem, unit: Unit, read: str, padded: int) -> Reading
     needed = max(left + c.iw + right, (c.ow - 1) * c.strides[1] + padded) - left
     wide = edge + needed
     behind = -(-wide // step) * step - edge - c.iw
-    s = Source(c.src, read, c.mb, c.ih, c.iw, 1, 1, 1, (top, edge, bottom, behind))
+    s = Source(c.src, read, c.mb, c.ih, c.iw, 1, 1, 1, (top, edge, bottom, behind), rounds)
     return Reading(
         s, s.tensor, s.image, c.strides[0] * s.row, c.strides[1], 1, c.dilation[0] * s.row, 0, c.kh, 1, padded,
         origin=edge - left,

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isa_models.formats import fmt
-from simdnn.kernels.code import Code, Unit, fill_zero, load_bf16, loop, op, zero
+from simdnn.kernels.code import Code, Unit, fill_zero, load32, load_bf16, load_f16, loop, op, store32, zero
 from simdnn.kernels.dots import Dot
+from simdnn.kernels.rounding import constants, round_f32
 from simdnn.program import Affine, Memory, Register, Tensor
 
 
@@ -27,10 +28,15 @@ class Source:
     ic: int  # channels of a group as stored
     icp: int  # and as read
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)  # top, left, bottom, right
+    rounds: str = ""  # f32 read as f32, rounded on the way: a kind of rounding.py
 
     @property
     def copied(self) -> bool:
-        return self.stored != self.read or self.ic != self.icp or any(self.padding)
+        return self.converted or self.ic != self.icp or any(self.padding)
+
+    @property
+    def converted(self) -> bool:
+        return self.stored != self.read or bool(self.rounds)
 
     @property
     def tensor(self) -> str:
@@ -51,7 +57,8 @@ class Source:
 
     def tensors(self) -> list[Tensor]:
         stored = Tensor("src", self.stored, self.mb * self.ih * self.iw * self.groups * self.ic)
-        return [stored, *([Tensor("padded", self.read, self.mb * self.image, "scratch")] if self.copied else [])]
+        copy = [Tensor("padded", self.read, self.mb * self.image, "scratch")] if self.copied else []
+        return [stored, *copy, *constants(self.rounds)]
 
     def stage(self, unit: Unit) -> Code:
         """The copy, one image row an iteration; empty where the source is read in place."""
@@ -96,12 +103,17 @@ class Source:
             return code + fill_zero(unit, "padded", self.read, read, room, "t", "z")
         if unit.masks:
             return code + self._move(unit, stored, read, rest, min(step, room))
+        if fmt(self.read).is_float and self.converted:
+            code += self._convert(unit, stored, read, rest, min(step, room))
+            return code + fill_zero(unit, "padded", self.read, read + step, max(0, room - step), "t", "z")
         if narrow != wide:
             return code + self._tail_wide(unit, stored, read, rest, room)
         return code + self._tail(unit, stored, read, rest * narrow // 8, room * narrow // 8)
 
     def _move(self, unit: Unit, stored: Affine, read: Affine, count: int, room: int) -> Code:
         """One register's worth: `count` elements in, `room` out (the load clears what it does not read)."""
+        if fmt(self.read).is_float and self.converted:
+            return self._convert(unit, stored, read, count, room)
         if self.stored == self.read:
             kind = {8: "u8", 16: "u16", 32: "u32"}[fmt(self.read).bits]
             name = {"u8": "vmovdqu8", "u16": "vmovdqu16", "u32": "vmovdqu"}[kind] if unit.masks else "vmovdqu"
@@ -111,8 +123,6 @@ class Source:
             value = unit.reg("m", kind)
             return [op(name, value, Memory("src", stored, kind, count)),
                     op(name, Memory("padded", read, kind, room), value)]  # fmt: skip
-        if fmt(self.read).is_float:
-            return self._convert(unit, stored, read, count, room)
         value = unit.reg("m", "u16" if self.stored == "u8" else "s16")
         extend = "vpmovzxbw" if self.stored == "u8" else "vpmovsxbw"
         name = "vmovdqu16" if unit.masks else "vmovdqu"
@@ -121,18 +131,23 @@ class Source:
                 op(name, Memory("padded", read, kind, room if unit.masks else room // 2), value.as_(kind))]  # fmt: skip
 
     def _convert(self, unit: Unit, stored: Affine, read: Affine, count: int, room: int) -> Code:
-        """One register's worth of another float type, on a unit with masks."""
+        """One register's worth of floats, changed on the way. Without masks f32 is all that is read."""
         value = unit.reg("m", "f32")
-        if self.stored == "f32":  # to bf16
-            half = Register("m", "bf16", unit.lanes)
-            return [op("vmovups", value, Memory("src", stored, "f32", count)),
-                    op("vcvtneps2bf16", half, value),
-                    op("vmovdqu16", Memory("padded", read, "u16", room), half.as_("u16"))]  # fmt: skip
         if self.stored == "f16":
-            load: Code = [op("vcvtph2ps", value, Memory("src", stored, "f16", count))]
-        else:
+            load = load_f16(unit, "m", "src", stored, count)
+        elif self.stored == "bf16":
             load = load_bf16(unit, "m", "src", stored, count)
-        return [*load, op("vmovups", Memory("padded", read, "f32", room), value)]
+        else:
+            load = [load32(unit, value, "src", stored, count)]
+        if self.rounds:
+            load += round_f32(unit, self.rounds, value, ("s0", "s1", "s2"))
+        if self.read == "f16":
+            return [*load, op("vcvtps2ph", Memory("padded", read, "f16", room), value, imm=0)]
+        if self.read == "bf16":
+            half = Register("m", "bf16", unit.lanes)
+            store = op("vmovdqu16", Memory("padded", read, "u16", room), half.as_("u16"))
+            return [*load, op("vcvtneps2bf16", half, value), store]
+        return [*load, store32(unit, "padded", read, value, room)]
 
     def _tail(self, unit: Unit, stored: Affine, read: Affine, size: int, room: int) -> Code:
         """`size` bytes without masks: 16, 8 and 4 at a time, then byte by byte into a cleared register."""
@@ -148,17 +163,18 @@ class Source:
                 stored, read = stored + step // element, read + step // element
                 size, room = size - step, room - step
         if size:
-            code += self._bytes(stored, size)
+            code += self._elements(stored, size // element)
             code.append(op("vmovd", Memory("padded", read, "u32", 1), Register("m", "u32", 4)))
             read, room = read + 4 // element, room - 4
         return code + fill_zero(unit, "padded", self.read, read, room // element, "t", "z")
 
-    def _bytes(self, stored: Affine, size: int) -> Code:
-        value = Register("m", "u8", 16)
-        code: Code = [zero(value)]
-        for i in range(size):
-            code.append(op("vpinsrb", value, value, Memory("src", stored + i, "u8", 1), imm=i))
-        return code
+    def _elements(self, stored: Affine, count: int) -> Code:
+        """`count` bytes or words, one by one."""
+        bits = fmt(self.stored).bits
+        name, kind = {8: ("vpinsrb", "u8"), 16: ("vpinsrw", "u16")}[bits]
+        value = Register("m", kind, 128 // bits)
+        inserts = [op(name, value, value, Memory("src", stored + i, kind, 1), imm=i) for i in range(count)]
+        return [zero(value), *inserts]
 
     def _tail_wide(self, unit: Unit, stored: Affine, read: Affine, count: int, room: int) -> Code:
         """`count` bytes widened to words without masks, eight at a time; `room` is a multiple of four words."""
@@ -170,7 +186,7 @@ class Source:
             if here == 8:
                 code.append(op(extend, words, Memory("src", stored, self.stored, 8)))
             else:
-                code += self._bytes(stored, here)
+                code += self._elements(stored, here)
                 code.append(op(extend, words, Register("m", self.stored, 8)))
             if room >= 8:
                 code.append(op("vmovdqu", Memory("padded", read, "u32", 4), words.as_("u32")))

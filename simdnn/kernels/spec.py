@@ -18,7 +18,7 @@ from simdnn.program import Program
 class Epilogue:
     """What happens to an accumulator on its way to the destination, in this order."""
 
-    dst: str = "s32"  # s32 f32 bf16 s8 u8
+    dst: str = "s32"  # s32 f32 bf16 f16 s8 u8
     zp_src: bool = False  # a common source zero point, s32
     zp_wei: bool = False  # a common weights zero point, s32
     src_scale: bool = False  # a common f32 scale
@@ -194,3 +194,4 @@ class KernelKind:
     build: Callable[[Problem, Machine], Kernel]
     operation: type[MatmulProblem] | type[ConvProblem] = MatmulProblem
     exact: bool = True  # integer kernels: no step on the way can saturate or round
+    narrow_sums: bool = False  # products are added up in f16 before they reach f32, which a math mode must allow

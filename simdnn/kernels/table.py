@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +10,20 @@ from isa_models import Machine
 from simdnn.kernels.code import unit_of
 from simdnn.kernels.decompress import CompressedGemm, group_sizes
 from simdnn.kernels.depthwise import Depthwise
-from simdnn.kernels.dots import BF16, FMA, MADDUBS, MADDWD, MULTIPLY_ADD, VNNI, Dot
+from simdnn.kernels.dots import (
+    BF16,
+    F16,
+    F16_DOWN,
+    FMA,
+    FP16,
+    MADDUBS,
+    MADDWD,
+    MULTIPLY_ADD,
+    TF32,
+    TF32_CUT,
+    VNNI,
+    Dot,
+)
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.gemv import Gemv
 from simdnn.kernels.grouped import GroupedGemm
@@ -48,11 +62,20 @@ class _Row:
                 return "a convolution has no weights zero point"
             if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
                 options = self.options(problem)
+                if self.dot.rounds and self.dot.wei == "f32":
+                    return f"rounds its weights to {self.dot.compute} ahead of time (wei_tag='any')"
                 if options.halve or options.order.fold:
                     return "halves or folds its weights, which it takes in its own layout only (wei_tag='any')"
+            if isinstance(problem, ConvProblem) and 2 * problem.kh * problem.kw > (self.dot.chain or math.inf):
+                return f"adds {self.dot.chain} products in f16: kernels of up to {self.dot.chain // 2} taps"
             return _types(problem, self.sources, self.weights)
 
         return answer
+
+    @property
+    def narrows_weights(self) -> bool:
+        """Whether f32 weights become something else before they are multiplied."""
+        return self.weights == "f32" and (self.dot.wei != "f32" or bool(self.dot.rounds))
 
     def refuses_groups(self, problem: MatmulProblem, scales: GroupScales) -> str:
         """Why scales that change along K cannot be had; empty where they can."""
@@ -75,12 +98,15 @@ class _Row:
         k = problem.ic // problem.groups if isinstance(problem, ConvProblem) else problem.k
         fast = self.dot is MADDUBS
         split = -(-k // 2) if fast and not conv and not wide and 256 < k < 768 else 0
-        cut = 0
+        cut, as_f32 = 0, self.dot.emit is FMA.emit
+        if self.dot.chain:
+            taps = problem.kh * problem.kw if isinstance(problem, ConvProblem) else 1
+            return Options(cut=self.dot.chain // taps // 2 * 2)
         if self.dot.acc == "f32" and not conv:
             cut = 512 if wide and k <= 1024 else 1024
-        elif self.dot is FMA and wide:
+        elif as_f32 and wide:
             cut = 1280
-        elif self.dot is FMA and k > 2048:
+        elif as_f32 and k > 2048:
             cut = 320
         merged = self.dot.acc == "s32" and not wide and not (conv and self.dot is MADDWD)
         halve = conv and fast and problem.src == "s8"
@@ -89,7 +115,7 @@ class _Row:
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
         def make(problem: Problem, machine: Machine) -> Kernel:
-            if isinstance(problem, MatmulProblem) and self.weights != self.dot.wei and problem.wei == "f32":
+            if isinstance(problem, MatmulProblem) and self.narrows_weights:
                 if problem.wei_tag != "any":  # plain weights are converted by the program itself
                     return CompressedGemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
             if isinstance(problem, MatmulProblem) and problem.group_scales:
@@ -158,7 +184,8 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
 
 
 def _gemv(isa: str, dtype: str, plain: bool) -> KernelKind:
-    name = f"gemv:{isa}" + ("_plain" if plain else "") + ("_bf16" if plain and dtype == "bf16" else "")
+    name = f"gemv:{isa}" + ("_f16" if dtype == "f16" else "")
+    name += ("_plain" if plain else "") + ("_bf16" if plain and dtype == "bf16" else "")
 
     def accepts(problem: Problem) -> str:
         if not isinstance(problem, MatmulProblem) or 1 not in (problem.m, problem.n):
@@ -183,6 +210,16 @@ _ROWS = (
     _Row(FMA, "avx2", ("f32",), "f32"),
     _Row(BF16, "avx512_core_bf16", ("bf16",), "bf16"),
     _Row(BF16, "avx512_core_bf16", ("f32",), "f32", "_down"),
+    _Row(F16, "avx512_core", ("f16",), "f16", "_f16"),
+    _Row(F16, "avx2", ("f16",), "f16", "_f16"),
+    _Row(F16_DOWN, "avx512_core", ("f32",), "f32", "_f16_down"),
+    _Row(F16_DOWN, "avx2", ("f32",), "f32", "_f16_down"),
+    _Row(FP16, "avx512_core_fp16", ("f16",), "f16"),
+    _Row(FP16, "avx512_core_fp16", ("f32",), "f32", "_down"),
+    _Row(TF32, "avx512_core", ("f32",), "f32", "_tf32"),
+    _Row(TF32, "avx2", ("f32",), "f32", "_tf32"),
+    _Row(TF32_CUT, "avx512_core", ("f32",), "f32", "_tf32_cut"),
+    _Row(TF32_CUT, "avx2", ("f32",), "f32", "_tf32_cut"),
     _Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
     _Row(MADDUBS, "avx512_core", _INT8, "s8", "_int8"),
     _Row(MADDUBS, "avx2", _INT8, "s8", "_int8"),
@@ -197,11 +234,13 @@ _DECOMPRESSING: tuple[tuple[str, Dot, tuple[str, ...], str], ...] = (
     ("avx512_core", MULTIPLY_ADD, _FLOATS, "_ref"),
     ("avx2", MULTIPLY_ADD, ("f32",), "_ref"),
 )
-_GEMV = (("avx2", "f32"), ("avx512_core_bf16", "bf16"))
+_GEMV = (("avx2", "f32"), ("avx512_core_bf16", "bf16"), ("avx512_core", "f16"), ("avx2", "f16"))
 _DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
     ("avx512_core", ("f32",), False, ""),
     ("avx2", ("f32",), False, ""),
     ("avx512_core_bf16", ("bf16",), False, ""),
+    ("avx512_core", ("f16",), False, "_f16"),
+    ("avx2", ("f16",), False, "_f16"),
     ("avx512_core_vnni", _INT8, False, ""),
     ("avx512_core", _INT8, True, ""),
     ("avx2", _INT8, True, ""),
@@ -217,7 +256,8 @@ def _kinds() -> tuple[KernelKind, ...]:
             name = f"{family}:{row.isa}{row.suffix}"
             exact = row.dot is not MADDUBS
             accepts, build = row.accepts(operation), row.build(name)
-            kinds.append(KernelKind(name, row.isa, row.dot.compute, accepts, build, operation, exact))
+            narrow = bool(row.dot.chain)
+            kinds.append(KernelKind(name, row.isa, row.dot.compute, accepts, build, operation, exact, narrow))
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_decompressing(*row) for row in _DECOMPRESSING]
     kinds += [_depthwise(*row) for row in _DEPTHWISE]

@@ -125,7 +125,7 @@ def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine]
     body: Code = []
     for j in range(panel.vectors):
         index = weights + at * panel.step + j * unit.lanes * dot.depth
-        body.append(dot.load_weights(unit, f"b{j}", panel.tensor, index, panel.lanes[j] if panel.plain else unit.lanes))
+        body += dot.load_weights(unit, f"b{j}", panel.tensor, index, panel.lanes[j] if panel.plain else unit.lanes)
     turn = 0
     for i, row in enumerate(rows):
         a = unit.reg("a", "f32" if dot.src == "f32" else "u32")
@@ -203,6 +203,9 @@ def tile(
         body: Code = []
         for c, chain in enumerate(repeat.chains):
             body += reduce_(unit, reduction, panel, sources, chain, (turn * over.source, turn * over.weights))
+            for row in accumulators:
+                for acc in row:
+                    body += dot.promote(unit, acc.name)
             if reduction.group:
                 body += reduction.group.term(unit, final, turn)
             opening = p == 0 and c == 0

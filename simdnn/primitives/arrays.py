@@ -13,7 +13,7 @@ from isa_models import InvalidArgument, Unimplemented, UnknownName
 from isa_models.arrays import Array
 from isa_models.formats import fmt, name_of
 
-SUPPORTED = ("f32:f32", "bf16:bf16", "u8:s8", "s8:s8")  # src:weights that kernels here take as they are
+SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that kernels here take as they are
 _COMPRESSED = ("s8", "u8", "s4", "u4")  # weights that a matmul with a floating source can decompress
 _STORED = ("f32", "bf16", "f16", "u8", "s8", "s4", "u4")  # what a source or weights may be stored in
 _HINTS = {

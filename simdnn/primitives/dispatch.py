@@ -1,7 +1,7 @@
 """Which kernel runs: every row of the kernel table is a candidate, with its cycles or the reason why it is out.
 
-"fastest" takes the least estimated cycles; "onednn" takes what oneDNN 3.13 picks. Choices are cached, so a second call
-of the same shape builds and estimates nothing.
+"fastest" takes the least estimated cycles; "onednn" takes what oneDNN 3.13 picks; the name of a kernel takes that one
+or refuses with its reason. Choices are cached, so a second call of the same shape builds and estimates nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
 DISPATCHES = ("fastest", "onednn")
+NAMES = frozenset(kind.name for kind in KERNELS)
 Kinds = tuple[KernelKind, ...]
 Estimator = Callable[[Program, Machine, tuple[str, ...]], "Cost"]
 
@@ -96,9 +97,12 @@ class Choice:
         return frame.astype({"cycles": "float64"})
 
     def _why(self, kind: KernelKind) -> str:
-        if kind is self.kind:
-            return f"oneDNN's choice: {self.library}" if self.library else "fewest cycles"
-        return "more cycles" if self.request.dispatch == "fastest" else "not oneDNN's choice"
+        chosen, other = {"fastest": ("fewest cycles", "more cycles"), "onednn": ("", "not oneDNN's choice")}.get(
+            self.request.dispatch, ("named", "not named")
+        )
+        if kind is not self.kind:
+            return other
+        return f"oneDNN's choice: {self.library}" if self.library else chosen or "exact_int8"
 
 
 @functools.lru_cache(maxsize=512)
@@ -108,6 +112,8 @@ def choose(request: Request) -> Choice:
     Raises `Unimplemented`, with the reasons, where no kind takes the problem, and `UnknownTiming` where "fastest" has
     no candidate whose cost is known.
     """
+    if request.dispatch not in DISPATCHES:
+        return named(request)
     candidates = considered(request)
     able = tuple(c.kind for c in candidates if not c.reason)
     if not able:
@@ -148,6 +154,8 @@ def out(kind: KernelKind, request: Request) -> str:
     computes = computes_of(request)
     if computes and kind.compute_dtype not in computes:
         return f"fpmath {request.fpmath} computes in {' or '.join(computes)}"
+    if kind.narrow_sums and not compatible.allowed(request.fpmath, "f16"):
+        return f"adds up in {kind.compute_dtype}, which fpmath {request.fpmath} does not allow"
     return ""
 
 
@@ -172,6 +180,15 @@ def onednn(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
     if reason := kind.accepts(request.problem):
         raise Unimplemented(f"oneDNN takes {library}, whose counterpart {name} cannot do this: {reason}")
     return Choice(request, kind, candidates, library)
+
+
+def named(request: Request) -> Choice:
+    """The kernel that `dispatch` names; `Unimplemented` with the reason where it cannot do the problem."""
+    kind = next(kind for kind in request.kinds if kind.name == request.dispatch)
+    if reason := out(kind, request):
+        raise Unimplemented(f"dispatch={kind.name!r}: {reason}; dispatch='fastest' picks among those that can")
+    candidates = tuple(Candidate(k, out(k, request)) for k in request.kinds if isinstance(request.problem, k.operation))
+    return Choice(request, kind, candidates)
 
 
 @functools.lru_cache(maxsize=256)

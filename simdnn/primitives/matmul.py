@@ -33,13 +33,19 @@ def matmul(
 ) -> Result:
     """Multiply `src` (M, K) by `weights` (K, N) as a kernel on `machine` does: its bits and its cost.
 
-    Types: f32 x f32, bf16 x bf16, u8 x s8, s8 x s8; and f32, bf16 or f16 x s8, u8, s4 or u4 (ml_dtypes int4, uint4)
-    with `Attr(apply_to_int=True)`: weights are then decompressed, (w - zero point) * scale, and products formed in
-    floating point. Their scales and zero points are common, (N,), or (K/G, N). `bias` is f32 (N,). `dst`: s32
-    (default for integers without scales), f32 (else), bf16, s8, u8. `wei_tag` is the weights' layout in memory: "any"
-    (the kernel's own, made ahead of time: see `simdnn.reorder`, whose outcome may stand for the weights), "ab" (rows
-    of N), "ba" (K contiguous). Raises `InvalidArgument`, `Unimplemented`, `UnknownName` or `UnknownTiming`, each
-    naming what works.
+    Types: f32 x f32, bf16 x bf16, f16 x f16, u8 x s8, s8 x s8; and f32, bf16 or f16 x s8, u8, s4 or u4 (ml_dtypes int4,
+    uint4) with `Attr(apply_to_int=True)`: weights are then decompressed, (w - zero point) * scale, and products formed
+    in floating point. Their scales and zero points are common, (N,), or (K/G, N). `bias` is f32 (N,). `dst`: s32
+    (default for integers without scales), f32 (else), bf16, f16, s8, u8. `wei_tag` is the weights' layout in memory:
+    "any" (the kernel's own, made ahead of time: see `simdnn.reorder`, whose outcome may stand for the weights), "ab"
+    (rows of N), "ba" (K contiguous).
+
+    `dispatch`: "fastest" (fewest estimated cycles among the kernels that may run), "onednn" (what oneDNN 3.13 picks),
+    or a kernel's name, such as "gemm:avx512_core_tf32" with `Attr(fpmath="tf32")`: that one, or `Unimplemented` with
+    the reason. `r.dispatch` lists names and reasons. f16 data is multiplied and added up in f32; a math mode "f16" or
+    "any" also allows f16 arithmetic (AVX512_FP16), whose sums of 128 products are kept in f16 (docs/numerics.md).
+
+    Raises `InvalidArgument`, `Unimplemented`, `UnknownName` or `UnknownTiming`, each naming what works.
     """
     target = Target.of(machine, isa, threads, engine, dispatch)
     attr = attr_of(attr)

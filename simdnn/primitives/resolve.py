@@ -22,7 +22,7 @@ from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.checks import one_of
 
 ALONG_K = ("grouped", "per_token")
-DESTINATIONS = ("s32", "f32", "bf16", "s8", "u8")
+DESTINATIONS = ("s32", "f32", "bf16", "f16", "s8", "u8")
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,9 @@ def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None
 
     Raises `InvalidArgument` for shapes and values that don't fit, `Unimplemented` for what no kernel here can do.
     """
-    if dst == "f16":
-        raise Unimplemented(f"dst 'f16': no kernel here stores it; what works: {', '.join(DESTINATIONS)}")
     dst = default_dst(shape, attr) if dst is None else one_of("dst", dst, DESTINATIONS)
     if not shape.integer and dst == "s32":
-        raise InvalidArgument(f"dst 's32' with a source of {shape.src}; allowed: f32, bf16, s8, u8")
+        raise InvalidArgument(f"dst 's32' with a source of {shape.src}; allowed: f32, bf16, f16, s8, u8")
     scales = {argument: placed("scales", argument, quant, shape) for argument, quant in attr.scales.items()}
     points = {argument: placed("zero_points", argument, quant, shape) for argument, quant in attr.zero_points.items()}
     _refuse_math(attr, shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -21,7 +23,9 @@ CONV = [k for k in KERNELS if k.name.startswith(("conv", "dw"))]
 def types(kind: KernelKind, rng: np.random.Generator) -> tuple[str, str]:
     if "int8" in kind.name or "vnni" in kind.name:
         return str(rng.choice(["u8", "s8"])), "s8"
-    return ("bf16", "bf16") if "bf16" in kind.name and "down" not in kind.name else ("f32", "f32")
+    if any(word in kind.name for word in ("down", "tf32")):
+        return "f32", "f32"
+    return ("bf16",) * 2 if "bf16" in kind.name else ("f16",) * 2 if re.search("fp?16", kind.name) else ("f32",) * 2
 
 
 def data(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
@@ -34,14 +38,15 @@ def data(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
     values = (rng.standard_normal(shape) * 10.0 ** rng.integers(low, high, shape)).astype(np.float32)
     specials = np.array([0.0, -0.0, 1e-39, -1e-39, 3e38, np.inf, -np.inf, np.nan], np.float32)
     rare = rng.random(shape) < (0.02 if rng.random() < 0.3 else 0.0)
-    return np.where(rare, rng.choice(specials, shape), values).astype(np.float32).astype(form.dtype)
+    with np.errstate(over="ignore"):  # f16 has its infinities from there
+        return np.where(rare, rng.choice(specials, shape), values).astype(np.float32).astype(form.dtype)
 
 
 def epilogue(rng: np.random.Generator, integer: bool, matmul: bool) -> Epilogue:
     if rng.random() < 0.4:
         return Epilogue("s32" if integer else "f32", zp_src=integer and rng.random() < 0.5)
     pick = lambda *options: options[int(rng.integers(len(options)))]  # noqa: E731
-    dst = pick("f32", "s8", "u8", "bf16")
+    dst = pick("f32", "s8", "u8", "bf16", "f16")
     return Epilogue(
         dst, zp_src=integer and pick(False, True), zp_wei=integer and matmul and pick(False, True),
         src_scale=pick(False, True), wei_scale=pick("", "common", "per_oc"), bias=pick(False, True),

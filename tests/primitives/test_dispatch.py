@@ -95,6 +95,27 @@ def test_onednn_is_told_apart_from_the_fastest() -> None:
     assert list(choice.frame()["reason"]) == ["not oneDNN's choice", "oneDNN's choice: lib:b"]
 
 
+def test_a_name_takes_that_kernel_or_none() -> None:
+    clock = Clock(slow=2, fast=1)
+    kinds = kind("slow"), kind("fast"), kind("other", reason="computes s8 only")
+    choice = choose(request(*kinds, clock=clock, dispatch="slow"))
+    assert choice.kind.name == "slow"
+    assert list(choice.frame()["reason"]) == ["named", "not named", "computes s8 only"]
+    with pytest.raises(Unimplemented, match="dispatch='other': computes s8 only"):
+        choose(request(*kinds, clock=clock, dispatch="other"))
+
+
+def test_sums_in_f16_must_be_allowed() -> None:
+    narrow = replace(kind("narrow", computes="f16"), narrow_sums=True)
+    problem = MatmulProblem(2, 3, 4, "f16", "f16", Epilogue("f32"))
+    for mode, name in (("strict", "wide"), ("bf16", "wide"), ("f16", "narrow"), ("any", "narrow")):
+        asked = request(kind("wide"), narrow, clock=Clock(wide=2, narrow=1), fpmath=mode)
+        choice = choose(replace(asked, problem=problem))
+        assert choice.kind.name == name
+    choice = choose(replace(request(kind("wide"), narrow, clock=Clock(wide=2, narrow=1)), problem=problem))
+    assert list(choice.frame()["reason"]) == ["fewest cycles", "adds up in f16, which fpmath strict does not allow"]
+
+
 def test_exactness_comes_before_the_library() -> None:
     kinds = kind("gemm:fast", exact=False), kind("gemm:exact")
     asked = request(*kinds, clock=Clock(), src="u8", dispatch="onednn", exact_int8=True, library=picks("gemm:fast"))
@@ -117,6 +138,14 @@ def test_exactness_comes_before_the_library() -> None:
 def test_what_the_library_picks(problem: Problem, isa: str, name: str, library: str) -> None:
     assert library_choice(problem, isa) == (name, library)
     assert name in {kind.name for kind in KERNELS}
+
+
+def test_the_library_takes_f16_where_the_cpu_has_its_arithmetic() -> None:
+    problem = MatmulProblem(2, 3, 4, "f16", "f16", Epilogue("f32"))
+    assert library_choice(problem, "avx512_core_amx") == ("gemm:avx512_core_f16", "brg_matmul:avx512_core_fp16")
+    for isa in ("avx512_core_bf16", "avx512_core", "avx2"):
+        with pytest.raises(Unimplemented, match=f"refuses f16 under {isa}"):
+            library_choice(problem, isa)
 
 
 def test_the_library_has_no_bf16_below_avx512() -> None:

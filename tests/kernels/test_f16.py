@@ -1,0 +1,181 @@
+"""f16 and tf32 kernels against what they are made of: f32 kernels on rounded data, and f16 sums step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import simdnn
+from isa_models.arrays import Array
+from simdnn import Attr
+from simdnn.kernels.dots import F16_CHAIN
+
+F16 = Attr(fpmath="f16")
+WIDE = ("avx512_core", "avx2")
+
+
+def floats(seed: int, *shape: int, dtype: Any = np.float32) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def run(dispatch: str, src: Array, weights: Array, **more: Any) -> Array:
+    """A matmul or a convolution by the kernel of a name."""
+    primitive = simdnn.matmul if src.ndim == 2 else simdnn.convolution
+    return primitive(src, weights, machine="spr", dispatch=dispatch, **more).output
+
+
+def tf32(x: Array) -> Array:
+    """To nearest even, by floor and remainder; the test's own way."""
+    bits = x.view(np.uint32).astype(np.int64)
+    low, rest = bits >> 13, bits & 0x1FFF
+    up = (rest > 0x1000) | ((rest == 0x1000) & (low % 2 == 1))
+    return np.where(np.isfinite(x), (low + up) << 13, bits).astype(np.uint32).view(np.float32)
+
+
+def tf32_cut(x: Array) -> Array:
+    return (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def half(x: Array) -> Array:
+    return x.astype(np.float16).astype(np.float32)
+
+
+ROUNDED = {"tf32": tf32, "tf32_cut": tf32_cut, "f16_down": half}
+
+
+@pytest.mark.parametrize("isa", WIDE)
+@pytest.mark.parametrize("suffix", ROUNDED)
+@pytest.mark.parametrize("tag", ["any", "ab"])
+def test_rounded_operands_then_the_f32_kernel(isa: str, suffix: str, tag: str) -> None:
+    attr = Attr(fpmath="any")
+    for m, n, k in ((7, 37, 19), (3, 16, 70)):
+        src, weights = floats(1, m, k), floats(2, k, n)
+        met = run(f"gemm:{isa}_{suffix}", src, weights, attr=attr, wei_tag=tag)
+        rounded = [np.ascontiguousarray(ROUNDED[suffix](x)) for x in (src, weights)]
+        assert (met == run(f"gemm:{isa}", *rounded)).all()
+    if tag == "any":
+        src, weights = floats(3, 2, 3, 7, 9), floats(4, 20, 3, 3, 2)
+        met = run(f"conv:{isa}_{suffix}", src, weights, attr=attr, padding=(1, 2), strides=2)
+        rounded = [np.ascontiguousarray(ROUNDED[suffix](x)) for x in (src, weights)]
+        assert (met == run(f"conv:{isa}", *rounded, padding=(1, 2), strides=2)).all()
+
+
+@pytest.mark.parametrize("isa", WIDE)
+@pytest.mark.parametrize("suffix", ROUNDED)
+def test_rounding_of_any_bits(isa: str, suffix: str) -> None:
+    """Each value times one: ties, denormals, overflow, infinities and NaN."""
+    rng = np.random.default_rng(5)
+    edges = np.arange(0x1000)[:, None] * 0x100000 + np.array([0, 0xFFF, 0x1000, 0x1001, 0x2FFF, 0x3000, 0x3001])
+    bits = np.concatenate([edges.reshape(-1), rng.integers(0, 1 << 32, 3001)]).astype(np.uint32)
+    src, one = bits.view(np.float32)[:, None], np.ones((1, 1), np.float32)
+    attr = Attr(fpmath="any")
+    met = simdnn.matmul(src, one, machine="spr", attr=attr, dispatch=f"gemm:{isa}_{suffix}").output
+    with np.errstate(over="ignore"):
+        expected = ROUNDED[suffix](src)
+    assert ((met == expected) | (np.isnan(met) & np.isnan(expected))).all()
+
+
+@pytest.mark.parametrize("isa", WIDE)
+def test_f16_storage_is_the_f32_kernel_on_the_same_numbers(isa: str) -> None:
+    for m, n, k in ((5, 33, 21), (4, 16, 8)):
+        src, weights = floats(6, m, k, dtype=np.float16), floats(7, k, n, dtype=np.float16)
+        wide = src.astype(np.float32), weights.astype(np.float32)
+        for tag in ("any", "ab", "ba"):
+            met = run(f"gemm:{isa}_f16", src, weights, wei_tag=tag)
+            assert met.dtype == np.float32 and (met == run(f"gemm:{isa}", *wide)).all()
+    src, weights = floats(8, 1, 6, 5, 11, dtype=np.float16), floats(9, 18, 3, 3, 3, dtype=np.float16)
+    wide = src.astype(np.float32), weights.astype(np.float32)
+    met = run(f"conv:{isa}_f16", src, weights, padding=1, groups=2)
+    assert (met == run(f"conv:{isa}", *wide, padding=1, groups=2)).all()
+    src, weights = floats(10, 2, 21, 5, 7, dtype=np.float16), floats(11, 21, 1, 3, 3, dtype=np.float16)
+    wide = src.astype(np.float32), weights.astype(np.float32)
+    met = run(f"dw:{isa}_f16", src, weights, padding=1, groups=21)
+    assert (met == run(f"dw:{isa}", *wide, padding=1, groups=21)).all()
+
+
+@pytest.mark.parametrize("tag", ["any", "ab"])
+def test_f16_vectors(tag: str) -> None:
+    src, weights = floats(12, 1, 45, dtype=np.float16), floats(13, 45, 21, dtype=np.float16)
+    plain = "_plain" if tag == "ab" else ""
+    expected = run(f"gemv:avx2{plain}", src.astype(np.float32), weights.astype(np.float32), wei_tag=tag)
+    assert (run(f"gemv:avx2_f16{plain}", src, weights, wei_tag=tag) == expected).all()
+    wide = run(f"gemv:avx512_core_f16{plain}", src, weights, wei_tag=tag)
+    np.testing.assert_allclose(wide, expected, rtol=1e-5, atol=1e-5)
+
+
+def chained(src: Array, weights: Array, taps: int = 1) -> Array:
+    """f16 sums of even and of odd k, F16_CHAIN products each time, added up in f32; exact in f64 for small integers."""
+    m, k = src.shape
+    length = F16_CHAIN // taps // 2 * 2
+    total = np.zeros((m, weights.shape[1]), np.float32)
+    for first in range(0, k, length):
+        sums = [np.zeros(total.shape, np.float16) for _ in range(2)]
+        for i in range(first, min(k, first + length)):
+            product = src[:, i, None].astype(np.float64) * weights[None, i].astype(np.float64)
+            sums[(i - first) % 2] = (product + sums[(i - first) % 2]).astype(np.float16)
+        term = sums[0].astype(np.float32) + sums[1].astype(np.float32)
+        total = total + term if first else term
+    return total
+
+
+@pytest.mark.parametrize("tag", ["any", "ab", "ba"])
+@pytest.mark.parametrize("k", [1, 127, 128, 129, 300, 640])
+def test_f16_arithmetic_by_its_definition(k: int, tag: str) -> None:
+    rng = np.random.default_rng(k)
+    src, weights = ((rng.integers(-512, 513, shape) / 256).astype(np.float16) for shape in ((3, k), (k, 20)))
+    met = run("gemm:avx512_core_fp16", src, weights, attr=F16, wei_tag=tag)
+    assert (met == chained(src, weights)).all()
+    if k in (129, 300):
+        slow = run("gemm:avx512_core_fp16", src, weights, attr=F16, wei_tag=tag, engine="reference")
+        assert met.tobytes() == slow.tobytes()
+    if tag != "ba":
+        down = run("gemm:avx512_core_fp16_down", *(x.astype(np.float32) for x in (src, weights)), attr=F16, wei_tag=tag)
+        assert (down == met).all()
+
+
+def test_f16_arithmetic_keeps_the_bound_of_its_chains() -> None:
+    """|error| <= (chain / 2 + 1) 2**-11 sum |a b|, near enough; and it is an error that f32 sums do not have."""
+    src, weights = floats(14, 8, 2048, dtype=np.float16), floats(15, 2048, 16, dtype=np.float16)
+    exact = src.astype(np.float64) @ weights.astype(np.float64)
+    bound = (F16_CHAIN / 2 + 1) * 2.0**-11 * (abs(src.astype(np.float64)) @ abs(weights.astype(np.float64)))
+    errors = {}
+    for fpmath in ("strict", "f16"):
+        r = simdnn.matmul(src, weights, machine="spr", attr=Attr(fpmath=fpmath))
+        assert r.compute_dtype == ("f32" if fpmath == "strict" else "f16")
+        errors[fpmath] = abs(r.output - exact)
+    assert (errors["f16"] < bound).all() and errors["f16"].max() > 100 * errors["strict"].max()
+
+
+def test_f16_convolution_bounds_its_chains_too() -> None:
+    rng = np.random.default_rng(16)
+    src = (rng.integers(-512, 513, (1, 40, 4, 5)) / 256).astype(np.float16)
+    weights = (rng.integers(-512, 513, (18, 40, 3, 3)) / 256).astype(np.float16)
+    met = run("conv:avx512_core_fp16", src, weights, attr=F16)
+    columns = np.lib.stride_tricks.sliding_window_view(src[0], (3, 3), (1, 2)).transpose(1, 2, 3, 4, 0)
+    total = np.zeros((18, 6), np.float32)
+    for first in range(0, 40, 14):  # 9 taps x 14 channels make 126 products
+        rows = columns[..., first : first + 14].reshape(6, -1)
+        part = weights[:, first : first + 14].transpose(2, 3, 1, 0).reshape(-1, 18)
+        total = total + chained(rows, part).T if first else chained(rows, part).T
+    assert (met.reshape(18, 6) == total).all()
+    with pytest.raises(simdnn.Unimplemented, match="up to 64 taps"):
+        tall = np.ones((1, 2, 11, 11), np.float16)
+        simdnn.convolution(tall, tall, machine="spr", attr=F16, dispatch="conv:avx512_core_fp16")
+
+
+@pytest.mark.parametrize("isa", WIDE)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 40))
+def test_f16_destination(isa: str, seed: int, n: int) -> None:
+    """The f32 result rounded to nearest even, whatever comes before it."""
+    rng = np.random.default_rng(seed)
+    src, weights = rng.standard_normal((3, 9)), rng.standard_normal((9, n)) * 10.0 ** rng.integers(-9, 6)
+    attr = Attr(post_ops=["relu"], scales={"dst": 0.7})
+    a, b = src.astype(np.float32), weights.astype(np.float32)
+    wide = simdnn.matmul(a, b, machine="spr", isa=isa, attr=attr).output
+    met = simdnn.matmul(a, b, machine="spr", isa=isa, attr=attr, dst="f16").output
+    with np.errstate(over="ignore"):
+        assert met.dtype == np.float16 and (met == wide.astype(np.float16)).all()
