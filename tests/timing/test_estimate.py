@@ -74,15 +74,15 @@ def whole(program: Program, name: str) -> walk.CoreTime:
 
 @pytest.mark.parametrize("kind", KERNEL_TABLE, ids=lambda kind: kind.name)
 def test_every_kernel_is_timed_whole(kind: KernelKind) -> None:
-    zen4 = machine("zen4")
-    program = kind.build(next(p for p in problems() if not kind.accepts(p)), zen4).program
-    assert estimate_program(program, zen4).executed == executed(program)
+    target = next(found for found in map(machine, ("zen4", "spr")) if found.supports(kind.isa))
+    program = kind.build(next(p for p in problems() if not kind.accepts(p)), target).program
+    assert estimate_program(program, target).executed == executed(program)
 
 
 def problems() -> Iterator[Problem]:
     """Small problems, so that every kernel can do one of them."""
     yield from unusual()
-    for src, wei in (("f32", "f32"), ("bf16", "bf16"), ("u8", "s8")):
+    for src, wei in (("f32", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("u8", "s8")):
         scales = "per_oc" if wei == "s8" else ""
         epilogue = Epilogue(dst="f32", wei_scale=scales, bias=True, relu=True)
         for m, tag in ((9, "any"), (1, "any"), (1, "ab")):
