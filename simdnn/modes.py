@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from isa_models import InvalidArgument, Machine
 from isa_models.errors import unknown_name
@@ -33,6 +34,15 @@ class Mode:
     @property
     def is_integer(self) -> bool:
         return self.src in ("u8", "s8")
+
+    def fpmath_of(self, layer: str, layers: str = "*") -> str | None:
+        """The math mode of one layer where only `layers` are in the mode (patterns of a shell, by commas).
+
+        >>> MODES["fpmath-bf16"].fpmath_of("conv1", "conv*"), MODES["fpmath-bf16"].fpmath_of("fc", "conv*")
+        ('bf16', 'strict')
+        """
+        inside = any(fnmatchcase(layer, pattern) for pattern in layers.split(","))
+        return self.fpmath if self.fpmath is None or inside else "strict"
 
     def isa(self, machine: Machine, cap: str | None = None) -> str | None:
         """The ISA cap that the mode runs under on a machine (at most `cap`), or None where it cannot."""

@@ -35,6 +35,7 @@ class PreparedLayer:
     src_scale: np.float32 | None = None
     wei_scale: F32 | None = None
     dst_scale: np.float32 | None = None
+    fpmath: str | None = None  # the math mode of this layer
 
     def attr(self, mode: Mode) -> Attr:
         """The attribute that makes the kernel scale, clip at zero and requantize."""
@@ -42,7 +43,7 @@ class PreparedLayer:
         return Attr(
             scales={name: np.atleast_1d(scale) for name, scale in scales.items() if scale is not None},
             exact_int8=mode.exact_int8,
-            fpmath=mode.fpmath,
+            fpmath=self.fpmath,
             post_ops=["relu"] if self.layer.relu else [],
         )
 
@@ -84,14 +85,20 @@ def activation_scales(network: Network, target: Target, percentile: float = 100.
     return scales
 
 
-def prepare(network: Network, mode: Mode, scales: Sequence[np.float32] = ()) -> list[PreparedLayer]:
-    """Weights in the mode's type; for integers `scales` holds that of each layer's source (`activation_scales`)."""
+def prepare(
+    network: Network, mode: Mode, scales: Sequence[np.float32] = (), fpmath_layers: str = "*"
+) -> list[PreparedLayer]:
+    """Weights in the mode's type; for integers `scales` holds that of each layer's source (`activation_scales`).
+
+    Of a mode that is a math mode, layers whose names `fpmath_layers` does not match stay strict (`Mode.fpmath_of`).
+    """
     last = len(network.layers) - 1
     prepared = []
     for index, layer in enumerate(network.layers):
         if not mode.is_integer:
             dst = "f32" if index == last else mode.src
-            prepared.append(PreparedLayer(layer, _stored(layer.weights, mode.weights), dst))
+            fpmath = mode.fpmath_of(layer.name, fpmath_layers)
+            prepared.append(PreparedLayer(layer, _stored(layer.weights, mode.weights), dst, fpmath=fpmath))
             continue
         axis = 0 if layer.kind == "conv" else 1
         wei_scale = quantize.weight_scales(layer.weights, axis)

@@ -48,6 +48,7 @@ class _Job:
     dispatch: str
     seed: int
     cold: frozenset[str]  # modes in which the network's weights do not stay in the caches from run to run
+    fpmath_layers: str = "*"  # in math modes: patterns of the layers that are in the mode
 
     def where(self, isa: str) -> dict[str, Any]:
         """The keyword arguments that primitives share."""
@@ -66,12 +67,14 @@ def run_layers(
     dispatch: str = "fastest",
     seed: int = 0,
     jobs: int = 1,
+    fpmath_layers: str = "*",
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """Each layer of a workload in each mode: its cost, and the error of its values against the f32 mode.
 
     Layers of one shape are run once, under the first one's name, and their counts are added. `layers` is a pattern of
     names (as in a shell); `modes=None` asks for all that the machine can do; `values=False` takes the cost alone.
+    `fpmath_layers`: in modes that are math modes, layers that no pattern of this comma list matches stay strict.
     `jobs` is the number of worker processes (not of modelled threads); a script that asks for several runs its own
     code under `if __name__ == "__main__"`. A layer that a mode cannot do keeps its row, with the reason in `refused`
     and no figures.
@@ -80,9 +83,10 @@ def run_layers(
     caps = tuple((mode.name, cap) for mode, cap in chosen.items())
     last = isa_models.cpu_machine(machine).caches[-1].size_bytes
     cold = frozenset(mode.name for mode in chosen if workload.parameters * fmt(mode.weights).bytes > last)
+    _check_scoped([layer.name for layer in workload.layers], fpmath_layers)
     todo = [
-        _Job(layer, machine, caps, threads, values, dispatch, seed, cold)
-        for layer in select(workload, layers)
+        _Job(layer, machine, caps, threads, values, dispatch, seed, cold, fpmath_layers)
+        for layer in select(workload, layers, fpmath_layers)
     ]
     rows: dict[str, list[Row]] = {}
     for job, found in _map(todo, jobs):
@@ -95,17 +99,26 @@ def run_layers(
     return frame
 
 
-def select(workload: Workload, pattern: str = "*") -> list[Layer]:
+def _check_scoped(names: Sequence[str], fpmath_layers: str) -> None:
+    for pattern in fpmath_layers.split(","):
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise InvalidArgument(f"fpmath_layers={pattern!r} matches none of the layers; they are {_some(names)}")
+
+
+def select(workload: Workload, pattern: str = "*", apart: str = "*") -> list[Layer]:
     """The layers whose names match a shell pattern, those of one shape merged into the first.
+
+    Layers that patterns of the comma list `apart` match are not merged with others.
 
     >>> import workloads
     >>> [(layer.name, layer.count) for layer in select(workloads.load("resnet50"), "layer1.*.conv2")]
     [('layer1.0.conv2', 3)]
     """
-    merged: dict[Layer, Layer] = {}
+    merged: dict[tuple[Layer, bool], Layer] = {}
     for layer in workload.layers:
         if fnmatchcase(layer.name, pattern):
-            shape = replace(layer, name="", count=1)
+            alone = any(fnmatchcase(layer.name, part) for part in apart.split(","))
+            shape = replace(layer, name="", count=1), alone
             known = merged.get(shape)
             merged[shape] = replace(known, count=known.count + layer.count) if known else layer
     if not merged:
@@ -137,12 +150,14 @@ def run_network(
     threads: int = 1,
     dispatch: str = "fastest",
     percentile: float = 100.0,
+    fpmath_layers: str = "*",
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """A trained network over its held-out images as one batch: each layer's cost for one image, and `accuracy`.
 
     `accuracy` is the network's in the row's mode. `cycles_mb1` is what the layer takes for an image that comes alone,
     without values. Errors are of the layer's output against the f32 mode's, so they include what earlier layers added.
+    `fpmath_layers` as in `run_layers`.
     """
     model = isa_models.cpu_machine(machine)
     chosen, _ = choose(model, modes, isa)
@@ -151,13 +166,14 @@ def run_network(
     target = network.Target(machine, f32_isa, threads, dispatch)
     scales = network.activation_scales(net, target, percentile) if any(m.is_integer for m in chosen) else []
     images, shapes = net.test_images, net.workload().layers
+    _check_scoped([layer.name for layer in shapes], fpmath_layers)
     reference = network.execute(network.prepare(net, f32), images, f32, target)
     rows: list[Row] = []
     for done, (mode, cap) in enumerate(chosen.items()):
         if progress:
             progress(done, len(chosen), mode.name)
         where = replace(target, isa=cap)
-        prepared = network.prepare(net, mode, scales)
+        prepared = network.prepare(net, mode, scales, fpmath_layers)
         runs = reference if mode == f32 else network.execute(prepared, images, mode, where)
         accuracy = network.accuracy(runs[-1].values, net.test_labels)
         for run, wanted, step, shape in zip(runs, reference, prepared, shapes, strict=True):
@@ -237,7 +253,7 @@ def _primitive(job: _Job, mode: Mode, isa: str) -> Result:
     weights = tensors.weights
     if mode.weight_group:
         weights, scales["wei"] = compress_weights(weights, mode.weights, _group(mode, layer))
-    where = job.where(isa) | {"dst": "f32", "attr": _attr(mode, scales)}
+    where = job.where(isa) | {"dst": "f32", "attr": _attr(job, mode, scales)}
     if isinstance(layer, MatmulLayer):
         return matmul(tensors.src, weights, **where)
     where |= {"strides": layer.stride, "padding": layer.pad, "groups": layer.groups}
@@ -251,12 +267,14 @@ def _estimate(job: _Job, mode: Mode, isa: str) -> Estimate:
     scales: dict[str, Any] = {"src": 1.0, "wei": np.ones(outputs, np.float32)} if mode.is_integer else {}
     if mode.weight_group:
         scales["wei"] = Quant(None, groups=(_group(mode, layer), 1), dtype="f32")
-    return network.estimate_layer(layer, f"{mode.src}:{mode.weights}:f32", attr=_attr(mode, scales), **job.where(isa))
+    return network.estimate_layer(layer, f"{mode.src}:{mode.weights}:f32", attr=_attr(job, mode, scales),
+                                  **job.where(isa))  # fmt: skip
 
 
-def _attr(mode: Mode, scales: dict[str, Any]) -> Attr:
+def _attr(job: _Job, mode: Mode, scales: dict[str, Any]) -> Attr:
     compressed = bool(mode.weight_group)
-    return Attr(fpmath=mode.fpmath, apply_to_int=compressed, scales=scales, exact_int8=mode.exact_int8)
+    fpmath = mode.fpmath_of(job.layer.name, job.fpmath_layers)
+    return Attr(fpmath=fpmath, apply_to_int=compressed, scales=scales, exact_int8=mode.exact_int8)
 
 
 def _group(mode: Mode, layer: Layer) -> int:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+import simdnn
 import workloads
 from isa_models import InvalidArgument
 from simdnn import network, quantize, study
@@ -141,3 +142,39 @@ def test_percentile_has_a_range(percentile: float) -> None:
 def test_weights_that_are_no_numbers() -> None:
     with pytest.raises(InvalidArgument, match="NaN or infinity"):
         quantize.weight_scales(np.array([[np.nan, 1]], np.float32), 0)
+
+
+def test_part_of_a_network_in_bf16_the_rest_strict(digits: Network) -> None:
+    """A sub-graph in a math mode: the same bits as calls of the layers, each within its scope."""
+    mode, target = MODES["fpmath-bf16"], network.Target("zen4", "avx512_core_bf16")
+    prepared = network.prepare(digits, mode, fpmath_layers="conv1,conv2")
+    runs = network.execute(prepared, digits.test_images, mode, target)
+    assert [run.result.fpmath for run in runs] == ["bf16", "bf16", "strict", "strict"]
+    assert [run.result.compute_dtype for run in runs] == ["f32", "bf16", "f32", "f32"]  # a hint: conv1 gains nothing
+    x, relu = digits.test_images, simdnn.Attr(post_ops=["relu"])
+    for layer, run in zip(digits.layers, runs, strict=True):
+        with simdnn.fpmath_mode("bf16" if layer.name in ("conv1", "conv2") else "strict"):
+            where = {"machine": "zen4", "dst": "f32", "attr": relu if layer.relu else None}
+            if layer.kind == "conv":
+                x = simdnn.convolution(x, layer.weights, layer.bias, strides=layer.stride, padding=layer.pad,
+                                       **where).output  # fmt: skip
+            else:
+                x = simdnn.matmul(x.reshape(len(x), -1), layer.weights, layer.bias, **where).output
+        assert x.tobytes() == run.result.output.tobytes()
+    whole = network.execute(network.prepare(digits, mode), digits.test_images, mode, target)
+    strict = network.execute(network.prepare(digits, mode, fpmath_layers="none"), digits.test_images, mode, target)
+    assert [r.result.fpmath for r in whole + strict] == ["bf16"] * 4 + ["strict"] * 4
+    assert {r.result.compute_dtype for r in whole} == {"bf16", "f32"} > {r.result.compute_dtype for r in strict}
+    errors = [np.abs(r[-1].values - strict[-1].values).max() for r in (runs, whole)]
+    assert 0 < errors[0] and 0 < errors[1]
+
+
+def test_the_runner_scopes_a_math_mode(digits: Network) -> None:
+    frame = study.run_network(digits, "zen4", ["f32", "fpmath-bf16"], fpmath_layers="conv[12]")
+    found = frame[frame["mode"] == "fpmath-bf16"].set_index("layer")
+    assert list(found["compute_dtype"]) == ["f32", "bf16", "f32", "f32"]
+    with pytest.raises(InvalidArgument, match="fpmath_layers='conv9' matches none of the layers; they are conv1"):
+        study.run_network(digits, "zen4", ["f32"], fpmath_layers="conv1,conv9")
+    table = workloads.load("digits")
+    layers = study.run_layers(table, "zen4", ["fpmath-bf16"], values=False, fpmath_layers="conv[12]")
+    assert list(layers["compute_dtype"]) == ["f32", "bf16", "f32", "f32"]

@@ -62,6 +62,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--modes", type=_words, help=f"some of {','.join(MODES)} (of those before f16 what the machine "
                         "can do)")  # fmt: skip
     parser.add_argument("--layers", default="*", metavar="PATTERN", help="only layers of that name, as 'layer3.*'")
+    parser.add_argument("--fpmath-layers", default="*", metavar="PATTERN,…", help="in math modes, which layers are in "
+                        "the mode; the others stay strict, as with 'conv*' (all)")  # fmt: skip
     parser.add_argument("--threads", type=_integer(1, 1024), default=1, metavar="N", help="threads of a kernel (1)")
     parser.add_argument("--no-values", action="store_true", help="cost alone; nothing is computed")
     parser.add_argument("--dispatch", choices=("fastest", "onednn"), default="fastest", help="how kernels are picked")
@@ -118,6 +120,7 @@ def _network(args: argparse.Namespace, progress: study.Progress) -> pd.DataFrame
         isa=args.isa,
         threads=args.threads,
         dispatch=args.dispatch,
+        fpmath_layers=args.fpmath_layers,
         progress=progress,
     )
 
@@ -133,6 +136,7 @@ def _table(args: argparse.Namespace, progress: study.Progress) -> pd.DataFrame:
         values=not args.no_values,
         dispatch=args.dispatch,
         seed=args.seed,
+        fpmath_layers=args.fpmath_layers,
         jobs=min(os.cpu_count() or 1, MOST_WORKERS),
         progress=progress,
     )
