@@ -1,5 +1,5 @@
 """NVIDIA GPU instructions by PTX's names; importing this package registers them."""
 
-from isa_models.nvidia import dots
+from isa_models.nvidia import dots, mma
 
-__all__ = ["dots"]
+__all__ = ["dots", "mma"]

@@ -1,0 +1,101 @@
+"""The sum of a tensor core: all products and the accumulator aligned, cut off, added exactly, rounded once.
+
+MMA-Sim (arXiv:2511.10909, section 4) finds this one rule with a few parameters for every generation: each addend is
+aligned to the greatest exponent among them and truncated at `fraction_bits` digits behind the point; the sum is exact;
+f32 results are truncated, f16 results rounded to nearest even. Subnormals count in full. Fasi et al. (PeerJ Computer
+Science 7:e330) find the same for V100, T4 and A100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from isa_models.algebra import Value
+from isa_models.formats import Format, fmt
+from isa_models.rounding import round_to
+
+_LOWEST = -126  # the exponent that a zero counts with
+_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
+
+
+class Parts(NamedTuple):
+    """Lanes of numbers, sign * magnitude * 2**(exponent - digits), and the same in f64 (infinity and NaN included)."""
+
+    magnitude: Value  # s64
+    exponent: Value  # s64
+    negative: Value  # b1
+    real: Value  # f64
+    digits: int  # behind the magnitude's point
+
+
+def parts(value: Value, dtype: str) -> Parts:
+    """A number taken apart; of tf32 the 13 low bits are not read."""
+    form = fmt(dtype)
+    word = value.view(f"u{form.bits}").to("s64")
+    cut = 13 if dtype == "tf32" else 0
+    digits = form.mantissa_bits
+    field = (word >> (cut + digits)) & ((1 << form.exponent_bits) - 1)
+    fraction = (word >> cut) & ((1 << digits) - 1)
+    negative = ((word >> (form.bits - 1)) & 1).ne(0)
+    magnitude = field.ne(0).where(fraction | (1 << digits), fraction)
+    exponent = field.maximum(1) - form.bias
+    exponent = magnitude.eq(0).where(exponent.literal(_LOWEST), exponent)
+    return Parts(magnitude, exponent, negative, _real(form, field, fraction, magnitude, exponent, negative), digits)
+
+
+def _real(form: Format, field: Value, fraction: Value, magnitude: Value, exponent: Value, negative: Value) -> Value:
+    top = (1 << form.exponent_bits) - 1
+    finite = magnitude.to("f64") * power_of_two(exponent - form.mantissa_bits)
+    special = field.eq(top)
+    if form.name == "f8_e4m3":  # one NaN, no infinity (OCP 8-bit floating point specification)
+        special = special & fraction.eq((1 << form.mantissa_bits) - 1)
+    infinity = finite.literal(float("inf"))
+    beyond = fraction.eq(0).where(infinity, infinity - infinity)
+    found = special.where(beyond, finite)
+    return negative.where(found * -1.0, found)
+
+
+def power_of_two(exponent: Value) -> Value:
+    """2**exponent of s64 lanes, as f64; exponents of normal numbers."""
+    return ((exponent + 1023) << 52).view("f64")
+
+
+def fused_sum(acc: Value, pairs: Sequence[tuple[Parts, Parts]], fraction_bits: int, kept_bits: int = 23) -> Value:
+    """acc + the products: in the accumulator's format (f32, of which `kept_bits` digits remain, or f16)."""
+    addend = parts(acc, acc.dtype)
+    terms = [(addend.magnitude, addend.exponent, addend.negative, addend.digits)]
+    exact = addend.real
+    for a, b in pairs:
+        negative = a.negative ^ b.negative
+        terms.append((a.magnitude * b.magnitude, a.exponent + b.exponent, negative, a.digits + b.digits))
+        exact = exact + a.real * b.real
+    most = terms[0][1]
+    for _, exponent, _, _ in terms[1:]:
+        most = most.maximum(exponent)
+    total = most.literal(0)
+    for magnitude, exponent, negative, digits in terms:
+        away = (most - exponent + digits).minimum(63)
+        cut = (magnitude << fraction_bits) >> away
+        total = total + negative.where(cut.literal(0) - cut, cut)
+    return _rounded(total.to("f64") * power_of_two(most - fraction_bits), exact, acc.dtype, kept_bits)
+
+
+def _rounded(total: Value, exact: Value, dtype: str, kept_bits: int) -> Value:
+    """The exact sum in the result's format; NaN and infinity are those of the sum in f64."""
+    if dtype == "f16":
+        result = round_to(total, "f16")
+    else:
+        result = round_to(total, "f32", "zero")
+        if kept_bits < 23:
+            result = (result.view("u32") & (0xFFFFFFFF << (23 - kept_bits) & 0xFFFFFFFF)).view("f32")
+        result = ((total >= 2.0**128) | (total <= -(2.0**128))).where(_infinity(result, total), result)
+    infinite = exact.eq(float("inf")) | exact.eq(float("-inf"))
+    result = infinite.where(_infinity(result, exact), result)
+    nan = result.view(f"u{fmt(dtype).bits}").literal(_NAN[dtype]).view(dtype)
+    return exact.is_nan().where(nan, result)
+
+
+def _infinity(like: Value, sign: Value) -> Value:
+    """Infinity of a value's sign, in another one's type."""
+    return (sign > 0.0).where(like.literal(float("inf")), like.literal(float("-inf")))

@@ -1,0 +1,248 @@
+"""PTX mma and wgmma: D (M, N) = C + A (M, K) x B (K, N) on the tensor cores of a generation.
+
+How a warp's threads hold the matrices (PTX ISA, "Matrix Fragments") does not touch the result and is not modelled:
+operands are whole matrices by rows. A form is written as PTX does, with the generation in front and the sizes: "mma.
+hopper.m16n8k16.f32.f16" (result and accumulator, operands).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from isa_models.algebra import Value
+from isa_models.arrays import Array, ArrayValue
+from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
+from isa_models.formats import fmt, name_of
+from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand
+from isa_models.nvidia.fused_sum import Parts, fused_sum, parts
+
+_MANUAL = 'PTX ISA, "Warp-level Matrix Instructions: mma"; sums: MMA-Sim, arXiv:2511.10909'
+_FP8 = ("f8_e4m3", "f8_e5m2")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How a generation sums operands of one type.
+
+    `ks`: elements of K that an instruction takes; more than `group` of them are taken in groups, one after the other,
+    each rounded. `kept_bits` of an f32 result's digits remain.
+    """
+
+    fraction_bits: int
+    ks: tuple[int, ...]
+    group: int = 0
+    kept_bits: int = 23
+    results: tuple[str, ...] = ("f32",)
+
+
+_BOTH = ("f32", "f16")
+
+
+def _half(fraction_bits: int, *ks: int, group: int = 0) -> dict[str, Unit]:
+    """f16, and bf16, which has f32 results only."""
+    f16 = Unit(fraction_bits, ks, group, results=_BOTH)
+    return {"f16": f16, "bf16": Unit(fraction_bits, ks, group)}
+
+
+def _eight(fraction_bits: int, k: int, group: int = 0, kept_bits: int = 23) -> dict[str, Unit]:
+    return dict.fromkeys(_FP8, Unit(fraction_bits, (k,), group, kept_bits, results=_BOTH))
+
+
+#: MMA-Sim's table of parameters, by instruction and generation
+UNITS: Mapping[str, Mapping[str, Mapping[str, Unit]]] = {
+    "mma": {
+        "volta": {"f16": Unit(23, (4,), results=_BOTH)},
+        "turing": {"f16": Unit(24, (8,), results=_BOTH)},
+        "ampere": _half(24, 8, 16, group=8) | {"tf32": Unit(24, (4, 8), group=4)},
+        "ada": _half(24, 8, 16, group=8) | {"tf32": Unit(24, (4, 8), group=4)} | _eight(13, 32, group=16, kept_bits=13),
+        "hopper": _half(25, 8, 16) | {"tf32": Unit(25, (4, 8))} | _eight(25, 32),
+        "blackwell": _half(25, 8, 16) | {"tf32": Unit(25, (4, 8))} | _eight(25, 32),
+    },
+    "wgmma": {"hopper": _half(25, 16) | {"tf32": Unit(25, (8,))} | _eight(13, 32, kept_bits=13)},
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One form's instruction, generation, types and sizes."""
+
+    instruction: str
+    arch: str
+    operands: str
+    result: str
+    m: int
+    n: int
+    k: int
+
+    @property
+    def unit(self) -> Unit:
+        """Its parameters; `UnknownName` or `Unimplemented` where no tensor core has the form."""
+        archs = UNITS[self.instruction]
+        if self.arch not in archs:
+            raise unknown_name(f"arch of {self.instruction}", self.arch, archs)
+        units = archs[self.arch]
+        if self.operands not in units:
+            has = ", ".join(units)
+            raise Unimplemented(f"{self.instruction} on {self.arch}: {self.operands} operands; it has {has}")
+        unit = units[self.operands]
+        if self.result not in unit.results:
+            allowed = ", ".join(unit.results)
+            raise Unimplemented(
+                f"{self.instruction} on {self.arch}: an accumulator of {self.result} with {self.operands} operands; "
+                f"allowed: {allowed}"
+            )
+        if self.k not in unit.ks:
+            raise InvalidArgument(
+                f"{self.instruction} on {self.arch}: K = {self.k} of {self.operands}; allowed: "
+                f"{', '.join(map(str, unit.ks))} (a longer sum is several instructions)"
+            )
+        return unit
+
+    @property
+    def name(self) -> str:
+        return f"{self.instruction}.{self.arch}.m{self.m}n{self.n}k{self.k}.{self.result}.{self.operands}"
+
+
+def multiply(shape: Shape, acc: Value, a: Value, b: Value) -> Value:
+    """D of M x N lanes from matrices by rows."""
+    unit, m, n, k = shape.unit, shape.m, shape.n, shape.k
+
+    def factors(i: int) -> tuple[Parts, Parts]:
+        rows = a.permute([r * k + i for r in range(m) for _ in range(n)])
+        columns = b.permute([i * n + c for _ in range(m) for c in range(n)])
+        return parts(rows, shape.operands), parts(columns, shape.operands)
+
+    step = min(unit.group or k, k)
+    total = acc
+    for first in range(0, k, step):
+        pairs = [factors(i) for i in range(first, first + step)]
+        total = fused_sum(total, pairs, unit.fraction_bits, unit.kept_bits)
+    return total
+
+
+@dataclass(frozen=True)
+class MmaForm(Instruction):
+    """One form, on whole matrices by rows: acc (M*N lanes), a (M*K) and b (K*N)."""
+
+    shape: Shape | None = field(default=None, kw_only=True)
+
+    def lanes(self, width: int) -> int:
+        assert self.shape is not None
+        return self.shape.m * self.shape.n
+
+    def operand_lanes(self, operand: Operand, lanes: int) -> int:
+        assert self.shape is not None
+        s = self.shape
+        return {"acc": s.m * s.n, "a": s.m * s.k, "b": s.k * s.n}[operand.name]
+
+
+@functools.cache
+def mma_form(shape: Shape) -> MmaForm:
+    """The Instruction of a shape; refused where no tensor core has it."""
+    s, _ = shape, shape.unit
+    stored = "f32" if s.operands == "tf32" else s.operands
+    lanes = s.m * s.n
+    operands = (
+        Operand("acc", s.result),
+        Operand("a", stored, s.m * s.k / lanes),
+        Operand("b", stored, s.k * s.n / lanes),
+    )
+
+    def function(acc: Value, a: Value, b: Value) -> Value:
+        return multiply(shape, acc, a, b)
+
+    bits = fmt(stored).bits
+    width = max(lanes * fmt(s.result).bits, s.m * s.k * bits, s.k * s.n * bits)
+    return MmaForm(
+        s.name, operands, s.result, function, _MANUAL, {width: (s.arch,)},
+        accumulates=True, native=False, whole=True, shape=shape,
+    )  # fmt: skip
+
+
+_NAME = re.compile(r"(wg)?mma\.(?P<arch>\w+)\.m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)\.(?P<result>f\d+)\.(?P<operands>\w+)")
+
+
+@dataclass(frozen=True)
+class Mma(Family):
+    """mma or wgmma in all its forms. Called with logical matrices; `mma_form` has those of a Program."""
+
+    def form(self, name: str) -> Instruction:
+        """The form of a full name.
+
+        >>> from isa_models import instruction
+        >>> [operand.dtype for operand in instruction("mma.volta.m8n8k4.f32.f16").operands]
+        ['f32', 'f16', 'f16']
+        """
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise unknown_name("instruction", name, [f"{self.name}.hopper.m16n8k16.f32.f16"])
+        sizes = (int(match[size]) for size in "mnk")
+        return mma_form(Shape(self.name, match["arch"], match["operands"], match["result"], *sizes))
+
+    def __call__(self, *arrays: Any, lanes: int | None = None, **options: Any) -> Array:
+        """(acc, a, b, *, arch, a_dtype=None, dst_dtype=None) -> D (…, M, N).
+
+        `a` (…, M, K), `b` (…, K, N) of one type; acc (…, M, N) f32 or f16, or None for zeros of `dst_dtype` (f32). K is
+        what one instruction takes (`UNITS`). f32 operands are tf32, whose 13 low bits are not read.
+        """
+        if len(arrays) != 3:
+            raise InvalidArgument(f"{self.name} takes acc (or None), a and b; met {len(arrays)} operands")
+        unknown = [name for name in options if name not in ("arch", "a_dtype", "dst_dtype")]
+        if unknown:
+            raise InvalidArgument(f"{self.name} takes arch, a_dtype and dst_dtype; not known: {', '.join(unknown)}")
+        return _called(self.name, *arrays, **options)
+
+
+def _called(
+    name: str, acc: Any, a: Any, b: Any, *, arch: str, a_dtype: str | None = None, dst_dtype: str | None = None
+) -> Array:
+    left, right = np.asarray(a), np.asarray(b)
+    if left.ndim < 2 or right.ndim < 2 or left.shape[-1] != right.shape[-2]:
+        raise InvalidArgument(f"{name}: a (…, M, K) {left.shape} and b (…, K, N) {right.shape} do not fit")
+    types = [name_of(matrix.dtype) for matrix in (left, right)]
+    operands = a_dtype or types[0]
+    operands = "tf32" if operands == "f32" else operands
+    stored = "f32" if operands == "tf32" else operands
+    if types != [stored, stored]:
+        raise InvalidArgument(f"{name}: operands of {types[0]} and {types[1]}; {operands} needs {stored} twice")
+    (m, k), n = left.shape[-2:], right.shape[-1]
+    total = np.zeros((m, n), fmt(dst_dtype or "f32").dtype) if acc is None else np.asarray(acc)
+    if total.shape[-2:] != (m, n):
+        raise InvalidArgument(f"{name}: acc of shape {total.shape}; (…, {m}, {n}) is needed")
+    result = name_of(total.dtype)
+    if dst_dtype not in (None, result):
+        raise InvalidArgument(f"{name}: dst_dtype={dst_dtype!r} with an accumulator of {result}; they are one register")
+    form = mma_form(Shape(name, arch, operands, result, m, n, k))
+    values = [
+        ArrayValue(np.ascontiguousarray(x).reshape(*x.shape[:-2], -1), dtype)
+        for x, dtype in ((total, result), (left, stored), (right, stored))
+    ]
+    with np.errstate(all="ignore"):
+        found = cast(ArrayValue, form.apply(*values)).array
+    return np.ascontiguousarray(found).reshape(*found.shape[:-1], m, n)
+
+
+def _documented(name: str, arch: str, text: str) -> Mma:
+    def documented() -> None: ...
+
+    k = UNITS[name][arch]["f16"].ks[-1]
+    documented.__doc__ = f"""{text}
+
+    >>> import numpy as np
+    >>> from isa_models import instruction
+    >>> a, b = np.full((1, {k}), 0.5, np.float16), np.ones(({k}, 1), np.float16)
+    >>> instruction("{name}")(None, a, b, arch="{arch}").tolist()
+    [[{k / 2}]]
+    """
+    brings = tuple(UNITS[name])
+    return Mma(name, (), "f32", documented, _MANUAL, {1024: brings}, native=False, whole=True)
+
+
+GPU_REGISTRY["mma"] = _documented("mma", "ampere", "A warp's product on tensor cores: see `UNITS` for how they sum.")
+GPU_REGISTRY["wgmma"] = _documented("wgmma", "hopper", "The product of four warps on Hopper's tensor cores.")
