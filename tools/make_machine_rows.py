@@ -72,6 +72,7 @@ class Row:
     occupancy: int = 1
     interval: float = 0.0
     eliminated: bool = False
+    accumulator_latency: float | None = None
 
     def toml(self) -> str:
         """The row as an inline table."""
@@ -81,6 +82,8 @@ class Row:
         parts += [f"occupancy = {self.occupancy}"] if self.occupancy != 1 else []
         parts += [f"interval = {self.interval:g}"] if self.interval else []
         parts += ["eliminated = true"] if self.eliminated else []
+        own = self.accumulator_latency
+        parts += [f"accumulator_latency = {own:g}"] if own is not None else []
         parts += [f'source = "{self.source}"', f'confidence = "{self.confidence}"']
         return "  {" + ", ".join(parts) + "},\n"
 
@@ -105,6 +108,48 @@ OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
         ),
     ],
 }
+# Tile instructions, which no table of uops lists. "optman": Intel's Optimization Reference Manual 248966-050, Table
+# 20-2, read at second hand; "bench": a third party's measurements on a Xeon 6962P. Loads and stores of a tile's lines
+# are `[core]`'s. LLVM 19's rows (latency 100, throughput 0.25) are placeholders and were left aside.
+PRODUCTS = ("tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud")
+SUM = "from accumulator to accumulator 16, as a chain of tdpbf16ps on one tile takes 16.2 to 16.4 a product (bench"
+LINES = "its lines are loads; latency 45 from memory is often quoted and was not read: less some 14 of its lines"
+
+
+def tile_rows(products: Iterable[str], product: str, load: str, stored: str, zero: str, config: Row) -> list[Row]:
+    """The rows of a machine with AMX; the words are where its figures come from."""
+    unit = [
+        Row(name, "tmm,tmm,tmm", 52, 1, (("TMUL",),), product, "estimated", occupancy=16, accumulator_latency=16)
+        for name in products
+    ]
+    moves = [
+        Row("tileloadd", "tmm,m8192", 31, 1, (), f"{load}; {LINES}", "estimated"),
+        Row("tilestored", "m8192,tmm", 0, 1, (), stored, "documented"),
+        Row("tilezero", "tmm", 0, 1, (), zero, "documented"),
+    ]
+    return [*unit, *moves, config]
+
+
+TILES = {
+    "spr": tile_rows(
+        PRODUCTS,
+        f"optman: latency 52, one in 16 cycles; {SUM} on Granite Rapids)",
+        "optman: one in 8 cycles",
+        "optman: one in 16 cycles, a line a cycle",
+        "optman: 0 cycles",
+        Row("ldtilecfg", "m512", 204, 1, (("p0",),), "optman: latency 204; taken as the time between two", "estimated",
+            interval=204),
+    ),
+    "gnr": tile_rows(
+        (*PRODUCTS, "tdpfp16ps"),
+        f"as Sapphire Rapids (optman: latency 52), for f16 too; {SUM})",
+        "bench: one in 8.4 cycles",
+        "bench: one in 16.1 cycles, a line a cycle",
+        "bench: 0.50 cycles; taken as done at rename",
+        Row("ldtilecfg", "m512", 204, 1, (("p0",),), "bench: one in 182 to 216 cycles; latency as Sapphire Rapids",
+            "estimated", interval=199),
+    ),
+}  # fmt: skip
 ELIMINATED = re.compile(r"v?mov(ups|aps|dqu|dqa)?(8|16|32|64)?")
 
 
@@ -330,6 +375,7 @@ class Generator:
         for mnemonics, forms, changed in OVERRIDES.get(self.machine, []):
             for key in [k for k in rows if re.fullmatch(mnemonics, k[0]) and re.fullmatch(forms, k[1])]:
                 rows[key] = replace(rows[key], **{"confidence": "measured"} | changed)
+        rows |= {(row.mnemonic, row.form): row for row in TILES.get(self.machine, ())}
         return [rows[key] for key in sorted(rows)]
 
 
