@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models import InvalidArgument, Machine
 from isa_models.arrays import Array
 from isa_models.machine import Confidence
 from simdnn import memory
@@ -47,8 +47,8 @@ class Estimate:
     `cycles` holds the conversion of weights that come in a plain layout (wei_tag "ab", "ba", "oihw"): the kernel does
     it in every run. For "any" it is done once before, which `conversion` tells and `amortised_cycles` shares out.
 
-    Costs are those of one core; asked of a result with more threads they raise `Unimplemented`. A figure that the
-    machine's table lacks raises `UnknownTiming`.
+    Costs are those of `threads` cores; the candidates in `dispatch` are compared on one. A figure that the machine's
+    table lacks raises `UnknownTiming`.
     """
 
     problem: Problem
@@ -79,8 +79,6 @@ class Estimate:
     @cached_property
     def cost(self) -> Cost:
         """The clock's full answer; the properties below are parts of it."""
-        if self.threads > 1:
-            raise Unimplemented(f"the cost of threads={self.threads}: the clock models one core; what works: threads=1")
         return self.find_cost()
 
     @property
@@ -194,11 +192,11 @@ class Estimate:
         return json.dumps(_plain(record | {"provenance": self.provenance}), allow_nan=False)
 
     def __repr__(self) -> str:
-        cost = f"{self.cycles:.0f} cycles, {self.bound}" if self.threads == 1 else f"{self.threads} threads"
+        cost = f"{self.cycles:.0f} cycles, {self.bound}" + (f", {self.threads} threads" if self.threads > 1 else "")
         return f"{type(self).__name__}({self.implementation} on {self.machine.name}: {cost})"
 
     def _repr_html_(self) -> str:
-        shown = self._summary() if self.threads == 1 else {"result": repr(self)}
+        shown = self._summary()
         cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(_text(v))}</td></tr>" for k, v in shown.items())
         return f"<table>{cells}</table>"
 

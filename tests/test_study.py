@@ -8,7 +8,7 @@ import pytest
 
 import simdnn
 import workloads
-from isa_models import InvalidArgument, Machine, Unimplemented, UnknownName, machine, machine_names
+from isa_models import InvalidArgument, Machine, UnknownName, machine, machine_names
 from simdnn import measures, modes, study
 from workloads import ConvLayer, MatmulLayer, Workload, data
 
@@ -135,8 +135,6 @@ def test_progress_counts_layers() -> None:
 
 
 def test_what_cannot_be_run_at_all_is_an_error() -> None:
-    with pytest.raises(Unimplemented, match="threads"):
-        study.run_layers(SMALL, "zen4", ["f32"], threads=2, values=False)
     with pytest.raises(InvalidArgument, match="matches none of small; they are conv, fc, fc again, qk"):
         study.select(SMALL, "no*")
 

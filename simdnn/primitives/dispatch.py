@@ -85,6 +85,15 @@ class Choice:
         r = self.request
         return estimated(self.kind, r.problem, r.machine, r.cold_weights, r.estimator)
 
+    def cost_on(self, threads: int) -> Cost:
+        """What the kernel costs on several cores, which share L3 and DRAM."""
+        from simdnn.timing import estimate
+
+        if threads == 1:
+            return self.cost
+        cold = self.kernel.weights if self.request.cold_weights else ()
+        return estimate.estimate_program(self.kernel.program, self.request.machine, cold=cold, threads=threads)
+
     def frame(self) -> pd.DataFrame:
         """Every candidate: implementation, isa, cycles (on one core; missing where it is out), chosen, reason."""
         import pandas as pd

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,8 @@ from simdnn.program import Program
 from simdnn.timing.memory import LevelTraffic, traffic, widest
 from simdnn.timing.steps import Step, lower
 from simdnn.timing.stream import Executed
-from simdnn.timing.walk import CoreTime, Piece, core_time, lower_bounds
+from simdnn.timing.threads import Shared, overlap, share_out
+from simdnn.timing.walk import NEAR, Piece, core_time, lower_bounds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +43,7 @@ class InstructionCost:
 
 @dataclass(frozen=True, eq=False)
 class Cost:
-    """What one run of a program on one core costs.
+    """What one run of a program costs, on one core or on several.
 
     `bound` is "compute", "latency", "front-end", or the memory level that sets the time. `core_cycles` is the core's
     own time and `levels` the traffic: what a model of several cores sharing levels starts from.
@@ -80,11 +81,14 @@ class Cost:
         return pd.DataFrame(rows, columns=["level", "read_bytes", "written_bytes", "bytes_per_cycle", "share_of_peak"])
 
 
-def estimate_program(program: Program, machine: Machine, *, cold: Collection[str] = ()) -> Cost:
-    """The cost of a verified program on one core. `cold` names tensors that start in DRAM, not where they fit.
+def estimate_program(program: Program, machine: Machine, *, cold: Collection[str] = (), threads: int = 1) -> Cost:
+    """The cost of a verified program. `cold` names tensors that start in DRAM, not where they fit.
 
-    Raises `UnknownTiming` where the machine lacks a row for one of its instructions.
+    With `threads` above 1 the cores share L3 and DRAM (`simdnn.timing.threads`). Raises `UnknownTiming` where the
+    machine lacks a row for one of its instructions.
     """
+    if threads > 1:
+        return _on_several(program, machine, cold, threads)
     core = core_time(program, machine)
     levels = traffic(program, machine, cold=cold)
     cycles, bound = overlap(core, levels)
@@ -104,10 +108,39 @@ def estimate_program(program: Program, machine: Machine, *, cold: Collection[str
     )
 
 
-def overlap(core: CoreTime, levels: Sequence[LevelTraffic]) -> tuple[float, str]:
-    """Time and what bounds it, the core and all levels at work at once."""
-    slowest = max(levels, key=lambda level: level.cycles)
-    return (core.cycles, core.bound) if core.cycles >= slowest.cycles else (slowest.cycles, slowest.level)
+def _on_several(program: Program, machine: Machine, cold: Collection[str], threads: int) -> Cost:
+    """The cost on several cores: a stage after the other, each as long as the simulated system takes."""
+    shared = share_out(program, machine, threads, cold)
+    cycles, bits = shared.simulated.cycles, widest(program)
+    executed: Counter[Executed] = Counter()
+    for core in shared.cores:
+        executed.update(core.executed)
+    used = [level.confidence for level in shared.levels if level.bytes]
+    keys = "dram.gb_s_socket", *(f"caches.{level.name}.shared_by" for level in machine.caches)
+    levels = tuple(replace(level, cycles=shared.working(level)) for level in shared.levels)
+    return Cost(
+        machine=machine.name,
+        cycles=cycles,
+        seconds=cycles / (machine.frequency.ghz(bits) * 1e9),
+        bound=_bound_of(shared, levels),
+        core_cycles=sum(stage.cycles for stage in shared.stages),
+        pieces=tuple(piece for core in shared.cores for piece in core.pieces),
+        levels=levels,
+        forms=_forms(machine, executed),
+        executed=_as_engines_count(executed),
+        confidence=weakest(
+            [*(core.confidence for core in shared.cores), _clock(machine, bits), machine.confidence_of(*keys), *used]
+        ),
+    )
+
+
+def _bound_of(shared: Shared, levels: Sequence[LevelTraffic]) -> str:
+    """The level that works nearly all the time, else what bounds a core in the stage with the longest tiles."""
+    busiest = max(levels, key=lambda level: level.cycles)
+    if busiest.cycles >= NEAR * shared.simulated.cycles:
+        return busiest.level
+    longest = max(range(len(shared.stages)), key=lambda i: shared.stages[i].cycles)
+    return shared.bounds[longest]
 
 
 def _clock(machine: Machine, bits: int) -> Confidence:

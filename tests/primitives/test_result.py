@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import simdnn
-from simdnn import Attr, Quant, Unimplemented, timing
+from simdnn import Attr, Quant, timing
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +65,14 @@ def test_text(result: simdnn.Result) -> None:
     assert html.count("<tr>") == html.count("</tr>") > 10 and result.implementation in html
 
 
-def test_more_threads_have_values_and_no_cost() -> None:
-    src, weights = np.ones((40, 16), np.float32), np.ones((16, 48), np.float32)
-    result = simdnn.matmul(src, weights, machine="zen4", threads=2)
-    assert (result.output == 16).all() and "2 threads" in repr(result) and "2 threads" in result._repr_html_()
-    for name in ("cycles", "seconds", "bound", "instructions", "traffic", "confidence"):
-        with pytest.raises(Unimplemented, match="threads=1"):
-            getattr(result, name)
+def test_more_threads_have_values_and_a_cost() -> None:
+    src, weights = np.ones((400, 160), np.float32), np.ones((160, 480), np.float32)
+    one, two = (simdnn.matmul(src, weights, machine="zen4", threads=n) for n in (1, 2))
+    assert (two.output == 160).all() and "2 threads" in repr(two) and "threads" not in repr(one)
+    assert one.cycles / 2 <= two.cycles < 0.6 * one.cycles
+    assert two.traffic.level.tolist() == one.traffic.level.tolist() and two.confidence == "estimated"
+    assert two.instructions["count"].sum() == one.instructions["count"].sum()
+    assert json.loads(two.to_json())["threads"] == 2
 
 
 def test_a_second_call_estimates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
