@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workloads
-from isa_models import SimdnnError, machine_names
+from isa_models import SimdnnError, gpu_machine_names, machine_names
 from simdnn import hostcheck, study
 from simdnn.cli import main, output
 from simdnn.modes import MODES
@@ -224,7 +224,7 @@ def test_list(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", what, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(lines) == len(rows) + 1
-    first = {"machines": machine_names(), "workloads": workloads.names()}.get(what)
+    first = {"machines": (*machine_names(), *gpu_machine_names()), "workloads": workloads.names()}.get(what)
     if first:
         assert [next(iter(row.values())) for row in rows] == list(first)
 
