@@ -1,8 +1,9 @@
 """The value algebra: the few operations that every instruction is written in.
 
 An instruction is a plain function over `Value`s. What a `Value` is decides what the function yields: NumPy arrays
-give results (`arrays.py`), LLVM vectors give machine code (`llvm.py`). A reading implements the primitives below;
-everything else in this package is derived from them, once.
+give results (`arrays.py`), LLVM vectors machine code (`llvm.py`), traced values an explanation (`traced.py`), ranges
+of values a proof (`intervals.py`). A reading implements the primitives below; everything else in this package is
+derived from them, once.
 
 Integers wrap at their width. Floats are IEEE 754, round to nearest even, subnormals kept; which NaN comes out of
 `+ - * fma` is *not* specified here, so an instruction that must say so selects it (`x86/floats.py`).
@@ -87,6 +88,10 @@ class Value(ABC):
 
     def assure(self, fact: str) -> Self:
         """This value; a reading may note that it has the property wherever the shortcut that made it holds."""
+        return self
+
+    def step(self, text: str, of: Callable[[], Sequence[Value]]) -> Self:
+        """This value; a reading may note that all the steps since the values `of()` are known by the name `text`."""
         return self
 
     # -- derived ------------------------------------------------------------------------------------------------

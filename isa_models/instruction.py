@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -92,8 +93,17 @@ class Instruction:
 
         Tiles are (…, rows, lanes of a row).
         """
+        values = self.values(arrays, immediates)
+        if self.takes_lanes and lanes is None:
+            lanes = self.lanes(512)
+        result = cast(ArrayValue, self.apply(*values, lanes=lanes, **immediates))
+        found = np.ascontiguousarray(result.array)
+        return found.reshape(*found.shape[:-1], -1, self.row_lanes(self.result)) if self.tile else found
+
+    def values(self, arrays: Sequence[Any], immediates: Mapping[str, int | str]) -> list[ArrayValue]:
+        """The operands that arrays or plain numbers stand for; `InvalidArgument` where they do not fit."""
         if self.tile:
-            arrays = tuple(self._flat(o, array) for o, array in zip(self.operands, arrays, strict=False))
+            arrays = [self._flat(o, array) for o, array in zip(self.operands, arrays, strict=False)]
         values = self._check(arrays)
         missing = [i for i in self.immediates if i not in immediates]
         known = (*self.immediates, *self.choices)
@@ -107,11 +117,7 @@ class Instruction:
         met = int(values[0].lanes / self.operands[0].per) if self.operands[0].per else 0
         if self.whole and met not in allowed:
             raise InvalidArgument(f"{self.name} works on whole registers: {allowed} lanes of its result, met {met}")
-        if self.takes_lanes and lanes is None:
-            lanes = self.lanes(512)
-        result = cast(ArrayValue, self.apply(*values, lanes=lanes, **immediates))
-        found = np.ascontiguousarray(result.array)
-        return found.reshape(*found.shape[:-1], -1, self.row_lanes(self.result)) if self.tile else found
+        return values
 
     @staticmethod
     def row_lanes(dtype: str) -> int:
@@ -128,14 +134,14 @@ class Instruction:
             )
         return array.reshape(*array.shape[:-2], -1)
 
-    def _check(self, arrays: tuple[Any, ...]) -> list[ArrayValue]:
+    def _check(self, arrays: Sequence[Any]) -> list[ArrayValue]:
         if len(arrays) != len(self.operands):
             names = ", ".join(f"{o.name}: {o.dtype}" for o in self.operands)
             raise InvalidArgument(f"{self.name} takes {len(self.operands)} operands ({names}), met {len(arrays)}")
         values = []
         lanes = None
         for operand, raw in zip(self.operands, arrays, strict=True):
-            array = np.atleast_1d(np.asarray(raw))
+            array = _plain(raw)
             met = name_of(array.dtype)
             if met != operand.dtype and not isinstance(raw, np.ndarray | np.generic):
                 array, met = _from_python(self.name, operand, array), operand.dtype
@@ -158,6 +164,15 @@ class Instruction:
                 lanes = int(count)
             values.append(ArrayValue(array.astype(fmt(operand.dtype).dtype, copy=False), operand.dtype))
         return values
+
+
+def _plain(raw: Any) -> Array:
+    """An array of what was given; of numbers beyond s64 some in u64, which NumPy alone would make floats of."""
+    array = np.atleast_1d(np.asarray(raw))
+    if array.dtype.kind == "f" and isinstance(raw, list) and all(isinstance(number, int) for number in raw):
+        with contextlib.suppress(OverflowError):
+            return np.array(raw, np.uint64)
+    return array
 
 
 def _from_python(name: str, operand: Operand, array: Array) -> Array:

@@ -8,6 +8,7 @@ from isa_models.formats import Format, fmt
 
 #: nearest with ties to even, towards minus or plus infinity, towards zero
 MODES = ("even", "down", "up", "zero")
+_NAMED = {"even": "nearest even", "down": "down", "up": "up", "zero": "towards zero"}
 
 
 def _has_infinity(form: Format) -> bool:
@@ -57,7 +58,8 @@ def round_to(value: Value, name: str, mode: str = "even") -> Value:
     kept = (magnitude > top).where(payload | (infinity | quiet), kept)
     stored = target.exponent_bits + target.mantissa_bits + 1
     result = kept | (sign << (stored - 1))
-    return (result << (target.bits - stored)).to(f"u{target.bits}").view("f32" if name == "tf32" else name)
+    rounded = (result << (target.bits - stored)).to(f"u{target.bits}").view("f32" if name == "tf32" else name)
+    return rounded.step(f"round to {name} ({_NAMED[mode]})", lambda: [value])
 
 
 def _rescaled(magnitude: Value, sign: Value, source: Format, target: Format, cut: int, mode: str) -> Value:
@@ -99,4 +101,5 @@ def widen_f16(value: Value) -> Value:
     subnormal = (magnitude.to("s32").to("f32") * 2.0**-24).view("u32")
     special = (magnitude >= 0x7C00).where(magnitude.literal(112 << 23), magnitude.literal(0))
     normal = (magnitude << 13) + (112 << 23) + special
-    return ((magnitude < 0x0400).where(subnormal, normal) | ((bits >> 15) << 31)).view("f32")
+    wide = ((magnitude < 0x0400).where(subnormal, normal) | ((bits >> 15) << 31)).view("f32")
+    return wide.step("widen to f32", lambda: [value])

@@ -17,6 +17,7 @@ from isa_models import (
     instruction,
     machine,
 )
+from simdnn.lanes import explain
 from simdnn.memory import MemoryDesc
 from simdnn.nibbles import pack_nibbles, unpack_nibbles
 from simdnn.primitives import Attr, Quant, Reordered, convolution, estimate, matmul, reorder
@@ -51,6 +52,7 @@ __all__ = [
     "convolution",
     "estimate",
     "exact_int8",
+    "explain",
     "fpmath_mode",
     "get_default_fpmath_mode",
     "instruction",

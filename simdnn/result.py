@@ -23,6 +23,7 @@ from simdnn.memory import MemoryDesc
 if TYPE_CHECKING:
     import pandas as pd
 
+    from simdnn.explanation import Explanation
     from simdnn.timing.estimate import Cost
 
 
@@ -207,11 +208,22 @@ class Result(Estimate):
 
     output: Array
     find_saturation: Callable[[], Array] | None = None
+    explainer: Callable[..., Explanation] | None = None
 
     @cached_property
     def saturation(self) -> Array | None:
         """For each output how often a step on its way saturated; None where nothing can saturate."""
         return None if self.find_saturation is None else self.find_saturation()
+
+    def explain(self, *index: int) -> Explanation:
+        """The chain of instructions that made the output element at `index`, with values, and the step at which it
+        left the exact value: (row, column) of a matmul, (n, c, y, x) of a convolution.
+
+        Raises `InvalidArgument` for an element that is not there.
+        """
+        if self.explainer is None:
+            raise Unimplemented("this result was not computed by a kernel here: its elements have no chain to show")
+        return self.explainer(*index)
 
     def _summary(self) -> dict[str, Any]:
         return super()._summary() | {"output": f"{'x'.join(map(str, self.output.shape))} {self.output.dtype}"}

@@ -14,7 +14,7 @@ from isa_models.algebra import Value
 from isa_models.instruction import TILE_ROWS, define, example
 from isa_models.machine import AMX_ACCUMULATIONS
 from isa_models.rounding import widen_f16
-from isa_models.x86.bf16 import even, fine, fma_flushed, odd
+from isa_models.x86.bf16 import even_and_odd, fine, fma_flushed
 from isa_models.x86.floats import choose_nan, daz
 from isa_models.x86.widths import AMX, AMX_CONFIG, AMX_FP16, Widths
 
@@ -89,15 +89,13 @@ def _flushed(x: Value, y: Value, total: Value) -> Value:
     return choose_nan(fma_flushed(x, y, total), x, y, total)
 
 
-def _bf16_pairs(tile: Value) -> tuple[Value, Value]:
-    words = tile.view("u32")
-    return even(words).view("f32"), odd(words).view("f32")
-
-
 def _f16_pairs(tile: Value) -> tuple[Value, Value]:
     words = tile.view("u32")
-    low, high = ((w & 0xFFFF).to("u16").view("f16") for w in (words, words >> 16))
-    return widen_f16(low), widen_f16(high)
+    low, high = (widen_f16((w & 0xFFFF).to("u16").view("f16")) for w in (words, words >> 16))
+    return (
+        low.step("widen to f32", lambda: [tile.split(2)[0]]),
+        high.step("widen to f32", lambda: [tile.split(2)[1]]),
+    )
 
 
 _DOC = """{what}
@@ -126,7 +124,7 @@ _float_dot(
     "tdpbf16ps",
     "bf16",
     AMX,
-    _bf16_pairs,
+    even_and_odd,
     lambda tile: [fine(tile.view("u16"), "bf16", -55)],
     _document(
         "tdpbf16ps",
@@ -184,8 +182,10 @@ def _numpy(dtype: str) -> str:
 def _bytes(tile: Value, dtype: str, quarter: int) -> Value:
     """One byte of each doubleword, as s32."""
     if dtype == "u8":
-        return ((tile.view("u32") >> (8 * quarter)) & 255).view("s32")
-    return (tile.view("s32") << (24 - 8 * quarter)) >> 24
+        wide = ((tile.view("u32") >> (8 * quarter)) & 255).view("s32")
+    else:
+        wide = (tile.view("s32") << (24 - 8 * quarter)) >> 24
+    return wide.step("widen to s32", lambda: [tile.split(4)[quarter]])
 
 
 for _name, _a, _b in (("ss", "s8", "s8"), ("su", "s8", "u8"), ("us", "u8", "s8"), ("uu", "u8", "u8")):

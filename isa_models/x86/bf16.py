@@ -47,7 +47,7 @@ def fma_flushed(a: Value, b: Value, c: Value) -> Value:
         scaled = (a * 2.0**32).fma(b, c * 2.0**32).view("u32")
         tiny = (scaled << 1) < ((_LEAST_NORMAL + (32 << 23)) << 1)
         bits = result.view("u32")
-        return tiny.where(bits & 0x80000000, bits).view("f32")
+        return tiny.where(bits & 0x80000000, bits).view("f32").step("tiny to zero", lambda: [result])
 
     nonzero = (result.view("u32") << 1).ne(0)
     return (small & nonzero).rarely(result, flushed)
@@ -65,8 +65,7 @@ def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
     >>> instruction("vdpbf16ps")([1], [2, 3], [4, 5]).tolist()
     [24.0]
     """
-    words_a, words_b = a.view("u32"), b.view("u32")
-    pairs = [(take(words_a).view("f32"), take(words_b).view("f32")) for take in (odd, even)]
+    pairs = list(zip(even_and_odd(a)[::-1], even_and_odd(b)[::-1], strict=True))
 
     def usual() -> tuple[Value, list[Value]]:
         total = acc
@@ -89,14 +88,13 @@ def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
 _FINE_SUM = "zero, or a multiple of 2**-124"
 
 
-def odd(words: Value) -> Value:
-    """The upper bf16 of each doubleword, as f32's bits."""
-    return words & 0xFFFF0000
-
-
-def even(words: Value) -> Value:
-    """The lower one."""
-    return words << 16
+def even_and_odd(pairs: Value) -> tuple[Value, Value]:
+    """The even and the odd elements of pairs of bf16 as f32: a bf16 is the upper half of its f32."""
+    words = pairs.view("u32")
+    return (
+        (words << 16).view("f32").step("widen to f32", lambda: [pairs.split(2)[0]]),
+        (words & 0xFFFF0000).view("f32").step("widen to f32", lambda: [pairs.split(2)[1]]),
+    )
 
 
 def fine(bits: Value, name: str, exponent: int) -> Value:

@@ -23,7 +23,7 @@ def choose_nan(result: Value, *operands: Value) -> Value:
         bits = result.view("u32").literal(_DEFAULT_NAN)
         for operand in reversed(operands):
             bits = operand.is_nan().where(operand.view("u32") | _QUIET, bits)
-        return bits.view("f32")
+        return bits.view("f32").step("the NaN that wins", lambda: operands)
 
     return result.is_nan().rarely(result, fixed)
 
@@ -118,4 +118,4 @@ def vfmadd213ps(x: Value, a: Value, b: Value) -> Value:
 def daz(x: Value) -> Value:
     """Denormal f32 to zero of the same sign."""
     bits = x.view("u32")
-    return ((bits & 0x7F800000).eq(0)).where(bits & 0x80000000, bits).view("f32")
+    return ((bits & 0x7F800000).eq(0)).where(bits & 0x80000000, bits).view("f32").step("denormal to zero", lambda: [x])

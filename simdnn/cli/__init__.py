@@ -10,10 +10,10 @@ from typing import NoReturn
 
 from isa_models import InvalidArgument, SimdnnError, UnknownName
 from simdnn import verbose
-from simdnn.cli import bench, listing, run, verify
+from simdnn.cli import bench, explain, listing, run, verify
 from simdnn.result import version
 
-COMMANDS = (run, bench, listing, verify)
+COMMANDS = (run, bench, explain, listing, verify)
 
 
 class _Parser(argparse.ArgumentParser):

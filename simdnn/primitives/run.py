@@ -14,6 +14,7 @@ from isa_models import InvalidArgument, Machine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn import verbose
+from simdnn.element import Explainer
 from simdnn.kernels.spec import Kernel, Parameters, Problem
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of, target_of
@@ -109,11 +110,12 @@ def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: 
     with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
         outputs = numerics.run(kernel.program, inputs, engine=target.engine, threads=target.threads)
         output = kernel.finish(outputs)
+    kept = _own(src), _own(weights)
     saturation = None
     if kernel.counting is not None:
-        kept = _own(src), _own(weights)
         saturation = functools.cache(functools.partial(_saturation, kernel.counting, *kept, parameters, target))
-    result = Result(**_cost_part(choice, target), output=output, find_saturation=saturation)
+    explainer = Explainer(kernel, *kept, parameters, target.machine)
+    result = Result(**_cost_part(choice, target), output=output, find_saturation=saturation, explainer=explainer)
     verbose.note(result)
     return result
 

@@ -1,0 +1,253 @@
+"""`simdnn explain`: one instruction, or one output element of a problem, step by step."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isa_models import REGISTRY, Instruction, InvalidArgument, SimdnnError, instruction
+from isa_models.errors import unknown_name
+from isa_models.formats import fmt
+from isa_models.instruction import GPU_REGISTRY, Family
+from simdnn.benchdnn.descriptors import Axis, conv_dims, matmul_dims
+from simdnn.cli import output
+from simdnn.explanation import Explanation
+from simdnn.lanes import explain, signature
+from simdnn.primitives import Attr, convolution, matmul
+from simdnn.result import Result
+
+USAGE = """\
+simdnn explain INSTRUCTION [--OPERAND NUMBERS …] [--IMMEDIATE N] [--lanes N] [--json] [-o FILE]
+       simdnn explain matmul MxK:KxN --at ROW,COLUMN [OPTIONS] [--json] [-o FILE]
+       simdnn explain conv PROBLEM --at N,C,Y,X [OPTIONS] [--json] [-o FILE]"""
+DESCRIPTION = "Shows every step that made a lane of an instruction, or an output element of a kernel, with its values."
+NOTES = (
+    "An instruction: its operands by name, comma lists of numbers (0x10, -3, 1.5, nan, inf), e.g. "
+    "vpmaddubsw --a 255,255 --b 127,127. Without operands: what it takes.",
+    "An element: problems as `simdnn bench` reads them (64x512:512x64, ic16ih8oc8kh3ph1), with random data of their "
+    "types' whole range (--seed N); or --src FILE.npy --weights FILE.npy in place of the problem (conv: --strides, "
+    "--padding, --dilation, --groups). Options: --dt SRC:WEIGHTS:DST (u8:s8:s32), --machine M (zen4), --isa ISA, "
+    "--exact, --dispatch fastest|onednn. Long chains are cut in the text and whole in --json, -o FILE.csv or .parquet.",
+)
+EPILOG = "\n".join(textwrap.fill(note, 118, break_on_hyphens=False) for note in NOTES)
+PRIMITIVES = {"matmul": "matmul", "conv": "convolution", "convolution": "convolution"}
+_ELEMENT_OPTIONS = ("at", "dt", "machine", "isa", "dispatch", "seed", "src", "weights", "strides", "padding",
+                    "dilation", "groups")  # fmt: skip
+_FLAGS = ("json", "exact")
+
+
+def add(subparsers: Any) -> None:
+    """Describe the command to argparse, which leaves all words to the command: options depend on the instruction."""
+    parser = subparsers.add_parser(
+        "explain",
+        help="an instruction or an output element, step by step",
+        usage=USAGE,
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        add_help=False,
+        prefix_chars="\0",  # no word is an option to argparse
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    parser.set_defaults(function=functools.partial(main, parser))
+
+
+def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    """The command."""
+    plain, options = _options(args.words)
+    if not args.words or "help" in options:
+        parser.print_help()
+        return 0
+    if not plain:
+        raise InvalidArgument("nothing to explain; an instruction, e.g. vpmaddubsw, or matmul or conv is needed")
+    subject, *rest = plain
+    path = Path(options.pop("output")) if "output" in options else None
+    output.check_path(path, output.FILE_FORMATS)
+    as_json = options.pop("json", None) is not None
+    if subject in PRIMITIVES:
+        found = _element(PRIMITIVES[subject], rest, options)
+    elif subject in REGISTRY or subject.split(".")[0] in GPU_REGISTRY:
+        if rest:
+            raise InvalidArgument(f"{rest[0]!r} behind {subject}; operands are named: {_example(instruction(subject))}")
+        if not options:
+            print(_usage_of(instruction(subject)))
+            return 0
+        found = _instruction(subject, options)
+    else:
+        raise unknown_name("instruction", subject, [*REGISTRY, *GPU_REGISTRY, *PRIMITIVES])
+    _write(found, path, as_json)
+    return 0
+
+
+def _write(found: Explanation, path: Path | None, as_json: bool) -> None:
+    if path:
+        frame = found.steps
+        if path.suffix.lower() == ".parquet":
+            frame = frame.astype({"value": float, "exact": float})
+        output.write(path, frame, found.record())
+    if as_json:
+        output.print_json(found.record())
+    else:
+        print(found)
+
+
+def _options(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Words without and with a name; a name's value is behind its "=", or the next word."""
+    plain: list[str] = []
+    options: dict[str, str] = {}
+    rest: Iterator[str] = iter(words)
+    for word in rest:
+        if word in ("-h", "--help"):
+            options["help"] = ""
+            continue
+        name, equals, value = word.partition("=")
+        if name == "-o":
+            name = "--output"
+        if not name.startswith("--"):
+            plain.append(word)
+            continue
+        key = name[2:]
+        if key in options:
+            raise InvalidArgument(f"{name} is given twice")
+        if key not in _FLAGS and not equals:
+            found = next(rest, None)
+            if found is None or (found.startswith("--") and not found.startswith("--0x")):
+                raise InvalidArgument(f"{name} without a value")
+            value = found
+        elif key in _FLAGS and equals:
+            raise InvalidArgument(f"{word}: {name} takes no value")
+        options[key] = value
+    return plain, options
+
+
+# -- an instruction ----------------------------------------------------------------------------------------------------
+def _usage_of(definition: Instruction) -> str:
+    text = definition.doc.split("\n\n>>>")[0]
+    if isinstance(definition, Family):
+        forms = [name for name in GPU_REGISTRY if name.startswith(f"{definition.name}.")]
+        return "\n".join([text, definition.manual, "", "forms: " + " ".join(forms or ["dpas.s8.s8.8.8.x16.s32 …"])])
+    return f"{signature(definition)}\n{text}\n{definition.manual}\n\n{_example(definition)}"
+
+
+def _example(definition: Instruction) -> str:
+    """A call with as many numbers as one lane takes."""
+    words = [f"simdnn explain {definition.name}"]
+    lanes = definition.lanes(min(definition.caps)) if definition.whole else 1
+    for operand in definition.operands:
+        count = min(4, definition.operand_lanes(operand, lanes)) or 1
+        words.append(f"--{operand.name} {','.join(str(i + 1) for i in range(count))}")
+    return " ".join([*words, *(f"--{name} 0" for name in definition.immediates)])
+
+
+def _instruction(name: str, options: dict[str, str]) -> Explanation:
+    definition = instruction(name)
+    named: dict[str, Any] = {}
+    types = {operand.name: operand.dtype for operand in definition.operands}
+    for key, text in options.items():
+        if key in types:
+            named[key] = [_number(name, key, word, types[key]) for word in text.split(",")]
+        elif key in definition.immediates or key == "lanes":
+            named[key] = _integer(key, text)
+        elif key in definition.choices:
+            named[key] = text
+        else:
+            raise InvalidArgument(f"{name} has no operand {key!r}; {_example(definition)}")
+    return explain(name, **named)
+
+
+def _number(name: str, operand: str, word: str, dtype: str) -> int | float:
+    try:
+        return float(word) if fmt(dtype).is_float else int(word, 0)
+    except ValueError:
+        kind = "numbers" if fmt(dtype).is_float else "integers"
+        raise InvalidArgument(f"{name}: --{operand} holds {word[:40]!r}; {kind} of {dtype} are needed: 1,2,3") from None
+
+
+def _integer(key: str, text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise InvalidArgument(f"--{key} {text[:40]!r}; an integer is needed") from None
+
+
+# -- an element --------------------------------------------------------------------------------------------------------
+def _element(primitive: str, words: Sequence[str], options: dict[str, str]) -> Explanation:
+    exact = options.pop("exact", None) is not None
+    for key in options:
+        if key not in _ELEMENT_OPTIONS:
+            raise unknown_name("option", f"--{key}", [f"--{name}" for name in (*_ELEMENT_OPTIONS, *_FLAGS)])
+    if "at" not in options:
+        raise InvalidArgument("which element? --at ROW,COLUMN of a matmul, --at N,C,Y,X of a convolution")
+    at = [_integer("at", word) for word in options["at"].split(",")]
+    result = _result(primitive, words, options, exact)
+    return result.explain(*at)
+
+
+def _result(primitive: str, words: Sequence[str], options: dict[str, str], exact: bool) -> Result:
+    where: dict[str, Any] = {"machine": options.get("machine", "zen4"), "attr": Attr(exact_int8=exact or None)}
+    where |= {key: options[key] for key in ("isa", "dispatch") if key in options}
+    src_type, wei_type, dst = _types(options.get("dt", "u8:s8:s32" if words else ""))
+    if dst:
+        where["dst"] = dst
+    taps = {key: [_integer(key, w) for w in options[key].split(",")] for key in ("strides", "padding", "dilation")
+            if key in options}  # fmt: skip
+    where |= {key: value[0] if len(value) == 1 else value for key, value in taps.items()}
+    where |= {"groups": _integer("groups", options["groups"])} if "groups" in options else {}
+    if words:
+        if "src" in options or "weights" in options or len(words) > 1:
+            raise InvalidArgument("one problem, or --src and --weights, is needed, not both")
+        rng = np.random.default_rng(_integer("seed", options.get("seed", "0")))
+        src_shape, wei_shape, more = _shapes(primitive, words[0])
+        src, weights = _random(rng, src_shape, src_type), _random(rng, wei_shape, wei_type)
+        where |= more
+    elif "src" in options and "weights" in options:
+        src, weights = _loaded(options["src"]), _loaded(options["weights"])
+    else:
+        raise InvalidArgument("a problem is needed (64x512:512x64; ic16ih8oc8kh3ph1), or --src and --weights files")
+    return (matmul if primitive == "matmul" else convolution)(src, weights, **where)
+
+
+def _types(text: str) -> tuple[str, str, str | None]:
+    parts = text.split(":") if text else ["u8", "s8", ""]
+    parts = parts * 3 if len(parts) == 1 else parts
+    if len(parts) != 3:
+        raise InvalidArgument(f"--dt {text[:40]!r}; src:weights:dst is needed, e.g. u8:s8:s32")
+    for name in filter(None, parts):
+        fmt(name)
+    return parts[0], parts[1], parts[2] or None
+
+
+def _shapes(primitive: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    """Shapes of source and weights, and what else a convolution is told."""
+    if primitive == "matmul":
+        batch, m, k, n = matmul_dims(text).sizes
+        if batch != 1:
+            raise InvalidArgument(f"{text}: a batch of products; one product at a time is explained")
+        return (m, k), (k, n), {}
+    c = conv_dims(text)
+    h, w = c.height, c.width
+    if c.depth != Axis():
+        raise InvalidArgument(f"{text}: a convolution of three dimensions; two are explained")
+    taps = {"strides": (h.s, w.s), "dilation": (h.d + 1, w.d + 1), "groups": c.groups,
+            "padding": (h.p, w.p, max(0, h.after), max(0, w.after))}  # fmt: skip
+    return (c.mb, c.ic, h.i, w.i), (c.oc, c.ic // c.groups, h.k, w.k), taps
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
+    form = fmt(dtype)
+    if form.is_float:
+        return rng.standard_normal(shape).astype(np.float32).astype(form.dtype)
+    return rng.integers(form.low, form.high, shape, endpoint=True).astype(form.dtype)
+
+
+def _loaded(path: str) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except ValueError as error:
+        raise SimdnnError(f"{path}: {error}") from None
