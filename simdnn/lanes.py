@@ -11,7 +11,7 @@ from isa_models import Instruction, InvalidArgument, Unimplemented, instruction
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family, Operand
-from isa_models.traced import LEAVES, MOVES, Exact, TracedValue, history, operand
+from isa_models.traced import LEAVES, MOVES, Exact, TracedValue, copied, history, operand
 from simdnn.explanation import Explanation, Step, Wording, loss, real, shown, source_of, tells
 
 
@@ -70,9 +70,10 @@ def _lane(definition: Instruction, result: TracedValue, lane: int, exact: Exact)
     rows = []
     for value, i in history([(result, lane)]):
         if value.op not in LEAVES and tells(value, i):
-            number = value.inner.array[i].item()
-            text = wording.equation(value, i, shown(value, i))
-            rows.append(Step(at, definition.name, text, number, real(exact.of(value, i)), loss(value, i)))
+            end = copied(result, lane) == (value, i)
+            meant = value.view(result.dtype) if end else value  # the last step may be one on the result's bits
+            text, number = wording.equation(value, i, shown(meant, i)), meant.inner.array[i].item()
+            rows.append(Step(at, definition.name, text, number, real(exact.of(meant, i)), loss(value, i)))
     if not rows:
         number, text = result.inner.array[lane].item(), f"{_taken(result, lane)} = {shown(result, lane)}"
         rows.append(Step(at, definition.name, text, number, real(exact.of(result, lane))))

@@ -34,7 +34,7 @@ def some(rng: np.random.Generator, output: Array, count: int) -> list[tuple[int,
 
 
 @given(matmuls(), st.integers(0, 2**32 - 1))
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_elements_of_matmul(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
     src, weights = full_range(rng, case.src), full_range(rng, case.weights)
@@ -46,7 +46,7 @@ def test_elements_of_matmul(case: Case, seed: int) -> None:
 
 
 @given(convolutions(), st.integers(0, 2**32 - 1))
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_elements_of_convolution(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
     src, weights = full_range(rng, case.src), full_range(rng, case.weights)

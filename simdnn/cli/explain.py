@@ -72,7 +72,7 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     as_json = options.pop("json", None) is not None
     if subject in PRIMITIVES:
         found = _element(PRIMITIVES[subject], rest, options)
-    elif subject in REGISTRY or subject.split(".")[0] in GPU_REGISTRY:
+    elif subject in REGISTRY or {subject, subject.split(".")[0]} & GPU_REGISTRY.keys():
         if rest:
             raise InvalidArgument(f"{rest[0]!r} behind {subject}; operands are named: {_example(instruction(subject))}")
         if not options:
