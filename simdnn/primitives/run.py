@@ -14,7 +14,6 @@ from isa_models import InvalidArgument, Machine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn import verbose
-from simdnn.element import Explainer
 from simdnn.kernels.spec import Kernel, Parameters, Problem
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of, target_of
@@ -104,6 +103,7 @@ def check_reordered(weights: Array | Reordered, choice: Choice, target: Target) 
 def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: Parameters) -> Result:
     """Run the chosen kernel on checked arrays."""
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
+    from simdnn.element import Explainer
 
     kernel = choice.kernel
     inputs = kernel.prepare(src, weights, parameters)
