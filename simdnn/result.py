@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import InvalidArgument, Machine
+from isa_models import InvalidArgument, Machine, Unimplemented
 from isa_models.arrays import Array
 from isa_models.machine import Confidence
 from simdnn import memory
