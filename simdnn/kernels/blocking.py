@@ -26,7 +26,7 @@ def choose(unit: Unit, dot: Dot, rows: int, columns: int, shifted: bool) -> Bloc
     Work counts what any of these CPUs has two of a cycle: multiply uops against loads; a chain of accumulators
     shorter than latency x 2 leaves units idle; columns beyond the matrix are wasted.
     """
-    fixed = 2 + dot.temporaries + dot.ones + shifted  # the source's register, the epilogue's, and the dot's own
+    fixed = 2 + dot.temporaries + dot.ones + dot.scaled + shifted  # the source's, the epilogue's, and the dot's own
     best: tuple[float, int, int] | None = None
     for vectors in range(1, 9):
         if vectors > 1 and (vectors - 1) * unit.lanes >= columns:

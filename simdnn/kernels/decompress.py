@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from math import gcd, lcm
 
 import numpy as np
 
@@ -20,22 +21,25 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels.blocking import choose, row_blocks
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, loop, op, zero
-from simdnn.kernels.dots import Dot
+from simdnn.kernels.dots import MULTIPLY_ADD, MULTIPLY_SCALE_ADD, Dot
 from simdnn.kernels.epilogue import Plan
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.rounding import round_f32
 from simdnn.kernels.spec import Decompression, Kernel, MatmulProblem, Parameters, Placing
+from simdnn.kernels.stored import NIBBLES, StoredRows, odd_nibbles, widen
 from simdnn.kernels.tile import Panel
-from simdnn.program import Affine, Memory, Op, Program, Register, Tensor
+from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
 
-_NIBBLES = ("s4", "u4")
+_MOST_UNROLLED = 256  # rows
 
 
 class CompressedGemm(Gemm):
     """The generator for one matmul with a `Decompression`, or with f32 weights that are rounded to bf16 (None)."""
 
     def __init__(self, name: str, problem: MatmulProblem, unit: Unit, dot: Dot, options: Options) -> None:
+        if dot is MULTIPLY_ADD and problem.epilogue.src_scale:
+            dot = MULTIPLY_SCALE_ADD
         super().__init__(name, problem, unit, dot, options)
         self.matmul = problem
         self.compressed = problem.decompression or Decompression((dot.compute,))
@@ -48,6 +52,10 @@ class CompressedGemm(Gemm):
     def packed_here(self) -> bool:
         return False
 
+    @cached_property
+    def stored(self) -> StoredRows:
+        return StoredRows(self.unit, self.matmul.wei, self.tag, self.matmul.k, self.oc, self.layout)
+
     @property
     def in_weights(self) -> Placing | None:
         """The scale, where it multiplies the weights."""
@@ -56,23 +64,18 @@ class CompressedGemm(Gemm):
 
     @cached_property
     def plan(self) -> Plan:
-        scale = self.compressed.scale
+        scale, epilogue = self.compressed.scale, self.conv.epilogue
         after = scale.placing if scale and not self.in_weights else ""
-        return Plan(replace(self.conv.epilogue, wei_scale=after), integer=False)
+        each = epilogue.src_scale and not self.dot.scaled
+        return Plan(
+            replace(epilogue, wei_scale=after, src_scale=each), integer=False, reference=self.compressed.reference
+        )
 
-    @property
-    def rows_direct(self) -> bool:
-        """Whether rows are read as the user stores them."""
-        return self.tag == "ab"
-
-    @property
-    def nibbles(self) -> bool:
-        return self.matmul.wei in _NIBBLES
 
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property
     def program(self) -> Program:
-        code = self.reading.stage(self.unit)
+        code = self.reading.stage(self.unit) + self.stored.stage()
         blocking = choose(self.unit, self.dot, self.rows, self.oc, False)
         for panels, panel, number in self.expanded():
             body = self.expand(panel, number)
@@ -101,15 +104,8 @@ class CompressedGemm(Gemm):
         return found
 
     def tensors(self) -> list[Tensor]:
-        c, layout, wei = self.conv, self.layout, self.matmul.wei
-        tensors = self.reading.tensors()
-        stored = "u8" if self.nibbles else wei
-        rows = -(-self.matmul.k // 2) if self.nibbles else self.matmul.k
-        if self.rows_direct:
-            tensors.append(Tensor("stored", stored, rows * self.oc))
-        for name, width in (("", layout.full * layout.width), ("_tail", layout.tail)):
-            if width and not self.rows_direct:
-                tensors.append(Tensor(f"stored{name}", stored, rows * width))
+        c, layout = self.conv, self.layout
+        tensors = self.reading.tensors() + self.stored.tensors()
         if layout.full:
             tensors.append(Tensor("wei", self.dot.wei, layout.icp * layout.width, "private"))
         if layout.tail:
@@ -123,6 +119,8 @@ class CompressedGemm(Gemm):
             tensors.append(Tensor.constant("interleave", "u16", order.tobytes()))
         if self.matmul.wei == "u4":
             tensors.append(Tensor.constant("nibble", "u32", np.uint32(15).tobytes()))
+        if self.dot.scaled:
+            tensors.append(Tensor("src_scale", "f32", 1))
         tensors += self.plan.tensors(self.unit, layout.channels, 1)
         if self.total == "total" and self.chained:
             tensors.append(Tensor("total", "f32", self.rows * self.oc, "scratch"))
@@ -130,33 +128,60 @@ class CompressedGemm(Gemm):
 
     def values(self, placing: Placing) -> int:
         """How many values of a parameter are kept: by group and channel, with the padding of panels."""
-        if placing.placing == "common":
-            return 1
-        return self.layout.channels * (self.matmul.k // placing.group if placing.placing == "grouped" else 1)
+        groups = self.matmul.k // placing.group if placing.placing == "grouped" else 1
+        return groups * (self.layout.channels if placing.by_channel else 1)
 
     def expand(self, panel: Panel, number: Affine) -> Code:
         """The panel's weights into its buffer."""
-        k = self.matmul.k
-        groups = self.group_sizes
-        step, large = min(groups, default=k), max(groups, default=k)
-        code: Code = []
         names = [f"c{i}_{j}" for j in range(panel.vectors) for i in range(self.blocks)][:6]
         r = [*names, *(f"d{i}" for i in range(6 - len(names)))]
+        code: Code = []
         for j in range(panel.vectors):
-            group = Affine.var("outer") * (large // step) + Affine.var("group")
-            body = self.parameters_of(r, panel, j, group, step)
-            turns, rest = divmod(step, 2)
-            body += loop("k", turns, self.pair(r, panel, number, j, group * step + Affine.var("k") * 2, True))
-            body += self.pair(r, panel, number, j, group * step + (step - 1), False) if rest else []
-            code += loop("outer", k // large, loop("group", large // step, body))
-        setup: Code = []
+            code += self.expand_vector(r, panel, number, j)
         if self.dot.wei == "bf16":
-            setup.append(load32(self.unit, self.unit.reg(r[4]), "interleave", Affine(), self.unit.lanes))
-        return setup + code
+            return [load32(self.unit, self.unit.reg(r[4]), "interleave", Affine(), self.unit.lanes), *code]
+        return code
+
+    def expand_vector(self, r: list[str], panel: Panel, number: Affine, j: int) -> Code:
+        """One vector of columns: a loop over groups, or over as many rows as groups of odd length take for pairs."""
+        k, (step, large) = self.matmul.k, lengths(self.compressed, self.matmul.k)
+        outer = Affine.var("outer")
+        if step % 2 == 0 or step == k or not (self.dot.depth == 2 or self.stored.paired):
+            if self.nested:
+                body = self.group_rows(r, panel, number, j, outer * large + Affine.var("group") * step, step)
+                return loop("outer", k // large, loop("group", large // step, body))
+            parts = (self.group_rows(r, panel, number, j, outer * large + at, step) for at in range(0, large, step))
+            return loop("outer", k // large, [statement for part in parts for statement in part])
+        if self.nested and large % (2 * step) == 0:
+            row = outer * large + Affine.var("group") * (2 * step)
+            body = self.unrolled(r, panel, number, j, row, 2 * step)
+            return loop("outer", k // large, loop("group", large // (2 * step), body))
+        turns, rest = divmod(k, lcm(2, large))
+        code = loop("outer", turns, self.unrolled(r, panel, number, j, outer * lcm(2, large), lcm(2, large)))
+        return code + self.unrolled(r, panel, number, j, Affine(k - rest), rest)
 
     @property
-    def group_sizes(self) -> set[int]:
-        return group_sizes(self.compressed)
+    def nested(self) -> bool:
+        """Whether groups are of one length, or of two of which one divides the other."""
+        return nest(self.compressed, self.matmul.k)
+
+    def group_rows(self, r: list[str], panel: Panel, number: Affine, j: int, row: Affine, count: int) -> Code:
+        """`count` rows from `row` on that share their parameters."""
+        turns, rest = divmod(count, 2)
+        code = self.parameters_of(r, panel, j, row, 0)
+        code += loop("k", turns, self.pair(r, panel, number, j, row + Affine.var("k") * 2, True))
+        return code + (self.pair(r, panel, number, j, row + (count - 1), False) if rest else [])
+
+    def unrolled(self, r: list[str], panel: Panel, number: Affine, j: int, row: Affine, count: int) -> Code:
+        """`count` rows, pair by pair, with each row's own parameters."""
+        step, _ = lengths(self.compressed, self.matmul.k)
+        code: Code = []
+        for at in range(0, count, 2):
+            both = at + 1 < count
+            code += self.parameters_of(r, panel, j, row, at) if at == 0 or at % step == 0 else []
+            second = self.parameters_of(r, panel, j, row, at + 1) if both and (at + 1) % step == 0 else []
+            code += self.pair(r, panel, number, j, row + at, both, second)
+        return code
 
     @cached_property
     def blocks(self) -> int:
@@ -164,8 +189,11 @@ class CompressedGemm(Gemm):
         blocking = choose(self.unit, self.dot, self.rows, self.oc, False)
         return max(height for _, height, _ in row_blocks(self.rows, blocking.rows))
 
-    def parameters_of(self, r: list[str], panel: Panel, j: int, group: Affine, step: int) -> Code:
-        """Zero points to register 2 and scales to register 3, as f32, for one vector of columns in one group."""
+    def parameters_of(self, r: list[str], panel: Panel, j: int, row: Affine, further: int) -> Code:
+        """Zero points to register 2 and scales to register 3, as f32, of one vector of columns in row `row + further`.
+
+        `row` is the first of a group of each kind, but for the loop over smaller groups within it.
+        """
         code: Code = []
         for register, tensor, placing in (
             (r[2], "zero_point", self.compressed.zero_point),
@@ -173,14 +201,18 @@ class CompressedGemm(Gemm):
         ):
             if placing is None:
                 continue
-            at = Affine() if placing.placing == "common" else panel.channel + j * self.unit.lanes
-            if placing.placing == "grouped":
-                at = at + (group if placing.group == step else Affine.var("outer")) * self.layout.channels
+            at = panel.channel + j * self.unit.lanes if placing.by_channel else Affine()
+            if placing.placing == "grouped" and placing.group < self.matmul.k:
+                group = Affine(
+                    (row.const + further) // placing.group,
+                    tuple((name, rows // placing.group) for name, rows in row.terms if rows % placing.group == 0),
+                )
+                at = at + group * (self.layout.channels if placing.by_channel else 1)
             code += self.load_parameter(register, tensor, placing, at)
         return code
 
     def load_parameter(self, register: str, tensor: str, placing: Placing, at: Affine) -> Code:
-        unit, kept, common = self.unit, _kept(placing), placing.placing == "common"
+        unit, kept, common = self.unit, _kept(placing), not placing.by_channel
         value = unit.reg(register, "f32")
         if kept == "f32":
             return [broadcast32(value, tensor, at) if common else load32(unit, value, tensor, at, unit.lanes)]
@@ -189,22 +221,23 @@ class CompressedGemm(Gemm):
             load = broadcast32(bits, tensor, at) if common else load32(unit, bits, tensor, at, unit.lanes)
             return [load, op("vcvtdq2ps", value, value.as_("s32"))]
         if kept in ("s8", "u8"):
-            return [self.widen(register, tensor, at, kept, unit.lanes), op("vcvtdq2ps", value, value.as_("s32"))]
+            source = Memory(tensor, at, kept, unit.lanes)
+            return [widen(unit, register, source), op("vcvtdq2ps", value, value.as_("s32"))]
         if kept == "bf16":
             return load_bf16(unit, register, tensor, at, unit.lanes)
         return [op("vcvtph2ps", value, Memory(tensor, at, "f16", unit.lanes))]
 
-    def widen(self, register: str, tensor: str, at: Affine, dtype: str, lanes: int) -> Op:
-        """Bytes to 32-bit lanes."""
-        name, wide = ("vpmovsxbd", "s32") if dtype == "s8" else ("vpmovzxbd", "u32")
-        return op(name, self.unit.reg(register, wide), Memory(tensor, at, dtype, lanes))
+    def pair(
+        self, r: list[str], panel: Panel, number: Affine, j: int, row: Affine, both: bool, second: Code | None = None
+    ) -> Code:
+        """Rows `row` and `row + 1` (or the first alone) of one vector of columns, from storage to the buffer.
 
-    def pair(self, r: list[str], panel: Panel, number: Affine, j: int, row: Affine, both: bool) -> Code:
-        """Rows `row` and `row + 1` (or the first alone) of one vector of columns, from storage to the buffer."""
+        `second` loads the second row's parameters where they are not the first one's.
+        """
         unit, width = self.unit, panel.vectors * self.unit.lanes
-        code = self.load_rows(r, panel, number, j, row, both)
-        for register in r[: 1 + both]:
-            code += self.dequantize(register, r[2], r[3])
+        code = self.stored.load(r[: 1 + both], r[5], panel, number, j, row)
+        code += self.dequantize(r[0], r[2], r[3])
+        code += [*(second or ()), *self.dequantize(r[1], r[2], r[3])] if both else []
         base = panel.base + j * unit.lanes * self.dot.depth
         if self.dot.depth == 1:
             for i, register in enumerate(r[: 1 + both]):
@@ -238,35 +271,6 @@ class CompressedGemm(Gemm):
         first, second = low.as_("u32"), high.as_("u32")
         return [*code, op("vpslld", second, second, imm=16), op("vpor", first, first, second)]
 
-    def load_rows(self, r: list[str], panel: Panel, number: Affine, j: int, row: Affine, both: bool) -> Code:
-        """The rows as 32-bit integers or floats."""
-        unit, wei = self.unit, self.matmul.wei
-        width = panel.vectors * unit.lanes
-        if self.rows_direct:
-            tensor, live = "stored", panel.lanes[j]
-            index = row * self.oc + panel.dst + j * unit.lanes
-            stride = self.oc
-        else:
-            tensor, live, stride = panel.tensor.replace("wei", "stored"), unit.lanes, width
-            rows = -(-self.matmul.k // 2) * 2 if self.nibbles else self.matmul.k
-            index = number * (rows * width) + row * width + j * unit.lanes
-        if wei == "f32":
-            return [load32(unit, unit.reg(r[i], "f32"), tensor, index + i * stride, live) for i in range(1 + both)]
-        if not self.nibbles:
-            return [self.widen(r[i], tensor, index + i * stride, wei, live) for i in range(1 + both)]
-        # a byte holds the column's nibbles of both rows, the first row's in its low half
-        at = number * (-(-self.matmul.k // 2) * width) + Affine(row.const // 2, _halves(row)) * width + j * unit.lanes
-        low, high = unit.reg(r[0]), unit.reg(r[1])
-        code: Code = [op("vpmovzxbd", low, Memory(tensor, at, "u8", unit.lanes))]
-        if wei == "u4":
-            mask = unit.reg(r[5])
-            code += [op("vpsrld", high, low, imm=4), broadcast32(mask, "nibble", Affine())] if both else []
-            code += [] if both else [broadcast32(mask, "nibble", Affine())]
-            return [*code, op("vpand", low, low, mask)]
-        if both:
-            code += [op("vpslld", high, low, imm=24), op("vpsrad", high.as_("s32"), high.as_("s32"), imm=28)]
-        return [*code, op("vpslld", low, low, imm=28), op("vpsrad", low.as_("s32"), low.as_("s32"), imm=28)]
-
     def dequantize(self, register: str, zero_point: str, scale: str) -> Code:
         """(w - zero point) * scale, two roundings."""
         unit = self.unit
@@ -280,25 +284,12 @@ class CompressedGemm(Gemm):
 
     # -- arrays ---------------------------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
-        stored = ("stored", "stored_tail")
+        stored = ("stored", "stored_tail", "plain")
         return Kernel(self.name, self.program, self.prepare, self.finish, self.dot.compute, stored)
 
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         """The program's inputs."""
-        layout, k = self.layout, self.matmul.k
-        inputs: dict[str, Array] = {"src": np.ascontiguousarray(src).reshape(-1)}
-        if self.rows_direct:
-            inputs["stored"] = np.ascontiguousarray(weights).reshape(-1)
-        else:
-            rows = weights.astype(np.int8 if self.matmul.wei == "s4" else weights.dtype)
-            if self.nibbles:
-                rows = _nibbles(rows.astype(np.int16))
-            wide = np.zeros((len(rows), layout.channels), rows.dtype)
-            wide[:, : self.oc] = rows
-            whole = layout.full * layout.width
-            panels = wide[:, :whole].reshape(len(rows), layout.full, layout.width).transpose(1, 0, 2)
-            inputs["stored"] = np.ascontiguousarray(panels).reshape(-1)
-            inputs["stored_tail"] = np.ascontiguousarray(wide[:, whole:]).reshape(-1)
+        inputs: dict[str, Array] = {"src": np.ascontiguousarray(src).reshape(-1), **self.stored.arrays(weights)}
         for name, placing, values in (
             ("group_scale", self.in_weights, parameters.wei_scale),
             ("zero_point", self.compressed.zero_point, parameters.wei_zero_points),
@@ -306,44 +297,62 @@ class CompressedGemm(Gemm):
             if placing:
                 assert values is not None
                 inputs[name] = self.kept(placing, np.asarray(values))
-        inputs.update(self.parameter_tensors(np.zeros((1, self.oc, k, 1, 1), np.int8), parameters))
+        inputs.update(self.parameter_tensors(np.zeros((1, self.oc, self.matmul.k, 1, 1), np.int8), parameters))
         return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
 
     def kept(self, placing: Placing, values: Array) -> Array:
         """A parameter in its stored type, by group and channel."""
         dtype = fmt(_kept(placing)).dtype
-        if placing.placing == "common":
-            return values.reshape(1).astype(dtype)
+        if not placing.by_channel:
+            return values.reshape(-1).astype(dtype)
         padded = np.zeros((self.values(placing) // self.layout.channels, self.layout.channels), np.float64)
         padded[:, : self.oc] = values.reshape(-1, self.oc)
         exact = padded.astype(np.float32 if fmt(_kept(placing)).is_float else np.int64)
         return exact.astype(dtype).reshape(-1)
 
 
-def group_sizes(d: Decompression) -> set[int]:
-    """The lengths along K that share a value; of scales, where they are grouped or the reference has them in weights.
+def lengths(d: Decompression, k: int) -> tuple[int, int]:
+    """Runs of rows within K: how many share all parameters at least, and after how many all groups begin together.
 
-    >>> group_sizes(Decompression(("f32",), Placing("grouped", "f32", 32), Placing("per_oc", "s8")))
-    {32}
+    >>> lengths(Decompression(("f32",), Placing("grouped", "f32", 32), Placing("per_oc", "s8")), 64)
+    (32, 32)
+    >>> lengths(Decompression(("f32",), Placing("grouped", "f32", 32), Placing("grouped", "s8", 48)), 96)
+    (16, 96)
     """
-    return {p.group for p in (d.scale, d.zero_point) if p and p.placing == "grouped"}
+    groups = _groups(d, k) or [k]
+    return gcd(*groups), lcm(*groups)
+
+
+def nest(d: Decompression, k: int) -> bool:
+    """Whether groups are of one length, or of two of which one divides the other."""
+    return set(_groups(d, k)) <= set(lengths(d, k))
+
+
+def _groups(d: Decompression, k: int) -> list[int]:
+    return [p.group for p in (d.scale, d.zero_point) if p and p.placing == "grouped" and p.group < k]
+
+
+def refuses_groups(problem: MatmulProblem, dot: Dot) -> str:
+    """Why groups along K, or plain nibbles, cannot be had; empty where they can."""
+    p, k, d = problem, problem.k, problem.decompression
+    assert d
+    step, large = lengths(d, k)
+    if any(k % group for group in _groups(d, k)):
+        return f"groups of {sorted(_groups(d, k))} that do not divide K = {k}"
+    if not nest(d, k) and large // step > _MOST_UNROLLED:
+        return f"groups of {sorted(_groups(d, k))}, of which none divides the other and no short run holds both"
+    if reason := odd_nibbles(p.wei, p.wei_tag, k, p.n):
+        return reason
+    if dot.depth == 2 or (p.wei in NIBBLES and (p.wei_tag != "ab" or p.n == 1)):
+        count = 2 * step if nest(d, k) and large % (2 * step) == 0 else lcm(2, large)
+        if step % 2 and step < k and count > _MOST_UNROLLED:
+            return f"takes rows in pairs: groups of an even length, or up to {_MOST_UNROLLED // 2}, not {step}"
+    return ""
 
 
 def _kept(placing: Placing) -> str:
-    """The type in which a parameter is kept: 4-bit ones in bytes; common ones ready for a broadcast."""
+    """The type in which a parameter is kept: 4-bit ones in bytes; those of all columns ready for a broadcast."""
     dtype = {"s4": "s8", "u4": "u8"}.get(placing.dtype, placing.dtype)
-    if placing.placing == "common":
+    if not placing.by_channel:
         return "f32" if fmt(dtype).is_float else "s32"
     return dtype
-
-
-def _halves(row: Affine) -> tuple[tuple[str, int], ...]:
-    return tuple((name, coefficient // 2) for name, coefficient in row.terms)
-
-
-def _nibbles(rows: Array) -> Array:
-    """Two rows in a byte, the first one's nibble low."""
-    if len(rows) % 2:
-        rows = np.concatenate([rows, np.zeros_like(rows[:1])])
-    return ((rows[0::2] & 15) | ((rows[1::2] & 15) << 4)).astype(np.uint8)
-

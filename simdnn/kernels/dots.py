@@ -25,6 +25,7 @@ class Dot:
     emit: Emit
     temporaries: int = 0
     ones: bool = False  # wants a register of s16 ones
+    scaled: bool = False  # wants a register of the source's scale
     saturates: bool = False
     unsigned: bool = False  # the unit takes u8 sources: s8 ones are shifted by 128
     uops: int = 1  # multiply-pipe uops in `emit`
@@ -124,6 +125,15 @@ def _multiply_add(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
     ]
 
 
+def _multiply_scale_add(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total, product = unit.reg(acc, "f32"), unit.reg(temp, "f32")
+    return [
+        op("vmulps", product, unit.reg(a, "f32"), unit.reg(b, "f32")),
+        op("vmulps", product, product, unit.reg("scale", "f32")),
+        op("vaddps", total, total, product),
+    ]
+
+
 FMA = Dot("fma", "f32", "f32", "f32", 1, "f32", "f32", _fma)
 #: two roundings, as a plain loop in C has them
 MULTIPLY_ADD = Dot("multiply_add", "f32", "f32", "f32", 1, "f32", "f32", _multiply_add, temporaries=2)
@@ -136,6 +146,10 @@ F16_DOWN = replace(F16, name="f16_down", compute="f16", rounds="f16")
 F16_CHAIN = 128
 #: f16 arithmetic: two sums a lane, of the even and of the odd products, brought to f32 after F16_CHAIN products
 FP16 = Dot("fp16", "f16", "f16", "f16", 2, "f16", "f16", _fp16, temporaries=2, chain=F16_CHAIN)
+#: each product times the source's scale
+MULTIPLY_SCALE_ADD = Dot(
+    "multiply_scale_add", "f32", "f32", "f32", 1, "f32", "f32", _multiply_scale_add, temporaries=2, scaled=True, uops=2
+)
 BF16 = Dot("bf16", "bf16", "bf16", "bf16", 2, "f32", "bf16", _bf16)
 VNNI = Dot("vnni", "u8", "s8", "s8", 4, "s32", "s8", _vnni, unsigned=True)
 MADDUBS = Dot(

@@ -30,6 +30,7 @@ class Plan:
     doubled: bool = False  # halved weights: the sum counts twice
     merged_scales: bool = False  # source and weights scale multiplied with each other beforehand
     through_float: bool = False  # even an s32 destination gets the sum as rounded to f32
+    reference: bool = False  # as oneDNN's reference: divides by the destination's scale, relu keeps a zero's sign
 
     @property
     def in_float(self) -> bool:
@@ -62,10 +63,11 @@ class Plan:
         scale = np.asarray(1.0 if p.wei_scale is None else p.wei_scale, np.float32).reshape(-1)
         if self.merged_scales:
             scale = (scale * np.float32(p.src_scale)).astype(np.float32)
+        divisor = np.array([p.dst_scale], np.float32)
         found: dict[str, Array] = {
             "src_scale": np.array([p.src_scale], np.float32),
             "wei_scale": spread(scale) if self.epilogue.wei_scale == "per_oc" else scale,
-            "dst_scale": np.float32(1) / np.array([p.dst_scale], np.float32),
+            "dst_scale": divisor if self.reference else np.float32(1) / divisor,
             "dst_zero_point": np.array([p.dst_zero_point], np.float32),
         }
         if p.bias is not None:
@@ -125,6 +127,21 @@ def finish_tile(plan: Plan, tile: Tile, rowsum: bool = False) -> Code:
     def common(name: str, tensor: str) -> Code:
         return [broadcast32(unit.reg(parameter, "f32"), tensor, Affine()), *each(name, "f32")]
 
+    def relu() -> Code:
+        """max(acc, 0); in the reference acc > 0 ? acc : 0 acc, which is -0 where acc is negative."""
+        nothing, lost = unit.reg(parameter, "f32"), unit.reg("a", "f32")
+        code: Code = [zero(nothing)]
+        if not plan.reference:
+            return code + each("vmaxps", "f32")
+        for acc in (acc.as_("f32") for row in tile.registers for acc in row):
+            code += [
+                op("vminps", lost, nothing, acc),
+                op("vmulps", lost, lost, nothing),
+                op("vmaxps", acc, acc, nothing),
+                op("vpor", acc.as_("u32"), acc.as_("u32"), lost.as_("u32")),
+            ]
+        return code
+
     code: Code = []
     if plan.compensate == "channel":
         code += per_channel("vpaddd", "s32", "comp")
@@ -153,9 +170,9 @@ def finish_tile(plan: Plan, tile: Tile, rowsum: bool = False) -> Code:
     if e.bias:
         code += per_channel("vaddps", "f32", "bias")
     if e.relu:
-        code += [zero(unit.reg(parameter)), *each("vmaxps", "f32")]
+        code += relu()
     if e.dst_scale:
-        code += common("vmulps", "dst_scale")
+        code += common("vdivps" if plan.reference else "vmulps", "dst_scale")
     if e.dst_zero_point:
         code += common("vaddps", "dst_zero_point")
     low, high = plan.bounds

@@ -42,6 +42,7 @@ class Options:
     split_k: int = 0  # matmul: K in two parts, the first of this length, pairs restart there
     order: Order = Order()  # of a convolution's taps
     through_float: bool = False  # an s32 sum is rounded to f32 on its way to an s32 destination
+    reference: bool = False  # ends as oneDNN's reference does
 
 
 class Gemm:
@@ -130,7 +131,8 @@ class Gemm:
             edges = self.conv.epilogue.zp_src and any(self.conv.padding)
             compensate = "position" if edges else "channel"
         o = self.options
-        return Plan(self.conv.epilogue, self.dot.acc == "s32", compensate, o.halve, o.merged_scales, o.through_float)
+        integer = self.dot.acc == "s32"
+        return Plan(self.conv.epilogue, integer, compensate, o.halve, o.merged_scales, o.through_float, o.reference)
 
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property

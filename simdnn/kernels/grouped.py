@@ -32,7 +32,7 @@ class GroupedGemm(Gemm):
 
     @cached_property
     def plan(self) -> Plan:
-        return Plan(self.conv.epilogue, integer=False)
+        return Plan(self.conv.epilogue, integer=False, reference=self.scales.reference)
 
     @cached_property
     def group(self) -> Group:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from isa_models.formats import fmt
 from simdnn.kernels.code import Code, Unit, loop, op, unit_of, zero
 from simdnn.kernels.pack import Blocked
-from simdnn.program import Affine, Memory, Program, Register, Tensor
+from simdnn.program import Affine, Memory, Op, Program, Register, Tensor
 from simdnn.verify import verify
 
 _XMM = 16  # bytes
@@ -56,11 +56,12 @@ def reorder(tag: str, dtype: str, blocked: Blocked) -> Program:
 
 @dataclass(frozen=True)
 class Packing:
-    """From the tensor "plain" to "wei" and "wei_tail"."""
+    """From the tensor "plain" to `to`, the whole panels, and to `to` with "_tail" behind its name."""
 
     unit: Unit
     plain: Stored
     blocked: Blocked
+    to: str = "wei"
 
     @property
     def element(self) -> int:
@@ -129,8 +130,8 @@ class Packing:
         """(tensor, how many, width, first column)."""
         layout = self.blocked.layout
         whole, tail = layout.full * layout.width, layout.tail
-        found = [("wei", layout.full, layout.width, Affine.var("j") * layout.width)] if layout.full else []
-        return [*found, *([("wei_tail", 1, tail, Affine(whole))] if tail else [])]
+        found = [(self.to, layout.full, layout.width, Affine.var("j") * layout.width)] if layout.full else []
+        return [*found, *([(f"{self.to}_tail", 1, tail, Affine(whole))] if tail else [])]
 
     def block(
         self, tensor: str, tap: Affine, at: Affine, step: Affine, rows: int, width: int, column: Affine, offset: int
@@ -139,7 +140,7 @@ class Packing:
         layout = self.blocked.layout
         depth, steps = layout.depth, layout.icp // layout.depth
         live = min(self.across, width - offset)
-        if tensor == "wei_tail" or layout.full == 1:
+        if tensor != self.to or layout.full == 1:
             live = min(live, layout.oc - column.const)
         if live <= 0:
             return []
@@ -149,17 +150,24 @@ class Packing:
                 code += self.load(f"r{r}", at + (step * depth + r) * self.plain.ic + column * self.plain.oc, live)
             else:
                 code.append(zero(Register(f"r{r}", "u32", 4)))
-        panels = layout.full if tensor == "wei" else 1
+        panels = layout.full if tensor == self.to else 1
         panel = self.blocked.taps * steps * width * depth
-        base = self.group * (panels * panel) + (Affine.var("j") * panel if tensor == "wei" else 0)
+        base = self.group * (panels * panel) + (Affine.var("j") * panel if tensor == self.to else 0)
         out = base + (tap * steps + step) * (width * depth) + offset * depth
         room = min(self.across, width - offset)
         for i, register in enumerate(self.interleave(code)):
             columns = _XMM // (self.element * depth)
-            if i * columns < room:
-                store = Memory(tensor, out + i * columns * depth, "u32", _XMM // 4)
-                code.append(op("vmovdqu", store, Register(register, "u32", 4)))
+            here = min(columns, room - i * columns)
+            if here > 0:
+                size = here * depth * self.element
+                code.append(self.store_columns(tensor, out + i * columns * depth, register, size))
         return code
+
+    def store_columns(self, tensor: str, at: Affine, register: str, size: int) -> Op:
+        """A register, or its lower half where a panel has no room for more."""
+        if size == _XMM:
+            return op("vmovdqu", Memory(tensor, at, "u32", _XMM // 4), Register(register, "u32", 4))
+        return op("vmovq", Memory(tensor, at, "u64", 1), Register(register, "u64", 2))
 
     def load(self, register: str, at: Affine, live: int) -> Code:
         """`live` columns of a row; of columns that are no neighbours, one element at a time."""

@@ -43,9 +43,15 @@ class Placing:
     placing: str
     dtype: str  # scales: f32 bf16 f16; zero points: s32 s8 u8 s4 u4
     group: int = 0  # grouped: how many k share a value
+    shared: bool = False  # grouped: all channels share it, too
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether each channel has a value of its own."""
+        return self.placing != "common" and not self.shared
 
     def __str__(self) -> str:
-        return f"{self.placing} {self.group or ''} {self.dtype}".replace("  ", " ")
+        return f"{self.placing} {self.group or ''} {self.dtype}".replace("  ", " ") + " shared" * self.shared
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,8 @@ class Decompression:
 class Parameters:
     """The run-time arguments that an `Epilogue` announces. Scales are f32, zero points s32.
 
-    With a `Decompression`, `wei_scale` is (1,), (N,) or (K / group, N), and so is `wei_zero_points`.
+    With a `Decompression`, `wei_scale` is (1,), (N,), (K / group, N) or (K / group, 1), and so is
+    `wei_zero_points`.
     """
 
     bias: npt.NDArray[np.float32] | None = None  # (N,)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from isa_models import Machine
 from simdnn.kernels.code import unit_of
-from simdnn.kernels.decompress import CompressedGemm, group_sizes
+from simdnn.kernels.decompress import CompressedGemm, refuses_groups
 from simdnn.kernels.depthwise import Depthwise
 from simdnn.kernels.dots import (
     BF16,
@@ -111,7 +111,8 @@ class _Row:
         merged = self.dot.acc == "s32" and not wide and not (conv and self.dot is MADDWD)
         halve = conv and fast and problem.src == "s8"
         order = order_of(problem, self.dot, wide, halve) if isinstance(problem, ConvProblem) else Order()
-        return Options(halve, merged, cut, split, order, through_float=conv and not wide)
+        reference = self.dot is MADDWD and not wide and (conv or problem.epilogue.dst == "bf16")
+        return Options(halve, merged, cut, split, order, conv and not wide, reference)
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
         def make(problem: Problem, machine: Machine) -> Kernel:
@@ -157,23 +158,12 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
     def accepts(problem: Problem) -> str:
         if not isinstance(problem, MatmulProblem) or problem.decompression is None:
             return "computes matmul with compressed weights only"
-        d, wei = problem.decompression, problem.wei
+        d = problem.decompression
         if problem.src not in sources:
             return f"computes {'/'.join(sources)} sources, not {problem.src}"
         if dot.compute not in d.computes or d.reference != reference:
             return f"computes in {dot.compute}" + (" as the library's reference does" if reference else "")
-        if problem.wei_tag != "any" and (wei in ("s4", "u4") or problem.wei_tag == "ba"):
-            return f"reads {wei} weights in its own layout only (wei_tag='any')"
-        if problem.wei_tag == "ab" and not unit.masks and problem.n % unit.lanes:
-            return f"{isa} has no masks: plain weights with N a multiple of {unit.lanes}, not {problem.n}"
-        groups = group_sizes(d)
-        step, large = min(groups, default=problem.k), max(groups, default=problem.k)
-        if problem.k % large or large % step or len(groups) > 2:
-            return f"groups of {sorted(groups)} that neither nest nor divide K = {problem.k}"
-        pairs = dot.depth == 2 or wei in ("s4", "u4")
-        if pairs and step % 2 and step < problem.k:
-            return f"takes rows in pairs: groups of an even length, not {step}"
-        return ""
+        return refuses_groups(problem, dot)
 
     def build(problem: Problem, machine: Machine) -> Kernel:
         assert isinstance(problem, MatmulProblem)

@@ -113,6 +113,8 @@ def setup(unit: Unit, reduction: Reduction) -> Code:
     code: Code = []
     if reduction.dot.ones:
         code.append(broadcast32(unit.reg("ones"), "ones", Affine()))
+    if reduction.dot.scaled:
+        code.append(broadcast32(unit.reg("scale", "f32"), "src_scale", Affine()))
     if reduction.shifted:
         code.append(broadcast32(unit.reg("shift"), "shift", Affine()))
     return code

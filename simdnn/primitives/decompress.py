@@ -16,7 +16,7 @@ from simdnn.kernels.spec import Decompression, Placing
 from simdnn.primitives import compatible
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.mathmode import FPMATH
-from simdnn.primitives.resolve import Shape, placed
+from simdnn.primitives.resolve import Shape, group_of, placed
 
 _COMPUTES = ("f32", "bf16")  # what kernels here decompress to
 _NIBBLES = ("s4", "u4")
@@ -58,6 +58,8 @@ def library(
     """(type that oneDNN 3.13 computes in, whether its reference does it); raises for what it refuses."""
     _refused_by_library(shape, mode, scale, point, dst, caps)
     stored = scale.dtype if scale else "f32"
+    if scale and point and scale.placing == point.placing == "grouped" and scale.group != point.group:
+        return "f32", True
     if shape.src == "f32":
         return "f32", not (mode in ("strict", "any") and dst == stored == "f32")
     fast = "avx512_core_bf16" in caps and dst in ("f32", "bf16") and stored in ("f32", "bf16")
@@ -77,11 +79,16 @@ def _refused_by_library(
         raise Unimplemented(f"{what} below avx512_core; {_WAY_OUT}")
     if point and point.placing == "common" and point.dtype in _NIBBLES:
         raise InvalidArgument(f"oneDNN refuses a common zero point of {point.dtype}; allowed: s32, s8, u8; {_WAY_OUT}")
+    if any(p and p.shared for p in (scale, point)):
+        raise Unimplemented(f"{what} and values shared by all columns, or answers it otherwise; {_WAY_OUT}")
     for group in [p.group for p in (scale, point) if p and p.placing == "grouped"]:
         if group % 16 and group not in (1, shape.k):
             raise Unimplemented(f"oneDNN refuses groups of {group}; allowed: multiples of 16, 1, or K; {_WAY_OUT}")
-    for stored, least in ((shape.wei, 2), (point.dtype if point else "", 1)):
-        if stored in _NIBBLES and shape.n % 2 and shape.n >= least:
+    if point and point.placing == "grouped" and point.dtype in _NIBBLES and shape.k % 2:
+        raise Unimplemented(f"{what}, zero points of {point.dtype} in groups, and an odd K={shape.k}; {_WAY_OUT}")
+    point_rows = point.dtype if point else ""
+    for stored, odd in ((shape.wei, shape.n > 1 and shape.k > 1), (point_rows, True)):
+        if stored in _NIBBLES and shape.n % 2 and odd:
             raise Unimplemented(f"oneDNN refuses rows of an odd number (N={shape.n}) of {stored}; {_WAY_OUT}")
 
 
@@ -93,12 +100,12 @@ def placing(attribute: str, quant: Quant | None, shape: Shape) -> Placing | None
     assert quant.dtype is not None  # Attr has filled it in
     if granularity != "grouped":
         return Placing(granularity, quant.dtype)
-    along_k, along_n = quant.groups or (0, 1)
-    if along_n != 1:
+    along_k, along_n = group_of("wei", quant, shape) if quant.groups else (0, shape.n if quant.mask == 1 else 1)
+    if along_n not in (1, shape.n):
         raise Unimplemented(
-            f"{attribute}['wei']: groups={quant.groups}; along N no kernel here shares a value: what works: groups="
-            f"({along_k}, 1), with a (K/{along_k}, N) array"
+            f"{attribute}['wei']: groups={quant.groups}; along N no kernel here shares a value but for all columns: "
+            f"what works: groups=({along_k}, 1) with a (K/{along_k}, N) array, or groups=({along_k}, {shape.n})"
         )
     if not along_k and quant.values is None:
         raise InvalidArgument(f"{attribute}['wei']: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
-    return Placing(granularity, quant.dtype, along_k or shape.k // quant.values.shape[0])
+    return Placing(granularity, quant.dtype, along_k or shape.k // quant.values.shape[0], along_n > 1)

@@ -10,7 +10,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.arrays import Array
 from simdnn.kernels.spec import Epilogue, GroupScales, Parameters
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.resolve import ALONG_K, Placed, Shape, floats, placed
+from simdnn.primitives.resolve import ALONG_K, Placed, Shape, floats, group_of, placed
 
 
 def along_k(attr: Attr, shape: Shape) -> dict[str, Placed]:
@@ -81,7 +81,8 @@ def _length(argument: str, found: Placed, shape: Shape) -> int:
         if quant.values is None:
             raise InvalidArgument(f"scales[{argument!r}]: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
         return shape.k // int(quant.values.shape[0 if argument == "wei" else 1])
-    length, across = quant.groups if argument == "wei" else (quant.groups[1], quant.groups[0])
-    if across != 1:
-        raise Unimplemented(f"scales[{argument!r}]: groups={quant.groups}; values are shared along K alone")
+    first, second = group_of(argument, quant, shape)
+    length, across, whole = (first, second, shape.n) if argument == "wei" else (second, first, shape.m)
+    if across not in (1, whole):
+        raise Unimplemented(f"scales[{argument!r}]: groups={quant.groups}; shared along K, or in all {whole}")
     return length

@@ -162,10 +162,21 @@ def _grouped_shapes(argument: str, quant: Quant, shape: Shape) -> list[tuple[int
         found = quant.values.shape if quant.values is not None else ()
         parts = found[0 if argument == "wei" else -1] if len(found) == 2 else 1
         parts = parts if shape.k % parts == 0 else 1
-        return [(parts, shape.n) if argument == "wei" else (shape.m, parts)]
-    first, second = quant.groups
+        if argument == "wei":
+            return [(parts, 1 if quant.mask == 1 else shape.n)]
+        return [(1 if quant.mask == 2 else shape.m, parts)]
+    first, second = group_of(argument, quant, shape)
     rows, columns = (shape.k, shape.n) if argument == "wei" else (shape.m, shape.k)
     return [(rows // first, columns // second)]
+
+
+def group_of(argument: str, quant: Quant, shape: Shape) -> tuple[int, int]:
+    """The elements of each dimension that share a value; all of them along one that the mask leaves out."""
+    assert quant.groups is not None
+    first, second = quant.groups
+    if argument == "wei":
+        return first, shape.n if quant.mask == 1 else second
+    return shape.m if quant.mask == 2 else first, second
 
 
 def _check_groups(where: str, argument: str, quant: Quant, shape: Shape) -> None:

@@ -20,14 +20,17 @@ ZERO_POINTS = ("s8", "u8", "s4", "u4", "s32")
 
 def placing(rng: np.random.Generator, dtypes: tuple[str, ...], groups: list[int]) -> Placing | None:
     kind = str(rng.choice(["", "common", "per_oc", "grouped"]))
-    return Placing(kind, str(rng.choice(dtypes)), int(rng.choice(groups)) if kind == "grouped" else 0) if kind else None
+    grouped = kind == "grouped"
+    group, shared = (int(rng.choice(groups)), bool(rng.random() < 0.3)) if grouped else (0, False)
+    return Placing(kind, str(rng.choice(dtypes)), group, shared) if kind else None
 
 
 def values(rng: np.random.Generator, p: Placing | None, k: int, n: int) -> Array | None:
     """A parameter in the shape that its placing asks for, exact in its stored type."""
     if p is None:
         return None
-    shape = {"common": (1,), "per_oc": (n,), "grouped": (k // p.group if p.group else 1, n)}[p.placing]
+    grouped = (k // p.group if p.group else 1, 1 if p.shared else n)
+    shape = {"common": (1,), "per_oc": (n,), "grouped": grouped}[p.placing]
     form = fmt(p.dtype)
     if form.is_float:
         return rng.uniform(0.01, 0.1, shape).astype(np.float32).astype(form.dtype).astype(np.float32)
@@ -46,27 +49,34 @@ def expanded(p: Placing | None, v: Array | None, k: int, n: int, none: float) ->
 @given(seed=st.integers(0, 2**32 - 1))
 def test_decompression(kind: KernelKind, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    unit = int(rng.choice([2, 6, 16]))
-    m, n, k = int(rng.integers(1, 20)), int(rng.integers(1, 70)), unit * int(rng.integers(1, 5)) * 3
+    unit = int(rng.choice([1, 2, 3, 5, 6, 16]))
+    m, n, k = int(rng.integers(1, 20)), int(rng.integers(1, 70)), unit * int(rng.integers(1, 3)) * 6
+    tag = str(rng.choice(["any", "ab", "ba"]))
     wei = str(rng.choice(["s8", "u8", "s4", "u4"]))
     sources = ["f32"] if "avx2" in kind.name else ["f32", "bf16" if "bf16" in kind.name else "f16"]
     src = str(rng.choice(sources))
-    scale = placing(rng, ("f32", "bf16", "f16"), [unit, unit * 3])
-    zero_point = placing(rng, ZERO_POINTS, [unit, unit * 3])
+    scale = placing(rng, ("f32", "bf16", "f16"), [unit, unit * 2, unit * 3])
+    zero_point = placing(rng, ZERO_POINTS, [unit, unit * 2, unit * 3])
     computes = (kind.compute_dtype,)
     d = Decompression(computes, scale, zero_point, kind.name.endswith("_ref"))
-    problem = MatmulProblem(m, n, k, src, wei, Epilogue("f32", bias=True), decompression=d)
+    if wei in ("s4", "u4") and n > 1 and tag != "any":
+        n, k, unit = (n + n % 2, k, unit) if tag == "ab" else (n, k + k % 2 * k, unit)
+    scaled = bool(rng.random() < 0.5)
+    epilogue = Epilogue("f32", bias=True, src_scale=scaled, relu=scaled, dst_scale=scaled)
+    problem = MatmulProblem(m, n, k, src, wei, epilogue, tag, d)
     assert kind.accepts(problem) == ""
     kernel = kind.build(problem, None)  # type: ignore[arg-type]  # kernels do not depend on the machine
     a = rng.standard_normal((m, k)).astype(np.float32).astype(fmt(src).dtype)
     w = rng.integers(fmt(wei).low, fmt(wei).high + 1, (k, n))
     scales, zeros = values(rng, scale, k, n), values(rng, zero_point, k, n)
     bias = rng.standard_normal(n).astype(np.float32)
-    p = Parameters(bias=bias, wei_scale=scales, wei_zero_points=zeros)
+    p = Parameters(bias=bias, wei_scale=scales, wei_zero_points=zeros, src_scale=1.25, dst_scale=2.0)
     out = run_all(kernel, a, w.astype(fmt(wei).dtype), p)
     real = (w - expanded(zero_point, zeros, k, n, 0)) * expanded(scale, scales, k, n, 1)
+    real = real * 1.25 if scaled else real
     products = np.abs(a.astype(np.float64)) @ np.abs(real)
-    error = np.abs(out - (a.astype(np.float64) @ real + bias))
+    exact = a.astype(np.float64) @ real + bias
+    error = np.abs(out - (np.maximum(exact, 0) / 2 if scaled else exact))
     unit_roundoff = 2.0**-8 if kind.compute_dtype == "bf16" else 2.0**-23
     assert (error <= 3 * unit_roundoff * products + 2.0**-22 * k * products + 1e-5).all()
 
