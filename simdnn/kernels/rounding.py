@@ -18,13 +18,12 @@ from simdnn.kernels.code import Code, Unit, broadcast32, op
 from simdnn.program import Affine, Register, Tensor
 
 TF32_BITS = 13  # of an f32's significand that tf32 lacks
-_ROUNDING = "rounding"
 
 
 def rounding_constants(cut: int) -> Tensor:
     """What `nearest_even` needs for `cut` bits: magnitude, infinity, one, just below half an ulp, the quiet bit."""
     values = (0x7FFFFFFF, 0x7F800000, 1, (1 << (cut - 1)) - 1, 0x00400000)
-    return Tensor.constant(_ROUNDING, "u32", np.array(values, np.uint32).tobytes())
+    return Tensor.constant(f"rounding{cut}", "u32", np.array(values, np.uint32).tobytes())
 
 
 def constants(kind: str) -> list[Tensor]:
@@ -57,7 +56,7 @@ def nearest_even(unit: Unit, x: Register, scratch: tuple[str, str, str], cut: in
     """
     rounded, constant, is_nan = (unit.reg(name) for name in scratch)
     signed = is_nan.as_("s32")
-    magnitude, infinity, one, half, quiet = (broadcast32(constant, _ROUNDING, Affine(i)) for i in range(5))
+    magnitude, infinity, one, half, quiet = (broadcast32(constant, f"rounding{cut}", Affine(i)) for i in range(5))
     return [
         magnitude, op("vpand", rounded, x, constant),
         infinity, op("vpsubd", signed, constant.as_("s32"), rounded.as_("s32")), op("vpsrad", signed, signed, imm=31),
