@@ -108,7 +108,7 @@ def test_no_values_gives_the_same_cycles(small: str, capsys: pytest.CaptureFixtu
 def test_modes_that_a_machine_lacks(small: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", small, "--machine", "skx", "--no-values"]) == 0
     text = capsys.readouterr().out
-    assert "bf16: left out, needs avx512_core_bf16, which machine 'skx' does not have" in text
+    assert "bf16: left out, needs avx512_core_amx or avx512_core_bf16, which machine 'skx' does not have" in text
     assert main(["run", small, "--machine", "skx", "--modes", "bf16"]) == 2
     assert "needs avx512_core_bf16, which machine 'skx' does not have" in error_line(capsys)
 

