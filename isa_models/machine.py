@@ -27,7 +27,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from .errors import Unimplemented, UnknownTiming, unknown_name
 
@@ -152,13 +152,15 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True)
 class LoadWidth:
-    """Loads of up to `bits`."""
+    """Loads of up to `bits`; `general`: into general registers, where a machine tells them from vector loads."""
 
     bits: int
     pipes: float  # load pipes that one takes; 1.5: of three pipes two such loads a cycle
     latency: float  # cycles, load to use
     forward_latency: float  # cycles from the data of a store still in flight to the use
     commit_cycles: float  # cycles that one keeps waiting stores from the cache
+    blocked_latency: float  # from the commit of a store that wrote only a part of what is read to the use
+    general: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,16 @@ class StoreWidth:
 
     bits: int
     commit_cycles: float
+    general: bool = False  # from general registers, where a machine tells them from vector stores
+
+
+Width = TypeVar("Width", LoadWidth, StoreWidth)
+
+
+def _of_width(rows: tuple[Width, ...], bits: int, general: bool) -> Width:
+    """The narrowest row that holds `bits`; a machine without rows for general registers has one kind."""
+    mine = [row for row in rows if row.general == general] or [row for row in rows if not row.general]
+    return next((row for row in mine if bits <= row.bits), mine[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +202,13 @@ class Core:
     ports_lost_to_512: tuple[str, ...]  # closed to vector uops while 512-bit instructions are in flight
     addend_chain_use: tuple[tuple[float, float], ...]  # (slack in cycles a step, share of the ports reached)
 
-    def load(self, bits: int) -> LoadWidth:
+    def load(self, bits: int, general: bool = False) -> LoadWidth:
         """What a load of `bits` costs."""
-        return next((row for row in self.loads if bits <= row.bits), self.loads[-1])
+        return _of_width(self.loads, bits, general)
 
-    def store(self, bits: int) -> StoreWidth:
+    def store(self, bits: int, general: bool = False) -> StoreWidth:
         """What a store of `bits` costs."""
-        return next((row for row in self.stores if bits <= row.bits), self.stores[-1])
+        return _of_width(self.stores, bits, general)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +330,7 @@ def machine_names() -> tuple[str, ...]:
     """The machines that ship with the package.
 
     >>> machine_names()
-    ('clx', 'gnr', 'icx', 'skx', 'spr', 'zen4')
+    ('adl-p', 'clx', 'gnr', 'icx', 'skx', 'spr', 'zen4', 'zen5')
     """
     return tuple(sorted(path.stem for path in MACHINES_DIR.glob("*.toml")))
 

@@ -84,8 +84,10 @@ def _core(table: Table) -> Core:
     )
     if not core.load_ports:
         raise table.error("load_ports.value", "at least one port", [])
-    if core.loads[-1].pipes > len(core.load_ports):
-        raise table.error("load", f"at most {len(core.load_ports)} pipes a load", core.loads[-1].pipes)
+    if (most := max(row.pipes for row in core.loads)) > len(core.load_ports):
+        raise table.error("load", f"at most {len(core.load_ports)} pipes a load", most)
+    if all(row.general for row in core.loads) or all(row.general for row in core.stores):
+        raise table.error("load", "a row, and one of store, that isn't for general registers alone", "general = true")
     table.close()
     return core
 
@@ -127,12 +129,14 @@ def _loads(table: Table) -> tuple[LoadWidth, ...]:
     found = []
     for row in table.tables("load"):
         bits = row.integer("bits", 8, 4096)
-        row.provenance(f"core.load.{bits}")
+        general = row.flag("general")
+        row.provenance(f"core.load.{'general.' if general else ''}{bits}")
         pipes, latency = row.number("pipes", 1, 16), row.number("latency", 1, 1000)
         if pipes * 2 % 1:
             raise row.error("pipes", "whole or half pipes", pipes)
         forward, commit = row.number("forward_latency", 0, 1000), row.number("commit_cycles", 0, 1000)
-        found.append(LoadWidth(bits, pipes, latency, forward, commit))
+        blocked = row.number("blocked_latency", 0, 1000) if row.has("blocked_latency") else latency
+        found.append(LoadWidth(bits, pipes, latency, forward, commit, blocked, general))
         row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
 
@@ -141,8 +145,9 @@ def _stores(table: Table) -> tuple[StoreWidth, ...]:
     found = []
     for row in table.tables("store"):
         bits = row.integer("bits", 8, 4096)
-        row.provenance(f"core.store.{bits}")
-        found.append(StoreWidth(bits, row.number("commit_cycles", 0.01, 1000)))
+        general = row.flag("general")
+        row.provenance(f"core.store.{'general.' if general else ''}{bits}")
+        found.append(StoreWidth(bits, row.number("commit_cycles", 0.01, 1000), general))
         row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
 
@@ -217,9 +222,7 @@ def _instruction(row: Table, core: Core) -> InstructionTiming:
     choices = tuple(row.strings_of(f"uops[{i}]", uop, ports) for i, uop in enumerate(uops))
     if not all(choices):
         raise row.error("uops", "at least one port for each uop", uops)
-    eliminated = row.raw("eliminated") if row.has("eliminated") else False
-    if not isinstance(eliminated, bool):
-        raise row.error("eliminated", "true or false", eliminated)
+    eliminated = row.flag("eliminated")
     latency = row.number("latency", 0, 10_000)
     timing = InstructionTiming(
         mnemonic=mnemonic,

@@ -53,6 +53,13 @@ class Table:
             raise self.error(key, "a non-empty string", value)
         return value
 
+    def flag(self, key: str) -> bool:
+        """True or false; false where the key is left out."""
+        value = self.raw(key) if self.has(key) else False
+        if not isinstance(value, bool):
+            raise self.error(key, "true or false", value)
+        return value
+
     def number(self, key: str, least: float = 0.0, most: float = 1e15) -> float:
         return self._number(key, self.raw(key), least, most)
 

@@ -17,6 +17,7 @@ from isa_models import (
     instruction,
     machine,
 )
+from simdnn.assembly.analysis import Analysis, analyze
 from simdnn.lanes import explain
 from simdnn.memory import MemoryDesc
 from simdnn.nibbles import pack_nibbles, unpack_nibbles
@@ -34,6 +35,7 @@ from simdnn.result import Conversion, Estimate, Result, version
 __version__ = version()
 
 __all__ = [
+    "Analysis",
     "Attr",
     "Conversion",
     "Estimate",
@@ -48,6 +50,7 @@ __all__ = [
     "Unimplemented",
     "UnknownName",
     "UnknownTiming",
+    "analyze",
     "cold_weights",
     "convolution",
     "estimate",

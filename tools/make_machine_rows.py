@@ -23,6 +23,10 @@ How a row is read
   Cheese ("A Peek at Sapphire Rapids", Xeon 8480) reports two 512-bit FMA units, as kerncraft's machine file does; the
   measurement wins.
 - Granite Rapids: as Sapphire Rapids, all of it "estimated": its core (Redwood Cove) was not measured.
+- Zen 4's integer instructions, whose ports uops.info doesn't name, run on as many ALUs as their reciprocal throughput
+  says; general.csv has the general instructions that kernels don't need, in the same columns, from the same tables.
+- Zen 5: Zen 4's rows on units of full width, with the latencies and throughputs that InstLatx64 measured (zen5.csv,
+  from AuthenticAMD0B40F40_K20_GraniteRidge_02_512b_InstLatX64.txt at 087af2c); the others are "estimated".
 - OVERRIDES replace rows that measurements contradict, each with its reason.
 """
 
@@ -49,8 +53,11 @@ UARCH = {
     "icx": "Ice Lake (client)",
     "spr": "Alder Lake-P",
     "gnr": "Alder Lake-P",
+    "adl-p": "Alder Lake-P",
     "zen4": "Zen 4",
+    "zen5": "Zen 4",
 }
+AMD = ("zen4", "zen5")
 CLIENT = {"icx": "client core", "spr": "Alder Lake-P", "gnr": "Alder Lake-P, carried over"}  # whose rows a server has
 F16_TWIN = {"vfmadd231ph": "vfmadd231ps", "vaddph": "vaddps", "vmulph": "vmulps", "vcvtph2psx": "vcvtph2ps",
             "vcvtps2phx": "vcvtps2ph"}  # fmt: skip
@@ -72,7 +79,7 @@ class Row:
     occupancy: int = 1
     interval: float = 0.0
     eliminated: bool = False
-    accumulator_latency: float | None = None
+    accumulator_latency: float | None = None  # None: as the latency
 
     def toml(self) -> str:
         """The row as an inline table."""
@@ -88,16 +95,27 @@ class Row:
         return "  {" + ", ".join(parts) + "},\n"
 
 
+VECTOR = re.compile(r"\b[xyz]?mm\b|\bk\b")
+#: scalar instructions whose first source gives the upper lanes alone, which a loop carries as it does an accumulator
+MERGES = re.compile(r"vcvt(si2s[sd]|ss2sd|sd2ss)|v(rcp|rsqrt|sqrt)s[sd]|vround(ss|sd)")
+COSTS_SLOTS_ONLY = ("nop", "prefetcht0", "vzeroupper")
 ALUS = ("p0", "p1", "p5", "p6", "pB")
 FP12, FP23 = ("FP1", "FP2"), ("FP2", "FP3")
 LANE = "core: on FP1 and FP2, latency measured; uops.info has FP0 to FP3 and 1 cycle"
 # machine -> (mnemonic pattern, form pattern) -> changed fields. The reason is the source.
 FMA = ("vfn?madd(132|213|231)ps", "zmm(\\{k\\})?,zmm,(zmm|m512|m32bcst)")
 SERVER_FMA = {"latency": 4, "source": "InstLatx64 on Cascade Lake: 4 cycles; uops.info has 4 to 5 by operand"}
+TWO_ALUS = {"uops": (("ALU0", "ALU3"),), "confidence": "estimated",
+            "source": "uops: two a cycle; core: 4 of them and 4 shifts take 2.6 cycles, so not on the same two"}
+ZEN_SCALARS: list[tuple[str, str, dict[str, Any]]] = [
+    ("sh[lr]|sar|ro[lr]", "r64,cl", {"latency": 1, "source": "core: 1 cycle from the register and from cl"}),
+    ("cmovz|setz|adc|sbb", "r64,r64|r8", TWO_ALUS),
+]  # fmt: skip
 OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
     "skx": [(*FMA, SERVER_FMA)],
     "clx": [(*FMA, SERVER_FMA)],
     "zen4": [
+        *ZEN_SCALARS,
         ("vextract[if]128", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
         ("vextract[if]32x4", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
         ("vextract[if](64x4|32x8)", "(ymm|m256),zmm,i8", {"latency": 4, "uops": (FP12,), "source": LANE}),
@@ -107,6 +125,7 @@ OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
             {"interval": 1.75, "source": "core: 1.75 cycles alone, like microcode; uops.info 1.50 (EVEX), 2.00 (VEX)"},
         ),
     ],
+    "zen5": ZEN_SCALARS,
 }
 # Tile instructions, which no table of uops lists. "optman": Intel's Optimization Reference Manual 248966-050, Table
 # 20-2, read at second hand; "bench": a third party's measurements on a Xeon 6962P. Loads and stores of a tile's lines
@@ -160,6 +179,8 @@ def operands_of(text: str, mnemonic: str) -> str | None:
     ('zmm{k},m512', 'zmm,zmm,m32bcst')
     """
     operands = [part.strip() for part in text.split(",")]
+    if not text:
+        return "-"
     if any(o in {"SEG", "AL", "AX", "EAX", "RAX", "0", "I64", "R16", "R8l", "R8h"} for o in operands):
         return None
     if mnemonic[0] == "V" and operands[1:2] == ["K"]:
@@ -184,7 +205,7 @@ def latency_of(text: str) -> tuple[float, bool] | None:
 
 def ports_of(text: str, machine: str) -> list[tuple[str, ...]]:
     """`1*FP12+2*p015` as one port list for each uop."""
-    prefix = "FP" if machine == "zen4" else "p"
+    prefix = "FP" if machine in AMD else "p"
     found = []
     for part in filter(None, text.split("+")):
         count, name = part.split("*")
@@ -243,21 +264,21 @@ class Generator:
             uops = [ports for ports in uops if not pipes.issuperset(ports)]
         if store and (data := tuple(self.core["store_data_ports"]["value"])) in uops:
             uops.remove(data)
-        if self.machine == "zen4" and not uops and row["encoding"].startswith("BASE"):
-            uops, note = self.scalar_uops(mnemonic, form)
+        if self.machine in AMD and not uops and not VECTOR.search(form) and mnemonic != "vzeroupper":
+            uops, note = self.scalar_uops(mnemonic, form, float(row["throughput"] or 0))
             confidence = "documented" if note else confidence
-        if self.machine == "zen4" and mnemonic in ("vmovd", "vmovq") and form in ("xmm,r32", "xmm,r64"):
+        if self.machine in AMD and mnemonic in ("vmovd", "vmovq") and form in ("xmm,r32", "xmm,r64"):
             uops, note = [("I2F",)], "; port not listed, one a cycle"
         if self.machine in CLIENT:
             confidence, note = "documented", f", {CLIENT[self.machine]}"
-            if not uops and row["uops"] == "1 / 0" and mnemonic in (*FUSED, "lea"):
-                uops, note = [ALUS], note + "; no port there (done at rename); taken as an ALU's"
-                confidence = "estimated"
             if self.gets_port_5(mnemonic, form):
                 uops = [("p0", "p5") if u == ("p0",) else u for u in uops]
                 seen = self.seen_on_server(mnemonic)
                 confidence = "documented" if seen else "estimated"
                 note += f"; port 5 added for the server's second 512-bit unit ({seen or 'as Cascade Lake'})"
+        if not uops and row["uops"] == "1 / 0" and (mnemonic in (*FUSED, "lea") or form.startswith("r64,r8")):
+            uops = [ALUS if "Alder" in UARCH[self.machine] else ("p0", "p1", "p5", "p6")]
+            note, confidence = note + "; no port there (done at rename); taken as an ALU's", "estimated"
         if self.machine == "gnr":
             confidence = "estimated"
         return uops, note, confidence
@@ -278,15 +299,19 @@ class Generator:
             return "Chips and Cheese on a Xeon 8480; LLVM 19 has port 0 alone"
         return ""
 
-    def scalar_uops(self, mnemonic: str, form: str) -> tuple[list[tuple[str, ...]], str]:
+    def scalar_uops(self, mnemonic: str, form: str, throughput: float) -> tuple[list[tuple[str, ...]], str]:
         """Zen 4's integer units, which uops.info doesn't name: 4 ALUs, multiply on one, 2 branch units."""
         load, store, _ = form_widths(mnemonic, form)
-        if mnemonic in ("nop", "prefetcht0") or mnemonic == "mov" and (load or store or form == "r64,r64"):
+        if mnemonic in ("nop", "prefetcht0") or mnemonic[:3] == "mov" and (load or store or form == "r64,r64"):
             return [], ""
         if mnemonic[0] == "j":
             return [("BR0", "BR1")], "; port not listed: branch units"
         if mnemonic == "imul":
             return [("ALU1",)], "; port not listed: one a cycle"
+        if not load and not store and throughput >= 0.9:
+            return [("ALU1",)], "; port not listed: one a cycle"
+        if not load and not store and throughput >= 0.45:
+            return [("ALU1", "ALU2")], "; port not listed: two a cycle"
         return [("ALU0", "ALU1", "ALU2", "ALU3")], "; port not listed: the 4 ALUs"
 
     def latency(self, mnemonic: str, form: str, row: dict[str, str], has_uops: bool) -> tuple[float, bool]:
@@ -318,13 +343,21 @@ class Generator:
         if bound:
             note, confidence = note + "; latency is an upper bound", "estimated"
         load, store, vector = form_widths(mnemonic, form)
-        occupancy = 2 if self.machine == "zen4" and vector == 512 and uops else 1
+        occupancy = 2 if self.machine in AMD and vector == 512 and uops else 1
         slots = int(raw["uops"].split("/")[0])
         eliminated = not uops and not load and not store and bool(ELIMINATED.fullmatch(mnemonic))
         interval = self.interval(mnemonic, form, raw, uops, occupancy, slots)
         source = f"uops: {raw['instruction']} ({raw['operands']}) {raw['encoding']}{note}"
         return Row(mnemonic, form, 0 if eliminated else latency, slots, tuple(uops), source, confidence, occupancy,
-                   interval, eliminated)
+                   interval, eliminated, self.merge_latency(mnemonic, raw, latency))
+
+    @staticmethod
+    def merge_latency(mnemonic: str, raw: dict[str, str], latency: float) -> float | None:
+        """Latency from the register whose upper lanes a scalar keeps, where uops.info has it apart; else None."""
+        first, semicolon, _ = raw["latency"].strip("[]").partition(";")
+        if not MERGES.fullmatch(mnemonic) or not semicolon or first.startswith("≤"):
+            return None
+        return min(float(first), latency)
 
     def interval(
         self, mnemonic: str, form: str, raw: dict[str, str], uops: list[tuple[str, ...]], occupancy: int, slots: int
@@ -347,11 +380,11 @@ class Generator:
     def says_something(row: Row) -> bool:
         """Whether a row has any cost; one whose ports weren't listed is left out, so that it is an UnknownTiming."""
         load, store, _ = form_widths(row.mnemonic, row.form)
-        return bool(row.uops or load or store or row.eliminated or row.mnemonic in ("nop", "prefetcht0"))
+        return bool(row.uops or load or store or row.eliminated or row.mnemonic in COSTS_SLOTS_ONLY)
 
     def fused(self, rows: dict[tuple[str, str], Row]) -> Iterator[Row]:
         """An integer operation and the jcc behind it as one macro-op."""
-        zen = self.machine == "zen4"
+        zen = self.machine in AMD
         for (mnemonic, form), row in rows.items():
             if mnemonic in FUSED and "m" not in form:
                 measured = zen and mnemonic == "dec"
@@ -376,14 +409,62 @@ class Generator:
             for key in [k for k in rows if re.fullmatch(mnemonics, k[0]) and re.fullmatch(forms, k[1])]:
                 rows[key] = replace(rows[key], **{"confidence": "measured"} | changed)
         rows |= {(row.mnemonic, row.form): row for row in TILES.get(self.machine, ())}
+        if self.machine == "zen5":
+            measured = instlatx64_zen5()
+            rows = {key: as_zen5(row, measured.get(key)) for key, row in rows.items()}
         return [rows[key] for key in sorted(rows)]
+
+
+def instlatx64_zen5() -> dict[tuple[str, str], tuple[float | None, float]]:
+    """Latency (None: not given) and reciprocal throughput of forms; a sum of two instructions is left out."""
+    found: dict[tuple[str, str], tuple[float | None, float]] = {}
+    with (ROOT / "tools" / "zen5.csv").open(newline="", encoding="utf-8") as handle:
+        for row in csv.DictReader(handle):
+            form = re.sub(r"\{\w+\}", "", row["form"]).replace("imm8", "i8")
+            form = re.sub(r"\[(m\d+)\]", r"\1", form)
+            if "+" in form or ".." in form:
+                continue
+            different = re.sub(r"([xyz]mm)\d", r"\1", form)  # xmm1,xmm1,xmm2: no zero idiom, as xmm,xmm,xmm may be
+            key = row["instruction"], different
+            figures = float(row["latency"]) if row["latency"] else None, float(row["throughput"])
+            if different != form or key not in found:
+                found[key] = figures
+    return found
+
+
+def as_zen5(row: Row, measured: tuple[float | None, float] | None) -> Row:
+    """A row of Zen 4 on Zen 5's units."""
+    vector = bool(VECTOR.search(row.form))
+    uops, latency, interval = row.uops, row.latency, row.interval / row.occupancy if vector else row.interval
+    interval = 0.0 if ",m" in row.form or row.form[0] == "m" else interval  # Zen 4's load and store pipes
+    source, confidence = f"as Zen 4 on units of full width: {row.source}", "estimated"
+    if measured is not None and vector:
+        given, throughput = measured
+        latency = max(1.0, float(round(given))) if given and uops else latency
+        if len(uops) == 1 and throughput < 0.3:
+            uops = (("FP0", "FP1", "FP2", "FP3"),)
+        explained = max(port_bound(uops, 1), row.slots / 8)
+        _, store, _ = form_widths(row.mnemonic, row.form)
+        interval = throughput if throughput > 1.15 * explained + 0.1 and not store and "m" not in row.form[3:] else 0.0
+        source = f"InstLatx64 on Zen 5: latency {given or '-'}, one in {throughput:g} cycles; ports as Zen 4's"
+        confidence = "documented"
+    slots = 1 if row.form.startswith("m512") and row.slots == 2 else row.slots  # Zen 4 stores 512 bits in two halves
+    return replace(row, slots=slots, uops=uops, latency=latency, interval=round(interval, 3), occupancy=1,
+                   source=source, confidence=confidence)
+
+
+def figures() -> list[dict[str, str]]:
+    """The rows of timing.csv and general.csv."""
+    table: list[dict[str, str]] = []
+    for part in ("timing.csv", "general.csv"):
+        with (ROOT / "tools" / part).open(newline="", encoding="utf-8") as handle:
+            table += csv.DictReader(handle)
+    return table
 
 
 def main(check: bool) -> int:
     """Rewrite, or compare, every machine file."""
-    with (ROOT / "tools" / "timing.csv").open(newline="", encoding="utf-8") as handle:
-        table = list(csv.DictReader(handle))
-    changed = 0
+    table, changed = figures(), 0
     for name in UARCH:
         path = ROOT / "isa_models" / "machines" / f"{name}.toml"
         old = path.read_text(encoding="utf-8")

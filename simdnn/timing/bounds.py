@@ -16,16 +16,21 @@ def port_load(ops: Sequence[Op]) -> float:
 
     The bound is exact for the best assignment (max-flow, min-cut), over the unions of the port lists that occur.
     """
-    work: dict[frozenset[int], float] = defaultdict(float)
     own: dict[str, float] = defaultdict(float)
+    for op in ops:
+        if op.interval:
+            own[op.row.mnemonic] += op.interval
+    return max(busiest_ports(ops)[0], max(own.values(), default=0.0))
+
+
+def busiest_ports(ops: Sequence[Op]) -> tuple[float, frozenset[int]]:
+    """The cycles of `port_load` less intervals, and the set of ports."""
+    work: dict[frozenset[int], float] = defaultdict(float)
     for op in ops:
         for uop in op.uops:
             work[frozenset(uop)] += op.occupancy
-        if op.interval:
-            own[op.row.mnemonic] += op.interval
-    unions = _unions(list(work))
-    ports = max((sum(w for s, w in work.items() if s <= u) / len(u) for u in unions), default=0.0)
-    return max(ports, max(own.values(), default=0.0))
+    loads = [(sum(w for s, w in work.items() if s <= u) / len(u), u) for u in _unions(list(work))]
+    return max(loads, key=lambda found: (found[0], len(found[1])), default=(0.0, frozenset()))
 
 
 def _unions(sets: list[frozenset[int]]) -> set[frozenset[int]]:
@@ -57,30 +62,39 @@ def chain(ops: Sequence[Op]) -> float:
     The longest mean cycle of the dependence graph: from each register that is carried, follow the body `n` times for
     `n` carried registers, and take the most that a register gains an iteration.
     """
+    return slowest_chain(ops)[0]
+
+
+def slowest_chain(ops: Sequence[Op]) -> tuple[float, tuple[int, ...]]:
+    """The cycles of `chain`, and which ops it runs through, in their order, until it is back where it began."""
     carried = _carried(ops)
-    best = 0.0
+    best, path = 0.0, None
     for start in carried:
-        times = {start: 0.0}
+        times: _Times = {start: (0.0, None)}
         for turn in range(1, len(carried) + 1):
             after = _once(ops, times)
             times = {register: time for register, time in after.items() if register in carried}
-            if start in times:
-                best = max(best, times[start] / turn)
+            if start in times and times[start][0] / turn > best:
+                best, path = times[start][0] / turn, times[start][1]
             if times.keys() <= {start}:  # it feeds nothing else: later turns repeat this one
                 break
-    return best
+    found = []
+    while path is not None:
+        index, path = path
+        found.append(index)
+    return best, tuple(reversed(found))
 
 
-def _carried(ops: Sequence[Op]) -> set[str]:
-    """Registers read before they are written, and written."""
+def _carried(ops: Sequence[Op]) -> list[str]:
+    """Registers read before they are written, and written; in the order of their first reading."""
     written: set[str] = set()
-    early: set[str] = set()
+    early: dict[str, None] = {}
     for op in ops:
         for register in _sources(op):
             if register not in written:
-                early.add(register)
+                early[register] = None
         written.update(op.writes)
-    return early & written
+    return [register for register in early if register in written]
 
 
 def _sources(op: Op) -> itertools.chain[str]:
@@ -90,22 +104,34 @@ def _sources(op: Op) -> itertools.chain[str]:
     return itertools.chain(op.reads, moved, late, address)
 
 
-def _once(ops: Sequence[Op], times: dict[str, float]) -> dict[str, float]:
+_Link = tuple[int, "_Link | None"]  # an op's index, and what came before it
+_Times = dict[str, tuple[float, "_Link | None"]]
+
+
+def _once(ops: Sequence[Op], times: _Times) -> _Times:
     """Follow known register times through the body once; registers that don't depend on them drop out."""
     now = dict(times)
-    for op in ops:
-        starts: list[float] = []
+    for index, op in enumerate(ops):
+        latest: tuple[float, _Link | None] | None = None
         if op.moves is not None:
-            starts = [now[op.moves]] if op.moves in now else []
+            latest = now.get(op.moves)
         else:
-            starts += [now[r] + op.latency for r in op.reads if r in now]
-            if op.accumulator is not None and op.accumulator in now:
-                starts.append(now[op.accumulator] + op.latency - op.accumulator_gain)
-            if op.load is not None:
-                starts += [now[r] + op.load_latency + op.latency for r in op.load.registers if r in now]
+            for register, latency in _waits(op):
+                if register in now and (latest is None or now[register][0] + latency > latest[0]):
+                    latest = now[register][0] + latency, now[register][1]
         for register in op.writes:
-            if starts:
-                now[register] = max(starts)
+            if latest is not None:
+                now[register] = latest[0], (index, latest[1])
             else:
                 now.pop(register, None)
     return now
+
+
+def _waits(op: Op) -> list[tuple[str, float]]:
+    """Registers that an op reads, with the cycles from each to its result."""
+    found = [(register, op.latency) for register in op.reads]
+    if op.accumulator is not None:
+        found.append((op.accumulator, op.latency - op.accumulator_gain))
+    if op.load is not None:
+        found += [(register, op.load_latency + op.latency) for register in op.load.registers]
+    return found

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from isa_models.errors import SimdnnError
 from isa_models.machine import Machine
@@ -24,7 +25,9 @@ STALLED = 500_000  # cycles without a retirement, more than any row that the sch
 class Node:
     """A load or an operation in flight; `done` is the cycle of its result, UNKNOWN until it issues."""
 
-    __slots__ = ("age", "op", "is_load", "waits", "ready", "done", "unissued", "first_issue", "bound", "users")
+    __slots__ = (
+        "age", "op", "is_load", "waits", "ready", "done", "unissued", "first_issue", "bound", "users", "commit"
+    )  # fmt: skip
 
     def __init__(self, age: int, op: Op, is_load: bool, ready: float) -> None:
         self.age = age
@@ -37,6 +40,20 @@ class Node:
         self.first_issue = UNKNOWN
         self.bound: list[int] = []  # ports of uops that wait for an operand to be under way
         self.users: list[tuple[Node, float]] = []  # with the cycles by which each needs this result later
+        self.commit: Node | None = None  # of a store that later loads may read: done when the cache has it
+
+
+class Execution(NamedTuple):
+    """An op as it went through the core: the cycle of its dispatch, its node, and that of its load where it has one.
+
+    The retirement of the n-th is `CoreModel.retired[n]`.
+    """
+
+    op: Op
+    iteration: int
+    dispatched: int
+    node: Node
+    load: Node | None
 
 
 class CoreModel:
@@ -51,6 +68,7 @@ class CoreModel:
         self.cycle = 0
         self.ages = 0
         self.retired: list[int] = []  # for each op the cycle of its retirement
+        self.trace: list[Execution] | None = None  # a list where every op is to be noted
         self.last_retirement = 0
         # Ports and schedulers, by number.
         number = {port: i for i, port in enumerate(core.ports)}
@@ -89,7 +107,7 @@ class CoreModel:
         self.commits: deque[float] = deque()
         self.commit_free = 0.0
         self.values: dict[str, Node | None] = {}  # register to its last writer
-        self.stores: dict[str, deque[tuple[int, int, Node]]] = {}  # tensor to (first byte, end, data)
+        self.stores: dict[str, deque[tuple[int, int, Node, Node]]] = {}  # tensor to (first byte, end, data, commit)
 
     def fill_store_queue(self, commit_cycles: float) -> None:
         """Start with a full store queue, as a long loop of stores has it (it drains where stores don't bind)."""
@@ -182,6 +200,8 @@ class CoreModel:
             if op.store is not None:
                 self.commit_free = max(self.commit_free, now) + op.commit_cycles
                 commits.append(self.commit_free)
+                if node.commit is not None:
+                    self._finish(node.commit, self.commit_free)
 
     def _issue(self) -> None:
         """On every free port the oldest ready uop bound to it; then the loads."""
@@ -315,6 +335,7 @@ class CoreModel:
         """Make the nodes of an op, tie them to their producers, send its uops on, and name its results."""
         values, soon = self.values, self.cycle + 1
         node = Node(self.ages, op, False, soon)
+        load = None
         if op.load is not None:
             load = self._load_node(op, op.load, iteration)
             if not op.uops and not op.store and op.latency == 0 and not op.reads and op.accumulator is None:
@@ -341,6 +362,8 @@ class CoreModel:
         if op.store is not None:
             self.store_room -= 1
             self._remember(op.store, iteration, node)
+        if self.trace is not None:
+            self.trace.append(Execution(op, iteration, self.cycle, node, load))
         self.rob.append(node)
         self.rob_room -= op.slots
         self.ages += 1
@@ -355,9 +378,12 @@ class CoreModel:
             self._depend(load, self.values.get(register))
         if ref.address is not None and ref.tensor in self.stores:
             first = ref.address + iteration * ref.step
-            for start, end, data in reversed(self.stores[ref.tensor]):
+            for start, end, data, commit in reversed(self.stores[ref.tensor]):
                 if start < first + ref.bytes and first < end:
-                    self._depend(load, data, op.load_latency - op.forward_latency)
+                    if start <= first and first + ref.bytes <= end:
+                        self._depend(load, data, op.load_latency - op.forward_latency)
+                    else:
+                        self._depend(load, commit, op.load_latency - op.blocked_latency)
                     break
         if not load.waits:
             heappush(self.load_future, (load.ready, load.age, load))
@@ -370,4 +396,5 @@ class CoreModel:
         if ref.tensor not in self.stores:
             self.stores[ref.tensor] = deque(maxlen=self.core.store_queue)
         first = ref.address + iteration * ref.step
-        self.stores[ref.tensor].append((first, first + ref.bytes, data))
+        data.commit = Node(data.age, data.op, True, UNKNOWN)
+        self.stores[ref.tensor].append((first, first + ref.bytes, data, data.commit))

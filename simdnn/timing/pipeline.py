@@ -14,10 +14,10 @@ from isa_models.errors import InvalidArgument
 from isa_models.machine import Confidence, Machine, weakest
 
 from . import bounds
-from .core_model import CoreModel
+from .core_model import CoreModel, Execution
 from .steps import MemRef, Op, Step, lower
 
-__all__ = ["BlockTiming", "LoopTiming", "MemRef", "Step", "block_cycles", "block_timing", "loop_cycles"]
+__all__ = ["BlockTiming", "LoopTiming", "MemRef", "Step", "block_cycles", "block_timing", "loop_cycles", "trace_loop"]
 
 WARM_SLOTS = 1  # windows (reorder buffers) to fill before the steady state is looked for
 LONGEST_PERIOD = 12  # iterations
@@ -73,6 +73,16 @@ def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
     return LoopTiming(cycles, startup, ports, bound, limits, chain, _confidence(machine, ops))
 
 
+def trace_loop(machine: Machine, body: Sequence[Step], iterations: int) -> tuple[list[Execution], list[int]]:
+    """The first iterations of a loop op by op, from an empty core, and the cycle in which each op retires."""
+    ops = lower(machine, body)
+    model = CoreModel(machine, ((op, turn) for turn in range(iterations) for op in ops))
+    model.trace = []
+    while not model.idle:
+        model.advance()
+    return model.trace, model.retired
+
+
 def block_cycles(machine: Machine, steps: Sequence[Step]) -> int:
     """Cycles from the first dispatch to the last retirement of a stream executed once (0 for an empty one)."""
     return block_timing(machine, steps).cycles
@@ -100,8 +110,10 @@ def _run(machine: Machine, ops: Sequence[Op]) -> CoreModel:
 def _confidence(machine: Machine, ops: Sequence[Op]) -> Confidence:
     """The weakest standing among what a stream's time rests on."""
     keys = ["core.dispatch_slots", "core.reorder_buffer"]
-    keys += [f"core.load.{machine.core.load(op.row.load_bits).bits}" for op in ops if op.load is not None]
-    keys += [f"core.store.{machine.core.store(op.row.store_bits).bits}" for op in ops if op.store is not None]
+    loads = [machine.core.load(op.row.load_bits, not op.row.vector_bits) for op in ops if op.load is not None]
+    stores = [machine.core.store(op.row.store_bits, not op.row.vector_bits) for op in ops if op.store is not None]
+    keys += [f"core.load.{'general.' if row.general else ''}{row.bits}" for row in loads]
+    keys += [f"core.store.{'general.' if row.general else ''}{row.bits}" for row in stores]
     return weakest([*(op.row.confidence for op in ops), *(machine.provenance[key].confidence for key in keys)])
 
 
@@ -133,7 +145,8 @@ def _steady_state(machine: Machine, ops: Sequence[Op]) -> tuple[float, dict[str,
             ends += model.retired[(len(ends) + 1) * size - 1 :: size]
             period = _period(ends, warm)
     period = period or len(ends) // 2
-    iterations = model.ages / size  # dispatched; nearly all their uops have issued
+    work = sum(len(op.uops) * op.occupancy + op.load_pipes * (op.load is not None) for op in ops)
+    iterations = sum(model.busy) / work if work else 1.0  # issued
     ports = {port: busy / iterations for port, busy in zip(machine.core.ports, model.busy, strict=True)}
     return (ends[-1] - ends[-1 - period]) / period, ports
 

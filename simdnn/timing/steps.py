@@ -66,6 +66,7 @@ class Op:
     load_latency: float
     load_commit_cycles: float
     forward_latency: float
+    blocked_latency: float
     store: MemRef | None
     commit_cycles: float
 
@@ -106,7 +107,8 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool) -> Op:
     rows = step.rows or full  # a tile's memory operand is one of 512 bits for each row
     occupancy = -(-row.occupancy * rows // full)
     sooner = row.occupancy - occupancy  # a tile with fewer rows is through the unit by so much earlier
-    load, store = core.load(row.load_bits // full), core.store(row.store_bits // full)
+    general = not row.vector_bits and not row.tile
+    load, store = core.load(row.load_bits // full, general), core.store(row.store_bits // full, general)
     return Op(
         row=row,
         steps=2 if jump else 1,
@@ -125,6 +127,7 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool) -> Op:
         load_latency=load.latency,
         load_commit_cycles=load.commit_cycles * rows,
         forward_latency=load.forward_latency,
+        blocked_latency=load.blocked_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
         commit_cycles=store.commit_cycles * rows,
     )

@@ -1,0 +1,295 @@
+"""`simdnn.analyze`: what a loop in assembly costs on a machine, and why."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isa_models.errors import InvalidArgument, unknown_name
+from isa_models.machine import Confidence, Machine
+from isa_models.machine import machine as machine_of
+from simdnn.assembly import elf
+from simdnn.assembly.assembler import Syntax, assemble
+from simdnn.assembly.decode import Decoded, Decoder
+from simdnn.assembly.loops import Body, find_loop, marked, missing_rows, refuse, steps_of
+from simdnn.assembly.rows import Rows, rows
+from simdnn.assembly.timeline import Timeline
+from simdnn.timing import bounds
+from simdnn.timing.pipeline import LoopTiming, loop_cycles
+from simdnn.timing.steps import Op, Step, lower
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_FILE = 1 << 28  # bytes
+_HEX = re.compile(r"[0-9a-fA-F\s]+")
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A loop on a machine. Cycles are core cycles, data in the first cache."""
+
+    machine: Machine
+    body: tuple[Decoded, ...]
+    notes: tuple[str, ...]  # what was chosen or assumed
+    assumed: tuple[str, ...]  # forms that the machine's table lacks
+    timing: LoopTiming = field(repr=False)
+    steps: tuple[Step, ...] = field(repr=False)
+    ops: tuple[Op, ...] = field(repr=False)
+
+    @property
+    def cycles_per_iteration(self) -> float:
+        return self.timing.cycles
+
+    @property
+    def ipc(self) -> float:
+        """Instructions a cycle."""
+        return len(self.body) / self.timing.cycles
+
+    @property
+    def bound(self) -> str:
+        """The largest of the limits: "compute" | "load" | "store" | "front-end" | "latency", or "memory"/"window".
+
+        The last two where the schedule takes over a tenth longer than any limit: values that go round through stored
+        bytes, or the choice of ports and the core's windows.
+        """
+        if self.timing.cycles <= 1.1 * max(self.timing.limits.values()):
+            return self.timing.bound
+        return "memory" if self._through_memory else "window"
+
+    @property
+    def confidence(self) -> Confidence:
+        """The weakest standing among the figures used."""
+        return self.timing.confidence
+
+    @functools.cached_property
+    def ports(self) -> pd.DataFrame:
+        """Frame: port, cycles of work an iteration, share of the iteration's cycles."""
+        import pandas as pd
+
+        work = self.timing.port_cycles
+        cycles = self.cycles_per_iteration
+        return pd.DataFrame(
+            [{"port": port, "cycles": busy, "share": busy / cycles} for port, busy in work.items() if busy > 1e-9],
+            columns=["port", "cycles", "share"],
+        )
+
+    @functools.cached_property
+    def chain(self) -> tuple[str, ...]:
+        """The instructions of the slowest chain that an iteration hands to the next; empty where none is."""
+        texts = self._texts_by_op()
+        return tuple(texts[index] for index in bounds.slowest_chain(self.ops)[1])
+
+    @functools.cached_property
+    def instructions(self) -> pd.DataFrame:
+        """Frame: instruction, its row's uops, latency, ports, standing and source ("assumed: …" for none)."""
+        import pandas as pd
+
+        known = self.machine.instructions
+        found = []
+        for one in self.body:
+            row = known[one.mnemonic, one.form]
+            ports = " ".join("/".join(uop) for uop in row.uops) or "-"
+            found.append(
+                {"instruction": one.text, "slots": row.slots, "latency": row.latency, "ports": ports,
+                 "loads_bits": row.load_bits, "stores_bits": row.store_bits, "confidence": row.confidence,
+                 "source": row.source}
+            )  # fmt: skip
+        return pd.DataFrame(found)
+
+    @functools.cached_property
+    def timeline(self) -> Timeline:
+        """The first iterations, instruction by instruction."""
+        return Timeline.of(self.machine, self.steps, self._texts_by_op())
+
+    @property
+    def sentence(self) -> str:
+        """What limits the loop, in one sentence."""
+        said = _LIMITED_BY[self.bound](self)
+        return f"{said} ({len(self.assumed)} instructions assumed)." if self.assumed else f"{said}."
+
+    def __str__(self) -> str:
+        return (
+            f"{self.machine.name}: {self.cycles_per_iteration:.2f} cycles an iteration, {self.ipc:.2f} instructions a "
+            f"cycle, bound: {self.bound} ({self.confidence})\n{self.sentence[0].upper()}{self.sentence[1:]}"
+        )
+
+    # -- parts of the sentence -----------------------------------------------------------------------------------------
+
+    def _texts_by_op(self) -> list[str]:
+        """The text of each op; fused ones share theirs."""
+        found, at = [], 0
+        for op in self.ops:
+            found.append("; ".join(one.text for one in self.body[at : at + op.steps]))
+            at += op.steps
+        return found
+
+    @property
+    def _through_memory(self) -> bool:
+        """Whether a load reads what the loop stores."""
+        stored = {step.store.tensor for step in self.steps if step.store and step.store.address is not None}
+        return any(step.load and step.load.tensor in stored for step in self.steps)
+
+    def _say_compute(self) -> str:
+        cycles, busiest = bounds.busiest_ports(self.ops)
+        limit = self.timing.limits["compute"]
+        if limit > cycles + 1e-9:
+            slow = Counter[str]()
+            for op in self.ops:
+                slow[op.row.mnemonic] += round(1000 * op.interval)
+            name = slow.most_common(1)[0][0]
+            return f"{name} has its own unit, which is at work for {limit:.2f} of {self._cycles} cycles"
+        names = [self.machine.core.ports[index] for index in sorted(busiest)]
+        users = Counter(op.row.mnemonic for op in self.ops for uop in op.uops if set(uop) <= busiest)
+        most = " and ".join(name for name, _ in users.most_common(2))
+        are = "is" if len(names) == 1 else "are"
+        count = sum(users.values())
+        return (
+            f"{_listed(names)} {are} full: {count} uops ({most}) that run nowhere else take {cycles:.2f} of "
+            f"{self._cycles} cycles"
+        )
+
+    def _say_load(self) -> str:
+        count = sum(op.load is not None for op in self.ops)
+        return f"the load pipes are full: {count} loads take {self.timing.limits['load']:.2f} of {self._cycles} cycles"
+
+    def _say_store(self) -> str:
+        count = sum(op.store is not None for op in self.ops)
+        return (
+            f"stores reach the cache no faster: {count} take {self.timing.limits['store']:.2f} of {self._cycles} cycles"
+        )
+
+    def _say_front_end(self) -> str:
+        slots, width = sum(op.slots for op in self.ops), self.machine.core.dispatch_slots
+        return f"dispatch is full: {slots} slots at {width} a cycle take {slots / width:.2f} of {self._cycles} cycles"
+
+    def _say_latency(self) -> str:
+        if self.timing.limits["latency"] > self.timing.chain_cycles + 1e-9:
+            return (
+                "chains through the addend leave their ports no slack, and so reach only a part of them: "
+                f"{self._cycles} cycles"
+            )
+        links = " -> ".join(f"'{text}'" for text in self.chain[:3]) + (" -> ..." if len(self.chain) > 3 else "")
+        return (
+            f"each iteration waits for the one before: the chain {links} takes {self.timing.chain_cycles:.2f} of "
+            f"{self._cycles} cycles"
+        )
+
+    def _say_memory(self) -> str:
+        return f"values go from iteration to iteration through stored bytes, in {self._cycles} cycles"
+
+    def _say_window(self) -> str:
+        name = self.timing.bound
+        return (
+            f"no unit is full ({name} alone would allow {self.timing.limits[name]:.2f} cycles): ports chosen unevenly "
+            f"and the scheduler's window cost the rest of {self._cycles} cycles"
+        )
+
+    @property
+    def _cycles(self) -> str:
+        return f"{self.cycles_per_iteration:.2f}"
+
+
+_LIMITED_BY = {
+    "compute": Analysis._say_compute,
+    "load": Analysis._say_load,
+    "store": Analysis._say_store,
+    "front-end": Analysis._say_front_end,
+    "latency": Analysis._say_latency,
+    "memory": Analysis._say_memory,
+    "window": Analysis._say_window,
+}
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def analyze(
+    code: str | bytes | Path,
+    machine: str | Path | Machine = "zen4",
+    syntax: Syntax = "intel",
+    *,
+    function: str | None = None,
+    assume: bool = False,
+) -> Analysis:
+    """The loop in `code` on a machine, its data in the first cache.
+
+    `code` is assembly text, the machine code itself (bytes; or text of hexadecimal digits alone), or an object file
+    (its bytes or its path), of which `function` names a function. Of code that branches back the innermost loop is
+    read; else all of it is a loop's body. Different pointers count as different arrays.
+
+    Raises `UnknownTiming` that names the instructions which the machine's table lacks; with `assume` they count as one
+    uop each, and `assumed` lists them. Raises `InvalidArgument` for what is no code.
+
+    >>> round(analyze("vpdpbusd zmm0, zmm1, zmm2", machine="zen4").cycles_per_iteration, 2)
+    4.0
+    """
+    body, target = read_body(code, syntax, function), rows(machine_of(machine))
+    return analyze_body(body, target, assume)
+
+
+def analyze_body(body: Body, target: Rows, assume: bool = False, **memory: Any) -> Analysis:
+    """`analyze` of a loop that is already found; `memory` as `addresses.references` takes it."""
+    missing = missing_rows(body.instructions, target)
+    if missing and not assume:
+        raise refuse(missing, target.base.name)
+    target = target.assuming(missing) if missing else target
+    steps = steps_of(body.instructions, **memory)
+    assumed = tuple(f"{mnemonic} {form}".strip() for mnemonic, form in missing)
+    timing = loop_cycles(target.machine, steps)
+    ops = tuple(lower(target.machine, steps))
+    return Analysis(target.machine, body.instructions, body.notes, assumed, timing, tuple(steps), ops)
+
+
+def read_body(code: str | bytes | Path, syntax: Syntax = "intel", function: str | None = None) -> Body:
+    """The loop of assembly text, of machine code, or of a function in an object file."""
+    if isinstance(code, Path):
+        code = _file(code)
+    if isinstance(code, str):
+        if code.strip() and _HEX.fullmatch(code) and len("".join(code.split())) % 2 == 0:
+            code = bytes.fromhex(code)
+        else:
+            code = assemble(code, syntax)
+    address = 0
+    if elf.is_elf(code):
+        code, address = _of_object(code, function)
+    elif function is not None:
+        raise InvalidArgument(f"function {function!r}: only an object file has functions")
+    return find_loop(Decoder(syntax).decode(marked(code), address))
+
+
+def _file(path: Path) -> str | bytes:
+    """A file's content: an object file's bytes, or text."""
+    if not path.is_file():
+        raise InvalidArgument(f"{path} is no file")
+    if path.stat().st_size > MOST_FILE:
+        raise InvalidArgument(f"{path} has {path.stat().st_size} bytes, at most {MOST_FILE} are read")
+    data = path.read_bytes()
+    if elf.is_elf(data):
+        return data
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"{path} is neither text nor an ELF object file") from None
+
+
+def _of_object(data: bytes, function: str | None) -> tuple[bytes, int]:
+    """The code of a function, or of the only one; between marks, all of it."""
+    if function is None and any(mark in data for mark in (b"\xbb\x6f\0\0\0\x64\x67\x90",)):
+        return elf.text_of(data), 0
+    found = {f.name: f for f in elf.functions(data)}
+    if function is not None and function not in found:
+        raise unknown_name("function", function, found)
+    if function is None and len(found) > 1:
+        names = ", ".join(sorted(found)[:8])
+        raise InvalidArgument(f"the object file has {len(found)} functions; name one of {names}")
+    if not found:
+        return elf.text_of(data), 0
+    chosen = found[function] if function is not None else next(iter(found.values()))
+    return chosen.code, chosen.address

@@ -1,0 +1,233 @@
+"""Machine code to instructions: what each reads and writes, and its operands' classes, by iced-x86."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import iced_x86 as iced
+
+from isa_models.errors import InvalidArgument
+
+MOST_CODE = 1 << 16  # bytes; the longest loop that a core model could be asked about is far shorter
+
+
+def _names(kind: Any) -> dict[int, str]:
+    return {value: name.lower() for name, value in vars(kind).items() if name.isupper() and isinstance(value, int)}
+
+
+_MNEMONICS = _names(iced.Mnemonic)
+_REGISTERS = _names(iced.Register)
+_READS = {
+    iced.OpAccess.READ, iced.OpAccess.COND_READ, iced.OpAccess.READ_WRITE, iced.OpAccess.READ_COND_WRITE
+}  # fmt: skip
+_WRITES = {
+    iced.OpAccess.WRITE, iced.OpAccess.COND_WRITE, iced.OpAccess.READ_WRITE, iced.OpAccess.READ_COND_WRITE
+}  # fmt: skip
+_SHORT_IMMEDIATES = {
+    iced.OpKind.IMMEDIATE8, iced.OpKind.IMMEDIATE8_2ND, iced.OpKind.IMMEDIATE8TO16, iced.OpKind.IMMEDIATE8TO32,
+    iced.OpKind.IMMEDIATE8TO64,
+}  # fmt: skip
+_LONG_IMMEDIATES = {
+    iced.OpKind.IMMEDIATE16, iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64
+}  # fmt: skip
+IMMEDIATES = _SHORT_IMMEDIATES | _LONG_IMMEDIATES
+_BRANCHES = {iced.FlowControl.CONDITIONAL_BRANCH, iced.FlowControl.UNCONDITIONAL_BRANCH}
+_CLASSES = (("zmm", "zmm"), ("ymm", "ymm"), ("xmm", "xmm"), ("tmm", "tmm"), ("mm", "mm"), ("k", "k"), ("st", "st"))
+_CARRY, _OTHER_FLAGS = "%cf", "%zf"  # no names of registers, so that none can be taken for them
+#: x86's conditions read the same unit's flags at the same cost: one row stands for each kind
+_CONDITIONAL = re.compile(r"(j|cmov|set)(?!mp|rcxz|ecxz)\w+")
+_CONDITION_OF = {"j": "jnz", "cmov": "cmovz", "set": "setz"}
+_NO_RESULT = {"vzeroupper", "vzeroall"}  # they name every register, but nobody waits for them
+_SHIFTS = {"shl", "shr", "sal", "sar", "rol", "ror", "rcl", "rcr"}
+_OTHER_NAMES = {"sal": "shl", "endbr64": "nop", "fnop": "nop"}
+
+
+def register_name(register: Any) -> str:
+    """The whole register that a register is part of."""
+    return _REGISTERS[iced.RegisterExt.full_register(register)]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory operand: full register names (empty where there is none) and the bytes that it moves."""
+
+    base: str
+    index: str
+    scale: int
+    displacement: int
+    bytes: int
+    load: bool
+    store: bool
+
+    @property
+    def registers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(r for r in (self.base, self.index) if r and r != "rip"))
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One instruction. `mnemonic` and `form` are as machine tables spell them; registers are whole ones (zmm for xmm).
+
+    `same_sources`: its two last operands are one register (which may make a zero idiom).
+    """
+
+    address: int
+    length: int
+    text: str
+    mnemonic: str
+    form: str
+    registers: tuple[str, ...]  # of the operands, in their order
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    memory: Memory | None
+    same_sources: bool
+    target: int | None  # of a branch
+    stack: bool  # moves the stack pointer by pushing or popping, which a core's stack engine does at no cost
+    raw: Any
+
+    @property
+    def is_branch(self) -> bool:
+        return self.target is not None
+
+
+class Decoder:
+    """Decodes code of one address space, and writes its text in a syntax."""
+
+    def __init__(self, syntax: str = "intel") -> None:
+        self.facts = iced.InstructionInfoFactory()
+        kind = iced.FormatterSyntax.GAS if syntax == "att" else iced.FormatterSyntax.INTEL
+        self.formatter = iced.Formatter(kind)
+        self.formatter.space_after_operand_separator = True
+        self.formatter.hex_prefix, self.formatter.hex_suffix = "0x", ""
+        self.formatter.small_hex_numbers_in_decimal = True
+        self.formatter.branch_leading_zeros = False
+
+    def decode(self, code: bytes, address: int = 0) -> list[Decoded]:
+        """The instructions of `code`; `InvalidArgument` for bytes that are none."""
+        if not code:
+            raise InvalidArgument("met no instructions; at least one is needed")
+        if len(code) > MOST_CODE:
+            raise InvalidArgument(f"met {len(code)} bytes of code, at most {MOST_CODE} are read; name a function")
+        found = []
+        for raw in iced.Decoder(64, code, ip=address):
+            if raw.is_invalid:
+                at = raw.ip - address
+                shown = code[at : at + 8].hex(" ")
+                raise InvalidArgument(f"byte {at}: no x86-64 instruction starts with {shown}")
+            found.append(self._one(raw))
+        return found
+
+    def _one(self, raw: Any) -> Decoded:
+        facts = self.facts.info(raw)
+        mnemonic = _MNEMONICS[raw.mnemonic]
+        stack = raw.is_stack_instruction
+        reads, writes = self._registers(raw, facts, stack)
+        if mnemonic in _NO_RESULT:
+            reads, writes = (), ()
+        memory = self._memory(raw, facts)
+        branch = raw.flow_control in _BRANCHES
+        sources = [raw.op_register(k) for k in range(raw.op_count) if raw.op_kind(k) == iced.OpKind.REGISTER]
+        pair = sources[-2:] if memory is None else []
+        form = "rel" if branch else self._form(raw, mnemonic, memory)
+        if stack and mnemonic in ("push", "pop") and form == "r64":  # the stack engine moves rsp at no cost
+            form, mnemonic = ("m64,r64" if mnemonic == "push" else "r64,m64"), "mov"
+        if conditional := _CONDITIONAL.fullmatch(mnemonic):
+            mnemonic = _CONDITION_OF[conditional[1]]
+        return Decoded(
+            address=raw.ip,
+            length=raw.len,
+            text=" ".join(self.formatter.format(raw).split()),
+            mnemonic=_OTHER_NAMES.get(mnemonic, mnemonic),
+            form=form,
+            registers=tuple(register_name(r) for r in sources),
+            reads=reads,
+            writes=writes,
+            memory=memory,
+            same_sources=len(pair) == 2 and pair[0] == pair[1],
+            target=raw.near_branch_target if branch else None,
+            stack=stack,
+            raw=raw,
+        )
+
+    @staticmethod
+    def _registers(raw: Any, facts: Any, stack: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Whole registers read and written, addresses apart, and the two groups of flags that carry a value."""
+        address = {raw.memory_base, raw.memory_index} if facts.used_memory() else set()
+        reads: dict[str, None] = {}
+        writes: dict[str, None] = {}
+        operands = {raw.op_register(k) for k in range(raw.op_count) if raw.op_kind(k) == iced.OpKind.REGISTER}
+        for used in facts.used_registers():
+            register, access = used.register, used.access
+            if stack and register == iced.Register.RSP:
+                continue
+            name = register_name(register)
+            partial = iced.RegisterExt.is_gpr8(register) or iced.RegisterExt.is_gpr16(register)
+            if access in _WRITES:
+                writes[name] = None
+            if access in _READS and (register not in address or register in operands) or access in _WRITES and partial:
+                reads[name] = None
+        if raw.rflags_read & iced.RflagsBits.CF:
+            reads[_CARRY] = None
+        if raw.rflags_read & ~iced.RflagsBits.CF & ~iced.RflagsBits.DF:
+            reads[_OTHER_FLAGS] = None
+        if raw.rflags_modified & iced.RflagsBits.CF:
+            writes[_CARRY] = None
+        if raw.rflags_modified & ~iced.RflagsBits.CF:
+            writes[_OTHER_FLAGS] = None
+        return tuple(reads), tuple(writes)
+
+    @staticmethod
+    def _memory(raw: Any, facts: Any) -> Memory | None:
+        used = facts.used_memory()
+        if not used:
+            return None
+        first = used[0]
+        size = iced.MemorySizeExt.size(first.memory_size)
+        if raw.is_vsib:  # a gather's single elements: no address is followed
+            return Memory("", "", 1, 0, size, True, False)
+        base, index = (
+            "" if r == iced.Register.NONE else register_name(r)
+            for r in (first.base, first.index)
+        )
+        displacement = first.displacement
+        displacement -= 1 << 64 if displacement >= 1 << 63 else 0
+        load = any(u.access in _READS for u in used)
+        store = any(u.access in _WRITES for u in used)
+        return Memory(base, index, first.scale, displacement, size, load, store)
+
+    @staticmethod
+    def _form(raw: Any, mnemonic: str, memory: Memory | None) -> str:
+        if mnemonic in ("nop", "endbr64"):
+            return "r64"
+        parts = []
+        for k in range(raw.op_count):
+            kind = raw.op_kind(k)
+            if kind == iced.OpKind.REGISTER:
+                shifts = k == 1 and raw.op_register(k) == iced.Register.CL and mnemonic in _SHIFTS
+                parts.append("cl" if shifts else _register_class(raw.op_register(k)))
+            elif kind in _SHORT_IMMEDIATES:
+                parts.append("i8")
+            elif kind in _LONG_IMMEDIATES:
+                parts.append("i32")
+            elif mnemonic == "lea":
+                parts.append("agen")
+            elif mnemonic.startswith("prefetch"):
+                parts.append("m8")
+            else:
+                size = 8 * iced.MemorySizeExt.size(raw.memory_size)
+                parts.append(f"m{size}bcst" if raw.is_broadcast else f"m{size}")
+        if raw.has_op_mask and parts and not parts[0].startswith("k"):
+            parts[0] += "{k}"
+        elif raw.has_op_mask:
+            parts[0] = "k{k}"
+        return ",".join(parts) or "-"
+
+
+def _register_class(register: Any) -> str:
+    name = _REGISTERS[register]
+    for start, kind in _CLASSES:
+        if name.startswith(start) and name[len(start) :].isdigit():
+            return kind
+    return f"r{8 * iced.RegisterExt.size(register)}"

@@ -1,0 +1,201 @@
+"""The row of a machine's table for an instruction that is spelled otherwise there.
+
+uops.info lists the same ports, uops and latency for the spellings that are made equal here on all the machines that
+ship (looked through for their instructions): legacy and VEX encodings, double and single precision outside of division
+and roots, scalars and the 128-bit form, 32-bit and 64-bit general registers, merging masks, unaligned and aligned
+moves. A form with a memory operand is its register form and a load. Such a row says what it was taken from.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from isa_models.machine import InstructionTiming, Machine, Provenance, weakest
+
+#: (mnemonic, form) patterns and their replacement, tried in this order, each on the outcome of those before it
+_FMA = r"v(?:fn?m(?:add|sub)|fmaddsub|fmsubadd)(?:132|213|231)(p|s)([sd])"
+_AS_SINGLE = (
+    r"v(add|sub|mul|min|max|and|andn|or|xor|unpckl|unpckh|shuf|blendv|blend|permil|perm|movnt|blendm|mova|movu|"
+    r"movmsk|hadd|hsub|addsub|cmp|round|rndscale|getexp|getmant|range|fixupimm|scalef|expand|compress|reduce)(p|s)d"
+)
+_SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"vp(and|andn|or|xor|ternlog|blendm)q"), r"vp\1d"),
+    (re.compile(r"vp(and|andn|or|xor)d"), r"vp\1"),
+    (re.compile(_FMA), r"vfmadd231\1s"),
+    (re.compile(r"vfmadd231ss"), "vfmadd231ps"),
+    (re.compile(_AS_SINGLE), r"v\1\2s"),
+    (re.compile(r"v(add|sub|mul|min|max|cmp|round|rndscale|scalef|addsub|hsub)ss"), r"v\1ps"),
+    (re.compile(r"vsubps|vaddsubps"), "vaddps"),
+    (re.compile(r"vhsubps"), "vhaddps"),
+    (re.compile(r"v(min|max)ps"), "vminps"),
+    (re.compile(r"vmov(dqa|dqu|lddqu|aps|apd|upd)(8|16|32|64)?|vlddqu"), "vmovups"),
+    (re.compile(r"vmovntp[sd]|vmovntdq"), "vmovntps"),
+    (re.compile(r"vinsert[if](32x4|64x2|128)"), "vinserti128"),
+    (re.compile(r"vinsert[if](32x8|64x4)"), "vinserti64x4"),
+    (re.compile(r"vextract[if](32x4|64x2|128)"), "vextracti128"),
+    (re.compile(r"vextract[if](32x8|64x4)"), "vextracti64x4"),
+    (re.compile(r"vshuf[if](32x4|64x2)"), "vshufi32x4"),
+    (re.compile(r"vbroadcastsd"), "vbroadcastss"),
+    (re.compile(r"vpbroadcastq"), "vpbroadcastd"),
+    (re.compile(r"vbroadcast[if](32x2|64x2|32x4)"), "vbroadcasti32x4"),
+    (re.compile(r"vbroadcast[if](32x8|64x4)"), "vbroadcasti64x4"),
+    (re.compile(r"vpmov([sz])x(\w\w)"), "vpmovsxwd"),
+    (re.compile(r"vps(ll|rl|ra)vq"), r"vps\1vd"),
+    (re.compile(r"vps(ll|rl|ra)v[wd]"), "vpsllvd"),
+    (re.compile(r"vps(ll|rl|ra)[wdq]"), "vpslld"),
+    (re.compile(r"vp(add|sub)[bwdq]"), "vpaddd"),
+    (re.compile(r"vp(add|sub)u?s[bw]"), "vpaddsb"),
+    (re.compile(r"vp(min|max)[su][bwd]"), "vpminsd"),
+    (re.compile(r"vpabs[bwd]"), "vpabsd"),
+    (re.compile(r"vpmul(dq|udq|hw|huw|hrsw|lw)"), "vpmullw"),
+    (re.compile(r"vpavg[bw]"), "vpavgb"),
+    (re.compile(r"vpcmp(eq|gt)[bwdq]|vpcmpu?[bwdq]"), "vpcmpd"),
+    (re.compile(r"vptestn?m[bwdq]"), "vptestmd"),
+    (re.compile(r"vpack[su]s(dw|wb)"), "vpackssdw"),
+    (re.compile(r"v?punpck[lh](bw|wd|dq|qdq)"), "vpunpckldq"),
+    (re.compile(r"vunpck[lh]ps"), "vunpcklps"),
+    (re.compile(r"vperm(q|pd|ps)"), "vpermd"),
+    (re.compile(r"vperm[it]2(pd|ps|q)"), "vpermt2d"),
+    (re.compile(r"k(mov|xnor|and|or|xor|andn|not|ortest|test|add|shiftl|shiftr|unpck)[bwd]+"), r"k\1w"),
+    (re.compile(r"vmovhp[sd]"), "vmovhps"),
+    (re.compile(r"vmovlp[sd]|vmovsd"), "vmovq"),
+    (re.compile(r"vmov[hl]p[sd]"), "vunpcklps"),
+    (re.compile(r"vmovddup|vmovsldup"), "vmovshdup"),
+    (re.compile(r"vmov(lhps|hlps)"), "vunpcklps"),
+)
+#: under a mask these are another operation: a load that merges, a move that is not eliminated
+_CHANGED_BY_A_MASK = re.compile(r"v(p?mov|p?broadcast|cvt|p?expand|p?compress|p?gather|p?scatter)\w*")
+_SCALAR_SPELLINGS = {
+    "sub": "add", "and": "add", "or": "add", "xor": "add", "neg": "dec", "not": "dec", "inc": "dec", "sar": "shl",
+    "shr": "shl", "movsx": "movzx", "movsxd": "movzx", "movzx": "movsxd", "cdqe": "dec", "test": "cmp", "prefetcht1":
+    "prefetcht0", "prefetcht2": "prefetcht0", "prefetchnta": "prefetcht0", "prefetchw": "prefetcht0", "jmp": "jnz",
+    "shl": "shr", "rol": "shl", "ror": "shl", "shrx": "shlx", "sarx": "shlx", "btr": "bt", "bts": "bt", "btc": "bt",
+    "cwde": "cdqe", "bsf": "bsr", "sbb": "adc",
+}  # fmt: skip
+
+
+def spellings(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
+    """Forms that cost what this one does, itself first.
+
+    >>> list(spellings("addsd", "xmm,xmm"))[-1]
+    ('vaddps', 'xmm,xmm,xmm')
+    """
+    seen: dict[tuple[str, str], None] = {}
+    queue = [(mnemonic, form)]
+    while queue:
+        key = queue.pop(0)
+        if key in seen:
+            continue
+        seen[key] = None
+        yield key
+        queue += _next(*key)
+
+
+def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
+    parts = form.split(",")
+    if "mm" in parts:
+        yield mnemonic, ",".join("xmm" if part == "mm" else part for part in parts)
+    if mnemonic[0] not in "vk" and any(p.startswith(("xmm", "mm")) for p in parts):
+        # The legacy form has its destination among the sources, or it has two operands in both encodings.
+        yield "v" + mnemonic, form
+        yield "v" + mnemonic, ",".join([parts[0], *parts])
+        return
+    if mnemonic == "vmovsd" and form == "xmm,xmm,xmm":
+        yield "vmovss", form
+    if mnemonic[0] in "vk":
+        if "{k}" in form and _CHANGED_BY_A_MASK.fullmatch(mnemonic):
+            return
+        for pattern, spelled in _SPELLINGS:
+            if match := pattern.fullmatch(mnemonic):
+                yield match.expand(spelled), form
+        if "{k}" in form:
+            yield mnemonic, form.replace("{k}", "")
+        return
+    if mnemonic in _SCALAR_SPELLINGS:
+        yield _SCALAR_SPELLINGS[mnemonic], form
+    for narrow in (r"^r(16|32)\b", r"\br(8|16|32)\b"):
+        wide = re.sub(narrow, "r64", form)
+        if wide != form:
+            yield mnemonic, wide
+    if "i32" in parts:
+        yield mnemonic, form.replace("i32", "i8")
+    elif "i8" in parts:
+        yield mnemonic, form.replace("i8", "i32")
+    wide = re.sub(r"\bm(8|16|32)\b", "m64", form)
+    if wide != form and not mnemonic.startswith(("prefetch", "movs", "movz", "imul")):
+        yield mnemonic, wide
+
+
+def _registers_for_memory(form: str) -> Iterator[str]:
+    """Register forms that, with a load, do what a form with a memory source does."""
+    parts = form.split(",")
+    at = next((i for i, part in enumerate(parts) if re.match(r"m\d", part)), 0)
+    if not at:
+        return
+    vector = next((p[:3] for p in (*parts[:at], *parts[at + 1 :]) if p[1:3] == "mm"), "")
+    for register in dict.fromkeys((vector, "xmm", "ymm", "r64") if vector else ("r64", "r32")):
+        if register:
+            yield ",".join([*parts[:at], register, *parts[at + 1 :]])
+
+
+class Rows:
+    """A machine with the rows that other spellings ask for; `machine` is what the clock reads."""
+
+    def __init__(self, base: Machine) -> None:
+        self.base = base
+        self.found = dict(base.instructions)
+        idioms = base.core.zero_idioms
+        legacy = {name[1:] for name in idioms if name.startswith("v")}
+        twins = {name[:-1] + end for name in idioms | legacy for end in "sd" if name.endswith("ps")}
+        core = replace(base.core, zero_idioms=idioms | legacy | {name.replace("ps", "pd") for name in twins} | twins)
+        self.machine = replace(base, instructions=self.found, core=core)
+
+    def find(self, mnemonic: str, form: str) -> InstructionTiming:
+        """The row of a form, made from another spelling's where the table has none; `UnknownTiming` without either."""
+        key = mnemonic, form
+        if key not in self.found:
+            row = self._from(mnemonic, form)
+            if row is None:
+                return self.base.timing(mnemonic, form)  # raises, and says what is near
+            self.found[key] = row
+        return self.found[key]
+
+    def _from(self, mnemonic: str, form: str) -> InstructionTiming | None:
+        for other in spellings(mnemonic, form):
+            if other in self.base.instructions:
+                return self._renamed(self.base.instructions[other], mnemonic, form, "as")
+        for name, shape in spellings(mnemonic, form):
+            for registers in _registers_for_memory(shape):
+                for other in spellings(name, registers):
+                    if other in self.base.instructions and not self.base.instructions[other].eliminated:
+                        return self._renamed(self.base.instructions[other], mnemonic, form, "a load and")
+        return None
+
+    @staticmethod
+    def _renamed(row: InstructionTiming, mnemonic: str, form: str, how: str) -> InstructionTiming:
+        source = f"{how} {row.mnemonic} {row.form}: {row.source}"
+        mmx = "mm" in form.split(",")  # which Intel runs on fewer ports
+        standing = weakest([row.confidence, "estimated" if mmx else "documented"])
+        return replace(row, mnemonic=mnemonic, form=form, provenance=Provenance(source, standing))
+
+    def assuming(self, keys: Iterable[tuple[str, str]]) -> Rows:
+        """These rows and one for each form of `keys`: one uop on any port of its kind; vectors 4 cycles, else 1."""
+        other = Rows(self.base)
+        for mnemonic, form in keys:
+            vector = any(part[1:3] == "mm" for part in form.split(","))
+            row = self.find(*(("vpaddd", "xmm,xmm,xmm") if vector else ("add", "r64,r64")))
+            latency = 4.0 if vector else 1.0
+            other.found[mnemonic, form] = replace(
+                row, mnemonic=mnemonic, form=form, latency=latency, accumulator_latency=latency, slots=1,
+                provenance=Provenance(f"assumed: one uop, {latency:g} cycles", "estimated"),
+            )  # fmt: skip
+        return other
+
+
+@functools.lru_cache(maxsize=16)
+def rows(base: Machine) -> Rows:
+    """The rows of a machine, made once."""
+    return Rows(base)

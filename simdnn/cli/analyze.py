@@ -1,0 +1,123 @@
+"""`simdnn analyze`: a loop in assembly or machine code, on one machine or beside another."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from isa_models import InvalidArgument
+from simdnn.cli import output
+
+if TYPE_CHECKING:
+    from simdnn.assembly.analysis import Analysis
+
+TIMELINES = ("text", "konata", "perfetto")
+
+
+def add(subparsers: Any) -> None:
+    """Describe the command to argparse."""
+    parser = subparsers.add_parser(
+        "analyze",
+        help="cycles of a loop in assembly, and what limits it",
+        description="Reads a loop in assembly (Intel or AT&T syntax), as hexadecimal machine code, or from an ELF "
+        "object file, and says what an iteration costs on a machine, its data in the first cache. Of code that "
+        "branches back the innermost loop is read, or what stands between marks (LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's "
+        "bytes); else all of it. Exit status 1 where the machine's table lacks an instruction.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", help="text, hexadecimal digits or an object file; - for standard input")
+    parser.add_argument("--machine", default="zen4", help="a machine's name or file (zen4)")
+    parser.add_argument("--syntax", choices=("intel", "att"), default="intel", help="of the text (intel)")
+    parser.add_argument("--function", dest="symbol", metavar="NAME", help="of an object file")
+    parser.add_argument("--compare-with", metavar="MACHINE", help="a second machine, side by side")
+    parser.add_argument("--assume", action="store_true", help="go on where instructions are missing, and mark them")
+    parser.add_argument("--timeline", nargs="?", const="text", choices=TIMELINES, help="the first iterations")
+    parser.add_argument("-o", "--output", type=Path, help="where the timeline goes (standard output)")
+    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of text")
+    parser.set_defaults(function=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """The command."""
+    from simdnn.assembly.analysis import analyze
+
+    output.check_path(args.output, (".txt", ".log", ".kanata", ".json"))
+    if args.output and not args.timeline:
+        raise InvalidArgument("-o FILE takes the timeline: name its kind with --timeline")
+    code = sys.stdin.read() if args.file == "-" else Path(args.file)
+    names = [args.machine] + ([args.compare_with] if args.compare_with else [])
+    found = [analyze(code, name, args.syntax, function=args.symbol, assume=args.assume) for name in names]
+    drawn = _timeline(found[0], args.timeline) if args.timeline else ""
+    if args.output:
+        args.output.write_text(drawn, encoding="utf-8")
+        drawn = ""
+    if args.json:
+        output.print_json([_content(one) for one in found] if len(found) > 1 else _content(found[0]))
+    elif not args.timeline or args.output:
+        print(_beside(*found) if len(found) > 1 else _report(found[0]))
+    if drawn:
+        print(drawn)
+    return 0
+
+
+def _timeline(found: Analysis, kind: str) -> str:
+    timeline = found.timeline
+    return {"text": lambda: f"{timeline}\n", "konata": timeline.konata, "perfetto": timeline.perfetto}[kind]()
+
+
+def _report(found: Analysis) -> str:
+    """One machine: summary, instructions, ports."""
+    lines = [str(found), *(f"note: {note}" for note in found.notes)]
+    lines += [f"assumed: '{form}' counts as one uop" for form in found.assumed]
+    instructions = found.instructions[["instruction", "slots", "latency", "ports", "confidence"]]
+    lines += ["", output.table(instructions, {"latency": "{:g}".format})]
+    lines += ["", output.table(found.ports, {"cycles": "{:.2f}".format, "share": "{:.0%}".format})]
+    if found.chain:
+        lines += ["", f"slowest chain, {found.timing.chain_cycles:.2f} cycles an iteration:"]
+        lines += [f"  {text}" for text in found.chain]
+    return "\n".join(lines)
+
+
+def _beside(*found: Analysis) -> str:
+    """Several machines side by side."""
+    rows: list[dict[str, Any]] = [{"": name} for name in ("cycles an iteration", "instructions a cycle", "bound")]
+    for row, key in zip(rows, ("cycles_per_iteration", "ipc", "bound"), strict=True):
+        for one in found:
+            value = getattr(one, key)
+            row[one.machine.name] = value if isinstance(value, str) else f"{value:.2f}"
+    for limit in found[0].timing.limits:
+        rows.append({"": f"  {limit} alone"} | {one.machine.name: f"{one.timing.limits[limit]:.2f}" for one in found})
+    rows.append({"": "confidence"} | {one.machine.name: one.confidence for one in found})
+    lines = [output.table(pd.DataFrame(rows)), ""]
+    per_instruction: dict[str, Any] = {"instruction": found[0].instructions["instruction"]}
+    for one in found:
+        frame = one.instructions
+        per_instruction[f"{one.machine.name}_latency"] = frame["latency"]
+        per_instruction[f"{one.machine.name}_ports"] = frame["ports"]
+    lines += [output.table(pd.DataFrame(per_instruction)), ""]
+    lines += [f"{one.machine.name}: {one.sentence}" for one in found]
+    lines += [f"{one.machine.name}: assumed '{form}'" for one in found for form in one.assumed]
+    return "\n".join(lines)
+
+
+def _content(found: Analysis) -> dict[str, Any]:
+    """What --json prints."""
+    return {
+        "machine": found.machine.name,
+        "cycles_per_iteration": found.cycles_per_iteration,
+        "ipc": found.ipc,
+        "bound": found.bound,
+        "limits": found.timing.limits,
+        "confidence": found.confidence,
+        "sentence": found.sentence,
+        "notes": list(found.notes),
+        "assumed": list(found.assumed),
+        "chain": list(found.chain),
+        "chain_cycles": found.timing.chain_cycles,
+        "ports": output.records(found.ports),
+        "instructions": output.records(found.instructions),
+    }

@@ -1,0 +1,287 @@
+"""Loops in assembly: what is read of them, what the clock says of measured ones, and what junk yields."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simdnn
+from isa_models import InvalidArgument, SimdnnError, UnknownName, UnknownTiming, machine, machine_names
+from simdnn.assembly.analysis import read_body
+from simdnn.assembly.assembler import assemble
+from simdnn.assembly.rows import rows, spellings
+from simdnn.cli import main
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+LOOPS: list[dict[str, Any]] = json.loads((VECTORS / "loops_zen4.json").read_text())["loops"]
+
+KERNEL = """
+# a kernel with what a compiler puts around it
+    .text
+    .globl dot
+dot:
+    xor eax, eax
+.L2:
+    vmovups zmm12, [rdx]
+    vpdpbusd zmm0, zmm12, dword ptr [rsi]{1to16}
+    vpdpbusd zmm1, zmm12, dword ptr [rsi+4]{1to16}
+    add rsi, 8
+    add rdx, 64
+    dec rcx
+    jnz .L2
+    ret
+    .cfi_endproc
+    .section .rodata
+.LC0: .long 1
+"""
+ATT = """
+1:  vmovups (%rdx), %zmm12
+    vpdpbusd (%rsi){1to16}, %zmm12, %zmm0
+    vpdpbusd 4(%rsi){1to16}, %zmm12, %zmm1
+    addq $8, %rsi
+    addq $64, %rdx
+    decq %rcx
+    jnz 1b
+"""
+
+
+def cycles(text: str, **options: Any) -> float:
+    return simdnn.analyze(text, **options).cycles_per_iteration
+
+
+# -- measured loops ------------------------------------------------------------------------------------------------
+
+
+def test_measured_loops() -> None:
+    errors = [cycles("\n".join(loop["body"])) / loop["cycles_per_iteration"] - 1 for loop in LOOPS]
+    assert sum(abs(e) for e in errors) / len(errors) <= 0.02, [f"{e:+.1%}" for e in errors]
+
+
+# -- what is read --------------------------------------------------------------------------------------------------
+
+
+def test_both_syntaxes_hex_and_bytes_are_one_loop() -> None:
+    body = read_body(KERNEL)
+    code = assemble("\n".join(one.text for one in body.instructions[:-1]) + "\njnz .L")
+    assert len(body.instructions) == 7  # neither xor nor ret
+    whole = cycles(KERNEL)
+    assert whole == cycles(ATT, syntax="att") == cycles(code.hex(" ")) == simdnn.analyze(code).cycles_per_iteration
+
+
+def test_innermost_loop() -> None:
+    nested = "1: mov rax, 5\n2: vaddps zmm0, zmm0, zmm1\n dec rax\n jnz 2b\n dec rcx\n jnz 1b\n3: dec rdx\n jnz 3b"
+    found = simdnn.analyze(nested)
+    assert [one.mnemonic for one in found.body] == ["vaddps", "dec", "jnz"]
+    assert "of 3 loops" in found.notes[0]
+
+
+def test_marks() -> None:
+    text = "vdivps zmm0, zmm0, zmm1\n# LLVM-MCA-BEGIN\nvaddps zmm0, zmm0, zmm1\n# LLVM-MCA-END\nvdivps zmm0, zmm0, zmm1"
+    assert cycles(text) == cycles("vaddps zmm0, zmm0, zmm1") == 3
+    with pytest.raises(InvalidArgument, match="1 BEGIN and 0 END"):
+        simdnn.analyze("# OSACA-BEGIN\nnop")
+    iaca = "mov ebx, 111\n.byte 0x64, 0x67, 0x90\nvaddps zmm0, zmm0, zmm1\nmov ebx, 222\n.byte 0x64, 0x67, 0x90"
+    assert cycles(iaca) == 3
+
+
+def test_a_branch_whose_label_is_not_in_the_text() -> None:
+    assert len(read_body("nop\njz .Lout\nnop\ndec rcx\njnz .Ltop").instructions) == 5
+
+
+def object_file(*functions: tuple[str, str]) -> bytes:
+    """An ELF object of these functions, written by hand: null, text, symbols, names."""
+    code, names, symbols = b"", b"\0", b"\0" * 24
+    for name, text in functions:
+        own = assemble(text)
+        symbols += struct.pack("<IBBHQQ", len(names), 0x12, 0, 1, len(code), len(own))
+        names += name.encode() + b"\0"
+        code += own
+    parts = (code, symbols, names)
+    starts = [64, 64 + len(code), 64 + len(code) + len(symbols)]
+    table = 64 + sum(map(len, parts))
+    head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    head += struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, table, 0, 64, 0, 0, 64, 4, 0)
+    sections = b"\0" * 64
+    for kind, flags, start, part, link in zip((1, 2, 3), (6, 0, 0), starts, parts, (0, 3, 0), strict=True):
+        sections += struct.pack("<IIQQQQIIQQ", 0, kind, flags, 0, start, len(part), link, 0, 1, 0)
+    return head + b"".join(parts) + sections
+
+
+def test_functions_of_an_object_file(tmp_path: Path) -> None:
+    data = object_file(("add", "1: vaddps zmm0, zmm0, zmm1\ndec rcx\njnz 1b\nret"), ("mul", "vmulps zmm0, zmm0, zmm1"))
+    path = tmp_path / "kernels.o"
+    path.write_bytes(data)
+    assert len(simdnn.analyze(path, function="add").body) == 3
+    assert len(simdnn.analyze(data, function="mul").body) == 1
+    with pytest.raises(InvalidArgument, match="2 functions; name one of add, mul"):
+        simdnn.analyze(path)
+    with pytest.raises(UnknownName, match="'ad'.*add"):
+        simdnn.analyze(path, function="ad")
+
+
+# -- what the clock is told ----------------------------------------------------------------------------------------
+
+
+def test_addresses_that_advance_carry_nothing() -> None:
+    """A store feeds the load of the next iteration only where both stay at their place."""
+    still = cycles("vmovups zmm0, [rsi]\nvaddps zmm0, zmm0, zmm1\nvmovups [rsi], zmm0")
+    moving = cycles("vmovups zmm0, [rsi]\nvaddps zmm0, zmm0, zmm1\nvmovups [rsi], zmm0\nadd rsi, 64")
+    symbolic = cycles("vmovups zmm0, [rsi]\nvaddps zmm0, zmm0, zmm1\nvmovups [rsi], zmm0\nadd rsi, r8")
+    other = cycles("vmovups zmm0, [rsi]\nvaddps zmm0, zmm0, zmm1\nvmovups [rdi], zmm0")
+    assert still == 15  # 12 to forward, 3 to add
+    assert max(moving, symbolic, other) < 4
+
+
+def test_an_index_and_its_scale_are_followed() -> None:
+    """The load reads what the iteration before has stored, 4 bytes behind."""
+    behind = "movss xmm0, [rsi+rcx*4-4]\naddss xmm0, xmm1\nmovss [rsi+rcx*4], xmm0\ninc rcx"
+    assert cycles(behind) == 9 + 3
+    assert cycles(behind.replace("-4]", "+4]")) < 2
+
+
+def test_legacy_zero_idioms_and_moves() -> None:
+    assert cycles("pxor xmm0, xmm0\naddps xmm0, xmm1\nmovaps xmm2, xmm0\nmulps xmm2, xmm2") < 1.1
+    assert cycles("pxor xmm0, xmm2\naddps xmm0, xmm1") > 3
+
+
+def test_flags_carry_only_what_computes_with_them() -> None:
+    assert cycles("adc rax, rbx\nadc rdx, rbx") == pytest.approx(2, rel=0.01)
+    assert cycles("add rax, rbx\nadd rdx, rbx\ncmp rsi, rdi\njz .Lout") == pytest.approx(1, rel=0.01)
+
+
+def test_what_limits() -> None:
+    found = simdnn.analyze("\n".join(f"vfmadd231ps zmm{i}, zmm30, zmm31" for i in range(12)))
+    assert found.bound == "compute" and "FP0 and FP1 are full: 12 uops" in found.sentence
+    assert found.ports.set_index("port")["share"]["FP0"] == pytest.approx(1, abs=0.02)
+    chain = simdnn.analyze("vaddps xmm1, xmm0, xmm2\nvmulps xmm0, xmm1, xmm2")
+    assert chain.bound == "latency" and len(chain.chain) == 2 and chain.cycles_per_iteration == 6
+    assert simdnn.analyze("\n".join("nop" for _ in range(12))).bound == "front-end"
+    assert simdnn.analyze("vmovups [rsi], zmm0\nvmovups [rsi+64], zmm0\nadd rsi, 128").bound == "store"
+
+
+def test_machines_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "kernel.s"
+    path.write_text(KERNEL)
+    assert main(["analyze", str(path), "--compare-with", "icx"]) == 0
+    out = capsys.readouterr().out
+    assert "zen4" in out and "icx" in out and "icx: " in out
+
+
+def test_every_spelling_costs_the_same_where_tables_have_both() -> None:
+    """One cycle of latency by operand and 0.7 of throughput: what uops.info's own scatter leaves.
+
+    Zen 5's rows come from two sources, and MMX has ports of its own (its rows are marked as estimated).
+    """
+    compared, wrong = 0, []
+    for name in set(machine_names()) - {"zen5"}:
+        table = machine(name).instructions
+        for key, row in table.items():
+            other = next((k for k in list(spellings(*key))[1:] if k in table), None)
+            if other is None or "+" in key[0] or key[1].startswith("mm"):
+                continue
+            twin = table[other]
+            compared += 1
+            same = (row.uops, row.slots, row.eliminated) == (twin.uops, twin.slots, twin.eliminated)
+            if not same or abs(row.latency - twin.latency) > 1 or abs(row.interval - twin.interval) > 0.7:
+                wrong.append((name, key, other))
+    assert compared > 4500 and not wrong
+
+
+# -- unknown and hostile -------------------------------------------------------------------------------------------
+
+
+def test_missing_instructions_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = "cpuid\nvaddps zmm0, zmm0, zmm1\nfsin\ndec rcx\njnz .L"
+    with pytest.raises(UnknownTiming, match="2 instructions: 'cpuid -', 'fsin -'"):
+        simdnn.analyze(text)
+    found = simdnn.analyze(text, assume=True)
+    assert len(found.assumed) == 2 and "2 instructions assumed" in found.sentence and found.confidence == "estimated"
+    path = tmp_path / "loop.s"
+    path.write_text(text)
+    assert main(["analyze", str(path)]) == 1
+    assert "cpuid" in capsys.readouterr().err
+    assert main(["analyze", str(path), "--assume"]) == 0
+    assert "counts as one uop" in capsys.readouterr().out
+    with pytest.raises(UnknownTiming):  # an assumption is not kept
+        simdnn.analyze(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no instructions"),
+        ("nop\nbogus rax\n", "line 2: invalid instruction mnemonic 'bogus'"),
+        ("vaddps zmm0, zmm99, zmm1", "line 1: "),
+        (".fill 100000000000\nnop", "directive '.fill' is not read"),
+        ('.incbin "/etc/passwd"', "directive '.incbin'"),
+        (".rept 1000000000\nnop\n.endr", "directive '.rept'"),
+        ("nop\0nop", "no assembly"),
+        ("\udcff", "no assembly"),
+        ("call foo", "calls"),
+        ("ret", "returns"),
+        ("jmp rax", "jumps"),
+        ("x" * (1 << 20) + "y", "at most"),
+        ("nop\n" * 200_000, "at most"),
+        ("nop\n" * 5000, "at most 4096"),
+        ("0f0b0", "line 1"),
+        ("ffff", "no x86-64 instruction"),
+    ],
+)
+def test_what_is_no_loop_is_an_error(text: str, said: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        simdnn.analyze(text)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cut", [4, 20, 63, 70, 200])
+def test_broken_object_files(cut: int) -> None:
+    data = object_file(("add", "vaddps zmm0, zmm0, zmm1"))
+    with pytest.raises(InvalidArgument):
+        simdnn.analyze(data[:cut])
+    with pytest.raises(InvalidArgument):
+        simdnn.analyze(data[:-200] + b"\xff" * 200)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(min_size=1, max_size=40))
+def test_junk_never_crashes(code: bytes) -> None:
+    try:
+        found = simdnn.analyze(code, assume=True)
+    except SimdnnError:
+        return
+    assert found.cycles_per_iteration > 0 and found.sentence
+
+
+# -- timelines -----------------------------------------------------------------------------------------------------
+
+
+def test_timelines_are_ordered_and_well_formed() -> None:
+    found = simdnn.analyze(KERNEL)
+    timeline = found.timeline
+    assert len(timeline.events) == 3 * 6  # dec and jnz are one
+    for event in timeline.events:
+        starts = [start for _, start, _ in event.stages()]
+        assert starts == sorted(starts) and event.dispatched < event.retired and event.done <= event.retired
+    assert [event.retired for event in timeline.events] == sorted(event.retired for event in timeline.events)
+    events = json.loads(timeline.perfetto())["traceEvents"]
+    assert all(event["dur"] > 0 for event in events if event["ph"] == "X")
+    lines = timeline.konata().splitlines()
+    assert lines[0] == "Kanata\t0004"
+    for letter in "ILR":
+        assert sum(line.startswith(f"{letter}\t") for line in lines) == len(timeline.events)
+    started = [line.split("\t")[1:] for line in lines if line[0] == "S"]
+    ended = [line.split("\t")[1:] for line in lines if line[0] == "E"]
+    assert sorted(started) == sorted(ended)
+    drawn = str(timeline).splitlines()
+    assert len(drawn) == 2 + len(timeline.events) and all("R" in line for line in drawn[2:])
+
+
+def test_rows_of_other_spellings_say_so() -> None:
+    row = rows(machine("zen4")).find("addsd", "xmm,m64")
+    assert row.load_bits == 64 and row.source.startswith("a load and vaddss")
