@@ -21,7 +21,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels.blocking import choose, row_blocks
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, loop, op, zero
-from simdnn.kernels.dots import MULTIPLY_ADD, MULTIPLY_SCALE_ADD, Dot
+from simdnn.kernels.dots import Dot
 from simdnn.kernels.epilogue import Plan
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.rounding import round_f32
@@ -38,8 +38,6 @@ class CompressedGemm(Gemm):
     """The generator for one matmul with a `Decompression`, or with f32 weights that are rounded to bf16 (None)."""
 
     def __init__(self, name: str, problem: MatmulProblem, unit: Unit, dot: Dot, options: Options) -> None:
-        if dot is MULTIPLY_ADD and problem.epilogue.src_scale:
-            dot = MULTIPLY_SCALE_ADD
         super().__init__(name, problem, unit, dot, options)
         self.matmul = problem
         self.compressed = problem.decompression or Decompression((dot.compute,))

@@ -20,7 +20,7 @@ from isa_models.formats import fmt
 from simdnn.kernels import pack
 from simdnn.kernels.blocking import choose, chunk, row_blocks
 from simdnn.kernels.code import Code, Unit, broadcast32, loop, op, zero
-from simdnn.kernels.dots import COUNT, Dot
+from simdnn.kernels.dots import COUNT, MULTIPLY_ADD, MULTIPLY_SCALE_ADD, Dot
 from simdnn.kernels.epilogue import Plan
 from simdnn.kernels.order import Order
 from simdnn.kernels.packing import Packing, stored
@@ -52,7 +52,8 @@ class Gemm:
         self.name = name
         self.problem = problem
         self.unit = unit
-        self.dot = dot
+        #: the reference multiplies each product by the source's scale
+        self.dot = MULTIPLY_SCALE_ADD if dot is MULTIPLY_ADD and problem.epilogue.src_scale else dot
         self.options = options
         self.conv = as_convolution(problem, options.split_k)
         self.shifted = dot.unsigned and problem.src == "s8"
@@ -130,9 +131,9 @@ class Gemm:
         if self.shifted or self.conv.epilogue.zp_src or self.conv.epilogue.zp_wei:
             edges = self.conv.epilogue.zp_src and any(self.conv.padding)
             compensate = "position" if edges else "channel"
-        o = self.options
-        integer = self.dot.acc == "s32"
-        return Plan(self.conv.epilogue, integer, compensate, o.halve, o.merged_scales, o.through_float, o.reference)
+        o, integer = self.options, self.dot.acc == "s32"
+        epilogue = replace(self.conv.epilogue, src_scale=False) if self.dot.scaled else self.conv.epilogue
+        return Plan(epilogue, integer, compensate, o.halve, o.merged_scales, o.through_float, o.reference)
 
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property
@@ -165,6 +166,8 @@ class Gemm:
         if layout.tail and not self.plain:
             tensors.append(Tensor("wei_tail", self.dot.wei, per_column * layout.tail, kind))
         tensors += self.plan.tensors(self.unit, c.groups * layout.channels, c.oh * c.ow)
+        if self.dot.scaled:
+            tensors.append(Tensor("src_scale", "f32", 1))
         if self.dot.ones:
             tensors.append(Tensor.constant("ones", "s16", np.ones(2, np.int16).tobytes()))
         if self.shifted:

@@ -22,6 +22,8 @@ def library_choice(problem: Problem, isa: str) -> tuple[str, str]:
         return _decompression(problem.decompression, caps)
     if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
         raise Unimplemented(f"what oneDNN picks for {problem.wei_tag} weights is not known here: wei_tag='any' works")
+    if fmt(problem.src).is_float:
+        _refuse_float_attributes(problem, caps)
     if problem.src == "bf16" and "avx512_core_bf16" not in caps:
         if "avx512_core" in caps:
             raise Unimplemented(f"oneDNN emulates bf16 under {isa}, which is not modelled: use avx512_core_bf16")
@@ -34,6 +36,24 @@ def library_choice(problem: Problem, isa: str) -> tuple[str, str]:
     if isinstance(problem, MatmulProblem):
         return _matmul(problem, tier)
     return _convolution(problem, tier)
+
+
+def _refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
+    """Raises for what may follow floating-point sums here and oneDNN refuses, or does in an order not known."""
+    e, types = problem.epilogue, f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
+    if e.dst_zero_point:
+        raise Unimplemented(f"oneDNN refuses a destination zero point for {types}: dispatch='fastest' takes it")
+    if isinstance(problem, MatmulProblem):
+        if problem.src == "bf16" and e.dst in ("s8", "u8"):
+            raise Unimplemented(f"oneDNN takes its reference for a matmul {types}, not modelled: use dst f32 or bf16")
+        return
+    if e.src_scale or e.wei_scale or e.dst_scale:
+        raise Unimplemented(f"oneDNN refuses scales of a convolution {types}: dispatch='fastest' takes them")
+    if e.dst in ("s8", "u8"):
+        raise Unimplemented(f"oneDNN takes its reference for a convolution {types}, not modelled: use dst f32")
+    small = problem.groups > 1 and problem.ic // problem.groups <= 16
+    if (problem.src, e.dst) == ("f32", "bf16") and (small or "avx512_core" not in caps):
+        raise Unimplemented(f"oneDNN refuses {types} below avx512_core, and groups of up to 16 channels: use dst f32")
 
 
 def _decompression(d: Decompression, caps: frozenset[str]) -> tuple[str, str]:
@@ -61,6 +81,8 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     vector = 1 in (p.m, p.n)
     plain = "_plain" if p.n > 1 and p.wei_tag == "ab" else ""
     if p.src == "f32":
+        if p.epilogue.dst != "f32":
+            return f"gemm:{'avx2' if tier == 'avx2' else 'avx512_core'}_ref", "ref:any"
         if vector:
             return f"gemv:avx2{plain}", "brg_matmul:avx2"
         wide = "avx2" if tier == "avx2" else "avx512_core"

@@ -201,4 +201,5 @@ class KernelKind:
     build: Callable[[Problem, Machine], Kernel]
     operation: type[MatmulProblem] | type[ConvProblem] = MatmulProblem
     exact: bool = True  # integer kernels: no step on the way can saturate or round
+    library_only: bool = False  # stands for a slow form of oneDNN's, and runs only where that is asked for
     narrow_sums: bool = False  # products are added up in f16 before they reach f32, which a math mode must allow

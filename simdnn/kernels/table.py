@@ -68,9 +68,16 @@ class _Row:
                     return "halves or folds its weights, which it takes in its own layout only (wei_tag='any')"
             if isinstance(problem, ConvProblem) and 2 * problem.kh * problem.kw > (self.dot.chain or math.inf):
                 return f"adds {self.dot.chain} products in f16: kernels of up to {self.dot.chain // 2} taps"
+            if self.reference and problem.epilogue.wei_scale:
+                return "the reference multiplies each product by the weights' scale: no kernel here does"
             return _types(problem, self.sources, self.weights)
 
         return answer
+
+    @property
+    def reference(self) -> bool:
+        """Whether this is oneDNN's reference for floats, of which matmuls alone are made here."""
+        return self.dot is MULTIPLY_ADD
 
     @property
     def narrows_weights(self) -> bool:
@@ -111,7 +118,9 @@ class _Row:
         merged = self.dot.acc == "s32" and not wide and not (conv and self.dot is MADDWD)
         halve = conv and fast and problem.src == "s8"
         order = order_of(problem, self.dot, wide, halve) if isinstance(problem, ConvProblem) else Order()
-        reference = self.dot is MADDWD and not wide and (conv or problem.epilogue.dst == "bf16")
+        exact = self.dot is MADDWD and not wide and (conv or problem.epilogue.dst == "bf16")
+        reference = exact or self.reference
+        cut = 0 if self.reference else cut
         return Options(halve, merged, cut, split, order, conv and not wide, reference)
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
@@ -210,6 +219,8 @@ _ROWS = (
     _Row(TF32, "avx2", ("f32",), "f32", "_tf32"),
     _Row(TF32_CUT, "avx512_core", ("f32",), "f32", "_tf32_cut"),
     _Row(TF32_CUT, "avx2", ("f32",), "f32", "_tf32_cut"),
+    _Row(MULTIPLY_ADD, "avx512_core", ("f32",), "f32", "_ref"),
+    _Row(MULTIPLY_ADD, "avx2", ("f32",), "f32", "_ref"),
     _Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
     _Row(MADDUBS, "avx512_core", _INT8, "s8", "_int8"),
     _Row(MADDUBS, "avx2", _INT8, "s8", "_int8"),
@@ -243,11 +254,15 @@ def _kinds() -> tuple[KernelKind, ...]:
     kinds = []
     for family, operation in (("gemm", MatmulProblem), ("conv", ConvProblem)):
         for row in _ROWS:
+            if row.reference and operation is ConvProblem:
+                continue
             name = f"{family}:{row.isa}{row.suffix}"
             exact = row.dot is not MADDUBS
             accepts, build = row.accepts(operation), row.build(name)
             narrow = bool(row.dot.chain)
-            kinds.append(KernelKind(name, row.isa, row.dot.compute, accepts, build, operation, exact, narrow))
+            kinds.append(
+                KernelKind(name, row.isa, row.dot.compute, accepts, build, operation, exact, row.reference, narrow)
+            )
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_decompressing(*row) for row in _DECOMPRESSING]
     kinds += [_depthwise(*row) for row in _DEPTHWISE]
