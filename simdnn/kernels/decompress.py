@@ -103,11 +103,7 @@ class CompressedGemm(Gemm):
 
     def tensors(self) -> list[Tensor]:
         c, layout = self.conv, self.layout
-        tensors = self.reading.tensors() + self.stored.tensors()
-        if layout.full:
-            tensors.append(Tensor("wei", self.dot.wei, layout.icp * layout.width, "private"))
-        if layout.tail:
-            tensors.append(Tensor("wei_tail", self.dot.wei, layout.icp * layout.tail, "private"))
+        tensors = self.reading.tensors() + self.stored.tensors() + self.buffers()
         for name, placing in (("group_scale", self.in_weights), ("zero_point", self.compressed.zero_point)):
             if placing:
                 tensors.append(Tensor(name, _kept(placing), self.values(placing)))
@@ -123,6 +119,11 @@ class CompressedGemm(Gemm):
         if self.total == "total" and self.chained:
             tensors.append(Tensor("total", "f32", self.rows * self.oc, "scratch"))
         return [*tensors, Tensor("dst", c.epilogue.dst, self.rows * self.oc, "output")]
+
+    def buffers(self) -> list[Tensor]:
+        """Where a panel's decompressed weights stand."""
+        sizes = ("wei", self.layout.full and self.layout.width), ("wei_tail", self.layout.tail)
+        return [Tensor(name, self.dot.wei, self.layout.icp * width, "private") for name, width in sizes if width]
 
     def values(self, placing: Placing) -> int:
         """How many values of a parameter are kept: by group and channel, with the padding of panels."""

@@ -24,6 +24,7 @@ from simdnn.kernels.dots import (
     VNNI,
     Dot,
 )
+from simdnn.kernels.fused import FusedGemm, refuses_fusion
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.gemv import Gemv
 from simdnn.kernels.grouped import GroupedGemm
@@ -160,9 +161,11 @@ def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, su
     return KernelKind(name, isa, "s16" if integer else "f32", accepts, build, ConvProblem, exact=not halves)
 
 
-def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "") -> KernelKind:
+def _decompressing(
+    isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "", fused: bool = False
+) -> KernelKind:
     """Matmul over compressed weights; the reference form multiplies and adds apart, its scales in the weights."""
-    name, unit, reference = f"wdec:{isa}{suffix}", unit_of(isa), dot is MULTIPLY_ADD
+    name, unit, reference = f"wdec{'_fused' * fused}:{isa}{suffix}", unit_of(isa), dot is MULTIPLY_ADD
 
     def accepts(problem: Problem) -> str:
         if not isinstance(problem, MatmulProblem) or problem.decompression is None:
@@ -172,10 +175,12 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
             return f"computes {'/'.join(sources)} sources, not {problem.src}"
         if dot.compute not in d.computes or d.reference != reference:
             return f"computes in {dot.compute}" + (" as the library's reference does" if reference else "")
-        return refuses_groups(problem, dot)
+        return refuses_groups(problem, dot) or (refuses_fusion(problem) if fused else "")
 
     def build(problem: Problem, machine: Machine) -> Kernel:
         assert isinstance(problem, MatmulProblem)
+        if fused:
+            return FusedGemm(name, problem, unit, dot, Options()).kernel()
         cut = 0 if reference else 512 if unit.masks and (problem.k <= 1024 or problem.m == 1) else 1024
         return CompressedGemm(name, problem, unit, dot, Options(cut=cut)).kernel()
 
@@ -265,6 +270,7 @@ def _kinds() -> tuple[KernelKind, ...]:
             )
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_decompressing(*row) for row in _DECOMPRESSING]
+    kinds += [_decompressing(*row, fused=True) for row in _DECOMPRESSING if row[1] in (BF16, FMA)]
     kinds += [_depthwise(*row) for row in _DEPTHWISE]
     assert len({kind.name for kind in kinds}) == len(kinds)
     return tuple(kinds)
