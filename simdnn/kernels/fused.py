@@ -35,15 +35,19 @@ class FusedGemm(CompressedGemm):
 
     @property
     def height(self) -> int:
-        """Rows of a block: all, or shared out evenly among as few blocks as there can be."""
-        return -(-self.rows // -(-self.rows // _HEIGHT))
+        """Rows of a block: all, or shared out evenly among as few blocks as the registers allow."""
+        most = next(h for h in range(_HEIGHT, 0, -1) if self.fitting(h))
+        return -(-self.rows // -(-self.rows // most))
+
+    def fitting(self, height: int) -> int:
+        """Vectors of columns whose sums, scales and zero points fit the registers beside the source's."""
+        constants = (self.in_weights is not None) + (self.compressed.zero_point is not None)
+        free = self.unit.registers - _SINGLE - height * (2 // self.dot.depth)
+        return max(0, free // (height + constants))
 
     @property
     def vectors(self) -> int:
-        """Vectors of columns whose sums, scales and zero points fit the registers beside the source's."""
-        constants = (self.in_weights is not None) + (self.compressed.zero_point is not None)
-        free = self.unit.registers - _SINGLE - self.height * (2 // self.dot.depth)
-        return max(1, min(free // (self.height + constants), -(-self.oc // self.unit.lanes)))
+        return min(self.fitting(self.height), -(-self.oc // self.unit.lanes))
 
     @cached_property
     def layout(self) -> pack.Layout:
