@@ -57,7 +57,7 @@ def query() -> str:
 
 def conversion() -> str:
     """A matmul of f32 data in mode bf16 on zen4: where its weights are converted, and what a run then takes."""
-    sizes: dict[str, Any] = {"n": 1024, "k": 1024, "machine": "zen4", "attr": Attr(fpmath="bf16")}
+    sizes: dict[str, Any] = {"n": 512, "k": 512, "machine": "zen4", "attr": Attr(fpmath="bf16")}
     rows = []
     for m in (1, 16, 128):
         inside = simdnn.estimate("matmul", m=m, wei_tag="ab", **sizes)

@@ -97,6 +97,6 @@ def weights_desc(problem: Problem, kernel: Kernel) -> MemoryDesc:
     if blocked is None:
         return MemoryDesc(plain.shape, plain.dtype)
     if blocked.columns:
-        return MemoryDesc(plain.shape, blocked.dtype, "ab" if plain.shape[1] == 1 else "ba")  # one column is one row
+        return MemoryDesc(plain.shape, blocked.holds, "ab" if plain.shape[1] == 1 else "ba")  # one column is one row
     operation = "matmul" if isinstance(problem, MatmulProblem) else "convolution"
-    return MemoryDesc(plain.shape, blocked.dtype, blocked.tag(operation), blocked)
+    return MemoryDesc(plain.shape, blocked.holds, blocked.tag(operation), blocked)

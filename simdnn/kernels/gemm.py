@@ -115,12 +115,13 @@ class Gemm:
         """The weights as the dots read them."""
         c, split = self.conv, self.options.split_k
         sizes = (self.problem_k, 1, 1, split) if self.is_matmul else (self.ic, c.kh, c.kw, 0)
-        return pack.Blocked(self.unit.isa, self.dot.wei, self.layout, *sizes)
+        rounds = self.dot.rounds if self.dot.wei == "f32" else ""
+        return pack.Blocked(self.unit.isa, self.dot.wei, self.layout, *sizes, rounds=rounds)
 
     @property
     def blocked(self) -> pack.Blocked | None:
         """The weights' layout where they come in the kernel's own; None where a reorder cannot make it (yet)."""
-        folded = self.options.halve or self.options.order.fold or (self.dot.rounds and self.dot.wei == "f32")
+        folded = self.options.halve or self.options.order.fold
         return None if self.tag != "any" or folded else self.own
 
     @cached_property

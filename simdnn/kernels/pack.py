@@ -47,6 +47,12 @@ class Blocked:
     kh: int = 1
     kw: int = 1
     split: int = 0  # of a matmul's K: two parts, the first of this length, each padded by itself
+    rounds: str = ""  # f32 data kept as f32, rounded: a kind of rounding.py, "tf32" or "tf32_cut"
+
+    @property
+    def holds(self) -> str:
+        """The type whose values these are: tf32 is kept as f32."""
+        return "tf32" if self.rounds else self.dtype
 
     @property
     def taps(self) -> int:

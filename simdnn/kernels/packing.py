@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from isa_models.formats import fmt
 from simdnn.kernels.code import Code, Unit, loop, op, unit_of, zero
 from simdnn.kernels.pack import Blocked
+from simdnn.kernels.rounding import constants, round_f32
 from simdnn.program import Affine, Memory, Op, Program, Register, Tensor
 from simdnn.verify import verify
 
@@ -51,7 +52,8 @@ def reorder(tag: str, dtype: str, blocked: Blocked) -> Program:
     outputs = [Tensor(name, blocked.dtype, count, "output") for name, count in blocked.sizes.items()]
     name = f"reorder {dtype} {tag} to {blocked}"
     code = packing.columns() if blocked.columns else packing.stage()
-    return verify(Program(name, blocked.isa, (Tensor("plain", dtype, size), *outputs), tuple(code)))
+    tensors = (Tensor("plain", dtype, size), *outputs, *constants(blocked.rounds))
+    return verify(Program(name, blocked.isa, tensors, tuple(code)))
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,14 @@ class Packing:
         """`live` columns of a row; of columns that are no neighbours, one element at a time."""
         if self.plain.dtype != self.blocked.dtype:
             return self.load_converted(register, at, live)
+        code = self.load_same(register, at, live)
+        if kind := self.blocked.rounds:
+            xmm = Unit(self.unit.isa, _XMM * 8)
+            code += round_f32(xmm, kind, Register(register, "f32", 4), ("t0", "t1", "t2"))
+        return code
+
+    def load_same(self, register: str, at: Affine, live: int) -> Code:
+        """As they are stored."""
         size = live * self.element
         if self.plain.oc == 1 and size == _XMM:
             return [op("vmovdqu", Register(register, "u32", 4), Memory("plain", at, "u32", 4))]

@@ -63,8 +63,6 @@ class _Row:
                 return "a convolution has no weights zero point"
             if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
                 options = self.options(problem)
-                if self.dot.rounds and self.dot.wei == "f32":
-                    return f"rounds its weights to {self.dot.compute} ahead of time (wei_tag='any')"
                 if options.halve or options.order.fold:
                     return "halves or folds its weights, which it takes in its own layout only (wei_tag='any')"
             if isinstance(problem, ConvProblem) and 2 * problem.kh * problem.kw > (self.dot.chain or math.inf):

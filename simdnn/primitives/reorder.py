@@ -99,9 +99,10 @@ def reorder(
     """Bring `array` into the type and layout of `desc`, as a program on `machine` does: its bits and its cost.
 
     `desc` is what `simdnn.estimate(…).weights_desc` asks for, or a plain one: "ab" or "ba" for matrices, the array's
-    own layout for more dimensions. Types: as they are, f32 to bf16 or f16 (to nearest even, as the machine's
-    instruction rounds), bf16 or f16 to f32. Raises `InvalidArgument` where the shapes differ, `Unimplemented` for
-    other conversions and where the machine has no instruction for one, `UnknownTiming` when an unknown cost is asked.
+    own layout for more dimensions. Types: as they are; f32 to bf16, f16 or tf32, to nearest even as the machine's
+    instructions round (tf32 is kept as f32); bf16 or f16 to f32. Raises `InvalidArgument` where the shapes differ,
+    `Unimplemented` for other conversions and where the machine has no instruction for one, `UnknownTiming` when an
+    unknown cost is asked.
     """
     found, caps = target_of(machine, isa)
     one_of("engine", engine, ("auto", "compiled", "reference"))
@@ -163,4 +164,5 @@ def _wanted(desc: MemoryDesc, source: MemoryDesc, caps: frozenset[str]) -> Block
         raise Unimplemented(f"reorder to {desc.tag!r}; what works: matrices ab and ba, other arrays in their own order")
     isa = next((cap for cap in _STRONGEST if cap in caps), "avx2")
     columns, length = (desc.shape[1], desc.shape[0]) if desc.tag == "ba" else (1, prod(desc.shape))
-    return Blocked(isa, desc.dtype, Layout(1, columns, 1, 0, 1, length), length)
+    dtype, rounds = ("f32", "tf32") if desc.dtype == "tf32" else (desc.dtype, "")
+    return Blocked(isa, dtype, Layout(1, columns, 1, 0, 1, length), length, rounds=rounds)
