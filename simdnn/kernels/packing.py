@@ -97,10 +97,10 @@ class Packing:
         turns, rest = divmod(count, depth)
         for steps, step, rows in ((turns, Affine.var("k"), depth), (1 if rest else 0, Affine(turns), rest)):
             for tensor, panels, width, column in self.panels():
+                body: Code = []
                 for offset in range(0, width, self.across):
-                    body = self.block(tensor, tap, at, step, rows, width, column + offset, offset)
-                    nest = loop("k", steps, body, parallel=True) if body else []
-                    code += loop("j", panels, nest, parallel=True) if nest else []
+                    body += self.block(tensor, tap, at, step, rows, width, column + offset, offset)
+                code += loop("j", panels, loop("k", steps, body, parallel=True), parallel=True)
         return code
 
     def columns(self) -> Code:
