@@ -179,10 +179,11 @@ def _decompressing(
         assert isinstance(problem, MatmulProblem)
         if fused:
             return FusedGemm(name, problem, unit, dot, Options()).kernel()
-        cut = 0 if reference else 512 if unit.masks and (problem.k <= 1024 or problem.m == 1) else 1024
+        short = unit.masks and (problem.k <= 1024 or problem.m == 1)
+        cut = dot.chain or (0 if reference else 512 if short else 1024)
         return CompressedGemm(name, problem, unit, dot, Options(cut=cut)).kernel()
 
-    return KernelKind(name, isa, dot.compute, accepts, build)
+    return KernelKind(name, isa, dot.compute, accepts, build, narrow_sums=bool(dot.chain))
 
 
 def _gemv(isa: str, dtype: str, plain: bool) -> KernelKind:
@@ -233,6 +234,7 @@ _ROWS = (
 _FLOATS = ("f32", "bf16", "f16")
 _DECOMPRESSING: tuple[tuple[str, Dot, tuple[str, ...], str], ...] = (
     ("avx512_core_bf16", BF16, ("bf16", "f32"), ""),
+    ("avx512_core_fp16", FP16, ("f16", "f32"), ""),
     ("avx512_core", FMA, _FLOATS, ""),
     ("avx2", FMA, ("f32",), ""),
     ("avx512_core", MULTIPLY_ADD, _FLOATS, "_ref"),

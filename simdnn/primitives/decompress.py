@@ -4,7 +4,8 @@ Such a problem is ambiguous, as it could also be computed in integers, so a call
 math mode in force then says which types may be used. "fastest" and "onednn" read the mode differently:
 
 * "fastest": mode bf16 with an f32 source computes in bf16 where there is a unit for it. Otherwise every type that the
-  mode allows is a candidate, f32 among them always. An f16 source is widened to f32, and never converted to bf16.
+  mode allows is a candidate, f32 among them always. An f16 source is widened to f32, or multiplied as it is where the
+  mode allows f16, and never converted to bf16.
 * "onednn": what oneDNN 3.13 was seen to do (docs/numerics.md, rule 10), refusals included. It takes mode bf16 with
   an f32 source to its reference, which computes in f32.
 """
@@ -18,7 +19,7 @@ from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.mathmode import FPMATH
 from simdnn.primitives.resolve import Shape, group_of, placed
 
-_COMPUTES = ("f32", "bf16")  # what kernels here decompress to
+_COMPUTES = ("f32", "bf16", "f16")  # what kernels here decompress to
 _NIBBLES = ("s4", "u4")
 _WAY_OUT = "dispatch='fastest' takes it"
 
@@ -43,13 +44,12 @@ def computes(src: str, mode: str, caps: frozenset[str]) -> tuple[str, ...]:
     """The types that "fastest" may compute in.
 
     >>> computes("f32", "any", frozenset()), computes("f16", "any", frozenset())
-    (('f32', 'bf16'), ('f32',))
+    (('f32', 'bf16', 'f16'), ('f32', 'f16'))
     """
-    if src == "f16":  # to bf16 would be a conversion between types of one size
-        return ("f32",)
     if src == "f32" and mode == "bf16" and "avx512_core_bf16" in caps:
         return ("bf16",)
-    return tuple(dtype for dtype in _COMPUTES if compatible.allowed(mode, dtype))
+    narrow = {"f16": "bf16", "bf16": "f16"}.get(src)  # would be a conversion between types of one size
+    return tuple(dtype for dtype in _COMPUTES if compatible.allowed(mode, dtype) and dtype != narrow)
 
 
 def library(

@@ -137,6 +137,21 @@ def test_f16_arithmetic_by_its_definition(k: int, tag: str) -> None:
         assert (down == met).all()
 
 
+@pytest.mark.parametrize("source", ["f16", "f32"])
+def test_compressed_weights_in_f16_arithmetic(source: str) -> None:
+    rng = np.random.default_rng(17)
+    src = (rng.integers(-512, 513, (3, 192)) / 256).astype(np.float16)
+    weights = rng.integers(-8, 8, (192, 20)).astype(np.int8)
+    scales = (2.0 ** rng.integers(-3, 2, (6, 20))).astype(np.float32)
+    attr = Attr(fpmath="f16", apply_to_int=True, scales={"wei": scales}, zero_points={"wei": np.array(3, np.int8)})
+    wide = ((weights - 3.0) * scales.repeat(32, 0)).astype(np.float16)
+    dtype = np.float16 if source == "f16" else np.float32
+    met = run("wdec:avx512_core_fp16", src.astype(dtype), weights, attr=attr)
+    assert (met == chained(src, wide)).all()
+    fastest = simdnn.matmul(src.astype(dtype), weights, machine="spr", attr=attr)
+    assert {"wdec:avx512_core_fp16", "wdec:avx512_core"} <= set(fastest.dispatch.dropna()["implementation"])
+
+
 def test_f16_arithmetic_keeps_the_bound_of_its_chains() -> None:
     """|error| <= (chain / 2 + 1) 2**-11 sum |a b|, near enough; and it is an error that f32 sums do not have."""
     src, weights = floats(14, 8, 2048, dtype=np.float16), floats(15, 2048, 16, dtype=np.float16)
