@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels import KERNELS, Epilogue, KernelKind, MatmulProblem, Parameters
+from simdnn.kernels.dots import F16_CHAIN
 from simdnn.kernels.spec import Decompression, Placing
 from tests.kernels.test_engines import run_all
 
@@ -78,7 +79,7 @@ def test_decompression(kind: KernelKind, seed: int) -> None:
     products = np.abs(a.astype(np.float64)) @ np.abs(real)
     exact = a.astype(np.float64) @ real + bias
     error = np.abs(out - (np.maximum(exact, 0) / 2 if scaled else exact))
-    unit_roundoff = 2.0**-8 if kind.compute_dtype == "bf16" else 2.0**-23
+    unit_roundoff = {"bf16": 2.0**-8, "f16": F16_CHAIN * 2.0**-11}.get(kind.compute_dtype, 2.0**-23)
     assert (error <= 3 * unit_roundoff * products + 2.0**-22 * k * products + 1e-5).all()
 
 

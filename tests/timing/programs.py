@@ -89,7 +89,7 @@ def unusual() -> Iterator[MatmulProblem]:
         (Placing("per_oc", "f32"), Placing("common", "s32")),
         (Placing("grouped", "f16", 16), Placing("grouped", "u8", 16)),
     )
-    for src, weights, reference in itertools.product(("f32", "bf16"), ("s8", "u8", "s4", "u4"), (False, True)):
+    for src, weights, reference in itertools.product(("f32", "bf16", "f16"), ("s8", "u8", "s4", "u4"), (False, True)):
         for (m, n, k), (scale, zero_point) in itertools.product(((1, 40, 64), (9, 24, 32)), placings):
             for dst in ("f32", "bf16"):
                 how = Decompression((src, "f32"), scale, zero_point, reference)

@@ -17,8 +17,9 @@ from simdnn.timing.stream import Stream, form, mnemonic
 from tests.timing.programs import unusual
 
 TYPES = (
-    ("f32", "f32", ("f32",)),
+    ("f32", "f32", ("f32", "f16")),
     ("bf16", "bf16", ("f32", "bf16")),
+    ("f16", "f16", ("f32", "f16")),
     ("u8", "s8", ("s32", "f32", "bf16", "s8", "u8")),
     ("s8", "s8", ("s32", "f32", "u8")),
 )
@@ -85,10 +86,10 @@ def test_every_machine_times_every_kernel(kind: KernelKind) -> None:
 
 # -- beyond what the kernels use: every instruction of the package -----------------------------------------------------
 
-STORED = re.compile(r"vpmovu?s?(db|dw|wb)|vcvtps2ph|vextract\w+|vpextr.|vp?maskmov\w+")  # memory as the destination
+STORED = re.compile(r"tilestored|vpmovu?s?(db|dw|wb)|vcvtps2ph|vextract\w+|vpextr.|vp?maskmov\w+")  # memory as the destination
 LOADED_PART = re.compile(r"vpinsr.|vmov[dq]|vmovss")  # memory of one element; no form with a vector register
-REGISTER_ONLY = ("vmovhlps", "vpblendvb")  # vpblendvb's memory operand is not its last one
-NO_REGISTER_FORM = re.compile(r"vp?maskmov\w+|vpextr.|vpinsr.|vmov[dq]|vmovss")
+REGISTER_ONLY = re.compile(r"vmovhlps|vpblendvb|tdp\w+|tilezero")  # vpblendvb's memory operand is not its last one
+NO_REGISTER_FORM = re.compile(r"vp?maskmov\w+|vpextr.|vpinsr.|vmov[dq]|vmovss|tileloadd|tilestored|ldtilecfg")
 
 
 def variants(definition: Instruction, width: int) -> Iterator[Op]:
@@ -105,7 +106,7 @@ def variants(definition: Instruction, width: int) -> Iterator[Op]:
         yield Op(definition.name, dst, tuple(sources), immediates)
     if STORED.fullmatch(definition.name):
         yield Op(definition.name, Memory("t", Affine(), definition.result, lanes), tuple(sources), immediates)
-    elif definition.name not in REGISTER_ONLY:
+    elif not REGISTER_ONLY.fullmatch(definition.name):
         count = 1 if LOADED_PART.fullmatch(definition.name) else definition.operand_lanes(last, lanes)
         yield Op(definition.name, dst, (*sources[:-1], Memory("t", Affine(), last.dtype, count)), immediates)
 
