@@ -9,7 +9,7 @@ from isa_models import InvalidArgument, machine
 from isa_models.errors import unknown_name
 from isa_models.isa import caps
 from simdnn.benchdnn import attributes
-from simdnn.primitives.dispatch import DISPATCHES
+from simdnn.primitives.dispatch import check_dispatch
 
 DRIVERS = ("matmul", "conv")
 MODES = ("C", "P", "CP")
@@ -86,7 +86,7 @@ OPTIONS: Mapping[str, Option] = {
     for option in (
         Option("machine", "zen4", machine, kept=True),
         Option("isa", "", _isa, kept=True),
-        Option("dispatch", "fastest", _one_of("dispatch", DISPATCHES), kept=True),
+        Option("dispatch", "fastest", check_dispatch, kept=True),
         Option("engine", "cpu", _anything, kept=True),
         Option("dir", "FWD_B", _one_of("--dir", DIRECTIONS, str.upper), ("conv",)),
         Option("dt", "f32", _types),

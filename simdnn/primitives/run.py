@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from simdnn import verbose
 from simdnn.kernels.spec import Kernel, Parameters, Problem
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of, target_of
-from simdnn.primitives.dispatch import DISPATCHES, NAMES, Choice, Request, choose
+from simdnn.primitives.dispatch import Choice, Request, check_dispatch, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
 from simdnn.primitives.reorder import Reordered, conversion
 from simdnn.result import Estimate, Result
@@ -45,17 +44,6 @@ class Target:
         return Target(
             found, caps, count, one_of("engine", engine, ENGINES), check_dispatch(dispatch)
         )
-
-
-def check_dispatch(value: object) -> str:
-    """A rule of dispatch or the name of a kernel, or `InvalidArgument` with the nearest one."""
-    if isinstance(value, str) and value in (*DISPATCHES, *NAMES):
-        return value
-    near = difflib.get_close_matches(str(value).lower(), [*DISPATCHES, *sorted(NAMES)], n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise InvalidArgument(
-        f"dispatch {value!r:.60}: {hint}Allowed: {', '.join(DISPATCHES)}, or a kernel's name as in r.dispatch"
-    )
 
 
 def attr_of(attr: object) -> Attr:

@@ -86,7 +86,8 @@ def test_every_machine_times_every_kernel(kind: KernelKind) -> None:
 
 # -- beyond what the kernels use: every instruction of the package -----------------------------------------------------
 
-STORED = re.compile(r"tilestored|vpmovu?s?(db|dw|wb)|vcvtps2ph|vextract\w+|vpextr.|vp?maskmov\w+")  # memory as the destination
+#: memory as the destination
+STORED = re.compile(r"tilestored|vpmovu?s?(db|dw|wb)|vcvtps2ph|vextract\w+|vpextr.|vp?maskmov\w+")
 LOADED_PART = re.compile(r"vpinsr.|vmov[dq]|vmovss")  # memory of one element; no form with a vector register
 REGISTER_ONLY = re.compile(r"vmovhlps|vpblendvb|tdp\w+|tilezero")  # vpblendvb's memory operand is not its last one
 NO_REGISTER_FORM = re.compile(r"vp?maskmov\w+|vpextr.|vpinsr.|vmov[dq]|vmovss|tileloadd|tilestored|ldtilecfg")
