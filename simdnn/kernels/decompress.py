@@ -111,8 +111,6 @@ class CompressedGemm(Gemm):
             lanes = self.unit.lanes
             order = np.array([k for i in range(lanes) for k in (i, lanes + i)], np.uint16)
             tensors.append(Tensor.constant("interleave", "u16", order.tobytes()))
-        if self.matmul.wei == "u4":
-            tensors.append(Tensor.constant("nibble", "u32", np.uint32(15).tobytes()))
         if self.dot.scaled:
             tensors.append(Tensor("src_scale", "f32", 1))
         tensors += self.plan.tensors(self.unit, layout.channels, 1)
@@ -132,9 +130,9 @@ class CompressedGemm(Gemm):
 
     def expand(self, panel: Panel, number: Affine) -> Code:
         """The panel's weights into its buffer."""
-        names = [f"c{i}_{j}" for j in range(panel.vectors) for i in range(self.blocks)][:6]
-        r = [*names, *(f"d{i}" for i in range(6 - len(names)))]
-        code: Code = []
+        names = [f"c{i}_{j}" for j in range(panel.vectors) for i in range(self.blocks)][:7]
+        r = [*names, *(f"d{i}" for i in range(7 - len(names)))]
+        code = self.stored.setup(r[6])
         for j in range(panel.vectors):
             code += self.expand_vector(r, panel, number, j)
         if self.dot.wei == "bf16":
@@ -234,7 +232,7 @@ class CompressedGemm(Gemm):
         `second` loads the second row's parameters where they are not the first one's.
         """
         unit, width = self.unit, panel.vectors * self.unit.lanes
-        code = self.stored.load(r[: 1 + both], r[5], panel, number, j, row)
+        code = self.stored.load(r[: 1 + both], r[5], r[6], panel, number, j, row)
         code += self.dequantize(r[0], r[2], r[3])
         code += [*(second or ()), *self.dequantize(r[1], r[2], r[3])] if both else []
         base = panel.base + j * unit.lanes * self.dot.depth
@@ -274,7 +272,8 @@ class CompressedGemm(Gemm):
         """(w - zero point) * scale, two roundings."""
         unit = self.unit
         value = unit.reg(register, "f32")
-        code: Code = [] if self.matmul.wei == "f32" else [op("vcvtdq2ps", value, value.as_("s32"))]
+        ready = self.matmul.wei == "f32" or self.stored.looked_up
+        code: Code = [] if ready else [op("vcvtdq2ps", value, value.as_("s32"))]
         if self.compressed.zero_point:
             code.append(op("vsubps", value, value, unit.reg(zero_point, "f32")))
         if self.in_weights:

@@ -27,7 +27,7 @@ from simdnn.verify import verify
 
 MOST_ROWS = 16  # of the source: beyond, decompressing again for each block is sure to lose
 _HEIGHT = 4
-_SINGLE = 5  # registers: two rows of weights, scratch, the order of pairs, the epilogue's
+_SINGLE = 6  # registers: two rows of weights, scratch, the order of pairs, the table of nibbles, the epilogue's
 
 
 class FusedGemm(CompressedGemm):
@@ -73,6 +73,7 @@ class FusedGemm(CompressedGemm):
         rows = [Affine.var("r") * height + (first + i) for i in range(height)]
         sums = [[accumulator(self.unit, i, j, self.dot) for j in range(panel.vectors)] for i in range(height)]
         code: Code = [zero(acc) for row in sums for acc in row]
+        code += self.stored.setup("table")
         if self.dot.wei == "bf16":
             code.append(load32(self.unit, self.unit.reg("order"), "interleave", Affine(), self.unit.lanes))
         step, large = lengths(self.compressed, self.matmul.k)
@@ -98,7 +99,7 @@ class FusedGemm(CompressedGemm):
                 code.append(broadcast32(a, self.reading.tensor, row * self.reading.column + k + step * dot.depth))
         for j in range(panel.vectors):
             r = _registers(j)
-            code += self.stored.load(r[:count], r[5], panel, number, j, k)
+            code += self.stored.load(r[:count], r[5], r[6], panel, number, j, k)
             for register in r[:count]:
                 code += self.dequantize(register, r[2], r[3])
             if dot.depth == 2:
@@ -111,8 +112,8 @@ class FusedGemm(CompressedGemm):
 
 
 def _registers(j: int) -> list[str]:
-    """Two rows of weights, vector j's zero points and scales, the order of pairs, scratch."""
-    return ["w0", "w1", f"z{j}", f"s{j}", "order", "scratch"]
+    """Two rows of weights, vector j's zero points and scales, the order of pairs, scratch, the table of nibbles."""
+    return ["w0", "w1", f"z{j}", f"s{j}", "order", "scratch", "table"]
 
 
 def refuses_fusion(problem: MatmulProblem) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from isa_models.arrays import Array
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, op, zero
@@ -50,6 +51,11 @@ class StoredRows:
         return self.nibbles and not self.direct
 
     @property
+    def looked_up(self) -> bool:
+        """Whether nibbles become floats by a table of sixteen in a register, rather than integers by shifts."""
+        return self.nibbles and self.unit.masks
+
+    @property
     def _dtype(self) -> str:
         return "u8" if self.nibbles else self.wei
 
@@ -71,6 +77,14 @@ class StoredRows:
         return Packing(self.unit, plain(self._packed_tag, self._dtype, blocked), blocked, to="stored")
 
     def tensors(self) -> list[Tensor]:
+        constants: list[Tensor] = []
+        if self.looked_up:
+            constants = [Tensor.constant("nibbles", "f32", _values(self.wei).tobytes())]
+        elif self.wei == "u4":
+            constants = [Tensor.constant("nibble", "u32", np.uint32(15).tobytes())]
+        return constants + self._weights()
+
+    def _weights(self) -> list[Tensor]:
         if self.direct:
             return [Tensor("stored", self._dtype, self.k * self.n // (1 + self.nibbles))]
         found = [Tensor("plain", self._dtype, self._rows * self.n)] if self._packing else []
@@ -98,13 +112,20 @@ class StoredRows:
         return {"stored": np.ascontiguousarray(panels).reshape(-1), "stored_tail": wide[:, whole:].reshape(-1)}
 
     # -- rows in registers ------------------------------------------------------------------------------------------
-    def load(self, to: Sequence[str], scratch: str, panel: Panel, number: Affine, j: int, row: Affine) -> Code:
-        """One row or two from `row` on to the registers `to`, of vector `j` of panel `number`: 32-bit integers or f32.
+    def setup(self, table: str) -> Code:
+        """What `load` finds in register `table`, if it wants it."""
+        return [load32(self.unit, self.unit.reg(table, "f32"), "nibbles", Affine(), 16)] if self.looked_up else []
+
+    def load(
+        self, to: Sequence[str], scratch: str, table: str, panel: Panel, number: Affine, j: int, row: Affine
+    ) -> Code:
+        """One row or two from `row` on to the registers `to`, of vector `j` of panel `number`: 32-bit integers, or f32
+        where weights are f32 or `looked_up`.
 
         Two rows begin at an even one.
         """
         if self.paired:
-            return self._pair(to, scratch, panel, number, j, row)
+            return self._pair(to, scratch, table, panel, number, j, row)
         unit, live = self.unit, panel.lanes[j] if self.direct else self.unit.lanes
         width = panel.vectors * unit.lanes
         if self.direct:
@@ -113,25 +134,29 @@ class StoredRows:
             tensor, stride = panel.tensor.replace("wei", "stored"), width
             at = number * (self._rows * width) + row * width + j * unit.lanes
         if self.nibbles:
-            return [o for i, r in enumerate(to) for o in self._columns(r, scratch, _half(at + i * stride), live)]
+            rows = enumerate(to)
+            return [o for i, r in rows for o in self._columns(r, scratch, table, _half(at + i * stride), live)]
         if self.wei == "f32":
             return [load32(unit, unit.reg(r, "f32"), tensor, at + i * stride, live) for i, r in enumerate(to)]
         return [widen(unit, r, Memory(tensor, at + i * stride, self.wei, live)) for i, r in enumerate(to)]
 
-    def _pair(self, to: Sequence[str], scratch: str, panel: Panel, number: Affine, j: int, row: Affine) -> Code:
+    def _pair(
+        self, to: Sequence[str], scratch: str, table: str, panel: Panel, number: Affine, j: int, row: Affine
+    ) -> Code:
         """Both nibbles of each byte of a panel, or the low ones alone."""
         unit, width = self.unit, panel.vectors * self.unit.lanes
         at = number * (self._rows * width) + _half(row) * width + j * unit.lanes
         low, high = unit.reg(to[0]), unit.reg(to[-1])
         tensor = panel.tensor.replace("wei", "stored")
         code: Code = [op("vpmovzxbd", low, Memory(tensor, at, "u8", unit.lanes))]
-        if self.wei == "u4":
-            code += [op("vpsrld", high, low, imm=4)] if len(to) > 1 else []
+        if len(to) > 1 and (self.wei == "u4" or self.looked_up):
+            code += [op("vpsrld", high, low, imm=4)]
+            code += self._lowest(to[1], scratch, table) if self.looked_up else []
         elif len(to) > 1:
             code += [op("vpslld", high, low, imm=24), op("vpsrad", high.as_("s32"), high.as_("s32"), imm=28)]
-        return code + self._lowest(to[0], scratch)
+        return code + self._lowest(to[0], scratch, table)
 
-    def _columns(self, register: str, scratch: str, at: Affine, live: int) -> Code:
+    def _columns(self, register: str, scratch: str, table: str, at: Affine, live: int) -> Code:
         """A row's `live` nibbles, two to a byte, from byte `at` on."""
         packed = Register(register, "u8", 16)
         size = live // 2
@@ -151,11 +176,13 @@ class StoredRows:
             op("vpunpcklbw", packed, packed, odd),
             op("vpmovzxbd", self.unit.reg(register), Register(register, "u8", self.unit.lanes)),
         ]
-        return code + self._lowest(register, scratch)
+        return code + self._lowest(register, scratch, table)
 
-    def _lowest(self, register: str, scratch: str) -> Code:
-        """The lowest four bits of each lane as an integer."""
+    def _lowest(self, register: str, scratch: str, table: str) -> Code:
+        """The lowest four bits of each lane as a number."""
         value = self.unit.reg(register)
+        if self.looked_up:
+            return [op("vpermps", value.as_("f32"), value, self.unit.reg(table, "f32"))]
         if self.wei == "u4":
             mask = self.unit.reg(scratch)
             return [broadcast32(mask, "nibble", Affine()), op("vpand", value, value, mask)]
@@ -175,6 +202,16 @@ def widen(unit: Unit, register: str, source: Memory) -> Op:
     """Bytes to 32-bit lanes."""
     name, wide = ("vpmovsxbd", "s32") if source.dtype == "s8" else ("vpmovzxbd", "u32")
     return op(name, unit.reg(register, wide), source)
+
+
+def _values(wei: str) -> npt.NDArray[np.float32]:
+    """What each nibble stands for.
+
+    >>> _values("s4").astype(int).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1]
+    """
+    nibbles = np.arange(16)
+    return np.where((nibbles > 7) & (wei == "s4"), nibbles - 16, nibbles).astype(np.float32)
 
 
 def _half(at: Affine) -> Affine:
