@@ -31,7 +31,6 @@ from simdnn.primitives.mathmode import (
     set_default_fpmath_mode,
 )
 from simdnn.result import Conversion, Estimate, Result, version
-from simdnn.safety import ranges
 
 __version__ = version()
 
@@ -63,7 +62,6 @@ __all__ = [
     "machine",
     "matmul",
     "pack_nibbles",
-    "ranges",
     "reorder",
     "set_default_exact_int8",
     "set_default_fpmath_mode",

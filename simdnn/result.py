@@ -72,6 +72,14 @@ class Estimate:
         """The type that products are formed in."""
         return self.kernel.compute_dtype
 
+    @property
+    def accumulation(self) -> str:
+        """How a tile instruction orders a sum of floats: "even_odd" or "sequential"; "" where there is none.
+
+        It is the machine's `numerics.amx_accumulation`.
+        """
+        return self.kernel.accumulation
+
     @cached_property
     def dispatch(self) -> pd.DataFrame:
         """Every candidate kernel: implementation, isa, cycles on one core, chosen, and the reason."""

@@ -8,6 +8,7 @@ zeros, which adds +0.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from isa_models.algebra import Value
@@ -23,14 +24,16 @@ _STEPS = TILE_ROWS  # doublewords of a row of a
 Pairs = Callable[[Value], tuple[Value, Value]]  # a tile's even and odd elements, as f32
 
 
-def _spread(a: Value, k: int) -> Value:
-    """Doubleword k of every row in all of the row's columns."""
-    return a.permute([i - i % _COLUMNS + k for i in range(a.lanes)])
+@functools.cache
+def _in_row(k: int, lanes: int) -> list[int]:
+    """Doubleword k of every row, in all of the row's columns."""
+    return [i - i % _COLUMNS + k for i in range(lanes)]
 
 
-def _row(b: Value, k: int, lanes: int) -> Value:
+@functools.cache
+def _row(k: int, lanes: int, first: int = 0) -> list[int]:
     """Row k of b, for every row of the result."""
-    return b.permute([k * _COLUMNS + i % _COLUMNS for i in range(lanes)])
+    return [first + k * _COLUMNS + i % _COLUMNS for i in range(lanes)]
 
 
 def _float_sum(
@@ -38,21 +41,18 @@ def _float_sum(
     fma: Callable[[Value, Value, Value], Value],
 ) -> Value:  # fmt: skip
     """acc + the products of even and of odd elements, in the order named; `fma` does each step."""
-    lanes = acc.lanes
-    terms = [[(_spread(x, k), _row(y, k, lanes)) for k in range(_STEPS)] for x, y in zip(a, b, strict=True)]
+    n = acc.lanes
     if accumulation == "sequential":
-        for pair in zip(*terms, strict=True):
-            for x, y in pair:
-                acc = fma(x, y, acc)
+        for k in range(_STEPS):
+            for x, y in zip(a, b, strict=True):
+                acc = fma(x.permute(_in_row(k, n)), y.permute(_row(k, n)), acc)
         return acc
-    sums = []
-    for half in terms:
-        total = acc.literal(0)
-        for x, y in half:
-            total = fma(x, y, total)
-        sums.append(total)
+    x, y = a[0].concat(a[1]), b[0].concat(b[1])  # both sums beside each other
+    total = x.literal(0)
+    for k in range(_STEPS):
+        total = fma(x.permute(_in_row(k, 2 * n)), y.permute([*_row(k, n), *_row(k, n, b[0].lanes)]), total)
     one = acc.literal(1)
-    return fma(fma(sums[0], one, sums[1]), one, acc)
+    return fma(fma(total.permute(range(n)), one, total.permute(range(n, 2 * n))), one, acc)
 
 
 def _float_dot(
@@ -171,7 +171,7 @@ def _integer_dot(name: str, a_type: str, b_type: str) -> None:
         for quarter in range(4):
             x, y = _bytes(a, a_type, quarter), _bytes(b, b_type, quarter)
             for k in range(_STEPS):
-                total = total + _spread(x, k) * _row(y, k, acc.lanes)
+                total = total + x.permute(_in_row(k, acc.lanes)) * y.permute(_row(k, acc.lanes))
         return total
 
 

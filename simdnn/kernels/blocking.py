@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simdnn.kernels.code import Unit
 from simdnn.kernels.dots import Dot
 
-_SECOND_LEVEL = 256 * 1024  # bytes of source kept beside the weights: half of the smallest L2 among the machines
+SECOND_LEVEL = 256 * 1024  # bytes of source kept beside the weights: half of the smallest L2 among the machines
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def row_blocks(rows: int, most: int) -> list[tuple[int, int, int]]:
     return [b for b in blocks if b[2]]
 
 
-def chunk(blocks: int, bytes_per_block: int) -> int:
-    """How many row blocks share one pass over the weights: the divisor of `blocks` whose source fits the L2."""
-    fits = max(1, _SECOND_LEVEL // max(1, bytes_per_block))
+def chunk(blocks: int, bytes_per_block: int, level: int) -> int:
+    """How many row blocks share one pass over the weights: the divisor of `blocks` whose source fits `level` bytes."""
+    fits = max(1, level // max(1, bytes_per_block))
     return max(d for d in range(1, blocks + 1) if blocks % d == 0 and d <= fits)

@@ -19,7 +19,6 @@ import numpy as np
 
 from isa_models.arrays import Array
 from isa_models.formats import fmt
-from simdnn.kernels.blocking import choose, row_blocks
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, loop, op, zero
 from simdnn.kernels.dots import Dot
 from simdnn.kernels.epilogue import Plan
@@ -73,11 +72,10 @@ class CompressedGemm(Gemm):
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property
     def program(self) -> Program:
-        code = self.reading.stage(self.unit) + self.stored.stage()
-        blocking = choose(self.unit, self.dot, self.rows, self.oc, False)
+        code = self.setup() + self.reading.stage(self.unit) + self.stored.stage()
         for panels, panel, number in self.expanded():
             body = self.expand(panel, number)
-            for first, height, count in row_blocks(self.rows, blocking.rows):
+            for first, height, count in self.row_blocks:
                 body += self.nest(first, height, count, 1, panel, parallel=False)
             code += loop("panel", panels, body, parallel=True)
         name = f"{self.name} {self.matmul}"
@@ -183,8 +181,7 @@ class CompressedGemm(Gemm):
     @cached_property
     def blocks(self) -> int:
         """Rows of the highest tile, whose accumulators the expansion may use: they are free until the tiles begin."""
-        blocking = choose(self.unit, self.dot, self.rows, self.oc, False)
-        return max(height for _, height, _ in row_blocks(self.rows, blocking.rows))
+        return max(height for _, height, _ in self.row_blocks)
 
     def parameters_of(self, r: list[str], panel: Panel, j: int, row: Affine, further: int) -> Code:
         """Zero points to register 2 and scales to register 3, as f32, of one vector of columns in row `row + further`.

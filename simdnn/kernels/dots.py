@@ -32,6 +32,7 @@ class Dot:
     load_uops: int = 0  # such uops of a load of weights
     rounds: str = ""  # f32 data is rounded so before it is multiplied: a kind of rounding.py
     chain: int = 0  # products after which an f16 accumulator is brought to f32 (`promote`)
+    whole: int = 0  # channels of a tap are filled up to multiples of this, where more than `depth`
 
     def load_weights(self, unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
         """A register of weights: as stored, or widened on the way."""

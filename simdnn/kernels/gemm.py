@@ -9,7 +9,7 @@ for each chunk of rows, each panel of columns:      parallel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,7 +18,7 @@ import numpy as np
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels import pack
-from simdnn.kernels.blocking import choose, chunk, row_blocks
+from simdnn.kernels.blocking import SECOND_LEVEL, Blocking, choose, chunk, row_blocks
 from simdnn.kernels.code import Code, Unit, broadcast32, loop, op, zero
 from simdnn.kernels.dots import COUNT, MULTIPLY_ADD, MULTIPLY_SCALE_ADD, Dot
 from simdnn.kernels.epilogue import Plan
@@ -102,10 +102,23 @@ class Gemm:
         return c.mb * c.oh * c.ow if self.flat else c.ow
 
     @cached_property
+    def blocking(self) -> Blocking:
+        return choose(self.unit, self.dot, self.rows, self.oc, self.shifted)
+
+    @cached_property
+    def row_blocks(self) -> list[tuple[int, int, int]]:
+        """(first row, height, how many) of the blocks of rows that are tiles."""
+        return row_blocks(self.rows, self.blocking.rows)
+
+    @property
+    def second_level(self) -> int:
+        """Bytes of source kept beside the weights."""
+        return SECOND_LEVEL
+
+    @cached_property
     def layout(self) -> pack.Layout:
         lanes = self.unit.lanes
-        blocking = choose(self.unit, self.dot, self.rows, self.oc, self.shifted)
-        width = blocking.vectors * lanes
+        width = self.blocking.vectors * lanes
         rest = self.oc % width
         tail = -(-rest // lanes) * lanes
         return pack.Layout(self.conv.groups, self.oc, width, tail, self.dot.depth, self.reading.ic)
@@ -140,17 +153,20 @@ class Gemm:
     @cached_property
     def program(self) -> Program:
         c, e = self.conv, self.conv.epilogue
-        code = self.reading.stage(self.unit)
+        code = self.setup() + self.reading.stage(self.unit)
         if self.packed_here:
             code += Packing(self.unit, stored(self.tag, self.problem.wei, self.own), self.own).stage()
         if e.zp_wei:
             code += self.row_sums()
-        blocking = choose(self.unit, self.dot, self.rows, self.oc, self.shifted)
-        for first, height, count in row_blocks(self.rows, blocking.rows):
+        for first, height, count in self.row_blocks:
             for panels, panel in self.panels():
                 code += self.nest(first, height, count, panels, panel)
         isa, text = self.unit.isa, f"{self.name} {c}"
         return verify(Program(text, isa, tuple(self.tensors()), tuple(code)))
+
+    def setup(self) -> Code:
+        """What comes before everything else, once."""
+        return []
 
     def tensors(self) -> list[Tensor]:
         c, e, layout = self.conv, self.conv.epilogue, self.layout
@@ -223,12 +239,12 @@ class Gemm:
         outer: list[tuple[str, int]] = []
         base_source, base_row = Affine(), Affine()
         if self.flat:
-            together = chunk(count, height * r.column * size)
+            together = chunk(count, height * r.column * size, self.second_level)
             outer.append(("q", count // together))
             inner = together
             block = block + Affine.var("q") * (height * together)
         else:
-            together = chunk(c.oh, r.line * size)
+            together = chunk(c.oh, r.line * size, self.second_level)
             outer += [("n", c.mb), ("q", c.oh // together)]
             lines = Affine.var("q") * together + Affine.var("y")
             base_source = Affine.var("n") * r.image + lines * r.line + r.origin
@@ -236,17 +252,24 @@ class Gemm:
         numbers = [base_row + block + (first + i) for i in range(height)]
         sources = [base_source + (block + (first + i)) * r.column + Affine.var("g") * r.group for i in range(height)]
         in_image = [n + Affine.var("n") * -(c.oh * c.ow) for n in numbers]
-        reduction = Reduction(self.dot, r.tensor, self.shifted, self.sums(panel.step), self.group)
-        body = tile(
-            self.unit, reduction, self.plan, panel, sources, [n * c.oc for n in numbers], self.total,
-            [p * (c.groups * self.layout.channels) for p in in_image], numbers, c.epilogue.zp_wei,
-        )  # fmt: skip
-        body = loop("r", inner, body)
+        position = [p * (c.groups * self.layout.channels) for p in in_image]
+        body = loop("r", inner, self.tile(panel, sources, position, numbers))
         if not self.flat:
             body = loop("y", together, body)
         for var, extent in reversed([*outer, ("g", c.groups), ("j", panels)]):
             body = loop(var, extent, body, parallel)
         return body
+
+    def tile(
+        self, panel: Panel, sources: Sequence[Affine], position: Sequence[Affine], numbers: Sequence[Affine]
+    ) -> Code:
+        """One tile from nothing to dst; for each row its source, where it is in `comp`, and its number."""
+        c = self.conv
+        reduction = Reduction(self.dot, self.reading.tensor, self.shifted, self.sums(panel.step), self.group)
+        return tile(
+            self.unit, reduction, self.plan, panel, sources, [n * c.oc for n in numbers], self.total, position, numbers,
+            c.epilogue.zp_wei,
+        )  # fmt: skip
 
     @property
     def group(self) -> Group | None:

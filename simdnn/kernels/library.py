@@ -12,18 +12,21 @@ from isa_models.isa import implied
 from simdnn.kernels.spec import ConvProblem, Decompression, MatmulProblem, Problem
 
 
-def library_choice(problem: Problem, isa: str) -> tuple[str, str]:
-    """(name in `KERNELS`, oneDNN's implementation name) for the cap `isa`.
+def library_choice(problem: Problem, isa: str, fpmath: str = "strict") -> tuple[str, str]:
+    """(name in `KERNELS`, oneDNN's implementation name) for the cap `isa`, under a math mode for f32 data.
 
     Raises `Unimplemented` where the library refuses the problem, or falls to an emulation that is not modelled here.
     """
     caps = implied(isa)
+    tiled = _tiles(problem, caps, fpmath) if "avx512_core_amx" in caps else None
     if isinstance(problem, MatmulProblem) and problem.decompression:
-        return _decompression(problem.decompression, caps)
+        return tiled or _decompression(problem.decompression, caps)
     if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
         raise Unimplemented(f"what oneDNN picks for {problem.wei_tag} weights is not known here: wei_tag='any' works")
     if fmt(problem.src).is_float:
         _refuse_float_attributes(problem, caps)
+    if tiled:
+        return tiled
     if problem.src == "bf16" and "avx512_core_bf16" not in caps:
         if "avx512_core" in caps:
             raise Unimplemented(f"oneDNN emulates bf16 under {isa}, which is not modelled: use avx512_core_bf16")
@@ -54,6 +57,34 @@ def _refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
     small = problem.groups > 1 and problem.ic // problem.groups <= 16
     if (problem.src, e.dst) == ("f32", "bf16") and (small or "avx512_core" not in caps):
         raise Unimplemented(f"oneDNN refuses {types} below avx512_core, and groups of up to 16 channels: use dst f32")
+
+
+def _tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | None:
+    """What runs on AMX tiles, from the library's list of implementations and its conditions on types: no CPU that has
+    them was at hand. None where it takes another unit: depthwise and small groups, scales along K, f32 computed in f32.
+    """
+    isa = "avx512_core_amx"
+    if isinstance(p, MatmulProblem):
+        family, base = "gemm", "brg_matmul"
+        if p.group_scales:
+            return None
+        if p.decompression:
+            return (f"wdec:{isa}", f"{base}:{isa}") if p.decompression.computes == ("bf16",) else None
+    else:
+        if p.depthwise or (p.groups > 1 and p.ic // p.groups <= 16) or p.wei_tag != "any":
+            return None
+        family, base = "conv", "brgconv_1x1" if _pointwise(p) else "brg_conv_fwd"
+    if p.src == "f16":
+        isa = "avx512_core_amx_fp16"
+        return (f"{family}:{isa}", f"{base}:{isa}") if isa in caps else None
+    if p.src == "f32" and fpmath not in ("bf16", "any"):
+        return None
+    suffix = {"f32": "_down", "bf16": ""}.get(p.src, "_int8")
+    return f"{family}:{isa}{suffix}", f"{base}:{isa}"
+
+
+def _pointwise(p: ConvProblem) -> bool:
+    return (p.kh, p.kw) == (1, 1) and not any(p.padding)
 
 
 def _decompression(d: Decompression, caps: frozenset[str]) -> tuple[str, str]:
@@ -108,7 +139,7 @@ def _int8(family: str, tier: str) -> str:
 
 def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
     ic, oc = p.ic // p.groups, p.oc // p.groups
-    pointwise = (p.kh, p.kw) == (1, 1) and not any(p.padding)
+    pointwise = _pointwise(p)
     small_groups = p.groups > 1 and ic <= 16
     fours = ic % 4 == 0 and oc % 4 == 0
     integer = not fmt(p.src).is_float

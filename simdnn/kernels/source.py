@@ -198,5 +198,5 @@ class Source:
 
 def padded_channels(unit: Unit, dot: Dot, stored: str, ic: int) -> int:
     """Channels of a group as read: whole steps of the dot (and whole 8-byte groups of words without masks)."""
-    step = 4 if dot.src == "s16" and not unit.masks else dot.depth
+    step = dot.whole or (4 if dot.src == "s16" and not unit.masks else dot.depth)
     return -(-ic // step) * step

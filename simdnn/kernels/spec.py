@@ -179,6 +179,7 @@ class Kernel:
     compute_dtype: str  # the type that products are formed in
     weights: tuple[str, ...] = ("wei", "wei_tail", "plain")  # the tensors that may hold the user's weights
     blocked: Blocked | None = None  # the weights' layout, where it is the kernel's own and a reorder can make it
+    accumulation: str = ""  # on tiles: in which order an instruction adds up its products
     counting: Callable[[], Kernel] | None = None  # where a step can saturate: how often it does, for each output
 
     @property

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from isa_models import Machine
+from isa_models.machine import AMX_ACCUMULATIONS
+from simdnn.kernels.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, TiledCompressedGemm, TiledGemm
 from simdnn.kernels.code import unit_of
 from simdnn.kernels.decompress import CompressedGemm, refuses_groups
 from simdnn.kernels.depthwise import Depthwise
@@ -134,6 +136,31 @@ class _Row:
         return make
 
 
+@dataclass(frozen=True)
+class _TileRow(_Row):
+    """The same on AMX tiles; `dot` is that of the first source."""
+
+    def refuses_groups(self, problem: MatmulProblem, scales: GroupScales) -> str:
+        return "has no scales along K on tiles"
+
+    def options(self, problem: Problem) -> Options:
+        return Options()
+
+    def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
+        def make(problem: Problem, machine: Machine) -> Kernel:
+            dot = TILED_S8 if problem.src == "s8" else self.dot
+            packed = self.narrows_weights and isinstance(problem, MatmulProblem) and problem.wei_tag != "any"
+            generator = TiledCompressedGemm if packed else TiledGemm
+            return generator(name, problem, unit_of(self.isa), dot, _accumulation(machine)).kernel()
+
+        return make
+
+
+def _accumulation(machine: Machine | None) -> str:
+    """The order in which a machine's tile products are added up."""
+    return machine.amx_accumulation if machine else AMX_ACCUMULATIONS[0]
+
+
 def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, suffix: str = "") -> KernelKind:
     """`halves`: s8 sources make it halve its weights, as the library does without VNNI."""
     integer = "u8" in source_types
@@ -179,6 +206,8 @@ def _decompressing(
         assert isinstance(problem, MatmulProblem)
         if fused:
             return FusedGemm(name, problem, unit, dot, Options()).kernel()
+        if dot in (TILED_BF16, TILED_F16):
+            return TiledCompressedGemm(name, problem, unit, dot, _accumulation(machine)).kernel()
         short = unit.masks and (problem.k <= 1024 or problem.m == 1)
         cut = dot.chain or (0 if reference else 512 if short else 1024)
         return CompressedGemm(name, problem, unit, dot, Options(cut=cut)).kernel()
@@ -230,11 +259,18 @@ _ROWS = (
     _Row(MADDUBS, "avx2", _INT8, "s8", "_int8"),
     _Row(MADDWD, "avx512_core", _INT8, "s8", "_int8_exact"),
     _Row(MADDWD, "avx2", _INT8, "s8", "_int8_exact"),
+    _TileRow(TILED_BF16, "avx512_core_amx", ("bf16",), "bf16"),
+    _TileRow(TILED_BF16, "avx512_core_amx", ("f32",), "f32", "_down"),
+    _TileRow(TILED_F16, "avx512_core_amx_fp16", ("f16",), "f16"),
+    _TileRow(TILED_F16, "avx512_core_amx_fp16", ("f32",), "f32", "_down"),
+    _TileRow(TILED_U8, "avx512_core_amx", _INT8, "s8", "_int8"),
 )
 _FLOATS = ("f32", "bf16", "f16")
 _DECOMPRESSING: tuple[tuple[str, Dot, tuple[str, ...], str], ...] = (
     ("avx512_core_bf16", BF16, ("bf16", "f32"), ""),
     ("avx512_core_fp16", FP16, ("f16", "f32"), ""),
+    ("avx512_core_amx", TILED_BF16, ("bf16", "f32"), ""),
+    ("avx512_core_amx_fp16", TILED_F16, ("f16", "f32"), ""),
     ("avx512_core", FMA, _FLOATS, ""),
     ("avx2", FMA, ("f32",), ""),
     ("avx512_core", MULTIPLY_ADD, _FLOATS, "_ref"),

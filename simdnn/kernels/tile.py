@@ -44,6 +44,24 @@ class Chain:
     source: int = 0
     weights: int = 0
 
+    @property
+    def loops(self) -> list[Taps]:
+        return [taps for taps in self.taps if taps.extent > 1]
+
+    def at(self, rows: Sequence[Affine], weights: Affine) -> tuple[list[Affine], Affine]:
+        """Each row's source, and the weights, inside the loops over taps."""
+        moved, weights = [row + self.source for row in rows], weights + self.weights
+        for taps in self.loops:
+            moved = [row + Affine.var(taps.var) * taps.source for row in moved]
+            weights = weights + Affine.var(taps.var) * taps.weights
+        return moved, weights
+
+    def around(self, code: Code) -> Code:
+        """`code` in the loops over taps."""
+        for taps in reversed(self.loops):
+            code = loop(taps.var, taps.extent, code)
+        return code
+
 
 @dataclass(frozen=True)
 class Repeat:
@@ -143,15 +161,8 @@ def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine]
 
 def reduce_(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine], chain: Chain, at: Moves) -> Code:
     """Accumulators from zero, over one chain; `at` says how far source and weights are on already."""
-    moved = [row + chain.source + at[0] for row in rows]
-    weights = panel.base + chain.weights + at[1]
-    loops = [taps for taps in chain.taps if taps.extent > 1]
-    for taps in loops:
-        moved = [row + Affine.var(taps.var) * taps.source for row in moved]
-        weights = weights + Affine.var(taps.var) * taps.weights
-    code = steps(unit, reduction, panel, moved, weights, chain.steps)
-    for taps in reversed(loops):
-        code = loop(taps.var, taps.extent, code)
+    moved, weights = chain.at([row + at[0] for row in rows], panel.base + at[1])
+    code = chain.around(steps(unit, reduction, panel, moved, weights, chain.steps))
     clear: Code = [zero(accumulator(unit, i, j, reduction.dot)) for i in range(len(rows)) for j in range(panel.vectors)]
     return clear + code
 

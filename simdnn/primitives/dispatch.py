@@ -63,7 +63,7 @@ class Request:
     cold_weights: bool = False
     kinds: Kinds = KERNELS
     estimator: Estimator = estimate_program
-    library: Callable[[Problem, str], tuple[str, str]] = library_choice
+    library: Callable[[Problem, str, str], tuple[str, str]] = library_choice
 
     @property
     def integer(self) -> bool:
@@ -152,8 +152,7 @@ def considered(request: Request) -> tuple[Candidate, ...]:
     """Every kind of the operation, with the reason why it cannot run, or none.
 
     Where int8 need not be exact, an exact kind that has a fast counterpart for the same ISA cap is the option that
-    was not asked for; exact kinds without one (VNNI, depthwise) are the normal kernels. Where such a one can run, those
-    that may saturate are out even if they take fewer cycles: a CPU with VNNI gives exact sums.
+    was not asked for; exact kinds without one (VNNI, depthwise) are the normal kernels.
     """
     kinds = [kind for kind in request.kinds if isinstance(request.problem, kind.operation)]
     reasons = {kind: out(kind, request) for kind in kinds}
@@ -162,10 +161,6 @@ def considered(request: Request) -> tuple[Candidate, ...]:
         for kind, reason in reasons.items():
             if not reason and kind.exact and kind.isa in fast:
                 reasons[kind] = "exact_int8: not asked for"
-        if normal := [kind.name for kind, reason in reasons.items() if not reason and kind.exact]:
-            for kind, reason in reasons.items():
-                if not reason and not kind.exact:
-                    reasons[kind] = f"exact_int8: some step can saturate or round; {normal[0]} is exact and runs"
     return tuple(Candidate(kind, reason) for kind, reason in reasons.items())
 
 
@@ -201,7 +196,7 @@ def computes_of(request: Request) -> tuple[str, ...]:
 def onednn(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> Choice:
     """What oneDNN 3.13 picks; where exactness is asked for, which it does not offer, the strongest kind that has it."""
     strongest = max(request.caps, key=caps().index)
-    name, library = request.library(request.problem, strongest)
+    name, library = request.library(request.problem, strongest, request.fpmath)
     kind = next(kind for kind in request.kinds if kind.name == name)
     if request.integer and request.exact_int8 and not kind.exact:
         kind, library = max(able, key=lambda kind: caps().index(kind.isa)), ""

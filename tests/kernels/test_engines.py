@@ -25,7 +25,8 @@ def types(kind: KernelKind, rng: np.random.Generator) -> tuple[str, str]:
         return str(rng.choice(["u8", "s8"])), "s8"
     if any(word in kind.name for word in ("down", "tf32")):
         return "f32", "f32"
-    return ("bf16",) * 2 if "bf16" in kind.name else ("f16",) * 2 if re.search("fp?16", kind.name) else ("f32",) * 2
+    bf16 = "bf16" in kind.name or kind.name.endswith("amx")
+    return ("bf16",) * 2 if bf16 else ("f16",) * 2 if re.search("fp?16", kind.name) else ("f32",) * 2
 
 
 def data(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:

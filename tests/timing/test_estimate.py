@@ -74,7 +74,7 @@ def whole(program: Program, name: str) -> walk.CoreTime:
 
 @pytest.mark.parametrize("kind", KERNEL_TABLE, ids=lambda kind: kind.name)
 def test_every_kernel_is_timed_whole(kind: KernelKind) -> None:
-    target = next(found for found in map(machine, ("zen4", "spr")) if found.supports(kind.isa))
+    target = next(found for found in map(machine, ("zen4", "spr", "gnr")) if found.supports(kind.isa))
     program = kind.build(next(p for p in problems() if not kind.accepts(p)), target).program
     assert estimate_program(program, target).executed == executed(program)
 

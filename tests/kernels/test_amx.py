@@ -1,0 +1,199 @@
+"""Kernels on AMX tiles: sums as the manual's loops give them, tails, orders, and cycles near the unit's peak."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import simdnn
+from isa_models.formats import fmt
+from simdnn import numerics
+from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
+from simdnn.kernels.library import library_choice
+from simdnn.kernels.spec import Decompression, GroupScales, Placing
+from simdnn.program import Memory
+from simdnn.timing.estimate import estimate_program
+from tests.isa_models.test_amx import manual
+from tests.kernels.test_engines import data, exact_convolution, parameters, run_all
+from tests.timing.tiles import tiled
+
+KINDS = {kind.name: kind for kind in KERNELS}
+INT8 = "gemm:avx512_core_amx_int8"
+
+
+def build(name: str, problem: Problem, accumulation: str = "even_odd") -> Kernel:
+    assert KINDS[name].accepts(problem) == ""
+    return KINDS[name].build(problem, tiled(accumulation))
+
+
+# one row; a tile; two tiles; blocks that overlap; one column; K below, at and above a tile
+SHAPES = [(1, 1, 1), (1, 100, 64), (16, 16, 64), (17, 33, 65), (33, 20, 130), (70, 20, 3)]
+
+
+@pytest.mark.parametrize("tag", ["any", "ab", "ba"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_int8_matmul_is_exact(shape: tuple[int, int, int], tag: str) -> None:
+    m, n, k = shape
+    rng = np.random.default_rng(m)
+    for src in ("u8", "s8"):
+        a, b = data(rng, (m, k), src), data(rng, (k, n), "s8")
+        exact = a.astype(np.int64) @ b.astype(np.int64)
+        kernel = build(INT8, MatmulProblem(m, n, k, src, "s8", Epilogue("s32"), tag))
+        assert (run_all(kernel, a, b, Parameters()) == exact).all()
+        if tag != "any":
+            continue
+        e = Epilogue("s32", zp_src=True, zp_wei=True)
+        p = Parameters(zp_src=3, zp_wei=-2)
+        kernel = build(INT8, MatmulProblem(m, n, k, src, "s8", e, tag))
+        assert (run_all(kernel, a, b, p) == (a.astype(np.int64) - 3) @ (b.astype(np.int64) + 2)).all()
+
+
+def test_int8_sums_wrap() -> None:
+    k = 1 << 17
+    a, b = np.full((1, k), 255, np.uint8), np.full((k, 1), 127, np.int8)
+    kernel = build(INT8, MatmulProblem(1, 1, k, "u8", "s8", Epilogue("s32")))
+    out = kernel.finish(numerics.run(kernel.program, kernel.prepare(a, b, Parameters())))
+    assert int(out[0, 0]) == (255 * 127 * k + 2**31) % 2**32 - 2**31 != 255 * 127 * k
+
+
+@pytest.mark.parametrize("dst", ["s32", "f32", "s8", "u8", "bf16", "f16"])
+def test_every_destination(dst: str) -> None:
+    m, n, k = 19, 37, 70
+    rng = np.random.default_rng(5)
+    a, b = data(rng, (m, k), "u8"), data(rng, (k, n), "s8")
+    e = Epilogue(dst, zp_src=True, src_scale=True, wei_scale="per_oc", bias=True, relu=True, dst_scale=True)
+    p = parameters(rng, e, n)
+    tiles, vnni = (KINDS[name].build(MatmulProblem(m, n, k, "u8", "s8", e), tiled())
+                   for name in (INT8, "gemm:avx512_core_vnni"))  # fmt: skip
+    assert run_all(tiles, a, b, p).tobytes() == run_all(vnni, a, b, p).tobytes()
+
+
+@pytest.mark.parametrize("accumulation", ["even_odd", "sequential"])
+@pytest.mark.parametrize(("name", "dtype"), [("gemm:avx512_core_amx", "bf16"), ("gemm:avx512_core_amx_fp16", "f16")])
+def test_float_sums_in_the_manuals_order(name: str, dtype: str, accumulation: str) -> None:
+    """K is cut into rows of a tile; within one, the order named."""
+    m, n, k = 3, 5, 75
+    rng = np.random.default_rng(7)
+    a, b = (rng.standard_normal(s).astype(fmt(dtype).dtype) for s in ((m, k), (k, n)))
+    kernel = build(name, MatmulProblem(m, n, k, dtype, dtype, Epilogue("f32")), accumulation)
+    assert kernel.accumulation == accumulation
+    out = run_all(kernel, a, b, Parameters())
+    wide_a, wide_b = (np.zeros(s) for s in ((m, 96), (96, n)))
+    wide_a[:, :k], wide_b[:k] = a.astype(np.float64), b.astype(np.float64)
+    for i in range(m):
+        for j in range(n):
+            total = 0.0
+            for at in range(0, 96, 32):
+                total = manual(total, wide_a[i, at : at + 32].tolist(), wide_b[at : at + 32, j].tolist(), accumulation)
+            assert out[i, j] == np.float32(total)
+
+
+def test_the_machine_says_the_order_and_the_result_tells_it() -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal(s).astype(fmt("bf16").dtype) for s in ((8, 64), (64, 16)))
+    first, second = (
+        simdnn.matmul(a, b, machine=tiled(order), dst="f32", dispatch="onednn") for order in ("even_odd", "sequential")
+    )
+    assert (first.accumulation, second.accumulation) == ("even_odd", "sequential")
+    assert first.implementation == "gemm:avx512_core_amx" and (first.output != second.output).any()
+    assert simdnn.matmul(a, b, machine=tiled(), isa="avx512_core_bf16", dst="f32").accumulation == ""
+
+
+@pytest.mark.parametrize("suffix", ["_down", "_fp16_down"])
+def test_f32_data_rounded_on_the_way(suffix: str) -> None:
+    """The same as products of data that was rounded before."""
+    m, n, k = 20, 40, 50
+    narrow = fmt("f16" if "fp16" in suffix else "bf16").dtype
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))
+    given = a.astype(narrow), b.astype(narrow)
+    dtype = "f16" if "fp16" in suffix else "bf16"
+    already = build(f"gemm:avx512_core_amx{suffix[:-5]}", MatmulProblem(m, n, k, dtype, dtype, Epilogue("f32")))
+    expected = run_all(already, *given, Parameters())
+    for tag in ("any", "ab"):
+        kernel = build(f"gemm:avx512_core_amx{suffix}", MatmulProblem(m, n, k, "f32", "f32", Epilogue("f32"), tag))
+        assert (run_all(kernel, a, b, Parameters()) == expected).all()
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        ConvProblem(2, 3, 9, 20, 5, 3, 3, "u8", "s8", Epilogue("s32"), (2, 2), (1, 1, 1, 1)),
+        ConvProblem(1, 70, 4, 37, 40, 3, 1, "s8", "s8", Epilogue("s32", zp_src=True), (1, 1), (1, 2, 0, 1), (1, 2)),
+        ConvProblem(1, 64, 5, 7, 16, 1, 1, "u8", "s8", Epilogue("s32")),
+        ConvProblem(1, 6, 5, 35, 40, 2, 2, "s8", "s8", Epilogue("s32"), groups=2),
+    ],
+    ids=["stride", "padding", "flat", "groups"],
+)
+def test_convolutions_are_exact(problem: ConvProblem) -> None:
+    c, rng = problem, np.random.default_rng(9)
+    src, wei = data(rng, (c.mb, c.ic, c.ih, c.iw), c.src), data(rng, (c.oc, c.ic // c.groups, c.kh, c.kw), "s8")
+    p = Parameters(zp_src=7)
+    out = run_all(build("conv:avx512_core_amx_int8", c), src, wei, p)
+    assert (out == exact_convolution(c, src, wei, 7 if c.epilogue.zp_src else 0)).all()
+
+
+def test_channels_that_fill_tiles_are_read_in_place() -> None:
+    plain = ConvProblem(1, 64, 6, 20, 32, 3, 3, "u8", "s8", Epilogue("s32"))
+    edges, tail = replace(plain, padding=(1, 1, 1, 1)), replace(plain, ic=63)
+    copies = ["padded" in build("conv:avx512_core_amx_int8", c).program.tensor for c in (plain, edges, tail)]
+    assert copies == [False, True, True]
+
+
+@pytest.mark.parametrize("wei", ["s8", "u4"])
+@pytest.mark.parametrize("shape", [(1, 20, 6), (40, 70, 96)], ids=str)
+def test_compressed_weights(shape: tuple[int, int, int], wei: str) -> None:
+    m, n, k = shape
+    rng = np.random.default_rng(11)
+    form = fmt(wei)
+    q = rng.integers(form.low, form.high, (k, n), endpoint=True).astype(form.dtype)
+    scale = 2.0 ** rng.integers(-4, 0, (k // 6, n)).astype(np.float32)
+    a = rng.integers(-8, 9, (m, k)).astype(fmt("bf16").dtype)
+    d = Decompression(("bf16",), Placing("grouped", "f32", 6))
+    kernel = build("wdec:avx512_core_amx", MatmulProblem(m, n, k, "bf16", wei, Epilogue("f32"), decompression=d))
+    out = run_all(kernel, a, q, Parameters(wei_scale=scale))
+    real = q.astype(np.float64) * np.repeat(scale, 6, axis=0)
+    assert (out == a.astype(np.float64) @ real).all()  # few digits: exact in every order
+
+
+def test_tiles_have_their_rows() -> None:
+    """One configuration for all of a program; of 33 rows, two blocks of 17 that share one."""
+    program = build(INT8, MatmulProblem(33, 40, 64, "u8", "s8", Epilogue("s32"))).program
+    assert [op.instruction for op, _ in program.ops()].count("ldtilecfg") == 1
+    rows = {op.rows for op, _ in program.ops() if op.instruction == "tdpbusd"}
+    assert rows == {16, 1}
+    loads = [op.memory for op, _ in program.ops() if op.instruction == "tileloadd"]
+    assert {m.rows for m in loads if isinstance(m, Memory)} == {16, 1}
+
+
+def test_the_library_takes_tiles_where_it_has_them() -> None:
+    e = Epilogue("f32")
+    bf16, f32, u8 = (MatmulProblem(4, 8, 16, s, w, e) for s, w in (("bf16", "bf16"), ("f32", "f32"), ("u8", "s8")))
+    amx, fp16 = "avx512_core_amx", "avx512_core_amx_fp16"
+    for isa in (amx, fp16):
+        assert library_choice(bf16, isa) == ("gemm:avx512_core_amx", "brg_matmul:avx512_core_amx")
+        assert library_choice(u8, isa) == ("gemm:avx512_core_amx_int8", "brg_matmul:avx512_core_amx")
+        assert library_choice(f32, isa, "bf16") == ("gemm:avx512_core_amx_down", "brg_matmul:avx512_core_amx")
+        assert library_choice(f32, isa)[1] == library_choice(f32, isa, "tf32")[1] == "brg_matmul:avx512_core"
+    assert library_choice(f32, "avx512_core_bf16", "bf16")[1] == "brg_matmul:avx512_core"
+    half = MatmulProblem(4, 8, 16, "f16", "f16", e)
+    assert library_choice(half, fp16) == ("gemm:avx512_core_amx_fp16", "brg_matmul:avx512_core_amx_fp16")
+    assert library_choice(replace(u8, group_scales=GroupScales(wei=8)), amx)[1] == "brg_matmul:avx512_core_vnni"
+    conv = ConvProblem(1, 32, 6, 6, 32, 3, 3, "u8", "s8", e)
+    assert library_choice(conv, amx) == ("conv:avx512_core_amx_int8", "brg_conv_fwd:avx512_core_amx")
+    assert library_choice(replace(conv, kh=1, kw=1), amx)[1] == "brgconv_1x1:avx512_core_amx"
+    assert library_choice(replace(conv, groups=32), amx)[0].startswith("dw:")
+
+
+@pytest.mark.parametrize(("name", "src", "wei", "peak"), [("gemm:avx512_core_amx", "bf16", "bf16", 512),
+                                                          (INT8, "u8", "s8", 1024)])  # fmt: skip
+def test_a_large_product_keeps_the_unit_busy(name: str, src: str, wei: str, peak: int) -> None:
+    """Multiply-adds a cycle, all data in the first cache: the tile unit's, less what the epilogue takes."""
+    dst = "f32" if src == "bf16" else "s32"
+    problem = MatmulProblem(256, 256, 2048, src, wei, Epilogue(dst))
+    cost = estimate_program(build(name, problem).program, tiled())
+    assert 0.95 * peak < problem.macs / cost.core_cycles <= peak
+    few = replace(problem, m=4)
+    assert few.macs / estimate_program(build(name, few).program, tiled()).core_cycles <= peak / 4
