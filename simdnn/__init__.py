@@ -31,6 +31,7 @@ from simdnn.primitives.mathmode import (
     set_default_fpmath_mode,
 )
 from simdnn.result import Conversion, Estimate, Result, version
+from simdnn.safety import ranges
 
 __version__ = version()
 
@@ -62,6 +63,7 @@ __all__ = [
     "machine",
     "matmul",
     "pack_nibbles",
+    "ranges",
     "reorder",
     "set_default_exact_int8",
     "set_default_fpmath_mode",

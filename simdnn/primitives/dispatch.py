@@ -152,7 +152,8 @@ def considered(request: Request) -> tuple[Candidate, ...]:
     """Every kind of the operation, with the reason why it cannot run, or none.
 
     Where int8 need not be exact, an exact kind that has a fast counterpart for the same ISA cap is the option that
-    was not asked for; exact kinds without one (VNNI, depthwise) are the normal kernels.
+    was not asked for; exact kinds without one (VNNI, depthwise) are the normal kernels. Where such a one can run, those
+    that may saturate are out even if they take fewer cycles: a CPU with VNNI gives exact sums.
     """
     kinds = [kind for kind in request.kinds if isinstance(request.problem, kind.operation)]
     reasons = {kind: out(kind, request) for kind in kinds}
@@ -161,6 +162,10 @@ def considered(request: Request) -> tuple[Candidate, ...]:
         for kind, reason in reasons.items():
             if not reason and kind.exact and kind.isa in fast:
                 reasons[kind] = "exact_int8: not asked for"
+        if normal := [kind.name for kind, reason in reasons.items() if not reason and kind.exact]:
+            for kind, reason in reasons.items():
+                if not reason and not kind.exact:
+                    reasons[kind] = f"exact_int8: some step can saturate or round; {normal[0]} is exact and runs"
     return tuple(Candidate(kind, reason) for kind, reason in reasons.items())
 
 

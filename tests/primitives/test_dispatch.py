@@ -176,7 +176,7 @@ INT8 = (
         ("avx2", False, {"fast2"}),
         ("avx2", True, {"exact2"}),
         ("avx512_core", False, {"fast2", "fast512"}),
-        ("avx512_core_vnni", False, {"fast2", "fast512", "vnni"}),
+        ("avx512_core_vnni", False, {"vnni"}),
         ("avx512_core_vnni", True, {"exact2", "exact512", "vnni"}),
     ],
 )
