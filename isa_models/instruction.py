@@ -187,15 +187,17 @@ def _from_python(name: str, operand: Operand, array: Array) -> Array:
 
 @dataclass(frozen=True)
 class Family(Instruction):
-    """An instruction whose operand types its arguments choose. A Program names one `form`: "dpas.s8.s8.8.8.x16.s32"."""
+    """An instruction whose operand types its arguments choose. A Program names one form: "dpas.s8.s8.8.8.x16.s32"."""
 
     def form(self, name: str) -> Instruction:
         """The form that a full name stands for; `UnknownName` where there is none."""
-        raise NotImplementedError
+        raise unknown_name("instruction", name, [n for n in GPU_REGISTRY if n.startswith(f"{self.name}.")])
 
 
 REGISTRY: dict[str, Instruction] = {}  # of x86 CPUs: what this host may have itself
 GPU_REGISTRY: dict[str, Instruction] = {}  # of GPUs, families among them
+#: makers of forms too many to list: a full name to its Instruction, or None where it is none of theirs
+FORMS: list[Callable[[str], Instruction | None]] = []
 
 
 def instruction(name: str) -> Instruction:
@@ -207,6 +209,9 @@ def instruction(name: str) -> Instruction:
     found = REGISTRY.get(name) or GPU_REGISTRY.get(name)
     if found is not None:
         return found
+    for forms in FORMS:
+        if isinstance(name, str) and (made := forms(name)) is not None:
+            return made
     family = GPU_REGISTRY.get(name.split(".")[0]) if isinstance(name, str) else None
     if isinstance(family, Family):
         return family.form(name)

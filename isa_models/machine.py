@@ -349,7 +349,8 @@ def machine(name_or_path: str | Path | Machine) -> Machine:
         return _load(MACHINES_DIR / f"{text}.toml", None)
     path = Path(text)
     if path.suffix != ".toml" and not path.is_file():
-        raise unknown_name("machine", text, machine_names())
+        gpus = [gpu.stem for gpu in GPU_MACHINES_DIR.glob("*.toml")]
+        raise unknown_name("machine", text, [*machine_names(), *gpus])
     path = path.resolve()
     return _load(path, path.stat().st_mtime_ns if path.is_file() else None)
 

@@ -176,7 +176,8 @@ class Op:
     @property
     def is_zero_idiom(self) -> bool:
         """x ^ x: zero whatever x holds, so x need not be defined."""
-        return self.instruction == "tilezero" or self.instruction == "vpxor" and self.srcs[0] == self.srcs[1]
+        clearing = ("vpxor", "xor.u32")
+        return self.instruction == "tilezero" or self.instruction in clearing and self.srcs[0] == self.srcs[1]
 
     @property
     def masked(self) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.arrays import Array
 from isa_models.machine import Confidence
 from simdnn import memory
@@ -53,8 +53,8 @@ class Estimate:
     """
 
     problem: Problem
-    machine: Machine
-    isa: str  # the ISA cap of the kernel
+    machine: Machine | GpuMachine
+    isa: str  # the ISA cap of the kernel; of a GPU its platform
     kernel: Kernel
     threads: int
     fpmath: str  # the math mode that was in force (a hint: see `compute_dtype`)
@@ -79,6 +79,11 @@ class Estimate:
         It is the machine's `numerics.amx_accumulation`.
         """
         return self.kernel.accumulation
+
+    @property
+    def float_model(self) -> str | None:
+        """Which candidate says how DPAS rounds floats; None where no DPAS multiplies floats."""
+        return getattr(self.problem, "float_model", None) or None
 
     @cached_property
     def dispatch(self) -> pd.DataFrame:

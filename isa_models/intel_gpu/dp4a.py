@@ -13,9 +13,9 @@ import numpy as np
 
 from isa_models.algebra import Value
 from isa_models.arrays import Array
-from isa_models.errors import InvalidArgument, unknown_name
+from isa_models.errors import InvalidArgument
 from isa_models.formats import fmt, name_of
-from isa_models.instruction import GPU_REGISTRY, Family, Instruction, define, example
+from isa_models.instruction import GPU_REGISTRY, Family, define, example
 from isa_models.intel_gpu.platforms import PLATFORMS
 
 _MANUAL = "IGC documentation/visa/instructions/DP4A.md"
@@ -78,9 +78,6 @@ class Dp4a(Family):
         name = f"{self.name}.{_of(self, a, 'a', ('s8', 'u8'))}.{_of(self, b, 'b', ('s8', 'u8'))}"
         name += f".{_of(self, acc, 'acc', ('s32', 'u32'))}{suffix}"
         return GPU_REGISTRY[name](acc, _bytes(acc, a), _bytes(acc, b))
-
-    def form(self, name: str) -> Instruction:
-        raise unknown_name("instruction", name, [n for n in GPU_REGISTRY if n.startswith("dp4a.")])
 
 
 def _of(family: Family, array: Array, what: str, allowed: tuple[str, ...]) -> str:

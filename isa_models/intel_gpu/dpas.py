@@ -18,7 +18,7 @@ from isa_models.algebra import Value
 from isa_models.arrays import Array, ArrayValue
 from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
 from isa_models.formats import fmt, name_of
-from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand
+from isa_models.instruction import FORMS, GPU_REGISTRY, Family, Instruction, Operand
 from isa_models.intel_gpu.packing import pack_a, pack_b
 from isa_models.intel_gpu.platforms import PLATFORMS, Platform
 from isa_models.intel_gpu.sums import FLOAT_MODELS, narrow
@@ -103,11 +103,13 @@ class Shape:
                 return f"takes no {self.b} with {self.a}: both of 8 or both of 4 bits work"
             return ""
         allowed = target.accumulators(self.a)
-        hint = f" ({target.why_not})" if target.why_not else ""
+        hints = {what: f" ({why})" for what, why in target.why_not}
         if not allowed:
-            return f"has no {self.a} operands{hint}; {', '.join(t for t, _ in target.floats)} work"
+            return f"has no {self.a} operands{hints.get(self.a, '')}; {', '.join(t for t, _ in target.floats)} work"
         narrower = [d for d in (self.dst, self.acc) if d not in (*allowed, "null")]
-        return f"has no {narrower[0]} accumulator{hint}; {', '.join(allowed)} works" if narrower else ""
+        if not narrower:
+            return ""
+        return f"has no {narrower[0]} accumulator{hints.get('acc', '')}; {', '.join(allowed)} works"
 
 
 def accumulators(dtype: str) -> tuple[str, ...]:
@@ -223,22 +225,25 @@ _NAME = re.compile(
 )
 
 
+def named_form(name: str) -> DpasForm | None:
+    """The form of a full name, None where it is none.
+
+    >>> [o.name for o in named_form("dpas.s8.u4.8.8.x16.s32.null").operands]
+    ['b', 'a']
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    b, a, dst, acc, model = (match[g] or "" for g in ("b", "a", "dst", "acc", "model"))
+    return dpas_form(Shape(b, a, dst, acc or dst, int(match["m"]), int(match["n"]), model))
+
+
+FORMS.append(named_form)
+
+
 @dataclass(frozen=True)
 class Dpas(Family):
     """DPAS in all its forms, or DPASW. Called with logical matrices; `dpas_form` has the packed ones."""
-
-    def form(self, name: str) -> Instruction:
-        """The form of a full name.
-
-        >>> from isa_models import instruction
-        >>> instruction("dpas.s8.u4.8.8.x16.s32").operand_lanes(instruction("dpas.s8.u4.8.8.x16.s32").operands[2], 128)
-        32
-        """
-        match = _NAME.fullmatch(name)
-        if match is None:
-            raise unknown_name("instruction", name, ["dpas.s8.s8.8.8.x16.s32", "dpas.bf16.bf16.8.8.x16.f32.sequential"])
-        b, a, dst, acc, model = (match[g] or "" for g in ("b", "a", "dst", "acc", "model"))
-        return dpas_form(Shape(b, a, dst, acc or dst, int(match["m"]), int(match["n"]), model))
 
     def __call__(self, *arrays: Any, lanes: int | None = None, **options: Any) -> Array:
         """(acc, a, b, *, a_dtype, b_dtype, dst_dtype, float_model="sequential", platform=None) -> D (…, M, N).

@@ -16,8 +16,8 @@ RESERVED_GRFS = 8  # estimated: thread payload, addresses and loop counters, whi
 _F32 = ("f32",)
 _BF16 = ("f32", "bf16")
 _F16 = ("f32", "f16")
-_NARROW_ACC = "the vISA verifier takes bf16 and f16 accumulators from Xe-HPC on, although the encoding has them"
-_NO_TF32 = "a B580 reports that it has no tf32 matrix multiply, although IGA lists it"
+_NARROW_ACC = (("acc", "the encoding has bf16 and f16 ones, but the vISA verifier takes them from Xe-HPC on"),)
+_NO_TF32 = (("tf32", "a B580 reports that it has no tf32 matrix multiply, although IGA lists it"),)
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Platform:
     grf_bytes: int
     exec_size: int = 0
     floats: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    why_not: str = ""  # of float types that one might expect
+    why_not: tuple[tuple[str, str], ...] = ()  # "tf32" or "acc", which one might expect: why it is not there
     mixed_integers: bool = True  # operands of different widths, and 2 bits
     dpasw: bool = False
 

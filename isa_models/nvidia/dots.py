@@ -12,9 +12,9 @@ import numpy as np
 
 from isa_models.algebra import Value
 from isa_models.arrays import Array
-from isa_models.errors import InvalidArgument, unknown_name
+from isa_models.errors import InvalidArgument
 from isa_models.formats import fmt, name_of
-from isa_models.instruction import GPU_REGISTRY, Family, Instruction, define, example
+from isa_models.instruction import GPU_REGISTRY, Family, define, example
 from isa_models.intel_gpu.dp4a import dot
 
 _MANUAL = 'PTX ISA, "Integer Arithmetic Instructions: dp4a, dp2a"'
@@ -68,9 +68,6 @@ class Dots(Family):
             raise InvalidArgument(f"{self.name}: a and b are integers, met {' and '.join(types)}")
         kind = f"{self.name}.{half}" if half else self.name
         return GPU_REGISTRY[f"{kind}.{types[0][0]}32.{types[1][0]}32"](*arrays)
-
-    def form(self, name: str) -> Instruction:
-        raise unknown_name("instruction", name, [n for n in GPU_REGISTRY if n.startswith(self.name)])
 
 
 def _dp4a() -> None:

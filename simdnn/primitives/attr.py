@@ -14,6 +14,7 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented, UnknownName
 from isa_models.arrays import Array
 from isa_models.formats import fmt, name_of
+from isa_models.intel_gpu import FLOAT_MODELS
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.mathmode import check_exact, check_fpmath
 
@@ -73,7 +74,8 @@ class Attr:
 
     `fpmath`, `exact_int8`: None leaves them to the scope, the thread, the environment (at last: strict, fast).
     A bare array as a value says its own mask: size 1 common; (N,) one per output channel; (K/G, N) weights grouped
-    along K; (M, K/G) sources. `post_ops`: "relu".
+    along K; (M, K/G) sources. `post_ops`: "relu". `float_model`: how DPAS rounds on a GPU, a candidate
+    (`isa_models.intel_gpu.sums`).
 
     >>> Attr(scales={"src": 0.5}).scales["src"].values
     array(0.5, dtype=float32)
@@ -89,6 +91,7 @@ class Attr:
     precomputed_reductions: Mapping[str, Any] = field(default_factory=dict)
     exact_int8: bool | None = None
     post_ops: Sequence[str] = ()
+    float_model: str = "sequential"
 
     def __post_init__(self) -> None:
         if self.fpmath is not None:
@@ -97,6 +100,7 @@ class Attr:
             raise InvalidArgument(f"apply_to_int={self.apply_to_int!r}; True or False is needed")
         if self.exact_int8 is not None:
             check_exact(self.exact_int8)
+        one_of("float_model", self.float_model, FLOAT_MODELS)
         object.__setattr__(self, "post_ops", _post_ops(self.post_ops))
         for name, check in (("scales", _scale), ("zero_points", _zero_point), ("precomputed_reductions", _zero_point)):
             given = getattr(self, name)
@@ -107,7 +111,7 @@ class Attr:
 
     def __hash__(self) -> int:
         quants = (self.scales, self.zero_points, self.precomputed_reductions)
-        plain = (self.fpmath, self.apply_to_int, self.exact_int8, self.post_ops)
+        plain = (self.fpmath, self.apply_to_int, self.exact_int8, self.post_ops, self.float_model)
         return hash((*plain, *(frozenset(q.items()) for q in quants)))
 
 

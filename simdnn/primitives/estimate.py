@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from isa_models import InvalidArgument, Machine
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.spec import Problem
-from simdnn.primitives import arrays
+from simdnn.primitives import arrays, gpu
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.decompress import decompression
@@ -40,7 +40,7 @@ def estimate(
     *,
     dt: str = "f32",
     bias: bool = False,
-    machine: str | PathLike[str] | Machine,
+    machine: str | PathLike[str] | Machine | GpuMachine,
     isa: str | None = None,
     attr: Attr | None = None,
     threads: int = 1,
@@ -55,7 +55,9 @@ def estimate(
     `attr` may be `Quant(None, …)`. Errors as in `matmul`.
     """
     one_of("primitive", primitive, _SIZES)
-    target = Target.of(machine, isa, threads, "auto", dispatch)
+    on = gpu.gpu_of(machine)
+    if on is None:
+        target = Target.of(machine, isa, threads, "auto", dispatch)
     attr = attr_of(attr)
     if not isinstance(bias, bool):
         raise InvalidArgument(f"bias is a {type(bias).__name__}; True or False is needed: an estimate reads no data")
@@ -67,6 +69,10 @@ def estimate(
     sizes = {name: integer(name, given.pop(name)) for name in names}
     for name in ("src_tag", "dst_tag"):
         one_of(name, given.pop(name), ("any", "ab" if primitive == "matmul" else "nhwc"))
+    if on is not None:
+        if primitive != "matmul":
+            raise Unimplemented(f"{primitive} on {on.name!r}: no kernel here for a GPU; what works: 'matmul'")
+        return gpu.estimate(on, sizes, _types(dt), attr, bias, gpu.Given(isa, threads, dispatch, given["wei_tag"]))
     problem = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
     return priced(chosen(problem, target, attr), target)

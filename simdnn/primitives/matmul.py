@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from os import PathLike
 
-from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.arrays import Array
-from simdnn.primitives import arrays
+from simdnn.primitives import arrays, gpu
 from simdnn.primitives.attr import Attr
+from simdnn.primitives.checks import one_of
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import Shape, need_values, resolve
-from simdnn.primitives.run import Target, attr_of, check_reordered, chosen, run
+from simdnn.primitives.run import ENGINES, Target, attr_of, check_reordered, chosen, run
 from simdnn.result import Result
 
 
@@ -22,7 +23,7 @@ def matmul(
     weights: Array | Reordered,
     bias: Array | None = None,
     *,
-    machine: str | PathLike[str] | Machine,
+    machine: str | PathLike[str] | Machine | GpuMachine,
     isa: str | None = None,
     dst: str | None = None,
     attr: Attr | None = None,
@@ -45,8 +46,15 @@ def matmul(
     the reason. `r.dispatch` lists names and reasons. f16 data is multiplied and added up in f32; a math mode "f16" or
     "any" also allows f16 arithmetic (AVX512_FP16), whose sums of 128 products are kept in f16 (docs/numerics.md).
 
+    On a GPU ("a770", …): s8, u8, s4, u4 in any pair, bf16 x bf16, f16 x f16, and f32 as tf32 with `Attr(fpmath="tf32")`
+    where the platform has it; how DPAS rounds floats is not published: `Attr(float_model=…)` names the candidate.
+
     Raises `InvalidArgument`, `Unimplemented`, `UnknownName` or `UnknownTiming`, each naming what works.
     """
+    if (on := gpu.gpu_of(machine)) is not None:
+        one_of("engine", engine, ENGINES)
+        given = gpu.Given(isa, threads, dispatch, wei_tag)
+        return gpu.matmul(on, src, weights, bias, attr_of(attr), dst, engine, given)
     target = Target.of(machine, isa, threads, engine, dispatch)
     attr = attr_of(attr)
     need_values(attr)

@@ -68,11 +68,11 @@ class Part:
     @cached_property
     def straight(self) -> dict[str, Lines]:
         """Lines of each tensor that the accesses directly in the loop touch in one iteration."""
-        return _count([(access, ()) for access in self.accesses], self.line_bytes)
+        return distinct_lines([(access, ()) for access in self.accesses], self.line_bytes)
 
     def _lines(self, whole: bool) -> dict[str, Lines]:
         extents: tuple[tuple[str, int], ...] = ((self.var, self.extent),) if whole and self.extent > 1 else ()
-        return _count(list(self._accesses(extents)), self.line_bytes)
+        return distinct_lines(list(self._accesses(extents)), self.line_bytes)
 
     def _accesses(self, extents: tuple[tuple[str, int], ...]) -> Iterator[tuple[Access, tuple[tuple[str, int], ...]]]:
         """Every access below, with the loops (variable, extent) that it runs through."""
@@ -106,7 +106,7 @@ def _access(program: Program, op: Op) -> Iterator[Access]:
 Dims = tuple[tuple[int, int], ...]  # (stride in bytes, count), strides ascending
 
 
-def _count(found: Sequence[tuple[Access, tuple[tuple[str, int], ...]]], line_bytes: int) -> dict[str, Lines]:
+def distinct_lines(found: Sequence[tuple[Access, tuple[tuple[str, int], ...]]], line_bytes: int) -> dict[str, Lines]:
     """Distinct lines of each tensor."""
     groups: dict[str, dict[Dims, list[tuple[int, int, bool]]]] = {}
     for access, extents in found:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from isa_models.formats import fmt
 from isa_models.machine import machine
 from simdnn.program import Loop, Program, Statement
-from simdnn.timing.footprint import Access, _count, parts
+from simdnn.timing.footprint import Access, distinct_lines, parts
 from simdnn.timing.memory import misses, traffic
 from tests.timing.programs import gemm
 
@@ -130,7 +130,7 @@ dimension = st.tuples(st.sampled_from([-640, -96, -4, 0, 1, 4, 64, 100, 256, 100
 def test_lines_by_brute_force(rows: list[tuple[int, int, bool]], dims: list[tuple[int, int]]) -> None:
     extents = tuple((f"i{n}", count) for n, (_, count) in enumerate(dims))
     strides = tuple((f"i{n}", stride) for n, (stride, _) in enumerate(dims))
-    found = _count([(Access("a", 4000 + s, size, strides, w), extents) for s, size, w in rows], 64)["a"]
+    found = distinct_lines([(Access("a", 4000 + s, size, strides, w), extents) for s, size, w in rows], 64)["a"]
     offsets = [0]
     for stride, count in dims:
         offsets = [o + stride * i for o in offsets for i in range(count)]
@@ -150,4 +150,4 @@ def test_lines_by_brute_force(rows: list[tuple[int, int, bool]], dims: list[tupl
 def test_too_many_runs_to_keep_apart() -> None:
     """A million lone elements, each in a line of its own: counted by a product."""
     access = Access("a", 0, 4, (("i", 128), ("j", 128 * 1024)), False)
-    assert _count([(access, (("i", 1024), ("j", 1024)))], 64)["a"].touched == 1024 * 1024
+    assert distinct_lines([(access, (("i", 1024), ("j", 1024)))], 64)["a"].touched == 1024 * 1024

@@ -1,0 +1,248 @@
+"""GEMM for Intel GPUs as a Program: DPAS, or DP4A where there is no systolic array.
+
+for each workgroup, each thread of it:          parallel
+    for each step of K:                         load blocks of A and of B, multiply every pair
+    epilogue: to f32, scales, bias, relu, to the destination's type; store
+
+Matrices lie in memory block by block as the registers want them: a block of A is rows of a step of K, a block of B is
+VNNI (`isa_models.intel_gpu.packing`). On Xe-HPC and Xe2 a 2D block message reads such a block out of a plain matrix;
+either way the bytes are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from isa_models import GpuMachine
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from isa_models.intel_gpu.packing import pack_a, pack_b
+from simdnn.kernels.code import Code, loop, op
+from simdnn.kernels.gpu_tile import Budget, Tile, block_of, choose_tile
+from simdnn.kernels.spec import Epilogue, Kernel, MatmulProblem, Parameters
+from simdnn.program import Affine, Memory, Program, Register, Tensor
+from simdnn.verify import verify
+
+#: a step of the destination's type out of f32: instruction, and whether the value is rounded to an integer before
+_NARROW = {"bf16": ("mov.bf16.f32", False), "f16": ("mov.f16.f32", False), "s8": ("mov.s8.f32.sat", True),
+           "u8": ("mov.u8.f32.sat", True)}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GpuMatmulProblem(MatmulProblem):
+    """A matmul on a GPU: `src` and `wei` are the types multiplied (tf32: of f32 data)."""
+
+    float_model: str = ""
+
+
+class GpuGemm:
+    """The generator for one problem on one machine."""
+
+    def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget | None = None) -> None:
+        self.problem, self.machine = problem, machine
+        p = problem
+        self.block = block_of(machine, p.m, p.src, p.wei, p.float_model)
+        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, budget)
+        self.groups = self.tile.groups(p.m, p.n)
+        self.steps = -(-p.k // self.block.k)
+
+    @property
+    def name(self) -> str:
+        return f"gemm:{self.machine.platform.name}_{'dpas' if self.block.systolic else 'dp4a'}"
+
+    @property
+    def row_blocks(self) -> int:
+        return self.groups[0] * self.tile.threads[0] * self.tile.rows
+
+    @property
+    def col_blocks(self) -> int:
+        return self.groups[1] * self.tile.threads[1] * self.tile.cols
+
+    # -- registers and places -------------------------------------------------------------------------------------
+    def acc(self, i: int, j: int, dtype: str = "") -> Register:
+        return Register(f"c_{i}_{j}", dtype or self.block.acc, self.block.m * self.block.n)
+
+    def row(self, i: int) -> Affine:
+        """The block row of a thread's i-th."""
+        at = Affine.var("group_m") * self.tile.threads[0] + Affine.var("thread_m")
+        return at * self.tile.rows + i
+
+    def col(self, j: int) -> Affine:
+        at = Affine.var("group_n") * self.tile.threads[1] + Affine.var("thread_n")
+        return at * self.tile.cols + j
+
+    # -- program --------------------------------------------------------------------------------------------------
+    @cached_property
+    def program(self) -> Program:
+        code = self.nest([*self.clear(), *loop("k", self.steps, self.step(Affine.var("k"))), *self.epilogue()])
+        p = self.problem
+        text = f"{self.name} {p.m}x{p.k}:{p.k}x{p.n} {p.src}:{p.wei}:{p.epilogue.dst}"
+        return verify(Program(text, self.machine.platform.name, tuple(self.tensors()), tuple(code)))
+
+    def nest(self, body: Code) -> Code:
+        """`body` for every thread of every workgroup."""
+        for var, extent in zip(("thread_n", "thread_m"), reversed(self.tile.threads), strict=True):
+            body = loop(var, extent, body, parallel=True)
+        for var, extent in zip(("group_n", "group_m"), reversed(self.groups), strict=True):
+            body = loop(var, extent, body, parallel=True)
+        return body
+
+    def clear(self) -> Code:
+        zeros = [self.acc(i, j, "u32") for i in range(self.tile.rows) for j in range(self.tile.cols)]
+        return [op("xor.u32", register, register, register) for register in zeros]
+
+    def load_a(self, i: int, k: Affine) -> tuple[Register, Code]:
+        words = self.block.a_words
+        at = (self.row(i) * self.steps + k) * words
+        register = Register(f"a_{i}", "u32", words)
+        return register, [op("load.u32", register, Memory("src", at, "u32", words))]
+
+    def load_b(self, j: int, k: Affine) -> tuple[Register, Code]:
+        words = self.block.b_words
+        at = (self.col(j) * self.steps + k) * words
+        register = Register(f"b_{j}", "u32", words)
+        return register, [op("load.u32", register, Memory("wei", at, "u32", words))]
+
+    def step(self, k: Affine) -> Code:
+        """One step of K: all loads, then every pair of blocks."""
+        loads = [self.load_a(i, k) for i in range(self.tile.rows)], [self.load_b(j, k) for j in range(self.tile.cols)]
+        code: Code = [instruction for side in loads for _, part in side for instruction in part]
+        for j, (b, _) in enumerate(loads[1]):  # columns outside: neighbours share B, which the array keeps
+            for i, (a, _) in enumerate(loads[0]):
+                code.append(op(self.block.instruction, self.acc(i, j), self.acc(i, j), b, a))
+        return code
+
+    # -- epilogue -------------------------------------------------------------------------------------------------
+    def epilogue(self) -> Code:
+        code: Code = []
+        for name, tensor in (("bias", "bias"), ("scale", "wei_scale")):
+            if tensor in self.parameters:
+                for j in range(self.tile.cols):
+                    at = self.col(j) * self.block.n
+                    code.append(op("load.f32", self.vector(f"{name}_{j}"), Memory(tensor, at, "f32", self.block.n)))
+        for tensor in ("src_scale", "dst_scale", "dst_zero_point", "zero"):
+            if tensor in self.parameters:
+                register = Register(tensor, "f32", self.block.m * self.block.n)
+                code.append(op("load_splat.f32", register, Memory(tensor, Affine(), "f32", 1)))
+        for i in range(self.tile.rows):
+            for j in range(self.tile.cols):
+                code += self.finish_block(i, j)
+        return code
+
+    def vector(self, name: str) -> Register:
+        return Register(name, "f32", self.block.n)
+
+    @property
+    def size(self) -> str:
+        return f"{self.block.m}x{self.block.n}"
+
+    def finish_block(self, i: int, j: int) -> Code:
+        """One accumulator on its way to the destination."""
+        e, dst = self.problem.epilogue, self.problem.epilogue.dst
+        acc, x = self.acc(i, j), self.acc(i, j, "f32")
+        code: Code = []
+        if acc.dtype == "s32" and e.in_float:
+            code.append(op("mov.f32.s32", x, acc))
+        if "src_scale" in self.parameters:
+            code.append(op("mul.f32", x, x, Register("src_scale", "f32", x.lanes)))
+        if "wei_scale" in self.parameters:
+            code.append(op(f"mul.f32.{self.size}.row", x, x, self.vector(f"scale_{j}")))
+        if "bias" in self.parameters:
+            code.append(op(f"add.f32.{self.size}.row", x, x, self.vector(f"bias_{j}")))
+        if e.relu:
+            code.append(op("max.f32", x, x, Register("zero", "f32", x.lanes)))
+        if "dst_scale" in self.parameters:
+            code.append(op("mul.f32", x, x, Register("dst_scale", "f32", x.lanes)))
+        if "dst_zero_point" in self.parameters:
+            code.append(op("add.f32", x, x, Register("dst_zero_point", "f32", x.lanes)))
+        result = acc if dst == "s32" else x
+        if dst in _NARROW:
+            name, whole = _NARROW[dst]
+            if whole:
+                code.append(op("rnde.f32", x, x))
+            result = Register("narrow", dst, x.lanes)
+            code.append(op(name, result, x))
+        at = (self.row(i) * self.col_blocks + self.col(j)) * result.lanes
+        code.append(op(f"store.{dst}", Memory("dst", at, dst, result.lanes), result))
+        return code
+
+    @cached_property
+    def parameters(self) -> dict[str, Tensor]:
+        """The run-time arguments that the program reads, f32."""
+        e, columns = self.problem.epilogue, self.col_blocks * self.block.n
+        sizes = {
+            "bias": columns if e.bias else 0,
+            "wei_scale": columns if e.wei_scale else 0,
+            "src_scale": int(e.src_scale),
+            "dst_scale": int(e.dst_scale),
+            "dst_zero_point": int(e.dst_zero_point),
+            "zero": int(e.relu),
+        }
+        return {name: Tensor(name, "f32", size) for name, size in sizes.items() if size}
+
+    def tensors(self) -> list[Tensor]:
+        b = self.block
+        return [
+            Tensor("src", "u32", self.row_blocks * self.steps * b.a_words),
+            Tensor("wei", "u32", self.col_blocks * self.steps * b.b_words),
+            *self.parameters.values(),
+            Tensor("dst", self.problem.epilogue.dst, self.row_blocks * self.col_blocks * b.m * b.n, "output"),
+        ]
+
+    # -- between the user's arrays and the program's -----------------------------------------------------------------
+    def kernel(self) -> Kernel:
+        return Kernel(self.name, self.program, self.prepare, self.finish, self.problem.src, ("wei",))
+
+    def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        """Blocks of both matrices, filled up with zeros, and the parameters in f32."""
+        columns = self.col_blocks * self.block.n
+
+        def per_column(values: Array) -> Array:
+            full = np.broadcast_to(values.astype(np.float32).reshape(-1), (self.problem.n,))
+            return np.pad(full, (0, columns - self.problem.n))
+
+        found = {"src": self.blocks_of_a(src), "wei": self.blocks_of_b(weights)}
+        values: dict[str, Callable[[], Array]] = {
+            "bias": lambda: per_column(_given(parameters.bias)),
+            "wei_scale": lambda: per_column(_given(parameters.wei_scale)),
+            "src_scale": lambda: np.array([parameters.src_scale], np.float32),
+            "dst_scale": lambda: np.array([1], np.float32) / np.float32(parameters.dst_scale),
+            "dst_zero_point": lambda: np.array([parameters.dst_zero_point], np.float32),
+            "zero": lambda: np.zeros(1, np.float32),
+        }
+        return found | {name: values[name]() for name in self.parameters}
+
+    def blocks_of_a(self, src: Array) -> Array:
+        b, dtype = self.block, self.block.src
+        full = _padded(src, self.row_blocks * b.m, self.steps * b.k, dtype)
+        return pack_a(full.reshape(self.row_blocks, b.m, self.steps, b.k).swapaxes(1, 2), dtype)
+
+    def blocks_of_b(self, weights: Array) -> Array:
+        b, dtype = self.block, self.block.wei
+        full = _padded(weights, self.steps * b.k, self.col_blocks * b.n, dtype)
+        return pack_b(full.reshape(self.steps, b.k, self.col_blocks, b.n).transpose(2, 0, 1, 3), dtype)
+
+    def finish(self, outputs: Mapping[str, Array]) -> Array:
+        b, p = self.block, self.problem
+        blocks = outputs["dst"].reshape(self.row_blocks, self.col_blocks, b.m, b.n)
+        return np.ascontiguousarray(blocks.swapaxes(1, 2).reshape(self.row_blocks * b.m, -1)[: p.m, : p.n])
+
+
+def _given(values: Array | None) -> Array:
+    assert values is not None
+    return values
+
+
+def _padded(matrix: Array, rows: int, columns: int, dtype: str) -> Array:
+    full = np.zeros((rows, columns), fmt(dtype).dtype)
+    full[: matrix.shape[0], : matrix.shape[1]] = matrix
+    return full
+
+
+def plain_epilogue(src: str) -> Epilogue:
+    """The destination of a GEMM without anything after its sums."""
+    return Epilogue("f32" if fmt(src).is_float else "s32")

@@ -1,0 +1,155 @@
+"""How a GEMM is cut for an Intel GPU: blocks of a matrix instruction, a thread's tile of them, a workgroup of threads.
+
+A Program's parallel loops `group_m` and `group_n` are the workgroups, one for a Xe-core; `thread_m` and `thread_n`
+inside are the threads of one, which go through K together and so share what its L1 holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+from isa_models import GpuMachine
+from isa_models.formats import fmt
+from isa_models.intel_gpu.dpas import Shape
+from isa_models.intel_gpu.platforms import MOST_GRFS, RESERVED_GRFS
+
+GROUP_LOOPS = ("group_m", "group_n")
+THREAD_LOOPS = ("thread_m", "thread_n")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One matrix instruction's sizes: `m` rows, `n` columns, `k`; DPAS, or the DP4As that stand for it."""
+
+    m: int
+    n: int
+    k: int
+    src: str
+    wei: str
+    model: str = ""
+    systolic: bool = True
+
+    @property
+    def acc(self) -> str:
+        return "f32" if fmt(self.src).is_float else "s32"
+
+    @property
+    def instruction(self) -> str:
+        if self.systolic:
+            return Shape(self.wei, self.src, self.acc, self.acc, self.m, self.n, self.model).name
+        return f"dp4a.{self.wei}.{self.src}.8.{self.m}.x{self.n}.s32"
+
+    @property
+    def a_words(self) -> int:
+        return self.m * self.k * fmt(self.src).bits // 32
+
+    @property
+    def b_words(self) -> int:
+        return self.n * self.k * fmt(self.wei).bits // 32
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A thread's blocks along M and N, and a workgroup's threads along each."""
+
+    block: Block
+    rows: int
+    cols: int
+    threads: tuple[int, int]
+
+    @property
+    def m(self) -> int:
+        """Rows of a workgroup."""
+        return self.block.m * self.rows * self.threads[0]
+
+    @property
+    def n(self) -> int:
+        return self.block.n * self.cols * self.threads[1]
+
+    def groups(self, m: int, n: int) -> tuple[int, int]:
+        return -(-m // self.m), -(-n // self.n)
+
+    def registers(self, grf_bytes: int, copies: int = 1) -> int:
+        """GRFs of the accumulators (`copies` of each) and of the operands of one step of K."""
+        words = grf_bytes // 4
+        b = self.block
+        acc = self.rows * self.cols * -(-b.m * b.n // words) * copies
+        return acc + self.rows * -(-b.a_words // words) + self.cols * -(-b.b_words // words) + RESERVED_GRFS
+
+
+def rate(machine: GpuMachine, block: Block) -> float:
+    """Operations a clock of an engine on a block's instruction."""
+    if block.systolic:
+        return machine.systolic_rate(block.src, block.wei)[0]
+    return machine.vector_ops["dp4a"]
+
+
+def block_of(machine: GpuMachine, m: int, src: str, wei: str, model: str) -> Block:
+    """The block for a problem of `m` rows: eight of them, or as many as there are."""
+    platform = machine.platform
+    rows = min(8, m)
+    if platform.exec_size:
+        shape = Shape(wei, src, "f32" if fmt(src).is_float else "s32", "null", rows, platform.exec_size, model)
+        return Block(rows, platform.exec_size, shape.k, src, wei, model)
+    return Block(rows, 16, 32, src, wei, systolic=False)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a kernel needs beside the plain GEMM's registers."""
+
+    registers: int = 0  # GRFs
+    copies: int = 1  # accumulators of each block
+    period: int = field(default=0)  # K after which something happens: tiles must not pass it
+
+
+def choose_tile(machine: GpuMachine, block: Block, m: int, n: int, k: int, budget: Budget | None = None) -> Tile:
+    """The tile of the least time, by rates alone: matrix pipe, L1, L2, DRAM, and how evenly groups fill the cores."""
+    budget = budget or Budget()
+    best: tuple[tuple[float, float], Tile] | None = None
+    for rows, cols in itertools.product((1, 2, 4, 8), (1, 2, 4, 8)):
+        if rows > 1 and block.m * (rows - 1) >= m or cols > 1 and block.n * (cols - 1) >= n:
+            continue
+        for registers in (MOST_GRFS // 2, MOST_GRFS):
+            plain = Tile(block, rows, cols, (1, 1))
+            if plain.registers(machine.platform.grf_bytes, budget.copies) + budget.registers > registers:
+                continue
+            capacity = machine.engines_per_core * machine.threads_of(registers)
+            for tile in _groups(plain, capacity, m, n):
+                score = _score(machine, tile, m, n, k)
+                if best is None or score < best[0]:
+                    best = score, tile
+            break
+    assert best is not None
+    return best[1]
+
+
+def _groups(plain: Tile, capacity: int, m: int, n: int) -> list[Tile]:
+    """Workgroups of up to `capacity` threads, powers of two along each axis."""
+    sizes = [1 << i for i in range(capacity.bit_length())]
+    found = []
+    for down, across in itertools.product(sizes, sizes):
+        spare_m = down > 1 and plain.m * (down // 2) >= m
+        spare_n = across > 1 and plain.n * (across // 2) >= n
+        if down * across <= capacity and not spare_m and not spare_n:
+            found.append(Tile(plain.block, plain.rows, plain.cols, (down, across)))
+    return found
+
+
+def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int) -> tuple[float, float]:
+    """Cycles of the whole problem by rates alone; among equals, bytes from L2."""
+    b, (gm, gn) = tile.block, tile.groups(m, n)
+    steps, threads = -(-k // b.k), tile.threads[0] * tile.threads[1]
+    per_engine = -(-threads // machine.engines_per_core)
+    matrix = tile.rows * tile.cols * 2 * b.m * b.n * b.k / rate(machine, b) * per_engine
+    read = 4 * (tile.rows * b.a_words + tile.cols * b.b_words) * threads
+    shared = 4 * (tile.rows * b.a_words * tile.threads[0] + tile.cols * b.b_words * tile.threads[1])
+    latency = 2 * machine.latency.l1  # a step's loads, seen by a thread that has the engine to itself
+    waiting = latency / per_engine if per_engine < 2 else 0.0
+    step = max(matrix + waiting, read / machine.l1.bytes_per_cycle, shared / machine.l2.bytes_per_cycle)
+    cores = machine.xe_cores * machine.stacks
+    rounds = -(-gm * gn // cores)
+    fetched = float(shared * steps * gm * gn) / float(min(gm * gn, cores)) ** 0.5  # groups at work share rows, columns
+    dram = fetched / (machine.dram_gb_s * machine.stacks / machine.ghz)
+    return max(rounds * (step * steps + machine.latency.dram), dram), float(shared * steps * gm * gn)

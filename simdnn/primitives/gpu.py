@@ -1,0 +1,180 @@
+"""Matmul on GPUs: what is asked checked, the kernel built for the machine, its values and its cost."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from isa_models import GpuMachine, InvalidArgument, Unimplemented, gpu_machine_names
+from isa_models import machine as any_machine
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from isa_models.intel_gpu.dpas import Shape as DpasShape
+from simdnn import verbose
+from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.spec import Kernel, Parameters
+from simdnn.primitives import arrays
+from simdnn.primitives.attr import Attr
+from simdnn.primitives.checks import one_of
+from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
+from simdnn.primitives.resolve import Shape, need_values, resolve
+from simdnn.result import Estimate, Result
+
+_INTEGERS = ("s8", "u8", "s4", "u4")
+_FLOATS = ("bf16", "f16")
+DISPATCH = ("fastest",)
+
+
+def gpu_of(machine: object) -> GpuMachine | None:
+    """The GPU of a name, path or machine; None for what is none."""
+    if isinstance(machine, GpuMachine):
+        return machine
+    named = isinstance(machine, str) and machine in gpu_machine_names()
+    if named or isinstance(machine, (str, PathLike)) and str(machine).endswith(".toml"):
+        found = any_machine(machine)  # type: ignore[arg-type]  # a path-like of text
+        return found if isinstance(found, GpuMachine) else None
+    return None
+
+
+def matmul(
+    machine: GpuMachine, src: Array, weights: Any, bias: Any, attr: Attr, dst: str | None, engine: str, given: Given
+) -> Result:
+    """`simdnn.matmul` on a GPU."""
+    given.check(machine)
+    need_values(attr)
+    types = arrays.type_of("src", src), arrays.type_of("weights", weights)
+    arrays.check_shape("src", src, ("M", "K"))
+    arrays.check_shape("weights", weights, ("K", "N"))
+    (m, k), (wei_k, n) = src.shape, weights.shape
+    if k != wei_k:
+        raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {weights.shape}: K {k} != {wei_k}")
+    bias = arrays.bias_of(bias)
+    problem, parameters = _problem(machine, Shape("matmul", m, k, n, *types), attr, dst, bias)
+    arrays.check_memory({"src": ((m, k), "f32"), "weights": ((k, n), "f32"), "dst": ((m, n), "s32")})
+    from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
+
+    kernel = built(problem, machine)
+    inputs = kernel.prepare(arrays.native(src), arrays.native(weights), parameters)
+    with np.errstate(all="ignore"):
+        outputs = numerics.run(kernel.program, inputs, engine=engine)
+        output = kernel.finish(outputs)
+    result = Result(**_cost_part(problem, machine, attr), output=output)
+    verbose.note(result)
+    return result
+
+
+def estimate(
+    machine: GpuMachine, sizes: dict[str, int], types: tuple[str, str, str], attr: Attr, bias: bool, given: Given
+) -> Estimate:
+    """`simdnn.estimate` of a matmul on a GPU."""
+    given.check(machine)
+    src, wei, dst = types
+    shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
+    problem, _ = _problem(machine, shape, attr, dst, bias)
+    return Estimate(**_cost_part(problem, machine, attr))
+
+
+class Given:
+    """Keyword arguments that mean something on CPUs alone, as the caller gave them."""
+
+    def __init__(self, isa: object = None, threads: object = 1, dispatch: object = "fastest", tag: object = "any"):
+        self.isa, self.threads, self.dispatch, self.tag = isa, threads, dispatch, tag
+
+    def check(self, machine: GpuMachine) -> None:
+        """`InvalidArgument` or `Unimplemented` for what a GPU does not have."""
+        name = machine.name
+        if self.isa is not None:
+            raise InvalidArgument(f"isa={self.isa!r}; machine {name!r} is a GPU of platform {machine.platform.name}")
+        if self.threads != 1 or isinstance(self.threads, bool):
+            raise InvalidArgument(f"threads={self.threads!r}; on {name!r} all Xe-cores work: leave it at 1")
+        if self.dispatch != "fastest":
+            one_of("dispatch", self.dispatch, (*DISPATCH, "onednn"))
+            raise Unimplemented(f"dispatch={self.dispatch!r} on a GPU: what oneDNN picks there is not modelled; "
+                                "what works: 'fastest'")  # fmt: skip
+        if self.tag != "any":
+            one_of("wei_tag", self.tag, ("any", "ab", "ba"))
+            raise Unimplemented(f"wei_tag={self.tag!r} on a GPU; what works: 'any', the kernel's own layout")
+
+
+def _problem(
+    machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any
+) -> tuple[GpuMatmulProblem, Parameters]:
+    """What the kernel is asked, its types checked against the platform."""
+    src, wei, model = _types(machine, shape, attr)
+    plain = replace(attr, fpmath="strict") if src == "tf32" else attr
+    epilogue, parameters = resolve(plain, shape, dst, bias)
+    if epilogue.zp_src or epilogue.zp_wei or attr.zero_points.keys() & {"src", "wei"}:
+        raise Unimplemented(f"zero points of src or weights on {machine.name!r}: no kernel here has them")
+    problem = GpuMatmulProblem(shape.m, shape.n, shape.k, src, wei, epilogue, float_model=model)
+    return problem, parameters
+
+
+def _types(machine: GpuMachine, shape: Shape, attr: Attr) -> tuple[str, str, str]:
+    """Types multiplied and the float model; refusals name the machine and what works."""
+    src, wei = shape.src, shape.wei
+    if attr.apply_to_int:
+        raise Unimplemented(f"apply_to_int on {machine.name!r}: no kernel here decompresses weights on a GPU")
+    mode = FPMATH.effective(attr.fpmath)
+    if src == wei == "f32":
+        if mode not in ("tf32", "any"):
+            raise Unimplemented(
+                f"f32:f32 with fpmath {mode!r} on {machine.name!r}: no kernel here multiplies f32 on a GPU; what "
+                "works: Attr(fpmath='tf32') on Xe-HPC, bf16, f16 and integers"
+            )
+        src = wei = "tf32"
+    integers = src in _INTEGERS and wei in _INTEGERS
+    if not integers and not (src == wei and (src == "tf32" or src in _FLOATS)):
+        raise Unimplemented(f"{src} source with {wei} weights on {machine.name!r}; src:weights that work: any two of "
+                            f"{', '.join(_INTEGERS)}, or bf16:bf16, f16:f16, and f32 as tf32")  # fmt: skip
+    model = "" if integers else attr.float_model
+    platform = machine.platform
+    if not platform.exec_size:
+        if src not in ("s8", "u8") or wei not in ("s8", "u8"):
+            raise Unimplemented(f"{src}:{wei} on {machine.name!r}: {platform.title} has no DPAS, DP4A takes s8 and u8")
+        return src, wei, ""
+    acc = "s32" if integers else "f32"
+    reason = DpasShape(wei, src, acc, acc, min(8, shape.m), platform.exec_size, model).refused_by(platform)
+    if reason:
+        raise Unimplemented(f"{src}:{wei} on {machine.name!r}: {platform.title} {reason}")
+    return src, wei, model
+
+
+@functools.lru_cache(maxsize=256)
+def built(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
+    """The kernel for a problem on a machine."""
+    return GpuGemm(problem, machine).kernel()
+
+
+@functools.lru_cache(maxsize=1024)
+def cost(problem: GpuMatmulProblem, machine: GpuMachine, cold: bool) -> Any:
+    """What it costs; `cold`: the weights come from memory, and so does all else."""
+    from simdnn.timing.gpu import estimate_gpu
+
+    return estimate_gpu(built(problem, machine).program, machine, cold=cold)
+
+
+def _cost_part(problem: GpuMatmulProblem, machine: GpuMachine, attr: Attr) -> dict[str, Any]:
+    cold = COLD_WEIGHTS.effective(None)
+    kernel = built(problem, machine)
+
+    def frame() -> Any:
+        import pandas as pd
+
+        row = (kernel.name, machine.platform.name, cost(problem, machine, cold).cycles, True, "the machine's kernel")
+        return pd.DataFrame([row], columns=["implementation", "isa", "cycles", "chosen", "reason"])
+
+    return {
+        "problem": problem,
+        "machine": machine,
+        "isa": machine.platform.name,
+        "kernel": kernel,
+        "threads": 1,
+        "fpmath": "strict" if fmt(problem.src).bits < 32 else FPMATH.effective(attr.fpmath),
+        "find_cost": lambda: cost(problem, machine, cold),
+        "find_dispatch": frame,
+        "find_conversion": lambda: None,
+    }

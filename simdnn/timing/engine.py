@@ -1,0 +1,223 @@
+"""An in-order GPU engine that switches between threads: the cycles of a thread's instructions, several threads at once.
+
+Each thread issues its instructions in order, at most one a cycle, when their operands are there. An engine issues to
+each pipe when that is free, from the thread that can go first: a systolic pipe (DPAS), a vector pipe, and the sends,
+whose bytes share the Xe-core's L1 with the other engines. Issue goes by rate, use by latency. Where the machine says
+`co_issue`, the systolic and the vector pipe work at once (for different threads, or for one whose operands allow);
+else they are one. Of threads that could go at once the oldest does ("age based", compute-runtime's default for Gen12;
+for Xe-HPC it sets round robin after dependency, which keeps threads out of step as well). Loads are taken to hit L1:
+the workgroup's threads go through K together, and prefetches run ahead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from isa_models import GpuMachine, Instruction
+from isa_models.formats import fmt
+from isa_models.intel_gpu.blocks import BlockForm
+from isa_models.intel_gpu.dpas import DpasForm
+from isa_models.machine import Confidence
+from simdnn.program import Loop, Memory, Op, Register, Statement
+
+FEW = 6  # iterations of a loop that are simulated, and half as many beside
+SYSTOLIC, VECTOR, SEND = "systolic", "vector", "send"
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """An instruction as an engine sees it."""
+
+    name: str
+    pipe: str
+    occupancy: float  # cycles that its pipe is taken
+    latency: float  # from issue to use
+    reads: tuple[str, ...]
+    writes: str
+    count: int = 1  # machine instructions that it stands for
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class EngineTime:
+    """Cycles until all threads of an engine are done, and how long each pipe was taken."""
+
+    cycles: float
+    busy: Mapping[str, float]
+
+
+def issue_of(op: Op, machine: GpuMachine) -> Issue:
+    """What an instruction costs on a machine; `UnknownTiming` where the machine has no rate for it."""
+    definition = op.definition
+    reads = tuple(p.name for p in op.srcs if isinstance(p, Register)) if not op.is_zero_idiom else ()
+    writes = op.dst.name if isinstance(op.dst, Register) else ""
+    if op.memory is not None:
+        size = op.memory.bits // 8
+        share = machine.l1.bytes_per_cycle / machine.engines_per_core
+        return Issue(op.instruction, SEND, max(1.0, size / share), machine.latency.l1, reads, writes, bytes=size)
+    if isinstance(definition, DpasForm):
+        assert definition.shape is not None
+        shape = definition.shape
+        work = 2 * shape.m * shape.n * shape.k / machine.systolic_rate(shape.a, shape.b)[0]
+        return Issue(op.instruction, SYSTOLIC, max(1.0, work), machine.latency.dpas_of(shape.m), reads, writes)
+    count, lanes, unit = 1, op.lanes, definition
+    if isinstance(definition, BlockForm):
+        count, lanes = definition.repeats, _row_lanes(definition)
+        unit = _unit(definition)
+    passes = -(-lanes * _bits(unit) // _pass_bits(machine))
+    each = passes / _share(unit, machine)
+    occupancy = each * count
+    latency = machine.latency.vector + (passes - 1) * machine.latency.vector_wide + (count - 1) * each
+    if unit.name == "inv.f32":
+        occupancy, latency = 4 * occupancy, machine.latency.math + (passes - 1) * 4
+    return Issue(op.instruction, VECTOR, occupancy, latency, reads, writes, count)
+
+
+def _unit(form: BlockForm) -> Instruction:
+    from isa_models import instruction
+
+    return instruction(form.unit)
+
+
+def _row_lanes(form: BlockForm) -> int:
+    """Lanes of each of the instructions that a block form stands for."""
+    return form.size // form.repeats if not form.unit.startswith("dp4a") else form.counts[1] // 8
+
+
+def _bits(definition: Instruction) -> int:
+    """Bits of a lane: the widest operand's; f16 conversions go lane by lane with their f32."""
+    return max(fmt(definition.result).bits, *(fmt(o.dtype).bits for o in definition.operands))
+
+
+def _pass_bits(machine: GpuMachine) -> int:
+    """Bits that the vector pipe takes a cycle: its f32 lanes (two operations each)."""
+    return int(machine.vector_ops["f32"] / 2) * 32
+
+
+def _share(definition: Instruction, machine: GpuMachine) -> float:
+    """Rate over that of an f32 operation."""
+    if definition.name in ("mul.s32", "mad.s32"):
+        return machine.s32_multiply_share
+    if definition.name.startswith("dp4a"):
+        return machine.vector_ops["dp4a"] / (4 * machine.vector_ops["f32"])
+    return 1.0
+
+
+def confidences(op: Op, machine: GpuMachine) -> list[Confidence]:
+    """The standing of the figures that `issue_of` uses."""
+    if op.memory is not None:
+        return [machine.confidence_of("caches.L1.bytes_per_cycle", "latency.l1")]
+    definition = op.definition
+    if isinstance(definition, DpasForm):
+        assert definition.shape is not None
+        kind = machine.systolic_rate(definition.shape.a, definition.shape.b)[1]
+        return [machine.confidence_of(f"engine.systolic_ops.{kind}", "latency.dpas_8"), definition.shape.confidence]
+    if "dp4a" in op.instruction:
+        return [machine.confidence_of("engine.dp4a_ops", "latency.vector")]
+    return [machine.confidence_of("engine.f32_ops", "latency.vector")]
+
+
+# -- simulation -----------------------------------------------------------------------------------------------------
+def run(streams: Sequence[Sequence[Issue]], co_issue: bool) -> EngineTime:
+    """Cycles until every thread's stream is done."""
+    count = len(streams)
+    at, earliest = [0] * count, [float(t) for t in range(count)]
+    ready: list[dict[str, float]] = [{} for _ in range(count)]
+    free: dict[str, float] = {SYSTOLIC: 0.0, VECTOR: 0.0, SEND: 0.0}
+    busy: dict[str, float] = dict.fromkeys(free, 0.0)
+    done = 0.0
+    left = [t for t in range(count) if streams[t]]
+    while left:
+        best, start = -1, float("inf")
+        for t in left:
+            issue, known = streams[t][at[t]], ready[t]
+            when = max(earliest[t], free[issue.pipe])
+            for name in (*issue.reads, issue.writes):
+                when = max(when, known.get(name, 0.0))
+            if when < start:  # the oldest of those that can go first
+                best, start = t, when
+        issue = streams[best][at[best]]
+        end = start + issue.occupancy
+        busy[issue.pipe] += issue.occupancy
+        free[issue.pipe] = end
+        if not co_issue and issue.pipe != SEND:
+            free[SYSTOLIC] = free[VECTOR] = end
+        earliest[best] = start + 1
+        if issue.writes:
+            ready[best][issue.writes] = start + max(issue.latency, issue.occupancy)
+        done = max(done, end, start + issue.latency if issue.writes else end)
+        at[best] += 1
+        if at[best] == len(streams[best]):
+            left.remove(best)
+    return EngineTime(done, busy)
+
+
+def engine_time(body: Sequence[Statement], machine: GpuMachine, threads: int) -> EngineTime:
+    """The time of `threads` threads on one engine, each running `body`.
+
+    Loops are cut to `FEW` iterations and the others added at their rate; that is exact where every further iteration
+    of a loop takes as long as the last ones. Loops may be two deep.
+    """
+    outer = max((s.extent for s in body if isinstance(s, Loop)), default=1)
+    inner = max((i.extent for s in body if isinstance(s, Loop) for i in s.body if isinstance(i, Loop)), default=1)
+    m0, n0 = min(outer, FEW), min(inner, FEW)
+    base = _cut(tuple(body), machine, threads, m0, n0)
+    further = [(base, 1.0)]
+    if inner > n0:  # further inner iterations, in each of the outer ones
+        less = _cut(tuple(body), machine, threads, m0, n0 // 2)
+        further += [(base, (inner - n0) / (n0 - n0 // 2)), (less, -(inner - n0) / (n0 - n0 // 2))]
+    if outer > m0:  # further outer iterations, each with all its inner ones
+        scale = (outer - m0) / (m0 - m0 // 2)
+        more = [(_cut(tuple(body), machine, threads, m, n0), sign * scale) for m, sign in ((m0, 1), (m0 // 2, -1))]
+        further += more
+        if inner > n0:
+            share = (inner - n0) / (n0 - n0 // 2)
+            for m, sign in ((m0, 1), (m0 // 2, -1)):
+                for n, side in ((n0, 1), (n0 // 2, -1)):
+                    further.append((_cut(tuple(body), machine, threads, m, n), sign * side * scale * share))
+    cycles = sum(part.cycles * weight for part, weight in further)
+    busy = {pipe: sum(part.busy[pipe] * weight for part, weight in further) for pipe in base.busy}
+    return EngineTime(max(cycles, *busy.values()), busy)
+
+
+@lru_cache(maxsize=1024)
+def _cut(body: tuple[Statement, ...], machine: GpuMachine, threads: int, outer: int, inner: int) -> EngineTime:
+    stream = _stream(body, machine, (outer, inner))
+    return run([stream] * threads, machine.co_issue)
+
+
+def _stream(body: Sequence[Statement], machine: GpuMachine, limits: tuple[int, ...]) -> list[Issue]:
+    found: list[Issue] = []
+    for statement in body:
+        if isinstance(statement, Op):
+            found.append(issue_of(statement, machine))
+        else:
+            assert limits, "loops of a thread are at most two deep"
+            found += _stream(statement.body, machine, limits[1:]) * min(statement.extent, limits[0])
+    return found
+
+
+def executed(body: Sequence[Statement], machine: GpuMachine) -> Counter[str]:
+    """Machine instructions of one thread, by name."""
+    found: Counter[str] = Counter()
+    for statement in body:
+        if isinstance(statement, Op):
+            found[statement.instruction] += issue_of(statement, machine).count
+        else:
+            for name, times in executed(statement.body, machine).items():
+                found[name] += times * statement.extent
+    return found
+
+
+def accesses(body: Sequence[Statement], times: int = 1) -> list[tuple[Memory, bool, int]]:
+    """Every memory operand of one thread: (operand, whether it is stored to, executions)."""
+    found = []
+    for statement in body:
+        if isinstance(statement, Loop):
+            found += accesses(statement.body, times * statement.extent)
+        elif statement.memory is not None:
+            found.append((statement.memory, statement.memory is statement.dst, times))
+    return found

@@ -1,0 +1,158 @@
+"""GEMM on GPUs: exact integers, floats as the instruction gives them, both engines alike, refusals by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simdnn
+from isa_models import InvalidArgument, SimdnnError, Unimplemented, instruction, machine
+from isa_models.formats import fmt
+from isa_models.gpu_machine import gpu_machine, gpu_machine_names
+from simdnn import Attr
+from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem, plain_epilogue
+
+INTEGERS = ("s8", "u8", "s4", "u4")
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def drawn(dtype: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    form = fmt(dtype)
+    if form.is_float:
+        return rng.standard_normal(shape).astype(form.dtype)
+    return rng.integers(form.low, form.high + 1, shape).astype(form.dtype)
+
+
+@given(
+    st.sampled_from(gpu_machine_names()), st.sampled_from(INTEGERS), st.sampled_from(INTEGERS),
+    st.integers(1, 70), st.integers(1, 90), st.integers(1, 150), st.sampled_from(["compiled", "reference"]),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_integers_are_exact(name: str, src: str, wei: str, m: int, n: int, k: int, engine: str) -> None:
+    if name == "dg1":
+        src, wei = src[0] + "8", wei[0] + "8"
+    rng = np.random.default_rng([m, n, k])
+    a, b = drawn(src, (m, k), rng), drawn(wei, (k, n), rng)
+    result = simdnn.matmul(a, b, machine=name, engine=engine)
+    assert result.output.dtype == np.int32 and (result.output == a.astype(int) @ b.astype(int)).all()
+
+
+@pytest.mark.parametrize("model", ["sequential", "stage_fused", "pair_first"])
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "tf32"])
+def test_floats_are_chains_of_the_instruction(dtype: str, model: str) -> None:
+    rng = np.random.default_rng(4)
+    m, n, k = 13, 37, 70
+    a, b = drawn(dtype, (m, k), rng), drawn(dtype, (k, n), rng)
+    attr = Attr(fpmath="tf32" if dtype == "tf32" else None, float_model=model)
+    outputs = [simdnn.matmul(a, b, machine="max1550", attr=attr, engine=e) for e in ("compiled", "reference")]
+    step = 8 if dtype == "tf32" else 16
+    full_a, full_b = np.zeros((16, 80), a.dtype), np.zeros((80, 48), b.dtype)
+    full_a[:m, :k], full_b[:k, :n] = a, b
+    expected = np.zeros((16, 48), np.float32)
+    for i in range(0, 16, 8):
+        for j in range(0, 48, 16):
+            acc = expected[i : i + 8, j : j + 16]
+            for s in range(0, 80, step):
+                parts = full_a[i : i + 8, s : s + step], full_b[s : s + step, j : j + 16]
+                acc = instruction("dpas")(acc, *parts, a_dtype=dtype, b_dtype=dtype, float_model=model)
+            expected[i : i + 8, j : j + 16] = acc
+    for result in outputs:
+        assert (result.output == expected[:m, :n]).all() and result.output.dtype == np.float32
+        assert result.float_model == model and result.confidence == "estimated"
+
+
+def test_epilogue_in_its_order() -> None:
+    rng = np.random.default_rng(1)
+    a, b = drawn("u8", (20, 64), rng), drawn("s8", (64, 50), rng)
+    bias = rng.standard_normal(50).astype(np.float32) * 10
+    scales = {"src": np.float32(0.02), "wei": rng.random(50).astype(np.float32), "dst": np.float32(2)}
+    sums = (a.astype(int) @ b.astype(int)).astype(np.float32) * scales["src"] * scales["wei"] + bias
+    expected = np.clip(np.rint(np.maximum(sums, 0) * np.float32(0.5) + 3), 0, 255)
+    attr = Attr(scales=scales, zero_points={"dst": 3}, post_ops=["relu"])
+    for engine in ("compiled", "reference"):
+        assert (simdnn.matmul(a, b, bias, machine="a770", dst="u8", attr=attr, engine=engine).output == expected).all()
+    for dst, dtype in (("bf16", ml_dtypes.bfloat16), ("f16", np.float16), ("f32", np.float32)):
+        plain = Attr(scales={"src": 0.02, "wei": scales["wei"]})
+        met = simdnn.matmul(a, b, bias, machine="b580", dst=dst, attr=plain).output
+        assert met.dtype == dtype and (met == sums.astype(dtype)).all()
+
+
+def test_a_large_problem_has_values_and_a_cost() -> None:
+    rng = np.random.default_rng(2)
+    a, b = drawn("s8", (512, 512), rng), drawn("s8", (512, 512), rng)
+    result = simdnn.matmul(a, b, machine="a770")
+    assert (result.output == a.astype(int) @ b.astype(int)).all()
+    assert result.implementation == "gemm:xe_hpg_dpas" and result.compute_dtype == "s8" and result.float_model is None
+    table = result.instructions.set_index("instruction")
+    assert table.loc["dpas.s8.s8.8.8.x8.s32", "count"] == 512**3 // (8 * 8 * 32)
+    assert result.traffic.level.tolist() == ["L1", "L2", "DRAM"] and (result.traffic.share_of_peak <= 1).all()
+    assert result.cycles == simdnn.estimate("matmul", m=512, n=512, k=512, dt="s8:s8:s32", machine="a770").cycles
+    assert "a770" in repr(result) and result.dispatch.chosen.tolist() == [True]
+    assert '"float_model": ""' in result.to_json() and "<table>" in result._repr_html_()
+
+
+def test_dp4a_does_a_quarter_of_the_products_an_instruction() -> None:
+    result = simdnn.estimate("matmul", m=64, n=64, k=64, dt="s8:u8:s32", machine="dg1")
+    assert result.implementation == "gemm:xe_lp_dp4a"
+    count = result.instructions.set_index("instruction").loc["dp4a.u8.s8.8.8.x16.s32", "count"]
+    assert count == 64**3 // (4 * 16)
+
+
+@pytest.mark.parametrize("name", gpu_machine_names())
+@pytest.mark.parametrize("size", [(1, 4096, 4096), (7, 100, 64), (512, 512, 512), (4096, 64, 256)])
+def test_tiles_fit_the_registers_and_the_threads(name: str, size: tuple[int, int, int]) -> None:
+    gpu = gpu_machine(name)
+    m, n, k = size
+    gemm = GpuGemm(GpuMatmulProblem(m, n, k, "s8", "s8", plain_epilogue("s8")), gpu)
+    assert gemm.program.signature  # verified: registers of a thread among it
+    tile = gemm.tile
+    assert tile.threads[0] * tile.threads[1] <= gpu.engines_per_core * gpu.threads
+    assert gemm.groups[0] * tile.m >= m and gemm.groups[1] * tile.n >= n
+
+
+@pytest.mark.parametrize(
+    "error,message,name,types,options",
+    [
+        (Unimplemented, "no DPAS", "dg1", ("f16", "f16"), {}),
+        (Unimplemented, "no DPAS", "dg1", ("s4", "s8"), {}),
+        (Unimplemented, "Xe-HPG has no tf32", "a770", ("f32", "f32"), {"attr": Attr(fpmath="tf32")}),
+        (Unimplemented, "B580 reports", "b580", ("f32", "f32"), {"attr": Attr(fpmath="tf32")}),
+        (Unimplemented, "fpmath='tf32'", "max1550", ("f32", "f32"), {}),
+        (Unimplemented, "that work", "a770", ("f16", "bf16"), {}),
+        (Unimplemented, "that work", "a770", ("bf16", "s8"), {}),
+        (Unimplemented, "apply_to_int", "a770", ("bf16", "s8"), {"attr": Attr(apply_to_int=True)}),
+        (Unimplemented, "onednn", "a770", ("s8", "s8"), {"dispatch": "onednn"}),
+        (Unimplemented, "'any'", "a770", ("s8", "s8"), {"wei_tag": "ab"}),
+        (InvalidArgument, "leave it at 1", "a770", ("s8", "s8"), {"threads": 2}),
+        (InvalidArgument, "is a GPU", "a770", ("s8", "s8"), {"isa": "avx2"}),
+        (InvalidArgument, "dst 's32'", "a770", ("f16", "f16"), {"dst": "s32"}),
+        (InvalidArgument, "engine", "a770", ("s8", "s8"), {"engine": "fast"}),
+    ],
+)  # fmt: skip
+def test_refusals(
+    error: type[SimdnnError], message: str, name: str, types: tuple[str, str], options: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(error, match=message) as caught:
+        simdnn.matmul(drawn(types[0], (4, 8), rng), drawn(types[1], (8, 6), rng), machine=name, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_convolutions_are_refused() -> None:
+    with pytest.raises(Unimplemented, match="matmul"):
+        simdnn.estimate("convolution", ic=3, ih=8, iw=8, oc=4, kh=3, kw=3, machine="a770")
+    with pytest.raises(Unimplemented, match="is a GPU"):
+        simdnn.convolution(np.ones((1, 3, 8, 8), np.float32), np.ones((4, 3, 3, 3), np.float32), machine="a770")
+
+
+def test_a_machine_itself_or_its_name() -> None:
+    a = np.ones((4, 32), np.int8)
+    assert (
+        simdnn.matmul(a, a.T.copy(), machine=machine("a770")).cycles
+        == simdnn.matmul(a, a.T.copy(), machine="a770").cycles
+    )
