@@ -61,6 +61,8 @@ class CompressedGemm(Gemm):
 
     @cached_property
     def plan(self) -> Plan:
+        if not self.matmul.decompression:  # f32 weights: their scale is the epilogue's
+            return Plan(self.conv.epilogue, integer=False)
         scale, epilogue = self.compressed.scale, self.conv.epilogue
         after = scale.placing if scale and not self.in_weights else ""
         each = epilogue.src_scale and not self.dot.scaled

@@ -64,6 +64,15 @@ def test_rounded_operands_then_the_f32_kernel(isa: str, suffix: str, tag: str) -
         assert (met == run(f"conv:{isa}", *rounded, padding=(1, 2), strides=2)).all()
 
 
+@pytest.mark.parametrize("tag", ["any", "ab", "ba"])
+@pytest.mark.parametrize("kernel", ["avx512_core_bf16_down", "avx512_core_fp16_down", "avx2_f16_down", "avx2_tf32"])
+def test_scales_of_weights_that_the_kernel_narrows(kernel: str, tag: str) -> None:
+    src, weights = np.ones((2, 3), np.float32), np.ones((3, 17), np.float32)
+    scales = np.arange(17, dtype=np.float32)
+    attr = Attr(fpmath="any", scales={"wei": scales, "src": 0.5})
+    assert (run(f"gemm:{kernel}", src, weights, attr=attr, wei_tag=tag) == 1.5 * scales).all()
+
+
 @pytest.mark.parametrize("isa", WIDE)
 @pytest.mark.parametrize("suffix", ROUNDED)
 def test_rounding_of_any_bits(isa: str, suffix: str) -> None:
