@@ -18,6 +18,7 @@ from isa_models import (
     machine,
 )
 from simdnn.assembly.analysis import Analysis, analyze
+from simdnn.comparison import Comparison, compare
 from simdnn.lanes import explain
 from simdnn.memory import MemoryDesc
 from simdnn.nibbles import pack_nibbles, unpack_nibbles
@@ -30,6 +31,7 @@ from simdnn.primitives.mathmode import (
     set_default_exact_int8,
     set_default_fpmath_mode,
 )
+from simdnn.remedies import remedies
 from simdnn.result import Conversion, Estimate, Result, version
 from simdnn.safety import ranges
 
@@ -38,6 +40,7 @@ __version__ = version()
 __all__ = [
     "Analysis",
     "Attr",
+    "Comparison",
     "Conversion",
     "Estimate",
     "InvalidArgument",
@@ -53,6 +56,7 @@ __all__ = [
     "UnknownTiming",
     "analyze",
     "cold_weights",
+    "compare",
     "convolution",
     "estimate",
     "exact_int8",
@@ -64,6 +68,7 @@ __all__ = [
     "matmul",
     "pack_nibbles",
     "ranges",
+    "remedies",
     "reorder",
     "set_default_exact_int8",
     "set_default_fpmath_mode",

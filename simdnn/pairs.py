@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isa_models import instruction
 from isa_models.arrays import Array
+from isa_models.formats import fmt
 from isa_models.intervals import IntervalValue, Watch
 from simdnn.kernels import KERNELS
 from simdnn.kernels.gemm import taps_inside
 from simdnn.kernels.origin import origins_of
 from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, Parameters, Problem
-from simdnn.result import Estimate
+from simdnn.result import Estimate, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHIFT = 128  # what kernels for u8 add to s8 sources (docs/numerics.md, rules 4 and 5)
 INSTRUCTION = "vpmaddubsw"
@@ -116,6 +121,66 @@ def count(estimate: Estimate, src: Array, weights: Array) -> Array:
     counter = counting(estimate, len(src))
     outputs = numerics.run(counter.program, counter.prepare(src, weights, Parameters()))
     return counter.finish(outputs)
+
+
+def saturated_pairs(result: Result, src: Array, weights: Array) -> pd.DataFrame:
+    """Frame: positions (of the pair along the sum), outputs (in how many it saturated), the most frequent first.
+
+    The pairs of a whole problem, by the instruction itself, wherever the ranges of source and weights let it saturate.
+    """
+    import pandas as pd
+
+    problem = result.problem
+    columns = ["positions", "outputs"]
+    if result.kernel.counting is None:
+        return pd.DataFrame([], columns=columns)
+    pairs = pairs_of(result.kernel, problem, weights)
+    shift = SHIFT if problem.src == "s8" else 0
+    source = (src.astype(np.int16) + shift).astype(np.uint8)
+    least, most = pairs.sums(int(source.min()), int(source.max()))
+    risky = np.flatnonzero((least < fmt("s16").low) | (most > fmt("s16").high))
+    groups = problem.groups if isinstance(problem, ConvProblem) else 1
+    per_group = (int(pairs.channel.max(initial=0)) + 1) // groups or 1
+    shape = weights.shape[:1] if weights.ndim == 2 else weights.shape[1:]
+    found: dict[tuple[int, int], int] = {}
+    kinds, which = np.unique(pairs.position[risky], axis=0, return_inverse=True)
+    for kind, position in enumerate(kinds):
+        if (position < 0).any():
+            continue
+        chosen = risky[which.reshape(-1) == kind]
+        for group in range(groups):
+            members = chosen[pairs.channel[chosen] // per_group == group]
+            if len(members):
+                key = (int(position[0]), int(position[1]))
+                found[key] = found.get(key, 0) + _saturating(problem, source, position, group, pairs.weight[members])
+    rows = [(tuple(_place(p, shape) for p in key), n) for key, n in found.items() if n]
+    return pd.DataFrame(rows, columns=columns).sort_values("outputs", ascending=False, ignore_index=True)
+
+
+def _place(flat: int, shape: tuple[int, ...]) -> int | tuple[int, ...]:
+    return flat if len(shape) == 1 else tuple(int(i) for i in np.unravel_index(flat, shape))
+
+
+def _saturating(problem: Problem, source: Array, position: Array, group: int, weight: Array) -> int:
+    """In how many outputs of these channels (P, 2) a pair saturates, over all rows or pixels."""
+    taken = np.stack([_column(problem, source, int(p), group) for p in position], axis=1)  # (R, 2)
+    taken = np.repeat(taken[:, None], len(weight), axis=1)  # (R, P, 2)
+    met = instruction(INSTRUCTION)(taken.reshape(len(taken), -1), weight.reshape(-1))
+    wide = (taken.astype(np.int32) * weight).sum(axis=2)
+    return int((met != wide).sum())
+
+
+def _column(problem: Problem, source: Array, position: int, group: int) -> Array:
+    """What one weight of a channel meets, in each row of a matmul or each output pixel."""
+    if not isinstance(problem, ConvProblem):
+        return source[:, position]
+    p = problem
+    ic, (u, w) = position // (p.kh * p.kw), divmod(position % (p.kh * p.kw), p.kw)
+    top, left, bottom, right = p.padding
+    plane = np.pad(source[:, group * (p.ic // p.groups) + ic], ((0, 0), (top, bottom), (left, right)))
+    y, x = u * p.dilation[0], w * p.dilation[1]
+    window = plane[:, y : y + p.oh * p.strides[0] : p.strides[0], x : x + p.ow * p.strides[1] : p.strides[1]]
+    return np.ascontiguousarray(window[:, : p.oh, : p.ow]).reshape(-1)
 
 
 def inputs_for(problem: Problem, asked: Sequence[dict[int, int]], fill: int) -> Array:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
 from simdnn.modes import MODES
@@ -70,6 +73,52 @@ def plot_layers(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.grid(axis="x", alpha=0.3)
     ax.set_axisbelow(True)
     ax.legend(title="mode")
+    return ax
+
+
+def saturation_map(counts: NDArray[Any], channel: int | None = None, ax: Axes | None = None) -> Axes:
+    """Where pairs saturate: an image of `Result.saturation`, dark where none does.
+
+    (M, N) of a matmul as it is. Of a convolution (N, C, H, W) the pixels of channel `channel`, all images added; None:
+    of all channels.
+    """
+    counts = np.asarray(counts)
+    if counts.ndim not in (2, 4) or not counts.size:
+        raise InvalidArgument(f"counts of shape {counts.shape}; Result.saturation of a matmul or convolution is needed")
+    if counts.ndim == 4:
+        if channel is not None and not 0 <= channel < counts.shape[1]:
+            raise InvalidArgument(f"channel={channel}; the output has channels 0 to {counts.shape[1] - 1}")
+        picked = counts if channel is None else counts[:, channel : channel + 1]
+        values, labels = picked.sum(axis=(0, 1)), ("output column x", "output row y")
+    else:
+        values, labels = counts, ("output channel n", "row m")
+    ax = ax if ax is not None else _axes((7, 4.5))
+    image = ax.imshow(values, aspect="auto", interpolation="nearest", cmap="inferno", vmin=0, vmax=max(1, values.max()))
+    ax.figure.colorbar(image, ax=ax, label="saturated pairs", ticks=MaxNLocator(integer=True))
+    ax.set_xlabel(labels[0])
+    ax.set_ylabel(labels[1])
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    share = float((counts > 0).mean())
+    ax.set_title(f"{share:.2%} of {counts.size} outputs met a saturating step")
+    return ax
+
+
+def error_histogram(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """How often outputs differ by how much: b - a of `Comparison.outputs`; equal ones are only told in the title."""
+    _need(frame, ("a", "b"))
+    error = (frame["b"] - frame["a"]).to_numpy(np.float64)
+    ax = ax if ax is not None else _axes((7, 4.5))
+    shown = error[np.isfinite(error) & (error != 0)]
+    if len(shown):
+        ax.hist(shown, bins=min(61, max(11, len(np.unique(shown)))), color=matplotlib.color_sequences["tab10"][3])
+        ax.set_yscale("log")
+        ax.axvline(0, color="black", linewidth=0.8)
+    else:
+        ax.text(0.5, 0.5, "no output differs", transform=ax.transAxes, ha="center", va="center")
+    ax.set_xlabel("b - a")
+    ax.set_ylabel("outputs")
+    ax.set_title(f"{len(shown)} of {len(frame)} outputs differ")
     return ax
 
 
