@@ -158,6 +158,17 @@ def test_compressed_weights(shape: tuple[int, int, int], wei: str) -> None:
     assert (out == a.astype(np.float64) @ real).all()  # few digits: exact in every order
 
 
+def test_threads_keep_their_own_buffers() -> None:
+    m, n, k = 130, 100, 70
+    rng = np.random.default_rng(13)
+    a, b = data(rng, (m, k), "s8"), data(rng, (k, n), "s8")
+    kernel = build(INT8, MatmulProblem(m, n, k, "s8", "s8", Epilogue("f32", bias=True)))
+    inputs = kernel.prepare(a, b, Parameters(bias=np.ones(n, np.float32)))
+    one, four = (numerics.run(kernel.program, inputs, threads=threads)["dst"] for threads in (1, 4))
+    assert (one == four).all()
+    assert (one.reshape(m, n) == (a.astype(np.int64) @ b.astype(np.int64)).astype(np.float32) + 1).all()
+
+
 def test_tiles_have_their_rows() -> None:
     """One configuration for all of a program; of 33 rows, two blocks of 17 that share one."""
     program = build(INT8, MatmulProblem(33, 40, 64, "u8", "s8", Epilogue("s32"))).program

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from isa_models.machine import machine
+from isa_models.errors import MachineFileError
+from isa_models.machine import MACHINES_DIR, Machine, machine
 from simdnn.timing.pipeline import Step, block_cycles, loop_cycles
 from tests.timing.tiles import tiled
+
+
+def with_order(tmp_path: Path, order: str) -> Machine:
+    """zen4 from a file that names the order of sums on tiles."""
+    figure = f'amx_accumulation = {{value = "{order}", source = "asked of a CPU", confidence = "measured"}}'
+    text = (MACHINES_DIR / "zen4.toml").read_text(encoding="utf-8")
+    path = tmp_path / f"{order}.toml"
+    path.write_text(text.replace("[frequency]", f"[numerics]\n{figure}\n\n[frequency]", 1), encoding="utf-8")
+    return machine(path)
+
+
+def test_a_machine_file_says_the_order_of_sums(tmp_path: Path) -> None:
+    assert machine("spr").amx_accumulation == "even_odd"
+    target = with_order(tmp_path, "sequential")
+    assert target.amx_accumulation == "sequential"
+    assert target.confidence_of("numerics.amx_accumulation") == "measured"
+    with pytest.raises(MachineFileError, match="numerics.amx_accumulation.value.*even_odd, sequential.*'random'"):
+        with_order(tmp_path, "random")
 
 
 def product(accumulator: str, rows: int = 16) -> Step:
