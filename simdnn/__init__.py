@@ -19,6 +19,7 @@ from isa_models import (
 )
 from simdnn.assembly.analysis import Analysis, analyze
 from simdnn.comparison import Comparison, compare
+from simdnn.graph import Network, load
 from simdnn.lanes import explain
 from simdnn.memory import MemoryDesc
 from simdnn.nibbles import pack_nibbles, unpack_nibbles
@@ -46,6 +47,7 @@ __all__ = [
     "InvalidArgument",
     "MachineFileError",
     "MemoryDesc",
+    "Network",
     "ProgramError",
     "Quant",
     "Reordered",
@@ -64,6 +66,7 @@ __all__ = [
     "fpmath_mode",
     "get_default_fpmath_mode",
     "instruction",
+    "load",
     "machine",
     "matmul",
     "pack_nibbles",

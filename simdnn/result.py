@@ -203,7 +203,7 @@ class Estimate:
         record = self._summary() | {
             name: _records(getattr(self, name)) for name in ("instructions", "traffic", "dispatch")
         }
-        return json.dumps(_plain(record | {"provenance": self.provenance}), allow_nan=False)
+        return json.dumps(plain(record | {"provenance": self.provenance}), allow_nan=False)
 
     def __repr__(self) -> str:
         cost = f"{self.cycles:.0f} cycles, {self.bound}" + (f", {self.threads} threads" if self.threads > 1 else "")
@@ -254,12 +254,12 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The same in JSON's types; NaN and infinities become None."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not np.isfinite(value):

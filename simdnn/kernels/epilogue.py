@@ -51,8 +51,7 @@ class Plan:
         if self.doubled and self.in_float:
             tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
         low, high = self.bounds
-        if e.dst == "bf16" and not _rounds_to_bf16(unit):
-            tensors.append(rounding_constants(_BF16_BITS))
+        tensors += store_constants(unit, e.dst)
         for name, value in (("low", low), ("high", high)):
             if value is not None:
                 tensors.append(Tensor.constant(name, "f32", np.float32(value).tobytes()))
@@ -186,7 +185,7 @@ def finish_tile(plan: Plan, tile: Tile, rowsum: bool = False) -> Code:
     for i in rows:
         for j in columns:
             at = tile.row_index[i] + j * unit.lanes
-            code += _store(unit, e.dst, tile.registers[i][j], at, tile.lanes[j])
+            code += store(unit, e.dst, tile.registers[i][j], at, tile.lanes[j])
     return code
 
 
@@ -195,7 +194,12 @@ def _rounds_to_bf16(unit: Unit) -> bool:
     return "avx512_core_bf16" in implied(unit.isa)
 
 
-def _store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
+def store_constants(unit: Unit, dst: str) -> list[Tensor]:
+    """The tensors that `store` reads for a destination of that type."""
+    return [rounding_constants(_BF16_BITS)] if dst == "bf16" and not _rounds_to_bf16(unit) else []
+
+
+def store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
     """One accumulator's `lanes` values to dst, narrowed to its type."""
     if dst in ("s32", "f32"):
         return [store32(unit, "dst", at, acc.as_(dst), lanes)]

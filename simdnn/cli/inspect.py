@@ -1,0 +1,69 @@
+"""`simdnn inspect MODEL.onnx`: operators, shapes, multiply-accumulates, parameters, and what is not supported."""
+
+from __future__ import annotations
+
+import argparse
+
+from isa_models import InvalidArgument
+from simdnn.cli.output import table
+
+
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register the command."""
+    parser = subparsers.add_parser(
+        "inspect", help="look into an ONNX model: operators, shapes, MACs, parameters, what is not supported"
+    )
+    parser.add_argument("model", metavar="MODEL.onnx")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1,3,224,224",
+        help="an input's shape, where the model leaves it open",
+    )
+    parser.add_argument("--nodes", action="store_true", help="a row for every node")
+    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    parser.set_defaults(function=_inspect)
+
+
+def shapes_of(words: list[str]) -> dict[str, tuple[int, ...]]:
+    """What `--shape` says.
+
+    >>> shapes_of(["x=1,3,8,8"])
+    {'x': (1, 3, 8, 8)}
+    """
+    found = {}
+    for word in words:
+        name, equals, text = word.rpartition("=")
+        try:
+            found[name] = tuple(int(part) for part in text.replace("x", ",").split(",") if part)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise InvalidArgument(f"--shape {word!r}; NAME=1,3,224,224 is needed")
+    return found
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    from simdnn.graph.inspect import inspect
+    from simdnn.graph.network import load
+
+    found = inspect(load(args.model), shapes_of(args.shape) or None)
+    if args.json:
+        print(found.to_json())
+        return 0
+    network = found.network
+    for kind, ports in (("input", network.inputs), ("output", network.outputs)):
+        for port in ports:
+            print(f"{kind:<10} {port}")
+    macs = "unknown" if found.macs is None else f"{found.macs:,}"
+    print(f"parameters {network.parameters:,}\nMACs       {macs}\n")
+    missing = found.unsupported
+    for op, count in found.operators.items():
+        print(f"{count:6} {op}{'   NOT SUPPORTED' if op in missing else ''}")
+    if found.why_no_shapes:
+        print(f"\nno shapes: {found.why_no_shapes}")
+    if args.nodes:
+        print()
+        print(table(found.to_frame()))
+    return 0

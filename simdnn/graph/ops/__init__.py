@@ -1,0 +1,32 @@
+"""ONNX operators over a machine's kernels. Importing this package registers them all."""
+
+from simdnn.graph.ops import (
+    control,
+    elementwise,
+    indexing,
+    linear,
+    pool,
+    quantized,
+    recurrent,
+    reduction,
+    resize,
+    shape,
+)
+from simdnn.graph.ops.registry import OPERATORS, VIEWS, find, supported
+
+__all__ = [
+    "OPERATORS",
+    "VIEWS",
+    "control",
+    "elementwise",
+    "find",
+    "indexing",
+    "linear",
+    "pool",
+    "quantized",
+    "recurrent",
+    "reduction",
+    "resize",
+    "shape",
+    "supported",
+]

@@ -1,0 +1,156 @@
+"""What a network's run hands back: outputs, and what each node cost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from isa_models import Machine, SimdnnError, Unimplemented
+from isa_models.arrays import Array
+from isa_models.machine import Confidence, weakest
+from simdnn.graph.kernels import Call
+from simdnn.graph.model import Node
+from simdnn.graph.types import label
+from simdnn.result import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRun:
+    """One node as it ran: its kernel calls and the shape and type of its first output.
+
+    `free` says why it costs nothing: "constant" (computed once, before any run) or "view" (elements stay where they
+    are); empty where kernels ran.
+    """
+
+    node: Node
+    calls: tuple[Call, ...]
+    shape: tuple[int, ...] | None
+    dtype: str
+    free: str = ""
+
+    @property
+    def implementation(self) -> str:
+        """The kernels' names in the order of their first call."""
+        return self.free or " + ".join(dict.fromkeys(call.implementation for call in self.calls))
+
+    @property
+    def macs(self) -> int:
+        return sum(call.macs for call in self.calls)
+
+    @cached_property
+    def cost(self) -> NodeCost:
+        """Raises `UnknownTiming` naming the node where a figure is missing."""
+        total = NodeCost()
+        for call in self.calls:
+            try:
+                found = call.find_cost()
+            except SimdnnError as error:
+                raise type(error)(f"{self.node}: {error}") from None
+            cycles = found.cycles * call.times
+            if cycles > total.largest:
+                total.largest, total.bound = cycles, found.bound
+            total.cycles += cycles
+            total.seconds += found.seconds * call.times
+            total.confidence = weakest([total.confidence, found.confidence, call.confidence])
+        return total
+
+
+@dataclass
+class NodeCost:
+    """Sums over a node's calls; `bound` is that of the longest one."""
+
+    cycles: float = 0.0
+    seconds: float = 0.0
+    bound: str = ""
+    confidence: Confidence = "measured"
+    largest: float = field(default=0.0, repr=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkEstimate:
+    """What a network costs on one core, node after node, each with its operands where the caches can hold them."""
+
+    machine: Machine
+    isa: str | None
+    threads: int
+    nodes: tuple[NodeRun, ...]
+
+    @cached_property
+    def _costs(self) -> list[NodeCost]:
+        if self.threads > 1:
+            raise Unimplemented(f"the cost of threads={self.threads}: the clock models one core; what works: threads=1")
+        return [run.cost for run in self.nodes]
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of all nodes. Raises `UnknownTiming` naming the first node whose cost nobody knows."""
+        return sum(cost.cycles for cost in self._costs)
+
+    @property
+    def seconds(self) -> float:
+        return sum(cost.seconds for cost in self._costs)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the products."""
+        return sum(run.macs for run in self.nodes)
+
+    @property
+    def confidence(self) -> Confidence:
+        """The weakest standing among the figures used; "estimated" where a node's program stands in for another."""
+        return weakest([cost.confidence for cost in self._costs])
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row a node: node, op, implementation, output, dtype, macs, cycles, time_us, share, bound, confidence."""
+        import pandas as pd
+
+        total = self.cycles or 1.0
+        rows = [
+            {
+                "node": run.node.name,
+                "op": run.node.op,
+                "implementation": run.implementation,
+                "output": "?" if run.shape is None else "x".join(map(str, run.shape)),
+                "dtype": run.dtype,
+                "macs": run.macs,
+                "cycles": cost.cycles,
+                "time_us": cost.seconds * 1e6,
+                "share": cost.cycles / total,
+                "bound": cost.bound,
+                "confidence": cost.confidence,
+            }
+            for run, cost in zip(self.nodes, self._costs, strict=True)
+        ]
+        columns = ["node", "op", "implementation", "output", "dtype", "macs", "cycles", "time_us", "share", "bound",
+                   "confidence"]  # fmt: skip
+        return pd.DataFrame(rows, columns=columns)
+
+    def to_json(self) -> str:
+        """The totals and the rows of `to_frame`."""
+        record = {"machine": self.machine.name, "isa": self.isa, "cycles": self.cycles, "seconds": self.seconds,
+                  "macs": self.macs, "confidence": self.confidence,
+                  "nodes": self.to_frame().to_dict("records")}  # fmt: skip
+        return json.dumps(plain(record), allow_nan=False)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.nodes)} nodes on {self.machine.name})"
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame().to_html(index=False, max_rows=40))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkResult(NetworkEstimate):
+    """An estimate together with the values."""
+
+    outputs: dict[str, Array]
+
+
+def described(value: Any) -> tuple[tuple[int, ...] | None, str]:
+    """Shape and type of a node's output."""
+    return (None, "?") if value is None else (value.shape, label(value.dtype))

@@ -1,0 +1,65 @@
+"""ONNX element types (onnx.proto, TensorProto.DataType) as NumPy element types and oneDNN's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from isa_models import InvalidArgument, Unimplemented, UnknownName
+from isa_models.formats import name_of
+
+_NAMES = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "object", 9: "bool",
+    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
+    17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4",
+    23: "float4_e2m1fn", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2",
+}  # fmt: skip
+
+
+def element(number: int) -> np.dtype[Any]:
+    """The NumPy type of an ONNX element type; text is `object`."""
+    name = _NAMES.get(number)
+    if name is None:
+        raise InvalidArgument(f"element type {number}; ONNX defines 1 to {max(_NAMES)}")
+    try:
+        return np.dtype(getattr(ml_dtypes, name, name))
+    except TypeError:
+        raise Unimplemented(f"element type {name}: the installed ml_dtypes lacks it") from None
+
+
+def number(dtype: np.dtype[Any]) -> int:
+    """The ONNX element type of a NumPy type.
+
+    >>> number(np.dtype(np.float16))
+    10
+    """
+    for key in _NAMES:
+        if _NAMES[key] == np.dtype(dtype).name:
+            return key
+    raise InvalidArgument(f"{dtype} has no ONNX element type")
+
+
+def label(dtype: np.dtype[Any]) -> str:
+    """oneDNN's name of an element type, or NumPy's where there is none.
+
+    >>> label(np.dtype(np.int64)), label(np.dtype(object))
+    ('s64', 'text')
+    """
+    if dtype.kind == "O":
+        return "text"
+    try:
+        return name_of(dtype)
+    except UnknownName:
+        return str(dtype)
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether values are real numbers, ml_dtypes' narrow floats among them."""
+    return dtype.kind == "f" or "float" in dtype.name
+
+
+def bits(dtype: np.dtype[Any]) -> int:
+    """Bits of an element as ONNX stores it: 4-bit and 2-bit types are packed."""
+    return {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}.get(dtype.name, dtype.itemsize * 8)

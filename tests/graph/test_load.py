@@ -1,0 +1,214 @@
+"""Broken and hostile models: one typed line each, before anything is allocated, and nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import simdnn
+from simdnn import InvalidArgument, SimdnnError, Unimplemented
+
+onnx = pytest.importorskip("onnx")
+from onnx import helper, numpy_helper  # noqa: E402
+
+from tests.graph.models import model, small_cnn  # noqa: E402
+
+WHOLE = small_cnn().SerializeToString()
+
+
+def refused(source: Any, message: str, kind: type[SimdnnError] = InvalidArgument) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        simdnn.load(source).run({}, machine="zen4")
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_no_model(tmp_path: Path) -> None:
+    refused(tmp_path / "none.onnx", "no model file")
+    refused(tmp_path, "no model file")
+    refused(3, "model of type int")
+    (tmp_path / "text.onnx").write_text("hello, this is no protobuf at all")
+    refused(tmp_path / "text.onnx", "no ONNX model|has no graph")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    refused(tmp_path / "empty.onnx", "has no graph")
+    (tmp_path / "cut.onnx").write_bytes(WHOLE[: len(WHOLE) // 2])
+    refused(tmp_path / "cut.onnx", "truncated|holds")
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255))
+def test_a_changed_byte_is_a_typed_error_or_another_model(at: int, value: int) -> None:
+    data = bytearray(WHOLE)
+    data[at] = value
+    made = onnx.ModelProto()
+    try:
+        made.ParseFromString(bytes(data))
+        simdnn.load(made).estimate({"x": (1, 3, 12, 12)}, machine="zen4")
+    except SimdnnError as error:
+        assert "\n" not in str(error)
+    except Exception as error:
+        assert "DecodeError" in type(error).__name__ or isinstance(error, UnicodeDecodeError)
+
+
+def external(tmp_path: Path, location: str, **more: str) -> Path:
+    """A model in a folder of its own whose weights lie elsewhere."""
+    made = model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": [4]}, ["y"], {"w": np.arange(4, dtype=np.float32)})
+    tensor = made.graph.initializer[0]
+    raw = tensor.raw_data
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, text in ({"location": location} | more).items():
+        tensor.external_data.add(key=key, value=text)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "weights.bin").write_bytes(b"\0" * 8 + raw)
+    (tmp_path / "secret.bin").write_bytes(raw)
+    (folder / "model.onnx").write_bytes(made.SerializeToString())
+    return folder / "model.onnx"
+
+
+def test_external_data_is_read_inside_the_folder(tmp_path: Path) -> None:
+    net = simdnn.load(external(tmp_path, "weights.bin", offset="8", length="16"))
+    y = net.run({"x": np.ones(4, np.float32)}, machine="zen4").outputs["y"]
+    np.testing.assert_array_equal(y, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    "location", ["../secret.bin", "/etc/passwd", "sub/../../secret.bin", "", ".", "none.bin", "link", "\0"]
+)
+def test_external_data_elsewhere_is_refused(tmp_path: Path, location: str) -> None:
+    path = external(tmp_path, location)
+    (path.parent / "link").symlink_to(tmp_path / "secret.bin")
+    refused(path, "only files inside the model's folder")
+
+
+@pytest.mark.parametrize(
+    "more", [{"offset": "-8"}, {"offset": "9999"}, {"length": "8"}, {"length": "99999999999"}, {"offset": "x"}]
+)
+def test_external_data_of_the_wrong_size_is_refused(tmp_path: Path, more: dict[str, str]) -> None:
+    refused(external(tmp_path, "weights.bin", **more), "external data")
+
+
+def test_external_data_of_a_model_in_memory_is_refused(tmp_path: Path) -> None:
+    refused(onnx.load(external(tmp_path, "weights.bin"), load_external_data=False), "has no folder")
+
+
+def edited(change: Any) -> Any:
+    made = model(
+        [helper.make_node("Relu", ["x"], ["a"], "one"), helper.make_node("Add", ["a", "w"], ["y"], "two")],
+        {"x": [4]}, ["y"], {"w": np.ones(4, np.float32)},
+    )  # fmt: skip
+    change(made)
+    return made
+
+
+def _cycle(m: Any) -> None:
+    m.graph.node[0].input[0] = "y"
+
+
+def _dangling(m: Any) -> None:
+    m.graph.node[1].input[0] = "nowhere"
+
+
+def _twice(m: Any) -> None:
+    m.graph.node[1].output[0] = "a"
+
+
+def _huge(m: Any) -> None:
+    m.graph.initializer[0].dims[:] = [1 << 40, 1 << 40]
+
+
+def _negative(m: Any) -> None:
+    m.graph.initializer[0].dims[:] = [-4]
+
+
+def _short(m: Any) -> None:
+    m.graph.initializer[0].dims[:] = [400_000_000]
+
+
+def _opset(m: Any) -> None:
+    m.opset_import[0].version = 9999
+
+
+def _type(m: Any) -> None:
+    m.graph.initializer[0].data_type = 99
+
+
+def _output(m: Any) -> None:
+    m.graph.output[0].name = "nothing"
+
+
+def _domain(m: Any) -> None:
+    m.graph.node[0].domain = "my.own"
+
+
+def _no_opset(m: Any) -> None:
+    m.ClearField("opset_import")
+
+
+def _input(m: Any) -> None:
+    m.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_cycle, "cycle"), (_dangling, "node 'two'.*'nowhere'"), (_twice, "exists already"), (_huge, "at most"),
+        (_negative, "at most"), (_short, "holds 16 bytes"), (_opset, "opset 9999"), (_type, "element type 99"),
+        (_output, "comes from nowhere"), (_domain, "operator set 'my.own'"), (_no_opset, "no operator set"),
+        (_input, "at most"),
+    ],
+)  # fmt: skip
+def test_broken_graphs(change: Any, message: str) -> None:
+    refused(edited(change), message)
+
+
+def test_nodes_in_another_order_still_run() -> None:
+    made = edited(lambda m: m.graph.node.reverse())
+    assert simdnn.load(made).run({"x": np.ones(4, np.float32)}, machine="zen4").outputs["y"].tolist() == [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants"),
+    [
+        ([helper.make_node("ConstantOfShape", ["n"], ["y"])], {"n": np.array([1 << 20, 1 << 20])}),
+        ([helper.make_node("Expand", ["x", "n"], ["y"])], {"n": np.array([1 << 20, 1 << 20, 4])}),
+        ([helper.make_node("Tile", ["x", "n"], ["y"])], {"n": np.array([1 << 40])}),
+        ([helper.make_node("Pad", ["x", "n"], ["y"])], {"n": np.array([1 << 40, 0])}),
+        ([helper.make_node("Resize", ["x", "", "s"], ["y"])], {"s": np.array([1e12], np.float32)}),
+        ([helper.make_node("Range", ["a", "n", "d"], ["y"])],
+         {"a": np.array(0), "n": np.array(1 << 50), "d": np.array(1)}),
+        ([helper.make_node("Unsqueeze", ["x", "one"], ["a"]), helper.make_node("Expand", ["x", "n"], ["b"]),
+          helper.make_node("Add", ["a", "b"], ["y"])], {"one": np.array([1]), "n": np.array([1 << 50])}),
+    ],
+)  # fmt: skip
+def test_absurd_sizes_are_refused_before_allocation(nodes: Any, constants: Any) -> None:
+    net = simdnn.load(model(nodes, {"x": [4]}, ["y"], constants))
+    with pytest.raises(InvalidArgument, match="bytes|shape"):
+        net.run({"x": np.ones(4, np.float32)}, machine="zen4")
+
+
+def test_attributes_of_the_wrong_kind_name_the_node() -> None:
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], "soft", axis="first")]
+    net = simdnn.load(model(nodes, {"x": [4]}, ["y"]))
+    with pytest.raises(InvalidArgument, match="node 'soft'.*axis"):
+        net.run({"x": np.ones(4, np.float32)}, machine="zen4")
+
+
+def test_sparse_initializers_are_refused() -> None:
+    made = edited(lambda m: None)
+    values = numpy_helper.from_array(np.ones(1, np.float32), "s")
+    made.graph.sparse_initializer.append(
+        helper.make_sparse_tensor(values, numpy_helper.from_array(np.zeros(1, np.int64), "i"), [4])
+    )
+    refused(made, "sparse", Unimplemented)
+
+
+def test_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(WHOLE)
+    before = sorted(p.name for p in tmp_path.iterdir())
+    simdnn.load(tmp_path / "m.onnx").estimate({"x": (1, 3, 12, 12)}, machine="zen4")
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
