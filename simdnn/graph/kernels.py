@@ -201,8 +201,8 @@ class Kernels:
 
     def note(self, name: str, build: Any, problem: Any, confidence: Confidence = "measured") -> None:
         """A call of a program that `build(problem, unit)` makes."""
-        unit, machine = self.unit, self.target.machine
-        self.calls.append(Call(name, lambda: program_cost(build, problem, unit, machine), confidence=confidence))
+        where = self.unit, self.target.machine, self.target.threads
+        self.calls.append(Call(name, lambda: program_cost(build, problem, *where), confidence=confidence))
 
     def unknown(self, why: str) -> None:
         """A call whose cost nobody knows: an error for who asks."""
@@ -249,11 +249,11 @@ class Kernels:
 
 
 @functools.lru_cache(maxsize=4096)
-def program_cost(build: Any, problem: Any, unit: Unit, machine: Machine) -> Cost:
+def program_cost(build: Any, problem: Any, unit: Unit, machine: Machine, threads: int) -> Cost:
     """The clock's answer for a program."""
     from simdnn.timing.estimate import estimate_program
 
-    return estimate_program(build(problem, unit), machine)
+    return estimate_program(build(problem, unit), machine, threads=threads)
 
 
 def shadow(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:

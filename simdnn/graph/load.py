@@ -73,6 +73,7 @@ def graph_of(model: onnx.ModelProto, folder: Path | None) -> Graph:
 
 def _opsets(model: Any) -> dict[str, int]:
     newest = onnx_package().defs.onnx_opset_version()
+    _check_text(*(o.domain for o in model.opset_import))
     found = {("" if o.domain in _DOMAINS else o.domain): o.version for o in model.opset_import}
     if not found:
         raise InvalidArgument("the model imports no operator set")
@@ -92,6 +93,7 @@ class _Loader:
             raise InvalidArgument(f"graphs nested more than {_DEPTH} deep")
         if proto.sparse_initializer:
             raise Unimplemented("sparse initializers: no operator here reads them; dense ones work")
+        _check_text(proto.name, *(t.name for t in (*proto.initializer, *proto.input, *proto.output)))
         constants: dict[str, Array] = {}
         for tensor in proto.initializer:
             if not tensor.name or tensor.name in constants:
@@ -128,6 +130,15 @@ class _Loader:
         return Port(value.name, dtype, tuple(dims))
 
     def node(self, proto: Any, position: int, known: frozenset[str], depth: int) -> Node:
+        names = (
+            proto.name,
+            proto.op_type,
+            proto.domain,
+            *proto.input,
+            *proto.output,
+            *(a.name for a in proto.attribute),
+        )
+        _check_text(*names)
         domain = "" if proto.domain in _DOMAINS else proto.domain
         name = proto.name or f"{proto.op_type}_{position}"
         if domain not in self.opsets:
@@ -154,6 +165,12 @@ class _Loader:
         if a.type not in readers:
             raise Unimplemented(f"attribute {a.name!r:.60} of kind {a.type}; numbers, texts, tensors and graphs work")
         return readers[a.type]()
+
+
+def _check_text(*names: object) -> None:
+    """Protobuf hands over as bytes what is no text."""
+    if bad := [name for name in names if not isinstance(name, str)]:
+        raise InvalidArgument(f"a name that is no UTF-8 text: {bad[0]!r:.60}")
 
 
 def _made(proto: Any) -> frozenset[str]:

@@ -19,6 +19,7 @@ from simdnn.graph.ops.function import body
 from simdnn.graph.result import NetworkEstimate, NetworkResult, NodeRun, described
 from simdnn.graph.types import label
 from simdnn.primitives import Attr
+from simdnn.primitives.mathmode import FPMATH
 from simdnn.primitives.run import Target, attr_of
 
 if TYPE_CHECKING:
@@ -156,7 +157,8 @@ class Network:
     ) -> tuple[dict[str, Any], tuple[NodeRun, ...]]:
         constant = set(self.graph.constants) - set(feeds)
         values: dict[str, Any] = {**self.graph.constants, **feeds}
-        key = (k.target.machine, k.target.caps, k.target.dispatch, k.attr)
+        mode = FPMATH.effective(k.attr.fpmath)
+        key = (k.target.machine, k.target.caps, k.target.dispatch, k.attr, mode)
         folded = self._folded.setdefault(key, {}) if not feeds.keys() & self.graph.constants.keys() else {}
         whole = Kernels(k.target, k.attr)
         last = _last_uses(self.graph)

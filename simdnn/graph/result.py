@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from isa_models import Machine, SimdnnError, Unimplemented
+from isa_models import Machine, SimdnnError
 from isa_models.arrays import Array
 from isa_models.machine import Confidence, weakest
 from simdnn.graph.kernels import Call
@@ -73,7 +73,7 @@ class NodeCost:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NetworkEstimate:
-    """What a network costs on one core, node after node, each with its operands where the caches can hold them."""
+    """What a network costs on `threads` cores, node after node, each with its operands where the caches hold them."""
 
     machine: Machine
     isa: str | None
@@ -82,8 +82,6 @@ class NetworkEstimate:
 
     @cached_property
     def _costs(self) -> list[NodeCost]:
-        if self.threads > 1:
-            raise Unimplemented(f"the cost of threads={self.threads}: the clock models one core; what works: threads=1")
         return [run.cost for run in self.nodes]
 
     @property
@@ -132,8 +130,8 @@ class NetworkEstimate:
 
     def to_json(self) -> str:
         """The totals and the rows of `to_frame`."""
-        record = {"machine": self.machine.name, "isa": self.isa, "cycles": self.cycles, "seconds": self.seconds,
-                  "macs": self.macs, "confidence": self.confidence,
+        record = {"machine": self.machine.name, "isa": self.isa, "threads": self.threads, "cycles": self.cycles,
+                  "seconds": self.seconds, "macs": self.macs, "confidence": self.confidence,
                   "nodes": self.to_frame().to_dict("records")}  # fmt: skip
         return json.dumps(plain(record), allow_nan=False)
 

@@ -173,13 +173,13 @@ def slice_(
     starts: Array | None = None,
     ends: Array | None = None,
     axes: Array | None = None,
-    steps: Array | None = None,
+    by_input: Array | None = None,
 ) -> Array:
     first, last = parameter(node, "starts", starts, 10), parameter(node, "ends", ends, 10)
     need(first is not None and last is not None, "no starts or ends")
     first, last = first or [], last or []
     where = parameter(node, "axes", axes, 10) or list(range(len(first)))
-    by = [1] * len(first) if steps is None else ints(steps, "steps")
+    by = [1] * len(first) if by_input is None else ints(by_input, "steps")
     need(len(first) == len(last) == len(where) == len(by), "starts, ends, axes and steps of different lengths")
     cut: list[slice] = [slice(None)] * x.ndim
     for a, b, axis, step in zip(first, last, where, by, strict=True):
@@ -187,8 +187,8 @@ def slice_(
         need(step != 0, "a step of 0")
         cut[axis] = _slice(a, b, step, x.shape[axis])
     result = x[tuple(cut)]
-    strides = tuple(s // x.itemsize for s in np.ascontiguousarray(x)[tuple(cut)].strides) if k.values else None
-    return k.moved(np.ascontiguousarray(result) if k.values else result, result.shape[-1] if x.ndim else 1, strides)
+    steps = [prod(x.shape[a + 1 :]) * (c.step or 1) for a, c in enumerate(cut)]
+    return k.moved(np.array(result) if k.values else result, source=tuple(steps))
 
 
 def _slice(first: int, last: int, step: int, size: int) -> slice:
