@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import InvalidArgument
+from isa_models import InvalidArgument, Machine
 from isa_models.arrays import Array
 from isa_models.formats import fmt, name_of
 from simdnn import measures
@@ -162,7 +162,8 @@ class Comparison:
     def _plain_integers(self) -> bool:
         p = self.a.problem
         grouped = isinstance(p, MatmulProblem) and (p.group_scales or p.decompression)
-        return not fmt(p.src).is_float and not grouped
+        on_cpus = all(isinstance(result.machine, Machine) for result in (self.a, self.b))
+        return on_cpus and not fmt(p.src).is_float and not grouped
 
     def _float_reasons(self) -> list[tuple[str, str, Array, str]]:
         types = [r.compute_dtype for r in (self.a, self.b)]
@@ -270,6 +271,7 @@ def _sums(name: str, result: Result, src: Array, weights: Array) -> Array:
     from simdnn import numerics
 
     problem = replace(result.problem, epilogue=Epilogue("s32"), wei_tag="any")
+    assert isinstance(result.machine, Machine)
     kind = next(kind for kind in KERNELS if kind.name == name)
     kernel = kind.build(problem, result.machine)
     return kernel.finish(numerics.run(kernel.program, kernel.prepare(src, weights, Parameters())))

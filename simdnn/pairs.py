@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isa_models import instruction
+from isa_models import Machine, instruction
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.intervals import IntervalValue, Watch
@@ -108,6 +108,7 @@ def counting(estimate: Estimate, rows: int) -> Kernel:
         larger = replace(problem, mb=rows, epilogue=Epilogue("s32"))
     else:
         larger = replace(problem, m=rows, epilogue=Epilogue("s32"))
+    assert isinstance(estimate.machine, Machine)
     kind = next(kind for kind in KERNELS if kind.name == estimate.kernel.name)
     counter = kind.build(larger, estimate.machine).counting
     assert counter is not None

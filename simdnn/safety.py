@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import InvalidArgument, Machine, SimdnnError
+from isa_models import InvalidArgument, Machine, SimdnnError, Unimplemented
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn import pairs as _pairs
@@ -59,6 +59,9 @@ def ranges(
     weights = _weights(primitive, weights)
     src, (low, high) = _source(src_range, calibration)
     found = _estimate(primitive, weights, src, calibration, dict(shape), machine, isa, attr, dispatch)
+    if not isinstance(found.machine, Machine):
+        raise Unimplemented(f"machine {found.machine.name!r} is a GPU, whose integer kernels add no pairs in 16 bits; "
+                            "ranges are judged for CPUs, e.g. machine='skx'")  # fmt: skip
     channels = found.problem.oc if isinstance(found.problem, ConvProblem) else weights.shape[1]
     frame = pd.DataFrame({"channel": np.arange(channels)})
     about: dict[str, Any] = {"implementation": found.implementation, "src_range": (low, high)}
