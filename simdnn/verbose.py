@@ -96,6 +96,11 @@ def _conv_memory(p: ConvProblem) -> str:
     return f"{src} wei:{p.wei}:{wei}::f0 {bias} {dst}"
 
 
+#: as oneDNN writes them; the mask of an add says the dimensions along which its values run, of both primitives channels
+_POST_OPS = {"relu": "eltwise_relu", "sum": "sum", "add:common": "binary_add:f32:0", "add:per_oc": "binary_add:f32:2",
+             "add:full": "binary_add:f32:per_tensor"}  # fmt: skip
+
+
 def _attributes(result: Estimate) -> list[str]:
     """The attributes that are not the default, as oneDNN writes them."""
     problem, found = result.problem, []
@@ -106,7 +111,8 @@ def _attributes(result: Estimate) -> list[str]:
         found.append("attr-scales:" + "+".join(scales))
     if points := _zero_points(problem):
         found.append("attr-zero-points:" + "+".join(points))
-    return [*found, "attr-post-ops:eltwise_relu"] if problem.epilogue.relu else found
+    ops = [_POST_OPS[name] for name in problem.epilogue.post_ops]
+    return [*found, "attr-post-ops:" + "+".join(ops)] if ops else found
 
 
 def _per_oc(problem: Problem) -> int:

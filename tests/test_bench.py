@@ -306,8 +306,9 @@ def test_convolutions_pass(words: str) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("--matmul --attr-post-ops=sum:0.5 2x3:3x4", "post-operation 'sum:0.5'"),
-        ("--matmul --attr-post-ops=add:f32:per_oc 2x3:3x4", "post-operation 'add:f32:per_oc'"),
+        ("--matmul --attr-post-ops=sum:0.5:3 2x3:3x4", "post-operation 'sum:0.5:3'"),
+        ("--matmul --attr-post-ops=add:f16:per_oc 2x3:3x4", "post-operation 'add:f16:per_oc'"),
+        ("--matmul --attr-post-ops=add:f32:per_dim_0 2x3:3x4", "add with mask per_dim_0"),
         ("--matmul --attr-post-ops=relu:0.5 2x3:3x4", "post-operation 'relu:0.5'"),
         ("--matmul --dt=f32:s8:f32 2x3:3x4", "ambiguous"),
         ("--matmul --dt=f8_e4m3 2x3:3x4", "f8_e4m3 source"),
@@ -402,9 +403,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_exit_status_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=sum", "8x16:16x8"]) == 1
+    assert main(["bench", "--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=tanh", "8x16:16x8"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].startswith("UNIMPLEMENTED:post-operation 'sum'") and lines[2].endswith("8x16:16x8")
+    assert lines[2].startswith("UNIMPLEMENTED:post-operation 'tanh'") and lines[2].endswith("8x16:16x8")
     assert lines[-1] == "tests:2 passed:1 failed:0 unimplemented:1"
 
 
@@ -435,7 +436,7 @@ def test_help_names_the_subset(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.csv"
-    words = ["--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=sum", "8x16:16x8", "--json", "-o", str(path)]
+    words = ["--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=tanh", "8x16:16x8", "--json", "-o", str(path)]
     assert main(["bench", *words]) == 1
     content = json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
     assert [row["status"] for row in content["answers"]] == ["PASSED", "UNIMPLEMENTED"]

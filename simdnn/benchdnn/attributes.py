@@ -144,17 +144,39 @@ def post_ops(text: str) -> tuple[str, ...]:
         if kind not in _POST_OPS:
             near = difflib.get_close_matches(kind, _POST_OPS, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise InvalidArgument(f"--attr-post-ops: unknown post-operation {kind[:40]!r}; {hint}what works: relu")
+            raise InvalidArgument(f"--attr-post-ops: unknown post-operation {kind[:40]!r}; {hint}relu, sum, add work")
     return found
 
 
-def modelled_post_ops(text: str) -> tuple[str, ...]:
-    """Those that kernels here have, by simdnn's names; `Unimplemented`, naming the first of the others."""
-    names = []
-    for entry in post_ops(text):
-        kind, _, arguments = entry.partition(":")
-        slope = [_number(part) for part in arguments.split(":")] if arguments else []
-        if kind != "relu" or any(slope):
-            raise Unimplemented(f"post-operation {entry!r}: no kernel here has it; what works: relu")
-        names.append(kind)
-    return tuple(names)
+@dataclass(frozen=True)
+class PostOp:
+    """One that kernels here have: relu; sum with its scale; add with the mask of its f32 values."""
+
+    kind: str
+    scale: float = 1.0
+    mask: int | str = "common"
+
+
+def modelled_post_ops(text: str) -> tuple[PostOp, ...]:
+    """The post-operations, or `Unimplemented`, naming the first that kernels here lack.
+
+    >>> modelled_post_ops("sum:0.5+add:f32:per_oc")
+    (PostOp(kind='sum', scale=0.5, mask='common'), PostOp(kind='add', scale=1.0, mask='per_oc'))
+    """
+    return tuple(_post_op(entry) for entry in post_ops(text))
+
+
+def _post_op(entry: str) -> PostOp:
+    kind, *rest = entry.split(":")
+    numbers = [_number(part) for part in rest]
+    if kind == "relu" and not any(numbers) and None not in numbers:
+        return PostOp(kind)
+    if kind == "sum" and None not in numbers[:2] and not any(numbers[1:2]) and len(rest) <= 2:
+        return PostOp(kind, numbers[0] if numbers and numbers[0] is not None else 1.0)
+    if kind == "add" and 1 <= len(rest) <= 3 and rest[0] == "f32":
+        given = rest[1] if len(rest) > 1 and rest[1] else "common"
+        mask: int | str = int(given) if given.isascii() and given.isdigit() and len(given) < 4 else given
+        if isinstance(mask, int) or mask in MASKS:
+            return PostOp(kind, mask=mask)
+    raise Unimplemented(f"post-operation {entry!r}: no kernel here has it; what works: relu, sum[:SCALE], "
+                        "add:f32[:MASK]")  # fmt: skip

@@ -63,8 +63,33 @@ class Task:
             scales=self._quants("attr-scales", values),
             zero_points=self._quants("attr-zero-points", values),
             precomputed_reductions=self._quants("attr-precomputed-reductions", values),
-            post_ops=attributes.modelled_post_ops(options["attr-post-ops"]),
+            post_ops=[self._post_op(op, values) for op in attributes.modelled_post_ops(options["attr-post-ops"])],
         )
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """The shape of one product's, or of the convolution's output."""
+        s = self.sizes
+        if self.primitive == "matmul":
+            return s["m"], s["n"]
+        return s["mb"], s["oc"], *(axis.o for axis in _axes(self.case))
+
+    def _post_op(self, op: attributes.PostOp, values: Values) -> Any:
+        if op.kind != "add":
+            return op.kind if op.kind == "relu" else (op.kind, op.scale)
+        dims = self.case.dims
+        ndims, channels = (dims.ndims, dims.ndims - 1) if isinstance(dims, MatmulDims) else (4, 1)
+        parameter = Parameter("dst", op.mask)
+        bits = attributes.mask_bits(parameter, self.primitive, ndims, False)
+        shapes: dict[int, tuple[str | int, tuple[int, ...]]] = {
+            0: ("common", ()),
+            1 << channels: ("per_oc", (self.sizes["n" if self.primitive == "matmul" else "oc"],)),
+            (1 << ndims) - 1: (bits, self.output),
+        }
+        if bits not in shapes:
+            raise Unimplemented(f"post-operation add with mask {op.mask}; what works: common, per_oc, per_tensor")
+        mask, shape = shapes[bits]
+        return "add", Quant(values("attr-post-ops", parameter, shape), mask, None, "f32")
 
     def _quants(self, option: str, values: Values) -> dict[str, Quant]:
         found = attributes.parameters(option, self.case.options[option])

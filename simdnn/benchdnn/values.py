@@ -41,13 +41,15 @@ class Check:
 
 def check(task: Task) -> Check:
     """Run the compiled engine and compare every output."""
+    dst = task.types[2]
     rng = np.random.default_rng(zlib.crc32(repr((task.types, task.sizes)).encode()))  # the same on every machine
     errors, wrong, count = [0.0], 0, min(task.times, MOST_PRODUCTS)
     for _ in range(count):
         src, wei, bias = _data(task, rng)
         attr = task.attr(_values(rng))
-        result = _run(task, src, wei, bias, attr)
-        exact, magnitude = reference(task, src, wei, bias, attr)
+        into = _integers(rng, dst, task.output, 1.0) if any(op[0] == "sum" for op in attr.post_ops) else None
+        result = _run(task, src, wei, bias, attr, into)
+        exact, magnitude = reference(task, src, wei, bias, attr, into)
         error, allowed = _compare(task, result, exact, magnitude, _unit(attr, bias))
         errors.append(float(error.max()))
         wrong += int((~(error <= allowed)).sum())  # a NaN is wrong, too
@@ -83,6 +85,8 @@ def _values(rng: np.random.Generator) -> Callable[[str, Parameter, tuple[int, ..
     """Parameters: what the text gives, else powers of two for scales and small integers for zero points."""
 
     def make(option: str, parameter: Parameter, shape: tuple[int, ...]) -> Array:
+        if option == "attr-post-ops":
+            return np.asarray(rng.integers(-4, 5, shape), np.float32)
         if option == "attr-scales":
             given = parameter.value
             return np.full(shape, given, np.float32) if given is not None else _powers(rng, shape)
@@ -98,15 +102,17 @@ def _powers(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return np.asarray(2.0 ** rng.integers(-2, 2, shape), np.float32)
 
 
-def _run(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr) -> Result:
-    shared = task.where | {"dst": task.types[2], "attr": attr, "engine": "compiled"}
+def _run(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr, into: Array | None) -> Result:
+    shared = task.where | {"dst": task.types[2], "attr": attr, "engine": "compiled", "into": into}
     if task.primitive == "matmul":
         return matmul(src, wei, bias, wei_tag=task.sizes["wei_tag"], **shared)
     named = {name: task.sizes[name] for name in ("strides", "padding", "dilation", "groups")}
     return convolution(src, wei, bias, **named, **shared)
 
 
-def reference(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr) -> tuple[Floats, Floats]:
+def reference(
+    task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr, into: Array | None = None
+) -> tuple[Floats, Floats]:
     """The outputs before their last rounding, in float64, and the sum of the magnitudes of what was added up.
 
     float64 holds the integers here exactly, and BLAS adds them exactly: it is an integer reference, too.
@@ -125,8 +131,13 @@ def reference(task: Task, src: Array, wei: Array, bias: Array | None, attr: Attr
     if bias is not None:
         added = bias.astype(np.float64) if matrix else bias.astype(np.float64)[:, None, None]
         sums, magnitude = sums + added, magnitude + abs(added)
-    if attr.post_ops:
-        sums = np.maximum(sums, 0)
+    for op in attr.post_ops:
+        if op == "relu":
+            sums = np.maximum(sums, 0)
+            continue
+        values = op[1] * _real(into) if into is not None and op[0] == "sum" else _real(np.asarray(op[1].values))
+        added = values if matrix or values.ndim != 1 or values.size == 1 else values[:, None, None]
+        sums, magnitude = sums + added, magnitude + abs(added)
     divisor, shift = float(_parameter(attr.scales, "dst", 1)), float(_parameter(attr.zero_points, "dst", 0))
     return sums / divisor + shift, magnitude / divisor + abs(shift)
 
@@ -180,6 +191,8 @@ def _unit(attr: Attr, bias: Array | None) -> float:
         if (np.frexp(values)[0] != 0.5).any():
             return 0.0
         unit *= float(values.min())
+    for scale in (op[1] for op in attr.post_ops if op[0] == "sum"):
+        unit = min(unit, abs(scale)) if abs(np.frexp(scale)[0]) == 0.5 else 0.0
     divisor = float(_parameter(attr.scales, "dst", 1))
     return 0.0 if np.frexp(divisor)[0] != 0.5 else min(unit, 1.0) / max(divisor, 1.0)
 

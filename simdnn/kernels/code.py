@@ -95,6 +95,31 @@ def load_f16(unit: Unit, register: str, tensor: str, index: Affine, lanes: int) 
     return [zero(Register(register, "u32", 4)), *inserts, op("vcvtph2ps", value, words.as_("f16"))]
 
 
+def load_float(unit: Unit, register: str, tensor: str, dtype: str, index: Affine, lanes: int) -> Code:
+    """`lanes` elements of a type into a register as f32."""
+    value = unit.reg(register, "f32")
+    convert = op("vcvtdq2ps", value, value.as_("s32"))
+    if dtype in ("f32", "s32"):
+        load = load32(unit, value if dtype == "f32" else value.as_("u32"), tensor, index, lanes)
+        return [load] if dtype == "f32" else [load, convert]
+    stored = "u16" if dtype == "bf16" else dtype
+    source: Place = Memory(tensor, index, stored, lanes)
+    code: Code = []
+    if lanes < unit.lanes and not unit.masks:
+        name, kind = ("vpinsrb", "u8") if fmt(stored).bits == 8 else ("vpinsrw", "u16")
+        piece = Register(register, kind, 128 // fmt(kind).bits)
+        code = [zero(piece)]
+        code += [op(name, piece, piece, Memory(tensor, index + i, kind, 1), imm=i) for i in range(lanes)]
+        source = Register(register, stored, unit.lanes)
+    if dtype == "f16":
+        return [*code, op("vcvtph2ps", value, source)]
+    if dtype == "bf16":
+        words = value.as_("u32")
+        return [*code, op("vpmovzxwd", words, source), op("vpslld", words, words, imm=16)]
+    name, wide = ("vpmovsxbd", "s32") if dtype == "s8" else ("vpmovzxbd", "u32")
+    return [*code, op(name, value.as_(wide), source), convert]
+
+
 def _pieces(unit: Unit, size: int) -> list[tuple[str, int]]:
     """(instruction, bytes) of the moves that cover `size` bytes without a mask."""
     moves = []

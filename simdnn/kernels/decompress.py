@@ -113,7 +113,7 @@ class CompressedGemm(Gemm):
             tensors.append(Tensor.constant("interleave", "u16", order.tobytes()))
         if self.dot.scaled:
             tensors.append(Tensor("src_scale", "f32", 1))
-        tensors += self.plan.tensors(self.unit, layout.channels, 1)
+        tensors += self.plan.tensors(self.unit, layout.channels, 1, self.rows * self.oc)
         if self.total == "total" and self.chained:
             tensors.append(Tensor("total", "f32", self.rows * self.oc, "scratch"))
         return [*tensors, Tensor("dst", c.epilogue.dst, self.rows * self.oc, "output")]

@@ -93,7 +93,7 @@ class Depthwise:
         tensors = [
             *self.source.tensors(),
             Tensor("wei", self.dot.wei, p.kh * p.kw * self.channels * (2 if self.dot is INTEGER else 1)),
-            *self.plan.tensors(self.unit, self.channels, p.oh * p.ow),
+            *self.plan.tensors(self.unit, self.channels, p.oh * p.ow, outputs),
             Tensor("dst", p.epilogue.dst, outputs, "output"),
         ]
         return verify(Program(f"{self.name} {p}", self.unit.isa, tuple(tensors), tuple(code)))

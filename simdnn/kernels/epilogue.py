@@ -13,7 +13,7 @@ import numpy as np
 
 from isa_models.arrays import Array
 from isa_models.isa import implied
-from simdnn.kernels.code import Code, Unit, broadcast32, load32, op, store32, store_bytes, zero
+from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_float, op, store32, store_bytes, zero
 from simdnn.kernels.rounding import nearest_even, rounding_constants
 from simdnn.kernels.spec import Epilogue, Parameters
 from simdnn.program import Affine, Memory, Register, Tensor
@@ -36,7 +36,7 @@ class Plan:
     def in_float(self) -> bool:
         return self.integer and (self.epilogue.in_float or self.doubled or self.through_float)
 
-    def tensors(self, unit: Unit, channels: int, positions: int) -> list[Tensor]:
+    def tensors(self, unit: Unit, channels: int, positions: int, outputs: int) -> list[Tensor]:
         """The parameter tensors that the passes read; `channels` counts the padding of panels."""
         e = self.epilogue
         wanted = [
@@ -44,6 +44,8 @@ class Plan:
             ("src_scale", "f32", 1, e.src_scale and not self.merged_scales),
             ("wei_scale", "f32", channels if e.wei_scale == "per_oc" else 1, self.scale_pass),
             ("bias", "f32", channels, e.bias),
+            *((f"post{i}", "f32", size, True) for i, size in enumerate(self._operands(channels, outputs)) if size),
+            ("previous", e.dst, outputs, "sum" in e.post_ops),
             ("dst_scale", "f32", 1, e.dst_scale),
             ("dst_zero_point", "f32", 1, e.dst_zero_point),
         ]
@@ -69,9 +71,18 @@ class Plan:
             "dst_scale": divisor if self.reference else np.float32(1) / divisor,
             "dst_zero_point": np.array([p.dst_zero_point], np.float32),
         }
+        for i, (name, values) in enumerate(zip(self.epilogue.post_ops, p.operands, strict=False)):
+            found[f"post{i}"] = spread(values) if name == "add:per_oc" else values
+        if p.previous is not None:
+            found["previous"] = p.previous
         if p.bias is not None:
             found["bias"] = spread(np.asarray(p.bias, np.float32))
         return found
+
+    def _operands(self, channels: int, outputs: int) -> list[int]:
+        """How many values each post-operation reads, the destination apart."""
+        sizes = {"relu": 0, "sum": 1, "add:common": 1, "add:per_oc": channels, "add:full": outputs}
+        return [sizes[name] for name in self.epilogue.post_ops]
 
     @property
     def scale_pass(self) -> bool:
@@ -141,6 +152,27 @@ def finish_tile(plan: Plan, tile: Tile, rowsum: bool = False) -> Code:
             ]
         return code
 
+    def post_op(name: str, tensor: str) -> Code:
+        """sum: acc + scale * previous, fused but for the reference; or add."""
+        if name == "add:common":
+            return common("vaddps", tensor)
+        if name == "add:per_oc":
+            return per_channel("vaddps", "f32", tensor)
+        scale, value = unit.reg("a", "f32"), unit.reg(parameter, "f32")
+        code: Code = [broadcast32(scale, tensor, Affine())] if name == "sum" else []
+        for i in rows:
+            for j in columns:
+                acc, at = tile.registers[i][j].as_("f32"), tile.row_index[i] + j * unit.lanes
+                if name == "add:full":
+                    code += [load32(unit, value, tensor, at, tile.lanes[j]), op("vaddps", acc, acc, value)]
+                    continue
+                code += load_float(unit, parameter, "previous", e.dst, at, tile.lanes[j])
+                if plan.reference:
+                    code += [op("vmulps", value, value, scale), op("vaddps", acc, acc, value)]
+                else:
+                    code.append(op("vfmadd231ps", acc, acc, value, scale))
+        return code
+
     code: Code = []
     if plan.compensate == "channel":
         code += per_channel("vpaddd", "s32", "comp")
@@ -168,8 +200,8 @@ def finish_tile(plan: Plan, tile: Tile, rowsum: bool = False) -> Code:
         code += per_channel("vmulps", "f32", "wei_scale") if e.wei_scale == "per_oc" else common("vmulps", "wei_scale")
     if e.bias:
         code += per_channel("vaddps", "f32", "bias")
-    if e.relu:
-        code += relu()
+    for i, name in enumerate(e.post_ops):
+        code += relu() if name == "relu" else post_op(name, f"post{i}")
     if e.dst_scale:
         code += common("vdivps" if plan.reference else "vmulps", "dst_scale")
     if e.dst_zero_point:

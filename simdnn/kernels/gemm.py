@@ -182,7 +182,7 @@ class Gemm:
             tensors.append(Tensor("wei", self.dot.wei, per_column * layout.full * layout.width, kind))
         if layout.tail and not self.plain:
             tensors.append(Tensor("wei_tail", self.dot.wei, per_column * layout.tail, kind))
-        tensors += self.plan.tensors(self.unit, c.groups * layout.channels, c.oh * c.ow)
+        tensors += self.plan.tensors(self.unit, c.groups * layout.channels, c.oh * c.ow, outputs * c.oc)
         if self.dot.scaled:
             tensors.append(Tensor("src_scale", "f32", 1))
         if self.dot.ones:

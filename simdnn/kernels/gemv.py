@@ -53,7 +53,7 @@ class Gemv:
             Tensor("vector", p.src, p.k),
             *([] if self.plain else [Tensor(_SUMS, "f32", self.outputs, "scratch")]),
             *([Tensor("wide", "f32", p.k, "scratch")] if self.plain and self.widens else []),
-            *self.plan.tensors(self.unit, -(-self.outputs // lanes) * lanes, 1),
+            *self.plan.tensors(self.unit, -(-self.outputs // lanes) * lanes, 1, self.outputs),
             Tensor("dst", p.epilogue.dst, self.outputs, "output"),
         ]
         return verify(Program(f"{self.name} {p}", self.unit.isa, tuple(tensors), tuple(code)))

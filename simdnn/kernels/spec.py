@@ -24,7 +24,7 @@ class Epilogue:
     src_scale: bool = False  # a common f32 scale
     wei_scale: str = ""  # "" | "common" | "per_oc"
     bias: bool = False  # f32, one per output channel
-    relu: bool = False
+    post_ops: tuple[str, ...] = ()  # in order: relu, sum, add:common, add:per_oc, add:full
     dst_scale: bool = False  # a common f32 scale: the result is divided by it
     dst_zero_point: bool = False  # a common s32 zero point, added last
 
@@ -32,7 +32,8 @@ class Epilogue:
     def in_float(self) -> bool:
         """Whether an s32 accumulator goes through f32 at all."""
         return self.dst != "s32" or bool(
-            self.src_scale or self.wei_scale or self.bias or self.dst_scale or self.dst_zero_point
+            set(self.post_ops) - {"relu"}
+            or self.src_scale or self.wei_scale or self.bias or self.dst_scale or self.dst_zero_point
         )
 
 
@@ -98,6 +99,8 @@ class Parameters:
     zp_wei: int = 0
     dst_zero_point: int = 0
     wei_zero_points: Array | None = None  # of compressed weights, s32
+    operands: tuple[Array, ...] = ()  # f32, one for each post-operation: sum's scale, what add adds; else empty
+    previous: Array | None = None  # what the destination held before, which sum reads
     src_group_scale: Array | None = None  # f32 (M, K / group)
 
 

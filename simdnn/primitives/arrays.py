@@ -25,8 +25,8 @@ _HINTS = {
 _MAX_TENSOR_BYTES = 1 << 36
 
 
-def type_of(name: str, array: object) -> str:
-    """oneDNN's name for an array's type, or `InvalidArgument` where it is no array or has a type that nothing takes."""
+def type_of(name: str, array: object, further: tuple[str, ...] = ()) -> str:
+    """oneDNN's name for an array's type, or `InvalidArgument` where it is no array or of a type that nothing takes."""
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         kind = type(array).__name__
         raise InvalidArgument(f"{name} is a {kind}; a NumPy array is needed: np.asarray({name}, dtype=…)")
@@ -34,7 +34,7 @@ def type_of(name: str, array: object) -> str:
         dtype = name_of(array.dtype)
     except UnknownName:
         dtype = str(array.dtype)
-    if dtype not in _STORED:
+    if dtype not in (*_STORED, *further):
         hint = f" ({_HINTS[dtype]})" if dtype in _HINTS else ""
         raise InvalidArgument(f"{name} of {array.dtype}; allowed: {', '.join(_STORED)}{hint}")
     return dtype

@@ -19,12 +19,12 @@ from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.mathmode import check_exact, check_fpmath
 
 ARGUMENTS = ("src", "wei", "dst")
-POST_OPS = ("relu",)
+POST_OPS = ("relu", "sum", "add")
 MASK_NAMES = ("common", "per_oc")
 _SCALE_TYPES = ("f32", "bf16", "f16")
 _ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
-_OTHER_POST_OPS = ("abs", "add", "clip", "elu", "exp", "gelu_erf", "gelu_tanh", "hardsigmoid", "hardswish", "linear",
-                   "logistic", "max", "min", "mul", "prelu", "sqrt", "sub", "sum", "swish", "tanh")  # fmt: skip
+_OTHER_POST_OPS = ("abs", "clip", "elu", "exp", "gelu_erf", "gelu_tanh", "hardsigmoid", "hardswish", "linear",
+                   "logistic", "max", "min", "mul", "prelu", "sqrt", "sub", "swish", "tanh")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +68,18 @@ class Quant:
         return hash(self._content())
 
 
+PostOp = str | tuple[str, float] | tuple[str, Quant]
+
+
 @dataclass(frozen=True)
 class Attr:
     """How a primitive computes. See `Quant` for what `scales`, `zero_points` and `precomputed_reductions` hold.
 
     `fpmath`, `exact_int8`: None leaves them to the scope, the thread, the environment (at last: strict, fast).
     A bare array as a value says its own mask: size 1 common; (N,) one per output channel; (K/G, N) weights grouped
-    along K; (M, K/G) sources. `post_ops`: "relu". `float_model`: how DPAS rounds on a GPU, a candidate
-    (`isa_models.intel_gpu.sums`).
+    along K; (M, K/G) sources. `post_ops`, in order: "relu"; "sum" or ("sum", scale), which adds what the destination
+    held before; ("add", values), f32: one, (N,), or of the output's shape. `float_model`: how DPAS rounds on a GPU, a
+    candidate (`isa_models.intel_gpu.sums`).
 
     >>> Attr(scales={"src": 0.5}).scales["src"].values
     array(0.5, dtype=float32)
@@ -90,7 +94,7 @@ class Attr:
     zero_points: Mapping[str, Any] = field(default_factory=dict)
     precomputed_reductions: Mapping[str, Any] = field(default_factory=dict)
     exact_int8: bool | None = None
-    post_ops: Sequence[str] = ()
+    post_ops: Sequence[Any] = ()
     float_model: str = "sequential"
 
     def __post_init__(self) -> None:
@@ -115,16 +119,46 @@ class Attr:
         return hash((*plain, *(frozenset(q.items()) for q in quants)))
 
 
-def _post_ops(given: Any) -> tuple[str, ...]:
+def _post_ops(given: Any) -> tuple[PostOp, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise InvalidArgument(f"post_ops={given!r}; a list of names is needed, e.g. ['relu']")
-    for name in given:
-        if name in _OTHER_POST_OPS:
-            raise Unimplemented(f"post-operation {name!r}: no kernel here has it; what works: {', '.join(POST_OPS)}")
-        one_of("post-operation", name, POST_OPS)
-    if len(given) > 1:
-        raise Unimplemented(f"post_ops={list(given)}: one post-operation works, e.g. ['relu']")
-    return tuple(given)
+        raise InvalidArgument(f"post_ops={given!r}; a list is needed, e.g. ['relu', ('sum', 0.5)]")
+    found = tuple(_post_op(entry) for entry in given)
+    if sum(entry[0] == "sum" for entry in found) > 1:
+        raise Unimplemented(f"post_ops={list(given)}: one sum works")
+    return found
+
+
+def _post_op(entry: Any) -> PostOp:
+    name, *rest = (entry,) if isinstance(entry, str) or not isinstance(entry, Sequence) or not entry else entry
+    if name in _OTHER_POST_OPS:
+        raise Unimplemented(f"post-operation {name!r}: no kernel here has it; what works: {', '.join(POST_OPS)}")
+    one_of("post-operation", name, POST_OPS)
+    if len(rest) != (name == "add") and (name != "sum" or len(rest) > 1):
+        raise InvalidArgument(f"post-operation {entry!r:.60}; allowed: 'relu', 'sum', ('sum', scale), ('add', values)")
+    if name == "add":
+        return "add", _added(rest[0])
+    return "relu" if name == "relu" else ("sum", _sum_scale(rest[0] if rest else 1.0))
+
+
+def _added(value: Any) -> Quant:
+    """f32 values to add, zeros and all."""
+    quant = _as_quant(value)
+    if quant.dtype not in (None, "f32") or quant.groups is not None:
+        raise Unimplemented(f"post-operation add of {quant.dtype}, groups={quant.groups}; f32 works, without groups")
+    if quant.values is None:
+        return replace(quant, dtype="f32")
+    if _type_of("post-operation add", quant.values, "floats") not in ("f32", "f64"):
+        raise InvalidArgument(f"post-operation add of {quant.values.dtype}; float32 values are needed")
+    with np.errstate(over="ignore"):
+        return replace(quant, values=_read_only(quant.values.astype(np.float32)), dtype="f32")
+
+
+def _sum_scale(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise InvalidArgument(f"post-operation ('sum', {value!r:.40}); a number is needed, e.g. ('sum', 0.5)")
+    if not abs(float(value)) <= float(np.finfo(np.float32).max):
+        raise InvalidArgument(f"post-operation ('sum', {value}); a finite f32 is needed")
+    return float(np.float32(value))
 
 
 def _read_only(values: Any) -> Array:

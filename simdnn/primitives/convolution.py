@@ -9,6 +9,7 @@ from isa_models import InvalidArgument, Machine
 from isa_models.arrays import Array
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
+from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import need_values, resolve
@@ -33,12 +34,14 @@ def convolution(
     engine: str = "auto",
     dispatch: str = "fastest",
     wei_tag: str = "any",
+    into: Array | None = None,
 ) -> Result:
     """Convolve `src` (N, IC, IH, IW) with `weights` (OC, IC/G, KH, KW) or (G, OC/G, IC/G, KH, KW): bits and cost.
 
     `strides` and `dilation` (1: dense taps): one integer or (vertical, horizontal); `padding` also (top, left,
     bottom, right). Types, `bias` (OC,), `dst`, reordered weights and errors as in `matmul`. `wei_tag`: "any" (the
-    kernel's own layout), "oihw" (as given: the kernel brings them into its own). The output is (N, OC, OH, OW).
+    kernel's own layout), "oihw" (as given: the kernel brings them into its own). `into` as in `matmul`. The output is
+    (N, OC, OH, OW).
     """
     target = Target.of(machine, isa, threads, engine, dispatch)
     attr = attr_of(attr)
@@ -62,6 +65,7 @@ def convolution(
     epilogue, parameters = resolve(attr, shape, dst, bias)
     problem = conv_problem(sizes, taps, shape, epilogue, wei_tag)
     arrays.check_memory(tensors(problem))
+    parameters = with_operands(parameters, attr.post_ops, problem, into)
     choice = chosen(problem, target, attr)
     check_reordered(weights, choice, target)
     return run(choice, target, arrays.native(src), arrays.native(values).reshape(oihw), parameters)

@@ -11,6 +11,7 @@ from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.groups import group_scales, with_groups
+from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import Shape, need_values, resolve
@@ -31,6 +32,7 @@ def matmul(
     engine: str = "auto",
     dispatch: str = "fastest",
     wei_tag: str = "any",
+    into: Array | None = None,
 ) -> Result:
     """Multiply `src` (M, K) by `weights` (K, N) as a kernel on `machine` does: its bits and its cost.
 
@@ -48,6 +50,8 @@ def matmul(
 
     On a GPU ("a770", …): s8, u8, s4, u4 in any pair, bf16 x bf16, f16 x f16, and f32 as tf32 with `Attr(fpmath="tf32")`
     where the platform has it; how DPAS rounds floats is not published: `Attr(float_model=…)` names the candidate.
+
+    `into`: what the destination holds before, for the post-operation "sum"; of the output's shape and type.
 
     Raises `InvalidArgument`, `Unimplemented`, `UnknownName` or `UnknownTiming`, each naming what works.
     """
@@ -80,6 +84,7 @@ def matmul(
     epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
     problem = matmul_problem(shape, epilogue, wei_tag, unpacking, groups)
     arrays.check_memory(tensors(problem))
+    parameters = with_operands(parameters, attr.post_ops, problem, into)
     choice = chosen(problem, target, attr)
     check_reordered(weights, choice, target)
     return run(choice, target, arrays.native(src), arrays.native(values), parameters)

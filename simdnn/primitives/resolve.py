@@ -18,6 +18,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels.spec import Epilogue, Parameters
+from simdnn.primitives import postops
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.checks import one_of
 
@@ -95,7 +96,7 @@ def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None
         src_scale="src" in scales,
         wei_scale=wei_scale.granularity if wei_scale and not shape.compressed else "",
         bias=has_bias,
-        relu="relu" in attr.post_ops,
+        post_ops=postops.names(attr.post_ops, shape.n),
         dst_scale="dst" in scales,
         dst_zero_point="dst" in points,
     )

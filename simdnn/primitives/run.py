@@ -18,6 +18,7 @@ from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of, target_of
 from simdnn.primitives.dispatch import Choice, Request, check_dispatch, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
+from simdnn.primitives.postops import refuse_for_library
 from simdnn.primitives.reorder import Reordered, conversion
 from simdnn.result import Estimate, Result
 
@@ -57,6 +58,8 @@ def attr_of(attr: object) -> Attr:
 
 def chosen(problem: Problem, target: Target, attr: Attr) -> Choice:
     """The kernel for a problem under the modes in force; raises `Unimplemented` or `UnknownTiming`."""
+    if target.dispatch == "onednn":
+        refuse_for_library(problem)
     is_float = fmt(problem.src).is_float
     return choose(
         Request(

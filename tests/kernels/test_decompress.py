@@ -63,7 +63,7 @@ def test_decompression(kind: KernelKind, seed: int) -> None:
     if wei in ("s4", "u4") and n > 1 and tag != "any":
         n, k, unit = (n + n % 2, k, unit) if tag == "ab" else (n, k + k % 2 * k, unit)
     scaled = bool(rng.random() < 0.5)
-    epilogue = Epilogue("f32", bias=True, src_scale=scaled, relu=scaled, dst_scale=scaled)
+    epilogue = Epilogue("f32", bias=True, src_scale=scaled, post_ops=("relu",) if scaled else (), dst_scale=scaled)
     problem = MatmulProblem(m, n, k, src, wei, epilogue, tag, d)
     assume("fused" not in kind.name or not kind.accepts(problem))  # it is choosy
     assert kind.accepts(problem) == ""

@@ -51,7 +51,7 @@ def epilogue(rng: np.random.Generator, integer: bool, matmul: bool) -> Epilogue:
     return Epilogue(
         dst, zp_src=integer and pick(False, True), zp_wei=integer and matmul and pick(False, True),
         src_scale=pick(False, True), wei_scale=pick("", "common", "per_oc"), bias=pick(False, True),
-        relu=pick(False, True), dst_scale=pick(False, True), dst_zero_point=pick(False, True),
+        post_ops=("relu",) if pick(False, True) else (), dst_scale=pick(False, True), dst_zero_point=pick(False, True),
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def problem_of(case: dict[str, Any]) -> Problem:
         src_scale="sc_src" in attrs,
         wei_scale=("per_oc" if per_channel else "common") if "sc_wei" in attrs else "",
         bias=bool(case["bias"]),
-        relu=params.get("post") == "relu",
+        post_ops=("relu",) if params.get("post") == "relu" else (),
         dst_scale="sc_dst" in attrs,
         dst_zero_point="zp_dst" in attrs,
     )

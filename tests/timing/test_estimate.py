@@ -84,7 +84,7 @@ def problems() -> Iterator[Problem]:
     yield from unusual()
     for src, wei in (("f32", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("u8", "s8")):
         scales = "per_oc" if wei == "s8" else ""
-        epilogue = Epilogue(dst="f32", wei_scale=scales, bias=True, relu=True)
+        epilogue = Epilogue(dst="f32", wei_scale=scales, bias=True, post_ops=("relu",))
         for m, tag in ((9, "any"), (1, "any"), (1, "ab")):
             yield MatmulProblem(m, 40, 64, src, wei, epilogue, tag)
         for groups in (1, 16):

@@ -1,0 +1,122 @@
+"""Post-operations in order: values against plain NumPy, both engines, what is refused, and that they cost something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simdnn
+from isa_models.arrays import Array
+from simdnn import Attr, InvalidArgument, Quant, Unimplemented
+
+DTYPES = {"f32": np.float32, "s32": np.int32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "s8": np.int8,
+          "u8": np.uint8}  # fmt: skip
+
+
+def small(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+    return rng.integers(0 if dtype == np.uint8 else -3, 4, shape).astype(np.int8).astype(dtype)
+
+
+def expected(sums: Array, ops: list[Any], into: Array | None, dst: str) -> Array:
+    """Integers all along, so every rounding is exact but the last."""
+    value = sums.astype(np.float64)
+    for op in ops:
+        if op == "relu":
+            value = np.maximum(value, 0)
+        elif op == "sum" or op[0] == "sum":
+            assert into is not None
+            value = value + (1.0 if op == "sum" else op[1]) * into.astype(np.float64)
+        else:
+            added = np.asarray(op[1], np.float64)
+            value = value + (added[:, None, None] if added.ndim == 1 and added.size > 1 and value.ndim == 4 else added)
+    low, high = {"s8": (-128, 127), "u8": (0, 255)}.get(dst, (-(2**31), 2**31))
+    return np.clip(value, low, high).astype(np.float32).astype(DTYPES[dst])
+
+
+def operations(rng: np.random.Generator, channels: int, shape: tuple[int, ...]) -> list[Any]:
+    found: list[Any] = []
+    for kind in rng.permutation(["relu", "sum", "scaled", "common", "per_oc", "full"])[: rng.integers(1, 4)]:
+        if kind in ("sum", "scaled") and any(op == "sum" or op[0] == "sum" for op in found):
+            continue
+        sizes: dict[str, tuple[int, ...]] = {"common": (1,), "per_oc": (channels,), "full": shape}
+        found.append("relu" if kind == "relu" else "sum" if kind == "sum" else ("sum", 2.0) if kind == "scaled"
+                     else ("add", small(rng, sizes[kind], np.float32)))  # fmt: skip
+    return found
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_values(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    src, wei = [("f32", "f32"), ("u8", "s8"), ("s8", "s8"), ("bf16", "bf16")][rng.integers(4)]
+    dst = str(rng.choice(["f32", "bf16", "s8", "u8"] + (["s32"] if wei == "s8" else ["f16"])))
+    isa = None if src == "bf16" else str(rng.choice(["avx2", "avx512_core", "avx512_core_vnni"]))
+    engine = str(rng.choice(["reference", "auto"]))
+    where: dict[str, Any] = {"machine": "zen4", "isa": isa, "dst": dst, "engine": engine}
+    k = int(rng.integers(1, 9))
+    if rng.random() < 0.5:
+        m, n = int(rng.integers(1, 9)), int(rng.integers(1, 40))
+        a, b = small(rng, (m, k), DTYPES[src]), small(rng, (k, n), DTYPES[wei])
+        sums, channels = a.astype(np.float64) @ b.astype(np.float64), n
+    else:
+        groups = int(rng.choice([1, 1, 3]))
+        a, b = small(rng, (2, groups * k, 3, 3), DTYPES[src]), small(rng, (groups * 5, k, 1, 1), DTYPES[wei])
+        parts = a.astype(np.float64).reshape(2, groups, k, 9), b.astype(np.float64).reshape(groups, 5, k)
+        sums, channels = np.einsum("ngkp,gok->ngop", *parts).reshape(2, groups * 5, 3, 3), groups * 5
+    ops = operations(rng, channels, sums.shape)
+    summed = any(op == "sum" or op[0] == "sum" for op in ops)
+    into = small(rng, sums.shape, DTYPES[dst]) if summed else None
+    attr = Attr(post_ops=ops, exact_int8=True)
+    if a.ndim == 2:
+        result = simdnn.matmul(a, b, attr=attr, into=into, **where)
+    else:
+        result = simdnn.convolution(a, b, groups=a.shape[1] // k, attr=attr, into=into, **where)
+    assert (result.output == expected(sums, ops, into, dst)).all()
+
+
+def test_they_cost_instructions_and_bytes() -> None:
+    bare = simdnn.estimate("matmul", m=64, n=256, k=16, dt="f32", machine="zen4")
+    ops = [("sum", 0.5), ("add", Quant(None, mask="per_oc"))]
+    whole = simdnn.estimate("matmul", m=64, n=256, k=16, dt="f32", machine="zen4", attr=Attr(post_ops=ops))
+    names = set(whole.instructions["instruction"]) - set(bare.instructions["instruction"])
+    assert "vaddps" in names and whole.cycles > bare.cycles
+    assert sum(whole.traffic["read_bytes"]) > sum(bare.traffic["read_bytes"])
+
+
+@pytest.mark.parametrize(
+    ("ops", "into", "error"),
+    [
+        ([("sum", 1.0)], None, "into is missing"),
+        (["relu"], np.zeros((2, 3), np.float32), "into is given"),
+        (["sum"], np.zeros((3, 2), np.float32), "into of shape"),
+        (["sum"], np.zeros((2, 3), np.int8), "into of s8"),
+        ([("add", np.zeros(4, np.float32))], None, "4 values"),
+        ([("add", np.zeros((3, 3), np.float32))], None, "of shape"),
+        ([("add", np.zeros(3, np.int32))], None, "float32"),
+        ([("add", None)], None, "None"),
+        ([("sum", "x")], None, "a number is needed"),
+        ([("sum", float("nan"))], None, "finite"),
+        ([("sum", 1.0, 2)], None, "allowed"),
+        (["add"], None, "allowed"),
+        ([7], None, "post-operation"),
+        ([()], None, "post-operation"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(ops: list[Any], into: Array | None, error: str) -> None:
+    a, b = np.ones((2, 4), np.float32), np.ones((4, 3), np.float32)
+    with pytest.raises(InvalidArgument, match=error):
+        simdnn.matmul(a, b, machine="zen4", attr=Attr(post_ops=ops), into=into)
+
+
+def test_what_is_not_known_of_the_library_is_not_promised() -> None:
+    a, b = np.ones((2, 4), np.float32), np.ones((4, 3), np.float32)
+    with pytest.raises(Unimplemented, match="post-operation 'sum'"):
+        simdnn.matmul(a, b, machine="zen4", attr=Attr(post_ops=["sum"]), into=np.zeros((2, 3), np.float32),
+                      dispatch="onednn")  # fmt: skip
+    with pytest.raises(Unimplemented, match="one sum"):
+        Attr(post_ops=["sum", "sum"])
