@@ -200,7 +200,7 @@ def test_errors_in_a_batch_file_name_the_line(tmp_path: Path) -> None:
         (["--pool", "2x3:3x4"], "driver --pool is not modelled. drivers: --matmul, --conv"),
         (["2x3:3x4"], "before --matmul or --conv"),
         (["--matmul", "--mode=R", "2x3:3x4"], "--mode='R'; allowed: C, P, CP"),
-        (["--matmul", "--machine=zen5", "2x3:3x4"], "did you mean 'zen4'"),
+        (["--matmul", "--machine=zen44", "2x3:3x4"], "did you mean 'zen4'"),
         (["--matmul", "--isa=avx512_core_vni"], "did you mean 'avx512_core_vnni'"),
         (["--matmul", "--machine"], "--machine without a value"),
         (["--matmul", "--attr-scales=wei:per_occ", "2x3:3x4"], "did you mean 'per_ocic'"),

@@ -63,7 +63,7 @@ def test_every_destination(dst: str) -> None:
     m, n, k = 19, 37, 70
     rng = np.random.default_rng(5)
     a, b = data(rng, (m, k), "u8"), data(rng, (k, n), "s8")
-    e = Epilogue(dst, zp_src=True, src_scale=True, wei_scale="per_oc", bias=True, relu=True, dst_scale=True)
+    e = Epilogue(dst, zp_src=True, src_scale=True, wei_scale="per_oc", bias=True, post_ops=("relu",), dst_scale=True)
     p = parameters(rng, e, n)
     tiles, vnni = (KINDS[name].build(MatmulProblem(m, n, k, "u8", "s8", e), tiled())
                    for name in (INT8, "gemm:avx512_core_vnni"))  # fmt: skip

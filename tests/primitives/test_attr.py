@@ -170,7 +170,7 @@ def test_resolved() -> None:
     bias = np.arange(10, dtype=np.float32)
     epilogue, parameters = resolve(attr, MATMUL, "u8", bias)
     assert (epilogue.dst, epilogue.wei_scale) == ("u8", "per_oc")
-    flags = ("zp_src", "zp_wei", "src_scale", "bias", "relu", "dst_scale", "dst_zero_point")
+    flags = ("zp_src", "zp_wei", "src_scale", "bias", "post_ops", "dst_scale", "dst_zero_point")
     assert all(getattr(epilogue, flag) for flag in flags)
     assert (parameters.src_scale, parameters.dst_scale) == (0.5, 4.0)
     assert (parameters.zp_src, parameters.zp_wei, parameters.dst_zero_point) == (1, -2, 3)
