@@ -153,7 +153,7 @@ class GpuGemm:
             code.append(op(f"mul.f32.{self.size}.row", x, x, self.vector(f"scale_{j}")))
         if "bias" in self.parameters:
             code.append(op(f"add.f32.{self.size}.row", x, x, self.vector(f"bias_{j}")))
-        if e.relu:
+        if "relu" in e.post_ops:
             code.append(op("max.f32", x, x, Register("zero", "f32", x.lanes)))
         if "dst_scale" in self.parameters:
             code.append(op("mul.f32", x, x, Register("dst_scale", "f32", x.lanes)))
@@ -180,7 +180,7 @@ class GpuGemm:
             "src_scale": int(e.src_scale),
             "dst_scale": int(e.dst_scale),
             "dst_zero_point": int(e.dst_zero_point),
-            "zero": int(e.relu),
+            "zero": int("relu" in e.post_ops),
         }
         return {name: Tensor(name, "f32", size) for name, size in sizes.items() if size}
 

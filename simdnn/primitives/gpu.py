@@ -107,6 +107,8 @@ def _problem(
     src, wei, model = _types(machine, shape, attr)
     plain = replace(attr, fpmath="strict") if src == "tf32" else attr
     epilogue, parameters = resolve(plain, shape, dst, bias)
+    if others := [op[0] for op in attr.post_ops if op != "relu"]:
+        raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; relu works")
     if epilogue.zp_src or epilogue.zp_wei or attr.zero_points.keys() & {"src", "wei"}:
         raise Unimplemented(f"zero points of src or weights on {machine.name!r}: no kernel here has them")
     problem = GpuMatmulProblem(shape.m, shape.n, shape.k, src, wei, epilogue, float_model=model)
