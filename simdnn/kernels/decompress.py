@@ -19,6 +19,7 @@ import numpy as np
 
 from isa_models.arrays import Array
 from isa_models.formats import fmt
+from simdnn.kernels.blocking import SECOND_LEVEL, Blocking, choose
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, loop, op, zero
 from simdnn.kernels.dots import Dot
 from simdnn.kernels.epilogue import Plan
@@ -48,6 +49,13 @@ class CompressedGemm(Gemm):
     @property
     def packed_here(self) -> bool:
         return False
+
+    @cached_property
+    def blocking(self) -> Blocking:
+        """That of a matrix no wider than the panel whose buffer the second cache holds."""
+        column = self.reading.ic * fmt(self.dot.wei).bits // 8
+        columns = max(1, 2 * SECOND_LEVEL // (column * self.unit.lanes)) * self.unit.lanes
+        return choose(self.unit, self.dot, self.rows, min(self.oc, columns), False)
 
     @cached_property
     def stored(self) -> StoredRows:
