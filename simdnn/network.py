@@ -1,7 +1,7 @@
 """Runs a trained sequential network layer by layer through the primitives, in one precision mode.
 
-Between layers, activations stay in the mode's own type: f32, bf16, or u8 that the kernel itself requantizes to (bias,
-relu and the next layer's scale in its epilogue). The last layer gives f32.
+Between layers, activations stay in the mode's own type: f32, bf16, or 8-bit integers that the kernel itself requantizes
+to (bias, relu and the next layer's scale in its epilogue). The last layer gives f32.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from isa_models.formats import fmt
 from simdnn import quantize
 from simdnn.modes import MODES, Mode
 from simdnn.primitives import Attr, convolution, estimate, matmul
-from simdnn.quantize import F32
+from simdnn.quantize import F32, Activation, Scheme
 from simdnn.result import Estimate, Result
 from workloads import Layer, MatmulLayer, Network, NetworkLayer
 
+_SCHEME = Scheme()
 CALIBRATION_IMAGES = 360  # the first training images: those that activation scales are taken from
 
 
@@ -32,16 +33,18 @@ class PreparedLayer:
     layer: NetworkLayer
     weights: NDArray[Any]
     dst: str
-    src_scale: np.float32 | None = None
+    src_as: Activation | None = None  # how source and destination are stored
     wei_scale: F32 | None = None
-    dst_scale: np.float32 | None = None
+    dst_as: Activation | None = None
     fpmath: str | None = None  # the math mode of this layer
 
     def attr(self, mode: Mode) -> Attr:
         """The attribute that makes the kernel scale, clip at zero and requantize."""
-        scales = {"src": self.src_scale, "wei": self.wei_scale, "dst": self.dst_scale}
+        stored = {name: found for name, found in (("src", self.src_as), ("dst", self.dst_as)) if found}
+        scales = {name: found.scale for name, found in stored.items()}
         return Attr(
-            scales={name: np.atleast_1d(scale) for name, scale in scales.items() if scale is not None},
+            scales=scales if self.wei_scale is None else scales | {"wei": self.wei_scale},
+            zero_points={name: found.zero_point for name, found in stored.items() if found.zero_point},
             exact_int8=mode.exact_int8,
             fpmath=self.fpmath,
             post_ops=["relu"] if self.layer.relu else [],
@@ -67,11 +70,10 @@ class Target:
     dispatch: str = "fastest"
 
 
-def activation_scales(network: Network, target: Target, percentile: float = 100.0) -> list[np.float32]:
-    """The u8 scale of each layer's source, from the f32 network over the first `CALIBRATION_IMAGES` training images.
+def activations(network: Network, target: Target, scheme: Scheme = _SCHEME) -> list[Activation]:
+    """How each layer's source is stored, from the f32 network over the first `CALIBRATION_IMAGES` training images.
 
-    `percentile` of each activation becomes 255 (100: the largest). Raises `InvalidArgument` naming a layer whose
-    source can be negative.
+    Raises `InvalidArgument` naming a layer whose source is no finite number.
     """
     images = network.train_images[:CALIBRATION_IMAGES]
     f32 = MODES["f32"]
@@ -79,16 +81,20 @@ def activation_scales(network: Network, target: Target, percentile: float = 100.
     scales = []
     for layer, values in zip(network.layers, [images, *(r.values for r in runs)], strict=False):
         try:
-            scales.append(quantize.activation_scale(values, percentile))
+            scales.append(quantize.activation(values, scheme))
         except InvalidArgument as error:
             raise InvalidArgument(f"source of layer {layer.name!r}: {error}") from None
     return scales
 
 
 def prepare(
-    network: Network, mode: Mode, scales: Sequence[np.float32] = (), fpmath_layers: str = "*"
+    network: Network,
+    mode: Mode,
+    stored: Sequence[Activation] = (),
+    fpmath_layers: str = "*",
+    scheme: Scheme = _SCHEME,
 ) -> list[PreparedLayer]:
-    """Weights in the mode's type; for integers `scales` holds that of each layer's source (`activation_scales`).
+    """Weights in the mode's type; for integers `stored` says how each layer's source is (`activations`).
 
     Of a mode that is a math mode, layers whose names `fpmath_layers` does not match stay strict (`Mode.fpmath_of`).
     """
@@ -102,14 +108,16 @@ def prepare(
             continue
         axis = 0 if layer.kind == "conv" else 1
         wei_scale = quantize.weight_scales(layer.weights, axis)
+        if scheme.weights == "per_tensor":
+            wei_scale = np.full_like(wei_scale, quantize.weight_scales(layer.weights.reshape(1, -1), 0)[0])
         prepared.append(
             PreparedLayer(
                 layer,
                 quantize.quantize_weights(layer.weights, wei_scale, axis),
-                dst="f32" if index == last else mode.src,
-                src_scale=scales[index],
+                dst="f32" if index == last else stored[index + 1].dtype,
+                src_as=stored[index],
                 wei_scale=wei_scale,
-                dst_scale=None if index == last else scales[index + 1],
+                dst_as=None if index == last else stored[index + 1],
             )
         )
     return prepared
@@ -117,8 +125,8 @@ def prepare(
 
 def execute(prepared: list[PreparedLayer], images: F32, mode: Mode, target: Target) -> list[LayerRun]:
     """Feed `images` through prepared layers, each reading what the one before it wrote."""
-    first = prepared[0].src_scale
-    x = _stored(images, mode.src) if first is None else quantize.quantize_activations(images, first)
+    first = prepared[0].src_as
+    x = _stored(images, mode.src) if first is None else first.stored(images)
     runs = []
     for step in prepared:
         layer = step.layer
@@ -128,14 +136,15 @@ def execute(prepared: list[PreparedLayer], images: F32, mode: Mode, target: Targ
         else:
             result = matmul(x.reshape(len(x), -1), step.weights, layer.bias, **where)
         x = result.output
-        values = x.astype(np.float32)
-        runs.append(LayerRun(layer, result, values if step.dst_scale is None else values * step.dst_scale))
+        values: F32 = x.astype(np.float32) if step.dst_as is None else step.dst_as.real(x)
+        runs.append(LayerRun(layer, result, values))
     return runs
 
 
 def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Target) -> Estimate:
     """What a prepared layer costs for an image that comes alone."""
-    types = f"{mode.src}:{mode.weights}:{prepared.dst}"
+    src = prepared.src_as.dtype if prepared.src_as else mode.src
+    types = f"{src}:{mode.weights}:{prepared.dst}"
     return estimate_layer(shape, types, bias=True, attr=prepared.attr(mode), **vars(target))
 
 

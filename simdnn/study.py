@@ -27,7 +27,7 @@ from simdnn import measures, network
 from simdnn.modes import MODES, Mode, choose
 from simdnn.primitives import Attr, Quant, convolution, matmul
 from simdnn.primitives.mathmode import cold_weights
-from simdnn.quantize import compress_weights
+from simdnn.quantize import Scheme, compress_weights
 from simdnn.result import Estimate, Result
 from workloads import Layer, MatmulLayer, Network, Workload, data
 
@@ -164,7 +164,8 @@ def run_network(
     f32 = MODES["f32"]
     f32_isa = choose(model, ["f32"], isa)[0][f32]
     target = network.Target(machine, f32_isa, threads, dispatch)
-    scales = network.activation_scales(net, target, percentile) if any(m.is_integer for m in chosen) else []
+    scheme = Scheme(percentile=percentile)
+    stored = network.activations(net, target, scheme) if any(m.is_integer for m in chosen) else []
     images, shapes = net.test_images, net.workload().layers
     _check_scoped([layer.name for layer in shapes], fpmath_layers)
     reference = network.execute(network.prepare(net, f32), images, f32, target)
@@ -173,7 +174,7 @@ def run_network(
         if progress:
             progress(done, len(chosen), mode.name)
         where = replace(target, isa=cap)
-        prepared = network.prepare(net, mode, scales, fpmath_layers)
+        prepared = network.prepare(net, mode, stored, fpmath_layers)
         runs = reference if mode == f32 else network.execute(prepared, images, mode, where)
         accuracy = network.accuracy(runs[-1].values, net.test_labels)
         for run, wanted, step, shape in zip(runs, reference, prepared, shapes, strict=True):

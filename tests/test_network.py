@@ -45,21 +45,21 @@ def test_f32_is_the_reference(digits: Network) -> None:
 def test_integers_by_hand(digits: Network) -> None:
     """The first layer's u8 result, from the scheme's own formula in NumPy."""
     vnni = MODES["int8-vnni"]
-    scales = network.activation_scales(digits, TARGET)
-    prepared = network.prepare(digits, vnni, scales)
+    stored = network.activations(digits, TARGET)
+    prepared = network.prepare(digits, vnni, stored)
     first = prepared[0]
     runs = network.execute(prepared, digits.test_images, vnni, TARGET)
     assert runs[0].result.output.dtype == np.uint8 and runs[-1].result.output.dtype == np.float32
-    source = quantize.quantize_activations(digits.test_images, scales[0]).astype(np.float32)
+    source = stored[0].stored(digits.test_images).astype(np.float32)
     integers = replace(first.layer, weights=first.weights.astype(np.float32), bias=np.zeros_like(first.layer.bias),
                        relu=False)  # fmt: skip
     sums = replace(digits, layers=(integers,)).reference(source)  # exact: below 2^24
     assert first.wei_scale is not None
-    real = sums * (scales[0] * first.wei_scale)[:, None, None] + first.layer.bias[:, None, None]
-    wanted = np.clip(np.rint(np.maximum(real, 0) / scales[1]), 0, 255)
+    real = sums * (stored[0].scale * first.wei_scale)[:, None, None] + first.layer.bias[:, None, None]
+    wanted = np.clip(np.rint(np.maximum(real, 0) / stored[1].scale), 0, 255)
     difference = np.abs(runs[0].result.output.astype(int) - wanted)
     assert difference.max() <= 1 and (difference > 0).mean() < 0.001  # the order of the scalings decides ties
-    np.testing.assert_array_equal(runs[0].values, runs[0].result.output * scales[1])
+    np.testing.assert_array_equal(runs[0].values, runs[0].result.output * stored[1].scale)
 
 
 def test_frame(frame: pd.DataFrame) -> None:
@@ -87,21 +87,33 @@ def test_totals(frame: pd.DataFrame) -> None:
 def test_full_accuracy_of_the_shipped_network() -> None:
     """All 360 held-out images; int8 loses at most three of them."""
     digits, vnni = workloads.digits(), MODES["int8-vnni"]
-    prepared = network.prepare(digits, vnni, network.activation_scales(digits, TARGET))
+    prepared = network.prepare(digits, vnni, network.activations(digits, TARGET))
     logits = network.execute(prepared, digits.test_images, vnni, TARGET)[-1].values
     wanted = network.accuracy(digits.reference(digits.test_images), digits.test_labels)
     assert wanted - 3 / 360 <= network.accuracy(logits, digits.test_labels) <= 1
 
 
-def test_a_layer_that_can_be_negative_has_no_u8_form(digits: Network) -> None:
+def test_a_layer_that_can_be_negative(digits: Network) -> None:
+    """Gets a zero point, or s8; the layers around it are none the worse."""
     bare = replace(digits, layers=tuple(replace(layer, relu=False) for layer in digits.layers))
-    with pytest.raises(InvalidArgument, match="source of layer 'conv2': u8 activations need"):
-        network.activation_scales(bare, TARGET)
+    points = network.activations(bare, TARGET)
+    assert points[0].zero_point == 0 < points[1].zero_point < 255 and {p.dtype for p in points} == {"u8"}
+    signed = network.activations(bare, TARGET, quantize.Scheme(activations="symmetric"))
+    assert [s.dtype for s in signed] == ["u8", "s8", "s8", "s8"] and {s.zero_point for s in signed} == {0}
+    vnni, f32 = MODES["int8-vnni"], MODES["f32"]
+    wanted = network.execute(network.prepare(bare, f32), digits.test_images, f32, TARGET)[-1].values
+    for stored in (points, signed):
+        runs = network.execute(network.prepare(bare, vnni, stored), digits.test_images, vnni, TARGET)
+        noise = np.linalg.norm(runs[-1].values - wanted) / np.linalg.norm(wanted)
+        assert noise < 0.1
+    infinite = replace(digits, train_images=np.full_like(digits.train_images, np.inf))
+    with pytest.raises(InvalidArgument, match="source of layer 'conv1': activations need"):
+        network.activations(infinite, TARGET)
 
 
 def test_percentile_clips(digits: Network) -> None:
-    largest = network.activation_scales(digits, TARGET)
-    clipped = network.activation_scales(digits, TARGET, percentile=99)
+    largest = [a.scale for a in network.activations(digits, TARGET)]
+    clipped = [a.scale for a in network.activations(digits, TARGET, quantize.Scheme(percentile=99))]
     assert all(a <= b for a, b in zip(clipped, largest, strict=True)) and clipped[1] < largest[1]
 
 

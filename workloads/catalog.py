@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from isa_models.errors import InvalidArgument, unknown_name
 
-from .networks import digits
+from .networks import NETWORKS
 from .table import Workload, read_layers
 
 _LAYERS = Path(__file__).parent / "layers"
@@ -66,12 +66,12 @@ CATALOG: dict[str, Entry] = {
 
 
 def names() -> tuple[str, ...]:
-    """The names that `load` knows, `digits` (the trained network) first.
+    """The names that `load` knows, the trained networks first.
 
     >>> "resnet50" in names()
     True
     """
-    return ("digits", *CATALOG)
+    return (*NETWORKS, *CATALOG)
 
 
 def load(name: str | Path) -> Workload:
@@ -85,8 +85,8 @@ def load(name: str | Path) -> Workload:
     if not isinstance(name, str | Path):
         raise InvalidArgument(f"workload {name!r}: a name or a path is needed, not {type(name).__name__}")
     text = str(name)
-    if text == "digits":
-        return digits().workload()
+    if text in NETWORKS:
+        return NETWORKS[text]().workload()
     if text in CATALOG:
         return Workload(text, *CATALOG[text], read_layers(_LAYERS / f"{text}.csv"))
     if isinstance(name, Path) or text.lower().endswith(".csv") or "/" in text:

@@ -2,11 +2,14 @@
 
 The digits are the UCI "Optical Recognition of Handwritten Digits" data (E. Alpaydin, C. Kaynak, 1998,
 doi:10.24432/C50P49, CC BY 4.0) in the copy of scikit-learn (BSD-3-Clause): 1797 images of 8x8 pixels, values 0..16.
-The weights come from tools/train_digits.py and fall under this project's licence.
+The cancer data are the UCI "Breast Cancer Wisconsin (Diagnostic)" data (W. Wolberg, O. Mangasarian, N. Street,
+W. Street, 1993, doi:10.24432/C5DW2B, CC BY 4.0) in the copy of scikit-learn: 569 samples, 30 measures of cell nuclei.
+The weights come from tools/train_digits.py and tools/train_cancer.py and fall under this project's licence.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -45,7 +48,7 @@ class NetworkLayer:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A trained classifier and its real data. Images are f32 (N, C, H, W) in 0..1; labels are u8 (N,)."""
+    """A trained classifier and its real data. Images are f32 (N, C, H, W), pixels in 0..1; labels are u8 (N,)."""
 
     name: str
     title: str
@@ -120,6 +123,45 @@ def digits_layers(weights: dict[str, Any]) -> tuple[NetworkLayer, ...]:
         layer("conv", "conv3", stride=2, pad=1),
         layer("fc", "fc", relu=False),
     )
+
+
+@cache
+def cancer() -> Network:
+    """The cancer network: three fully connected layers over 30 standardized measures, 427 training, 142 test samples.
+
+    A sample is an "image" of 30 channels and one pixel. Its values can be negative, as pixels cannot.
+
+    >>> cancer().test_images.shape
+    (142, 30, 1, 1)
+    """
+    with np.load(DATA_FILES / "cancer_samples.npz") as data:
+        samples = _frozen(data["samples"][:, :, None, None])
+        labels, held_out = _frozen(data["labels"]), data["held_out"].astype(bool)
+    with np.load(DATA_FILES / "cancer_weights.npz") as data:
+        weights = {key: _frozen(data[key]) for key in data.files}
+    return Network(
+        name="cancer",
+        title="Malignant or benign from 30 measures of cell nuclei: 3 fully connected layers, one sample",
+        source="UCI Breast Cancer Wisconsin (Diagnostic) (CC BY 4.0) via scikit-learn; tools/train_cancer.py",
+        layers=cancer_layers(weights),
+        train_images=_frozen(samples[~held_out]),
+        train_labels=_frozen(labels[~held_out]),
+        test_images=_frozen(samples[held_out]),
+        test_labels=_frozen(labels[held_out]),
+    )
+
+
+def cancer_layers(weights: dict[str, Any]) -> tuple[NetworkLayer, ...]:
+    """The architecture, with arrays named LAYER.weights and LAYER.bias; the training script builds on it too."""
+
+    def layer(name: str, relu: bool) -> NetworkLayer:
+        return NetworkLayer("fc", name, weights[f"{name}.weights"], weights[f"{name}.bias"], relu=relu)
+
+    return layer("fc1", True), layer("fc2", True), layer("fc3", False)
+
+
+#: networks whose weights and data ship with the package
+NETWORKS: dict[str, Callable[[], Network]] = {"digits": digits, "cancer": cancer}
 
 
 def _convolve(x: F32, layer: NetworkLayer) -> F32:

@@ -105,16 +105,18 @@ def main(args: argparse.Namespace) -> int:
 
 def _is_network(args: argparse.Namespace) -> bool:
     """Whether real images are to be classified; without values the network is a table of layers like any other."""
-    if args.workload != "digits" or args.no_values:
+    if args.workload not in workloads.NETWORKS or args.no_values:
         return False
     if args.layers != "*":
-        raise InvalidArgument("--layers: digits is classified as a whole; with --no-values single layers can be timed")
+        raise InvalidArgument(
+            f"--layers: {args.workload} is classified as a whole; with --no-values single layers can be timed"
+        )
     return True
 
 
 def _network(args: argparse.Namespace, progress: study.Progress) -> pd.DataFrame:
     return study.run_network(
-        workloads.digits(),
+        workloads.NETWORKS[args.workload](),
         args.machine,
         args.modes,
         isa=args.isa,
