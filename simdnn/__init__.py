@@ -19,7 +19,7 @@ from isa_models import (
 )
 from simdnn.assembly.analysis import Analysis, analyze
 from simdnn.comparison import Comparison, compare
-from simdnn.graph import Network, load
+from simdnn.graph import Network, float16_report, load, transpile_float16
 from simdnn.lanes import explain
 from simdnn.memory import MemoryDesc
 from simdnn.nibbles import pack_nibbles, unpack_nibbles
@@ -66,6 +66,7 @@ __all__ = [
     "fpmath_mode",
     "get_default_fpmath_mode",
     "instruction",
+    "float16_report",
     "load",
     "machine",
     "matmul",
@@ -75,5 +76,6 @@ __all__ = [
     "reorder",
     "set_default_exact_int8",
     "set_default_fpmath_mode",
+    "transpile_float16",
     "unpack_nibbles",
 ]

@@ -26,8 +26,10 @@ def onnx_package() -> Any:
     """The `onnx` package, or `Unimplemented` saying how to get it."""
     try:
         import onnx
+        import onnx.checker
         import onnx.defs
         import onnx.inliner
+        import onnx.shape_inference
     except ImportError:
         raise Unimplemented(
             "ONNX files need the onnx package, which is an optional part: pip install 'simdnn[onnx]'"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.shape_inference
 from onnx import helper, numpy_helper
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -30,10 +31,13 @@ def model(
         [numpy_helper.from_array(a, n) for n, a in (constants or {}).items()],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9, **extra)
+    inferred = onnx.shape_inference.infer_shapes(made)
+    del made.graph.output[:]
+    made.graph.output.extend(inferred.graph.output)
     return made
 
 
-def small_cnn(seed: int = 0) -> onnx.ModelProto:
+def small_cnn(seed: int = 0, opset: int = 17) -> onnx.ModelProto:
     """Conv, BatchNormalization, Relu, MaxPool, Flatten, Gemm, Softmax on 1x3x12x12."""
     rng = np.random.default_rng(seed)
 
@@ -53,4 +57,4 @@ def small_cnn(seed: int = 0) -> onnx.ModelProto:
         helper.make_node("Gemm", ["f", "fc", "fb"], ["g"], "fc", transB=1),
         helper.make_node("Softmax", ["g"], ["y"], "soft", axis=1),
     ]
-    return model(nodes, {"x": ["N", 3, 12, 12]}, ["y"], constants)
+    return model(nodes, {"x": ["N", 3, 12, 12]}, ["y"], constants, opset)

@@ -1,0 +1,375 @@
+"""simdnn.transpile_float16: an f32 model to one that computes in f16 (or bf16) and still takes and returns f32.
+
+Casts stand after the f32 inputs, before the f32 outputs, and around operators that stay f32; every f32 parameter that a
+converted operator reads gets a narrow copy, rounded to nearest even, and the old one goes when nobody reads it. What is
+narrow already, integer, or inside of control flow stays as it is. Values keep their names; an f16 value whose name must
+stay f32 (an output, or what a control-flow body reads) is called NAME_f16.
+
+The idea of casting at the edges and converting parameters is that of Paddle's float16 inference transpiler (K. Zhao,
+"Float16 Inference in PaddlePaddle Fluid", 2018).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa_models import InvalidArgument
+from isa_models.arrays import Array
+from simdnn.graph.load import graph_of, onnx_package, read
+from simdnn.graph.tensors import FLOAT16, array_of, packed
+from simdnn.graph.types import number
+from simdnn.primitives.checks import one_of
+
+if TYPE_CHECKING:
+    import onnx
+
+_F32 = 1  # TensorProto.FLOAT
+_KEY = "simdnn.float16"
+_IR = 4  # the first version whose initializers need not be inputs as well
+#: operators that stay f32 unless asked otherwise, and why
+BLOCKED: Mapping[str, str] = {
+    "CumSum": "running sums lose what is added to a large total",
+    "Range": "f16 has no integers above 2048 apart from each other",
+    "NonMaxSuppression": "box coordinates need more than 11 bits",
+    "RoiAlign": "box coordinates need more than 11 bits",
+    "GridSample": "coordinates need more than 11 bits",
+    "Resize": "its scales and coordinates are f32",
+    "Upsample": "its scales and coordinates are f32",
+    "ReduceSumSquare": "squares leave f16's range early",
+    "ReduceL2": "squares leave f16's range early",
+    "ReduceLogSumExp": "exponentials leave f16's range early",
+    "LpNormalization": "squares leave f16's range early",
+    "LRN": "squares leave f16's range early",
+    "MeanVarianceNormalization": "squares leave f16's range early",
+    "QuantizeLinear": "scales of integers stay f32",
+    "DequantizeLinear": "scales of integers stay f32",
+    "DynamicQuantizeLinear": "scales of integers stay f32",
+    "QLinearConv": "scales of integers stay f32",
+    "QLinearMatMul": "scales of integers stay f32",
+}
+
+
+@dataclass
+class Float16Report:
+    """What a transpilation did. `overflow`: of each parameter how many finite values became infinite; `underflow`: how
+    many became zero. `kept` names the nodes that stay f32 with the reason.
+    """
+
+    dtype: str
+    converted: list[str] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+    parameters: int = 0
+    overflow: dict[str, int] = field(default_factory=dict)
+    underflow: dict[str, int] = field(default_factory=dict)
+
+
+def float16_report(model: onnx.ModelProto) -> Float16Report:
+    """The report that `transpile_float16` leaves in a model's metadata."""
+    for entry in model.metadata_props:
+        if entry.key == _KEY:
+            return Float16Report(**json.loads(entry.value))
+    raise InvalidArgument("the model has no report: transpile_float16 did not make it")
+
+
+def transpile_float16(
+    model: str | PathLike[str] | onnx.ModelProto,
+    *,
+    dtype: str = "f16",
+    keep: Collection[str] | Mapping[str, str] = BLOCKED,
+    only: Sequence[str] = ("*",),
+) -> onnx.ModelProto:
+    """The model with its f32 arithmetic in `dtype`, "f16" or "bf16"; f32 in, f32 out.
+
+    `keep` are operators (or node names) that stay f32, a mapping with reasons or names alone; `only` patterns of node
+    names (`fnmatch`) that say which part is converted: two calls with different types make a mixed model. The report
+    stands in the result's metadata (`float16_report`); parameters that overflow are a `RuntimeWarning` too.
+    """
+    package = onnx_package()
+    one_of("dtype", dtype, FLOAT16)
+    proto, folder = read(model)
+    graph_of(proto, folder)  # everything that makes a model unfit is found here
+    made: onnx.ModelProto = package.ModelProto()
+    made.CopyFrom(package.inliner.inline_local_functions(proto) if proto.functions else proto)
+    made.ir_version = max(made.ir_version, _IR)
+    _inline_data(made.graph, folder)
+    reasons = dict(keep) if isinstance(keep, Mapping) else {name: "asked for" for name in keep}
+    report = _Transpiler(made, dtype, reasons, tuple(only)).run()
+    _store_report(made, report)
+    if report.overflow:
+        worst = ", ".join(f"{name} ({count})" for name, count in list(report.overflow.items())[:5])
+        warnings.warn(f"{dtype} overflow to infinity in {len(report.overflow)} parameters: {worst}", RuntimeWarning, 2)
+    return made
+
+
+def narrowed(values: Array, dtype: str) -> tuple[Array, int, int]:
+    """f32 values in a narrow type, nearest even; how many overflow, and how many vanish.
+
+    >>> narrowed(np.array([65520, 1e-9, 1], np.float32), "f16")
+    (array([inf,  0.,  1.], dtype=float16), 1, 1)
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        result = values.astype(FLOAT16[dtype])
+    infinite = np.isinf(result.astype(np.float32)) & np.isfinite(values)
+    return result, int(infinite.sum()), int(((result == 0) & (values != 0)).sum())
+
+
+def _inline_data(graph: Any, folder: Path | None) -> None:
+    """External tensors into the model, so that it can be saved elsewhere."""
+    for tensor in graph.initializer:
+        if tensor.data_location == 1:
+            values = array_of(tensor, folder)
+            tensor.ClearField("external_data")
+            tensor.data_location = 0
+            tensor.raw_data = packed(values)
+
+
+def _store_report(model: Any, report: Float16Report) -> None:
+    entry = next((e for e in model.metadata_props if e.key == _KEY), None) or model.metadata_props.add()
+    entry.key, entry.value = _KEY, json.dumps(asdict(report))
+
+
+class _Transpiler:
+    """One pass over the nodes. `narrow` and `wide` name, for each f32 value of the source model, the value that holds
+    it in each type; a cast is put in when one is first needed that is missing.
+    """
+
+    def __init__(self, model: Any, dtype: str, keep: Mapping[str, str], only: Sequence[str]) -> None:
+        self.onnx = onnx_package()
+        self.model, self.graph, self.dtype = model, model.graph, dtype
+        self.element = number(FLOAT16[dtype])
+        self.keep, self.only = keep, only
+        self.report = Float16Report(dtype)
+        self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+        types = self._types()
+        self.f32 = {name for name, kind in types.items() if kind == _F32}
+        self.floats = {name for name, kind in types.items() if kind in (10, 11, 16)}  # f16, f64, bf16
+        self.parameters = {t.name: t for t in self.graph.initializer if t.data_type == _F32}
+        self.fixed = {v.name for v in self.graph.output} | self._captured()  # names that stay f32
+        self.narrow: dict[str, str] = {}
+        self.wide: dict[str, str] = {name: name for name in (*self.parameters, *(v.name for v in self.graph.input))}
+        self.taken = {name for node in self.graph.node for name in (*node.input, *node.output)} | set(self.wide)
+        self.nodes: list[Any] = []
+
+    def run(self) -> Float16Report:
+        for position, node in enumerate(list(self.graph.node)):
+            name = node.name or f"{node.op_type}_{position}"
+            if not self._touches_f32(node):
+                self.nodes.append(node)
+                continue
+            if self._decides_a_type(node):
+                self._keep(node)
+                continue
+            if reason := self._why_kept(node, name):
+                self.report.kept[name] = reason
+                self._keep(node)
+            else:
+                self.report.converted.append(name)
+                self._convert(node)
+        for output in self.graph.output:
+            if output.name in self.narrow:
+                self._wide(output.name)
+        del self.graph.node[:]
+        self.graph.node.extend(self.nodes)
+        self._drop_unused()
+        self._describe_values()
+        return self.report
+
+    # -- what is what --------------------------------------------------------------------------------------------
+    def _types(self) -> dict[str, int]:
+        """The element types of the graph's values, by type inference."""
+        onnx = self.onnx
+        bare: Any = onnx.ModelProto()
+        bare.CopyFrom(self.model)
+        try:
+            graph = onnx.shape_inference.infer_shapes(bare).graph
+        except Exception as error:  # the C++ side's errors have no documented type
+            raise InvalidArgument(f"types cannot be inferred: {' '.join(str(error).split())[:120]}") from None
+        ports = (*graph.value_info, *graph.input, *graph.output)
+        found = {v.name: v.type.tensor_type.elem_type for v in ports}
+        return found | {t.name: t.data_type for t in graph.initializer}
+
+    def _captured(self) -> set[str]:
+        """Names of this graph that bodies of control flow read."""
+        found: set[str] = set()
+
+        def look(graph: Any) -> None:
+            for node in graph.node:
+                found.update(node.input)
+                for attribute in node.attribute:
+                    for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                        look(inner)
+            found.update(v.name for v in graph.output)
+
+        for node in self.graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    look(attribute.g)
+        return found
+
+    def _touches_f32(self, node: Any) -> bool:
+        return any(name in self.f32 for name in (*node.input, *node.output)) or self._has_body(node)
+
+    def _decides_a_type(self, node: Any) -> bool:
+        """A cast from f32, or between floats: somebody's decision, which stays. Casts of integers to f32 follow."""
+        if node.op_type != "Cast":
+            return False
+        return node.input[0] in self.f32 or node.input[0] in self.floats
+
+    def _has_body(self, node: Any) -> bool:
+        return any(a.HasField("g") for a in node.attribute)
+
+    def _why_kept(self, node: Any, name: str) -> str:
+        """The reason why a node stays f32; empty where it is converted."""
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in self.only):
+            return "not in the part asked for"
+        for key in (name, node.op_type):
+            if key in self.keep:
+                return self.keep[key]
+        if self._has_body(node):
+            return "bodies of control flow stay as they are"
+        schema = self._schema(node)
+        if schema is None:
+            return f"no schema of {node.domain or 'ai.onnx'}::{node.op_type} says which types it takes"
+        if not any(self._takes(schema, node, i) for i, n in enumerate(node.input) if n in self.f32) and not any(
+            self._gives(schema, i) for i, n in enumerate(node.output) if n in self.f32
+        ):
+            return f"opset {self.opsets.get(node.domain, 1)} defines it without {self.dtype}"
+        if any(n in self.f32 and not self._gives(schema, i) for i, n in enumerate(node.output)):
+            return f"its output is f32 in opset {self.opsets.get(node.domain, 1)}"
+        return ""
+
+    def _schema(self, node: Any) -> Any:
+        try:
+            version = self.opsets["" if node.domain == "ai.onnx" else node.domain]
+            return self.onnx.defs.get_schema(node.op_type, version, node.domain)
+        except (self.onnx.defs.SchemaError, KeyError):
+            return None
+
+    def _takes(self, schema: Any, node: Any, position: int) -> bool:
+        """Whether an input may be of the narrow type."""
+        return self._admits(schema, schema.inputs[min(position, len(schema.inputs) - 1)].type_str)
+
+    def _gives(self, schema: Any, position: int) -> bool:
+        return self._admits(schema, schema.outputs[min(position, len(schema.outputs) - 1)].type_str)
+
+    def _admits(self, schema: Any, kind: str) -> bool:
+        wanted = {"f16": "tensor(float16)", "bf16": "tensor(bfloat16)"}[self.dtype]
+        for constraint in schema.type_constraints:
+            if constraint.type_param_str == kind:
+                return wanted in constraint.allowed_type_strs
+        return kind == wanted
+
+    # -- nodes ---------------------------------------------------------------------------------------------------
+    def _keep(self, node: Any) -> None:
+        """An f32 node: its narrow inputs are cast back."""
+        node.input[:] = [self._wide(name) if name in self.f32 else name for name in node.input]
+        for name in self._captured_by(node):
+            self._wide(name)
+        self.nodes.append(node)
+        self.wide.update((name, name) for name in node.output if name in self.f32)
+
+    def _captured_by(self, node: Any) -> list[str]:
+        if not self._has_body(node):
+            return []
+        return [name for name in self.narrow if name in self.fixed]
+
+    def _convert(self, node: Any) -> None:
+        """A node in the narrow type, on narrow inputs wherever its schema lets it."""
+        schema = self._schema(node)
+        names = []
+        for i, name in enumerate(node.input):
+            takes = name in self.f32 and self._takes(schema, node, i)
+            names.append(self._narrow(name) if takes else self._wide(name) if name in self.f32 else name)
+        node.input[:] = names
+        self._convert_attributes(node)
+        for i, name in enumerate(node.output):
+            if name in self.f32:
+                node.output[i] = self._fresh(f"{name}_{self.dtype}") if name in self.fixed else name
+                self.narrow[name] = node.output[i]
+        self.nodes.append(node)
+
+    def _convert_attributes(self, node: Any) -> None:
+        """Attributes that decide the type of what a node makes."""
+        for attribute in node.attribute:
+            if attribute.name in ("to", "dtype", "output_dtype", "stash_type") and attribute.i == _F32:
+                if attribute.name != "stash_type":  # that one is the type of statistics inside
+                    attribute.i = self.element
+            elif attribute.name == "value" and attribute.t.data_type == _F32:
+                label = node.name or node.output[0]
+                attribute.t.CopyFrom(self._converted(label, array_of(attribute.t, None), attribute.t.name))
+            elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+                numbers = np.array(
+                    attribute.f if attribute.name == "value_float" else list(attribute.floats), np.float32
+                )
+                label = node.name or node.output[0]
+                attribute.Clear()
+                attribute.name, attribute.type = "value", self.onnx.AttributeProto.TENSOR
+                attribute.t.CopyFrom(self._converted(label, numbers, ""))
+
+    # -- values --------------------------------------------------------------------------------------------------
+    def _narrow(self, name: str) -> str:
+        """The narrow value of an f32 one: a parameter's copy, or a cast."""
+        if name not in self.narrow:
+            fresh = self._fresh(f"{name}_{self.dtype}")
+            if name in self.parameters:
+                self.graph.initializer.append(self._converted(name, array_of(self.parameters[name], None), fresh))
+            else:
+                self._cast(self._wide(name), fresh, self.element)
+            self.narrow[name] = fresh
+        return self.narrow[name]
+
+    def _wide(self, name: str) -> str:
+        """The f32 value; a cast of the narrow one where there is no other."""
+        if name not in self.wide:
+            if name not in self.narrow:
+                return name  # a value that nothing converted
+            fresh = name if name in self.fixed else self._fresh(f"{name}_f32")
+            self._cast(self.narrow[name], fresh, _F32)
+            self.wide[name] = fresh
+        return self.wide[name]
+
+    def _cast(self, source: str, target: str, element: int) -> None:
+        name = self._fresh(f"cast_{target}")
+        self.nodes.append(self.onnx.helper.make_node("Cast", [source], [target], name, to=element))
+
+    def _converted(self, label: str, values: Array, name: str) -> Any:
+        """A narrow TensorProto; what overflows or vanishes is noted under `label`."""
+        result, overflow, underflow = narrowed(values, self.dtype)
+        self.report.parameters += 1
+        if overflow:
+            self.report.overflow[label] = overflow
+        if underflow:
+            self.report.underflow[label] = underflow
+        return self.onnx.helper.make_tensor(name, self.element, values.shape, packed(result), raw=True)
+
+    def _fresh(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    # -- at the end ----------------------------------------------------------------------------------------------
+    def _drop_unused(self) -> None:
+        """f32 parameters that nobody reads any more, with the inputs that older files repeat them as."""
+        read = {name for node in self.graph.node for name in node.input} | self.fixed
+        gone = {name for name in self.parameters if name not in read and name in self.narrow}
+        for ports in (self.graph.initializer, self.graph.input):
+            kept = [port for port in ports if port.name not in gone]
+            del ports[:]
+            ports.extend(kept)
+
+    def _describe_values(self) -> None:
+        """Types in value_info follow the values."""
+        types = {narrow: self.element for wide, narrow in self.narrow.items() if wide not in self.parameters}
+        for value in self.graph.value_info:
+            if value.name in types:
+                value.type.tensor_type.elem_type = types[value.name]
