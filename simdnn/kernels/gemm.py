@@ -176,7 +176,8 @@ class Gemm:
         if self.plain:
             tensors.append(Tensor("wei", self.dot.wei, c.ic * c.oc))
         elif self.packed_here:
-            tensors.append(Tensor("plain", self.problem.wei, self.ic * c.kh * c.kw * c.oc))
+            rows = self.problem_k if self.is_matmul else self.ic * c.kh * c.kw
+            tensors.append(Tensor("plain", self.problem.wei, rows * c.oc))
         kind = "scratch" if self.packed_here else "input"
         if layout.full and not self.plain:
             tensors.append(Tensor("wei", self.dot.wei, per_column * layout.full * layout.width, kind))

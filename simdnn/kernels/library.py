@@ -121,7 +121,7 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     if p.src == "bf16":
         kind = f"gemv:{tier}{plain and plain + '_bf16'}" if vector else f"gemm:{tier}"
         return kind, f"brg_matmul:{tier}"
-    if p.group_scales and p.group_scales.reference:
+    if p.reference or (p.group_scales and p.group_scales.reference):
         kinds = {"avx2": "gemm:avx2_int8_exact", "avx512_core": "gemm:avx512_core_int8_exact"}
         return kinds.get(tier, "gemm:avx512_core_vnni"), "ref_int8:any"
     if tier == "avx2":

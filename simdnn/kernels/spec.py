@@ -117,6 +117,7 @@ class MatmulProblem:
     wei_tag: str = "any"  # any | ab (plain) | ba (k contiguous)
     decompression: Decompression | None = None
     group_scales: GroupScales | None = None
+    reference: bool = False  # integers that oneDNN leaves to its reference implementation, which is exact
 
     @property
     def macs(self) -> int:

@@ -119,8 +119,10 @@ class _Row:
         merged = self.dot.acc == "s32" and not wide and not (conv and self.dot is MADDWD)
         halve = conv and fast and problem.src == "s8"
         order = order_of(problem, self.dot, wide, halve) if isinstance(problem, ConvProblem) else Order()
+        left = isinstance(problem, MatmulProblem) and problem.reference
         exact = self.dot is MADDWD and not wide and (conv or problem.epilogue.dst == "bf16")
-        reference = exact or self.reference
+        reference = exact or left or self.reference
+        merged = merged and not reference
         cut = 0 if self.reference else cut
         return Options(halve, merged, cut, split, order, conv and not wide, reference)
 

@@ -13,7 +13,7 @@ from simdnn.primitives import arrays, gpu
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.decompress import decompression
-from simdnn.primitives.groups import group_scales, with_groups
+from simdnn.primitives.groups import group_scales, left_to_reference, with_groups
 from simdnn.primitives.problems import (
     CONV_SIZES,
     MATMUL_SIZES,
@@ -107,7 +107,8 @@ def _problem(
         unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
         groups = group_scales(attr, shape, options["wei_tag"], target.dispatch, target.caps)
         epilogue, _ = with_groups(epilogue, parameters, attr, shape, groups)
-        return matmul_problem(shape, epilogue, options["wei_tag"], unpacking, groups)
+        reference = left_to_reference(attr, shape, target.dispatch, target.caps)
+        return matmul_problem(shape, epilogue, options["wei_tag"], unpacking, groups, reference)
     taps = Taps.of(*(options[name] for name in ("strides", "padding", "dilation", "groups")))
     shape = conv_shape(sizes, taps, src, wei)
     return conv_problem(sizes, taps, shape, resolve(attr, shape, dst, bias)[0], options["wei_tag"])

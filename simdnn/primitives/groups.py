@@ -21,6 +21,15 @@ def along_k(attr: Attr, shape: Shape) -> dict[str, Placed]:
     return found if any(p.granularity in ALONG_K for p in found.values()) else {}
 
 
+def left_to_reference(attr: Attr, shape: Shape, dispatch: str, caps: frozenset[str]) -> bool:
+    """Whether oneDNN's choice is asked for and its kernels lack the types of scales or, below AVX-512, zero points."""
+    if dispatch != "onednn" or shape.primitive != "matmul" or not shape.integer:
+        return False
+    points = [attr.zero_points[name].dtype for name in ("src", "wei") if name in attr.zero_points]
+    narrow = "avx512_core" not in caps and any(dtype != "s32" for dtype in points)
+    return narrow or any(attr.scales[name].dtype != "f32" for name in ("src", "wei", "dst") if name in attr.scales)
+
+
 def group_scales(attr: Attr, shape: Shape, wei_tag: object, dispatch: str, caps: frozenset[str]) -> GroupScales | None:
     """How scales change along K; None where they do not. Raises `InvalidArgument` where groups do not nest.
 
@@ -33,6 +42,7 @@ def group_scales(attr: Attr, shape: Shape, wei_tag: object, dispatch: str, caps:
     per_row = any(p.granularity == "per_token" for p in found.values())
     reference = dispatch == "onednn" and (
         "avx512_core" not in caps or per_row or (shape.src == "s8" and wei_tag == "any")
+        or left_to_reference(attr, shape, dispatch, caps)
     )
     kept = found if reference else {name: p for name, p in found.items() if p.granularity in ALONG_K}
     length = {name: _length(name, p, shape) for name, p in kept.items()}

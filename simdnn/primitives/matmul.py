@@ -10,7 +10,7 @@ from simdnn.primitives import arrays, gpu
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.decompress import decompression
-from simdnn.primitives.groups import group_scales, with_groups
+from simdnn.primitives.groups import group_scales, left_to_reference, with_groups
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
@@ -84,7 +84,8 @@ def matmul(
     unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
     groups = group_scales(attr, shape, wei_tag, target.dispatch, target.caps)
     epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
-    problem = matmul_problem(shape, epilogue, wei_tag, unpacking, groups)
+    reference = left_to_reference(attr, shape, target.dispatch, target.caps)
+    problem = matmul_problem(shape, epilogue, wei_tag, unpacking, groups, reference)
     arrays.check_memory(tensors(problem))
     parameters = with_operands(parameters, attr.post_ops, problem, into)
     choice = chosen(problem, target, attr)

@@ -42,10 +42,12 @@ def matmul_problem(
     wei_tag: object,
     decompression: Decompression | None,
     groups: GroupScales | None = None,
+    reference: bool = False,
 ) -> MatmulProblem:
     """The problem of a checked shape."""
     tag = one_of("wei_tag", wei_tag, WEI_TAGS)
-    return MatmulProblem(shape.m, shape.n, shape.k, shape.src, shape.wei, epilogue, tag, decompression, groups)
+    sizes = shape.m, shape.n, shape.k, shape.src, shape.wei
+    return MatmulProblem(*sizes, epilogue, tag, decompression, groups, reference)
 
 
 def conv_shape(sizes: Mapping[str, int], taps: Taps, src: str, wei: str) -> Shape:

@@ -128,3 +128,12 @@ def test_calls_from_many_threads() -> None:
         found = list(pool.map(work, range(42)))
     assert all(right and "exact" in name for right, name in found[::2])
     assert all("exact" not in name for _, name in found[1::2])
+
+
+def test_plain_weights_of_an_odd_k_in_two_parts() -> None:
+    """Under AVX2 K between 257 and 767 is cut in two, the longer part first."""
+    rng = np.random.default_rng(0)
+    src, weights = rng.integers(0, 9, (2, 257)).astype(np.uint8), rng.integers(-9, 9, (257, 3)).astype(np.int8)
+    for tag in ("any", "ab", "ba"):
+        result = simdnn.matmul(src, weights, machine="zen4", isa="avx2", dispatch="onednn", wei_tag=tag)
+        assert (result.output == src.astype(np.int32) @ weights.astype(np.int32)).all(), tag
