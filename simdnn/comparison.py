@@ -154,7 +154,7 @@ class Comparison:
         """Frame: reason, side ("a", "b", "both"), elements (that differ for it; one may have several), detail."""
         import pandas as pd
 
-        found = self._integer_reasons() if self._plain_integers else self._float_reasons()
+        found = self._integer_reasons() if self._plain_integers else self._other_reasons()
         rows = [(reason, side, int(mask.sum()), detail) for reason, side, mask, detail in found if mask.any()]
         return pd.DataFrame(rows, columns=["reason", "side", "elements", "detail"])
 
@@ -165,8 +165,14 @@ class Comparison:
         on_cpus = all(isinstance(result.machine, Machine) for result in (self.a, self.b))
         return on_cpus and not fmt(p.src).is_float and not grouped
 
-    def _float_reasons(self) -> list[tuple[str, str, Array, str]]:
+    def _other_reasons(self) -> list[tuple[str, str, Array, str]]:
         types = [r.compute_dtype for r in (self.a, self.b)]
+        for side, result in zip(_SIDES, (self.a, self.b), strict=True):
+            if result.saturation is not None:
+                count = result.saturation
+                detail = f"{int(count.sum())} pairs in {int((count > 0).sum())} outputs of {result.implementation}"
+                return [(SATURATED, side, self._differ & (count > 0), detail),
+                        (ORDER, "both", self._differ & (count == 0), detail)]  # fmt: skip
         names = f"{self.a.implementation} and {self.b.implementation}"
         if types[0] != types[1]:
             return [(f"products in {types[0]} against {types[1]}", "both", self._differ, names)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ class Step:
     note: str = ""  # saturates | wraps | rounds | overflows: this step itself lost something
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Explanation:
     """What came out, and the steps on the way; `str()` is the text, `steps` the frame."""
 
@@ -48,7 +48,7 @@ class Explanation:
     rows: tuple[Step, ...]
     left_exact: Step | None = None  # the first step whose value is not the exact one
     remarks: tuple[str, ...] = ()
-    shown: int = field(default=40, repr=False)  # steps that `str()` prints in full
+    shown: int = 40  # steps that `str()` prints in full
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -78,6 +78,8 @@ class Explanation:
         lines += [text if row is None else _line(row, wide) for row, text in self._printed()]
         lines += ["", *self.remarks] if self.remarks else []
         return "\n".join(lines).rstrip()
+
+    __repr__ = __str__
 
     def _printed(self) -> Iterable[tuple[Step | None, str]]:
         """The rows, of many only the first, the last and those that lost something; a blank line where `at` changes
