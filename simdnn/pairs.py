@@ -110,6 +110,7 @@ def counting(estimate: Estimate, rows: int) -> Kernel:
         larger = replace(problem, m=rows, epilogue=Epilogue("s32"))
     assert isinstance(estimate.machine, Machine)
     kind = next(kind for kind in KERNELS if kind.name == estimate.kernel.name)
+    assert isinstance(estimate.machine, Machine)  # no step of a GPU's kernels saturates
     counter = kind.build(larger, estimate.machine).counting
     assert counter is not None
     return counter()

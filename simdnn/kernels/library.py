@@ -66,7 +66,7 @@ def _tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | N
     isa = "avx512_core_amx"
     if isinstance(p, MatmulProblem):
         family, base = "gemm", "brg_matmul"
-        if p.group_scales:
+        if p.group_scales or p.zero_points:
             return None
         if p.decompression:
             return (f"wdec:{isa}", f"{base}:{isa}") if p.decompression.computes == ("bf16",) else None
@@ -121,6 +121,8 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     if p.src == "bf16":
         kind = f"gemv:{tier}{plain and plain + '_bf16'}" if vector else f"gemm:{tier}"
         return kind, f"brg_matmul:{tier}"
+    if p.zero_points:
+        return f"ref_int8:{'avx2' if tier == 'avx2' else 'avx512_core'}", "ref_int8:any"
     if p.reference or (p.group_scales and p.group_scales.reference):
         kinds = {"avx2": "gemm:avx2_int8_exact", "avx512_core": "gemm:avx512_core_int8_exact"}
         return kinds.get(tier, "gemm:avx512_core_vnni"), "ref_int8:any"

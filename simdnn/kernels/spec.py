@@ -84,6 +84,21 @@ class Decompression:
 
 
 @dataclass(frozen=True)
+class ZeroPoints:
+    """Zero points of an integer matmul that change along K or by column, and how their part of the sum is found."""
+
+    group: int  # how many k have all their zero points (and scales) in common, and one reduction of the source
+    wei: bool  # Parameters.wei_zero_points is (K / any multiple, N)
+    src: bool  # Parameters.src_zero_points is (M, K / any multiple)
+    reductions: bool = False  # Parameters.reductions, (M, K / group), are the user's
+    strategy: str = ""  # on GPUs: direct | in_kernel | precomputed | bias | upconvert
+
+    def __str__(self) -> str:
+        given = " reductions given" if self.reductions else ""
+        return f"{'src ' * self.src}{'wei ' * self.wei}by {self.group}{given} {self.strategy}".strip()
+
+
+@dataclass(frozen=True)
 class Parameters:
     """The run-time arguments that an `Epilogue` announces. Scales are f32, zero points s32.
 
@@ -102,6 +117,8 @@ class Parameters:
     operands: tuple[Array, ...] = ()  # f32, one for each post-operation: sum's scale, what add adds; else empty
     previous: Array | None = None  # what the destination held before, which sum reads
     src_group_scale: Array | None = None  # f32 (M, K / group)
+    src_zero_points: Array | None = None  # with `ZeroPoints`, s32 (M, groups)
+    reductions: Array | None = None  # s32 (M, groups)
 
 
 @dataclass(frozen=True)
@@ -118,6 +135,7 @@ class MatmulProblem:
     decompression: Decompression | None = None
     group_scales: GroupScales | None = None
     reference: bool = False  # integers that oneDNN leaves to its reference implementation, which is exact
+    zero_points: ZeroPoints | None = None
 
     @property
     def macs(self) -> int:

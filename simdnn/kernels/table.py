@@ -31,6 +31,7 @@ from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.gemv import Gemv
 from simdnn.kernels.grouped import GroupedGemm
 from simdnn.kernels.order import Order, order_of
+from simdnn.kernels.ref_int8 import RefInt8
 from simdnn.kernels.spec import ConvProblem, GroupScales, Kernel, KernelKind, MatmulProblem, Problem
 
 
@@ -54,6 +55,8 @@ class _Row:
         def answer(problem: Problem) -> str:
             if isinstance(problem, MatmulProblem) and problem.decompression:
                 return "does not decompress weights"
+            if isinstance(problem, MatmulProblem) and problem.zero_points:
+                return "takes common zero points only, and no reductions"
             if isinstance(problem, MatmulProblem) and problem.group_scales:
                 if reason := self.refuses_groups(problem, problem.group_scales):
                     return reason
@@ -238,6 +241,27 @@ def _gemv(isa: str, dtype: str, plain: bool) -> KernelKind:
     return KernelKind(name, isa, "bf16" if dtype == "bf16" and not plain else "f32", accepts, build)
 
 
+def _ref_int8(isa: str) -> KernelKind:
+    """Integer matmul with zero points by group or column: what the library leaves to its reference."""
+    name, unit = f"ref_int8:{isa}", unit_of(isa)
+
+    def accepts(problem: Problem) -> str:
+        if not isinstance(problem, MatmulProblem) or problem.zero_points is None:
+            return "computes integer matmul with zero points by group or column only"
+        if problem.wei_tag == "ba":
+            return "reads rows of weights (wei_tag='any' or 'ab')"
+        if not unit.masks and (problem.n % unit.lanes or problem.m * problem.k % unit.lanes):
+            sizes = f"{problem.n} and {problem.m * problem.k}"
+            return f"{isa} has no masks: N and M * K multiples of {unit.lanes}, not {sizes}"
+        return _types(problem, _INT8, "s8")
+
+    def build(problem: Problem, machine: Machine) -> Kernel:
+        assert isinstance(problem, MatmulProblem)
+        return RefInt8(name, problem, unit).kernel()
+
+    return KernelKind(name, isa, "s32", accepts, build)
+
+
 _INT8 = ("u8", "s8")
 _ROWS = (
     _Row(FMA, "avx512_core", ("f32",), "f32"),
@@ -310,6 +334,7 @@ def _kinds() -> tuple[KernelKind, ...]:
     kinds += [_decompressing(*row) for row in _DECOMPRESSING]
     kinds += [_decompressing(*row, fused=True) for row in _DECOMPRESSING if row[1] in (BF16, FMA)]
     kinds += [_depthwise(*row) for row in _DEPTHWISE]
+    kinds += [_ref_int8(isa) for isa in ("avx512_core", "avx2")]
     assert len({kind.name for kind in kinds}) == len(kinds)
     return tuple(kinds)
 

@@ -79,7 +79,8 @@ class Attr:
     A bare array as a value says its own mask: size 1 common; (N,) one per output channel; (K/G, N) weights grouped
     along K; (M, K/G) sources. `post_ops`, in order: "relu"; "sum" or ("sum", scale), which adds what the destination
     held before; ("add", values), f32: one, (N,), or of the output's shape. `float_model`: how DPAS rounds on a GPU, a
-    candidate (`isa_models.intel_gpu.sums`).
+    candidate (`isa_models.intel_gpu.sums`). `precomputed_reductions={"src": R}`: sums of the source over groups along
+    K, s32 (M, K/G); they are trusted, unless `check=True` has them verified.
 
     >>> Attr(scales={"src": 0.5}).scales["src"].values
     array(0.5, dtype=float32)
@@ -96,17 +97,20 @@ class Attr:
     exact_int8: bool | None = None
     post_ops: Sequence[Any] = ()
     float_model: str = "sequential"
+    check: bool = False
 
     def __post_init__(self) -> None:
         if self.fpmath is not None:
             check_fpmath(self.fpmath)
         if not isinstance(self.apply_to_int, bool):
             raise InvalidArgument(f"apply_to_int={self.apply_to_int!r}; True or False is needed")
+        if not isinstance(self.check, bool):
+            raise InvalidArgument(f"check={self.check!r}; True or False is needed")
         if self.exact_int8 is not None:
             check_exact(self.exact_int8)
         one_of("float_model", self.float_model, FLOAT_MODELS)
         object.__setattr__(self, "post_ops", _post_ops(self.post_ops))
-        for name, check in (("scales", _scale), ("zero_points", _zero_point), ("precomputed_reductions", _zero_point)):
+        for name, check in (("scales", _scale), ("zero_points", _zero_point), ("precomputed_reductions", _sums)):
             given = getattr(self, name)
             if not isinstance(given, Mapping):
                 raise InvalidArgument(f"{name}={given!r}; a dict by {', '.join(ARGUMENTS)} is needed")
@@ -115,7 +119,7 @@ class Attr:
 
     def __hash__(self) -> int:
         quants = (self.scales, self.zero_points, self.precomputed_reductions)
-        plain = (self.fpmath, self.apply_to_int, self.exact_int8, self.post_ops, self.float_model)
+        plain = (self.fpmath, self.apply_to_int, self.exact_int8, self.post_ops, self.float_model, self.check)
         return hash((*plain, *(frozenset(q.items()) for q in quants)))
 
 
@@ -204,6 +208,20 @@ def _scale(what: str, value: Any) -> Quant:
     if ((values == 0) & (quant.values != 0)).any():
         raise InvalidArgument(f"{what} has a value so small that {dtype} holds it as 0")
     return replace(quant, values=_read_only(values), dtype=dtype)
+
+
+def _sums(what: str, value: Any) -> Quant:
+    """A Quant of s32, no other type."""
+    quant = _as_quant(value)
+    if quant.dtype not in (None, "s32"):
+        raise InvalidArgument(f"dtype={quant.dtype!r} of {what}; s32 is needed")
+    if quant.values is not None:
+        found = _type_of(what, quant.values, f"integers from {fmt('s32').low} to {fmt('s32').high}")
+        if fmt(found).is_float or found == "b1":
+            raise InvalidArgument(f"{what} of {found}; integers are needed: s32 (np.int32)")
+        if found != "s32" and quant.values.ndim:
+            raise InvalidArgument(f"{what} of {found}; s32 (np.int32) is needed")
+    return replace(quant, dtype="s32")
 
 
 def _zero_point(what: str, value: Any) -> Quant:

@@ -25,6 +25,7 @@ from simdnn.primitives.problems import (
 )
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import Target, attr_of, chosen, priced
+from simdnn.primitives.zero_points import without_zero_points, zero_points
 from simdnn.result import Estimate
 
 _SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
@@ -103,12 +104,13 @@ def _problem(
     arrays.check_types(primitive, src, wei, attr.apply_to_int)
     if primitive == "matmul":
         shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
-        epilogue, parameters = resolve(attr, shape, dst, bias)
+        zeros, tag = zero_points(attr, shape), options["wei_tag"]
+        epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
         unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
-        groups = group_scales(attr, shape, options["wei_tag"], target.dispatch, target.caps)
+        groups = group_scales(attr, shape, tag, target.dispatch, target.caps, exact=zeros is not None)
         epilogue, _ = with_groups(epilogue, parameters, attr, shape, groups)
         reference = left_to_reference(attr, shape, target.dispatch, target.caps)
-        return matmul_problem(shape, epilogue, options["wei_tag"], unpacking, groups, reference)
+        return matmul_problem(shape, epilogue, tag, unpacking, groups, reference, zeros)
     taps = Taps.of(*(options[name] for name in ("strides", "padding", "dilation", "groups")))
     shape = conv_shape(sizes, taps, src, wei)
     return conv_problem(sizes, taps, shape, resolve(attr, shape, dst, bias)[0], options["wei_tag"])

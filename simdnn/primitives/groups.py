@@ -30,22 +30,25 @@ def left_to_reference(attr: Attr, shape: Shape, dispatch: str, caps: frozenset[s
     return narrow or any(attr.scales[name].dtype != "f32" for name in ("src", "wei", "dst") if name in attr.scales)
 
 
-def group_scales(attr: Attr, shape: Shape, wei_tag: object, dispatch: str, caps: frozenset[str]) -> GroupScales | None:
+def group_scales(
+    attr: Attr, shape: Shape, wei_tag: object, dispatch: str, caps: frozenset[str], exact: bool = False
+) -> GroupScales | None:
     """How scales change along K; None where they do not. Raises `InvalidArgument` where groups do not nest.
 
     oneDNN's brgemm scales a group's sum by what is grouped and the total by the rest; its reference, which it takes
-    below AVX-512, for scales by row and for s8 sources with weights in its own layout, scales every group by both.
+    below AVX-512, for scales by row, for s8 sources with weights in its own layout and (`exact`) with zero points that
+    are more than common, scales every group by both.
     """
     found = along_k(attr, shape)
     if not found:
         return None
     per_row = any(p.granularity == "per_token" for p in found.values())
-    reference = dispatch == "onednn" and (
+    reference = exact or dispatch == "onednn" and (
         "avx512_core" not in caps or per_row or (shape.src == "s8" and wei_tag == "any")
         or left_to_reference(attr, shape, dispatch, caps)
     )
     kept = found if reference else {name: p for name, p in found.items() if p.granularity in ALONG_K}
-    length = {name: _length(name, p, shape) for name, p in kept.items()}
+    length = {name: length_of(name, p, shape) for name, p in kept.items()}
     src, wei = length.get("src", 0), length.get("wei", 0)
     if src and wei and max(src, wei) % min(src, wei):
         raise InvalidArgument(f"scales in groups of {src} (src) and {wei} (wei) along K; one must divide the other")
@@ -82,17 +85,17 @@ def _table(attr: Attr, argument: str, shape: Shape, group: int) -> Array | None:
     return np.broadcast_to(values, size)
 
 
-def _length(argument: str, found: Placed, shape: Shape) -> int:
-    """How many k share a value: K itself, but for a parameter grouped along it."""
+def length_of(argument: str, found: Placed, shape: Shape) -> int:
+    """How many k share a scale or zero point: K itself, but for one grouped along it."""
     if found.granularity != "grouped":
         return shape.k
     quant = found.quant
     if quant.groups is None:
         if quant.values is None:
-            raise InvalidArgument(f"scales[{argument!r}]: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
+            raise InvalidArgument(f"{argument}: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
         return shape.k // int(quant.values.shape[0 if argument == "wei" else 1])
     first, second = group_of(argument, quant, shape)
     length, across, whole = (first, second, shape.n) if argument == "wei" else (second, first, shape.m)
     if across not in (1, whole):
-        raise Unimplemented(f"scales[{argument!r}]: groups={quant.groups}; shared along K, or in all {whole}")
+        raise Unimplemented(f"{argument}: groups={quant.groups}; shared along K, or in all {whole}")
     return length

@@ -16,6 +16,7 @@ from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import Shape, need_values, resolve
 from simdnn.primitives.run import ENGINES, Target, attr_of, check_reordered, chosen, run
+from simdnn.primitives.zero_points import check_reductions, with_tables, without_zero_points, zero_points
 from simdnn.result import Result
 
 
@@ -80,12 +81,16 @@ def matmul(
     arrays.check_types("matmul", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
     shape = Shape("matmul", m, k, n, *types)
-    epilogue, parameters = resolve(attr, shape, dst, bias)
+    zeros = zero_points(attr, shape)
+    epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
     unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
-    groups = group_scales(attr, shape, wei_tag, target.dispatch, target.caps)
+    groups = group_scales(attr, shape, wei_tag, target.dispatch, target.caps, exact=zeros is not None)
     epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
     reference = left_to_reference(attr, shape, target.dispatch, target.caps)
-    problem = matmul_problem(shape, epilogue, wei_tag, unpacking, groups, reference)
+    problem = matmul_problem(shape, epilogue, wei_tag, unpacking, groups, reference, zeros)
+    if zeros:
+        check_reductions(attr, src)
+        parameters = with_tables(parameters, attr, shape, zeros)
     arrays.check_memory(tensors(problem))
     parameters = with_operands(parameters, attr.post_ops, problem, into)
     choice = chosen(problem, target, attr)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument
-from simdnn.kernels.spec import ConvProblem, Decompression, Epilogue, GroupScales, MatmulProblem, Problem
+from simdnn.kernels.spec import ConvProblem, Decompression, Epilogue, GroupScales, MatmulProblem, Problem, ZeroPoints
 from simdnn.primitives.checks import integer, one_of, padding_of, pair
 from simdnn.primitives.resolve import Shape
 
@@ -43,11 +43,12 @@ def matmul_problem(
     decompression: Decompression | None,
     groups: GroupScales | None = None,
     reference: bool = False,
+    zeros: ZeroPoints | None = None,
 ) -> MatmulProblem:
     """The problem of a checked shape."""
     tag = one_of("wei_tag", wei_tag, WEI_TAGS)
     sizes = shape.m, shape.n, shape.k, shape.src, shape.wei
-    return MatmulProblem(*sizes, epilogue, tag, decompression, groups, reference)
+    return MatmulProblem(*sizes, epilogue, tag, decompression, groups, reference, zeros)
 
 
 def conv_shape(sizes: Mapping[str, int], taps: Taps, src: str, wei: str) -> Shape:

@@ -82,7 +82,11 @@ def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None
     scales = {argument: placed("scales", argument, quant, shape) for argument, quant in attr.scales.items()}
     points = {argument: placed("zero_points", argument, quant, shape) for argument, quant in attr.zero_points.items()}
     _refuse_math(attr, shape)
-    _refuse_reductions(attr, shape)
+    refuse_reductions(attr)
+    if attr.precomputed_reductions:  # an integer matmul's have been taken out by now
+        raise InvalidArgument(
+            f"precomputed_reductions of a {shape.primitive} {shape.src} x {shape.wei}; an integer matmul has them"
+        )
     _refuse_unbuilt(scales, points, shape)
     has_bias = bias is not None and bias is not False
     along_k = shape.integer and any(found.granularity in ALONG_K for found in scales.values())
@@ -205,14 +209,15 @@ def _refuse_math(attr: Attr, shape: Shape) -> None:
         )
 
 
-def _refuse_reductions(attr: Attr, shape: Shape) -> None:
-    if not attr.precomputed_reductions:
-        return
-    if set(attr.precomputed_reductions) != {"src"}:
-        raise InvalidArgument(f"precomputed_reductions of {', '.join(attr.precomputed_reductions)}; allowed: src")
-    if "wei" not in attr.zero_points:
-        raise InvalidArgument("precomputed_reductions['src'] serve weights zero points; zero_points['wei'] is missing")
-    raise Unimplemented("precomputed_reductions: no kernel here reads them; without them the kernel sums by itself")
+def refuse_reductions(attr: Attr) -> None:
+    """`InvalidArgument` for reductions of another argument than the source, or without weights zero points."""
+    if attr.precomputed_reductions:
+        if set(attr.precomputed_reductions) != {"src"}:
+            raise InvalidArgument(f"precomputed_reductions of {', '.join(attr.precomputed_reductions)}; allowed: src")
+        if "wei" not in attr.zero_points:
+            raise InvalidArgument(
+                "precomputed_reductions['src'] serve weights zero points; zero_points['wei'] is missing"
+            )
 
 
 def _refuse_unbuilt(scales: dict[str, Placed], points: dict[str, Placed], shape: Shape) -> None:

@@ -1,0 +1,147 @@
+"""Zero points by group and column, reductions of the source given by the user: values, rules of acceptance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simdnn
+from isa_models import InvalidArgument, SimdnnError, Unimplemented
+from simdnn import Attr, Quant
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def problem(seed: int, m: int, n: int, k: int, src: str) -> tuple[Array, Array, np.random.Generator]:
+    rng = np.random.default_rng(seed)
+    low, high = (0, 256) if src == "u1" else (-128, 128)
+    return rng.integers(low, high, (m, k)).astype(src), rng.integers(-128, 128, (k, n)).astype("i1"), rng
+
+
+@given(
+    st.integers(1, 9), st.integers(1, 40), st.integers(1, 4), st.sampled_from([4, 6, 16, 32]), st.integers(1, 3),
+    st.sampled_from(["u1", "i1"]), st.sampled_from(["", "common", "grouped"]), st.booleans(),
+    st.sampled_from(["avx512_core_vnni", "avx512_core"]), st.integers(0),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_exact_by_group(
+    m: int,
+    n: int,
+    parts: int,
+    length: int,
+    coarser: int,
+    src: str,
+    src_points: str,
+    given_sums: bool,
+    isa: str,
+    seed: int,
+) -> None:
+    k = parts * length * coarser
+    a, w, rng = problem(seed, m, n, k, src)
+    zw = rng.integers(-200, 200, (parts, n)).astype(np.int32)
+    points: dict[str, Any] = {"wei": Quant(zw, groups=(length * coarser, 1))}
+    zs: Any = 0
+    if src_points == "common":
+        points["src"] = zs = int(rng.integers(-100, 100))
+    elif src_points == "grouped":
+        values = rng.integers(-50, 50, (m, parts * coarser)).astype(np.int32)
+        points["src"] = Quant(values, groups=(1, length))
+        zs = np.repeat(values, length, axis=1)
+    group = length if src_points == "grouped" or given_sums else length * coarser
+    sums = a.astype(np.int32).reshape(m, -1, group).sum(axis=2, dtype=np.int32)
+    attr = Attr(zero_points=points, precomputed_reductions={"src": sums} if given_sums else {}, check=True)
+    expected = (a.astype(int) - zs) @ (w.astype(int) - np.repeat(zw, length * coarser, axis=0))
+    for engine in ("compiled", "reference"):
+        r = simdnn.matmul(a, w, machine="zen4", isa=isa, attr=attr, engine=engine)
+        assert r.implementation.startswith("ref_int8:") and (r.output == expected).all()
+    assert r.cycles == simdnn.estimate("matmul", m=m, n=n, k=k, dt=f"{'u8' if src == 'u1' else 's8'}:s8:s32",
+                                       machine="zen4", isa=isa, attr=attr).cycles  # fmt: skip
+
+
+def test_grouped_scales_source_first() -> None:
+    """docs/numerics.md, rule 7: the reference scales every group by both, the source's scale first."""
+    a, w, rng = problem(3, 5, 24, 64, "i1")
+    zw, sw = rng.integers(-9, 9, (4, 24)).astype(np.int32), rng.random((2, 24)).astype(np.float32)
+    ss = rng.random((5, 4)).astype(np.float32)
+    total = np.zeros((5, 24), np.float32)
+    for g in range(4):
+        part = slice(16 * g, 16 * g + 16)
+        sums = (a[:, part].astype(int) @ (w[part].astype(int) - zw[g])).astype(np.float32)
+        total = total + sums * ss[:, g : g + 1] * sw[g // 2]
+    for sums_given in (False, True):
+        sums = a.astype(np.int32).reshape(5, 4, 16).sum(axis=2, dtype=np.int32)
+        attr = Attr(scales={"src": ss, "wei": sw}, zero_points={"wei": zw},
+                    precomputed_reductions={"src": sums} if sums_given else {})  # fmt: skip
+        r = simdnn.matmul(a, w, machine="zen4", attr=attr, dispatch="onednn")
+        assert (r.output == total).all() and "ref_int8:any" in "; ".join(r.dispatch["reason"])
+
+
+def test_zero_points_by_column() -> None:
+    a, w, rng = problem(4, 4, 16, 20, "u1")
+    zw = rng.integers(-9, 9, 16).astype(np.int8)
+    attr = Attr(zero_points={"wei": zw}, scales={"wei": 0.5})
+    r = simdnn.matmul(a, w, machine="zen4", isa="avx2", attr=attr)
+    assert r.implementation == "ref_int8:avx2"
+    assert (r.output == ((a.astype(int) @ (w.astype(int) - zw)) * np.float32(0.5)).astype(np.float32)).all()
+
+
+def test_reductions_are_trusted_unless_checked() -> None:
+    a, w, _ = problem(5, 4, 8, 64, "u1")
+    zw = np.full((2, 8), 3, np.int32)
+    sums = a.astype(np.int32).reshape(4, 2, 32).sum(axis=2, dtype=np.int32)
+    sums[2, 1] += 7
+    attr = Attr(zero_points={"wei": zw}, precomputed_reductions={"src": sums})
+    exact = a.astype(int) @ (w.astype(int) - 3)
+    exact[2] -= 3 * 7
+    assert (simdnn.matmul(a, w, machine="zen4", attr=attr).output == exact).all()
+    with pytest.raises(InvalidArgument, match=r"\[2, 1\] is .* \(1 of 8 entries"):
+        simdnn.matmul(a, w, machine="zen4",
+                      attr=Attr(zero_points={"wei": zw}, precomputed_reductions={"src": sums}, check=True))  # fmt: skip
+
+
+SUMS = np.zeros((4, 2), np.int32)
+WEI = np.zeros((2, 8), np.int32)
+
+
+@pytest.mark.parametrize(
+    "error,message,reductions,points,scales",
+    [
+        (InvalidArgument, "zero_points\\['wei'\\] is missing", SUMS, {}, {}),
+        (InvalidArgument, "zero_points\\['wei'\\] is missing", SUMS, {"src": 3}, {}),
+        (InvalidArgument, "int64|s64", SUMS.astype(np.int64), {"wei": WEI}, {}),
+        (InvalidArgument, "f32", SUMS.astype(np.float32), {"wei": WEI}, {}),
+        (InvalidArgument, "is needed", SUMS[:3], {"wei": WEI}, {}),
+        (InvalidArgument, "is needed", SUMS[:, :1].reshape(-1), {"wei": WEI}, {}),
+        (InvalidArgument, "is needed", np.zeros((1, 2), np.int32), {"wei": WEI}, {}),
+        (InvalidArgument, "is needed", np.zeros((4, 3), np.int32), {"wei": WEI}, {}),
+        (InvalidArgument, r"groups=\(2, 32\)", Quant(SUMS, groups=(2, 32)), {"wei": WEI}, {}),
+        (InvalidArgument, r"groups=\(1, 48\)", Quant(SUMS, groups=(1, 48)), {"wei": WEI}, {}),
+        (InvalidArgument, "mask", Quant(SUMS, mask=2), {"wei": WEI}, {}),
+        (InvalidArgument, "no longer than every other", SUMS, {"wei": np.zeros((4, 8), np.int32)}, {}),
+        (InvalidArgument, "no longer than every other", SUMS, {"wei": WEI}, {"wei": np.ones((8, 8), np.float32)}),
+        (Unimplemented, "per_token", np.zeros((4, 2), np.int32), {"wei": WEI, "src": np.zeros((4, 1), np.int32)}, {}),
+    ],
+)  # fmt: skip
+def test_what_is_not_accepted(
+    error: type[SimdnnError], message: str, reductions: Any, points: dict[str, Any], scales: dict[str, Any]
+) -> None:
+    a, w, _ = problem(1, 4, 8, 64, "u1")
+    with pytest.raises(error, match=message) as caught:
+        simdnn.matmul(a, w, machine="zen4", attr=Attr(
+            zero_points=points, scales=scales, precomputed_reductions={"src": reductions}))  # fmt: skip
+    assert "\n" not in str(caught.value)
+
+
+def test_other_arguments_and_problems_have_none() -> None:
+    a, w, _ = problem(1, 4, 8, 64, "u1")
+    with pytest.raises(InvalidArgument, match="allowed: src"):
+        simdnn.matmul(a, w, machine="zen4", attr=Attr(zero_points={"wei": 1}, precomputed_reductions={"wei": SUMS}))
+    with pytest.raises(InvalidArgument, match="integer matmul"):
+        attr = Attr(zero_points={"wei": 1}, precomputed_reductions={"src": SUMS})
+        simdnn.matmul(a.astype(np.float32), w.astype(np.float32), machine="zen4", attr=attr)
+    with pytest.raises(InvalidArgument, match="True or False"):
+        Attr(check=1)  # type: ignore[arg-type]
