@@ -19,7 +19,7 @@ from isa_models import (
 )
 from simdnn.assembly.analysis import Analysis, analyze
 from simdnn.comparison import Comparison, compare
-from simdnn.graph import Network, float16_report, load, transpile_float16
+from simdnn.graph import Network, float16_report, load, quantize_onnx, transpile_float16
 from simdnn.lanes import explain
 from simdnn.memory import MemoryDesc
 from simdnn.nibbles import pack_nibbles, unpack_nibbles
@@ -71,6 +71,7 @@ __all__ = [
     "machine",
     "matmul",
     "pack_nibbles",
+    "quantize_onnx",
     "ranges",
     "remedies",
     "reorder",

@@ -2,6 +2,15 @@
 
 from simdnn.graph.float16 import float16_report, transpile_float16
 from simdnn.graph.network import Network, load
+from simdnn.graph.quantize import quantize_onnx
 from simdnn.graph.result import NetworkEstimate, NetworkResult
 
-__all__ = ["Network", "NetworkEstimate", "NetworkResult", "float16_report", "load", "transpile_float16"]
+__all__ = [
+    "Network",
+    "NetworkEstimate",
+    "NetworkResult",
+    "float16_report",
+    "load",
+    "quantize_onnx",
+    "transpile_float16",
+]

@@ -24,7 +24,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.arrays import Array
-from simdnn.graph.load import graph_of, onnx_package, read
+from simdnn.graph.load import graph_of, names_read, onnx_package, read
 from simdnn.graph.tensors import FLOAT16, array_of, packed
 from simdnn.graph.types import number
 from simdnn.primitives.checks import one_of
@@ -199,21 +199,8 @@ class _Transpiler:
 
     def _captured(self) -> set[str]:
         """Names of this graph that bodies of control flow read."""
-        found: set[str] = set()
-
-        def look(graph: Any) -> None:
-            for node in graph.node:
-                found.update(node.input)
-                for attribute in node.attribute:
-                    for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                        look(inner)
-            found.update(v.name for v in graph.output)
-
-        for node in self.graph.node:
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    look(attribute.g)
-        return found
+        bodies = [a.g for node in self.graph.node for a in node.attribute if a.HasField("g")]
+        return {name for body in bodies for name in names_read(body)}
 
     def _touches_f32(self, node: Any) -> bool:
         return any(name in self.f32 for name in (*node.input, *node.output)) or self._has_body(node)

@@ -29,7 +29,9 @@ def onnx_package() -> Any:
         import onnx.checker
         import onnx.defs
         import onnx.inliner
+        import onnx.numpy_helper
         import onnx.shape_inference
+        import onnx.version_converter
     except ImportError:
         raise Unimplemented(
             "ONNX files need the onnx package, which is an optional part: pip install 'simdnn[onnx]'"
@@ -56,6 +58,17 @@ def read(source: str | PathLike[str] | onnx.ModelProto) -> tuple[onnx.ModelProto
         reason = " ".join(str(error).split())[:80]
         raise InvalidArgument(f"{path.name} is no ONNX model, or it is truncated ({reason})") from None
     return model, path.parent
+
+
+def names_read(graph: onnx.GraphProto) -> set[str]:
+    """Names that a graph's nodes, its outputs and the bodies inside of it read."""
+    found = {value.name for value in graph.output}
+    for node in graph.node:
+        found.update(node.input)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                found |= names_read(attribute.g)
+    return found
 
 
 def graph_of(model: onnx.ModelProto, folder: Path | None) -> Graph:

@@ -16,6 +16,7 @@ from simdnn.graph.load import graph_of, read
 from simdnn.graph.model import Graph, Node, Port, subgraphs
 from simdnn.graph.ops import find
 from simdnn.graph.ops.function import body
+from simdnn.graph.qdq import fused
 from simdnn.graph.result import NetworkEstimate, NetworkResult, NodeRun, described
 from simdnn.graph.types import label
 from simdnn.primitives import Attr
@@ -36,7 +37,7 @@ def load(source: str | PathLike[str] | onnx.ModelProto) -> Network:
     package is missing. Operators that are not known here are an error of `run`, before anything runs.
     """
     model, folder = read(source)
-    return Network(graph_of(model, folder))
+    return Network(fused(graph_of(model, folder)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,8 +37,8 @@ def model(
     return made
 
 
-def small_cnn(seed: int = 0, opset: int = 17) -> onnx.ModelProto:
-    """Conv, BatchNormalization, Relu, MaxPool, Flatten, Gemm, Softmax on 1x3x12x12."""
+def small_cnn(seed: int = 0, opset: int = 17, soft: bool = True) -> onnx.ModelProto:
+    """Conv, BatchNormalization, Relu, MaxPool, Flatten, Gemm and, if `soft`, Softmax on Nx3x12x12."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int) -> np.ndarray[Any, Any]:
@@ -57,4 +57,6 @@ def small_cnn(seed: int = 0, opset: int = 17) -> onnx.ModelProto:
         helper.make_node("Gemm", ["f", "fc", "fb"], ["g"], "fc", transB=1),
         helper.make_node("Softmax", ["g"], ["y"], "soft", axis=1),
     ]
+    if not soft:
+        nodes[-2:] = [helper.make_node("Gemm", ["f", "fc", "fb"], ["y"], "fc", transB=1)]
     return model(nodes, {"x": ["N", 3, 12, 12]}, ["y"], constants, opset)

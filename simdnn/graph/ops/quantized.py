@@ -13,7 +13,7 @@ from isa_models.arrays import Array
 from simdnn.graph.kernels import Kernels
 from simdnn.graph.model import Node
 from simdnn.graph.ops.elementwise import cast_to, narrowed
-from simdnn.graph.ops.linear import checked_conv, converted, convolve, with_attr
+from simdnn.graph.ops.linear import checked_conv, converted, convolve, products, with_attr
 from simdnn.graph.ops.registry import axis_of, need, operator
 from simdnn.graph.ops.shape import view
 from simdnn.graph.types import element, is_float, label
@@ -357,3 +357,59 @@ def qlinear_binary(
         parts.append(dequantize_linear(k, node, x, scale, zero))
     combine = (lambda v, w: v + w) if node.op == "QLinearAdd" else (lambda v, w: v * w)
     return quantize_linear(k, node, k.map(combine, *parts, name=node.op.lower()), y_scale, y_zero)
+
+
+# -- products of quantize-dequantize graphs (see `simdnn.graph.qdq`) ---------------------------------------------------
+@operator("QConv", "QMatMul", domain="simdnn")
+def fused_product(
+    k: Kernels,
+    node: Node,
+    x: Array,
+    x_scale: Array,
+    x_zero: Array | None,
+    w: Array,
+    w_scale: Array,
+    w_zero: Array | None,
+    bias: Array | None = None,
+    y_scale: Array | None = None,
+    y_zero: Array | None = None,
+) -> Array:
+    """One kernel with scales, zero points and Relu after its sums; in f32 where no int8 kernel takes the problem."""
+    relu = bool(node.integer("relu", 0))
+    dtype = (np.dtype(np.uint8) if y_zero is None else y_zero.dtype) if y_scale is not None else F32
+    try:
+        need(label(x.dtype) in _NARROW, "")
+        weights, point = signed(w, w_zero)
+        zero = {"src": x_zero, "wei": point, "dst": y_zero}
+        scales = {"src": x_scale.reshape(1), "wei": w_scale.reshape(-1)}
+        attr = with_attr(
+            k,
+            scales={
+                n: v.astype(F32)
+                for n, v in (scales | ({"dst": y_scale.reshape(1)} if y_scale is not None else {})).items()
+            },
+            zero_points={n: np.unique(v.astype(np.int32)) for n, v in zero.items() if v is not None and v.any()},
+            post_ops=["relu"] if relu else [],
+        )
+        if node.op == "QConv":
+            return convolve(k, node, x, weights, bias, attr=attr, dst=label(dtype))
+        return k.matmul(x, weights, bias, attr=attr, dst=label(dtype))
+    except (Unimplemented, InvalidArgument):
+        return _fused_in_f32(k, node, (x, x_scale, x_zero), (w, w_scale, w_zero), bias, (y_scale, y_zero), relu)
+
+
+def _fused_in_f32(
+    k: Kernels,
+    node: Node,
+    source: tuple[Array, Array, Array | None],
+    weights: tuple[Array, Array, Array | None],
+    bias: Array | None,
+    target: tuple[Array | None, Array | None],
+    relu: bool,
+) -> Array:
+    """The pattern as it is written."""
+    by_channel = Node("", "", "", 13, (), (), {"axis": 0 if node.op == "QConv" else weights[0].ndim - 1})
+    x, w = dequantize_linear(k, node, *source), dequantize_linear(k, by_channel, *weights)
+    result = convolve(k, node, x, w, bias) if node.op == "QConv" else products(k, x, w, bias)
+    result = k.map(lambda v: v.maximum(0.0), result, name="relu") if relu else result
+    return result if target[0] is None else quantize_linear(k, node, result, target[0], target[1])

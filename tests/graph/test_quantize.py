@@ -1,0 +1,128 @@
+"""Post-training quantization, and quantize-dequantize models on the integer kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from simdnn import Attr, InvalidArgument
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+from onnx import helper  # noqa: E402
+
+from tests.graph.models import model, small_cnn  # noqa: E402
+
+X = np.random.default_rng(1).normal(size=(4, 3, 12, 12)).astype(np.float32)
+FEEDS = [{"x": X}]
+LOGITS = small_cnn(soft=False)
+
+
+def near(got: Any, want: Any, share: float) -> None:
+    """The error's norm is at most a share of the values'."""
+    assert np.linalg.norm(got - want) <= share * np.linalg.norm(want)
+
+
+def values(made: Any, machine: str = "zen4", **more: Any) -> Any:
+    return simdnn.load(made).run({"x": X}, machine=machine, **more).outputs["y"]
+
+
+def in_runtime(made: Any, feeds: dict[str, Any]) -> Any:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    return ort.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)[
+        0
+    ]
+
+
+def implementations(made: Any, machine: str = "zen4", **more: Any) -> dict[str, str]:
+    frame = simdnn.load(made).run({"x": X}, machine=machine, **more).to_frame()
+    return dict(zip(frame["node"], frame["implementation"], strict=True))
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("sources", ["u8", "s8"])
+def test_static_runs_on_integer_kernels_and_stays_close(per_channel: bool, sources: str) -> None:
+    made = simdnn.quantize_onnx(LOGITS, FEEDS, per_channel=per_channel, sources=sources)
+    onnx.checker.check_model(made, full_check=True)
+    exact = values(LOGITS)
+    near(values(made), exact, 0.03)
+    near(values(made), in_runtime(made, {"x": X}), 0.005)
+    found = implementations(made)
+    assert "vnni" in found["conv"] and "vnni" in found["fc"]
+
+
+def test_one_file_runs_as_if_on_each_kind_of_cpu() -> None:
+    made = simdnn.quantize_onnx(LOGITS, FEEDS, sources="s8")
+    assert "int8" in implementations(made, "skx")["conv"]
+    assert "avx2_int8" in implementations(made, "zen4", isa="avx2")["conv"]
+    assert "vnni" in implementations(made, "icx")["conv"]
+    wide = values(made, "zen4")
+    np.testing.assert_array_equal(values(made, "icx"), wide)
+    np.testing.assert_allclose(values(made, "skx", attr=Attr(exact_int8=True)), wide, atol=1e-6)
+
+
+def test_a_chain_requantizes_in_the_kernel() -> None:
+    rng = np.random.default_rng(2)
+    constants = {n: (rng.normal(size=(8, c, 3, 3)) * 0.2).astype(np.float32) for n, c in (("v", 3), ("w", 8))}
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"], "one"),
+        helper.make_node("Relu", ["a"], ["b"], "relu"),
+        helper.make_node("Conv", ["b", "w"], ["y"], "two"),
+    ]
+    made = simdnn.quantize_onnx(model(nodes, {"x": [4, 3, 12, 12]}, ["y"], constants), FEEDS)
+    net = simdnn.load(made)
+    r = net.run({"x": X}, machine="zen4")
+    frame = r.to_frame()
+    assert list(frame["node"])[-2:] == ["one", "two"] and len(frame[frame["cycles"] > 0]) == 3
+    assert list(frame["dtype"])[-2:] == ["u8", "f32"]
+    near(r.outputs["y"], in_runtime(made, {"x": X}), 0.01)
+    assert net.estimate(machine="zen4").cycles == r.cycles
+
+
+def test_dynamic() -> None:
+    made = simdnn.quantize_onnx(LOGITS, scheme="dynamic")
+    assert Counter(n.op_type for n in made.graph.node)["DynamicQuantizeLinear"] == 2
+    onnx.checker.check_model(made, full_check=True)
+    near(values(made), values(LOGITS), 0.03)
+    near(values(made), in_runtime(made, {"x": X}), 1e-5)
+    assert "vnni" in implementations(made)["conv"]
+
+
+@pytest.mark.parametrize(("weights", "error"), [("s8", 0.01), ("s4", 0.16)])
+def test_weights_alone(weights: str, error: float) -> None:
+    made = simdnn.quantize_onnx(LOGITS, scheme="weights", weights=weights, group=32)
+    assert [n.op_type for n in made.graph.node if n.domain] == ["MatMulNBits"]
+    near(values(made), values(LOGITS), error)
+    assert implementations(made)["fc"].startswith("wdec")
+    try:
+        want = in_runtime(made, {"x": X})
+    except Exception as problem:  # releases differ in the widths that they know
+        pytest.skip(f"the runtime refuses it: {problem}"[:90])
+    near(values(made), want, 1e-3)
+
+
+def test_only_a_part() -> None:
+    made = simdnn.quantize_onnx(LOGITS, FEEDS, only=["fc"])
+    found = implementations(made)
+    assert "vnni" in found["fc"] and "vnni" not in found["conv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs calibration data"),
+        ({"scheme": "magic"}, "scheme"),
+        ({"scheme": "weights", "weights": "s2"}, "weights"),
+        ({"scheme": "weights", "group": 3}, "group"),
+        ({"calibration": [{"x": np.full((1, 3, 12, 12), np.nan, np.float32)}]}, "NaN"),
+        ({"calibration": [{"z": X}]}, "feed for 'z'"),
+    ],
+)
+def test_wrong_arguments(options: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        simdnn.quantize_onnx(LOGITS, **options)
