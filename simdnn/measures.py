@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models import Unimplemented
-from simdnn.modes import peak_macs_per_cycle
 from simdnn.result import Estimate, Result
+from simdnn.timing.peak import peak_macs_per_cycle
 
 COST_COLUMNS = (
     "implementation",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,7 +9,6 @@ from fnmatch import fnmatchcase
 from isa_models import InvalidArgument, Machine
 from isa_models.errors import unknown_name
 from isa_models.isa import caps, implied
-from simdnn.timing.pipeline import Step, loop_cycles
 
 
 @dataclass(frozen=True)
@@ -115,51 +113,3 @@ def choose(
         mode, reason = next(iter(lacking.items()))
         raise InvalidArgument(f"no mode runs; {mode.name!r} {reason}")
     return run, lacking
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """The instructions of one multiply-accumulate step; `macs` of it in each 32-bit lane of a register."""
-
-    isa: str  # the cap that brings it
-    compute: str
-    step: tuple[str, ...]
-    macs: int
-    tile: bool = False
-
-
-#: by compute type, the fastest unit first
-_UNITS = (
-    _Unit("avx512_core_amx", "bf16", ("tdpbf16ps",), 32, tile=True),
-    _Unit("avx512_core_amx", "s8", ("tdpbusd",), 64, tile=True),
-    _Unit("avx512_core_amx_fp16", "f16", ("tdpfp16ps",), 32, tile=True),
-    _Unit("avx2", "f32", ("vfmadd231ps",), 1),
-    _Unit("avx512_core", "tf32", ("vfmadd231ps",), 1),
-    _Unit("avx512_core_bf16", "bf16", ("vdpbf16ps",), 2),
-    _Unit("avx512_core_fp16", "f16", ("vfmadd231ph",), 2),
-    _Unit("avx512_core_vnni", "s8", ("vpdpbusd",), 4),
-    _Unit("avx2_vnni", "s8", ("vpdpbusd",), 4),
-    _Unit("avx2", "s8", ("vpmaddubsw", "vpmaddwd", "vpaddd"), 4),
-    _Unit("avx2", "s16", ("vpmaddwd", "vpaddd"), 2),
-)
-
-
-@functools.cache
-def peak_macs_per_cycle(machine: Machine, compute: str, isa: str) -> float:
-    """Multiply-accumulates a cycle that one core can reach on registers, products formed in `compute` under `isa`.
-
-    >>> from isa_models import machine
-    >>> peak_macs_per_cycle(machine("zen4"), "f32", "avx512_core")
-    16.0
-    """
-    unit = next((u for u in _UNITS if u.compute == compute and u.isa in implied(isa)), None)
-    if unit is None:
-        raise InvalidArgument(f"no unit under {isa} forms products in {compute}")
-    register, lanes = ("tmm", 256) if unit.tile else ("zmm", 16) if isa.startswith("avx512") else ("ymm", 8)
-    form = ",".join([register] * 3)
-    copies = 8  # independent steps: nothing waits for a result
-    steps = [
-        Step(name, form, (f"a{i}", f"b{i}"), (f"r{i}{j}",)) for i in range(copies) for j, name in enumerate(unit.step)
-    ]
-    limits = loop_cycles(machine, steps).limits
-    return lanes * unit.macs * copies / max(limits["compute"], limits["front-end"])

@@ -225,4 +225,5 @@ class KernelKind:
     operation: type[MatmulProblem] | type[ConvProblem] = MatmulProblem
     exact: bool = True  # integer kernels: no step on the way can saturate or round
     library_only: bool = False  # stands for a slow form of oneDNN's, and runs only where that is asked for
+    more_than: str = ""  # the kind whose work this one does too, and more besides: it is never faster
     narrow_sums: bool = False  # products are added up in f16 before they reach f32, which a math mode must allow

@@ -326,10 +326,13 @@ def _kinds() -> tuple[KernelKind, ...]:
             name = f"{family}:{row.isa}{row.suffix}"
             exact = row.dot is not MADDUBS
             accepts, build = row.accepts(operation), row.build(name)
-            narrow = bool(row.dot.chain)
+            rounding_more = row.dot in (TF32, TF32_CUT)
             kinds.append(
-                KernelKind(name, row.isa, row.dot.compute, accepts, build, operation, exact, row.reference, narrow)
-            )
+                KernelKind(
+                    name, row.isa, row.dot.compute, accepts, build, operation, exact, row.reference,
+                    more_than=f"{family}:{row.isa}" if rounding_more else "", narrow_sums=bool(row.dot.chain),
+                )
+            )  # fmt: skip
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_decompressing(*row) for row in _DECOMPRESSING]
     kinds += [_decompressing(*row, fused=True) for row in _DECOMPRESSING if row[1] in (BF16, FMA)]

@@ -50,6 +50,16 @@ def estimate_program(program: Program, machine: Machine, cold: tuple[str, ...]) 
     return estimate.estimate_program(program, machine, cold=cold)
 
 
+def least_cycles(kind: KernelKind, problem: Problem, machine: Machine) -> float:
+    """What the multiply-accumulates take at the peak rate of the kind's unit; 0 where no unit is known."""
+    from simdnn.timing.peak import peak_macs_per_cycle
+
+    try:
+        return problem.macs / peak_macs_per_cycle(machine, kind.compute_dtype, kind.isa)
+    except (InvalidArgument, UnknownTiming):
+        return 0.0
+
+
 @dataclass(frozen=True)
 class Request:
     """All that a choice depends on. `caps`: the ISA caps allowed; `fpmath`: the mode in force for f32 data."""
@@ -63,6 +73,7 @@ class Request:
     cold_weights: bool = False
     kinds: Kinds = KERNELS
     estimator: Estimator = estimate_program
+    floor: Callable[[KernelKind, Problem, Machine], float] = least_cycles
     library: Callable[[Problem, str, str], tuple[str, str]] = library_choice
 
     @property
@@ -141,11 +152,27 @@ def choose(request: Request) -> Choice:
         raise Unimplemented(_refusal(request, candidates))
     if request.dispatch == "onednn":
         return onednn(request, able, candidates)
-    costs = [(kind, *_cycles(kind, request)) for kind in able]
-    known = [(cycles, kind) for kind, cycles, _ in costs if cycles is not None]
-    if not known:
-        raise UnknownTiming("; ".join(dict.fromkeys(reason for _, _, reason in costs)))
-    return Choice(request, min(known, key=lambda pair: pair[0])[1], candidates)
+    return Choice(request, _fastest(request, able), candidates)
+
+
+def _fastest(request: Request, able: Kinds) -> KernelKind:
+    """The kind of least cycles. Those that cannot win are not timed: those whose peak rate alone takes longer than
+    another one's whole time, and those that do the work of an able one and more.
+    """
+    names = {kind.name for kind in able}
+    floors = {kind: request.floor(kind, request.problem, request.machine) for kind in able}
+    best: tuple[float, KernelKind] | None = None
+    unknown: list[str] = []
+    for kind in sorted((kind for kind in able if kind.more_than not in names), key=floors.__getitem__):
+        if best is None or floors[kind] < best[0]:
+            cycles, missing = _cycles(kind, request)
+            if cycles is None:
+                unknown.append(missing)
+            elif best is None or cycles < best[0]:
+                best = cycles, kind
+    if best is None:
+        raise UnknownTiming("; ".join(dict.fromkeys(unknown)))
+    return best[1]
 
 
 def considered(request: Request) -> tuple[Candidate, ...]:

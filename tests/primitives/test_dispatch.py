@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from isa_models import Unimplemented, UnknownTiming, machine
+from isa_models import Machine, Unimplemented, UnknownTiming, cpu_machine, machine
 from isa_models.isa import implied
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.library import library_choice
 from simdnn.kernels.spec import Decompression
-from simdnn.primitives.dispatch import Request, choose
+from simdnn.primitives.dispatch import Request, choose, estimate_program, least_cycles
 from simdnn.program import Program
 
 
@@ -45,10 +45,15 @@ def picks(name: str) -> Any:
     return lambda problem, isa, fpmath: (name, f"lib:{name}")
 
 
+def no_floor(*_: object) -> float:
+    """Made-up clocks know no peak."""
+    return 0.0
+
+
 def request(*kinds: KernelKind, clock: Clock, src: str = "f32", cap: str = "avx512_core", **more: Any) -> Request:
     problem = MatmulProblem(2, 3, 4, src, "f32" if src == "f32" else "s8", Epilogue())
     options = {"exact_int8": False, "fpmath": "strict", "dispatch": "fastest"} | more
-    return Request(problem, machine("skx"), implied(cap), kinds=kinds, estimator=clock, **options)
+    return Request(problem, machine("skx"), implied(cap), kinds=kinds, estimator=clock, floor=no_floor, **options)
 
 
 def test_fastest_takes_the_fewest_cycles_and_tells_all() -> None:
@@ -239,3 +244,33 @@ def test_refusal_names_the_nearest() -> None:
     )
     with pytest.raises(Unimplemented, match="computes convolution only"):
         choose(request(far, clock=Clock()))
+
+
+def test_what_cannot_win_is_not_timed() -> None:
+    """The frame still has its cycles: they are found when it is asked for."""
+    timed: list[str] = []
+
+    def clock(program: Program, target: Machine, cold: tuple[str, ...]) -> Any:
+        timed.append(program.name.split()[0])
+        return estimate_program(program, target, cold)
+
+    problem = MatmulProblem(32, 64, 64, "f32", "f32", Epilogue("f32"))
+    request = Request(problem, cpu_machine("clx"), implied("avx512_core"), False, "tf32", "fastest", estimator=clock)
+    choice = choose(request)
+    assert choice.kind.name == "gemm:avx512_core" and timed == ["gemm:avx512_core"]
+    frame = choice.frame().set_index("implementation")
+    for name in ("gemm:avx2", "gemm:avx512_core_tf32", "gemm:avx2_tf32_cut"):
+        assert frame.loc[name, "cycles"] > frame.loc["gemm:avx512_core", "cycles"]
+
+
+@pytest.mark.parametrize("name", ["clx", "zen4", "spr"])
+@pytest.mark.parametrize("dt", ["f32:f32", "bf16:bf16", "u8:s8", "f16:f16"])
+def test_floors_are_below_estimates(name: str, dt: str) -> None:
+    src, wei = dt.split(":")
+    for m, n, k in ((1, 48, 200), (40, 96, 64)):
+        problem = MatmulProblem(m, n, k, src, wei, Epilogue("s32" if src == "u8" else "f32"))
+        model = cpu_machine(name)
+        for one in KERNELS:
+            if model.supports(one.isa) and one.operation is MatmulProblem and not one.accepts(problem):
+                cost = estimate_program(one.build(problem, model).program, model, ())
+                assert least_cycles(one, problem, model) <= cost.cycles
