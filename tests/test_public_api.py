@@ -18,7 +18,8 @@ SIGNATURES = {
     simdnn.reorder: "array desc machine isa engine",
     simdnn.MemoryDesc: "shape dtype tag blocked",
     simdnn.estimate: "primitive dt bias machine isa attr threads dispatch shape",
-    simdnn.Attr: "fpmath apply_to_int scales zero_points precomputed_reductions exact_int8 post_ops float_model check",
+    simdnn.Attr: "fpmath apply_to_int scales zero_points precomputed_reductions exact_int8 post_ops "
+                 "float_model check zero_point_strategy",
     simdnn.Quant: "values mask groups dtype",
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ takes M instructions whose operands differ by a row. A block form stands for the
     add.f32.8x16.row      acc + a row of N lanes (bias)          M instructions
     mul.f32.8x16.col      acc * one lane for each row (tokens)   M instructions
     mad.s32.8x16.outer    acc + column * row                     M instructions
+    madw.s32.8x16.row     acc + x * row (of 16 bits), x of M x N M instructions
     dp4a.s8.u8.8.8.x16.s32  acc + A x B, packed as for DPAS      M * K / 4 instructions
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from isa_models.algebra import Value
@@ -38,7 +40,7 @@ class BlockForm(Instruction):
         return self.counts[self.operands.index(operand)]
 
 
-_VECTOR = re.compile(r"(add|sub|mul|mad)\.(f32|s32)\.(\d+)x(\d+)\.(row|col|outer)")
+_VECTOR = re.compile(r"(add|sub|mul|madw?)\.(f32|s32|s16)\.(\d+)x(\d+)\.(row|col|outer)")
 _DOT = re.compile(r"dp4a\.([su]8)\.([su]8)\.8\.(\d)\.x(\d+)\.s32")
 
 
@@ -54,7 +56,9 @@ def block_form(name: str) -> BlockForm | None:
         a_type, b_type, m, n = match[2], match[1], int(match[3]), int(match[4])
         return _dots(name, Shape(b_type, a_type, "s32", "s32", m, n))
     match = _VECTOR.fullmatch(name)
-    if match is None or (match[1] == "mad") != (match[5] == "outer"):
+    if match is None or f"{match[1]}.{match[2]}" not in GPU_REGISTRY:
+        return None
+    if (match[5] == "outer" and "mad" not in match[1]) or (match[5] == "col" and "mad" in match[1]):
         return None
     kind, dtype, m, n, way = match[1], match[2], int(match[3]), int(match[4]), match[5]
     basic = GPU_REGISTRY[f"{kind}.{dtype}"]
@@ -63,16 +67,24 @@ def block_form(name: str) -> BlockForm | None:
         result: Value = basic.function(acc, _spread(x, m, n, way))
         return result
 
+    def scaled(acc: Value, x: Value, row: Value) -> Value:
+        result: Value = basic.function(acc, x, _spread(row, m, n, "row"))
+        return result
+
     def two(acc: Value, column: Value, row: Value) -> Value:
         result: Value = basic.function(acc, _spread(column, m, n, "col"), _spread(row, m, n, "row"))
         return result
 
-    column, row = (Operand("column", dtype, 1 / n), m), (Operand("row", dtype, 1 / m), n)
-    parts = [(Operand("acc", dtype), m * n), *{"row": [row], "col": [column], "outer": [column, row]}[way]]
+    column, row = (Operand("column", dtype, 1 / n), m), (Operand("row", "s16" if kind == "madw" else dtype, 1 / m), n)
+    others = {"row": [row], "col": [column], "outer": [column, row]}[way]
+    if "mad" in kind and way == "row":
+        others = [(Operand("x", dtype), m * n), row]
+    parts = [(Operand("acc", dtype), m * n), *others]
+    function: Callable[..., Value] = two if way == "outer" else scaled if "mad" in kind else one
     operands, counts = tuple(operand for operand, _ in parts), tuple(count for _, count in parts)
     return BlockForm(
-        name, operands, dtype, two if way == "outer" else one, basic.manual, CAPS,
-        accumulates=way == "outer", native=False, counts=counts, size=m * n, repeats=m, unit=basic.name,
+        name, operands, dtype, function, basic.manual, CAPS,
+        accumulates="mad" in kind, native=False, counts=counts, size=m * n, repeats=m, unit=basic.name,
     )  # fmt: skip
 
 

@@ -72,10 +72,20 @@ for _type, _sum in (("f32", "[7.0]"), ("s32", "[7]")):
         "acc + a * b: floats rounded once, integers wrap.", "[1], [2], [3]", _sum, accumulates=True,
     )  # fmt: skip
 
+
+def _madw(acc: Value, a: Value, b: Value) -> Value:
+    return acc + a * b.to("s32")
+
+
+_row("madw.s32", "s32 <- s32, s32, s16", _madw,
+     "acc + a * b of 32 by 16 bits, wrapping: as fast as an addition, which 32 by 32 bits is not.",
+     "[1], [2], [3]", "[7]", accumulates=True)  # fmt: skip
 _row("mul.f32", "f32 <- f32, f32", _two(lambda a, b: a * b), "Product.", "[2.5], [2]", "[5.0]")
 _row("mul.s32", "s32 <- s32, s32", _two(lambda a, b: a * b), "Product, wrapping.", "[65536], [65537]", "[65536]")
 _row("sub.s32", "s32 <- s32, s32", _two(lambda a, b: a - b), "Difference, wrapping.", "[2], [5]", "[-3]")
 _row("sub.f32", "f32 <- f32, f32", _two(lambda a, b: a - b), "Difference.", "[2], [5]", "[-3.0]")
+_row("sub.s16", "s16 <- s16, s16", _two(lambda a, b: a - b), "Difference, wrapping.", "[2], [5]", "[-3]")
+_row("lastbit.s16", "s16 <- s16", _one(lambda a: a & 1), "And with 1 (an immediate operand).", "[-3]", "[1]")
 _row("max.f32", "f32 <- f32, f32", _two(lambda a, b: (a > b).where(a, b)), "The greater; b where one is NaN.",
      "[2], [5]", "[5.0]")  # fmt: skip
 _row("min.f32", "f32 <- f32, f32", _two(lambda a, b: (a < b).where(a, b)), "The lesser; b where one is NaN.",
@@ -96,6 +106,7 @@ def _shift(name: str, dtype: str, text: str, result: str, function: Callable[[Va
 _shift("shl.u32", "u32", "Left, by the immediate's five low bits.", "[52]", lambda a, imm: a << imm)
 _shift("shr.u32", "u32", "Right, zeros in.", "[3]", lambda a, imm: a >> imm)
 _shift("asr.s32", "s32", "Right, signs in.", "[3]", lambda a, imm: a >> imm)
+_shift("asr.s16", "s16", "Right by the immediate's four low bits, signs in.", "[3]", lambda a, imm: a >> (imm & 15))
 
 
 # -- conversions ------------------------------------------------------------------------------------------------------
@@ -112,6 +123,9 @@ _row("rnde.f32", "f32 <- f32", _one(lambda a: _quiet(a.round_even())), "To the n
 _row("mov.f32.s32", "f32 <- s32", _one(lambda a: a.to("f32")), "Integers to floats, nearest even.", "[3]", "[3.0]")
 _row("mov.s32.s8", "s32 <- s8", _one(lambda a: a.to("s32")), "Bytes widened by their sign.", "[-3]", "[-3]")
 _row("mov.s32.u8", "s32 <- u8", _one(lambda a: a.to("s32")), "Bytes widened with zeros.", "[253]", "[253]")
+_row("mov.s16.s8", "s16 <- s8", _one(lambda a: a.to("s16")), "Bytes widened by their sign.", "[-3]", "[-3]")
+_row("mov.s16.u8", "s16 <- u8", _one(lambda a: a.to("s16")), "Bytes widened with zeros.", "[253]", "[253]")
+_row("mov.s8.s16", "s8 <- s16", _one(lambda a: a.to("s8")), "The low bytes of words.", "[-3]", "[-3]")
 _row("mov.f32.bf16", "f32 <- bf16", _one(lambda a: _quiet((a.view("u16").to("u32") << 16).view("f32"))),
      "bf16 as f32, exactly.", "[1.5]", "[1.5]")  # fmt: skip
 _row("mov.f32.f16", "f32 <- f16", _one(lambda a: _quiet(widen_f16(a))), "f16 as f32, exactly.", "[1.5]", "[1.5]")
@@ -134,7 +148,7 @@ def _move() -> Callable[[Value], Value]:
     return move
 
 
-for _type in ("u32", "s32", "f32", "u16", "u8", "s8", "bf16", "f16"):
+for _type in ("u32", "s32", "f32", "u16", "s16", "u8", "s8", "bf16", "f16"):
     _call, _result = ("[1.5]", "[1.5]") if _type in ("f32", "bf16", "f16") else ("[7]", "[7]")
     _row(f"mov.{_type}", f"{_type} <- {_type}", _move(), "A copy.", _call, _result, moves=True)
     define(

@@ -19,6 +19,7 @@ from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.mathmode import check_exact, check_fpmath
 
 ARGUMENTS = ("src", "wei", "dst")
+STRATEGIES = ("auto", "direct", "in_kernel", "precomputed", "bias", "upconvert")
 POST_OPS = ("relu", "sum", "add")
 MASK_NAMES = ("common", "per_oc")
 _SCALE_TYPES = ("f32", "bf16", "f16")
@@ -80,7 +81,8 @@ class Attr:
     along K; (M, K/G) sources. `post_ops`, in order: "relu"; "sum" or ("sum", scale), which adds what the destination
     held before; ("add", values), f32: one, (N,), or of the output's shape. `float_model`: how DPAS rounds on a GPU, a
     candidate (`isa_models.intel_gpu.sums`). `precomputed_reductions={"src": R}`: sums of the source over groups along
-    K, s32 (M, K/G); they are trusted, unless `check=True` has them verified.
+    K, s32 (M, K/G); they are trusted, unless `check=True` has them verified. `zero_point_strategy`: how a GPU finds the
+    zero points' part of a sum (`simdnn.kernels.gpu_zero`); "auto": the cheapest that is allowed.
 
     >>> Attr(scales={"src": 0.5}).scales["src"].values
     array(0.5, dtype=float32)
@@ -98,6 +100,7 @@ class Attr:
     post_ops: Sequence[Any] = ()
     float_model: str = "sequential"
     check: bool = False
+    zero_point_strategy: str = "auto"
 
     def __post_init__(self) -> None:
         if self.fpmath is not None:
@@ -108,6 +111,7 @@ class Attr:
             raise InvalidArgument(f"check={self.check!r}; True or False is needed")
         if self.exact_int8 is not None:
             check_exact(self.exact_int8)
+        one_of("zero_point_strategy", self.zero_point_strategy, STRATEGIES)
         one_of("float_model", self.float_model, FLOAT_MODELS)
         object.__setattr__(self, "post_ops", _post_ops(self.post_ops))
         for name, check in (("scales", _scale), ("zero_points", _zero_point), ("precomputed_reductions", _sums)):
@@ -119,8 +123,9 @@ class Attr:
 
     def __hash__(self) -> int:
         quants = (self.scales, self.zero_points, self.precomputed_reductions)
-        plain = (self.fpmath, self.apply_to_int, self.exact_int8, self.post_ops, self.float_model, self.check)
-        return hash((*plain, *(frozenset(q.items()) for q in quants)))
+        plain = (self.fpmath, self.apply_to_int, self.exact_int8, self.post_ops)
+        gpu = (self.float_model, self.check, self.zero_point_strategy)
+        return hash((*plain, *gpu, *(frozenset(q.items()) for q in quants)))
 
 
 def _post_ops(given: Any) -> tuple[PostOp, ...]:

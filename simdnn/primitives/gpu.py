@@ -16,12 +16,14 @@ from isa_models.formats import fmt
 from isa_models.intel_gpu.dpas import Shape as DpasShape
 from simdnn import verbose
 from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.gpu_zero import EXACT, GpuZeroGemm
 from simdnn.kernels.spec import Kernel, Parameters
 from simdnn.primitives import arrays
-from simdnn.primitives.attr import Attr
+from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.resolve import Shape, need_values, resolve
+from simdnn.primitives.zero_points import check_reductions, with_tables, without_zero_points, zero_points
 from simdnn.result import Estimate, Result
 
 _INTEGERS = ("s8", "u8", "s4", "u4")
@@ -55,6 +57,7 @@ def matmul(
     bias = arrays.bias_of(bias)
     problem, parameters = _problem(machine, Shape("matmul", m, k, n, *types), attr, dst, bias)
     arrays.check_memory({"src": ((m, k), "f32"), "weights": ((k, n), "f32"), "dst": ((m, n), "s32")})
+    check_reductions(attr, src)
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
     kernel = built(problem, machine)
@@ -106,13 +109,53 @@ def _problem(
     """What the kernel is asked, its types checked against the platform."""
     src, wei, model = _types(machine, shape, attr)
     plain = replace(attr, fpmath="strict") if src == "tf32" else attr
-    epilogue, parameters = resolve(plain, shape, dst, bias)
+    zeros = zero_points(attr, shape, every=True)
+    epilogue, parameters = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
     if others := [op[0] for op in attr.post_ops if op != "relu"]:
         raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; relu works")
-    if epilogue.zp_src or epilogue.zp_wei or attr.zero_points.keys() & {"src", "wei"}:
-        raise Unimplemented(f"zero points of src or weights on {machine.name!r}: no kernel here has them")
     problem = GpuMatmulProblem(shape.m, shape.n, shape.k, src, wei, epilogue, float_model=model)
+    if zeros:
+        parameters = with_tables(parameters, attr, shape, zeros)
+        problem = with_strategy(machine, replace(problem, zero_points=zeros), attr, parameters)
     return problem, parameters
+
+
+def with_strategy(
+    machine: GpuMachine, problem: GpuMatmulProblem, attr: Attr, parameters: Parameters
+) -> GpuMatmulProblem:
+    """The problem with the strategy asked for, or with the cheapest that is allowed; refusals say why."""
+    zeros = problem.zero_points
+    assert zeros is not None
+    reasons = {name: _refused(name, problem, parameters) for name in STRATEGIES[1:]}
+    asked = attr.zero_point_strategy
+    if asked != "auto":
+        if reasons[asked]:
+            raise Unimplemented(f"zero_point_strategy={asked!r}: {reasons[asked]}")
+        return replace(problem, zero_points=replace(zeros, strategy=asked))
+    allowed = [name for name, reason in reasons.items() if not reason and name != "bias"]  # its matrix is extra work
+    choices = [replace(problem, zero_points=replace(zeros, strategy=name)) for name in allowed]
+    return min(choices, key=lambda choice: float(cost(choice, machine, False).cycles))
+
+
+def _refused(strategy: str, problem: GpuMatmulProblem, parameters: Parameters) -> str:
+    """Why a strategy cannot be had; empty where it can."""
+    zeros, points = problem.zero_points, parameters.wei_zero_points
+    assert zeros is not None
+    if strategy == "upconvert":
+        return "no kernel here converts both operands to f16; what works: " + ", ".join(EXACT)
+    if strategy == "precomputed" and zeros.wei and not zeros.reductions:
+        return "precomputed_reductions={'src': R} are missing; 'in_kernel' finds them itself"
+    if strategy in ("in_kernel", "precomputed") and points is not None and np.abs(points).max() >= 1 << 15:
+        return "multiplies zero points of 16 bits; what works: bias"
+    if strategy == "direct":
+        form = fmt(problem.wei)
+        if form.bits != 8:
+            return f"subtracts from weights of 8 bits, not {problem.wei}; what works: in_kernel, bias"
+        if not zeros.wei:
+            return "subtracts weights zero points, and there are none; what works: in_kernel"
+        if points is not None and not form.low <= points.min() <= points.max() <= form.high:
+            return f"takes zero points within {problem.wei}, {form.low} to {form.high}; what works: in_kernel, bias"
+    return ""
 
 
 def _types(machine: GpuMachine, shape: Shape, attr: Attr) -> tuple[str, str, str]:
@@ -148,7 +191,7 @@ def _types(machine: GpuMachine, shape: Shape, attr: Attr) -> tuple[str, str, str
 @functools.lru_cache(maxsize=256)
 def built(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
     """The kernel for a problem on a machine."""
-    return GpuGemm(problem, machine).kernel()
+    return (GpuZeroGemm if problem.zero_points else GpuGemm)(problem, machine).kernel()
 
 
 @functools.lru_cache(maxsize=1024)
