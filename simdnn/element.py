@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from isa_models import InvalidArgument, Machine
+from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.arrays import Array
 from isa_models.traced import LEAVES, Exact, Lane, Number, TracedValue, history, origins, read_as
 from simdnn.explanation import Explanation, Step, Wording, loss, real, shown
@@ -32,7 +32,7 @@ class Explainer:
     src: Array
     weights: Array
     parameters: Parameters
-    machine: Machine
+    machine: Machine | GpuMachine
 
     @cached_property
     def _inputs(self) -> dict[str, Array]:

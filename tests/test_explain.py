@@ -248,3 +248,16 @@ def test_wrong_usage(words: list[str], message: str, capsys: pytest.CaptureFixtu
     assert main(["explain", *words]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("machine", ["spr", "a770", "dg1"])
+def test_tiles_and_gpus(machine: str) -> None:
+    rng = np.random.default_rng(6)
+    src, weights = rng.integers(0, 256, (20, 70)).astype(np.uint8), rng.integers(-128, 128, (70, 20)).astype(np.int8)
+    result = simdnn.matmul(src, weights, machine=machine)
+    for at in some(rng, result.output, 2):
+        found = result.explain(*at)
+        assert (int(found.value), found.exact) == (int(result.output[at]), int((src.astype(int) @ weights)[at]))
+        assert found.left_exact is None and any(
+            row.instruction.startswith(("tdpb", "dpas", "dp4a")) for row in found.rows
+        )

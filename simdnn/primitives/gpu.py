@@ -59,13 +59,16 @@ def matmul(
     arrays.check_memory({"src": ((m, k), "f32"), "weights": ((k, n), "f32"), "dst": ((m, n), "s32")})
     check_reductions(attr, src)
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
+    from simdnn.element import Explainer
 
     kernel = built(problem, machine)
-    inputs = kernel.prepare(arrays.native(src), arrays.native(weights), parameters)
+    operands = arrays.native(src), arrays.native(weights)
+    inputs = kernel.prepare(*operands, parameters)
     with np.errstate(all="ignore"):
         outputs = numerics.run(kernel.program, inputs, engine=engine)
         output = kernel.finish(outputs)
-    result = Result(**_cost_part(problem, machine, attr), output=output)
+    explainer = Explainer(kernel, operands[0].copy(), operands[1].copy(), parameters, machine)
+    result = Result(**_cost_part(problem, machine, attr), output=output, explainer=explainer)
     verbose.note(result)
     return result
 
