@@ -14,7 +14,7 @@ import isa_models
 import workloads
 from isa_models import InvalidArgument
 from simdnn import study
-from simdnn.cli import output
+from simdnn.cli import output, run_onnx
 from simdnn.modes import MODES, choose
 
 EPILOG = f"""\
@@ -56,7 +56,8 @@ def add(subparsers: Any) -> None:
         epilog=EPILOG,
         allow_abbrev=False,
     )
-    parser.add_argument("workload", metavar="WORKLOAD", help="a name of `simdnn list workloads`, or a layer table.csv")
+    parser.add_argument("workload", metavar="WORKLOAD", help="a name of `simdnn list workloads`, a layer table.csv, "
+                        "or a MODEL.onnx")  # fmt: skip
     parser.add_argument("--machine", default="zen4", help="a name of `simdnn list machines`, or machine.toml (zen4)")
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--modes", type=_words, help=f"some of {','.join(MODES)} (of those before f16 what the machine "
@@ -69,6 +70,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--dispatch", choices=("fastest", "onednn"), default="fastest", help="how kernels are picked")
     seed = _integer(0, 2**32 - 1)
     parser.add_argument("--seed", type=seed, metavar="N", default=0, help="of the data of layer tables (0)")
+    parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224", help="of an ONNX model's "
+                        "input that has no fixed one")  # fmt: skip
+    parser.add_argument("--feeds", type=Path, metavar="FILE.npz", help="an ONNX model's inputs (random ones)")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against speed (with --no-values: "
@@ -78,6 +82,10 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command: checks what can be checked first, runs, writes."""
+    if args.workload.lower().endswith(".onnx"):
+        return run_onnx.main(args)
+    if args.shape or args.feeds:
+        raise InvalidArgument(f"--shape and --feeds are for MODEL.onnx; {args.workload} has its sizes")
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
     _, lacking = choose(isa_models.cpu_machine(args.machine), args.modes, args.isa)

@@ -17,14 +17,13 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.arrays import Array
-from simdnn.graph.load import graph_of, names_read, onnx_package, read
+from simdnn.graph.load import graph_of, inline_data, names_read, onnx_package, read
 from simdnn.graph.tensors import FLOAT16, array_of, packed
 from simdnn.graph.types import number
 from simdnn.primitives.checks import one_of
@@ -100,7 +99,7 @@ def transpile_float16(
     made: onnx.ModelProto = package.ModelProto()
     made.CopyFrom(package.inliner.inline_local_functions(proto) if proto.functions else proto)
     made.ir_version = max(made.ir_version, _IR)
-    _inline_data(made.graph, folder)
+    inline_data(made.graph, folder)
     reasons = dict(keep) if isinstance(keep, Mapping) else {name: "asked for" for name in keep}
     report = _Transpiler(made, dtype, reasons, tuple(only)).run()
     _store_report(made, report)
@@ -120,16 +119,6 @@ def narrowed(values: Array, dtype: str) -> tuple[Array, int, int]:
         result = values.astype(FLOAT16[dtype])
     infinite = np.isinf(result.astype(np.float32)) & np.isfinite(values)
     return result, int(infinite.sum()), int(((result == 0) & (values != 0)).sum())
-
-
-def _inline_data(graph: Any, folder: Path | None) -> None:
-    """External tensors into the model, so that it can be saved elsewhere."""
-    for tensor in graph.initializer:
-        if tensor.data_location == 1:
-            values = array_of(tensor, folder)
-            tensor.ClearField("external_data")
-            tensor.data_location = 0
-            tensor.raw_data = packed(values)
 
 
 def _store_report(model: Any, report: Float16Report) -> None:

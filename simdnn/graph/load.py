@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.arrays import Array
 from simdnn.graph.model import Graph, Node, Port, subgraphs
-from simdnn.graph.tensors import array_of, size_of
+from simdnn.graph.tensors import array_of, packed, size_of
 from simdnn.graph.types import element
 from simdnn.primitives.arrays import memory_bytes
 
@@ -69,6 +69,15 @@ def names_read(graph: onnx.GraphProto) -> set[str]:
             if attribute.HasField("g"):
                 found |= names_read(attribute.g)
     return found
+
+
+def inline_data(graph: onnx.GraphProto, folder: Path | None) -> None:
+    """External tensors into the model, so that it can be saved elsewhere."""
+    for tensor in graph.initializer:
+        if tensor.data_location == 1:
+            tensor.raw_data = packed(array_of(tensor, folder))
+            tensor.ClearField("external_data")
+            tensor.data_location = 0  # DEFAULT, as onnx.proto numbers it
 
 
 def graph_of(model: onnx.ModelProto, folder: Path | None) -> Graph:

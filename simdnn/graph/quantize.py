@@ -19,7 +19,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.arrays import Array
 from simdnn import quantize
-from simdnn.graph.load import graph_of, names_read, onnx_package, read
+from simdnn.graph.load import graph_of, inline_data, names_read, onnx_package, read
 from simdnn.graph.model import Node
 from simdnn.graph.network import Network
 from simdnn.graph.tensors import array_of
@@ -62,6 +62,7 @@ def quantize_onnx(
     made.CopyFrom(package.inliner.inline_local_functions(proto) if proto.functions else proto)
     made = _at_least_opset(made)
     made.ir_version = max(made.ir_version, 4)
+    inline_data(made.graph, folder)
     ranges: dict[str, tuple[float, float]] = {}
     if scheme == "static":
         ranges = _ranges(Network(graph), calibration, machine)

@@ -76,6 +76,13 @@ def test_external_data_is_read_inside_the_folder(tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, [1, 2, 3, 4])
 
 
+def test_models_made_of_one_with_external_data_hold_it_themselves(tmp_path: Path) -> None:
+    path = external(tmp_path, "weights.bin", offset="8", length="16")
+    for made in (simdnn.transpile_float16(path), simdnn.quantize_onnx(path, scheme="dynamic")):
+        y = simdnn.load(made).run({"x": np.ones(4, np.float32)}, machine="zen4").outputs["y"]
+        np.testing.assert_array_equal(y, [1, 2, 3, 4])
+
+
 @pytest.mark.parametrize(
     "location", ["../secret.bin", "/etc/passwd", "sub/../../secret.bin", "", ".", "none.bin", "link", "\0"]
 )
