@@ -50,7 +50,7 @@ def test_types_and_ranges(digits: Network) -> None:
 
 
 def test_files_are_small() -> None:
-    assert sum(path.stat().st_size for path in DATA_FILES.iterdir()) < 200_000
+    assert sum(path.stat().st_size for path in DATA_FILES.iterdir()) < 250_000  # two networks
 
 
 def test_reference_by_hand(digits: Network) -> None:
