@@ -8,7 +8,7 @@ from pathlib import Path
 from isa_models.errors import unknown_name
 from isa_models.gpu_machine import GpuMachine, gpu_machine, gpu_machine_names
 from isa_models.gpu_machine_schema import read_gpu_machine
-from isa_models.machine import Machine, machine_names
+from isa_models.machine import HOST, Machine, machine_names
 from isa_models.machine import machine as cpu_machine
 
 AnyMachine = Machine | GpuMachine
@@ -27,6 +27,8 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
     if isinstance(name_or_path, Machine):
         return name_or_path
     name = str(name_or_path)
+    if name == HOST:
+        return cpu_machine(name)
     if not isinstance(name_or_path, Path):
         if name in gpu_machine_names():
             return gpu_machine(name)

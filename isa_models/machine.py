@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from .errors import Unimplemented, UnknownTiming, unknown_name
+from .errors import Unimplemented, UnknownName, UnknownTiming, unknown_name
 
 MACHINES_DIR = Path(__file__).with_name("machines")
 GPU_MACHINES_DIR = MACHINES_DIR / "gpu"
@@ -326,6 +327,16 @@ def _unknown_timing(target: Machine, mnemonic: str, form: str) -> UnknownTiming:
     return UnknownTiming(f"{text}; machines that have it: {', '.join(others) if others else 'none'}")
 
 
+HOST = "host"
+
+
+def host_path() -> Path:
+    """Where the machine "host" is kept: $SIMDNN_HOST, else simdnn/host.toml in the user's configuration folder."""
+    if named := os.environ.get("SIMDNN_HOST"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "simdnn" / "host.toml"
+
+
 def machine_names() -> tuple[str, ...]:
     """The machines that ship with the package.
 
@@ -336,18 +347,22 @@ def machine_names() -> tuple[str, ...]:
 
 
 def machine(name_or_path: str | Path | Machine) -> Machine:
-    """The CPU of a name (see `machine_names`) or of a TOML file; parsed once.
+    """The CPU of a name (see `machine_names`; "host": measured by `simdnn calibrate`) or of a TOML file; parsed once.
 
     Raises `UnknownName` for a name that doesn't exist and `MachineFileError` for a file that breaks the schema.
     """
     if isinstance(name_or_path, Machine):
         return name_or_path
     text = str(name_or_path)
+    if text == HOST:
+        if not host_path().is_file():
+            raise UnknownName(f"machine 'host' is not measured yet: run `simdnn calibrate`, which writes {host_path()}")
+        name_or_path = host_path()
     if (GPU_MACHINES_DIR / f"{text}.toml").is_file() and not isinstance(name_or_path, Path):
         raise Unimplemented(f"machine {text!r} is a GPU; here a CPU is needed: {', '.join(machine_names())}")
     if not isinstance(name_or_path, Path) and text in machine_names():
         return _load(MACHINES_DIR / f"{text}.toml", None)
-    path = Path(text)
+    path = Path(name_or_path)
     if path.suffix != ".toml" and not path.is_file():
         gpus = [gpu.stem for gpu in GPU_MACHINES_DIR.glob("*.toml")]
         raise unknown_name("machine", text, [*machine_names(), *gpus])

@@ -264,7 +264,7 @@ def test_help_lists_what_exists_and_no_more(capsys: pytest.CaptureFixture[str]) 
         assert captured.err == ""
         texts.append(captured.out)
     assert {"run", "bench", "analyze", "explain", "list", "verify"} <= {*texts[0].split()}
-    assert not {"study", "calibrate"} & {*texts[0].split()}
+    assert not {"study"} & {*texts[0].split()}
     assert all(mode in texts[1] for mode in MODES)
 
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import InvalidArgument, SimdnnError, UnknownName, UnknownTiming, machine, machine_names
+from isa_models import InvalidArgument, SimdnnError, UnknownName, UnknownTiming
+from isa_models.machine import machine, machine_names
 from simdnn.assembly.analysis import read_body
 from simdnn.assembly.assembler import assemble
 from simdnn.assembly.rows import rows, spellings

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import pytest
 
-from isa_models.instruction import REGISTRY, Instruction
 from isa_models.machine import machine, machine_names
 from simdnn.kernels.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.table import KERNELS
-from simdnn.program import Affine, Memory, Op, Place, Program, Register
+from simdnn.program import Program
 from simdnn.timing.estimate import estimate_program
-from simdnn.timing.stream import Stream, form, mnemonic
+from simdnn.timing.gaps import gaps_of
+from simdnn.timing.stream import Stream
 from tests.timing.programs import unusual
 
 TYPES = (
@@ -86,41 +85,8 @@ def test_every_machine_times_every_kernel(kind: KernelKind) -> None:
 
 # -- beyond what the kernels use: every instruction of the package -----------------------------------------------------
 
-#: memory as the destination
-STORED = re.compile(r"tilestored|vpmovu?s?(db|dw|wb)|vcvtps2ph|vextract\w+|vpextr.|vp?maskmov\w+")
-LOADED_PART = re.compile(r"vpinsr.|vmov[dq]|vmovss")  # memory of one element; no form with a vector register
-REGISTER_ONLY = re.compile(r"vmovhlps|vpblendvb|tdp\w+|tilezero")  # vpblendvb's memory operand is not its last one
-NO_REGISTER_FORM = re.compile(r"vp?maskmov\w+|vpextr.|vpinsr.|vmov[dq]|vmovss|tileloadd|tilestored|ldtilecfg")
-
-
-def variants(definition: Instruction, width: int) -> Iterator[Op]:
-    """The instruction on registers, and with its memory operand."""
-    lanes = definition.lanes(width)
-    sources: list[Place] = []
-    for position, operand in enumerate(definition.operands):
-        count = definition.operand_lanes(operand, lanes)
-        sources.append(Register(f"s{position}", operand.dtype, count))
-    dst = Register("s0" if definition.destructive else "d", definition.result, lanes)
-    immediates = tuple((name, 0) for name in definition.immediates)
-    last = definition.operands[-1]
-    if not NO_REGISTER_FORM.fullmatch(definition.name):
-        yield Op(definition.name, dst, tuple(sources), immediates)
-    if STORED.fullmatch(definition.name):
-        yield Op(definition.name, Memory("t", Affine(), definition.result, lanes), tuple(sources), immediates)
-    elif not REGISTER_ONLY.fullmatch(definition.name):
-        count = 1 if LOADED_PART.fullmatch(definition.name) else definition.operand_lanes(last, lanes)
-        yield Op(definition.name, dst, (*sources[:-1], Memory("t", Affine(), last.dtype, count)), immediates)
-
-
 @pytest.mark.parametrize("name", machine_names())
 def test_every_instruction_of_the_package_has_rows(name: str) -> None:
     target = machine(name)
-    gaps = [
-        f"{mnemonic(op)} {form(op)}"
-        for definition in REGISTRY.values()
-        for width, caps in definition.caps.items()
-        if set(caps) & set(target.isa)
-        for op in variants(definition, width)
-        if not target.has(mnemonic(op), form(op))
-    ]
+    gaps = [f"{mnemonic} {form}" for mnemonic, form in gaps_of(target)]
     assert not gaps, f"{name} lacks {len(gaps)} rows: {'; '.join(gaps)}"

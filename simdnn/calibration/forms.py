@@ -1,0 +1,102 @@
+"""What is measured: the package's instructions in each of their forms that this host has, as text for the assembler."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import iced_x86 as iced
+
+from isa_models.errors import InvalidArgument
+from isa_models.instruction import REGISTRY, Instruction
+from isa_models.machine import machine, machine_names
+from simdnn.assembly.assembler import assemble
+
+_POINTER = {8: "byte", 16: "word", 32: "dword", 64: "qword", 128: "xmmword", 256: "ymmword", 512: "zmmword"}
+#: general instructions beside the package's, that loops are made of
+_GENERAL = (
+    "add", "sub", "and", "or", "xor", "lea", "imul", "shl", "shr", "cmovz", "adc", "vdivps", "vdivpd", "vsqrtps",
+    "vaddpd", "vmulpd", "vfmadd231pd",
+)  # fmt: skip
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """CPUID features of this host as LLVM names them, without punctuation."""
+    import llvmlite.binding as llvm
+
+    return frozenset(re.sub(r"[._-]", "", name) for name, on in llvm.get_host_cpu_features().items() if on)
+
+
+def host_has(code: bytes) -> bool:
+    """Whether this host's CPU has every instruction of some code."""
+    names = {value: name for name, value in vars(iced.CpuidFeature).items() if name.isupper()}
+    alike = {"intel8086": "", "intel386": "", "intel486": "", "cmov": "cx8", "x64": "64bit", "cpuid": ""}
+    for one in iced.Decoder(64, code):
+        for feature in one.cpuid_features():
+            name = re.sub("_", "", names[feature]).lower()
+            name = alike.get(name, name)
+            if name and name not in host_features() and not name.startswith(("intel", "sse", "mmx")):
+                return False
+    return True
+
+
+def forms() -> list[tuple[str, str]]:
+    """(mnemonic, form) of the package's instructions and some general ones: registers, loads, stores; no masks."""
+    wanted = {name for one in REGISTRY.values() for name in _spelled(one)} | set(_GENERAL)
+    found: dict[tuple[str, str], None] = {}
+    for name in machine_names():
+        for mnemonic, form in machine(name).instructions:
+            if mnemonic in wanted and not re.search(r"\{k\}|tmm|bcst|\bcl\b|,1$|agen", form):
+                found[mnemonic, form] = None
+    return [key for key in found if _usable(*key)]
+
+
+def _spelled(one: Instruction) -> set[str]:
+    return {one.name} | ({one.evex} if one.evex else set())
+
+
+def _usable(mnemonic: str, form: str) -> bool:
+    """Whether the assembler has the form and this host the instruction."""
+    try:
+        return host_has(assemble(text(mnemonic, form, 0, 1, 2)))
+    except InvalidArgument:
+        return False
+
+
+def text(mnemonic: str, form: str, destination: int, source: int, other: int, offset: int = 0) -> str:
+    """An instruction's line: registers by number, memory at rsi (loads) or rdi (stores) plus `offset`."""
+    numbers = iter((destination, source, other, other))
+    parts = []
+    for position, operand in enumerate(form.split(",")):
+        if match := re.match(r"m(\d+)", operand):
+            base = "rdi" if position == 0 else "rsi"
+            parts.append(f"{_POINTER[int(match[1])]} ptr [{base}+{offset}]")
+            next(numbers, None)
+        elif operand[0] == "i":
+            parts.append("3")
+        elif operand[1:3] == "mm":
+            parts.append(f"{operand}{next(numbers)}")
+        elif operand == "k":
+            parts.append(f"k{1 + next(numbers) % 6}")
+        else:
+            parts.append(_general(operand, next(numbers)))
+    return f"{mnemonic} {', '.join(parts)}"
+
+
+def _general(kind: str, number: int) -> str:
+    names = ("rax", "rbx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
+    name = names[number % len(names)]
+    if kind in ("r64", "agen"):
+        return name
+    if kind == "r32":
+        return name + "d" if name[1].isdigit() else "e" + name[1:]
+    return name + "b" if name[1].isdigit() else name[1] + "l"
+
+
+def chained(mnemonic: str, form: str) -> bool:
+    """Whether one instruction can feed the next through its last register source: latency by a chain of it alone."""
+    parts = form.split(",")
+    sources = [part for part in parts[1:] if not part.startswith("i")]
+    memory = any(re.match(r"m\d", part) for part in parts)
+    return bool(sources) and not memory and parts[0] == sources[-1]

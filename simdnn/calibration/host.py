@@ -1,0 +1,229 @@
+"""A machine file for this host: measured figures in the frame of the shipped machine that is nearest to them."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import platform
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from isa_models.isa import caps, host_caps, implied
+from isa_models.machine import ISA_CAPS, InstructionTiming, Machine, host_path, machine, machine_names
+from simdnn.calibration import figures, timer
+from simdnn.calibration.figures import AGREE, Figure
+from simdnn.calibration.forms import forms
+from simdnn.timing import bounds
+from simdnn.timing.steps import Step, lower
+
+SECONDS = 130.0  # for the instructions, of the three minutes in all
+FITS = 0.06  # a row whose own ports explain the throughput as closely keeps them
+LEAST_STEP = 0.04  # cycles below which figures don't differ
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured, and the shipped machine that it was laid over."""
+
+    cpu: str
+    date: str
+    ghz: float
+    nearest: Machine
+    instructions: Mapping[tuple[str, str], Figure]
+    bandwidth: Mapping[str, tuple[float | None, float | None]]  # level -> bytes a cycle loaded, stored
+    forwarding: Mapping[int, float | None]  # bits -> cycles
+    load_to_use: float | None
+    conflicts: list[tuple[str, str, float]]
+
+    def comparison(self) -> pd.DataFrame:
+        """Frame: each form measured here beside the nearest machine's figures."""
+        rows = []
+        for (mnemonic, form), figure in self.instructions.items():
+            known = self.nearest.instructions.get((mnemonic, form))
+            rows.append(
+                {"instruction": mnemonic, "form": form, "throughput": figure.throughput,
+                 self.nearest.name: throughput_of(self.nearest, known) if known else math.nan,
+                 "latency": figure.latency if figure.latency is not None else math.nan,
+                 f"{self.nearest.name}_latency": known.latency if known else math.nan,
+                 "spread": figure.spread, "stable": figure.stable}
+            )  # fmt: skip
+        return pd.DataFrame(rows)
+
+
+def calibrate(progress: Callable[[int, int, str], None] = lambda done, total, what: None) -> Calibration:
+    """Measure this host. Takes up to three minutes; raises `Unimplemented` on a host that runs no such loops."""
+    timer.yardsticks()
+    measured = figures.instruction_figures(forms(), SECONDS, progress)
+    wide = "avx512_core" in host_caps()
+    bits = 512 if wide else 256
+    speeds = {
+        level: (figures.bandwidth(size, bits), figures.bandwidth(size, bits, stores=True))
+        for level, size in figures.SIZES.items()
+    }
+    rounds = {64: figures.forwarding("rax", "qword", "mov")}
+    widths = ((128, "xmm0", "xmmword"), (256, "ymm0", "ymmword"), (512, "zmm0", "zmmword"))
+    rounds |= {b: figures.forwarding(register, pointer, "vmovups") for b, register, pointer in widths if b <= bits}
+    return Calibration(
+        cpu_name(), datetime.date.today().isoformat(), figures.clock(), nearest(measured), measured, speeds, rounds,
+        figures.load_to_use(), figures.conflicts(wide),
+    )  # fmt: skip
+
+
+def cpu_name() -> str:
+    """The CPU as its system names it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "x86-64"
+    facts = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
+    return f"{facts.get('model name', 'x86-64')} (family {facts.get('cpu family')} model {facts.get('model')})"
+
+
+def throughput_of(target: Machine, row: InstructionTiming) -> float:
+    """Cycles between two of a form on a machine, by its table alone."""
+    ops = lower(target, [Step(row.mnemonic, row.form, ("a", "b"), ("c",))])
+    memory = max(bounds.load_pipes(target, ops), bounds.store_commit(ops))
+    return max(bounds.port_load(ops), memory, bounds.dispatch(target, ops))
+
+
+def nearest(measured: Mapping[tuple[str, str], Figure]) -> Machine:
+    """The shipped machine whose figures differ least, by the mean ratio of throughputs and latencies."""
+
+    def distance(target: Machine) -> float:
+        found = []
+        for key, figure in measured.items():
+            row = target.instructions.get(key)
+            if row is None or not figure.stable:
+                continue
+            found.append(abs(math.log(max(0.1, figure.throughput) / max(0.1, throughput_of(target, row)))))
+            if figure.latency and row.latency:
+                found.append(abs(math.log(max(0.2, figure.latency) / row.latency)))
+        common = len(found) / max(1, len(measured))
+        return sum(found) / max(1, len(found)) + (1.0 - min(1.0, common))
+
+    cpus = [m for name in machine_names() if isinstance(m := machine(name), Machine)]
+    return min(cpus, key=distance)
+
+
+# -- the file ------------------------------------------------------------------------------------------------------
+
+
+def write_host(found: Calibration, path: Path | None = None) -> Path:
+    """Write the machine file of a calibration (`host_path()` unless told); returns where."""
+    path = path or host_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = toml_of(host_table(found))
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    machine(partial.rename(partial.with_suffix(".checked.toml")))  # what the schema refuses never gets the name
+    os.replace(partial.with_suffix(".checked.toml"), path)
+    return path
+
+
+def host_table(found: Calibration) -> dict[str, Any]:
+    """The nearest machine's file with what was measured put in."""
+    base = found.nearest
+    data = tomllib.loads(base.path.read_text(encoding="utf-8"))
+    data["sources"]["here"] = f"measured on {found.cpu}, {found.date}, by simdnn calibrate"
+    data |= {"name": "host", "title": found.cpu, "uarch": f"nearest to {base.name}"}
+    data["isa"] = [cap for cap in ISA_CAPS if any(cap in implied(own) for own in host_caps() if own in caps())]
+    data["cores"] = _figure(os.cpu_count() or 1, "here: processors that the system shows")
+    data["frequency"] = {"base_ghz": _figure(round(found.ghz, 3), "here: chain of dependent adds")}
+    for level in data["caches"]:
+        loads, stores = found.bandwidth.get(level["name"], (None, None))
+        for key, value in (("load_bytes_per_cycle", loads), ("store_bytes_per_cycle", stores)):
+            if value:
+                level[key] = _figure(round(value, 1), f"here: {figures.SIZES[level['name']] >> 10} KiB again and again")
+    if speed := found.bandwidth["DRAM"][0]:
+        gb_s = round(speed * found.ghz, 2)
+        data["dram"]["gb_s_core"] = _figure(gb_s, "here: 192 MiB again and again, one core")
+        data["dram"]["gb_s_socket"]["value"] = max(gb_s, data["dram"]["gb_s_socket"]["value"])
+    for row in data["core"]["load"]:
+        measured = found.load_to_use if row.get("general") else found.forwarding.get(row["bits"])
+        if measured is not None:
+            key = "latency" if row.get("general") else "forward_latency"
+            row[key] = float(round(measured, 1))
+            row["source"] = f"here: {key} {measured:.2f}; the others as {base.name}"
+    data["instructions"]["rows"] = [
+        _row(base, row, found.instructions.get((row["mnemonic"], row["form"]))) for row in data["instructions"]["rows"]
+    ]
+    return data
+
+
+def _figure(value: object, source: str) -> dict[str, object]:
+    return {"value": value, "source": source, "confidence": "measured"}
+
+
+def _row(base: Machine, row: dict[str, Any], figure: Figure | None) -> dict[str, Any]:
+    """One row with its measured figures; one that was not measured says whose it is."""
+    if figure is None:
+        standing = "documented" if row["confidence"] == "measured" else row["confidence"]
+        return row | {"source": f"as {base.name}, not measured here: {row['source']}", "confidence": standing}
+    expected = throughput_of(base, base.timing(row["mnemonic"], row["form"]))
+    said = f"here: one in {figure.throughput:.3f} cycles"
+    found = dict(row)
+    if abs(figure.throughput - expected) <= max(LEAST_STEP, FITS * expected):
+        said += ", as its ports explain"
+    elif figure.throughput > expected:
+        found["interval"] = round(figure.throughput, 2)
+        said += f", slower than the ports of {base.name} explain"
+    elif row.get("occupancy", 1) > 1 or row.get("interval"):
+        found |= {"occupancy": 1, "interval": round(figure.throughput, 2)}
+        said += f", faster than on {base.name}"
+    else:
+        said += f", faster than the ports of {base.name} explain, which are kept"
+    if figure.latency is not None and row["uops"]:
+        whole = round(figure.latency)
+        found["latency"] = max(1, whole if abs(figure.latency - whole) < 0.15 else round(figure.latency, 1))
+        said += f"; latency {figure.latency:.2f}"
+    if not figure.stable:
+        said += f"; two runs differ by {figure.spread:.0%}, more than {AGREE:.0%}"
+    return found | {"source": said, "confidence": "measured" if figure.stable else "estimated"}
+
+
+def toml_of(data: Mapping[str, Any]) -> str:
+    """TOML of a machine file: plain keys, then tables, then arrays of tables; figures and rows as inline tables."""
+    lines = ["# Written by simdnn calibrate; measured anew by running it again."]
+
+    def table(prefix: str, content: Mapping[str, Any]) -> None:
+        inner: list[tuple[str, Any]] = []
+        for key, value in content.items():
+            is_tables = isinstance(value, list) and value and isinstance(value[0], dict)
+            if is_tables and key == "rows":
+                lines.append("rows = [")
+                lines.extend(f"  {_inline(row)}," for row in value)
+                lines.append("]")
+            elif is_tables or isinstance(value, dict) and "value" not in value and "source" not in value:
+                inner.append((key, value))
+            else:
+                lines.append(f"{_key(key)} = {_inline(value)}")
+        for key, value in inner:
+            name = f"{prefix}.{_key(key)}" if prefix else _key(key)
+            for one in value if isinstance(value, list) else [value]:
+                lines.extend(["", f"[[{name}]]" if isinstance(value, list) else f"[{name}]"])
+                table(name, one)
+
+    table("", data)
+    return "\n".join(lines) + "\n"
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() else f'"{key}"'
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, list):
+        return f"[{', '.join(_inline(item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(k)} = {_inline(v)}" for k, v in value.items()) + "}"
+    return f"{value:g}" if isinstance(value, float) else str(value)

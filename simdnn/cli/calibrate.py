@@ -1,0 +1,62 @@
+"""`simdnn calibrate`: measure this host into the machine "host"."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from simdnn.cli import output
+
+
+def add(subparsers: Any) -> None:
+    """Describe the command to argparse."""
+    parser = subparsers.add_parser(
+        "calibrate",
+        help="measure this host into the machine 'host'",
+        description="Times the package's instructions, loads, stores, caches and the clock on this host's CPU, without "
+        "performance counters and without a compiler, in under three minutes, and writes a machine file that "
+        "--machine host then means everywhere: simdnn/host.toml in the configuration folder ($XDG_CONFIG_HOME or "
+        "~/.config; or $SIMDNN_HOST). What was not measured is the nearest shipped machine's, and says so. A quiet "
+        "host gives better figures; disturbed samples are dropped, and rows whose runs disagree are marked.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("-o", "--output", type=Path, help="another file (.toml)")
+    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
+    parser.set_defaults(function=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """The command."""
+    from simdnn.calibration.host import calibrate, write_host
+
+    output.check_path(args.output, (".toml",))
+    with output.Progress() as progress:
+        found = calibrate(progress)
+    path = write_host(found, args.output)
+    frame = found.comparison()
+    stable = int(frame["stable"].sum())
+    summary = {
+        "file": str(path), "cpu": found.cpu, "ghz": round(found.ghz, 3), "nearest": found.nearest.name,
+        "load_to_use_cycles": found.load_to_use,
+        "bytes_per_cycle": {level: list(pair) for level, pair in found.bandwidth.items()},
+        "forwarding_cycles": {str(bits): cycles for bits, cycles in found.forwarding.items()},
+        "rows": len(frame), "stable": stable,
+    }  # fmt: skip
+    if args.json:
+        shared = [{"one": a, "other": b, "shared": round(c, 3)} for a, b, c in found.conflicts]
+        output.print_json(summary | {"conflicts": shared, "instructions": output.records(frame)})
+        return 0
+    differ = frame[(frame["throughput"] / frame[found.nearest.name] - 1).abs() > 0.1]
+    two = "{:.2f}".format
+    name = found.nearest.name
+    formats = {"throughput": two, name: two, "latency": two, f"{name}_latency": two, "spread": "{:.1%}".format}
+    print(output.table(differ.drop(columns="stable"), formats))
+    print(f"\n{len(frame)} forms measured; above, the {len(differ)} with a throughput over 10 % off {name}'s")
+    print(f"{len(frame) - stable} forms whose two runs differ by over 3 % are marked in the file")
+    for level, (loads, stores) in found.bandwidth.items():
+        print(f"{level}: {loads:.1f} bytes a cycle loaded, {stores:.1f} stored")
+    print(f"load to use {found.load_to_use:.2f} cycles; clock {found.ghz:.2f} GHz; nearest machine: {name}")
+    print("ports shared: " + ", ".join(f"{a} and {b} {share:.0%}" for a, b, share in found.conflicts if share > 0.15))
+    print(f"written: {path}")
+    return 0

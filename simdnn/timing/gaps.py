@@ -1,0 +1,54 @@
+"""Is a machine's table whole? Forms of the package's instructions that it lacks, and rows without a source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from isa_models.instruction import REGISTRY, Instruction
+from isa_models.machine import Machine
+from simdnn.program import Affine, Memory, Op, Place, Register
+from simdnn.timing.stream import form, mnemonic
+
+#: memory as the destination
+_STORED = re.compile(r"tilestored|vpmovu?s?(db|dw|wb)|vcvtps2ph|vextract\w+|vpextr.|vp?maskmov\w+")
+_LOADED_PART = re.compile(r"vpinsr.|vmov[dq]|vmovss")  # memory of one element; no form with a vector register
+_REGISTER_ONLY = re.compile(r"vmovhlps|vpblendvb|tdp\w+|tilezero")  # vpblendvb's memory operand is not its last one
+_NO_REGISTER_FORM = re.compile(r"vp?maskmov\w+|vpextr.|vpinsr.|vmov[dq]|vmovss|tileloadd|tilestored|ldtilecfg")
+
+
+def _variants(definition: Instruction, width: int) -> Iterator[Op]:
+    """The instruction on registers, and with its memory operand."""
+    lanes = definition.lanes(width)
+    sources: list[Place] = []
+    for position, operand in enumerate(definition.operands):
+        count = definition.operand_lanes(operand, lanes)
+        sources.append(Register(f"s{position}", operand.dtype, count))
+    dst = Register("s0" if definition.destructive else "d", definition.result, lanes)
+    immediates = tuple((name, 0) for name in definition.immediates)
+    last = definition.operands[-1]
+    if not _NO_REGISTER_FORM.fullmatch(definition.name):
+        yield Op(definition.name, dst, tuple(sources), immediates)
+    if _STORED.fullmatch(definition.name):
+        yield Op(definition.name, Memory("t", Affine(), definition.result, lanes), tuple(sources), immediates)
+    elif not _REGISTER_ONLY.fullmatch(definition.name):
+        count = 1 if _LOADED_PART.fullmatch(definition.name) else definition.operand_lanes(last, lanes)
+        yield Op(definition.name, dst, (*sources[:-1], Memory("t", Affine(), last.dtype, count)), immediates)
+
+
+def gaps_of(target: Machine) -> list[tuple[str, str]]:
+    """(mnemonic, form) of the package's instructions, within the machine's ISA caps, that its table lacks."""
+    return [
+        (mnemonic(op), form(op))
+        for definition in REGISTRY.values()
+        for width, caps in definition.caps.items()
+        if set(caps) & set(target.isa)
+        for op in _variants(definition, width)
+        if not target.has(mnemonic(op), form(op))
+    ]
+
+
+def without_source(target: Machine) -> list[str]:
+    """Dotted keys of figures and rows that say not where they are from."""
+    rows = [f"{row.mnemonic} {row.form}" for row in target.instructions.values() if not row.source.strip()]
+    return rows + [key for key, standing in target.provenance.items() if not standing.source.strip()]

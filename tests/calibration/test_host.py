@@ -1,0 +1,107 @@
+"""A machine file for this host: what is measured, what the file says of it, and --machine host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import simdnn
+from isa_models import UnknownName
+from isa_models.machine import machine
+from simdnn.calibration import timer
+from simdnn.calibration.figures import Figure, _closest
+from simdnn.calibration.forms import chained, forms, text
+from simdnn.calibration.host import Calibration, nearest, throughput_of, toml_of, write_host
+from simdnn.cli import main
+
+KEYS = (("vpdpbusd", "zmm,zmm,zmm"), ("vmulps", "ymm,ymm,ymm"), ("vmovups", "zmm,m512"), ("vpaddd", "xmm,xmm,xmm"))
+
+
+def figures_of(name: str, factor: float = 1.0, spread: float = 0.01) -> dict[tuple[str, str], Figure]:
+    """What a perfect measurement of a shipped machine would find."""
+    target = machine(name)
+    return {
+        key: Figure(factor * throughput_of(target, target.timing(*key)), target.timing(*key).latency or None, spread)
+        for key in KEYS
+    }
+
+
+def calibration(**changes: object) -> Calibration:
+    known: dict[str, object] = {
+        "cpu": 'A "CPU" (family 1 model 2)', "date": "2026-01-01", "ghz": 3.5, "nearest": machine("zen4"),
+        "instructions": figures_of("zen4"), "bandwidth": {"L1": (60.0, 30.0), "DRAM": (5.0, None)},
+        "forwarding": {64: 0.5, 128: 9.02, 512: None}, "load_to_use": 4.01, "conflicts": [("add", "shift", 1.0)],
+    }  # fmt: skip
+    return Calibration(**(known | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "folder" / "host.toml"
+    monkeypatch.setenv("SIMDNN_HOST", str(path))
+    return path
+
+
+def test_host_is_an_error_until_it_is_measured(host: Path) -> None:
+    with pytest.raises(UnknownName, match="simdnn calibrate.*host.toml"):
+        machine("host")
+
+
+def test_the_file_is_a_machine(host: Path) -> None:
+    assert write_host(calibration()) == host
+    assert list(host.parent.iterdir()) == [host]
+    mine = machine("host")
+    assert (mine.name, mine.title, mine.frequency.base_ghz) == ("host", 'A "CPU" (family 1 model 2)', 3.5)
+    row = mine.timing("vpdpbusd", "zmm,zmm,zmm")
+    assert (row.latency, row.confidence) == (4, "measured")
+    assert "2026-01-01, by simdnn calibrate" in row.source
+    assert mine.cache("L1").load_bytes_per_cycle == 60 and mine.dram.gb_s_core == 17.5
+    assert mine.core.load(128).forward_latency == 9.0
+    assert simdnn.analyze("vpdpbusd zmm0, zmm1, zmm2", machine="host").cycles_per_iteration == 4
+    assert main(["machines", "check", "host"]) == 0
+
+
+def test_what_was_not_measured_says_whose_it_is(host: Path) -> None:
+    write_host(calibration())
+    row = machine("host").timing("vpshufb", "zmm,zmm,zmm")
+    assert row.source.startswith("as zen4, not measured here") and row.confidence == "documented"
+
+
+def test_slower_and_unstable_rows(host: Path) -> None:
+    write_host(calibration(instructions=figures_of("zen4", factor=3.0, spread=0.2)))
+    row = machine("host").timing("vmulps", "ymm,ymm,ymm")
+    assert row.interval == 1.5 and row.confidence == "estimated" and "two runs differ by 20%" in row.source
+    assert simdnn.analyze("\n".join(f"vmulps ymm{i}, ymm14, ymm15" for i in range(8)), machine="host") \
+        .cycles_per_iteration == pytest.approx(12, rel=0.02)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["zen4", "zen5"])
+def test_nearest_machine(name: str) -> None:
+    assert nearest(figures_of(name)).name == name
+
+
+def test_two_closest_of_three() -> None:
+    assert _closest([4.0, 9.0, 4.04]) == (pytest.approx(4.02), pytest.approx(0.01, abs=0.001))
+
+
+def test_forms_and_their_text() -> None:
+    assert text("vpdpbusd", "zmm,zmm,m512", 3, 14, 15, 64) == "vpdpbusd zmm3, zmm14, zmmword ptr [rsi+64]"
+    assert chained("vpaddd", "ymm,ymm,ymm") and chained("vcvtdq2ps", "zmm,zmm") and not chained("vmovups", "zmm,m512")
+    assert not chained("vpmovsxbw", "zmm,ymm")
+
+
+def test_toml_of_strings() -> None:
+    assert toml_of({"a": 'x"\\y', "t": {"b": 1.5, "c": [True, "z"]}}).splitlines()[1:] == [
+        'a = "x\\"\\\\y"', "", "[t]", "b = 1.5", 'c = [true, "z"]'
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(not timer.available(), reason="the loops are x86-64's, with System V's calls")
+def test_the_timer_runs_loops_here() -> None:
+    """Numbers come out; how large they are is the host's affair, and its neighbours'."""
+    assert timer.clock_ghz() > 0
+    found = timer.measure(["add rax, 1"] * 8)
+    assert found is None or found.cycles > 1
+    usable = forms()
+    assert ("add", "r64,r64") in usable and len(usable) > 100
