@@ -13,14 +13,16 @@ from typing import Any
 
 import pandas as pd
 
-from isa_models import InvalidArgument, UnknownName
+from isa_models import InvalidArgument, Unimplemented, UnknownName, UnknownTiming
 from simdnn.benchdnn import SUBSET, Answer, Case, answer, read
+from simdnn.benchdnn.answer import cost
 from simdnn.benchdnn.log import Executed, executed
 from simdnn.benchdnn.subset import IGNORED, NEUTRAL
+from simdnn.benchdnn.tasks import task
 from simdnn.cli import output
 
 USAGE = """\
-simdnn bench --matmul|--conv [OPTIONS] PROBLEM … [--json] [-o FILE]
+simdnn bench --matmul|--conv [OPTIONS] PROBLEM … [--json] [-o FILE] [--trace FILE.json]
        simdnn bench --from-verbose LOG [--machine M] [--isa ISA] [--json] [-o FILE]"""
 DESCRIPTION = "Answers problems in benchdnn's syntax, one line each: cost on a modelled machine, and values."
 NOTES = (
@@ -34,6 +36,7 @@ NOTES = (
     f"Accepted without effect: -vN, {' '.join(f'--{name}' for name in sorted(IGNORED))}.",
     "--from-verbose reads a log of ONEDNN_VERBOSE=1 and sets the predicted time of each matmul and convolution, on one "
     "core and with warm caches, beside the logged one; ratio is the logged time over the predicted.",
+    "--trace writes what cores, pipes and channels do when, for Perfetto (ui.perfetto.dev).",
     "Columns: gops with 1 MAC = 2; gb_s: inputs and outputs once each over the time.",
     "Exit status: 0; 1 where a problem failed or is unimplemented; 2 for wrong usage.",
 )
@@ -53,6 +56,7 @@ class _Words:
     help: bool = False
     output: Path | None = None
     log: Path | None = None
+    trace: Path | None = None
 
 
 def add(subparsers: Any) -> None:
@@ -85,7 +89,22 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         return _log(given)
     if not lines:
         raise InvalidArgument("no problem given, e.g. --matmul 64x512:512x64, or --matmul --batch=FILE")
+    if given.trace:
+        _trace(given.trace, [case for line in lines for case in line.cases()])
     return _problems(given, (case for line in lines for case in line.cases()))
+
+
+def _trace(path: Path, cases: Sequence[Case]) -> None:
+    """A timeline of every problem that has a cost, as processes of one file."""
+    from simdnn import trace
+
+    found = []
+    for case in cases:
+        try:
+            found.append(cost(task(case)))
+        except (InvalidArgument, Unimplemented, UnknownName, UnknownTiming):
+            continue  # the problem's own line says why
+    trace.write(path, found)
 
 
 def _split(words: Sequence[str]) -> _Words:
@@ -96,12 +115,14 @@ def _split(words: Sequence[str]) -> _Words:
             found.json = True
         elif word in ("-h", "--help"):
             found.help = True
-        elif name in ("-o", "--output", "--from-verbose"):
+        elif name in ("-o", "--output", "--from-verbose", "--trace"):
             path = value if equals else next(rest, "")
             if not path:
                 raise InvalidArgument(f"{name} without a file")
             if name == "--from-verbose":
                 found.log = Path(path)
+            elif name == "--trace":
+                found.trace = Path(path)
             else:
                 found.output = Path(path)
         else:

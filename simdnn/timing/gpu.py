@@ -142,7 +142,8 @@ def _stage(program: Program, statement: Statement, machine: GpuMachine, part: Pa
 
 
 def _iterations(body: Sequence[Statement]) -> int:
-    return max((s.extent for s in body if isinstance(s, Loop)), default=1)
+    """How often the longest nest of loops runs its innermost body."""
+    return max((s.extent * _iterations(s.body) for s in body if isinstance(s, Loop)), default=1)
 
 
 def _bound(time: engine.EngineTime) -> str:

@@ -145,3 +145,15 @@ def test_other_arguments_and_problems_have_none() -> None:
         simdnn.matmul(a.astype(np.float32), w.astype(np.float32), machine="zen4", attr=attr)
     with pytest.raises(InvalidArgument, match="True or False"):
         Attr(check=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("machine", ["zen4", "b580"])
+def test_benchdnn_reads_them(machine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from simdnn.cli import main
+
+    options = ["--dt=s8:s8:s32", "--attr-zero-points=wei:per_ocic:s32:32x1", f"--machine={machine}"]
+    reductions = "--attr-precomputed-reductions=src:per_tensor:s32:1x32"
+    assert main(["bench", "--matmul", *options, reductions, "8x64:64x16"]) == 0
+    assert "PASSED" in capsys.readouterr().out
+    assert main(["bench", "--matmul", *options, "--attr-zero-points=", reductions, "8x64:64x16"]) == 1
+    assert "zero_points['wei'] is missing" in capsys.readouterr().out
