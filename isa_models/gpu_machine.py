@@ -5,7 +5,9 @@
     (512, 275.2512)
 
 A GPU is `stacks` of `xe_cores`; a core has `engines_per_core` in-order engines that switch between threads, a vector
-pipe and (not on Xe-LP) a systolic pipe each, and shares its L1. The cores of a stack share L2 and DRAM.
+pipe and (not on Xe-LP) a systolic pipe each, and shares its L1. The cores of a stack share L2 and DRAM. Of NVIDIA's the
+core is an SM, the engine one of its four partitions with a warp scheduler, the thread a warp, the vector pipe its CUDA
+cores and the systolic pipe its tensor cores.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 from isa_models.errors import UnknownTiming, unknown_name
 from isa_models.intel_gpu.platforms import MOST_GRFS, Platform, platform
 from isa_models.machine import GPU_MACHINES_DIR, Confidence, Provenance, weakest
+from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
 
 #: operand type -> the type whose systolic rate it has
 _SYSTOLIC_AS = {"bf16": "f16", "u8": "s8", "u4": "s4", "s2": "s4", "u2": "s4"}
@@ -46,6 +49,7 @@ class Latency:
     l2: float
     dram: float
     barrier: float
+    mma: float = 0.0  # NVIDIA: of one mma instruction of a warp
 
     def dpas_of(self, repeats: int) -> float:
         """Between the counts that are known, along a line.
@@ -84,6 +88,7 @@ class GpuMachine:
     dram_gb_s: float  # of one stack
     provenance: Mapping[str, Provenance] = field(repr=False)
     path: Path
+    launch_us: float = 0.0  # between a kernel's end and the start of the next one in line; 0: not modelled
 
     def __hash__(self) -> int:
         return id(self)
@@ -103,6 +108,10 @@ class GpuMachine:
     def l2(self) -> GpuCache:
         return self.caches[1]
 
+    @property
+    def nvidia(self) -> bool:
+        return self.platform.name in NVIDIA_GPUS
+
     def threads_of(self, registers: int) -> int:
         """Threads of an engine that use up to `registers` GRFs each: large-GRF mode halves them."""
         if registers > MOST_GRFS:
@@ -114,11 +123,12 @@ class GpuMachine:
 
         The wider operand decides. `UnknownTiming` where there is no such rate.
         """
-        kinds = [_SYSTOLIC_AS.get(dtype, dtype) for dtype in (a, b)]
+        kinds = [dtype if self.nvidia else _SYSTOLIC_AS.get(dtype, dtype) for dtype in (a, b)]
         kind = "s8" if "s8" in kinds else kinds[0]
         if kind not in self.systolic_ops:
             have = ", ".join(self.systolic_ops) or "no DPAS at all (DP4A works)"
-            raise UnknownTiming(f"machine {self.name!r} has no rate of DPAS for {a} x {b}; it has {have}")
+            unit = "mma" if self.nvidia else "DPAS"
+            raise UnknownTiming(f"machine {self.name!r} has no rate of {unit} for {a} x {b}; it has {have}")
         return self.systolic_ops[kind], kind
 
     def peak_ops(self, dtype: str) -> float:

@@ -6,8 +6,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from isa_models.gpu_machine import GpuCache, GpuMachine, Latency
-from isa_models.intel_gpu.platforms import PLATFORMS
+from isa_models.intel_gpu.platforms import PLATFORMS as INTEL_GPUS
+from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
 from isa_models.toml_table import Table, open_table
+
+PLATFORMS = {**INTEL_GPUS, **NVIDIA_GPUS}
 
 
 def read_gpu_machine(path: Path) -> GpuMachine:
@@ -17,7 +20,8 @@ def read_gpu_machine(path: Path) -> GpuMachine:
     if platform not in PLATFORMS:
         raise top.error("platform", f"one of {', '.join(PLATFORMS)}", platform)
     cores = top.table("cores")
-    xe_cores, engines, stacks = (cores.figure_integer(key, 1, 4096) for key in ("xe_cores", "engines", "stacks"))
+    words = ("sms", "partitions", "dies") if platform in NVIDIA_GPUS else ("xe_cores", "engines", "stacks")
+    xe_cores, engines, stacks = (cores.figure_integer(key, 1, 4096) for key in words)
     cores.close()
     frequency = top.table("frequency")
     ghz = frequency.figure_number("ghz", 0.1, 10)
@@ -30,20 +34,25 @@ def read_gpu_machine(path: Path) -> GpuMachine:
     share = engine.figure_number("s32_multiply_share", 0.01, 1)
     systolic, co_issue = _systolic(engine)
     engine.close()
-    if bool(systolic) != bool(PLATFORMS[platform].exec_size):
+    if bool(systolic) != (platform in NVIDIA_GPUS or bool(PLATFORMS[platform].exec_size)):
         raise top.error("engine.systolic_ops", f"rates exactly where {platform} has DPAS", systolic)
-    latency = _latency(top.table("latency"), bool(systolic))
+    latency = _latency(top.table("latency"), bool(systolic), platform in NVIDIA_GPUS)
     caches = [_cache(row) for row in top.tables("caches")]
     if [cache.name for cache in caches] != ["L1", "L2"]:
         raise top.error("caches", "L1 and L2, in this order", [cache.name for cache in caches])
     dram = top.table("dram")
     gb_s = dram.figure_number("gb_s", 0.1, 1e6)
     dram.close()
+    launch_us = 0.0
+    if top.has("launch"):
+        launch = top.table("launch")
+        launch_us = launch.figure_number("us", 0, 1000)
+        launch.close()
     top.close()
     return GpuMachine(
         name, title, vendor, PLATFORMS[platform], xe_cores, engines, stacks, ghz, max_ghz, base_ghz, threads,
         MappingProxyType(vector), share, MappingProxyType(systolic), co_issue, latency, (caches[0], caches[1]), gb_s,
-        MappingProxyType(top.reader.provenance), path,
+        MappingProxyType(top.reader.provenance), path, launch_us,
     )  # fmt: skip
 
 
@@ -60,9 +69,9 @@ def _systolic(engine: Table) -> tuple[dict[str, float], bool]:
     return rates, co_issue
 
 
-def _latency(table: Table, systolic: bool) -> Latency:
-    dpas = {n: table.figure_number(f"dpas_{n}", 1, 1000) for n in (1, 2, 8)} if systolic else {}
-    keys = ("vector", "vector_wide", "math", "l1", "slm", "l2", "dram", "barrier")
+def _latency(table: Table, systolic: bool, nvidia: bool) -> Latency:
+    dpas = {n: table.figure_number(f"dpas_{n}", 1, 1000) for n in (1, 2, 8)} if systolic and not nvidia else {}
+    keys = ("vector", "vector_wide", "math", "l1", "slm", "l2", "dram", "barrier", *(("mma",) if nvidia else ()))
     found = Latency(MappingProxyType(dpas), *(table.figure_number(key, 0, 1e5) for key in keys))
     table.close()
     return found

@@ -77,6 +77,13 @@ class Instruction:
     def operand_lanes(self, operand: Operand, lanes: int) -> int:
         return round(operand.per * lanes) if operand.per else operand.count
 
+    def row(self) -> tuple[Instruction, int] | None:
+        """Where rows of the result do not know each other: the instruction of one, and how many there are.
+
+        The first two operands then go by rows as the result does; the others are whole for each of them.
+        """
+        return None
+
     def apply(self, *operands: Value, lanes: int | None = None, **immediates: int | str) -> Any:
         """The result's Value from operands' Values, in the reading that they belong to."""
         for name, given in immediates.items():

@@ -6,7 +6,8 @@ import functools
 import platform
 
 from isa_models.errors import unknown_name
-from isa_models.intel_gpu.platforms import PLATFORMS
+from isa_models.intel_gpu.platforms import PLATFORMS as INTEL_GPUS
+from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
 
 #: cap -> (the caps it implies directly, LLVM's feature names that a host must have)
 _CAPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -37,7 +38,7 @@ def implied(cap: str) -> frozenset[str]:
     >>> "avx2" in implied("avx512_core_vnni"), "avx512_core_bf16" in implied("avx512_core_vnni")
     (True, False)
     """
-    if cap in PLATFORMS:
+    if cap in INTEL_GPUS or cap in NVIDIA_GPUS:
         return frozenset({cap})
     if cap not in _CAPS:
         raise unknown_name("ISA", cap, _CAPS)

@@ -16,6 +16,7 @@ from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS
 from isa_models.intel_gpu.platforms import MOST_GRFS, PLATFORMS, RESERVED_GRFS, Platform
 from isa_models.isa import implied
+from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
 from simdnn.program import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
 from simdnn.tiles import TILES, rows_of
 
@@ -62,7 +63,7 @@ class _Checker:
     def __init__(self, program: Program, caps: frozenset[str], configured: tuple[int, ...] | None) -> None:
         self.program = program
         self.caps = caps
-        self.platform = PLATFORMS.get(program.isa)
+        self.platform = PLATFORMS.get(program.isa) or NVIDIA_GPUS.get(program.isa)
         self.configured = configured  # rows of each tile register
         self.limit = 32 if "avx512_core" in caps else 16
         self.names: dict[str, int] = {}  # register -> bits

@@ -44,7 +44,7 @@ _VECTOR = re.compile(r"(add|sub|mul|madw?)\.(f32|s32|s16)\.(\d+)x(\d+)\.(row|col
 _DOT = re.compile(r"dp4a\.([su]8)\.([su]8)\.8\.(\d)\.x(\d+)\.s32")
 
 
-def _spread(value: Value, m: int, n: int, kind: str) -> Value:
+def spread(value: Value, m: int, n: int, kind: str) -> Value:
     """N lanes in each of M rows, or each of M lanes along its row."""
     return value.permute(list(range(n)) * m if kind == "row" else [r for r in range(m) for _ in range(n)])
 
@@ -64,15 +64,15 @@ def block_form(name: str) -> BlockForm | None:
     basic = GPU_REGISTRY[f"{kind}.{dtype}"]
 
     def one(acc: Value, x: Value) -> Value:
-        result: Value = basic.function(acc, _spread(x, m, n, way))
+        result: Value = basic.function(acc, spread(x, m, n, way))
         return result
 
     def scaled(acc: Value, x: Value, row: Value) -> Value:
-        result: Value = basic.function(acc, x, _spread(row, m, n, "row"))
+        result: Value = basic.function(acc, x, spread(row, m, n, "row"))
         return result
 
     def two(acc: Value, column: Value, row: Value) -> Value:
-        result: Value = basic.function(acc, _spread(column, m, n, "col"), _spread(row, m, n, "row"))
+        result: Value = basic.function(acc, spread(column, m, n, "col"), spread(row, m, n, "row"))
         return result
 
     column, row = (Operand("column", dtype, 1 / n), m), (Operand("row", "s16" if kind == "madw" else dtype, 1 / m), n)

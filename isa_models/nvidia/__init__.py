@@ -1,5 +1,5 @@
 """NVIDIA GPU instructions by PTX's names; importing this package registers them."""
 
-from isa_models.nvidia import dots, mma
+from isa_models.nvidia import dots, mma, vector
 
-__all__ = ["dots", "mma"]
+__all__ = ["dots", "mma", "vector"]

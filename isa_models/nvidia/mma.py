@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -140,6 +140,10 @@ class MmaForm(Instruction):
         assert self.shape is not None
         s = self.shape
         return {"acc": s.m * s.n, "a": s.m * s.k, "b": s.k * s.n}[operand.name]
+
+    def row(self) -> tuple[Instruction, int]:
+        assert self.shape is not None
+        return mma_form(replace(self.shape, m=1)), self.shape.m
 
 
 @functools.cache

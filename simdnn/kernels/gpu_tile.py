@@ -29,6 +29,7 @@ class Block:
     wei: str
     model: str = ""
     systolic: bool = True
+    copies: tuple[int, int] = (1, 1)  # threads whose registers take each element of A, of B
 
     @property
     def acc(self) -> str:
@@ -39,6 +40,12 @@ class Block:
         if self.systolic:
             return Shape(self.wei, self.src, self.acc, self.acc, self.m, self.n, self.model).name
         return f"dp4a.{self.wei}.{self.src}.8.{self.m}.x{self.n}.s32"
+
+    def rate(self, machine: GpuMachine) -> float:
+        """Operations a clock of an engine on the instruction."""
+        if self.systolic:
+            return machine.systolic_rate(self.src, self.wei)[0]
+        return machine.vector_ops["dp4a"]
 
     @property
     def a_words(self) -> int:
@@ -76,13 +83,6 @@ class Tile:
         b = self.block
         acc = self.rows * self.cols * -(-b.m * b.n // words) * copies
         return acc + self.rows * -(-b.a_words // words) + self.cols * -(-b.b_words // words) + RESERVED_GRFS
-
-
-def rate(machine: GpuMachine, block: Block) -> float:
-    """Operations a clock of an engine on a block's instruction."""
-    if block.systolic:
-        return machine.systolic_rate(block.src, block.wei)[0]
-    return machine.vector_ops["dp4a"]
 
 
 def block_of(machine: GpuMachine, m: int, src: str, wei: str, model: str) -> Block:
@@ -142,8 +142,8 @@ def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int) -> tuple[flo
     b, (gm, gn) = tile.block, tile.groups(m, n)
     steps, threads = -(-k // b.k), tile.threads[0] * tile.threads[1]
     per_engine = -(-threads // machine.engines_per_core)
-    matrix = tile.rows * tile.cols * 2 * b.m * b.n * b.k / rate(machine, b) * per_engine
-    read = 4 * (tile.rows * b.a_words + tile.cols * b.b_words) * threads
+    matrix = tile.rows * tile.cols * 2 * b.m * b.n * b.k / b.rate(machine) * per_engine
+    read = 4 * (tile.rows * b.a_words * b.copies[0] + tile.cols * b.b_words * b.copies[1]) * threads
     shared = 4 * (tile.rows * b.a_words * tile.threads[0] + tile.cols * b.b_words * tile.threads[1])
     latency = 2 * machine.latency.l1  # a step's loads, seen by a thread that has the engine to itself
     waiting = latency / per_engine if per_engine < 2 else 0.0

@@ -27,6 +27,7 @@ from isa_models.isa import host_caps
 from isa_models.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
 from simdnn.numerics.native import native_call
+from simdnn.numerics.rows import RowFunction, row_function
 from simdnn.program import Loop, Memory, Op, Program, Register, Statement
 
 _LOCK = threading.Lock()
@@ -99,7 +100,7 @@ def compile_program(program: Program, native: bool = True, optimistic: bool = Tr
 def _compile(program: Program, native: bool, optimistic: bool) -> Compiled:
     caps = host_caps() if native else frozenset()
     stages = [_Stage(program, caps, f"stage{i}", statement, optimistic) for i, statement in enumerate(program.body)]
-    dots: dict[str, tiles.Dot] = {}
+    dots: dict[str, tiles.Dot | RowFunction] = {}
     declarations: dict[str, None] = {}
     for stage in stages:
         dots.update(stage.dots)
@@ -153,7 +154,8 @@ class _Stage:
             slot = emit.value(f"getelementptr ptr, ptr %pointers, i64 {i}")
             self.pointers[tensor.name] = emit.name("p")
             emit.line(f"{self.pointers[tensor.name]} = load ptr, ptr {slot}")
-        self.dots: dict[str, tiles.Dot] = {}
+        self.dots: dict[str, tiles.Dot | RowFunction] = {}
+        self.spaces: dict[str, str] = {}  # on the stack, for operands of functions
         for tile in _tiles((statement,)):
             emit.line(f"%{tile} = alloca <{TILE_ROWS * TILE_ROW_BITS // 8} x i8>, align 64")
         nest: list[Loop] = []
@@ -165,7 +167,8 @@ class _Stage:
         self.flat(nest, body)
         alarm = emit.alarms.finish() if emit.alarms else "false"
         emit.line(f"ret i32 {emit.value(f'zext i1 {alarm} to i32')}")
-        lines = "\n".join(emit.lines)
+        spaces = [f"  {name} = alloca {kind}, align 64" for name, kind in self.spaces.items()]
+        lines = "\n".join([*spaces, *emit.lines])
         # alignstack: a spilled register that straddles two cache lines costs twice, and how the stack lies is chance.
         head = f"define i32 @{name}(ptr noalias %pointers, i64 %from, i64 %to) nounwind alignstack(64)"
         self.text = f"{head} {{\nentry:\n{lines}\n}}"
@@ -232,12 +235,36 @@ class _Stage:
             result = LlvmValue(self.emitter, ZERO, definition.result, op.lanes)
         elif definition.native and self.caps.intersection(definition.caps.get(op.width, ())):
             result = native_call(self.emitter, definition, op.width, op.lanes, values, dict(op.immediates))
+        if result is None and definition.row() is not None:
+            result = self.rows(op, values)
         if result is None:
             result = definition.apply(*values, lanes=op.lanes, **op.parameters)
         if isinstance(op.dst, Register):
             registers[op.dst.name] = result
         else:
             self.store(op.dst, result, variables)
+
+    def rows(self, op: Op, values: Sequence[LlvmValue]) -> LlvmValue:
+        """A matrix instruction as a call, its operands in memory."""
+        emit = self.emitter
+        function = row_function(op.instruction, op.lanes)
+        self.dots[function.name] = function
+        kind = vector_type(op.definition.result, op.lanes)
+        result = self.space("result", kind)
+        pointers = [f"ptr {result}"]
+        for i, value in enumerate(values):
+            pointers.append(f"ptr {self.space(f'operand{i}', value.type)}")
+            emit.line(f"store {value.type} {value.name}, {pointers[-1]}, align 64")
+        emit.line(f"call void @{function.name}({', '.join(pointers)})")
+        name = emit.name()
+        emit.line(f"{name} = load {kind}, ptr {result}, align 64")
+        return LlvmValue(emit, name, op.definition.result, op.lanes)
+
+    def space(self, name: str, kind: str) -> str:
+        """A place on the stack for a value of an LLVM type."""
+        key = f"%space.{name}.{kind.strip('<>').replace(' ', '')}"
+        self.spaces[key] = kind
+        return key
 
     def tile(self, op: Op, variables: dict[str, str]) -> None:
         """A tile instruction: tiles are in memory on the stack, their rows one behind the other."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 
-from isa_models import InvalidArgument, Machine
+from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.arrays import Array
-from simdnn.primitives import arrays
+from simdnn.primitives import arrays, gpu, sm
 from simdnn.primitives.attr import Attr
+from simdnn.primitives.checks import one_of
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import need_values, resolve
-from simdnn.primitives.run import Target, attr_of, check_reordered, chosen, run
+from simdnn.primitives.run import ENGINES, Target, attr_of, check_reordered, chosen, run
 from simdnn.result import Result
 
 
@@ -26,7 +27,7 @@ def convolution(
     padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
-    machine: str | PathLike[str] | Machine,
+    machine: str | PathLike[str] | Machine | GpuMachine,
     isa: str | None = None,
     dst: str | None = None,
     attr: Attr | None = None,
@@ -43,7 +44,12 @@ def convolution(
     kernel's own layout), "oihw" (as given: the kernel brings them into its own). `into` as in `matmul`. The output is
     (N, OC, OH, OW).
     """
-    target = Target.of(machine, isa, threads, engine, dispatch)
+    on = gpu.gpu_of(machine)
+    if on is not None and on.nvidia:
+        gpu.Given(isa, threads, dispatch, wei_tag).check(on)
+        one_of("engine", engine, ENGINES)
+    else:
+        target = Target.of(machine, isa, threads, engine, dispatch)
     attr = attr_of(attr)
     need_values(attr)
     values, wei = plain_of(weights)
@@ -61,6 +67,9 @@ def convolution(
     arrays.check_types("convolution", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
     sizes = dict(zip(CONV_SIZES, (mb, ic, ih, iw, oc, kh, kw), strict=True))
+    if on is not None and on.nvidia:
+        asked, numbers = sm.convolution_of(on, sizes, taps, types, attr, dst, bias)
+        return sm.run(on, asked, src, values.reshape(oihw), numbers, engine)
     shape = conv_shape(sizes, taps, *types)
     epilogue, parameters = resolve(attr, shape, dst, bias)
     problem = conv_problem(sizes, taps, shape, epilogue, wei_tag)

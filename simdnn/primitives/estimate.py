@@ -9,7 +9,7 @@ from typing import Any
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.spec import Problem
-from simdnn.primitives import arrays, gpu
+from simdnn.primitives import arrays, gpu, sm
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.decompress import decompression
@@ -71,9 +71,15 @@ def estimate(
     for name in ("src_tag", "dst_tag"):
         one_of(name, given.pop(name), ("any", "ab" if primitive == "matmul" else "nhwc"))
     if on is not None:
-        if primitive != "matmul":
-            raise Unimplemented(f"{primitive} on {on.name!r}: no kernel here for a GPU; what works: 'matmul'")
-        return gpu.estimate(on, sizes, _types(dt), attr, bias, gpu.Given(isa, threads, dispatch, given["wei_tag"]))
+        only = gpu.Given(isa, threads, dispatch, given["wei_tag"])
+        if primitive == "matmul":
+            return gpu.estimate(on, sizes, _types(dt), attr, bias, only)
+        if not on.nvidia:
+            raise Unimplemented(f"{primitive} on {on.name!r}: no kernel here for an Intel GPU; what works: 'matmul'")
+        only.check(on)
+        taps = Taps.of(*(given[name] for name in ("strides", "padding", "dilation", "groups")))
+        src, wei, dst = _types(dt)
+        return sm.estimate(on, sm.convolution_of(on, sizes, taps, (src, wei), attr, dst, bias)[0])
     problem = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
     return priced(chosen(problem, target, attr), target)

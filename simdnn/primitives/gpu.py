@@ -18,7 +18,7 @@ from simdnn import verbose
 from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
 from simdnn.kernels.gpu_zero import EXACT, GpuZeroGemm
 from simdnn.kernels.spec import Kernel, Parameters
-from simdnn.primitives import arrays
+from simdnn.primitives import arrays, sm
 from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
@@ -55,6 +55,9 @@ def matmul(
     if k != wei_k:
         raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {weights.shape}: K {k} != {wei_k}")
     bias = arrays.bias_of(bias)
+    if machine.nvidia:
+        asked, given_parameters = sm.matmul_of(machine, Shape("matmul", m, k, n, *types), attr, dst, bias)
+        return sm.run(machine, asked, src, weights, given_parameters, engine)
     problem, parameters = _problem(machine, Shape("matmul", m, k, n, *types), attr, dst, bias)
     arrays.check_memory({"src": ((m, k), "f32"), "weights": ((k, n), "f32"), "dst": ((m, n), "s32")})
     check_reductions(attr, src)
@@ -80,6 +83,8 @@ def estimate(
     given.check(machine)
     src, wei, dst = types
     shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
+    if machine.nvidia:
+        return sm.estimate(machine, sm.matmul_of(machine, shape, attr, dst, bias)[0])
     problem, _ = _problem(machine, shape, attr, dst, bias)
     return Estimate(**_cost_part(problem, machine, attr))
 
@@ -96,13 +101,13 @@ class Given:
         if self.isa is not None:
             raise InvalidArgument(f"isa={self.isa!r}; machine {name!r} is a GPU of platform {machine.platform.name}")
         if self.threads != 1 or isinstance(self.threads, bool):
-            raise InvalidArgument(f"threads={self.threads!r}; on {name!r} all Xe-cores work: leave it at 1")
+            raise InvalidArgument(f"threads={self.threads!r}; on {name!r} all cores work: leave it at 1")
         if self.dispatch != "fastest":
             one_of("dispatch", self.dispatch, (*DISPATCH, "onednn"))
             raise Unimplemented(f"dispatch={self.dispatch!r} on a GPU: what oneDNN picks there is not modelled; "
                                 "what works: 'fastest'")  # fmt: skip
         if self.tag != "any":
-            one_of("wei_tag", self.tag, ("any", "ab", "ba"))
+            one_of("wei_tag", self.tag, ("any", "ab", "ba", "oihw"))
             raise Unimplemented(f"wei_tag={self.tag!r} on a GPU; what works: 'any', the kernel's own layout")
 
 

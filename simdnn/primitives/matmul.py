@@ -50,7 +50,8 @@ def matmul(
     "any" also allows f16 arithmetic (AVX512_FP16), whose sums of 128 products are kept in f16 (docs/numerics.md).
 
     On a GPU ("a770", …): s8, u8, s4, u4 in any pair, bf16 x bf16, f16 x f16, and f32 as tf32 with `Attr(fpmath="tf32")`
-    where the platform has it; how DPAS rounds floats is not published: `Attr(float_model=…)` names the candidate.
+    where the platform has it; how DPAS rounds floats is not published: `Attr(float_model=…)` names the candidate. On
+    "v100": f32 on its CUDA cores, f16 on its tensor cores with f32 sums (`isa_models.nvidia.fused_sum`).
 
     `into`: what the destination holds before, for the post-operation "sum"; of the output's shape and type.
 

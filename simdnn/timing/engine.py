@@ -21,6 +21,9 @@ from isa_models.formats import fmt
 from isa_models.intel_gpu.blocks import BlockForm
 from isa_models.intel_gpu.dpas import DpasForm
 from isa_models.machine import Confidence
+from isa_models.nvidia.mma import MmaForm
+from isa_models.nvidia.platforms import WARP
+from isa_models.nvidia.vector import SharedLoad
 from simdnn.program import Loop, Memory, Op, Register, Statement
 
 FEW = 6  # iterations of a loop that are simulated, and half as many beside
@@ -55,9 +58,16 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
     reads = tuple(p.name for p in op.srcs if isinstance(p, Register)) if not op.is_zero_idiom else ()
     writes = op.dst.name if isinstance(op.dst, Register) else ""
     if op.memory is not None:
-        size = op.memory.bits // 8
+        size, latency = op.memory.bits // 8, machine.latency.l1
+        if isinstance(definition, SharedLoad):
+            size, latency = size * definition.copies, machine.latency.slm
         share = machine.l1.bytes_per_cycle / machine.engines_per_core
-        return Issue(op.instruction, SEND, max(1.0, size / share), machine.latency.l1, reads, writes, bytes=size)
+        return Issue(op.instruction, SEND, max(1.0, size / share), latency, reads, writes, bytes=size)
+    if isinstance(definition, MmaForm):
+        assert definition.shape is not None
+        mma = definition.shape
+        work = 2 * mma.m * mma.n * mma.k / machine.systolic_rate(mma.operands, mma.operands)[0]
+        return Issue(op.instruction, SYSTOLIC, work, machine.latency.mma, reads, writes)
     if isinstance(definition, DpasForm):
         assert definition.shape is not None
         shape = definition.shape
@@ -67,6 +77,8 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
     if isinstance(definition, BlockForm):
         count, lanes = definition.repeats, _row_lanes(definition)
         unit = _unit(definition)
+    if machine.nvidia:  # a register of 32 lanes is an instruction
+        count, lanes = -(-op.lanes // WARP), WARP
     passes = -(-lanes * _bits(unit) // _pass_bits(machine))
     each = passes / _share(unit, machine)
     occupancy = each * count
@@ -108,9 +120,12 @@ def _share(definition: Instruction, machine: GpuMachine) -> float:
 
 def confidences(op: Op, machine: GpuMachine) -> list[Confidence]:
     """The standing of the figures that `issue_of` uses."""
-    if op.memory is not None:
-        return [machine.confidence_of("caches.L1.bytes_per_cycle", "latency.l1")]
     definition = op.definition
+    if op.memory is not None:
+        latency = "latency.slm" if isinstance(definition, SharedLoad) else "latency.l1"
+        return [machine.confidence_of("caches.L1.bytes_per_cycle", latency)]
+    if isinstance(definition, MmaForm):
+        return [machine.confidence_of("engine.systolic_ops", "latency.mma")]
     if isinstance(definition, DpasForm):
         assert definition.shape is not None
         kind = machine.systolic_rate(definition.shape.a, definition.shape.b)[1]

@@ -6,8 +6,10 @@ bytes from L2 where these take longer. Workgroups are the tiles of `system`, who
 
 Bytes: threads of a workgroup go through their loops together, so each line comes once from L2 for all of them. As many
 workgroups as there are cores work at a time, near a square of the grid, and so do they for DRAM; what they fetch stays
-for the next ones of their row of the grid if it fits L2, and the whole problem stays if that fits. Not modelled: launch
-of the kernel, and cores that reach for another stack's memory.
+for the next ones of their row of the grid if it fits L2, and the whole problem stays if that fits. A tensor may be a
+view whose elements are `copies` of fewer bytes of memory (a convolution's source by output pixels and taps): L2 hands
+out the view, DRAM the memory behind. A stage begins `launch_us` after the one before, where a machine names it. Not
+modelled: cores that reach for another stack's memory.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.machine import Confidence, weakest
@@ -28,6 +31,8 @@ from simdnn.timing.system import Channel, Simulated, Stage, System, simulate
 CHUNKS = 6  # steps in which a workgroup's data come
 NEAR = 0.9  # what takes at least this share of the time is what bounds it
 GROUP, THREAD = "group_", "thread_"
+Copies = Mapping[str, float]  # by tensor
+NO_COPIES: Copies = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,9 @@ class GpuTime:
     system: System
 
 
-def gpu_time(program: Program, machine: GpuMachine, cold: bool = False, spans: bool = False) -> GpuTime:
+def gpu_time(
+    program: Program, machine: GpuMachine, cold: bool = False, spans: bool = False, copies: Copies = NO_COPIES
+) -> GpuTime:
     """The stages of a program and their simulation on the cores of each stack. `cold`: nothing is cached before."""
     channels = (
         Channel("L2", machine.l2.bytes_per_cycle * machine.xe_cores, latency=machine.latency.l2),
@@ -98,9 +105,9 @@ def gpu_time(program: Program, machine: GpuMachine, cold: bool = False, spans: b
     )
     system = System(machine.xe_cores, channels)
     tree = parts(program, machine.l2.line_bytes)
-    stays = _bytes(tree.iteration, machine) <= machine.l2.size_bytes * machine.stacks and not cold
+    stays = _bytes(tree.iteration, machine, copies) <= machine.l2.size_bytes * machine.stacks and not cold
     stages = tuple(
-        _stage(program, statement, machine, part, stays)
+        _stage(program, statement, machine, part, None if stays else copies)
         for statement, part in zip(program.body, _stage_parts(program, machine), strict=True)
     )
     return GpuTime(stages, simulate(system, [s.stage for s in stages], spans), system)
@@ -116,11 +123,14 @@ def _alone(program: Program, statement: Statement) -> Program:
     return Program(program.name, program.isa, program.tensors, (statement,))
 
 
-def _bytes(lines: Mapping[str, Lines], machine: GpuMachine) -> int:
-    return sum(found.touched for found in lines.values()) * machine.l2.line_bytes
+def _bytes(lines: Mapping[str, Lines], machine: GpuMachine, copies: Copies) -> float:
+    return sum(found.touched / copies.get(name, 1) for name, found in lines.items()) * machine.l2.line_bytes
 
 
-def _stage(program: Program, statement: Statement, machine: GpuMachine, part: Part, stays: bool) -> StageCost:
+def _stage(
+    program: Program, statement: Statement, machine: GpuMachine, part: Part, copies: Copies | None
+) -> StageCost:
+    """`copies` None: what it needs stays in L2."""
     nest = nest_of(statement)
     per_engine = -(-nest.thread_count // machine.engines_per_core)
     time = engine.engine_time(nest.body, machine, per_engine)
@@ -130,7 +140,7 @@ def _stage(program: Program, statement: Statement, machine: GpuMachine, part: Pa
         reads, writes = (reads, writes + size) if stored else (reads + size, writes)
     group = _lines(part, dict.fromkeys(nest.groups, 1), machine)
     l2 = tuple(side * nest.group_count for side in group)
-    dram = (0, 0) if stays else _dram(part, nest, machine)
+    dram = (0, 0) if copies is None else _dram(part, nest, machine, copies)
     tiles = -(-nest.group_count // machine.stacks)
     from_l2 = sum(group) / machine.l2.bytes_per_cycle
     cycles = max(time.cycles, from_l2)
@@ -158,32 +168,33 @@ def _found(part: Part) -> list[tuple[Access, tuple[tuple[str, int], ...]]]:
     return list(part._accesses(()))
 
 
-def _lines(part: Part, extents: Mapping[str, int], machine: GpuMachine) -> tuple[int, int]:
+def _lines(
+    part: Part, extents: Mapping[str, int], machine: GpuMachine, copies: Copies = NO_COPIES
+) -> tuple[int, int]:
     """Bytes of distinct lines (read, written) with some loops' extents replaced."""
     found = [
         (access, tuple((var, extents.get(var, extent)) for var, extent in loops)) for access, loops in _found(part)
     ]
-    lines = distinct_lines(found, machine.l2.line_bytes).values()
-    written = sum(line.written for line in lines) * machine.l2.line_bytes
-    touched = sum(line.touched for line in lines) * machine.l2.line_bytes
-    return touched - written, written
+    lines = distinct_lines(found, machine.l2.line_bytes)
+    written = sum(line.written for line in lines.values()) * machine.l2.line_bytes
+    return int(_bytes(lines, machine, copies)) - written, written
 
 
-def _dram(part: Part, nest: Nest, machine: GpuMachine) -> tuple[int, int]:
+def _dram(part: Part, nest: Nest, machine: GpuMachine, copies: Copies) -> tuple[int, int]:
     """Bytes (read, written) between L2 and memory: wave after wave of workgroups, rows of waves."""
     shape = _wave(nest, machine.xe_cores * machine.stacks)
     names = list(nest.groups)
-    wave = _lines(part, shape, machine)
+    wave = _lines(part, shape, machine, copies)
     waves = [-(-nest.groups[name] // shape[name]) for name in names]
     if sum(wave) > machine.l2.size_bytes * machine.stacks or len(names) < 2:
         count = 1
         for n in waves:
             count *= n
-        exact = _lines(part, {}, machine)
+        exact = _lines(part, {}, machine, copies)
         return max(exact[0], _scaled(wave[0], count, nest, shape)), exact[1]
-    row = _lines(part, {**shape, names[-1]: nest.groups[names[-1]]}, machine)
+    row = _lines(part, {**shape, names[-1]: nest.groups[names[-1]]}, machine, copies)
     rows = nest.group_count / (shape[names[0]] * nest.groups[names[-1]])
-    exact = _lines(part, {}, machine)
+    exact = _lines(part, {}, machine, copies)
     return max(exact[0], int(row[0] * rows)), exact[1]
 
 
@@ -207,16 +218,20 @@ def _wave(nest: Nest, cores: int) -> dict[str, int]:
 
 
 # -- the answer -----------------------------------------------------------------------------------------------------
-def estimate_gpu(program: Program, machine: GpuMachine, *, cold: bool = False) -> Cost:
+def estimate_gpu(
+    program: Program, machine: GpuMachine, *, cold: bool = False, copies: Copies = NO_COPIES
+) -> Cost:
     """The cost of a verified program on a GPU; `UnknownTiming` where the machine has no rate for an instruction."""
-    time = gpu_time(program, machine, cold)
-    cycles = time.simulated.cycles
+    time = gpu_time(program, machine, cold, copies=copies)
+    launch = machine.launch_us * 1e3 * machine.ghz * len(time.stages)
+    cycles = time.simulated.cycles + launch
     levels = _levels(time, machine)
     shares = [stage.stage.cycles * stage.stage.tiles for stage in time.stages]
     bound = time.stages[shares.index(max(shares))].bound
     for level in levels[1:]:
         if level.cycles >= NEAR * cycles:
             bound = level.level
+    bound = "launch" if launch > time.simulated.cycles else bound
     forms = _forms(time, machine)
     counted: Counter[str] = Counter({form.instruction: form.count for form in forms})
     return Cost(
@@ -280,4 +295,5 @@ def _ops(body: Sequence[Statement], times: int = 1) -> list[tuple[Op, int]]:
 def _confidence(program: Program, machine: GpuMachine, levels: Sequence[LevelTraffic]) -> Confidence:
     found = {c for op, _ in program.ops() for c in engine.confidences(op, machine)}
     used = [level.confidence for level in levels if level.bytes]
-    return weakest([*found, *used, machine.confidence_of("frequency.ghz", "engine.threads", "cores")])
+    launch = ["launch"] if machine.launch_us else []
+    return weakest([*found, *used, machine.confidence_of("frequency.ghz", "engine.threads", "cores", *launch)])

@@ -12,7 +12,7 @@ from isa_models import GpuMachine, MachineFileError, Unimplemented, UnknownName,
 from isa_models.gpu_machine import gpu_machine, gpu_machine_names
 from isa_models.machine import CONFIDENCES, GPU_MACHINES_DIR
 
-ALL = ("a770", "b580", "dg1", "lnl", "max1100", "max1550", "max1550_stack")
+ALL = ("a770", "b580", "dg1", "lnl", "max1100", "max1550", "max1550_stack", "v100")
 
 
 def test_names_and_cache() -> None:
@@ -52,6 +52,8 @@ def test_every_figure_has_a_source(name: str) -> None:
         ("max1550_stack", "s8", 839),
         ("max1100", "f16", 355),
         ("lnl", "s8", 67.2),
+        ("v100", "f32", 15.7),
+        ("v100", "f16", 125),
     ],
 )
 def test_peaks_are_the_published_ones(name: str, dtype: str, tops: float) -> None:
@@ -102,3 +104,14 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path.write_text((GPU_MACHINES_DIR / "b580.toml").read_text().replace('name = "b580"', 'name = "mine"'))
     found = isa_models.machine(str(path))
     assert isinstance(found, GpuMachine) and found.name == "mine" and found.engines == 160
+
+
+def test_a_v100_has_the_vendors_figures() -> None:
+    v100 = gpu_machine("v100")
+    assert v100.nvidia and not gpu_machine("a770").nvidia
+    assert (v100.xe_cores, v100.engines_per_core, v100.dram_gb_s, v100.ghz) == (80, 4, 900, 1.53)
+    assert v100.vector_ops["f16"] == 2 * v100.vector_ops["f32"] and 0 < v100.launch_us < 10
+    assert v100.engines * v100.ghz * 32 == pytest.approx(15_667, rel=1e-3)
+    for dtype in ("bf16", "s8", "tf32"):
+        with pytest.raises(UnknownTiming, match="no rate of mma"):
+            v100.peak_ops(dtype)

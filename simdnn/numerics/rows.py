@@ -1,0 +1,58 @@
+"""Matrix instructions in LLVM whose rows do not know each other: one function for each, a loop over the rows.
+
+Without it a program would hold the text of every row of every such instruction, and a compiler would take minutes.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from isa_models import instruction
+from isa_models.formats import fmt
+from isa_models.llvm import Carried, Emitter, LlvmValue, vector_type
+
+
+@dataclass(frozen=True)
+class RowFunction:
+    """`void @name(ptr result, ptr …operands)`."""
+
+    name: str
+    text: str
+    declarations: tuple[str, ...]
+
+
+@functools.cache
+def row_function(mnemonic: str, lanes: int) -> RowFunction:
+    """The function of an instruction that has a form of one row, for a result of `lanes`."""
+    definition, emit = instruction(mnemonic), Emitter()
+    found = definition.row()
+    assert found is not None
+    one, rows = found
+    wide = lanes // rows
+    counts = [one.operand_lanes(operand, wide) for operand in one.operands]
+
+    def load(position: int, place: str) -> LlvmValue:
+        name, dtype = emit.name(), one.operands[position].dtype
+        emit.line(f"{name} = load {vector_type(dtype, counts[position])}, ptr {place}, align 2")
+        return LlvmValue(emit, name, dtype, counts[position])
+
+    def at(pointer: str, row: str, bytes_: int) -> str:
+        return emit.value(f"getelementptr i8, ptr {pointer}, i64 {emit.value(f'mul i64 {row}, {bytes_}')}")
+
+    whole = [load(position, f"%p{position}") for position in range(2, len(counts))]
+
+    def body(row: str) -> Carried:
+        moving = [load(i, at(f"%p{i}", row, counts[i] * fmt(one.operands[i].dtype).bits // 8)) for i in (0, 1)]
+        result = one.apply(*moving, *whole, lanes=wide)
+        place = at("%result", row, wide * fmt(one.result).bits // 8)
+        emit.line(f"store {result.type} {result.name}, ptr {place}, align 2")
+        return []
+
+    emit.loop("0", str(rows), body)
+    emit.line("ret void")
+    name = f"rows.{mnemonic}"
+    pointers = ", ".join(["ptr noalias %result", *(f"ptr noalias %p{i}" for i in range(len(counts)))])
+    lines = "\n".join(emit.lines)
+    text = f"define internal void @{name}({pointers}) nounwind noinline alignstack(64) {{\nentry:\n{lines}\n}}"
+    return RowFunction(name, text, tuple(emit.declarations))

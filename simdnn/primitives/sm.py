@@ -1,0 +1,131 @@
+"""Matmul and convolution on NVIDIA GPUs: what is asked checked, the kernel, its values and its cost."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from isa_models import GpuMachine, Unimplemented
+from isa_models.arrays import Array
+from isa_models.nvidia.mma import UNITS
+from simdnn import verbose
+from simdnn.kernels.sm_gemm import SmGemm
+from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters
+from simdnn.primitives import arrays
+from simdnn.primitives.attr import Attr
+from simdnn.primitives.mathmode import COLD_WEIGHTS
+from simdnn.primitives.problems import Taps, conv_problem, conv_shape, matmul_problem
+from simdnn.primitives.resolve import Shape, resolve
+from simdnn.result import Estimate, Result
+
+_DESTINATIONS = ("f32", "f16")
+
+
+def matmul_of(
+    machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any
+) -> tuple[MatmulProblem, Parameters]:
+    """The problem of a matmul; refusals name the machine and what works."""
+    epilogue, parameters = _epilogue(machine, shape, attr, dst, bias)
+    return matmul_problem(shape, epilogue, "any", None), parameters
+
+
+def convolution_of(
+    machine: GpuMachine, sizes: dict[str, int], taps: Taps, types: tuple[str, str], attr: Attr, dst: str | None,
+    bias: Any,
+) -> tuple[ConvProblem, Parameters]:  # fmt: skip
+    """The same of a convolution."""
+    if taps.groups > 1:
+        raise Unimplemented(f"groups={taps.groups} on {machine.name!r}: no kernel here for grouped convolutions on a "
+                            "GPU; what works: groups=1")  # fmt: skip
+    shape = conv_shape(sizes, taps, *types)
+    epilogue, parameters = _epilogue(machine, shape, attr, dst, bias)
+    return conv_problem(sizes, taps, shape, epilogue), parameters
+
+
+def _epilogue(machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any) -> tuple[Epilogue, Parameters]:
+    _check_types(machine, shape, attr)
+    if others := [op[0] for op in attr.post_ops if op != "relu"]:
+        raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; relu works")
+    epilogue, parameters = resolve(attr, shape, dst, bias)
+    if attr.scales or attr.zero_points:
+        raise Unimplemented(f"scales or zero points on {machine.name!r}: no kernel here has them; bias and relu work")
+    if epilogue.dst not in _DESTINATIONS:
+        works = ", ".join(_DESTINATIONS)
+        raise Unimplemented(f"dst {epilogue.dst!r} on {machine.name!r}: no kernel here stores it; what works: {works}")
+    return epilogue, parameters
+
+
+def _check_types(machine: GpuMachine, shape: Shape, attr: Attr) -> None:
+    """f32 goes to the CUDA cores, and what the generation's tensor cores take to them."""
+    has = tuple(UNITS["mma"][machine.platform.name])
+    if shape.src == shape.wei and shape.src in ("f32", *has) and not attr.apply_to_int:
+        return
+    title = machine.platform.title
+    raise Unimplemented(
+        f"{shape.src}:{shape.wei} on {machine.name!r}: {title}'s tensor cores take {', '.join(has)} alone (bf16, tf32 "
+        "and integers came with later generations); what works: f16:f16, and f32:f32 on its CUDA cores"
+    )
+
+
+def run(
+    machine: GpuMachine, problem: MatmulProblem | ConvProblem, src: Array, weights: Array, parameters: Parameters,
+    engine: str,
+) -> Result:  # fmt: skip
+    """Values and cost of a checked problem."""
+    from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
+
+    found = built(problem, machine)
+    kernel = found.kernel()
+    sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
+    arrays.check_memory({"source by taps": ((sizes["src"],), problem.src), "weights": ((sizes["wei"],), problem.wei),
+                         "dst": ((sizes["dst"],), "f32")})  # fmt: skip
+    inputs = kernel.prepare(arrays.native(src), arrays.native(weights), parameters)
+    with np.errstate(all="ignore"):
+        output = kernel.finish(numerics.run(kernel.program, inputs, engine=engine))
+    result = Result(**_cost_part(problem, machine, kernel), output=output)
+    verbose.note(result)
+    return result
+
+
+def estimate(machine: GpuMachine, problem: MatmulProblem | ConvProblem) -> Estimate:
+    """Cost alone."""
+    return Estimate(**_cost_part(problem, machine, built(problem, machine).kernel()))
+
+
+@functools.lru_cache(maxsize=256)
+def built(problem: MatmulProblem | ConvProblem, machine: GpuMachine) -> SmGemm:
+    """The generator of the kernel for a problem on a machine."""
+    return SmGemm(problem, machine)
+
+
+@functools.lru_cache(maxsize=1024)
+def cost(problem: MatmulProblem | ConvProblem, machine: GpuMachine, cold: bool) -> Any:
+    """What it costs; `cold`: weights and all else come from memory."""
+    from simdnn.timing.gpu import estimate_gpu
+
+    found = built(problem, machine)
+    return estimate_gpu(found.program, machine, cold=cold, copies=found.copies)
+
+
+def _cost_part(problem: MatmulProblem | ConvProblem, machine: GpuMachine, kernel: Kernel) -> dict[str, Any]:
+    cold = COLD_WEIGHTS.effective(None)
+
+    def frame() -> Any:
+        import pandas as pd
+
+        row = (kernel.name, machine.platform.name, cost(problem, machine, cold).cycles, True, "the machine's kernel")
+        return pd.DataFrame([row], columns=["implementation", "isa", "cycles", "chosen", "reason"])
+
+    return {
+        "problem": problem,
+        "machine": machine,
+        "isa": machine.platform.name,
+        "kernel": kernel,
+        "threads": 1,
+        "fpmath": "strict",
+        "find_cost": lambda: cost(problem, machine, cold),
+        "find_dispatch": frame,
+        "find_conversion": lambda: None,
+    }

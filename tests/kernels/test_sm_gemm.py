@@ -1,0 +1,169 @@
+"""GEMM and convolution on a V100: chains of fused sums or of FMA, both engines alike, refusals, and what it costs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simdnn
+from isa_models import Unimplemented, instruction, machine
+from isa_models.gpu_machine import gpu_machine
+from simdnn import Attr
+from simdnn.kernels.sm_gemm import SmGemm
+from simdnn.kernels.spec import ConvProblem, Epilogue, MatmulProblem
+from simdnn.timing.gpu import estimate_gpu, gpu_time
+from simdnn.timing.system import floor
+
+V100 = gpu_machine("v100")
+TYPES = {"f32": np.float32, "f16": np.float16}
+Array = np.ndarray[Any, np.dtype[Any]]
+ENGINES = st.sampled_from(["compiled", "reference"])
+
+
+def drawn(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(TYPES[dtype])
+
+
+def chained(a: Array, b: Array) -> Array:
+    """K in the order of the kernel: single fused multiply-adds of f32, fused sums of four products of f16."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    if a.dtype == np.float32:
+        for k in range(a.shape[1]):
+            column, row = np.broadcast_arrays(a[:, k, None], b[None, k])
+            total = instruction("fma.rn.f32")(total, np.ascontiguousarray(column), np.ascontiguousarray(row))
+        return total
+    spare = -a.shape[1] % 4
+    a, b = np.pad(a, ((0, 0), (0, spare))), np.pad(b, ((0, spare), (0, 0)))
+    for k in range(0, a.shape[1], 4):
+        total = instruction("mma")(total, a[:, k : k + 4], b[k : k + 4], arch="volta")
+    return total
+
+
+@given(
+    st.sampled_from(["f32", "f16"]), st.integers(1, 40), st.integers(1, 70), st.integers(1, 24), ENGINES,
+    st.floats(1e-4, 1e4),
+)  # fmt: skip
+@settings(max_examples=12, deadline=None)
+def test_matmul_is_a_chain_of_its_instruction(dtype: str, m: int, n: int, k: int, engine: str, scale: float) -> None:
+    a = (drawn(dtype, (m, k), k) * np.float32(scale)).astype(TYPES[dtype])
+    b = drawn(dtype, (k, n), m)
+    found = simdnn.matmul(a, b, machine="v100", engine=engine)
+    assert found.output.dtype == np.float32 and found.compute_dtype == dtype
+    assert found.output.tobytes() == chained(a, b).tobytes()
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    sizes = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
+    assert (np.abs(found.output - exact) <= sizes * k * 2.0**-22 + 1e-30).all()
+
+
+def test_special_values_and_ties_of_the_fused_sum() -> None:
+    rows = [[np.inf, 1, 0, 0], [np.nan, 0, 0, 0], [2**-24, 2**-24, 0, 0], [1, 2**-10, 2**-10, 2**-10]]
+    a = np.array(rows, np.float16)
+    b = np.ones((4, 2), np.float16)
+    b[:, 1] = [2**-14, 2**-13, 2**-14, 2**-14]
+    for engine in ("compiled", "reference"):
+        found = simdnn.matmul(a, b, machine="v100", engine=engine).output
+        assert found.tobytes() == chained(a, b).tobytes()
+        assert np.isinf(found[0, 0]) and found[1, 0].view(np.uint32) == 0x7FFFFFFF and found[2, 0] == 2**-23
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_convolution_is_the_matmul_of_its_pixels_and_taps(dtype: str) -> None:
+    src, wei = drawn(dtype, (2, 5, 9, 7), 1), drawn(dtype, (19, 5, 3, 2), 2)
+    bias = drawn("f32", (19,), 3)
+    padded = np.pad(src, ((0, 0), (0, 0), (1, 0), (2, 1)))
+    rows = [
+        padded[n, :, y : y + 5 : 2, x : x + 2].transpose(1, 2, 0).reshape(-1)
+        for n in range(2)
+        for y in range(0, 6, 2)
+        for x in range(9)
+    ]
+    sums = chained(np.array(rows), wei.transpose(2, 3, 1, 0).reshape(-1, 19)) + bias
+    expected = np.maximum(sums, 0).reshape(2, 3, 9, 19).transpose(0, 3, 1, 2)
+    for dst in ("f32", "f16"):
+        for engine in ("compiled", "reference"):
+            found = simdnn.convolution(
+                src, wei, bias, strides=(2, 1), padding=(1, 2, 0, 1), dilation=(2, 1), machine="v100", dst=dst,
+                engine=engine, attr=Attr(post_ops=["relu"]),
+            )  # fmt: skip
+            assert found.output.shape == (2, 19, 3, 9)
+            assert (found.output == expected.astype(TYPES[dst])).all() and found.output.dtype == TYPES[dst]
+    assert found.implementation == f"conv:volta_{'mma' if dtype == 'f16' else 'fma'}"
+
+
+@pytest.mark.parametrize(
+    "message,types,options",
+    [
+        ("tensor cores take f16 alone", "bf16", {}),
+        ("tensor cores take f16 alone", "s8:s8:s32", {}),
+        ("tensor cores take f16 alone", "u8:s8:f32", {}),
+        ("tensor cores take f16 alone", "f16:f32:f32", {}),
+        ("dst 'bf16'", "f16:f16:bf16", {}),
+        ("groups=2", "f16", {"groups": 2}),
+        ("scales or zero points", "f16", {"attr": Attr(scales={"src": 0.5})}),
+        ("'any'", "f16", {"wei_tag": "oihw"}),
+        ("leave it at 1", "f16", {"threads": 2}),
+        ("platform volta", "f16", {"isa": "avx2"}),
+        ("onednn", "f16", {"dispatch": "onednn"}),
+    ],
+)
+def test_refusals(message: str, types: str, options: dict[str, Any]) -> None:
+    sizes: dict[str, Any] = {"ic": 8, "ih": 9, "iw": 9, "oc": 4, "kh": 3, "kw": 3}
+    with pytest.raises(simdnn.SimdnnError, match=message) as caught:
+        simdnn.estimate("convolution", machine="v100", dt=types, **sizes, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_integers_and_bf16_are_refused_with_values_too() -> None:
+    ones = np.ones((4, 4), np.int8)
+    with pytest.raises(Unimplemented, match="'v100': Volta's tensor cores"):
+        simdnn.matmul(ones, ones, machine="v100")
+
+
+@given(st.sampled_from(["f32", "f16"]), st.integers(1, 600), st.integers(1, 600), st.integers(1, 900))
+@settings(max_examples=12, deadline=None)
+def test_conservation_of_matmul(dtype: str, m: int, n: int, k: int) -> None:
+    kernel = SmGemm(MatmulProblem(m, n, k, dtype, dtype, Epilogue("f32")), V100)
+    found = estimate_gpu(kernel.program, V100, cold=True)
+    size = np.dtype(TYPES[dtype]).itemsize
+    least = size * (m * k + k * n) + 4 * m * n
+    assert found.seconds >= max(2 * m * n * k / V100.peak_ops(dtype), least / 9e11) + 0.9e-6
+    for level in found.levels:
+        assert level.cycles <= found.cycles * (1 + 1e-9), level
+    assert found.levels[2].bytes >= least and found.levels[0].bytes >= found.levels[1].read_bytes
+    parts = gpu_time(kernel.program, V100, True)
+    assert parts.simulated.cycles >= sum(floor(parts.system, s.stage) for s in parts.stages) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_a_view_of_the_source_is_not_what_memory_holds(dtype: str) -> None:
+    problem = ConvProblem(16, 64, 56, 56, 64, 3, 3, dtype, dtype, Epilogue(dtype), padding=(1, 1, 1, 1))
+    kernel = SmGemm(problem, V100)
+    size = np.dtype(TYPES[dtype]).itemsize
+    source = 16 * 64 * 56 * 56 * size
+    assert kernel.copies["src"] == pytest.approx(9, rel=0.05)
+    found = estimate_gpu(kernel.program, V100, cold=True, copies=kernel.copies)
+    assert source <= found.levels[2].read_bytes < 1.5 * source + 64 * 64 * 9 * size
+    assert found.levels[1].read_bytes > 8 * source
+    assert 2 * problem.macs / found.seconds <= V100.peak_ops(dtype)
+
+
+def test_large_estimates_are_quick_and_cheaper_in_f16() -> None:
+    start = time.process_time()
+    seconds = [
+        simdnn.estimate("convolution", mb=128, ic=256, ih=56, iw=56, oc=256, kh=3, kw=3, padding=1, dt=dtype,
+                        machine=machine("v100")).seconds
+        for dtype in ("f16", "f32")
+    ]  # fmt: skip
+    assert time.process_time() - start < 10  # about a second; hours if every step were simulated
+    assert 4 < seconds[1] / seconds[0] < 8  # peaks are 8 apart
+
+
+def test_a_small_kernel_is_bound_by_its_launch() -> None:
+    found = simdnn.estimate("matmul", m=16, n=16, k=16, dt="f16", machine="v100")
+    assert found.bound == "launch" and found.confidence == "estimated" and found.seconds > 0.9e-6
+    assert found.dispatch.chosen.tolist() == [True] and '"implementation": "gemm:volta_mma"' in found.to_json()
