@@ -88,7 +88,8 @@ def _values(rng: np.random.Generator, src: Array) -> Callable[[str, Parameter, t
 
     def make(option: str, parameter: Parameter, shape: tuple[int, ...]) -> Array:
         if option == "attr-precomputed-reductions":
-            return src.astype(np.int32).reshape(*shape, -1).sum(axis=-1, dtype=np.int32)
+            sums: Array = src.astype(np.int32).reshape(*shape, -1).sum(axis=-1, dtype=np.int32)
+            return sums
         if option == "attr-post-ops":
             return np.asarray(rng.integers(-4, 5, shape), np.float32)
         if option == "attr-scales":
