@@ -21,8 +21,9 @@ from simdnn.kernels.spec import Kernel, Parameters
 from simdnn.primitives import arrays, sm
 from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.checks import one_of
+from simdnn.primitives.groups import along_k
 from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
-from simdnn.primitives.resolve import Shape, need_values, resolve
+from simdnn.primitives.resolve import ALONG_K, Shape, need_values, resolve
 from simdnn.primitives.zero_points import check_reductions, with_tables, without_zero_points, zero_points
 from simdnn.result import Estimate, Result
 
@@ -117,6 +118,12 @@ def _problem(
     """What the kernel is asked, its types checked against the platform."""
     src, wei, model = _types(machine, shape, attr)
     plain = replace(attr, fpmath="strict") if src == "tf32" else attr
+    for name, found in along_k(attr, shape).items():
+        if found.granularity in ALONG_K:
+            raise Unimplemented(
+                f"{found.granularity} scales[{name!r}] on {machine.name!r}: no kernel here has them on a GPU; what "
+                "works: common, and per_oc for weights"
+            )
     zeros = zero_points(attr, shape, every=True)
     epilogue, parameters = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
     if others := [op[0] for op in attr.post_ops if op != "relu"]:
