@@ -131,7 +131,7 @@ def test_tiles_fit_the_registers_and_the_threads(name: str, size: tuple[int, int
         (Unimplemented, "onednn", "a770", ("s8", "s8"), {"dispatch": "onednn"}),
         (Unimplemented, "'any'", "a770", ("s8", "s8"), {"wei_tag": "ab"}),
         (Unimplemented, "grouped scales", "a770", ("s8", "s8"), {"attr": Attr(scales={"wei": np.ones((2, 6), "f4")})}),
-        (Unimplemented, "per_token scales", "a770", ("s8", "s8"), {"attr": Attr(scales={"src": np.ones((4, 1), "f4")})}),
+        (Unimplemented, "per_token", "a770", ("s8", "s8"), {"attr": Attr(scales={"src": np.ones((4, 1), "f4")})}),
         (Unimplemented, "post-operation", "a770", ("s8", "s8"), {"attr": Attr(post_ops=["sum"])}),
         (InvalidArgument, "leave it at 1", "a770", ("s8", "s8"), {"threads": 2}),
         (InvalidArgument, "is a GPU", "a770", ("s8", "s8"), {"isa": "avx2"}),
