@@ -11,6 +11,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Machine, SimdnnError
 from isa_models.arrays import Array
+from simdnn.graph.fold import folded
 from simdnn.graph.kernels import Kernels, shaded, shadow
 from simdnn.graph.load import graph_of, read
 from simdnn.graph.model import Graph, Node, Port, subgraphs
@@ -33,11 +34,12 @@ _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLi
 def load(source: str | PathLike[str] | onnx.ModelProto) -> Network:
     """The network of an ONNX model: a path, or an `onnx.ModelProto`.
 
-    Raises `InvalidArgument` for what is no model, or a broken or hostile one, and `Unimplemented` where the `onnx`
-    package is missing. Operators that are not known here are an error of `run`, before anything runs.
+    BatchNormalization is folded into the convolution before it, and products of dequantized operands become integer
+    ones. Raises `InvalidArgument` for what is no model, or a broken or hostile one, and `Unimplemented` where the
+    `onnx` package is missing. Operators that are not known here are an error of `run`, before anything runs.
     """
     model, folder = read(source)
-    return Network(fused(graph_of(model, folder)))
+    return Network(fused(graph_of(folded(model, folder), folder)))
 
 
 @dataclass(frozen=True, eq=False)

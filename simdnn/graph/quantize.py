@@ -19,6 +19,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.arrays import Array
 from simdnn import quantize
+from simdnn.graph.fold import folded
 from simdnn.graph.load import graph_of, inline_data, names_read, onnx_package, read
 from simdnn.graph.model import Node
 from simdnn.graph.network import Network
@@ -57,6 +58,7 @@ def quantize_onnx(
     one_of("weights", weights, ("s8", "s4") if scheme == "weights" else ("s8",))
     group = integer("group", group, 16)
     proto, folder = read(model)
+    proto = folded(proto, folder)
     graph = graph_of(proto, folder)
     made: Any = package.ModelProto()
     made.CopyFrom(package.inliner.inline_local_functions(proto) if proto.functions else proto)

@@ -24,7 +24,7 @@ def path(tmp_path: Path) -> str:
 def test_inspect(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", path]) == 0
     text = capsys.readouterr().out
-    assert "parameters 3,146" in text and "has no fixed shape" in text and "1 Conv" in text
+    assert "parameters 3,114" in text and "has no fixed shape" in text and "1 Conv" in text
     assert main(["inspect", path, *SHAPE, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["macs"] == 2 * (12 * 12 * 8 * 27 + 2880) and found["unsupported"] == {}

@@ -34,7 +34,7 @@ def test_values_are_those_of_a_runtime(machine: str, isa: str | None) -> None:
     r = simdnn.load(small_cnn()).run({"x": X}, machine=machine, isa=isa)
     np.testing.assert_allclose(r.outputs["y"], reference(small_cnn(), {"x": X})[0], rtol=1e-4, atol=1e-6)
     frame = r.to_frame()
-    assert list(frame["node"]) == ["conv", "norm", "relu", "pool", "flat", "fc", "soft"]
+    assert list(frame["node"]) == ["conv", "relu", "pool", "flat", "fc", "soft"]
     assert frame["cycles"].sum() == pytest.approx(r.cycles) and r.cycles > 0 and r.seconds > 0
     assert frame.set_index("node").loc["flat", "implementation"] == "view"
     assert json.loads(r.to_json())["nodes"][0]["op"] == "Conv"
@@ -108,9 +108,19 @@ def test_a_cost_that_nobody_knows_is_an_error() -> None:
 def test_inspection() -> None:
     found = inspect(simdnn.load(small_cnn()), {"x": (1, 3, 12, 12)})
     assert found.macs == 12 * 12 * 8 * 27 + 10 * 288 and not found.unsupported
-    assert found.network.parameters == 8 * 27 + 8 * 5 + 2890
+    assert found.network.parameters == 8 * 27 + 8 + 2890
     assert list(found.to_frame()["output"])[0] == "1x8x12x12"
     assert json.loads(found.to_json())["operators"]["Conv"] == 1
+
+
+def test_batch_normalization_is_folded_where_nobody_else_reads_the_convolution() -> None:
+    made = small_cnn(soft=False)
+    folded = simdnn.load(made).run({"x": X}, machine="zen4")
+    made.graph.output.append(helper.make_tensor_value_info("c", 1, None))
+    whole = simdnn.load(made).run({"x": X}, machine="zen4")
+    assert "norm" in set(whole.to_frame()["node"]) and "norm" not in set(folded.to_frame()["node"])
+    np.testing.assert_allclose(folded.outputs["y"], whole.outputs["y"], rtol=1e-3, atol=1e-4)
+    assert folded.cycles < whole.cycles
 
 
 def test_what_depends_on_no_feed_costs_nothing() -> None:

@@ -15,7 +15,7 @@ import simdnn
 from isa_models import Unimplemented
 
 pytest.importorskip("onnx")
-from tests.graph.backend import Case, array, cases, missing, wide  # noqa: E402
+from tests.graph.backend import Case, array, cases, missing, shipped, wide  # noqa: E402
 
 ULPS = {"float16": 2.0**-9, "bfloat16": 2.0**-6}
 #: cases that cannot pass, with the reason
@@ -24,12 +24,19 @@ LEFT_OUT = {
     "test_training_dropout": "draws at random",
     "test_bernoulli": "draws at random",
 }
+#: data that releases up to 1.20 ship and later ones have put right
+OLD_DATA = {
+    "test_l2normalization_axis_0": "a line of zeros stays one",
+    "test_qlinearmatmul_2D_int8_float": "saturation, where the data wrap",
+    "test_qlinearmatmul_3D_int8_float": "saturation, where the data wrap",
+}
 LEAST = 0.85  # of all cases; fewer passes mean that something broke
 
 
 def refusal(case: Case) -> str:
     """Why a case is not run; empty where it is."""
     reasons = [why for start, why in LEFT_OUT.items() if case.name.startswith(start)]
+    reasons += [why for start, why in OLD_DATA.items() if shipped() and case.name.startswith(start)]
     if reasons:
         return reasons[0]
     try:

@@ -1,6 +1,7 @@
 """ONNX operators over a machine's kernels. Importing this package registers them all."""
 
 from simdnn.graph.ops import (
+    by_reference,
     control,
     elementwise,
     indexing,
@@ -17,6 +18,7 @@ from simdnn.graph.ops.registry import OPERATORS, VIEWS, find, supported
 __all__ = [
     "OPERATORS",
     "VIEWS",
+    "by_reference",
     "control",
     "elementwise",
     "find",
