@@ -56,7 +56,7 @@ def _pairs(graph: Any) -> list[tuple[int, int]]:
             continue
         at = maker.get(norm.input[0])
         conv = None if at is None or at >= i else graph.node[at]
-        if conv is None or conv.op_type != "Conv" or conv.domain not in ("", "ai.onnx"):
+        if conv is None or len(conv.input) < 2 or conv.op_type != "Conv" or conv.domain not in ("", "ai.onnx"):
             continue
         parameters = [*list(conv.input)[1:], *list(norm.input)[1:]]
         alone = readers[norm.input[0]] == 1 and norm.input[0] not in kept and not any(list(norm.output)[1:])

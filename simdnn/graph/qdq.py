@@ -76,6 +76,8 @@ class _Fusion:
 
     def product(self, node: Node) -> Node | None:
         """The integer node that replaces a product; None where the pattern is another."""
+        if len(node.inputs) < 2 or not node.outputs:
+            return None
         x, w = (self.dequantized(name) for name in node.inputs[:2])
         if x is None or w is None or self.constants[x.scale].size != 1 or not self.plain(node):
             return None

@@ -152,7 +152,7 @@ class _Writer:
 
     def fits(self, node: Any) -> bool:
         """Whether a node's weights are constant and of a shape that the schemes know."""
-        w = self.known.get(node.input[1])
+        w = self.known.get(node.input[1]) if len(node.input) > 1 and node.output else None
         if w is None or w.ndim < 2 or (node.op_type != "Conv" and w.ndim != 2) or not np.isfinite(w).all():
             return False
         attributes = {a.name: a for a in node.attribute}

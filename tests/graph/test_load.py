@@ -206,6 +206,23 @@ def test_attributes_of_the_wrong_kind_name_the_node() -> None:
         net.run({"x": np.ones(4, np.float32)}, machine="zen4")
 
 
+@pytest.mark.parametrize("op", ["Conv", "MatMul", "Gemm", "BatchNormalization", "Softmax", "LSTM", "QLinearConv"])
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_a_wrong_number_of_inputs_names_the_node(op: str, count: int) -> None:
+    made = helper.make_model(
+        helper.make_graph(
+            [helper.make_node(op, ["x"] * count, ["y"], "bad")],
+            "g",
+            [helper.make_tensor_value_info("x", 1, [4])],
+            [helper.make_tensor_value_info("y", 1, None)],
+        )
+    )
+    if (op, count) != ("Softmax", 1):
+        with pytest.raises(InvalidArgument, match="node 'bad'") as caught:
+            simdnn.load(made).run({"x": np.ones(4, np.float32)}, machine="zen4")
+        assert "\n" not in str(caught.value)
+
+
 def test_sparse_initializers_are_refused() -> None:
     made = edited(lambda m: None)
     values = numpy_helper.from_array(np.ones(1, np.float32), "s")
