@@ -163,7 +163,7 @@ class CompressedGemm(Gemm):
             return loop("outer", k // large, loop("group", large // (2 * step), body))
         turns, rest = divmod(k, lcm(2, large))
         code = loop("outer", turns, self.unrolled(r, panel, number, j, outer * lcm(2, large), lcm(2, large)))
-        return code + self.unrolled(r, panel, number, j, Affine(k - rest), rest)
+        return code + loop("outer", 1, self.unrolled(r, panel, number, j, Affine(k - rest), rest))  # as all the others
 
     @property
     def nested(self) -> bool:

@@ -123,7 +123,7 @@ class _Row:
         halve = conv and fast and problem.src == "s8"
         order = order_of(problem, self.dot, wide, halve) if isinstance(problem, ConvProblem) else Order()
         left = isinstance(problem, MatmulProblem) and problem.reference
-        exact = self.dot is MADDWD and not wide and (conv or problem.epilogue.dst == "bf16")
+        exact = self.dot is MADDWD and not wide and conv != (problem.epilogue.dst == "bf16")
         reference = exact or left or self.reference
         merged = merged and not reference
         cut = 0 if self.reference else cut

@@ -123,7 +123,7 @@ class Choice:
 
         rows = []
         for kind, reason in ((c.kind, c.reason) for c in self.candidates):
-            cycles, missing = (None, reason) if reason else _cycles(kind, self.request)
+            cycles, missing = (None, reason) if reason and kind is not self.kind else _cycles(kind, self.request)
             rows.append((kind.name, kind.isa, cycles, kind is self.kind, missing or self._why(kind)))
         frame = pd.DataFrame(rows, columns=["implementation", "isa", "cycles", "chosen", "reason"])
         return frame.astype({"cycles": "float64"})

@@ -32,7 +32,7 @@ def parameters(case: dict[str, Any], stored: Any, kind: str) -> dict[str, simdnn
         if said:
             groups = tuple(said["groups"]) if said["groups"] else None
             values = stored[f"{kind}_{argument}"]
-            values = values if groups else values.reshape(-1)
+            values = typed(values if groups else values.reshape(-1), said["dtype"])
             found[argument] = simdnn.Quant(values, groups=groups, dtype=said["dtype"])
     return found
 
@@ -47,9 +47,11 @@ def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     attr = simdnn.Attr(
         fpmath=said.get("fpmath"), apply_to_int=bool(said.get("fpint")),
         scales=parameters(case, stored, "sc"), zero_points=parameters(case, stored, "zp"),
+        post_ops=["relu"] if said.get("post") == "relu" else [],
     )  # fmt: skip
     r = simdnn.matmul(
         typed(stored["src"], case["src"]["dtype"]), typed(stored["wei"], case["wei"]["dtype"]),
+        stored["bias"].reshape(-1) if case["bias"] else None,
         machine="zen4", isa=ISA[cap], dst=case["dst"]["dtype"], attr=attr, dispatch="onednn",
         wei_tag="ab" if case["wei"]["tag"] == "plain" else "any",
     )  # fmt: skip
