@@ -86,7 +86,7 @@ class StoredRows:
 
     def _weights(self) -> list[Tensor]:
         if self.direct:
-            return [Tensor("stored", self._dtype, self.k * self.n // (1 + self.nibbles))]
+            return [Tensor("stored", self._dtype, -(-self.k * self.n // (1 + self.nibbles)))]
         found = [Tensor("plain", self._dtype, self._rows * self.n)] if self._packing else []
         kind = "scratch" if self._packing else "input"
         for name, width in (("", self.layout.full * self.layout.width), ("_tail", self.layout.tail)):
@@ -159,7 +159,7 @@ class StoredRows:
     def _columns(self, register: str, scratch: str, table: str, at: Affine, live: int) -> Code:
         """A row's `live` nibbles, two to a byte, from byte `at` on."""
         packed = Register(register, "u8", 16)
-        size = live // 2
+        size = -(-live // 2)
         whole = {8: ("vmovq", "u64"), 4: ("vmovd", "u32")}.get(size)
         code: Code
         if whole:
@@ -192,7 +192,8 @@ class StoredRows:
 
 def odd_nibbles(wei: str, tag: str, k: int, n: int) -> str:
     """What is wrong with plain 4-bit weights whose rows or columns share a byte; empty where nothing is."""
-    if wei not in NIBBLES or tag == "any" or n == 1 or (n if tag == "ab" else k) % 2 == 0:
+    run_length = n if tag == "ab" else k
+    if wei not in NIBBLES or tag == "any" or run_length % 2 == 0 or n == 1 or (k == 1 and tag == "ab"):
         return ""
     run = f"rows (N = {n})" if tag == "ab" else f"columns (K = {k})"
     return f"reads plain {wei} weights in whole bytes: {run} of an even length, or wei_tag='any'"
