@@ -1,33 +1,29 @@
-"""`python -m benchmarks.validate`: the zen4 clock beside this host's own time for the package's compiled kernels.
+"""`simdnn verify --timing`: a machine's clock beside this host's own time for the package's compiled kernels.
 
-One thread, data warm. Cycles are medians of samples that nothing disturbed (benchmarks/cycles.py); the speed-ups over
-f32 of the same shape are formed within one run. The figures are worth comparing on an AMD Zen 4 only.
+One thread, data warm. Cycles are medians of samples that nothing disturbed (`programs`); the speed-ups over
+f32 of the same shape are formed within one run. They are worth comparing on the machine itself, or one near to it.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks.cycles import LEAST, measure
-from isa_models import machine
 from isa_models.formats import fmt
 from isa_models.isa import host_caps
-from simdnn.cli.output import Progress, check_path, table, write
+from isa_models.machine import Machine
+from simdnn.calibration.programs import LEAST, measure
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters
 from simdnn.kernels.spec import Problem
 from simdnn.program import Program
 from simdnn.timing.estimate import estimate_program
-
-MACHINE = "zen4"
 
 
 @dataclass(frozen=True)
@@ -82,11 +78,10 @@ def problems() -> Iterator[tuple[str, Variant, Problem]]:
             )
 
 
-def row(shape: str, variant: Variant, problem: Problem, samples: int) -> dict[str, Any]:
+def row(target: Machine, shape: str, variant: Variant, problem: Problem, samples: int) -> dict[str, Any]:
     """Predicted and measured cycles of one kernel."""
     family = "gemm" if isinstance(problem, MatmulProblem) else "conv"
     kind = next(kind for kind in KERNELS if kind.name == f"{family}:{variant.kernel}")
-    target = machine(MACHINE)
     kernel = kind.build(problem, target)
     cost = estimate_program(kernel.program, target)
     found = {"shape": shape, "kernel": variant.name, "predicted": cost.cycles, "bound": cost.bound}
@@ -136,14 +131,13 @@ def _buffers(program: Program, inputs: dict[str, NDArray[Any]]) -> dict[str, NDA
     return found
 
 
-def compare(samples: int, only: str) -> pd.DataFrame:
+def compare(target: Machine, samples: int, only: str, progress: Callable[[int, int, str], None]) -> pd.DataFrame:
     """All rows whose shape and kernel hold `only`, with the speed-ups over f32 of the same shape."""
     todo = [item for item in problems() if only in f"{item[0]} {item[1].name}"]
     rows = []
-    with Progress() as progress:
-        for number, (shape, variant, problem) in enumerate(todo):
-            progress(number, len(todo), f"{shape} {variant.name}")
-            rows.append(row(shape, variant, problem, samples))
+    for number, (shape, variant, problem) in enumerate(todo):
+        progress(number, len(todo), f"{shape} {variant.name}")
+        rows.append(row(target, shape, variant, problem, samples))
     frame = pd.DataFrame(rows)
     for column in ("predicted", "measured"):
         if column in frame:
@@ -169,25 +163,14 @@ def summary(frame: pd.DataFrame) -> str:
     return "\n".join([*lines, f"{left_out} rows with fewer than {LEAST} quiet samples left out"])
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.validate", description=__doc__)
-    parser.add_argument("--samples", type=int, default=25, help="undisturbed samples of each kernel (25)")
-    parser.add_argument("--only", default="", help="rows whose shape and kernel hold this text")
-    parser.add_argument("-o", "--output", type=Path, help="write the table too (.csv, .json or .parquet)")
-    args = parser.parse_args()
-    check_path(args.output, (".csv", ".parquet"))
-    frame = compare(args.samples, args.only)
-    decimals = {"predicted": 0, "measured": 0, "quiet": 0, "macs_per_cycle": 1, "predicted_macs_per_cycle": 1}
-    formats = {
-        name: f"{{:.{decimals.get(name, 2)}f}}".format for name in frame.select_dtypes("number").columns
-    } | {"spread": "{:.1%}".format}
-    print(table(frame, formats))
-    if "measured" in frame:
-        print(f"\n{summary(frame)}")
-    if args.output:
-        write(args.output, frame, None)
-
-
-if __name__ == "__main__":
-    main()
+def drawn(frame: pd.DataFrame, name: str) -> Figure:
+    """Predicted over measured cycles, a dot for each shape, a colour for each kernel; the line is equality."""
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    axes = figure.add_subplot()
+    for kernel, part in frame.groupby("kernel", sort=False):
+        axes.scatter(part["measured"], part["predicted"], s=18, label=str(kernel))
+    ends = [frame["measured"].min(), frame["measured"].max()]
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    axes.set(xscale="log", yscale="log", xlabel="measured on this host, cycles", ylabel=f"predicted for {name}, cycles")
+    axes.legend(fontsize="small")
+    return figure

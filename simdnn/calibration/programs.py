@@ -1,10 +1,7 @@
-"""Core cycles of compiled programs, without performance counters.
+"""Core cycles of compiled programs on this host, between the timer's yardsticks.
 
-A sample times the program between two runs of a yardstick: a chain of dependent one-cycle adds, which counts the core's
-cycles whatever its clock is. Beside it, a run of register moves, eliminated, that only dispatch bounds: a neighbour on
-the same core's other thread, which the chain cannot feel, shows there. Samples in which either moved are dropped, if
-enough are left. The program's time is its thread's own, so that what other processes take of the core in between does
-not count (what they take of its caches does).
+The program's time is its thread's own, so that what other processes take of the core in between does not count (what
+they take of its caches does). Disturbed samples are dropped, if enough are left.
 """
 
 from __future__ import annotations
@@ -21,14 +18,11 @@ import numpy as np
 
 from isa_models.arrays import Array
 from isa_models.errors import SimdnnError
+from simdnn.calibration.timer import QUIET, yardsticks
 from simdnn.numerics.compiled import compile_program
 from simdnn.program import Program
 
-CHAIN = 64  # dependent adds an iteration
-MOVES = 6 * CHAIN  # eliminated moves an iteration: as many cycles on a core that dispatches six a cycle
-TURNS = 3000  # iterations of a yardstick
 SAMPLE_US = 300.0  # a program that is faster is repeated within a sample
-QUIET = 0.02  # a sample counts where no yardstick differs by more from the one before, nor the moves from the chain
 PATIENCE_S = 6.0  # for so many quiet samples as are asked for
 LEAST = 5  # of the quietest are used where fewer are quiet
 
@@ -50,22 +44,6 @@ class _Sample(NamedTuple):
     moved: float
     cycles: float
     cycle_ns: float
-
-
-def _yardstick(name: str, text: str) -> str:
-    return f"""
-define void @{name}(i64 %turns) nounwind {{
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [ %turns, %entry ], [ %left, %loop ]
-  call void asm sideeffect "{text}", "~{{rax}}"()
-  %left = sub i64 %i, 1
-  %more = icmp sgt i64 %left, 0
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}}"""
 
 
 _REPEAT = """
@@ -98,35 +76,16 @@ done:
 
 
 @functools.cache
-def _code() -> tuple[Any, Any, Any, tuple[Any, ...]]:
-    """repeat(functions, extents, count, pointers, times), chain(turns), moves(turns), and what keeps them alive."""
+def _code() -> tuple[Any, tuple[Any, ...]]:
+    """repeat(functions, extents, count, pointers, times), and what keeps it alive."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()
-    adds, moves = "\\0A".join(["addq $$1, %rax"] * CHAIN), "\\0A".join(["movq %rcx, %rax"] * MOVES)
-    text = _REPEAT + _yardstick("chain", adds) + _yardstick("moves", moves)
     target = llvm.Target.from_default_triple()
     jit = llvm.create_lljit_compiler(target.create_target_machine(jit=True, codemodel="small", reloc="pic"))
-    builder = llvm.JITLibraryBuilder().add_ir(text)
-    for name in ("repeat", "chain", "moves"):
-        builder.export_symbol(name)
-    library = builder.link(jit, "yardsticks")
-    yardstick = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+    library = llvm.JITLibraryBuilder().add_ir(_REPEAT).export_symbol("repeat").link(jit, "repeat")
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     repeat = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, number, pointer, number)
-    return repeat(library["repeat"]), yardstick(library["chain"]), yardstick(library["moves"]), (jit, library)
-
-
-def yardsticks() -> tuple[float, float]:
-    """Nanoseconds of a cycle by the chain, and of as many cycles' dispatch by the moves."""
-    _, chain, moves, _ = _code()
-    for turns in (1, TURNS):  # first to bring all this back into the caches
-        start = time.perf_counter_ns()
-        chain(turns)
-        middle = time.perf_counter_ns()
-        moves(turns)
-        end = time.perf_counter_ns()
-    return (middle - start) / (TURNS * CHAIN), (end - middle) / (TURNS * CHAIN)
+    return repeat(library["repeat"]), (jit, library)
 
 
 def measure(program: Program, buffers: dict[str, Array], samples: int = 25) -> Measurement:

@@ -1,0 +1,45 @@
+"""`simdnn verify --timing`: the report; the timing itself is this host's affair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from isa_models.isa import host_caps
+from isa_models.machine import machine
+from simdnn.calibration import kernels, timer
+from simdnn.cli import main
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    rows = [("64x64x64", "f32", 100.0, 110.0), ("64x64x64", "bf16", 50.0, 52.0), ("1x8x8", "f32", 9.0, 8.0)]
+    found = pd.DataFrame(rows, columns=["shape", "kernel", "predicted", "measured"])
+    return found.assign(spread=0.01, quiet=[9, 9, 2], **{"predicted/measured": found["predicted"] / found["measured"]})
+
+
+def test_the_report(
+    frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernels, "compare", lambda *_: frame)
+    picture = tmp_path / "timing.png"
+    assert main(["verify", "--timing", "-o", str(picture)]) == 0
+    assert "f32: 1 shapes, mean error -9.1%" in capsys.readouterr().out
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert main(["verify", "--timing", "--json"]) == 0
+
+
+@pytest.mark.parametrize("arguments", [["--only", "512"], ["--timing", "--only", "no such shape"]])
+def test_arguments_that_say_nothing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", *arguments]) == 2
+    assert "--only" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not timer.available() or "avx2" not in host_caps(), reason="runs an AVX2 kernel")
+def test_one_row() -> None:
+    shape, variant, problem = next(item for item in kernels.problems() if item[1].name == "f32 avx2")
+    row: dict[str, Any] = kernels.row(machine("zen4"), shape, variant, problem, 1)
+    assert row["predicted"] > 0 and row["measured"] > 0
