@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks import gemm
+import pytest
+
+import workloads
+from benchmarks import gemm, v100
+from isa_models.gpu_machine import gpu_machine
 
 
 def test_a_small_run() -> None:
@@ -10,3 +14,30 @@ def test_a_small_run() -> None:
     assert len(frame) == 1 + 2 * len(gemm.VARIANTS)
     assert frame["ratio"].iloc[0] == 1 and (frame["ms"] > 0).all()
     assert set(frame["met"].iloc[1:]) <= {"yes", "no: ratio", "no: compile", "no: ratio, compile"}
+
+
+def test_the_v100_table_is_complete() -> None:
+    assert {(network, part) for network, _, part in v100.PUBLISHED} == {
+        (network, part) for network in v100.NETWORKS for part in ("convolutions", "total")
+    }
+    assert sum(map(len, v100.PUBLISHED.values())) == 54
+
+
+@pytest.mark.parametrize("network,kernels", [("VGG-16", 2 * 16 + 5), ("ResNet-50", 54 + 49 + 16 + 3)])
+def test_kernels_between_the_layers(network: str, kernels: int) -> None:
+    layers = tuple(x for x in workloads.load(v100.NETWORKS[network]).layers if isinstance(x, v100.ConvLayer))
+    assert sum(count for _, count in v100.elementwise(network, layers)) == kernels
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_a_batch_on_a_v100_is_no_faster_than_its_peak(dtype: str) -> None:
+    found = v100.predicted("VGG-16", 8, dtype)
+    work = 2 * 8 * workloads.load("vgg16").macs / gpu_machine("v100").peak_ops(dtype)
+    assert 1e3 * work < found.convolutions + found.connected < found.total < 4e3 * work
+
+
+def test_the_cells_that_are_near() -> None:
+    """docs/validation.md names them, and those that are not."""
+    for dtype, name in (("f32", "float32"), ("f16", "float16")):
+        published = v100.PUBLISHED["VGG-16", name, "convolutions"][4]
+        assert v100.predicted("VGG-16", 16, dtype).convolutions == pytest.approx(published, rel=0.2)
