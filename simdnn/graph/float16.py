@@ -137,8 +137,11 @@ class _Transpiler:
         self.element = number(FLOAT16[dtype])
         self.keep, self.only = keep, only
         self.report = Float16Report(dtype)
+        if not any(o.domain in ("", "ai.onnx") for o in model.opset_import):  # casts are of this domain
+            model.opset_import.append(self.onnx.helper.make_opsetid("", self.onnx.defs.onnx_opset_version()))
         self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
-        types = self._types()
+        self.types = types = self._types()
+        self.read = names_read(self.graph)
         self.f32 = {name for name, kind in types.items() if kind == _F32}
         self.floats = {name for name, kind in types.items() if kind in (10, 11, 16)}  # f16, f64, bf16
         self.parameters = {t.name: t for t in self.graph.initializer if t.data_type == _F32}
@@ -212,6 +215,10 @@ class _Transpiler:
                 return self.keep[key]
         if self._has_body(node):
             return "bodies of control flow stay as they are"
+        if node.op_type == "BitCast":
+            return "its bits are f32's"
+        if not all(self.types.get(name) for name in node.output if name in self.read):
+            return "what it makes is no tensor of a known type"
         schema = self._schema(node)
         if schema is None:
             return f"no schema of {node.domain or 'ai.onnx'}::{node.op_type} says which types it takes"

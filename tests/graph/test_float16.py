@@ -218,8 +218,9 @@ def test_wrong_arguments(bad: Any) -> None:
         simdnn.transpile_float16(small_cnn(), **bad)
 
 
-@pytest.mark.parametrize("name", ["resnet50", "squeezenet", "shufflenet"])
+@pytest.mark.parametrize("name", ["resnet50", "shufflenet"])
 def test_networks_of_the_onnx_package(name: str) -> None:
+    """Those whose activations stay in f16's range, as their weights are no real ones."""
     path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"
     if not path.is_file():
         pytest.skip("this release of onnx ships no networks")
