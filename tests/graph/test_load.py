@@ -206,6 +206,14 @@ def test_attributes_of_the_wrong_kind_name_the_node() -> None:
         net.run({"x": np.ones(4, np.float32)}, machine="zen4")
 
 
+def test_a_huge_count_of_outputs_is_refused_at_once() -> None:
+    nodes = [helper.make_node("Split", ["x"], ["y", "z"], "cut", num_outputs=2)]
+    made = model(nodes, {"x": [4]}, ["y"], opset=18)
+    made.graph.node[0].attribute[0].i = 1 << 40
+    with pytest.raises(InvalidArgument, match="node 'cut'.*num_outputs"):
+        simdnn.load(made).run({"x": np.ones(4, np.float32)}, machine="zen4")
+
+
 @pytest.mark.parametrize("op", ["Conv", "MatMul", "Gemm", "BatchNormalization", "Softmax", "LSTM", "QLinearConv"])
 @pytest.mark.parametrize("count", [0, 1, 9])
 def test_a_wrong_number_of_inputs_names_the_node(op: str, count: int) -> None:

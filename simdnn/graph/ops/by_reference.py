@@ -10,10 +10,12 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.arrays import Array
 from simdnn.graph.kernels import Kernels
 from simdnn.graph.model import Node
-from simdnn.graph.ops.registry import operator
+from simdnn.graph.ops.registry import need, operator
 from simdnn.graph.types import number
 
 NAMES = ("GridSample", "NonMaxSuppression", "RoiAlign", "DFT", "STFT", "Col2Im", "Det", "DeformConv", "MelWeightMatrix")
+
+_MOST = 1 << 12  # of an integer attribute: the reference loops over them in Python
 
 
 @operator(*NAMES)
@@ -22,6 +24,12 @@ def by_reference(k: Kernels, node: Node, *operands: Array | None) -> tuple[Any, 
     import onnx
     import onnx.reference
 
+    huge = [
+        n
+        for n, v in node.attributes.items()
+        if any(isinstance(i, int) and abs(i) > _MOST for i in np.ravel(v).tolist())
+    ]
+    need(not huge, f"attribute {huge[:1]} above {_MOST}")
     k.unknown(f"{node.op} has no kernel here: its values are ONNX's reference's, its cost is not known")
     if not k.values:
         raise Unimplemented(f"the cost of {node.op} is not known; run it for its values")

@@ -157,7 +157,7 @@ def split(k: Kernels, node: Node, x: Array, lengths: Array | None = None) -> tup
     length = x.shape[axis]
     if sizes is None:
         parts = node.integer("num_outputs", len(node.outputs))
-        need(parts > 0, "no outputs")
+        need(0 < parts == len(node.outputs), f"num_outputs={parts} of a node with {len(node.outputs)} outputs")
         each = -(-length // parts)
         sizes = [min(each, length - i * each) for i in range(parts)]
     need(sum(sizes) == length and min(sizes) >= 0, f"split {sizes} of a dimension of {length}")
