@@ -23,7 +23,17 @@ from simdnn.graph import Network, float16_report, load, quantize_onnx, transpile
 from simdnn.lanes import explain
 from simdnn.memory import MemoryDesc
 from simdnn.nibbles import pack_nibbles, unpack_nibbles
-from simdnn.primitives import Attr, Quant, Reordered, convolution, estimate, matmul, reorder
+from simdnn.primitives import (
+    Attr,
+    Quant,
+    Quantized,
+    Reordered,
+    convolution,
+    estimate,
+    matmul,
+    quantize_dynamic,
+    reorder,
+)
 from simdnn.primitives.mathmode import (
     cold_weights,
     exact_int8,
@@ -50,6 +60,7 @@ __all__ = [
     "Network",
     "ProgramError",
     "Quant",
+    "Quantized",
     "Reordered",
     "Result",
     "SimdnnError",
@@ -71,6 +82,7 @@ __all__ = [
     "machine",
     "matmul",
     "pack_nibbles",
+    "quantize_dynamic",
     "quantize_onnx",
     "ranges",
     "remedies",

@@ -7,6 +7,7 @@ the end of each line. Arithmetic is in f32, whatever the storage type.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, prod
 
@@ -190,25 +191,26 @@ class _Reduction:
         code: Code = [*self.mask(), *self.start(*accumulators)]
         code += _nest(inner, body)
         code += self.combine(accumulators[0], accumulators[1]) + self.combine(accumulators[2], accumulators[3])
-        code += self.combine(accumulators[0], accumulators[2]) + self.horizontal("c0")
+        code += self.combine(accumulators[0], accumulators[2]) + horizontal(unit, "c0", self.combine)
         if rest and not masked:
             element = broadcast(unit, "x", "src", p.src, source + tail + Affine.var("t"))
             code += _nest([*inner, ("t", rest)], element + self.take(accumulators[0], x))
         return code + self.finish(accumulators[0], dest, 1)
 
-    def horizontal(self, name: str) -> Code:
-        """All lanes of a register combined by halves, the result in every lane."""
-        code: Code = []
-        widths = [16, 8, 4] if self.unit.width == 512 else [8, 4]
-        for lanes in widths[:-1]:
-            extract = "vextractf64x4" if lanes == 16 else "vextractf128"
-            half = Register(name, "f32", lanes // 2)
-            upper = Register("h", "f32", lanes // 2)
-            code += [op(extract, upper, Register(name, "f32", lanes), imm=1), *self.combine(half, upper)]
-        low, other = Register(name, "f32", 4), Register("h", "f32", 4)
-        code += [op("vmovhlps", other, low, low), *self.combine(low, other)]
-        code += [op("vmovshdup", other, low), *self.combine(low, other)]
-        return [*code, op("vbroadcastss", self.unit.reg(name, "f32"), Register(name, "f32", 1))]
+
+def horizontal(unit: Unit, name: str, combine: Callable[[Register, Register], Code]) -> Code:
+    """All lanes of a register combined by halves, the result in every lane; register h is used on the way."""
+    code: Code = []
+    widths = [16, 8, 4] if unit.width == 512 else [8, 4]
+    for lanes in widths[:-1]:
+        extract = "vextractf64x4" if lanes == 16 else "vextractf128"
+        half = Register(name, "f32", lanes // 2)
+        upper = Register("h", "f32", lanes // 2)
+        code += [op(extract, upper, Register(name, "f32", lanes), imm=1), *combine(half, upper)]
+    low, other = Register(name, "f32", 4), Register("h", "f32", 4)
+    code += [op("vmovhlps", other, low, low), *combine(low, other)]
+    code += [op("vmovshdup", other, low), *combine(low, other)]
+    return [*code, op("vbroadcastss", unit.reg(name, "f32"), Register(name, "f32", 1))]
 
 
 def _nest(loops: list[tuple[str, int]], body: Code) -> Code:

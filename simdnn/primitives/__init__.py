@@ -2,8 +2,19 @@
 
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.convolution import convolution
+from simdnn.primitives.dynamic import Quantized, quantize_dynamic
 from simdnn.primitives.estimate import estimate
 from simdnn.primitives.matmul import matmul
 from simdnn.primitives.reorder import Reordered, reorder
 
-__all__ = ["Attr", "Quant", "Reordered", "convolution", "estimate", "matmul", "reorder"]
+__all__ = [
+    "Attr",
+    "Quant",
+    "Quantized",
+    "Reordered",
+    "convolution",
+    "estimate",
+    "matmul",
+    "quantize_dynamic",
+    "reorder",
+]

@@ -1,0 +1,171 @@
+"""simdnn.quantize_dynamic: a floating source as s8 or u8 with scales found on the fly; values and cost.
+
+>>> import numpy as np, simdnn
+>>> q = simdnn.quantize_dynamic(np.array([[1, -2, 0.5, 4]], np.float32), group=2, machine="zen4")
+>>> q.output.tolist(), (q.scales * 127).tolist()
+([[64, -127, 16, 127]], [[2.0, 4.0]])
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models.arrays import Array
+from isa_models.machine import Confidence
+from simdnn.kernels.code import unit_of
+from simdnn.kernels.dynamic import Dynamic, outputs_of, quantization
+from simdnn.primitives import arrays
+from simdnn.primitives.checks import integer, one_of
+from simdnn.primitives.gpu import gpu_of
+from simdnn.primitives.run import Target
+from simdnn.program import Program
+
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
+
+_SOURCES = ("f32", "f16", "bf16")
+_UNITS = ("avx512_core", "avx2")
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """What `quantize_dynamic` found: real value = (output - zero point) * scale, G = K / group along K.
+
+    `output` (M, K) s8 or u8; `scales` (M, G) f32; `zero_points` (M, G) s32, None where symmetric; `reductions` (M, G)
+    s32, the sums of `output` by group, None unless asked for. All but the first go into `simdnn.Attr` as they are:
+    scales={"src": …}, zero_points={"src": …}, precomputed_reductions={"src": …}.
+    """
+
+    output: Array
+    scales: Array
+    zero_points: Array | None
+    reductions: Array | None
+    problem: Dynamic
+    machine: Machine
+    isa: str  # the ISA cap whose instructions are used
+    threads: int
+    program: Program
+
+    @functools.cached_property
+    def cost(self) -> Cost:
+        """The clock's full answer; raises `UnknownTiming`."""
+        return _cost(self.program, self.machine, self.threads)
+
+    @property
+    def cycles(self) -> float:
+        return self.cost.cycles
+
+    @property
+    def seconds(self) -> float:
+        return self.cost.seconds
+
+    @property
+    def bound(self) -> str:
+        return self.cost.bound
+
+    @property
+    def confidence(self) -> Confidence:
+        """The weakest standing among the figures used."""
+        return self.cost.confidence
+
+    def __repr__(self) -> str:
+        return f"Quantized({self.problem} on {self.machine.name})"
+
+
+def quantize_dynamic(
+    src: Array,
+    dtype: str = "s8",
+    *,
+    group: int | None = None,
+    symmetric: bool = True,
+    reductions: bool = False,
+    machine: str | PathLike[str] | Machine,
+    isa: str | None = None,
+    threads: int = 1,
+    engine: str = "auto",
+) -> Quantized:
+    """Quantize `src` (M, K) of f32, f16 or bf16 to s8 or u8, with a scale for each row and each `group` along K.
+
+    `group` divides K; None is all of K, a scale a token. The formulas, in f32 with each step rounded to nearest even
+    (`rint` to an integer, ties to even), x being the values of one group:
+
+    symmetric    scale = max(max |x|, L * 2**-126) / L with L = 127 for s8, 255 for u8, whose x must not be negative;
+                 output = rint(x * (1 / scale)): the reciprocal is multiplied with, no value is divided.
+    asymmetric   low = min(x, 0), high = max(x, 0), scale = max(high - low, 255 * 2**-126) / 255;
+                 n = rint(low * (1 / scale)); zero point = D - n with D = -128 (s8) or 0 (u8);
+                 output = rint(min(x * (1 / scale), n + 255)) + zero point.
+
+    So zero is always exact, a group of zeros has the scale 2**-126, and a constant group has one end of its range at
+    zero. `reductions` also sums the outputs by group (s32), for `Attr(precomputed_reductions={"src": …})`.
+
+    Raises `InvalidArgument` for NaN and infinity, a range beyond f32, negative values where symmetric u8 is asked for,
+    empty sources and groups that do not divide K; `Unimplemented` for GPUs and below AVX2; `UnknownTiming` when an
+    unknown cost is asked.
+    """
+    if gpu_of(machine) is not None:
+        raise Unimplemented("quantize_dynamic on a GPU: no kernel here; quantize on a CPU machine, such as 'zen4'")
+    target = Target.of(machine, isa, threads, engine, "fastest")
+    problem = _problem(src, dtype, group, symmetric, reductions)
+    cap = next((cap for cap in _UNITS if cap in target.caps), "")
+    if not cap:
+        raise Unimplemented(f"quantize_dynamic on {target.machine.name} up to {isa}: needs avx2")
+    arrays.check_memory({"src": ((problem.m, problem.k), "f32")})
+    values = arrays.native(src)
+    _check_values(values.astype(np.float32), problem)
+    from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
+
+    program = quantization(problem, unit_of(cap))
+    outputs = numerics.run(program, {"src": values}, engine=target.engine, threads=target.threads)
+    found = outputs_of(problem, outputs)
+    points, sums = found.get("zero_points"), found.get("reductions")
+    where: dict[str, Any] = {"machine": target.machine, "isa": cap, "threads": target.threads, "program": program}
+    return Quantized(found["dst"], found["scales"], points, sums, problem, **where)
+
+
+def _problem(src: Array, dtype: str, group: int | None, symmetric: bool, reductions: bool) -> Dynamic:
+    """The arguments checked."""
+    source = arrays.type_of("src", src)
+    if source not in _SOURCES:
+        raise InvalidArgument(f"src of {source}; floats are quantized: {', '.join(_SOURCES)}")
+    arrays.check_shape("src", src, ("M", "K"))
+    one_of("dtype", dtype, ("s8", "u8"))
+    for name, flag in (("symmetric", symmetric), ("reductions", reductions)):
+        if not isinstance(flag, bool):
+            raise InvalidArgument(f"{name}={flag!r:.60}; True or False is needed")
+    m, k = src.shape
+    length = k if group is None else integer("group", group)
+    if k % length:
+        nearest = max(n for n in range(1, min(length, k) + 1) if k % n == 0)
+        raise InvalidArgument(f"group={length} does not divide K={k}; {nearest} does, and None is all of K")
+    return Dynamic(m, k, length, source, dtype, symmetric, reductions)
+
+
+def _check_values(values: Array, p: Dynamic) -> None:
+    """`InvalidArgument` for values that the formulas do not cover."""
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        i, j = (int(n) for n in bad[0])
+        raise InvalidArgument(f"src[{i}, {j}] is {values[i, j]}; finite values are needed to find a scale")
+    if p.symmetric and p.dst == "u8" and values.min() < 0:
+        i, j = (int(n) for n in np.argwhere(values < 0)[0])
+        raise InvalidArgument(
+            f"src[{i}, {j}] is {values[i, j]}, and symmetric u8 has no negative values; dtype='s8' or symmetric=False"
+        )
+    groups = values.reshape(p.m, p.parts, p.group)
+    with np.errstate(over="ignore"):
+        span = np.maximum(groups.max(axis=2), 0) - np.minimum(groups.min(axis=2), 0)
+    if not p.symmetric and not np.isfinite(span).all():
+        raise InvalidArgument("src has a group whose greatest less least value is beyond f32; symmetric=True takes it")
+
+
+@functools.lru_cache(maxsize=512)
+def _cost(program: Program, machine: Machine, threads: int) -> Cost:
+    from simdnn.timing.estimate import estimate_program
+
+    return estimate_program(program, machine, threads=threads)
