@@ -50,7 +50,7 @@ _ON_NUMBERS: dict[int, Callable[[int, int], int]] = {
 
 
 @dataclass
-class _State:
+class State:
     """Registers and the words of memory that were stored, while the loop is followed."""
 
     start: Mapping[str, int]
@@ -85,13 +85,13 @@ def references(
 
     `start` gives registers' values before the loop, `memory` what a 64-bit word holds that was never stored.
     """
-    state = _State(start or {}, memory)
+    state = State(start or {}, memory)
     seen: list[list[Sum]] = [[] for _ in body]
     for _ in range(ITERATIONS):
         for index, one in enumerate(body):
             if one.memory is not None:
                 seen[index].append(state.address(one.memory))
-            _follow(state, one)
+            follow(state, one)
     return [_reference(one, sums) for one, sums in zip(body, seen, strict=True)]
 
 
@@ -110,7 +110,7 @@ def _reference(one: Decoded, sums: Sequence[Sum]) -> MemRef | None:
     return MemRef("+".join(f"{f}*{name}" for name, f in sums[0].terms), sums[0].const, size, moved, registers)
 
 
-def _follow(state: _State, one: Decoded) -> None:
+def follow(state: State, one: Decoded) -> None:
     """What an instruction leaves in general registers and in memory."""
     raw = one.raw
     if one.memory is not None and one.memory.store:
@@ -129,7 +129,7 @@ def _follow(state: _State, one: Decoded) -> None:
     state.registers[written[0]] = _value(state, one, written[0]) or state.unknown()
 
 
-def _value(state: _State, one: Decoded, written: str) -> Sum | None:
+def _value(state: State, one: Decoded, written: str) -> Sum | None:
     """The value that an instruction writes; None where it isn't followed."""
     raw, kind = one.raw, one.raw.mnemonic
     register = raw.op_register(0) if raw.op_kind(0) == iced.OpKind.REGISTER else None
@@ -163,7 +163,7 @@ def _value(state: _State, one: Decoded, written: str) -> Sum | None:
     return None
 
 
-def _source(state: _State, one: Decoded, operand: int) -> Sum | None:
+def _source(state: State, one: Decoded, operand: int) -> Sum | None:
     """The value of a register, immediate or memory operand of 32 or 64 bits."""
     raw: Any = one.raw
     kind = raw.op_kind(operand)

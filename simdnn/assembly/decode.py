@@ -49,6 +49,11 @@ def register_name(register: Any) -> str:
     return _REGISTERS[iced.RegisterExt.full_register(register)]
 
 
+def part_name(register: Any) -> str:
+    """The register as it is written: eax, xmm1."""
+    return _REGISTERS[register]
+
+
 @dataclass(frozen=True)
 class Memory:
     """A memory operand: full register names (empty where there is none) and the bytes that it moves."""

@@ -21,20 +21,35 @@ from isa_models.isa import host_caps
 from isa_models.machine import Machine
 from simdnn.calibration.programs import LEAST, measure
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters
-from simdnn.kernels.spec import Problem
+from simdnn.kernels.spec import Decompression, Placing, Problem
 from simdnn.program import Program
 from simdnn.timing.estimate import estimate_program
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel by its name behind the family, and its types."""
+    """A kernel by its name behind the family, or by its full name, and its types.
+
+    Compressed weights have f32 scales by groups of `GROUP` along K, and are multiplied in the source's type.
+    """
 
     name: str
     kernel: str
     src: str
     weights: str
     dst: str
+
+    def name_in(self, family: str) -> str:
+        return self.kernel if ":" in self.kernel else f"{family}:{self.kernel}"
+
+    @property
+    def decompression(self) -> Decompression | None:
+        if not self.kernel.startswith("wdec"):
+            return None
+        return Decompression((self.src,), Placing("grouped", "f32", GROUP))
+
+
+GROUP = 128
 
 
 WIDE = (
@@ -49,11 +64,20 @@ NARROW = (
     Variant("int8 fast avx2", "avx2_int8", "u8", "s8", "s32"),
     Variant("int8 exact avx2", "avx2_int8_exact", "u8", "s8", "s32"),
 )
-#: m, n, k and the variants
+EXPANDED = tuple(
+    Variant(f"{family.replace('_', ' ')} {weights}", f"{family}:avx512_core_bf16", "bf16", weights, "f32")
+    for family in ("wdec", "wdec_fused")
+    for weights in ("s8", "s4")
+)
+#: m, n, k and the variants. The last shape's weights are 268 MB in f32 and 34 MB in s4: they come from DRAM.
 GEMMS = (
     *((size, size, size, WIDE) for size in (64, 128, 256, 512, 1024)),
     *((size, size, size, NARROW) for size in (128, 512)),
-    *((m, 3072, 768, WIDE) for m in (1, 16, 128)),
+    *((m, 3072, 768, WIDE + EXPANDED) for m in (1, 16)),
+    (4, 3072, 768, WIDE[:2] + EXPANDED),
+    (128, 3072, 768, WIDE + EXPANDED[:2]),  # the fused kernels take no more than 16 rows
+    (512, 3072, 768, WIDE[:2] + EXPANDED[:2]),
+    *((m, 8192, 8192, (*WIDE[:2], WIDE[-1], *EXPANDED)) for m in (1, 16)),
 )
 #: name of a ResNet-50 layer: ic, ih, oc, kernel, stride, padding
 CONVOLUTIONS = {
@@ -70,7 +94,8 @@ def problems() -> Iterator[tuple[str, Variant, Problem]]:
     """What is measured: shape, variant, problem."""
     for m, n, k, variants in GEMMS:
         for v in variants:
-            yield f"{m}x{k}x{n}", v, MatmulProblem(m, n, k, v.src, v.weights, Epilogue(v.dst))
+            problem = MatmulProblem(m, n, k, v.src, v.weights, Epilogue(v.dst), decompression=v.decompression)
+            yield f"{m}x{k}x{n}", v, problem
     for name, (ic, size, oc, taps, stride, pad) in CONVOLUTIONS.items():
         for v in WIDE:
             yield name, v, ConvProblem(
@@ -81,13 +106,13 @@ def problems() -> Iterator[tuple[str, Variant, Problem]]:
 def row(target: Machine, shape: str, variant: Variant, problem: Problem, samples: int) -> dict[str, Any]:
     """Predicted and measured cycles of one kernel."""
     family = "gemm" if isinstance(problem, MatmulProblem) else "conv"
-    kind = next(kind for kind in KERNELS if kind.name == f"{family}:{variant.kernel}")
+    kind = next(kind for kind in KERNELS if kind.name == variant.name_in(family))
     kernel = kind.build(problem, target)
     cost = estimate_program(kernel.program, target)
     found = {"shape": shape, "kernel": variant.name, "predicted": cost.cycles, "bound": cost.bound}
     if kind.isa not in host_caps():
         return found
-    buffers = _buffers(kernel.program, kernel.prepare(*_operands(problem), Parameters()))
+    buffers = _buffers(kernel.program, kernel.prepare(*_operands(problem), _parameters(problem)))
     met = measure(kernel.program, buffers, samples)
     return found | {
         "measured": met.cycles,
@@ -115,6 +140,13 @@ def _operands(problem: Problem) -> tuple[NDArray[Any], NDArray[Any]]:
             kind = fmt(dtype)
             found.append(rng.integers(int(kind.low), int(kind.high) + 1, shape).astype(kind.dtype))
     return found[0], found[1]
+
+
+def _parameters(problem: Problem) -> Parameters:
+    if not isinstance(problem, MatmulProblem) or not problem.decompression:
+        return Parameters()
+    scales = np.random.default_rng(1).uniform(0.01, 0.1, (problem.k // GROUP, problem.n)).astype(np.float32)
+    return Parameters(wei_scale=scales)
 
 
 def _buffers(program: Program, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -36,6 +36,10 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--compare-with", metavar="MACHINE", help="a second machine, side by side")
     parser.add_argument("--assume", action="store_true", help="go on where instructions are missing, and mark them")
     parser.add_argument("--timeline", nargs="?", const="text", choices=TIMELINES, help="the first iterations")
+    parser.add_argument("--values", action="store_true", help="run the loop on random registers and memory: what the "
+                        "last iteration leaves, instruction by instruction")  # fmt: skip
+    parser.add_argument("--iterations", type=int, help="with --values: how many (1)")
+    parser.add_argument("--seed", type=int, help="with --values: of the random numbers (0)")
     parser.add_argument("-o", "--output", type=Path, help="where the timeline goes (standard output)")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of text")
     parser.set_defaults(function=main)
@@ -48,20 +52,32 @@ def main(args: argparse.Namespace) -> int:
     output.check_path(args.output, (".txt", ".log", ".kanata", ".json"))
     if args.output and not args.timeline:
         raise InvalidArgument("-o FILE takes the timeline: name its kind with --timeline")
+    if not args.values and not (args.iterations is None and args.seed is None):
+        raise InvalidArgument("--iterations and --seed belong to --values")
     code = sys.stdin.read() if args.file == "-" else Path(args.file)
     names = [args.machine] + ([args.compare_with] if args.compare_with else [])
     found = [analyze(code, name, args.syntax, function=args.symbol, assume=args.assume) for name in names]
+    values = found[0].values(iterations=_or(args.iterations, 1), seed=_or(args.seed, 0)) if args.values else None
     drawn = _timeline(found[0], args.timeline) if args.timeline else ""
     if args.output:
         args.output.write_text(drawn, encoding="utf-8")
         drawn = ""
     if args.json:
-        output.print_json([_content(one) for one in found] if len(found) > 1 else _content(found[0]))
+        contents = [
+            _content(one) | ({"values": [one.record() for one in values.written]} if values else {}) for one in found
+        ]
+        output.print_json(contents if len(found) > 1 else contents[0])
     elif not args.timeline or args.output:
         print(_beside(*found) if len(found) > 1 else _report(found[0]))
+        if values:
+            print(f"\n{values}")
     if drawn:
         print(drawn)
     return 0
+
+
+def _or(given: int | None, default: int) -> int:
+    return default if given is None else given
 
 
 def _timeline(found: Analysis, kind: str) -> str:

@@ -1,0 +1,337 @@
+"""The numbers of a loop: its instructions' own functions (`isa_models.instruction`), run over registers and memory.
+
+Vector registers are 64 bytes each. Addresses are those that `addresses` follows: a sum of registers' values at the
+start, so that each pointer has a buffer of its own. What nobody gave is drawn from a seeded generator when it is first
+read, in the element type of the instruction that computes with it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import iced_x86 as iced
+import numpy as np
+
+from isa_models.arrays import Array
+from isa_models.errors import InvalidArgument, Unimplemented
+from isa_models.formats import fmt
+from isa_models.instruction import REGISTRY, Instruction, Operand
+from simdnn.assembly.addresses import State, Sum, Terms, follow
+from simdnn.assembly.decode import IMMEDIATES, Decoded, part_name, register_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_ITERATIONS = 1 << 16
+_REGISTER = 64  # bytes
+_SMALL = 1000  # integers of 32 and 64 bits are drawn from -1000 to 1000
+_BY_MNEMONIC = {name: one for one in REGISTRY.values() for name in (one.name, one.evex) if name and not one.tile}
+#: spellings with the same bits: element types that the operation does not look at
+_SAME_BITS = {
+    **{f"v{p}{op}{end}": f"vp{op}" for op in ("and", "andn", "or", "xor") for p, end in
+       (("p", "d"), ("p", "q"), ("", "ps"), ("", "pd"))},
+    **dict.fromkeys(("vmovaps", "vmovntps"), "vmovups"),
+    **dict.fromkeys(("vmovdqa", "vmovdqa32", "vmovdqa64", "vmovdqu64", "vmovapd", "vmovupd", "vlddqu", "vmovntdq",
+                     "vmovntdqa", "vmovntpd"), "vmovdqu"),
+}  # fmt: skip
+_PURE_SCALARS = {iced.Mnemonic.PREFETCHT0, iced.Mnemonic.PREFETCHT1, iced.Mnemonic.PREFETCHT2,
+                 iced.Mnemonic.PREFETCHNTA, iced.Mnemonic.PREFETCHW, iced.Mnemonic.NOP}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Written:
+    """What an instruction left: lanes of its result's element type, in a register or in memory ("[rsi + 64]")."""
+
+    instruction: str
+    place: str
+    dtype: str
+    lanes: Array
+
+    def record(self) -> dict[str, Any]:
+        """The same in JSON's types; infinities and NaN are None."""
+        lanes: list[Any] = self.lanes.astype(np.float64 if fmt(self.dtype).is_float else object).tolist()
+        finite = [None if isinstance(lane, float) and not np.isfinite(lane) else lane for lane in lanes]
+        return {"instruction": self.instruction, "place": self.place, "dtype": self.dtype, "lanes": finite}
+
+
+@dataclass(frozen=True)
+class Values:
+    """The last of `iterations` runs of a loop, vector instruction by vector instruction."""
+
+    iterations: int
+    seed: int
+    written: tuple[Written, ...]
+    registers: Mapping[str, Array] = field(repr=False)  # at the end: 64 bytes each
+
+    @functools.cached_property
+    def frame(self) -> pd.DataFrame:
+        """Frame: instruction, place, dtype, lanes (an array)."""
+        import pandas as pd
+
+        rows = [(one.instruction, one.place, one.dtype, one.lanes) for one in self.written]
+        return pd.DataFrame(rows, columns=["instruction", "place", "dtype", "lanes"])
+
+    def __str__(self) -> str:
+        lines = [f"values in iteration {self.iterations} (seed {self.seed}), lowest lane first:"]
+        for one in self.written:
+            lines += [one.instruction, f"  {one.place} {one.dtype}: {' '.join(map(str, one.lanes))}"]
+        return "\n".join(lines)
+
+
+def run(body: Sequence[Decoded], given: Mapping[str, Any] | None = None, iterations: int = 1, seed: int = 0) -> Values:
+    """The values of a loop after so many iterations; branches and comparisons are not looked at.
+
+    `given` holds a NumPy array of 16, 32 or 64 bytes for a vector register ("xmm1", "ymm1", "zmm1", the rest zeros);
+    for a general register (by its 64-bit name) a number, or an array: then it points to that array. Raises
+    `Unimplemented` that names every instruction without semantics here, `InvalidArgument` for an access outside of a
+    given array.
+    """
+    if not 1 <= iterations <= MOST_ITERATIONS:
+        raise InvalidArgument(f"iterations is {iterations}, 1 to {MOST_ITERATIONS} are run")
+    if seed < 0:
+        raise InvalidArgument(f"seed is {seed}, whole numbers from 0 on are taken")
+    if without := list(dict.fromkeys(one.text for one in body if _is_vector(one) and _lacks(one))):
+        raise Unimplemented(f"no semantics here for {', '.join(map(repr, without))}")
+    loop = _Loop(body, given or {}, seed)
+    for _ in range(iterations):
+        written = tuple(found for one in body if (found := loop.step(one)) is not None)
+    return Values(iterations, seed, written, loop.vectors)
+
+
+# -- what has semantics ------------------------------------------------------------------------------------------------
+
+
+def definition_of(one: Decoded) -> tuple[Instruction, bool] | None:
+    """The instruction's function, and whether it is a legacy form, which keeps the register's upper part.
+
+    None where the package has none for this mnemonic.
+    """
+    for mnemonic, legacy in ((one.mnemonic, False), ("v" + one.mnemonic, True)):
+        if found := _BY_MNEMONIC.get(_SAME_BITS.get(mnemonic, mnemonic)):
+            return found, legacy
+    return None
+
+
+def _is_vector(one: Decoded) -> bool:
+    return one.mnemonic in ("vzeroupper", "vzeroall") or any(not r.startswith("r") for r in one.registers)
+
+
+def _sources(one: Decoded, definition: Instruction, legacy: bool) -> list[int] | None:
+    """Numbers of the encoded operands that the function's operands are; None where the forms do not match."""
+    immediates = _immediates(one)
+    last = one.raw.op_count - len(immediates)
+    count = len(definition.operands)
+    if len(immediates) != len(definition.immediates):
+        return None
+    if last == count + 1 and not definition.destructive:
+        return list(range(1, last))
+    if last == count and (definition.destructive or legacy):
+        return list(range(last))
+    return None
+
+
+def _immediates(one: Decoded) -> list[int]:
+    raw = one.raw
+    return [raw.immediate(k) & 255 for k in range(raw.op_count) if raw.op_kind(k) in IMMEDIATES]
+
+
+def _width(one: Decoded) -> int:
+    """Bits of the widest vector register, or of what memory stands for one; 0 without a register."""
+    raw = one.raw
+    registers = [raw.op_register(k) for k in range(raw.op_count) if raw.op_kind(k) == iced.OpKind.REGISTER]
+    sizes = [iced.RegisterExt.size(r) for r in registers if iced.RegisterExt.is_vector_register(r)]
+    return 8 * max([*sizes, one.memory.bytes if one.memory else 0]) if sizes else 0
+
+
+def _lacks(one: Decoded) -> bool:
+    """Whether this form has no function: its name, width, operands, a mask, or a rounding of its own."""
+    raw, found = one.raw, definition_of(one)
+    if found is None or raw.has_op_mask or raw.rounding_control != iced.RoundingControl.NONE:
+        return True
+    definition, legacy = found
+    operand = definition.operands[-1]
+    if raw.is_broadcast and fmt(definition.result).bits < fmt(operand.dtype).bits * operand.per:
+        return True  # narrowing: how many lanes is in no register
+    if definition.name == "vmovss" and one.memory is None:  # it merges
+        return True
+    return _width(one) not in definition.caps or _sources(one, definition, legacy) is None
+
+
+# -- registers and memory ----------------------------------------------------------------------------------------------
+
+
+class _Loop:
+    """Registers and memory while a loop runs."""
+
+    def __init__(self, body: Sequence[Decoded], given: Mapping[str, Any], seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.vectors: dict[str, Array] = {}
+        self.bytes: dict[Terms, dict[int, int]] = {}
+        self.whole: set[Terms] = set()  # arrays that were given: nothing stands beside them
+        self.kinds = _kinds(body)
+        bases = {one.memory.base for one in body if one.memory}
+        start = {
+            one.memory.index: 0 for one in body if one.memory and one.memory.index and one.memory.index not in bases
+        }
+        for name, value in given.items():
+            self.give(name, value, start)
+        self.state = State(start, None)
+
+    def give(self, name: str, value: Any, start: dict[str, int]) -> None:
+        kind = getattr(iced.Register, name.upper(), None)
+        if kind is None or not (iced.RegisterExt.is_vector_register(kind) or iced.RegisterExt.is_gpr64(kind)):
+            raise InvalidArgument(f"no register {name!r}; give xmm, ymm, zmm or 64-bit general registers")
+        if isinstance(value, np.ndarray):
+            data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        if iced.RegisterExt.is_vector_register(kind):
+            size = iced.RegisterExt.size(kind)
+            if not isinstance(value, np.ndarray) or len(data) != size:
+                met = f"{len(data)} bytes" if isinstance(value, np.ndarray) else type(value).__name__
+                raise InvalidArgument(f"{name} takes a NumPy array of {size} bytes, met {met}")
+            self.vectors[register_name(kind)] = np.pad(data, (0, _REGISTER - size))
+        elif isinstance(value, np.ndarray):
+            start.pop(name, None)
+            self.bytes[(name, 1),] = dict(enumerate(data.tolist()))
+            self.whole.add(((name, 1),))
+        elif isinstance(value, int | np.integer):
+            start[name] = int(value)
+        else:
+            raise InvalidArgument(f"{name} takes a whole number or a NumPy array, met {type(value).__name__}")
+
+    def step(self, one: Decoded) -> Written | None:
+        """Run one instruction; what it wrote, of a vector instruction."""
+        if not _is_vector(one):
+            if one.memory and one.memory.store and one.raw.mnemonic not in _PURE_SCALARS:
+                raise Unimplemented(f"'{one.text}' stores from general registers, whose values are not kept in memory")
+            follow(self.state, one)
+            return None
+        found = definition_of(one)
+        assert found is not None
+        definition, legacy = found
+        lanes = definition.lanes(_width(one))
+        sources = _sources(one, definition, legacy)
+        assert sources is not None
+        operands = [self.read(one, k, o, definition, lanes) for k, o in zip(sources, definition.operands, strict=True)]
+        extra: dict[str, int] = dict(zip(definition.immediates, _immediates(one), strict=True))
+        result = definition(*operands, lanes=lanes if definition.takes_lanes else None, **extra)
+        return self.write(one, definition, result, legacy)
+
+    def read(self, one: Decoded, k: int, operand: Operand, definition: Instruction, lanes: int) -> Array:
+        """An operand's lanes."""
+        count = definition.operand_lanes(operand, lanes)
+        size = count * fmt(operand.dtype).bits // 8
+        raw = one.raw
+        if raw.op_kind(k) == iced.OpKind.MEMORY:
+            data = self.load(one, self.kind(one, operand, definition))
+        else:
+            register = raw.op_register(k)
+            if iced.RegisterExt.is_vector_register(register):
+                data = self.vector(register_name(register), operand.dtype)
+            else:
+                data = self.general(one, register)
+            # a register's upper part takes no part in a move of its lowest lane; stores write only that lane, too
+            if definition.partial and raw.op_kind(0) == iced.OpKind.REGISTER:
+                data = data[: fmt(operand.dtype).bits // 8]
+        if raw.is_broadcast and raw.op_kind(k) == iced.OpKind.MEMORY:
+            data = np.tile(data, size // len(data))
+        data = np.pad(data, (0, max(0, size - len(data))))[:size]
+        return np.ascontiguousarray(data).view(fmt(operand.dtype).dtype)
+
+    def kind(self, one: Decoded, operand: Operand, definition: Instruction) -> str:
+        """The element type to draw: of a move, the type of whoever computes with what it loads."""
+        moved = definition.moves and one.raw.op_kind(0) == iced.OpKind.REGISTER
+        return self.kinds.get(one.registers[0], operand.dtype) if moved else operand.dtype
+
+    def vector(self, name: str, dtype: str) -> Array:
+        if name not in self.vectors:
+            self.vectors[name] = self.draw(self.kinds.get(name, dtype), _REGISTER)
+        return self.vectors[name]
+
+    def general(self, one: Decoded, register: Any) -> Array:
+        """The bytes of a general register."""
+        name = register_name(register)
+        value = self.state.get(name)
+        if any(unknown.startswith("?") for unknown, _ in value.terms):
+            raise Unimplemented(f"'{one.text}' reads {name}, whose value is not followed through the loop")
+        if value.terms:
+            value = Sum(int(self.draw("u64", 8).view(np.uint64)[0]))
+            self.state.registers[name] = value
+        whole = np.frombuffer((value.const & ((1 << 64) - 1)).to_bytes(8, "little"), np.uint8)
+        return whole[: iced.RegisterExt.size(register)]
+
+    def write(self, one: Decoded, definition: Instruction, result: Array, legacy: bool) -> Written:
+        data = np.ascontiguousarray(result).reshape(-1).view(np.uint8)
+        kind = one.raw.op_kind(0)
+        if kind == iced.OpKind.MEMORY:
+            assert one.memory is not None
+            data = data[: one.memory.bytes]
+            place = self.store(one, data)
+        else:
+            register = one.raw.op_register(0)
+            place, name = part_name(register), register_name(register)
+            if iced.RegisterExt.is_vector_register(register):
+                upper = self.vector(name, definition.result)[len(data) :] if legacy else np.zeros(0, np.uint8)
+                self.vectors[name] = np.pad(np.concatenate([data, upper]), (0, _REGISTER - len(data) - len(upper)))
+            else:
+                data = data[: iced.RegisterExt.size(register)]
+                self.state.registers[name] = Sum(int.from_bytes(data.tobytes(), "little"))
+        return Written(one.text, place, definition.result, data.view(fmt(definition.result).dtype))
+
+    def buffer(self, one: Decoded) -> tuple[Sum, dict[int, int]]:
+        """Where an instruction's memory operand points, and the bytes around it."""
+        assert one.memory is not None
+        address = self.state.address(one.memory)
+        if any(name.startswith("?") for name, _ in address.terms):
+            raise Unimplemented(f"'{one.text}': its address is not followed through the loop")
+        held = self.bytes.setdefault(address.terms, {})
+        last = address.const + one.memory.bytes
+        if address.terms in self.whole and not (0 <= address.const and last <= len(held)):
+            raise InvalidArgument(
+                f"'{one.text}' moves bytes {address.const} to {last - 1} of the array at {address.terms[0][0]}, "
+                f"which has {len(held)}"
+            )
+        return address, held
+
+    def load(self, one: Decoded, dtype: str) -> Array:
+        address, held = self.buffer(one)
+        assert one.memory is not None
+        places = range(address.const, address.const + one.memory.bytes)
+        if any(place not in held for place in places):
+            drawn = self.draw(dtype, len(places)).tolist()
+            for place, value in zip(places, drawn, strict=True):
+                held.setdefault(place, value)
+        return np.array([held[place] for place in places], np.uint8)
+
+    def store(self, one: Decoded, data: Array) -> str:
+        address, held = self.buffer(one)
+        held.update(enumerate(data.tolist(), address.const))
+        parts = [name if factor == 1 else f"{factor}*{name}" for name, factor in address.terms]
+        return f"[{' + '.join([*parts, *([str(address.const)] if address.const or not parts else [])])}]"
+
+    def draw(self, dtype: str, size: int) -> Array:
+        """Random bytes: normal floats, all integers of 8 and 16 bits, small ones of more."""
+        form = fmt(dtype)
+        count = -(-size // (form.bits // 8))
+        if form.is_float:
+            lanes = self.rng.standard_normal(count).astype(np.float32).astype(form.dtype)
+        else:
+            low, high = max(int(form.low), -_SMALL), min(int(form.high), _SMALL)
+            whole = (low, high) if form.bits > 16 else (int(form.low), int(form.high))
+            lanes = self.rng.integers(whole[0], whole[1] + 1, count).astype(form.dtype)
+        return np.ascontiguousarray(lanes).view(np.uint8)[:size].copy()
+
+
+def _kinds(body: Sequence[Decoded]) -> dict[str, str]:
+    """Vector registers and the element type of the first instruction that computes with them."""
+    found: dict[str, str] = {}
+    for one in body:
+        if not _is_vector(one) or (known := definition_of(one)) is None or known[0].moves:
+            continue
+        definition, legacy = known
+        for k, operand in zip(_sources(one, definition, legacy) or (), definition.operands, strict=False):
+            if one.raw.op_kind(k) == iced.OpKind.REGISTER:
+                found.setdefault(register_name(one.raw.op_register(k)), operand.dtype)
+    return found
