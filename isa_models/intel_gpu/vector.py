@@ -90,6 +90,25 @@ _row("max.f32", "f32 <- f32, f32", _two(lambda a, b: (a > b).where(a, b)), "The 
      "[2], [5]", "[5.0]")  # fmt: skip
 _row("min.f32", "f32 <- f32, f32", _two(lambda a, b: (a < b).where(a, b)), "The lesser; b where one is NaN.",
      "[2], [5]", "[2.0]")  # fmt: skip
+
+
+def _fold(name: str, dtype: str, text: str, result: str) -> None:
+    """A row for `name` with the lower half of a register's lanes and the upper: two regions of one operand."""
+    basic = GPU_REGISTRY[name].function
+
+    def fold(a: Value, lanes: int) -> Value:
+        found: Value = basic(a.permute(list(range(lanes))), a.permute(list(range(lanes, 2 * lanes))))
+        return found
+
+    define(
+        f"{name}.fold", f"{dtype} <- {dtype}*2", CAPS, f"{_MANUAL}{name.split('.')[0].upper()}.md", GPU_REGISTRY,
+        doc=example(f"{name}.fold", text, "[1, 5, 4, 2], lanes=2", result), native=False,
+    )(fold)  # fmt: skip
+
+
+_fold("max.f32", "f32", "The greater of each lane and that half a register further.", "[4.0, 5.0]")
+_fold("min.f32", "f32", "The lesser of each lane and that half a register further.", "[1.0, 2.0]")
+_fold("add.s32", "s32", "The sum of each lane and that half a register further, wrapping.", "[5, 7]")
 _row("and.u32", "u32 <- u32, u32", _two(lambda a, b: a & b), "And.", "[12], [10]", "[8]")
 _row("xor.u32", "u32 <- u32, u32", _two(lambda a, b: a ^ b), "Exclusive or.", "[12], [10]", "[6]")
 _row("inv.f32", "f32 <- f32", _one(lambda a: _quiet(a.literal(1.0) / a)), "1 / x, correctly rounded here; the unit's "

@@ -9,21 +9,23 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.arrays import Array
 from isa_models.machine import Confidence
 from simdnn.kernels.code import unit_of
 from simdnn.kernels.dynamic import Dynamic, outputs_of, quantization
+from simdnn.kernels.gpu_dynamic import GpuQuantization
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import integer, one_of
-from simdnn.primitives.gpu import gpu_of
-from simdnn.primitives.run import Target
+from simdnn.primitives.gpu import Given, gpu_of
+from simdnn.primitives.run import ENGINES, Target
 from simdnn.program import Program
 
 if TYPE_CHECKING:
@@ -47,8 +49,8 @@ class Quantized:
     zero_points: Array | None
     reductions: Array | None
     problem: Dynamic
-    machine: Machine
-    isa: str  # the ISA cap whose instructions are used
+    machine: Machine | GpuMachine
+    isa: str  # the ISA cap, or the GPU platform, whose instructions are used
     threads: int
     program: Program
 
@@ -85,7 +87,7 @@ def quantize_dynamic(
     group: int | None = None,
     symmetric: bool = True,
     reductions: bool = False,
-    machine: str | PathLike[str] | Machine,
+    machine: str | PathLike[str] | Machine | GpuMachine,
     isa: str | None = None,
     threads: int = 1,
     engine: str = "auto",
@@ -105,27 +107,51 @@ def quantize_dynamic(
     zero. `reductions` also sums the outputs by group (s32), for `Attr(precomputed_reductions={"src": …})`.
 
     Raises `InvalidArgument` for NaN and infinity, a range beyond f32, negative values where symmetric u8 is asked for,
-    empty sources and groups that do not divide K; `Unimplemented` for GPUs and below AVX2; `UnknownTiming` when an
-    unknown cost is asked.
+    empty sources and groups that do not divide K; `Unimplemented` below AVX2, on NVIDIA GPUs, and on Intel GPUs for
+    groups that are no multiple of 16; `UnknownTiming` when an unknown cost is asked.
     """
-    if gpu_of(machine) is not None:
-        raise Unimplemented("quantize_dynamic on a GPU: no kernel here; quantize on a CPU machine, such as 'zen4'")
-    target = Target.of(machine, isa, threads, engine, "fastest")
     problem = _problem(src, dtype, group, symmetric, reductions)
-    cap = next((cap for cap in _UNITS if cap in target.caps), "")
-    if not cap:
-        raise Unimplemented(f"quantize_dynamic on {target.machine.name} up to {isa}: needs avx2")
+    one_of("engine", engine, ENGINES)
+    on = gpu_of(machine)
+    if on is not None:
+        Given(isa, threads).check(on)
+    made = _on_cpu(problem, Target.of(machine, isa, threads, engine, "fastest")) if on is None else _on_gpu(problem, on)
     arrays.check_memory({"src": ((problem.m, problem.k), "f32")})
     values = arrays.native(src)
     _check_values(values.astype(np.float32), problem)
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
-    program = quantization(problem, unit_of(cap))
-    outputs = numerics.run(program, {"src": values}, engine=target.engine, threads=target.threads)
-    found = outputs_of(problem, outputs)
+    found = made.finish(numerics.run(made.program, made.prepare(values), engine=engine, threads=threads))
     points, sums = found.get("zero_points"), found.get("reductions")
-    where: dict[str, Any] = {"machine": target.machine, "isa": cap, "threads": target.threads, "program": program}
-    return Quantized(found["dst"], found["scales"], points, sums, problem, **where)
+    machine, program = made.machine, made.program
+    return Quantized(found["dst"], found["scales"], points, sums, problem, machine, made.isa, threads, program)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A program for a machine, with what brings arrays into it and out of it."""
+
+    machine: Machine | GpuMachine
+    isa: str
+    program: Program
+    prepare: Callable[[Array], dict[str, Array]]
+    finish: Callable[[Mapping[str, Array]], dict[str, Array]]
+
+
+def _on_cpu(problem: Dynamic, target: Target) -> _Made:
+    cap = next((cap for cap in _UNITS if cap in target.caps), "")
+    if not cap:
+        raise Unimplemented(f"quantize_dynamic on {target.machine.name} up to {max(target.caps)}: needs avx2")
+    program = quantization(problem, unit_of(cap))
+    return _Made(target.machine, cap, program, lambda src: {"src": src}, lambda out: outputs_of(problem, out))
+
+
+def _on_gpu(problem: Dynamic, machine: GpuMachine) -> _Made:
+    if machine.nvidia:
+        raise Unimplemented(f"quantize_dynamic on {machine.name!r}: no kernel here for NVIDIA GPUs; Intel GPUs and "
+                            "CPUs work")  # fmt: skip
+    found = GpuQuantization(problem, machine)
+    return _Made(machine, machine.platform.name, found.program, found.prepare, found.finish)
 
 
 def _problem(src: Array, dtype: str, group: int | None, symmetric: bool, reductions: bool) -> Dynamic:
@@ -165,7 +191,11 @@ def _check_values(values: Array, p: Dynamic) -> None:
 
 
 @functools.lru_cache(maxsize=512)
-def _cost(program: Program, machine: Machine, threads: int) -> Cost:
+def _cost(program: Program, machine: Machine | GpuMachine, threads: int) -> Cost:
+    if isinstance(machine, GpuMachine):
+        from simdnn.timing.gpu import estimate_gpu
+
+        return estimate_gpu(program, machine)
     from simdnn.timing.estimate import estimate_program
 
     return estimate_program(program, machine, threads=threads)

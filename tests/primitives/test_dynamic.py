@@ -74,6 +74,34 @@ def test_bits(
     assert (q.reductions == reductions).all() if sums else q.reductions is None
 
 
+@given(
+    st.integers(1, 9), st.integers(1, 3), st.sampled_from([16, 32, 48, 128, 192]), st.sampled_from([*TYPES]),
+    st.sampled_from(["s8", "u8"]), st.booleans(), st.booleans(), st.sampled_from(["plain", "wild", "ties"]),
+    st.sampled_from(["b580", "a770", "dg1", "max1550"]), st.integers(0),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_same_bits_on_gpus(
+    m: int, parts: int, group: int, src: str, dtype: str, symmetric: bool, sums: bool, kind: str, machine: str,
+    seed: int,
+) -> None:  # fmt: skip
+    a = source(np.random.default_rng(seed), m, parts * group, kind, src)
+    a = np.abs(a) if symmetric and dtype == "u8" else a
+    options: dict[str, Any] = {"group": group, "symmetric": symmetric, "reductions": sums}
+    q = simdnn.quantize_dynamic(a, dtype, machine=machine, engine="reference", **options)
+    output, scales, zeros, reductions = formulas(a, dtype, group, symmetric)
+    assert q.output.dtype == output.dtype and (q.output == output).all() and (q.scales == scales).all()
+    assert q.zero_points is None if symmetric else (q.zero_points == zeros).all()
+    assert (q.reductions == reductions).all() if sums else q.reductions is None
+    assert q.cycles > 0
+
+
+def test_compiled_on_a_gpu() -> None:
+    a = source(np.random.default_rng(3), 3, 128, "plain", "bf16")
+    q = simdnn.quantize_dynamic(a, "u8", symmetric=False, reductions=True, machine="b580", engine="compiled")
+    output, _, _, sums = formulas(a, "u8", 128, False)
+    assert (q.output == output).all() and (q.reductions == sums).all()
+
+
 def test_edges() -> None:
     zero = simdnn.quantize_dynamic(np.zeros((1, 5), F32), "u8", symmetric=False, machine="zen4")
     assert not zero.output.any() and zero.scales[0, 0] == 2.0**-126 and zero.zero_points is not None
@@ -127,6 +155,10 @@ def test_cost() -> None:
         ({"group": 0}, InvalidArgument, "at least 1"),
         ({"symmetric": "no"}, InvalidArgument, "True or False"),
         ({"isa": "sse41"}, Unimplemented, "avx2"),
+        ({"machine": "v100"}, Unimplemented, "Intel GPUs and CPUs work"),
+        ({"machine": "b580", "group": 8}, Unimplemented, "multiples of 16"),
+        ({"machine": "b580", "threads": 2}, InvalidArgument, "leave it at 1"),
+        ({"engine": "fast"}, InvalidArgument, "engine 'fast'"),
     ],
 )
 def test_refused(change: dict[str, Any], error: type[SimdnnError], message: str) -> None:

@@ -1,0 +1,159 @@
+"""Quantization on the fly on Intel GPUs: a thread for each group, the same bits as on CPUs (`dynamic.Dynamic`).
+
+The range comes from the greatest and the least value, folded by halves of a register. The unit has a reciprocal and no
+division: span / levels is q = span * (1 / levels) with one step of correction, q + (span - q * levels) * (1 / levels),
+each part rounded once, which rounds the quotient correctly (P. Markstein, IBM J. Res. Dev. 34 (1), 1990).
+
+The program's rows are filled up with zeros to whole workgroups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from isa_models import GpuMachine, Unimplemented
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from simdnn.kernels.code import Code, loop, op
+from simdnn.kernels.dynamic import Dynamic
+from simdnn.program import Affine, Memory, Op, Program, Register, Tensor
+from simdnn.verify import verify
+
+_WIDTHS = (64, 32, 16)  # lanes at a time, the first that divides a group
+
+
+class GpuQuantization:
+    """The generator for one problem on one machine."""
+
+    def __init__(self, problem: Dynamic, machine: GpuMachine) -> None:
+        self.problem, self.machine = problem, machine
+        self.lanes = next((w for w in _WIDTHS if problem.group % w == 0), 0)
+        if not self.lanes:
+            length = -(-problem.group // 16) * 16
+            raise Unimplemented(f"groups of {problem.group} on {machine.name!r}: no kernel here for less than vectors "
+                                f"of 16; what works: multiples of 16, such as {length}")  # fmt: skip
+        most = machine.engines_per_core * machine.threads
+        self.across = max(n for n in range(1, most + 1) if problem.parts % n == 0)
+        self.down = min(most // self.across, problem.m)
+        self.rows = -(-problem.m // self.down) * self.down
+        row = Affine.var("group_m") * self.down + Affine.var("thread_m")
+        part = Affine.var("group_n") * self.across + Affine.var("thread_n")
+        self.start, self.place = row * problem.k + part * problem.group, row * problem.parts + part
+
+    @cached_property
+    def program(self) -> Program:
+        p = self.problem
+        code: Code = [*self.extremes(), *self.scale(), *self.quantize()]
+        sizes = (("thread_n", self.across), ("thread_m", self.down),
+                 ("group_n", p.parts // self.across), ("group_m", self.rows // self.down))  # fmt: skip
+        for var, extent in sizes:
+            code = loop(var, extent, code, parallel=True)
+        return verify(Program(f"quantize {p}", self.machine.platform.name, tuple(self.tensors()), tuple(code)))
+
+    def tensors(self) -> list[Tensor]:
+        p = self.problem
+        count = self.rows * p.parts
+        levels = np.float32(p.levels)
+        numbers = [0, p.least, 1 / levels, -levels, fmt(p.dst).low]
+        found = [
+            Tensor("src", p.src, self.rows * p.k),
+            Tensor.constant("numbers", "f32", np.array(numbers, np.float32).tobytes()),
+            Tensor("dst", p.dst, self.rows * p.k, "output"),
+            Tensor("scales", "f32", count, "output"),
+        ]
+        found += [] if p.symmetric else [Tensor("zero_points", "s32", count, "output")]
+        return found + ([Tensor("reductions", "s32", count, "output")] if p.reductions else [])
+
+    def splat(self, register: str, index: int, lanes: int = 1) -> Op:
+        """A constant in every lane."""
+        return op("load_splat.f32", Register(register, "f32", lanes), Memory("numbers", Affine(index), "f32", 1))
+
+    def load(self) -> Code:
+        """A vector of the group in x, as f32."""
+        p, x = self.problem, Register("x", "f32", self.lanes)
+        stored = x if p.src == "f32" else Register("w", p.src, self.lanes)
+        at = self.start + Affine.var("v") * self.lanes
+        code: Code = [op(f"load.{p.src}", stored, Memory("src", at, p.src, self.lanes))]
+        return code if p.src == "f32" else [*code, op(f"mov.f32.{p.src}", x, stored)]
+
+    def vectors(self, body: Code) -> Code:
+        return loop("v", self.problem.group // self.lanes, body)
+
+    def folded(self, name: str, register: str, dtype: str) -> Code:
+        """All lanes of a register combined into its first."""
+        code, lanes = Code(), self.lanes
+        while lanes > 1:
+            whole, half = Register(register, dtype, lanes), Register(register, dtype, lanes // 2)
+            code.append(op(f"{name}.fold", half, whole))
+            lanes //= 2
+        return code
+
+    def extremes(self) -> Code:
+        """a the greatest value and b the least, zero among them, in one lane."""
+        x = Register("x", "f32", self.lanes)
+        pairs = (("max.f32", "a"), ("min.f32", "b"))
+        code: Code = [self.splat(name, 0, self.lanes) for _, name in pairs]
+        accumulators = [(name, Register(register, "f32", self.lanes)) for name, register in pairs]
+        code += self.vectors([*self.load(), *(op(name, acc, acc, x) for name, acc in accumulators)])
+        return code + [s for name, register in pairs for s in self.folded(name, register, "f32")]
+
+    def scale(self) -> Code:
+        """i the reciprocal of the scale; where asymmetric z the zero point, as a float."""
+        p = self.problem
+        high, low, inverse, q, rest, value, levels = (Register(name, "f32", 1) for name in "abiqrcl")
+        zero = Register("z", "f32", 1)
+        code: Code = []
+        if p.symmetric:
+            code += [self.splat("q", 0), op("sub.f32", q, q, low), op("max.f32", high, high, q)]
+        else:
+            code.append(op("sub.f32", high, high, low))
+        code += [
+            self.splat("c", 1), op("max.f32", high, high, value),
+            self.splat("c", 2), self.splat("l", 3),
+            op("mul.f32", q, high, value),
+            op("mov.f32", rest, high), op("mad.f32", rest, rest, q, levels),
+            op("mad.f32", q, q, rest, value),
+            op("store.f32", Memory("scales", self.place, "f32", 1), q),
+            op("inv.f32", inverse, q),
+        ]  # fmt: skip
+        if p.symmetric:
+            return code
+        byte, stored = Register("n", p.dst, 1), Register("k", "s32", 1)
+        return [
+            *code,
+            op("mul.f32", low, low, inverse), op("rnde.f32", low, low),
+            self.splat("z", 4), op("sub.f32", zero, zero, low),
+            op(f"mov.{p.dst}.f32.sat", byte, zero), op(f"mov.s32.{p.dst}", stored, byte),
+            op("store.s32", Memory("zero_points", self.place, "s32", 1), stored),
+        ]  # fmt: skip
+
+    def quantize(self) -> Code:
+        p, lanes = self.problem, self.lanes
+        x, byte = Register("x", "f32", lanes), Register("y", p.dst, lanes)
+        wide, sums = Register("x", "s32", lanes), Register("s", "s32", lanes)
+        body = [*self.load(), op(f"mul.f32.1x{lanes}.col", x, x, Register("i", "f32", 1)), op("rnde.f32", x, x)]
+        if not p.symmetric:
+            body.append(op(f"add.f32.1x{lanes}.col", x, x, Register("z", "f32", 1)))
+        at = self.start + Affine.var("v") * lanes
+        body += [op(f"mov.{p.dst}.f32.sat", byte, x), op(f"store.{p.dst}", Memory("dst", at, p.dst, lanes), byte)]
+        if not p.reductions:
+            return self.vectors(body)
+        body += [op(f"mov.s32.{p.dst}", wide, byte), op("add.s32", sums, sums, wide)]
+        clear = op("xor.u32", *[sums.as_("u32")] * 3)
+        store = op("store.s32", Memory("reductions", self.place, "s32", 1), Register("s", "s32", 1))
+        return [clear, *self.vectors(body), *self.folded("add.s32", "s", "s32"), store]
+
+    # -- arrays ---------------------------------------------------------------------------------------------------
+    def prepare(self, src: Array) -> dict[str, Array]:
+        """The source with rows of zeros below."""
+        full = np.zeros((self.rows, self.problem.k), src.dtype)
+        full[: len(src)] = src
+        return {"src": full.reshape(-1)}
+
+    def finish(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs as matrices, without the rows below."""
+        p = self.problem
+        return {name: np.ascontiguousarray(a.reshape(self.rows, -1)[: p.m]) for name, a in outputs.items()}
