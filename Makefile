@@ -18,7 +18,7 @@ demo: $(VENV)/.installed
 	$(BIN)/simdnn run digits --machine zen4 --plot digits.png
 
 test: lint typecheck
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ from simdnn.kernels.dots import BF16, VNNI, Dot
 from simdnn.kernels.epilogue import Tile, finish_tile
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.spec import Kernel, Problem
-from simdnn.kernels.tile import Panel
+from simdnn.kernels.tile import Panel, Part
 from simdnn.program import Affine, Memory, Op, Register, Tensor
 from simdnn.tiles import TILES, configuration
 
@@ -115,7 +115,7 @@ class TiledGemm(Gemm):
     # -- one block of rows times one panel ----------------------------------------------------------------------------
     def tile(
         self, panel: Panel, sources: Sequence[Affine], position: Sequence[Affine], numbers: Sequence[Affine]
-    ) -> Code:
+    ) -> list[Part]:
         columns, first = range(panel.vectors), [sum(self.heights[:i]) for i in range(len(self.heights))]
         clear: Code = []
         store: Code = []
@@ -131,7 +131,7 @@ class TiledGemm(Gemm):
                     place = self.rows_at(i, "dst", numbers[at] * self.conv.oc + panel.dst + j * _COLUMNS, self.conv.oc)
                 store.append(op("tilestored", place, bits))
         code = [*clear, *self.products(panel, [sources[at] for at in first]), *store]
-        return code + self.finish_rows(panel, buffered, position[0], numbers[0])
+        return [Part("part", 1, code + self.finish_rows(panel, buffered, position[0], numbers[0]))]
 
     def rows_at(self, i: int, tensor: str, index: Affine, stride: int) -> Memory:
         """Tile i's rows of a matrix."""

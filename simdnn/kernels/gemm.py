@@ -27,7 +27,7 @@ from simdnn.kernels.packing import Packing, stored
 from simdnn.kernels.reading import Reading, fold_weights, reading
 from simdnn.kernels.rounding import ahead
 from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
-from simdnn.kernels.tile import Chain, Group, Panel, Reduction, Repeat, Taps, tile
+from simdnn.kernels.tile import Chain, Group, Panel, Part, Reduction, Repeat, Taps, tile
 from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
 
@@ -240,7 +240,8 @@ class Gemm:
         outer: list[tuple[str, int]] = []
         base_source, base_row = Affine(), Affine()
         if self.flat:
-            together = chunk(count, height * r.column * size, self.second_level)
+            channels = self.options.cut if self.by_parts(panel) else r.column
+            together = chunk(count, height * channels * size, self.second_level)
             outer.append(("q", count // together))
             inner = together
             block = block + Affine.var("q") * (height * together)
@@ -254,7 +255,11 @@ class Gemm:
         sources = [base_source + (block + (first + i)) * r.column + Affine.var("g") * r.group for i in range(height)]
         in_image = [n + Affine.var("n") * -(c.oh * c.ow) for n in numbers]
         position = [p * (c.groups * self.layout.channels) for p in in_image]
-        body = loop("r", inner, self.tile(panel, sources, position, numbers))
+        parts = self.tile(panel, sources, position, numbers)
+        if self.by_parts(panel):
+            body = [s for part in parts for s in replace(part, code=loop("r", inner, part.code)).whole]
+        else:
+            body = loop("r", inner, [s for part in parts for s in part.whole])
         if not self.flat:
             body = loop("y", together, body)
         for var, extent in reversed([*outer, ("g", c.groups), ("j", panels)]):
@@ -263,7 +268,7 @@ class Gemm:
 
     def tile(
         self, panel: Panel, sources: Sequence[Affine], position: Sequence[Affine], numbers: Sequence[Affine]
-    ) -> Code:
+    ) -> list[Part]:
         """One tile from nothing to dst; for each row its source, where it is in `comp`, and its number."""
         c = self.conv
         reduction = Reduction(self.dot, self.reading.tensor, self.shifted, self.sums(panel.step), self.group)
@@ -271,6 +276,13 @@ class Gemm:
             self.unit, reduction, self.plan, panel, sources, [n * c.oc for n in numbers], self.total, position, numbers,
             c.epilogue.zp_wei,
         )  # fmt: skip
+
+    def by_parts(self, panel: Panel) -> bool:
+        """Whether all rows of a chunk are taken through one part of the sums before the next: where the second cache
+        holds a part of a panel's weights, and not all of them.
+        """
+        size = self.reading.weights * panel.vectors * self.unit.lanes * fmt(self.dot.wei).bits // 8
+        return self.flat and self.chained and self.group is None and size > 2 * SECOND_LEVEL
 
     @property
     def group(self) -> Group | None:

@@ -178,6 +178,20 @@ def turns(sums: Sequence[Repeat]) -> list[tuple[Repeat, int, int]]:
     return found
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some chains of a tile's sums, for `extent` turns of loop `var`; the last part ends with the destination."""
+
+    var: str
+    extent: int
+    code: Code
+
+    @property
+    def whole(self) -> Code:
+        """With its loop around it."""
+        return loop(self.var, self.extent, self.code) if self.extent > 1 else self.code
+
+
 def tile(
     unit: Unit,
     reduction: Reduction,
@@ -189,8 +203,10 @@ def tile(
     position: Sequence[Affine],
     row_number: Sequence[Affine],
     rowsum: bool,
-) -> Code:
-    """One tile from nothing to memory. `total` names the f32 tensor that keeps the sum of chains so far."""
+) -> list[Part]:
+    """One tile from nothing to memory. `total` names the f32 tensor that keeps the sum of chains so far, so that parts
+    need not follow each other at once.
+    """
     dot = reduction.dot
     accumulators = [[accumulator(unit, i, j, dot) for j in range(panel.vectors)] for i in range(len(sources))]
     at = [row + panel.dst for row in dst_rows]
@@ -209,11 +225,11 @@ def tile(
                     code.append(store32(unit, total, index, acc.as_("f32"), panel.lanes[j]))
         return code
 
-    code = setup(unit, reduction)
+    parts: list[Part] = []
     pieces = turns(reduction.sums)
     for p, (repeat, first, count) in enumerate(pieces):
         over, turn = repeat.over, Affine.var(repeat.over.var) + first if count > 1 else Affine(first)
-        body: Code = []
+        body = setup(unit, reduction) if p == 0 else []
         for c, chain in enumerate(repeat.chains):
             body += reduce_(unit, reduction, panel, sources, chain, (turn * over.source, turn * over.weights))
             for row in accumulators:
@@ -225,5 +241,7 @@ def tile(
             closing = p == len(pieces) - 1 and c == len(repeat.chains) - 1
             if reduction.chains > 1:
                 body += partial(add=not opening, store=not closing)
-        code += loop(over.var, count, body) if count > 1 else body
-    return code + finish_tile(plan, final, rowsum)
+        if p == len(pieces) - 1:
+            body += finish_tile(plan, final, rowsum)
+        parts.append(Part(over.var, count, body))
+    return parts

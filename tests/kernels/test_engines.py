@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -90,6 +91,7 @@ def test_matmul_engines_agree(kind: KernelKind, seed: int) -> None:
         m, n = (1, n) if "plain" in kind.name or rng.random() < 0.5 else (m, 1)
     src, wei = types(kind, rng)
     e = epilogue(rng, src in ("u8", "s8"), True)
+    e = replace(e, wei_scale="") if kind.library_only else e  # it is refused there
     both = "gemv" not in kind.name and "down" not in kind.name
     some = ["any", "ba"] if "gemv" in kind.name else ["any", "ab"]
     tags = ["ab"] if "plain" in kind.name else ["any", "ab", "ba"] if both else some
