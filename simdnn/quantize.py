@@ -99,7 +99,7 @@ def weight_scales(weights: F32, axis: int) -> F32:
     largest = np.abs(weights).max(axis=others)
     if not np.isfinite(largest).all():
         raise InvalidArgument("weights hold NaN or infinity; finite values are needed to quantize them")
-    scales: F32 = np.where(largest > 0, largest / np.float32(S8_MAX), 1).astype(np.float32)
+    scales: F32 = _scales(largest, S8_MAX)
     return scales
 
 
@@ -109,6 +109,12 @@ def quantize_weights(weights: F32, scales: F32, axis: int) -> NDArray[np.int8]:
     shape[axis] = scales.size
     quantized: NDArray[np.int8] = np.clip(np.rint(weights / scales.reshape(shape)), -S8_MAX, S8_MAX).astype(np.int8)
     return quantized
+
+
+def _scales(largest: NDArray[Any], top: int) -> F32:
+    """What makes `largest` `top`; 1 where all is zero, or so small that the scale itself would be."""
+    scales: F32 = (largest / np.float32(top)).astype(np.float32)
+    return np.where(scales > 0, scales, np.float32(1))
 
 
 def compress_weights(weights: F32, dtype: str, group: int) -> tuple[NDArray[Any], F32]:
@@ -124,7 +130,7 @@ def compress_weights(weights: F32, dtype: str, group: int) -> tuple[NDArray[Any]
     groups = weights.reshape(k // group, group, n)
     form = fmt(dtype)
     largest = np.abs(groups).max(axis=1)
-    scales: F32 = np.where(largest > 0, largest / np.float32(form.high), 1).astype(np.float32)
+    scales: F32 = _scales(largest, form.high)
     stored = np.clip(np.rint(groups / scales[:, None]), -form.high, form.high)
     return stored.reshape(k, n).astype(np.int8).astype(form.dtype), scales
 

@@ -12,9 +12,9 @@ import isa_models
 import simdnn
 
 SIGNATURES = {
-    simdnn.matmul: "src weights bias machine isa dst attr threads engine dispatch wei_tag",
+    simdnn.matmul: "src weights bias machine isa dst attr threads engine dispatch wei_tag into",
     simdnn.convolution: "src weights bias strides padding dilation groups machine isa dst attr threads engine dispatch "
-                        "wei_tag",
+                        "wei_tag into",
     simdnn.reorder: "array desc machine isa engine",
     simdnn.MemoryDesc: "shape dtype tag blocked",
     simdnn.estimate: "primitive dt bias machine isa attr threads dispatch shape",
@@ -34,11 +34,11 @@ def test_keywords() -> None:
     parameters = inspect.signature(simdnn.matmul).parameters
     assert parameters["machine"].default is inspect.Parameter.empty
     keyword_only = [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
-    assert keyword_only == "machine isa dst attr threads engine dispatch wei_tag".split()
+    assert keyword_only == "machine isa dst attr threads engine dispatch wei_tag into".split()
     defaults = {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty}
     assert defaults == {
         "bias": None, "isa": None, "dst": None, "attr": None, "threads": 1, "engine": "auto", "dispatch": "fastest",
-        "wei_tag": "any",
+        "wei_tag": "any", "into": None,
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -274,6 +274,15 @@ def _cycles(kind: KernelKind, request: Request) -> tuple[float | None, str]:
         return None, str(error)
 
 
+_MOST_REASONS = 4
+
+
+def _few(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    first, *rest = names
+    return f"{first} and {len(rest)} more" if len(rest) > 1 else ", ".join([first, *rest])
+
+
 def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
     """One line: the problem, and why the kinds that come nearest are out.
 
@@ -288,7 +297,8 @@ def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
     reasons: dict[str, list[str]] = {}
     for candidate in near:
         reasons.setdefault(candidate.kind.accepts(problem) or candidate.reason, []).append(candidate.kind.name)
-    text = "; ".join(f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items())
+    told = [f"{_few(dict.fromkeys(names))}: {reason}" for reason, names in list(reasons.items())[:_MOST_REASONS]]
+    text = "; ".join([*told, "others: see r.dispatch"] if len(reasons) > _MOST_REASONS else told)
     types = f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
     what = "matmul" if isinstance(problem, MatmulProblem) else "convolution"
     strongest = max(request.caps, key=caps().index)

@@ -90,7 +90,6 @@ MATMUL: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
     (F, W, {"bias": np.ones(4, np.float32)}, InvalidArgument, r"needed: \(5,\)"),
     (F, W, {"bias": np.ones((1, 5), np.float32)}, InvalidArgument, r"\(1, 5\)"),
     (U, S, {"attr": Attr(scales={"wei": np.ones(4)})}, InvalidArgument, r"\(5,\) per_oc"),
-    (U, S, {"attr": Attr(zero_points={"wei": np.ones(5, int)})}, Unimplemented, "what works: common"),
     (U, S, {"attr": Attr(scales={"src": Quant(None)})}, InvalidArgument, "no values"),
     (U, S, {"attr": Attr(fpmath="bf16")}, InvalidArgument, "allowed for integers"),
 ]  # fmt: skip

@@ -239,7 +239,7 @@ def test_zero_points(quant: Any, placing: Placing, shape: tuple[int, ...]) -> No
         ({"zero_points": {"wei": np.ones(N)}}, InvalidArgument, "integers are needed"),
         ({"zero_points": {"src": 1}}, InvalidArgument, "integers alone have them"),
         ({"scales": {"src": np.ones((M, 1))}}, Unimplemented, "per_token"),
-        ({"precomputed_reductions": {"src": 1}, "zero_points": {"wei": 1}}, Unimplemented, "precomputed"),
+        ({"precomputed_reductions": {"src": 1}, "zero_points": {"wei": 1}}, InvalidArgument, "an integer matmul"),
     ],
 )
 def test_parameters_that_do_not_fit(arguments: dict[str, Any], error: type[SimdnnError], message: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simdnn.kernels.spec import Decompression, Epilogue, GroupScales, MatmulProblem, Placing
+from simdnn.kernels.spec import Decompression, Epilogue, GroupScales, MatmulProblem, Placing, ZeroPoints
 from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 from simdnn.verify import verify
 
@@ -97,3 +97,6 @@ def unusual() -> Iterator[MatmulProblem]:
     for src, dst in itertools.product(("u8", "s8"), ("f32", "bf16")):
         for m, scales in itertools.product((1, 9), (GroupScales(wei=16), GroupScales(16, 32), GroupScales(32))):
             yield MatmulProblem(m, 40, 64, src, "s8", Epilogue(dst), group_scales=scales)
+    for src, both, (m, n, k) in itertools.product(("u8", "s8"), (False, True), ((1, 40, 64), (8, 24, 32))):
+        points = ZeroPoints(16, wei=True, src=both)
+        yield MatmulProblem(m, n, k, src, "s8", Epilogue("f32"), zero_points=points)

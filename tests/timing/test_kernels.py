@@ -31,7 +31,7 @@ def epilogues(dst: str, integer: bool) -> Iterator[Epilogue]:
     yield Epilogue(dst=dst)
     narrow = dst in ("s8", "u8")
     scale = "per_oc" if integer else ""
-    yield Epilogue(dst, integer, False, integer, scale, True, True, narrow, narrow)
+    yield Epilogue(dst, integer, False, integer, scale, True, ("relu",), narrow, narrow)
     if integer:
         yield Epilogue(dst, zp_src=True, zp_wei=True, wei_scale="common")
 
