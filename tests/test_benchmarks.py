@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import simdnn
 import workloads
-from benchmarks import gemm, v100
+from benchmarks import gemm, v100, zero_points
 from isa_models.gpu_machine import gpu_machine
 
 
@@ -41,3 +42,25 @@ def test_the_cells_that_are_near() -> None:
     for dtype, name in (("f32", "float32"), ("f16", "float16")):
         published = v100.PUBLISHED["VGG-16", name, "convolutions"][4]
         assert v100.predicted("VGG-16", 16, dtype).convolutions == pytest.approx(published, rel=0.2)
+
+
+def test_the_overhead_of_zero_points() -> None:
+    """At M = 1 memory bounds: the extra cycles are the extra bytes; a shorter group costs more."""
+    found = zero_points.table(("b580",), (1,))
+    assert set(found["layer"]) == {"q_proj", "gate_proj", "down_proj"} and (found["cycles"] > 0).all()
+    given = found[found["strategy"] == "precomputed"]
+    assert (given.groupby("layer")["extra"].agg(list).map(lambda x: x == sorted(x, reverse=True))).all()
+    assert ((given["extra"] - given["bytes"]).abs() < 1).all() and (given["systolic"] == 0).all()
+    assert (found[found["strategy"] == "in_kernel"]["systolic"] > 0).all()
+    kept = zero_points.holds(found)
+    assert (kept["within"] <= kept["shapes"]).all() and set(kept["limit"]) == {5, 15}
+
+
+def test_the_study_counts_the_cycles_of_the_estimate() -> None:
+    attr = simdnn.Attr(scales={"src": simdnn.Quant(None), "wei": simdnn.Quant(None, mask=2)})
+    with simdnn.cold_weights():
+        wanted = simdnn.estimate("matmul", m=16, n=4096, k=4096, dt="s8:u8:f32", machine="a770", attr=attr)
+    work = zero_points.work("a770", 16, 4096, 4096)
+    assert work.cycles == wanted.cycles
+    assert work.bytes == pytest.approx(max(level.cycles for level in wanted.cost.levels[1:]))
+    assert max(work.systolic, work.vector, work.bytes) <= work.cycles

@@ -1,0 +1,130 @@
+"""`python -m benchmarks.zero_points`: what weights zero points cost over the layers of language models, per GPU.
+
+Each strategy's extra cycles in per cent of the same GEMM without zero points (s8 source, u8 weights, f32 out, common
+source scale, one weights scale a column), weights from memory, by the length of a group along K. Where they go, in per
+cent of that GEMM's cycles as well: what the systolic pipes, the vector pipes, and the busiest of L2 and memory are
+occupied longer, on average over the cores. These overlap: extra work that hides adds nothing to the time. `quantize` is
+what forming the reductions adds to the kernel that quantizes the source by these groups, and is in no other column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import pandas as pd
+
+import simdnn
+import workloads
+from isa_models import GpuMachine
+from isa_models.gpu_machine import gpu_machine
+from simdnn import Attr, Quant
+from simdnn.kernels.dynamic import Dynamic
+from simdnn.kernels.gpu_dynamic import GpuQuantization
+from simdnn.timing.engine import SYSTOLIC, VECTOR
+from simdnn.timing.gpu import estimate_gpu, gpu_time
+from workloads.layer import MatmulLayer
+
+GPUS = ("a770", "max1550", "b580", "lnl", "dg1")
+LAYERS = (("llama3-8b-decode-ctx128", ("q_proj", "gate_proj", "down_proj")),)
+PIPES = (SYSTOLIC, VECTOR)
+ROWS = (1, 16, 128, 1024, 4096)
+GROUPS = (32, 128, 512, 0)  # 0: all of K
+STRATEGIES = ("in_kernel", "precomputed", "bias")  # "direct" costs two to six times the GEMM: docs/validation.md
+
+
+@dataclass(frozen=True)
+class Work:
+    """A GEMM's cycles, and for how many of them each resource is taken."""
+
+    cycles: float
+    systolic: float
+    vector: float
+    bytes: float
+
+
+def shapes() -> Iterator[tuple[str, int, int]]:
+    """(layer, N, K) of the studied layers of the tables."""
+    for table, names in LAYERS:
+        for layer in workloads.load(table).layers:
+            if isinstance(layer, MatmulLayer) and layer.name in names:
+                yield layer.name, layer.n, layer.k
+
+
+@cache
+def work(machine: str, m: int, n: int, k: int, strategy: str = "", group: int = 0) -> Work:
+    """One GEMM; `strategy` "" has no zero points, else they stand for `group` k each."""
+    scales = {"src": Quant(None), "wei": Quant(None, mask=2)}
+    attr = Attr(scales=scales)
+    if strategy:
+        sums = {"src": Quant(None, groups=(1, group))} if strategy == "precomputed" else {}
+        points = {"wei": Quant(None, groups=(group, 1), dtype="u8")}
+        attr = Attr(scales=scales, zero_points=points, zero_point_strategy=strategy, precomputed_reductions=sums)
+    with simdnn.cold_weights():
+        found = simdnn.estimate("matmul", m=m, n=n, k=k, dt="s8:u8:f32", machine=machine, attr=attr)
+    on = gpu_machine(machine)
+    cores = on.xe_cores * on.stacks
+    time = gpu_time(found.kernel.program, on, cold=True)
+    pipes = {pipe: sum(s.engine.busy.get(pipe, 0.0) * s.nest.group_count for s in time.stages) for pipe in PIPES}
+    l2 = sum(sum(s.l2) for s in time.stages) / (on.l2.bytes_per_cycle * cores)
+    dram = sum(sum(s.dram) for s in time.stages) * on.ghz / (on.dram_gb_s * on.stacks)
+    return Work(time.simulated.cycles, pipes[SYSTOLIC] / cores, pipes[VECTOR] / cores, max(l2, dram))
+
+
+@cache
+def quantize(on: GpuMachine, m: int, k: int, group: int) -> float:
+    """Cycles that reductions add to the quantization of an f16 source."""
+    plain, summed = (Dynamic(m, k, group, "f16", "s8", reductions=sums) for sums in (False, True))
+    return float(
+        estimate_gpu(GpuQuantization(summed, on).program, on).cycles
+        - estimate_gpu(GpuQuantization(plain, on).program, on).cycles
+    )
+
+
+def table(gpus: tuple[str, ...] = GPUS, rows: tuple[int, ...] = ROWS) -> pd.DataFrame:
+    """A row for each GPU, layer, M, strategy and group; all figures but `cycles` in per cent of the plain GEMM's."""
+    found = []
+    for machine in gpus:
+        for layer, n, k in shapes():
+            for m in rows:
+                plain = work(machine, m, n, k)
+                for strategy in STRATEGIES:
+                    for group in (k,) if strategy == "bias" else (g or k for g in GROUPS):
+                        w = work(machine, m, n, k, strategy, group)
+                        parts = {"extra": w.cycles - plain.cycles}
+                        parts |= {name: getattr(w, name) - getattr(plain, name) for name in ("systolic", "vector")}
+                        parts["bytes"] = w.bytes - plain.bytes
+                        if strategy == "precomputed":
+                            parts["quantize"] = quantize(gpu_machine(machine), m, k, group)
+                        row = {"gpu": machine, "layer": layer, "m": m, "n": n, "k": k, "strategy": strategy}
+                        row |= {"group": "any" if strategy == "bias" else group, "cycles": round(w.cycles)}
+                        found.append(row | {name: round(100 * x / plain.cycles, 1) for name, x in parts.items()})
+    return pd.DataFrame(found)
+
+
+def holds(found: pd.DataFrame) -> pd.DataFrame:
+    """How many shapes keep within the proposal's figures: 5 % for given reductions, 15 % for the term as a matrix."""
+    kept = []
+    for strategy, limit in (("precomputed", 5), ("bias", 15)):
+        part = found[found["strategy"] == strategy].copy()
+        part["within"] = part["extra"] <= limit
+        part["group"] = ["K" if g == k else str(g) for g, k in zip(part["group"], part["k"], strict=True)]
+        columns = {"shapes": ("within", "size"), "within": ("within", "sum")}
+        columns |= {"median": ("extra", "median"), "worst": ("extra", "max")}
+        counts = part.groupby(["gpu", "group"], sort=False).agg(**columns).reset_index()
+        kept.append(counts.assign(strategy=strategy, limit=limit))
+    return pd.concat(kept, ignore_index=True)
+
+
+def main() -> None:
+    """Print both tables."""
+    found = table()
+    print("extra cycles and where they go, per cent of the GEMM without zero points (predicted)")
+    print(found.to_string(index=False, na_rep="-"))
+    print("\nshapes within the proposal's figures: 5 % for given reductions, 15 % for the term as a matrix")
+    print(holds(found).to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()
