@@ -1,10 +1,11 @@
-"""Write the instruction rows of the machine files from tools/timing.csv (run from the repository's root).
+"""Write the instruction rows of the machine files from a table of timings.
 
-    python tools/make_machine_rows.py            rewrite what stands below the mark in isa_models/machines/*.toml
-    python tools/make_machine_rows.py --check    exit 1 where a file would change
+    python tools/make_machine_rows.py TIMING.csv            rewrite what stands below the mark in the machine files
+    python tools/make_machine_rows.py TIMING.csv --check    exit 1 where a file would change
 
-timing.csv holds rows of uops.info (through github.com/ashvardanian/AssemblyStats at fbeccff, Apache-2.0, folder uops/)
-and, for Ice Lake-SP, of InstLatx64 (087af2c, GenuineIntel00606A6_ICX_InstLatX64.txt); extract_timing.py makes it.
+TIMING.csv holds rows of uops.info (through github.com/ashvardanian/AssemblyStats at fbeccff, Apache-2.0, folder uops/)
+and, for Ice Lake-SP, of InstLatx64 (087af2c, GenuineIntel00606A6_ICX_InstLatX64.txt); extract_timing.py makes it from
+a checkout. It is not part of the repository.
 
 How a row is read
 - A memory operand's uops for loads, store addresses and one store's data are left out: `[core]` says what they
@@ -24,7 +25,7 @@ How a row is read
   measurement wins.
 - Granite Rapids: as Sapphire Rapids, all of it "estimated": its core (Redwood Cove) was not measured.
 - Zen 4's integer instructions, whose ports uops.info doesn't name, run on as many ALUs as their reciprocal throughput
-  says; general.csv has the general instructions that kernels don't need, in the same columns, from the same tables.
+  says.
 - Zen 5: Zen 4's rows on units of full width, with the latencies and throughputs that InstLatx64 measured (zen5.csv,
   from AuthenticAMD0B40F40_K20_GraniteRidge_02_512b_InstLatX64.txt at 087af2c); the others are "estimated".
 - OVERRIDES replace rows that measurements contradict, each with its reason.
@@ -453,18 +454,10 @@ def as_zen5(row: Row, measured: tuple[float | None, float] | None) -> Row:
                    source=source, confidence=confidence)
 
 
-def figures() -> list[dict[str, str]]:
-    """The rows of timing.csv and general.csv."""
-    table: list[dict[str, str]] = []
-    for part in ("timing.csv", "general.csv"):
-        with (ROOT / "tools" / part).open(newline="", encoding="utf-8") as handle:
-            table += csv.DictReader(handle)
-    return table
-
-
-def main(check: bool) -> int:
+def main(timing: str, check: bool) -> int:
     """Rewrite, or compare, every machine file."""
-    table, changed = figures(), 0
+    with Path(timing).open(newline="", encoding="utf-8") as handle:
+        table, changed = list(csv.DictReader(handle)), 0
     for name in UARCH:
         path = ROOT / "isa_models" / "machines" / f"{name}.toml"
         old = path.read_text(encoding="utf-8")
@@ -480,4 +473,6 @@ def main(check: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main("--check" in sys.argv[1:]))
+    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-") or sys.argv[2:] not in ([], ["--check"]):
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1], check=sys.argv[2:] == ["--check"]))

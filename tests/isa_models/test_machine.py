@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import itertools
 import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -24,9 +27,9 @@ FP16 = ("gnr", "spr")
 BITS = {"xmm": 128, "ymm": 256, "zmm": 512}
 
 
-def generator() -> ModuleType:
-    """tools/make_machine_rows.py, which is no package."""
-    spec = importlib.util.spec_from_file_location("make_machine_rows", ROOT / "tools" / "make_machine_rows.py")
+def tool(name: str) -> ModuleType:
+    """A script of tools/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -200,13 +203,66 @@ def test_form_widths() -> None:
     assert form_widths("imul", "m64") == (64, 0, 0)
 
 
-def test_the_generator_writes_these_files() -> None:
-    module = generator()
-    table = module.figures()
-    for name in ALL:
-        text = (MACHINES_DIR / f"{name}.toml").read_text(encoding="utf-8")
-        rows = "".join(row.toml() for row in module.Generator(name, table).rows())
-        assert text.split(module.MARK)[1] == f"[instructions]\nrows = [\n{rows}]\n", f"{name}: run make_machine_rows.py"
+@pytest.mark.parametrize("name", ALL)
+def test_rows_are_the_generators(name: str) -> None:
+    """Sorted, in its formatting, and with its overrides: a row changed by hand mostly shows."""
+    module = tool("make_machine_rows")
+    text = (MACHINES_DIR / f"{name}.toml").read_text(encoding="utf-8").split(module.MARK)[1]
+    rows = [module.Row(**row) for row in tomllib.loads(text)["instructions"]["rows"]]
+    assert text == "[instructions]\nrows = [\n" + "".join(row.toml() for row in rows) + "]\n"
+    keys = [(row.mnemonic, row.form) for row in rows]
+    assert keys == sorted(set(keys))
+    for mnemonics, forms, changed in module.OVERRIDES.get(name, []) if name != "zen5" else []:
+        met = [row for row in rows if re.fullmatch(mnemonics, row.mnemonic) and re.fullmatch(forms, row.form)]
+        assert met, (mnemonics, forms)
+        for row in met:
+            assert row.source == changed["source"] and row.latency == changed.get("latency", row.latency)
+
+
+# Invented figures in the columns of the tables that the tools read.
+UOPS = """instruction,family,latency,throughput,uops,ports
+"VFMADD231PS (ZMM, ZMM, ZMM)",AVX512EVEX,7,0.50 / 1.00,1 / 1,1*p0
+"VFMADD231PS_ER (ZMM, ZMM, ZMM)",AVX512EVEX,9,0.50 / 1.00,1 / 1,1*p0
+"VFMADD231PS (YMM, YMM, YMM)",AVX,[6;7],0.50 / 0.50,1 / 1,1*p01
+"VFMADD231PS_EVEX (YMM, YMM, YMM)",AVX512EVEX,8,0.50 / 0.50,1 / 1,1*p01
+"VGATHERDPS (YMM, VSIB_YMM, YMM)",AVX2GATHER,[≤0;22],4.00 / 5.00,4 / 5,1*p0+8*p23+1*p5
+"SETZ (R8h)",BASE,3,0.50 / 0.50,1 / 1,1*p06
+"SETZ (R8l)",BASE,1,0.50 / 0.50,1 / 1,1*p06
+"ADD (R32, R32)",BASE,1,0.25 / 0.25,1 / 1,1*p0156
+"VZEROUPPER",AVX,,1.00,4 / 0,
+"FSIN",X87,50,50,50 / 50,
+"""
+ICX = """instruction,form,uarch,latency,rthroughput,source
+vfmadd231ps,"zmm,zmm,zmm",Ice Lake-SP,4,0.50,InstLatx64 at 087af2c
+vfmadd231ps,"zmm,zmm,zmm",Zen 5,4,0.50,InstLatx64 at 087af2c
+"""
+
+
+def test_timings_from_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extract = tool("extract_timing")
+    (tmp_path / "uops").mkdir()
+    for table in extract.TABLES.values():
+        (tmp_path / "uops" / f"{table}.csv").write_text(UOPS, encoding="utf-8")
+    (tmp_path / "icx.csv").write_text(ICX, encoding="utf-8")
+    extract.main(str(tmp_path), str(tmp_path / "icx.csv"))
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["instruction"], row["operands"], row["latency"]) for row in rows if row["uarch"] == "Skylake-X"] == [
+        ("VFMADD231PS", "ZMM, ZMM, ZMM", "7"),
+        ("VFMADD231PS", "YMM, YMM, YMM", "[6;7]"),
+        ("VGATHERDPS", "YMM, M32, YMM", "[≤0;22]"),
+        ("SETZ", "R8", "1"),
+        ("VZEROUPPER", "", ""),
+    ]
+    assert [row["throughput"] for row in rows if row["uarch"] == "Ice Lake-SP"] == ["0.50"]
+
+    made = {(row.mnemonic, row.form): row for row in tool("make_machine_rows").Generator("adl-p", rows).rows()}
+    assert {key: row.latency for key, row in made.items() if key[0] in ("vfmadd231ps", "setz")} == {
+        ("vfmadd231ps", "zmm,zmm,zmm"): 7,
+        ("vfmadd231ps", "ymm,ymm,ymm"): 7,
+        ("setz", "r8"): 1,
+    }
+    assert made["vfmadd231ps", "ymm,ymm,ymm"].uops == (("p0", "p1"),)
+    assert made["vzeroupper", "-"].slots == 4
 
 
 # -- broken files ---------------------------------------------------------------------------------------------------
