@@ -75,7 +75,7 @@ def work(machine: str, m: int, n: int, k: int, strategy: str = "", group: int = 
 @cache
 def quantize(on: GpuMachine, m: int, k: int, group: int) -> float:
     """Cycles that reductions add to the quantization of an f16 source."""
-    plain, summed = (Dynamic(m, k, group, "f16", "s8", reductions=sums) for sums in (False, True))
+    plain, summed = (Dynamic(m, k, group, "f16", "s8", reductions=sums) for sums in (0, group))
     return float(
         estimate_gpu(GpuQuantization(summed, on).program, on).cycles
         - estimate_gpu(GpuQuantization(plain, on).program, on).cycles

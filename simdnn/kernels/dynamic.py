@@ -37,7 +37,7 @@ class Dynamic:
     asymmetric: low = min(x, 0), high = max(x, 0); scale = max(high - low, 255 * 2**-126) / 255;
         n = rint(low * (1 / scale)); zero point = least of dst - n;
         q = min(rint(min(x * (1 / scale), n + 255)) + zero point, greatest of dst).
-    reductions (M, K/group), s32: the sums of q.
+    reductions (M, K/R), s32: the sums of q over R = `reductions` k each, which divides `group`; 0: none.
     """
 
     m: int
@@ -46,7 +46,7 @@ class Dynamic:
     src: str
     dst: str
     symmetric: bool = True
-    reductions: bool = False
+    reductions: int = 0
 
     @property
     def levels(self) -> int:
@@ -70,7 +70,7 @@ def quantization(problem: Dynamic, unit: Unit) -> Program:
 
 def outputs_of(p: Dynamic, outputs: Mapping[str, Array]) -> dict[str, Array]:
     """The program's outputs as matrices."""
-    return {name: a.reshape(p.m, p.k if name == "dst" else p.parts) for name, a in outputs.items()}
+    return {name: a.reshape(p.m, -1) for name, a in outputs.items()}
 
 
 class _Quantization:
@@ -96,24 +96,24 @@ class _Quantization:
             Tensor("src", p.src, p.m * p.k),
             Tensor.constant("numbers", "f32", numbers.tobytes()),
             Tensor.constant("magnitude", "u32", np.uint32(0x7FFFFFFF).tobytes()),
-            Tensor.constant("integers", "s32", np.array([least, p.group], np.int32).tobytes()),
+            Tensor.constant("integers", "s32", np.array([least, p.reductions], np.int32).tobytes()),
             Tensor("dst", p.dst, p.m * p.k, "output"),
             Tensor("scales", "f32", p.m * p.parts, "output"),
         ]
         found += [] if p.symmetric else [Tensor("zero_points", "s32", p.m * p.parts, "output")]
-        return found + ([Tensor("reductions", "s32", p.m * p.parts, "output")] if p.reductions else [])
+        return found + ([Tensor("reductions", "s32", p.m * p.k // p.reductions, "output")] if p.reductions else [])
 
-    def vectors(self, body: Callable[[Affine, int, int], Code]) -> Code:
-        """`body`(offset in the group, lanes, accumulator) for every vector of a group."""
+    def vectors(self, body: Callable[[Affine, int, int], Code], base: Affine, length: int) -> Code:
+        """`body`(offset in the group, lanes, accumulator) for every vector of `length` elements from `base` on."""
         lanes = self.unit.lanes
-        rounds, left = divmod(self.problem.group, _ACCUMULATORS * lanes)
+        rounds, left = divmod(length, _ACCUMULATORS * lanes)
         turns, rest = divmod(left, lanes)
-        first = Affine.var("v") * (_ACCUMULATORS * lanes)
+        first = base + Affine.var("v") * (_ACCUMULATORS * lanes)
         code = loop("v", rounds, [s for i in range(_ACCUMULATORS) for s in body(first + i * lanes, lanes, i)])
         done = rounds * _ACCUMULATORS * lanes
         for turn in range(turns):
-            code += body(Affine(done + turn * lanes), lanes, turn)
-        return code + (body(Affine(done + turns * lanes), rest, _ACCUMULATORS - 1) if rest else [])
+            code += body(base + done + turn * lanes, lanes, turn)
+        return code + (body(base + done + turns * lanes, rest, _ACCUMULATORS - 1) if rest else [])
 
     def number(self, register: Register, index: int) -> Code:
         return [broadcast32(register, "numbers", Affine(index))]
@@ -141,7 +141,7 @@ class _Quantization:
         for name in names:
             for i in range(_ACCUMULATORS):
                 code += self.number(self.unit.reg(f"{name}{i}", "f32"), 0)
-        code += self.vectors(take)
+        code += self.vectors(take, Affine(), self.problem.group)
         for name, instruction in names.items():
             for into, other in ((0, 1), (2, 3), (0, 2)):
                 register = self.unit.reg(f"{name}{into}", "f32")
@@ -188,17 +188,19 @@ class _Quantization:
             return code + store(unit, p.dst, stored, self.start + at, lanes)
 
         if not p.reductions:
-            return self.vectors(one)
+            return self.vectors(one, Affine(), p.group)
         # the registers of the extremes are free again
         sums = [unit.reg(f"a{i}", "s32") for i in range(_ACCUMULATORS)]
         code: Code = [broadcast32(s.as_("f32"), "numbers", Affine()) for s in sums]
-        code += self.vectors(one)
+        code += self.vectors(one, Affine.var("q") * p.reductions, p.reductions)
         code += [op("vpaddd", sums[i], sums[i], sums[j]) for i, j in ((0, 1), (2, 3), (0, 2))]
         code += horizontal(unit, "a0", _combine("vpaddd", "s32"))
         if not p.symmetric:  # the sums so far are without the zero point
             code += [broadcast32(stored, "integers", Affine(1)), op("vpmulld", stored, stored, self.zero)]
             code.append(op("vpaddd", sums[0], sums[0], stored))
-        return [*code, store32(unit, "reductions", self.place, sums[0], 1)]
+        inside = p.group // p.reductions
+        code.append(store32(unit, "reductions", self.place * inside + Affine.var("q"), sums[0], 1))
+        return loop("q", inside, code)
 
 
 def _combine(instruction: str, dtype: str) -> Callable[[Register, Register], Code]:

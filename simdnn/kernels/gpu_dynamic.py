@@ -30,10 +30,11 @@ class GpuQuantization:
 
     def __init__(self, problem: Dynamic, machine: GpuMachine) -> None:
         self.problem, self.machine = problem, machine
-        self.lanes = next((w for w in _WIDTHS if problem.group % w == 0), 0)
+        shortest = problem.reductions or problem.group
+        self.lanes = next((w for w in _WIDTHS if shortest % w == 0), 0)
         if not self.lanes:
-            length = -(-problem.group // 16) * 16
-            raise Unimplemented(f"groups of {problem.group} on {machine.name!r}: no kernel here for less than vectors "
+            length = -(-shortest // 16) * 16
+            raise Unimplemented(f"groups of {shortest} on {machine.name!r}: no kernel here for less than vectors "
                                 f"of 16; what works: multiples of 16, such as {length}")  # fmt: skip
         most = machine.engines_per_core * machine.threads
         self.across = max(n for n in range(1, most + 1) if problem.parts % n == 0)
@@ -65,22 +66,23 @@ class GpuQuantization:
             Tensor("scales", "f32", count, "output"),
         ]
         found += [] if p.symmetric else [Tensor("zero_points", "s32", count, "output")]
-        return found + ([Tensor("reductions", "s32", count, "output")] if p.reductions else [])
+        sums = self.rows * p.k // (p.reductions or 1)
+        return found + ([Tensor("reductions", "s32", sums, "output")] if p.reductions else [])
 
     def splat(self, register: str, index: int, lanes: int = 1) -> Op:
         """A constant in every lane."""
         return op("load_splat.f32", Register(register, "f32", lanes), Memory("numbers", Affine(index), "f32", 1))
 
-    def load(self) -> Code:
-        """A vector of the group in x, as f32."""
+    def load(self, base: Affine) -> Code:
+        """A vector of the group, from `base` on, in x as f32."""
         p, x = self.problem, Register("x", "f32", self.lanes)
         stored = x if p.src == "f32" else Register("w", p.src, self.lanes)
-        at = self.start + Affine.var("v") * self.lanes
+        at = self.start + base + Affine.var("v") * self.lanes
         code: Code = [op(f"load.{p.src}", stored, Memory("src", at, p.src, self.lanes))]
         return code if p.src == "f32" else [*code, op(f"mov.f32.{p.src}", x, stored)]
 
-    def vectors(self, body: Code) -> Code:
-        return loop("v", self.problem.group // self.lanes, body)
+    def vectors(self, body: Code, length: int) -> Code:
+        return loop("v", length // self.lanes, body)
 
     def folded(self, name: str, register: str, dtype: str) -> Code:
         """All lanes of a register combined into its first."""
@@ -97,7 +99,9 @@ class GpuQuantization:
         pairs = (("max.f32", "a"), ("min.f32", "b"))
         code: Code = [self.splat(name, 0, self.lanes) for _, name in pairs]
         accumulators = [(name, Register(register, "f32", self.lanes)) for name, register in pairs]
-        code += self.vectors([*self.load(), *(op(name, acc, acc, x) for name, acc in accumulators)])
+        code += self.vectors(
+            [*self.load(Affine()), *(op(name, acc, acc, x) for name, acc in accumulators)], self.problem.group
+        )
         return code + [s for name, register in pairs for s in self.folded(name, register, "f32")]
 
     def scale(self) -> Code:
@@ -134,17 +138,21 @@ class GpuQuantization:
         p, lanes = self.problem, self.lanes
         x, byte = Register("x", "f32", lanes), Register("y", p.dst, lanes)
         wide, sums = Register("x", "s32", lanes), Register("s", "s32", lanes)
-        body = [*self.load(), op(f"mul.f32.1x{lanes}.col", x, x, Register("i", "f32", 1)), op("rnde.f32", x, x)]
+        base = Affine.var("q") * p.reductions
+        body = [*self.load(base), op(f"mul.f32.1x{lanes}.col", x, x, Register("i", "f32", 1)), op("rnde.f32", x, x)]
         if not p.symmetric:
             body.append(op(f"add.f32.1x{lanes}.col", x, x, Register("z", "f32", 1)))
-        at = self.start + Affine.var("v") * lanes
+        at = self.start + base + Affine.var("v") * lanes
         body += [op(f"mov.{p.dst}.f32.sat", byte, x), op(f"store.{p.dst}", Memory("dst", at, p.dst, lanes), byte)]
         if not p.reductions:
-            return self.vectors(body)
+            return self.vectors(body, p.group)
         body += [op(f"mov.s32.{p.dst}", wide, byte), op("add.s32", sums, sums, wide)]
+        inside = p.group // p.reductions
         clear = op("xor.u32", *[sums.as_("u32")] * 3)
-        store = op("store.s32", Memory("reductions", self.place, "s32", 1), Register("s", "s32", 1))
-        return [clear, *self.vectors(body), *self.folded("add.s32", "s", "s32"), store]
+        at = self.place * inside + Affine.var("q")
+        store = op("store.s32", Memory("reductions", at, "s32", 1), Register("s", "s32", 1))
+        code = [clear, *self.vectors(body, p.reductions), *self.folded("add.s32", "s", "s32"), store]
+        return loop("q", inside, code)
 
     # -- arrays ---------------------------------------------------------------------------------------------------
     def prepare(self, src: Array) -> dict[str, Array]:

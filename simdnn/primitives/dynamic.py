@@ -39,8 +39,8 @@ _UNITS = ("avx512_core", "avx2")
 class Quantized:
     """What `quantize_dynamic` found: real value = (output - zero point) * scale, G = K / group along K.
 
-    `output` (M, K) s8 or u8; `scales` (M, G) f32; `zero_points` (M, G) s32, None where symmetric; `reductions` (M, G)
-    s32, the sums of `output` by group, None unless asked for. All but the first go into `simdnn.Attr` as they are:
+    `output` (M, K) s8 or u8; `scales` (M, G) f32; `zero_points` (M, G) s32, None where symmetric; `reductions` (M, K/R)
+    s32, the sums of `output` over R k each, None unless asked for. All but the first go into `simdnn.Attr` as they are:
     scales={"src": …}, zero_points={"src": …}, precomputed_reductions={"src": …}.
     """
 
@@ -86,7 +86,7 @@ def quantize_dynamic(
     *,
     group: int | None = None,
     symmetric: bool = True,
-    reductions: bool = False,
+    reductions: bool | int = False,
     machine: str | PathLike[str] | Machine | GpuMachine,
     isa: str | None = None,
     threads: int = 1,
@@ -104,7 +104,8 @@ def quantize_dynamic(
                  output = rint(min(x * (1 / scale), n + 255)) + zero point.
 
     So zero is always exact, a group of zeros has the scale 2**-126, and a constant group has one end of its range at
-    zero. `reductions` also sums the outputs by group (s32), for `Attr(precomputed_reductions={"src": …})`.
+    zero. `reductions` also sums the outputs (s32), for `Attr(precomputed_reductions={"src": …})`: True by group, an
+    integer over so many k, which divide a group (zero points of weights may change more often than the source's scales).
 
     Raises `InvalidArgument` for NaN and infinity, a range beyond f32, negative values where symmetric u8 is asked for,
     empty sources and groups that do not divide K; `Unimplemented` below AVX2, on NVIDIA GPUs, and on Intel GPUs for
@@ -154,22 +155,25 @@ def _on_gpu(problem: Dynamic, machine: GpuMachine) -> _Made:
     return _Made(machine, machine.platform.name, found.program, found.prepare, found.finish)
 
 
-def _problem(src: Array, dtype: str, group: int | None, symmetric: bool, reductions: bool) -> Dynamic:
+def _problem(src: Array, dtype: str, group: int | None, symmetric: bool, reductions: bool | int) -> Dynamic:
     """The arguments checked."""
     source = arrays.type_of("src", src)
     if source not in _SOURCES:
         raise InvalidArgument(f"src of {source}; floats are quantized: {', '.join(_SOURCES)}")
     arrays.check_shape("src", src, ("M", "K"))
     one_of("dtype", dtype, ("s8", "u8"))
-    for name, flag in (("symmetric", symmetric), ("reductions", reductions)):
-        if not isinstance(flag, bool):
-            raise InvalidArgument(f"{name}={flag!r:.60}; True or False is needed")
+    if not isinstance(symmetric, bool):
+        raise InvalidArgument(f"symmetric={symmetric!r:.60}; True or False is needed")
     m, k = src.shape
     length = k if group is None else integer("group", group)
     if k % length:
         nearest = max(n for n in range(1, min(length, k) + 1) if k % n == 0)
         raise InvalidArgument(f"group={length} does not divide K={k}; {nearest} does, and None is all of K")
-    return Dynamic(m, k, length, source, dtype, symmetric, reductions)
+    every = {True: length, False: 0}
+    summed = every[reductions] if isinstance(reductions, bool) else integer("reductions", reductions)
+    if summed and length % summed:
+        raise InvalidArgument(f"reductions={summed} does not divide a group of {length}; True sums by group")
+    return Dynamic(m, k, length, source, dtype, symmetric, summed)
 
 
 def _check_values(values: Array, p: Dynamic) -> None:

@@ -112,6 +112,16 @@ def test_edges() -> None:
     assert simdnn.quantize_dynamic(ends, machine="zen4").output.tolist() == [[-127, 127]]
 
 
+@pytest.mark.parametrize("machine", ["zen4", "adl-p", "b580"])
+@pytest.mark.parametrize("dtype,symmetric", [("s8", True), ("u8", False)])
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+def test_sums_over_less_than_a_group(machine: str, dtype: str, symmetric: bool, engine: str) -> None:
+    a = source(np.random.default_rng(5), 3, 2 * 144, "plain", "bf16")
+    q = simdnn.quantize_dynamic(a, dtype, group=144, symmetric=symmetric, reductions=48, machine=machine, engine=engine)
+    assert (q.output == formulas(a, dtype, 144, symmetric)[0]).all() and q.reductions is not None
+    assert (q.reductions == q.output.astype(int).reshape(3, 6, 48).sum(axis=2)).all()
+
+
 def test_it_feeds_matmul() -> None:
     """A matmul of quantized sources is near the product in floats; the reductions pass its check."""
     rng = np.random.default_rng(1)
@@ -153,6 +163,10 @@ def test_cost() -> None:
         ({"group": 48}, InvalidArgument, "32 does"),
         ({"group": 128}, InvalidArgument, "64 does"),
         ({"group": 0}, InvalidArgument, "at least 1"),
+        ({"reductions": 48}, InvalidArgument, "does not divide a group of 64"),
+        ({"reductions": -1}, InvalidArgument, "reductions=-1"),
+        ({"reductions": None}, InvalidArgument, "an integer"),
+        ({"reductions": "yes"}, InvalidArgument, "an integer"),
         ({"symmetric": "no"}, InvalidArgument, "True or False"),
         ({"isa": "sse41"}, Unimplemented, "avx2"),
         ({"machine": "v100"}, Unimplemented, "Intel GPUs and CPUs work"),
