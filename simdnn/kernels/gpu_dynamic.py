@@ -36,7 +36,8 @@ class GpuQuantization:
             length = -(-shortest // 16) * 16
             raise Unimplemented(f"groups of {shortest} on {machine.name!r}: no kernel here for less than vectors "
                                 f"of 16; what works: multiples of 16, such as {length}")  # fmt: skip
-        most = machine.engines_per_core * machine.threads
+        each = -(-problem.m * problem.parts // (machine.xe_cores * machine.stacks))  # groups, spread over the cores
+        most = min(each, machine.engines_per_core * machine.threads)
         self.across = max(n for n in range(1, most + 1) if problem.parts % n == 0)
         self.down = min(most // self.across, problem.m)
         self.rows = -(-problem.m // self.down) * self.down
