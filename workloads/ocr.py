@@ -1,0 +1,117 @@
+"""Lines of handwritten digits to read: pictures as the recogniser of `packages` takes them, and the texts it gives.
+
+A line is cut from real MNIST digits, black on white, without a gap: the middle 20 of each digit's 28 columns (the box
+that MNIST's digits are scaled to), then bilinear to 48 rows, three equal channels, pixels (x / 255 - 0.5) / 0.5. Texts
+come from scores by greedy CTC decoding (A. Graves et al., "Connectionist temporal classification", ICML 2006, section
+3.2): the best class at each place, repetitions merged, blanks (class 0) left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa_models.errors import InvalidArgument
+
+from . import packages
+
+F32 = NDArray[np.float32]
+U8 = NDArray[np.uint8]
+DIGITS_A_LINE = 8
+CALIBRATION_LINES = 8
+HEIGHT = 48
+_CUT = slice(4, 24)
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Pictures f32 (N, 3, 48, W) and what is written on them."""
+
+    images: F32
+    texts: tuple[str, ...]
+
+
+def digits() -> tuple[U8, U8]:
+    """The 5000 MNIST digits: images (5000, 28, 28), ink 0..255, and labels. `SimdnnError` where not fetched."""
+    with gzip.open(packages.path("ocr", "mnist_5k.csv.gz"), "rt", encoding="ascii") as file:
+        table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    return table[:, :-1].reshape(-1, 28, 28), table[:, -1]
+
+
+def draw(images: U8, labels: U8, count: int, seed: int = 0) -> tuple[Lines, Lines]:
+    """`count` lines of digits drawn without repetition, and `CALIBRATION_LINES` more of digits that those have not.
+
+    `images` (D, 28, 28), `labels` (D,). Raises `InvalidArgument` where there are too few digits.
+    """
+    most = len(labels) // DIGITS_A_LINE - CALIBRATION_LINES
+    if not 1 <= count <= most:
+        raise InvalidArgument(f"{count} lines; {len(labels)} digits are enough for 1 to {most}")
+    order = np.random.default_rng(seed).permutation(len(labels))
+    picked = order[: (count + CALIBRATION_LINES) * DIGITS_A_LINE].reshape(-1, DIGITS_A_LINE)
+    apart = CALIBRATION_LINES  # first, so that they do not depend on `count`
+    return _lines(images, labels, picked[apart:]), _lines(images, labels, picked[:apart])
+
+
+def decode(scores: NDArray[Any], alphabet: Sequence[str]) -> str:
+    """The text of scores (places, classes); `alphabet` holds a text for each class, the blank's being empty.
+
+    >>> decode(np.eye(3)[[1, 1, 0, 1, 2, 0]], ["", "a", "b"])
+    'aab'
+    """
+    if scores.ndim != 2 or scores.shape[1] != len(alphabet):
+        raise InvalidArgument(f"scores of shape {scores.shape}; (places, {len(alphabet)}) is needed")
+    best = scores.argmax(axis=1)
+    starts = np.concatenate([[True], best[1:] != best[:-1]])[: len(best)]
+    return "".join(alphabet[index] for index in best[starts] if index)
+
+
+def distance(one: str, other: str) -> int:
+    """The least number of characters to insert, remove or replace that makes one text the other.
+
+    >>> distance("12345", "1345"), distance("17", "71")
+    (1, 2)
+    """
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        above, row = row, [i]
+        for j, b in enumerate(other, 1):
+            row.append(min(row[-1] + 1, above[j] + 1, above[j - 1] + (a != b)))
+    return row[-1]
+
+
+def character_accuracy(read: Sequence[str], wanted: Sequence[str]) -> float:
+    """1 - distances over the number of characters wanted, and not less than 0.
+
+    >>> character_accuracy(["1234", "5578"], ["1234", "5678"])
+    0.875
+    """
+    wrong = sum(distance(a, b) for a, b in zip(read, wanted, strict=True))
+    return max(0.0, 1 - wrong / sum(map(len, wanted)))
+
+
+def _lines(images: U8, labels: U8, picked: NDArray[Any]) -> Lines:
+    texts = tuple("".join(map(str, labels[row])) for row in picked)
+    return Lines(np.stack([_picture(images[row]) for row in picked]), texts)
+
+
+def _picture(figures: U8) -> F32:
+    """(3, 48, W) of the digits (D, 28, 28) of one line."""
+    ink = np.concatenate(list(figures[:, :, _CUT].astype(np.float64)), axis=1)
+    width = round(ink.shape[1] * HEIGHT / ink.shape[0])
+    paper = 255 - _resized(_resized(ink, HEIGHT).T, width).T
+    pixels: F32 = ((paper / 255 - 0.5) / 0.5).astype(np.float32)
+    return np.repeat(pixels[None], 3, axis=0)
+
+
+def _resized(rows: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """`count` rows, each between the two nearest of the old ones (pixel centres at halves)."""
+    place = np.clip((np.arange(count) + 0.5) * len(rows) / count - 0.5, 0, len(rows) - 1)
+    low = np.floor(place).astype(int)
+    part = (place - low)[:, None]
+    mixed: NDArray[np.float64] = rows[low] * (1 - part) + rows[np.minimum(low + 1, len(rows) - 1)] * part
+    return mixed
