@@ -19,6 +19,7 @@ from pathlib import Path
 
 COLUMNS = ("uarch", "instruction", "operands", "encoding", "latency", "throughput", "uops", "ports", "source")
 TABLES = {
+    "Haswell": "haswell",
     "Skylake-X": "skylakex",
     "Cascade Lake": "cascadelake",
     "Ice Lake (client)": "icelake",

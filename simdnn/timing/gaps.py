@@ -14,6 +14,7 @@ from simdnn.timing.stream import form, mnemonic
 _STORED = re.compile(r"tilestored|vpmovu?s?(db|dw|wb)|vcvtps2ph|vextract\w+|vpextr.|vp?maskmov\w+")
 _LOADED_PART = re.compile(r"vpinsr.|vmov[dq]|vmovss")  # memory of one element; no form with a vector register
 _REGISTER_ONLY = re.compile(r"vmovhlps|vpblendvb|tdp\w+|tilezero")  # vpblendvb's memory operand is not its last one
+_MEMORY_IN_EVEX_ALONE = re.compile(r"vps(ll|rl|ra)[wdq]")  # by an immediate; VEX shifts registers only
 _NO_REGISTER_FORM = re.compile(r"vp?maskmov\w+|vpextr.|vpinsr.|vmov[dq]|vmovss|tileloadd|tilestored|ldtilecfg")
 
 
@@ -44,8 +45,14 @@ def gaps_of(target: Machine) -> list[tuple[str, str]]:
         for width, caps in definition.caps.items()
         if set(caps) & set(target.isa)
         for op in _variants(definition, width)
-        if not target.has(mnemonic(op), form(op))
+        if not target.has(mnemonic(op), form(op)) and _encodable(op, target)
     ]
+
+
+def _encodable(op: Op, target: Machine) -> bool:
+    """Whether the machine's encodings have the form."""
+    loads = any(isinstance(source, Memory) for source in op.srcs)
+    return "avx512_core" in target.isa or not (loads and _MEMORY_IN_EVEX_ALONE.fullmatch(op.definition.name))
 
 
 def without_source(target: Machine) -> list[str]:

@@ -19,7 +19,7 @@ from isa_models.errors import MachineFileError, UnknownName, UnknownTiming
 from isa_models.machine import CONFIDENCES, MACHINES_DIR, form_widths, machine, machine_names, weakest
 
 ROOT = Path(__file__).parents[2]
-ALL = ("adl-p", "clx", "gnr", "icx", "skx", "spr", "zen4", "zen5")
+ALL = ("adl-p", "clx", "gnr", "hsw", "icx", "skx", "spr", "zen4", "zen5")
 FREE = ("nop", "prefetcht0", "tilezero", "vzeroupper")
 VNNI = ("clx", "gnr", "icx", "spr", "zen4")
 BF16 = ("gnr", "spr", "zen4")
@@ -132,7 +132,13 @@ def needed(name: str) -> list[tuple[str, str]]:
         rows += [("tileloadd", "tmm,m8192"), ("tilestored", "m8192,tmm"), ("tilezero", "tmm"), ("ldtilecfg", "m512")]
     if name in ("gnr", "icx", "spr", "zen4"):
         rows += [("vpermb", "zmm,zmm,zmm")]
-    return rows
+    return [row for row in rows if machine(name).supports("avx512_core") or not of_avx512(*row)]
+
+
+def of_avx512(mnemonic: str, form: str) -> bool:
+    """Whether only EVEX has it: masks, 512 bits, typed moves and logic, narrowing."""
+    new = (*EVEX_LOGIC, *NARROW, "vmovdqu8", "vmovdqu16", "vmovdqu32")
+    return mnemonic in new or bool(re.search(r"zmm|\bk\b", form)) or (mnemonic == "vpbroadcastd" and "r32" in form)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -182,6 +188,16 @@ def test_published_figures_of_512_bits(name: str, mnemonic: str, latency: float,
     row = machine(name).timing(mnemonic, "zmm,zmm,zmm")
     assert row.latency == latency
     assert row.occupancy / len(row.uops[0]) == throughput
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "latency", "throughput"),
+    [("vfmadd231ps", 5, 0.5), ("vmulps", 5, 0.5), ("vaddps", 3, 1), ("vpmaddubsw", 5, 1), ("vpaddd", 1, 0.5)],
+)
+def test_published_figures_of_haswell(mnemonic: str, latency: float, throughput: float) -> None:
+    row = machine("hsw").timing(mnemonic, "ymm,ymm,ymm")
+    assert (row.latency, 1 / len(row.uops[0])) == (latency, throughput)
+    assert not any(re.search(r"zmm|\bk\b", form) for _, form in machine("hsw").instructions)
 
 
 def test_unknown_timing_names_who_has_the_row() -> None:
