@@ -53,3 +53,11 @@ def test_real_digits_are_read() -> None:
     assert seen == [0, 1, 2, 3, 4]
     with pytest.raises(SimdnnError, match="617"):
         recognition.run_ocr(modes, lines=618)
+
+
+@pytest.mark.skipif(not HERE, reason="`simdnn fetch-models ocr` has not been run")
+def test_f32_is_not_shown_under_another_name() -> None:
+    """The model's opset 11 has no bf16 operators, and no K of its matrices is a multiple of 128."""
+    modes, _ = choose(machine("zen4"), ["bf16", "s4-weights"])
+    with pytest.raises(SimdnnError, match="takes bf16; what works: fpmath-bf16"):
+        recognition.run_ocr(modes, lines=1)
