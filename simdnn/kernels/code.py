@@ -80,9 +80,13 @@ def broadcast32(dst: Register, tensor: str, index: Affine) -> Op:
 
 
 def load_bf16(unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
-    """`lanes` bf16 elements into a register as f32."""
-    words = unit.reg(register)
-    return [op("vpmovzxwd", words, Memory(tensor, index, "u16", lanes)), op("vpslld", words, words, imm=16)]
+    """`lanes` bf16 elements into a register as f32, zeros above them."""
+    value = unit.reg(register)
+    shift = op("vpslld", value, value, imm=16)
+    if lanes == unit.lanes or unit.masks:
+        return [op("vpmovzxwd", value, Memory(tensor, index, "u16", lanes)), shift]
+    words = Register(register, "u16", 8)
+    return [*_words(words, tensor, index, lanes), op("vpmovzxwd", value, words), shift]
 
 
 def load_f16(unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
@@ -91,8 +95,13 @@ def load_f16(unit: Unit, register: str, tensor: str, index: Affine, lanes: int) 
     if lanes == unit.lanes or unit.masks:
         return [op("vcvtph2ps", value, Memory(tensor, index, "f16", lanes))]
     words = Register(register, "u16", 8)
-    inserts = [op("vpinsrw", words, words, Memory(tensor, index + i, "u16", 1), imm=i) for i in range(lanes)]
-    return [zero(Register(register, "u32", 4)), *inserts, op("vcvtph2ps", value, words.as_("f16"))]
+    return [*_words(words, tensor, index, lanes), op("vcvtph2ps", value, words.as_("f16"))]
+
+
+def _words(register: Register, tensor: str, index: Affine, count: int) -> Code:
+    """The first `count` words of a register, one by one, zeros above them."""
+    inserts = (op("vpinsrw", register, register, Memory(tensor, index + i, "u16", 1), imm=i) for i in range(count))
+    return [zero(register.as_("u32")), *inserts]
 
 
 def load_float(unit: Unit, register: str, tensor: str, dtype: str, index: Affine, lanes: int) -> Code:

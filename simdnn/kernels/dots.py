@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from simdnn.kernels.code import Code, Unit, load32, load_f16, op
+from simdnn.kernels.code import Code, Unit, load32, load_bf16, load_f16, op
 from simdnn.program import Affine, Memory, Op, Register
 
 Emit = Callable[[Unit, str, str, str, str], list[Op]]  # unit, accumulator, a, b, temporary register names
@@ -40,6 +40,8 @@ class Dot:
             return [load32(unit, unit.reg(register, "f32" if self.wei == "f32" else "u32"), tensor, index, lanes)]
         if self.wei == "f16":
             return load_f16(unit, register, tensor, index, lanes)
+        if self.wei == "bf16":
+            return load_bf16(unit, register, tensor, index, lanes)
         return [op("vpmovsxbw", unit.reg(register, "s16"), Memory(tensor, index, self.wei, unit.width // 16))]
 
     def promote(self, unit: Unit, acc: str) -> Code:
@@ -143,6 +145,8 @@ TF32 = replace(FMA, name="tf32", compute="tf32", rounds="tf32")
 TF32_CUT = replace(TF32, name="tf32_cut", rounds="tf32_cut")
 #: f16 weights widened by the load; the source is widened by the copy stage
 F16 = replace(FMA, name="f16", wei="f16", load_uops=2)
+#: bf16 data where there is no bf16 arithmetic, likewise
+BF16_STORED = replace(FMA, name="bf16_stored", wei="bf16", load_uops=2)
 F16_DOWN = replace(F16, name="f16_down", compute="f16", rounds="f16")
 F16_CHAIN = 128
 #: f16 arithmetic: two sums a lane, of the even and of the odd products, brought to f32 after F16_CHAIN products

@@ -14,6 +14,7 @@ from simdnn.kernels.decompress import CompressedGemm, refuses_groups
 from simdnn.kernels.depthwise import Depthwise
 from simdnn.kernels.dots import (
     BF16,
+    BF16_STORED,
     F16,
     F16_DOWN,
     FMA,
@@ -270,6 +271,8 @@ _ROWS = (
     _Row(BF16, "avx512_core_bf16", ("f32",), "f32", "_down"),
     _Row(F16, "avx512_core", ("f16",), "f16", "_f16"),
     _Row(F16, "avx2", ("f16",), "f16", "_f16"),
+    _Row(BF16_STORED, "avx512_core", ("bf16",), "bf16", "_bf16_stored"),
+    _Row(BF16_STORED, "avx2", ("bf16",), "bf16", "_bf16_stored"),
     _Row(F16_DOWN, "avx512_core", ("f32",), "f32", "_f16_down"),
     _Row(F16_DOWN, "avx2", ("f32",), "f32", "_f16_down"),
     _Row(FP16, "avx512_core_fp16", ("f16",), "f16"),
@@ -309,6 +312,8 @@ _DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
     ("avx512_core_bf16", ("bf16",), False, ""),
     ("avx512_core", ("f16",), False, "_f16"),
     ("avx2", ("f16",), False, "_f16"),
+    ("avx512_core", ("bf16",), False, "_bf16_stored"),
+    ("avx2", ("bf16",), False, "_bf16_stored"),
     ("avx512_core_vnni", _INT8, False, ""),
     ("avx512_core", _INT8, True, ""),
     ("avx2", _INT8, True, ""),
