@@ -5,7 +5,8 @@ math mode in force then says which types may be used. "fastest" and "onednn" rea
 
 * "fastest": mode bf16 with an f32 source computes in bf16 where there is a unit for it. Otherwise every type that the
   mode allows is a candidate, f32 among them always. An f16 source is widened to f32, or multiplied as it is where the
-  mode allows f16, and never converted to bf16.
+  mode allows f16. Mode bf16 for it, or f16 for a bf16 source, asks for a conversion between types of one size, and is
+  refused.
 * "onednn": what oneDNN 3.13 was seen to do (docs/numerics.md, rule 10), refusals included. It takes mode bf16 with
   an f32 source to its reference, which computes in f32.
 """
@@ -49,6 +50,11 @@ def computes(src: str, mode: str, caps: frozenset[str]) -> tuple[str, ...]:
     if src == "f32" and mode == "bf16" and "avx512_core_bf16" in caps:
         return ("bf16",)
     narrow = {"f16": "bf16", "bf16": "f16"}.get(src)  # would be a conversion between types of one size
+    if mode == narrow:
+        raise Unimplemented(
+            f"{src} source with fpmath {mode!r}: a conversion between types of one size; what works: fpmath={src!r}, "
+            "'any', 'tf32' or 'strict'"
+        )
     return tuple(dtype for dtype in _COMPUTES if compatible.allowed(mode, dtype) and dtype != narrow)
 
 

@@ -145,10 +145,17 @@ FASTEST = [
     ("bf16", "strict", "f32", "f32"),
     ("bf16", "tf32", "f32", "f32"),
     ("bf16", "bf16", "f32 bf16", "f32"),
-    ("bf16", "f16", "f32", "f32"),
     ("bf16", "any", "f32 bf16", "f32"),
-    *(("f16", mode, "f32", "f32") for mode in MODES),
+    *(("f16", mode, "f32", "f32") for mode in MODES if mode != "bf16"),
 ]
+
+
+@pytest.mark.parametrize(("src", "mode"), [("f16", "bf16"), ("bf16", "f16")])
+@pytest.mark.parametrize("dispatch", ["fastest", "onednn"])
+def test_no_conversion_between_types_of_one_size(src: str, mode: str, dispatch: str) -> None:
+    with pytest.raises(Unimplemented):
+        call(src, "s8", Attr(fpmath=mode, apply_to_int=True), dispatch=dispatch)
+    assert call(src, "s8", Attr(fpmath="any", apply_to_int=True)).compute_dtype in ("f32", src)
 
 
 @pytest.mark.parametrize(("src", "mode", "zen4", "icx"), FASTEST)
