@@ -8,12 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from isa_models import InvalidArgument, SimdnnError, Unimplemented
+from isa_models import InvalidArgument, SimdnnError
 from isa_models.arrays import Array
 from simdnn.graph.load import read
 from simdnn.graph.modes import Progress, in_mode
-from simdnn.graph.network import Network, load
-from simdnn.graph.types import label
+from simdnn.graph.network import load
 from simdnn.modes import Mode
 from workloads import ocr, packages
 
@@ -50,7 +49,6 @@ def run_ocr(
             if progress:
                 progress(position * lines, len(modes) * lines, f"lines, {mode.name}")
             network, attr = in_mode(path, mode, {name: calibration.images})
-            _check_changed(network, mode)
             texts: list[str] = []
             for image in test.images:
                 result = network.run({name: image[None]}, isa=cap, attr=attr, **where)
@@ -78,15 +76,6 @@ def alphabet(model: str | PathLike[str]) -> list[str]:
     if found is None:
         raise InvalidArgument(f"{model} has no dictionary; metadata `character` with one text a line is needed")
     return ["", *found.split("\n"), " "]
-
-
-def _check_changed(network: Network, mode: Mode) -> None:
-    """`Unimplemented` where nothing of the model could be put in a mode, so that f32 is not shown under its name."""
-    stored = {label(values.dtype) for values in network.graph.constants.values()}
-    if mode.src in ("f16", "bf16") and mode.src not in stored:
-        raise Unimplemented(f"no operator of this model's opset takes {mode.src}; what works: fpmath-{mode.src}")
-    if mode.weight_group and not any(node.op == "MatMulNBits" for node in network.graph.nodes):
-        raise Unimplemented(f"no weights here have a K that groups of {mode.weight_group} divide; what works: int8-*")
 
 
 def _scores(outputs: Mapping[str, Array]) -> Array:

@@ -50,9 +50,10 @@ def main(args: argparse.Namespace) -> int:
                "left_out": {mode.name: reason for mode, reason in lacking.items()}}  # fmt: skip
     if args.output:
         output.write(args.output, frame, content)
+    status = 1 if "refused" in frame and (frame["refused"] != "").any() else 0
     if args.json:
         output.print_json(content)
-        return 0
+        return status
     shown = frame[[c for c in frame if c not in ("note", "refused")]]
     print(f"{title}\n\n{output.table(shown, FORMATS)}")
     notes = [f"{mode.name}: left out, {reason}" for mode, reason in lacking.items()]
@@ -64,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
                 if isinstance(text, str) and text
             ]
     print("\n" + "\n".join(notes) if notes else "")
-    return 1 if "refused" in frame and (frame["refused"] != "").any() else 0
+    return status
 
 
 def _feeds(path: Path) -> dict[str, Array]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import InvalidArgument, SimdnnError
+from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.arrays import Array
+from isa_models.formats import fmt
 from simdnn.graph.float16 import transpile_float16
 from simdnn.graph.network import Network, load
 from simdnn.graph.quantize import quantize_onnx
@@ -28,15 +29,33 @@ Progress = Callable[[int, int, str], None]
 
 
 def in_mode(model: Model, mode: Mode, feeds: Mapping[str, Array]) -> tuple[Network, Attr]:
-    """The network and the attribute that put a model in a mode; `feeds` are what int8 modes take their ranges from."""
+    """The network and the attribute that put a model in a mode; `feeds` are what int8 modes take their ranges from.
+
+    `Unimplemented` where nothing of the model can be put in it, so that f32 is not shown under its name.
+    """
     if mode.is_integer:
         return load(quantize_onnx(model, [feeds])), Attr(exact_int8=mode.exact_int8)
     if mode.weight_group:
         narrow = quantize_onnx(model, scheme="weights", weights=mode.weights, group=mode.weight_group)
+        if not any(node.op_type == "MatMulNBits" for node in narrow.graph.node):
+            raise Unimplemented(f"no weights here have a K that groups of {mode.weight_group} divide; int8 modes work")
         return load(narrow), Attr(fpmath=mode.fpmath)
     if mode.src in ("f16", "bf16"):
-        return load(transpile_float16(model, dtype=mode.src)), Attr()
+        narrow = transpile_float16(model, dtype=mode.src)
+        if not _holds(narrow, mode.src):
+            raise Unimplemented(f"no operator of this model's opset takes {mode.src}; what works: fpmath-{mode.src}")
+        return load(narrow), Attr()
     return load(model), Attr(fpmath=mode.fpmath)
+
+
+def _holds(model: onnx.ModelProto, dtype: str) -> bool:
+    """Whether a parameter has a type, or a cast gives it."""
+    import onnx
+
+    wanted = onnx.helper.np_dtype_to_tensor_dtype(fmt(dtype).dtype)
+    casts = (node for node in model.graph.node if node.op_type == "Cast")
+    given = (attribute.i for node in casts for attribute in node.attribute if attribute.name == "to")
+    return wanted in {*(values.data_type for values in model.graph.initializer), *given}
 
 
 def random_feeds(network: Network, shapes: Mapping[str, Sequence[int]], seed: int) -> dict[str, Array]:

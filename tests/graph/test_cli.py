@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
+from onnx import helper  # noqa: E402
+
 from simdnn.cli import main  # noqa: E402
 from tests.graph.models import small_cnn  # noqa: E402
 
@@ -68,3 +70,17 @@ def test_shapes_and_feeds_belong_to_models(capsys: pytest.CaptureFixture[str]) -
     assert "for MODEL.onnx" in capsys.readouterr().err
     assert main(["inspect", "nothing.onnx"]) == 2
     assert "no model file" in capsys.readouterr().err
+
+
+def test_a_mode_that_would_change_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A product of an old opset has no bf16 form: the f32 model must not be shown under the name bf16."""
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, 4]) for name in ("x", "y")]
+    weights = onnx.numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [weights])
+    path = tmp_path / "old.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8), path)
+    assert main(["run", str(path), "--machine", "zen4", "--modes", "f32,bf16,s8-weights", "--json"]) == 1
+    rows = {row["mode"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["bf16"]["refused"].startswith("no operator of this model's opset takes bf16; what works: fpmath-bf16")
+    assert "groups of 128" in rows["s8-weights"]["refused"]
