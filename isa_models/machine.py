@@ -341,7 +341,7 @@ def machine_names() -> tuple[str, ...]:
     """The machines that ship with the package.
 
     >>> machine_names()
-    ('adl-p', 'clx', 'gnr', 'icx', 'skx', 'spr', 'zen4', 'zen5')
+    ('adl-p', 'clx', 'gnr', 'hsw', 'icx', 'skx', 'spr', 'zen4', 'zen5')
     """
     return tuple(sorted(path.stem for path in MACHINES_DIR.glob("*.toml")))
 

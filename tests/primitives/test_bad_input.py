@@ -60,7 +60,6 @@ MATMUL: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
     (F, W, {"dispatch": "gemm:avx512_core_tf32"}, Unimplemented, "fpmath strict computes in f32.*'fastest'"),
     (F, W, {"dispatch": "conv:avx512_core"}, Unimplemented, "computes convolution only"),
     (F, W, {"dispatch": "gemm:avx512_core_fp16_down"}, Unimplemented, "isa: needs avx512_core_fp16"),
-    (F.astype(BF16), W.astype(BF16), {"machine": "skx"}, Unimplemented, "bf16.*avx512_core_bf16"),
     (F, W, {"machine": "zen"}, UnknownName, "did you mean 'zen[45]'"),
     (F, W, {"machine": ""}, UnknownName, "machine ''"),
     (F, W, {"machine": 4}, InvalidArgument, "machine=4"),
