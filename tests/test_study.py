@@ -142,7 +142,7 @@ def test_what_cannot_be_run_at_all_is_an_error() -> None:
 
 @pytest.mark.parametrize("name", machine_names())
 def test_peak_is_what_the_ports_allow(name: str) -> None:
-    """A 512-bit register holds 16 lanes; two such units at most. Haswell has one unit for both products of fast int8."""
+    """A 512-bit register holds 16 lanes; two such units at most. Haswell has one for both products of fast int8."""
     model: Machine = machine(name)
     run, _ = modes.choose(model)
     for mode, isa in run.items():
