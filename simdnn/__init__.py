@@ -6,6 +6,9 @@
     (-384, 'int32')
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from isa_models import (
     InvalidArgument,
     MachineFileError,
@@ -17,10 +20,6 @@ from isa_models import (
     instruction,
     machine,
 )
-from simdnn.assembly.analysis import Analysis, analyze
-from simdnn.comparison import Comparison, compare
-from simdnn.graph import Network, float16_report, load, quantize_onnx, transpile_float16
-from simdnn.lanes import explain
 from simdnn.memory import MemoryDesc
 from simdnn.nibbles import pack_nibbles, unpack_nibbles
 from simdnn.primitives import (
@@ -45,6 +44,30 @@ from simdnn.primitives.mathmode import (
 from simdnn.remedies import remedies
 from simdnn.result import Conversion, Estimate, Result, version
 from simdnn.safety import ranges
+
+if TYPE_CHECKING:
+    from simdnn.assembly.analysis import Analysis, analyze
+    from simdnn.comparison import Comparison, compare
+    from simdnn.graph import float16_report, quantize_onnx, transpile_float16
+    from simdnn.graph.network import Network, load
+    from simdnn.lanes import explain
+else:
+    # A third of the time that importing everything takes, and a script that prices a matmul wants none of it.
+    _LATER = {
+        "simdnn.assembly.analysis": ("Analysis", "analyze"),
+        "simdnn.comparison": ("Comparison", "compare"),
+        "simdnn.graph": ("float16_report", "quantize_onnx", "transpile_float16"),
+        "simdnn.graph.network": ("Network", "load"),
+        "simdnn.lanes": ("explain",),
+    }
+
+    def __getattr__(name: str) -> Any:
+        """Import a name of `_LATER` when it is first asked for."""
+        for module, names in _LATER.items():
+            if name in names:
+                return globals().setdefault(name, getattr(import_module(module), name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __version__ = version()
 
@@ -92,3 +115,7 @@ __all__ = [
     "transpile_float16",
     "unpack_nibbles",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

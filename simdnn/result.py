@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -41,8 +42,35 @@ class Conversion:
     confidence: Confidence
 
 
+class Priced(ABC):
+    """What has a cost: a primitive's kernel, a reorder, a quantization."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> Cost:
+        """The clock's full answer; the properties below are parts of it."""
+
+    @property
+    def cycles(self) -> float:
+        return self.cost.cycles
+
+    @property
+    def seconds(self) -> float:
+        return self.cost.seconds
+
+    @property
+    def bound(self) -> str:
+        """What sets the time: compute, latency, front-end, or a memory level."""
+        return self.cost.bound
+
+    @property
+    def confidence(self) -> Confidence:
+        """The weakest standing among the figures used: measured, documented or estimated."""
+        return self.cost.confidence
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Estimate:
+class Estimate(Priced):
     """What one problem costs with the kernel chosen for it, found when it is first asked for.
 
     `cycles` holds the conversion of weights that come in a plain layout (wei_tag "ab", "ba", "oihw"): the kernel does
@@ -95,14 +123,6 @@ class Estimate:
         """The clock's full answer; the properties below are parts of it."""
         return self.find_cost()
 
-    @property
-    def cycles(self) -> float:
-        return self.cost.cycles
-
-    @property
-    def seconds(self) -> float:
-        return self.cost.seconds
-
     @cached_property
     def conversion(self) -> Conversion | None:
         """The conversion of weights ahead of time; None where the kernel reads them as the user stores them.
@@ -131,16 +151,6 @@ class Estimate:
     def dst_desc(self) -> MemoryDesc:
         """The destination as the kernel writes it; its type is never narrowed."""
         return memory.dst_desc(self.problem)
-
-    @property
-    def bound(self) -> str:
-        """What sets the time: compute, latency, front-end, or a memory level."""
-        return self.cost.bound
-
-    @property
-    def confidence(self) -> Confidence:
-        """The weakest standing among the figures used: measured, documented or estimated."""
-        return self.cost.confidence
 
     @property
     def instructions(self) -> pd.DataFrame:

@@ -87,6 +87,22 @@ class Network:
         return Workload(self.name, self.title, self.source, tuple(rows))
 
 
+def _weights(network: str) -> dict[str, NDArray[Any]]:
+    """The shipped arrays of a network, by layer and kind."""
+    with np.load(DATA_FILES / f"{network}_weights.npz") as data:
+        return {key: _frozen(data[key]) for key in data.files}
+
+
+def _samples(images: NDArray[Any], labels: NDArray[Any], held_out: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    """The fields of a `Network` that hold its samples: those to train on, and those held out to test."""
+    return {
+        "train_images": _frozen(images[~held_out]),
+        "train_labels": _frozen(labels[~held_out]),
+        "test_images": _frozen(images[held_out]),
+        "test_labels": _frozen(labels[held_out]),
+    }
+
+
 @cache
 def digits() -> Network:
     """The digits network: three 3x3 convolutions and a fully connected layer, with 1437 training and 360 test images.
@@ -95,19 +111,14 @@ def digits() -> Network:
     (360, 1, 8, 8)
     """
     with np.load(DATA_FILES / "digits_images.npz") as data:
-        images = _frozen((data["images"][:, None] / PIXEL_MAX).astype(np.float32))
-        labels, held_out = _frozen(data["labels"]), data["held_out"].astype(bool)
-    with np.load(DATA_FILES / "digits_weights.npz") as data:
-        weights = {key: _frozen(data[key]) for key in data.files}
+        images = (data["images"][:, None] / PIXEL_MAX).astype(np.float32)
+        labels, held_out = data["labels"], data["held_out"].astype(bool)
     return Network(
         name="digits",
         title="Handwritten digits: 3 convolutions and a fully connected layer, one 8x8 image",
         source="UCI Optical Recognition of Handwritten Digits (CC BY 4.0) via scikit-learn; tools/train_digits.py",
-        layers=digits_layers(weights),
-        train_images=_frozen(images[~held_out]),
-        train_labels=_frozen(labels[~held_out]),
-        test_images=_frozen(images[held_out]),
-        test_labels=_frozen(labels[held_out]),
+        layers=digits_layers(_weights("digits")),
+        **_samples(images, labels, held_out),
     )
 
 
@@ -135,19 +146,14 @@ def cancer() -> Network:
     (142, 30, 1, 1)
     """
     with np.load(DATA_FILES / "cancer_samples.npz") as data:
-        samples = _frozen(data["samples"][:, :, None, None])
-        labels, held_out = _frozen(data["labels"]), data["held_out"].astype(bool)
-    with np.load(DATA_FILES / "cancer_weights.npz") as data:
-        weights = {key: _frozen(data[key]) for key in data.files}
+        samples = data["samples"][:, :, None, None]
+        labels, held_out = data["labels"], data["held_out"].astype(bool)
     return Network(
         name="cancer",
         title="Malignant or benign from 30 measures of cell nuclei: 3 fully connected layers, one sample",
         source="UCI Breast Cancer Wisconsin (Diagnostic) (CC BY 4.0) via scikit-learn; tools/train_cancer.py",
-        layers=cancer_layers(weights),
-        train_images=_frozen(samples[~held_out]),
-        train_labels=_frozen(labels[~held_out]),
-        test_images=_frozen(samples[held_out]),
-        test_labels=_frozen(labels[held_out]),
+        layers=cancer_layers(_weights("cancer")),
+        **_samples(samples, labels, held_out),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import functools
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,7 +18,7 @@ from simdnn.benchdnn.answer import cost
 from simdnn.benchdnn.log import Executed, executed
 from simdnn.benchdnn.subset import IGNORED, NEUTRAL
 from simdnn.benchdnn.tasks import task
-from simdnn.cli import output
+from simdnn.cli import output, words
 
 USAGE = """\
 simdnn bench --matmul|--conv [OPTIONS] PROBLEM … [--json] [-o FILE] [--trace FILE.json]
@@ -61,18 +60,8 @@ class _Words:
 
 def add(subparsers: Any) -> None:
     """Describe the command to argparse, which leaves all words to benchdnn's own syntax."""
-    parser = subparsers.add_parser(
-        "bench",
-        help="problems in benchdnn's syntax; oneDNN's verbose log",
-        usage=USAGE,
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        add_help=False,
-        prefix_chars="\0",  # no word is an option to argparse
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-    parser.set_defaults(function=functools.partial(main, parser))
+    title = "problems in benchdnn's syntax; oneDNN's verbose log"
+    words.add(subparsers, "bench", main, help=title, usage=USAGE, description=DESCRIPTION, epilog=EPILOG)
 
 
 def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:

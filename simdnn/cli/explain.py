@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from isa_models.errors import unknown_name
 from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family
 from simdnn.benchdnn.descriptors import Axis, conv_dims, matmul_dims
-from simdnn.cli import output
+from simdnn.cli import output, words
 from simdnn.explanation import Explanation
 from simdnn.lanes import explain, signature
 from simdnn.primitives import Attr, convolution, matmul
@@ -44,18 +43,8 @@ _FLAGS = ("json", "exact")
 
 def add(subparsers: Any) -> None:
     """Describe the command to argparse, which leaves all words to the command: options depend on the instruction."""
-    parser = subparsers.add_parser(
-        "explain",
-        help="an instruction or an output element, step by step",
-        usage=USAGE,
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        add_help=False,
-        prefix_chars="\0",  # no word is an option to argparse
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-    parser.set_defaults(function=functools.partial(main, parser))
+    title = "an instruction or an output element, step by step"
+    words.add(subparsers, "explain", main, help=title, usage=USAGE, description=DESCRIPTION, epilog=EPILOG)
 
 
 def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:

@@ -48,19 +48,12 @@ class GpuGemm:
         self.block = block_of(machine, p.m, p.src, p.wei, p.float_model)
         self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, budget)
         self.groups = self.tile.groups(p.m, p.n)
+        self.row_blocks, self.col_blocks = self.tile.blocks(p.m, p.n)
         self.steps = -(-p.k // self.block.k)
 
     @property
     def name(self) -> str:
         return f"gemm:{self.machine.platform.name}_{'dpas' if self.block.systolic else 'dp4a'}"
-
-    @property
-    def row_blocks(self) -> int:
-        return self.groups[0] * self.tile.threads[0] * self.tile.rows
-
-    @property
-    def col_blocks(self) -> int:
-        return self.groups[1] * self.tile.threads[1] * self.tile.cols
 
     # -- registers and places -------------------------------------------------------------------------------------
     def acc(self, i: int, j: int, dtype: str = "") -> Register:

@@ -77,6 +77,11 @@ class Tile:
     def groups(self, m: int, n: int) -> tuple[int, int]:
         return -(-m // self.m), -(-n // self.n)
 
+    def blocks(self, m: int, n: int) -> tuple[int, int]:
+        """Blocks along M and N of all groups, those beyond the matrix among them."""
+        down, across = self.groups(m, n)
+        return down * self.threads[0] * self.rows, across * self.threads[1] * self.cols
+
     def registers(self, grf_bytes: int, copies: int = 1) -> int:
         """GRFs of the accumulators (`copies` of each) and of the operands of one step of K."""
         words = grf_bytes // 4

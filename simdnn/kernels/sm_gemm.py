@@ -75,6 +75,7 @@ class SmGemm:
         self.block = block_of(machine, p.src)
         self.tile: Tile = choose_tile(machine, self.block, self.m, self.n, self.k, SPARE)
         self.groups = self.tile.groups(self.m, self.n)
+        self.row_blocks, self.col_blocks = self.tile.blocks(self.m, self.n)
         self.pairs = -(-self.k // (2 * self.block.k))  # of steps
 
     @property
@@ -82,14 +83,6 @@ class SmGemm:
         unit = "mma" if self.block.systolic else "fma"
         kind = "conv" if isinstance(self.problem, ConvProblem) else "gemm"
         return f"{kind}:{self.machine.platform.name}_{unit}"
-
-    @property
-    def row_blocks(self) -> int:
-        return self.groups[0] * self.tile.threads[0] * self.tile.rows
-
-    @property
-    def col_blocks(self) -> int:
-        return self.groups[1] * self.tile.threads[1] * self.tile.cols
 
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property

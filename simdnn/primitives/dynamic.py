@@ -18,7 +18,6 @@ import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.arrays import Array
-from isa_models.machine import Confidence
 from simdnn.kernels.code import unit_of
 from simdnn.kernels.dynamic import Dynamic, outputs_of, quantization
 from simdnn.kernels.gpu_dynamic import GpuQuantization
@@ -27,6 +26,7 @@ from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.gpu import Given, gpu_of
 from simdnn.primitives.run import ENGINES, Target
 from simdnn.program import Program
+from simdnn.result import Priced
 
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
@@ -36,7 +36,7 @@ _UNITS = ("avx512_core", "avx2")
 
 
 @dataclass(frozen=True, eq=False)
-class Quantized:
+class Quantized(Priced):
     """What `quantize_dynamic` found: real value = (output - zero point) * scale, G = K / group along K.
 
     `output` (M, K) s8 or u8; `scales` (M, G) f32; `zero_points` (M, G) s32, None where symmetric; `reductions` (M, K/R)
@@ -58,23 +58,6 @@ class Quantized:
     def cost(self) -> Cost:
         """The clock's full answer; raises `UnknownTiming`."""
         return _cost(self.program, self.machine, self.threads)
-
-    @property
-    def cycles(self) -> float:
-        return self.cost.cycles
-
-    @property
-    def seconds(self) -> float:
-        return self.cost.seconds
-
-    @property
-    def bound(self) -> str:
-        return self.cost.bound
-
-    @property
-    def confidence(self) -> Confidence:
-        """The weakest standing among the figures used."""
-        return self.cost.confidence
 
     def __repr__(self) -> str:
         return f"Quantized({self.problem} on {self.machine.name})"

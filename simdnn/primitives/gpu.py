@@ -22,7 +22,7 @@ from simdnn.primitives import arrays, sm
 from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.groups import along_k
-from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
+from simdnn.primitives.mathmode import FPMATH
 from simdnn.primitives.resolve import ALONG_K, Shape, need_values, resolve
 from simdnn.primitives.zero_points import check_reductions, with_tables, without_zero_points, zero_points
 from simdnn.result import Estimate, Result
@@ -218,23 +218,5 @@ def cost(problem: GpuMatmulProblem, machine: GpuMachine, cold: bool) -> Any:
 
 
 def _cost_part(problem: GpuMatmulProblem, machine: GpuMachine, attr: Attr) -> dict[str, Any]:
-    cold = COLD_WEIGHTS.effective(None)
-    kernel = built(problem, machine)
-
-    def frame() -> Any:
-        import pandas as pd
-
-        row = (kernel.name, machine.platform.name, cost(problem, machine, cold).cycles, True, "the machine's kernel")
-        return pd.DataFrame([row], columns=["implementation", "isa", "cycles", "chosen", "reason"])
-
-    return {
-        "problem": problem,
-        "machine": machine,
-        "isa": machine.platform.name,
-        "kernel": kernel,
-        "threads": 1,
-        "fpmath": "strict" if fmt(problem.src).bits < 32 else FPMATH.effective(attr.fpmath),
-        "find_cost": lambda: cost(problem, machine, cold),
-        "find_dispatch": frame,
-        "find_conversion": lambda: None,
-    }
+    mode = "strict" if fmt(problem.src).bits < 32 else FPMATH.effective(attr.fpmath)
+    return sm.cost_part(problem, machine, built(problem, machine), cost, mode)

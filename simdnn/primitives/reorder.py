@@ -23,7 +23,6 @@ import numpy as np
 from isa_models import InvalidArgument, Machine, Unimplemented
 from isa_models.arrays import Array
 from isa_models.isa import implied
-from isa_models.machine import Confidence
 from simdnn.kernels import pack, packing
 from simdnn.kernels.pack import Blocked, Layout
 from simdnn.memory import PLAIN, MemoryDesc, plain_weights, weights_desc
@@ -31,7 +30,7 @@ from simdnn.primitives import arrays
 from simdnn.primitives.checks import one_of, target_of
 from simdnn.primitives.dispatch import Choice, priced_program
 from simdnn.program import Program
-from simdnn.result import Conversion
+from simdnn.result import Conversion, Priced
 
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
@@ -40,7 +39,7 @@ _STRONGEST = ("avx512_core_bf16", "avx512_core", "avx2")
 
 
 @dataclass(frozen=True, eq=False)
-class Reordered:
+class Reordered(Priced):
     """What `simdnn.reorder` made: the data in the layout `desc`, and what it cost; `matmul` takes it as weights."""
 
     desc: MemoryDesc
@@ -54,19 +53,6 @@ class Reordered:
     def cost(self) -> Cost:
         """The clock's full answer, on one core; raises `UnknownTiming`."""
         return priced_program(self.program, self.machine)
-
-    @property
-    def cycles(self) -> float:
-        return self.cost.cycles
-
-    @property
-    def seconds(self) -> float:
-        return self.cost.seconds
-
-    @property
-    def confidence(self) -> Confidence:
-        """The weakest standing among the figures used."""
-        return self.cost.confidence
 
     @property
     def output(self) -> Array:

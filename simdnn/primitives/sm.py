@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from isa_models.arrays import Array
 from isa_models.nvidia.mma import UNITS
 from simdnn import verbose
 from simdnn.kernels.sm_gemm import SmGemm
-from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters
+from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.mathmode import COLD_WEIGHTS
@@ -84,14 +85,15 @@ def run(
     inputs = kernel.prepare(arrays.native(src), arrays.native(weights), parameters)
     with np.errstate(all="ignore"):
         output = kernel.finish(numerics.run(kernel.program, inputs, engine=engine))
-    result = Result(**_cost_part(problem, machine, kernel), output=output)
+    result = Result(**cost_part(problem, machine, kernel, cost, "strict"), output=output)
     verbose.note(result)
     return result
 
 
 def estimate(machine: GpuMachine, problem: MatmulProblem | ConvProblem) -> Estimate:
     """Cost alone."""
-    return Estimate(**_cost_part(problem, machine, built(problem, machine).kernel()))
+    kernel = built(problem, machine).kernel()
+    return Estimate(**cost_part(problem, machine, kernel, cost, "strict"))
 
 
 @functools.lru_cache(maxsize=256)
@@ -109,13 +111,17 @@ def cost(problem: MatmulProblem | ConvProblem, machine: GpuMachine, cold: bool) 
     return estimate_gpu(found.program, machine, cold=cold, copies=found.copies)
 
 
-def _cost_part(problem: MatmulProblem | ConvProblem, machine: GpuMachine, kernel: Kernel) -> dict[str, Any]:
+def cost_part(
+    problem: Problem, machine: GpuMachine, kernel: Kernel, cost_of: Callable[[Any, GpuMachine, bool], Any], fpmath: str
+) -> dict[str, Any]:
+    """What an `Estimate` of the only kernel that a GPU has for a problem is made of."""
     cold = COLD_WEIGHTS.effective(None)
 
     def frame() -> Any:
         import pandas as pd
 
-        row = (kernel.name, machine.platform.name, cost(problem, machine, cold).cycles, True, "the machine's kernel")
+        cycles = cost_of(problem, machine, cold).cycles
+        row = (kernel.name, machine.platform.name, cycles, True, "the machine's kernel")
         return pd.DataFrame([row], columns=["implementation", "isa", "cycles", "chosen", "reason"])
 
     return {
@@ -124,8 +130,8 @@ def _cost_part(problem: MatmulProblem | ConvProblem, machine: GpuMachine, kernel
         "isa": machine.platform.name,
         "kernel": kernel,
         "threads": 1,
-        "fpmath": "strict",
-        "find_cost": lambda: cost(problem, machine, cold),
+        "fpmath": fpmath,
+        "find_cost": lambda: cost_of(problem, machine, cold),
         "find_dispatch": frame,
         "find_conversion": lambda: None,
     }
