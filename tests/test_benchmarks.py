@@ -6,7 +6,7 @@ import pytest
 
 import simdnn
 import workloads
-from benchmarks import gemm, v100, zero_points
+from benchmarks import gemm, speedups, v100, zero_points
 from isa_models.gpu_machine import gpu_machine
 
 
@@ -64,3 +64,16 @@ def test_the_study_counts_the_cycles_of_the_estimate() -> None:
     assert work.cycles == wanted.cycles
     assert work.bytes == pytest.approx(max(level.cycles for level in wanted.cost.levels[1:]))
     assert max(work.systolic, work.vector, work.bytes) <= work.cycles
+
+
+@pytest.mark.parametrize("primitive,shape", [("matmul", "1024x1024x1024"), ("convolution", "3x3, 64 to 64, 28x28")])
+def test_speed_ups_of_a_library(primitive: str, shape: str) -> None:
+    """docs/validation.md has all cells; with work enough to hide the call and weights that fit, they are near."""
+    shapes, variants = speedups.TABLES[primitive]
+    assert all(len(variant.measured) == len(shapes) for variant in variants)
+    for variant in variants:
+        if "bf16, avx512_core" in variant.name:
+            continue
+        strict = speedups.seconds(primitive, shapes[shape], speedups.F32)
+        speed_up = strict / speedups.seconds(primitive, shapes[shape], variant)
+        assert speed_up == pytest.approx(variant.measured[list(shapes).index(shape)], rel=0.15), variant.name
