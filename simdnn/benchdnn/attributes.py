@@ -26,26 +26,36 @@ _POST_OPS = frozenset(
     "logistic_dst round sqrt sqrt_dst square tanh tanh_dst clip clip_v2 clip_v2_dst hardsigmoid hardswish linear pow "
     "add div eq ge gt le lt max min mul ne sub select".split()
 )
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _PREFIX = re.compile("^(eltwise|binary)_")
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """Scales, zero points or reductions of one argument; `value` where the text gives it, `mask` a number or a word."""
+    """Scales, zero points or reductions of one argument; `value` where the text gives it, `mask` a number or a word.
+
+    `precomp`: no zero points, but the argument's sums by group, which the user computes (the PRECOMP field).
+    """
 
     argument: str
     mask: int | str
     value: float | None = None
     dtype: str | None = None
     groups: tuple[int, ...] | None = None
+    precomp: bool = False
 
 
 @functools.lru_cache(maxsize=256)
 def parameters(option: str, text: str) -> tuple[Parameter, ...]:
     """The parameters of --attr-scales, --attr-zero-points or --attr-precomputed-reductions.
 
+    Zero points take a last field PRECOMP, as proposed for oneDNN (rfcs/20250416-gemm-external-zp-precompute): where it
+    is true, the buffer holds the argument's sums, and the entry means what --attr-precomputed-reductions says of it.
+
     >>> parameters("attr-scales", "src0:common:0.5+wei:per_oc:f16:32x1")[1]
-    Parameter(argument='wei', mask='per_oc', value=None, dtype='f16', groups=(32, 1))
+    Parameter(argument='wei', mask='per_oc', value=None, dtype='f16', groups=(32, 1), precomp=False)
+    >>> parameters("attr-zero-points", "src:per_tensor:s32:1x32:true")[0].precomp
+    True
     """
     return tuple(_parameter(option, part) for part in text.split("+")) if text else ()
 
@@ -53,8 +63,10 @@ def parameters(option: str, text: str) -> tuple[Parameter, ...]:
 def _parameter(option: str, text: str) -> Parameter:
     where = f"--{option}: {text!r}"
     argument, *rest = text.split(":")
+    precomp = _precomp(where, rest.pop()) if option == "attr-zero-points" and len(rest) == 4 else False
     if not _ARGUMENT.fullmatch(argument) or not rest or len(rest) > 3:
-        raise InvalidArgument(f"{where}; ARG:MASK[:VALUE[:TYPE]] or ARG:MASK[:TYPE[:GROUPS]] is needed")
+        more = "[:PRECOMP]" if option == "attr-zero-points" else ""
+        raise InvalidArgument(f"{where}; ARG:MASK[:VALUE[:TYPE]] or ARG:MASK[:TYPE[:GROUPS{more}]] is needed")
     mask: int | str = rest[0]
     if rest[0].isascii() and rest[0].isdigit() and len(rest[0]) < 4:
         mask = int(rest[0])
@@ -68,7 +80,13 @@ def _parameter(option: str, text: str) -> Parameter:
     elif len(rest) > 1:
         dtype = data_type(where, rest[1]) if rest[1] else None
         groups = _groups(where, rest[2]) if len(rest) > 2 else None
-    return Parameter("src" if argument == "src0" else argument, mask, value, dtype, groups)
+    return Parameter("src" if argument == "src0" else argument, mask, value, dtype, groups, precomp)
+
+
+def _precomp(where: str, text: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise InvalidArgument(f"{where}: PRECOMP {text[:20]!r}; true or false is needed")
+    return _BOOLEANS[text.lower()]
 
 
 def _number(text: str) -> float | None:
@@ -124,9 +142,9 @@ def math_mode(text: str) -> tuple[str | None, bool]:
     mode, colon, integers = text.partition(":")
     if mode and mode not in FPMATH_MODES:
         raise unknown_name("mode in --attr-fpmath", mode[:40], FPMATH_MODES)
-    if integers.lower() not in ("", "true", "false", "1", "0") or (colon and not (integers and mode)):
+    if integers.lower() not in ("", *_BOOLEANS) or (colon and not (integers and mode)):
         raise InvalidArgument(f"--attr-fpmath={text!r}; MODE or MODE:true or MODE:false is needed")
-    return mode or None, integers.lower() in ("true", "1")
+    return mode or None, _BOOLEANS.get(integers.lower(), False)
 
 
 @functools.lru_cache(maxsize=256)

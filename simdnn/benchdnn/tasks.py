@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isa_models import Unimplemented
+from isa_models import InvalidArgument, Unimplemented
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.attributes import Parameter
 from simdnn.benchdnn.descriptors import Axis, ConvDims, MatmulDims
 from simdnn.benchdnn.options import Case
 from simdnn.benchdnn.subset import NEUTRAL
 from simdnn.primitives import Attr, Quant
+from simdnn.primitives.gpu import gpu_of
 
 #: the values of a parameter: its option, itself, and the shape of the array needed
 Values = Callable[[str, Parameter, tuple[int, ...]], Any]
@@ -62,7 +63,7 @@ class Task:
             apply_to_int=integers,
             scales=self._quants("attr-scales", values),
             zero_points=self._quants("attr-zero-points", values),
-            precomputed_reductions=self._quants("attr-precomputed-reductions", values),
+            precomputed_reductions=self._reductions(values),
             post_ops=[self._post_op(op, values) for op in attributes.modelled_post_ops(options["attr-post-ops"])],
         )
 
@@ -93,7 +94,16 @@ class Task:
 
     def _quants(self, option: str, values: Values) -> dict[str, Quant]:
         found = attributes.parameters(option, self.case.options[option])
-        return {parameter.argument: self._quant(option, parameter, values) for parameter in found}
+        return {p.argument: self._quant(option, p, values) for p in found if not p.precomp}
+
+    def _reductions(self, values: Values) -> dict[str, Quant]:
+        """Those of --attr-precomputed-reductions, and of --attr-zero-points with PRECOMP, which mean the same."""
+        option, other = "attr-precomputed-reductions", "attr-zero-points"
+        proposed = [p for p in attributes.parameters(other, self.case.options[other]) if p.precomp]
+        found = [*attributes.parameters(option, self.case.options[option]), *proposed]
+        if len({p.argument for p in found}) < len(found):
+            raise InvalidArgument(f"reductions twice: --{option} and PRECOMP of --{other} mean the same")
+        return {p.argument: self._quant(option, p, values) for p in found}
 
     def _quant(self, option: str, parameter: Parameter, values: Values) -> Quant:
         if parameter.argument not in ("src", "wei", "dst"):
@@ -154,6 +164,8 @@ def _trailing(option: str, parameter: Parameter) -> tuple[int, int] | None:
 def task(case: Case) -> Task:
     """What a case asks of a primitive; `Unimplemented` with the reason for what none here does."""
     for name, neutral in NEUTRAL.items():
+        if name == "engine" and gpu_of(case.options["machine"]) is not None:
+            neutral = (*neutral, "gpu", "gpu:0")
         if case.options.get(name, neutral[0]) not in neutral:
             raise Unimplemented(f"--{name}={case.options[name]}: not modelled")
     if set(case.options["strides"]) - {":"}:

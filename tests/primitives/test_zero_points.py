@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -157,3 +158,45 @@ def test_benchdnn_reads_them(machine: str, capsys: pytest.CaptureFixture[str]) -
     assert "PASSED" in capsys.readouterr().out
     assert main(["bench", "--matmul", *options, "--attr-zero-points=", reductions, "8x64:64x16"]) == 1
     assert "zero_points['wei'] is missing" in capsys.readouterr().out
+
+
+POINTS = "--attr-zero-points=src:common:3+wei:per_ocic:s8:32x1"
+SHIPPED = [POINTS, "--attr-precomputed-reductions=src:per_tensor:s32:1x32"]
+
+
+@pytest.mark.parametrize("machine", ["zen4", "b580"])
+@pytest.mark.parametrize("entry", ["src:per_ocic:s32:1x32:true", "src0:3:s32:1x32:1", "src:per_tensor:s32:1x32:TRUE"])
+def test_the_proposed_interface_means_the_shipped_one(machine: str, entry: str) -> None:
+    from simdnn.benchdnn import answer, read
+
+    proposed = [f"{POINTS}:false+{entry}"]
+    found = []
+    for options in (SHIPPED, proposed):
+        words = ["--matmul", f"--machine={machine}", "--dt=u8:s8:s32", *options, "8x64:64x16"]
+        ((case,),) = ([*line.cases()] for line in read(words))
+        found.append(answer(case))
+    shipped, other = found
+    assert shipped.status == other.status == "PASSED" and shipped.implementation == other.implementation
+    assert shipped.cycles == other.cycles
+
+
+@pytest.mark.parametrize(
+    "points,reductions,message",
+    [
+        ("src:per_ocic:s32:1x32:true", "", "zero_points\\['wei'\\] is missing"),
+        ("wei:common:1+src:per_ocic:s8:1x32:true", "", "s32 is needed"),
+        ("wei:common:1+wei:per_ocic:s32:32x1:true", "", "allowed: src"),
+        ("wei:common:1+src:per_dim_0:s32:1x32:true", "", "mask"),
+        ("wei:per_ocic:s8:32x1+src:per_ocic:s32:1x64:true", "", "no longer than every other"),
+        ("wei:common:1+src:per_ocic:s32:1x32:true", "src:per_tensor:s32:1x32", "twice"),
+    ],
+)
+def test_what_the_proposed_interface_refuses(
+    points: str, reductions: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from simdnn.cli import main
+
+    options = [f"--attr-zero-points={points}", f"--attr-precomputed-reductions={reductions}", "--machine=zen4,b580"]
+    assert main(["bench", "--matmul", "--dt=s8:s8:s32", *options, "8x64:64x16"]) == 1
+    assert len(re.findall(message, capsys.readouterr().out)) == 2
+    assert main(["bench", "--matmul", f"--attr-zero-points={points}x", "8x64:64x16"]) == 2  # PRECOMP "truex"
