@@ -7,6 +7,7 @@ takes M instructions whose operands differ by a row. A block form stands for the
     mul.f32.8x16.col      acc * one lane for each row (tokens)   M instructions
     mad.s32.8x16.outer    acc + column * row                     M instructions
     madw.s32.8x16.row     acc + x * row (of 16 bits), x of M x N M instructions
+    mad.f32.8x16x4          acc + A x B, k after k               M * K instructions
     dp4a.s8.u8.8.8.x16.s32  acc + A x B, packed as for DPAS      M * K / 4 instructions
 """
 
@@ -32,6 +33,7 @@ class BlockForm(Instruction):
     size: int = 0  # lanes of the result
     repeats: int = 1
     unit: str = ""  # the instruction that is repeated, by which the clock charges
+    row_lanes: int = 0  # of each of them
 
     def lanes(self, width: int) -> int:
         return self.size
@@ -41,6 +43,7 @@ class BlockForm(Instruction):
 
 
 _VECTOR = re.compile(r"(add|sub|mul|madw?)\.(f32|s32|s16)\.(\d+)x(\d+)\.(row|col|outer)")
+_PRODUCT = re.compile(r"mad\.f32\.(\d+)x(\d+)x(\d+)")
 _DOT = re.compile(r"dp4a\.([su]8)\.([su]8)\.8\.(\d)\.x(\d+)\.s32")
 
 
@@ -55,6 +58,8 @@ def block_form(name: str) -> BlockForm | None:
     if match := _DOT.fullmatch(name):
         a_type, b_type, m, n = match[2], match[1], int(match[3]), int(match[4])
         return _dots(name, Shape(b_type, a_type, "s32", "s32", m, n))
+    if match := _PRODUCT.fullmatch(name):
+        return _products(name, int(match[1]), int(match[2]), int(match[3]))
     match = _VECTOR.fullmatch(name)
     if match is None or f"{match[1]}.{match[2]}" not in GPU_REGISTRY:
         return None
@@ -84,7 +89,24 @@ def block_form(name: str) -> BlockForm | None:
     operands, counts = tuple(operand for operand, _ in parts), tuple(count for _, count in parts)
     return BlockForm(
         name, operands, dtype, function, basic.manual, CAPS,
-        accumulates="mad" in kind, native=False, counts=counts, size=m * n, repeats=m, unit=basic.name,
+        accumulates="mad" in kind, native=False, counts=counts, size=m * n, repeats=m, unit=basic.name, row_lanes=n,
+    )  # fmt: skip
+
+
+def _products(name: str, m: int, n: int, k: int) -> BlockForm:
+    """A (M, K) and B (K, N) by rows: an outer product for each k."""
+    basic = GPU_REGISTRY["mad.f32"]
+
+    def product(acc: Value, a: Value, b: Value) -> Value:
+        for step in range(k):
+            column = a.permute([r * k + step for r in range(m) for _ in range(n)])
+            acc = basic.function(acc, column, b.permute([step * n + c for _ in range(m) for c in range(n)]))
+        return acc
+
+    operands = (Operand("acc", "f32"), Operand("a", "f32", k / n), Operand("b", "f32", k / m))
+    return BlockForm(
+        name, operands, "f32", product, basic.manual, CAPS, accumulates=True, native=False,
+        counts=(m * n, m * k, k * n), size=m * n, repeats=m * k, unit=basic.name, row_lanes=n,
     )  # fmt: skip
 
 
@@ -99,7 +121,7 @@ def _dots(name: str, shape: Shape) -> BlockForm:
     unit = f"dp4a.{shape.a}.{shape.b}.s32"
     return BlockForm(
         name, operands, "s32", dots, GPU_REGISTRY[unit].manual, CAPS, accumulates=True, native=False,
-        counts=(lanes, *sizes), size=lanes, repeats=shape.m * shape.k // 4, unit=unit,
+        counts=(lanes, *sizes), size=lanes, repeats=shape.m * shape.k // 4, unit=unit, row_lanes=shape.n,
     )  # fmt: skip
 
 

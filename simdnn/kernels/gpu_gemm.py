@@ -1,11 +1,12 @@
-"""GEMM for Intel GPUs as a Program: DPAS, or DP4A where there is no systolic array.
+"""GEMM for Intel GPUs as a Program: DPAS; DP4A and mad where the systolic array lacks the type, or is lacking.
 
 for each workgroup, each thread of it:          parallel
     for each step of K:                         load blocks of A and of B, multiply every pair
     epilogue: to f32, scales, bias, relu, to the destination's type; store
 
 Matrices lie in memory block by block as the registers want them: a block of A is rows of a step of K, a block of B is
-VNNI (`isa_models.intel_gpu.packing`). On Xe-HPC and Xe2 a 2D block message reads such a block out of a plain matrix;
+VNNI (`isa_models.intel_gpu.packing`), or rows for the vector pipe, which multiplies floats in f32: narrower ones are
+widened in registers. On Xe-HPC and Xe2 a 2D block message reads such a block out of a plain matrix;
 either way the bytes are the same.
 """
 
@@ -53,7 +54,7 @@ class GpuGemm:
 
     @property
     def name(self) -> str:
-        return f"gemm:{self.machine.platform.name}_{'dpas' if self.block.systolic else 'dp4a'}"
+        return f"gemm:{self.machine.platform.name}_{self.block.unit}"
 
     # -- registers and places -------------------------------------------------------------------------------------
     def acc(self, i: int, j: int, dtype: str = "") -> Register:
@@ -104,9 +105,25 @@ class GpuGemm:
         """One step of K: all loads, then every pair of blocks."""
         loads = [self.load_a(i, k) for i in range(self.tile.rows)], [self.load_b(j, k) for j in range(self.tile.cols)]
         code: Code = [instruction for side in loads for _, part in side for instruction in part]
+        if self.block.unit == "mad":
+            return code + self.mads([a for a, _ in loads[0]], [b for b, _ in loads[1]])
         for j, (b, _) in enumerate(loads[1]):  # columns outside: neighbours share B, which the array keeps
             for i, (a, _) in enumerate(loads[0]):
                 code.append(op(self.block.instruction, self.acc(i, j), self.acc(i, j), b, a))
+        return code
+
+    def mads(self, rows: list[Register], cols: list[Register]) -> Code:
+        """Every pair of blocks on the vector pipe, operands widened where they are narrower than f32."""
+        dtype, code = self.block.src, Code()
+        sides = [[register.as_(dtype) for register in side] for side in (rows, cols)]
+        if self.block.widened:
+            for side in sides:
+                for number, narrow in enumerate(side):
+                    side[number] = Register(f"wide_{narrow.name}", "f32", narrow.lanes)
+                    code.append(op(f"mov.f32.{dtype}", side[number], narrow))
+        for j, b in enumerate(sides[1]):
+            for i, a in enumerate(sides[0]):
+                code.append(op(self.block.instruction, self.acc(i, j), self.acc(i, j), a, b))
         return code
 
     # -- epilogue -------------------------------------------------------------------------------------------------
@@ -188,7 +205,8 @@ class GpuGemm:
 
     # -- between the user's arrays and the program's -----------------------------------------------------------------
     def kernel(self) -> Kernel:
-        return Kernel(self.name, self.program, self.prepare, self.finish, self.problem.src, ("wei",))
+        dtype = "f32" if self.block.widened else self.problem.src
+        return Kernel(self.name, self.program, self.prepare, self.finish, dtype, ("wei",))
 
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         """Blocks of both matrices, filled up with zeros, and the parameters in f32."""
@@ -217,7 +235,8 @@ class GpuGemm:
     def blocks_of_b(self, weights: Array) -> Array:
         b, dtype = self.block, self.block.wei
         full = _padded(weights, self.steps * b.k, self.col_blocks * b.n, dtype)
-        return pack_b(full.reshape(self.steps, b.k, self.col_blocks, b.n).transpose(2, 0, 1, 3), dtype)
+        blocks = full.reshape(self.steps, b.k, self.col_blocks, b.n).transpose(2, 0, 1, 3)
+        return pack_a(blocks, dtype) if b.unit == "mad" else pack_b(blocks, dtype)
 
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         b, p = self.block, self.problem

@@ -16,11 +16,12 @@ from isa_models.intel_gpu.platforms import MOST_GRFS, RESERVED_GRFS
 
 GROUP_LOOPS = ("group_m", "group_n")
 THREAD_LOOPS = ("thread_m", "thread_n")
+VECTOR_K = 8  # k of a step on the vector pipe: 32 bytes of f32 in a row of A
 
 
 @dataclass(frozen=True)
 class Block:
-    """One matrix instruction's sizes: `m` rows, `n` columns, `k`; DPAS, or the DP4As that stand for it."""
+    """One matrix instruction's sizes: `m` rows, `n` columns, `k`; DPAS, or the DP4As or mads that stand for it."""
 
     m: int
     n: int
@@ -39,13 +40,25 @@ class Block:
     def instruction(self) -> str:
         if self.systolic:
             return Shape(self.wei, self.src, self.acc, self.acc, self.m, self.n, self.model).name
+        if fmt(self.src).is_float:
+            return f"mad.f32.{self.m}x{self.n}x{self.k}"
         return f"dp4a.{self.wei}.{self.src}.8.{self.m}.x{self.n}.s32"
+
+    @property
+    def unit(self) -> str:
+        """The instruction's family."""
+        return self.instruction.split(".")[0]
+
+    @property
+    def widened(self) -> bool:
+        """Whether operands are brought to f32 in registers, for an instruction that takes no other floats."""
+        return self.unit == "mad" and self.src != "f32"
 
     def rate(self, machine: GpuMachine) -> float:
         """Operations a clock of an engine on the instruction."""
         if self.systolic:
             return machine.systolic_rate(self.src, self.wei)[0]
-        return machine.vector_ops["dp4a"]
+        return machine.vector_ops["f32" if fmt(self.src).is_float else "dp4a"]
 
     @property
     def a_words(self) -> int:
@@ -87,6 +100,8 @@ class Tile:
         words = grf_bytes // 4
         b = self.block
         acc = self.rows * self.cols * -(-b.m * b.n // words) * copies
+        if b.widened:
+            acc += -(-b.m * b.k // words) * self.rows + -(-b.k * b.n // words) * self.cols
         return acc + self.rows * -(-b.a_words // words) + self.cols * -(-b.b_words // words) + RESERVED_GRFS
 
 
@@ -94,6 +109,8 @@ def block_of(machine: GpuMachine, m: int, src: str, wei: str, model: str) -> Blo
     """The block for a problem of `m` rows: eight of them, or as many as there are."""
     platform = machine.platform
     rows = min(8, m)
+    if fmt(src).is_float and (src == "f32" or not platform.exec_size):
+        return Block(rows, 16, VECTOR_K, src, wei, systolic=False)
     if platform.exec_size:
         shape = Shape(wei, src, "f32" if fmt(src).is_float else "s32", "null", rows, platform.exec_size, model)
         return Block(rows, platform.exec_size, shape.k, src, wei, model)

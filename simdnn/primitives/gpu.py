@@ -28,7 +28,7 @@ from simdnn.primitives.zero_points import check_reductions, with_tables, without
 from simdnn.result import Estimate, Result
 
 _INTEGERS = ("s8", "u8", "s4", "u4")
-_FLOATS = ("bf16", "f16")
+_FLOATS = ("f32", "tf32", "bf16", "f16")
 DISPATCH = ("fastest",)
 
 
@@ -179,19 +179,16 @@ def _types(machine: GpuMachine, shape: Shape, attr: Attr) -> tuple[str, str, str
     if attr.apply_to_int:
         raise Unimplemented(f"apply_to_int on {machine.name!r}: no kernel here decompresses weights on a GPU")
     mode = FPMATH.effective(attr.fpmath)
-    if src == wei == "f32":
-        if mode not in ("tf32", "any"):
-            raise Unimplemented(
-                f"f32:f32 with fpmath {mode!r} on {machine.name!r}: no kernel here multiplies f32 on a GPU; what "
-                "works: Attr(fpmath='tf32') on Xe-HPC, bf16, f16 and integers"
-            )
+    if src == wei == "f32" and mode in ("tf32", "any") and machine.platform.accumulators("tf32"):
         src = wei = "tf32"
     integers = src in _INTEGERS and wei in _INTEGERS
-    if not integers and not (src == wei and (src == "tf32" or src in _FLOATS)):
+    if not integers and not (src == wei and src in _FLOATS):
         raise Unimplemented(f"{src} source with {wei} weights on {machine.name!r}; src:weights that work: any two of "
-                            f"{', '.join(_INTEGERS)}, or bf16:bf16, f16:f16, and f32 as tf32")  # fmt: skip
+                            f"{', '.join(_INTEGERS)}, or f32:f32, bf16:bf16, f16:f16")  # fmt: skip
     model = "" if integers else attr.float_model
     platform = machine.platform
+    if src == "f32" or not integers and not platform.exec_size:
+        return src, wei, ""
     if not platform.exec_size:
         if src not in ("s8", "u8") or wei not in ("s8", "u8"):
             raise Unimplemented(f"{src}:{wei} on {machine.name!r}: {platform.title} has no DPAS, DP4A takes s8 and u8")

@@ -75,7 +75,7 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
         return Issue(op.instruction, SYSTOLIC, max(1.0, work), machine.latency.dpas_of(shape.m), reads, writes)
     count, lanes, unit = 1, op.lanes, definition
     if isinstance(definition, BlockForm):
-        count, lanes = definition.repeats, _row_lanes(definition)
+        count, lanes = definition.repeats, definition.row_lanes
         unit = _unit(definition)
     if machine.nvidia:  # a register of 32 lanes is an instruction
         count, lanes = -(-op.lanes // WARP), WARP
@@ -92,11 +92,6 @@ def _unit(form: BlockForm) -> Instruction:
     from isa_models import instruction
 
     return instruction(form.unit)
-
-
-def _row_lanes(form: BlockForm) -> int:
-    """Lanes of each of the instructions that a block form stands for."""
-    return form.size // form.repeats if not form.unit.startswith("dp4a") else form.counts[1] // 8
 
 
 def _bits(definition: Instruction) -> int:

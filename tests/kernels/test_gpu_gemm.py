@@ -68,6 +68,33 @@ def test_floats_are_chains_of_the_instruction(dtype: str, model: str) -> None:
         assert result.float_model == model and result.confidence == "estimated"
 
 
+@pytest.mark.parametrize("name,dtype", [("dg1", "f32"), ("dg1", "f16"), ("dg1", "bf16"), ("b580", "f32")])
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+def test_the_vector_pipe_adds_up_k_after_k(name: str, dtype: str, engine: str) -> None:
+    rng = np.random.default_rng(6)
+    m, n, k = 11, 35, 29
+    a, b = drawn(dtype, (m, k), rng), drawn(dtype, (k, n), rng)
+    bias = rng.standard_normal(n).astype(np.float32)
+    found = simdnn.matmul(a, b, bias, machine=name, engine=engine, attr=Attr(post_ops=["relu"]))
+    total = np.zeros((m, n), np.float32)
+    for step in range(k):
+        column, row = np.broadcast_arrays(a[:, step, None].astype(np.float32), b[None, step].astype(np.float32))
+        total = instruction("mad.f32")(total, np.ascontiguousarray(column), np.ascontiguousarray(row))
+    assert (found.output == np.maximum(total + bias, 0)).all()
+    assert found.implementation.endswith("_mad") and found.compute_dtype == "f32" and found.float_model is None
+
+
+@pytest.mark.parametrize("name", INTEL)
+def test_f32_stays_below_the_peak_and_a_math_mode_is_a_hint(name: str) -> None:
+    sizes = {"m": 2048, "n": 2048, "k": 2048, "machine": name}
+    plain = simdnn.estimate("matmul", dt="f32", **sizes)
+    peak = gpu_machine(name).peak_ops("f32")
+    assert 0.75 * peak < 2 * 2048**3 / plain.seconds < peak
+    allowed = simdnn.estimate("matmul", dt="f32", attr=Attr(fpmath="tf32"), **sizes)
+    has_tf32 = gpu_machine(name).platform.name == "xe_hpc"
+    assert allowed.compute_dtype == ("tf32" if has_tf32 else "f32") and (allowed.cycles < plain.cycles) == has_tf32
+
+
 def test_epilogue_in_its_order() -> None:
     rng = np.random.default_rng(1)
     a, b = drawn("u8", (20, 64), rng), drawn("s8", (64, 50), rng)
@@ -120,11 +147,7 @@ def test_tiles_fit_the_registers_and_the_threads(name: str, size: tuple[int, int
 @pytest.mark.parametrize(
     "error,message,name,types,options",
     [
-        (Unimplemented, "no DPAS", "dg1", ("f16", "f16"), {}),
         (Unimplemented, "no DPAS", "dg1", ("s4", "s8"), {}),
-        (Unimplemented, "Xe-HPG has no tf32", "a770", ("f32", "f32"), {"attr": Attr(fpmath="tf32")}),
-        (Unimplemented, "B580 reports", "b580", ("f32", "f32"), {"attr": Attr(fpmath="tf32")}),
-        (Unimplemented, "fpmath='tf32'", "max1550", ("f32", "f32"), {}),
         (Unimplemented, "that work", "a770", ("f16", "bf16"), {}),
         (Unimplemented, "that work", "a770", ("bf16", "s8"), {}),
         (Unimplemented, "apply_to_int", "a770", ("bf16", "s8"), {"attr": Attr(apply_to_int=True)}),
