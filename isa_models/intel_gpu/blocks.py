@@ -33,7 +33,7 @@ class BlockForm(Instruction):
     size: int = 0  # lanes of the result
     repeats: int = 1
     unit: str = ""  # the instruction that is repeated, by which the clock charges
-    row_lanes: int = 0  # of each of them
+    each: int = 0  # lanes of each of them
 
     def lanes(self, width: int) -> int:
         return self.size
@@ -89,7 +89,7 @@ def block_form(name: str) -> BlockForm | None:
     operands, counts = tuple(operand for operand, _ in parts), tuple(count for _, count in parts)
     return BlockForm(
         name, operands, dtype, function, basic.manual, CAPS,
-        accumulates="mad" in kind, native=False, counts=counts, size=m * n, repeats=m, unit=basic.name, row_lanes=n,
+        accumulates="mad" in kind, native=False, counts=counts, size=m * n, repeats=m, unit=basic.name, each=n,
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def _products(name: str, m: int, n: int, k: int) -> BlockForm:
     operands = (Operand("acc", "f32"), Operand("a", "f32", k / n), Operand("b", "f32", k / m))
     return BlockForm(
         name, operands, "f32", product, basic.manual, CAPS, accumulates=True, native=False,
-        counts=(m * n, m * k, k * n), size=m * n, repeats=m * k, unit=basic.name, row_lanes=n,
+        counts=(m * n, m * k, k * n), size=m * n, repeats=m * k, unit=basic.name, each=n,
     )  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def _dots(name: str, shape: Shape) -> BlockForm:
     unit = f"dp4a.{shape.a}.{shape.b}.s32"
     return BlockForm(
         name, operands, "s32", dots, GPU_REGISTRY[unit].manual, CAPS, accumulates=True, native=False,
-        counts=(lanes, *sizes), size=lanes, repeats=shape.m * shape.k // 4, unit=unit, row_lanes=shape.n,
+        counts=(lanes, *sizes), size=lanes, repeats=shape.m * shape.k // 4, unit=unit, each=shape.n,
     )  # fmt: skip
 
 

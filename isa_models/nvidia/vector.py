@@ -132,7 +132,7 @@ def _block(name: str) -> BlockForm | None:
     return BlockForm(
         name, tuple(operand for operand, _ in parts), "f32", outer if match[4] == "outer" else along, basic.manual,
         CAPS, accumulates=match[4] == "outer", native=False, counts=tuple(count for _, count in parts), size=m * n,
-        repeats=m * n // WARP, unit=basic.name, row_lanes=WARP,
+        repeats=m * n // WARP, unit=basic.name, each=WARP,
     )  # fmt: skip
 
 

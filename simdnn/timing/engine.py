@@ -75,7 +75,7 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
         return Issue(op.instruction, SYSTOLIC, max(1.0, work), machine.latency.dpas_of(shape.m), reads, writes)
     count, lanes, unit = 1, op.lanes, definition
     if isinstance(definition, BlockForm):
-        count, lanes = definition.repeats, definition.row_lanes
+        count, lanes = definition.repeats, definition.each
         unit = _unit(definition)
     if machine.nvidia:  # a register of 32 lanes is an instruction
         count, lanes = -(-op.lanes // WARP), WARP
