@@ -50,7 +50,7 @@ class Mode:
 
 _FLOAT = ("avx512_core", "avx2")
 _BF16 = ("avx512_core_amx", "avx512_core_bf16")
-_ANY = tuple(reversed(caps()))
+ANY_ISA = tuple(reversed(caps()))
 _VNNI = ("avx512_core_amx", "avx512_core_vnni", "avx2_vnni")
 MODES: Mapping[str, Mode] = {
     mode.name: mode
@@ -60,14 +60,15 @@ MODES: Mapping[str, Mode] = {
         Mode("int8-fast", "u8 x s8 without VNNI; pairs saturate at 16 bits", "u8", "s8", _FLOAT, exact_int8=False),
         Mode("int8-exact", "u8 x s8 without VNNI, exact", "u8", "s8", _FLOAT, exact_int8=True),
         Mode("int8-vnni", "u8 x s8 exact, VNNI or AMX allowed", "u8", "s8", _VNNI, exact_int8=True),
-        Mode("f16", "f16 data", "f16", "f16", _ANY, default=False),
+        Mode("f16", "f16 data", "f16", "f16", ANY_ISA, default=False),
         *(
-            Mode(f"fpmath-{mode}", f"f32 data, {mode} allowed inside", "f32", "f32", _ANY, fpmath=mode, default=False)
+            Mode(f"fpmath-{mode}", f"f32 data, {mode} allowed inside", "f32", "f32", ANY_ISA, fpmath=mode,
+                 default=False)
             for mode in ("tf32", "bf16", "f16")
         ),
         *(
             Mode(f"{bits}-weights", f"f32 sources, {bits} weights with a scale for each 128 k, bf16 allowed inside",
-                 "f32", bits, _ANY, fpmath="bf16", weight_group=128, default=False)
+                 "f32", bits, ANY_ISA, fpmath="bf16", weight_group=128, default=False)
             for bits in ("s8", "s4")
         ),
     )
@@ -75,12 +76,15 @@ MODES: Mapping[str, Mode] = {
 
 
 def choose(
-    machine: Machine, modes: Iterable[str] | None = None, isa: str | None = None
+    machine: Machine,
+    modes: Iterable[str] | None = None,
+    isa: str | None = None,
+    known: Mapping[str, Mode] = MODES,
 ) -> tuple[dict[Mode, str], dict[Mode, str]]:
     """The modes to run with the ISA cap of each, and those left out with the reason.
 
     `modes=None` asks for the usual ones; then what the machine lacks is left out. A mode named that the machine lacks,
-    or an `isa` that it lacks, is an `InvalidArgument`; an unknown name an `UnknownName`.
+    or an `isa` that it lacks, is an `InvalidArgument`; a name that is not `known` an `UnknownName`.
 
     >>> from isa_models import machine
     >>> run, lacking = choose(machine("skx"))
@@ -90,15 +94,15 @@ def choose(
     if isa is not None and isa not in machine.isa:
         implied(isa)  # an unknown name is told apart from one that the machine lacks
         raise InvalidArgument(f"isa={isa!r}; machine {machine.name!r} has {', '.join(machine.isa)}")
-    names = tuple(n for n in MODES if MODES[n].default) if modes is None else tuple(dict.fromkeys(modes))
+    names = tuple(n for n in known if known[n].default) if modes is None else tuple(dict.fromkeys(modes))
     for name in names:
-        if name not in MODES:
-            raise unknown_name("mode", name, MODES)
+        if name not in known:
+            raise unknown_name("mode", name, known)
     if not names:
-        raise InvalidArgument(f"no mode given; allowed: {', '.join(MODES)}")
+        raise InvalidArgument(f"no mode given; allowed: {', '.join(known)}")
     run: dict[Mode, str] = {}
     lacking: dict[Mode, str] = {}
-    for mode in map(MODES.__getitem__, names):
+    for mode in map(known.__getitem__, names):
         found = mode.isa(machine, isa)
         if found:
             run[mode] = found
@@ -107,7 +111,7 @@ def choose(
             lacking[mode] = f"needs {' or '.join(mode.isas)}, which {limit}"
     if lacking and modes is not None:
         mode, reason = next(iter(lacking.items()))
-        able = ", ".join(m.name for m in MODES.values() if m.isa(machine, isa))
+        able = ", ".join(m.name for m in known.values() if m.isa(machine, isa))
         raise InvalidArgument(f"mode {mode.name!r} {reason}; modes that run: {able}")
     if not run:
         mode, reason = next(iter(lacking.items()))

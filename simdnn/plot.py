@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,28 +29,82 @@ def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     signal-to-noise ratio of the worst layer in dB; f32 is the reference there and is drawn as a line.
     """
     _need(frame, ("mode", "speed_up"))
-    ax = ax if ax is not None else _axes((7.5, 5))
     if "accuracy" in frame:
-        points = frame.assign(y=100 * frame["accuracy"])
-        ax.set_ylabel(f"accuracy on {int(frame['images'].iloc[0])} held-out images (%)")
-    else:
-        _need(frame, ("sqnr_db",))
-        points = frame.assign(y=frame["sqnr_db"])
-        ax.set_ylabel("signal to error against f32, worst layer (dB)")
-        if np.isposinf(points["y"]).any():
-            ax.axvline(1, color=_COLORS["f32"], linestyle="--")
-            foot = ax.get_xaxis_transform()  # x in data, y in parts of the axes
-            ax.text(1.03, 0.03, "f32 (reference)", transform=foot, rotation=90, va="bottom", color=_COLORS["f32"])
-    points = points[np.isfinite(points["y"]) & np.isfinite(points["speed_up"])].sort_values("y", ascending=False)
-    ax.set_xlabel("speed-up over f32 (more is faster)")
+        label = f"accuracy on {int(frame['images'].iloc[0])} held-out images"
+        return plot_quality_speed(frame, "accuracy", label, ax, percent=True)
+    ax = plot_quality_speed(frame, "sqnr_db", "signal to error against f32, worst layer (dB)", ax)
+    if np.isposinf(frame["sqnr_db"]).any():
+        ax.axvline(1, color=_COLORS["f32"], linestyle="--")
+        foot = ax.get_xaxis_transform()  # x in data, y in parts of the axes
+        ax.text(1.03, 0.03, "f32 (reference)", transform=foot, rotation=90, va="bottom", color=_COLORS["f32"])
+    return ax
+
+
+def plot_quality_speed(
+    frame: pd.DataFrame,
+    column: str,
+    label: str,
+    ax: Axes | None = None,
+    *,
+    percent: bool = False,
+    higher_is_better: bool = True,
+) -> Axes:
+    """A quality against the speed-up over f32, better ones higher up: one point a mode; `percent` for shares.
+
+    Points with a ring are the Pareto-optimal ones: no other mode is as good in both and better in one.
+    """
+    _need(frame, ("mode", "speed_up", column))
+    ax = ax if ax is not None else _axes((7.5, 5))
+    points = frame.assign(y=frame[column] * (100 if percent else 1))
+    points = points[np.isfinite(points["y"]) & np.isfinite(points["speed_up"])]
+    points = points.assign(best=pareto(points["speed_up"], points["y"] if higher_is_better else -points["y"]))
+    points = points.sort_values("y", ascending=not higher_is_better)
+    ax.set_ylabel(f"{label} (%)" if percent else label)
+    ax.set_xlabel("speed-up over f32 (more is faster; ringed: none is better in both)")
     ax.set_xlim(0, 1.25 * max([1.0, *points["speed_up"]]))
-    _pad_y(ax, list(points["y"]), top=100.0 if "accuracy" in frame else None)
+    _pad_y(ax, list(points["y"]), top=100.0 if percent else None)
+    if not higher_is_better:
+        ax.invert_yaxis()
     ax.grid(alpha=0.3)
     for point in points.itertuples():
         color, marker = _COLORS.get(str(point.mode)), _MARKERS.get(str(point.mode))
-        ax.scatter(point.speed_up, point.y, s=80, color=color, marker=marker, alpha=0.8, zorder=3)
+        ring = "black" if point.best else "none"
+        ax.scatter(point.speed_up, point.y, s=80, color=color, marker=marker, edgecolor=ring, alpha=0.8, zorder=3)
     _label(ax, [(str(p.mode), float(p.speed_up), float(p.y)) for p in points.itertuples()])
     return ax
+
+
+def pareto(one: pd.Series[float], other: pd.Series[float]) -> list[bool]:
+    """Which pairs no other pair beats: larger is better in both.
+
+    >>> pareto(pd.Series([1, 2, 3]), pd.Series([9, 8, 8]))
+    [True, False, True]
+    """
+    pairs = list(zip(one, other, strict=True))
+    return [not any(a >= x and b >= y and (a, b) != (x, y) for a, b in pairs) for x, y in pairs]
+
+
+def plot_pictures(pictures: Mapping[str, NDArray[np.uint8]]) -> Axes:
+    """Pictures (H, W, 3) side by side, each under its name; the first one's Axes."""
+    if not pictures:
+        raise InvalidArgument("no pictures; nothing to draw")
+    axes = panels(len(pictures), 2.6)
+    for ax, (name, values) in zip(axes, pictures.items(), strict=True):
+        ax.imshow(values, interpolation="nearest")
+        ax.set_title(name)
+        ax.set_axis_off()
+    return axes[0]
+
+
+def panels(count: int, width: float = 7.5, most: int = 4) -> list[Axes]:
+    """Axes side by side in one figure, at most so many in a row."""
+    columns = min(count, most)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(width * columns, rows * max(5.0 if width > 5 else width * 1.1, 2)), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes[count:]:
+        ax.remove()
+    return axes[:count]
 
 
 def plot_layers(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from . import data
+from . import data, ocr
 from .catalog import load, names
 from .layer import ConvLayer, Layer, MatmulLayer
 from .networks import NETWORKS, Network, NetworkLayer, cancer, digits
+from .real import RealNetwork
 from .table import Workload
+
+REAL_NETWORKS: dict[str, RealNetwork] = {network.name: network for network in (ocr.NETWORK,)}
 
 __all__ = [
     "NETWORKS",
+    "REAL_NETWORKS",
     "ConvLayer",
     "Layer",
     "MatmulLayer",
     "Network",
     "NetworkLayer",
+    "RealNetwork",
     "Workload",
     "cancer",
     "data",

@@ -11,7 +11,8 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,10 @@ from numpy.typing import NDArray
 from isa_models.errors import InvalidArgument
 
 from . import packages
+from .real import Data, Metric, Outputs, RealNetwork
+
+if TYPE_CHECKING:
+    import onnx
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
@@ -34,6 +39,34 @@ class Lines:
 
     images: F32
     texts: tuple[str, ...]
+
+
+def model() -> Path:
+    """The recogniser's file. `SimdnnError` where not fetched."""
+    return packages.path("ocr", "recogniser.onnx")
+
+
+def data(model: onnx.ModelProto, count: int, seed: int) -> Data:
+    """Lines to read, and others of other digits to calibrate with."""
+    test, calibration = draw(*digits(), count, seed)
+    letters, name = alphabet(model), model.graph.input[0].name
+
+    def read(outputs: Outputs) -> str:
+        return decode(next(iter(outputs.values()))[0], letters)
+
+    def score(texts: Sequence[str], _: Sequence[str]) -> dict[str, float]:
+        whole = sum(a == b for a, b in zip(texts, test.texts, strict=True)) / count
+        return {"accuracy": character_accuracy(texts, test.texts), "whole_lines": whole}
+
+    return Data([{name: image[None]} for image in test.images], [{name: calibration.images}], read, score)
+
+
+def alphabet(model: onnx.ModelProto) -> list[str]:
+    """The text of each class of a recogniser: none for the blank, the dictionary in its metadata, and the space."""
+    found = next((entry.value for entry in model.metadata_props if entry.key == "character"), None)
+    if found is None:
+        raise InvalidArgument("the recogniser has no dictionary; metadata `character` with a text a line is needed")
+    return ["", *found.split("\n"), " "]
 
 
 def digits() -> tuple[U8, U8]:
@@ -115,3 +148,14 @@ def _resized(rows: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     part = (place - low)[:, None]
     mixed: NDArray[np.float64] = rows[low] * (1 - part) + rows[np.minimum(low + 1, len(rows) - 1)] * part
     return mixed
+
+
+NETWORK = RealNetwork(
+    name="ocr",
+    title="PP-OCRv6 small",
+    samples=f"lines of {DIGITS_A_LINE} MNIST digits",
+    count=40,
+    metrics=(Metric("accuracy", "characters read right", "{:.2%}"), Metric("whole_lines", "whole lines", "{:.1%}")),
+    model=model,
+    data=data,
+)

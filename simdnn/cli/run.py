@@ -14,7 +14,7 @@ import isa_models
 import workloads
 from isa_models import InvalidArgument
 from simdnn import study
-from simdnn.cli import output, run_ocr, run_onnx
+from simdnn.cli import output, run_onnx, run_real
 from simdnn.modes import MODES, choose
 
 EPILOG = f"""\
@@ -57,7 +57,7 @@ def add(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("workload", metavar="WORKLOAD", help="a name of `simdnn list workloads`, a layer table.csv, "
-                        "a MODEL.onnx, or ocr (after `simdnn fetch-models ocr`)")  # fmt: skip
+                        f"a MODEL.onnx, or, once fetched, {', '.join(workloads.REAL_NETWORKS)}")  # fmt: skip
     parser.add_argument("--machine", default="zen4", help="a name of `simdnn list machines`, or machine.toml (zen4)")
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--modes", type=_words, help=f"some of {','.join(MODES)} (of those before f16 what the machine "
@@ -69,8 +69,10 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--no-values", action="store_true", help="cost alone; nothing is computed")
     parser.add_argument("--dispatch", choices=("fastest", "onednn"), default="fastest", help="how kernels are picked")
     seed = _integer(0, 2**32 - 1)
-    parser.add_argument("--seed", type=seed, metavar="N", default=0, help="of random data, and of what ocr reads (0)")
-    parser.add_argument("--images", type=_integer(1, 5000), metavar="N", help="how many lines ocr reads (40)")
+    parser.add_argument("--seed", type=seed, metavar="N", default=0, help="of data that are drawn (0)")
+    counts = ", ".join(f"{network.name}: {network.count}" for network in workloads.REAL_NETWORKS.values())
+    parser.add_argument("--samples", type=_integer(1, 5000), metavar="N", help="how many a fetched network is judged "
+                        f"by ({counts})")  # fmt: skip
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224", help="of an ONNX model's "
                         "input that has no fixed one")  # fmt: skip
     parser.add_argument("--feeds", type=Path, metavar="FILE.npz", help="an ONNX model's inputs (random ones)")
@@ -78,15 +80,17 @@ def add(subparsers: Any) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against speed (with --no-values: "
                         "time of each layer) into FILE.png, .pdf or .svg")  # fmt: skip
+    parser.add_argument("--pictures", type=Path, metavar="FILE", help="pictures that a network makes, side by side")
     parser.set_defaults(function=main)
 
 
 def main(args: argparse.Namespace) -> int:
     """The command: checks what can be checked first, runs, writes."""
-    if args.workload == "ocr":
-        return run_ocr.main(args)
-    if args.images:
-        raise InvalidArgument(f"--images is for ocr; {args.workload} has its own data")
+    if network := workloads.REAL_NETWORKS.get(args.workload):
+        return run_real.main(args, network)
+    for name in ("samples", "pictures"):
+        if getattr(args, name):
+            raise InvalidArgument(f"--{name} is for {', '.join(workloads.REAL_NETWORKS)}; not for {args.workload}")
     if args.workload.lower().endswith(".onnx"):
         return run_onnx.main(args)
     if args.shape or args.feeds:

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 
 
-def in_mode(model: Model, mode: Mode, feeds: Mapping[str, Array]) -> tuple[Network, Attr]:
-    """The network and the attribute that put a model in a mode; `feeds` are what int8 modes take their ranges from.
+def in_mode(model: Model, mode: Mode, calibration: Sequence[Mapping[str, Array]]) -> tuple[Network, Attr]:
+    """The network and the attribute that put a model in a mode; int8 modes take their ranges from `calibration`, feeds.
 
     `Unimplemented` where nothing of the model can be put in it, so that f32 is not shown under its name.
     """
     if mode.is_integer:
-        return load(quantize_onnx(model, [feeds])), Attr(exact_int8=mode.exact_int8)
+        return load(quantize_onnx(model, calibration)), Attr(exact_int8=mode.exact_int8)
     if mode.weight_group:
         narrow = quantize_onnx(model, scheme="weights", weights=mode.weights, group=mode.weight_group)
         if not any(node.op_type == "MatMulNBits" for node in narrow.graph.node):
@@ -101,7 +101,7 @@ def compare_modes(
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", RuntimeWarning)
-                network, attr = in_mode(model, mode, feeds)
+                network, attr = in_mode(model, mode, [feeds])
                 result = network.run(feeds, attr=attr, isa=isa, **where)
             row |= {"cycles": result.cycles, "time_us": result.seconds * 1e6, "macs": result.macs}
             outputs = [v.astype(np.float64) for v in result.outputs.values() if is_float(v.dtype)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,3 +77,11 @@ def test_distance_is_a_metric(one: str, other: str) -> None:
     assert found == ocr.distance(other, one)
     assert (found == 0) == (one == other)
     assert abs(len(one) - len(other)) <= found <= max(len(one), len(other))
+
+
+def test_the_alphabet_is_in_the_model() -> None:
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], []))
+    with pytest.raises(InvalidArgument, match="character"):
+        ocr.alphabet(model)
+    onnx.helper.set_model_props(model, {"character": "x\ny"})
+    assert ocr.alphabet(model) == ["", "x", "y", " "]

@@ -1,0 +1,90 @@
+"""`simdnn run ocr` and its like: a trained network and real data in several precision modes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import isa_models
+from isa_models import InvalidArgument
+from simdnn.cli import output
+from simdnn.modes import choose
+from workloads import RealNetwork
+from workloads.real import Metric
+
+if TYPE_CHECKING:
+    from simdnn.real import RealRun
+
+FORMATS = {"speed_up": "{:.2f}".format, "cycles": "{:.0f}".format, "time_us": "{:.1f}".format, "gops": "{:.1f}".format}
+
+
+def main(args: argparse.Namespace, network: RealNetwork) -> int:
+    """The command, for one of `workloads.REAL_NETWORKS`."""
+    from simdnn import real
+
+    _check(args, network)
+    modes, lacking = choose(isa_models.cpu_machine(args.machine), args.modes, args.isa, real.modes_of(network))
+    with output.Progress() as progress:
+        run = real.run_real(network, modes, machine=args.machine, isa=args.isa, count=args.samples, seed=args.seed,
+                            threads=args.threads, dispatch=args.dispatch, progress=progress)  # fmt: skip
+    frame = run.rows
+    left_out = {mode.name: reason for mode, reason in lacking.items()}
+    if args.output or args.json:
+        content = {"workload": network.name, "machine": args.machine, "seed": args.seed,
+                   "totals": output.records(frame), "left_out": left_out}  # fmt: skip
+        if args.output:
+            output.write(args.output, frame, content)
+        if args.json:
+            output.print_json(content)
+    refused = frame[frame["refused"] != ""]
+    notes = [f"{name}: left out, {reason}" for name, reason in left_out.items()]
+    notes += [f"{m}: refused: {text}" for m, text in zip(refused["mode"], refused["refused"], strict=True)]
+    notes += _draw(args, network, run) if args.plot or args.pictures else []
+    if not args.json:
+        formats = FORMATS | {metric.name: metric.form.format for metric in network.metrics}
+        about = f"{network.title} on {args.machine}, {frame['samples'].max():.0f} {network.samples}, seed {args.seed}"
+        print(f"{about}; {'; '.join(map(_explained, network.metrics))}\n")
+        print(output.table(frame[[c for c in frame if c in formats or c in ("mode", "phase", "confidence")]], formats))
+        print("\n" + "\n".join(notes) if notes else "", end="\n" if notes else "")
+    return 1 if len(refused) else 0
+
+
+def _check(args: argparse.Namespace, network: RealNetwork) -> None:
+    """Refuses what can be refused before the work."""
+    for name, unused in (
+        ("--layers", args.layers != "*"),
+        ("--fpmath-layers", args.fpmath_layers != "*"),
+        ("--no-values", args.no_values),
+        ("--shape", args.shape),
+        ("--feeds", args.feeds),
+    ):
+        if unused:
+            raise InvalidArgument(f"{name}: {network.name} brings its own data and runs as a whole")
+    if args.pictures and not network.pictures:
+        raise InvalidArgument(f"--pictures: the answers of {network.name} are no pictures")
+    output.check_path(args.output, output.FILE_FORMATS)
+    output.check_path(args.plot, output.PICTURE_FORMATS)
+    output.check_path(args.pictures, output.PICTURE_FORMATS)
+
+
+def _explained(metric: Metric) -> str:
+    return f"{metric.name}: {metric.title}"
+
+
+def _draw(args: argparse.Namespace, network: RealNetwork, run: RealRun) -> list[str]:
+    """The pictures asked for, and a note for each."""
+    from simdnn import plot  # matplotlib takes a second to load
+
+    if args.plot:
+        metric, rows = network.metrics[0], run.rows[run.rows["refused"] == ""]
+        phases = [str(phase) for phase in rows["phase"].unique()] if "phase" in rows else [""]
+        axes = plot.panels(len(phases))
+        for ax, phase in zip(axes, phases, strict=True):
+            part = rows[rows["phase"] == phase] if phase else rows
+            plot.plot_quality_speed(part, metric.name, metric.title, ax, percent="%" in metric.form,
+                                    higher_is_better=metric.higher_is_better)  # fmt: skip
+            ax.set_title(f"{network.title} on {args.machine}{phase and ', '}{phase}")
+        plot.save(axes[0], args.plot)
+    if args.pictures:
+        plot.save(plot.plot_pictures(run.pictures), args.pictures)
+    return [f"picture: {path}" for path in (args.plot, args.pictures) if path]

@@ -1,0 +1,95 @@
+"""Trained networks that fetched packages hold, with real data to judge them by: what `simdnn run NAME` needs to know.
+
+A network is added by a record of its own module, in `workloads.REAL_NETWORKS`:
+
+- `packages.MODELS` says which packages carry its weights and data, under the same name;
+- `model()` gives the ONNX program, a file or an `onnx.ModelProto` that the module builds from the weights;
+- `data(model, count, seed)` gives the samples, the calibration data (other than the samples), `answer`, which takes
+  what matters from the outputs of a sample, and `score`, which turns all answers into a figure for each `Metric`.
+
+That is all: modes, costs, table, picture, JSON and progress are the runner's (`simdnn.real`). Where one number is not
+the whole cost (a language model reads a prompt and then writes token after token), `phases` name the parts and what
+each is fed with; where outputs are pictures, `picture` shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import onnx
+
+Feeds = Mapping[str, NDArray[Any]]  # by input name
+Outputs = Mapping[str, NDArray[Any]]  # by output name
+Picture = NDArray[np.uint8]  # (H, W, 3)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of qualities. `form` shows a value; percentages are shares from 0 to 1 here."""
+
+    name: str
+    title: str  # what an axis says
+    form: str = "{:.2f}"  # "{:.2%}" for shares
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """A part of the work with a cost of its own. `feeds`: arrays, or shapes where the values do not matter. `model`
+    where it is another program than the network's; int8 modes then need `calibration` for it too.
+    """
+
+    name: str
+    feeds: Mapping[str, NDArray[Any] | Sequence[int]]
+    model: onnx.ModelProto | None = None
+    calibration: Sequence[Feeds] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """What a network is judged by.
+
+    `answer(outputs)` is what is kept of the outputs of a sample; `score(answers, reference)` gives a value for each of
+    the network's metrics from the answers of all samples and those of f32 (none where the network does not ask for
+    them). Without `phases` the cost is that of one sample.
+    """
+
+    samples: Sequence[Feeds]
+    calibration: Sequence[Feeds]
+    answer: Callable[[Outputs], Any]
+    score: Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]
+    phases: Sequence[Phase] = ()
+    pictures: Mapping[str, Picture] = field(default_factory=dict)  # to stand beside those of the first sample
+    picture: Callable[[Outputs], Picture] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """Another program of a network, as its makers stored it: a mode of its own. `fpmath`: a hint as in `Attr`."""
+
+    title: str
+    model: Callable[[], Path | onnx.ModelProto]
+    fpmath: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RealNetwork:
+    """A trained network. The first of `metrics` is the one that is drawn; `against_f32`: `score` compares with f32."""
+
+    name: str
+    title: str
+    samples: str  # what they are, in the plural
+    count: int  # of them where nobody says how many
+    metrics: tuple[Metric, ...]
+    model: Callable[[], Path | onnx.ModelProto]
+    data: Callable[[onnx.ModelProto, int, int], Data]
+    against_f32: bool = False
+    pictures: bool = False  # whether its data make pictures of outputs
+    variants: Mapping[str, Variant] = field(default_factory=dict)  # by the mode's name
