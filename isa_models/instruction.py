@@ -42,7 +42,8 @@ class Instruction:
     manual: str
     caps: Mapping[int, tuple[str, ...]]  # register width in bits -> ISA caps that bring it
     immediates: tuple[str, ...] = ()
-    #: named parameters for what manuals leave open, with their possible values; the first is the default
+    #: named parameters for what manuals leave open, with their possible values; the first is the default, and what
+    #: the host's own instruction does where there is one
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     accumulates: bool = False  # operand 0 is the destination's old value: an addend, needed late by the unit
     steady: bool = False  # what a shortcut may assume of its accumulator holds for its result again

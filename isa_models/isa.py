@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import platform
 
@@ -47,10 +48,20 @@ def implied(cap: str) -> frozenset[str]:
 
 @functools.cache
 def host_caps() -> frozenset[str]:
-    """The caps that this machine's CPU really has (empty on another architecture)."""
+    """The caps that this machine's CPU really has and lets this process use (empty on another architecture)."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return frozenset()
     import llvmlite.binding as llvm
 
     features = {name for name, on in llvm.get_host_cpu_features().items() if on}
+    if "amx-tile" in features and not _tiles_permitted():
+        features -= {name for name in features if name.startswith("amx-")}
     return frozenset(cap for cap in _CAPS if all(features.issuperset(_CAPS[c][1]) for c in implied(cap)))
+
+
+def _tiles_permitted() -> bool:
+    """Whether Linux grants this process, from now on, the state of tile registers, which it saves for who asked."""
+    arch_prctl, request, tile_data = 158, 0x1023, 18  # Documentation/arch/x86/xstate.rst
+    if platform.system() != "Linux":
+        return False
+    return int(ctypes.CDLL(None).syscall(arch_prctl, request, tile_data)) == 0

@@ -52,7 +52,7 @@ def _float_sum(
     for k in range(_STEPS):
         total = fma(x.permute(_in_row(k, 2 * n)), y.permute([*_row(k, n), *_row(k, n, b[0].lanes)]), total)
     one = acc.literal(1)
-    return fma(fma(total.permute(range(n)), one, total.permute(range(n, 2 * n))), one, acc)
+    return fma(acc, one, fma(total.permute(range(n)), one, total.permute(range(n, 2 * n))))  # of NaNs the first wins
 
 
 def _float_dot(
@@ -66,7 +66,6 @@ def _float_dot(
         caps,
         f"Intel SDM Vol. 2B, {name.upper()}",
         accumulates=True,
-        native=False,
         tile=True,
         choices={"accumulation": AMX_ACCUMULATIONS},
         doc=doc,
@@ -104,8 +103,8 @@ _DOC = """{what}
     count as zeros, and MXCSR has no say. `accumulation` is the order. "even_odd", the manual's pseudocode: the
     products of even and those of odd elements are summed up from zero each, the two sums added, and that added to
     the accumulator. "sequential", Intel's intrinsics guide: every product straight onto the accumulator, k ascending,
-    even before odd. The two documents differ, and no hardware was asked. Which NaN comes out is documented nowhere;
-    here it is chosen as in vdpbf16ps.
+    even before odd. {standing} Of several NaNs the
+    accumulator's wins, then that of the last even element, a's before b's, then those of odd ones.
 
     >>> import numpy as np
     >>> from isa_models import instruction
@@ -116,8 +115,9 @@ _DOC = """{what}
     """
 
 
-def _document(name: str, what: str, element: str) -> str:
-    return _DOC.format(name=name, what=what, shapes=f'((1, 16, "f4"), (1, 32, {element}), (16, 32, {element}))')
+def _document(name: str, what: str, standing: str, element: str) -> str:
+    shapes = f'((1, 16, "f4"), (1, 32, {element}), (16, 32, {element}))'
+    return _DOC.format(name=name, what=what, standing=standing, shapes=shapes)
 
 
 _float_dot(
@@ -129,6 +129,7 @@ _float_dot(
     _document(
         "tdpbf16ps",
         "Pairs of bf16 from a's rows and b's columns, multiplied and summed into f32; bf16 denormals count as zeros.",
+        "An Emerald Rapids follows the manual.",
         '__import__("ml_dtypes").bfloat16',
     ),
 )
@@ -141,6 +142,7 @@ _float_dot(
     _document(
         "tdpfp16ps",
         "Pairs of f16 from a's rows and b's columns, multiplied and summed into f32; f16 denormals keep their value.",
+        "No CPU that has it was asked; tdpbf16ps follows the manual.",
         '"f2"',
     ),
 )
@@ -153,7 +155,6 @@ def _integer_dot(name: str, a_type: str, b_type: str) -> None:
         AMX,
         f"Intel SDM Vol. 2B, {name.upper()}",
         accumulates=True,
-        native=False,
         tile=True,
         doc=f"""Quads of bytes from a's rows and b's columns ({a_type} times {b_type}), multiplied and summed into s32,
     which wraps.

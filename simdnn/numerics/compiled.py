@@ -283,7 +283,10 @@ class _Stage:
                     ends.append(f"ptr {self.address(place, variables)}, i64 {stride}")
             emit.line(f"call void @tile.copy({', '.join(ends)}, i64 {op.rows})")
         else:
-            dot = tiles.dot_function(op.instruction, op.choices, op.rows > 1, emit.alarms is not None)
+            if tiles.is_native(op.definition, self.caps, op.choices):
+                dot = tiles.native_dot(op.instruction)
+            else:
+                dot = tiles.dot_function(op.instruction, op.choices, op.rows > 1, emit.alarms is not None)
             self.dots[dot.name] = dot
             pointers = ", ".join(f"ptr %{place.name}" for place in op.srcs if isinstance(place, Register))
             alarm = emit.name()

@@ -10,8 +10,9 @@ import functools
 from dataclasses import dataclass
 
 from isa_models import Instruction, instruction
-from isa_models.instruction import TILE_ROW_BITS
+from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.llvm import Carried, Emitter, LlvmValue, vector_type
+from simdnn.tiles import configuration
 
 _ROW_BYTES = TILE_ROW_BITS // 8
 COPY = f"""define internal void @tile.copy(ptr %to, i64 %to.stride, ptr %from, i64 %from.stride, i64 %rows) nounwind {{
@@ -68,6 +69,39 @@ def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], several: b
     lines = "\n".join(emit.lines)
     head = f"define internal i1 @{name}(ptr noalias %acc, ptr noalias %a, ptr noalias %b, i64 %rows)"
     return Dot(name, f"{head} nounwind alignstack(64) {{\nentry:\n{lines}\n}}", tuple(emit.declarations))
+
+
+def is_native(definition: Instruction, caps: frozenset[str], choices: tuple[tuple[str, str], ...]) -> bool:
+    """Whether the host has the instruction, and it does what the choices say: the first of each is the hardware's."""
+    here = any(caps.intersection(names) for names in definition.caps.values())
+    return definition.native and here and all(value == definition.choices[name][0] for name, value in choices)
+
+
+_WHOLE = "".join(f"\\{byte:02X}" for byte in configuration([TILE_ROWS] * 3))
+
+
+@functools.cache
+def native_dot(mnemonic: str) -> Dot:
+    """The host's own instruction between loads of its tiles and a store. Tiles are whole in memory, so all rows go
+    along; nothing stays in a tile register.
+    """
+    name = f"{mnemonic}.native"
+    assembly = "; ".join(
+        [
+            "ldtilecfg ($0)",
+            *(f"tileloadd (${i + 1},$4), %tmm{i}" for i in range(3)),
+            f"{mnemonic} %tmm2, %tmm1, %tmm0",
+            "tilestored %tmm0, ($1,$4)",
+            "tilerelease",
+        ]
+    )
+    text = f"""@{name}.config = private constant [64 x i8] c"{_WHOLE}", align 64
+define internal i1 @{name}(ptr noalias %acc, ptr noalias %a, ptr noalias %b, i64 %rows) nounwind {{
+  call void asm sideeffect "{assembly}", "r,r,r,r,r,~{{memory}}"(
+      ptr @{name}.config, ptr %acc, ptr %a, ptr %b, i64 {_ROW_BYTES})
+  ret i1 false
+}}"""
+    return Dot(name, text, ())
 
 
 def _load(emit: Emitter, place: str, dtype: str, lanes: int) -> LlvmValue:
