@@ -1,9 +1,9 @@
 """Cores that share caches and memory, simulated with SimPy: tiles are the events, channels the queues.
 
-Every core takes the next tile of a stage when it is free. A tile's data come in `chunks` steps: a loader asks each
-channel for its part of a step, up to `AHEAD` steps before the core computes with it, and waits its turn there. A
-channel serves one request at a time at its full bandwidth, in order of arrival (queue), so nothing is ever sent faster
-than it can. A stage begins when the one before is done.
+Every core takes the next tile of a stage when it is free. A tile's data come in `chunks` steps: the core asks each
+channel for its part of a step, up to `AHEAD` steps before it computes with it, and waits its turn there. A channel
+serves one request at a time at its full bandwidth, in order of arrival, so nothing is ever sent faster than it can: its
+queue is the time at which it will be through with all that was asked for. A stage begins when the one before is done.
 
 Cores work on tiles alike, so after some rounds of tiles nothing new happens: the rounds in the middle are left out and
 added at the rate of those simulated.
@@ -135,66 +135,51 @@ class _Run:
         self.keep = spans
         self.spans: list[Span] = []
         self.busy = {c.name: 0.0 for c in system.channels}
-        self.computing = self.waited = 0.0
+        self.computing = self.waited = self.end = 0.0
         cores = min(system.cores, tiles)
         self.used = [c for c in system.channels if stage.bytes.get(c.name, 0.0) > 0]
-        self.resources = {
-            c.name: [simpy.Resource(self.environment) for _ in range(c.instances(cores))] for c in self.used
-        }
+        self.latency = max((c.latency for c in self.used), default=0.0)
+        self.free = {c.name: [0.0] * c.instances(cores) for c in self.used}  # when a queue is through
         for core in range(cores):
             self.environment.process(self.core(core))
 
     def result(self) -> Simulated:
         self.environment.run()
-        cycles = float(self.environment.now)
-        return Simulated(cycles, self.busy, self.computing, self.waited, tuple(self.spans))
+        return Simulated(self.end, self.busy, self.computing, self.waited, tuple(self.spans))
 
     def core(self, core: int) -> Process:
         """One core: tile after tile, as long as there are any."""
+        environment, step = self.environment, self.stage.cycles / self.stage.chunks
+        place = f"core {core}"
         while self.left:
             self.left -= 1
-            ready, room = simpy.Store(self.environment), simpy.Container(self.environment, AHEAD, AHEAD)
-            self.environment.process(self.loader(core, ready, room))
-            step = self.stage.cycles / self.stage.chunks
-            for _ in range(self.stage.chunks):
-                yield ready.get()
-                start = self.environment.now
-                yield self.environment.timeout(step)
-                yield room.put(1)
-                self.computing += step
-                self.note(f"core {core}", self.stage.name, start)
+            ends: list[float] = []  # of the computing in each step
+            for number in range(self.stage.chunks):
+                if number >= AHEAD and ends[number - AHEAD] > environment.now:
+                    yield environment.timeout(ends[number - AHEAD] - environment.now)
+                sent = max((self.sent(core, channel) for channel in self.used), default=environment.now)
+                if sent > environment.now:
+                    yield environment.timeout(sent - environment.now)
+                start = max([environment.now + self.latency, *ends[-1:]])
+                ends.append(start + step)
+                self.note(place, start, ends[-1])
+            self.computing += self.stage.cycles
+            self.end = max(self.end, ends[-1])
+            if ends[-1] > environment.now:
+                yield environment.timeout(ends[-1] - environment.now)
 
-    def loader(self, core: int, ready: simpy.Store, room: simpy.Container) -> Process:
-        """The data of a tile, step by step as there is room; the channels work on a step at the same time."""
-        latency = max((c.latency for c in self.used), default=0.0)
-        for _ in range(self.stage.chunks):
-            yield room.get(1)
-            if len(self.used) == 1:
-                yield from self.transfer(core, self.used[0])
-            elif self.used:
-                yield self.environment.all_of([self.environment.process(self.transfer(core, c)) for c in self.used])
-            if latency:
-                self.environment.process(self.arrival(latency, ready))
-            else:
-                yield ready.put(None)
-
-    def arrival(self, latency: float, ready: simpy.Store) -> Process:
-        yield self.environment.timeout(latency)
-        yield ready.put(None)
-
-    def transfer(self, core: int, channel: Channel) -> Process:
+    def sent(self, core: int, channel: Channel) -> float:
+        """When a channel has sent a step's bytes that are asked for now: those who asked before come first."""
         instance = core // channel.users if channel.users else 0
-        resource = self.resources[channel.name][instance]
-        asked = self.environment.now
-        with resource.request() as turn:
-            yield turn
-            start = self.environment.now
-            self.waited += start - asked
-            service = self.stage.bytes[channel.name] / self.stage.chunks / channel.bytes_per_cycle
-            yield self.environment.timeout(service)
-            self.busy[channel.name] += service
-            self.note(f"{channel.name} {instance}", self.stage.name, start)
+        queue = self.free[channel.name]
+        start = max(self.environment.now, queue[instance])
+        service = self.stage.bytes[channel.name] / self.stage.chunks / channel.bytes_per_cycle
+        self.waited += start - self.environment.now
+        self.busy[channel.name] += service
+        queue[instance] = start + service
+        self.note(f"{channel.name} {instance}", start, start + service)
+        return start + service
 
-    def note(self, place: str, name: str, start: float) -> None:
+    def note(self, place: str, start: float, end: float) -> None:
         if self.keep:
-            self.spans.append(Span(place, name, float(start), float(self.environment.now)))
+            self.spans.append(Span(place, self.stage.name, float(start), float(end)))
