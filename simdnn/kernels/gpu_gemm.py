@@ -23,7 +23,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.intel_gpu.packing import pack_a, pack_b
 from simdnn.kernels.code import Code, loop, op
-from simdnn.kernels.gpu_tile import Budget, Tile, block_of, choose_tile
+from simdnn.kernels.gpu_tile import BATCH_LOOP, Budget, Tile, block_of, choose_tile
 from simdnn.kernels.spec import Epilogue, Kernel, MatmulProblem, Parameters
 from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
@@ -35,9 +35,13 @@ _NARROW = {"bf16": ("mov.bf16.f32", False), "f16": ("mov.f16.f32", False), "s8":
 
 @dataclass(frozen=True)
 class GpuMatmulProblem(MatmulProblem):
-    """A matmul on a GPU: `src` and `wei` are the types multiplied (tf32: of f32 data)."""
+    """A matmul on a GPU: `src` and `wei` are the types multiplied (tf32: of f32 data).
+
+    `batch` products of this size lie one behind the other in each tensor, as the groups of a convolution do.
+    """
 
     float_model: str = ""
+    batch: int = 1
 
 
 class GpuGemm:
@@ -47,7 +51,7 @@ class GpuGemm:
         self.problem, self.machine = problem, machine
         p = problem
         self.block = block_of(machine, p.m, p.src, p.wei, p.float_model)
-        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, budget)
+        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, budget, p.batch)
         self.groups = self.tile.groups(p.m, p.n)
         self.row_blocks, self.col_blocks = self.tile.blocks(p.m, p.n)
         self.steps = -(-p.k // self.block.k)
@@ -62,12 +66,18 @@ class GpuGemm:
 
     def row(self, i: int) -> Affine:
         """The block row of a thread's i-th."""
-        at = Affine.var("group_m") * self.tile.threads[0] + Affine.var("thread_m")
-        return at * self.tile.rows + i
+        return self.tile.row(i) + self.batch * self.row_blocks
 
     def col(self, j: int) -> Affine:
-        at = Affine.var("group_n") * self.tile.threads[1] + Affine.var("thread_n")
-        return at * self.tile.cols + j
+        return self.tile.col(j) + self.batch * self.col_blocks
+
+    def place(self, i: int, j: int) -> Affine:
+        """The block of the destination."""
+        return self.row(i) * self.col_blocks + self.tile.col(j)
+
+    @property
+    def batch(self) -> Affine:
+        return Affine.var(BATCH_LOOP) if self.problem.batch > 1 else Affine()
 
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property
@@ -79,11 +89,7 @@ class GpuGemm:
 
     def nest(self, body: Code) -> Code:
         """`body` for every thread of every workgroup."""
-        for var, extent in zip(("thread_n", "thread_m"), reversed(self.tile.threads), strict=True):
-            body = loop(var, extent, body, parallel=True)
-        for var, extent in zip(("group_n", "group_m"), reversed(self.groups), strict=True):
-            body = loop(var, extent, body, parallel=True)
-        return body
+        return self.tile.nest(body, self.groups, self.problem.batch)
 
     def clear(self) -> Code:
         zeros = [self.acc(i, j, "u32") for i in range(self.tile.rows) for j in range(self.tile.cols)]
@@ -176,14 +182,14 @@ class GpuGemm:
                 code.append(op("rnde.f32", x, x))
             result = Register("narrow", dst, x.lanes)
             code.append(op(name, result, x))
-        at = (self.row(i) * self.col_blocks + self.col(j)) * result.lanes
+        at = self.place(i, j) * result.lanes
         code.append(op(f"store.{dst}", Memory("dst", at, dst, result.lanes), result))
         return code
 
     @cached_property
     def parameters(self) -> dict[str, Tensor]:
         """The run-time arguments that the program reads, f32."""
-        e, columns = self.problem.epilogue, self.col_blocks * self.block.n
+        e, columns = self.problem.epilogue, self.problem.batch * self.col_blocks * self.block.n
         sizes = {
             "bias": columns if e.bias else 0,
             "wei_scale": columns if e.wei_scale else 0,
@@ -195,12 +201,12 @@ class GpuGemm:
         return {name: Tensor(name, "f32", size) for name, size in sizes.items() if size}
 
     def tensors(self) -> list[Tensor]:
-        b = self.block
+        b, p = self.block, self.problem
         return [
-            Tensor("src", "u32", self.row_blocks * self.steps * b.a_words),
-            Tensor("wei", "u32", self.col_blocks * self.steps * b.b_words),
+            Tensor("src", "u32", p.batch * self.row_blocks * self.steps * b.a_words),
+            Tensor("wei", "u32", p.batch * self.col_blocks * self.steps * b.b_words),
             *self.parameters.values(),
-            Tensor("dst", self.problem.epilogue.dst, self.row_blocks * self.col_blocks * b.m * b.n, "output"),
+            Tensor("dst", p.epilogue.dst, p.batch * self.row_blocks * self.col_blocks * b.m * b.n, "output"),
         ]
 
     # -- between the user's arrays and the program's -----------------------------------------------------------------

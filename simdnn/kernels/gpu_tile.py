@@ -13,7 +13,10 @@ from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.intel_gpu.dpas import Shape
 from isa_models.intel_gpu.platforms import MOST_GRFS, RESERVED_GRFS
+from simdnn.kernels.code import Code, loop
+from simdnn.program import Affine
 
+BATCH_LOOP = "group_b"
 GROUP_LOOPS = ("group_m", "group_n")
 THREAD_LOOPS = ("thread_m", "thread_n")
 VECTOR_K = 8  # k of a step on the vector pipe: 32 bytes of f32 in a row of A
@@ -95,6 +98,20 @@ class Tile:
         down, across = self.groups(m, n)
         return down * self.threads[0] * self.rows, across * self.threads[1] * self.cols
 
+    def row(self, i: int) -> Affine:
+        """The block row of a thread's i-th."""
+        return (Affine.var(GROUP_LOOPS[0]) * self.threads[0] + Affine.var(THREAD_LOOPS[0])) * self.rows + i
+
+    def col(self, j: int) -> Affine:
+        return (Affine.var(GROUP_LOOPS[1]) * self.threads[1] + Affine.var(THREAD_LOOPS[1])) * self.cols + j
+
+    def nest(self, body: Code, groups: tuple[int, int], batch: int = 1) -> Code:
+        """`body` for every thread of every workgroup of every product of a batch."""
+        for names, extents in ((THREAD_LOOPS, self.threads), (GROUP_LOOPS, groups)):
+            for var, extent in zip(reversed(names), reversed(extents), strict=True):
+                body = loop(var, extent, body, parallel=True)
+        return loop(BATCH_LOOP, batch, body, parallel=True) if batch > 1 else body
+
     def registers(self, grf_bytes: int, copies: int = 1) -> int:
         """GRFs of the accumulators (`copies` of each) and of the operands of one step of K."""
         words = grf_bytes // 4
@@ -126,7 +143,9 @@ class Budget:
     period: int = field(default=0)  # K after which something happens: tiles must not pass it
 
 
-def choose_tile(machine: GpuMachine, block: Block, m: int, n: int, k: int, budget: Budget | None = None) -> Tile:
+def choose_tile(
+    machine: GpuMachine, block: Block, m: int, n: int, k: int, budget: Budget | None = None, batch: int = 1
+) -> Tile:
     """The tile of the least time, by rates alone: matrix pipe, L1, L2, DRAM, and how evenly groups fill the cores."""
     budget = budget or Budget()
     best: tuple[tuple[float, float], Tile] | None = None
@@ -139,7 +158,7 @@ def choose_tile(machine: GpuMachine, block: Block, m: int, n: int, k: int, budge
                 continue
             capacity = machine.engines_per_core * machine.threads_of(registers)
             for tile in _groups(plain, capacity, m, n):
-                score = _score(machine, tile, m, n, k)
+                score = _score(machine, tile, m, n, k, batch)
                 if best is None or score < best[0]:
                     best = score, tile
             break
@@ -159,7 +178,7 @@ def _groups(plain: Tile, capacity: int, m: int, n: int) -> list[Tile]:
     return found
 
 
-def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int) -> tuple[float, float]:
+def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int, batch: int) -> tuple[float, float]:
     """Cycles of the whole problem by rates alone; among equals, bytes from L2."""
     b, (gm, gn) = tile.block, tile.groups(m, n)
     steps, threads = -(-k // b.k), tile.threads[0] * tile.threads[1]
@@ -171,7 +190,8 @@ def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int) -> tuple[flo
     waiting = latency / per_engine if per_engine < 2 else 0.0
     step = max(matrix + waiting, read / machine.l1.bytes_per_cycle, shared / machine.l2.bytes_per_cycle)
     cores = machine.xe_cores * machine.stacks
-    rounds = -(-gm * gn // cores)
-    fetched = float(shared * steps * gm * gn) / float(min(gm * gn, cores)) ** 0.5  # groups at work share rows, columns
+    rounds = -(-gm * gn * batch // cores)
+    together = float(min(gm * gn, cores)) ** 0.5  # groups at work share rows, columns
+    fetched = float(shared * steps * gm * gn * batch) / together
     dram = fetched / (machine.dram_gb_s * machine.stacks / machine.ghz)
     return max(rounds * (step * steps + machine.latency.dram), dram), float(shared * steps * gm * gn)

@@ -182,19 +182,20 @@ class GpuZeroGemm(GpuGemm):
                 if self.strategy == "direct":
                     code += [op("add.s32", acc, acc, acc), op("add.s32", acc, acc, self.last(i, j))]
                 elif self.strategy == "bias" and self.zeros.wei:
-                    at = (self.row(i) * self.col_blocks + self.col(j)) * acc.lanes
+                    at = self.place(i, j) * acc.lanes
                     term = Register("term", "s32", acc.lanes)
                     code += [op("load.s32", term, Memory("term", at, "s32", acc.lanes)), op("add.s32", acc, acc, term)]
         return code
 
     def tensors(self) -> list[Tensor]:
         b, z = self.block, self.zeros
-        rows, columns = self.row_blocks * self.parts * b.m, self.col_blocks * self.parts * b.n
+        batch = self.problem.batch * self.parts
+        rows, columns = self.row_blocks * batch * b.m, self.col_blocks * batch * b.n
         ones = pack_b(np.ones((b.k, b.n), fmt(b.wei).dtype), b.wei).astype(np.uint32)
         extra = [
             ("neg_zeros", "s16", columns, self.late),
             ("reductions", "s32", rows, self.late and self.strategy == "precomputed"),
-            ("term", "s32", self.row_blocks * self.col_blocks * b.m * b.n, z.wei and self.strategy == "bias"),
+            ("term", "s32", rows * self.col_blocks * b.n // self.parts, z.wei and self.strategy == "bias"),
             ("wide_zeros", "s16", 4 * columns, self.strategy == "direct"),
             ("src_zeros", "s32", rows, z.src),
             ("neg_sums", "s32", columns, z.src),

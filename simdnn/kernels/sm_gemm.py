@@ -1,13 +1,11 @@
-"""GEMM and convolution for NVIDIA's SMs as Programs: FMA on CUDA cores, or mma on tensor cores.
+"""GEMM for NVIDIA's SMs as Programs: FMA on CUDA cores, or mma on tensor cores.
 
 for each workgroup, each warp of it:            parallel
     load the fragments of the first step of K
     for each two steps of K:                    load the next step's fragments while this one's are multiplied
     epilogue: bias, relu, to the destination's type; store
 
-A convolution is an implicit GEMM: row m of A is an output pixel, column k a tap and an input channel. `prepare` writes
-that view of the source out; a GPU's kernel computes its addresses instead, so its memory holds each element once
-(`copies` says how often the view does). Rows and columns are filled up with zeros to whole blocks.
+Rows and columns are filled up with zeros to whole blocks.
 
 Fragments are read with ld.shared. How a workgroup brings them into shared memory is not in the Program, whose threads
 share nothing: the copies from L2 cost their bytes there (`simdnn.timing.gpu`), the stores to shared memory (1 byte for
@@ -21,7 +19,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from isa_models import GpuMachine
 from isa_models.arrays import Array
@@ -29,8 +26,9 @@ from isa_models.formats import fmt
 from isa_models.nvidia.mma import Shape
 from isa_models.nvidia.platforms import WARP
 from simdnn.kernels.code import Code, loop, op
-from simdnn.kernels.gpu_tile import GROUP_LOOPS, THREAD_LOOPS, Block, Budget, Tile, choose_tile
-from simdnn.kernels.spec import ConvProblem, Kernel, MatmulProblem, Parameters
+from simdnn.kernels.gpu_gemm import GpuMatmulProblem
+from simdnn.kernels.gpu_tile import BATCH_LOOP, Block, Budget, Tile, choose_tile
+from simdnn.kernels.spec import Kernel, Parameters
 from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
 
@@ -66,46 +64,36 @@ def block_of(machine: GpuMachine, dtype: str) -> SmBlock:
 
 
 class SmGemm:
-    """The generator for one problem on one machine; a convolution is the GEMM of its output pixels."""
+    """The generator for one problem on one machine."""
 
-    def __init__(self, problem: MatmulProblem | ConvProblem, machine: GpuMachine) -> None:
+    def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine) -> None:
         self.problem, self.machine = problem, machine
         p = problem
-        self.m, self.n, self.k = (p.m, p.n, p.k) if isinstance(p, MatmulProblem) else _gemm_sizes(p)
         self.block = block_of(machine, p.src)
-        self.tile: Tile = choose_tile(machine, self.block, self.m, self.n, self.k, SPARE)
-        self.groups = self.tile.groups(self.m, self.n)
-        self.row_blocks, self.col_blocks = self.tile.blocks(self.m, self.n)
-        self.pairs = -(-self.k // (2 * self.block.k))  # of steps
+        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, SPARE, p.batch)
+        self.groups = self.tile.groups(p.m, p.n)
+        self.row_blocks, self.col_blocks = self.tile.blocks(p.m, p.n)
+        self.pairs = -(-p.k // (2 * self.block.k))  # of steps
 
     @property
     def name(self) -> str:
-        unit = "mma" if self.block.systolic else "fma"
-        kind = "conv" if isinstance(self.problem, ConvProblem) else "gemm"
-        return f"{kind}:{self.machine.platform.name}_{unit}"
+        return f"gemm:{self.machine.platform.name}_{'mma' if self.block.systolic else 'fma'}"
 
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property
     def program(self) -> Program:
         code = [*self.clear(), *self.load(Affine(), 0), *self.products(), *self.epilogue()]
-        loops = [*zip(THREAD_LOOPS[::-1], self.tile.threads[::-1], strict=True),
-                 *zip(GROUP_LOOPS[::-1], self.groups[::-1], strict=True)]  # fmt: skip
-        for var, extent in loops:
-            code = loop(var, extent, code, parallel=True)
-        text = f"{self.name} {self.m}x{self.k}:{self.k}x{self.n} {self.problem.src}:{self.problem.epilogue.dst}"
+        code = self.tile.nest(code, self.groups, self.problem.batch)
+        p = self.problem
+        text = f"{self.name} {p.m}x{p.k}:{p.k}x{p.n} {p.src}:{p.epilogue.dst}"
         return verify(Program(text, self.machine.platform.name, tuple(self.tensors()), tuple(code)))
 
     def acc(self, i: int, j: int) -> Register:
         return Register(f"c_{i}_{j}", "f32", self.block.m * self.block.n)
 
-    def row(self, i: int) -> Affine:
-        """The block row of a warp's i-th."""
-        at = Affine.var("group_m") * self.tile.threads[0] + Affine.var("thread_m")
-        return at * self.tile.rows + i
-
-    def col(self, j: int) -> Affine:
-        at = Affine.var("group_n") * self.tile.threads[1] + Affine.var("thread_n")
-        return at * self.tile.cols + j
+    @property
+    def batch(self) -> Affine:
+        return Affine.var(BATCH_LOOP) if self.problem.batch > 1 else Affine()
 
     def clear(self) -> Code:
         zeros = [self.acc(i, j).as_("u32") for i in range(self.tile.rows) for j in range(self.tile.cols)]
@@ -118,14 +106,15 @@ class SmGemm:
     def load(self, step: Affine, copy: int) -> Code:
         """The fragments of a step of K; the one behind the last belongs to the next block, or is zero."""
         code: Code = []
-        for side, tensor, count, copies in (
-            ("a", "src", self.tile.rows, self.block.copies[0]),
-            ("b", "wei", self.tile.cols, self.block.copies[1]),
+        for side, tensor, count, copies, blocks in (
+            ("a", "src", self.tile.rows, self.block.copies[0], self.row_blocks),
+            ("b", "wei", self.tile.cols, self.block.copies[1], self.col_blocks),
         ):
             for number in range(count):
                 register = self.fragment(side, number, copy)
-                block = self.row(number) if side == "a" else self.col(number)
-                at = (block * (2 * self.pairs) + step) * register.lanes
+                block = self.tile.row(number) if side == "a" else self.tile.col(number)
+                behind = self.batch * (blocks * 2 * self.pairs + 1)
+                at = (block * (2 * self.pairs) + step + behind) * register.lanes
                 place = Memory(tensor, at, register.dtype, register.lanes)
                 code.append(op(f"ld.shared.{register.dtype}.to{copies}", register, place))
         return code
@@ -153,7 +142,8 @@ class SmGemm:
         for j in range(self.tile.cols):
             bias = Register("bias", "f32", b.n)
             if e.bias:
-                code.append(op("ld.global.f32", bias, Memory("bias", self.col(j) * b.n, "f32", b.n)))
+                column = self.tile.col(j) + self.batch * self.col_blocks
+                code.append(op("ld.global.f32", bias, Memory("bias", column * b.n, "f32", b.n)))
             for i in range(self.tile.rows):
                 x = result = self.acc(i, j)
                 if e.bias:
@@ -163,28 +153,20 @@ class SmGemm:
                 if e.dst == "f16":
                     result = Register("narrow", "f16", x.lanes)
                     code.append(op("cvt.rn.f16.f32", result, x))
-                at = (self.row(i) * self.col_blocks + self.col(j)) * x.lanes
+                row = self.tile.row(i) + self.batch * self.row_blocks
+                at = (row * self.col_blocks + self.tile.col(j)) * x.lanes
                 code.append(op(f"st.global.{e.dst}", Memory("dst", at, e.dst, x.lanes), result))
         return code
 
     def tensors(self) -> list[Tensor]:
-        b, steps = self.block, 2 * self.pairs
-        bias = [Tensor("bias", "f32", self.col_blocks * b.n)] if self.problem.epilogue.bias else []
+        b, steps, batch, e = self.block, 2 * self.pairs, self.problem.batch, self.problem.epilogue
+        bias = [Tensor("bias", "f32", batch * self.col_blocks * b.n)] if e.bias else []
         return [
-            Tensor("src", b.src, (self.row_blocks * steps + 1) * b.m * b.k),
-            Tensor("wei", b.wei, (self.col_blocks * steps + 1) * b.n * b.k),
+            Tensor("src", b.src, batch * (self.row_blocks * steps + 1) * b.m * b.k),
+            Tensor("wei", b.wei, batch * (self.col_blocks * steps + 1) * b.n * b.k),
             *bias,
-            Tensor("dst", self.problem.epilogue.dst, self.row_blocks * self.col_blocks * b.m * b.n, "output"),
+            Tensor("dst", e.dst, batch * self.row_blocks * self.col_blocks * b.m * b.n, "output"),
         ]
-
-    @property
-    def copies(self) -> dict[str, float]:
-        """How often the view of a convolution's source holds each element of it."""
-        p = self.problem
-        if isinstance(p, MatmulProblem):
-            return {}
-        view = self.program.tensor["src"].size
-        return {"src": max(1.0, view / (p.mb * p.ic * p.ih * p.iw))}
 
     # -- between the user's arrays and the program's -----------------------------------------------------------------
     def kernel(self) -> Kernel:
@@ -192,15 +174,12 @@ class SmGemm:
 
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         """Blocks of both matrices, filled up with zeros, and the bias."""
-        if isinstance(self.problem, ConvProblem):
-            src = _pixels(self.problem, src)
-            weights = weights.transpose(2, 3, 1, 0).reshape(self.k, self.n)
         found = {
             "src": self.blocks(src, self.row_blocks, self.block.m, False),
             "wei": self.blocks(weights.T, self.col_blocks, self.block.n, True),
         }
         if parameters.bias is not None:
-            found["bias"] = np.pad(parameters.bias, (0, self.col_blocks * self.block.n - self.n))
+            found["bias"] = np.pad(parameters.bias, (0, self.col_blocks * self.block.n - self.problem.n))
         return found
 
     def blocks(self, matrix: Array, count: int, size: int, turned: bool) -> Array:
@@ -214,21 +193,5 @@ class SmGemm:
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         b, p = self.block, self.problem
         blocks = outputs["dst"].reshape(self.row_blocks, self.col_blocks, b.m, b.n)
-        matrix = blocks.swapaxes(1, 2).reshape(self.row_blocks * b.m, -1)[: self.m, : self.n]
-        if isinstance(p, ConvProblem):
-            matrix = matrix.reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2)
+        matrix = blocks.swapaxes(1, 2).reshape(self.row_blocks * b.m, -1)[: p.m, : p.n]
         return np.ascontiguousarray(matrix)
-
-
-def _gemm_sizes(p: ConvProblem) -> tuple[int, int, int]:
-    return p.mb * p.oh * p.ow, p.oc, p.kh * p.kw * p.ic
-
-
-def _pixels(p: ConvProblem, src: Array) -> Array:
-    """nchw as (output pixels, taps and channels): kh, kw, ic from the outside in."""
-    top, left, bottom, right = p.padding
-    nhwc = np.pad(src.transpose(0, 2, 3, 1), ((0, 0), (top, bottom), (left, right), (0, 0)))
-    reach = [(size - 1) * d + 1 for size, d in zip((p.kh, p.kw), p.dilation, strict=True)]
-    windows = sliding_window_view(nhwc, reach, (1, 2))
-    taps = windows[:, :: p.strides[0], :: p.strides[1], :, :: p.dilation[0], :: p.dilation[1]]
-    return taps.transpose(0, 1, 2, 4, 5, 3).reshape(_gemm_sizes(p)[0], -1)

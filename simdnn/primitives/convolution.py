@@ -7,7 +7,7 @@ from os import PathLike
 
 from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.arrays import Array
-from simdnn.primitives import arrays, gpu, sm
+from simdnn.primitives import arrays, gpu, gpu_conv
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.postops import with_operands
@@ -45,7 +45,7 @@ def convolution(
     (N, OC, OH, OW).
     """
     on = gpu.gpu_of(machine)
-    if on is not None and on.nvidia:
+    if on is not None:
         gpu.Given(isa, threads, dispatch, wei_tag).check(on)
         one_of("engine", engine, ENGINES)
     else:
@@ -67,9 +67,9 @@ def convolution(
     arrays.check_types("convolution", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
     sizes = dict(zip(CONV_SIZES, (mb, ic, ih, iw, oc, kh, kw), strict=True))
-    if on is not None and on.nvidia:
-        asked, numbers = sm.convolution_of(on, sizes, taps, types, attr, dst, bias)
-        return sm.run(on, asked, src, values.reshape(oihw), numbers, engine)
+    if on is not None:
+        asked, numbers = gpu_conv.convolution_of(on, sizes, taps, types, attr, dst, bias)
+        return gpu_conv.run(on, asked, src, values.reshape(oihw), numbers, engine, attr)
     shape = conv_shape(sizes, taps, *types)
     epilogue, parameters = resolve(attr, shape, dst, bias)
     problem = conv_problem(sizes, taps, shape, epilogue, wei_tag)

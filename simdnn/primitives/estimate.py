@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.formats import fmt
 from simdnn.kernels.spec import Problem
-from simdnn.primitives import arrays, gpu, sm
+from simdnn.primitives import arrays, gpu, gpu_conv
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.decompress import decompression
@@ -74,12 +74,10 @@ def estimate(
         only = gpu.Given(isa, threads, dispatch, given["wei_tag"])
         if primitive == "matmul":
             return gpu.estimate(on, sizes, _types(dt), attr, bias, only)
-        if not on.nvidia:
-            raise Unimplemented(f"{primitive} on {on.name!r}: no kernel here for an Intel GPU; what works: 'matmul'")
         only.check(on)
         taps = Taps.of(*(given[name] for name in ("strides", "padding", "dilation", "groups")))
         src, wei, dst = _types(dt)
-        return sm.estimate(on, sm.convolution_of(on, sizes, taps, (src, wei), attr, dst, bias)[0])
+        return gpu_conv.estimate(on, gpu_conv.convolution_of(on, sizes, taps, (src, wei), attr, dst, bias)[0], attr)
     problem = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
     return priced(chosen(problem, target, attr), target)

@@ -116,7 +116,7 @@ def _problem(
     machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any
 ) -> tuple[GpuMatmulProblem, Parameters]:
     """What the kernel is asked, its types checked against the platform."""
-    src, wei, model = _types(machine, shape, attr)
+    src, wei, model = types_of(machine, shape, attr)
     plain = replace(attr, fpmath="strict") if src == "tf32" else attr
     for name, found in along_k(attr, shape).items():
         if found.granularity in ALONG_K:
@@ -126,8 +126,7 @@ def _problem(
             )
     zeros = zero_points(attr, shape, every=True)
     epilogue, parameters = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
-    if others := [op[0] for op in attr.post_ops if op != "relu"]:
-        raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; relu works")
+    sm.check_post_ops(machine, attr)
     problem = GpuMatmulProblem(shape.m, shape.n, shape.k, src, wei, epilogue, float_model=model)
     if zeros:
         parameters = with_tables(parameters, attr, shape, zeros)
@@ -173,7 +172,7 @@ def _refused(strategy: str, problem: GpuMatmulProblem, parameters: Parameters) -
     return ""
 
 
-def _types(machine: GpuMachine, shape: Shape, attr: Attr) -> tuple[str, str, str]:
+def types_of(machine: GpuMachine, shape: Shape, attr: Attr) -> tuple[str, str, str]:
     """Types multiplied and the float model; refusals name the machine and what works."""
     src, wei = shape.src, shape.wei
     if attr.apply_to_int:

@@ -1,4 +1,4 @@
-"""Matmul and convolution on NVIDIA GPUs: what is asked checked, the kernel, its values and its cost."""
+"""Products on NVIDIA GPUs: what is asked checked, the kernel, its values and its cost."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from isa_models import GpuMachine, Unimplemented
 from isa_models.arrays import Array
 from isa_models.nvidia.mma import UNITS
 from simdnn import verbose
+from simdnn.kernels.gpu_gemm import GpuMatmulProblem
 from simdnn.kernels.sm_gemm import SmGemm
-from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
+from simdnn.kernels.spec import Epilogue, Kernel, Parameters
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.mathmode import COLD_WEIGHTS
-from simdnn.primitives.problems import Taps, conv_problem, conv_shape, matmul_problem
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.result import Estimate, Result
 
@@ -26,29 +26,18 @@ _DESTINATIONS = ("f32", "f16")
 
 def matmul_of(
     machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any
-) -> tuple[MatmulProblem, Parameters]:
+) -> tuple[GpuMatmulProblem, Parameters]:
     """The problem of a matmul; refusals name the machine and what works."""
-    epilogue, parameters = _epilogue(machine, shape, attr, dst, bias)
-    return matmul_problem(shape, epilogue, "any", None), parameters
+    epilogue, parameters = epilogue_of(machine, shape, attr, dst, bias)
+    return GpuMatmulProblem(shape.m, shape.n, shape.k, shape.src, shape.wei, epilogue), parameters
 
 
-def convolution_of(
-    machine: GpuMachine, sizes: dict[str, int], taps: Taps, types: tuple[str, str], attr: Attr, dst: str | None,
-    bias: Any,
-) -> tuple[ConvProblem, Parameters]:  # fmt: skip
-    """The same of a convolution."""
-    if taps.groups > 1:
-        raise Unimplemented(f"groups={taps.groups} on {machine.name!r}: no kernel here for grouped convolutions on a "
-                            "GPU; what works: groups=1")  # fmt: skip
-    shape = conv_shape(sizes, taps, *types)
-    epilogue, parameters = _epilogue(machine, shape, attr, dst, bias)
-    return conv_problem(sizes, taps, shape, epilogue), parameters
-
-
-def _epilogue(machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any) -> tuple[Epilogue, Parameters]:
+def epilogue_of(
+    machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any
+) -> tuple[Epilogue, Parameters]:
+    """What follows the sums of a matmul or convolution; refusals name the machine."""
     _check_types(machine, shape, attr)
-    if others := [op[0] for op in attr.post_ops if op != "relu"]:
-        raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; relu works")
+    check_post_ops(machine, attr)
     epilogue, parameters = resolve(attr, shape, dst, bias)
     if attr.scales or attr.zero_points:
         raise Unimplemented(f"scales or zero points on {machine.name!r}: no kernel here has them; bias and relu work")
@@ -56,6 +45,12 @@ def _epilogue(machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bi
         works = ", ".join(_DESTINATIONS)
         raise Unimplemented(f"dst {epilogue.dst!r} on {machine.name!r}: no kernel here stores it; what works: {works}")
     return epilogue, parameters
+
+
+def check_post_ops(machine: GpuMachine, attr: Attr) -> None:
+    """`Unimplemented` for what no GPU kernel does after its sums."""
+    if others := [op[0] for op in attr.post_ops if op != "relu"]:
+        raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; relu works")
 
 
 def _check_types(machine: GpuMachine, shape: Shape, attr: Attr) -> None:
@@ -71,16 +66,14 @@ def _check_types(machine: GpuMachine, shape: Shape, attr: Attr) -> None:
 
 
 def run(
-    machine: GpuMachine, problem: MatmulProblem | ConvProblem, src: Array, weights: Array, parameters: Parameters,
-    engine: str,
+    machine: GpuMachine, problem: GpuMatmulProblem, src: Array, weights: Array, parameters: Parameters, engine: str
 ) -> Result:  # fmt: skip
     """Values and cost of a checked problem."""
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
-    found = built(problem, machine)
-    kernel = found.kernel()
+    kernel = built(problem, machine)
     sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
-    arrays.check_memory({"source by taps": ((sizes["src"],), problem.src), "weights": ((sizes["wei"],), problem.wei),
+    arrays.check_memory({"src": ((sizes["src"],), problem.src), "weights": ((sizes["wei"],), problem.wei),
                          "dst": ((sizes["dst"],), "f32")})  # fmt: skip
     inputs = kernel.prepare(arrays.native(src), arrays.native(weights), parameters)
     with np.errstate(all="ignore"):
@@ -90,29 +83,27 @@ def run(
     return result
 
 
-def estimate(machine: GpuMachine, problem: MatmulProblem | ConvProblem) -> Estimate:
+def estimate(machine: GpuMachine, problem: GpuMatmulProblem) -> Estimate:
     """Cost alone."""
-    kernel = built(problem, machine).kernel()
-    return Estimate(**cost_part(problem, machine, kernel, cost, "strict"))
+    return Estimate(**cost_part(problem, machine, built(problem, machine), cost, "strict"))
 
 
 @functools.lru_cache(maxsize=256)
-def built(problem: MatmulProblem | ConvProblem, machine: GpuMachine) -> SmGemm:
-    """The generator of the kernel for a problem on a machine."""
-    return SmGemm(problem, machine)
+def built(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
+    """The kernel for a problem on a machine."""
+    return SmGemm(problem, machine).kernel()
 
 
 @functools.lru_cache(maxsize=1024)
-def cost(problem: MatmulProblem | ConvProblem, machine: GpuMachine, cold: bool) -> Any:
+def cost(problem: GpuMatmulProblem, machine: GpuMachine, cold: bool) -> Any:
     """What it costs; `cold`: weights and all else come from memory."""
     from simdnn.timing.gpu import estimate_gpu
 
-    found = built(problem, machine)
-    return estimate_gpu(found.program, machine, cold=cold, copies=found.copies)
+    return estimate_gpu(built(problem, machine).program, machine, cold=cold)
 
 
 def cost_part(
-    problem: Problem, machine: GpuMachine, kernel: Kernel, cost_of: Callable[[Any, GpuMachine, bool], Any], fpmath: str
+    problem: Any, machine: GpuMachine, kernel: Kernel, cost_of: Callable[[Any, GpuMachine, bool], Any], fpmath: str
 ) -> dict[str, Any]:
     """What an `Estimate` of the only kernel that a GPU has for a problem is made of."""
     cold = COLD_WEIGHTS.effective(None)

@@ -171,13 +171,6 @@ def test_refusals(
     assert "\n" not in str(caught.value)
 
 
-def test_convolutions_are_refused() -> None:
-    with pytest.raises(Unimplemented, match="matmul"):
-        simdnn.estimate("convolution", ic=3, ih=8, iw=8, oc=4, kh=3, kw=3, machine="a770")
-    with pytest.raises(Unimplemented, match="is a GPU"):
-        simdnn.convolution(np.ones((1, 3, 8, 8), np.float32), np.ones((4, 3, 3, 3), np.float32), machine="a770")
-
-
 def test_a_machine_itself_or_its_name() -> None:
     a = np.ones((4, 32), np.int8)
     assert (

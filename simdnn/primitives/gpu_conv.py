@@ -1,0 +1,118 @@
+"""Convolution on GPUs: what is asked checked, the product of its pixels built for the machine, its values and cost."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from isa_models import GpuMachine
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from simdnn import verbose
+from simdnn.kernels.gpu_gemm import GpuMatmulProblem
+from simdnn.kernels.implicit import as_convolution, product_of, view_copies
+from simdnn.kernels.spec import ConvProblem, Kernel, Parameters, ZeroPoints
+from simdnn.primitives import arrays, gpu, sm
+from simdnn.primitives.attr import Attr
+from simdnn.primitives.mathmode import FPMATH
+from simdnn.primitives.problems import Taps, conv_problem, conv_shape
+from simdnn.primitives.resolve import Shape, resolve
+from simdnn.primitives.zero_points import without_zero_points
+from simdnn.result import Estimate, Result
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A checked convolution and the product that does it."""
+
+    problem: ConvProblem
+    product: GpuMatmulProblem
+
+
+def convolution_of(
+    machine: GpuMachine, sizes: dict[str, int], taps: Taps, types: tuple[str, str], attr: Attr, dst: str | None,
+    bias: Any,
+) -> tuple[Asked, Parameters]:  # fmt: skip
+    """The problem of a convolution; refusals name the machine and what works."""
+    shape, model, zeros = conv_shape(sizes, taps, *types), "", None
+    if machine.nvidia:
+        epilogue, parameters = sm.epilogue_of(machine, shape, attr, dst, bias)
+    else:
+        src, wei, model = gpu.types_of(machine, shape, attr)
+        epilogue, parameters = resolve(attr, shape, dst, bias)
+        zeros, parameters = _zero_points(attr, shape, parameters)
+        plain = replace(attr, fpmath="strict") if src == "tf32" else attr
+        epilogue, _ = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
+        sm.check_post_ops(machine, attr)
+        shape = replace(shape, src=src, wei=wei)
+    problem = conv_problem(sizes, taps, shape, epilogue)
+    product = product_of(problem, model, zeros)
+    if zeros:
+        product = gpu.with_strategy(machine, product, _made_ahead(attr, zeros), parameters)
+    return Asked(problem, product), parameters
+
+
+def _zero_points(attr: Attr, shape: Shape, parameters: Parameters) -> tuple[ZeroPoints | None, Parameters]:
+    """Common zero points as tables of the product: one row or column for all."""
+    wei, src = ("wei" in attr.zero_points), ("src" in attr.zero_points)
+    if not wei and not src:
+        return None, parameters
+    tables = np.full((1, 1), parameters.zp_src, np.int32), np.full((1, 1), parameters.zp_wei, np.int32)
+    parameters = replace(
+        parameters, src_zero_points=tables[0] if src else None, wei_zero_points=tables[1] if wei else None
+    )
+    return ZeroPoints(shape.k, wei, src), parameters
+
+
+def _made_ahead(attr: Attr, zeros: ZeroPoints) -> Attr:
+    """The source's zero point alone needs sums of the weights, which every strategy has from before the run."""
+    alone = not zeros.wei and attr.zero_point_strategy == "auto"
+    return replace(attr, zero_point_strategy="precomputed") if alone else attr
+
+
+def run(machine: GpuMachine, asked: Asked, src: Array, weights: Array, parameters: Parameters, engine: str,
+        attr: Attr) -> Result:  # fmt: skip
+    """Values and cost of a checked problem; weights are oihw."""
+    from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
+
+    kernel, p = built(asked, machine), asked.problem
+    sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
+    view = sizes["src"] * (fmt(kernel.program.tensor["src"].dtype).bits // fmt(p.src).bits)
+    arrays.check_memory({"source by taps": ((view,), p.src), "weights": ((sizes["wei"],), p.wei),
+                         "dst": ((sizes["dst"],), "f32")})  # fmt: skip
+    inputs = kernel.prepare(arrays.native(src), arrays.native(weights), parameters)
+    with np.errstate(all="ignore"):
+        output = kernel.finish(numerics.run(kernel.program, inputs, engine=engine))
+    result = Result(**_cost_part(asked, machine, attr), output=output)
+    verbose.note(result)
+    return result
+
+
+def estimate(machine: GpuMachine, asked: Asked, attr: Attr) -> Estimate:
+    """Cost alone."""
+    return Estimate(**_cost_part(asked, machine, attr))
+
+
+@functools.lru_cache(maxsize=256)
+def built(asked: Asked, machine: GpuMachine) -> Kernel:
+    """The kernel for a problem on a machine."""
+    product = (sm if machine.nvidia else gpu).built(asked.product, machine)
+    return as_convolution(product, asked.problem)
+
+
+@functools.lru_cache(maxsize=1024)
+def cost(asked: Asked, machine: GpuMachine, cold: bool) -> Any:
+    """What it costs; `cold`: weights and all else come from memory."""
+    from simdnn.timing.gpu import estimate_gpu
+
+    program = built(asked, machine).program
+    return estimate_gpu(program, machine, cold=cold, copies=view_copies(asked.problem, program))
+
+
+def _cost_part(asked: Asked, machine: GpuMachine, attr: Attr) -> dict[str, Any]:
+    mode = "strict" if fmt(asked.problem.src).bits < 32 else FPMATH.effective(attr.fpmath)
+    part = sm.cost_part(asked, machine, built(asked, machine), cost, mode)
+    return part | {"problem": asked.problem}

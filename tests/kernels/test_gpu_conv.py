@@ -1,0 +1,143 @@
+"""Convolution on GPUs: exact integers with zero points, floats as the product of pixels and taps, groups, costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simdnn
+from isa_models import SimdnnError, Unimplemented
+from isa_models.formats import fmt
+from isa_models.gpu_machine import gpu_machine, gpu_machine_names
+from simdnn import Attr
+from simdnn.kernels.implicit import pixels
+from simdnn.kernels.spec import ConvProblem, Epilogue
+
+Array = np.ndarray[Any, np.dtype[Any]]
+INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
+SIDES = st.tuples(*[st.integers(0, 2)] * 4)
+
+
+def direct(src: Array, wei: Array, p: ConvProblem, points: tuple[int, int] = (0, 0)) -> Array:
+    """Sums of the definition, tap by tap, in s64: zero points taken off, pixels beyond the edge left out."""
+    top, left, bottom, right = p.padding
+    full = np.pad(src.astype(np.int64) - points[0], ((0, 0), (0, 0), (top, bottom), (left, right)))
+    w = wei.astype(np.int64) - points[1]
+    out = np.zeros((p.mb, p.oc, p.oh, p.ow), np.int64)
+    inside, outside = p.ic // p.groups, p.oc // p.groups
+    for y in range(p.kh):
+        for x in range(p.kw):
+            rows = slice(y * p.dilation[0], y * p.dilation[0] + (p.oh - 1) * p.strides[0] + 1, p.strides[0])
+            cols = slice(x * p.dilation[1], x * p.dilation[1] + (p.ow - 1) * p.strides[1] + 1, p.strides[1])
+            for g in range(p.groups):
+                part = full[:, g * inside : (g + 1) * inside, rows, cols]
+                own = slice(g * outside, (g + 1) * outside)
+                out[:, own] += np.einsum("nchw,oc->nohw", part, w[own, :, y, x])
+    return out
+
+
+@st.composite
+def problems(draw: st.DrawFn, src: str, wei: str) -> ConvProblem:
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    kh, kw, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.tuples(*[st.integers(1, 2)] * 2))
+    sizes = [(k - 1) * d + 1 + draw(st.integers(0, 6)) for k, d in zip((kh, kw), dilation, strict=True)]
+    ic, oc = groups * draw(st.integers(1, 9)), groups * draw(st.integers(1, 20))
+    return ConvProblem(
+        draw(st.integers(1, 2)), ic, *sizes, oc, kh, kw, src, wei, Epilogue(),
+        draw(st.tuples(*[st.integers(1, 3)] * 2)), draw(SIDES), dilation, groups,
+    )  # fmt: skip
+
+
+def options(p: ConvProblem) -> dict[str, Any]:
+    return {"strides": p.strides, "padding": p.padding, "dilation": p.dilation, "groups": p.groups}
+
+
+@given(
+    st.sampled_from(INTEL), st.sampled_from(["s8", "u8"]), st.data(), st.integers(-9, 9), st.integers(-3, 3),
+    st.sampled_from(["compiled", "reference"]),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_integers_are_exact(name: str, src: str, data: st.DataObject, zs: int, zw: int, engine: str) -> None:
+    p = data.draw(problems(src, "s8"))
+    zs = abs(zs) if src == "u8" else zs
+    rng = np.random.default_rng(zs + 100)
+    form = fmt(src)
+    x = rng.integers(form.low, form.high + 1, (p.mb, p.ic, p.ih, p.iw)).astype(form.dtype)
+    w = rng.integers(-128, 128, (p.oc, p.ic // p.groups, p.kh, p.kw)).astype(np.int8)
+    points = {n: v for n, v in (("src", zs), ("wei", zw)) if v}
+    found = simdnn.convolution(x, w, machine=name, engine=engine, attr=Attr(zero_points=points), **options(p))
+    assert found.output.dtype == np.int32 and (found.output == direct(x, w, p, (zs, zw))).all()
+
+
+@pytest.mark.parametrize(
+    "name,dtype",
+    [("dg1", "f16"), ("a770", "f32"), ("b580", "bf16"), ("max1550", "f16"), ("v100", "f16"), ("v100", "f32")],
+)
+def test_floats_are_the_matmul_of_pixels_and_taps(name: str, dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    p = ConvProblem(2, 6, 7, 9, 8, 3, 2, dtype, dtype, Epilogue(), (2, 1), (1, 2, 0, 1), (1, 2), 2)
+    x = rng.standard_normal((2, 6, 7, 9)).astype(fmt(dtype).dtype)
+    w = rng.standard_normal((8, 3, 3, 2)).astype(fmt(dtype).dtype)
+    bias = rng.standard_normal(8).astype(np.float32)
+    attr = Attr(post_ops=["relu"])
+    found = simdnn.convolution(x, w, bias, machine=name, dst="f16", attr=attr, **options(p))
+    assert found.implementation.startswith("conv:") and found.problem.macs == p.macs
+    for group, rows in enumerate(pixels(p, x)):
+        own = slice(4 * group, 4 * group + 4)
+        taps = np.ascontiguousarray(w[own].transpose(2, 3, 1, 0).reshape(-1, 4))
+        product = simdnn.matmul(np.ascontiguousarray(rows), taps, bias[own], machine=name, dst="f16", attr=attr).output
+        assert (found.output[:, own].transpose(0, 2, 3, 1).reshape(-1, 4) == product).all()
+
+
+def test_requantized_to_u8_by_channel() -> None:
+    rng = np.random.default_rng(4)
+    p = ConvProblem(1, 8, 6, 6, 12, 3, 3, "u8", "s8", Epilogue(), padding=(1, 1, 1, 1), groups=4)
+    x, w = rng.integers(0, 256, (1, 8, 6, 6)).astype(np.uint8), rng.integers(-128, 128, (12, 2, 3, 3)).astype(np.int8)
+    bias, scale = rng.standard_normal(12).astype(np.float32), rng.random(12).astype(np.float32) / 100
+    scales = {"src": np.float32(0.5), "wei": scale, "dst": np.float32(2)}
+    attr = Attr(scales=scales, zero_points={"src": 7, "dst": 3}, post_ops=["relu"])
+    sums = direct(x, w, p, (7, 0)).astype(np.float32) * np.float32(0.5) * scale[:, None, None] + bias[:, None, None]
+    expected = np.clip(np.rint(np.maximum(sums, 0) * np.float32(0.5) + 3), 0, 255)
+    for name in ("dg1", "a770", "b580"):
+        found = simdnn.convolution(x, w, bias, machine=name, dst="u8", attr=attr, **options(p)).output
+        assert found.dtype == np.uint8 and (found == expected).all()
+
+
+RES3 = {"ic": 128, "ih": 28, "iw": 28, "oc": 128, "kh": 3, "kw": 3, "padding": 1, "mb": 16}
+
+
+@pytest.mark.parametrize("name", INTEL)
+def test_cost_is_above_the_rates_and_near_that_of_the_product(name: str) -> None:
+    gpu = gpu_machine(name)
+    found = simdnn.estimate("convolution", dt="u8:s8:s32", machine=name, **RES3)
+    rate = gpu.peak_ops("dp4a" if name == "dg1" else "s8")
+    product = simdnn.estimate("matmul", m=16 * 28 * 28, n=128, k=9 * 128, dt="u8:s8:s32", machine=name)
+    assert 2 * found.problem.macs / rate < found.seconds <= 1.05 * product.seconds
+    zero = simdnn.estimate("convolution", dt="u8:s8:s32", machine=name, attr=Attr(zero_points={"src": 3}), **RES3)
+    assert found.cycles < zero.cycles < 1.5 * found.cycles
+
+
+def test_the_source_counts_once_in_memory() -> None:
+    with simdnn.cold_weights():
+        found = simdnn.estimate("convolution", dt="f16", machine="b580", **{**RES3, "mb": 64})
+    dram = found.traffic.set_index("level").loc["DRAM"]
+    assert dram.read_bytes < 1.3 * 2 * (64 * 128 * 28 * 28 + 9 * 128 * 128)
+
+
+@pytest.mark.parametrize(
+    "message,name,types,attr",
+    [
+        ("that work", "b580", ("f16", "s8"), Attr(apply_to_int=True)),
+        ("post-operation", "b580", ("f16", "f16"), Attr(post_ops=["sum"])),
+        ("tensor cores take", "v100", ("s8", "s8"), Attr()),
+        ("scales or zero points", "v100", ("f16", "f16"), Attr(scales={"src": 0.5})),
+    ],
+)
+def test_refusals(message: str, name: str, types: tuple[str, str], attr: Attr) -> None:
+    x, w = np.ones((1, 4, 5, 5), fmt(types[0]).dtype), np.ones((4, 4, 3, 3), fmt(types[1]).dtype)
+    with pytest.raises((Unimplemented, SimdnnError), match=message):
+        simdnn.convolution(x, w, machine=name, attr=attr)
