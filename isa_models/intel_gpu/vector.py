@@ -159,6 +159,18 @@ for _type, _range in (("s8", "[127]"), ("u8", "[255]")):
          "An integral float, saturated; NaN becomes 0.", "[300]", _range, saturates=True)  # fmt: skip
 
 
+def _to_s32(a: Value) -> Value:
+    """An integral float clamped into s32; NaN becomes 0."""
+    a = a.is_nan().where(a.literal(0.0), a)
+    above, below = a.literal(2.0**31), a.literal(-(2.0**31))
+    whole = (a < above).where((a < below).where(below, a), a.literal(0.0)).to("s32")
+    return (a < above).where(whole, whole.literal((1 << 31) - 1))
+
+
+_row("mov.s32.f32.sat", "s32 <- f32", _one(_to_s32), "An integral float, saturated; NaN becomes 0.", "[3e9]",
+     "[2147483647]", saturates=True)  # fmt: skip
+
+
 # -- moves and messages -----------------------------------------------------------------------------------------------
 def _move() -> Callable[[Value], Value]:
     def move(a: Value) -> Value:

@@ -30,7 +30,7 @@ from simdnn.verify import verify
 
 #: a step of the destination's type out of f32: instruction, and whether the value is rounded to an integer before
 _NARROW = {"bf16": ("mov.bf16.f32", False), "f16": ("mov.f16.f32", False), "s8": ("mov.s8.f32.sat", True),
-           "u8": ("mov.u8.f32.sat", True)}  # fmt: skip
+           "u8": ("mov.u8.f32.sat", True), "s32": ("mov.s32.f32.sat", True)}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,8 @@ class GpuGemm:
             code.append(op("mul.f32", x, x, Register("dst_scale", "f32", x.lanes)))
         if "dst_zero_point" in self.parameters:
             code.append(op("add.f32", x, x, Register("dst_zero_point", "f32", x.lanes)))
-        result = acc if dst == "s32" else x
-        if dst in _NARROW:
+        result = x if e.in_float or acc.dtype == "f32" else acc
+        if dst in _NARROW and result is x:
             name, whole = _NARROW[dst]
             if whole:
                 code.append(op("rnde.f32", x, x))

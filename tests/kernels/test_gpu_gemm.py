@@ -111,6 +111,16 @@ def test_epilogue_in_its_order() -> None:
         assert met.dtype == dtype and (met == sums.astype(dtype)).all()
 
 
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+def test_s32_after_a_bias_is_rounded_and_saturated(engine: str) -> None:
+    rng = np.random.default_rng(1)
+    a, b = drawn("u8", (5, 64), rng), drawn("s8", (64, 9), rng)
+    bias = np.array([0.5, 1.5, -0.5, 3e9, -3e9, np.nan, 0, 1, 2], np.float32)
+    sums = (a.astype(int) @ b.astype(int)).astype(np.float32) + bias
+    expected = np.clip(np.nan_to_num(np.rint(sums.astype(np.float64))), -(2**31), 2**31 - 1)
+    assert (simdnn.matmul(a, b, bias, machine="b580", dst="s32", engine=engine).output == expected).all()
+
+
 def test_a_large_problem_has_values_and_a_cost() -> None:
     rng = np.random.default_rng(2)
     a, b = drawn("s8", (512, 512), rng), drawn("s8", (512, 512), rng)
