@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,9 @@ from simdnn.graph.ops import find
 from simdnn.graph.ops.function import body
 from simdnn.graph.qdq import fused
 from simdnn.graph.result import NetworkEstimate, NetworkResult, NodeRun, described
-from simdnn.graph.types import label
+from simdnn.graph.types import bits, label
 from simdnn.primitives import Attr
-from simdnn.primitives.mathmode import FPMATH
+from simdnn.primitives.mathmode import FPMATH, cold_weights
 from simdnn.primitives.run import Target, attr_of
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ class Network:
         key = (k.target.machine, k.target.caps, k.target.dispatch, k.attr, mode)
         folded = self._folded.setdefault(key, {}) if not feeds.keys() & self.graph.constants.keys() else {}
         whole = Kernels(k.target, k.attr)
+        cold = self._exceeds_caches(k.target.machine)
         last = _last_uses(self.graph)
         runs = []
         for position, node in enumerate(self.graph.nodes):
@@ -173,7 +175,9 @@ class Network:
             if fixed and node.outputs[0] in folded:
                 given = [folded.get(name) for name in node.outputs]
             else:
-                given = _apply(node, values, whole if fixed else k)
+                from_memory = cold and not constant.isdisjoint(node.inputs)
+                with cold_weights() if from_memory else nullcontext():
+                    given = _apply(node, values, whole if fixed else k)
                 if fixed:
                     folded.update(zip(node.outputs, given, strict=False))
             for name, value in zip(node.outputs, given, strict=False):
@@ -187,6 +191,12 @@ class Network:
             for name in last[position]:
                 del values[name]
         return values, tuple(runs)
+
+    def _exceeds_caches(self, machine: Any) -> bool:
+        """Whether the constants are more than a CPU's last cache holds, so that each run reads them from memory."""
+        if not isinstance(machine, Machine):
+            return False
+        return sum(a.size * bits(a.dtype) for a in self.graph.constants.values()) > 8 * machine.caches[-1].size_bytes
 
 
 def _apply(node: Node, values: dict[str, Any], k: Kernels) -> list[Any]:

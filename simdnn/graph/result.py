@@ -73,7 +73,10 @@ class NodeCost:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NetworkEstimate:
-    """What a network costs on `threads` cores, node after node, each with its operands where the caches hold them."""
+    """What a network costs on `threads` cores, node after node, each with its operands where the caches hold them.
+
+    The constants of a network that has more of them than a CPU's last cache holds come from memory.
+    """
 
     machine: Machine
     isa: str | None

@@ -1,0 +1,237 @@
+"""GGUF files: metadata and tensors of a language model, with quantized weights as they are stored or as f32.
+
+The layout (versions 2 and 3, little-endian) and the block formats are those of ggml: docs/gguf.md there, and
+ggml-quants.c. Nothing that a file says is believed before it has been compared with the file's size.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from math import prod
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa_models.errors import InvalidArgument, SimdnnError, Unimplemented, unknown_name
+
+F32 = NDArray[np.float32]
+U8 = NDArray[np.uint8]
+GROUP = 32  # elements of a block of Q4_1 and Q8_0, neighbours along a row
+_MAGIC = b"GGUF"
+_ALIGNMENT = "general.alignment"
+_MOST_DIMS = 4
+_SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8",
+            12: "<f8"}  # fmt: skip
+_STRING, _ARRAY = 8, 9
+_NAMES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
+          12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+          20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
+          29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Elements of a block and what the block holds, field by field."""
+
+    elements: int
+    block: np.dtype[Any]
+
+
+_STORED = {
+    "F32": Stored(1, np.dtype("<f4")),
+    "F16": Stored(1, np.dtype("<f2")),
+    "Q4_1": Stored(GROUP, np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("q", "u1", (GROUP // 2,))])),
+    "Q8_0": Stored(GROUP, np.dtype([("scale", "<f2"), ("q", "i1", (GROUP,))])),
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Where a tensor lies: its shape as NumPy orders dimensions, the type's name, the byte at which it starts."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    start: int
+
+
+@dataclass(frozen=True, eq=False)
+class Gguf:
+    """A file's metadata (numbers, text, lists of text, arrays) and tensors."""
+
+    metadata: dict[str, Any]
+    tensors: dict[str, Tensor]
+    _bytes: U8 = field(repr=False)
+
+    def get(self, key: str, kind: type, default: Any = None) -> Any:
+        """A metadata value of a Python type. `InvalidArgument` where it is missing without a default, or another."""
+        found = self.metadata.get(key, default)
+        if found is None:
+            raise InvalidArgument(f"the GGUF file has no {key!r}, which is needed here")
+        allowed = (int, float) if kind is float else kind
+        if not isinstance(found, allowed) or isinstance(found, bool) != (kind is bool):
+            raise InvalidArgument(f"{key!r} is a {type(found).__name__}; {kind.__name__} is needed")
+        return found
+
+    def blocks(self, name: str) -> NDArray[Any]:
+        """The blocks of a tensor as they are stored, (…, row / elements of a block), with fields as `_STORED` says."""
+        tensor = self._find(name)
+        stored = _STORED[tensor.type]
+        shape = (*tensor.shape[:-1], tensor.shape[-1] // stored.elements)
+        flat = self._bytes[tensor.start : tensor.start + prod(shape) * stored.block.itemsize]
+        return flat.view(stored.block).reshape(shape)
+
+    def array(self, name: str) -> F32:
+        """A tensor in f32: the bits that ggml's own dequantization yields."""
+        tensor, blocks = self._find(name), self.blocks(name)
+        if tensor.type in ("F32", "F16"):
+            return blocks.astype(np.float32)
+        scale = blocks["scale"].astype(np.float32)[..., None]
+        if tensor.type == "Q8_0":
+            real = blocks["q"] * scale
+        else:
+            real = nibbles(blocks["q"]) * scale + blocks["minimum"].astype(np.float32)[..., None]
+        return real.astype(np.float32).reshape(tensor.shape)
+
+    def _find(self, name: str) -> Tensor:
+        if name not in self.tensors:
+            raise unknown_name("tensor", name, self.tensors)
+        return self.tensors[name]
+
+
+def nibbles(q: U8) -> U8:
+    """The 32 values of each 16 bytes (…, 16): the lower halves first, then the upper ones.
+
+    >>> nibbles(np.array([0x21, 0x43], np.uint8)).tolist()
+    [1, 3, 2, 4]
+    """
+    return np.concatenate([q & 15, q >> 4], axis=-1)
+
+
+def read(path: str | PathLike[str]) -> Gguf:
+    """The file, its tensors left on disk until they are asked for.
+
+    Raises `InvalidArgument` for what is no GGUF file or a broken one, `Unimplemented` naming a tensor's type that is
+    not known here, `SimdnnError` where the file cannot be read.
+    """
+    try:
+        content = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:  # ValueError: an empty file
+        raise SimdnnError(f"{path}: {' '.join(str(error).split())[:100]}") from None
+    try:
+        return _parsed(_Cursor(content))
+    except SimdnnError as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+class _Cursor:
+    """Reads little-endian values one after the other, and never beyond the end."""
+
+    def __init__(self, content: U8) -> None:
+        self.content, self.at = content, 0
+
+    def take(self, count: int, what: str) -> bytes:
+        if count > len(self.content) - self.at:
+            raise InvalidArgument(
+                f"{what} of {count} bytes at byte {self.at}; the file ends at {len(self.content)}: truncated or broken"
+            )
+        self.at += count
+        return self.content[self.at - count : self.at].tobytes()
+
+    def number(self, form: str) -> int:
+        return int(struct.unpack(f"<{form}", self.take(struct.calcsize(form), "a number"))[0])
+
+    def text(self) -> str:
+        try:
+            return self.take(self.number("Q"), "text").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidArgument(f"text before byte {self.at} is no UTF-8 ({error.reason})") from None
+
+    def count(self, what: str, least: int) -> int:
+        """A number of things of at least `least` bytes each, which the file must have room for."""
+        found = self.number("Q")
+        if found * least > len(self.content) - self.at:
+            raise InvalidArgument(f"{found} {what} at byte {self.at}; the file ends at {len(self.content)}")
+        return found
+
+
+def _parsed(cursor: _Cursor) -> Gguf:
+    magic, version = cursor.take(4, "the magic"), cursor.number("I")
+    if magic != _MAGIC:
+        raise InvalidArgument(f"starts with {magic!r}; a GGUF file starts with {_MAGIC!r}")
+    if version not in (2, 3):
+        known = "big-endian files are not read" if version in (2 << 24, 3 << 24) else "2 and 3 are known"
+        raise Unimplemented(f"GGUF version {version}; {known}")
+    tensor_count, entry_count = cursor.count("tensors", 24), cursor.count("metadata entries", 12)
+    metadata: dict[str, Any] = {}
+    for _ in range(entry_count):
+        key = cursor.text()
+        if key in metadata:
+            raise InvalidArgument(f"metadata {key!r:.60} twice")
+        metadata[key] = _value(cursor, cursor.number("I"))
+    tensors: dict[str, Tensor] = {}
+    for _ in range(tensor_count):
+        tensor = _tensor(cursor)
+        if tensor.name in tensors:
+            raise InvalidArgument(f"tensor {tensor.name!r:.60} twice")
+        tensors[tensor.name] = tensor
+    return Gguf(metadata, _located(tensors, metadata, cursor), cursor.content)
+
+
+def _value(cursor: _Cursor, kind: int) -> Any:
+    """A number, text, a list of text, or an array of numbers."""
+    if kind == _STRING:
+        return cursor.text()
+    if kind in _SCALARS:
+        return _numbers(cursor, kind, 1)[0].item()
+    if kind != _ARRAY:
+        raise InvalidArgument(f"metadata of type {kind} before byte {cursor.at}; 0 to 12 are known")
+    inner = cursor.number("I")
+    if inner == _STRING:
+        return [cursor.text() for _ in range(cursor.count("texts", 8))]
+    if inner not in _SCALARS:
+        raise Unimplemented(f"an array of metadata type {inner} before byte {cursor.at}; numbers and text are read")
+    return _numbers(cursor, inner, cursor.count("values", np.dtype(_SCALARS[inner]).itemsize))
+
+
+def _numbers(cursor: _Cursor, kind: int, count: int) -> NDArray[Any]:
+    dtype = np.dtype(_SCALARS[kind])
+    return np.frombuffer(cursor.take(count * dtype.itemsize, "values"), dtype)
+
+
+def _tensor(cursor: _Cursor) -> Tensor:
+    """A tensor with its start counted from where the data begin."""
+    name, rank = cursor.text(), cursor.number("I")
+    if not 1 <= rank <= _MOST_DIMS:
+        raise InvalidArgument(f"tensor {name!r:.60} has {rank} dimensions; 1 to {_MOST_DIMS} are allowed")
+    shape = tuple(cursor.number("Q") for _ in range(rank))[::-1]
+    kind, start = cursor.number("I"), cursor.number("Q")
+    if kind not in _NAMES:
+        raise InvalidArgument(f"tensor {name!r:.60} has the unknown type {kind}; read here: {', '.join(_STORED)}")
+    if _NAMES[kind] not in _STORED:
+        raise Unimplemented(f"tensor {name!r:.60} is stored as {_NAMES[kind]}; read here: {', '.join(_STORED)}")
+    if 0 in shape or shape[-1] % _STORED[_NAMES[kind]].elements:
+        raise InvalidArgument(f"tensor {name!r:.60} of {_NAMES[kind]} has shape {shape}: no whole number of blocks")
+    return Tensor(name, shape, _NAMES[kind], start)
+
+
+def _located(tensors: dict[str, Tensor], metadata: dict[str, Any], cursor: _Cursor) -> dict[str, Tensor]:
+    """The tensors with their starts in the file, all of them inside of it."""
+    alignment = metadata.get(_ALIGNMENT, 32)
+    if not isinstance(alignment, int) or alignment < 8 or alignment > 1 << 20 or alignment % 8:
+        raise InvalidArgument(f"{_ALIGNMENT} {alignment!r:.60}; a multiple of 8 is needed")
+    data = -(-cursor.at // alignment) * alignment
+    found = {}
+    for name, tensor in tensors.items():
+        stored = _STORED[tensor.type]
+        size, start = prod(tensor.shape) // stored.elements * stored.block.itemsize, data + tensor.start
+        if tensor.start % alignment or start + size > len(cursor.content):
+            raise InvalidArgument(
+                f"tensor {name!r:.60} of {size} bytes at byte {start}; the file ends at {len(cursor.content)}, and "
+                f"tensors start at multiples of {alignment}"
+            )
+        found[name] = Tensor(name, tensor.shape, tensor.type, start)
+    return found
