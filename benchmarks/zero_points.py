@@ -67,19 +67,18 @@ def work(machine: str, m: int, n: int, k: int, strategy: str = "", group: int = 
     cores = on.xe_cores * on.stacks
     time = gpu_time(found.kernel.program, on, cold=True)
     pipes = {pipe: sum(s.engine.busy.get(pipe, 0.0) * s.nest.group_count for s in time.stages) for pipe in PIPES}
-    l2 = sum(sum(s.l2) for s in time.stages) / (on.l2.bytes_per_cycle * cores)
-    dram = sum(sum(s.dram) for s in time.stages) * on.ghz / (on.dram_gb_s * on.stacks)
-    return Work(time.simulated.cycles, pipes[SYSTOLIC] / cores, pipes[VECTOR] / cores, max(l2, dram))
+    bytes_ = max(level.cycles for level in found.cost.levels[1:])
+    return Work(found.cycles, pipes[SYSTOLIC] / cores, pipes[VECTOR] / cores, bytes_)
 
 
 @cache
 def quantize(on: GpuMachine, m: int, k: int, group: int) -> float:
-    """Cycles that reductions add to the quantization of an f16 source."""
-    plain, summed = (Dynamic(m, k, group, "f16", "s8", reductions=sums) for sums in (0, group))
-    return float(
-        estimate_gpu(GpuQuantization(summed, on).program, on).cycles
-        - estimate_gpu(GpuQuantization(plain, on).program, on).cycles
+    """Cycles, at the GEMM's clock, that reductions add to the quantization of an f16 source."""
+    plain, summed = (
+        estimate_gpu(GpuQuantization(Dynamic(m, k, group, "f16", "s8", reductions=sums), on).program, on).seconds
+        for sums in (0, group)
     )
+    return (summed - plain) * on.clock(matrix=True) * 1e9
 
 
 def table(gpus: tuple[str, ...] = GPUS, rows: tuple[int, ...] = ROWS) -> pd.DataFrame:

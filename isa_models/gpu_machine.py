@@ -78,6 +78,7 @@ class GpuMachine:
     ghz: float  # that times are given at: the vendor's graphics clock, or the one clock that is known
     max_ghz: float | None
     base_ghz: float | None
+    matrix_ghz: float | None  # what the power limit leaves while the systolic pipes work
     threads: int  # of an engine with 128 registers each
     vector_ops: Mapping[str, float]  # "f32", "f16", "dp4a"
     s32_multiply_share: float  # rate of 32-bit integer products over that of f32
@@ -85,7 +86,8 @@ class GpuMachine:
     co_issue: bool  # vector and systolic pipe at once, for different threads
     latency: Latency
     caches: tuple[GpuCache, GpuCache]
-    dram_gb_s: float  # of one stack
+    dram_gb_s: float  # of one stack: the vendor's figure
+    sustained_gb_s: float  # what a streaming kernel gets of it, where that is known
     provenance: Mapping[str, Provenance] = field(repr=False)
     path: Path
     launch_us: float = 0.0  # between a kernel's end and the start of the next one in line; 0: not modelled
@@ -111,6 +113,14 @@ class GpuMachine:
     @property
     def nvidia(self) -> bool:
         return self.platform.name in NVIDIA_GPUS
+
+    def clock(self, matrix: bool) -> float:
+        """GHz of a kernel that uses the systolic pipes, or of one that does not.
+
+        >>> gpu_machine("a770").clock(matrix=True)
+        2.1
+        """
+        return self.matrix_ghz or self.ghz if matrix else self.ghz
 
     def threads_of(self, registers: int) -> int:
         """Threads of an engine that use up to `registers` GRFs each: large-GRF mode halves them."""

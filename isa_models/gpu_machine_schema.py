@@ -27,6 +27,7 @@ def read_gpu_machine(path: Path) -> GpuMachine:
     ghz = frequency.figure_number("ghz", 0.1, 10)
     max_ghz = frequency.figure_number("max_ghz", ghz, 10) if frequency.has("max_ghz") else None
     base_ghz = frequency.figure_number("base_ghz", 0.1, ghz) if frequency.has("base_ghz") else None
+    matrix_ghz = frequency.figure_number("matrix_ghz", 0.1, ghz) if frequency.has("matrix_ghz") else None
     frequency.close()
     engine = top.table("engine")
     threads = engine.figure_integer("threads", 2, 64)
@@ -42,6 +43,7 @@ def read_gpu_machine(path: Path) -> GpuMachine:
         raise top.error("caches", "L1 and L2, in this order", [cache.name for cache in caches])
     dram = top.table("dram")
     gb_s = dram.figure_number("gb_s", 0.1, 1e6)
+    sustained = dram.figure_number("sustained_gb_s", 0.1, gb_s) if dram.has("sustained_gb_s") else gb_s
     dram.close()
     launch_us = 0.0
     if top.has("launch"):
@@ -50,9 +52,9 @@ def read_gpu_machine(path: Path) -> GpuMachine:
         launch.close()
     top.close()
     return GpuMachine(
-        name, title, vendor, PLATFORMS[platform], xe_cores, engines, stacks, ghz, max_ghz, base_ghz, threads,
-        MappingProxyType(vector), share, MappingProxyType(systolic), co_issue, latency, (caches[0], caches[1]), gb_s,
-        MappingProxyType(top.reader.provenance), path, launch_us,
+        name, title, vendor, PLATFORMS[platform], xe_cores, engines, stacks, ghz, max_ghz, base_ghz,
+        matrix_ghz, threads, MappingProxyType(vector), share, MappingProxyType(systolic), co_issue, latency,
+        (caches[0], caches[1]), gb_s, sustained, MappingProxyType(top.reader.provenance), path, launch_us,
     )  # fmt: skip
 
 

@@ -197,12 +197,17 @@ class Op:
 
 @dataclass(frozen=True)
 class Loop:
-    """`body` for `var` in 0 .. extent-1; the iterations of a parallel loop are independent."""
+    """`body` for `var` in 0 .. extent-1; the iterations of a parallel loop are independent.
+
+    `staged`, of a loop that threads of a GPU's workgroup run: so many iterations at a time, the workgroup brings what
+    they load into shared memory, between two barriers. It says nothing about values, only when things happen.
+    """
 
     var: str
     extent: int
     body: tuple[Statement, ...]
     parallel: bool = False
+    staged: int = 0
 
 
 Statement = Op | Loop

@@ -14,7 +14,7 @@ from typing import Any
 
 from isa_models import GpuMachine
 from simdnn.result import Estimate
-from simdnn.timing.gpu import gpu_time
+from simdnn.timing.gpu import clock_of, gpu_time
 from simdnn.timing.system import Span
 from simdnn.timing.threads import share_out
 
@@ -30,7 +30,7 @@ def events(estimate: Estimate, process: int = 0) -> list[Event]:
     shares: Mapping[str, float] = {}
     if isinstance(machine, GpuMachine):
         time = gpu_time(program, machine, spans=True)
-        spans, ghz = time.simulated.spans, machine.ghz
+        spans, ghz = time.simulated.spans, clock_of(program, machine)
         engine = time.stages[-1].engine
         shares = {pipe: busy / max(engine.cycles, 1e-9) for pipe, busy in engine.busy.items() if busy}
     else:

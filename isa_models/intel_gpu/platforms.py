@@ -32,6 +32,7 @@ class Platform:
     why_not: tuple[tuple[str, str], ...] = ()  # "tf32" or "acc", which one might expect: why it is not there
     mixed_integers: bool = True  # operands of different widths, and 2 bits
     dpasw: bool = False
+    block_loads: bool = False  # messages that read a block of a plain matrix, in DPAS order, straight from L1
 
     def accumulators(self, dtype: str) -> tuple[str, ...]:
         """Types of the accumulator and the result for float operands of `dtype`; empty: not such operands."""
@@ -49,10 +50,10 @@ PLATFORMS: dict[str, Platform] = {
         Platform("arl_h", "Xe-LPG+ (Arrow Lake H)", 32, 8, _HPG, _NARROW_ACC),
         Platform("xe_hp", "Xe-HP", 32, 8, _HPG, dpasw=True),
         Platform("xe_hpg", "Xe-HPG", 32, 8, _HPG, _NARROW_ACC, dpasw=True),
-        Platform("xe_hpc", "Xe-HPC", 64, 16, (*_XE2, ("tf32", _F32))),
-        Platform("xe2", "Xe2", 64, 16, _XE2, _NO_TF32),
-        Platform("xe3", "Xe3", 64, 16, _XE2, _NO_TF32),
-        Platform("xe3p", "Xe3P", 64, 16, _XE2, _NO_TF32, mixed_integers=False),
+        Platform("xe_hpc", "Xe-HPC", 64, 16, (*_XE2, ("tf32", _F32)), block_loads=True),
+        Platform("xe2", "Xe2", 64, 16, _XE2, _NO_TF32, block_loads=True),
+        Platform("xe3", "Xe3", 64, 16, _XE2, _NO_TF32, block_loads=True),
+        Platform("xe3p", "Xe3P", 64, 16, _XE2, _NO_TF32, mixed_integers=False, block_loads=True),
     )
 }
 

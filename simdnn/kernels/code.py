@@ -49,9 +49,9 @@ def zero(register: Register) -> Op:
     return op("vpxor", bits, bits, bits)
 
 
-def loop(var: str, extent: int, body: Code, parallel: bool = False) -> Code:
+def loop(var: str, extent: int, body: Code, parallel: bool = False, staged: int = 0) -> Code:
     """`body` for each value of `var`; empty where the loop would be."""
-    return [Loop(var, extent, tuple(body), parallel)] if extent > 0 and body else []
+    return [Loop(var, extent, tuple(body), parallel, staged)] if extent > 0 and body else []
 
 
 def load32(unit: Unit, dst: Register, tensor: str, index: Affine, lanes: int) -> Op:

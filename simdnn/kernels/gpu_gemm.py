@@ -6,8 +6,9 @@ for each workgroup, each thread of it:          parallel
 
 Matrices lie in memory block by block as the registers want them: a block of A is rows of a step of K, a block of B is
 VNNI (`isa_models.intel_gpu.packing`), or rows for the vector pipe, which multiplies floats in f32: narrower ones are
-widened in registers. On Xe-HPC and Xe2 a 2D block message reads such a block out of a plain matrix;
-either way the bytes are the same.
+widened in registers. On Xe-HPC and Xe2 a 2D block message reads such a block out of a plain matrix, from L1; on those
+before, the threads of a workgroup bring blocks into shared memory, some steps at a time between barriers, and read them
+from there.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class GpuGemm:
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property
     def program(self) -> Program:
-        code = self.nest([*self.clear(), *loop("k", self.steps, self.step(Affine.var("k"))), *self.epilogue()])
+        code = self.nest([*self.clear(), *self.k_loop(self.steps, self.step(Affine.var("k"))), *self.epilogue()])
         p = self.problem
         text = f"{self.name} {p.m}x{p.k}:{p.k}x{p.n} {p.src}:{p.wei}:{p.epilogue.dst}"
         return verify(Program(text, self.machine.platform.name, tuple(self.tensors()), tuple(code)))
@@ -90,6 +91,12 @@ class GpuGemm:
     def nest(self, body: Code) -> Code:
         """`body` for every thread of every workgroup."""
         return self.tile.nest(body, self.groups, self.problem.batch)
+
+    def k_loop(self, steps: int, body: Code) -> Code:
+        """Steps of K. Where no message reads blocks of a matrix, operands go through shared memory."""
+        row_bytes = self.block.k * fmt(self.block.src).bits // 8
+        staged = 0 if self.machine.platform.block_loads else self.tile.staged(row_bytes)
+        return loop("k", steps, body, staged=staged)
 
     def clear(self) -> Code:
         zeros = [self.acc(i, j, "u32") for i in range(self.tile.rows) for j in range(self.tile.cols)]

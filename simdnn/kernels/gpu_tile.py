@@ -17,6 +17,9 @@ from simdnn.kernels.code import Code, loop
 from simdnn.program import Affine
 
 BATCH_LOOP = "group_b"
+#: bytes along K of each row that a workgroup brings into shared memory between two barriers: 32 f16, as in CUTLASS's
+#: default tiles for Volta and oneDNN's systolic kernels for Xe-HP and Xe-HPG (K unrolled by 32)
+STAGED_BYTES = 64
 GROUP_LOOPS = ("group_m", "group_n")
 THREAD_LOOPS = ("thread_m", "thread_n")
 VECTOR_K = 8  # k of a step on the vector pipe: 32 bytes of f32 in a row of A
@@ -112,6 +115,15 @@ class Tile:
                 body = loop(var, extent, body, parallel=True)
         return loop(BATCH_LOOP, batch, body, parallel=True) if batch > 1 else body
 
+    @property
+    def is_staged(self) -> bool:
+        """Whether operands go through shared memory: not where one block of rows, or of columns, is all there is."""
+        return self.rows * self.threads[0] > 1 and self.cols * self.threads[1] > 1
+
+    def staged(self, row_bytes: int) -> int:
+        """Iterations of K, of so many bytes of a row, between barriers."""
+        return max(1, STAGED_BYTES // row_bytes) if self.is_staged else 0
+
     def registers(self, grf_bytes: int, copies: int = 1) -> int:
         """GRFs of the accumulators (`copies` of each) and of the operands of one step of K."""
         words = grf_bytes // 4
@@ -188,10 +200,13 @@ def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int, batch: int) 
     shared = 4 * (tile.rows * b.a_words * tile.threads[0] + tile.cols * b.b_words * tile.threads[1])
     latency = 2 * machine.latency.l1  # a step's loads, seen by a thread that has the engine to itself
     waiting = latency / per_engine if per_engine < 2 else 0.0
+    if not machine.platform.block_loads and tile.is_staged:  # staged: in step, so the first one's loads are seen
+        waiting += machine.latency.slm + read / threads / (machine.l1.bytes_per_cycle / machine.engines_per_core)
+        read += 2 * shared  # on their way into shared memory
     step = max(matrix + waiting, read / machine.l1.bytes_per_cycle, shared / machine.l2.bytes_per_cycle)
     cores = machine.xe_cores * machine.stacks
     rounds = -(-gm * gn * batch // cores)
     together = float(min(gm * gn, cores)) ** 0.5  # groups at work share rows, columns
     fetched = float(shared * steps * gm * gn * batch) / together
-    dram = fetched / (machine.dram_gb_s * machine.stacks / machine.ghz)
+    dram = fetched / (machine.sustained_gb_s * machine.stacks / machine.ghz)
     return max(rounds * (step * steps + machine.latency.dram), dram), float(shared * steps * gm * gn)

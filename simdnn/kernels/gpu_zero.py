@@ -54,7 +54,7 @@ class GpuZeroGemm(GpuGemm):
     @cached_property
     def program(self) -> Program:
         g = Affine.var("g")
-        steps = loop("k", self.inside, self.step(g * self.inside + Affine.var("k")))
+        steps = self.k_loop(self.inside, self.step(g * self.inside + Affine.var("k")))
         body = [*self.clear(), *self.before(), *loop("g", self.parts, [*self.opening(g), *steps, *self.closing(g)])]
         p = self.problem
         text = f"{self.name} {p.m}x{p.k}:{p.k}x{p.n} {p.src}:{p.wei}:{p.epilogue.dst} {self.zeros}"

@@ -7,9 +7,9 @@ for each workgroup, each warp of it:            parallel
 
 Rows and columns are filled up with zeros to whole blocks.
 
-Fragments are read with ld.shared. How a workgroup brings them into shared memory is not in the Program, whose threads
-share nothing: the copies from L2 cost their bytes there (`simdnn.timing.gpu`), the stores to shared memory (1 byte for
-2 to 4 that are read back), barriers and the arithmetic of addresses cost nothing here.
+Fragments are read with ld.shared. How a workgroup brings them into shared memory is not in the instructions, whose
+threads share nothing; the loop over K says that it is done (`staged`), and the clock adds loads, stores and barriers.
+The arithmetic of addresses costs nothing here.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ class SmGemm:
         """All steps of K, two by two."""
         first = Affine.var("k") * 2
         body = [*self.load(first + 1, 1), *self.multiply(0), *self.load(first + 2, 0), *self.multiply(1)]
-        return loop("k", self.pairs, body)
+        staged = self.tile.staged(2 * self.block.k * fmt(self.block.src).bits // 8)
+        return loop("k", self.pairs, body, staged=staged)
 
     def multiply(self, copy: int) -> Code:
         return [

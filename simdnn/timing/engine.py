@@ -6,14 +6,16 @@ whose bytes share the Xe-core's L1 with the other engines. Issue goes by rate, u
 `co_issue`, the systolic and the vector pipe work at once (for different threads, or for one whose operands allow);
 else they are one. Of threads that could go at once the oldest does ("age based", compute-runtime's default for Gen12;
 for Xe-HPC it sets round robin after dependency, which keeps threads out of step as well). Loads are taken to hit L1:
-the workgroup's threads go through K together, and prefetches run ahead.
+the workgroup's threads go through K together, and prefetches run ahead. In a staged loop they read shared memory
+instead: every so many iterations each thread loads its share of the next ones' data from L2 into registers, stores it
+when it is through with the present ones, and all threads meet at a barrier, which puts them in step.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from isa_models import GpuMachine, Instruction
@@ -27,7 +29,7 @@ from isa_models.nvidia.vector import SharedLoad
 from simdnn.program import Loop, Memory, Op, Register, Statement
 
 FEW = 6  # iterations of a loop that are simulated, and half as many beside
-SYSTOLIC, VECTOR, SEND = "systolic", "vector", "send"
+SYSTOLIC, VECTOR, SEND, BARRIER = "systolic", "vector", "send", "barrier"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +146,20 @@ def run(streams: Sequence[Sequence[Issue]], co_issue: bool) -> EngineTime:
         best, start = -1, float("inf")
         for t in left:
             issue, known = streams[t][at[t]], ready[t]
+            if issue.pipe == BARRIER:
+                continue
             when = max(earliest[t], free[issue.pipe])
             for name in (*issue.reads, issue.writes):
                 when = max(when, known.get(name, 0.0))
             if when < start:  # the oldest of those that can go first
                 best, start = t, when
+        if best < 0:  # all have arrived, and what they stored is there
+            met = max(free[SEND], *(earliest[t] for t in left)) + streams[left[0]][at[left[0]]].latency
+            for t in left:
+                at[t], earliest[t] = at[t] + 1, met
+            left = [t for t in left if at[t] < len(streams[t])]
+            done = max(done, met)
+            continue
         issue = streams[best][at[best]]
         end = start + issue.occupancy
         busy[issue.pipe] += issue.occupancy
@@ -165,48 +176,88 @@ def run(streams: Sequence[Sequence[Issue]], co_issue: bool) -> EngineTime:
     return EngineTime(done, busy)
 
 
-def engine_time(body: Sequence[Statement], machine: GpuMachine, threads: int) -> EngineTime:
+def engine_time(
+    body: Sequence[Statement], machine: GpuMachine, threads: int, copied: float = 0.0
+) -> EngineTime:
     """The time of `threads` threads on one engine, each running `body`.
 
-    Loops are cut to `FEW` iterations and the others added at their rate; that is exact where every further iteration
-    of a loop takes as long as the last ones. Loops may be two deep.
+    `copied`: bytes that a thread brings into shared memory for each iteration of a staged loop. Loops are cut to a few
+    iterations and the others added at their rate; that is exact where every further iteration of a loop takes as long
+    as the last ones. Loops may be two deep.
     """
-    outer = max((s.extent for s in body if isinstance(s, Loop)), default=1)
-    inner = max((i.extent for s in body if isinstance(s, Loop) for i in s.body if isinstance(i, Loop)), default=1)
-    m0, n0 = min(outer, FEW), min(inner, FEW)
-    base = _cut(tuple(body), machine, threads, m0, n0)
+    loops = [s for s in body if isinstance(s, Loop)]
+    inside = [i for s in loops for i in s.body if isinstance(i, Loop)]
+    outer, inner = (max((s.extent for s in of), default=1) for of in (loops, inside))
+    few = [FEW if all(s.staged < 2 for s in of) else 4 * max(s.staged for s in of) for of in (loops, inside)]
+    m0, n0 = min(outer, few[0]), min(inner, few[1])
+
+    def cut(m: int, n: int) -> EngineTime:
+        return _cut(tuple(body), machine, threads, m, n, copied)
+
+    base = cut(m0, n0)
     further = [(base, 1.0)]
     if inner > n0:  # further inner iterations, in each of the outer ones
-        less = _cut(tuple(body), machine, threads, m0, n0 // 2)
+        less = cut(m0, n0 // 2)
         further += [(base, (inner - n0) / (n0 - n0 // 2)), (less, -(inner - n0) / (n0 - n0 // 2))]
     if outer > m0:  # further outer iterations, each with all its inner ones
         scale = (outer - m0) / (m0 - m0 // 2)
-        more = [(_cut(tuple(body), machine, threads, m, n0), sign * scale) for m, sign in ((m0, 1), (m0 // 2, -1))]
+        more = [(cut(m, n0), sign * scale) for m, sign in ((m0, 1), (m0 // 2, -1))]
         further += more
         if inner > n0:
             share = (inner - n0) / (n0 - n0 // 2)
             for m, sign in ((m0, 1), (m0 // 2, -1)):
                 for n, side in ((n0, 1), (n0 // 2, -1)):
-                    further.append((_cut(tuple(body), machine, threads, m, n), sign * side * scale * share))
+                    further.append((cut(m, n), sign * side * scale * share))
     cycles = sum(part.cycles * weight for part, weight in further)
     busy = {pipe: sum(part.busy[pipe] * weight for part, weight in further) for pipe in base.busy}
     return EngineTime(max(cycles, *busy.values()), busy)
 
 
 @lru_cache(maxsize=1024)
-def _cut(body: tuple[Statement, ...], machine: GpuMachine, threads: int, outer: int, inner: int) -> EngineTime:
-    stream = _stream(body, machine, (outer, inner))
+def _cut(
+    body: tuple[Statement, ...], machine: GpuMachine, threads: int, outer: int, inner: int, copied: float
+) -> EngineTime:
+    stream = _stream(body, machine, (outer, inner), _Staging(machine, copied))
     return run([stream] * threads, machine.co_issue)
 
 
-def _stream(body: Sequence[Statement], machine: GpuMachine, limits: tuple[int, ...]) -> list[Issue]:
+@dataclass
+class _Staging:
+    """How a thread takes part in bringing data into shared memory; counts the iterations of staged loops."""
+
+    machine: GpuMachine
+    copied: float  # bytes of an iteration
+    iterations: int = 0
+
+    def iteration(self, body: Sequence[Issue], every: int) -> list[Issue]:
+        """An iteration's instructions, with what stands before and behind those of `every` ones."""
+        share = self.machine.l1.bytes_per_cycle / self.machine.engines_per_core
+        size = max(1.0, every * self.copied / share)
+        load = Issue("copy.load", SEND, size, self.machine.latency.l2, (), "copied")
+        store = Issue("copy.store", SEND, size, 0.0, ("copied",), "")
+        meet = Issue("barrier", BARRIER, 0.0, self.machine.latency.barrier, (), "")
+        slm = self.machine.latency.slm
+        found = [replace(i, latency=slm) if i.pipe == SEND and i.writes else i for i in body]
+        if self.iterations == 0:
+            found = [load, store, meet, load, *found]
+        elif self.iterations % every == 0:
+            found = [store, meet, load, *found]
+        self.iterations += 1
+        return found
+
+
+def _stream(
+    body: Sequence[Statement], machine: GpuMachine, limits: tuple[int, ...], staging: _Staging
+) -> list[Issue]:
     found: list[Issue] = []
     for statement in body:
         if isinstance(statement, Op):
             found.append(issue_of(statement, machine))
-        else:
-            assert limits, "loops of a thread are at most two deep"
-            found += _stream(statement.body, machine, limits[1:]) * min(statement.extent, limits[0])
+            continue
+        assert limits, "loops of a thread are at most two deep"
+        for _ in range(min(statement.extent, limits[0])):
+            once = _stream(statement.body, machine, limits[1:], staging)
+            found += staging.iteration(once, statement.staged) if statement.staged else once
     return found
 
 

@@ -101,7 +101,7 @@ def gpu_time(
     """The stages of a program and their simulation on the cores of each stack. `cold`: nothing is cached before."""
     channels = (
         Channel("L2", machine.l2.bytes_per_cycle * machine.xe_cores, latency=machine.latency.l2),
-        Channel("DRAM", machine.dram_gb_s / machine.ghz, latency=machine.latency.dram),
+        Channel("DRAM", machine.sustained_gb_s / clock_of(program, machine), latency=machine.latency.dram),
     )
     system = System(machine.xe_cores, channels)
     tree = parts(program, machine.l2.line_bytes)
@@ -111,6 +111,11 @@ def gpu_time(
         for statement, part in zip(program.body, _stage_parts(program, machine), strict=True)
     )
     return GpuTime(stages, simulate(system, [s.stage for s in stages], spans), system)
+
+
+def clock_of(program: Program, machine: GpuMachine) -> float:
+    """GHz that a program runs at: of all of it, be it that only one of its stages uses the systolic pipes."""
+    return machine.clock(any(engine.issue_of(op, machine).pipe == engine.SYSTOLIC for op, _ in program.ops()))
 
 
 def _stage_parts(program: Program, machine: GpuMachine) -> list[Part]:
@@ -133,12 +138,13 @@ def _stage(
     """`copies` None: what it needs stays in L2."""
     nest = nest_of(statement)
     per_engine = -(-nest.thread_count // machine.engines_per_core)
-    time = engine.engine_time(nest.body, machine, per_engine)
+    group = _lines(part, dict.fromkeys(nest.groups, 1), machine)
+    copied = group[0] / nest.thread_count / max(1, _staged_iterations(nest.body))
+    time = engine.engine_time(nest.body, machine, per_engine, copied)
     reads = writes = 0
     for memory, stored, times in engine.accesses(nest.body):
         size = memory.bits // 8 * times * nest.thread_count * nest.group_count
         reads, writes = (reads, writes + size) if stored else (reads + size, writes)
-    group = _lines(part, dict.fromkeys(nest.groups, 1), machine)
     l2 = tuple(side * nest.group_count for side in group)
     dram = (0, 0) if copies is None else _dram(part, nest, machine, copies)
     tiles = -(-nest.group_count // machine.stacks)
@@ -154,6 +160,12 @@ def _stage(
 def _iterations(body: Sequence[Statement]) -> int:
     """How often the longest nest of loops runs its innermost body."""
     return max((s.extent * _iterations(s.body) for s in body if isinstance(s, Loop)), default=1)
+
+
+def _staged_iterations(body: Sequence[Statement]) -> int:
+    """How often the bodies of staged loops are run."""
+    loops = [s for s in body if isinstance(s, Loop)]
+    return sum(s.extent * (1 if s.staged else _staged_iterations(s.body)) for s in loops)
 
 
 def _bound(time: engine.EngineTime) -> str:
@@ -223,9 +235,10 @@ def estimate_gpu(
 ) -> Cost:
     """The cost of a verified program on a GPU; `UnknownTiming` where the machine has no rate for an instruction."""
     time = gpu_time(program, machine, cold, copies=copies)
-    launch = machine.launch_us * 1e3 * machine.ghz * len(time.stages)
+    ghz = clock_of(program, machine)
+    launch = machine.launch_us * 1e3 * ghz * len(time.stages)
     cycles = time.simulated.cycles + launch
-    levels = _levels(time, machine)
+    levels = _levels(time, machine, ghz)
     shares = [stage.stage.cycles * stage.stage.tiles for stage in time.stages]
     bound = time.stages[shares.index(max(shares))].bound
     for level in levels[1:]:
@@ -237,7 +250,7 @@ def estimate_gpu(
     return Cost(
         machine=machine.name,
         cycles=cycles,
-        seconds=cycles / (machine.ghz * 1e9),
+        seconds=cycles / (ghz * 1e9),
         bound=bound,
         core_cycles=sum(stage.engine.cycles for stage in time.stages),
         pieces=(),
@@ -248,7 +261,7 @@ def estimate_gpu(
     )
 
 
-def _levels(time: GpuTime, machine: GpuMachine) -> tuple[LevelTraffic, ...]:
+def _levels(time: GpuTime, machine: GpuMachine, ghz: float) -> tuple[LevelTraffic, ...]:
     """Traffic of L1, L2 and DRAM of all stages; cycles that each works at its peak, the mean of its instances."""
     cores = machine.xe_cores * machine.stacks
     l1, l2, dram = (
@@ -257,9 +270,9 @@ def _levels(time: GpuTime, machine: GpuMachine) -> tuple[LevelTraffic, ...]:
     rates = {
         "L1": machine.l1.bytes_per_cycle * cores,
         "L2": machine.l2.bytes_per_cycle * cores,
-        "DRAM": machine.dram_gb_s * machine.stacks / machine.ghz,
+        "DRAM": machine.sustained_gb_s * machine.stacks / ghz,
     }
-    keys = {"L1": "caches.L1.bytes_per_cycle", "L2": "caches.L2", "DRAM": "dram.gb_s"}
+    keys = {"L1": "caches.L1.bytes_per_cycle", "L2": "caches.L2", "DRAM": "dram"}
     return tuple(
         LevelTraffic(name, found[0], found[1], rates[name], rates[name], sum(found) / rates[name],
                      machine.confidence_of(keys[name]))
@@ -296,4 +309,4 @@ def _confidence(program: Program, machine: GpuMachine, levels: Sequence[LevelTra
     found = {c for op, _ in program.ops() for c in engine.confidences(op, machine)}
     used = [level.confidence for level in levels if level.bytes]
     launch = ["launch"] if machine.launch_us else []
-    return weakest([*found, *used, machine.confidence_of("frequency.ghz", "engine.threads", "cores", *launch)])
+    return weakest([*found, *used, machine.confidence_of("frequency", "engine.threads", "cores", *launch)])

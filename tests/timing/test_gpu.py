@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import UnknownTiming
 from isa_models.gpu_machine import gpu_machine, gpu_machine_names
-from simdnn import Attr
+from simdnn.kernels.dynamic import Dynamic
+from simdnn.kernels.gpu_dynamic import GpuQuantization
 from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem, plain_epilogue
 from simdnn.program import Affine, Loop, Memory, Op, Register
 from simdnn.timing.engine import Issue, engine_time, issue_of, run
-from simdnn.timing.gpu import estimate_gpu, gpu_time
+from simdnn.timing.gpu import clock_of, estimate_gpu, gpu_time, nest_of
 from simdnn.timing.system import floor
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
@@ -104,21 +105,55 @@ def test_a_gemm_of_4096_cubed_is_simulated_quickly() -> None:
     assert time.process_time() - start < 10  # about half a second; hours if every tile and step were simulated
 
 
-@pytest.mark.parametrize("published", [89.7, 92.6])
-def test_b580_class_bf16_is_near_the_published_rate(published: float) -> None:
-    """The one published rate that the model meets; docs/validation.md has the others."""
-    found = simdnn.estimate("matmul", m=4096, n=4096, k=4096, dt="bf16:bf16:f32", machine="b580").gops / 1000
-    assert found == pytest.approx(published, rel=0.15)
+def test_a_barrier_puts_threads_in_step() -> None:
+    load, use = Issue("load", "send", 8, 28, (), "a"), Issue("dpas", "systolic", 16, 32, ("a",), "c")
+    meet = Issue("barrier", "barrier", 0, 30, (), "")
+    free, met = (run([body * 20] * 4, True) for body in ([load, use], [meet, load, use]))
+    assert free.cycles == pytest.approx(20 * 4 * 16, rel=0.1)
+    # the last of four products is issued 28 + 3 * 16 cycles after they met, and its thread is the last to come again
+    assert met.cycles == pytest.approx(20 * (28 + 3 * 16 + 1 + 30), rel=0.03) and met.busy == free.busy
+    alone = run([[use, meet, use]], True)  # nobody to wait for, and the second product waits for the first anyway
+    assert alone.cycles == run([[use, use]], True).cycles
+
+
+def test_operands_are_staged_where_no_message_reads_blocks() -> None:
+    def steps(name: str, m: int = 512) -> list[Loop]:
+        body = nest_of(gemm(name, "s8", m, 512, 512).program.body[0]).body
+        return [s for s in body if isinstance(s, Loop)]
+
+    assert [loop.staged for loop in steps("a770")] == [2] and [loop.staged for loop in steps("dg1")] == [2]
+    assert not any(loop.staged for name in ("b580", "max1100") for loop in steps(name))
+    assert not any(loop.staged for loop in steps("a770", 8))  # one block of rows: nothing to share
+    body, gpu = nest_of(gemm("a770", "s8", 512, 512, 512).program.body[0]).body, gpu_machine("a770")
+    apart, little, much = (engine_time(body, gpu, 4, copied) for copied in (0.0, 64.0, 4096.0))
+    assert apart.cycles <= little.cycles < much.cycles and little.busy["systolic"] == much.busy["systolic"]
+
+
+def test_the_power_limit_lowers_the_clock_of_dpas_alone() -> None:
+    gpu = gpu_machine("max1550")
+    products = gemm("max1550", "s8", 64, 64, 64).program
+    sums = GpuQuantization(Dynamic(8, 64, 64, "f32", "s8"), gpu).program
+    assert (clock_of(products, gpu), clock_of(sums, gpu)) == (gpu.matrix_ghz, gpu.ghz) == (1.2, 1.6)
+    found = estimate_gpu(products, gpu)
+    assert found.seconds == pytest.approx(found.cycles / 1.2e9)
+    assert estimate_gpu(sums, gpu).seconds == pytest.approx(estimate_gpu(sums, gpu).cycles / 1.6e9)
+
+
+def test_memory_gives_what_it_sustains() -> None:
+    a770 = gpu_machine("a770")
+    found = simdnn.estimate("matmul", m=1, n=16384, k=16384, dt="s8:s8:s32", machine="a770")
+    gb_s = found.traffic.set_index("level").loc["DRAM", "read_bytes"] / found.seconds / 1e9
+    assert 0.8 * a770.sustained_gb_s < gb_s <= a770.sustained_gb_s < a770.dram_gb_s
 
 
 @pytest.mark.parametrize(
     "name,dtype,size,published",
-    [("a770", "f16", 4096, 58.7), ("a770", "f16", 8192, 80.4), ("a770", "bf16", 10240, 85.1),
-     ("max1550_stack", "bf16", 8192, 273), ("max1550_stack", "s8", 8192, 577), ("max1550_stack", "f32", 8192, 110),
-     ("max1100", "bf16", 4096, 136.4)],
+    [("a770", "f16", 2048, 78.2), ("a770", "f16", 8192, 80.4), ("a770", "bf16", 10240, 85.1),
+     ("b580", "bf16", 4096, 89.7), ("b580", "bf16", 4096, 92.6), ("max1550_stack", "bf16", 8192, 273),
+     ("max1550_stack", "f16", 8192, 263), ("max1550_stack", "s8", 8192, 577)],
 )  # fmt: skip
-def test_no_published_rate_is_above_the_model(name: str, dtype: str, size: int, published: float) -> None:
+def test_published_rates(name: str, dtype: str, size: int, published: float) -> None:
+    """Those within 15 %; docs/validation.md has the others, and why they are not."""
     dst = "s32" if dtype == "s8" else "f32"
-    attr = Attr(fpmath="tf32") if dtype == "f32" else None
-    found = simdnn.estimate("matmul", m=size, n=size, k=size, dt=f"{dtype}:{dtype}:{dst}", machine=name, attr=attr)
-    assert found.gops / 1000 > published
+    found = simdnn.estimate("matmul", m=size, n=size, k=size, dt=f"{dtype}:{dtype}:{dst}", machine=name)
+    assert found.gops / 1000 == pytest.approx(published, rel=0.15)
