@@ -27,6 +27,7 @@ class Mode:
     exact_int8: bool | None = None
     fpmath: str | None = None
     weight_group: int = 0  # weights compressed, with a scale for each so many k and each output channel
+    per_tensor: bool = False  # integer weights have one scale, not one for each output channel
     default: bool = True  # among those that run where none is named
 
     @property
@@ -52,14 +53,34 @@ _FLOAT = ("avx512_core", "avx2")
 _BF16 = ("avx512_core_amx", "avx512_core_bf16")
 ANY_ISA = tuple(reversed(caps()))
 _VNNI = ("avx512_core_amx", "avx512_core_vnni", "avx2_vnni")
+
+
+def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
+    """int8 products as a library computes them without VNNI, fast and exactly, and with it.
+
+    Fast: pairs of products in 16 bits, which saturate; with s8 sources oneDNN's way around that, sources shifted by 128
+    and, in convolutions, halved weights.
+    """
+    name = "int8" + ("-s8" if src == "s8" else "") + ("-tensor" if per_tensor else "")
+    what = f"{src} x s8" + (" with one scale" if per_tensor else "")
+    fast = "pairs saturate at 16 bits" if src == "u8" else "shifted to u8; convolutions halve weights, others saturate"
+    rows = (
+        ("fast", f"{what} without VNNI; {fast}", _FLOAT, False),
+        ("exact", f"{what} without VNNI, exact", _FLOAT, True),
+        ("vnni", f"{what} exact, VNNI or AMX allowed", _VNNI, True),
+    )
+    return [
+        Mode(f"{name}-{kind}", title, src, "s8", isas, exact_int8=exact, default=default, per_tensor=per_tensor)
+        for kind, title, isas, exact in rows
+    ]
+
+
 MODES: Mapping[str, Mode] = {
     mode.name: mode
     for mode in (
         Mode("f32", "f32, fused multiply-add", "f32", "f32", _FLOAT),
         Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", _BF16),
-        Mode("int8-fast", "u8 x s8 without VNNI; pairs saturate at 16 bits", "u8", "s8", _FLOAT, exact_int8=False),
-        Mode("int8-exact", "u8 x s8 without VNNI, exact", "u8", "s8", _FLOAT, exact_int8=True),
-        Mode("int8-vnni", "u8 x s8 exact, VNNI or AMX allowed", "u8", "s8", _VNNI, exact_int8=True),
+        *_int8("u8", per_tensor=False, default=True),
         Mode("f16", "f16 data", "f16", "f16", ANY_ISA, default=False),
         *(
             Mode(f"fpmath-{mode}", f"f32 data, {mode} allowed inside", "f32", "f32", ANY_ISA, fpmath=mode,
@@ -67,10 +88,13 @@ MODES: Mapping[str, Mode] = {
             for mode in ("tf32", "bf16", "f16")
         ),
         *(
-            Mode(f"{bits}-weights", f"f32 sources, {bits} weights with a scale for each 128 k, bf16 allowed inside",
+            Mode(f"{bits}-weights", f"f32 sources, {bits} weights a scale for up to 128 k each, bf16 allowed inside",
                  "f32", bits, ANY_ISA, fpmath="bf16", weight_group=128, default=False)
             for bits in ("s8", "s4")
         ),
+        *_int8("u8", per_tensor=True),
+        *_int8("s8", per_tensor=False),
+        *_int8("s8", per_tensor=True),
     )
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from numpy.typing import NDArray
 from isa_models import InvalidArgument
 from simdnn.modes import MODES
 
-_MARKERS = dict(zip(MODES, "osD^vP<>Xph", strict=True))
+_MARKERS = dict(zip(MODES, cycle("osD^vP<>Xph"), strict=False))
 _PALETTE = matplotlib.color_sequences["tab20"]
-_COLORS = dict(zip(MODES, _PALETTE[::2] + _PALETTE[1::2], strict=False))
+_COLORS = dict(zip(MODES, cycle(_PALETTE[::2] + _PALETTE[1::2]), strict=False))
 
 
 def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:

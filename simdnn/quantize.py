@@ -20,7 +20,7 @@ F32 = NDArray[np.float32]
 S8_MAX = 127  # -128 is left out, so that a weight and its negative both fit
 U8_MAX = 255
 WEIGHTS = ("per_channel", "per_tensor")
-ACTIVATIONS = ("asymmetric", "symmetric")
+ACTIVATIONS = ("asymmetric", "symmetric", "s8")
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Scheme:
     """How a network is quantized.
 
     `weights`: a scale per_channel or per_tensor. `activations`: asymmetric, u8 with a zero point (which is 0 for those
-    that are never negative), or symmetric, u8 without one and s8 for those that can be negative. `percentile` of the
-    values seen in calibration becomes the greatest stored one (100: min/max).
+    that are never negative), or symmetric, u8 without one and s8 for those that can be negative, or s8 for all.
+    `percentile` of the values seen in calibration becomes the greatest stored one (100: min/max).
 
     >>> str(Scheme(percentile=99.9))
     'per_channel, asymmetric, percentile 99.9'
@@ -76,13 +76,13 @@ class Activation:
 
 def activation(values: NDArray[Any], scheme: Scheme) -> Activation:
     """How to store activations of which `values` were seen; `InvalidArgument` for NaN and infinities."""
-    if values.size and np.isfinite(values).all() and values.min() >= 0:
+    if scheme.activations != "s8" and values.size and np.isfinite(values).all() and values.min() >= 0:
         return Activation(activation_scale(values, scheme.percentile))
     if not values.size or not np.isfinite(values).all():
         raise InvalidArgument("activations need calibration values that are finite")
-    if scheme.activations == "symmetric":
+    if scheme.activations != "asymmetric":
         magnitude = np.percentile(np.abs(values), scheme.percentile)
-        return Activation(np.float32(magnitude / S8_MAX), dtype="s8")
+        return Activation(np.float32(magnitude / S8_MAX or 1), dtype="s8")
     low = min(0.0, float(np.percentile(values, 100 - scheme.percentile)))
     high = max(0.0, float(np.percentile(values, scheme.percentile)))
     scale = np.float32((high - low) / U8_MAX)

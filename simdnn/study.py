@@ -27,7 +27,7 @@ from simdnn import measures, network
 from simdnn.modes import MODES, Mode, choose
 from simdnn.primitives import Attr, Quant, convolution, matmul
 from simdnn.primitives.mathmode import cold_weights
-from simdnn.quantize import Scheme, compress_weights
+from simdnn.quantize import Scheme, compress_weights, quantize_weights, weight_scales
 from simdnn.result import Estimate, Result
 from workloads import Layer, MatmulLayer, Network, Workload, data
 
@@ -164,8 +164,11 @@ def run_network(
     f32 = MODES["f32"]
     f32_isa = choose(model, ["f32"], isa)[0][f32]
     target = network.Target(machine, f32_isa, threads, dispatch)
-    scheme = Scheme(percentile=percentile)
-    stored = network.activations(net, target, scheme) if any(m.is_integer for m in chosen) else []
+    schemes = {mode: _scheme(mode, percentile) for mode in chosen}
+    stored = {
+        scheme.activations: network.activations(net, target, scheme)
+        for scheme in {schemes[mode].activations: schemes[mode] for mode in chosen if mode.is_integer}.values()
+    }
     images, shapes = net.test_images, net.workload().layers
     _check_scoped([layer.name for layer in shapes], fpmath_layers)
     reference = network.execute(network.prepare(net, f32), images, f32, target)
@@ -174,7 +177,8 @@ def run_network(
         if progress:
             progress(done, len(chosen), mode.name)
         where = replace(target, isa=cap)
-        prepared = network.prepare(net, mode, stored, fpmath_layers)
+        scheme = schemes[mode]
+        prepared = network.prepare(net, mode, stored.get(scheme.activations, ()), fpmath_layers, scheme)
         runs = reference if mode == f32 else network.execute(prepared, images, mode, where)
         accuracy = network.accuracy(runs[-1].values, net.test_labels)
         for run, wanted, step, shape in zip(runs, reference, prepared, shapes, strict=True):
@@ -184,6 +188,12 @@ def run_network(
             row["cycles_mb1"] = network.estimate_one(step, shape, mode, where).cycles
             rows.append(row | {"accuracy": accuracy, "images": len(images), "refused": ""})
     return pd.DataFrame(rows)
+
+
+def _scheme(mode: Mode, percentile: float) -> Scheme:
+    """How a mode quantizes a network."""
+    weights = "per_tensor" if mode.per_tensor else "per_channel"
+    return Scheme(weights, "s8" if mode.src == "s8" else "asymmetric", percentile)
 
 
 def _total(mode: str, part: pd.DataFrame) -> Row:
@@ -249,11 +259,16 @@ def _reference(job: _Job) -> Result:
 def _primitive(job: _Job, mode: Mode, isa: str) -> Result:
     """The layer through its primitive on seeded data; the destination is f32, integers are scaled in the kernel."""
     layer = job.layer
-    tensors = data.tensors(layer, f"{mode.src}:{'f32' if mode.weight_group else mode.weights}", job.seed)
+    narrowed = mode.weight_group or mode.per_tensor  # from f32, here
+    tensors = data.tensors(layer, f"{mode.src}:{'f32' if narrowed else mode.weights}", job.seed)
     scales = {"src": tensors.src_scale, "wei": tensors.wei_scale} if mode.is_integer else {}
     weights = tensors.weights
     if mode.weight_group:
         weights, scales["wei"] = compress_weights(weights, mode.weights, _group(mode, layer))
+    if mode.per_tensor:
+        row = weights.reshape(1, -1)
+        largest = weight_scales(row, 0)
+        weights, scales["wei"] = quantize_weights(row, largest, 0).reshape(weights.shape), largest
     where = job.where(isa) | {"dst": "f32", "attr": _attr(job, mode, scales)}
     if isinstance(layer, MatmulLayer):
         return matmul(tensors.src, weights, **where)
@@ -265,7 +280,8 @@ def _estimate(job: _Job, mode: Mode, isa: str) -> Estimate:
     """The cost of what `_primitive` runs, without data."""
     layer = job.layer
     outputs = layer.n if isinstance(layer, MatmulLayer) else layer.oc
-    scales: dict[str, Any] = {"src": 1.0, "wei": np.ones(outputs, np.float32)} if mode.is_integer else {}
+    count = 1 if mode.per_tensor else outputs
+    scales: dict[str, Any] = {"src": 1.0, "wei": np.ones(count, np.float32)} if mode.is_integer else {}
     if mode.weight_group:
         scales["wei"] = Quant(None, groups=(_group(mode, layer), 1), dtype="f32")
     return network.estimate_layer(layer, f"{mode.src}:{mode.weights}:f32", attr=_attr(job, mode, scales),

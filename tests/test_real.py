@@ -17,7 +17,7 @@ import workloads
 from isa_models import SimdnnError, machine
 from simdnn import real
 from simdnn.cli import main
-from simdnn.modes import choose
+from simdnn.modes import MODES, choose
 from workloads import RealNetwork, packages
 from workloads.real import Data, Metric, Outputs, Phase, Picture, Variant
 
@@ -67,7 +67,7 @@ MADE_UP = RealNetwork(
 
 
 def test_a_row_a_mode_and_phase() -> None:
-    modes, _ = choose(ZEN4, ["bf16", "int8-vnni", "off", "s8-weights"], known=real.modes_of(MADE_UP))
+    modes, _ = choose(ZEN4, ["bf16", "int8-vnni", "off", "s4-weights"], known=real.modes_of(MADE_UP))
     told: list[tuple[int, int]] = []
     run = real.run_real(MADE_UP, modes, seed=1, progress=lambda done, total, what: told.append((done, total)))
     rows = run.rows.set_index(["mode", "phase"])
@@ -79,9 +79,9 @@ def test_a_row_a_mode_and_phase() -> None:
     assert rows.loc[("off", "many"), "speed_up"] == pytest.approx(1)
     assert rows.loc[("bf16", "many"), "speed_up"] != 1  # each mode and phase has a time of its own
     assert rows.loc[("bf16", "many"), "cycles"] > 10 * rows.loc[("bf16", "one"), "cycles"]
-    assert "groups of 128" in run.rows["refused"].iloc[-1]  # K is 64
-    assert told == [(done, 15) for done in range(12)]  # f32 first; a mode that is refused reads nothing
-    assert list(run.pictures) == ["grey", "f32", "bf16", "int8-vnni", "off"]
+    assert 1 < rows.loc[("s4-weights", "one"), "error"] < 5
+    assert told == [(done, 15) for done in range(15)]  # f32 first, which the others are compared with
+    assert list(run.pictures) == ["grey", "f32", "bf16", "int8-vnni", "off", "s4-weights"]
 
 
 def test_nothing_runs_twice_and_seeds_decide() -> None:
@@ -95,10 +95,20 @@ def test_nothing_runs_twice_and_seeds_decide() -> None:
     assert errors[0] == errors[2] != errors[1]
 
 
-def test_all_refused_is_an_error() -> None:
-    modes, _ = choose(ZEN4, ["s8-weights"])
-    with pytest.raises(SimdnnError, match="no mode could be run: .*128"):
-        real.run_real(MADE_UP, modes)
+def test_a_mode_that_is_refused_keeps_its_row() -> None:
+    modes, _ = choose(ZEN4, ["f32", "bad"], known={**MODES, "bad": dataclasses.replace(MODES["f32"], name="bad")})
+    network = dataclasses.replace(MADE_UP, variants={"bad": Variant("a model with an unknown operator", broken)})
+    rows = real.run_real(network, modes, count=1).rows
+    assert rows["refused"].iloc[0] == "" and "Nonsense" in rows["refused"].iloc[-1]
+    modes.pop(MODES["f32"])
+    with pytest.raises(SimdnnError, match="no mode could be run: .*Nonsense"):
+        real.run_real(network, modes, count=1)
+
+
+def broken() -> onnx.ModelProto:
+    made = product()
+    made.graph.node[0].op_type = "Nonsense"
+    return made
 
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,8 +124,10 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert main([*words, "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert [row["mode"] for row in content["totals"]] == ["f32", "f32", "bf16", "bf16", "off", "off"]
-    assert main(["run", "made-up", "--modes", "f32,s8-weights"]) == 1
-    assert "s8-weights: refused: " in capsys.readouterr().out
+    spoilt = dataclasses.replace(MADE_UP, variants={"bad": Variant("a model with an unknown operator", broken)})
+    monkeypatch.setitem(workloads.REAL_NETWORKS, "made-up", spoilt)
+    assert main(["run", "made-up", "--modes", "f32,bad"]) == 1
+    assert "bad: refused: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.arrays import Array
 from simdnn.graph.load import graph_of, inline_data, names_read, onnx_package, read
+from simdnn.graph.opset import raised
 from simdnn.graph.tensors import FLOAT16, array_of, packed
 from simdnn.graph.types import number
 from simdnn.primitives.checks import one_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _F32 = 1  # TensorProto.FLOAT
 _KEY = "simdnn.float16"
+_BF16_OPSET = 22  # convolutions and pooling came last
 _IR = 4  # the first version whose initializers need not be inputs as well
 #: operators that stay f32 unless asked otherwise, and why
 BLOCKED: Mapping[str, str] = {
@@ -89,8 +91,9 @@ def transpile_float16(
     """The model with its f32 arithmetic in `dtype`, "f16" or "bf16"; f32 in, f32 out.
 
     `keep` are operators (or node names) that stay f32, a mapping with reasons or names alone; `only` patterns of node
-    names (`fnmatch`) that say which part is converted: two calls with different types make a mixed model. The report
-    stands in the result's metadata (`float16_report`); parameters that overflow are a `RuntimeWarning` too.
+    names (`fnmatch`) that say which part is converted: two calls with different types make a mixed model. All operators
+    have bf16 from opset 22 on, to which older models are raised where onnx's converter can. The report stands in the
+    result's metadata (`float16_report`); parameters that overflow are a `RuntimeWarning` too.
     """
     package = onnx_package()
     one_of("dtype", dtype, FLOAT16)
@@ -100,8 +103,9 @@ def transpile_float16(
     made.CopyFrom(package.inliner.inline_local_functions(proto) if proto.functions else proto)
     made.ir_version = max(made.ir_version, _IR)
     inline_data(made.graph, folder)
+    made, stuck = raised(made, _BF16_OPSET) if dtype == "bf16" else (made, "")
     reasons = dict(keep) if isinstance(keep, Mapping) else {name: "asked for" for name in keep}
-    report = _Transpiler(made, dtype, reasons, tuple(only)).run()
+    report = _Transpiler(made, dtype, reasons, tuple(only), stuck).run()
     _store_report(made, report)
     if report.overflow:
         worst = ", ".join(f"{name} ({count})" for name, count in list(report.overflow.items())[:5])
@@ -131,11 +135,12 @@ class _Transpiler:
     it in each type; a cast is put in when one is first needed that is missing.
     """
 
-    def __init__(self, model: Any, dtype: str, keep: Mapping[str, str], only: Sequence[str]) -> None:
+    def __init__(self, model: Any, dtype: str, keep: Mapping[str, str], only: Sequence[str], stuck: str) -> None:
         self.onnx = onnx_package()
         self.model, self.graph, self.dtype = model, model.graph, dtype
         self.element = number(FLOAT16[dtype])
         self.keep, self.only = keep, only
+        self.stuck = stuck and f", and it cannot be raised: {stuck}"
         self.report = Float16Report(dtype)
         if not any(o.domain in ("", "ai.onnx") for o in model.opset_import):  # casts are of this domain
             model.opset_import.append(self.onnx.helper.make_opsetid("", self.onnx.defs.onnx_opset_version()))
@@ -225,7 +230,7 @@ class _Transpiler:
         if not any(self._takes(schema, node, i) for i, n in enumerate(node.input) if n in self.f32) and not any(
             self._gives(schema, i) for i, n in enumerate(node.output) if n in self.f32
         ):
-            return f"opset {self.opsets.get(node.domain, 1)} defines it without {self.dtype}"
+            return f"opset {self.opsets.get(node.domain, 1)} defines it without {self.dtype}{self.stuck}"
         if any(n in self.f32 and not self._gives(schema, i) for i, n in enumerate(node.output)):
             return f"its output is f32 in opset {self.opsets.get(node.domain, 1)}"
         return ""

@@ -12,7 +12,7 @@ import numpy as np
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.arrays import Array
 from isa_models.formats import fmt
-from simdnn.graph.float16 import transpile_float16
+from simdnn.graph.float16 import float16_report, transpile_float16
 from simdnn.graph.network import Network, load
 from simdnn.graph.quantize import quantize_onnx
 from simdnn.graph.types import is_float
@@ -34,16 +34,20 @@ def in_mode(model: Model, mode: Mode, calibration: Sequence[Mapping[str, Array]]
     `Unimplemented` where nothing of the model can be put in it, so that f32 is not shown under its name.
     """
     if mode.is_integer:
-        return load(quantize_onnx(model, calibration)), Attr(exact_int8=mode.exact_int8)
+        narrow = quantize_onnx(model, calibration, per_channel=not mode.per_tensor, sources=mode.src)
+        if not any(node.op_type == "QuantizeLinear" for node in narrow.graph.node):
+            raise Unimplemented("no convolution and no product here has constant weights to quantize")
+        return load(narrow), Attr(exact_int8=mode.exact_int8)
     if mode.weight_group:
         narrow = quantize_onnx(model, scheme="weights", weights=mode.weights, group=mode.weight_group)
         if not any(node.op_type == "MatMulNBits" for node in narrow.graph.node):
-            raise Unimplemented(f"no weights here have a K that groups of {mode.weight_group} divide; int8 modes work")
+            raise Unimplemented("no product here has constant weights (convolutions keep f32 ones); int8 modes work")
         return load(narrow), Attr(fpmath=mode.fpmath)
     if mode.src in ("f16", "bf16"):
         narrow = transpile_float16(model, dtype=mode.src)
         if not _holds(narrow, mode.src):
-            raise Unimplemented(f"no operator of this model's opset takes {mode.src}; what works: fpmath-{mode.src}")
+            reason = next(iter(float16_report(narrow).kept.values()), "there is no arithmetic")
+            raise Unimplemented(f"nothing here can be {mode.src} ({reason}); what works: fpmath-{mode.src}")
         return load(narrow), Attr()
     return load(model), Attr(fpmath=mode.fpmath)
 

@@ -23,6 +23,7 @@ from simdnn.graph.fold import folded
 from simdnn.graph.load import graph_of, inline_data, names_read, onnx_package, read
 from simdnn.graph.model import Node
 from simdnn.graph.network import Network
+from simdnn.graph.opset import raised, version
 from simdnn.graph.tensors import array_of
 from simdnn.primitives.checks import integer, one_of
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 SCHEMES = ("static", "dynamic", "weights")
 _OPSET = 13  # the first with scales for each channel
 _BITS = {"s8": 8, "s4": 4}
+_LEAST_GROUP = 16  # that MatMulNBits allows
 
 
 def quantize_onnx(
@@ -49,20 +51,25 @@ def quantize_onnx(
     """The quantized model. `calibration`: feeds to run for "static", on `machine`'s f32 kernels.
 
     `sources` "u8" (with a zero point) or "s8" (symmetric) for "static"; `weights` "s4" for "weights" alone, in groups
-    of `group` along K; `only`: patterns of node names. Nodes that do not fit (weights that are no constant matrix or
-    filter, K that the group does not divide) stay as they are. Raises `InvalidArgument`.
+    of `group` along K (a power of two; less where that does not divide K; zeros fill a K that is not a multiple of 16);
+    `only`: patterns of node names. Nodes that do not fit (weights that are no constant matrix or filter) stay as they
+    are. Raises `InvalidArgument`.
     """
     package = onnx_package()
     one_of("scheme", scheme, SCHEMES)
     one_of("sources", sources, ("u8", "s8"))
     one_of("weights", weights, ("s8", "s4") if scheme == "weights" else ("s8",))
-    group = integer("group", group, 16)
+    group = integer("group", group, _LEAST_GROUP)
+    if group & (group - 1):
+        raise InvalidArgument(f"group={group}; a power of two is needed, as 32")
     proto, folder = read(model)
     proto = folded(proto, folder)
     graph = graph_of(proto, folder)
     made: Any = package.ModelProto()
     made.CopyFrom(package.inliner.inline_local_functions(proto) if proto.functions else proto)
-    made = _at_least_opset(made)
+    made, stuck = raised(made, _OPSET)
+    if stuck:
+        raise InvalidArgument(f"opset {version(made)} has no scales for each channel, and it cannot be raised: {stuck}")
     made.ir_version = max(made.ir_version, 4)
     inline_data(made.graph, folder)
     ranges: dict[str, tuple[float, float]] = {}
@@ -85,20 +92,6 @@ def quantize_onnx(
     writer.finish()
     result: onnx.ModelProto = made
     return result
-
-
-def _at_least_opset(model: Any) -> Any:
-    package = onnx_package()
-    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-    if version >= _OPSET:
-        return model
-    try:
-        return package.version_converter.convert_version(model, _OPSET)
-    except Exception as error:  # the C++ side's errors have no documented type
-        reason = " ".join(str(error).split())[:120]
-        raise InvalidArgument(
-            f"opset {version} has no scales for each channel, and it cannot be raised: {reason}"
-        ) from None
 
 
 def _ranges(
@@ -244,9 +237,12 @@ class _Writer:
         flat_bias = not bias or (
             bias in self.known and self.known[bias].size == self.known[bias].shape[-1] == w.shape[0]
         )
-        if node.op_type == "Conv" or w.shape[1] % group or group & (group - 1) or not flat_bias:
+        if node.op_type == "Conv" or not flat_bias:
             self.nodes.append(node)
             return
+        inner = w.shape[1]
+        group = min(group, max(_LEAST_GROUP, inner & -inner))  # the largest that divides K
+        w = np.pad(w, ((0, 0), (0, -inner % group)))
         blocks, middle = w.reshape(len(w), -1, group), 1 << (bits - 1)
         most = np.abs(blocks).max(2)
         scales = np.where(most > 0, most / (middle - 1), 1).astype(np.float32)
@@ -257,7 +253,7 @@ class _Writer:
         names = [self.hold(f"{node.input[1]}_s{bits}", stored), self.hold(f"{node.input[1]}_scale", scales.reshape(-1))]
         more = ["", "", self.hold(f"{bias}_flat", self.known[bias].reshape(-1))] if bias else []
         self.put("MatMulNBits", [node.input[0], *names, *more], [node.output[0]], "com.microsoft",
-                 K=w.shape[1], N=len(w), bits=bits, block_size=group)  # fmt: skip
+                 K=inner, N=len(w), bits=bits, block_size=group)  # fmt: skip
         self.nodes[-1].name = node.name
         if not any(o.domain == "com.microsoft" for o in self.model.opset_import):
             self.model.opset_import.append(self.onnx.helper.make_opsetid("com.microsoft", 1))

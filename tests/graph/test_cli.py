@@ -73,14 +73,17 @@ def test_shapes_and_feeds_belong_to_models(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_mode_that_would_change_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A product of an old opset has no bf16 form: the f32 model must not be shown under the name bf16."""
+    """The f32 model must not be shown under the name of another mode."""
     values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, 4]) for name in ("x", "y")]
-    weights = onnx.numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
-    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [weights])
-    path = tmp_path / "old.onnx"
+    nodes = [helper.make_node("CumSum", ["x", "axis"], ["y"])]
+    axis = onnx.numpy_helper.from_array(np.array(0), "axis")
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [axis])
+    path = tmp_path / "sums.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8), path)
-    assert main(["run", str(path), "--machine", "zen4", "--modes", "f32,bf16,s8-weights", "--json"]) == 1
+    modes = "f32,bf16,f16,s8-weights,int8-s8-vnni"
+    assert main(["run", str(path), "--machine", "zen4", "--modes", modes, "--json"]) == 1
     rows = {row["mode"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
-    assert rows["bf16"]["refused"].startswith("no operator of this model's opset takes bf16; what works: fpmath-bf16")
-    assert "groups of 128" in rows["s8-weights"]["refused"]
+    for mode in ("f16", "bf16"):
+        assert rows[mode]["refused"].startswith(f"nothing here can be {mode} (running sums lose")
+    assert "no product here" in rows["s8-weights"]["refused"]
+    assert "no convolution and no product" in rows["int8-s8-vnni"]["refused"]

@@ -66,6 +66,14 @@ def test_one_file_runs_as_if_on_each_kind_of_cpu() -> None:
     np.testing.assert_allclose(values(made, "skx", attr=Attr(exact_int8=True)), wide, atol=1e-6)
 
 
+def test_signed_sources_without_vnni() -> None:
+    """Halved weights lose their last bit, unless exactness is asked for; u8 sources saturate instead."""
+    made = simdnn.quantize_onnx(LOGITS, FEEDS, sources="s8")
+    exact, halved = (values(made, "skx", attr=Attr(exact_int8=flag)) for flag in (True, False))
+    error = np.abs(halved - exact).max()
+    assert 0 < error < 0.05 * np.abs(exact).max()
+
+
 def test_a_chain_requantizes_in_the_kernel() -> None:
     rng = np.random.default_rng(2)
     constants = {n: (rng.normal(size=(8, c, 3, 3)) * 0.2).astype(np.float32) for n, c in (("v", 3), ("w", 8))}
@@ -104,6 +112,22 @@ def test_weights_alone(weights: str, error: float) -> None:
     except Exception as problem:  # releases differ in the widths that they know
         pytest.skip(f"the runtime refuses it: {problem}"[:90])
     near(values(made), want, 1e-3)
+
+
+@pytest.mark.parametrize(("inner", "block"), [(20, 16), (96, 32), (50, 16), (8, 16), (256, 128)])
+@pytest.mark.parametrize("weights", ["s8", "s4"])
+def test_groups_become_smaller_where_k_asks_for_it(inner: int, block: int, weights: str) -> None:
+    rng = np.random.default_rng(inner)
+    w, x = rng.normal(size=(inner, 24)).astype(np.float32), rng.normal(size=(3, inner)).astype(np.float32)
+    source = model([helper.make_node("MatMul", ["x", "w"], ["y"], "mm")], {"x": [3, inner]}, ["y"], {"w": w})
+    made = simdnn.quantize_onnx(source, scheme="weights", weights=weights, group=128)
+    (node,) = made.graph.node
+    assert {a.name: a.i for a in node.attribute}["block_size"] == block
+    got = simdnn.load(made).run({"x": x}, machine="zen4")
+    near(got.outputs["y"], x @ w, 0.01 if weights == "s8" else 0.2)
+    assert simdnn.load(made).estimate(machine="zen4").cycles == got.cycles > 0
+    if weights == "s4":
+        near(got.outputs["y"], in_runtime(made, {"x": x}), 1e-5)
 
 
 def test_only_a_part() -> None:

@@ -15,7 +15,7 @@ from simdnn.graph.model import Node
 from simdnn.graph.ops.elementwise import cast_to, narrowed
 from simdnn.graph.ops.linear import checked_conv, converted, convolve, products, with_attr
 from simdnn.graph.ops.registry import axis_of, need, operator
-from simdnn.graph.ops.shape import view
+from simdnn.graph.ops.shape import padded, view
 from simdnn.graph.types import element, is_float, label
 from simdnn.kernels.expression import Element
 from simdnn.primitives import Quant
@@ -307,7 +307,7 @@ def matmul_nbits(
         b.size == columns * blocks * block * width // 8,
         f"{b.size} bytes of weights for K={inner}, N={columns}, block_size={block}",
     )
-    w = _unpack(b.reshape(columns, -1), width)[:, :inner].T
+    w = _unpack(b.reshape(columns, -1), width).T
     scale = scales.reshape(columns, blocks).T.astype(np.float32)
     if zeros is None:
         zero = np.full((blocks, columns), 1 << (width - 1), np.uint8)
@@ -316,9 +316,6 @@ def matmul_nbits(
     else:
         zero = _unpack(zeros.reshape(columns, -1), width)[:, :blocks].T
     storage = np.dtype(ml_dtypes.uint4 if width == 4 else np.uint8)
-    if inner % block:
-        raise Unimplemented(f"block_size={block} does not divide K={inner}")
-
     attr = replace(
         k.attr,
         apply_to_int=True,
@@ -327,6 +324,8 @@ def matmul_nbits(
     )
     source = converted(k, a, F32) if label(a.dtype) not in ("f32", "bf16", "f16") else a
     flat = source.reshape(-1, inner)
+    if missing := -inner % block:  # what fills the last block meets zeros
+        flat = padded(k, flat, [0, 0], [0, missing], "constant")
     added = None if bias is None else converted(k, bias, F32)
     result = k.matmul(flat, np.ascontiguousarray(w).astype(storage), added, attr=attr, dst="f32")
     return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
