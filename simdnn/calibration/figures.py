@@ -8,17 +8,21 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from simdnn.calibration import timer
-from simdnn.calibration.forms import chained, text
+from simdnn.calibration.forms import accumulates, chained, on_tiles, text
+from simdnn.calibration.sampler import CHAIN_CYCLES, Sampler
 
 COPIES = 24  # of an instruction in the loop for throughput
 DESTINATIONS = 12  # different ones among them
 CHAIN = 12  # of them in the loop for latency
 AGREE = 0.03  # two runs that differ by less are one figure
 SIZES = {"L1": 16 << 10, "L2": 384 << 10, "L3": 6 << 20, "DRAM": 192 << 20}  # bytes that lie in each level
+MOST = 768 << 20  # bytes taken where the last cache holds the size for DRAM
+PASS = 512 << 10  # bytes of a sample where a level is smaller
 #: one instruction of each class that competes for ports; vectors of the host's full width
 CLASSES = {
     "multiply-add": "vfmadd231ps {w}{d}, {w}14, {w}15", "add": "vaddps {w}{d}, {w}14, {w}15",
@@ -30,15 +34,22 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A form's cycles: one in `throughput`, `latency` where it can feed itself; `spread` between the runs, relative."""
+    """A form's cycles: one in `throughput`, `latency` where it can feed itself; `spread` between the runs, relative.
+
+    `accumulator` is the latency through the addend of an instruction that has one.
+    """
 
     throughput: float
     latency: float | None
     spread: float
+    accumulator: float | None = None
 
     @property
     def stable(self) -> bool:
         return self.spread <= AGREE
+
+
+_Run = tuple[float | None, float | None, float | None]  # throughput, latency, latency of the accumulator
 
 
 def instruction_figures(
@@ -46,32 +57,41 @@ def instruction_figures(
 ) -> dict[tuple[str, str], Figure]:
     """Each form's figures of two runs, the second after all of the first; those that disagree are run once more."""
     keys = list(forms)
-    runs: dict[tuple[str, str], list[tuple[float | None, float | None]]] = {key: [] for key in keys}
+    runs: dict[tuple[str, str], list[_Run]] = {key: [] for key in keys}
     end = time.perf_counter() + seconds
     for turn in range(3):
         for number, key in enumerate(keys):
             if turn == 2 and _spread(runs[key]) <= AGREE:
                 continue
-            if time.perf_counter() > end and turn:
+            if time.perf_counter() > end:
                 break
             progress(turn * len(keys) + number, 2 * len(keys), " ".join(key))
-            runs[key].append((_cycles(_throughput_body(*key), COPIES), _latency(*key)))
+            runs[key].append((_throughput(*key), _latency(*key), _accumulator(*key)))
     return {key: figure for key in keys if (figure := _figure(runs[key])) is not None}
 
 
-def _throughput_body(mnemonic: str, form: str) -> list[str]:
-    return [text(mnemonic, form, i % DESTINATIONS, 14, 15, 64 * (i % 16)) for i in range(COPIES)]
+def _throughput(mnemonic: str, form: str) -> float | None:
+    body = [text(mnemonic, form, i % DESTINATIONS, 14, 15, 64 * (i % 16)) for i in range(COPIES)]
+    return _cycles(body, COPIES, on_tiles(mnemonic, form))
 
 
 def _latency(mnemonic: str, form: str) -> float | None:
     if not chained(mnemonic, form):
         return None
+    if on_tiles(mnemonic, form):  # its operands must differ
+        return _cycles([text(mnemonic, form, i % 2, 14, 1 - i % 2) for i in range(CHAIN)], CHAIN, tiles=True)
     return _cycles([text(mnemonic, form, 0, 0 if form.count(",") == 1 else 14, 0)] * CHAIN, CHAIN)
 
 
-def _cycles(body: list[str], count: int) -> float | None:
+def _accumulator(mnemonic: str, form: str) -> float | None:
+    if not (accumulates(mnemonic) and chained(mnemonic, form)):
+        return None
+    return _cycles([text(mnemonic, form, 0, 14, 15)] * CHAIN, CHAIN, on_tiles(mnemonic, form))
+
+
+def _cycles(body: list[str], count: int, tiles: bool = False) -> float | None:
     """Cycles of one of `count` instructions, what the loop's own end takes left in."""
-    found = timer.measure(body)
+    found = timer.measure(body, tiles=tiles)
     return found.cycles / count if found else None
 
 
@@ -83,24 +103,31 @@ def _closest(values: list[float]) -> tuple[float, float]:
     return (low + high) / 2, (high - low) / high if high > 0.05 else 0.0
 
 
-def _spread(runs: list[tuple[float | None, float | None]]) -> float:
+def _spread(runs: list[_Run]) -> float:
     figure = _figure(runs)
     return figure.spread if figure else 1.0
 
 
-def _figure(runs: list[tuple[float | None, float | None]]) -> Figure | None:
-    rates = [rate for rate, _ in runs if rate is not None]
-    latencies = [latency for _, latency in runs if latency is not None]
-    if not rates:
+def _figure(runs: list[_Run]) -> Figure | None:
+    """What the runs agree on best, each of the three for itself; `spread` is the largest of theirs."""
+    met = [[run[i] for run in runs] for i in range(3)]
+    pairs = [_closest(seen) if (seen := [v for v in values if v is not None]) else None for values in met]
+    if pairs[0] is None:
         return None
-    rate, spread = _closest(rates)
-    if not latencies:
-        return Figure(rate, None, spread)
-    latency, other = _closest(latencies)
-    return Figure(rate, latency, max(spread, other))
+    latency, accumulator = (pair[0] if pair else None for pair in pairs[1:])
+    return Figure(pairs[0][0], latency, max(pair[1] for pair in pairs if pair), accumulator)
 
 
 # -- memory --------------------------------------------------------------------------------------------------------
+
+
+def size_within(level: str) -> int:
+    """Bytes that lie in a level: of DRAM at least twice what the host's last cache holds, as far as `MOST` allows."""
+    if level != "DRAM":
+        return SIZES[level]
+    caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    held = max((int(path.read_text().strip().rstrip("K")) << 10 for path in caches), default=0)
+    return min(MOST, max(SIZES[level], 2 * held))
 
 
 def bandwidth(size: int, bits: int, stores: bool = False) -> float | None:
@@ -113,19 +140,15 @@ def bandwidth(size: int, bits: int, stores: bool = False) -> float | None:
     ]
     rounds = size // (step * each)
     ends = [f"add rax, {step * each}", "dec rbx", "jnz 3b"]
-    code = timer.Code(["mov rax, rdx", f"mov rbx, {rounds}", "3:", *moves, *ends])
+    code = Sampler(["mov rax, rdx", f"mov rbx, {rounds}", "3:", *moves, *ends])
     memory = np.zeros(size + 8192, np.uint8)
     memory[::4096] = 1  # each page is there
     first = -(-memory.ctypes.data // 4096) * 4096
-    turns = max(1, (1 << 21) // size)
-    found = []
-    for _ in range(3 if size > 1 << 25 else 15):
-        before = timer.yardsticks()
-        start = time.perf_counter_ns()
-        code.run(turns, first, first)
-        spent = time.perf_counter_ns() - start
-        found.append(turns * size / (spent * 2 / (before[0] + timer.yardsticks()[0])))
-    return float(np.quantile(found, 0.8))  # a neighbour takes bandwidth away, nobody adds any
+    turns = max(1, PASS // size)
+    code.run(1, 1, first, first)
+    found = code.run(turns, 3 if size > 1 << 25 else 50, first, first)
+    rates = turns * size / (found.loop / found.chain * CHAIN_CYCLES)
+    return float(np.quantile(rates, 0.8))  # a neighbour takes bandwidth away, nobody adds any
 
 
 def forwarding(register: str, pointer: str, move: str) -> float | None:

@@ -11,6 +11,7 @@ from isa_models.errors import InvalidArgument
 from isa_models.instruction import REGISTRY, Instruction
 from isa_models.machine import machine, machine_names
 from simdnn.assembly.assembler import assemble
+from simdnn.calibration.sampler import TILES_AT
 
 _POINTER = {8: "byte", 16: "word", 32: "dword", 64: "qword", 128: "xmmword", 256: "ymmword", 512: "zmmword"}
 #: general instructions beside the package's, that loops are made of
@@ -47,7 +48,7 @@ def forms() -> list[tuple[str, str]]:
     found: dict[tuple[str, str], None] = {}
     for name in machine_names():
         for mnemonic, form in machine(name).instructions:
-            if mnemonic in wanted and not re.search(r"\{k\}|tmm|bcst|\bcl\b|,1$|agen", form):
+            if mnemonic in wanted and not re.search(r"\{k\}|bcst|\bcl\b|,1$|agen", form):
                 found[mnemonic, form] = None
     return [key for key in found if _usable(*key)]
 
@@ -65,16 +66,28 @@ def _usable(mnemonic: str, form: str) -> bool:
 
 
 def text(mnemonic: str, form: str, destination: int, source: int, other: int, offset: int = 0) -> str:
-    """An instruction's line: registers by number, memory at rsi (loads) or rdi (stores) plus `offset`."""
+    """An instruction's line: registers by number, memory at rsi (loads) or rdi (stores) plus `offset`.
+
+    First operands are the tiles 0 to 5; of the others 14 is tile 6 and 15 tile 7. A tile's rows are r15 apart.
+    """
+    if mnemonic == "ldtilecfg":
+        return f"{mnemonic} [rsi+{TILES_AT}]"
     numbers = iter((destination, source, other, other))
     parts = []
     for position, operand in enumerate(form.split(",")):
         if match := re.match(r"m(\d+)", operand):
             base = "rdi" if position == 0 else "rsi"
+            if on_tiles(mnemonic, form):
+                parts.append(f"[{base}+r15+{offset}]")
+                next(numbers, None)
+                continue
             parts.append(f"{_POINTER[int(match[1])]} ptr [{base}+{offset}]")
             next(numbers, None)
         elif operand[0] == "i":
             parts.append("3")
+        elif operand == "tmm":
+            number = next(numbers)
+            parts.append(f"tmm{number - 8 if number > 13 else number % 6}")
         elif operand[1:3] == "mm":
             parts.append(f"{operand}{next(numbers)}")
         elif operand == "k":
@@ -92,6 +105,16 @@ def _general(kind: str, number: int) -> str:
     if kind == "r32":
         return name + "d" if name[1].isdigit() else "e" + name[1:]
     return name + "b" if name[1].isdigit() else name[1] + "l"
+
+
+def on_tiles(mnemonic: str, form: str) -> bool:
+    """Whether a form works on tiles, whose shapes must be set before."""
+    return "tmm" in form.split(",") or mnemonic == "ldtilecfg"
+
+
+def accumulates(mnemonic: str) -> bool:
+    """Whether an instruction adds to its destination."""
+    return any(one.accumulates for one in REGISTRY.values() if mnemonic in _spelled(one))
 
 
 def chained(mnemonic: str, form: str) -> bool:

@@ -7,16 +7,17 @@ import math
 import os
 import platform
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from isa_models.errors import SimdnnError
 from isa_models.isa import caps, host_caps, implied
 from isa_models.machine import ISA_CAPS, InstructionTiming, Machine, host_path, machine, machine_names
-from simdnn.calibration import figures, timer
+from simdnn.calibration import figures
 from simdnn.calibration.figures import AGREE, Figure
 from simdnn.calibration.forms import forms
 from simdnn.timing import bounds
@@ -24,6 +25,7 @@ from simdnn.timing.steps import Step, lower
 
 SECONDS = 130.0  # for the instructions, of the three minutes in all
 FITS = 0.06  # a row whose own ports explain the throughput as closely keeps them
+FOREIGN = 0.02  # what an ISA cap that the host lacks counts against a machine, in mean logarithms of ratios
 LEAST_STEP = 0.04  # cycles below which figures don't differ
 
 
@@ -34,6 +36,7 @@ class Calibration:
     cpu: str
     date: str
     ghz: float
+    isa: tuple[str, ...]  # caps of this host
     nearest: Machine
     instructions: Mapping[tuple[str, str], Figure]
     bandwidth: Mapping[str, tuple[float | None, float | None]]  # level -> bytes a cycle loaded, stored
@@ -58,19 +61,22 @@ class Calibration:
 
 def calibrate(progress: Callable[[int, int, str], None] = lambda done, total, what: None) -> Calibration:
     """Measure this host. Takes up to three minutes; raises `Unimplemented` on a host that runs no such loops."""
-    timer.yardsticks()
     measured = figures.instruction_figures(forms(), SECONDS, progress)
+    if not any(figure.stable for figure in measured.values()):
+        raise SimdnnError("no undisturbed moment was seen: other work shares this core all the time; try when it rests")
+    isa = tuple(cap for cap in ISA_CAPS if any(cap in implied(own) for own in host_caps() if own in caps()))
     wide = "avx512_core" in host_caps()
     bits = 512 if wide else 256
     speeds = {
         level: (figures.bandwidth(size, bits), figures.bandwidth(size, bits, stores=True))
-        for level, size in figures.SIZES.items()
+        for level in figures.SIZES if (size := figures.size_within(level))
     }
     rounds = {64: figures.forwarding("rax", "qword", "mov")}
     widths = ((128, "xmm0", "xmmword"), (256, "ymm0", "ymmword"), (512, "zmm0", "zmmword"))
     rounds |= {b: figures.forwarding(register, pointer, "vmovups") for b, register, pointer in widths if b <= bits}
     return Calibration(
-        cpu_name(), datetime.date.today().isoformat(), figures.clock(), nearest(measured), measured, speeds, rounds,
+        cpu_name(), datetime.date.today().isoformat(), figures.clock(), isa, nearest(measured, isa), measured, speeds,
+        rounds,
         figures.load_to_use(), figures.conflicts(wide),
     )  # fmt: skip
 
@@ -92,8 +98,11 @@ def throughput_of(target: Machine, row: InstructionTiming) -> float:
     return max(bounds.port_load(ops), memory, bounds.dispatch(target, ops))
 
 
-def nearest(measured: Mapping[tuple[str, str], Figure]) -> Machine:
-    """The shipped machine whose figures differ least, by the mean ratio of throughputs and latencies."""
+def nearest(measured: Mapping[tuple[str, str], Figure], isa: Collection[str]) -> Machine:
+    """The shipped machine whose figures differ least, by the mean ratio of throughputs and latencies.
+
+    Of those that have all of the host's `isa`, if any do; each cap that the host lacks counts against one.
+    """
 
     def distance(target: Machine) -> float:
         found = []
@@ -105,10 +114,10 @@ def nearest(measured: Mapping[tuple[str, str], Figure]) -> Machine:
             if figure.latency and row.latency:
                 found.append(abs(math.log(max(0.2, figure.latency) / row.latency)))
         common = len(found) / max(1, len(measured))
-        return sum(found) / max(1, len(found)) + (1.0 - min(1.0, common))
+        return sum(found) / max(1, len(found)) + (1.0 - min(1.0, common)) + FOREIGN * len(set(target.isa) - set(isa))
 
     cpus = [m for name in machine_names() if isinstance(m := machine(name), Machine)]
-    return min(cpus, key=distance)
+    return min([m for m in cpus if set(isa) <= set(m.isa)] or cpus, key=distance)
 
 
 # -- the file ------------------------------------------------------------------------------------------------------
@@ -132,17 +141,17 @@ def host_table(found: Calibration) -> dict[str, Any]:
     data = tomllib.loads(base.path.read_text(encoding="utf-8"))
     data["sources"]["here"] = f"measured on {found.cpu}, {found.date}, by simdnn calibrate"
     data |= {"name": "host", "title": found.cpu, "uarch": f"nearest to {base.name}"}
-    data["isa"] = [cap for cap in ISA_CAPS if any(cap in implied(own) for own in host_caps() if own in caps())]
+    data["isa"] = [cap for cap in found.isa if cap in base.isa]  # beyond that, the rows that it takes are not known
     data["cores"] = _figure(os.cpu_count() or 1, "here: processors that the system shows")
     data["frequency"] = {"base_ghz": _figure(round(found.ghz, 3), "here: chain of dependent adds")}
     for level in data["caches"]:
         loads, stores = found.bandwidth.get(level["name"], (None, None))
         for key, value in (("load_bytes_per_cycle", loads), ("store_bytes_per_cycle", stores)):
             if value:
-                level[key] = _figure(round(value, 1), f"here: {figures.SIZES[level['name']] >> 10} KiB again and again")
+                level[key] = _figure(round(value, 1), _passes(level["name"]))
     if speed := found.bandwidth["DRAM"][0]:
         gb_s = round(speed * found.ghz, 2)
-        data["dram"]["gb_s_core"] = _figure(gb_s, "here: 192 MiB again and again, one core")
+        data["dram"]["gb_s_core"] = _figure(gb_s, f"{_passes('DRAM')}, one core")
         data["dram"]["gb_s_socket"]["value"] = max(gb_s, data["dram"]["gb_s_socket"]["value"])
     for row in data["core"]["load"]:
         measured = found.load_to_use if row.get("general") else found.forwarding.get(row["bits"])
@@ -154,6 +163,10 @@ def host_table(found: Calibration) -> dict[str, Any]:
         _row(base, row, found.instructions.get((row["mnemonic"], row["form"]))) for row in data["instructions"]["rows"]
     ]
     return data
+
+
+def _passes(level: str) -> str:
+    return f"here: {figures.size_within(level) >> 10} KiB again and again"
 
 
 def _figure(value: object, source: str) -> dict[str, object]:
@@ -179,12 +192,20 @@ def _row(base: Machine, row: dict[str, Any], figure: Figure | None) -> dict[str,
     else:
         said += f", faster than the ports of {base.name} explain, which are kept"
     if figure.latency is not None and row["uops"]:
-        whole = round(figure.latency)
-        found["latency"] = max(1, whole if abs(figure.latency - whole) < 0.15 else round(figure.latency, 1))
+        found["latency"] = _cycles(figure.latency)
         said += f"; latency {figure.latency:.2f}"
+        if figure.accumulator is not None:
+            found["accumulator_latency"] = min(_cycles(figure.accumulator), found["latency"])
+            said += f", from the accumulator {figure.accumulator:.2f}"
     if not figure.stable:
         said += f"; two runs differ by {figure.spread:.0%}, more than {AGREE:.0%}"
     return found | {"source": said, "confidence": "measured" if figure.stable else "estimated"}
+
+
+def _cycles(measured: float) -> float:
+    """Whole cycles where a latency is near to them; some are the mean of two units' or of two ways."""
+    whole = round(measured)
+    return max(1, whole if abs(measured - whole) < 0.15 else round(measured, 1))
 
 
 def toml_of(data: Mapping[str, Any]) -> str:

@@ -18,12 +18,13 @@ import numpy as np
 
 from isa_models.arrays import Array
 from isa_models.errors import SimdnnError
-from simdnn.calibration.timer import QUIET, yardsticks
+from simdnn.calibration.timer import usual_ratio, yardsticks
 from simdnn.numerics.compiled import compile_program
 from simdnn.program import Program
 
-SAMPLE_US = 300.0  # a program that is faster is repeated within a sample
-PATIENCE_S = 6.0  # for so many quiet samples as are asked for
+QUIET = 0.05  # by which the yardsticks around a sample may differ from each other, and from what they should be
+SAMPLE_US = 50.0  # a program that is faster is repeated within a sample
+PATIENCE_S = 4.0  # for so many quiet samples as are asked for
 LEAST = 5  # of the quietest are used where fewer are quiet
 
 
@@ -107,17 +108,18 @@ def measure(program: Program, buffers: dict[str, Array], samples: int = 25) -> M
     run(1)
     times = max(1, round(SAMPLE_US * 1e3 / max(1, min(run(1) for _ in range(3)))))
     found: list[_Sample] = []
+    usual = usual_ratio()
     end = time.perf_counter() + PATIENCE_S
     while sum(sample.moved <= QUIET for sample in found) < samples:
         chain0, moves0 = yardsticks()
         if time.perf_counter() > end and len(found) >= LEAST:
             break
-        if moves0 / chain0 - 1 > QUIET and time.perf_counter() < end:
-            time.sleep(0.002)  # a neighbour is at work
-            continue
+        if moves0 / chain0 / usual - 1 > QUIET and time.perf_counter() < end:
+            continue  # a neighbour is at work
         spent = run(times)
         chain1, moves1 = yardsticks()
-        moved = max(abs(chain1 / chain0 - 1), abs(moves1 / moves0 - 1), (moves0 + moves1) / (chain0 + chain1) - 1)
+        beside = max(moves0 / chain0, moves1 / chain1) / usual - 1
+        moved = max(abs(chain1 / chain0 - 1), abs(moves1 / moves0 - 1), beside)
         cycle = (chain0 + chain1) / 2
         found.append(_Sample(moved, spent / times / cycle, cycle))
     found.sort()

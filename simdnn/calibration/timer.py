@@ -1,158 +1,125 @@
 """Core cycles of loops on this host, without performance counters and without a compiler.
 
-A sample times a loop between two runs of a yardstick: a chain of dependent one-cycle adds, which counts the core's
-cycles whatever its clock is. Beside it, a run of register moves, eliminated, that only dispatch bounds: a neighbour on
-the same core's other thread, which the chain cannot feel, shows there. Samples around which either moved are dropped.
-Code comes from LLVM (`simdnn.assembly.assembler`) and is run from memory of this process.
+A sample times a loop between two runs of two yardsticks, all of it in one piece of code (`sampler`) and a few
+microseconds long: a chain of dependent one-cycle adds, which counts the core's cycles whatever its clock is, and a run
+of register moves, eliminated, that only dispatch bounds. A neighbour on the same core's other thread, which the chain
+cannot feel, shows in the moves. Samples around which either is not as it should be are dropped; as they are short, some
+are quiet even where a neighbour is at work most of the time. Each loop is run at two lengths, of which the difference
+counts, so that its beginning and end do not.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import mmap
-import platform
+import math
 import statistics
-import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from isa_models.errors import Unimplemented
-from isa_models.isa import host_caps
-from simdnn.assembly.assembler import assemble
+from simdnn.calibration.sampler import CHAIN_CYCLES, WIDTH, Sampler, Samples, data, tick_ns
 
-CHAIN = 64  # dependent adds an iteration
-MOVES = 6 * CHAIN  # eliminated moves an iteration: as many cycles on a core that dispatches six a cycle
-TURNS = 3000  # iterations of a yardstick
-QUIET = 0.02  # a sample counts where no yardstick differs by more from the one before
-SAMPLE_CYCLES = 200_000
-SAMPLES = 9  # quiet ones
-LEAST = 3  # quiet ones, below which there is no figure
+NARROWEST = 4  # moves that a core with AVX2 dispatches a cycle at least
+QUIET = 0.012  # a sample counts where the chains about it differ by no more
+ALONE = 0.05  # and the moves are by no more above what they should be (the loop's own end is in them)
+SAMPLE_CYCLES = 2500  # of the shorter of two lengths of a loop
+LONGER = 3  # times as long is the other
+BATCH = 100  # samples taken in one call
+ENOUGH = 25  # quiet samples of either length
+LEAST = 5  # quiet ones of either, below which there is no figure
 PATIENCE_S = 0.6
-PAGE, LINE = 4096, 64
-
-_SAVED = ("rbx", "rbp", "r12", "r13", "r14", "r15")
+SETTLING_S = 3.0  # in which to see the core without a neighbour once
 
 
 class Measured(NamedTuple):
-    """Median cycles of an iteration, the interquartile range over it, and how many samples were quiet."""
+    """Cycles of an iteration, the width of the samples' narrowest half over it, and how many samples were quiet."""
 
     cycles: float
     spread: float
     quiet: int
 
 
-def available() -> bool:
-    """Whether this host runs the loops: x86-64 with System V's calling convention."""
-    return platform.machine() in ("x86_64", "AMD64") and sys.platform != "win32"
-
-
-class Code:
-    """A loop as a function of iterations and two addresses (in rsi and rdi; rcx counts).
-
-    Vector registers start as zeros, and so do rax, rbx and r8 to r15; rdx and rbp are the second address too.
-    """
-
-    def __init__(self, body: Sequence[str]) -> None:
-        if not available():
-            raise Unimplemented("timing this host takes x86-64 and System V's calling convention (Linux, macOS)")
-        wide = "avx512_core" in host_caps()
-        zeros = ["vzeroall", *(f"vpxord zmm{i}, zmm{i}, zmm{i}" for i in range(16, 32) if wide)]
-        zeros += [f"xor {r}, {r}" for r in ("eax", "ebx", "r8d", "r9d", "r10d", "r11d", "r12d", "r13d", "r14d", "r15d")]
-        before = [*(f"push {r}" for r in _SAVED), "mov rcx, rdi", "mov rdi, rdx", "mov rbp, rdx", *zeros]
-        head = assemble("\n".join(before))
-        loop = assemble("\n".join(["2:", *body, "dec rcx", "jnz 2b"]))
-        tail = assemble("\n".join(["vzeroupper", *(f"pop {r}" for r in reversed(_SAVED)), "ret"]))
-        padded = head + b"\x90" * (-len(head) % LINE)
-        self.memory = mmap.mmap(-1, len(padded) + len(loop) + len(tail), prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        self.memory.write(padded + loop + tail)
-        self.run = _callable(self.memory, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-
-
-def _callable(memory: mmap.mmap, *arguments: Any) -> Callable[..., None]:
-    """The function at the start of `memory`, which becomes executable instead of writable."""
-    size = len(memory)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_EXEC):
-        raise Unimplemented("this system does not let a process run code that it wrote")
-    return ctypes.CFUNCTYPE(None, *arguments)(address)
-
-
-@functools.cache
-def _yardstick_code() -> tuple[Code, Code]:
-    return Code(["add rax, 1"] * CHAIN), Code(["mov rax, rdx"] * MOVES)
-
-
-def yardsticks() -> tuple[float, float]:
+class Yardsticks(NamedTuple):
     """Nanoseconds of a cycle by the chain, and of as many cycles' dispatch by the moves."""
-    chain, moves = _yardstick_code()
-    times = []
-    for turns in (1, 1, TURNS):  # first to bring all this back into the caches, then the calls' own time
-        start = time.perf_counter_ns()
-        chain.run(turns, 0, 0)
-        middle = time.perf_counter_ns()
-        moves.run(turns, 0, 0)
-        times.append((middle - start, time.perf_counter_ns() - middle))
-    (chain1, moves1), (chain2, moves2) = times[1:]
-    cycles = (TURNS - 1) * CHAIN
-    return (chain2 - chain1) / cycles, (moves2 - moves1) / cycles
+
+    chain: float
+    moves: float
 
 
 @functools.cache
-def _usual_ratio() -> float:
-    """Moves over chain where nothing disturbs them (1 on a core that dispatches six a cycle)."""
-    seen = [yardsticks() for _ in range(40)]
-    return min(moves for _, moves in seen) / min(chain for chain, _ in seen)
+def _bare() -> Sampler:
+    return Sampler(["nop"])
+
+
+def yardsticks() -> Yardsticks:
+    """The medians over some ten microseconds."""
+    found = _bare().run(1, 8)
+    return Yardsticks(
+        float(np.median(found.chain)) * tick_ns() / CHAIN_CYCLES,
+        float(np.median(found.moves)) * tick_ns() / CHAIN_CYCLES,
+    )
 
 
 @functools.cache
-def _data() -> tuple[Any, int, int]:
-    """Zeros, and two addresses in different pages of them."""
-    memory = np.zeros(1 << 16, np.uint8)
-    first = -(-memory.ctypes.data // PAGE) * PAGE
-    return memory, first, first + 2 * PAGE
+def usual_ratio() -> float:
+    """Moves over chain where nothing disturbs them, by the core's width in whole moves a cycle.
+
+    A neighbour that comes and goes is waited for. A core is taken as narrower than six only where it is seen so most of
+    the time: else a neighbour is there, and the samples beside it are to be dropped.
+    """
+    rates: list[float] = []
+    end = time.perf_counter() + SETTLING_S
+    while True:
+        found = _bare().run(1, 200)
+        usual = np.abs(found.chain / np.median(found.chain) - 1) <= QUIET
+        rates += [float(rate) for rate in (WIDTH * found.chain / found.moves)[usual]]
+        width = math.floor(sorted(rates)[-1 - len(rates) // 500] * (1 + ALONE)) if rates else 0
+        narrow = width >= NARROWEST and statistics.median(rates) >= width * (1 - ALONE)
+        if width >= WIDTH or time.perf_counter() > end:
+            return WIDTH / width if width >= WIDTH or narrow else 1.0
 
 
-def measure(body: Sequence[str], patience_s: float = PATIENCE_S, samples: int = SAMPLES) -> Measured | None:
-    """Cycles of an iteration of a loop in Intel syntax (`Code` adds its end); None where nothing quiet was seen."""
-    code = Code(body)
-    _, first, second = _data()
+def _quiet(found: Samples) -> NDArray[np.bool_]:
+    """Which samples have two equal chains about them, and moves that stand to them as they do undisturbed."""
+    rates = np.stack([found.moves_before / found.chain_before, found.moves_after / found.chain_after]) / usual_ratio()
+    alone = ((rates <= 1 + ALONE) & (rates >= 1 - 2 * ALONE)).all(axis=0)
+    return alone & (np.abs(found.chain_after / found.chain_before - 1) <= QUIET)
 
-    def spent_ns(turns: int) -> int:
-        start = time.perf_counter_ns()
-        code.run(turns, first, second)
-        return time.perf_counter_ns() - start
 
-    alone = min(spent_ns(1) for _ in range(5))  # the call, and the clock's own time
-    few = 200
-    iteration_ns = min(max(1.0, spent_ns(few) - alone) for _ in range(5)) / few
-    turns = max(200, min(10**7, round(SAMPLE_CYCLES * yardsticks()[0] / iteration_ns)))
-    found: list[float] = []
+def _mode(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and width of the narrowest half: what disturbs a sample unseen mostly makes it longer."""
+    ranked = np.sort(values)
+    half = len(ranked) // 2 + 1
+    widths = ranked[half - 1 :] - ranked[: len(ranked) - half + 1]
+    first = int(np.argmin(widths))
+    return float(ranked[first : first + half].mean()), float(widths[first])
+
+
+def measure(
+    body: Sequence[str], patience_s: float = PATIENCE_S, enough: int = ENOUGH, tiles: bool = False
+) -> Measured | None:
+    """Cycles of an iteration of a loop in Intel syntax (the end is added); None where too little quiet was seen."""
+    code = Sampler(body, tiles)
+    _, first, second = data()
+    few = 16
+    once = code.run(few, 9, first, second)
+    iteration = max(0.2, float(np.min(once.loop / once.chain)) * CHAIN_CYCLES / few)
+    short = max(4, round(SAMPLE_CYCLES / iteration))
+    found: tuple[list[float], list[float]] = [], []
     end = time.perf_counter() + patience_s
-    before = yardsticks()
-    while len(found) < samples and (time.perf_counter() < end or len(found) < 1 and time.perf_counter() < end + 2):
-        spent = spent_ns(turns) - alone
-        after = yardsticks()
-        if _quiet(before, after):
-            found.append(spent / turns * 2 / (before[0] + after[0]))
-        before = after
-    if not found:
+    while min(map(len, found)) < enough and time.perf_counter() < end:
+        for turns, cycles in zip((short, LONGER * short), found, strict=True):
+            samples = code.run(turns, BATCH, first, second)
+            cycles += (samples.loop / samples.chain)[_quiet(samples)].tolist()
+    if min(map(len, found)) < LEAST:
         return None
-    low, middle, high = (float(np.quantile(found, q)) for q in (0.25, 0.5, 0.75))
-    return Measured(middle, (high - low) / middle, len(found))
-
-
-def _quiet(before: tuple[float, float], after: tuple[float, float]) -> bool:
-    """Whether neither yardstick moved, and the moves stood to the chain as they do undisturbed."""
-    usual = _usual_ratio()
-    moved = max(abs(after[0] / before[0] - 1), abs(after[1] / before[1] - 1))
-    return max(moved, (before[1] + after[1]) / (before[0] + after[0]) / usual - 1) <= QUIET
+    (low, _), (high, width) = map(_mode, found)
+    return Measured((high - low) * CHAIN_CYCLES / (LONGER - 1) / short, width / high, min(map(len, found)))
 
 
 def clock_ghz() -> float:
     """The core's clock while it is at work."""
-    return 1 / statistics.median(yardsticks()[0] for _ in range(21))
+    return 1 / statistics.median(yardsticks().chain for _ in range(21))

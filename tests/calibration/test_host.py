@@ -9,7 +9,7 @@ import pytest
 import simdnn
 from isa_models import UnknownName
 from isa_models.machine import machine
-from simdnn.calibration import timer
+from simdnn.calibration import sampler, timer
 from simdnn.calibration.figures import Figure, _closest
 from simdnn.calibration.forms import chained, forms, text
 from simdnn.calibration.host import Calibration, nearest, throughput_of, toml_of, write_host
@@ -29,7 +29,8 @@ def figures_of(name: str, factor: float = 1.0, spread: float = 0.01) -> dict[tup
 
 def calibration(**changes: object) -> Calibration:
     known: dict[str, object] = {
-        "cpu": 'A "CPU" (family 1 model 2)', "date": "2026-01-01", "ghz": 3.5, "nearest": machine("zen4"),
+        "cpu": 'A "CPU" (family 1 model 2)', "date": "2026-01-01", "ghz": 3.5,
+        "nearest": machine("zen4"), "isa": machine("zen4").isa,
         "instructions": figures_of("zen4"), "bandwidth": {"L1": (60.0, 30.0), "DRAM": (5.0, None)},
         "forwarding": {64: 0.5, 128: 9.02, 512: None}, "load_to_use": 4.01, "conflicts": [("add", "shift", 1.0)],
     }  # fmt: skip
@@ -76,9 +77,15 @@ def test_slower_and_unstable_rows(host: Path) -> None:
         .cycles_per_iteration == pytest.approx(12, rel=0.02)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["zen4", "zen5"])
+@pytest.mark.parametrize("name", ["zen4", "zen5", "spr", "gnr"])
 def test_nearest_machine(name: str) -> None:
-    assert nearest(figures_of(name)).name == name
+    assert nearest(figures_of(name), machine(name).isa).name == name
+
+
+def test_a_host_with_more_than_its_nearest_machine_has_no_gaps(host: Path) -> None:
+    write_host(calibration(isa=machine("spr").isa))
+    assert machine("host").isa == machine("zen4").isa
+    assert main(["machines", "check", "host"]) == 0
 
 
 def test_two_closest_of_three() -> None:
@@ -97,7 +104,7 @@ def test_toml_of_strings() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.skipif(not timer.available(), reason="the loops are x86-64's, with System V's calls")
+@pytest.mark.skipif(not sampler.available(), reason="the loops are x86-64's, with System V's calls")
 def test_the_timer_runs_loops_here() -> None:
     """Numbers come out; how large they are is the host's affair, and its neighbours'."""
     assert timer.clock_ghz() > 0

@@ -10,7 +10,7 @@ import pytest
 
 from isa_models.isa import host_caps
 from isa_models.machine import machine
-from simdnn.calibration import kernels, timer
+from simdnn.calibration import kernels, sampler
 from simdnn.cli import main
 
 
@@ -38,7 +38,7 @@ def test_arguments_that_say_nothing(arguments: list[str], capsys: pytest.Capture
     assert "--only" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not timer.available() or "avx2" not in host_caps(), reason="runs an AVX2 kernel")
+@pytest.mark.skipif(not sampler.available() or "avx2" not in host_caps(), reason="runs an AVX2 kernel")
 def test_one_row() -> None:
     shape, variant, problem = next(item for item in kernels.problems() if item[1].name == "f32 avx2")
     row: dict[str, Any] = kernels.row(machine("zen4"), shape, variant, problem, 1)

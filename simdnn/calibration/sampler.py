@@ -1,0 +1,159 @@
+"""Code that times a loop again and again, each time between two runs of two yardsticks (`timer` says what for)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import platform
+import struct
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa_models.errors import Unimplemented
+from isa_models.isa import host_caps
+from simdnn.assembly.assembler import assemble
+
+WIDTH = 6  # eliminated moves for each dependent add: both take as long on a core that dispatches six a cycle
+CHAIN_CYCLES = 512
+#: of each in an iteration. A register is added: Intel's cores since Alder Lake add a small constant at rename, in no
+#: time. The moves are few, so that a neighbour who is at rest, but has half of the micro-op cache, does not show
+ADDS, MOVES = 64, 48
+PAGE, LINE = 4096, 64
+TILES_AT = 8 * PAGE  # where in the data the tiles' shapes stand
+
+_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18  # Linux on x86-64, asm/prctl.h
+_SAVED = ("rbx", "rbp", "r12", "r13", "r14", "r15")
+_CLEARED = ("ebx", "r8d", "r9d", "r10d", "r11d", "r12d", "r13d", "r14d", "r15d", "eax")
+_STAMPS = 7  # time-stamp counters: an empty stretch, chain, moves, the loop, moves, chain
+_FRAME = 8 * (5 + _STAMPS)  # on the stack: the arguments (turns, first, second, stamps, samples), then the stamps
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Ticks of what stood in each sample, less what reading the counter takes; [samples]."""
+
+    chain_before: NDArray[np.float64]
+    moves_before: NDArray[np.float64]
+    loop: NDArray[np.float64]
+    moves_after: NDArray[np.float64]
+    chain_after: NDArray[np.float64]
+
+    @property
+    def chain(self) -> NDArray[np.float64]:
+        return (self.chain_before + self.chain_after) / 2
+
+    @property
+    def moves(self) -> NDArray[np.float64]:
+        return (self.moves_before + self.moves_after) / 2
+
+
+def available() -> bool:
+    """Whether this host runs the loops: x86-64 with System V's calling convention."""
+    return platform.machine() in ("x86_64", "AMD64") and sys.platform != "win32"
+
+
+class Sampler:
+    """A loop in Intel syntax, less its end, as code that takes samples of it.
+
+    The loop counts in rcx, and has two addresses in rsi and rdi; rdx and rbp are the second too. Vector registers start
+    as zeros, and so do rax, rbx and r8 to r15. With `tiles` all eight have 16 rows of 64 bytes of zeros, and r15 is 64.
+    """
+
+    def __init__(self, body: Sequence[str], tiles: bool = False) -> None:
+        if not available():
+            raise Unimplemented("timing this host takes x86-64 and System V's calling convention (Linux, macOS)")
+        if tiles:
+            _permit_tiles()
+        frame = [*(f"push {r}" for r in _SAVED), f"sub rsp, {_FRAME}"]
+        frame += [f"mov [rsp+{8 * i}], {r}" for i, r in enumerate(("rdi", "rsi", "rdx", "rcx", "r8"))]
+        start = [f"ldtilecfg [rsi+{TILES_AT}]"] if tiles else []
+        chain = _yardstick(["add rax, rdx"] * ADDS, CHAIN_CYCLES // ADDS)
+        moves = _yardstick(["mov rax, rdx"] * MOVES, WIDTH * CHAIN_CYCLES // MOVES)
+        wide = "avx512_core" in host_caps()
+        ready = ["vzeroall", *(f"vpxord zmm{i}, zmm{i}, zmm{i}" for i in range(16, 32) if wide)]
+        ready += [f"xor {r}, {r}" for r in _CLEARED]
+        ready += ["mov rcx, [rsp]", "mov rsi, [rsp+8]", "mov rdi, [rsp+16]", "mov rdx, rdi", "mov rbp, rdi"]
+        ready += ["mov r15d, 64"] if tiles else []
+        copied = [f"mov rax, [rsp+{40 + 8 * i}]\nmov [rcx+{8 * i}], rax" for i in range(_STAMPS)]
+        stored = ["mov rcx, [rsp+24]", *copied, f"add rcx, {8 * _STAMPS}", "mov [rsp+24], rcx"]
+        stored += ["dec qword ptr [rsp+32]"]
+        end = ["vzeroupper", *(["tilerelease"] if tiles else []), f"add rsp, {_FRAME}"]
+        end += [*(f"pop {r}" for r in reversed(_SAVED)), "ret"]
+        code = _aligned([*frame, *start])
+        again = len(code)
+        code += _aligned([_stamp(0), _stamp(1)]) + _aligned([*chain, _stamp(2)]) + _aligned([*moves, _stamp(3), *ready])
+        code += _aligned(["2:", *body, "dec rcx", "jnz 2b", _stamp(4)])
+        code += _aligned([*moves, _stamp(5)]) + _aligned([*chain, _stamp(6), *stored], behind=6)
+        code += b"\x0f\x85" + struct.pack("<i", again - len(code) - 6)  # jnz to the next sample
+        code += assemble("\n".join(end))
+        self.memory = mmap.mmap(-1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        self.memory.write(code)
+        self.call = _callable(self.memory)
+
+    def run(self, turns: int, samples: int, first: int = 0, second: int = 0) -> Samples:
+        """So many samples of so many iterations each, over two addresses."""
+        stamps = np.zeros((samples, _STAMPS), np.int64)
+        self.call(turns, first, second, stamps.ctypes.data, samples)
+        spent = np.diff(stamps, axis=1).astype(np.float64)
+        return Samples(*np.maximum(1.0, spent[:, 1:] - np.median(spent[:, 0])).T)
+
+
+def _aligned(lines: Sequence[str], behind: int = 0) -> bytes:
+    """Machine code that a line of the cache begins with, and that fills its last but for `behind` bytes."""
+    code = assemble("\n".join(lines))
+    return code + b"\x90" * (-(len(code) + behind) % LINE)
+
+
+def _stamp(number: int) -> str:
+    """Note the time, after all before it and before all behind it."""
+    return f"lfence\nrdtsc\nlfence\nshl rdx, 32\nor rax, rdx\nmov [rsp+{40 + 8 * number}], rax"
+
+
+def _yardstick(lines: Sequence[str], turns: int) -> list[str]:
+    return [f"mov ecx, {turns}", "xor eax, eax", "xor edx, edx", "3:", *lines, "dec rcx", "jnz 3b"]
+
+
+@functools.cache
+def _permit_tiles() -> None:
+    """Ask Linux for the tiles' state, without which their instructions are illegal."""
+    if ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA):
+        raise Unimplemented("this system does not let a process use tiles (AMX)")
+
+
+def _callable(memory: mmap.mmap) -> Callable[..., None]:
+    """The function at the start of `memory`, which becomes executable instead of writable."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(len(memory)), mmap.PROT_READ | mmap.PROT_EXEC):
+        raise Unimplemented("this system does not let a process run code that it wrote")
+    number: Any = ctypes.c_int64
+    return ctypes.CFUNCTYPE(None, number, number, number, number, number)(address)
+
+
+@functools.cache
+def tick_ns() -> float:
+    """Nanoseconds of a tick of the time-stamp counter."""
+    code, found = Sampler(["nop"]), []
+    for _ in range(7):
+        start, ticks = time.perf_counter_ns(), np.zeros((20_000, _STAMPS), np.int64)
+        code.call(1, 0, 0, ticks.ctypes.data, len(ticks))
+        found.append((time.perf_counter_ns() - start) / (ticks[-1, -1] - ticks[0, 0]))
+    return float(min(found))
+
+
+@functools.cache
+def data() -> tuple[Any, int, int]:
+    """Zeros, and two addresses in different pages of them; `TILES_AT` behind the first stand shapes of tiles."""
+    memory = np.zeros(1 << 16, np.uint8)
+    first = -(-memory.ctypes.data // PAGE) * PAGE
+    shapes = memory[first - memory.ctypes.data + TILES_AT :]
+    shapes[0] = 1
+    shapes[16:32:2], shapes[48:56] = 64, 16  # bytes of a row, and rows, of each tile
+    return memory, first, first + 2 * PAGE
