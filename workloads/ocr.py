@@ -1,8 +1,9 @@
 """Lines of handwritten digits to read: pictures as the recogniser of `packages` takes them, and the texts it gives.
 
-A line is cut from real MNIST digits, black on white, without a gap: the middle 20 of each digit's 28 columns (the box
-that MNIST's digits are scaled to), then bilinear to 48 rows, three equal channels, pixels (x / 255 - 0.5) / 0.5. Texts
-come from scores by greedy CTC decoding (A. Graves et al., "Connectionist temporal classification", ICML 2006, section
+A line is made of real MNIST digits, black on white: each cut to its columns of ink, 6 columns of paper between them, 8
+at the ends and 4 rows above and below; then bilinear to 48 rows, three equal channels, pixels (x / 255 - 0.5) / 0.5,
+and zeros on the right up to the 320 columns that the recogniser is used with (PaddleOCR, `resize_norm_img`). Texts come
+from scores by greedy CTC decoding (A. Graves et al., "Connectionist temporal classification", ICML 2006, section
 3.2): the best class at each place, repetitions merged, blanks (class 0) left out.
 """
 
@@ -30,12 +31,13 @@ U8 = NDArray[np.uint8]
 DIGITS_A_LINE = 8
 CALIBRATION_LINES = 8
 HEIGHT = 48
-_CUT = slice(4, 24)
+WIDTH = 320
+GAP, ENDS, ABOVE = 6, 8, 4  # paper between digits, beside them, above and below, in pixels of MNIST's
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Pictures f32 (N, 3, 48, W) and what is written on them."""
+    """Pictures f32 (N, 3, 48, 320) and what is written on them."""
 
     images: F32
     texts: tuple[str, ...]
@@ -133,12 +135,20 @@ def _lines(images: U8, labels: U8, picked: NDArray[Any]) -> Lines:
 
 
 def _picture(figures: U8) -> F32:
-    """(3, 48, W) of the digits (D, 28, 28) of one line."""
-    ink = np.concatenate(list(figures[:, :, _CUT].astype(np.float64)), axis=1)
-    width = round(ink.shape[1] * HEIGHT / ink.shape[0])
-    paper = 255 - _resized(_resized(ink, HEIGHT).T, width).T
+    """(3, 48, 320) of the digits (D, 28, 28) of one line."""
+    parts = [_trimmed(figure) for figure in figures]
+    spaced = [np.pad(part, ((ABOVE, ABOVE), (0, GAP))) for part in parts]
+    ink = np.pad(np.concatenate(spaced, axis=1)[:, :-GAP], ((0, 0), (ENDS, ENDS)))
+    width = min(WIDTH, round(ink.shape[1] * HEIGHT / ink.shape[0]))
+    paper = 255 - _resized(_resized(ink.astype(np.float64), HEIGHT).T, width).T
     pixels: F32 = ((paper / 255 - 0.5) / 0.5).astype(np.float32)
-    return np.repeat(pixels[None], 3, axis=0)
+    return np.repeat(np.pad(pixels, ((0, 0), (0, WIDTH - width)))[None], 3, axis=0)
+
+
+def _trimmed(figure: U8) -> U8:
+    """Without the columns beside the ink."""
+    columns = np.flatnonzero(figure.any(axis=0))
+    return figure[:, columns[0] : columns[-1] + 1] if len(columns) else figure
 
 
 def _resized(rows: NDArray[np.float64], count: int) -> NDArray[np.float64]:
