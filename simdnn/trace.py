@@ -26,7 +26,7 @@ def events(estimate: Estimate, process: int = 0) -> list[Event]:
 
     Raises `UnknownTiming` where the machine lacks a figure.
     """
-    machine, program = estimate.machine, estimate.kernel.program
+    machine, program = estimate.machine, estimate.kernel.timed or estimate.kernel.program
     shares: Mapping[str, float] = {}
     if isinstance(machine, GpuMachine):
         time = gpu_time(program, machine, spans=True)

@@ -24,6 +24,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.intel_gpu.packing import pack_a, pack_b
 from simdnn.kernels.code import Code, loop, op
+from simdnn.kernels.gpu_copy import is_copied, with_copies
 from simdnn.kernels.gpu_tile import BATCH_LOOP, Budget, Tile, block_of, choose_tile
 from simdnn.kernels.spec import Epilogue, Kernel, MatmulProblem, Parameters
 from simdnn.program import Affine, Memory, Program, Register, Tensor
@@ -219,7 +220,16 @@ class GpuGemm:
     # -- between the user's arrays and the program's -----------------------------------------------------------------
     def kernel(self) -> Kernel:
         dtype = "f32" if self.block.widened else self.problem.src
-        return Kernel(self.name, self.program, self.prepare, self.finish, dtype, ("wei",))
+        timed = with_copies(self.program, self.machine, self.copied) if self.copied else None
+        return Kernel(self.name, self.program, self.prepare, self.finish, dtype, ("wei",), timed=timed)
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """Tensors that the user has plain and a kernel brings into blocks before this one runs."""
+        p = self.problem
+        if not is_copied(self.machine, p.src, p.m, p.n):
+            return ()
+        return ("src", "wei") if p.wei_tag == "ab" else ("src",)
 
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         """Blocks of both matrices, filled up with zeros, and the parameters in f32."""

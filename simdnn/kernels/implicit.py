@@ -61,7 +61,8 @@ def as_convolution(kernel: Kernel, p: ConvProblem) -> Kernel:
         return np.ascontiguousarray(matrix.reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))
 
     name = kernel.name.replace("gemm:", "conv:")
-    return replace(kernel, name=name, program=kernel.program.renamed(f"{name} {p}"), prepare=prepare, finish=finish)
+    program = kernel.program.renamed(f"{name} {p}")
+    return replace(kernel, name=name, program=program, prepare=prepare, finish=finish, timed=None)
 
 
 def _of_group(given: Parameters, columns: slice) -> Parameters:

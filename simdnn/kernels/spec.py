@@ -202,6 +202,7 @@ class Kernel:
     weights: tuple[str, ...] = ("wei", "wei_tail", "plain")  # the tensors that may hold the user's weights
     blocked: Blocked | None = None  # the weights' layout, where it is the kernel's own and a reorder can make it
     accumulation: str = ""  # on tiles: in which order an instruction adds up its products
+    timed: Program | None = None  # what the clock sees where it is more than `program`: copies ahead of it
     counting: Callable[[], Kernel] | None = None  # where a step can saturate: how often it does, for each output
 
     @property

@@ -15,6 +15,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.intel_gpu.dpas import Shape as DpasShape
 from simdnn import verbose
+from simdnn.kernels.gpu_copy import copy_alone, is_copied
 from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
 from simdnn.kernels.gpu_zero import EXACT, GpuZeroGemm
 from simdnn.kernels.spec import Kernel, Parameters
@@ -22,10 +23,10 @@ from simdnn.primitives import arrays, sm
 from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.groups import along_k
-from simdnn.primitives.mathmode import FPMATH
+from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.resolve import ALONG_K, Shape, need_values, resolve
 from simdnn.primitives.zero_points import check_reductions, with_tables, without_zero_points, zero_points
-from simdnn.result import Estimate, Result
+from simdnn.result import Conversion, Estimate, Result
 
 _INTEGERS = ("s8", "u8", "s4", "u4")
 _FLOATS = ("f32", "tf32", "bf16", "f16")
@@ -59,7 +60,7 @@ def matmul(
     if machine.nvidia:
         asked, given_parameters = sm.matmul_of(machine, Shape("matmul", m, k, n, *types), attr, dst, bias)
         return sm.run(machine, asked, src, weights, given_parameters, engine)
-    problem, parameters = _problem(machine, Shape("matmul", m, k, n, *types), attr, dst, bias)
+    problem, parameters = _problem(machine, Shape("matmul", m, k, n, *types), attr, dst, bias, given.wei_tag)
     arrays.check_memory({"src": ((m, k), "f32"), "weights": ((k, n), "f32"), "dst": ((m, n), "s32")})
     check_reductions(attr, src)
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
@@ -86,7 +87,7 @@ def estimate(
     shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
     if machine.nvidia:
         return sm.estimate(machine, sm.matmul_of(machine, shape, attr, dst, bias)[0])
-    problem, _ = _problem(machine, shape, attr, dst, bias)
+    problem, _ = _problem(machine, shape, attr, dst, bias, given.wei_tag)
     return Estimate(**_cost_part(problem, machine, attr))
 
 
@@ -107,13 +108,17 @@ class Given:
             one_of("dispatch", self.dispatch, (*DISPATCH, "onednn"))
             raise Unimplemented(f"dispatch={self.dispatch!r} on a GPU: what oneDNN picks there is not modelled; "
                                 "what works: 'fastest'")  # fmt: skip
-        if self.tag != "any":
+        if self.tag not in ("any", "ab"):
             one_of("wei_tag", self.tag, ("any", "ab", "ba", "oihw"))
-            raise Unimplemented(f"wei_tag={self.tag!r} on a GPU; what works: 'any', the kernel's own layout")
+            raise Unimplemented(f"wei_tag={self.tag!r} on a GPU; what works: 'any', the kernel's own layout, and 'ab'")
+
+    @property
+    def wei_tag(self) -> str:
+        return str(self.tag)
 
 
 def _problem(
-    machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any
+    machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any, wei_tag: str = "any"
 ) -> tuple[GpuMatmulProblem, Parameters]:
     """What the kernel is asked, its types checked against the platform."""
     src, wei, model = types_of(machine, shape, attr)
@@ -127,7 +132,7 @@ def _problem(
     zeros = zero_points(attr, shape, every=True)
     epilogue, parameters = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
     sm.check_post_ops(machine, attr)
-    problem = GpuMatmulProblem(shape.m, shape.n, shape.k, src, wei, epilogue, float_model=model)
+    problem = GpuMatmulProblem(shape.m, shape.n, shape.k, src, wei, epilogue, wei_tag=wei_tag, float_model=model)
     if zeros:
         parameters = with_tables(parameters, attr, shape, zeros)
         problem = with_strategy(machine, replace(problem, zero_points=zeros), attr, parameters)
@@ -210,9 +215,23 @@ def cost(problem: GpuMatmulProblem, machine: GpuMachine, cold: bool) -> Any:
     """What it costs; `cold`: the weights come from memory, and so does all else."""
     from simdnn.timing.gpu import estimate_gpu
 
-    return estimate_gpu(built(problem, machine).program, machine, cold=cold)
+    kernel = built(problem, machine)
+    return estimate_gpu(kernel.timed or kernel.program, machine, cold=cold)
+
+
+def _conversion(problem: GpuMatmulProblem, machine: GpuMachine) -> Conversion | None:
+    """The weights' way into blocks, once and ahead of the runs, where it takes a kernel."""
+    from simdnn.timing.gpu import estimate_gpu
+
+    if problem.wei_tag != "any" or not is_copied(machine, problem.wei, problem.m, problem.n):
+        return None
+    program = copy_alone(built(problem, machine).program, machine, "wei")
+    found = estimate_gpu(program, machine, cold=COLD_WEIGHTS.effective(None))
+    size = program.tensor["wei"].nbytes
+    return Conversion(found.cycles, found.seconds, size, size, found.confidence)
 
 
 def _cost_part(problem: GpuMatmulProblem, machine: GpuMachine, attr: Attr) -> dict[str, Any]:
     mode = "strict" if fmt(problem.src).bits < 32 else FPMATH.effective(attr.fpmath)
-    return sm.cost_part(problem, machine, built(problem, machine), cost, mode)
+    part = sm.cost_part(problem, machine, built(problem, machine), cost, mode)
+    return part | {"find_conversion": lambda: _conversion(problem, machine)}

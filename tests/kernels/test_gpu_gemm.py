@@ -162,7 +162,7 @@ def test_tiles_fit_the_registers_and_the_threads(name: str, size: tuple[int, int
         (Unimplemented, "that work", "a770", ("bf16", "s8"), {}),
         (Unimplemented, "apply_to_int", "a770", ("bf16", "s8"), {"attr": Attr(apply_to_int=True)}),
         (Unimplemented, "onednn", "a770", ("s8", "s8"), {"dispatch": "onednn"}),
-        (Unimplemented, "'any'", "a770", ("s8", "s8"), {"wei_tag": "ab"}),
+        (Unimplemented, "'any'", "a770", ("s8", "s8"), {"wei_tag": "ba"}),
         (Unimplemented, "grouped scales", "a770", ("s8", "s8"), {"attr": Attr(scales={"wei": np.ones((2, 6), "f4")})}),
         (Unimplemented, "per_token", "a770", ("s8", "s8"), {"attr": Attr(scales={"src": np.ones((4, 1), "f4")})}),
         (Unimplemented, "post-operation", "a770", ("s8", "s8"), {"attr": Attr(post_ops=["sum"])}),
@@ -187,3 +187,27 @@ def test_a_machine_itself_or_its_name() -> None:
         simdnn.matmul(a, a.T.copy(), machine=machine("a770")).cycles
         == simdnn.matmul(a, a.T.copy(), machine="a770").cycles
     )
+
+
+@pytest.mark.parametrize("dt,side", [("f16:f16:f32", 2880), ("s8:s8:s32", 1344), ("s8:s4:s32", 1344)])
+def test_plain_matrices_are_copied_into_blocks_where_no_message_does_it(dt: str, side: int) -> None:
+    def found(m: int, tag: str, machine: str = "a770") -> simdnn.Estimate:
+        return simdnn.estimate("matmul", m=m, n=side, k=1024, dt=dt, machine=machine, wei_tag=tag)
+
+    once, each = found(side, "any"), found(side, "ab")
+    assert once.conversion is not None and each.conversion is None
+    assert once.cycles < each.cycles
+    moved = once.conversion.read_bytes + once.conversion.written_bytes
+    assert once.conversion.read_bytes >= side * 1024 * {"f": 2, "s": 1}[dt[0]] / (2 if "s4" in dt else 1)
+    assert moved / once.conversion.seconds <= max(64 * 32 * 2.1, 560) * 1e9  # L2's, where it stays there
+    below = found(side - 32, "ab")
+    assert below.conversion is None and below.cycles == found(side - 32, "any").cycles
+    assert found(side, "any", "b580").cycles == found(side, "ab", "b580").cycles
+    with pytest.raises(Unimplemented, match="'ab'"):
+        found(side, "ba")
+
+
+def test_values_do_not_depend_on_where_blocks_are_made() -> None:
+    src, weights = (np.ones(shape, np.int8) for shape in ((1344, 32), (32, 1344)))
+    outputs = [simdnn.matmul(src, weights, machine="a770", wei_tag=tag).output for tag in ("any", "ab")]
+    assert (outputs[0] == 32).all() and (outputs[0] == outputs[1]).all()
