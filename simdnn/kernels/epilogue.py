@@ -6,7 +6,7 @@ weights scale, bias, relu, destination scale, destination zero point, clamp, rou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from simdnn.kernels.spec import Epilogue, Parameters
 from simdnn.program import Affine, Memory, Register, Tensor
 
 _BF16_BITS = 16  # of an f32 that bf16 lacks
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -115,35 +116,96 @@ class Tile:
 
 def finish_tile(plan: Plan, tile: Tile, rowsum: bool = False) -> Code:
     """The passes and the stores of one tile."""
-    unit, e = tile.unit, plan.epilogue
-    rows, columns = range(len(tile.registers)), range(len(tile.lanes))
-    parameter = "p"
+    e, passes = plan.epilogue, _Passes(plan, tile)
+    low, high = plan.bounds
+    to_integer = e.dst in ("s32", "s8", "u8") and (plan.in_float or not plan.integer)
+    steps: tuple[tuple[bool, Callable[[], Code]], ...] = (
+        (plan.compensate == "channel", lambda: passes.per_channel("vpaddd", "s32", "comp")),
+        (plan.compensate == "position", passes.compensate_positions),
+        (rowsum, passes.subtract_row_sums),
+        (plan.in_float, lambda: passes.convert("vcvtdq2ps", "f32", "s32")),
+        (plan.doubled, lambda: passes.common("vmulps", "two")),
+        (e.src_scale and not plan.merged_scales, lambda: passes.common("vmulps", "src_scale")),
+        (plan.scale_pass, passes.scale),
+        (e.bias, lambda: passes.per_channel("vaddps", "f32", "bias")),
+        (bool(e.post_ops), passes.post_ops),
+        (e.dst_scale, lambda: passes.common("vdivps" if plan.reference else "vmulps", "dst_scale")),
+        (e.dst_zero_point, lambda: passes.common("vaddps", "dst_zero_point")),
+        (low is not None, lambda: passes.common("vmaxps", "low")),
+        (high is not None, lambda: passes.common("vminps", "high")),
+        (to_integer, lambda: passes.convert("vcvtps2dq", "s32", "f32")),
+        (True, passes.store),
+    )
+    return [instruction for wanted, step in steps if wanted for instruction in step()]
 
-    def each(name: str, dtype: str) -> Code:
+
+@dataclass(frozen=True)
+class _Passes:
+    """The passes over one tile; each holds the value that it applies in the register `p`."""
+
+    plan: Plan
+    tile: Tile
+
+    def value(self, dtype: str = "u32") -> Register:
+        return self.tile.unit.reg("p", dtype)
+
+    def accumulators(self, dtype: str) -> list[Register]:
+        return [acc.as_(dtype) for row in self.tile.registers for acc in row]
+
+    def each(self, name: str, dtype: str) -> Code:
         """acc = name(acc, p) everywhere, p holding a common value."""
-        value = unit.reg(parameter, dtype)
-        return [op(name, acc.as_(dtype), acc.as_(dtype), value) for row in tile.registers for acc in row]
+        return [op(name, acc, acc, self.value(dtype)) for acc in self.accumulators(dtype)]
 
-    def per_channel(name: str, dtype: str, tensor: str) -> Code:
+    def convert(self, name: str, to: str, dtype: str) -> Code:
+        return [op(name, acc.as_(to), acc) for acc in self.accumulators(dtype)]
+
+    def common(self, name: str, tensor: str) -> Code:
+        return [broadcast32(self.value("f32"), tensor, Affine()), *self.each(name, "f32")]
+
+    def per_channel(self, name: str, dtype: str, tensor: str) -> Code:
+        unit = self.tile.unit
         code: Code = []
-        for j in columns:
-            value = unit.reg(parameter, dtype)
-            code.append(load32(unit, value, tensor, tile.channel + j * unit.lanes, unit.lanes))
-            for i in rows:
-                acc = tile.registers[i][j].as_(dtype)
-                code.append(op(name, acc, acc, value))
+        for j in range(len(self.tile.lanes)):
+            code.append(load32(unit, self.value(dtype), tensor, self.tile.channel + j * unit.lanes, unit.lanes))
+            column = (row[j].as_(dtype) for row in self.tile.registers)
+            code += [op(name, acc, acc, self.value(dtype)) for acc in column]
         return code
 
-    def common(name: str, tensor: str) -> Code:
-        return [broadcast32(unit.reg(parameter, "f32"), tensor, Affine()), *each(name, "f32")]
+    def compensate_positions(self) -> Code:
+        unit = self.tile.unit
+        code: Code = []
+        for row, position in zip(self.tile.registers, self.tile.position, strict=True):
+            for j, acc in enumerate(acc.as_("s32") for acc in row):
+                code.append(load32(unit, self.value(), "comp", position + j * unit.lanes, unit.lanes))
+                code.append(op("vpaddd", acc, acc, self.value("s32")))
+        return code
 
-    def relu() -> Code:
+    def subtract_row_sums(self) -> Code:
+        code: Code = []
+        for row, number in zip(self.tile.registers, self.tile.row_number, strict=True):
+            code.append(broadcast32(self.value(), "rowsum", number))
+            code += [op("vpsubd", acc, acc, self.value("s32")) for acc in (acc.as_("s32") for acc in row)]
+        return code
+
+    def scale(self) -> Code:
+        """The weights' scale."""
+        if self.plan.epilogue.wei_scale == "per_oc":
+            return self.per_channel("vmulps", "f32", "wei_scale")
+        return self.common("vmulps", "wei_scale")
+
+    def post_ops(self) -> Code:
+        code: Code = []
+        for i, name in enumerate(self.plan.epilogue.post_ops):
+            code += self.relu() if name == "relu" else self.post_op(name, f"post{i}")
+        return code
+
+    def relu(self) -> Code:
         """max(acc, 0); in the reference acc > 0 ? acc : 0 acc, which is -0 where acc is negative."""
-        nothing, lost = unit.reg(parameter, "f32"), unit.reg("a", "f32")
+        nothing, lost = self.value("f32"), self.tile.unit.reg("a", "f32")
         code: Code = [zero(nothing)]
-        if not plan.reference:
-            return code + each("vmaxps", "f32")
-        for acc in (acc.as_("f32") for row in tile.registers for acc in row):
+        if not self.plan.reference:
+            return code + self.each("vmaxps", "f32")
+        for acc in self.accumulators("f32"):
             code += [
                 op("vminps", lost, nothing, acc),
                 op("vmulps", lost, lost, nothing),
@@ -152,73 +214,37 @@ def finish_tile(plan: Plan, tile: Tile, rowsum: bool = False) -> Code:
             ]
         return code
 
-    def post_op(name: str, tensor: str) -> Code:
-        """sum: acc + scale * previous, fused but for the reference; or add."""
+    def post_op(self, name: str, tensor: str) -> Code:
+        """An add; or sum: acc + scale * previous, fused but for the reference."""
         if name == "add:common":
-            return common("vaddps", tensor)
+            return self.common("vaddps", tensor)
         if name == "add:per_oc":
-            return per_channel("vaddps", "f32", tensor)
-        scale, value = unit.reg("a", "f32"), unit.reg(parameter, "f32")
-        code: Code = [broadcast32(scale, tensor, Affine())] if name == "sum" else []
-        for i in rows:
-            for j in columns:
-                acc, at = tile.registers[i][j].as_("f32"), tile.row_index[i] + j * unit.lanes
-                if name == "add:full":
-                    code += [load32(unit, value, tensor, at, tile.lanes[j]), op("vaddps", acc, acc, value)]
-                    continue
-                code += load_float(unit, parameter, "previous", e.dst, at, tile.lanes[j])
-                if plan.reference:
-                    code += [op("vmulps", value, value, scale), op("vaddps", acc, acc, value)]
-                else:
-                    code.append(op("vfmadd231ps", acc, acc, value, scale))
+            return self.per_channel("vaddps", "f32", tensor)
+        unit, value, scale = self.tile.unit, self.value("f32"), self.tile.unit.reg("a", "f32")
+        if name == "add:full":
+            return [
+                instruction
+                for acc, at, lanes in self.places("f32")
+                for instruction in (load32(unit, value, tensor, at, lanes), op("vaddps", acc, acc, value))
+            ]
+        code: Code = [broadcast32(scale, tensor, Affine())]
+        for acc, at, lanes in self.places("f32"):
+            code += load_float(unit, "p", "previous", self.plan.epilogue.dst, at, lanes)
+            if self.plan.reference:
+                code += [op("vmulps", value, value, scale), op("vaddps", acc, acc, value)]
+            else:
+                code.append(op("vfmadd231ps", acc, acc, value, scale))
         return code
 
-    code: Code = []
-    if plan.compensate == "channel":
-        code += per_channel("vpaddd", "s32", "comp")
-    elif plan.compensate == "position":
-        for i in rows:
-            for j in columns:
-                acc = tile.registers[i][j].as_("s32")
-                code.append(load32(unit, unit.reg(parameter), "comp", tile.position[i] + j * unit.lanes, unit.lanes))
-                code.append(op("vpaddd", acc, acc, unit.reg(parameter, "s32")))
-    if rowsum:
-        for i in rows:
-            code.append(broadcast32(unit.reg(parameter), "rowsum", tile.row_number[i]))
-            for j in columns:
-                acc = tile.registers[i][j].as_("s32")
-                code.append(op("vpsubd", acc, acc, unit.reg(parameter, "s32")))
-    if plan.in_float:
-        for row in tile.registers:
-            code += [op("vcvtdq2ps", acc.as_("f32"), acc.as_("s32")) for acc in row]
-    floating = plan.in_float or not plan.integer
-    if plan.doubled:
-        code += common("vmulps", "two")
-    if e.src_scale and not plan.merged_scales:
-        code += common("vmulps", "src_scale")
-    if plan.scale_pass:
-        code += per_channel("vmulps", "f32", "wei_scale") if e.wei_scale == "per_oc" else common("vmulps", "wei_scale")
-    if e.bias:
-        code += per_channel("vaddps", "f32", "bias")
-    for i, name in enumerate(e.post_ops):
-        code += relu() if name == "relu" else post_op(name, f"post{i}")
-    if e.dst_scale:
-        code += common("vdivps" if plan.reference else "vmulps", "dst_scale")
-    if e.dst_zero_point:
-        code += common("vaddps", "dst_zero_point")
-    low, high = plan.bounds
-    if low is not None:
-        code += common("vmaxps", "low")
-    if high is not None:
-        code += common("vminps", "high")
-    if floating and e.dst in ("s32", "s8", "u8"):
-        for row in tile.registers:
-            code += [op("vcvtps2dq", acc.as_("s32"), acc.as_("f32")) for acc in row]
-    for i in rows:
-        for j in columns:
-            at = tile.row_index[i] + j * unit.lanes
-            code += store(unit, e.dst, tile.registers[i][j], at, tile.lanes[j])
-    return code
+    def places(self, dtype: str) -> Iterator[tuple[Register, Affine, int]]:
+        """Each accumulator with its index in the destination and its live lanes."""
+        for row, index in zip(self.tile.registers, self.tile.row_index, strict=True):
+            for j, (acc, lanes) in enumerate(zip(row, self.tile.lanes, strict=True)):
+                yield acc.as_(dtype), index + j * self.tile.unit.lanes, lanes
+
+    def store(self) -> Code:
+        dst = self.plan.epilogue.dst
+        return [found for acc, at, lanes in self.places("u32") for found in store(self.tile.unit, dst, acc, at, lanes)]
 
 
 def _rounds_to_bf16(unit: Unit) -> bool:
