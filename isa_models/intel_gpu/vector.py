@@ -88,6 +88,7 @@ _row("sub.s16", "s16 <- s16, s16", _two(lambda a, b: a - b), "Difference, wrappi
 _row("lastbit.s16", "s16 <- s16", _one(lambda a: a & 1), "And with 1 (an immediate operand).", "[-3]", "[1]")
 _row("max.f32", "f32 <- f32, f32", _two(lambda a, b: (a > b).where(a, b)), "The greater; b where one is NaN.",
      "[2], [5]", "[5.0]")  # fmt: skip
+_row("max.s32", "s32 <- s32, s32", _two(lambda a, b: (a > b).where(a, b)), "The greater.", "[2], [-5]", "[2]")
 _row("min.f32", "f32 <- f32, f32", _two(lambda a, b: (a < b).where(a, b)), "The lesser; b where one is NaN.",
      "[2], [5]", "[2.0]")  # fmt: skip
 
@@ -145,6 +146,8 @@ _row("mov.s32.u8", "s32 <- u8", _one(lambda a: a.to("s32")), "Bytes widened with
 _row("mov.s16.s8", "s16 <- s8", _one(lambda a: a.to("s16")), "Bytes widened by their sign.", "[-3]", "[-3]")
 _row("mov.s16.u8", "s16 <- u8", _one(lambda a: a.to("s16")), "Bytes widened with zeros.", "[253]", "[253]")
 _row("mov.s8.s16", "s8 <- s16", _one(lambda a: a.to("s8")), "The low bytes of words.", "[-3]", "[-3]")
+_row("mov.f16.s16", "f16 <- s16", _one(lambda a: round_to(a.to("s32").to("f32"), "f16")), "Words to floats, nearest "
+     "even; exact up to 2048.", "[-3]", "[-3.0]")  # fmt: skip
 _row("mov.f32.bf16", "f32 <- bf16", _one(lambda a: _quiet((a.view("u16").to("u32") << 16).view("f32"))),
      "bf16 as f32, exactly.", "[1.5]", "[1.5]")  # fmt: skip
 _row("mov.f32.f16", "f32 <- f16", _one(lambda a: _quiet(widen_f16(a))), "f16 as f32, exactly.", "[1.5]", "[1.5]")

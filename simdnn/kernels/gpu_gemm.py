@@ -14,7 +14,7 @@ from there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -53,6 +53,9 @@ class GpuGemm:
         self.problem, self.machine = problem, machine
         p = problem
         self.block = block_of(machine, p.m, p.src, p.wei, p.float_model)
+        if set(p.epilogue.post_ops) - {"relu"}:  # what they read, and it in f32, and a common factor
+            budget, size = budget or Budget(), 4 * self.block.m * self.block.n
+            budget = replace(budget, registers=budget.registers + 4 * -(-size // machine.platform.grf_bytes))
         self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, budget, p.batch)
         self.groups = self.tile.groups(p.m, p.n)
         self.row_blocks, self.col_blocks = self.tile.blocks(p.m, p.n)
@@ -143,19 +146,28 @@ class GpuGemm:
     # -- epilogue -------------------------------------------------------------------------------------------------
     def epilogue(self) -> Code:
         code: Code = []
-        for name, tensor in (("bias", "bias"), ("scale", "wei_scale")):
+        rows = [("bias", "bias"), ("scale", "wei_scale")]
+        splats = ["src_scale", "dst_scale", "dst_zero_point", "zero"]
+        for i, name in enumerate(self.problem.epilogue.post_ops):
+            rows += [(f"post{i}", f"post{i}")] if name == "add:per_oc" else []
+            splats += [f"post{i}"] if name in ("sum", "add:common") else []
+        for name, tensor in rows:
             if tensor in self.parameters:
                 for j in range(self.tile.cols):
                     at = self.col(j) * self.block.n
                     code.append(op("load.f32", self.vector(f"{name}_{j}"), Memory(tensor, at, "f32", self.block.n)))
-        for tensor in ("src_scale", "dst_scale", "dst_zero_point", "zero"):
+        for tensor in splats:
             if tensor in self.parameters:
-                register = Register(tensor, "f32", self.block.m * self.block.n)
-                code.append(op("load_splat.f32", register, Memory(tensor, Affine(), "f32", 1)))
+                register = self.splat(tensor)
+                code.append(op(f"load_splat.{register.dtype}", register, Memory(tensor, Affine(), register.dtype, 1)))
         for i in range(self.tile.rows):
             for j in range(self.tile.cols):
                 code += self.finish_block(i, j)
         return code
+
+    def splat(self, tensor: str) -> Register:
+        """One parameter in all lanes of a block."""
+        return Register(tensor, self.parameters[tensor].dtype, self.block.m * self.block.n)
 
     def vector(self, name: str) -> Register:
         return Register(name, "f32", self.block.n)
@@ -164,40 +176,65 @@ class GpuGemm:
     def size(self) -> str:
         return f"{self.block.m}x{self.block.n}"
 
+    def result(self, i: int, j: int) -> Register:
+        """Where the sums stand before the epilogue."""
+        return self.acc(i, j)
+
     def finish_block(self, i: int, j: int) -> Code:
         """One accumulator on its way to the destination."""
-        e, dst = self.problem.epilogue, self.problem.epilogue.dst
-        acc, x = self.acc(i, j), self.acc(i, j, "f32")
-        code: Code = []
-        if acc.dtype == "s32" and e.in_float:
+        e, dst, acc = self.problem.epilogue, self.problem.epilogue.dst, self.result(i, j)
+        x, code = acc.as_("f32"), Code()
+        floating = acc.dtype == "f32" or e.in_float
+        if acc.dtype == "s32" and floating:
             code.append(op("mov.f32.s32", x, acc))
         if "src_scale" in self.parameters:
-            code.append(op("mul.f32", x, x, Register("src_scale", "f32", x.lanes)))
+            code.append(op("mul.f32", x, x, self.splat("src_scale")))
         if "wei_scale" in self.parameters:
             code.append(op(f"mul.f32.{self.size}.row", x, x, self.vector(f"scale_{j}")))
         if "bias" in self.parameters:
             code.append(op(f"add.f32.{self.size}.row", x, x, self.vector(f"bias_{j}")))
-        if "relu" in e.post_ops:
-            code.append(op("max.f32", x, x, Register("zero", "f32", x.lanes)))
+        place = self.place(i, j)
+        for number, name in enumerate(e.post_ops):
+            code += self.post_op(name, f"post{number}", x if floating else acc, j, place)
         if "dst_scale" in self.parameters:
-            code.append(op("mul.f32", x, x, Register("dst_scale", "f32", x.lanes)))
+            code.append(op("mul.f32", x, x, self.splat("dst_scale")))
         if "dst_zero_point" in self.parameters:
-            code.append(op("add.f32", x, x, Register("dst_zero_point", "f32", x.lanes)))
-        result = x if e.in_float or acc.dtype == "f32" else acc
-        if dst in _NARROW and result is x:
+            code.append(op("add.f32", x, x, self.splat("dst_zero_point")))
+        result = x if floating else acc
+        if dst != result.dtype:
             name, whole = _NARROW[dst]
             if whole:
                 code.append(op("rnde.f32", x, x))
             result = Register("narrow", dst, x.lanes)
             code.append(op(name, result, x))
-        at = self.place(i, j) * result.lanes
-        code.append(op(f"store.{dst}", Memory("dst", at, dst, result.lanes), result))
-        return code
+        return [*code, op(f"store.{dst}", Memory("dst", place * result.lanes, dst, result.lanes), result)]
+
+    def post_op(self, name: str, tensor: str, x: Register, j: int, place: Affine) -> Code:
+        """relu; add; sum: x + scale times what the destination held, fused."""
+        if name == "relu":
+            return [op(f"max.{x.dtype}", x, x, self.splat("zero"))]
+        if name == "add:common":
+            return [op("add.f32", x, x, self.splat(tensor))]
+        if name == "add:per_oc":
+            return [op(f"add.f32.{self.size}.row", x, x, self.vector(f"{tensor}_{j}"))]
+        dst = "f32" if name == "add:full" else self.problem.epilogue.dst
+        other, wide = Register("other", dst, x.lanes), Register("wide_other", "f32", x.lanes)
+        source = tensor if name == "add:full" else "previous"
+        code: Code = [op(f"load.{dst}", other, Memory(source, place * x.lanes, dst, x.lanes))]
+        if dst in ("s8", "u8"):
+            code.append(op(f"mov.s32.{dst}", wide.as_("s32"), other))
+            other = wide.as_("s32")
+        if other.dtype != "f32":
+            code.append(op(f"mov.f32.{other.dtype}", wide, other))
+            other = wide
+        return [*code, op("add.f32", x, x, other) if name == "add:full"
+                else op("mad.f32", x, x, other, self.splat(tensor))]  # fmt: skip
 
     @cached_property
     def parameters(self) -> dict[str, Tensor]:
-        """The run-time arguments that the program reads, f32."""
+        """The run-time arguments that the program reads: f32, but for what an s32 or the destination's type needs."""
         e, columns = self.problem.epilogue, self.problem.batch * self.col_blocks * self.block.n
+        outputs = self.row_blocks * self.block.m * columns
         sizes = {
             "bias": columns if e.bias else 0,
             "wei_scale": columns if e.wei_scale else 0,
@@ -205,8 +242,13 @@ class GpuGemm:
             "dst_scale": int(e.dst_scale),
             "dst_zero_point": int(e.dst_zero_point),
             "zero": int("relu" in e.post_ops),
+            "previous": outputs if "sum" in e.post_ops else 0,
         }
-        return {name: Tensor(name, "f32", size) for name, size in sizes.items() if size}
+        lengths = {"sum": 1, "add:common": 1, "add:per_oc": columns, "add:full": outputs}
+        sizes |= {f"post{i}": lengths[name] for i, name in enumerate(e.post_ops) if name in lengths}
+        floating = self.result(0, 0).dtype == "f32" or e.in_float
+        types = {"previous": e.dst, "zero": "f32" if floating else "s32"}
+        return {name: Tensor(name, types.get(name, "f32"), size) for name, size in sizes.items() if size}
 
     def tensors(self) -> list[Tensor]:
         b, p = self.block, self.problem
@@ -229,11 +271,11 @@ class GpuGemm:
         p = self.problem
         if not is_copied(self.machine, p.src, p.m, p.n):
             return ()
-        return ("src", "wei") if p.wei_tag == "ab" else ("src",)
+        return ("src", "wei") if p.wei_tag != "any" else ("src",)
 
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         """Blocks of both matrices, filled up with zeros, and the parameters in f32."""
-        columns = self.col_blocks * self.block.n
+        p, columns = self.problem, self.col_blocks * self.block.n
 
         def per_column(values: Array) -> Array:
             full = np.broadcast_to(values.astype(np.float32).reshape(-1), (self.problem.n,))
@@ -246,9 +288,15 @@ class GpuGemm:
             "src_scale": lambda: np.array([parameters.src_scale], np.float32),
             "dst_scale": lambda: np.array([1], np.float32) / np.float32(parameters.dst_scale),
             "dst_zero_point": lambda: np.array([parameters.dst_zero_point], np.float32),
-            "zero": lambda: np.zeros(1, np.float32),
+            "zero": lambda: np.zeros(1, fmt(self.parameters["zero"].dtype).dtype),
+            "previous": lambda: self.blocks_of_c(_given(parameters.previous).reshape(p.m, p.n)),
         }
-        return found | {name: values[name]() for name in self.parameters}
+        for i, (name, operand) in enumerate(zip(p.epilogue.post_ops, parameters.operands, strict=False)):
+            if name == "add:full":
+                found[f"post{i}"] = self.blocks_of_c(operand.reshape(p.m, p.n))
+            elif name != "relu":
+                found[f"post{i}"] = per_column(operand) if name == "add:per_oc" else operand
+        return found | {name: values[name]() for name in self.parameters if name not in found}
 
     def blocks_of_a(self, src: Array) -> Array:
         b, dtype = self.block, self.block.src
@@ -260,6 +308,14 @@ class GpuGemm:
         full = _padded(weights, self.steps * b.k, self.col_blocks * b.n, dtype)
         blocks = full.reshape(self.steps, b.k, self.col_blocks, b.n).transpose(2, 0, 1, 3)
         return pack_a(blocks, dtype) if b.unit == "mad" else pack_b(blocks, dtype)
+
+    def blocks_of_c(self, values: Array) -> Array:
+        """A matrix of the output's shape in the program's order."""
+        b = self.block
+        full = np.zeros((self.row_blocks * b.m, self.col_blocks * b.n), values.dtype)
+        full[: self.problem.m, : self.problem.n] = values
+        blocks = full.reshape(self.row_blocks, b.m, self.col_blocks, b.n).swapaxes(1, 2)
+        return np.ascontiguousarray(blocks).reshape(-1)
 
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         b, p = self.block, self.problem

@@ -1,37 +1,37 @@
-"""Integer GEMM with zero points on Intel GPUs, by four strategies with the same bits.
+"""Integer GEMM with zero points on Intel GPUs, by four strategies with the same bits (`gpu_upconvert` has the fifth).
 
     sum over k of (a - za)(w - zw) = sum a w - sum over groups zw R - correction of za,   R: the group's sum of a
 
 in_kernel    R by the matrix instruction itself, against ones; `mad C -= zw R` after each group of K
 precomputed  R is read: the user's, or another kernel's by-product; the same mads
-bias         the whole term as an M x N matrix, made before and added once at the end
+bias         the whole term as an M x N matrix (for each period of scales), made before and added once at its end
 direct       w - zw in the loop: it has nine bits, so it goes in as two products, its half and its last bit
 
-The source's zero point needs the weights alone: -za sum(w - zw), a value for each column (or each group of it).
+The source's zero point needs the weights alone: -za sum(w - zw), a value for each column (or each group of it). It is
+applied at the end of a period, or of each group where it changes more often.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 import numpy as np
 
 from isa_models import GpuMachine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
-from isa_models.intel_gpu.packing import pack_a, pack_b
-from simdnn.kernels.code import Code, loop, op
-from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
+from isa_models.intel_gpu.packing import pack_b
+from simdnn.kernels.code import Code, op
+from simdnn.kernels.gpu_gemm import GpuMatmulProblem
+from simdnn.kernels.gpu_groups import GpuGroupedGemm, by_group
 from simdnn.kernels.gpu_tile import Budget, block_of
 from simdnn.kernels.spec import Parameters, ZeroPoints
-from simdnn.program import Affine, Memory, Op, Program, Register, Tensor
-from simdnn.verify import verify
+from simdnn.program import Affine, Memory, Register, Tensor
 
 EXACT = ("direct", "in_kernel", "precomputed", "bias")
 
 
-class GpuZeroGemm(GpuGemm):
+class GpuZeroGemm(GpuGroupedGemm):
     """The generator for one problem with `zero_points`, whose `strategy` is one of `EXACT`."""
 
     def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine) -> None:
@@ -42,25 +42,14 @@ class GpuZeroGemm(GpuGemm):
         direct = self.zeros.strategy == "direct"
         spare = {"in_kernel": 10 * grfs, "direct": 6 * grfs}.get(self.zeros.strategy, 12)
         super().__init__(problem, machine, Budget(spare, 2 if direct else 1))
-        self.parts = problem.k // self.zeros.group
-        self.inside = -(-self.zeros.group // self.block.k)  # steps of a group, which is filled up with zeros
-        self.steps = self.parts * self.inside
+        self.late_src = self.zeros.src and self.zeros.src_group % self.period == 0
+        self.src_parts = self.periods if self.late_src else self.parts
 
     @property
     def name(self) -> str:
         return f"{super().name}_{self.zeros.strategy}"
 
     # -- program --------------------------------------------------------------------------------------------------
-    @cached_property
-    def program(self) -> Program:
-        g = Affine.var("g")
-        steps = self.k_loop(self.inside, self.step(g * self.inside + Affine.var("k")))
-        body = [*self.clear(), *self.before(), *loop("g", self.parts, [*self.opening(g), *steps, *self.closing(g)])]
-        p = self.problem
-        text = f"{self.name} {p.m}x{p.k}:{p.k}x{p.n} {p.src}:{p.wei}:{p.epilogue.dst} {self.zeros}"
-        code = self.nest([*body, *self.joined(), *self.epilogue()])
-        return verify(Program(text, self.machine.platform.name, tuple(self.tensors()), tuple(code)))
-
     @property
     def strategy(self) -> str:
         return self.zeros.strategy
@@ -76,7 +65,7 @@ class GpuZeroGemm(GpuGemm):
     def clear(self) -> Code:
         code = super().clear()
         if self.strategy == "direct":
-            lasts = [self.last(i, j).as_("u32") for i in range(self.tile.rows) for j in range(self.tile.cols)]
+            lasts = [self.last(i, j).as_("u32") for i in self.rows for j in self.cols]
             code += [op("xor.u32", register, register, register) for register in lasts]
         return code
 
@@ -91,17 +80,11 @@ class GpuZeroGemm(GpuGemm):
         return [op("load.u32", Register("ones", "u32", words), Memory("ones", Affine(), "u32", words))]
 
     def opening(self, g: Affine) -> Code:
-        """What stands before the steps of a group."""
         if self.strategy == "in_kernel" and self.zeros.wei:
-            cleared = [self.sums(i).as_("u32") for i in range(self.tile.rows)]
+            cleared = [self.sums(i).as_("u32") for i in self.rows]
             return [op("xor.u32", register, register, register) for register in cleared]
         if self.strategy == "direct":
-            lanes = 4 * self.block.n
-            return [
-                op("load.s16", Register(f"z_{j}", "s16", lanes),
-                   Memory("wide_zeros", (self.col(j) * self.parts + g) * lanes, "s16", lanes))
-                for j in range(self.tile.cols)
-            ]  # fmt: skip
+            return [self.row_of("wide_zeros", f"z_{j}", "s16", j, g, self.parts, copies=4) for j in self.cols]
         return []
 
     def step(self, k: Affine) -> Code:
@@ -110,7 +93,7 @@ class GpuZeroGemm(GpuGemm):
         code = super().step(k)
         if self.strategy == "in_kernel" and self.zeros.wei:
             ones = Register("ones", "u32", self.block.b_words)
-            for i in range(self.tile.rows):
+            for i in self.rows:
                 a = Register(f"a_{i}", "u32", self.block.a_words)
                 code.append(op(self.block.instruction, self.sums(i), self.sums(i), ones, a))
         return code
@@ -118,13 +101,13 @@ class GpuZeroGemm(GpuGemm):
     def split_step(self, k: Affine) -> Code:
         """w - zw as a half and a last bit, each in eight bits, and the products with both."""
         b, code = self.block, Code()
-        for i in range(self.tile.rows):
+        for i in self.rows:
             code += self.load_a(i, k)[1]
         lanes = b.k * b.n
         wide, low = Register("wide", "s16", lanes), Register("low", "s16", lanes)
         rows = f"{lanes // (4 * b.n)}x{4 * b.n}"
         halves = f"dpas.s8.{b.src}.8.{b.m}.x{b.n}.s32" if b.systolic else f"dp4a.s8.{b.src}.8.{b.m}.x{b.n}.s32"
-        for j in range(self.tile.cols):
+        for j in self.cols:
             weights, load = self.load_b(j, k)
             packed = weights.as_("s8")
             code += [
@@ -136,7 +119,7 @@ class GpuZeroGemm(GpuGemm):
                 op("mov.s8.s16", packed, wide),
                 op("mov.s8.s16", Register("bits", "s8", lanes), low),
             ]
-            for i in range(self.tile.rows):
+            for i in self.rows:
                 a = Register(f"a_{i}", "u32", b.a_words)
                 code.append(op(halves, self.acc(i, j), self.acc(i, j), weights, a))
                 bits = Register("bits", "u32", b.b_words)
@@ -144,61 +127,62 @@ class GpuZeroGemm(GpuGemm):
         return code
 
     def closing(self, g: Affine) -> Code:
-        """What a group's end takes from the sums."""
-        b, code = self.block, Code()
+        code: Code = []
         if self.late:
-            code += [self.row_of("neg_zeros", f"nz_{j}", "s16", j, g) for j in range(self.tile.cols)]
-        if self.zeros.src:
-            code += [self.row_of("neg_sums", f"ns_{j}", "s32", j, g) for j in range(self.tile.cols)]
-        for i in range(self.tile.rows):
-            at = (self.row(i) * self.parts + g) * b.m
-            column = Register("column", "s32", b.m)
-            if self.late and self.strategy == "precomputed":
-                code.append(op("load.s32", column, Memory("reductions", at, "s32", b.m)))
-            for j in range(self.tile.cols if self.late else 0):
-                acc, row = self.acc(i, j), Register(f"nz_{j}", "s16", b.n)
+            code += [self.row_of("neg_zeros", f"nz_{j}", "s16", j, g, self.parts) for j in self.cols]
+        column = Register("column", "s32", self.block.m)
+        for i in self.rows if self.late else ():
+            if self.strategy == "precomputed":
+                code.append(self.column_of("reductions", column, i, g, self.parts))
+            for j in self.cols:
+                acc, row = self.acc(i, j), Register(f"nz_{j}", "s16", self.block.n)
                 if self.strategy == "precomputed":
                     code.append(op(f"madw.s32.{self.size}.outer", acc, acc, column, row))
                 else:
                     code.append(op(f"madw.s32.{self.size}.row", acc, acc, self.sums(i), row))
-            if self.zeros.src:
-                code.append(op("load.s32", column, Memory("src_zeros", at, "s32", b.m)))
-                for j in range(self.tile.cols):
-                    acc = self.acc(i, j) if self.strategy != "direct" else self.last(i, j)
-                    code.append(op(f"mad.s32.{self.size}.outer", acc, acc, column, Register(f"ns_{j}", "s32", b.n)))
+        return code + ([] if self.late_src else self.source_part(g))
+
+    def source_part(self, g: Affine) -> Code:
+        """What the source's zero points take from the sums of a group or period."""
+        if not self.zeros.src:
+            return []
+        parts = self.src_parts
+        code: Code = [self.row_of("neg_sums", f"ns_{j}", "s32", j, g, parts) for j in self.cols]
+        column = Register("column", "s32", self.block.m)
+        for i in self.rows:
+            code.append(self.column_of("src_zeros", column, i, g, parts))
+            for j in self.cols:
+                acc = self.acc(i, j) if self.strategy != "direct" else self.last(i, j)
+                row = Register(f"ns_{j}", "s32", self.block.n)
+                code.append(op(f"mad.s32.{self.size}.outer", acc, acc, column, row))
         return code
 
-    def row_of(self, tensor: str, register: str, dtype: str, j: int, g: Affine) -> Op:
-        n = self.block.n
-        at = (self.col(j) * self.parts + g) * n
-        return op(f"load.{dtype}", Register(register, dtype, n), Memory(tensor, at, dtype, n))
-
-    def joined(self) -> Code:
-        """What is left to add to the accumulators before the epilogue."""
-        code: Code = []
-        for i in range(self.tile.rows):
-            for j in range(self.tile.cols):
+    def joined(self, q: Affine) -> Code:
+        """What is left to add to the accumulators of a period."""
+        code: Code = self.source_part(q) if self.late_src else []
+        for i in self.rows:
+            for j in self.cols:
                 acc = self.acc(i, j)
                 if self.strategy == "direct":
                     code += [op("add.s32", acc, acc, acc), op("add.s32", acc, acc, self.last(i, j))]
                 elif self.strategy == "bias" and self.zeros.wei:
-                    at = self.place(i, j) * acc.lanes
+                    at = (self.place(i, j) * self.periods + q) * acc.lanes
                     term = Register("term", "s32", acc.lanes)
                     code += [op("load.s32", term, Memory("term", at, "s32", acc.lanes)), op("add.s32", acc, acc, term)]
         return code
 
     def tensors(self) -> list[Tensor]:
         b, z = self.block, self.zeros
-        batch = self.problem.batch * self.parts
-        rows, columns = self.row_blocks * batch * b.m, self.col_blocks * batch * b.n
+        batch = self.problem.batch
+        rows, columns = batch * self.row_blocks * b.m, batch * self.col_blocks * b.n
         ones = pack_b(np.ones((b.k, b.n), fmt(b.wei).dtype), b.wei).astype(np.uint32)
         extra = [
-            ("neg_zeros", "s16", columns, self.late),
-            ("reductions", "s32", rows, self.late and self.strategy == "precomputed"),
-            ("term", "s32", rows * self.col_blocks * b.n // self.parts, z.wei and self.strategy == "bias"),
-            ("wide_zeros", "s16", 4 * columns, self.strategy == "direct"),
-            ("src_zeros", "s32", rows, z.src),
-            ("neg_sums", "s32", columns, z.src),
+            ("neg_zeros", "s16", columns * self.parts, self.late),
+            ("reductions", "s32", rows * self.parts, self.late and self.strategy == "precomputed"),
+            ("term", "s32", rows * columns // batch * self.periods, z.wei and self.strategy == "bias"),
+            ("wide_zeros", "s16", 4 * columns * self.parts, self.strategy == "direct"),
+            ("src_zeros", "s32", rows * self.src_parts, z.src),
+            ("neg_sums", "s32", columns * self.src_parts, z.src),
         ]
         found = [Tensor(name, dtype, size) for name, dtype, size, used in extra if used]
         if z.wei and self.strategy == "in_kernel":
@@ -206,65 +190,32 @@ class GpuZeroGemm(GpuGemm):
         return [*super().tensors(), *found]
 
     # -- arrays ---------------------------------------------------------------------------------------------------
-    def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
-        p_ = self.problem
+    def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        p, n = parameters, self.problem.n
         inputs = super().prepare(src, weights, p)
-        zw = _by_group(p.wei_zero_points, (self.parts, p_.n), 0)
-        zs = _by_group(p.src_zero_points, (p_.m, self.parts), 1)
+        zw = by_group(p.wei_zero_points, (self.parts, n), 0)
+        zs = by_group(p.src_zero_points, (self.problem.m, self.src_parts), 1)
         sums = p.reductions
         if sums is None:
-            sums = src.astype(np.int64).reshape(p_.m, self.parts, -1).sum(axis=2)
-        shifted = weights.astype(np.int64).reshape(self.parts, -1, p_.n) - zw[:, None]
-        term = -(sums.astype(np.int64) @ zw)
+            sums = src.astype(np.int64).reshape(len(src), self.parts, -1).sum(axis=2)
+        shifted = (weights.astype(np.int64).reshape(self.parts, -1, n) - zw[:, None]).reshape(self.src_parts, -1, n)
         made: dict[str, Callable[[], Array]] = {
-            "neg_zeros": lambda: self.rows_of(-zw, np.int16),
-            "reductions": lambda: self.columns_of(sums),
-            "term": lambda: self.blocks_of_c(term),
-            "wide_zeros": lambda: self.rows_of(np.repeat(zw, 4, axis=1), np.int16),
-            "src_zeros": lambda: self.columns_of(zs),
-            "neg_sums": lambda: self.rows_of(-shifted.sum(axis=1), np.int32),
+            "neg_zeros": lambda: self.rows_of(-zw, "s16"),
+            "reductions": lambda: self.columns_of(sums, "s32"),
+            "term": lambda: self.terms(sums.astype(np.int64), zw),
+            "wide_zeros": lambda: self.rows_of(zw, "s16", copies=4),
+            "src_zeros": lambda: self.columns_of(zs, "s32"),
+            "neg_sums": lambda: self.rows_of(-shifted.sum(axis=1), "s32"),
         }
         wanted = {t.name for t in self.program.tensors if t.kind == "input"}
         return inputs | {name: make() for name, make in made.items() if name in wanted}
 
-    def rows_of(self, values: Array, dtype: object) -> Array:
-        """(groups, columns) as (column blocks, groups, block's columns)."""
-        width = values.shape[1] // self.problem.n * self.block.n
-        full = np.zeros((self.parts, self.col_blocks * width), np.int64)
-        full[:, : values.shape[1]] = values
-        blocks = full.reshape(self.parts, self.col_blocks, width).swapaxes(0, 1)
-        return np.ascontiguousarray(blocks).astype(dtype).reshape(-1)  # type: ignore[no-any-return,call-overload]
-
-    def columns_of(self, values: Array) -> Array:
-        """(rows, groups) as (row blocks, groups, block's rows); sums wrap to s32."""
-        full = np.zeros((self.row_blocks * self.block.m, self.parts), np.int64)
-        full[: self.problem.m] = values
-        blocks = full.reshape(self.row_blocks, self.block.m, self.parts).swapaxes(1, 2)
+    def terms(self, sums: Array, zw: Array) -> Array:
+        """The weights zero points' term as blocks of C, one behind the other for the periods."""
+        b, each = self.block, self.parts // self.periods
+        full = np.zeros((self.periods, self.row_blocks * b.m, self.col_blocks * b.n), np.int64)
+        for q in range(self.periods):
+            part = slice(q * each, (q + 1) * each)
+            full[q, : self.problem.m, : self.problem.n] = -(sums[:, part] @ zw[part])
+        blocks = full.reshape(self.periods, self.row_blocks, b.m, self.col_blocks, b.n).transpose(1, 3, 0, 2, 4)
         return np.ascontiguousarray(blocks).astype(np.int32).reshape(-1)
-
-    def blocks_of_c(self, values: Array) -> Array:
-        b = self.block
-        full = np.zeros((self.row_blocks * b.m, self.col_blocks * b.n), np.int64)
-        full[: self.problem.m, : self.problem.n] = values
-        blocks = full.reshape(self.row_blocks, b.m, self.col_blocks, b.n).swapaxes(1, 2)
-        return np.ascontiguousarray(blocks).astype(np.int32).reshape(-1)
-
-    def blocks_of_a(self, src: Array) -> Array:
-        b, p = self.block, self.problem
-        full = np.zeros((self.row_blocks * b.m, self.parts, self.inside * b.k), fmt(b.src).dtype)
-        full[: p.m, :, : self.zeros.group] = src.reshape(p.m, self.parts, -1)
-        return pack_a(full.reshape(self.row_blocks, b.m, self.steps, b.k).swapaxes(1, 2), b.src)
-
-    def blocks_of_b(self, weights: Array) -> Array:
-        b, p = self.block, self.problem
-        full = np.zeros((self.parts, self.inside * b.k, self.col_blocks * b.n), fmt(b.wei).dtype)
-        full[:, : self.zeros.group, : p.n] = weights.reshape(self.parts, -1, p.n)
-        return pack_b(full.reshape(self.steps, b.k, self.col_blocks, b.n).transpose(2, 0, 1, 3), b.wei)
-
-
-def _by_group(values: Array | None, size: tuple[int, int], axis: int) -> Array:
-    """A table with fewer groups repeated along them; zeros where there is none."""
-    if values is None:
-        return np.zeros(size, np.int64)
-    repeated = np.repeat(values.astype(np.int64), size[axis] // values.shape[axis], axis=axis)
-    return np.broadcast_to(repeated, size)

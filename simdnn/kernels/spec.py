@@ -91,7 +91,8 @@ class ZeroPoints:
     wei: bool  # Parameters.wei_zero_points is (K / any multiple, N)
     src: bool  # Parameters.src_zero_points is (M, K / any multiple)
     reductions: bool = False  # Parameters.reductions, (M, K / group), are the user's
-    strategy: str = ""  # on GPUs: direct | in_kernel | precomputed | bias | upconvert
+    strategy: str = ""  # direct | in_kernel | precomputed | bias | upconvert
+    src_group: int = 0  # how many k share a zero point of the source, where there are some
 
     def __str__(self) -> str:
         given = " reductions given" if self.reductions else ""

@@ -17,14 +17,18 @@ from isa_models.intel_gpu.dpas import Shape as DpasShape
 from simdnn import verbose
 from simdnn.kernels.gpu_copy import copy_alone, is_copied
 from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.gpu_groups import GpuGroupedGemm
+from simdnn.kernels.gpu_upconvert import LARGEST, STEP, GpuUpconvertGemm, unfillable
 from simdnn.kernels.gpu_zero import EXACT, GpuZeroGemm
 from simdnn.kernels.spec import Kernel, Parameters
 from simdnn.primitives import arrays, sm
 from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.checks import one_of
-from simdnn.primitives.groups import along_k
+from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
-from simdnn.primitives.resolve import ALONG_K, Shape, need_values, resolve
+from simdnn.primitives.postops import with_operands
+from simdnn.primitives.problems import WEI_TAGS
+from simdnn.primitives.resolve import Shape, need_values, resolve
 from simdnn.primitives.zero_points import check_reductions, with_tables, without_zero_points, zero_points
 from simdnn.result import Conversion, Estimate, Result
 
@@ -45,8 +49,9 @@ def gpu_of(machine: object) -> GpuMachine | None:
 
 
 def matmul(
-    machine: GpuMachine, src: Array, weights: Any, bias: Any, attr: Attr, dst: str | None, engine: str, given: Given
-) -> Result:
+    machine: GpuMachine, src: Array, weights: Any, bias: Any, attr: Attr, dst: str | None, engine: str, given: Given,
+    into: Any = None,
+) -> Result:  # fmt: skip
     """`simdnn.matmul` on a GPU."""
     given.check(machine)
     need_values(attr)
@@ -58,9 +63,12 @@ def matmul(
         raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {weights.shape}: K {k} != {wei_k}")
     bias = arrays.bias_of(bias)
     if machine.nvidia:
+        if into is not None:
+            raise Unimplemented(f"into on {machine.name!r}: no kernel there has the post-operation 'sum'")
         asked, given_parameters = sm.matmul_of(machine, Shape("matmul", m, k, n, *types), attr, dst, bias)
         return sm.run(machine, asked, src, weights, given_parameters, engine)
-    problem, parameters = _problem(machine, Shape("matmul", m, k, n, *types), attr, dst, bias, given.wei_tag)
+    problem, parameters = _problem(machine, Shape("matmul", m, k, n, *types), attr, dst, bias, given.tag)
+    parameters = with_operands(parameters, attr.post_ops, problem, into)
     arrays.check_memory({"src": ((m, k), "f32"), "weights": ((k, n), "f32"), "dst": ((m, n), "s32")})
     check_reductions(attr, src)
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
@@ -87,14 +95,14 @@ def estimate(
     shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
     if machine.nvidia:
         return sm.estimate(machine, sm.matmul_of(machine, shape, attr, dst, bias)[0])
-    problem, _ = _problem(machine, shape, attr, dst, bias, given.wei_tag)
+    problem, _ = _problem(machine, shape, attr, dst, bias, given.tag)
     return Estimate(**_cost_part(problem, machine, attr))
 
 
 class Given:
     """Keyword arguments that mean something on CPUs alone, as the caller gave them."""
 
-    def __init__(self, isa: object = None, threads: object = 1, dispatch: object = "fastest", tag: object = "any"):
+    def __init__(self, isa: object = None, threads: object = 1, dispatch: object = "fastest", tag: Any = "any"):
         self.isa, self.threads, self.dispatch, self.tag = isa, threads, dispatch, tag
 
     def check(self, machine: GpuMachine) -> None:
@@ -108,31 +116,24 @@ class Given:
             one_of("dispatch", self.dispatch, (*DISPATCH, "onednn"))
             raise Unimplemented(f"dispatch={self.dispatch!r} on a GPU: what oneDNN picks there is not modelled; "
                                 "what works: 'fastest'")  # fmt: skip
-        if self.tag not in ("any", "ab"):
-            one_of("wei_tag", self.tag, ("any", "ab", "ba", "oihw"))
-            raise Unimplemented(f"wei_tag={self.tag!r} on a GPU; what works: 'any', the kernel's own layout, and 'ab'")
-
-    @property
-    def wei_tag(self) -> str:
-        return str(self.tag)
+        tags = ("any", "ab") if machine.nvidia else WEI_TAGS
+        if one_of("wei_tag", self.tag, (*WEI_TAGS, "oihw")) not in tags:
+            raise Unimplemented(f"wei_tag={self.tag!r} on {name!r}; what works: {', '.join(tags)}")
 
 
 def _problem(
-    machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any, wei_tag: str = "any"
+    machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any, tag: str = "any"
 ) -> tuple[GpuMatmulProblem, Parameters]:
     """What the kernel is asked, its types checked against the platform."""
     src, wei, model = types_of(machine, shape, attr)
     plain = replace(attr, fpmath="strict") if src == "tf32" else attr
-    for name, found in along_k(attr, shape).items():
-        if found.granularity in ALONG_K:
-            raise Unimplemented(
-                f"{found.granularity} scales[{name!r}] on {machine.name!r}: no kernel here has them on a GPU; what "
-                "works: common, and per_oc for weights"
-            )
     zeros = zero_points(attr, shape, every=True)
+    groups = group_scales(attr, shape, "any", "fastest", frozenset(), exact=True)
     epilogue, parameters = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
-    sm.check_post_ops(machine, attr)
-    problem = GpuMatmulProblem(shape.m, shape.n, shape.k, src, wei, epilogue, wei_tag=wei_tag, float_model=model)
+    epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
+    problem = GpuMatmulProblem(
+        shape.m, shape.n, shape.k, src, wei, epilogue, wei_tag=tag, group_scales=groups, float_model=model
+    )
     if zeros:
         parameters = with_tables(parameters, attr, shape, zeros)
         problem = with_strategy(machine, replace(problem, zero_points=zeros), attr, parameters)
@@ -145,23 +146,25 @@ def with_strategy(
     """The problem with the strategy asked for, or with the cheapest that is allowed; refusals say why."""
     zeros = problem.zero_points
     assert zeros is not None
-    reasons = {name: _refused(name, problem, parameters) for name in STRATEGIES[1:]}
+    reasons = {name: _refused(name, problem, parameters, machine) for name in STRATEGIES[1:]}
     asked = attr.zero_point_strategy
     if asked != "auto":
         if reasons[asked]:
             raise Unimplemented(f"zero_point_strategy={asked!r}: {reasons[asked]}")
-        return replace(problem, zero_points=replace(zeros, strategy=asked))
-    allowed = [name for name, reason in reasons.items() if not reason and name != "bias"]  # its matrix is extra work
+        model = attr.float_model if asked == "upconvert" else ""
+        return replace(problem, zero_points=replace(zeros, strategy=asked), float_model=model)
+    # the matrix of "bias" is work of somebody else's, and "upconvert" has other bits
+    allowed = [name for name, reason in reasons.items() if not reason and name not in ("bias", "upconvert")]
     choices = [replace(problem, zero_points=replace(zeros, strategy=name)) for name in allowed]
     return min(choices, key=lambda choice: float(cost(choice, machine, False).cycles))
 
 
-def _refused(strategy: str, problem: GpuMatmulProblem, parameters: Parameters) -> str:
+def _refused(strategy: str, problem: GpuMatmulProblem, parameters: Parameters, machine: GpuMachine) -> str:
     """Why a strategy cannot be had; empty where it can."""
     zeros, points = problem.zero_points, parameters.wei_zero_points
     assert zeros is not None
     if strategy == "upconvert":
-        return "no kernel here converts both operands to f16; what works: " + ", ".join(EXACT)
+        return _not_upconverted(problem, parameters, machine)
     if strategy == "precomputed" and zeros.wei and not zeros.reductions:
         return "precomputed_reductions={'src': R} are missing; 'in_kernel' finds them itself"
     if strategy in ("in_kernel", "precomputed") and points is not None and np.abs(points).max() >= 1 << 15:
@@ -174,6 +177,22 @@ def _refused(strategy: str, problem: GpuMatmulProblem, parameters: Parameters) -
             return "subtracts weights zero points, and there are none; what works: in_kernel"
         if points is not None and not form.low <= points.min() <= points.max() <= form.high:
             return f"takes zero points within {problem.wei}, {form.low} to {form.high}; what works: in_kernel, bias"
+    return ""
+
+
+def _not_upconverted(problem: GpuMatmulProblem, parameters: Parameters, machine: GpuMachine) -> str:
+    """Why both operands cannot be converted to f16; empty where they can."""
+    works = "; what works: " + ", ".join(EXACT)
+    if not machine.platform.exec_size:
+        return f"multiplies f16 by DPAS, which {machine.platform.title} has not{works}"
+    for dtype in (problem.src, problem.wei):
+        if fmt(dtype).bits != 8:
+            return f"converts bytes, not {dtype}; what works: in_kernel, bias"
+    for table in (parameters.wei_zero_points, parameters.src_zero_points):
+        if table is not None and np.abs(table.astype(np.int64)).max() > LARGEST:
+            return f"has differences up to 2048 in f16: zero points up to {LARGEST}{works}"
+    if unfillable(problem, parameters):
+        return f"fills groups up to {STEP} with zero points, which neither side's type holds{works}"
     return ""
 
 
@@ -207,7 +226,10 @@ def types_of(machine: GpuMachine, shape: Shape, attr: Attr) -> tuple[str, str, s
 @functools.lru_cache(maxsize=256)
 def built(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
     """The kernel for a problem on a machine."""
-    return (GpuZeroGemm if problem.zero_points else GpuGemm)(problem, machine).kernel()
+    if problem.zero_points:
+        upconverted = problem.zero_points.strategy == "upconvert"
+        return (GpuUpconvertGemm if upconverted else GpuZeroGemm)(problem, machine).kernel()
+    return (GpuGroupedGemm if problem.group_scales else GpuGemm)(problem, machine).kernel()
 
 
 @functools.lru_cache(maxsize=1024)

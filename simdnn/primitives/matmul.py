@@ -60,10 +60,8 @@ def matmul(
     """
     if (on := gpu.gpu_of(machine)) is not None:
         one_of("engine", engine, ENGINES)
-        if into is not None:
-            raise Unimplemented(f"into on {on.name!r}: no kernel there has the post-operation that reads it, 'sum'")
         given = gpu.Given(isa, threads, dispatch, wei_tag)
-        return gpu.matmul(on, src, weights, bias, attr_of(attr), dst, engine, given)
+        return gpu.matmul(on, src, weights, bias, attr_of(attr), dst, engine, given, into)
     target = Target.of(machine, isa, threads, engine, dispatch)
     attr = attr_of(attr)
     need_values(attr)

@@ -17,7 +17,7 @@ from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.groups import along_k, length_of
 from simdnn.primitives.resolve import Placed, Shape, placed, refuse_reductions
 
-_ALLOWED = {"src": ("common", "grouped"), "wei": ("common", "per_oc", "grouped")}
+_ALLOWED = {"src": ("common", "per_token", "grouped"), "wei": ("common", "per_oc", "grouped")}
 
 
 def zero_points(attr: Attr, shape: Shape, every: bool = False) -> ZeroPoints | None:
@@ -46,7 +46,8 @@ def zero_points(attr: Attr, shape: Shape, every: bool = False) -> ZeroPoints | N
             )
         if length % group:
             raise InvalidArgument(f"{what} in groups of {length} along K beside groups of {group}; they must nest")
-    return ZeroPoints(group, "wei" in found, "src" in found, bool(given))
+    src_group = lengths.get("zero_points['src']", 0)
+    return ZeroPoints(group, "wei" in found, "src" in found, bool(given), src_group=src_group)
 
 
 def without_zero_points(attr: Attr) -> Attr:

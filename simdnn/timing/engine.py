@@ -13,6 +13,8 @@ when it is through with the present ones, and all threads meet at a barrier, whi
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +31,7 @@ from isa_models.nvidia.vector import SharedLoad
 from simdnn.program import Loop, Memory, Op, Register, Statement
 
 FEW = 6  # iterations of a loop that are simulated, and half as many beside
+FEW_DEEP = 4  # the same where loops are three deep
 SYSTOLIC, VECTOR, SEND, BARRIER = "systolic", "vector", "send", "barrier"
 
 
@@ -176,48 +179,43 @@ def run(streams: Sequence[Sequence[Issue]], co_issue: bool) -> EngineTime:
     return EngineTime(done, busy)
 
 
-def engine_time(
-    body: Sequence[Statement], machine: GpuMachine, threads: int, copied: float = 0.0
-) -> EngineTime:
+def engine_time(body: Sequence[Statement], machine: GpuMachine, threads: int, copied: float = 0.0) -> EngineTime:
     """The time of `threads` threads on one engine, each running `body`.
 
     `copied`: bytes that a thread brings into shared memory for each iteration of a staged loop. Loops are cut to a few
     iterations and the others added at their rate; that is exact where every further iteration of a loop takes as long
-    as the last ones. Loops may be two deep.
+    as the last ones.
     """
-    loops = [s for s in body if isinstance(s, Loop)]
-    inside = [i for s in loops for i in s.body if isinstance(i, Loop)]
-    outer, inner = (max((s.extent for s in of), default=1) for of in (loops, inside))
-    few = [FEW if all(s.staged < 2 for s in of) else 4 * max(s.staged for s in of) for of in (loops, inside)]
-    m0, n0 = min(outer, few[0]), min(inner, few[1])
-
-    def cut(m: int, n: int) -> EngineTime:
-        return _cut(tuple(body), machine, threads, m, n, copied)
-
-    base = cut(m0, n0)
-    further = [(base, 1.0)]
-    if inner > n0:  # further inner iterations, in each of the outer ones
-        less = cut(m0, n0 // 2)
-        further += [(base, (inner - n0) / (n0 - n0 // 2)), (less, -(inner - n0) / (n0 - n0 // 2))]
-    if outer > m0:  # further outer iterations, each with all its inner ones
-        scale = (outer - m0) / (m0 - m0 // 2)
-        more = [(cut(m, n0), sign * scale) for m, sign in ((m0, 1), (m0 // 2, -1))]
-        further += more
-        if inner > n0:
-            share = (inner - n0) / (n0 - n0 // 2)
-            for m, sign in ((m0, 1), (m0 // 2, -1)):
-                for n, side in ((n0, 1), (n0 // 2, -1)):
-                    further.append((cut(m, n), sign * side * scale * share))
-    cycles = sum(part.cycles * weight for part, weight in further)
-    busy = {pipe: sum(part.busy[pipe] * weight for part, weight in further) for pipe in base.busy}
+    choices = []  # for each depth: how many iterations are simulated, and how often that counts
+    for extent, few in _extents(tuple(body)):
+        cut = min(extent, few)
+        share = (extent - cut) / (cut - cut // 2) if extent > cut else 0.0
+        choices.append([(cut, 1 + share), (cut // 2, -share)] if share else [(cut, 1.0)])
+    cycles, busy = 0.0, dict.fromkeys((SYSTOLIC, VECTOR, SEND), 0.0)
+    for choice in itertools.product(*choices):
+        weight = math.prod(w for _, w in choice)
+        part = _cut(tuple(body), machine, threads, tuple(n for n, _ in choice), copied)
+        cycles += part.cycles * weight
+        busy = {pipe: busy[pipe] + part.busy[pipe] * weight for pipe in busy}
     return EngineTime(max(cycles, *busy.values()), busy)
+
+
+def _extents(body: tuple[Statement, ...]) -> list[tuple[int, int]]:
+    """For each depth the greatest extent of its loops, and how many iterations of them are simulated."""
+    levels = []
+    loops = [s for s in body if isinstance(s, Loop)]
+    while loops:
+        levels.append((max(s.extent for s in loops), max(s.staged for s in loops)))
+        loops = [s for loop in loops for s in loop.body if isinstance(s, Loop)]
+    few, stages = (FEW, 4) if len(levels) < 3 else (FEW_DEEP, 2)
+    return [(extent, few if staged < 2 else stages * staged) for extent, staged in levels]
 
 
 @lru_cache(maxsize=1024)
 def _cut(
-    body: tuple[Statement, ...], machine: GpuMachine, threads: int, outer: int, inner: int, copied: float
+    body: tuple[Statement, ...], machine: GpuMachine, threads: int, limits: tuple[int, ...], copied: float
 ) -> EngineTime:
-    stream = _stream(body, machine, (outer, inner), _Staging(machine, copied))
+    stream = _stream(body, machine, limits, _Staging(machine, copied))
     return run([stream] * threads, machine.co_issue)
 
 
@@ -254,7 +252,6 @@ def _stream(
         if isinstance(statement, Op):
             found.append(issue_of(statement, machine))
             continue
-        assert limits, "loops of a thread are at most two deep"
         for _ in range(min(statement.extent, limits[0])):
             once = _stream(statement.body, machine, limits[1:], staging)
             found += staging.iteration(once, statement.staged) if statement.staged else once

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import InvalidArgument, SimdnnError, Unimplemented
+from isa_models import InvalidArgument, SimdnnError
 from simdnn import Attr, Quant
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -124,7 +124,6 @@ WEI = np.zeros((2, 8), np.int32)
         (InvalidArgument, "mask", Quant(SUMS, mask=2), {"wei": WEI}, {}),
         (InvalidArgument, "no longer than every other", SUMS, {"wei": np.zeros((4, 8), np.int32)}, {}),
         (InvalidArgument, "no longer than every other", SUMS, {"wei": WEI}, {"wei": np.ones((8, 8), np.float32)}),
-        (Unimplemented, "per_token", np.zeros((4, 2), np.int32), {"wei": WEI, "src": np.zeros((4, 1), np.int32)}, {}),
     ],
 )  # fmt: skip
 def test_what_is_not_accepted(

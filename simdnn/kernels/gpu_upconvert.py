@@ -1,0 +1,139 @@
+"""Integer GEMM with zero points on Intel GPUs by conversion to f16: the fifth strategy, "upconvert".
+
+    sum over k of f16(a - za) f16(w - zw), in f32
+
+Differences are formed in 16-bit integers and converted in registers, which is exact up to 2048; so are the products.
+Sums are DPAS's in f32: the other strategies' integers as long as they stay below 2**24, else rounded on the way as the
+float model says. Scales come after the sums, in f32, as everywhere.
+
+Bytes lie in memory in the order of f16 blocks, so that widening them lane by lane makes DPAS's operands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from isa_models import GpuMachine
+from isa_models.arrays import Array
+from isa_models.formats import fmt
+from isa_models.intel_gpu.packing import pack_b
+from simdnn.kernels.code import Code, op
+from simdnn.kernels.gpu_gemm import GpuMatmulProblem
+from simdnn.kernels.gpu_groups import GpuGroupedGemm, by_group
+from simdnn.kernels.gpu_tile import Budget
+from simdnn.kernels.spec import Kernel, Parameters, ZeroPoints
+from simdnn.program import Affine, Memory, Register, Tensor
+
+STEP = 16  # k of a DPAS of f16
+LARGEST = 2048 - 255  # zero point of a byte whose differences f16 holds all
+
+
+class GpuUpconvertGemm(GpuGroupedGemm):
+    """The generator for one problem with `zero_points`; operands are bytes."""
+
+    def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine) -> None:
+        assert problem.zero_points is not None
+        self.zeros: ZeroPoints = problem.zero_points
+        self.stored = problem.src, problem.wei
+        words = 8 * 16 * 16 // machine.platform.grf_bytes  # of a block's bytes, and its zero points
+        super().__init__(replace(problem, src="f16", wei="f16"), machine, Budget(2 * words + 12))
+        self.problem = problem
+
+    @property
+    def name(self) -> str:
+        return f"{super().name}_upconvert"
+
+    # -- program --------------------------------------------------------------------------------------------------
+    def opening(self, g: Affine) -> Code:
+        """Zero points of a group: a row for each block of columns, a column for each block of rows."""
+        code: Code = []
+        if self.zeros.wei:
+            code += [self.row_of("wei_zeros", f"zw_{j}", "s16", j, g, self.parts, copies=2) for j in self.cols]
+        if self.zeros.src:
+            columns = [Register(f"za_{i}", "s16", self.block.m) for i in self.rows]
+            code += [self.column_of("src_zeros", column, i, g, self.parts) for i, column in enumerate(columns)]
+        return code
+
+    def converted(self, register: str, load: Code, stored: Register, zeros: Register | None, form: str) -> Code:
+        """Loaded bytes less their zero points, as f16 in a register."""
+        wide = Register(register, "s16", stored.lanes)
+        code = [*load, op(f"mov.s16.{stored.dtype}", wide, stored)]
+        code += [op(form, wide, wide, zeros)] if zeros else []
+        return [*code, op("mov.f16.s16", wide.as_("f16"), wide)]
+
+    def load_a(self, i: int, k: Affine) -> tuple[Register, Code]:
+        b, dtype = self.block, self.stored[0]
+        stored = Register("bytes_a", dtype, b.m * b.k)
+        at = (self.row(i) * self.steps + k) * stored.lanes
+        load: Code = [op(f"load.{dtype}", stored, Memory("src", at, dtype, stored.lanes))]
+        zeros = Register(f"za_{i}", "s16", b.m) if self.zeros.src else None
+        code = self.converted(f"a_{i}", load, stored, zeros, f"sub.s16.{b.m}x{b.k}.col")
+        return Register(f"a_{i}", "u32", b.a_words), code
+
+    def load_b(self, j: int, k: Affine) -> tuple[Register, Code]:
+        b, dtype = self.block, self.stored[1]
+        stored = Register("bytes_b", dtype, b.k * b.n)
+        at = (self.col(j) * self.steps + k) * stored.lanes
+        load: Code = [op(f"load.{dtype}", stored, Memory("wei", at, dtype, stored.lanes))]
+        zeros = Register(f"zw_{j}", "s16", 2 * b.n) if self.zeros.wei else None
+        code = self.converted(f"b_{j}", load, stored, zeros, f"sub.s16.{b.k // 2}x{2 * b.n}.row")
+        return Register(f"b_{j}", "u32", b.b_words), code
+
+    def tensors(self) -> list[Tensor]:
+        b, z = self.block, self.zeros
+        batch = self.problem.batch
+        rows, columns = batch * self.row_blocks * b.m, batch * self.col_blocks * b.n
+        stored = {
+            "src": Tensor("src", self.stored[0], rows * self.steps * b.k),
+            "wei": Tensor("wei", self.stored[1], columns * self.steps * b.k),
+        }
+        extra = [("wei_zeros", 2 * columns, z.wei), ("src_zeros", rows, z.src)]
+        found = [stored.get(tensor.name, tensor) for tensor in super().tensors()]
+        return [*found, *(Tensor(name, "s16", size * self.parts) for name, size, used in extra if used)]
+
+    # -- arrays ---------------------------------------------------------------------------------------------------
+    def kernel(self) -> Kernel:
+        return replace(super().kernel(), compute_dtype="f16")
+
+    def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        p, inputs = self.problem, super().prepare(src, weights, parameters)
+        zw = by_group(parameters.wei_zero_points, (self.parts, p.n), 0)
+        za = by_group(parameters.src_zero_points, (p.m, self.parts), 1)
+        if self.zeros.wei:
+            inputs["wei_zeros"] = self.rows_of(zw, "s16", copies=2)
+        if self.zeros.src:
+            inputs["src_zeros"] = self.columns_of(za, "s16")
+        if self.group % self.block.k and self.zeros.wei and self.zeros.src:  # what fills up must be a zero on one side
+            if within(zw, p.wei):
+                inputs["wei"] = self.paired(self.grouped_b(weights, zw[:, None]), weights.dtype)
+            else:
+                inputs["src"] = np.ascontiguousarray(self.grouped_a(src, za[:, :, None])).reshape(-1)
+        return inputs
+
+    def blocks_of_a(self, src: Array) -> Array:
+        return np.ascontiguousarray(self.grouped_a(src)).reshape(-1)
+
+    def blocks_of_b(self, weights: Array) -> Array:
+        return self.paired(self.grouped_b(weights), weights.dtype)
+
+    def paired(self, blocks: Array, dtype: Any) -> Array:
+        """Bytes (…, k, columns) in VNNI order of 16-bit elements."""
+        pairs = pack_b(blocks.astype(np.uint16).view(np.float16), "f16")
+        return np.asarray(pairs.view(np.uint16).astype(np.uint8).view(dtype).reshape(-1))
+
+
+def within(values: Array, dtype: str) -> bool:
+    """Whether a type holds all of them."""
+    return bool((values >= fmt(dtype).low).all() and (values <= fmt(dtype).high).all())
+
+
+def unfillable(problem: GpuMatmulProblem, parameters: Parameters) -> bool:
+    """Whether groups must be filled up to whole steps, and neither side has its zero points among its elements."""
+    zeros, tables = problem.zero_points, (parameters.wei_zero_points, parameters.src_zero_points)
+    if zeros is None or not zeros.group % STEP:
+        return False
+    sides = zip(tables, (problem.wei, problem.src), strict=True)
+    return all(table is not None and not within(table, dtype) for table, dtype in sides)
