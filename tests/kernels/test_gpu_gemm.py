@@ -199,7 +199,7 @@ def test_tiles_fit_the_registers_and_the_threads(name: str, size: tuple[int, int
         (InvalidArgument, "wei_tag", "a770", ("s8", "s8"), {"wei_tag": "abc"}),
         (InvalidArgument, "into is missing", "a770", ("s8", "s8"), {"attr": Attr(post_ops=["sum"])}),
         (InvalidArgument, "no post-operation 'sum'", "a770", ("s8", "s8"), {"into": np.zeros((4, 6), np.int32)}),
-        (InvalidArgument, "must divide", "a770", ("s8", "s8"), {"attr": Attr(scales={
+        (InvalidArgument, "does not divide K=8", "a770", ("s8", "s8"), {"attr": Attr(scales={
             "src": np.ones((4, 4), "f4"), "wei": Quant(np.ones((1, 6), "f4"), groups=(3, 1))})}),
         (InvalidArgument, "leave it at 1", "a770", ("s8", "s8"), {"threads": 2}),
         (InvalidArgument, "is a GPU", "a770", ("s8", "s8"), {"isa": "avx2"}),
