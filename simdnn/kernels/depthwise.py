@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -43,15 +43,19 @@ _EXTEND = {"u8": "vpmovzxbd", "s8": "vpmovsxbd"}
 
 
 class Depthwise:
-    """The generator for one problem with groups = ic = oc."""
+    """The generator for one problem with groups = ic = oc. `bias_first`: a sum of floats starts from the bias."""
 
-    def __init__(self, name: str, problem: ConvProblem, unit: Unit, halve: bool, merged_scales: bool) -> None:
+    def __init__(
+        self, name: str, problem: ConvProblem, unit: Unit, halve: bool, merged_scales: bool, bias_first: bool = False
+    ) -> None:
         self.name = name
         self.problem = problem
         self.unit = unit
         self.halve = halve
         self.merged_scales = merged_scales
         self.dot = FLOAT if problem.src in ("f32", "bf16", "f16") else INTEGER
+        e = problem.epilogue
+        self.bias_first = bias_first and self.dot is FLOAT and e.bias and not (e.src_scale or e.wei_scale)
 
     @cached_property
     def channels(self) -> int:
@@ -115,13 +119,16 @@ class Depthwise:
             pixel = (first + i) * p.strides[1] + w * p.dilation[1]
             body += self.load_source(line + pixel * s.pixel + channel, live)
             body += self.dot.emit(unit, acc, "a", "b")
-        code: Code = [zero(acc) for acc in accumulators]
+        code: Code = [
+            load32(unit, acc, "bias", channel, unit.lanes) if self.bias_first else zero(acc) for acc in accumulators
+        ]
         code += loop("u", p.kh, loop("w", p.kw, body))
         numbers = [(n * p.oh + y) * p.ow + first + i for i in range(rows)]
         positions = [(y * p.ow + first + i) * self.channels + channel for i in range(rows)]
         rows_of_dst = [x * p.oc + channel for x in numbers]
         final = Tile(unit, [[acc] for acc in accumulators], [live], rows_of_dst, channel, positions)
-        return code + finish_tile(self.plan, final)
+        rest = replace(self.plan, epilogue=replace(self.plan.epilogue, bias=False)) if self.bias_first else self.plan
+        return code + finish_tile(rest, final)
 
     def load_source(self, at: Affine, live: int) -> Code:
         """One vector of channels, widened to 32 bits."""

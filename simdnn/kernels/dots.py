@@ -70,6 +70,18 @@ def _bf16(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
     return [op("vdpbf16ps", total, total, unit.reg(a, "bf16"), unit.reg(b, "bf16"))]
 
 
+def _bf16_emulated(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    """Each element widened in its register, the odd one first: as vdpbf16ps, but nothing is flushed to zero."""
+    total, x, y = unit.reg(acc, "f32"), unit.reg("t0"), unit.reg("t1")
+    code: list[Op] = []
+    for halves in (("vpsrld", "vpslld"), ("vpslld",)):
+        for wide, pairs in ((x, unit.reg(a)), (y, unit.reg(b))):
+            code.append(op(halves[0], wide, pairs, imm=16))
+            code += [op(shift, wide, wide, imm=16) for shift in halves[1:]]
+        code.append(op("vfmadd231ps", total, total, x.as_("f32"), y.as_("f32")))
+    return code
+
+
 def _fp16(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
     total = unit.reg(acc, "f16")
     return [op("vfmadd231ph", total, total, unit.reg(a, "f16"), unit.reg(b, "f16"))]
@@ -156,6 +168,10 @@ MULTIPLY_SCALE_ADD = Dot(
     "multiply_scale_add", "f32", "f32", "f32", 1, "f32", "f32", _multiply_scale_add, temporaries=2, scaled=True, uops=2
 )
 BF16 = Dot("bf16", "bf16", "bf16", "bf16", 2, "f32", "bf16", _bf16)
+#: bf16 pairs without AVX512_BF16, as oneDNN emulates them
+BF16_EMULATED = Dot(
+    "bf16_emulated", "bf16", "bf16", "bf16", 2, "f32", "f32", _bf16_emulated, temporaries=2, uops=8
+)  # fmt: skip
 VNNI = Dot("vnni", "u8", "s8", "s8", 4, "s32", "s8", _vnni, unsigned=True)
 MADDUBS = Dot(
     "maddubs", "u8", "s8", "s8", 4, "s32", "s8", _maddubs, temporaries=2, ones=True, saturates=True, unsigned=True,

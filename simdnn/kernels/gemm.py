@@ -93,7 +93,7 @@ class Gemm:
 
     @cached_property
     def reading(self) -> Reading:
-        return reading(self.conv, self.unit, self.dot, self.options.order.fold, bool(self.options.split_k))
+        return reading(self.conv, self.unit, self.dot, self.options.order, bool(self.options.split_k))
 
     @cached_property
     def rows(self) -> int:
@@ -316,6 +316,10 @@ class Gemm:
                 for first in range(0, steps, cut)
                 for part in order.parts
             )
+        if order.block:
+            some = order.block // depth
+            blocks = Taps("block", steps // some, order.block, some * step)
+            return (Repeat((replace(chain((0, r.kw), blocks, rows), steps=some),)),)
         times = -(-steps // cut) - 1
         last = chain((0, r.kw), rows, first=times * cut)
         if order.columns_outside:

@@ -13,6 +13,7 @@ import numpy as np
 
 from isa_models.arrays import Array
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, load_f16, loop, op, store32, zero
+from simdnn.kernels.dots import BF16_EMULATED
 from simdnn.kernels.epilogue import Plan, Tile, finish_tile
 from simdnn.kernels.pack import Blocked, Layout
 from simdnn.kernels.spec import Kernel, MatmulProblem, Parameters
@@ -29,13 +30,16 @@ def _alone(code: Code) -> Code:
 
 
 class Gemv:
-    """The generator for one problem; `plain` chooses the form."""
+    """The generator for one problem; `plain` chooses the form. `emulated`: bf16 as oneDNN has it without AVX512_BF16,
+    in two sums of 8 pairs (here the halves of one register), whose lanes are then added up as neighbours.
+    """
 
-    def __init__(self, name: str, problem: MatmulProblem, unit: Unit, plain: bool) -> None:
+    def __init__(self, name: str, problem: MatmulProblem, unit: Unit, plain: bool, emulated: bool = False) -> None:
         self.name = name
         self.problem = problem
         self.unit = unit
         self.plain = plain
+        self.emulated = emulated
         self.outputs = problem.m * problem.n
         self.per_load = unit.width // 16 if problem.src == "bf16" else unit.lanes  # elements of a register along K
 
@@ -88,6 +92,9 @@ class Gemv:
         for i in range(rows):
             code += self.load("a", "matrix", (first + i) * k + at, count)
             acc = unit.reg(f"c{i}", "f32")
+            if self.emulated:
+                code += BF16_EMULATED.emit(unit, acc.name, "a", "x", "")
+                continue
             dot, dtype = ("vdpbf16ps", "bf16") if self.problem.src == "bf16" else ("vfmadd231ps", "f32")
             code.append(op(dot, acc, acc, unit.reg("a", dtype), unit.reg("x", dtype)))
         return code
@@ -100,13 +107,17 @@ class Gemv:
         return [op("vmovdqu16", words, Memory(tensor, at, "u16", count))]
 
     def add_up(self, register: str) -> Code:
-        """The register's lanes by halves down to four, then (0 + 1) + (2 + 3) into lane 0."""
+        """The register's lanes by halves down to four (emulated: eight), then neighbours, into lane 0."""
         low, high = Register(register, "f32", 4), Register("a", "f32", 4)
         code: Code = []
         if self.unit.width == 512:
             whole, half, upper = (Register(n, "f32", w) for n, w in ((register, 16), (register, 8), ("a", 8)))
             code += [op("vextractf64x4", upper, whole, imm=1), op("vaddps", half, half, upper)]
-        code += [op("vextractf128", high, Register(register, "f32", 8), imm=1), op("vaddps", low, low, high)]
+        eight = Register(register, "f32", 8)
+        folded = [op("vextractf128", high, eight, imm=1), op("vaddps", low, low, high)]
+        if self.emulated:
+            return [*code, op("vhaddps", eight, eight, eight), op("vhaddps", eight, eight, eight), *folded]
+        code += folded
         return [*code, op("vhaddps", low, low, low), op("vhaddps", low, low, low)]
 
     def epilogue(self) -> Code:

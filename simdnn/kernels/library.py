@@ -9,6 +9,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
+from simdnn.kernels.order import sees_padding_alone
 from simdnn.kernels.spec import ConvProblem, Decompression, MatmulProblem, Problem
 
 
@@ -29,7 +30,7 @@ def library_choice(problem: Problem, isa: str, fpmath: str = "strict") -> tuple[
         return tiled
     if problem.src == "bf16" and "avx512_core_bf16" not in caps:
         if "avx512_core" in caps:
-            raise Unimplemented(f"oneDNN emulates bf16 under {isa}, which is not modelled: use avx512_core_bf16")
+            return _emulated(problem)
         raise Unimplemented(f"oneDNN has no bf16 under {isa}: use avx512_core_bf16, or f32")
     if problem.src == "f16":
         if "avx512_core_fp16" not in caps:
@@ -93,6 +94,24 @@ def _decompression(d: Decompression, caps: frozenset[str]) -> tuple[str, str]:
         return "wdec:avx512_core_bf16", "brg_matmul:avx512_core_bf16"
     wide = "avx512_core" if "avx512_core" in caps else "avx2"
     return (f"wdec:{wide}_ref", "ref:any") if d.reference else (f"wdec:{wide}", f"brg_matmul:{wide}")
+
+
+def _emulated(p: Problem) -> tuple[str, str]:
+    """bf16 without AVX512_BF16 (docs/numerics.md, rule 12)."""
+    isa = "avx512_core"
+    if isinstance(p, MatmulProblem):
+        dots = p.m > 1 if p.n == 1 else p.m == 1 and p.wei_tag == "ba"
+        return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
+    _refuse_copied(p)
+    if p.depthwise:
+        return f"dw:{isa}_bf16_stored", f"jit_dw:{isa}"
+    return f"conv:{isa}_bf16_emulated", f"jit_bf16{'_1x1' if _pointwise(p) else ''}:{isa}"
+
+
+def _refuse_copied(p: ConvProblem) -> None:
+    """Raises where the kernels that take no tap window wholly in the padding leave a problem to a GEMM."""
+    if sees_padding_alone(p):
+        raise Unimplemented("oneDNN takes a GEMM over a copy of the image, in an order not known: less padding works")
 
 
 def _f16(problem: Problem) -> tuple[str, str]:
@@ -166,11 +185,12 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
 
 
 def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
-    if p.src == "f32":
-        wide = "avx2" if tier == "avx2" else "avx512_core"
-        return f"dw:{wide}", f"brdgmm_dw:{wide}"
-    if p.src == "bf16":
-        return f"dw:{tier}", f"brdgmm_dw:{tier}"
+    if p.src in ("f32", "bf16"):
+        isa = "avx2" if tier == "avx2" else tier if p.src == "bf16" else "avx512_core"
+        if p.dilation == (1, 1):
+            return f"dw:{isa}", f"brdgmm_dw:{isa}"
+        _refuse_copied(p)
+        return f"dw:{isa}", f"jit_dw:{isa}"
     if tier == "avx2":
         exact = p.epilogue.dst == "bf16"
         return ("dw:avx2_int8_exact", "ref:any") if exact else ("dw:avx2_int8", "jit_uni_int8:avx2")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
-from simdnn.kernels.dots import Dot
+from simdnn.kernels.dots import BF16_EMULATED, Dot
 from simdnn.kernels.spec import ConvProblem
 
 
@@ -25,16 +25,21 @@ class Order:
     """How a sum goes through the taps; by default rows outside, columns, then channels inside, in one chain.
 
     `fold` makes channels of taps where a group has a single input channel: "row" of the columns in a kernel row,
-    "window" of all taps, column by column. `columns_outside` goes through the taps column by column.
+    "window" of all taps, column by column. `columns_outside` goes through the taps column by column. `block`: so many
+    channels go through all taps before the next ones do.
     """
 
     fold: str = ""
     columns_outside: bool = False
+    block: int = 0
     parts: tuple[Part, ...] = ()  # chains whose sums are added up in order; none: one chain
 
 
 def order_of(p: ConvProblem, dot: Dot, wide: bool, halved: bool) -> Order:
     """`wide`: AVX-512. `halved`: weights so small that no pair saturates."""
+    if dot is BF16_EMULATED:
+        block = _jit_block(p)
+        return Order(block=block if p.ic // p.groups > block and p.kh * p.kw > 1 else 0)
     neighbours = p.kw > 1 and p.dilation[1] == 1
     single = p.ic == p.groups
     if dot.acc == "s32" and (halved or not dot.saturates):
@@ -52,9 +57,21 @@ def order_of(p: ConvProblem, dot: Dot, wide: bool, halved: bool) -> Order:
 def _small_groups(p: ConvProblem) -> bool:
     """Whether oneDNN takes a kernel for small groups instead: by fours, and no tap window wholly in the padding."""
     ic, oc = p.ic // p.groups, p.oc // p.groups
+    return p.groups > 1 and ic <= 16 and ic % 4 == 0 and oc % 4 == 0 and not sees_padding_alone(p)
+
+
+def sees_padding_alone(p: ConvProblem) -> bool:
+    """Whether the padding on some side holds the whole kernel."""
     height, width = ((k - 1) * d + 1 for k, d in zip((p.kh, p.kw), p.dilation, strict=True))
-    over = max(p.padding[0], _below(p)) >= height or max(p.padding[1], _behind(p)) >= width
-    return p.groups > 1 and ic <= 16 and ic % 4 == 0 and oc % 4 == 0 and not over
+    return max(p.padding[0], _below(p)) >= height or max(p.padding[1], _behind(p)) >= width
+
+
+def _jit_block(p: ConvProblem) -> int:
+    """Channels that `jit_bf16` takes through all taps together."""
+    ic, oc = p.ic // p.groups, p.oc // p.groups
+    if p.groups == 1 or max(ic, oc) >= 16 or ic % 4 or oc % 4:
+        return 16
+    return 4 if ic % 8 or oc % 8 else 8
 
 
 def _below(p: ConvProblem) -> int:

@@ -13,6 +13,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels.code import Code, Unit, loop, op
 from simdnn.kernels.dots import Dot
+from simdnn.kernels.order import Order
 from simdnn.kernels.source import Source, padded_channels
 from simdnn.kernels.spec import ConvProblem
 from simdnn.program import Affine, Memory, Tensor
@@ -93,13 +94,15 @@ class Reading:
         return self.source.stage(unit) + (self.planes.stage(unit) if self.planes else [])
 
 
-def reading(c: ConvProblem, unit: Unit, dot: Dot, fold: str, split: bool) -> Reading:
-    """`fold` as in `Order`; `split`: a matmul as two taps that are parts of K, each padded by itself."""
+def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> Reading:
+    """`split`: a matmul as two taps that are parts of K, each padded by itself."""
+    fold = order.fold
     read = c.src if dot.unsigned else dot.src
     rounds = dot.rounds if c.src == "f32" else ""
     ic = c.ic // c.groups
     if not fold:
         icp = padded_channels(unit, dot, c.src, ic)
+        icp = -(-icp // order.block) * order.block if order.block else icp
         s = Source(c.src, read, c.mb, c.ih, c.iw, 1 if split else c.groups, ic, icp, c.padding, rounds)
         across = s.pixel if split else c.dilation[1] * s.pixel
         return Reading(

@@ -14,6 +14,7 @@ from simdnn.kernels.decompress import CompressedGemm, refuses_groups
 from simdnn.kernels.depthwise import Depthwise
 from simdnn.kernels.dots import (
     BF16,
+    BF16_EMULATED,
     BF16_STORED,
     F16,
     F16_DOWN,
@@ -31,7 +32,7 @@ from simdnn.kernels.fused import FusedGemm, refuses_fusion
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.gemv import Gemv
 from simdnn.kernels.grouped import GroupedGemm
-from simdnn.kernels.order import Order, order_of
+from simdnn.kernels.order import Order, Part, order_of
 from simdnn.kernels.ref_int8 import RefInt8
 from simdnn.kernels.spec import ConvProblem, GroupScales, Kernel, KernelKind, MatmulProblem, Problem
 
@@ -103,8 +104,14 @@ class _Row:
             return f"takes k in fours: groups of a multiple of 4, not {scales.group}"
         return ""
 
+    @property
+    def library_only(self) -> bool:
+        return self.reference or self.dot is BF16_EMULATED
+
     def options(self, problem: Problem) -> Options:
-        """Where sums are cut and what else follows oneDNN 3.13 (docs/numerics.md, rules 4, 5, 7, 8 and 9)."""
+        """Where sums are cut and what else follows oneDNN 3.13 (docs/numerics.md, rules 4, 5, 7, 8, 9 and 12)."""
+        if self.dot is BF16_EMULATED and isinstance(problem, MatmulProblem):
+            return _emulated_cuts(problem)
         wide = unit_of(self.isa).masks
         conv = isinstance(problem, ConvProblem)
         k = problem.ic // problem.groups if isinstance(problem, ConvProblem) else problem.k
@@ -140,6 +147,15 @@ class _Row:
             return Gemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
 
         return make
+
+
+def _emulated_cuts(p: MatmulProblem) -> Options:
+    """Rule 12: a vector restarts every 8 k; a matrix in the middle of K, or every 768."""
+    if p.m == 1:
+        return Options(cut=8)
+    if 384 < p.k < 2 * 768:
+        return Options(split_k=-(-p.k // 2), order=Order(parts=(Part(((0, 1), (1, 1))),)))
+    return Options(cut=768)
 
 
 @dataclass(frozen=True)
@@ -187,7 +203,8 @@ def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, su
         assert isinstance(problem, ConvProblem)
         unit = unit_of(isa)
         halve = halves and problem.src == "s8"
-        return Depthwise(name, problem, unit, halve, integer and not unit.masks).kernel()
+        bias_first = problem.dilation != (1, 1) or suffix == "_bf16_stored"  # rule 13
+        return Depthwise(name, problem, unit, halve, integer and not unit.masks, bias_first).kernel()
 
     return KernelKind(name, isa, "s16" if integer else "f32", accepts, build, ConvProblem, exact=not halves)
 
@@ -221,8 +238,8 @@ def _decompressing(
     return KernelKind(name, isa, dot.compute, accepts, build, narrow_sums=bool(dot.chain))
 
 
-def _gemv(isa: str, dtype: str, plain: bool) -> KernelKind:
-    name = f"gemv:{isa}" + ("_f16" if dtype == "f16" else "")
+def _gemv(isa: str, dtype: str, plain: bool, emulated: bool = False) -> KernelKind:
+    name = f"gemv:{isa}" + ("_f16" if dtype == "f16" else "_bf16_emulated" if emulated else "")
     name += ("_plain" if plain else "") + ("_bf16" if plain and dtype == "bf16" else "")
 
     def accepts(problem: Problem) -> str:
@@ -237,9 +254,10 @@ def _gemv(isa: str, dtype: str, plain: bool) -> KernelKind:
 
     def build(problem: Problem, machine: Machine) -> Kernel:
         assert isinstance(problem, MatmulProblem)
-        return Gemv(name, problem, unit_of(isa), plain).kernel()
+        return Gemv(name, problem, unit_of(isa), plain, emulated).kernel()
 
-    return KernelKind(name, isa, "bf16" if dtype == "bf16" and not plain else "f32", accepts, build)
+    compute = "bf16" if dtype == "bf16" and not plain and not emulated else "f32"
+    return KernelKind(name, isa, compute, accepts, build, library_only=emulated)
 
 
 def _ref_int8(isa: str) -> KernelKind:
@@ -273,6 +291,7 @@ _ROWS = (
     _Row(F16, "avx2", ("f16",), "f16", "_f16"),
     _Row(BF16_STORED, "avx512_core", ("bf16",), "bf16", "_bf16_stored"),
     _Row(BF16_STORED, "avx2", ("bf16",), "bf16", "_bf16_stored"),
+    _Row(BF16_EMULATED, "avx512_core", ("bf16",), "bf16", "_bf16_emulated"),
     _Row(F16_DOWN, "avx512_core", ("f32",), "f32", "_f16_down"),
     _Row(F16_DOWN, "avx2", ("f32",), "f32", "_f16_down"),
     _Row(FP16, "avx512_core_fp16", ("f16",), "f16"),
@@ -334,11 +353,12 @@ def _kinds() -> tuple[KernelKind, ...]:
             rounding_more = row.dot in (TF32, TF32_CUT)
             kinds.append(
                 KernelKind(
-                    name, row.isa, row.dot.compute, accepts, build, operation, exact, row.reference,
+                    name, row.isa, row.dot.compute, accepts, build, operation, exact, row.library_only,
                     more_than=f"{family}:{row.isa}" if rounding_more else "", narrow_sums=bool(row.dot.chain),
                 )
             )  # fmt: skip
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
+    kinds += [_gemv("avx512_core", "bf16", plain=False, emulated=True)]
     kinds += [_decompressing(*row) for row in _DECOMPRESSING]
     kinds += [_decompressing(*row, fused=True) for row in _DECOMPRESSING if row[1] in (BF16, FMA)]
     kinds += [_depthwise(*row) for row in _DEPTHWISE]

@@ -205,7 +205,7 @@ def out(kind: KernelKind, request: Request) -> str:
     if request.integer and request.exact_int8 and not kind.exact:
         return "exact_int8: some step can saturate or round"
     if kind.library_only and request.dispatch == "fastest":
-        return "oneDNN's reference, slower than others: dispatch='onednn' takes it where oneDNN does"
+        return "a slow form of oneDNN's: dispatch='onednn' takes it where oneDNN does"
     computes = computes_of(request)
     if computes and kind.compute_dtype not in computes:
         return f"fpmath {request.fpmath} computes in {' or '.join(computes)}"
