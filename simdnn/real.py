@@ -13,7 +13,7 @@ import pandas as pd
 
 from isa_models import SimdnnError
 from simdnn.graph.load import read
-from simdnn.graph.modes import Progress, in_mode
+from simdnn.graph.modes import Calibrated, Progress, in_mode
 from simdnn.graph.network import Network
 from simdnn.modes import ANY_ISA, MODES, Mode
 from simdnn.primitives import Attr
@@ -101,14 +101,20 @@ class _Runner:
     total: int
     done: int = 0
     pictures: dict[str, Picture] = field(init=False)
+    calibrated: Calibrated = field(init=False)
+    phases: dict[str, Calibrated] = field(init=False)  # those that have a program of their own
 
     def __post_init__(self) -> None:
         self.pictures = dict(self.data.pictures)
+        self.calibrated = Calibrated(self.model, self.data.calibration)
+        self.phases = {
+            phase.name: Calibrated(phase.model, phase.calibration) for phase in self.data.phases if phase.model
+        }
 
     def prepared(self, mode: Mode) -> tuple[Network, Attr]:
         """The program of a mode."""
         variant = self.network.variants.get(mode.name)
-        return in_mode(self.model if variant is None else variant.model(), mode, self.data.calibration)
+        return in_mode(self.calibrated if variant is None else Calibrated(variant.model(), ()), mode)
 
     def answers(self, mode: Mode, isa: str | None, prepared: tuple[Network, Attr]) -> list[Any]:
         """What the network says to each sample."""
@@ -128,7 +134,7 @@ class _Runner:
         """The columns of cost, a row a phase."""
         rows = []
         for phase in self.data.phases or [Phase("", self.data.samples[0])]:
-            network, attr = prepared if phase.model is None else in_mode(phase.model, mode, phase.calibration)
+            network, attr = prepared if phase.name not in self.phases else in_mode(self.phases[phase.name], mode)
             cost = network.estimate(phase.feeds, isa=isa, attr=attr, **self.where)
             time_us = cost.seconds * 1e6
             row = {"phase": phase.name} if phase.name else {}

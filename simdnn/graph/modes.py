@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.graph.float16 import float16_report, transpile_float16
 from simdnn.graph.network import Network, load
-from simdnn.graph.quantize import quantize_onnx
+from simdnn.graph.quantize import Ranges, quantize_onnx, ranges_of
 from simdnn.graph.types import is_float
 from simdnn.measures import errors
 from simdnn.modes import MODES, Mode
@@ -28,13 +30,26 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 
 
-def in_mode(model: Model, mode: Mode, calibration: Sequence[Mapping[str, Array]]) -> tuple[Network, Attr]:
-    """The network and the attribute that put a model in a mode; int8 modes take their ranges from `calibration`, feeds.
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """A model and the feeds that its int8 forms take their ranges from; they are run once, when first needed."""
+
+    model: Model
+    feeds: Sequence[Mapping[str, Array]]
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        return ranges_of(self.model, self.feeds)
+
+
+def in_mode(calibrated: Calibrated, mode: Mode) -> tuple[Network, Attr]:
+    """The network and the attribute that put a model in a mode.
 
     `Unimplemented` where nothing of the model can be put in it, so that f32 is not shown under its name.
     """
+    model = calibrated.model
     if mode.is_integer:
-        narrow = quantize_onnx(model, calibration, per_channel=not mode.per_tensor, sources=mode.src)
+        narrow = quantize_onnx(model, calibrated.ranges, per_channel=not mode.per_tensor, sources=mode.src)
         if not any(node.op_type == "QuantizeLinear" for node in narrow.graph.node):
             raise Unimplemented("no convolution and no product here has constant weights to quantize")
         return load(narrow), Attr(exact_int8=mode.exact_int8)
@@ -95,6 +110,7 @@ def compare_modes(
     """
     import pandas as pd
 
+    calibrated = Calibrated(model, [feeds])
     chosen = {MODES["f32"]: where.pop("isa", None), **modes}
     reference: list[Array] = []
     rows = []
@@ -105,7 +121,7 @@ def compare_modes(
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", RuntimeWarning)
-                network, attr = in_mode(model, mode, [feeds])
+                network, attr = in_mode(calibrated, mode)
                 result = network.run(feeds, attr=attr, isa=isa, **where)
             row |= {"cycles": result.cycles, "time_us": result.seconds * 1e6, "macs": result.macs}
             outputs = [v.astype(np.float64) for v in result.outputs.values() if is_float(v.dtype)]

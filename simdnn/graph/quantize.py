@@ -30,6 +30,7 @@ from simdnn.primitives.checks import integer, one_of
 if TYPE_CHECKING:
     import onnx
 
+Ranges = Mapping[str, tuple[float, float]]  # the least and greatest value by tensor
 SCHEMES = ("static", "dynamic", "weights")
 _OPSET = 13  # the first with scales for each channel
 _BITS = {"s8": 8, "s4": 4}
@@ -38,7 +39,7 @@ _LEAST_GROUP = 16  # that MatMulNBits allows
 
 def quantize_onnx(
     model: str | PathLike[str] | onnx.ModelProto,
-    calibration: Iterable[Mapping[str, Array]] | None = None,
+    calibration: Iterable[Mapping[str, Array]] | Ranges | None = None,
     *,
     scheme: str = "static",
     per_channel: bool = True,
@@ -48,7 +49,7 @@ def quantize_onnx(
     only: Sequence[str] = ("*",),
     machine: str = "zen4",
 ) -> onnx.ModelProto:
-    """The quantized model. `calibration`: feeds to run for "static", on `machine`'s f32 kernels.
+    """The quantized model. `calibration`: feeds to run for "static" on `machine`'s f32 kernels, or `ranges_of` them.
 
     `sources` "u8" (with a zero point) or "s8" (symmetric) for "static"; `weights` "s4" for "weights" alone, in groups
     of `group` along K (a power of two; less where that does not divide K; zeros fill a K that is not a multiple of 16);
@@ -72,9 +73,9 @@ def quantize_onnx(
         raise InvalidArgument(f"opset {version(made)} has no scales for each channel, and it cannot be raised: {stuck}")
     made.ir_version = max(made.ir_version, 4)
     inline_data(made.graph, folder)
-    ranges: dict[str, tuple[float, float]] = {}
+    ranges: Ranges = {}
     if scheme == "static":
-        ranges = _ranges(Network(graph), calibration, machine)
+        ranges = calibration if isinstance(calibration, Mapping) else _ranges(Network(graph), calibration, machine)
     known = {n: a for n, a in graph.constants.items() if a.dtype == np.float32}
     writer = _Writer(made, known, per_channel, sources, ranges)
     nodes = list(made.graph.node)
@@ -94,9 +95,15 @@ def quantize_onnx(
     return result
 
 
-def _ranges(
-    network: Network, calibration: Iterable[Mapping[str, Array]] | None, machine: str
-) -> dict[str, tuple[float, float]]:
+def ranges_of(
+    model: str | PathLike[str] | onnx.ModelProto, calibration: Iterable[Mapping[str, Array]], machine: str = "zen4"
+) -> Ranges:
+    """What calibration data find out about a model, to quantize it in several ways without running it again."""
+    proto, folder = read(model)
+    return _ranges(Network(graph_of(folded(proto, folder), folder)), calibration, machine)
+
+
+def _ranges(network: Network, calibration: Iterable[Mapping[str, Array]] | None, machine: str) -> Ranges:
     """The least and greatest value of every f32 tensor over the calibration data, 0 included."""
     found: dict[str, tuple[float, float]] = {}
 
@@ -115,7 +122,7 @@ def _ranges(
     for feeds in calibration or ():
         for name, value in feeds.items():
             see(name, value)
-        network.run(feeds, machine=machine, watch=watch)
+        network.run(feeds, machine=machine, dispatch="onednn", watch=watch)  # no time is asked for
         count += 1
     if not count:
         raise InvalidArgument("static quantization needs calibration data: a list of feeds, as network.run takes them")
@@ -131,7 +138,7 @@ class _Writer:
         known: Mapping[str, Array],
         per_channel: bool,
         sources: str,
-        ranges: Mapping[str, tuple[float, float]],
+        ranges: Ranges,
     ) -> None:
         self.onnx, self.model, self.graph = onnx_package(), model, model.graph
         self.known = dict(known)
