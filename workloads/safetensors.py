@@ -1,0 +1,66 @@
+"""Reads a safetensors file: eight bytes with the length of a JSON header, the header, the tensors' bytes.
+
+Format: the `safetensors` package's README, section "Format". Tensors lie without gaps, and nothing is behind the last.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from isa_models.errors import InvalidArgument, Unimplemented
+
+from . import untrusted
+
+_MOST_HEADER = 100_000_000  # bytes, as the package allows
+_TYPES: dict[str, Any] = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "I64": "<i8", "I32": "<i4", "I16": "<i2",
+    "I8": "<i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "?",
+}  # fmt: skip
+
+
+def read(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
+    """All tensors by name, as views of one buffer that cannot be written to.
+
+    Raises `InvalidArgument` for a broken file, `Unimplemented` for an element type that is not known here.
+    """
+    file = Path(path)
+    data = untrusted.content(file)
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(_MOST_HEADER, len(data) - 8):
+        raise InvalidArgument(f"{file.name} has {len(data)} bytes and states a header of {length}: no safetensors "
+                              "file, or it is truncated")  # fmt: skip
+    header = untrusted.json_object(data[8 : 8 + length], f"the header of {file.name}")
+    body = memoryview(data)[8 + length :]
+    places = {name: _place(name, entry) for name, entry in header.items() if name != "__metadata__"}
+    end = 0
+    for name, (_, _, start, stop) in sorted(places.items(), key=lambda item: item[1][2:]):
+        if start != end:
+            raise InvalidArgument(f"tensor {name!r:.60} starts at byte {start}; the one before it ends at {end}")
+        end = stop
+    if end != len(body):
+        raise InvalidArgument(f"{file.name} holds {len(body)} bytes of tensors; its header states {end}")
+    return {name: np.frombuffer(body[start:stop], kind).reshape(shape)
+            for name, (kind, shape, start, stop) in places.items()}  # fmt: skip
+
+
+def _place(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
+    """A tensor's type and shape, and where it starts and ends."""
+    what = f"tensor {name!r:.60}"
+    stated = untrusted.field(entry, "dtype", str, what)
+    if stated not in _TYPES:
+        raise Unimplemented(f"{what} has type {stated!r:.40}; what works: {', '.join(_TYPES)}")
+    kind, shape = np.dtype(_TYPES[stated]), untrusted.shape(entry.get("shape"), what)
+    offsets = untrusted.field(entry, "data_offsets", list, what)
+    if len(offsets) != 2 or not all(type(n) is int for n in offsets) or not 0 <= offsets[0] <= offsets[1]:
+        raise InvalidArgument(f"{what}: data_offsets are {str(offsets):.60}; a start and an end are needed")
+    needed = prod(shape) * kind.itemsize
+    if offsets[1] - offsets[0] != needed:
+        raise InvalidArgument(f"{what} lies in {offsets[1] - offsets[0]} bytes; its shape and type need {needed}")
+    return kind, shape, offsets[0], offsets[1]
