@@ -81,8 +81,11 @@ class Attr:
     along K; (M, K/G) sources. `post_ops`, in order: "relu"; "sum" or ("sum", scale), which adds what the destination
     held before; ("add", values), f32: one, (N,), or of the output's shape. `float_model`: how DPAS rounds on a GPU, a
     candidate (`isa_models.intel_gpu.sums`). `precomputed_reductions={"src": R}`: sums of the source over groups along
-    K, s32 (M, K/G); they are trusted, unless `check=True` has them verified. `zero_point_strategy`: how a GPU finds the
-    zero points' part of a sum (`simdnn.kernels.gpu_zero`); "auto": the cheapest that is allowed.
+    K, s32 (M, K/G); they are trusted, unless `check=True` has them verified. `zero_point_strategy`: how the
+    zero points' part of an integer matmul's sums is found (`simdnn.kernels.gpu_zero`, `gpu_upconvert`, `ref_int8`):
+    "direct", "in_kernel", "precomputed" and "bias" have the same bits, "upconvert" converts both operands and adds up
+    in f32. "auto" on a GPU is the cheapest of "direct", "in_kernel" and "precomputed" that can be had: "upconvert" has
+    other bits, the matrix of "bias" is work of somebody else's. On a CPU it is what oneDNN's kernels do.
 
     >>> Attr(scales={"src": 0.5}).scales["src"].values
     array(0.5, dtype=float32)

@@ -25,7 +25,7 @@ from simdnn.primitives.problems import (
 )
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import Target, attr_of, chosen, priced
-from simdnn.primitives.zero_points import without_zero_points, zero_points
+from simdnn.primitives.zero_points import on_cpu, refuse_strategy, without_zero_points
 from simdnn.result import Estimate
 
 _SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
@@ -108,7 +108,7 @@ def _problem(
     arrays.check_types(primitive, src, wei, attr.apply_to_int)
     if primitive == "matmul":
         shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
-        zeros, tag = zero_points(attr, shape), options["wei_tag"]
+        zeros, tag = on_cpu(attr, shape, target.dispatch), options["wei_tag"]
         epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
         unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
         groups = group_scales(attr, shape, tag, target.dispatch, target.caps, exact=zeros is not None)
@@ -117,4 +117,5 @@ def _problem(
         return matmul_problem(shape, epilogue, tag, unpacking, groups, reference, zeros)
     taps = Taps.of(*(options[name] for name in ("strides", "padding", "dilation", "groups")))
     shape = conv_shape(sizes, taps, src, wei)
+    refuse_strategy(attr)
     return conv_problem(sizes, taps, shape, resolve(attr, shape, dst, bias)[0], options["wei_tag"])

@@ -29,7 +29,7 @@ from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import WEI_TAGS
 from simdnn.primitives.resolve import Shape, need_values, resolve
-from simdnn.primitives.zero_points import check_reductions, with_tables, without_zero_points, zero_points
+from simdnn.primitives.zero_points import MISSING, check_reductions, with_tables, without_zero_points, zero_points
 from simdnn.result import Conversion, Estimate, Result
 
 _INTEGERS = ("s8", "u8", "s4", "u4")
@@ -166,7 +166,7 @@ def _refused(strategy: str, problem: GpuMatmulProblem, parameters: Parameters, m
     if strategy == "upconvert":
         return _not_upconverted(problem, parameters, machine)
     if strategy == "precomputed" and zeros.wei and not zeros.reductions:
-        return "precomputed_reductions={'src': R} are missing; 'in_kernel' finds them itself"
+        return MISSING
     if strategy in ("in_kernel", "precomputed") and points is not None and np.abs(points).max() >= 1 << 15:
         return "multiplies zero points of 16 bits; what works: bias"
     if strategy == "direct":

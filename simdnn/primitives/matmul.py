@@ -16,7 +16,7 @@ from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import Shape, need_values, resolve
 from simdnn.primitives.run import ENGINES, Target, attr_of, check_reordered, chosen, run
-from simdnn.primitives.zero_points import check_reductions, with_tables, without_zero_points, zero_points
+from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables, without_zero_points
 from simdnn.result import Result
 
 
@@ -81,7 +81,7 @@ def matmul(
     arrays.check_types("matmul", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
     shape = Shape("matmul", m, k, n, *types)
-    zeros = zero_points(attr, shape)
+    zeros = on_cpu(attr, shape, target.dispatch)
     epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
     unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
     groups = group_scales(attr, shape, wei_tag, target.dispatch, target.caps, exact=zeros is not None)

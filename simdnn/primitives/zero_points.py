@@ -17,6 +17,8 @@ from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.groups import along_k, length_of
 from simdnn.primitives.resolve import Placed, Shape, placed, refuse_reductions
 
+MISSING = "precomputed_reductions={'src': R} are missing; 'in_kernel' finds them itself"
+_LIBRARY = ("auto", "direct", "precomputed")  # what oneDNN's reference does
 _ALLOWED = {"src": ("common", "per_token", "grouped"), "wei": ("common", "per_oc", "grouped")}
 
 
@@ -48,6 +50,30 @@ def zero_points(attr: Attr, shape: Shape, every: bool = False) -> ZeroPoints | N
             raise InvalidArgument(f"{what} in groups of {length} along K beside groups of {group}; they must nest")
     src_group = lengths.get("zero_points['src']", 0)
     return ZeroPoints(group, "wei" in found, "src" in found, bool(given), src_group=src_group)
+
+
+def on_cpu(attr: Attr, shape: Shape, dispatch: str) -> ZeroPoints | None:
+    """The same on a CPU, with the strategy that is asked for; "auto" is what oneDNN's reference does, direct or by
+    the reductions given. Common zero points belong to every kernel, unless a strategy is asked for.
+    """
+    asked, by_row = attr.zero_point_strategy, "src" in attr.zero_points and attr.zero_points["src"].mask == 1
+    zeros = zero_points(attr, shape, every=asked != "auto")
+    if dispatch == "onednn" and zeros and (asked not in _LIBRARY or by_row and not attr.zero_points["src"].groups):
+        what = f"zero_point_strategy={asked!r}" if asked not in _LIBRARY else "zero_points['src'] with mask 1"
+        raise Unimplemented(f"dispatch='onednn' with {what}: oneDNN has none; what works: dispatch='fastest', "
+                            f"strategies {', '.join(_LIBRARY)}, and groups=(1, K) for a zero point a row")  # fmt: skip
+    if zeros is None or asked == "auto":
+        return zeros
+    if asked == "precomputed" and zeros.wei and not zeros.reductions:
+        raise Unimplemented(f"zero_point_strategy={asked!r}: {MISSING}")
+    return replace(zeros, strategy=asked)
+
+
+def refuse_strategy(attr: Attr) -> None:
+    """`Unimplemented` for a strategy of a convolution on a CPU."""
+    if attr.zero_point_strategy != "auto" and {"src", "wei"} & set(attr.zero_points):
+        raise Unimplemented(f"zero_point_strategy={attr.zero_point_strategy!r} of a convolution on a CPU: its kernels "
+                            "add the zero point's part to the sums; what works: 'auto'")  # fmt: skip
 
 
 def without_zero_points(attr: Attr) -> Attr:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import InvalidArgument, SimdnnError
+from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from simdnn import Attr, Quant
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -61,6 +61,67 @@ def test_exact_by_group(
         assert r.implementation.startswith("ref_int8:") and (r.output == expected).all()
     assert r.cycles == simdnn.estimate("matmul", m=m, n=n, k=k, dt=f"{'u8' if src == 'u1' else 's8'}:s8:s32",
                                        machine="zen4", isa=isa, attr=attr).cycles  # fmt: skip
+
+
+@given(
+    st.integers(1, 5), st.integers(1, 20), st.integers(1, 3), st.sampled_from([6, 16]), st.integers(1, 2),
+    st.sampled_from(["u1", "i1"]), st.sampled_from(["", "common", "per_token", "grouped"]), st.booleans(),
+    st.integers(0),
+)  # fmt: skip
+@settings(max_examples=15, deadline=None)
+def test_every_strategy(
+    m: int, n: int, parts: int, length: int, inside: int, src: str, src_points: str, scaled: bool, seed: int
+) -> None:
+    k = parts * length * inside
+    a, w, rng = problem(seed, m, n, k, src)
+    zw = rng.integers(-99, 99, (parts * inside, n)).astype(np.int32)
+    points: dict[str, Any] = {"wei": zw}
+    zs: Any = 0
+    if src_points:
+        shape = {"common": (), "per_token": (m, 1), "grouped": (m, parts)}[src_points]
+        points["src"] = zs = rng.integers(-50, 50, shape)
+        zs = np.repeat(np.atleast_2d(zs), k // np.atleast_2d(zs).shape[1], axis=1)
+    x, y = a.astype(int) - zs, w.astype(int) - np.repeat(zw, length, axis=0)
+    expected: Array = x @ y
+    scales: dict[str, Any] = {}
+    if scaled:
+        scales = {"src": rng.random((m, 1)).astype(np.float32), "wei": rng.random((parts, n)).astype(np.float32)}
+        expected, period = np.zeros((m, n), np.float32), length * inside
+        for g in range(parts):
+            part = slice(g * period, (g + 1) * period)
+            expected += (x[:, part] @ y[part]).astype(np.float32) * scales["src"] * scales["wei"][g]
+    sums = a.astype(np.int32).reshape(m, -1, length).sum(axis=2, dtype=np.int32)
+    for strategy in ("direct", "in_kernel", "precomputed", "bias", "upconvert"):
+        attr = Attr(zero_points=points, scales=scales, precomputed_reductions={"src": sums}, check=True,
+                    zero_point_strategy=strategy)  # fmt: skip
+        r = simdnn.matmul(a, w, machine="zen4", attr=attr, engine="reference")
+        assert (r.output == expected).all(), strategy  # upconvert: these sums stay below 2**24
+        assert r.compute_dtype == ("f32" if strategy == "upconvert" else "s32")
+
+
+def test_strategies_of_common_zero_points_and_their_refusals() -> None:
+    a, w, _ = problem(7, 3, 16, 64, "i1")
+    right = (a.astype(int) - 3) @ (w.astype(int) + 5)
+    common = {"src": 3, "wei": -5}
+    for strategy in ("direct", "in_kernel", "bias", "upconvert"):
+        attr = Attr(zero_points=common, zero_point_strategy=strategy)
+        for isa in ("avx2", None):
+            r = simdnn.matmul(a, w, machine="zen4", isa=isa, attr=attr)
+            assert (r.output == right).all() and r.implementation.startswith("ref_int8:")
+    with pytest.raises(Unimplemented, match="are missing; 'in_kernel'"):
+        simdnn.matmul(a, w, machine="zen4", attr=Attr(zero_points=common, zero_point_strategy="precomputed"))
+    with pytest.raises(Unimplemented, match="oneDNN has none"):
+        attr = Attr(zero_points=common, zero_point_strategy="bias")
+        simdnn.matmul(a, w, machine="zen4", dispatch="onednn", attr=attr)
+    with pytest.raises(Unimplemented, match="with mask 1"):
+        attr = Attr(zero_points={"src": Quant(np.zeros(3, np.int32), mask=1)})
+        simdnn.matmul(a, w, machine="zen4", dispatch="onednn", attr=attr)
+
+
+def test_no_strategy_of_a_convolution_on_a_cpu() -> None:
+    attr = Attr(zero_points={"src": 3}, zero_point_strategy="bias")
+    with pytest.raises(Unimplemented, match="'auto'"):
+        simdnn.convolution(np.ones((1, 8, 5, 5), np.uint8), np.ones((8, 8, 1, 1), np.int8), machine="zen4", attr=attr)
 
 
 def test_grouped_scales_source_first() -> None:
