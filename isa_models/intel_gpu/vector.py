@@ -73,6 +73,10 @@ for _type, _sum in (("f32", "[7.0]"), ("s32", "[7]")):
     )  # fmt: skip
 
 
+_row("mad.f32.apart", "f32 <- f32, f32, f32", _mad_function(), "mad.f32 into a register of its own.",
+     "[1], [2], [3]", "[7.0]")  # fmt: skip
+
+
 def _madw(acc: Value, a: Value, b: Value) -> Value:
     return acc + a * b.to("s32")
 
@@ -110,10 +114,19 @@ def _fold(name: str, dtype: str, text: str, result: str) -> None:
 _fold("max.f32", "f32", "The greater of each lane and that half a register further.", "[4.0, 5.0]")
 _fold("min.f32", "f32", "The lesser of each lane and that half a register further.", "[1.0, 2.0]")
 _fold("add.s32", "s32", "The sum of each lane and that half a register further, wrapping.", "[5, 7]")
+_fold("add.f32", "f32", "The sum of each lane and that half a register further.", "[5.0, 7.0]")
+_fold("mul.f32", "f32", "The product of each lane and that half a register further.", "[4.0, 10.0]")
+_row("max.s32", "s32 <- s32, s32", _two(lambda a, b: (a > b).where(a, b)), "The greater.", "[2], [5]", "[5]")
+_row("or.u32", "u32 <- u32, u32", _two(lambda a, b: a | b), "Or.", "[12], [10]", "[14]")
 _row("and.u32", "u32 <- u32, u32", _two(lambda a, b: a & b), "And.", "[12], [10]", "[8]")
 _row("xor.u32", "u32 <- u32, u32", _two(lambda a, b: a ^ b), "Exclusive or.", "[12], [10]", "[6]")
 _row("inv.f32", "f32 <- f32", _one(lambda a: _quiet(a.literal(1.0) / a)), "1 / x, correctly rounded here; the unit's "
      "own error (1 ulp) is not modelled.", "[4]", "[0.25]")  # fmt: skip
+
+_row("div.f32", "f32 <- f32, f32", _two(lambda a, b: a / b), "Quotient, correctly rounded here; the unit's own error "
+     "(1 ulp) is not modelled.", "[1], [4]", "[0.25]")  # fmt: skip
+_row("sqrt.f32", "f32 <- f32", _one(lambda a: _quiet(a.sqrt())), "Square root, correctly rounded here; the unit's own "
+     "error (1 ulp) is not modelled.", "[9]", "[3.0]")  # fmt: skip
 
 
 def _shift(name: str, dtype: str, text: str, result: str, function: Callable[[Value, int], Value]) -> None:
@@ -143,6 +156,8 @@ _row("rnde.f32", "f32 <- f32", _one(lambda a: _quiet(a.round_even())), "To the n
 _row("mov.f32.s32", "f32 <- s32", _one(lambda a: a.to("f32")), "Integers to floats, nearest even.", "[3]", "[3.0]")
 _row("mov.s32.s8", "s32 <- s8", _one(lambda a: a.to("s32")), "Bytes widened by their sign.", "[-3]", "[-3]")
 _row("mov.s32.u8", "s32 <- u8", _one(lambda a: a.to("s32")), "Bytes widened with zeros.", "[253]", "[253]")
+_row("mov.s32.s16", "s32 <- s16", _one(lambda a: a.to("s32")), "Words widened by their sign.", "[-3]", "[-3]")
+_row("mov.s32.u16", "s32 <- u16", _one(lambda a: a.to("s32")), "Words widened with zeros.", "[65533]", "[65533]")
 _row("mov.s16.s8", "s16 <- s8", _one(lambda a: a.to("s16")), "Bytes widened by their sign.", "[-3]", "[-3]")
 _row("mov.s16.u8", "s16 <- u8", _one(lambda a: a.to("s16")), "Bytes widened with zeros.", "[253]", "[253]")
 _row("mov.s8.s16", "s8 <- s16", _one(lambda a: a.to("s8")), "The low bytes of words.", "[-3]", "[-3]")
@@ -174,6 +189,17 @@ _row("mov.s32.f32.sat", "s32 <- f32", _one(_to_s32), "An integral float, saturat
      "[2147483647]", saturates=True)  # fmt: skip
 
 
+def _clamped(a: Value, dtype: str) -> Value:
+    low, high = {"s8": (-128, 127), "u8": (0, 255)}[dtype]
+    a = (a < low).where(a.literal(low), a)
+    return (a > high).where(a.literal(high), a).to(dtype)
+
+
+for _type, _range in (("s8", "[127]"), ("u8", "[255]")):
+    _row(f"mov.{_type}.s32.sat", f"{_type} <- s32", _one(lambda a, dtype=_type: _clamped(a, dtype)),  # type: ignore[misc]
+         "Integers, saturated.", "[300]", _range, saturates=True)  # fmt: skip
+
+
 # -- moves and messages -----------------------------------------------------------------------------------------------
 def _move() -> Callable[[Value], Value]:
     def move(a: Value) -> Value:
@@ -199,8 +225,8 @@ def _broadcast(a: Value, lanes: int) -> Value:
     return a.permute([0] * lanes)
 
 
-for _type in ("s32", "f32", "u32"):
-    _call, _result = ("[1.5], lanes=2", "[1.5, 1.5]") if _type == "f32" else ("[7], lanes=2", "[7, 7]")
+for _type in ("s32", "f32", "u32", "f16", "bf16", "u8", "s8", "u16", "s16"):
+    _call, _result = ("[1.5], lanes=2", "[1.5, 1.5]") if "f" in _type else ("[7], lanes=2", "[7, 7]")
 
     def _spread(a: Value, lanes: int) -> Value:
         return _broadcast(a, lanes)

@@ -63,12 +63,81 @@ def _zero(a: Value, b: Value) -> Value:
 _row("add.rn.f32", "f32 <- f32, f32", _add, "Sum.", "[2.5], [1]", "[3.5]")
 _row("fma.rn.f32", "f32 <- f32, f32, f32", _fma, "acc + a * b, rounded once.", "[1], [2], [3]", "[7.0]",
      accumulates=True)  # fmt: skip
+_row("fma.rn.f32.apart", "f32 <- f32, f32, f32", lambda acc, a, b: _fma(acc, a, b), "fma.rn.f32 into a register of its "
+     "own.", "[1], [2], [3]", "[7.0]")  # fmt: skip
 _row("ptx_max.f32", "f32 <- f32, f32", _max, 'The greater, or the one that is a number (PTX: max.f32).', "[2], [5]",
      "[5.0]")  # fmt: skip
 _row("cvt.rn.f16.f32", "f16 <- f32", lambda a: round_to(_canonical(a), "f16"), "To f16, nearest even.", "[1.5]",
      "[1.5]")  # fmt: skip
 _row("cvt.f32.f16", "f32 <- f16", lambda a: _canonical(widen_f16(a)), "f16 as f32, exactly.", "[1.5]", "[1.5]")
 _row("xor.b32", "u32 <- u32, u32", _zero, "Exclusive or.", "[12], [10]", "[6]")
+
+
+def _steps() -> None:
+    """Arithmetic of element-by-element kernels."""
+
+    def clamped(a: Value, dtype: str) -> Value:
+        low, high = {"s8": (-128, 127), "u8": (0, 255)}[dtype]
+        a = (a < low).where(a.literal(low), a)
+        return (a > high).where(a.literal(high), a).to(dtype)
+
+    def mask(condition: Value, like: Value) -> Value:
+        bits = like.view("u32")
+        return condition.where(bits.literal(0xFFFFFFFF), bits.literal(0))
+
+    def to_s32(a: Value) -> Value:
+        a = a.is_nan().where(a.literal(0.0), a).round_even()
+        above, below = a.literal(2.0**31), a.literal(-(2.0**31))
+        whole = (a < above).where((a < below).where(below, a), a.literal(0.0)).to("s32")
+        return (a < above).where(whole, whole.literal((1 << 31) - 1))
+
+    f32, s32, u32 = (f"{t} <- {t}, {t}" for t in ("f32", "s32", "u32"))
+    rows: list[tuple[str, str, Callable[..., Value], str, str, str]] = [
+        ("sub.rn.f32", f32, lambda a, b: _canonical(a - b), "Difference.", "[2.5], [1]", "[1.5]"),
+        ("mul.rn.f32", f32, lambda a, b: _canonical(a * b), "Product.", "[2.5], [2]", "[5.0]"),
+        ("div.rn.f32", f32, lambda a, b: _canonical(a / b), "Quotient, correctly rounded.", "[1], [4]", "[0.25]"),
+        ("sqrt.rn.f32", "f32 <- f32", lambda a: _canonical(a.sqrt()), "Square root, correctly rounded.", "[9]",
+         "[3.0]"),
+        ("set.gt.u32.f32", "u32 <- f32, f32", lambda a, b: mask(a > b, a), "All ones where a > b.", "[2], [1]",
+         "[4294967295]"),
+        ("set.lt.u32.f32", "u32 <- f32, f32", lambda a, b: mask(a < b, a), "All ones where a < b.", "[2], [1]", "[0]"),
+        ("lop3.b32.select", "u32 <- u32, u32, u32", lambda m, a, b: (m & a) | ((m ^ 0xFFFFFFFF) & b),
+         "Bits of a where those of the first operand are set, else of b (immLut 0xCA).", "[12], [10], [7]", "[11]"),
+        ("and.b32", u32, lambda a, b: a & b, "And.", "[12], [10]", "[8]"),
+        ("or.b32", u32, lambda a, b: a | b, "Or.", "[12], [10]", "[14]"),
+        ("ptx_add.s32", s32, lambda a, b: a + b, "Sum, wrapping (PTX: add.s32).", "[2], [5]", "[7]"),
+        ("ptx_sub.s32", s32, lambda a, b: a - b, "Difference, wrapping (PTX: sub.s32).", "[2], [5]", "[-3]"),
+        ("ptx_max.s32", s32, lambda a, b: (a > b).where(a, b), "The greater (PTX: max.s32).", "[2], [5]", "[5]"),
+        ("cvt.rn.f32.s32", "f32 <- s32", lambda a: a.to("f32"), "To f32, nearest even.", "[3]", "[3.0]"),
+        ("cvt.rni.s32.f32", "s32 <- f32", to_s32, "To the nearest integer, saturated; NaN becomes 0.", "[2.5]", "[2]"),
+        *((f"cvt.s32.{t}", f"s32 <- {t}", lambda a: a.to("s32"), "Widened.", "[3]", "[3]")
+          for t in ("s8", "u8", "s16", "u16")),
+        ("cvt.sat.s8.s32", "s8 <- s32", lambda a: clamped(a, "s8"), "Saturated.", "[300]", "[127]"),
+        ("cvt.sat.u8.s32", "u8 <- s32", lambda a: clamped(a, "u8"), "Saturated.", "[300]", "[255]"),
+    ]  # fmt: skip
+    for row in rows:
+        _row(*row)
+
+    def shift(name: str, dtype: str, function: Callable[[Value, int], Value], text: str, result: str) -> None:
+        def shifted(a: Value, imm: int) -> Value:
+            return function(a, imm)
+
+        _row(name, f"{dtype} <- {dtype}", shifted, text, "[13], imm=2", result)
+
+    shift("shl.b32", "u32", lambda a, imm: a << imm, "Left.", "[52]")
+    shift("ptx_shr.u32", "u32", lambda a, imm: a >> imm, "Right, zeros in (PTX: shr.u32).", "[3]")
+    shift("ptx_shr.s32", "s32", lambda a, imm: a >> imm, "Right, signs in (PTX: shr.s32).", "[3]")
+
+    def down(a: Value, lanes: int) -> Value:
+        return a.permute(list(range(lanes, 2 * lanes)))
+
+    define(
+        "shfl.down.f32", "f32 <- f32*2", CAPS, _MANUAL + "shfl.sync", GPU_REGISTRY, native=False,
+        doc=example("shfl.down.f32", "The lanes half a register further.", "[1, 5, 4, 2], lanes=2", "[4.0, 2.0]"),
+    )(down)  # fmt: skip
+
+
+_steps()
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
@@ -103,9 +172,20 @@ def _copy() -> Callable[[Value], Value]:
     return copy
 
 
-for _type in ("f32", "f16"):
+for _type in ("f32", "f16", "s32", "u32", "s16", "u16", "s8", "u8"):
+    _call, _result = ("[1.5]", "[1.5]") if "f" in _type else ("[7]", "[7]")
     for _way in ("ld.global", "st.global"):
-        _row(f"{_way}.{_type}", f"{_type} <- {_type}", _copy(), "A copy.", "[1.5]", "[1.5]", moves=True, partial=True)
+        _row(f"{_way}.{_type}", f"{_type} <- {_type}", _copy(), "A copy.", _call, _result, moves=True, partial=True)
+
+    def _same(a: Value, lanes: int) -> Value:
+        return a.permute([0] * lanes)
+
+    define(
+        f"ld.global.{_type}.same", f"{_type} <- {_type}*0", CAPS, _MANUAL + "ld", GPU_REGISTRY, moves=True,
+        native=False,
+        doc=example(f"ld.global.{_type}.same", "One address for all lanes.", f"{_call}, lanes=2",
+                    f"[{_result[1:-1]}, {_result[1:-1]}]"),
+    )(_same)  # fmt: skip
 
 
 # -- blocks -----------------------------------------------------------------------------------------------------------

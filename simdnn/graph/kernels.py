@@ -37,6 +37,7 @@ SMALL = 1 << 14  # elements, and multiply-accumulates, up to which reading a pro
 FLOATS = ("f32", "f16", "bf16")  # types with kernels of their own
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 Formula = Callable[..., Element]
+Run = Callable[[dict[str, Array], int], Array]
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,10 @@ class Kernels:
         dims, strides = collapse(shape, [_strides(a.shape, shape) for a in operands])
         expression = trace(formula, [label(a.dtype) for a in operands])
         problem = MapProblem(expression, dims, tuple(strides), label(dtype))
-        program = elementwise(problem, self.unit)
-        self.note(f"{name}:{self.unit.isa}", elementwise, problem)
+        run = self.called(name, elementwise, problem)
         if not self.values:
             return shadow(shape, dtype)
-        inputs = {f"src{i}": a for i, a in enumerate(operands)}
-        return self._run(program, inputs, problem.size)["dst"].reshape(shape)
+        return run({f"src{i}": a for i, a in enumerate(operands)}, problem.size).reshape(shape)
 
     def plain(self, result: Array, *operands: Array, steps: int = 1) -> Array:
         """`result`, which NumPy computed from `operands`; its cost is estimated as `steps` multiply-adds an element.
@@ -94,7 +93,7 @@ class Kernels:
         size = max(1, max(a.nbytes for a in (result, *operands)) // 4)
         strides = tuple((1,) if 2 * a.size >= result.size else (0,) for a in operands[:3]) or ((0,),)
         problem = MapProblem(_work(len(strides), steps), (size,), strides, "f32")
-        self.note("estimate:map", elementwise, problem, confidence="estimated")
+        self.called("estimate:map", elementwise, problem, "estimated")
         return result
 
     # -- along dimensions ----------------------------------------------------------------------------------------
@@ -107,21 +106,17 @@ class Kernels:
         dtype = x.dtype if dst is None else dst
         dims, reduced = merge(x.shape, frozenset(axes))
         problem = ReduceProblem(kind, dims, reduced, label(x.dtype), label(dtype), divisor)
-        program = reduction(problem, self.unit)
-        self.note(f"reduce:{self.unit.isa}", reduction, problem)
-        if not self.values:
-            return shadow(shape, dtype)
-        return self._run(program, {"src": x}, x.size)["dst"].reshape(shape)
+        run = self.called("reduce", reduction, problem)
+        return run({"src": x}, x.size).reshape(shape) if self.values else shadow(shape, dtype)
 
     def pool(self, problem: PoolProblem, padded: Array, counts: Array | None) -> Array:
         """Windows of a padded nchw source; `counts` (oh, ow) divide means."""
-        program = pooling(problem, self.unit)
-        self.note(f"pool:{self.unit.isa}", pooling, problem)
+        run = self.called("pool", pooling, problem)
         shape = (problem.mb, problem.c, problem.oh, problem.ow)
         if not self.values:
             return shadow(shape, padded.dtype)
         size = prod(shape) * problem.kh * problem.kw
-        return pool_output(problem, self._run(program, pool_inputs(problem, padded, counts), size))
+        return pool_output(problem, {"dst": run(pool_inputs(problem, padded, counts), size)})
 
     # -- moves ---------------------------------------------------------------------------------------------------
     def moved(self, result: Array, run: int | None = None, source: tuple[int, ...] | None = None) -> Array:
@@ -141,7 +136,7 @@ class Kernels:
             run = max(1, min(run or result.size, result.size))
             dims, stride = (max(1, result.size // run), run), (run, 1)
         size = min(8, result.dtype.itemsize)
-        self.note(f"copy:{self.unit.isa}", copying, CopyProblem(dims, stride, size))
+        self.called("copy", copying, CopyProblem(dims, stride, size))
         return result if self.values else shaded(result)
 
     # -- products ------------------------------------------------------------------------------------------------
@@ -202,10 +197,13 @@ class Kernels:
                 return unit_of(isa)
         raise Unimplemented(f"networks on {self.target.machine.name} up to {max(self.target.caps)}: needs avx2")
 
-    def note(self, name: str, build: Any, problem: Any, confidence: Confidence = "measured") -> None:
-        """A call of a program that `build(problem, unit)` makes."""
+    def called(self, name: str, build: Any, problem: Any, confidence: Confidence = "measured") -> Run:
+        """Note a call of the program that `build(problem, unit)` makes; the answer runs it on inputs of some work."""
         where = self.unit, self.target.machine, self.target.threads
+        program = build(problem, self.unit)
+        name = name if ":" in name else f"{name}:{self.unit.isa}"
         self.calls.append(Call(name, lambda: program_cost(build, problem, *where), confidence=confidence))
+        return lambda inputs, work: self._run(program, inputs, work)["dst"]
 
     def unknown(self, why: str) -> None:
         """A call whose cost nobody knows: an error for who asks."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import InvalidArgument, Machine, SimdnnError
+from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
 from isa_models.arrays import Array
 from simdnn.graph.fold import folded
+from simdnn.graph.gpu import GpuKernels, target_of
 from simdnn.graph.kernels import Kernels, shaded, shadow
 from simdnn.graph.load import graph_of, read
 from simdnn.graph.model import Graph, Node, Port, subgraphs
@@ -21,7 +22,7 @@ from simdnn.graph.ops.function import body
 from simdnn.graph.qdq import fused
 from simdnn.graph.result import NetworkEstimate, NetworkResult, NodeRun, described
 from simdnn.graph.types import bits, label
-from simdnn.primitives import Attr
+from simdnn.primitives import Attr, gpu
 from simdnn.primitives.mathmode import FPMATH, cold_weights
 from simdnn.primitives.run import Target, attr_of
 
@@ -68,7 +69,7 @@ class Network:
         self,
         feeds: Mapping[str, Array],
         *,
-        machine: str | PathLike[str] | Machine,
+        machine: str | PathLike[str] | Machine | GpuMachine,
         isa: str | None = None,
         attr: Attr | None = None,
         threads: int = 1,
@@ -81,9 +82,13 @@ class Network:
         `watch(node, outputs)` is called as each node has run. Raises `InvalidArgument` for feeds that do not fit,
         `Unimplemented` naming a node that no operator here can do.
         """
-        target, attr = Target.of(machine, isa, threads, engine, dispatch), attr_of(attr)
+        kernels = kernels_of((machine, isa, threads, engine, dispatch), attr_of(attr))
+        target = kernels.target
         self.check_operators()
-        values, nodes = self._execute(self._fed(feeds), Kernels(target, attr), watch)
+        fed = self._fed(feeds)
+        if isinstance(kernels, GpuKernels):
+            self._check_kernels(fed, replace(kernels, values=False, calls=[]))
+        values, nodes = self._execute(fed, kernels, watch)
         outputs = {port.name: values[port.name] for port in self.outputs}
         return NetworkResult(target.machine, isa, target.threads, nodes, outputs)
 
@@ -91,7 +96,7 @@ class Network:
         self,
         feeds: Mapping[str, Array | Sequence[int]] | None = None,
         *,
-        machine: str | PathLike[str] | Machine,
+        machine: str | PathLike[str] | Machine | GpuMachine,
         isa: str | None = None,
         attr: Attr | None = None,
         threads: int = 1,
@@ -100,11 +105,20 @@ class Network:
         """The cost alone. `feeds` may give an input's shape in place of its array, and leave out inputs whose shapes
         the model states. Values that decide shapes must be given.
         """
-        target, attr = Target.of(machine, isa, threads, "auto", dispatch), attr_of(attr)
+        kernels = kernels_of((machine, isa, threads, "auto", dispatch), attr_of(attr), values=False)
+        target = kernels.target
         self.check_operators()
-        kernels = Kernels(target, attr, values=False)
         _, nodes = self._execute(self._shadows(feeds or {}), kernels, None)
         return NetworkEstimate(target.machine, isa, target.threads, nodes)
+
+    def _check_kernels(self, fed: dict[str, Any], kernels: Kernels) -> None:
+        """`Unimplemented` naming a node that no kernel can do, before anything runs. Shapes that hang on values may
+        hide one.
+        """
+        try:
+            self._execute(fed, kernels, None)
+        except InvalidArgument:
+            pass
 
     def check_operators(self) -> None:
         """`Unimplemented` naming the first node without an operator here."""
@@ -164,7 +178,7 @@ class Network:
         mode = FPMATH.effective(k.attr.fpmath)
         key = (k.target.machine, k.target.caps, k.target.dispatch, k.attr, mode)
         folded = self._folded.setdefault(key, {}) if not feeds.keys() & self.graph.constants.keys() else {}
-        whole = Kernels(k.target, k.attr)
+        whole = replace(k, values=True, calls=[])
         cold = self._exceeds_caches(k.target.machine)
         last = _last_uses(self.graph)
         runs = []
@@ -197,6 +211,14 @@ class Network:
         if not isinstance(machine, Machine):
             return False
         return sum(a.size * bits(a.dtype) for a in self.graph.constants.values()) > 8 * machine.caches[-1].size_bytes
+
+
+def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kernels:
+    """The kernels of a machine, which with isa, threads, engine and dispatch makes up `where`."""
+    on = gpu.gpu_of(where[0])
+    if on is not None:
+        return GpuKernels(target_of(on, *where[1:]), attr, values)
+    return Kernels(Target.of(*where), attr, values)
 
 
 def _apply(node: Node, values: dict[str, Any], k: Kernels) -> list[Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from isa_models import Machine, SimdnnError
+from isa_models import GpuMachine, Machine, SimdnnError
 from isa_models.arrays import Array
 from isa_models.machine import Confidence, weakest
 from simdnn.graph.kernels import Call
@@ -78,7 +78,7 @@ class NetworkEstimate:
     The constants of a network that has more of them than a CPU's last cache holds come from memory.
     """
 
-    machine: Machine
+    machine: Machine | GpuMachine
     isa: str | None
     threads: int
     nodes: tuple[NodeRun, ...]

@@ -30,6 +30,7 @@ from isa_models.nvidia.platforms import WARP
 from isa_models.nvidia.vector import SharedLoad
 from simdnn.program import Loop, Memory, Op, Register, Statement
 
+_MATH = ("inv.f32", "div.f32", "sqrt.f32", "div.rn.f32", "sqrt.rn.f32")  # a quarter of the rate
 FEW = 6  # iterations of a loop that are simulated, and half as many beside
 FEW_DEEP = 4  # the same where loops are three deep
 SYSTOLIC, VECTOR, SEND, BARRIER = "systolic", "vector", "send", "barrier"
@@ -88,7 +89,7 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
     each = passes / _share(unit, machine)
     occupancy = each * count
     latency = machine.latency.vector + (passes - 1) * machine.latency.vector_wide + (count - 1) * each
-    if unit.name == "inv.f32":
+    if unit.name in _MATH:
         occupancy, latency = 4 * occupancy, machine.latency.math + (passes - 1) * 4
     return Issue(op.instruction, VECTOR, occupancy, latency, reads, writes, count)
 

@@ -204,8 +204,9 @@ def _dram(part: Part, nest: Nest, machine: GpuMachine, copies: Copies) -> tuple[
             count *= n
         exact = _lines(part, {}, machine, copies)
         return max(exact[0], _scaled(wave[0], count, nest, shape)), exact[1]
-    row = _lines(part, {**shape, names[-1]: nest.groups[names[-1]]}, machine, copies)
-    rows = nest.group_count / (shape[names[0]] * nest.groups[names[-1]])
+    along = {**shape, names[-1]: nest.groups[names[-1]]}
+    row = _lines(part, along, machine, copies)
+    rows = nest.group_count / _product(along)
     exact = _lines(part, {}, machine, copies)
     return max(exact[0], int(row[0] * rows)), exact[1]
 
@@ -216,8 +217,11 @@ def _scaled(wave: int, count: int, nest: Nest, shape: Mapping[str, int]) -> int:
 
 
 def _wave(nest: Nest, cores: int) -> dict[str, int]:
-    """Workgroups at work together: near a square of the grid."""
+    """Workgroups at work together: near a square of the grid's two inner axes, then along the others."""
     names = list(nest.groups)
+    if len(names) > 2:
+        inner = _wave(Nest({name: nest.groups[name] for name in names[1:]}, {}, ()), cores)
+        return {names[0]: max(1, min(nest.groups[names[0]], cores // _product(inner))), **inner}
     if not names:
         return {}
     if len(names) == 1:

@@ -24,13 +24,13 @@ _NARROW = ("f16", "bf16")
 
 def in_own_type(k: Kernels, product: Callable[..., Array], *operands: Array | None) -> Array:
     """`product(*operands, dst=…)` in the operands' float type, or, where the machine has no kernel for it, in f32
-    between conversions.
+    between conversions. A bias is brought to f32 with the weights, before the runs.
     """
     kind = label(next(a for a in operands if a is not None).dtype)
     if kind == "f32":
         return product(*operands)
     try:
-        wide = [*operands[:2], *(None if b is None else converted(k, b, F32) for b in operands[2:])]
+        wide = [*operands[:2], *(None if b is None else b.astype(F32) for b in operands[2:])]
         return product(*wide, dst=kind)
     except Unimplemented:
         dtype = np.dtype(operands[0].dtype) if operands[0] is not None else F32

@@ -1,0 +1,106 @@
+"""Networks on GPUs: random graphs beside onnxruntime, f16 on tensor cores, int8 on DPAS, errors before a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from isa_models import InvalidArgument, Unimplemented
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+from onnx import TensorProto, helper  # noqa: E402
+
+from tests.graph.models import model  # noqa: E402
+from tests.graph.test_random_graphs import Builder  # noqa: E402
+
+GPUS = ("b580", "v100", "dg1", "a770", "max1550")
+
+
+@pytest.mark.parametrize("seed", range(100, 115))
+def test_random_graphs(seed: int) -> None:
+    b = Builder(seed)
+    while len(b.nodes) < 8:
+        b.grow()
+    made = model(b.nodes, {"x": b.first}, [b.last], b.constants)
+    x = b.rng.normal(size=b.first).astype(np.float32)
+    want = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    net, machine = simdnn.load(made), GPUS[seed % len(GPUS)]
+    result = net.run({"x": x}, machine=machine)
+    largest = float(np.abs(want[np.isfinite(want)]).max(initial=0))
+    np.testing.assert_allclose(result.outputs[b.last], want, rtol=2e-4, atol=2e-5 * max(1.0, largest))
+    assert net.estimate(machine=machine).cycles == result.cycles > 0
+
+
+def classifier() -> tuple[Any, dict[str, Any]]:
+    """Two convolutions, a pooling, a product, softmax; and a batch for it."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["a"], "conv1", pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["r"], "relu1"),
+        helper.make_node("MaxPool", ["r"], ["p"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["p", "w2"], ["c"], "conv2", pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r2"], "relu2"),
+        helper.make_node("GlobalAveragePool", ["r2"], ["g"], "mean"),
+        helper.make_node("Flatten", ["g"], ["f"], "flat"),
+        helper.make_node("Gemm", ["f", "w3"], ["o"], "fc"),
+        helper.make_node("Softmax", ["o"], ["y"], "softmax"),
+    ]
+    shapes = {"w1": (32, 16, 3, 3), "b1": (32,), "w2": (64, 32, 3, 3), "w3": (64, 10)}
+    weights = {n: (rng.standard_normal(s) / np.sqrt(np.prod(s[1:]))).astype(np.float32) for n, s in shapes.items()}
+    made = model(nodes, {"x": (8, 16, 32, 32)}, ["y"], weights)
+    return made, {"x": rng.standard_normal((8, 16, 32, 32)).astype(np.float32)}
+
+
+@pytest.mark.parametrize("machine,kernel", [("b580", "conv:xe2_dpas"), ("v100", "conv:volta_mma")])
+def test_a_transpiled_model_runs_faster_where_there_are_matrix_units(machine: str, kernel: str) -> None:
+    made, feeds = classifier()
+    full = simdnn.load(made).run(feeds, machine=machine)
+    half = simdnn.load(simdnn.transpile_float16(made)).run(feeds, machine=machine)
+    assert half.seconds < full.seconds / 1.5
+    frame = half.to_frame().set_index("node")
+    assert frame.implementation["conv1"] == kernel and frame.implementation["relu1"].startswith("relu:")
+    np.testing.assert_allclose(half.outputs["y"], full.outputs["y"], atol=2e-3)
+
+
+@pytest.mark.parametrize("machine,kernel", [("b580", "xe2_dpas"), ("dg1", "xe_lp_dp4a"), ("v100", "volta_fma")])
+def test_a_quantized_model_runs_on_integers_where_the_gpu_has_them(machine: str, kernel: str) -> None:
+    made, feeds = classifier()
+    net = simdnn.load(simdnn.quantize_onnx(made, [feeds]))
+    result = net.run(feeds, machine=machine)
+    frame = result.to_frame().set_index("node")
+    assert kernel in frame.implementation["conv1"]
+    reference = net.run(feeds, machine="clx").outputs["y"]
+    np.testing.assert_allclose(result.outputs["y"], reference, atol=2e-3)
+
+
+def test_every_kernel_has_its_launch() -> None:
+    made, feeds = classifier()
+    frame = simdnn.load(made).estimate(feeds, machine="v100").to_frame()
+    assert (frame.time_us[frame.op != "Flatten"] > 0.9).all() and frame.time_us[frame.op == "Flatten"].item() == 0
+
+
+def test_what_has_no_kernel_is_named_before_anything_runs() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], "first"),
+        helper.make_node("Cast", ["a"], ["b"], "second", to=TensorProto.BFLOAT16),
+        helper.make_node("Cast", ["b"], ["y"], "third", to=TensorProto.FLOAT),
+    ]
+    net, feeds = simdnn.load(model(nodes, {"x": (2, 3)}, ["y"], {})), {"x": np.ones((2, 3), np.float32)}
+    seen: list[str] = []
+    with pytest.raises(Unimplemented, match=r"'second'.*bf16"):
+        net.run(feeds, machine="v100", watch=lambda node, outputs: seen.append(node.name))
+    assert not seen
+    assert net.run(feeds, machine="b580").outputs["y"].sum() == 6
+
+
+def test_what_means_something_on_cpus_alone_is_refused() -> None:
+    made, feeds = classifier()
+    for options in ({"isa": "avx2"}, {"threads": 2}):
+        with pytest.raises(InvalidArgument, match="b580"):
+            simdnn.load(made).run(feeds, machine="b580", **options)
+    with pytest.raises(Unimplemented, match="onednn"):
+        simdnn.load(made).run(feeds, machine="b580", dispatch="onednn")
