@@ -10,7 +10,7 @@ from isa_models import GpuMachine
 from isa_models.arrays import Array
 from isa_models.machine import Confidence
 from simdnn.graph.kernels import Call, Kernels, Run
-from simdnn.kernels import copy, elementwise, gpu_move, gpu_elementwise, gpu_reduce, pool, reduce
+from simdnn.kernels import copy, elementwise, gpu_elementwise, gpu_move, gpu_reduce, pool, reduce
 from simdnn.kernels.gpu_grid import Spread
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.gpu import Given

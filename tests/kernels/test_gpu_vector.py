@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from isa_models import Unimplemented
 from isa_models.gpu_machine import gpu_machine, gpu_machine_names
 from simdnn import numerics
-from simdnn.kernels import elementwise, functions, gpu_move, gpu_elementwise, gpu_reduce
+from simdnn.kernels import elementwise, functions, gpu_elementwise, gpu_move, gpu_reduce
 from simdnn.kernels.code import unit_of
 from simdnn.kernels.copy import CopyProblem
 from simdnn.kernels.elementwise import MapProblem, collapse
