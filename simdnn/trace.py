@@ -27,12 +27,12 @@ def events(estimate: Estimate, process: int = 0) -> list[Event]:
     Raises `UnknownTiming` where the machine lacks a figure.
     """
     machine, program = estimate.machine, estimate.kernel.timed or estimate.kernel.program
-    shares: Mapping[str, float] = {}
+    shares: dict[str, Mapping[str, float]] = {}  # of a stage's time, by its name and the pipe
     if isinstance(machine, GpuMachine):
         time = gpu_time(program, machine, spans=True)
         spans, ghz = time.simulated.spans, clock_of(program, machine)
-        engine = time.stages[-1].engine
-        shares = {pipe: busy / max(engine.cycles, 1e-9) for pipe, busy in engine.busy.items() if busy}
+        shares = {s.stage.name: {p: busy / max(s.stage.cycles, 1e-9) for p, busy in s.engine.busy.items() if busy}
+                  for s in time.stages}  # fmt: skip
     else:
         spans = share_out(program, machine, estimate.threads, spans=True).simulated.spans
         ghz = machine.frequency.base_ghz
@@ -42,24 +42,25 @@ def events(estimate: Estimate, process: int = 0) -> list[Event]:
     found: list[Event] = [_named("process_name", name, process, 0)]
     found += [_named("thread_name", place, process, number) for place, number in tracks.items()]
     for span in spans:
-        start, length = span.start / ghz / 1e3, (span.end - span.start) / ghz / 1e3
-        found.append({"name": span.name, "ph": "X", "ts": start, "dur": length, "pid": process,
-                      "tid": tracks[span.place], "args": {"cycles": span.end - span.start}})  # fmt: skip
+        start, end = (round(cycles / ghz / 1e3, 4) for cycles in (span.start, span.end))
+        found.append({"name": span.name, "ph": "X", "ts": start, "dur": round(end - start, 4), "pid": process,
+                      "tid": tracks[span.place], "args": {"cycles": round(span.end - span.start, 1)}})  # fmt: skip
     return found
 
 
 def write(path: Path, estimates: Sequence[Estimate]) -> None:
     """Write one file with a process for each problem."""
     every = [event for number, estimate in enumerate(estimates) for event in events(estimate, number)]
-    path.write_text(json.dumps({"traceEvents": every, "displayTimeUnit": "ns"}), encoding="utf-8")
+    text = json.dumps({"traceEvents": every, "displayTimeUnit": "ns"}, separators=(",", ":"))
+    path.write_text(text, encoding="utf-8")
 
 
-def _pipes(spans: Sequence[Span], shares: Mapping[str, float]) -> list[Span]:
+def _pipes(spans: Sequence[Span], shares: Mapping[str, Mapping[str, float]]) -> list[Span]:
     return [
         Span(f"{span.place} {pipe}", pipe, span.start, span.start + share * (span.end - span.start))
         for span in spans
         if span.place.startswith("core ")
-        for pipe, share in shares.items()
+        for pipe, share in shares.get(span.name, {}).items()
     ]
 
 

@@ -33,6 +33,17 @@ def test_cores_pipes_and_channels(machine: str, threads: int, places: set[str]) 
         assert all(a[1] <= b[0] + 1e-6 for a, b in zip(ordered, ordered[1:], strict=False))
 
 
+def test_stages_have_names_and_tiles_are_whole() -> None:
+    found = simdnn.estimate("matmul", m=4096, n=4096, k=4096, dt="f16:f16:f32", machine="a770", wei_tag="ab")
+    events = [event for event in trace.events(found) if event["ph"] == "X"]
+    assert {event["name"] for event in events} == {
+        "to src", "to wei", "gemm:xe_hpg_dpas", "systolic", "vector", "send"
+    }  # fmt: skip
+    copies = [event for event in events if event["name"].startswith("to ")]
+    assert max(e["ts"] + e["dur"] for e in copies) <= min(e["ts"] for e in events if e["name"] == "systolic")
+    assert len(json.dumps(events)) < 1e6  # 8 rounds of 32 tiles, and some of the copies'
+
+
 def test_the_commands_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.json"
     words = ["--matmul", "--mode=P", "--machine=zen4", "--dt=u8:s8:s32", "64x64:64x64", "128x64:64x64"]

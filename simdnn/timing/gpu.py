@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.machine import Confidence, weakest
-from simdnn.program import Loop, Op, Program, Statement
+from simdnn.program import Loop, Memory, Op, Program, Statement, walk
 from simdnn.timing import engine
 from simdnn.timing.estimate import Cost, InstructionCost
 from simdnn.timing.footprint import Access, Lines, Part, distinct_lines, parts
@@ -153,8 +153,16 @@ def _stage(
     bytes_ = {"L2": float(sum(group)), "DRAM": sum(dram) / machine.stacks / tiles}
     bound = "L2" if from_l2 >= NEAR * cycles else _bound(time)
     chunks = max(1, min(CHUNKS, _iterations(nest.body)))
-    stage = Stage(tiles, cycles, bytes_, chunks, program.name.split()[0])
+    stage = Stage(tiles, cycles, bytes_, chunks, _stage_name(program, statement))
     return StageCost(nest, time, (reads, writes), (l2[0], l2[1]), dram, stage, bound)
+
+
+def _stage_name(program: Program, statement: Statement) -> str:
+    """The kernel's name for the last stage, what one before it writes for that."""
+    if statement is program.body[-1]:
+        return program.name.split()[0]
+    written = {op.dst.tensor for op, _ in walk((statement,)) if isinstance(op.dst, Memory)}
+    return f"to {', '.join(sorted(written))}"
 
 
 def _iterations(body: Sequence[Statement]) -> int:

@@ -134,6 +134,7 @@ class _Run:
         self.left = tiles
         self.keep = spans
         self.spans: list[Span] = []
+        self.last: dict[str, int] = {}  # place -> its latest span
         self.busy = {c.name: 0.0 for c in system.channels}
         self.computing = self.waited = self.end = 0.0
         cores = min(system.cores, tiles)
@@ -162,7 +163,7 @@ class _Run:
                     yield environment.timeout(sent - environment.now)
                 start = max([environment.now + self.latency, *ends[-1:]])
                 ends.append(start + step)
-                self.note(place, start, ends[-1])
+                self.note(place, start, ends[-1], new=number == 0)
             self.computing += self.stage.cycles
             self.end = max(self.end, ends[-1])
             if ends[-1] > environment.now:
@@ -180,6 +181,13 @@ class _Run:
         self.note(f"{channel.name} {instance}", start, start + service)
         return start + service
 
-    def note(self, place: str, start: float, end: float) -> None:
-        if self.keep:
-            self.spans.append(Span(place, self.stage.name, float(start), float(end)))
+    def note(self, place: str, start: float, end: float, new: bool = False) -> None:
+        """A span of a place, or the one before made longer where nothing is between and no `new` tile begins."""
+        if not self.keep:
+            return
+        last = self.last.get(place)
+        if not new and last is not None and start <= self.spans[last].end:
+            self.spans[last] = Span(place, self.stage.name, self.spans[last].start, float(end))
+            return
+        self.last[place] = len(self.spans)
+        self.spans.append(Span(place, self.stage.name, float(start), float(end)))
