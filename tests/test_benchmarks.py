@@ -101,8 +101,6 @@ def test_speed_ups_of_a_library(primitive: str, shape: str) -> None:
     shapes, variants = speedups.TABLES[primitive]
     assert all(len(variant.measured) == len(shapes) for variant in variants)
     for variant in variants:
-        if "bf16, avx512_core" in variant.name:
-            continue
         strict = speedups.seconds(primitive, shapes[shape], speedups.F32)
         speed_up = strict / speedups.seconds(primitive, shapes[shape], variant)
         assert speed_up == pytest.approx(variant.measured[list(shapes).index(shape)], rel=0.15), variant.name
