@@ -73,6 +73,8 @@ class Dp4a(Family):
             raise InvalidArgument(f"{self.name} takes acc, a and b; met {len(arrays)} operands")
         if unknown := set(options) - {"saturate"}:
             raise InvalidArgument(f"{self.name}: unknown option {sorted(unknown)[0]!r}; allowed: saturate")
+        if any(array is None for array in arrays):
+            raise InvalidArgument(f"{self.name}: None among the operands; the accumulator is never left out: zeros")
         acc, a, b = (np.asarray(array) for array in arrays)
         suffix = ".sat" if options.get("saturate") else ""
         name = f"{self.name}.{_of(self, a, 'a', ('s8', 'u8'))}.{_of(self, b, 'b', ('s8', 'u8'))}"

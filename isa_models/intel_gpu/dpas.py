@@ -256,7 +256,12 @@ class Dpas(Family):
         """
         if len(arrays) != 3:
             raise InvalidArgument(f"{self.name} takes acc (or None), a and b; met {len(arrays)} operands")
+        if unknown := sorted(set(options) - set(_OPTIONS)):
+            raise InvalidArgument(f"{self.name}: unknown option {unknown[0]!r}; allowed: {', '.join(_OPTIONS)}")
         return _called(self.name, *arrays, **options)
+
+
+_OPTIONS = ("a_dtype", "b_dtype", "dst_dtype", "float_model", "platform", "saturate")
 
 
 def _called(
@@ -292,7 +297,14 @@ def _called(
         )
     if total is not None and total.shape[-2:] != (m, n):
         raise InvalidArgument(f"{name}: acc of shape {total.shape}; (…, {m}, {n}) is needed")
-    operands = [] if total is None else [ArrayValue(_flat(total), acc_dtype)]
+    leading = [x.shape[:-2] for x in (total, left[0], right[0]) if x is not None]
+    try:
+        outer = np.broadcast_shapes(*leading)
+    except ValueError:
+        raise InvalidArgument(f"{name}: leading axes {', '.join(map(str, leading))} don't broadcast") from None
+    if not all(outer):
+        return np.zeros((*outer, m, n), fmt(dst).dtype)
+    operands = [] if total is None else [ArrayValue(_flat(total.astype(fmt(acc_dtype).dtype, copy=False)), acc_dtype)]
     packed = pack_b(right[0], right[1]), pack_a(left[0], left[1])
     operands += [ArrayValue(words, "u32") for words in packed]
     with np.errstate(all="ignore"):
@@ -305,8 +317,19 @@ def _flat(matrix: Array) -> Array:
     return np.ascontiguousarray(matrix).reshape(*matrix.shape[:-2], -1)
 
 
+def _repeats_of_dpasw(shape: Shape) -> tuple[int, ...]:
+    """Repeat counts that DPASW has for the widths of A and B (intel/llvm, esimd/xmx/dpas.hpp, verify_repeat_count)."""
+    a, b = fmt(shape.a).bits, fmt(shape.b).bits
+    if a == 2:
+        return (8,) if b > 4 else (4, 8)
+    return (4, 8) if a == 4 and b > 4 else tuple(range(1, MOST_REPEATS + 1))
+
+
 def _refuse(name: str, shape: Shape, where: str | None) -> None:
     """`Unimplemented`, with the platform's title, for what it rejects."""
+    if name == "dpasw" and shape.m not in (counts := _repeats_of_dpasw(shape)):
+        raise InvalidArgument(f"dpasw: repeat count (rows of A) {shape.m} of {shape.a} with B of {shape.b}; allowed: "
+                              + ", ".join(map(str, counts)))  # fmt: skip
     if where is None:
         targets = [p for p in PLATFORMS.values() if p.dpasw] if name == "dpasw" else []
         if targets and all(shape.refused_by(p) for p in targets):

@@ -183,6 +183,38 @@ def test_dpasw_is_dpas_where_it_exists() -> None:
         instruction("dpasw")(None, a, np.tile(b, 2))
 
 
+@pytest.mark.parametrize(
+    "a,b,counts",
+    [("s8", "s8", range(1, 9)), ("s8", "u2", range(1, 9)), ("s4", "s4", range(1, 9)), ("u4", "s8", (4, 8)),
+     ("s2", "s4", (4, 8)), ("s2", "u2", (4, 8)), ("s2", "s8", (8,)), ("bf16", "bf16", range(1, 9))],
+)  # fmt: skip
+def test_repeat_counts_of_dpasw(a: str, b: str, counts: Any) -> None:
+    """intel/llvm, sycl/ext/intel/esimd/xmx/dpas.hpp."""
+    k = 8 * min(8, 32 // max(fmt(a).bits, fmt(b).bits))
+    for m in range(1, 9):
+        operands = None, np.zeros((m, k), fmt(a).dtype), np.zeros((k, 8), fmt(b).dtype)
+        if m in counts:
+            assert instruction("dpasw")(*operands).shape == (m, 8)
+        else:
+            with pytest.raises(InvalidArgument, match=f"{m} of {a} with B of {b}; allowed: "):
+                instruction("dpasw")(*operands)
+        assert instruction("dpas")(*operands).shape == (m, 8)
+
+
+def test_any_memory_layout_and_leading_axes() -> None:
+    rng = np.random.default_rng(8)
+    a, b = rng.integers(-128, 128, (5, 1, 8, 32)).astype("i1"), rng.integers(0, 256, (3, 32, 8)).astype("u1")
+    acc = rng.integers(-(2**31), 2**31, (8, 8)).astype("i4")
+    right = (a.astype(int) @ b.astype(int) + acc).astype(np.int32)
+    shuffled = np.asfortranarray(a)[..., ::-1].copy("F")[..., ::-1]
+    swapped = acc.astype(">i4")[::-1].copy()[::-1]
+    for array in (shuffled, swapped):
+        array.setflags(write=False)
+    met = instruction("dpas")(swapped, shuffled, np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2))
+    assert met.dtype == np.int32 and met.shape == (5, 3, 8, 8) and (met == right).all()
+    assert instruction("dpas")(None, a[:0], b[0]).shape == (0, 1, 8, 8)
+
+
 def dpas(a: str, b: str, n: int, dst: str | None = None, acc: str | None = None, platform: str | None = None) -> Array:
     k = 8 * min(8, 32 // max(fmt(a).bits, fmt(b).bits))
     start = None if acc is None else np.zeros((8, n), fmt(acc).dtype)
@@ -238,6 +270,12 @@ def test_what_a_platform_has() -> None:
         (InvalidArgument, "acc of shape", lambda d: d(np.zeros((8, 16), "i4"), np.zeros((8, 32), "i1"),
                                                       np.zeros((32, 8), "i1"))),
         (InvalidArgument, "operands", lambda d: d(None, np.zeros((8, 32), "i1"))),
+        (InvalidArgument, "repeat count", lambda d: d(None, np.zeros((0, 32), "i1"), np.zeros((32, 8), "i1"))),
+        (InvalidArgument, "a_dtype, b_dtype", lambda d: d(None, np.zeros((8, 32), "i1"), np.zeros((32, 8), "i1"),
+                                                          a_type="s8")),
+        (InvalidArgument, "don't broadcast", lambda d: d(None, np.zeros((2, 8, 32), "i1"), np.zeros((3, 32, 8), "i1"))),
+        (InvalidArgument, "don't broadcast", lambda d: d(np.zeros((4, 8, 8), "i4"), np.zeros((2, 8, 32), "i1"),
+                                                         np.zeros((32, 8), "i1"))),
         (Unimplemented, "wrap", lambda d: d(None, np.zeros((8, 32), "i1"), np.zeros((32, 8), "i1"), saturate=True)),
         (UnknownName, "stage_fused", lambda d: d(None, np.zeros((8, 32), "i1"), np.zeros((32, 8), "i1"),
                                                  float_model="fused")),

@@ -260,3 +260,18 @@ def test_what_the_proposed_interface_refuses(
     assert main(["bench", "--matmul", "--dt=s8:s8:s32", *options, "8x64:64x16"]) == 1
     assert len(re.findall(message, capsys.readouterr().out)) == 2
     assert main(["bench", "--matmul", f"--attr-zero-points={points}x", "8x64:64x16"]) == 2  # PRECOMP "truex"
+
+
+@pytest.mark.parametrize("machine", ["b580", "a770"])
+def test_lines_of_the_published_measurements(machine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """oneDNN's RFC 20250819 and PR 2999, smaller: scales and zero points by group and token, f16 out, some infinite."""
+    from simdnn.cli import main
+
+    options = ["--engine=gpu", "--dt=s8:u8:f16", "--stag=ab", "--wtag=ba", "--dtag=ab", f"--machine={machine}"]
+    reduced = ["--attr-scales=src0:per_tensor:f16:1x128+wei:per_oc:f16", "--attr-zero-points=wei:per_oc:u8",
+               "--attr-precomputed-reductions=src:per_tensor:s32:1x128", "7x256:256x24"]  # fmt: skip
+    tokens = ["--attr-scales=src0:per_ocic:f16:1x4096+wei:per_oc:f16", "--attr-precomputed-reductions=",
+              "--attr-zero-points=src0:per_ocic:u8:1x4096+wei:per_oc:u8", "--attr-post-ops=binary_add:f32:3:ab",
+              "5x4096:4096x24"]  # fmt: skip
+    assert main(["bench", "--matmul", *options, *reduced, *tokens]) == 0
+    assert capsys.readouterr().out.count("PASSED") == 2
