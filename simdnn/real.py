@@ -5,13 +5,13 @@ What a network must bring along is told in `workloads.real`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from isa_models import SimdnnError
+from isa_models import InvalidArgument, SimdnnError
 from simdnn.graph.load import read
 from simdnn.graph.modes import Calibrated, Progress, in_mode
 from simdnn.graph.network import Network
@@ -89,6 +89,20 @@ def run_real(
     return RealRun(frame, runner.pictures)
 
 
+def continued(network: RealNetwork, mode: Mode, text: str, count: int, **where: Any) -> Iterator[str]:
+    """At most `count` tokens that a language model writes after a text; `where` are arguments of `Network.run`.
+
+    Modes that take ranges from calibration data have them from a `network`'s own. Raises `InvalidArgument` for a
+    network that writes no text.
+    """
+    if network.continues is None:
+        raise InvalidArgument(f"{network.name} writes no text")
+    model, _ = read(network.model())
+    runner = _Runner(network, model, network.data(model, 1, 0), where, None, 0)
+    program, attr = runner.prepared(mode)
+    yield from network.continues(lambda feeds: program.run(feeds, attr=attr, **where).outputs, text, count)
+
+
 @dataclass
 class _Runner:
     """Runs one network; `done` of `total` samples are behind it."""
@@ -137,7 +151,8 @@ class _Runner:
             network, attr = prepared if phase.name not in self.phases else in_mode(self.phases[phase.name], mode)
             cost = network.estimate(phase.feeds, isa=isa, attr=attr, **self.where)
             time_us = cost.seconds * 1e6
-            row = {"phase": phase.name} if phase.name else {}
+            row: dict[str, Any] = {"phase": phase.name} if phase.name else {}
+            row |= {"tokens_per_s": phase.tokens / cost.seconds} if phase.tokens else {}
             rows.append(row | {"cycles": cost.cycles, "time_us": time_us, "macs": cost.macs,
                                "gops": 2e-3 * cost.macs / time_us, "confidence": cost.confidence})  # fmt: skip
         return rows

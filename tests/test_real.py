@@ -47,7 +47,7 @@ def data(model: onnx.ModelProto, count: int, seed: int) -> Data:
     def picture(outputs: Outputs) -> Picture:
         return np.clip(np.abs(outputs["y"][..., None]) * 50 + np.zeros(3), 0, 255).astype(np.uint8)
 
-    phases = (Phase("many", {"x": (512, 64)}), Phase("one", {"x": (1, 64)}))
+    phases = (Phase("many", {"x": (512, 64)}, tokens=512), Phase("one", {"x": (1, 64)}))
     grey = np.full((4, 8, 3), 128, np.uint8)
     return Data(samples[1:], samples[:1], lambda outputs: outputs["y"], score, phases, {"grey": grey}, picture)
 
@@ -76,6 +76,9 @@ def test_a_row_a_mode_and_phase() -> None:
     assert rows.loc[("off", "one"), "error"] > 2
     assert (run.rows["rows"].dropna() == 3).all() and (run.rows["samples"].dropna() == 3).all()
     assert rows.loc[("bf16", "many"), "macs"] == 512 * 64 * 8
+    many = rows.loc[("bf16", "many")]
+    assert many["tokens_per_s"] == pytest.approx(512e6 / many["time_us"])
+    assert np.isnan(rows.loc[("bf16", "one"), "tokens_per_s"])
     assert rows.loc[("off", "many"), "speed_up"] == pytest.approx(1)
     assert rows.loc[("bf16", "many"), "speed_up"] != 1  # each mode and phase has a time of its own
     assert rows.loc[("bf16", "many"), "cycles"] > 10 * rows.loc[("bf16", "one"), "cycles"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import data, ocr, sentences, super_resolution
+from . import data, language_model, ocr, sentences, super_resolution
 from .catalog import load, names
 from .layer import ConvLayer, Layer, MatmulLayer
 from .networks import NETWORKS, Network, NetworkLayer, cancer, digits
@@ -10,7 +10,8 @@ from .real import RealNetwork
 from .table import Workload
 
 REAL_NETWORKS: dict[str, RealNetwork] = {
-    network.name: network for network in (ocr.NETWORK, super_resolution.NETWORK, sentences.NETWORK)
+    network.name: network
+    for network in (ocr.NETWORK, super_resolution.NETWORK, sentences.NETWORK, language_model.NETWORK)
 }
 
 __all__ = [

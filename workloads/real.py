@@ -14,7 +14,7 @@ each is fed with; where outputs are pictures, `picture` shows them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Feeds = Mapping[str, NDArray[Any]]  # by input name
 Outputs = Mapping[str, NDArray[Any]]  # by output name
 Picture = NDArray[np.uint8]  # (H, W, 3)
+Continues = Callable[[Callable[[Feeds], Outputs], str, int], Iterator[str]]  # run, text, tokens: texts of the new ones
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,15 @@ class Metric:
 @dataclass(frozen=True, eq=False)
 class Phase:
     """A part of the work with a cost of its own. `feeds`: arrays, or shapes where the values do not matter. `model`
-    where it is another program than the network's; int8 modes then need `calibration` for it too.
+    where it is another program than the network's; int8 modes then need `calibration` for it too. `tokens`: how many it
+    reads or writes, where they are counted.
     """
 
     name: str
     feeds: Mapping[str, NDArray[Any] | Sequence[int]]
     model: onnx.ModelProto | None = None
     calibration: Sequence[Feeds] = ()
+    tokens: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,3 +96,4 @@ class RealNetwork:
     against_f32: bool = False
     pictures: bool = False  # whether its data make pictures of outputs
     variants: Mapping[str, Variant] = field(default_factory=dict)  # by the mode's name
+    continues: Continues | None = None  # a language model: what it writes after a text

@@ -80,6 +80,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against speed (with --no-values: "
                         "time of each layer) into FILE.png, .pdf or .svg")  # fmt: skip
+    parser.add_argument("--prompt", metavar="TEXT", help="what a language model writes on after, in f32 or --modes")
     parser.add_argument("--pictures", type=Path, metavar="FILE", help="pictures that a network makes, side by side")
     parser.set_defaults(function=main)
 
@@ -88,7 +89,7 @@ def main(args: argparse.Namespace) -> int:
     """The command: checks what can be checked first, runs, writes."""
     if network := workloads.REAL_NETWORKS.get(args.workload):
         return run_real.main(args, network)
-    for name in ("samples", "pictures"):
+    for name in ("samples", "pictures", "prompt"):
         if getattr(args, name):
             raise InvalidArgument(f"--{name} is for {', '.join(workloads.REAL_NETWORKS)}; not for {args.workload}")
     if args.workload.lower().endswith(".onnx"):

@@ -15,7 +15,9 @@ from workloads.real import Metric
 if TYPE_CHECKING:
     from simdnn.real import RealRun
 
-FORMATS = {"speed_up": "{:.2f}".format, "cycles": "{:.0f}".format, "time_us": "{:.1f}".format, "gops": "{:.1f}".format}
+FORMATS = {"speed_up": "{:.2f}".format, "tokens_per_s": "{:.1f}".format, "cycles": "{:.0f}".format,
+           "time_us": "{:.1f}".format, "gops": "{:.1f}".format}  # fmt: skip
+TOKENS = 16  # written after a prompt
 
 
 def main(args: argparse.Namespace, network: RealNetwork) -> int:
@@ -23,6 +25,8 @@ def main(args: argparse.Namespace, network: RealNetwork) -> int:
     from simdnn import real
 
     _check(args, network)
+    if args.prompt is not None:
+        return _write_on(args, network)
     modes, lacking = choose(isa_models.cpu_machine(args.machine), args.modes, args.isa, real.modes_of(network))
     with output.Progress() as progress:
         run = real.run_real(network, modes, machine=args.machine, isa=args.isa, count=args.samples, seed=args.seed,
@@ -62,9 +66,33 @@ def _check(args: argparse.Namespace, network: RealNetwork) -> None:
             raise InvalidArgument(f"{name}: {network.name} brings its own data and runs as a whole")
     if args.pictures and not network.pictures:
         raise InvalidArgument(f"--pictures: the answers of {network.name} are no pictures")
+    if args.prompt is not None:
+        _check_prompt(args, network)
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
     output.check_path(args.pictures, output.PICTURE_FORMATS)
+
+
+def _check_prompt(args: argparse.Namespace, network: RealNetwork) -> None:
+    if network.continues is None:
+        raise InvalidArgument(f"--prompt: {network.name} writes no text; llm does")
+    for name in ("samples", "plot", "json", "output"):
+        if getattr(args, name):
+            raise InvalidArgument(f"--{name} is for figures; with --prompt text is written")
+
+
+def _write_on(args: argparse.Namespace, network: RealNetwork) -> int:
+    """What a language model writes after a text, token by token as they come."""
+    from simdnn import real
+
+    modes, _ = choose(isa_models.cpu_machine(args.machine), args.modes or ["f32"], args.isa, real.modes_of(network))
+    where = {"machine": args.machine, "threads": args.threads, "dispatch": args.dispatch}
+    for mode, cap in modes.items():
+        print(f"{mode.name}: {args.prompt}", end="", flush=True)
+        for piece in real.continued(network, mode, args.prompt, TOKENS, isa=cap, **where):
+            print(piece, end="", flush=True)
+        print()
+    return 0
 
 
 def _explained(metric: Metric) -> str:
