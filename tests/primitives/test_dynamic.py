@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
+from isa_models.gpu_machine import gpu_machine
 from simdnn import Attr
+from simdnn.kernels.dynamic import Dynamic
+from simdnn.kernels.gpu_dynamic import GpuQuantization
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32 = np.float32
@@ -75,7 +78,7 @@ def test_bits(
 
 
 @given(
-    st.integers(1, 9), st.integers(1, 3), st.sampled_from([16, 32, 48, 128, 192]), st.sampled_from([*TYPES]),
+    st.integers(1, 9), st.integers(1, 3), st.sampled_from([16, 48, 128, 192, 512]), st.sampled_from([*TYPES]),
     st.sampled_from(["s8", "u8"]), st.booleans(), st.booleans(), st.sampled_from(["plain", "wild", "ties"]),
     st.sampled_from(["b580", "a770", "dg1", "max1550"]), st.integers(0),
 )  # fmt: skip
@@ -93,6 +96,25 @@ def test_same_bits_on_gpus(
     assert q.zero_points is None if symmetric else (q.zero_points == zeros).all()
     assert (q.reductions == reductions).all() if sums else q.reductions is None
     assert q.cycles > 0
+
+
+@pytest.mark.parametrize("reductions", [0, 64, 512, 4096])
+@pytest.mark.parametrize("machine", ["b580", "dg1"])
+def test_a_workgroup_shares_a_long_group(reductions: int, machine: str) -> None:
+    gpu = gpu_machine(machine)
+    a = source(np.random.default_rng(7), 2, 4096, "plain", "f32")
+    q = simdnn.quantize_dynamic(a, "u8", symmetric=False, reductions=reductions or False, machine=machine)
+    output, scales, zeros, _ = formulas(a, "u8", 4096, False)
+    assert (q.output == output).all() and (q.scales == scales).all() and (q.zero_points == zeros).all()
+    if reductions:
+        sums = output.astype(int).reshape(2, -1, reductions).sum(axis=2)
+        assert q.reductions is not None and (q.reductions == sums).all()
+    found = GpuQuantization(Dynamic(2, 4096, 4096, "f32", "u8", False, reductions), gpu)
+    assert found.pieces in (32, 64) and len(q.program.body) == 3 + (reductions > 4096 // found.pieces)
+    few = simdnn.quantize_dynamic(a[:, :512], "u8", symmetric=False, machine=machine)
+    assert q.cycles < 2.5 * few.cycles  # eight times the work
+    much = GpuQuantization(Dynamic(4096, 256, 256, "f32", "u8", False), gpu)
+    assert much.pieces == 1 and len(much.program.body) == 1
 
 
 def test_compiled_on_a_gpu() -> None:
