@@ -39,9 +39,8 @@ class GpuZeroGemm(GpuGroupedGemm):
         self.zeros: ZeroPoints = problem.zero_points
         block = block_of(machine, problem.m, problem.src, problem.wei, "")
         grfs = -(-4 * block.m * block.n // machine.platform.grf_bytes)
-        direct = self.zeros.strategy == "direct"
         spare = {"in_kernel": 10 * grfs, "direct": 6 * grfs}.get(self.zeros.strategy, 12)
-        super().__init__(problem, machine, Budget(spare, 2 if direct else 1))
+        super().__init__(problem, machine, Budget(spare, 2 if self.splits else 1))
         self.late_src = self.zeros.src and self.zeros.src_group % self.period == 0
         self.src_parts = self.periods if self.late_src else self.parts
 
@@ -55,6 +54,11 @@ class GpuZeroGemm(GpuGroupedGemm):
         return self.zeros.strategy
 
     @property
+    def splits(self) -> bool:
+        """Whether weights less their zero points go into the products."""
+        return self.zeros.wei and self.strategy == "direct"
+
+    @property
     def late(self) -> bool:
         """Whether the weights' zero points are applied group by group."""
         return self.zeros.wei and self.strategy in ("in_kernel", "precomputed")
@@ -64,7 +68,7 @@ class GpuZeroGemm(GpuGroupedGemm):
 
     def clear(self) -> Code:
         code = super().clear()
-        if self.strategy == "direct":
+        if self.splits:
             lasts = [self.last(i, j).as_("u32") for i in self.rows for j in self.cols]
             code += [op("xor.u32", register, register, register) for register in lasts]
         return code
@@ -83,12 +87,12 @@ class GpuZeroGemm(GpuGroupedGemm):
         if self.strategy == "in_kernel" and self.zeros.wei:
             cleared = [self.sums(i).as_("u32") for i in self.rows]
             return [op("xor.u32", register, register, register) for register in cleared]
-        if self.strategy == "direct":
+        if self.splits:
             return [self.row_of("wide_zeros", f"z_{j}", "s16", j, g, self.parts, copies=4) for j in self.cols]
         return []
 
     def step(self, k: Affine) -> Code:
-        if self.strategy == "direct":
+        if self.splits:
             return self.split_step(k)
         code = super().step(k)
         if self.strategy == "in_kernel" and self.zeros.wei:
@@ -152,7 +156,7 @@ class GpuZeroGemm(GpuGroupedGemm):
         for i in self.rows:
             code.append(self.column_of("src_zeros", column, i, g, parts))
             for j in self.cols:
-                acc = self.acc(i, j) if self.strategy != "direct" else self.last(i, j)
+                acc = self.last(i, j) if self.splits else self.acc(i, j)
                 row = Register(f"ns_{j}", "s32", self.block.n)
                 code.append(op(f"mad.s32.{self.size}.outer", acc, acc, column, row))
         return code
@@ -163,7 +167,7 @@ class GpuZeroGemm(GpuGroupedGemm):
         for i in self.rows:
             for j in self.cols:
                 acc = self.acc(i, j)
-                if self.strategy == "direct":
+                if self.splits:
                     code += [op("add.s32", acc, acc, acc), op("add.s32", acc, acc, self.last(i, j))]
                 elif self.strategy == "bias" and self.zeros.wei:
                     at = (self.place(i, j) * self.periods + q) * acc.lanes
@@ -180,7 +184,7 @@ class GpuZeroGemm(GpuGroupedGemm):
             ("neg_zeros", "s16", columns * self.parts, self.late),
             ("reductions", "s32", rows * self.parts, self.late and self.strategy == "precomputed"),
             ("term", "s32", rows * columns // batch * self.periods, z.wei and self.strategy == "bias"),
-            ("wide_zeros", "s16", 4 * columns * self.parts, self.strategy == "direct"),
+            ("wide_zeros", "s16", 4 * columns * self.parts, self.splits),
             ("src_zeros", "s32", rows * self.src_parts, z.src),
             ("neg_sums", "s32", columns * self.src_parts, z.src),
         ]

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from simdnn.kernels.code import unit_of
 from simdnn.kernels.dynamic import Dynamic, outputs_of, quantization
 from simdnn.kernels.gpu_dynamic import GpuQuantization
 from simdnn.primitives import arrays
+from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.gpu import Given, gpu_of
 from simdnn.primitives.run import ENGINES, Target
@@ -40,8 +41,7 @@ class Quantized(Priced):
     """What `quantize_dynamic` found: real value = (output - zero point) * scale, G = K / group along K.
 
     `output` (M, K) s8 or u8; `scales` (M, G) f32; `zero_points` (M, G) s32, None where symmetric; `reductions` (M, K/R)
-    s32, the sums of `output` over R k each, None unless asked for. All but the first go into `simdnn.Attr` as they are:
-    scales={"src": …}, zero_points={"src": …}, precomputed_reductions={"src": …}.
+    s32, the sums of `output` over R k each, None unless asked for. `attr` puts all but the first into a `simdnn.Attr`.
     """
 
     output: Array
@@ -58,6 +58,23 @@ class Quantized(Priced):
     def cost(self) -> Cost:
         """The clock's full answer; raises `UnknownTiming`."""
         return _cost(self.program, self.machine, self.threads)
+
+    def attr(self, **fields: Any) -> Attr:
+        """The attribute of a product of this source: `simdnn.Attr(**fields)` with its scales, zero points and, where
+        there are zero points of the weights, which they serve, reductions.
+
+        >>> import numpy as np, simdnn
+        >>> q = simdnn.quantize_dynamic(np.ones((2, 64), np.float32), reductions=True, machine="b580")
+        >>> attr = q.attr(zero_points={"wei": 3}, scales={"wei": 0.5})
+        >>> simdnn.matmul(q.output, np.full((64, 1), 5, np.int8), machine="b580", attr=attr).output.tolist()
+        [[64.0], [64.0]]
+        """
+        found = {"scales": self.scales, "zero_points": self.zero_points}
+        found |= {"precomputed_reductions": self.reductions} if "wei" in fields.get("zero_points", {}) else {}
+        for name, values in found.items():
+            if values is not None:
+                fields[name] = {**fields.get(name, {}), "src": values}
+        return Attr(**fields)
 
     def __repr__(self) -> str:
         return f"Quantized({self.problem} on {self.machine.name})"

@@ -169,12 +169,10 @@ def _refused(strategy: str, problem: GpuMatmulProblem, parameters: Parameters, m
         return MISSING
     if strategy in ("in_kernel", "precomputed") and points is not None and np.abs(points).max() >= 1 << 15:
         return "multiplies zero points of 16 bits; what works: bias"
-    if strategy == "direct":
+    if strategy == "direct" and zeros.wei:
         form = fmt(problem.wei)
         if form.bits != 8:
             return f"subtracts from weights of 8 bits, not {problem.wei}; what works: in_kernel, bias"
-        if not zeros.wei:
-            return "subtracts weights zero points, and there are none; what works: in_kernel"
         if points is not None and not form.low <= points.min() <= points.max() <= form.high:
             return f"takes zero points within {problem.wei}, {form.low} to {form.high}; what works: in_kernel, bias"
     return ""

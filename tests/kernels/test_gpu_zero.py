@@ -120,8 +120,8 @@ def test_dynamic_quantization_feeds_every_strategy() -> None:
     q = simdnn.quantize_dynamic(x, "u8", symmetric=False, reductions=32, machine="b580")
     outputs = []
     for strategy in (*EXACT, "upconvert"):
-        attr = Attr(scales={"src": q.scales, "wei": scale}, zero_points={"src": q.zero_points, "wei": points},
-                    precomputed_reductions={"src": q.reductions}, check=True, zero_point_strategy=strategy)  # fmt: skip
+        attr = q.attr(scales={"wei": scale}, zero_points={"wei": points}, check=True, zero_point_strategy=strategy)
+        assert {*attr.scales} == {*attr.zero_points} == {"src", "wei"} and attr.precomputed_reductions
         outputs.append(simdnn.matmul(q.output, w, machine="b580", attr=attr).output)
     assert all((output == outputs[0]).all() for output in outputs)
     assert np.abs(outputs[0] - near).max() < 0.02 * np.abs(near).max()
@@ -136,6 +136,29 @@ def test_grouped_zero_points_of_four_bit_weights_and_an_epilogue() -> None:
         attr = Attr(zero_points={"wei": zw.astype(np.uint8)}, scales={"wei": scale}, zero_point_strategy=strategy)
         result = simdnn.matmul(a, w.astype(ml_dtypes.uint4), machine="b580", attr=attr)
         assert (result.output == exact.astype(np.float32) * scale).all()
+
+
+@pytest.mark.parametrize("points", [7, np.arange(9, dtype=np.int32)[:, None]])
+def test_zero_points_of_the_source_alone(points: Any) -> None:
+    rng = np.random.default_rng(5)
+    a, w = drawn("u1", (9, 40), rng), drawn("i1", (40, 20), rng)
+    for strategy in (*EXACT, "upconvert", "auto"):
+        attr = Attr(zero_points={"src": points}, zero_point_strategy=strategy)
+        output = simdnn.matmul(a, w, machine="b580", attr=attr, engine="reference").output
+        assert (output == (a.astype(int) - points) @ w.astype(int)).all()
+
+
+@pytest.mark.parametrize("strategy", [*EXACT, "upconvert"])
+def test_explained(strategy: str) -> None:
+    rng = np.random.default_rng(6)
+    a, w = drawn("u1", (2, 64), rng), drawn("i1", (64, 4), rng)
+    points, scales = {"wei": drawn("i1", (2, 4), rng), "src": 3}, {"src": rng.random((2, 2), np.float32)}
+    sums = a.astype(np.int32).reshape(2, 2, 32).sum(axis=2, dtype=np.int32)
+    attr = Attr(zero_points=points, scales=scales, precomputed_reductions={"src": sums}, zero_point_strategy=strategy)
+    r = simdnn.matmul(a, w, machine="b580", attr=attr, engine="reference")
+    found = r.explain(1, 2)
+    assert found.value == r.output[1, 2] and abs(found.exact - found.value) < 1e-6 * abs(found.value)
+    assert "mul.f32" in str(found) and "dpas" in str(found)
 
 
 def test_given_reductions_are_trusted_and_a_wrong_one_shows() -> None:

@@ -185,14 +185,24 @@ WEI = np.zeros((2, 8), np.int32)
         (InvalidArgument, "mask", Quant(SUMS, mask=2), {"wei": WEI}, {}),
         (InvalidArgument, "no longer than every other", SUMS, {"wei": np.zeros((4, 8), np.int32)}, {}),
         (InvalidArgument, "no longer than every other", SUMS, {"wei": WEI}, {"wei": np.ones((8, 8), np.float32)}),
+        (InvalidArgument, "is needed", np.int32(5), {"wei": WEI}, {}),
+        (InvalidArgument, "is needed", SUMS[None], {"wei": WEI}, {}),
+        (InvalidArgument, "is needed", SUMS.T.copy(), {"wei": WEI}, {}),
+        (InvalidArgument, "holds no", SUMS[:, :0], {"wei": WEI}, {}),
+        (InvalidArgument, "f64", np.full((4, 2), np.nan), {"wei": WEI}, {}),
+        (InvalidArgument, "u32", SUMS.astype(np.uint32), {"wei": WEI}, {}),
+        (InvalidArgument, "object", [[10**30] * 2] * 4, {"wei": WEI}, {}),
+        (InvalidArgument, "no values", Quant(None, groups=(1, 32)), {"wei": WEI}, {}),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("machine", ["zen4", "b580"])
 def test_what_is_not_accepted(
-    error: type[SimdnnError], message: str, reductions: Any, points: dict[str, Any], scales: dict[str, Any]
-) -> None:
+    machine: str, error: type[SimdnnError], message: str, reductions: Any, points: dict[str, Any],
+    scales: dict[str, Any],
+) -> None:  # fmt: skip
     a, w, _ = problem(1, 4, 8, 64, "u1")
     with pytest.raises(error, match=message) as caught:
-        simdnn.matmul(a, w, machine="zen4", attr=Attr(
+        simdnn.matmul(a, w, machine=machine, attr=Attr(
             zero_points=points, scales=scales, precomputed_reductions={"src": reductions}))  # fmt: skip
     assert "\n" not in str(caught.value)
 
@@ -206,6 +216,18 @@ def test_other_arguments_and_problems_have_none() -> None:
         simdnn.matmul(a.astype(np.float32), w.astype(np.float32), machine="zen4", attr=attr)
     with pytest.raises(InvalidArgument, match="True or False"):
         Attr(check=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("machine", ["zen4", "b580"])
+def test_any_memory_layout_of_reductions(machine: str) -> None:
+    a, w, _ = problem(2, 4, 8, 64, "u1")
+    sums = a.astype(np.int32).reshape(4, 2, 32).sum(axis=2, dtype=np.int32)
+    layouts = (sums[::-1].copy()[::-1], np.asfortranarray(sums), sums.astype(">i4"))
+    for given_sums in layouts:
+        given_sums.setflags(write=False)
+        attr = Attr(zero_points={"wei": WEI + 3}, precomputed_reductions={"src": given_sums}, check=True)
+        r = simdnn.matmul(a, w, machine=machine, attr=attr, engine="reference")
+        assert (r.output == a.astype(int) @ (w.astype(int) - 3)).all()
 
 
 @pytest.mark.parametrize("machine", ["zen4", "b580"])
