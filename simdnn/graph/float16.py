@@ -14,7 +14,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.arrays import Array
 from simdnn.graph.load import graph_of, inline_data, names_read, onnx_package, read
+from simdnn.graph.network import Network
 from simdnn.graph.opset import raised
 from simdnn.graph.tensors import FLOAT16, array_of, packed
 from simdnn.graph.types import number
@@ -39,6 +40,8 @@ _IR = 4  # the first version whose initializers need not be inputs as well
 #: operators that stay f32 unless asked otherwise, and why
 BLOCKED: Mapping[str, str] = {
     "CumSum": "running sums lose what is added to a large total",
+    "RandomNormal": "random numbers are drawn in f32",
+    "RandomUniform": "random numbers are drawn in f32",
     "Range": "f16 has no integers above 2048 apart from each other",
     "NonMaxSuppression": "box coordinates need more than 11 bits",
     "RoiAlign": "box coordinates need more than 11 bits",
@@ -59,10 +62,23 @@ BLOCKED: Mapping[str, str] = {
 }
 
 
+#: inputs that say which shape comes out, by operator
+_SHAPES = {
+    "Reshape": (1,), "Expand": (1,), "Tile": (1, 2), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "TopK": (1,), "Split": (1,),
+    "ConstantOfShape": (0,), "Range": (0, 1, 2), "OneHot": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Loop": (0,),
+    "Resize": (1, 2, 3), "Upsample": (1,), "CenterCropPad": (1,), "AffineGrid": (1,), "MaxUnpool": (2,),
+}  # fmt: skip
+#: attributes that decide a type, of operators that make f32 without them
+_TYPED = {"RandomNormal": "dtype", "RandomUniform": "dtype", "SequenceEmpty": "dtype", "BlackmanWindow":
+          "output_datatype", "HannWindow": "output_datatype", "HammingWindow": "output_datatype",
+          "MelWeightMatrix": "output_datatype"}  # fmt: skip
+
+
 @dataclass
 class Float16Report:
     """What a transpilation did. `overflow`: of each parameter how many finite values became infinite; `underflow`: how
-    many became zero. `kept` names the nodes that stay f32 with the reason.
+    many became zero. `activations`: of each other tensor how many values of the calibration data become infinite.
+    `kept` names the nodes that stay f32 with the reason.
     """
 
     dtype: str
@@ -71,6 +87,7 @@ class Float16Report:
     parameters: int = 0
     overflow: dict[str, int] = field(default_factory=dict)
     underflow: dict[str, int] = field(default_factory=dict)
+    activations: dict[str, int] = field(default_factory=dict)
 
 
 def float16_report(model: onnx.ModelProto) -> Float16Report:
@@ -87,18 +104,20 @@ def transpile_float16(
     dtype: str = "f16",
     keep: Collection[str] | Mapping[str, str] = BLOCKED,
     only: Sequence[str] = ("*",),
+    calibration: Iterable[Mapping[str, Array]] = (),
 ) -> onnx.ModelProto:
     """The model with its f32 arithmetic in `dtype`, "f16" or "bf16"; f32 in, f32 out.
 
     `keep` are operators (or node names) that stay f32, a mapping with reasons or names alone; `only` patterns of node
     names (`fnmatch`) that say which part is converted: two calls with different types make a mixed model. All operators
     have bf16 from opset 22 on, to which older models are raised where onnx's converter can. The report stands in the
-    result's metadata (`float16_report`); parameters that overflow are a `RuntimeWarning` too.
+    result's metadata (`float16_report`); what overflows is a `RuntimeWarning` too: parameters, and of the feeds in
+    `calibration`, which are run in f32, all tensors.
     """
     package = onnx_package()
     one_of("dtype", dtype, FLOAT16)
     proto, folder = read(model)
-    graph_of(proto, folder)  # everything that makes a model unfit is found here
+    graph = graph_of(proto, folder)  # everything that makes a model unfit is found here
     made: onnx.ModelProto = package.ModelProto()
     made.CopyFrom(package.inliner.inline_local_functions(proto) if proto.functions else proto)
     made.ir_version = max(made.ir_version, _IR)
@@ -106,11 +125,28 @@ def transpile_float16(
     made, stuck = raised(made, _BF16_OPSET) if dtype == "bf16" else (made, "")
     reasons = dict(keep) if isinstance(keep, Mapping) else {name: "asked for" for name in keep}
     report = _Transpiler(made, dtype, reasons, tuple(only), stuck).run()
+    report.activations = _overflowing(Network(graph), calibration, dtype)
     _store_report(made, report)
-    if report.overflow:
-        worst = ", ".join(f"{name} ({count})" for name, count in list(report.overflow.items())[:5])
-        warnings.warn(f"{dtype} overflow to infinity in {len(report.overflow)} parameters: {worst}", RuntimeWarning, 2)
+    for kind, found in (("parameters", report.overflow), ("tensors of the calibration data", report.activations)):
+        if found:
+            worst = ", ".join(f"{name} ({count})" for name, count in list(found.items())[:5])
+            warnings.warn(f"{dtype} overflow to infinity in {len(found)} {kind}: {worst}", RuntimeWarning, 2)
     return made
+
+
+def _overflowing(network: Network, calibration: Iterable[Mapping[str, Array]], dtype: str) -> dict[str, int]:
+    """How many values of each f32 tensor of a network become infinite in `dtype`; tensors without one are left out."""
+    found: dict[str, int] = {}
+
+    def see(names: Sequence[str], values: Sequence[Any]) -> None:
+        for name, value in zip(names, values, strict=False):
+            if isinstance(value, np.ndarray) and value.dtype == np.float32 and (count := narrowed(value, dtype)[1]):
+                found[name] = found.get(name, 0) + count
+
+    for feeds in calibration:
+        see(list(feeds), list(feeds.values()))
+        network.run(feeds, machine="zen4", dispatch="onednn", watch=lambda node, given: see(node.outputs, given))
+    return found
 
 
 def narrowed(values: Array, dtype: str) -> tuple[Array, int, int]:
@@ -150,6 +186,7 @@ class _Transpiler:
         self.f32 = {name for name, kind in types.items() if kind == _F32}
         self.floats = {name for name, kind in types.items() if kind in (10, 11, 16)}  # f16, f64, bf16
         self.parameters = {t.name: t for t in self.graph.initializer if t.data_type == _F32}
+        self.sizes = self._sizes()
         self.fixed = {v.name for v in self.graph.output} | self._captured()  # names that stay f32
         self.narrow: dict[str, str] = {}
         self.wide: dict[str, str] = {name: name for name in (*self.parameters, *(v.name for v in self.graph.input))}
@@ -199,6 +236,26 @@ class _Transpiler:
         bodies = [a.g for node in self.graph.node for a in node.attribute if a.HasField("g")]
         return {name for body in bodies for name in names_read(body)}
 
+    def _sizes(self) -> set[str]:
+        """Names that decide shapes and come from shapes and constants alone: f16 has no room for sizes above 2048."""
+        maker = {name: node for node in self.graph.node for name in node.output}
+        known = {t.name for t in self.graph.initializer} | {""}
+        for node in self.graph.node:  # in an order that runs, as ONNX asks for
+            random = node.op_type.startswith("Random") or node.op_type in ("Multinomial", "Bernoulli")
+            if node.op_type in ("Shape", "Size") or not random and known.issuperset(node.input):
+                known.update(node.output)
+        todo = [
+            node.input[i] for node in self.graph.node for i in _SHAPES.get(node.op_type, ()) if i < len(node.input)
+        ]
+        found: set[str] = set()
+        while todo:
+            name = todo.pop()
+            if name in known and name not in found:
+                found.add(name)
+                if name in maker and maker[name].op_type not in ("Shape", "Size"):
+                    todo += maker[name].input
+        return found
+
     def _touches_f32(self, node: Any) -> bool:
         return any(name in self.f32 for name in (*node.input, *node.output)) or self._has_body(node)
 
@@ -218,6 +275,8 @@ class _Transpiler:
         for key in (name, node.op_type):
             if key in self.keep:
                 return self.keep[key]
+        if any(name in self.sizes and name in self.f32 for name in node.output):
+            return "it decides a shape"
         if self._has_body(node):
             return "bodies of control flow stay as they are"
         if node.op_type == "BitCast":
@@ -286,9 +345,16 @@ class _Transpiler:
         self.nodes.append(node)
 
     def _convert_attributes(self, node: Any) -> None:
-        """Attributes that decide the type of what a node makes."""
+        """Attributes that decide the type of what a node makes; f32 is said where it is the default."""
+        given = {attribute.name for attribute in node.attribute}
+        if node.op_type in _TYPED and _TYPED[node.op_type] not in given:
+            node.attribute.append(self.onnx.helper.make_attribute(_TYPED[node.op_type], _F32))
+        if node.op_type == "ConstantOfShape" and "value" not in given:
+            zero = self.onnx.numpy_helper.from_array(np.zeros(1, np.float32))
+            node.attribute.append(self.onnx.helper.make_attribute("value", zero))
         for attribute in node.attribute:
-            if attribute.name in ("to", "dtype", "output_dtype", "stash_type") and attribute.i == _F32:
+            named = attribute.name in ("to", "dtype", "output_dtype", "output_datatype", "stash_type")
+            if named and attribute.i == _F32:
                 if attribute.name != "stash_type":  # that one is the type of statistics inside
                     attribute.i = self.element
             elif attribute.name == "value" and attribute.t.data_type == _F32:

@@ -59,6 +59,7 @@ class Kernels:
     attr: Attr
     values: bool = True
     calls: list[Call] = field(default_factory=list)
+    held: int = 0  # bytes of the values that other nodes have made and somebody still reads
     body: Callable[[Graph, Sequence[Any]], list[Any]] = lambda graph, inputs: []  # runs a control-flow body
 
     # -- element by element --------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ class Kernels:
         """
         dtype = operands[0].dtype if dst is None else dst
         shape = self.broadcast(*operands)
-        self.allocate(shape, dtype)
+        self.allocate(shape, dtype, shadowed=not self.values)
         if prod(shape) == 0:
             return np.zeros(shape, dtype)
         dims, strides = collapse(shape, [_strides(a.shape, shape) for a in operands])
@@ -238,12 +239,12 @@ class Kernels:
         except ValueError:
             raise InvalidArgument(f"shapes {', '.join(str(a.shape) for a in operands)} do not broadcast") from None
 
-    def allocate(self, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-        """`InvalidArgument` for an output that this host cannot hold."""
-        needed, limit = prod(shape) * bits(dtype) // 8, memory_bytes() // 2
+    def allocate(self, shape: Sequence[int], dtype: np.dtype[Any], shadowed: bool = False) -> None:
+        """`InvalidArgument` for an output that this host cannot hold beside what is held; shadows take no memory."""
+        needed, limit = prod(shape) * bits(dtype) // 8, max(0, memory_bytes() // 2 - self.held)
         if any(n < 0 for n in shape) or len(shape) > 64:
             raise InvalidArgument(f"an output of shape {tuple(shape)!s:.80}")
-        if self.values and needed > limit or needed > 1 << 44:
+        if needed > limit and not shadowed or needed > 1 << 44:
             raise InvalidArgument(
                 f"an output of shape {tuple(shape)} takes {needed:.3g} bytes; {limit:.3g} are at hand"
             )

@@ -182,8 +182,10 @@ class Network:
         cold = self._exceeds_caches(k.target.machine)
         last = _last_uses(self.graph)
         runs = []
+        made = {name for node in self.graph.nodes for name in node.outputs}
         for position, node in enumerate(self.graph.nodes):
             fixed = _is_constant(node, constant)
+            whole.held = k.held
             if fixed:
                 constant.update(node.outputs)
             if fixed and node.outputs[0] in folded:
@@ -196,6 +198,7 @@ class Network:
                     folded.update(zip(node.outputs, given, strict=False))
             for name, value in zip(node.outputs, given, strict=False):
                 values[name] = value
+                k.held += _bytes(value)
             calls = () if fixed else tuple(k.calls)
             k.calls.clear()
             free = "constant" if fixed else "view" if not calls else ""
@@ -203,7 +206,8 @@ class Network:
             if watch is not None:
                 watch(node, given)
             for name in last[position]:
-                del values[name]
+                gone = values.pop(name)
+                k.held -= _bytes(gone) if name in made else 0
         return values, tuple(runs)
 
     def _exceeds_caches(self, machine: Any) -> bool:
@@ -219,6 +223,11 @@ def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kerne
     if on is not None:
         return GpuKernels(target_of(on, *where[1:]), attr, values)
     return Kernels(Target.of(*where), attr, values)
+
+
+def _bytes(value: Any) -> int:
+    """What a value takes; a shadow takes nothing."""
+    return value.nbytes if isinstance(value, np.ndarray) and 0 not in value.strides else 0
 
 
 def _apply(node: Node, values: dict[str, Any], k: Kernels) -> list[Any]:

@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from simdnn.graph.float16 import narrowed  # noqa: E402
 from tests.graph.models import model, small_cnn  # noqa: E402
+from tests.graph.test_random_graphs import Builder  # noqa: E402
 
 X = np.random.default_rng(1).normal(size=(2, 3, 12, 12)).astype(np.float32)
 
@@ -126,6 +127,50 @@ def test_overflow_is_counted_for_each_tensor_and_warned_of() -> None:
     assert report.overflow == {"w": 3} and report.underflow == {"w": 1} and report.parameters == 1
     with pytest.raises(simdnn.InvalidArgument, match="no report"):
         simdnn.float16_report(source)
+
+
+def test_overflow_of_activations_is_counted_on_calibration_data() -> None:
+    w = np.array([[300, 1]], np.float32)
+    nodes = [helper.make_node("Mul", ["x", "w"], ["a"], "m"), helper.make_node("Tanh", ["a"], ["y"], "t")]
+    source = model(nodes, {"x": [3, 1]}, ["y"], {"w": w})
+    feeds = [{"x": np.array([[1], [300], [-400]], np.float32)}]
+    with pytest.warns(RuntimeWarning, match=r"1 tensors of the calibration data: a \(2\)"):
+        made = simdnn.transpile_float16(source, calibration=feeds)
+    assert simdnn.float16_report(made).activations == {"a": 2}
+    assert simdnn.float16_report(simdnn.transpile_float16(source, dtype="bf16", calibration=feeds)).activations == {}
+
+
+def test_what_decides_a_shape_stays_f32() -> None:
+    """4900 is no number of f16."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], "shape"),
+        helper.make_node("Cast", ["s"], ["f"], "float", to=1),
+        helper.make_node("ReduceProd", ["f"], ["p"], "size", keepdims=1),
+        helper.make_node("Cast", ["p"], ["i"], "integer", to=7),
+        helper.make_node("Reshape", ["x", "i"], ["r"], "flat"),
+        helper.make_node("Mul", ["r", "p"], ["y"], "times"),
+    ]
+    source = model(nodes, {"x": [70, 70]}, ["y"])
+    made = simdnn.transpile_float16(source)
+    report = simdnn.float16_report(made)
+    assert report.kept == dict.fromkeys(["float", "size"], "it decides a shape") and "times" in report.converted
+    x = np.random.default_rng(0).normal(size=(70, 70)).astype(np.float32)
+    for got in (in_runtime(made, {"x": x}), simdnn.load(made).run({"x": x}, machine="zen4").outputs["y"]):
+        np.testing.assert_allclose(got, in_runtime(source, {"x": x}), rtol=2e-3)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"value": numpy_helper.from_array(np.array([1.5], np.float32))}])
+def test_a_type_that_is_only_a_default_is_converted(attributes: dict[str, Any]) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], "shape"),
+        helper.make_node("ConstantOfShape", ["s"], ["k"], "fill", **attributes),
+        helper.make_node("Add", ["x", "k"], ["y"], "add"),
+    ]
+    source = model(nodes, {"x": [3]}, ["y"])
+    made = simdnn.transpile_float16(source)
+    onnx.checker.check_model(made, full_check=True)
+    x = np.array([1, 2, 3], np.float32)
+    np.testing.assert_array_equal(in_runtime(made, {"x": x}), in_runtime(source, {"x": x}))
 
 
 def test_a_parameter_that_both_worlds_read_exists_in_both() -> None:
@@ -246,3 +291,30 @@ def test_networks_of_the_onnx_package(name: str) -> None:
     half, full = in_runtime(made, x), in_runtime(onnx.load(path), x)
     np.testing.assert_allclose(half, full, rtol=2e-2, atol=1e-4)
     assert all(v.type.tensor_type.elem_type == 1 for v in (made.graph.input[0], *made.graph.output))
+
+
+
+class Smooth(Builder):
+    """Without steps, which would turn small errors into large ones."""
+
+    def add_unary(self) -> None:
+        self.put(str(self.rng.choice(["Relu", "Sigmoid", "Tanh", "Abs", "Neg", "HardSwish", "Erf", "Identity"])))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs_stay_close(seed: int) -> None:
+    """f16 in the runtime and here; bf16, which raises the opset, here."""
+    b = Smooth(1000 + seed)
+    while len(b.nodes) < 7:
+        b.grow()
+    source = model(b.nodes, {"x": b.first}, [b.last], b.constants, opset=(13, 17)[seed % 2])
+    feeds = {"x": b.rng.normal(size=b.first).astype(np.float32)}
+    want = in_runtime(source, feeds)
+    size = float(np.linalg.norm(want)) or 1.0
+    for dtype, error in (("f16", 0.02), ("bf16", 0.15)):
+        made = simdnn.transpile_float16(source, dtype=dtype)
+        if dtype == "f16":
+            assert np.linalg.norm(in_runtime(made, feeds) - want) <= error * size
+        if seed % 4 == 0:
+            got = simdnn.load(made).run(feeds, machine="zen4", dispatch="onednn").outputs[b.last]
+            assert got.dtype == np.float32 and np.linalg.norm(got - want) <= error * size

@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 
 from tests.graph.models import model, small_cnn  # noqa: E402
 
+AXES = "abcdefghijklmnopqrst"
 WHOLE = small_cnn().SerializeToString()
 
 
@@ -190,6 +191,9 @@ def test_nodes_in_another_order_still_run() -> None:
          {"a": np.array(0), "n": np.array(1 << 50), "d": np.array(1)}),
         ([helper.make_node("Unsqueeze", ["x", "one"], ["a"]), helper.make_node("Expand", ["x", "n"], ["b"]),
           helper.make_node("Add", ["a", "b"], ["y"])], {"one": np.array([1]), "n": np.array([1 << 50])}),
+        ([helper.make_node("Concat", ["x"] * 4096, ["a"], axis=0), helper.make_node("Concat", ["a"] * 4096, ["b"],
+          axis=0), helper.make_node("Concat", ["b"] * 4096, ["y"], axis=0)], {}),
+        ([helper.make_node("Einsum", ["x"] * 20, ["y"], equation=f"{','.join(AXES)}->{AXES}")], {}),
     ],
 )  # fmt: skip
 def test_absurd_sizes_are_refused_before_allocation(nodes: Any, constants: Any) -> None:
@@ -197,6 +201,21 @@ def test_absurd_sizes_are_refused_before_allocation(nodes: Any, constants: Any) 
     made.graph.output[0].type.tensor_type.ClearField("shape")  # stated there it is refused as the model is loaded
     with pytest.raises(InvalidArgument, match="bytes|shape"):
         simdnn.load(made).run({"x": np.ones(4, np.float32)}, machine="zen4")
+
+
+def test_what_is_still_read_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each output would fit; together they do not."""
+    from simdnn.graph import kernels
+
+    monkeypatch.setattr(kernels, "memory_bytes", lambda: 9 << 20)
+    nodes = [helper.make_node("Expand", ["x", "n"], [f"a{i}"], f"fill{i}") for i in range(5)]
+    sums = [helper.make_node("Sum", [f"a{i}" for i in range(5)], ["y"], "sum")]
+    constants = {"n": np.array([1 << 16, 4])}
+    net = simdnn.load(model([*nodes, *sums], {"x": [4]}, ["y"], constants))
+    with pytest.raises(InvalidArgument, match="node 'fill4'.*bytes"):
+        net.run({"x": np.ones(4, np.float32)}, machine="zen4")
+    one = simdnn.load(model([nodes[0], helper.make_node("Neg", ["a0"], ["y"])], {"x": [4]}, ["y"], constants))
+    assert one.run({"x": np.ones(4, np.float32)}, machine="zen4").outputs["y"].shape == (1 << 16, 4)
 
 
 def test_attributes_of_the_wrong_kind_name_the_node() -> None:

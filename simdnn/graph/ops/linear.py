@@ -46,7 +46,7 @@ def products(k: Kernels, a: Array, b: Array, bias: Array | None = None) -> Array
     need(a.dtype == b.dtype, f"operands of {label(a.dtype)} and {label(b.dtype)}; one type is needed")
     need(a.shape[-1] == b.shape[-2], f"{a.shape} x {b.shape}: {a.shape[-1]} columns meet {b.shape[-2]} rows")
     shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-    k.allocate(shape, a.dtype)
+    k.allocate(shape, a.dtype, shadowed=not k.values)
     if prod(shape) == 0 or a.shape[-1] == 0:
         return np.zeros(shape, a.dtype) + (0 if bias is None else bias)
     if label(a.dtype) not in ("f32", *_NARROW):
@@ -300,6 +300,9 @@ def einsum(k: Kernels, node: Node, *operands: Array) -> Array:
             return transposed(k, view(k, products(k, left, right), shape), order)
     k.unknown(f"einsum {equation!r:.60} is no product of two matrices; its cost is not known")
     wide = [x.astype(F32) if x.dtype.itemsize < 4 and is_float(x.dtype) else x for x in operands]
+    terms = equation.split("->")[0].split(",")
+    sizes = {letter: n for term, x in zip(terms, wide, strict=False) for letter, n in zip(term, x.shape, strict=False)}
+    k.allocate([sizes.get(letter, 1) for letter in equation.partition("->")[2]], wide[0].dtype)
     return np.asarray(np.einsum(equation, *wide)).astype(operands[0].dtype)
 
 
