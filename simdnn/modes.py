@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from isa_models import InvalidArgument, Machine
+from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.errors import unknown_name
 from isa_models.isa import caps, implied
 
@@ -16,6 +16,7 @@ class Mode:
     """One precision mode.
 
     `isas`: the ISA caps that bring its kernels, best first; the first that a machine has is the one it runs under.
+    `gpus`: the vendors whose GPUs have its kernels; there the cap is the platform.
     A mode with `fpmath` keeps f32 data, and what it computes in is the machine's choice (a hint).
     """
 
@@ -29,6 +30,7 @@ class Mode:
     weight_group: int = 0  # weights compressed, with a scale for each so many k and each output channel
     per_tensor: bool = False  # integer weights have one scale, not one for each output channel
     default: bool = True  # among those that run where none is named
+    gpus: tuple[str, ...] = ()
 
     @property
     def is_integer(self) -> bool:
@@ -43,8 +45,20 @@ class Mode:
         inside = any(fnmatchcase(layer, pattern) for pattern in layers.split(","))
         return self.fpmath if self.fpmath is None or inside else "strict"
 
-    def isa(self, machine: Machine, cap: str | None = None) -> str | None:
+    def usual(self, machine: Machine | GpuMachine) -> bool:
+        """Whether it is among those that run where none is named: f16, too, on a GPU."""
+        return self.default or isinstance(machine, GpuMachine) and self.src == "f16"
+
+    def needs(self, machine: Machine | GpuMachine) -> str:
+        """What a machine of this kind must have for it."""
+        if isinstance(machine, GpuMachine):
+            return f"needs a GPU by {' or '.join(self.gpus)}" if self.gpus else "is for CPUs"
+        return f"needs {' or '.join(self.isas)}"
+
+    def isa(self, machine: Machine | GpuMachine, cap: str | None = None) -> str | None:
         """The ISA cap that the mode runs under on a machine (at most `cap`), or None where it cannot."""
+        if isinstance(machine, GpuMachine):
+            return machine.platform.name if machine.vendor in self.gpus else None
         allowed = implied(cap) if cap else set(self.isas)
         return next((isa for isa in self.isas if machine.supports(isa) and isa in allowed), None)
 
@@ -53,6 +67,7 @@ _FLOAT = ("avx512_core", "avx2")
 _BF16 = ("avx512_core_amx", "avx512_core_bf16")
 ANY_ISA = tuple(reversed(caps()))
 _VNNI = ("avx512_core_amx", "avx512_core_vnni", "avx2_vnni")
+_GPUS = ("Intel", "NVIDIA")
 
 
 def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
@@ -67,10 +82,11 @@ def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
     rows = (
         ("fast", f"{what} without VNNI; {fast}", _FLOAT, False),
         ("exact", f"{what} without VNNI, exact", _FLOAT, True),
-        ("vnni", f"{what} exact, VNNI or AMX allowed", _VNNI, True),
+        ("vnni", f"{what} exact, VNNI or AMX allowed (GPUs: DPAS, DP4A)", _VNNI, True),
     )
     return [
-        Mode(f"{name}-{kind}", title, src, "s8", isas, exact_int8=exact, default=default, per_tensor=per_tensor)
+        Mode(f"{name}-{kind}", title, src, "s8", isas, exact_int8=exact, default=default, per_tensor=per_tensor,
+             gpus=_GPUS[:1] if kind == "vnni" else ())
         for kind, title, isas, exact in rows
     ]
 
@@ -78,13 +94,13 @@ def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
 MODES: Mapping[str, Mode] = {
     mode.name: mode
     for mode in (
-        Mode("f32", "f32, fused multiply-add", "f32", "f32", _FLOAT),
-        Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", _BF16),
+        Mode("f32", "f32, fused multiply-add", "f32", "f32", _FLOAT, gpus=_GPUS),
+        Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", _BF16, gpus=_GPUS[:1]),
         *_int8("u8", per_tensor=False, default=True),
-        Mode("f16", "f16 data", "f16", "f16", ANY_ISA, default=False),
+        Mode("f16", "f16 data", "f16", "f16", ANY_ISA, default=False, gpus=_GPUS),
         *(
             Mode(f"fpmath-{mode}", f"f32 data, {mode} allowed inside", "f32", "f32", ANY_ISA, fpmath=mode,
-                 default=False)
+                 default=False, gpus=_GPUS)
             for mode in ("tf32", "bf16", "f16")
         ),
         *(
@@ -100,7 +116,7 @@ MODES: Mapping[str, Mode] = {
 
 
 def choose(
-    machine: Machine,
+    machine: Machine | GpuMachine,
     modes: Iterable[str] | None = None,
     isa: str | None = None,
     known: Mapping[str, Mode] = MODES,
@@ -115,10 +131,11 @@ def choose(
     >>> [mode.name for mode in run], [mode.name for mode in lacking]
     (['f32', 'int8-fast', 'int8-exact'], ['bf16', 'int8-vnni'])
     """
-    if isa is not None and isa not in machine.isa:
+    has = (machine.platform.name,) if isinstance(machine, GpuMachine) else machine.isa
+    if isa is not None and isa not in has:
         implied(isa)  # an unknown name is told apart from one that the machine lacks
-        raise InvalidArgument(f"isa={isa!r}; machine {machine.name!r} has {', '.join(machine.isa)}")
-    names = tuple(n for n in known if known[n].default) if modes is None else tuple(dict.fromkeys(modes))
+        raise InvalidArgument(f"isa={isa!r}; machine {machine.name!r} has {', '.join(has)}")
+    names = tuple(n for n in known if known[n].usual(machine)) if modes is None else tuple(dict.fromkeys(modes))
     for name in names:
         if name not in known:
             raise unknown_name("mode", name, known)
@@ -132,7 +149,9 @@ def choose(
             run[mode] = found
         else:
             limit = f"isa={isa!r} does not include" if mode.isa(machine) else f"machine {machine.name!r} does not have"
-            lacking[mode] = f"needs {' or '.join(mode.isas)}, which {limit}"
+            lacking[mode] = f"{mode.needs(machine)}, which {limit}"
+            if isinstance(machine, GpuMachine):
+                lacking[mode] = f"{mode.needs(machine)}; {machine.name!r} is {machine.title}"
     if lacking and modes is not None:
         mode, reason = next(iter(lacking.items()))
         able = ", ".join(m.name for m in known.values() if m.isa(machine, isa))

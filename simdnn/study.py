@@ -79,9 +79,10 @@ def run_layers(
     code under `if __name__ == "__main__"`. A layer that a mode cannot do keeps its row, with the reason in `refused`
     and no figures.
     """
-    chosen, _ = choose(isa_models.cpu_machine(machine), modes, isa)
+    model = isa_models.machine(machine)
+    chosen, _ = choose(model, modes, isa)
     caps = tuple((mode.name, cap) for mode, cap in chosen.items())
-    last = isa_models.cpu_machine(machine).caches[-1].size_bytes
+    last = model.caches[-1].size_bytes
     cold = frozenset(mode.name for mode in chosen if workload.parameters * fmt(mode.weights).bytes > last)
     _check_scoped([layer.name for layer in workload.layers], fpmath_layers)
     todo = [
@@ -159,7 +160,7 @@ def run_network(
     without values. Errors are of the layer's output against the f32 mode's, so they include what earlier layers added.
     `fpmath_layers` as in `run_layers`.
     """
-    model = isa_models.cpu_machine(machine)
+    model = isa_models.machine(machine)
     chosen, _ = choose(model, modes, isa)
     f32 = MODES["f32"]
     f32_isa = choose(model, ["f32"], isa)[0][f32]
@@ -250,7 +251,7 @@ def _layer_rows(job: _Job) -> list[Row]:
 def _reference(job: _Job) -> Result:
     """The layer in f32, the yardstick of the others, under the machine's own ISA where f32 wasn't asked for."""
     f32 = MODES["f32"]
-    isa = dict(job.modes).get("f32") or f32.isa(isa_models.cpu_machine(job.machine))
+    isa = dict(job.modes).get("f32") or f32.isa(isa_models.machine(job.machine))
     if isa is None:
         raise InvalidArgument(f"machine {job.machine!r} has none of {', '.join(f32.isas)}, which f32 values need")
     return _primitive(job, f32, isa)

@@ -69,6 +69,18 @@ def test_json_is_json_and_holds_what_the_table_holds(small: str, capsys: pytest.
     assert total["macs"] == 2 * 4096 + 24576
 
 
+@pytest.mark.parametrize("machine,expected", [("b580", ["f32", "bf16", "int8-vnni", "f16"]), ("v100", ["f32", "f16"])])
+def test_run_on_a_gpu(machine: str, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "cancer", "--machine", machine, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    totals = {row["mode"]: row for row in content["totals"]}
+    assert list(totals) == expected and {"int8-fast", "int8-exact"} <= content["left_out"].keys()
+    assert all(0 < row["share_of_peak"] <= 1 and row["accuracy"] > 0.9 for row in totals.values())
+    assert main(["run", "cancer", "--machine", machine, "--modes", "int8-fast"]) == 2
+    assert "modes that run: " + expected[0] in error_line(capsys)
+    assert main(["run", "cancer", "--machine", machine, "--isa", "avx2"]) == 2 and machine in error_line(capsys)
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
 def test_files(small: str, tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
     if suffix == ".parquet":

@@ -34,7 +34,7 @@ HEADINGS = {"share_of_peak": "peak", "max_abs_error": "max_abs", "saturated_shar
 FORMATS: dict[str, Callable[[Any], str]] = {
     "cycles": "{:.0f}".format,
     "cycles_mb1": "{:.0f}".format,
-    "time_us": "{:.1f}".format,
+    "time_us": lambda us: f"{us:.1f}" if us >= 1 else f"{us:.3g}",
     "gops": "{:.1f}".format,
     "gb_s": "{:.1f}".format,
     "peak": "{:.0%}".format,
@@ -98,7 +98,7 @@ def main(args: argparse.Namespace) -> int:
         raise InvalidArgument(f"--shape and --feeds are for MODEL.onnx; {args.workload} has its sizes")
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
-    _, lacking = choose(isa_models.cpu_machine(args.machine), args.modes, args.isa)
+    _, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa)
     with output.Progress() as progress:
         layers = _network(args, progress) if _is_network(args) else _table(args, progress)
     totals = study.totals(layers)

@@ -32,7 +32,7 @@ def main(args: argparse.Namespace) -> int:
         if unused:
             raise InvalidArgument(f"{name} is for layer tables; it says nothing about {args.workload}")
     output.check_path(args.output, output.FILE_FORMATS)
-    modes, lacking = choose(isa_models.cpu_machine(args.machine), args.modes, args.isa)
+    modes, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa)
     network = load(args.workload)
     network.check_operators()
     where = {"machine": args.machine, "isa": args.isa, "threads": args.threads, "dispatch": args.dispatch}

@@ -27,7 +27,7 @@ def main(args: argparse.Namespace, network: RealNetwork) -> int:
     _check(args, network)
     if args.prompt is not None:
         return _write_on(args, network)
-    modes, lacking = choose(isa_models.cpu_machine(args.machine), args.modes, args.isa, real.modes_of(network))
+    modes, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa, real.modes_of(network))
     with output.Progress() as progress:
         run = real.run_real(network, modes, machine=args.machine, isa=args.isa, count=args.samples, seed=args.seed,
                             threads=args.threads, dispatch=args.dispatch, progress=progress)  # fmt: skip

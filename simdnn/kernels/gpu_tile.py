@@ -129,6 +129,8 @@ class Tile:
         words = grf_bytes // 4
         b = self.block
         acc = self.rows * self.cols * -(-b.m * b.n // words) * copies
+        if b.unit == "mad":  # its operands leave least: a bias by column, a zero to compare with, a narrow result
+            acc += self.cols * -(-b.n // words) + 2 * -(-b.m * b.n // words)
         if b.widened:
             acc += -(-b.m * b.k // words) * self.rows + -(-b.k * b.n // words) * self.cols
         return acc + self.rows * -(-b.a_words // words) + self.cols * -(-b.b_words // words) + RESERVED_GRFS

@@ -108,7 +108,7 @@ class Given:
     def check(self, machine: GpuMachine) -> None:
         """`InvalidArgument` or `Unimplemented` for what a GPU does not have."""
         name = machine.name
-        if self.isa is not None:
+        if self.isa not in (None, machine.platform.name):
             raise InvalidArgument(f"isa={self.isa!r}; machine {name!r} is a GPU of platform {machine.platform.name}")
         if self.threads != 1 or isinstance(self.threads, bool):
             raise InvalidArgument(f"threads={self.threads!r}; on {name!r} all cores work: leave it at 1")

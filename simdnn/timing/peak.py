@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from isa_models import InvalidArgument
+from isa_models import GpuMachine, InvalidArgument
 from isa_models.isa import implied
 from isa_models.machine import Machine
 from simdnn.timing.pipeline import loop_cycles
@@ -41,13 +41,19 @@ _UNITS = (
 
 
 @functools.cache
-def peak_macs_per_cycle(machine: Machine, compute: str, isa: str) -> float:
+def peak_macs_per_cycle(machine: Machine | GpuMachine, compute: str, isa: str) -> float:
     """Multiply-accumulates a cycle that one core can reach on registers, products formed in `compute` under `isa`.
+
+    Of a GPU: those of all its engines.
 
     >>> from isa_models import machine
     >>> peak_macs_per_cycle(machine("zen4"), "f32", "avx512_core")
     16.0
     """
+    if isinstance(machine, GpuMachine):
+        vector = compute == "f32" or not machine.systolic_ops
+        rate = machine.vector_ops["f32" if compute == "f32" else "dp4a"] if vector else None
+        return (rate or machine.systolic_rate(compute, compute)[0]) * machine.engines / 2
     unit = next((u for u in _UNITS if u.compute == compute and u.isa in implied(isa)), None)
     if unit is None:
         raise InvalidArgument(f"no unit under {isa} forms products in {compute}")

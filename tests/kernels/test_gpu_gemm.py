@@ -84,6 +84,15 @@ def test_the_vector_pipe_adds_up_k_after_k(name: str, dtype: str, engine: str) -
     assert found.implementation.endswith("_mad") and found.compute_dtype == "f32" and found.float_model is None
 
 
+@given(st.sampled_from(INTEL), st.sampled_from(["f32", "f16", "bf16"]), st.sampled_from(["f32", "f16", "bf16", "u8"]),
+       st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 100))  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_float_tiles_leave_room_for_what_follows(name: str, dtype: str, dst: str, m: int, n: int, k: int) -> None:
+    attr = Attr(post_ops=["relu"], scales={"dst": np.float32(2)})
+    found = simdnn.estimate("matmul", m=m, n=n, k=k, dt=f"{dtype}:{dtype}:{dst}", bias=True, attr=attr, machine=name)
+    assert found.kernel.program.signature  # verified, its registers too
+
+
 @pytest.mark.parametrize("name", INTEL)
 def test_f32_stays_below_the_peak_and_a_math_mode_is_a_hint(name: str) -> None:
     sizes = {"m": 2048, "n": 2048, "k": 2048, "machine": name}
