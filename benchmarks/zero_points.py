@@ -3,7 +3,8 @@
 Each strategy's extra cycles in per cent of the same GEMM without zero points (s8 source, u8 weights, f32 out, common
 source scale, one weights scale a column), weights from memory, by the length of a group along K. Where they go, in per
 cent of that GEMM's cycles as well: what the systolic pipes, the vector pipes, and the busiest of L2 and memory are
-occupied longer, on average over the cores. These overlap: extra work that hides adds nothing to the time. `quantize` is
+occupied longer, on average over the cores. These overlap: extra work that hides adds nothing to the time. (With
+conversion to f16 the systolic pipe's work doubles.) `quantize` is
 what forming the reductions adds to the kernel that quantizes the source by these groups, and is in no other column.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import pandas as pd
 
@@ -31,7 +33,8 @@ LAYERS = (("llama3-8b-decode-ctx128", ("q_proj", "gate_proj", "down_proj")),)
 PIPES = (SYSTOLIC, VECTOR)
 ROWS = (1, 16, 128, 1024, 4096)
 GROUPS = (32, 128, 512, 0)  # 0: all of K
-STRATEGIES = ("in_kernel", "precomputed", "bias")  # "direct" costs two to six times the GEMM: docs/validation.md
+STRATEGIES = ("in_kernel", "precomputed", "bias", "upconvert")  # "direct" costs two to six times the GEMM: `square`
+SQUARE = (32, 64, 128, 512, 4096)  # groups of `square`, whose N and K are the last
 
 
 @dataclass(frozen=True)
@@ -52,17 +55,26 @@ def shapes() -> Iterator[tuple[str, int, int]]:
                 yield layer.name, layer.n, layer.k
 
 
+def attribute(strategy: str, group: int) -> Attr:
+    """Scales and, with a strategy, weights zero points by `group` k."""
+    scales = {"src": Quant(None), "wei": Quant(None, mask=2)}
+    if not strategy:
+        return Attr(scales=scales)
+    sums = {"src": Quant(None, groups=(1, group))} if strategy == "precomputed" else {}
+    points = {"wei": Quant(None, groups=(group, 1), dtype="u8")}
+    return Attr(scales=scales, zero_points=points, zero_point_strategy=strategy, precomputed_reductions=sums)
+
+
+def estimated(machine: str, m: int, n: int, k: int, strategy: str = "", group: int = 0) -> simdnn.Estimate:
+    """One GEMM; `strategy` "" has no zero points, else they stand for `group` k each."""
+    return simdnn.estimate("matmul", m=m, n=n, k=k, dt="s8:u8:f32", machine=machine, attr=attribute(strategy, group))
+
+
 @cache
 def work(machine: str, m: int, n: int, k: int, strategy: str = "", group: int = 0) -> Work:
-    """One GEMM; `strategy` "" has no zero points, else they stand for `group` k each."""
-    scales = {"src": Quant(None), "wei": Quant(None, mask=2)}
-    attr = Attr(scales=scales)
-    if strategy:
-        sums = {"src": Quant(None, groups=(1, group))} if strategy == "precomputed" else {}
-        points = {"wei": Quant(None, groups=(group, 1), dtype="u8")}
-        attr = Attr(scales=scales, zero_points=points, zero_point_strategy=strategy, precomputed_reductions=sums)
+    """The same with weights from memory."""
     with simdnn.cold_weights():
-        found = simdnn.estimate("matmul", m=m, n=n, k=k, dt="s8:u8:f32", machine=machine, attr=attr)
+        found = estimated(machine, m, n, k, strategy, group)
     on = gpu_machine(machine)
     cores = on.xe_cores * on.stacks
     time = gpu_time(found.kernel.program, on, cold=True)
@@ -88,7 +100,7 @@ def table(gpus: tuple[str, ...] = GPUS, rows: tuple[int, ...] = ROWS) -> pd.Data
         for layer, n, k in shapes():
             for m in rows:
                 plain = work(machine, m, n, k)
-                for strategy in STRATEGIES:
+                for strategy in strategies(machine)[:-1]:
                     for group in (k,) if strategy == "bias" else (g or k for g in GROUPS):
                         w = work(machine, m, n, k, strategy, group)
                         parts = {"extra": w.cycles - plain.cycles}
@@ -99,6 +111,45 @@ def table(gpus: tuple[str, ...] = GPUS, rows: tuple[int, ...] = ROWS) -> pd.Data
                         row = {"gpu": machine, "layer": layer, "m": m, "n": n, "k": k, "strategy": strategy}
                         row |= {"group": "any" if strategy == "bias" else group, "cycles": round(w.cycles)}
                         found.append(row | {name: round(100 * x / plain.cycles, 1) for name, x in parts.items()})
+    return pd.DataFrame(found)
+
+
+def strategies(machine: str) -> tuple[str, ...]:
+    """What a machine has: conversion to f16 wants DPAS."""
+    has = tuple(s for s in STRATEGIES if s != "upconvert" or gpu_machine(machine).platform.exec_size)
+    return (*has, "direct")
+
+
+def square(gpus: tuple[str, ...] = GPUS, rows: tuple[int, ...] = (2048,)) -> pd.DataFrame:
+    """Extra cycles in per cent of every strategy by group at N = K = 4096, what stays in L2 left there."""
+    found = []
+    for machine in gpus:
+        for m in rows:
+            plain = estimated(machine, m, 4096, 4096).cycles
+            for strategy in strategies(machine):
+                row: dict[str, Any] = {"gpu": machine, "m": m, "strategy": strategy}
+                for group in SQUARE:
+                    extra = estimated(machine, m, 4096, 4096, strategy, group).cycles / plain - 1
+                    row[str(group)] = f"{100 * extra:+.1f}"
+                found.append(row)
+    return pd.DataFrame(found)
+
+
+def published() -> pd.DataFrame:
+    """oneDNN's RFC 20250819, 2172 x 4096 x 14336 to f16: milliseconds published, and predicted beside them."""
+    sizes, f16 = {"m": 2172, "k": 4096, "n": 14336}, {"dt": "f16:f16:f16"}
+    kinds: dict[str, tuple[float, str]] = {
+        "f16": (2.45, ""), "reductions given": (1.44, "precomputed"), "sums in the kernel": (7.32, "in_kernel"),
+        "converted to f16": (7.32, "upconvert"),
+    }  # fmt: skip
+    found = []
+    for name, (ms, strategy) in kinds.items():
+        row: dict[str, Any] = {"kernel": name, "published": ms}
+        for machine in ("b580", "a770"):
+            options = {"dt": "s8:u8:f16", "attr": attribute(strategy, 128)} if strategy else f16
+            seconds = simdnn.estimate("matmul", **sizes, **options, machine=machine).seconds  # type: ignore[arg-type]
+            row[machine] = round(1e3 * seconds, 2)
+        found.append(row)
     return pd.DataFrame(found)
 
 
@@ -117,7 +168,13 @@ def holds(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print all tables."""
+    print("extra cycles at N = K = 4096, per cent of the GEMM without zero points, by group (predicted)")
+    print(square().to_string(index=False))
+    print(square(("b580",), (1, 16, 128, 4096)).to_string(index=False))
+    print("\nmilliseconds, 2172 x 4096 x 14336, groups of 128")
+    print(published().to_string(index=False))
+    print()
     found = table()
     print("extra cycles and where they go, per cent of the GEMM without zero points (predicted)")
     print(found.to_string(index=False, na_rep="-"))

@@ -6,7 +6,7 @@ import pytest
 
 import simdnn
 import workloads
-from benchmarks import gemm, gpu_rates, speedups, v100, zero_points
+from benchmarks import gemm, gpu_rates, speedups, v100, zero_points, zero_points_conv
 from isa_models.gpu_machine import gpu_machine
 
 
@@ -83,6 +83,21 @@ def test_the_overhead_of_zero_points() -> None:
     assert (found[found["strategy"] == "in_kernel"]["systolic"] > 0).all()
     kept = zero_points.holds(found)
     assert (kept["within"] <= kept["shapes"]).all() and set(kept["limit"]) == {5, 15}
+
+
+def test_strategies_at_one_square() -> None:
+    found = zero_points.square(("dg1",), (16,))
+    assert list(found["strategy"]) == ["in_kernel", "precomputed", "bias", "direct"]  # no DPAS, no conversion to f16
+    assert "upconvert" in zero_points.strategies("b580")
+    assert all(float(extra) > -5 for column in ("32", "4096") for extra in found[column])
+
+
+def test_the_convolutions_of_a_detector() -> None:
+    """The network's multiply-accumulates are 8.7e9 operations, as its authors publish; a zero point costs something."""
+    macs = sum((side // s) ** 2 * ic * oc * k * k for side, ic, oc, k, s in zero_points_conv.YOLOV8N)
+    assert len(zero_points_conv.YOLOV8N) == 63 and round(2 * macs / 1e9, 1) == 8.7
+    conv = zero_points_conv.YOLOV8N[-1]
+    assert 0 < zero_points_conv.seconds("a770", conv, False) <= zero_points_conv.seconds("a770", conv, True)
 
 
 def test_the_study_counts_the_cycles_of_the_estimate() -> None:
