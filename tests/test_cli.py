@@ -117,6 +117,11 @@ def test_no_values_gives_the_same_cycles(small: str, capsys: pytest.CaptureFixtu
     assert "max_abs_error" in found[0][0] and "max_abs_error" not in found[1][0]
 
 
+def test_a_layer_table_named_as_a_fetched_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "minilm", "--no-values", "--modes", "f32", "--layers", "qkv"]) == 0
+    assert "Total of minilm on zen4" in capsys.readouterr().out
+
+
 def test_modes_that_a_machine_lacks(small: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", small, "--machine", "skx", "--no-values"]) == 0
     text = capsys.readouterr().out

@@ -57,7 +57,8 @@ def add(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("workload", metavar="WORKLOAD", help="a name of `simdnn list workloads`, a layer table.csv, "
-                        f"a MODEL.onnx, or, once fetched, {', '.join(workloads.REAL_NETWORKS)}")  # fmt: skip
+                        f"a MODEL.onnx, or, once fetched, {', '.join(workloads.REAL_NETWORKS)} (minilm "
+                        "with --no-values: the layer table of that name)")  # fmt: skip
     parser.add_argument("--machine", default="zen4", help="a name of `simdnn list machines`, or machine.toml (zen4)")
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--modes", type=_words, help=f"some of {','.join(MODES)} (of those before f16 what the machine "
@@ -87,7 +88,8 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command: checks what can be checked first, runs, writes."""
-    if network := workloads.REAL_NETWORKS.get(args.workload):
+    network = workloads.REAL_NETWORKS.get(args.workload)
+    if network and not (args.no_values and args.workload in workloads.names()):
         return run_real.main(args, network)
     for name in ("samples", "pictures", "prompt"):
         if getattr(args, name):
