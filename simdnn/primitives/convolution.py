@@ -11,7 +11,7 @@ from simdnn.primitives import arrays, gpu, gpu_conv
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.postops import with_operands
-from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
+from simdnn.primitives.problems import CONV_SIZES, CONV_WEI_TAGS, Taps, conv_problem, conv_shape, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import need_values, resolve
 from simdnn.primitives.run import ENGINES, Target, attr_of, check_reordered, chosen, run
@@ -47,7 +47,7 @@ def convolution(
     """
     on = gpu.gpu_of(machine)
     if on is not None:
-        gpu.Given(isa, threads, dispatch, wei_tag).check(on)
+        gpu.Given(isa, threads, dispatch, wei_tag, CONV_WEI_TAGS).check(on)
         one_of("engine", engine, ENGINES)
     else:
         target = Target.of(machine, isa, threads, engine, dispatch)

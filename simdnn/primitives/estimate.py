@@ -16,7 +16,9 @@ from simdnn.primitives.decompress import decompression
 from simdnn.primitives.groups import group_scales, left_to_reference, with_groups
 from simdnn.primitives.problems import (
     CONV_SIZES,
+    CONV_WEI_TAGS,
     MATMUL_SIZES,
+    WEI_TAGS,
     Taps,
     conv_problem,
     conv_shape,
@@ -71,7 +73,8 @@ def estimate(
     for name in ("src_tag", "dst_tag"):
         one_of(name, given.pop(name), ("any", "ab" if primitive == "matmul" else "nhwc"))
     if on is not None:
-        only = gpu.Given(isa, threads, dispatch, given["wei_tag"])
+        known = WEI_TAGS if primitive == "matmul" else CONV_WEI_TAGS
+        only = gpu.Given(isa, threads, dispatch, given["wei_tag"], known)
         if primitive == "matmul":
             return gpu.estimate(on, sizes, _types(dt), attr, bias, only)
         only.check(on)

@@ -102,8 +102,11 @@ def estimate(
 class Given:
     """Keyword arguments that mean something on CPUs alone, as the caller gave them."""
 
-    def __init__(self, isa: object = None, threads: object = 1, dispatch: object = "fastest", tag: Any = "any"):
-        self.isa, self.threads, self.dispatch, self.tag = isa, threads, dispatch, tag
+    def __init__(
+        self, isa: object = None, threads: object = 1, dispatch: object = "fastest", tag: Any = "any",
+        known: tuple[str, ...] = WEI_TAGS,
+    ) -> None:  # fmt: skip
+        self.isa, self.threads, self.dispatch, self.tag, self.known = isa, threads, dispatch, tag, known
 
     def check(self, machine: GpuMachine) -> None:
         """`InvalidArgument` or `Unimplemented` for what a GPU does not have."""
@@ -116,9 +119,9 @@ class Given:
             one_of("dispatch", self.dispatch, (*DISPATCH, "onednn"))
             raise Unimplemented(f"dispatch={self.dispatch!r} on a GPU: what oneDNN picks there is not modelled; "
                                 "what works: 'fastest'")  # fmt: skip
-        tags = ("any", "ab") if machine.nvidia else WEI_TAGS
-        if one_of("wei_tag", self.tag, (*WEI_TAGS, "oihw")) not in tags:
-            raise Unimplemented(f"wei_tag={self.tag!r} on {name!r}; what works: {', '.join(tags)}")
+        tags = ("any",) if self.known != WEI_TAGS else ("any", "ab") if machine.nvidia else WEI_TAGS
+        if one_of("wei_tag", self.tag, self.known) not in tags:
+            raise Unimplemented(f"wei_tag={self.tag!r} on {name!r}; what works: {', '.join(map(repr, tags))}")
 
 
 def _problem(

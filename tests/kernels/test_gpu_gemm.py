@@ -204,7 +204,7 @@ def test_tiles_fit_the_registers_and_the_threads(name: str, size: tuple[int, int
         (Unimplemented, "that work", "a770", ("bf16", "s8"), {}),
         (Unimplemented, "apply_to_int", "a770", ("bf16", "s8"), {"attr": Attr(apply_to_int=True)}),
         (Unimplemented, "onednn", "a770", ("s8", "s8"), {"dispatch": "onednn"}),
-        (Unimplemented, "any, ab, ba", "a770", ("s8", "s8"), {"wei_tag": "oihw"}),
+        (InvalidArgument, "any, ab, ba", "a770", ("s8", "s8"), {"wei_tag": "oihw"}),
         (InvalidArgument, "wei_tag", "a770", ("s8", "s8"), {"wei_tag": "abc"}),
         (InvalidArgument, "into is missing", "a770", ("s8", "s8"), {"attr": Attr(post_ops=["sum"])}),
         (InvalidArgument, "no post-operation 'sum'", "a770", ("s8", "s8"), {"into": np.zeros((4, 6), np.int32)}),
@@ -223,6 +223,12 @@ def test_refusals(
     with pytest.raises(error, match=message) as caught:
         simdnn.matmul(drawn(types[0], (4, 8), rng), drawn(types[1], (8, 6), rng), machine=name, **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("tag,error", [("oihw", Unimplemented), ("ab", InvalidArgument), ("ba", InvalidArgument)])
+def test_a_convolution_has_no_tags_of_matrices(tag: str, error: type[SimdnnError]) -> None:
+    with pytest.raises(error, match="any"):
+        simdnn.convolution(np.ones((1, 8, 5, 5), np.int8), np.ones((8, 8, 1, 1), np.int8), machine="b580", wei_tag=tag)
 
 
 def test_a_machine_itself_or_its_name() -> None:
