@@ -210,11 +210,11 @@ class Network:
                 k.held -= _bytes(gone) if name in made else 0
         return values, tuple(runs)
 
-    def _exceeds_caches(self, machine: Any) -> bool:
-        """Whether the constants are more than a CPU's last cache holds, so that each run reads them from memory."""
-        if not isinstance(machine, Machine):
-            return False
-        return sum(a.size * bits(a.dtype) for a in self.graph.constants.values()) > 8 * machine.caches[-1].size_bytes
+    def _exceeds_caches(self, machine: Machine | GpuMachine) -> bool:
+        """Whether the constants are more than the last cache holds, so that each run reads them from memory."""
+        copies = 1 if isinstance(machine, Machine) else machine.stacks
+        most = machine.caches[-1].size_bytes * copies
+        return sum(a.size * bits(a.dtype) for a in self.graph.constants.values()) > 8 * most
 
 
 def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kernels:

@@ -75,7 +75,7 @@ class NodeCost:
 class NetworkEstimate:
     """What a network costs on `threads` cores, node after node, each with its operands where the caches hold them.
 
-    The constants of a network that has more of them than a CPU's last cache holds come from memory.
+    The constants of a network that has more of them than the last cache holds come from memory.
     """
 
     machine: Machine | GpuMachine
