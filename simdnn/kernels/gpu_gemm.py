@@ -166,8 +166,8 @@ class GpuGemm:
         return code
 
     def splat(self, tensor: str) -> Register:
-        """One parameter in all lanes of a block."""
-        return Register(tensor, self.parameters[tensor].dtype, self.block.m * self.block.n)
+        """One parameter in all lanes of a row, which instructions read for every row of a block."""
+        return Register(tensor, self.parameters[tensor].dtype, self.block.n)
 
     def vector(self, name: str) -> Register:
         return Register(name, "f32", self.block.n)
@@ -188,7 +188,7 @@ class GpuGemm:
         if acc.dtype == "s32" and floating:
             code.append(op("mov.f32.s32", x, acc))
         if "src_scale" in self.parameters:
-            code.append(op("mul.f32", x, x, self.splat("src_scale")))
+            code.append(op(f"mul.f32.{self.size}.row", x, x, self.splat("src_scale")))
         if "wei_scale" in self.parameters:
             code.append(op(f"mul.f32.{self.size}.row", x, x, self.vector(f"scale_{j}")))
         if "bias" in self.parameters:
@@ -197,9 +197,9 @@ class GpuGemm:
         for number, name in enumerate(e.post_ops):
             code += self.post_op(name, f"post{number}", x if floating else acc, j, place)
         if "dst_scale" in self.parameters:
-            code.append(op("mul.f32", x, x, self.splat("dst_scale")))
+            code.append(op(f"mul.f32.{self.size}.row", x, x, self.splat("dst_scale")))
         if "dst_zero_point" in self.parameters:
-            code.append(op("add.f32", x, x, self.splat("dst_zero_point")))
+            code.append(op(f"add.f32.{self.size}.row", x, x, self.splat("dst_zero_point")))
         result = x if floating else acc
         if dst != result.dtype:
             name, whole = _NARROW[dst]
@@ -212,9 +212,9 @@ class GpuGemm:
     def post_op(self, name: str, tensor: str, x: Register, j: int, place: Affine) -> Code:
         """relu; add; sum: x + scale times what the destination held, fused."""
         if name == "relu":
-            return [op(f"max.{x.dtype}", x, x, self.splat("zero"))]
+            return [op(f"max.{x.dtype}.{self.size}.row", x, x, self.splat("zero"))]
         if name == "add:common":
-            return [op("add.f32", x, x, self.splat(tensor))]
+            return [op(f"add.f32.{self.size}.row", x, x, self.splat(tensor))]
         if name == "add:per_oc":
             return [op(f"add.f32.{self.size}.row", x, x, self.vector(f"{tensor}_{j}"))]
         dst = "f32" if name == "add:full" else self.problem.epilogue.dst
@@ -228,7 +228,7 @@ class GpuGemm:
             code.append(op(f"mov.f32.{other.dtype}", wide, other))
             other = wide
         return [*code, op("add.f32", x, x, other) if name == "add:full"
-                else op("mad.f32", x, x, other, self.splat(tensor))]  # fmt: skip
+                else op(f"mad.f32.{self.size}.row", x, x, other, self.splat(tensor))]  # fmt: skip
 
     @cached_property
     def parameters(self) -> dict[str, Tensor]:

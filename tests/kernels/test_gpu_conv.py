@@ -107,6 +107,16 @@ def test_requantized_to_u8_by_channel() -> None:
         assert found.dtype == np.uint8 and (found == expected).all()
 
 
+@pytest.mark.parametrize("name", INTEL)
+def test_all_that_follows_the_sums_leaves_room_in_the_registers(name: str) -> None:
+    scales = {"src": 0.5, "wei": np.ones(16, np.float32), "dst": 0.5}
+    attr = Attr(scales=scales, zero_points={"src": 128, "dst": 3}, post_ops=["relu"])
+    for ic, side in ((3, 640), (64, 20)):
+        found = simdnn.estimate("convolution", ic=ic, ih=side, iw=side, oc=16, kh=3, kw=3, strides=2, padding=1,
+                                bias=True, dt="u8:s8:u8", attr=attr, machine=name)  # fmt: skip
+        assert found.kernel.program.signature  # verified, its registers too
+
+
 RES3 = {"ic": 128, "ih": 28, "iw": 28, "oc": 128, "kh": 3, "kw": 3, "padding": 1, "mb": 16}
 
 
