@@ -7,7 +7,7 @@ import html
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -183,7 +183,8 @@ class Estimate(Priced):
         sizes = {name: getattr(self.problem, name) for name in names}
         if isinstance(self.problem, MatmulProblem) and (parts := self.problem.decompression):
             sizes |= {"wei_scale": str(parts.scale or ""), "wei_zero_point": str(parts.zero_point or "")}
-        flat = {key: "x".join(map(str, v)) if isinstance(v, tuple) else v for key, v in sizes.items()}
+        flat = {key: "x".join(map(str, v)) if isinstance(v, tuple) else str(v) if is_dataclass(v) else v
+                for key, v in sizes.items()}  # fmt: skip
         return {
             "primitive": "convolution" if isinstance(self.problem, ConvProblem) else "matmul",
             **flat,

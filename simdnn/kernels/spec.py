@@ -72,6 +72,9 @@ class GroupScales:
         """How many k have all their scales in common."""
         return min(g for g in (self.src, self.wei) if g)
 
+    def __str__(self) -> str:
+        return " ".join(f"{name} by {g}" for name, g in (("src", self.src), ("wei", self.wei)) if g)
+
 
 @dataclass(frozen=True)
 class Decompression:

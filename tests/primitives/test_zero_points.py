@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -216,6 +217,16 @@ def test_other_arguments_and_problems_have_none() -> None:
         simdnn.matmul(a.astype(np.float32), w.astype(np.float32), machine="zen4", attr=attr)
     with pytest.raises(InvalidArgument, match="True or False"):
         Attr(check=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("machine", ["zen4", "b580"])
+def test_what_a_result_tells_of_them(machine: str) -> None:
+    a, w, _ = problem(3, 4, 8, 64, "u1")
+    attr = Attr(zero_points={"wei": WEI}, scales={"wei": np.ones((2, 8), np.float32)})
+    r = simdnn.matmul(a, w, machine=machine, attr=attr, engine="reference")
+    told = json.loads(r.to_json())
+    assert told["zero_points"].startswith("wei by 32") and "wei by 32" in told["group_scales"]
+    assert "wei by 32" in r._repr_html_() and len(r.to_frame()) == 1
 
 
 @pytest.mark.parametrize("machine", ["zen4", "b580"])
