@@ -211,10 +211,10 @@ def _free(place: tuple[float, float], width: float, taken: list[tuple[float, flo
 
 
 def _pad_y(ax: Axes, values: list[float], top: float | None) -> None:
-    """A margin around the points, never less than 2 units high, so that equal values don't look far apart."""
+    """A margin around the points, never less than a hundredth of them, so that equal values don't look far apart."""
     if not values:
         return
-    margin = max(1.0, 0.15 * (max(values) - min(values)))
+    margin = max(0.01 * max(map(abs, values)), 0.15 * (max(values) - min(values))) or 1.0
     high = max(values) + margin
     ax.set_ylim(min(values) - margin, high if top is None else min(high, top + 0.25))
 
