@@ -160,6 +160,18 @@ _row("mov.s32.s16", "s32 <- s16", _one(lambda a: a.to("s32")), "Words widened by
 _row("mov.s32.u16", "s32 <- u16", _one(lambda a: a.to("s32")), "Words widened with zeros.", "[65533]", "[65533]")
 _row("mov.s16.s8", "s16 <- s8", _one(lambda a: a.to("s16")), "Bytes widened by their sign.", "[-3]", "[-3]")
 _row("mov.s16.u8", "s16 <- u8", _one(lambda a: a.to("s16")), "Bytes widened with zeros.", "[253]", "[253]")
+def _nibbles(signed: bool) -> Callable[[Value], Value]:
+    def widen(a: Value) -> Value:
+        wide = (a & 15).interleave(a >> 4).to("s16")
+        return (wide ^ 8) - 8 if signed else wide
+
+    return widen
+
+
+_row("mov.s16.u4", "s16 <- u8*0.5", _nibbles(False), "Nibbles as words, the low one first (And and Shr into every "
+     "second word).", "[33], lanes=2", "[1, 2]")  # fmt: skip
+_row("mov.s16.s4", "s16 <- u8*0.5", _nibbles(True), "Nibbles as words by their sign, the low one first (Shl and Asr "
+     "into every second word).", "[47], lanes=2", "[-1, 2]")  # fmt: skip
 _row("mov.s8.s16", "s8 <- s16", _one(lambda a: a.to("s8")), "The low bytes of words.", "[-3]", "[-3]")
 _row("mov.f16.s16", "f16 <- s16", _one(lambda a: round_to(a.to("s32").to("f32"), "f16")), "Words to floats, nearest "
      "even; exact up to 2048.", "[-3]", "[-3.0]")  # fmt: skip

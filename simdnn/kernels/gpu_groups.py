@@ -192,6 +192,27 @@ class GpuGroupedGemm(GpuGemm):
         return full.reshape(self.steps, b.k, self.col_blocks, b.n).transpose(2, 0, 1, 3)
 
 
+def load_narrow(name: str, tensor: str, block: Affine, dtype: str, lanes: int) -> tuple[Register, Code]:
+    """A block of bytes or nibbles as words: the register with `name`, and its code."""
+    wide = Register(name, "s16", lanes)
+    stored = Register(f"{name}_stored", stored_type(dtype), lanes * fmt(dtype).bits // 8)
+    place = Memory(tensor, block * stored.lanes, stored.dtype, stored.lanes)
+    return wide, [op(f"load.{stored.dtype}", stored, place), op(f"mov.s16.{dtype}", wide, stored)]
+
+
+def stored_type(dtype: str) -> str:
+    """Nibbles lie in bytes."""
+    return dtype if fmt(dtype).bits == 8 else "u8"
+
+
+def stored(elements: Array, dtype: str) -> Array:
+    """Integers one behind the other, as they lie in memory: of 4 bits two in a byte, the first one low."""
+    flat = np.ascontiguousarray(elements).reshape(-1).astype(np.int64)
+    if fmt(dtype).bits == 8:
+        return flat.astype(fmt(dtype).dtype)
+    return ((flat[0::2] & 15) | ((flat[1::2] & 15) << 4)).astype(np.uint8)
+
+
 def by_group(values: Array | None, size: tuple[int, int], axis: int) -> Array:
     """A table with fewer groups repeated along them; zeros where there is none."""
     if values is None:

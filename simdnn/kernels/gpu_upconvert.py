@@ -6,13 +6,12 @@ Differences are formed in 16-bit integers and converted in registers, which is e
 Sums are DPAS's in f32: the other strategies' integers as long as they stay below 2**24, else rounded on the way as the
 float model says. Scales come after the sums, in f32, as everywhere.
 
-Bytes lie in memory in the order of f16 blocks, so that widening them lane by lane makes DPAS's operands.
+Bytes, or nibbles, lie in memory in the order of f16 blocks: widening them lane by lane makes DPAS's operands.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -22,22 +21,21 @@ from isa_models.formats import fmt
 from isa_models.intel_gpu.packing import pack_b
 from simdnn.kernels.code import Code, op
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.gpu_groups import GpuGroupedGemm, by_group
+from simdnn.kernels.gpu_groups import GpuGroupedGemm, by_group, load_narrow, stored, stored_type
 from simdnn.kernels.gpu_tile import Budget
 from simdnn.kernels.spec import Kernel, Parameters, ZeroPoints
-from simdnn.program import Affine, Memory, Register, Tensor
+from simdnn.program import Affine, Register, Tensor
 
 STEP = 16  # k of a DPAS of f16
-LARGEST = 2048 - 255  # zero point of a byte whose differences f16 holds all
+LARGEST = 2048 - 255  # zero point whose differences from bytes f16 holds all
 
 
 class GpuUpconvertGemm(GpuGroupedGemm):
-    """The generator for one problem with `zero_points`; operands are bytes."""
+    """The generator for one problem with `zero_points`; operands are bytes or nibbles."""
 
     def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine) -> None:
         assert problem.zero_points is not None
         self.zeros: ZeroPoints = problem.zero_points
-        self.stored = problem.src, problem.wei
         words = 8 * 16 * 16 // machine.platform.grf_bytes  # of a block's bytes, and its zero points
         super().__init__(replace(problem, src="f16", wei="f16"), machine, Budget(2 * words + 12))
         self.problem = problem
@@ -57,41 +55,34 @@ class GpuUpconvertGemm(GpuGroupedGemm):
             code += [self.column_of("src_zeros", column, i, g, self.parts) for i, column in enumerate(columns)]
         return code
 
-    def converted(self, register: str, load: Code, stored: Register, zeros: Register | None, form: str) -> Code:
-        """Loaded bytes less their zero points, as f16 in a register."""
-        wide = Register(register, "s16", stored.lanes)
-        code = [*load, op(f"mov.s16.{stored.dtype}", wide, stored)]
-        code += [op(form, wide, wide, zeros)] if zeros else []
-        return [*code, op("mov.f16.s16", wide.as_("f16"), wide)]
+    def converted(self, wide: Register, code: Code, zeros: Register | None, form: str) -> tuple[Register, Code]:
+        """Loaded words less their zero points, as f16 in the register."""
+        code = [*code, *([op(form, wide, wide, zeros)] if zeros else []), op("mov.f16.s16", wide.as_("f16"), wide)]
+        return wide.as_("u32"), code
 
     def load_a(self, i: int, k: Affine) -> tuple[Register, Code]:
-        b, dtype = self.block, self.stored[0]
-        stored = Register("bytes_a", dtype, b.m * b.k)
-        at = (self.row(i) * self.steps + k) * stored.lanes
-        load: Code = [op(f"load.{dtype}", stored, Memory("src", at, dtype, stored.lanes))]
+        b = self.block
+        loaded = load_narrow(f"a_{i}", "src", self.row(i) * self.steps + k, self.problem.src, b.m * b.k)
         zeros = Register(f"za_{i}", "s16", b.m) if self.zeros.src else None
-        code = self.converted(f"a_{i}", load, stored, zeros, f"sub.s16.{b.m}x{b.k}.col")
-        return Register(f"a_{i}", "u32", b.a_words), code
+        return self.converted(*loaded, zeros, f"sub.s16.{b.m}x{b.k}.col")
 
     def load_b(self, j: int, k: Affine) -> tuple[Register, Code]:
-        b, dtype = self.block, self.stored[1]
-        stored = Register("bytes_b", dtype, b.k * b.n)
-        at = (self.col(j) * self.steps + k) * stored.lanes
-        load: Code = [op(f"load.{dtype}", stored, Memory("wei", at, dtype, stored.lanes))]
+        b = self.block
+        loaded = load_narrow(f"b_{j}", "wei", self.col(j) * self.steps + k, self.problem.wei, b.k * b.n)
         zeros = Register(f"zw_{j}", "s16", 2 * b.n) if self.zeros.wei else None
-        code = self.converted(f"b_{j}", load, stored, zeros, f"sub.s16.{b.k // 2}x{2 * b.n}.row")
-        return Register(f"b_{j}", "u32", b.b_words), code
+        return self.converted(*loaded, zeros, f"sub.s16.{b.k // 2}x{2 * b.n}.row")
 
     def tensors(self) -> list[Tensor]:
         b, z = self.block, self.zeros
         batch = self.problem.batch
         rows, columns = batch * self.row_blocks * b.m, batch * self.col_blocks * b.n
-        stored = {
-            "src": Tensor("src", self.stored[0], rows * self.steps * b.k),
-            "wei": Tensor("wei", self.stored[1], columns * self.steps * b.k),
+        sides = ("src", self.problem.src, rows), ("wei", self.problem.wei, columns)
+        operands = {
+            name: Tensor(name, stored_type(dtype), size * self.steps * b.k * fmt(dtype).bits // 8)
+            for name, dtype, size in sides
         }
         extra = [("wei_zeros", 2 * columns, z.wei), ("src_zeros", rows, z.src)]
-        found = [stored.get(tensor.name, tensor) for tensor in super().tensors()]
+        found = [operands.get(tensor.name, tensor) for tensor in super().tensors()]
         return [*found, *(Tensor(name, "s16", size * self.parts) for name, size, used in extra if used)]
 
     # -- arrays ---------------------------------------------------------------------------------------------------
@@ -108,21 +99,21 @@ class GpuUpconvertGemm(GpuGroupedGemm):
             inputs["src_zeros"] = self.columns_of(za, "s16")
         if self.group % self.block.k and self.zeros.wei and self.zeros.src:  # what fills up must be a zero on one side
             if within(zw, p.wei):
-                inputs["wei"] = self.paired(self.grouped_b(weights, zw[:, None]), weights.dtype)
+                inputs["wei"] = self.paired(self.grouped_b(weights.astype(np.int16), zw[:, None]))
             else:
-                inputs["src"] = np.ascontiguousarray(self.grouped_a(src, za[:, :, None])).reshape(-1)
+                inputs["src"] = stored(self.grouped_a(src.astype(np.int16), za[:, :, None]), p.src)
         return inputs
 
     def blocks_of_a(self, src: Array) -> Array:
-        return np.ascontiguousarray(self.grouped_a(src)).reshape(-1)
+        return stored(self.grouped_a(src.astype(np.int16)), self.problem.src)
 
     def blocks_of_b(self, weights: Array) -> Array:
-        return self.paired(self.grouped_b(weights), weights.dtype)
+        return self.paired(self.grouped_b(weights.astype(np.int16)))
 
-    def paired(self, blocks: Array, dtype: Any) -> Array:
-        """Bytes (…, k, columns) in VNNI order of 16-bit elements."""
-        pairs = pack_b(blocks.astype(np.uint16).view(np.float16), "f16")
-        return np.asarray(pairs.view(np.uint16).astype(np.uint8).view(dtype).reshape(-1))
+    def paired(self, blocks: Array) -> Array:
+        """Words (…, k, columns) as the weights are stored, in VNNI order of 16-bit elements."""
+        words = pack_b(np.ascontiguousarray(blocks).view(np.float16), "f16")
+        return stored(words.view(np.int16), self.problem.wei)
 
 
 def within(values: Array, dtype: str) -> bool:

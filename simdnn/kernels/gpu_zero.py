@@ -5,7 +5,8 @@
 in_kernel    R by the matrix instruction itself, against ones; `mad C -= zw R` after each group of K
 precomputed  R is read: the user's, or another kernel's by-product; the same mads
 bias         the whole term as an M x N matrix (for each period of scales), made before and added once at its end
-direct       w - zw in the loop: it has nine bits, so it goes in as two products, its half and its last bit
+direct       w - zw in the loop: it has nine bits, so it goes in as two products, its half and its last bit; weights of
+             four bits less their zero points fit in bytes, one product
 
 The source's zero point needs the weights alone: -za sum(w - zw), a value for each column (or each group of it). It is
 applied at the end of a period, or of each group where it changes more often.
@@ -14,6 +15,7 @@ applied at the end of a period, or of each group where it changes more often.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from isa_models.formats import fmt
 from isa_models.intel_gpu.packing import pack_b
 from simdnn.kernels.code import Code, op
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.gpu_groups import GpuGroupedGemm, by_group
+from simdnn.kernels.gpu_groups import GpuGroupedGemm, by_group, load_narrow, stored, stored_type
 from simdnn.kernels.gpu_tile import Budget, block_of
 from simdnn.kernels.spec import Parameters, ZeroPoints
 from simdnn.program import Affine, Memory, Register, Tensor
@@ -37,10 +39,14 @@ class GpuZeroGemm(GpuGroupedGemm):
     def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine) -> None:
         assert problem.zero_points is not None
         self.zeros: ZeroPoints = problem.zero_points
-        block = block_of(machine, problem.m, problem.src, problem.wei, "")
+        self.subtracts = self.zeros.wei and self.zeros.strategy == "direct"
+        self.splits = self.subtracts and fmt(problem.wei).bits == 8  # into two products
+        multiplied = replace(problem, wei="s8") if self.subtracts else problem
+        block = block_of(machine, problem.m, problem.src, multiplied.wei, "")
         grfs = -(-4 * block.m * block.n // machine.platform.grf_bytes)
         spare = {"in_kernel": 10 * grfs, "direct": 6 * grfs}.get(self.zeros.strategy, 12)
-        super().__init__(problem, machine, Budget(spare, 2 if self.splits else 1))
+        super().__init__(multiplied, machine, Budget(spare, 2 if self.splits else 1))
+        self.problem = problem
         self.late_src = self.zeros.src and self.zeros.src_group % self.period == 0
         self.src_parts = self.periods if self.late_src else self.parts
 
@@ -52,11 +58,6 @@ class GpuZeroGemm(GpuGroupedGemm):
     @property
     def strategy(self) -> str:
         return self.zeros.strategy
-
-    @property
-    def splits(self) -> bool:
-        """Whether weights less their zero points go into the products."""
-        return self.zeros.wei and self.strategy == "direct"
 
     @property
     def late(self) -> bool:
@@ -87,7 +88,7 @@ class GpuZeroGemm(GpuGroupedGemm):
         if self.strategy == "in_kernel" and self.zeros.wei:
             cleared = [self.sums(i).as_("u32") for i in self.rows]
             return [op("xor.u32", register, register, register) for register in cleared]
-        if self.splits:
+        if self.subtracts:
             return [self.row_of("wide_zeros", f"z_{j}", "s16", j, g, self.parts, copies=4) for j in self.cols]
         return []
 
@@ -102,32 +103,41 @@ class GpuZeroGemm(GpuGroupedGemm):
                 code.append(op(self.block.instruction, self.sums(i), self.sums(i), ones, a))
         return code
 
+    def load_b(self, j: int, k: Affine) -> tuple[Register, Code]:
+        """Of nibbles that are to lose their zero points, bytes that have lost them."""
+        if not self.subtracts or self.splits:
+            return super().load_b(j, k)
+        wide, code = self.difference(j, k)
+        register = Register(f"b_{j}", "u32", self.block.b_words)
+        return register, [*code, op("mov.s8.s16", register.as_("s8"), wide)]
+
+    def difference(self, j: int, k: Affine) -> tuple[Register, Code]:
+        """A block of weights less their zero points as words, in a register that is free again after it."""
+        b = self.block
+        wide, code = load_narrow("wide", "wei", self.col(j) * self.steps + k, self.problem.wei, b.k * b.n)
+        zeros = Register(f"z_{j}", "s16", 4 * b.n)
+        return wide, [*code, op(f"sub.s16.{b.k // 4}x{4 * b.n}.row", wide, wide, zeros)]
+
     def split_step(self, k: Affine) -> Code:
         """w - zw as a half and a last bit, each in eight bits, and the products with both."""
         b, code = self.block, Code()
         for i in self.rows:
             code += self.load_a(i, k)[1]
-        lanes = b.k * b.n
-        wide, low = Register("wide", "s16", lanes), Register("low", "s16", lanes)
-        rows = f"{lanes // (4 * b.n)}x{4 * b.n}"
-        halves = f"dpas.s8.{b.src}.8.{b.m}.x{b.n}.s32" if b.systolic else f"dp4a.s8.{b.src}.8.{b.m}.x{b.n}.s32"
+        low = Register("low", "s16", b.k * b.n)
+        halves, bits = Register("b_0", "u32", b.b_words), Register("bits", "u32", b.b_words)
         for j in self.cols:
-            weights, load = self.load_b(j, k)
-            packed = weights.as_("s8")
+            wide, difference = self.difference(j, k)
             code += [
-                *load,
-                op(f"mov.s16.{b.wei}", wide, weights.as_(b.wei)),
-                op(f"sub.s16.{rows}.row", wide, wide, Register(f"z_{j}", "s16", 4 * b.n)),
+                *difference,
                 op("lastbit.s16", low, wide),
                 op("asr.s16", wide, wide, imm=1),
-                op("mov.s8.s16", packed, wide),
-                op("mov.s8.s16", Register("bits", "s8", lanes), low),
+                op("mov.s8.s16", halves.as_("s8"), wide),
+                op("mov.s8.s16", bits.as_("s8"), low),
             ]
             for i in self.rows:
                 a = Register(f"a_{i}", "u32", b.a_words)
-                code.append(op(halves, self.acc(i, j), self.acc(i, j), weights, a))
-                bits = Register("bits", "u32", b.b_words)
-                code.append(op(halves, self.last(i, j), self.last(i, j), bits, a))
+                code.append(op(b.instruction, self.acc(i, j), self.acc(i, j), halves, a))
+                code.append(op(b.instruction, self.last(i, j), self.last(i, j), bits, a))
         return code
 
     def closing(self, g: Affine) -> Code:
@@ -184,14 +194,25 @@ class GpuZeroGemm(GpuGroupedGemm):
             ("neg_zeros", "s16", columns * self.parts, self.late),
             ("reductions", "s32", rows * self.parts, self.late and self.strategy == "precomputed"),
             ("term", "s32", rows * columns // batch * self.periods, z.wei and self.strategy == "bias"),
-            ("wide_zeros", "s16", 4 * columns * self.parts, self.splits),
+            ("wide_zeros", "s16", 4 * columns * self.parts, self.subtracts),
             ("src_zeros", "s32", rows * self.src_parts, z.src),
             ("neg_sums", "s32", columns * self.src_parts, z.src),
         ]
         found = [Tensor(name, dtype, size) for name, dtype, size, used in extra if used]
         if z.wei and self.strategy == "in_kernel":
             found.append(Tensor.constant("ones", "u32", ones.tobytes()))
-        return [*super().tensors(), *found]
+        tensors = super().tensors()
+        if self.subtracts:
+            size = columns * self.steps * b.k * fmt(self.problem.wei).bits // 8
+            wei = Tensor("wei", stored_type(self.problem.wei), size)
+            tensors = [wei if tensor.name == "wei" else tensor for tensor in tensors]
+        return [*tensors, *found]
+
+    def blocks_of_b(self, weights: Array) -> Array:
+        if not self.subtracts:
+            return super().blocks_of_b(weights)
+        words = pack_b(self.grouped_b(weights.astype(np.int8)), "s8")  # the order of bytes, whatever they hold
+        return stored(words.view(weights.dtype if self.splits else np.int8), self.problem.wei)
 
     # -- arrays ---------------------------------------------------------------------------------------------------
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:

@@ -174,8 +174,6 @@ def _refused(strategy: str, problem: GpuMatmulProblem, parameters: Parameters, m
         return "multiplies zero points of 16 bits; what works: bias"
     if strategy == "direct" and zeros.wei:
         form = fmt(problem.wei)
-        if form.bits != 8:
-            return f"subtracts from weights of 8 bits, not {problem.wei}; what works: in_kernel, bias"
         if points is not None and not form.low <= points.min() <= points.max() <= form.high:
             return f"takes zero points within {problem.wei}, {form.low} to {form.high}; what works: in_kernel, bias"
     return ""
@@ -186,9 +184,6 @@ def _not_upconverted(problem: GpuMatmulProblem, parameters: Parameters, machine:
     works = "; what works: " + ", ".join(EXACT)
     if not machine.platform.exec_size:
         return f"multiplies f16 by DPAS, which {machine.platform.title} has not{works}"
-    for dtype in (problem.src, problem.wei):
-        if fmt(dtype).bits != 8:
-            return f"converts bytes, not {dtype}; what works: in_kernel, bias"
     for table in (parameters.wei_zero_points, parameters.src_zero_points):
         if table is not None and np.abs(table.astype(np.int64)).max() > LARGEST:
             return f"has differences up to 2048 in f16: zero points up to {LARGEST}{works}"

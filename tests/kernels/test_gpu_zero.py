@@ -127,15 +127,28 @@ def test_dynamic_quantization_feeds_every_strategy() -> None:
     assert np.abs(outputs[0] - near).max() < 0.02 * np.abs(near).max()
 
 
-def test_grouped_zero_points_of_four_bit_weights_and_an_epilogue() -> None:
-    rng = np.random.default_rng(1)
-    a, w = drawn("i1", (12, 128), rng), rng.integers(0, 16, (128, 40))
-    zw, scale = rng.integers(0, 16, (4, 40)), rng.random(40).astype(np.float32)
-    exact = a.astype(int) @ (w - np.repeat(zw, 32, axis=0))
-    for strategy in ("in_kernel", "bias", "auto"):
-        attr = Attr(zero_points={"wei": zw.astype(np.uint8)}, scales={"wei": scale}, zero_point_strategy=strategy)
-        result = simdnn.matmul(a, w.astype(ml_dtypes.uint4), machine="b580", attr=attr)
-        assert (result.output == exact.astype(np.float32) * scale).all()
+@given(
+    st.sampled_from(["a770", "b580"]), st.sampled_from(["i1", "u1", "s4", "u4"]), st.sampled_from(["s4", "u4"]),
+    st.integers(1, 12), st.integers(1, 36), st.integers(1, 3), st.sampled_from([16, 20, 64]), st.booleans(),
+    st.integers(0),
+)  # fmt: skip
+@settings(max_examples=12, deadline=None)
+def test_weights_of_four_bits(
+    name: str, src: str, wei: str, m: int, n: int, parts: int, group: int, scaled: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    k, ends, types = parts * group, {"s": (-8, 8), "u": (0, 16)}, {"s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
+    wide = drawn(src, (m, k), rng) if src in ("i1", "u1") else rng.integers(*ends[src[0]], (m, k))
+    a, w = wide.astype(types.get(src, src)), rng.integers(*ends[wei[0]], (k, n)).astype(types[wei])
+    points = {"wei": rng.integers(*ends[wei[0]], (parts, n)).astype(np.int8), "src": np.int32(3)}
+    scales = {"wei": rng.random((parts, n), np.float32)} if scaled else {}
+    right = expected(wide, w.astype(int), points, scales, group)
+    for strategy in (*EXACT, "upconvert", "auto"):
+        sums = wide.astype(np.int32).reshape(m, parts, group).sum(axis=2, dtype=np.int32)
+        attr = Attr(zero_points=points, scales=scales, precomputed_reductions={"src": sums}, check=True,
+                    zero_point_strategy=strategy)  # fmt: skip
+        output = simdnn.matmul(a, w, machine=name, attr=attr, engine="reference").output
+        assert (output == right).all(), strategy
 
 
 @pytest.mark.parametrize("points", [7, np.arange(9, dtype=np.int32)[:, None]])
@@ -180,7 +193,7 @@ def test_given_reductions_are_trusted_and_a_wrong_one_shows() -> None:
     [
         (Unimplemented, "are missing", np.int8, {"zero_point_strategy": "precomputed"}),
         (Unimplemented, "up to 1793", np.int8, {"zero_point_strategy": "upconvert", "zero_points": {"wei": 1794}}),
-        (Unimplemented, "converts bytes", ml_dtypes.int4, {"zero_point_strategy": "upconvert"}),
+        (Unimplemented, "-8 to 7", ml_dtypes.int4, {"zero_point_strategy": "direct", "zero_points": {"wei": 8}}),
         (Unimplemented, "-128 to 127", np.int8, {"zero_point_strategy": "direct", "zero_points": {"wei": 128}}),
         (Unimplemented, "16 bits", np.int8, {"zero_point_strategy": "in_kernel", "zero_points": {"wei": 1 << 15}}),
         (InvalidArgument, "is missing", np.int8, {"zero_points": {}, "precomputed_reductions":
