@@ -12,6 +12,7 @@ from isa_models import GpuMachine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn import verbose
+from simdnn.kernels import gpu_depthwise as depthwise
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
 from simdnn.kernels.implicit import as_convolution, product_of, view_copies
 from simdnn.kernels.spec import ConvProblem, Kernel, Parameters, ZeroPoints
@@ -26,10 +27,10 @@ from simdnn.result import Estimate, Result
 
 @dataclass(frozen=True)
 class Asked:
-    """A checked convolution and the product that does it."""
+    """A checked convolution and the product that does it; None: the depthwise kernel."""
 
     problem: ConvProblem
-    product: GpuMatmulProblem
+    product: GpuMatmulProblem | None
 
 
 def convolution_of(
@@ -42,13 +43,17 @@ def convolution_of(
         epilogue, parameters = sm.epilogue_of(machine, shape, attr, dst, bias)
     else:
         src, wei, model = gpu.types_of(machine, shape, attr)
-        epilogue, parameters = resolve(attr, shape, dst, bias)
-        zeros, parameters = _zero_points(attr, shape, parameters)
         plain = replace(attr, fpmath="strict") if src == "tf32" else attr
-        epilogue, _ = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
+        epilogue, parameters = resolve(plain, shape, dst, bias)
         sm.check_post_ops(machine, attr)
+        if depthwise.accepts(own := conv_problem(sizes, taps, shape, epilogue)):
+            return Asked(own, None), parameters
+        zeros, parameters = _zero_points(attr, shape, parameters)
+        epilogue, _ = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
         shape = replace(shape, src=src, wei=wei)
     problem = conv_problem(sizes, taps, shape, epilogue)
+    if machine.nvidia and depthwise.accepts(problem):
+        return Asked(problem, None), parameters
     product = product_of(problem, model, zeros)
     if zeros:
         product = gpu.with_strategy(machine, product, _made_ahead(attr, zeros), parameters)
@@ -99,6 +104,8 @@ def estimate(machine: GpuMachine, asked: Asked, attr: Attr) -> Estimate:
 @functools.lru_cache(maxsize=256)
 def built(asked: Asked, machine: GpuMachine) -> Kernel:
     """The kernel for a problem on a machine."""
+    if asked.product is None:
+        return depthwise.GpuDepthwise(asked.problem, machine).kernel()
     product = (sm if machine.nvidia else gpu).built(asked.product, machine)
     return as_convolution(product, asked.problem)
 
@@ -109,7 +116,8 @@ def cost(asked: Asked, machine: GpuMachine, cold: bool) -> Any:
     from simdnn.timing.gpu import estimate_gpu
 
     program = built(asked, machine).program
-    return estimate_gpu(program, machine, cold=cold, copies=view_copies(asked.problem, program))
+    copies = view_copies(asked.problem, program) if asked.product else {}
+    return estimate_gpu(program, machine, cold=cold, copies=copies)
 
 
 def _cost_part(asked: Asked, machine: GpuMachine, attr: Attr) -> dict[str, Any]:

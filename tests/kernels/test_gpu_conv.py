@@ -93,6 +93,50 @@ def test_floats_are_the_matmul_of_pixels_and_taps(name: str, dtype: str) -> None
         assert (found.output[:, own].transpose(0, 2, 3, 1).reshape(-1, 4) == product).all()
 
 
+@given(
+    st.sampled_from(gpu_machine_names()), st.sampled_from(["f32", "f16", "u8", "s8"]), st.integers(2, 70),
+    st.tuples(*[st.integers(1, 5)] * 2), st.tuples(*[st.integers(1, 5)] * 2), st.tuples(*[st.integers(1, 2)] * 2),
+    SIDES, st.integers(0, 9), st.sampled_from(["compiled", "reference"]),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_depthwise(
+    name: str, src: str, channels: int, kernel: tuple[int, int], strides: tuple[int, int], dilation: tuple[int, int],
+    padding: tuple[int, int, int, int], zero: int, engine: str,
+) -> None:  # fmt: skip
+    floating = fmt(src).is_float
+    if name == "v100" and not floating:
+        src, floating = "f16", True
+    sides = [(k - 1) * d + 1 + n for k, d, n in zip(kernel, dilation, (5, 9), strict=True)]
+    types = (src, src if floating else "s8")
+    p = ConvProblem(2, channels, *sides, channels, *kernel, *types, Epilogue(), strides, padding, dilation, channels)
+    rng = np.random.default_rng(channels)
+    x, w = ((rng.integers(0, 100, s) - 50 * (t != "u8")).astype(fmt(t).dtype) for s, t in (
+        ((2, channels, *sides), src), ((channels, 1, *kernel), types[1])))  # fmt: skip
+    attr = Attr(zero_points={} if floating or not zero else {"src": zero})
+    found = simdnn.convolution(x, w, machine=name, attr=attr, engine=engine, **options(p))
+    assert found.implementation.endswith("_depthwise")
+    assert (found.output == direct(x, w, p, (0 if floating else zero, 0))).all()  # small integers: exact in floats, too
+
+
+def test_depthwise_requantizes_and_is_cheaper_than_the_bytes_of_a_view() -> None:
+    rng = np.random.default_rng(5)
+    p = ConvProblem(1, 40, 9, 9, 40, 3, 3, "u8", "s8", Epilogue(), padding=(1, 1, 1, 1), groups=40)
+    x, w = rng.integers(0, 256, (1, 40, 9, 9)).astype(np.uint8), rng.integers(-128, 128, (40, 1, 3, 3)).astype(np.int8)
+    bias, scale = rng.standard_normal(40).astype(np.float32), rng.random(40).astype(np.float32) / 100
+    scales = {"src": np.float32(0.5), "wei": scale, "dst": np.float32(2)}
+    attr = Attr(scales=scales, zero_points={"src": 7, "dst": 3}, post_ops=["relu"])
+    sums = direct(x, w, p, (7, 0)).astype(np.float32) * np.float32(0.5) * scale[:, None, None] + bias[:, None, None]
+    expected = np.clip(np.rint(np.maximum(sums, 0) * np.float32(0.5) + 3), 0, 255)
+    found = simdnn.convolution(x, w, bias, machine="b580", dst="u8", attr=attr, **options(p))
+    assert found.output.dtype == np.uint8 and (found.output == expected).all()
+    sizes = {"ic": 512, "ih": 14, "iw": 14, "oc": 512, "kh": 3, "kw": 3, "padding": 1, "groups": 512, "mb": 64}
+    with simdnn.cold_weights():
+        cost = simdnn.estimate("convolution", dt="f16", machine="b580", **sizes)
+    least = 2 * 2 * 64 * 512 * 14 * 14
+    assert least < cost.traffic.set_index("level").loc["DRAM"][["read_bytes", "written_bytes"]].sum() < 1.5 * least
+    assert cost.seconds < 3 * least / 456e9
+
+
 def test_requantized_to_u8_by_channel() -> None:
     rng = np.random.default_rng(4)
     p = ConvProblem(1, 8, 6, 6, 12, 3, 3, "u8", "s8", Epilogue(), padding=(1, 1, 1, 1), groups=4)
