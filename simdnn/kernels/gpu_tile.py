@@ -7,6 +7,7 @@ inside are the threads of one, which go through K together and so share what its
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from isa_models import GpuMachine
@@ -37,6 +38,7 @@ class Block:
     model: str = ""
     systolic: bool = True
     copies: tuple[int, int] = (1, 1)  # threads whose registers take each element of A, of B
+    from_shared: bool = False  # operands are always read from shared memory
 
     @property
     def acc(self) -> str:
@@ -118,7 +120,8 @@ class Tile:
     @property
     def is_staged(self) -> bool:
         """Whether operands go through shared memory: not where one block of rows, or of columns, is all there is."""
-        return self.rows * self.threads[0] > 1 and self.cols * self.threads[1] > 1
+        several = self.rows * self.threads[0] > 1 and self.cols * self.threads[1] > 1
+        return several or self.block.from_shared
 
     def staged(self, row_bytes: int) -> int:
         """Iterations of K, of so many bytes of a row, between barriers."""
@@ -158,9 +161,13 @@ class Budget:
 
 
 def choose_tile(
-    machine: GpuMachine, block: Block, m: int, n: int, k: int, budget: Budget | None = None, batch: int = 1
-) -> Tile:
-    """The tile of the least time, by rates alone: matrix pipe, L1, L2, DRAM, and how evenly groups fill the cores."""
+    machine: GpuMachine, block: Block, m: int, n: int, k: int, budget: Budget | None = None, batch: int = 1,
+    sizes: Collection[tuple[int, int]] = (),
+) -> Tile:  # fmt: skip
+    """The tile of the least time, by rates alone: matrix pipe, L1, L2, DRAM, and how evenly groups fill the cores.
+
+    `sizes`: the workgroups' rows and columns that a library has kernels for; a problem too small for them has others.
+    """
     budget = budget or Budget()
     best: tuple[tuple[float, float], Tile] | None = None
     for rows, cols in itertools.product((1, 2, 4, 8), (1, 2, 4, 8)):
@@ -172,10 +179,14 @@ def choose_tile(
                 continue
             capacity = machine.engines_per_core * machine.threads_of(registers)
             for tile in _groups(plain, capacity, m, n):
+                if sizes and (tile.m, tile.n) not in sizes:
+                    continue
                 score = _score(machine, tile, m, n, k, batch)
                 if best is None or score < best[0]:
                     best = score, tile
             break
+    if best is None and sizes:
+        return choose_tile(machine, block, m, n, k, budget, batch)
     assert best is not None
     return best[1]
 

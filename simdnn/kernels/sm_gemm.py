@@ -33,12 +33,16 @@ from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
 
 SPARE = Budget(registers=20)  # the second copy of the fragments
+#: rows and columns of a workgroup, by the operands' type: those in the names of cuDNN 7's implicit GEMM kernels for
+#: Volta (volta_scudnn_128x64_relu_interior_nn_v1, volta_fp16_s884cudnn_fp16_256x128_ldg8_relu_f2f… in profiles)
+SIZES = {"f32": ((128, 128), (128, 64), (128, 32)), "f16": ((256, 128), (256, 64), (128, 128))}
 
 
 @dataclass(frozen=True)
 class SmBlock(Block):
     """Rows of a warp's CUDA cores, or the 16x16x4 that four quads of its threads make with one mma.m8n8k4."""
 
+    from_shared: bool = True
     arch: str = "volta"
 
     @property
@@ -70,7 +74,7 @@ class SmGemm:
         self.problem, self.machine = problem, machine
         p = problem
         self.block = block_of(machine, p.src)
-        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, SPARE, p.batch)
+        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, SPARE, p.batch, SIZES[p.src])
         self.groups = self.tile.groups(p.m, p.n)
         self.row_blocks, self.col_blocks = self.tile.blocks(p.m, p.n)
         self.pairs = -(-p.k // (2 * self.block.k))  # of steps
