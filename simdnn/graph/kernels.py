@@ -49,6 +49,7 @@ class Call:
     times: int = 1
     macs: int = 0
     confidence: Confidence = "measured"  # of the choice of the program; its figures have their own
+    find_saturation: Callable[[], Array] | None = None  # for each output its saturating steps, where there are any
 
 
 @dataclass
@@ -216,7 +217,9 @@ class Kernels:
 
     def _noted(self, found: Any, times: int) -> None:
         if times:
-            self.calls.append(Call(found.implementation, found.find_cost, times, found.problem.macs * times))
+            counts = getattr(found, "find_saturation", None)
+            macs = found.problem.macs * times
+            self.calls.append(Call(found.implementation, found.find_cost, times, macs, find_saturation=counts))
 
     def _where(self) -> dict[str, Any]:
         t = self.target

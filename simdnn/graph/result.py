@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ from isa_models.machine import Confidence, weakest
 from simdnn.graph.kernels import Call
 from simdnn.graph.model import Node
 from simdnn.graph.types import label
-from simdnn.result import plain
+from simdnn.result import plain, version
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,6 +107,31 @@ class NetworkEstimate:
         """The weakest standing among the figures used; "estimated" where a node's program stands in for another."""
         return weakest([cost.confidence for cost in self._costs])
 
+    @cached_property
+    def traffic(self) -> pd.DataFrame:
+        """Frame: level, read_bytes, written_bytes, over all nodes; the nearest level first."""
+        import pandas as pd
+
+        parts = [
+            call.find_cost().traffic.set_index("level")[["read_bytes", "written_bytes"]] * call.times
+            for run in self.nodes
+            for call in run.calls
+        ]
+        if not parts:
+            return pd.DataFrame(columns=["level", "read_bytes", "written_bytes"])
+        return pd.concat(parts).groupby(level=0, sort=False).sum().reset_index()
+
+    @cached_property
+    def provenance(self) -> dict[str, str]:
+        """What the numbers come from: machine and digest of its file, package version, the nodes and their kernels."""
+        ran = "\n".join(f"{run.node} {run.shape} {run.dtype} {run.implementation}" for run in self.nodes)
+        return {
+            "machine": self.machine.name,
+            "machine_sha256": hashlib.sha256(self.machine.path.read_bytes()).hexdigest(),
+            "simdnn": version(),
+            "nodes_sha256": hashlib.sha256(ran.encode()).hexdigest(),
+        }
+
     def to_frame(self) -> pd.DataFrame:
         """A row a node: node, op, implementation, output, dtype, macs, cycles, time_us, share, bound, confidence."""
         import pandas as pd
@@ -132,10 +158,11 @@ class NetworkEstimate:
         return pd.DataFrame(rows, columns=columns)
 
     def to_json(self) -> str:
-        """The totals and the rows of `to_frame`."""
+        """The totals, the rows of `to_frame`, `traffic` and `provenance`."""
         record = {"machine": self.machine.name, "isa": self.isa, "threads": self.threads, "cycles": self.cycles,
                   "seconds": self.seconds, "macs": self.macs, "confidence": self.confidence,
-                  "nodes": self.to_frame().to_dict("records")}  # fmt: skip
+                  "nodes": self.to_frame().to_dict("records"),
+                  "traffic": self.traffic.to_dict("records"), "provenance": self.provenance}  # fmt: skip
         return json.dumps(plain(record), allow_nan=False)
 
     def __repr__(self) -> str:
@@ -150,6 +177,23 @@ class NetworkResult(NetworkEstimate):
     """An estimate together with the values."""
 
     outputs: dict[str, Array]
+
+    @cached_property
+    def saturation(self) -> pd.DataFrame:
+        """Frame: node, implementation, outputs, saturated_outputs, saturated_share; a row a node that can saturate.
+
+        The products of those nodes are computed once more, counting. Of a batch of products the first one is counted.
+        """
+        import pandas as pd
+
+        rows = [
+            (run.node.name, call.implementation, counts.size, int((counts > 0).sum()), float((counts > 0).mean()))
+            for run in self.nodes
+            for call in run.calls
+            if call.find_saturation is not None and (counts := call.find_saturation()).size
+        ]
+        columns = ["node", "implementation", "outputs", "saturated_outputs", "saturated_share"]
+        return pd.DataFrame(rows, columns=columns)
 
 
 def described(value: Any) -> tuple[tuple[int, ...] | None, str]:

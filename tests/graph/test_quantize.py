@@ -74,6 +74,25 @@ def test_signed_sources_without_vnni() -> None:
     assert 0 < error < 0.05 * np.abs(exact).max()
 
 
+def test_a_run_tells_traffic_saturation_and_where_its_numbers_come_from() -> None:
+    """Sources and weights at the ends of their ranges saturate where pairs are added in 16 bits."""
+    rng = np.random.default_rng(4)
+    w = np.sign(rng.normal(size=(64, 8))).astype(np.float32)
+    source = model([helper.make_node("MatMul", ["x", "w"], ["y"], "mm")], {"x": [16, 64]}, ["y"], {"w": w})
+    feeds = {"x": rng.random((16, 64)).astype(np.float32)}
+    net = simdnn.load(simdnn.quantize_onnx(source, [feeds]))
+    fast = net.run(feeds, machine="skx", attr=Attr(exact_int8=False))
+    (row,) = fast.saturation.to_dict("records")
+    assert row["node"] == "mm" and row["outputs"] == 128 and 0 < row["saturated_outputs"] <= 128
+    assert net.run(feeds, machine="icx").saturation.empty
+    levels = fast.traffic.set_index("level")
+    assert levels.loc["L1", "read_bytes"] >= 16 * 64 + 64 * 8 and list(levels.index)[0] == "L1"
+    one = simdnn.load(source).run(feeds, machine="skx")
+    assert one.provenance == simdnn.load(source).estimate(feeds, machine="skx").provenance
+    assert one.provenance["nodes_sha256"] != fast.provenance["nodes_sha256"] and one.provenance["machine"] == "skx"
+    assert '"traffic"' in fast.to_json()
+
+
 def test_a_chain_requantizes_in_the_kernel() -> None:
     rng = np.random.default_rng(2)
     constants = {n: (rng.normal(size=(8, c, 3, 3)) * 0.2).astype(np.float32) for n, c in (("v", 3), ("w", 8))}
