@@ -19,8 +19,7 @@ from isa_models import InvalidArgument
 from simdnn.modes import MODES
 
 _MARKERS = dict(zip(MODES, cycle("osD^vP<>Xph"), strict=False))
-_PALETTE = matplotlib.color_sequences["tab20"]
-_COLORS = dict(zip(MODES, cycle(_PALETTE[::2] + _PALETTE[1::2]), strict=False))
+_COLORS = dict(zip(MODES, cycle(matplotlib.color_sequences["tab10"]), strict=False))  # pairs that do not recur
 
 
 def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:

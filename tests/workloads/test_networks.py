@@ -129,3 +129,16 @@ def test_as_a_table(digits: Network) -> None:
 def test_images_of_another_shape(digits: Network, shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidArgument, match=r"digits needs \(N, 1, 8, 8\)"):
         digits.reference(np.zeros(shape, np.float32))
+
+
+@pytest.mark.parametrize("name", list(NETWORKS))
+def test_as_an_onnx_model(name: str) -> None:
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    from workloads.export import onnx_model
+
+    network = NETWORKS[name]()
+    model = onnx_model(network)
+    onnx.checker.check_model(model, full_check=True)
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (logits,) = session.run(None, {"images": network.test_images[:20]})
+    np.testing.assert_allclose(logits, network.reference(network.test_images[:20]), rtol=1e-4, atol=1e-4)
