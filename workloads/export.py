@@ -35,8 +35,10 @@ def onnx_model(network: Network) -> onnx.ModelProto:
             nodes.append(helper.make_node("Relu", [made], [last], f"{layer.name}.relu"))
         else:
             last = made
-    shape = ["N", *network.test_images.shape[1:]]
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in
-             (("images", shape), ("logits", ["N", network.layers[-1].bias.size]))]  # fmt: skip
+    sizes: dict[str, list[str | int | None]] = {
+        "images": ["N", *network.test_images.shape[1:]],
+        "logits": ["N", network.layers[-1].bias.size],
+    }
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in sizes.items()]
     graph = helper.make_graph(nodes, network.name, ports[:1], ports[1:], held)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9)

@@ -131,12 +131,12 @@ def test_images_of_another_shape(digits: Network, shape: tuple[int, ...]) -> Non
         digits.reference(np.zeros(shape, np.float32))
 
 
-@pytest.mark.parametrize("name", list(NETWORKS))
+@pytest.mark.parametrize("name", list(workloads.NETWORKS))
 def test_as_an_onnx_model(name: str) -> None:
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     from workloads.export import onnx_model
 
-    network = NETWORKS[name]()
+    network = workloads.NETWORKS[name]()
     model = onnx_model(network)
     onnx.checker.check_model(model, full_check=True)
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
