@@ -53,11 +53,23 @@ TILED_U8 = _dot("tdpbusd", "u8", "s8", VNNI)
 TILED_S8 = replace(_dot("tdpbssd", "s8", "s8", VNNI), emit=_row_sum_s8)
 
 
+def even_parts(k: int) -> int:
+    """The length of equal, even parts of K that are as few as parts of 32 would be; 0 where there are none such.
+
+    >>> even_parts(52), even_parts(80), even_parts(64)
+    (26, 0, 0)
+    """
+    parts = -(-k // 32)
+    return k // parts if k % (2 * parts) == 0 and k % 32 and parts > 1 else 0
+
+
 class TiledGemm(Gemm):
     """The generator for one problem; `accumulation` is the order in which the machine adds up a row's products."""
 
-    def __init__(self, name: str, problem: Problem, unit: Unit, dot: Dot, accumulation: str) -> None:
-        super().__init__(name, problem, unit, dot, Options())
+    def __init__(
+        self, name: str, problem: Problem, unit: Unit, dot: Dot, accumulation: str, options: Options | None = None
+    ) -> None:
+        super().__init__(name, problem, unit, dot, options or Options())
         self.accumulation = accumulation
 
     @cached_property

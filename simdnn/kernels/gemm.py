@@ -39,7 +39,7 @@ class Options:
     halve: bool = False  # s8 convolution on vpmaddubsw: weights times 1/2
     merged_scales: bool = False
     cut: int = 0  # channels after which a sum restarts (floating point)
-    split_k: int = 0  # matmul: K in two parts, the first of this length, pairs restart there
+    split_k: int = 0  # matmul: K in parts of this length, dot products restart at each
     order: Order = Order()  # of a convolution's taps
     through_float: bool = False  # an s32 sum is rounded to f32 on its way to an s32 destination
     reference: bool = False  # ends as oneDNN's reference does
@@ -448,22 +448,19 @@ class Gemm:
 
 
 def as_convolution(problem: Problem, split_k: int) -> ConvProblem:
-    """A matmul as rows of pixels with one tap; with `split_k`, with two taps of which each is a part of K."""
+    """A matmul as rows of pixels with one tap; with `split_k`, with taps of which each is a part of K."""
     if isinstance(problem, ConvProblem):
         return problem
     p = problem
     if split_k:
-        return ConvProblem(1, split_k, 1, 2 * p.m, p.n, 1, 2, p.src, p.wei, p.epilogue, strides=(1, 2))
+        parts = -(-p.k // split_k)
+        return ConvProblem(1, split_k, 1, parts * p.m, p.n, 1, parts, p.src, p.wei, p.epilogue, strides=(1, parts))
     return ConvProblem(1, p.k, 1, p.m, p.n, 1, 1, p.src, p.wei, p.epilogue)
 
 
-def split_rows(rows: Array, first: int) -> Array:
-    """(R, K) as (R, 2 * first): both parts of K behind each other, the second padded with zeros."""
-    count, k = rows.shape
-    out = np.zeros((count, 2, first), rows.dtype)
-    out[:, 0] = rows[:, :first]
-    out[:, 1, : k - first] = rows[:, first:]
-    return out.reshape(count, 2 * first)
+def split_rows(rows: Array, length: int) -> Array:
+    """(R, K) padded with zeros to whole parts of K."""
+    return np.pad(rows, ((0, 0), (0, -rows.shape[1] % length)))
 
 
 def taps_inside(c: ConvProblem) -> Array:

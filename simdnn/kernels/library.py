@@ -9,8 +9,13 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
-from simdnn.kernels.order import sees_padding_alone
+from simdnn.kernels.amx import even_parts
+from simdnn.kernels.order import above_or_behind, sees_padding_alone
 from simdnn.kernels.spec import ConvProblem, Decompression, MatmulProblem, Problem
+
+_FP16 = "avx10_1_512"  # oneDNN's name of the cap that avx512_core_fp16 sets
+_AMX = f"{_FP16}_amx"
+_FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
 
 
 def library_choice(problem: Problem, isa: str, fpmath: str = "strict") -> tuple[str, str]:
@@ -38,7 +43,9 @@ def library_choice(problem: Problem, isa: str, fpmath: str = "strict") -> tuple[
         return _f16(problem)
     tier = next(c for c in ("avx512_core_bf16", "avx512_core_vnni", "avx512_core", "avx2") if c in caps)
     if isinstance(problem, MatmulProblem):
-        return _matmul(problem, tier)
+        name, library = _matmul(problem, tier)
+        fp16 = "avx512_core_fp16" in caps and library == "brg_matmul:avx512_core_vnni"
+        return name, f"brg_matmul:{_FP16}" if fp16 else library
     return _convolution(problem, tier)
 
 
@@ -61,8 +68,8 @@ def _refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
 
 
 def _tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | None:
-    """What runs on AMX tiles, from the library's list of implementations and its conditions on types: no CPU that has
-    them was at hand. None where it takes another unit: depthwise and small groups, scales along K, f32 computed in f32.
+    """What runs on AMX tiles. None where it takes another unit: depthwise and small groups, scales along K, vectors and
+    small problems (rule 14), f32 computed in f32.
     """
     isa = "avx512_core_amx"
     if isinstance(p, MatmulProblem):
@@ -70,18 +77,76 @@ def _tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | N
         if p.group_scales or p.zero_points:
             return None
         if p.decompression:
-            return (f"wdec:{isa}", f"{base}:{isa}") if p.decompression.computes == ("bf16",) else None
+            return (f"wdec:{isa}", f"{base}:{_AMX}") if p.decompression.computes == ("bf16",) else None
+        if _too_small_for_tiles(p):
+            return None
+        if p.src == "bf16" and p.n >= 96 and p.k >= 128 and even_parts(p.k):
+            raise Unimplemented(f"how oneDNN cuts K = {p.k} for tiles depends on its caches there: N below 96 works")
     else:
-        if p.depthwise or (p.groups > 1 and p.ic // p.groups <= 16) or p.wei_tag != "any":
+        if p.depthwise or p.wei_tag != "any" or _not_for_tiles(p):
             return None
         family, base = "conv", "brgconv_1x1" if _pointwise(p) else "brg_conv_fwd"
+        if p.src == "bf16":
+            _refuse_gathered(p)
+        if p.src == "f32" and fpmath in ("bf16", "any"):
+            ic = p.ic // p.groups
+            if _pointwise(p) and ic < 64 and ic % 32:
+                return None
+            raise Unimplemented("oneDNN rounds f32 to bf16 here, for tiles in an order not known: bf16 data works")
     if p.src == "f16":
         isa = "avx512_core_amx_fp16"
-        return (f"{family}:{isa}", f"{base}:{isa}") if isa in caps else None
+        return (f"{family}:{isa}", f"{base}:{_AMX}_fp16") if isa in caps else None
     if p.src == "f32" and fpmath not in ("bf16", "any"):
         return None
     suffix = {"f32": "_down", "bf16": ""}.get(p.src, "_int8")
-    return f"{family}:{isa}{suffix}", f"{base}:{isa}"
+    return f"{family}:{isa}{suffix}", f"{base}:{_AMX}"
+
+
+def _too_small_for_tiles(p: MatmulProblem) -> bool:
+    """Whether the library leaves a matmul to the vector unit (rule 14)."""
+    if p.src == "s8":
+        return False
+    if p.src == "bf16":
+        tiles = -(-p.m // 16)  # blocks are of two tiles of rows
+        rows = p.m if p.m <= 32 else 2 * -(-p.m // tiles)
+        return 1 in (p.m, p.n) or (p.k < 32 and 2 * rows * p.k <= 126)
+    if p.src == "f32" and (1 in (p.m, p.n) or p.epilogue.dst != "f32" or (p.m < 8 and p.wei_tag == "any")):
+        return True
+    return (p.m == 1 and p.k == 256) or (p.m <= 32 and p.m * p.n <= 256) or p.k <= 16
+
+
+def _not_for_tiles(p: ConvProblem) -> bool:
+    """Whether the library leaves a convolution to the vector unit: few outputs, or a kernel in the padding above or
+    behind the image (rule 14).
+    """
+    ic, oc = p.ic // p.groups, p.oc // p.groups
+    most = _FIRST_LEVEL // 2 if _pointwise(p) else _FIRST_LEVEL
+    if above_or_behind(p) or (p.oh * p.ow <= 4 and ic <= 512 and p.mb * p.groups * ic * oc <= most):
+        return True
+    row = 512 // fmt(p.src).bits
+    if not _pointwise(p) or p.src == "f32":
+        return False
+    return (p.groups > 1 and ic > row and ic % row > 0) or (p.src != "bf16" and ic % 4 > 0 and p.strides == (1, 1))
+
+
+def _refuse_gathered(p: ConvProblem) -> None:
+    """Raises where the library makes channels of kernel columns, or of whole kernels, for tiles of bf16 (rule 14)."""
+    ic = p.ic // p.groups
+
+    def gathers(taps: int) -> bool:
+        k, row = taps * ic, 32
+        whole = ic % 2 == 0 and (k <= row or k % row == 0)  # weights need not be brought into another order
+        light = p.oc // p.groups * p.kh * p.kw <= 4 * p.mb * p.ih * p.iw
+        filled = -(-k // row) / (taps * -(-ic // row))
+        return taps > 1 and (ic < row // 2 or (k > row and filled < 0.5 and (whole or light)))
+
+    columns = p.kw > 1 and p.dilation[1] == 1 and gathers(p.kw)
+    windows = p.kh > 1 and p.dilation == (1, 1) and gathers(p.kh * p.kw) and (p.ow > 48 or p.ow % 16 == 0)
+    if columns or windows:
+        raise Unimplemented(
+            f"oneDNN makes channels of kernel columns where tiles meet {ic} channels, which is not modelled: "
+            "16 channels or more work, or isa='avx512_core_bf16'"
+        )
 
 
 def _pointwise(p: ConvProblem) -> bool:
@@ -115,21 +180,29 @@ def _refuse_copied(p: ConvProblem) -> None:
 
 
 def _f16(problem: Problem) -> tuple[str, str]:
-    """Products in f32, which is all that is known of the library's f16: no CPU that has it was at hand."""
+    """Products in f32, in the orders of f32, but that vectors are summed in 16 lanes."""
     if isinstance(problem, MatmulProblem):
-        return "gemm:avx512_core_f16", "brg_matmul:avx512_core_fp16"
+        vector = f"gemv:avx512_core_f16{_plain(problem)}"
+        return vector if 1 in (problem.m, problem.n) else "gemm:avx512_core_f16", f"brg_matmul:{_FP16}"
     if problem.depthwise:
-        return "dw:avx512_core_f16", "brdgmm_dw:avx512_core_fp16"
-    return "conv:avx512_core_f16", "brg_conv_fwd:avx512_core_fp16"
+        copied = problem.dilation != (1, 1) and sees_padding_alone(problem)
+        base = "brg_conv_fwd" if copied else "brdgmm_dw" if problem.dilation == (1, 1) else "jit_dw"
+        return "dw:avx512_core_f16", f"{base}:{_FP16}"
+    return "conv:avx512_core_f16", f"{'brgconv_1x1' if _pointwise(problem) else 'brg_conv_fwd'}:{_FP16}"
 
 
 def _int8_tier(tier: str) -> str:
     return "avx512_core_vnni" if tier == "avx512_core_bf16" else tier
 
 
+def _plain(p: MatmulProblem) -> str:
+    """How the kernel of a vector is called where lanes run over N."""
+    return "_plain" if p.n > 1 and p.wei_tag == "ab" else ""
+
+
 def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     vector = 1 in (p.m, p.n)
-    plain = "_plain" if p.n > 1 and p.wei_tag == "ab" else ""
+    plain = _plain(p)
     if p.src == "f32":
         if p.epilogue.dst != "f32":
             return f"gemm:{'avx2' if tier == 'avx2' else 'avx512_core'}_ref", "ref:any"
@@ -169,6 +242,8 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
     base = "brgconv_1x1" if pointwise else "brg_conv_fwd"
     if not integer:
         if p.src == "bf16":
+            if small_groups and fours:
+                _refuse_copied(p)
             return f"conv:{tier}", (f"jit_bf16:{tier}" if small_groups and fours else f"{base}:{tier}")
         wide = "avx2" if tier == "avx2" or (small_groups and not fours) else "avx512_core"
         jit = small_groups and fours and wide != "avx2"

@@ -62,8 +62,20 @@ def _small_groups(p: ConvProblem) -> bool:
 
 def sees_padding_alone(p: ConvProblem) -> bool:
     """Whether the padding on some side holds the whole kernel."""
-    height, width = ((k - 1) * d + 1 for k, d in zip((p.kh, p.kw), p.dilation, strict=True))
+    height, width = _extent(p)
     return max(p.padding[0], _below(p)) >= height or max(p.padding[1], _behind(p)) >= width
+
+
+def above_or_behind(p: ConvProblem) -> bool:
+    """Whether the padding above the image holds the whole kernel, or that to the right of it."""
+    height, width = _extent(p)
+    return p.padding[0] >= height or _behind(p) >= width
+
+
+def _extent(p: ConvProblem) -> tuple[int, int]:
+    """Rows and columns of the image that a kernel reaches over."""
+    height, width = ((k - 1) * d + 1 for k, d in zip((p.kh, p.kw), p.dilation, strict=True))
+    return height, width
 
 
 def _jit_block(p: ConvProblem) -> int:

@@ -46,7 +46,7 @@ class Blocked:
     ic: int  # input channels of a group
     kh: int = 1
     kw: int = 1
-    split: int = 0  # of a matmul's K: two parts, the first of this length, each padded by itself
+    split: int = 0  # of a matmul's K: parts of this length, each padded by itself; the last may be shorter
     rounds: str = ""  # f32 data kept as f32, rounded: a kind of rounding.py, "tf32" or "tf32_cut"
 
     @property
@@ -56,7 +56,11 @@ class Blocked:
 
     @property
     def taps(self) -> int:
-        return self.kh * self.kw * (2 if self.split else 1)
+        return self.kh * self.kw * self.parts
+
+    @property
+    def parts(self) -> int:
+        return -(-self.ic // self.split) if self.split else 1
 
     @property
     def columns(self) -> bool:
@@ -73,7 +77,7 @@ class Blocked:
     def tag(self, operation: str) -> str:
         """The layout in oneDNN's letters: capitals are cut into blocks, which stand at the end, innermost last.
 
-        Behind a plus sign is the width of the last block of output channels, behind a colon that of K's first part.
+        Behind a plus sign is the width of the last block of output channels, behind a colon that of K's parts.
 
         >>> Blocked("avx512_core_bf16", "bf16", Layout(1, 112, 48, 16, 2, 64), 64).tag("matmul")
         'BA48b2a+16'
@@ -113,7 +117,7 @@ def pack(weights: Array, layout: Layout) -> tuple[Array, Array]:
 def unpack(tensors: Mapping[str, Array], blocked: Blocked) -> Array:
     """goihw weights from the tensors that `pack` made of them, in the type that they have there."""
     layout = blocked.layout
-    kh, kw = (1, 2) if blocked.split else (blocked.kh, blocked.kw)
+    kh, kw = (1, blocked.parts) if blocked.split else (blocked.kh, blocked.kw)
 
     def spread(flat: Array, width: int) -> Array:
         shape = (layout.groups, -1, kh, kw, layout.icp // layout.depth, width, layout.depth)
@@ -124,9 +128,8 @@ def unpack(tensors: Mapping[str, Array], blocked: Blocked) -> Array:
     panels = [spread(tensors[name], widths[name]) for name in blocked.sizes]
     weights = np.concatenate(panels, axis=1)[:, : layout.oc]
     if blocked.split:
-        first, second = (weights[..., part : part + 1] for part in (0, 1))
-        rest = blocked.ic - blocked.split
-        weights = np.concatenate([first[:, :, : blocked.split], second[:, :, :rest]], axis=2)
+        parts = [weights[:, :, : blocked.split, :, part : part + 1] for part in range(kw)]
+        weights = np.concatenate(parts, axis=2)
     return np.ascontiguousarray(weights[:, :, : blocked.ic])
 
 

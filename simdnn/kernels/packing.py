@@ -78,8 +78,11 @@ class Packing:
         """Row by row of groups of `depth` k, panel by panel, for each tap."""
         b, plain = self.blocked, self.plain
         if b.split:
-            second = Affine(b.split * plain.ic)
-            return self.tap(Affine(), Affine(), b.split) + self.tap(Affine(1), second, b.ic - b.split)
+            whole, rest = divmod(b.ic, b.split)
+            part = Affine.var("part") if whole > 1 else Affine()
+            code = loop("part", whole, self.tap(part, part * (b.split * plain.ic), b.split), parallel=True)
+            last = self.tap(Affine(whole), Affine(whole * b.split * plain.ic), rest) if rest else []
+            return code + last
         u, w = (Affine.var(name) if size > 1 else Affine() for name, size in (("u", b.kh), ("w", b.kw)))
         code = self.tap(u * b.kw + w, u * plain.kh + w * plain.kw + self.group * plain.group, b.ic)
         for var, extent in (("w", b.kw), ("u", b.kh), ("g", b.layout.groups)):

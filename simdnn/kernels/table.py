@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 from isa_models import Machine
 from isa_models.machine import AMX_ACCUMULATIONS
-from simdnn.kernels.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, TiledCompressedGemm, TiledGemm
+from simdnn.kernels.amx import (
+    TILED_BF16,
+    TILED_F16,
+    TILED_S8,
+    TILED_U8,
+    TiledCompressedGemm,
+    TiledGemm,
+    even_parts,
+)
 from simdnn.kernels.code import unit_of
 from simdnn.kernels.decompress import CompressedGemm, refuses_groups
 from simdnn.kernels.depthwise import Depthwise
@@ -166,14 +174,18 @@ class _TileRow(_Row):
         return "has no scales along K on tiles"
 
     def options(self, problem: Problem) -> Options:
-        return Options()
+        """Rule 14: a matmul of bf16 as it comes is cut into even parts, where they are as few as parts of 64 bytes."""
+        if isinstance(problem, MatmulProblem) and problem.src == "bf16" and (even := even_parts(problem.k)):
+            return Options(split_k=even)
+        return Options(merged_scales=self.dot.acc == "s32")
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
         def make(problem: Problem, machine: Machine) -> Kernel:
             dot = TILED_S8 if problem.src == "s8" else self.dot
             packed = self.narrows_weights and isinstance(problem, MatmulProblem) and problem.wei_tag != "any"
             generator = TiledCompressedGemm if packed else TiledGemm
-            return generator(name, problem, unit_of(self.isa), dot, _accumulation(machine)).kernel()
+            options = self.options(problem)
+            return generator(name, problem, unit_of(self.isa), dot, _accumulation(machine), options).kernel()
 
         return make
 

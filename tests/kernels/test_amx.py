@@ -64,7 +64,7 @@ def test_every_destination(dst: str) -> None:
     rng = np.random.default_rng(5)
     a, b = data(rng, (m, k), "u8"), data(rng, (k, n), "s8")
     e = Epilogue(dst, zp_src=True, src_scale=True, wei_scale="per_oc", bias=True, post_ops=("relu",), dst_scale=True)
-    p = parameters(rng, e, n)
+    p = replace(parameters(rng, e, n), src_scale=0.25, wei_scale=2.0 ** rng.integers(-8, -4, n).astype(np.float32))
     tiles, vnni = (KINDS[name].build(MatmulProblem(m, n, k, "u8", "s8", e), tiled())
                    for name in (INT8, "gemm:avx512_core_vnni"))  # fmt: skip
     assert run_all(tiles, a, b, p).tobytes() == run_all(vnni, a, b, p).tobytes()
@@ -181,20 +181,21 @@ def test_tiles_have_their_rows() -> None:
 
 def test_the_library_takes_tiles_where_it_has_them() -> None:
     e = Epilogue("f32")
-    bf16, f32, u8 = (MatmulProblem(4, 8, 16, s, w, e) for s, w in (("bf16", "bf16"), ("f32", "f32"), ("u8", "s8")))
+    bf16, f32, u8 = (MatmulProblem(40, 8, 17, s, w, e) for s, w in (("bf16", "bf16"), ("f32", "f32"), ("u8", "s8")))
+    named = "avx10_1_512_amx"
     amx, fp16 = "avx512_core_amx", "avx512_core_amx_fp16"
     for isa in (amx, fp16):
-        assert library_choice(bf16, isa) == ("gemm:avx512_core_amx", "brg_matmul:avx512_core_amx")
-        assert library_choice(u8, isa) == ("gemm:avx512_core_amx_int8", "brg_matmul:avx512_core_amx")
-        assert library_choice(f32, isa, "bf16") == ("gemm:avx512_core_amx_down", "brg_matmul:avx512_core_amx")
+        assert library_choice(bf16, isa) == ("gemm:avx512_core_amx", f"brg_matmul:{named}")
+        assert library_choice(u8, isa) == ("gemm:avx512_core_amx_int8", f"brg_matmul:{named}")
+        assert library_choice(f32, isa, "bf16") == ("gemm:avx512_core_amx_down", f"brg_matmul:{named}")
         assert library_choice(f32, isa)[1] == library_choice(f32, isa, "tf32")[1] == "brg_matmul:avx512_core"
     assert library_choice(f32, "avx512_core_bf16", "bf16")[1] == "brg_matmul:avx512_core"
-    half = MatmulProblem(4, 8, 16, "f16", "f16", e)
-    assert library_choice(half, fp16) == ("gemm:avx512_core_amx_fp16", "brg_matmul:avx512_core_amx_fp16")
-    assert library_choice(replace(u8, group_scales=GroupScales(wei=8)), amx)[1] == "brg_matmul:avx512_core_vnni"
+    half = MatmulProblem(40, 8, 17, "f16", "f16", e)
+    assert library_choice(half, fp16) == ("gemm:avx512_core_amx_fp16", f"brg_matmul:{named}_fp16")
+    assert library_choice(replace(u8, group_scales=GroupScales(wei=8)), amx)[1] == "brg_matmul:avx10_1_512"
     conv = ConvProblem(1, 32, 6, 6, 32, 3, 3, "u8", "s8", e)
-    assert library_choice(conv, amx) == ("conv:avx512_core_amx_int8", "brg_conv_fwd:avx512_core_amx")
-    assert library_choice(replace(conv, kh=1, kw=1), amx)[1] == "brgconv_1x1:avx512_core_amx"
+    assert library_choice(conv, amx) == ("conv:avx512_core_amx_int8", f"brg_conv_fwd:{named}")
+    assert library_choice(replace(conv, kh=1, kw=1), amx)[1] == f"brgconv_1x1:{named}"
     assert library_choice(replace(conv, groups=32), amx)[0].startswith("dw:")
 
 

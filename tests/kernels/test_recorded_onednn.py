@@ -1,4 +1,4 @@
-"""Kernels against recorded outputs of oneDNN 3.13.2 (tests/vectors/onednn): the library's bits, under each ISA cap."""
+"""Kernels against recorded outputs of oneDNN 3.13.2 (tests/vectors/onednn and onednn_spr): its bits, under each cap."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from simdnn import numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters, Problem
 from simdnn.kernels.library import library_choice
 
-FOLDER = Path(__file__).parents[1] / "vectors" / "onednn"
-CASES: list[dict[str, Any]] = json.loads((FOLDER / "manifest.json").read_text())["cases"]
+VECTORS = Path(__file__).parents[1] / "vectors"
+#: the folder is named after the CPU: of a Zen 4, and of an Emerald Rapids with AMX and FP16
+CASES: list[dict[str, Any]] = [
+    case | {"file": VECTORS / folder / f"{case['name']}.npz"}
+    for folder in ("onednn", "onednn_spr")
+    for case in json.loads((VECTORS / folder / "manifest.json").read_text())["cases"]
+]
 RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
 KINDS = {kind.name: kind for kind in KERNELS}
 
@@ -37,8 +42,8 @@ def same_family(implementation: str) -> str:
 
 
 @functools.cache
-def arrays(name: str) -> dict[str, Array]:
-    with np.load(FOLDER / f"{name}.npz") as file:
+def arrays(path: Path) -> dict[str, Array]:
+    with np.load(path) as file:
         return dict(file)
 
 
@@ -79,8 +84,8 @@ def parameters_of(stored: dict[str, Array]) -> Parameters:
 
 @pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
-    stored, problem, run = arrays(case["name"]), problem_of(case), case["runs"][cap]
-    kind, implementation = library_choice(problem, isa_of(cap))
+    stored, problem, run = arrays(case["file"]), problem_of(case), case["runs"][cap]
+    kind, implementation = library_choice(problem, isa_of(cap), case["params"].get("fpmath", "strict"))
     assert same_family(implementation) == same_family(run["impl"])
     kernel = KINDS[kind].build(problem, None)  # type: ignore[arg-type]  # no kernel here asks for the machine
     views = [
@@ -94,6 +99,6 @@ def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
 
 def test_what_is_recorded() -> None:
     """The recordings do tell kernels apart: saturating from exact, and orders of floating-point sums."""
-    assert {case["src"]["dtype"] for case in CASES} == {"f32", "bf16", "u8", "s8"}
+    assert {case["src"]["dtype"] for case in CASES} == {"f32", "bf16", "f16", "u8", "s8"}
     unlike = [case for case in CASES if len({run.get("as", cap) for cap, run in case["runs"].items()}) > 1]
     assert len(unlike) >= 20

@@ -133,7 +133,7 @@ def test_exactness_comes_before_the_library() -> None:
         (MatmulProblem(1, 9, 9, "f32", "f32", Epilogue("f32")), "avx512_core", "gemv:avx2", "brg_matmul:avx2"),
         (MatmulProblem(1, 9, 9, "f32", "f32", Epilogue("f32"), "ab"), "avx2", "gemv:avx2_plain", "brg_matmul:avx2"),
         (MatmulProblem(2, 9, 9, "u8", "s8", Epilogue()), "avx512_core_fp16", "gemm:avx512_core_vnni",
-         "brg_matmul:avx512_core_vnni"),
+         "brg_matmul:avx10_1_512"),
         (MatmulProblem(2, 9, 9, "s8", "s8", Epilogue(zp_src=True)), "avx2", "gemm:avx2_int8_exact", "gemm:jit"),
         (ConvProblem(1, 8, 9, 9, 8, 3, 3, "u8", "s8", Epilogue(), groups=8), "avx512_core", "dw:avx512_core_int8",
          "jit_int8:avx512_core"),
@@ -147,7 +147,7 @@ def test_what_the_library_picks(problem: Problem, isa: str, name: str, library: 
 
 def test_the_library_takes_f16_where_the_cpu_has_its_arithmetic() -> None:
     problem = MatmulProblem(2, 3, 4, "f16", "f16", Epilogue("f32"))
-    assert library_choice(problem, "avx512_core_amx") == ("gemm:avx512_core_f16", "brg_matmul:avx512_core_fp16")
+    assert library_choice(problem, "avx512_core_amx") == ("gemm:avx512_core_f16", "brg_matmul:avx10_1_512")
     for isa in ("avx512_core_bf16", "avx512_core", "avx2"):
         with pytest.raises(Unimplemented, match=f"refuses f16 under {isa}"):
             library_choice(problem, isa)
