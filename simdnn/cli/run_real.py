@@ -86,7 +86,7 @@ def _write_on(args: argparse.Namespace, network: RealNetwork) -> int:
     from simdnn import real
 
     modes, _ = choose(isa_models.cpu_machine(args.machine), args.modes or ["f32"], args.isa, real.modes_of(network))
-    where = {"machine": args.machine, "threads": args.threads, "dispatch": args.dispatch}
+    where = {"machine": args.machine, "threads": args.threads, "dispatch": args.dispatch, "engine": "compiled"}
     for mode, cap in modes.items():
         print(f"{mode.name}: {args.prompt}", end="", flush=True)
         for piece in real.continued(network, mode, args.prompt, TOKENS, isa=cap, **where):
