@@ -51,7 +51,8 @@ def plot_quality_speed(
 ) -> Axes:
     """A quality against the speed-up over f32, better ones higher up: one point a mode; `percent` for shares.
 
-    Points with a ring are the Pareto-optimal ones: no other mode is as good in both and better in one.
+    What is better where it is lower (errors, perplexities) is drawn by its logarithm where it spans more than a factor
+    of ten. Points with a ring are the Pareto-optimal ones: no other mode is as good in both and better in one.
     """
     _need(frame, ("mode", "speed_up", column))
     ax = ax if ax is not None else _axes((7.5, 5))
@@ -64,6 +65,10 @@ def plot_quality_speed(
     ax.set_xlim(0, 1.25 * max([1.0, *points["speed_up"]]))
     _pad_y(ax, list(points["y"]), top=100.0 if percent else None)
     if not higher_is_better:
+        if 0 < 10 * points["y"].min() < points["y"].max():
+            ax.set_yscale("log")
+            margin = (points["y"].max() / points["y"].min()) ** 0.15
+            ax.set_ylim(points["y"].min() / margin, points["y"].max() * margin)
         ax.invert_yaxis()
     ax.grid(alpha=0.3)
     for point in points.itertuples():
@@ -191,8 +196,8 @@ def _axes(size: tuple[float, float]) -> Axes:
 
 def _label(ax: Axes, points: list[tuple[str, float, float]]) -> None:
     """A name beside each point: to the right, else below, above, or further below, where it covers nothing."""
-    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
-    at = [((x - left) / (right - left), (y - low) / (high - low)) for _, x, y in points]
+    within = ax.transData + ax.transAxes.inverted()
+    at = [(float(x), float(y)) for x, y in (within.transform((x, y)) for _, x, y in points)]
     taken = [(x - 0.015, x + 0.015, y) for x, y in at]
     for (name, _, _), (x, y) in zip(points, at, strict=True):
         width = 0.015 * len(name)

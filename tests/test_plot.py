@@ -97,3 +97,15 @@ def test_frames_that_cannot_be_drawn() -> None:
         plot.plot_accuracy_speed(pd.DataFrame({"mode": ["f32"], "speed_up": [1.0]}))
     with pytest.raises(InvalidArgument, match="no rows"):
         plot.plot_layers(layers(1).iloc[:0])
+
+
+def test_what_spans_decades_is_drawn_by_its_logarithm() -> None:
+    rows = {"mode": ["f32", "bf16", "int8-fast"], "speed_up": [1, 2, 3], "error": [20.0, 21.0, 1e6]}
+    ax = plot.plot_quality_speed(pd.DataFrame(rows), "error", "perplexity", higher_is_better=False)
+    assert ax.get_yscale() == "log"
+    low, high = ax.get_ylim()  # better, which is lower here, is up
+    assert low > 1e6 and 0 < high < 20
+    near = pd.DataFrame(rows | {"error": [20.0, 21.0, 90.0]})
+    assert plot.plot_quality_speed(near, "error", "perplexity", higher_is_better=False).get_yscale() == "linear"
+    inside = [text.get_position() for text in ax.texts]
+    assert len(inside) == 3 and all(0 < x < 1 and 0 < y < 1 for x, y in inside)
