@@ -44,7 +44,7 @@ def order_of(p: ConvProblem, dot: Dot, wide: bool, halved: bool) -> Order:
     single = p.ic == p.groups
     if dot.acc == "s32" and (halved or not dot.saturates):
         return Order("row" if single and neighbours and p.groups == 1 else "")
-    if single and wide and not (dot.depth == 1 and (p.groups > 1 or _folds_columns(p))):
+    if single and wide and not (dot.depth == 1 and (p.groups > 1 or _folds_columns(p) or dot.wei == "f16")):
         if p.kh > 1 and p.ow > 4 and p.dilation == (1, 1):
             return Order("window") if dot.depth > 1 else Order(columns_outside=True)
         if neighbours:

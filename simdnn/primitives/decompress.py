@@ -77,6 +77,8 @@ def _refused_by_library(
 ) -> None:
     """Raises for what oneDNN 3.13 was seen to refuse."""
     what = f"oneDNN refuses {shape.src}:{shape.wei}:{dst} with fpmath {mode!r}"
+    if shape.src == "f16" and "avx512_core_fp16" in caps:
+        raise Unimplemented(f"oneDNN's {shape.src}:{shape.wei}:{dst} with fpmath {mode!r} is not modelled; {_WAY_OUT}")
     if shape.src == "f16":
         raise Unimplemented(f"{what}: it decompresses for f32 and bf16 sources; {_WAY_OUT}")
     if shape.src == "bf16" and mode not in ("bf16", "any"):
