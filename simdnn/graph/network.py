@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
+from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, UnknownTiming
 from isa_models.arrays import Array
 from simdnn.graph.fold import folded
 from simdnn.graph.gpu import GpuKernels, target_of
@@ -112,13 +112,11 @@ class Network:
         return NetworkEstimate(target.machine, isa, target.threads, nodes)
 
     def _check_kernels(self, fed: dict[str, Any], kernels: Kernels) -> None:
-        """`Unimplemented` naming a node that no kernel can do, before anything runs. Shapes that hang on values may
-        hide one.
+        """`Unimplemented` naming a node that no kernel can do, before anything runs. What hangs on values, and what has
+        no cost, may hide one.
         """
-        try:
+        with suppress(InvalidArgument, UnknownTiming):
             self._execute(fed, kernels, None)
-        except InvalidArgument:
-            pass
 
     def check_operators(self) -> None:
         """`Unimplemented` naming the first node without an operator here."""

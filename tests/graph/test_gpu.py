@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models import InvalidArgument, Unimplemented
+from isa_models import InvalidArgument, Unimplemented, UnknownTiming
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -95,6 +95,21 @@ def test_what_has_no_kernel_is_named_before_anything_runs() -> None:
         net.run(feeds, machine="v100", watch=lambda node, outputs: seen.append(node.name))
     assert not seen
     assert net.run(feeds, machine="b580").outputs["y"].sum() == 6
+
+
+def test_what_hangs_on_values_or_has_no_cost_runs() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], "relu"),
+        helper.make_node("NonZero", ["a"], ["i"], "where"),
+        helper.make_node("Cast", ["i"], ["f"], "float", to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["f", "w"], ["y"], "product"),
+        helper.make_node("Det", ["a"], ["d"], "determinant"),
+    ]
+    net = simdnn.load(model(nodes, {"x": (2, 2)}, ["y", "d"], {"w": np.ones((3, 2), np.float32)}))
+    result = net.run({"x": np.array([[1, -1], [2, 3]], np.float32)}, machine="b580")
+    assert (result.outputs["y"] == [[2, 2], [1, 1]]).all() and result.outputs["d"] == 3
+    with pytest.raises(UnknownTiming, match="Det"):
+        _ = result.cycles
 
 
 def test_what_means_something_on_cpus_alone_is_refused() -> None:

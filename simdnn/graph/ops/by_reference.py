@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from isa_models import InvalidArgument, Unimplemented
+from isa_models import InvalidArgument, UnknownTiming
 from isa_models.arrays import Array
 from simdnn.graph.kernels import Kernels
 from simdnn.graph.model import Node
@@ -32,7 +32,7 @@ def by_reference(k: Kernels, node: Node, *operands: Array | None) -> tuple[Any, 
     need(not huge, f"attribute {huge[:1]} above {_MOST}")
     k.unknown(f"{node.op} has no kernel here: its values are ONNX's reference's, its cost is not known")
     if not k.values:
-        raise Unimplemented(f"the cost of {node.op} is not known; run it for its values")
+        raise UnknownTiming(f"the cost of {node.op} is not known; run it for its values")
     given = {name: a for name, a in zip(node.inputs, operands, strict=True) if a is not None}
     inputs = [onnx.helper.make_tensor_value_info(n, number(a.dtype), a.shape) for n, a in given.items()]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.outputs if name]

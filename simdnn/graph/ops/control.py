@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from isa_models import Unimplemented
+from isa_models import Unimplemented, UnknownTiming
 from isa_models.arrays import Array
 from simdnn.graph.kernels import Kernels
 from simdnn.graph.model import Graph, Node
@@ -25,7 +25,7 @@ def _truth(k: Kernels, value: Array) -> bool:
     """A condition; a shadow has none."""
     need(value.size == 1, f"a condition of shape {value.shape}")
     if not k.values and is_float(value.dtype):
-        raise Unimplemented("a condition that depends on values, which a cost alone does not have; run it")
+        raise UnknownTiming("a condition that depends on values, which a cost alone does not have; run it")
     return bool(value.reshape(()))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from isa_models import Unimplemented
+from isa_models import UnknownTiming
 from isa_models.arrays import Array
 from simdnn.graph.kernels import Kernels
 from simdnn.graph.model import Node
@@ -202,7 +202,7 @@ def non_zero(k: Kernels, node: Node, x: Array) -> Array:
 def _data_decides(k: Kernels, x: Array, op: str) -> None:
     """Shapes that depend on values exist only where there are values."""
     if not k.values and is_float(x.dtype):
-        raise Unimplemented(f"the output's shape of {op} depends on values, which a cost alone does not have; run it")
+        raise UnknownTiming(f"the output's shape of {op} depends on values, which a cost alone does not have; run it")
 
 
 @operator("Compress")
