@@ -1,8 +1,8 @@
-"""`python -m benchmarks.loops`: assembly loops on this host beside the zen4 clock.
+"""`python -m benchmarks.loops`: assembly loops on this host beside a machine's clock.
 
-The loops are those of tests/vectors/loops_zen4.json (kernels' inner loops) and mixes_zen4.json (mixes of instruction
-classes that compete for ports), with the cycles recorded there. Data are in the first cache; rsi and rdi point into
-different pages; vector registers and memory hold zeros.
+The loops are those of tests/vectors: for zen4 loops_zen4.json (kernels' inner loops) and mixes_zen4.json (mixes of
+instruction classes that compete for ports), for spr loops_spr.json (both kinds, and tiles), with the cycles recorded
+there. Data are in the first cache; rsi and rdi point into different pages; vector registers and memory hold zeros.
 """
 
 from __future__ import annotations
@@ -17,25 +17,29 @@ import simdnn
 from simdnn.calibration.timer import measure
 from simdnn.cli.output import table
 
+FILES = {"zen4": ("loops_zen4.json", "mixes_zen4.json"), "spr": ("loops_spr.json",)}
+WRITTEN = ("mixes_zen4.json", "loops_spr.json")  # the other was measured elsewhere
 VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
 
 
 def main() -> None:
-    """Measure and print; `--write` puts the new cycles into mixes_zen4.json."""
+    """Measure and print; `--write` records the new cycles."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.loops", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="record the mixes' cycles anew")
-    write = parser.parse_args().write
+    parser.add_argument("--machine", choices=FILES, default="zen4", help="whose loops and clock (zen4)")
+    parser.add_argument("--write", action="store_true", help="record the cycles of this host anew")
+    given = parser.parse_args()
     rows = []
-    for name in ("loops_zen4.json", "mixes_zen4.json"):
+    for name in FILES[given.machine]:
         recorded = json.loads((VECTORS / name).read_text())
         for loop in recorded["loops"]:
-            found = measure(loop["body"][:-2])  # which adds the loop's end itself
+            tiles = any("tmm" in line for line in loop["body"])
+            found = measure(loop["body"][:-2], patience_s=2.0, tiles=tiles)  # which adds the loop's end itself
             cycles = found.cycles if found else float("nan")
-            predicted = simdnn.analyze("\n".join(loop["body"])).cycles_per_iteration
+            predicted = simdnn.analyze("\n".join(loop["body"]), machine=given.machine).cycles_per_iteration
             rows.append((loop["name"], loop["cycles_per_iteration"], cycles, predicted))
-            if name.startswith("mixes") and found:
+            if name in WRITTEN and found:
                 loop["cycles_per_iteration"] = round(cycles, 3)
-        if write and name.startswith("mixes"):
+        if given.write and name in WRITTEN:
             (VECTORS / name).write_text(json.dumps(recorded, indent=1) + "\n")
     frame = pd.DataFrame(rows, columns=["loop", "recorded", "measured", "predicted"])
     frame["predicted/recorded"] = frame["predicted"] / frame["recorded"]

@@ -54,6 +54,11 @@ ISA_CAPS = (
 AMX_ACCUMULATIONS = ("even_odd", "sequential")
 
 
+#: "banks": the least occupied port, those of a scheduler's banks together; "pairs": uops at even places of the dispatch
+#: group go to the least occupied port, those at odd ones to the next, unless that has three more
+BINDINGS = ("banks", "pairs")
+
+
 def weakest(confidences: Iterable[Confidence]) -> Confidence:
     """The least trustworthy of several standings; "measured" for none.
 
@@ -156,7 +161,7 @@ class LoadWidth:
     """Loads of up to `bits`; `general`: into general registers, where a machine tells them from vector loads."""
 
     bits: int
-    pipes: float  # load pipes that one takes; 1.5: of three pipes two such loads a cycle
+    pipes: float  # load pipes that one takes; 1.5: it takes one, but only two of three pipes can
     latency: float  # cycles, load to use
     forward_latency: float  # cycles from the data of a store still in flight to the use
     commit_cycles: float  # cycles that one keeps waiting stores from the cache
@@ -170,6 +175,7 @@ class StoreWidth:
 
     bits: int
     commit_cycles: float
+    other_line_cycles: float  # of one alone, where two commit together to one line only (else as commit_cycles)
     general: bool = False  # from general registers, where a machine tells them from vector stores
 
 
@@ -202,6 +208,8 @@ class Core:
     zero_idioms: frozenset[str]  # with one source register twice: no uop, no dependence
     ports_lost_to_512: tuple[str, ...]  # closed to vector uops while 512-bit instructions are in flight
     addend_chain_use: tuple[tuple[float, float], ...]  # (slack in cycles a step, share of the ports reached)
+    splits_indexed: bool = False  # an operation on memory at two registers is dispatched as two
+    binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
 
     def load(self, bits: int, general: bool = False) -> LoadWidth:
         """What a load of `bits` costs."""
@@ -223,6 +231,7 @@ class CacheLevel:
     load_bytes_per_cycle: float  # towards the core, of one core
     store_bytes_per_cycle: float
     latency_cycles: float  # load to use
+    exposed: float = 0.0  # share of its transfers' time that is not hidden behind the core's work
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +241,7 @@ class Dram:
     gb_s_core: float
     gb_s_socket: float
     latency_ns: float
+    exposed: float = 0.0  # as a cache level's
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from .machine import (
     AMX_ACCUMULATIONS,
+    BINDINGS,
     ISA_CAPS,
     CacheLevel,
     Core,
@@ -81,6 +82,8 @@ def _core(table: Table) -> Core:
         zero_idioms=frozenset(table.figure_strings("zero_idioms")),
         ports_lost_to_512=table.figure_strings("ports_lost_to_512", ports),
         addend_chain_use=_points(table, "addend_chain_use"),
+        splits_indexed=table.has("splits_indexed") and _truth(table, "splits_indexed"),
+        binding=_one_of(table, "binding", BINDINGS),
     )
     if not core.load_ports:
         raise table.error("load_ports.value", "at least one port", [])
@@ -147,9 +150,26 @@ def _stores(table: Table) -> tuple[StoreWidth, ...]:
         bits = row.integer("bits", 8, 4096)
         general = row.flag("general")
         row.provenance(f"core.store.{'general.' if general else ''}{bits}")
-        found.append(StoreWidth(bits, row.number("commit_cycles", 0.01, 1000), general))
+        commit = row.number("commit_cycles", 0.01, 1000)
+        other = row.number("other_line_cycles", commit, 1000) if row.has("other_line_cycles") else commit
+        found.append(StoreWidth(bits, commit, other, general))
         row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
+
+
+def _truth(table: Table, key: str) -> bool:
+    value = table.figure(key)
+    if not isinstance(value, bool):
+        raise table.error(f"{key}.value", "true or false", value)
+    return value
+
+
+def _one_of(table: Table, key: str, names: tuple[str, ...]) -> str:
+    """One of the names; the first where nothing is said."""
+    found = table.figure(key) if table.has(key) else names[0]
+    if found not in names:
+        raise table.error(f"{key}.value", f"one of {', '.join(names)}", found)
+    return str(found)
 
 
 def _points(table: Table, key: str) -> tuple[tuple[float, float], ...]:
@@ -179,6 +199,7 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
             load_bytes_per_cycle=row.figure_number("load_bytes_per_cycle", 0.01, 1e6),
             store_bytes_per_cycle=row.figure_number("store_bytes_per_cycle", 0.01, 1e6),
             latency_cycles=row.figure_number("latency_cycles", 0.1, 1e6),
+            exposed=row.figure_number("exposed", 0, 1) if row.has("exposed") else 0.0,
         )
         row.close()
         found.append(level)
@@ -193,6 +214,7 @@ def _dram(table: Table) -> Dram:
         table.figure_number("gb_s_core", 0.01, 1e6),
         table.figure_number("gb_s_socket", 0.01, 1e6),
         table.figure_number("latency_ns", 0.1, 1e6),
+        table.figure_number("exposed", 0, 1) if table.has("exposed") else 0.0,
     )
     if dram.gb_s_socket < dram.gb_s_core:
         raise table.error("gb_s_socket.value", f"at least gb_s_core ({dram.gb_s_core:g})", dram.gb_s_socket)

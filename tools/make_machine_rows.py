@@ -23,6 +23,10 @@ How a row is read
   the server itself was measured, else "estimated". On Sapphire Rapids LLVM 19's model has port 0 alone and Chips and
   Cheese ("A Peek at Sapphire Rapids", Xeon 8480) reports two 512-bit FMA units, as kerncraft's machine file does; the
   measurement wins.
+- Sapphire Rapids, besides: what simdnn calibrate measured on an Emerald Rapids, the same core (emr.csv): latencies, and
+  throughputs where the ports do not explain them; what it confirms becomes "measured". Latencies of memory forms follow
+  the register form's. Left aside are latencies of divisions and roots (measured on zeros) and gathers, and throughputs
+  of memory forms that lines explain (two loads and one store a cycle, each of another line).
 - Haswell: its own rows; it has no AVX-512.
 - Granite Rapids: as Sapphire Rapids, all of it "estimated": its core (Redwood Cove) was not measured.
 - Zen 4's integer instructions, whose ports uops.info doesn't name, run on as many ALUs as their reciprocal throughput
@@ -62,6 +66,8 @@ UARCH = {
 }
 AMD = ("zen4", "zen5")
 CLIENT = {"icx": "client core", "spr": "Alder Lake-P", "gnr": "Alder Lake-P, carried over"}  # whose rows a server has
+GLC = ("spr", "gnr")  # the same core, or said to be
+AT_RENAME = {("add", "r64,i8"), ("sub", "r64,i8"), ("inc", "r64"), ("dec", "r64")}  # no uop, as long as sums are small
 F16_TWIN = {"vfmadd231ph": "vfmadd231ps", "vaddph": "vaddps", "vmulph": "vmulps", "vcvtph2psx": "vcvtph2ps",
             "vcvtps2phx": "vcvtps2ph"}  # fmt: skip
 SERVER_UNIT = re.compile(r"vfn?m(add|sub)(132|213|231)ps")  # seen at two a cycle on Sapphire Rapids
@@ -129,6 +135,13 @@ OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
         ),
     ],
     "zen5": ZEN_SCALARS,
+    **{
+        name: [
+            ("vmov[dq]", "r(32|64),xmm|xmm,r(32|64)", {"latency": 2, "source": "emr: to and fro 4.0 cycles"}),
+            ("and|or|xor", "r64,i(8|32)", {"latency": 1, "source": "emr: 12 of them in a chain take 12.0 cycles"}),
+        ]
+        for name in ("spr", "gnr")
+    },
 }
 # Tile instructions, which no table of uops lists. "optman": Intel's Optimization Reference Manual 248966-050, Table
 # 20-2, read at second hand; "bench": a third party's measurements on a Xeon 6962P. Loads and stores of a tile's lines
@@ -155,12 +168,12 @@ def tile_rows(products: Iterable[str], product: str, load: str, stored: str, zer
 TILES = {
     "spr": tile_rows(
         PRODUCTS,
-        f"optman: latency 52, one in 16 cycles; {SUM} on Granite Rapids)",
-        "optman: one in 8 cycles",
-        "optman: one in 16 cycles, a line a cycle",
-        "optman: 0 cycles",
-        Row("ldtilecfg", "m512", 204, 1, (("p0",),), "optman: latency 204; taken as the time between two", "estimated",
-            interval=204),
+        "emr: one in 16.1 cycles, from a source 52.8 (optman: 52), from the accumulator 16.3",
+        "emr: one in 8.4 cycles",
+        "emr: one in 16.0 cycles, a line a cycle",
+        "emr: one in 0.25 cycles; taken as done at rename",
+        Row("ldtilecfg", "m512", 201, 1, (("p0",),), "emr: one in 201 cycles; taken as the latency, too", "estimated",
+            interval=201),
     ),
     "gnr": tile_rows(
         (*PRODUCTS, "tdpfp16ps"),
@@ -411,11 +424,57 @@ class Generator:
         for mnemonics, forms, changed in OVERRIDES.get(self.machine, []):
             for key in [k for k in rows if re.fullmatch(mnemonics, k[0]) and re.fullmatch(forms, k[1])]:
                 rows[key] = replace(rows[key], **{"confidence": "measured"} | changed)
+        if self.machine in GLC:
+            emerald = emerald_rapids()
+            rows = {key: as_measured(row, emerald, self.core) for key, row in rows.items()}
+            if self.machine == "gnr":
+                rows = {key: replace(row, confidence="estimated") for key, row in rows.items()}
         rows |= {(row.mnemonic, row.form): row for row in TILES.get(self.machine, ())}
         if self.machine == "zen5":
             measured = instlatx64_zen5()
             rows = {key: as_zen5(row, measured.get(key)) for key, row in rows.items()}
         return [rows[key] for key in sorted(rows)]
+
+
+def emerald_rapids() -> dict[tuple[str, str], dict[str, float]]:
+    """Figures of forms: throughput, latency, and that of the accumulator, where they were measured."""
+    with (ROOT / "tools" / "emr.csv").open(newline="", encoding="utf-8") as handle:
+        return {
+            (row["instruction"], row["form"]): {
+                key: float(row[key]) for key in ("latency", "accumulator", "throughput") if row[key]
+            }
+            for row in csv.DictReader(handle)
+        }
+
+
+def as_measured(row: Row, figures: dict[tuple[str, str], dict[str, float]], core: dict[str, Any]) -> Row:
+    """A row of Golden Cove with what was measured of it, or of its register form."""
+    if row.source.startswith("emr:"):  # overridden
+        return row
+    if (row.mnemonic, row.form) in AT_RENAME:
+        return replace(row, latency=0, uops=(), eliminated=True, source="emr: 24 in a chain take 4.2 cycles",
+                       confidence="measured")  # fmt: skip
+    register = re.sub(r"m\d+(bcst)?", "xmm" if "xmm" in row.form else "ymm" if "ymm" in row.form else "zmm", row.form)
+    own = figures.get((row.mnemonic, row.form), {})
+    load, store, vector = form_widths(row.mnemonic, row.form)
+    twin = own if not load or not vector else figures.get((row.mnemonic, register.replace("{k}", "")), {})
+    said: list[str] = []
+    changed: dict[str, Any] = {}
+    if row.uops and "latency" in twin and not re.match(r"v?(div|sqrt|p?gather)", row.mnemonic):
+        latency = max(1, round(twin["latency"]))
+        given = max(1, round(twin["accumulator"])) if "accumulator" in twin else None
+        changed = {"latency": latency, "accumulator_latency": given if given and given < latency else None}
+        said += [f"latency {twin['latency']:.2f}"]
+    if "throughput" in own:
+        met, ports = own["throughput"], max(port_bound(row.uops, row.occupancy), row.slots / 6)
+        lines = 1.0 if store else 0.5 if load else 0.0
+        said += [f"one in {met:.2f} cycles"]
+        if abs(met - ports) <= max(0.04, 0.06 * ports) or lines and met <= 1.35 * max(lines, ports):
+            changed["interval"] = 0.0
+        elif met > ports and vector and abs(met / row.interval - 1 if row.interval else 1) > 0.02:
+            changed["interval"] = round(met, 2)
+        changed["confidence"] = "measured"
+    return replace(row, source=f"emr: {', '.join(said)}; {row.source}", **changed) if said else row
 
 
 def instlatx64_zen5() -> dict[tuple[str, str], tuple[float | None, float]]:

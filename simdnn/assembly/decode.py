@@ -9,6 +9,7 @@ from typing import Any
 import iced_x86 as iced
 
 from isa_models.errors import InvalidArgument
+from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 
 MOST_CODE = 1 << 16  # bytes; the longest loop that a core model could be asked about is far shorter
 
@@ -189,7 +190,7 @@ class Decoder:
         if not used:
             return None
         first = used[0]
-        size = iced.MemorySizeExt.size(first.memory_size)
+        size = _size(raw, first.memory_size)
         if raw.is_vsib:  # a gather's single elements: no address is followed
             return Memory("", "", 1, 0, size, True, False)
         base, index = (
@@ -221,13 +222,19 @@ class Decoder:
             elif mnemonic.startswith("prefetch"):
                 parts.append("m8")
             else:
-                size = 8 * iced.MemorySizeExt.size(raw.memory_size)
+                size = 8 * _size(raw, raw.memory_size)
                 parts.append(f"m{size}bcst" if raw.is_broadcast else f"m{size}")
         if raw.has_op_mask and parts and not parts[0].startswith("k"):
             parts[0] += "{k}"
         elif raw.has_op_mask:
             parts[0] = "k{k}"
         return ",".join(parts) or "-"
+
+
+def _size(raw: Any, kind: Any) -> int:
+    """Bytes of a memory operand; a tile's are those of a full one."""
+    tile = any(raw.op_kind(k) == iced.OpKind.REGISTER and "tmm" in _REGISTERS[raw.op_register(k)] for k in range(2))
+    return TILE_ROWS * TILE_ROW_BITS // 8 if tile else int(iced.MemorySizeExt.size(kind))
 
 
 def _register_class(register: Any) -> str:

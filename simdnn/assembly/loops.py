@@ -15,7 +15,7 @@ from simdnn.assembly.rows import Rows
 from simdnn.timing.steps import MemRef, Step
 
 MOST_INSTRUCTIONS = 4096
-_ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps")
+_ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+")
 _MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]")  # upper lanes of a source
 _LEAVES = {
     iced.FlowControl.RETURN: "returns", iced.FlowControl.CALL: "calls", iced.FlowControl.INDIRECT_CALL: "calls",

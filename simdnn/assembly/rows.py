@@ -69,8 +69,8 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
 #: under a mask these are another operation: a load that merges, a move that is not eliminated
 _CHANGED_BY_A_MASK = re.compile(r"v(p?mov|p?broadcast|cvt|p?expand|p?compress|p?gather|p?scatter)\w*")
 _SCALAR_SPELLINGS = {
-    "sub": "add", "and": "add", "or": "add", "xor": "add", "neg": "dec", "not": "dec", "inc": "dec", "sar": "shl",
-    "shr": "shl", "movsx": "movzx", "movsxd": "movzx", "movzx": "movsxd", "cdqe": "dec", "test": "cmp", "prefetcht1":
+    "sub": "add", "and": "add", "or": "add", "xor": "add", "neg": "dec", "not": "neg", "inc": "dec", "dec": "neg",
+    "sar": "shl", "shr": "shl", "movsx": "movzx", "movsxd": "movzx", "movzx": "movsxd", "cdqe": "dec", "test": "cmp", "prefetcht1":
     "prefetcht0", "prefetcht2": "prefetcht0", "prefetchnta": "prefetcht0", "prefetchw": "prefetcht0", "jmp": "jnz",
     "shl": "shr", "rol": "shl", "ror": "shl", "shrx": "shlx", "sarx": "shlx", "btr": "bt", "bts": "bt", "btc": "bt",
     "cwde": "cdqe", "bsf": "bsr", "sbb": "adc",
@@ -165,8 +165,9 @@ class Rows:
 
     def _from(self, mnemonic: str, form: str) -> InstructionTiming | None:
         for other in spellings(mnemonic, form):
-            if other in self.base.instructions:
-                return self._renamed(self.base.instructions[other], mnemonic, form, "as")
+            row = self.base.instructions.get(other)
+            if row is not None and (not row.eliminated or "mov" in other[0]):  # small sums at rename are a form's own
+                return self._renamed(row, mnemonic, form, "as")
         for name, shape in spellings(mnemonic, form):
             for registers in _registers_for_memory(shape):
                 for other in spellings(name, registers):

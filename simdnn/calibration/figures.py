@@ -80,7 +80,8 @@ def _latency(mnemonic: str, form: str) -> float | None:
         return None
     if on_tiles(mnemonic, form):  # its operands must differ
         return _cycles([text(mnemonic, form, i % 2, 14, 1 - i % 2) for i in range(CHAIN)], CHAIN, tiles=True)
-    return _cycles([text(mnemonic, form, 0, 0 if form.count(",") == 1 else 14, 0)] * CHAIN, CHAIN)
+    alone = sum(part[0] != "i" for part in form.split(",")) == 2  # one source
+    return _cycles([text(mnemonic, form, 0, 0 if alone else 14, 0)] * CHAIN, CHAIN)
 
 
 def _accumulator(mnemonic: str, form: str) -> float | None:

@@ -54,6 +54,7 @@ class Calibration:
                  self.nearest.name: throughput_of(self.nearest, known) if known else math.nan,
                  "latency": figure.latency if figure.latency is not None else math.nan,
                  f"{self.nearest.name}_latency": known.latency if known else math.nan,
+                 "accumulator": figure.accumulator if figure.accumulator is not None else math.nan,
                  "spread": figure.spread, "stable": figure.stable}
             )  # fmt: skip
         return pd.DataFrame(rows)

@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
     two = "{:.2f}".format
     name = found.nearest.name
     formats = {"throughput": two, name: two, "latency": two, f"{name}_latency": two, "spread": "{:.1%}".format}
-    print(output.table(differ.drop(columns="stable"), formats))
+    print(output.table(differ.drop(columns=["stable", "accumulator"]), formats))
     print(f"\n{len(frame)} forms measured; above, the {len(differ)} with a throughput over 10 % off {name}'s")
     print(f"{len(frame) - stable} forms whose two runs differ by over 3 % are marked in the file")
     for level, (loads, stores) in found.bandwidth.items():

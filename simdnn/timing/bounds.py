@@ -42,8 +42,10 @@ def _unions(sets: list[frozenset[int]]) -> set[frozenset[int]]:
 
 
 def load_pipes(machine: Machine, ops: Sequence[Op]) -> float:
-    """Cycles that the load pipes need."""
-    return sum(op.load_pipes for op in ops if op.load is not None) / len(machine.core.load_ports)
+    """Cycles that the load pipes need, all loads and those that fewer of them take."""
+    loads = [op for op in ops if op.load is not None]
+    wide = sum(op.load_share for op in loads if op.load_share > op.load_pipes)
+    return max(sum(op.load_pipes for op in loads), wide) / len(machine.core.load_ports)
 
 
 def store_commit(ops: Sequence[Op]) -> float:

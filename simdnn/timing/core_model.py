@@ -19,6 +19,7 @@ from isa_models.machine import Machine
 from .steps import MemRef, Op
 
 UNKNOWN = -1.0
+FAR_MORE = 3  # uops by which two ports must differ for both of a pair to go to one of them
 STALLED = 500_000  # cycles without a retirement, more than any row that the schema allows can take
 
 
@@ -26,7 +27,8 @@ class Node:
     """A load or an operation in flight; `done` is the cycle of its result, UNKNOWN until it issues."""
 
     __slots__ = (
-        "age", "op", "is_load", "waits", "ready", "done", "unissued", "first_issue", "bound", "users", "commit"
+        "age", "op", "is_load", "waits", "ready", "done", "unissued", "first_issue", "bound", "users", "commit",
+        "line_cycles",
     )  # fmt: skip
 
     def __init__(self, age: int, op: Op, is_load: bool, ready: float) -> None:
@@ -40,6 +42,7 @@ class Node:
         self.first_issue = UNKNOWN
         self.bound: list[int] = []  # ports of uops that wait for an operand to be under way
         self.users: list[tuple[Node, float]] = []  # with the cycles by which each needs this result later
+        self.line_cycles = op.commit_cycles  # of a store: what its commit takes behind the store before it
         self.commit: Node | None = None  # of a store that later loads may read: done when the cache has it
 
 
@@ -62,6 +65,7 @@ class CoreModel:
     def __init__(self, machine: Machine, stream: Iterator[tuple[Op, int]]) -> None:
         core = machine.core
         self.core = core
+        self.line_bytes = machine.caches[0].line_bytes
         self.stream = stream
         self.head = next(stream, None)  # the next op to dispatch
         self.partial = 0  # slots of it that are already dispatched (an op wider than what a group had left)
@@ -88,6 +92,9 @@ class CoreModel:
         self.pending = [0] * ports  # uops bound to each port and not yet issued
         self.last_bound = [0] * ports  # sequence number of the last uop bound
         self.bindings = 0
+        self.pairs = core.binding == "pairs"
+        self.counted_at = -1  # the cycle of the counts that a group goes by
+        self.counted: list[int] = []
         self.free_at = [0] * ports
         self.busy = [0.0] * ports  # cycles of work done
         self.future: list[list[tuple[float, int, Node]]] = [[] for _ in range(ports)]  # by the cycle of readiness
@@ -107,6 +114,7 @@ class CoreModel:
         self.commits: deque[float] = deque()
         self.commit_free = 0.0
         self.values: dict[str, Node | None] = {}  # register to its last writer
+        self.last_line: tuple[str, int] | None = None  # of a store that none has joined yet
         self.stores: dict[str, deque[tuple[int, int, Node, Node]]] = {}  # tensor to (first byte, end, data, commit)
 
     def fill_store_queue(self, commit_cycles: float) -> None:
@@ -198,7 +206,7 @@ class CoreModel:
             if op.load is not None:
                 self.load_room += 1
             if op.store is not None:
-                self.commit_free = max(self.commit_free, now) + op.commit_cycles
+                self.commit_free = max(self.commit_free, now) + node.line_cycles
                 commits.append(self.commit_free)
                 if node.commit is not None:
                     self._finish(node.commit, self.commit_free)
@@ -247,10 +255,15 @@ class CoreModel:
             _, age, node = heappop(future)
             heappush(waiting, (age, node))
         pipes = len(self.load_ports)
-        used = min(self.load_debt, pipes)
+        used = share = min(self.load_debt, pipes)
         self._occupy_loads(0, used)
         self.load_debt -= used
         while waiting and used < pipes and (used + (need := waiting[0][1].op.load_pipes) <= pipes or need > pipes):
+            op = waiting[0][1].op
+            if op.load_share > need and need <= pipes:
+                if share + op.load_share > pipes:
+                    break
+                share += op.load_share
             node = heappop(waiting)[1]
             here = min(need, pipes - used)  # a tile's lines take this cycle and the next ones
             self._occupy_loads(used, here)
@@ -284,7 +297,9 @@ class CoreModel:
         ones is measured; the two weights are fitted to measured loops). Then the longest unused port is taken.
         """
         port = ports[0]
-        if len(ports) > 1:
+        if len(ports) > 1 and self.pairs:
+            port = self._of_pair(ports, parity)
+        elif len(ports) > 1:
             pending, last, bank, banks = self.pending, self.last_bound, self.bank_of, self.bank_pending
             best: tuple[int, int] | None = None
             for other in ports:
@@ -302,13 +317,27 @@ class CoreModel:
         else:
             heappush(self.future[port], (max(node.ready, self.cycle + 1), node.age, node))
 
+    def _of_pair(self, ports: tuple[int, ...], parity: int) -> int:
+        """Even places take the port with the fewest uops, odd ones the next; among equals the one with the last name.
+
+        So A. Abel and J. Reineke found Intel's cores to do ("uiCA", ICS 2022); what a group binds counts from the next.
+        """
+        if self.counted_at != self.cycle:
+            self.counted_at, self.counted = self.cycle, self.pending.copy()
+        counted = self.counted
+        least = min(ports, key=lambda port: (counted[port], -port))
+        if not parity:
+            return least
+        second = min((port for port in ports if port != least), key=lambda port: (counted[port], -port))
+        return least if counted[second] >= counted[least] + FAR_MORE else second
+
     def _dispatch(self) -> None:
         """Rename and send on one group of ops, in order, as far as there is room."""
         width = slots = self.core.dispatch_slots
         while self.head is not None and slots > 0:
             op, iteration = self.head
             left = op.slots - self.partial
-            if not self.partial and not self._has_room(op):
+            if not self.partial and (op.split and slots <= left < width or not self._has_room(op)):
                 return
             if left > slots:
                 self.partial += slots
@@ -390,9 +419,15 @@ class CoreModel:
         return load
 
     def _remember(self, ref: MemRef, iteration: int, data: Node) -> None:
-        """Note what a store writes, for later loads."""
+        """Note what a store writes, for later loads and for the commit of the next store."""
         if ref.address is None:
             return
+        line = ref.tensor, (ref.address + iteration * ref.step) // self.line_bytes
+        op = data.op
+        if self.last_line == line:  # both commit in the time of one
+            data.line_cycles, self.last_line = 2 * op.commit_cycles - op.other_line_cycles, None
+        else:
+            data.line_cycles, self.last_line = op.other_line_cycles, line
         if ref.tensor not in self.stores:
             self.stores[ref.tensor] = deque(maxlen=self.core.store_queue)
         first = ref.address + iteration * ref.step

@@ -1,9 +1,9 @@
 """The cost of a Program on a machine: cycles, what bounds them, its instructions and its traffic.
 
 The core's time (`simdnn.timing.walk`, all data in the first cache) and the time of each memory level
-(`simdnn.timing.memory`) are found apart and taken to overlap fully: the slowest of them is the program's time. That is
-a lower bound. On cores whose first cache cannot be filled and read at once (the ECM model's assumption for Intel)
-the true time lies between it and the sum; no measurement here says where, so no machine gets a rule of its own.
+(`simdnn.timing.memory`) are found apart and taken to overlap: the slowest of them is the program's time, a lower bound.
+On cores whose first cache cannot be filled and read at once (the ECM model's assumption for Intel) the true time lies
+between it and the sum; where it was measured, a level's `exposed` in the machine's file is the share that is added.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ transfer costs bandwidth alone. A footprint just above C counts as none fitting;
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isa_models.machine import Confidence, Machine
 from simdnn.program import Memory, Program
@@ -35,6 +35,7 @@ class LevelTraffic:
     store_bytes_per_cycle: float
     cycles: float
     confidence: Confidence
+    exposed: float = 0.0  # share of the cycles that add to the core's own
 
     @property
     def bytes(self) -> int:
@@ -53,12 +54,14 @@ def traffic(program: Program, machine: Machine, *, cold: Collection[str] = ()) -
         missed = misses(tree, inner.size_bytes, cold)
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle
-        found.append(_level(outer.name, missed, inner.line_bytes, rates, machine.confidence_of(*keys)))
+        level = _level(outer.name, missed, inner.line_bytes, rates, machine.confidence_of(*keys))
+        found.append(replace(level, exposed=outer.exposed))
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(widest(program))
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
     missed = misses(tree, last.size_bytes, cold)
-    found.append(_level("DRAM", missed, last.line_bytes, (per_cycle, per_cycle), confidence))
+    level = _level("DRAM", missed, last.line_bytes, (per_cycle, per_cycle), confidence)
+    found.append(replace(level, exposed=machine.dram.exposed))
     return tuple(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,7 @@ class MemRef:
     bytes: int
     step: int = 0
     registers: tuple[str, ...] = ()
+    indexed: bool = False  # formed of two registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,15 @@ class Op:
     moves: str | None  # an eliminated move: the writes become other names of this register
     load: MemRef | None
     load_pipes: float
+    load_share: float  # of the load pipes together, where fewer take a load so wide
     load_latency: float
     load_commit_cycles: float
     forward_latency: float
     blocked_latency: float
     store: MemRef | None
     commit_cycles: float
+    other_line_cycles: float  # of the commit, where it isn't joined by one to the same line
+    split: bool  # goes into the core as two, fused until then
 
 
 def lower(machine: Machine, steps: Sequence[Step]) -> list[Op]:
@@ -107,12 +112,13 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool) -> Op:
     rows = step.rows or full  # a tile's memory operand is one of 512 bits for each row
     occupancy = -(-row.occupancy * rows // full)
     sooner = row.occupancy - occupancy  # a tile with fewer rows is through the unit by so much earlier
+    split = core.splits_indexed and bool(choices) and step.load is not None and step.load.indexed
     general = not row.vector_bits and not row.tile
     load, store = core.load(row.load_bits // full, general), core.store(row.store_bits // full, general)
     return Op(
         row=row,
         steps=2 if jump else 1,
-        slots=max(1, row.slots),
+        slots=max(1, row.slots) + split,
         uops=() if nothing else tuple(choices),
         occupancy=occupancy,
         latency=0 if nothing else row.latency - sooner,
@@ -123,11 +129,14 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool) -> Op:
         writes=step.writes,
         moves=moves,
         load=(step.load or MemRef("?", None, row.load_bits // 8)) if row.load_bits else None,
-        load_pipes=load.pipes * rows,
+        load_pipes=(math.floor(load.pipes) if load.pipes % 1 else load.pipes) * rows,
+        load_share=load.pipes * rows,
         load_latency=load.latency,
         load_commit_cycles=load.commit_cycles * rows,
         forward_latency=load.forward_latency,
         blocked_latency=load.blocked_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
         commit_cycles=store.commit_cycles * rows,
+        other_line_cycles=store.other_line_cycles * rows,
+        split=split,
     )

@@ -81,9 +81,10 @@ def share_out(
 
 
 def overlap(core: CoreTime, levels: Sequence[LevelTraffic]) -> tuple[float, str]:
-    """Time and what bounds it, the core and all levels at work at once."""
+    """Time and what bounds it: the core and all levels at work at once, but for what the levels leave exposed."""
     slowest = max(levels, key=lambda level: level.cycles)
-    return (core.cycles, core.bound) if core.cycles >= slowest.cycles else (slowest.cycles, slowest.level)
+    own = core.cycles + sum(level.exposed * level.cycles for level in levels)
+    return max(own, slowest.cycles), core.bound if core.cycles >= slowest.cycles else slowest.level
 
 
 def _stays(program: Program, machine: Machine, threads: int) -> bool:

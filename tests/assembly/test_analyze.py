@@ -179,7 +179,8 @@ def test_every_spelling_costs_the_same_where_tables_have_both() -> None:
     """One cycle of latency by operand and 0.7 of throughput: what uops.info's own scatter leaves.
 
     Zen 5's rows come from two sources, and MMX has ports of its own (its rows are marked as estimated). On Haswell
-    uops.info counts the unpacks of quadwords from memory otherwise than the others.
+    uops.info counts the unpacks of quadwords from memory otherwise than the others. Golden Cove adds small constants at
+    rename, which no other spelling shares.
     """
     compared, wrong = 0, []
     for name in set(machine_names()) - {"zen5"}:
@@ -187,6 +188,8 @@ def test_every_spelling_costs_the_same_where_tables_have_both() -> None:
         for key, row in table.items():
             other = next((k for k in list(spellings(*key))[1:] if k in table), None)
             if other is None or "+" in key[0] or key[1].startswith("mm"):
+                continue
+            if row.eliminated != table[other].eliminated and key[1].startswith("r64"):  # small sums on Golden Cove
                 continue
             if name == "hsw" and re.fullmatch("vpunpck[lh]qdq", key[0]) and key[1][8] == "m":
                 continue
