@@ -70,10 +70,10 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
 _CHANGED_BY_A_MASK = re.compile(r"v(p?mov|p?broadcast|cvt|p?expand|p?compress|p?gather|p?scatter)\w*")
 _SCALAR_SPELLINGS = {
     "sub": "add", "and": "add", "or": "add", "xor": "add", "neg": "dec", "not": "neg", "inc": "dec", "dec": "neg",
-    "sar": "shl", "shr": "shl", "movsx": "movzx", "movsxd": "movzx", "movzx": "movsxd", "cdqe": "dec", "test": "cmp", "prefetcht1":
-    "prefetcht0", "prefetcht2": "prefetcht0", "prefetchnta": "prefetcht0", "prefetchw": "prefetcht0", "jmp": "jnz",
-    "shl": "shr", "rol": "shl", "ror": "shl", "shrx": "shlx", "sarx": "shlx", "btr": "bt", "bts": "bt", "btc": "bt",
-    "cwde": "cdqe", "bsf": "bsr", "sbb": "adc",
+    "sar": "shl", "shr": "shl", "movsx": "movzx", "movsxd": "movzx", "movzx": "movsxd", "cdqe": "dec", "test": "cmp",
+    "prefetcht1": "prefetcht0", "prefetcht2": "prefetcht0", "prefetchnta": "prefetcht0", "prefetchw": "prefetcht0",
+    "jmp": "jnz", "shl": "shr", "rol": "shl", "ror": "shl", "shrx": "shlx", "sarx": "shlx", "btr": "bt", "bts": "bt",
+    "btc": "bt", "cwde": "cdqe", "bsf": "bsr", "sbb": "adc",
 }  # fmt: skip
 
 
