@@ -129,7 +129,7 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool) -> Op:
         writes=step.writes,
         moves=moves,
         load=(step.load or MemRef("?", None, row.load_bits // 8)) if row.load_bits else None,
-        load_pipes=(math.floor(load.pipes) if load.pipes % 1 else load.pipes) * rows,
+        load_pipes=math.floor(load.pipes) if load.pipes % 1 and rows == 1 else load.pipes * rows,
         load_share=load.pipes * rows,
         load_latency=load.latency,
         load_commit_cycles=load.commit_cycles * rows,
