@@ -50,7 +50,8 @@ def parameters(option: str, text: str) -> tuple[Parameter, ...]:
     """The parameters of --attr-scales, --attr-zero-points or --attr-precomputed-reductions.
 
     Zero points take a last field PRECOMP, as proposed for oneDNN (rfcs/20250416-gemm-external-zp-precompute): where it
-    is true, the buffer holds the argument's sums, and the entry means what --attr-precomputed-reductions says of it.
+    is true, the buffer (DNNL_ARG_ATTR_USER_PRECOMP | DNNL_ARG_ATTR_ZERO_POINTS at execution) holds the argument's sums,
+    and the entry means what --attr-precomputed-reductions says of it.
 
     >>> parameters("attr-scales", "src0:common:0.5+wei:per_oc:f16:32x1")[1]
     Parameter(argument='wei', mask='per_oc', value=None, dtype='f16', groups=(32, 1), precomp=False)
