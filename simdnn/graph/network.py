@@ -17,7 +17,7 @@ from simdnn.graph.gpu import GpuKernels, target_of
 from simdnn.graph.kernels import Kernels, shaded, shadow
 from simdnn.graph.load import graph_of, read
 from simdnn.graph.model import Graph, Node, Port, subgraphs
-from simdnn.graph.ops import find
+from simdnn.graph.ops import find, sequence
 from simdnn.graph.ops.function import body
 from simdnn.graph.qdq import fused
 from simdnn.graph.result import NetworkEstimate, NetworkResult, NodeRun, described
@@ -225,6 +225,8 @@ def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kerne
 
 def _bytes(value: Any) -> int:
     """What a value takes; a shadow takes nothing."""
+    if isinstance(value, list):
+        return sum(map(_bytes, value))
     return value.nbytes if isinstance(value, np.ndarray) and 0 not in value.strides else 0
 
 
@@ -233,8 +235,8 @@ def _apply(node: Node, values: dict[str, Any], k: Kernels) -> list[Any]:
     k.body = lambda graph, inputs: _run_body(graph, inputs, values, k)
     try:
         operands = [values[name] if name else None for name in node.inputs]
-        if any(not isinstance(v, np.ndarray) and v is not None for v in operands):
-            raise InvalidArgument("an input is no tensor")
+        if any(isinstance(v, list) for v in operands) and node.op not in sequence.READERS:
+            raise InvalidArgument("an input is a sequence; a tensor is needed")
         operator = find(node)
         if operator is None:
             found = tuple(_run_body(body(node, operands), None, values, k, node.outputs))
@@ -299,8 +301,12 @@ def _last_uses(graph: Graph) -> list[list[str]]:
     return found
 
 
-def _checked(port: Port, value: object, sizes: dict[str, int]) -> Array:
-    """One array of a feed; `sizes` collects what named dimensions stand for."""
+def _checked(port: Port, value: object, sizes: dict[str, int]) -> Array | list[Array]:
+    """One array of a feed; `sizes` collects what named dimensions stand for. A sequence is a list of arrays."""
+    if port.kind == "sequence":
+        if not isinstance(value, list) or not all(isinstance(part, np.ndarray) for part in value):
+            raise InvalidArgument(f"feed for {port.name!r} is a {type(value).__name__}; a list of arrays is needed")
+        return value
     if not isinstance(value, np.ndarray):
         raise InvalidArgument(f"feed for {port.name!r} is a {type(value).__name__}; a NumPy array is needed")
     if (

@@ -197,5 +197,7 @@ class NetworkResult(NetworkEstimate):
 
 
 def described(value: Any) -> tuple[tuple[int, ...] | None, str]:
-    """Shape and type of a node's output."""
+    """Shape and type of a node's output; of a sequence how many tensors it has."""
+    if isinstance(value, list):
+        return (len(value),), "sequence"
     return (None, "?") if value is None else (value.shape, label(value.dtype))

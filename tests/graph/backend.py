@@ -68,6 +68,10 @@ def array(value: Any) -> Any:
     """A NumPy array of a tensor in whatever form the case has it; other values as they are."""
     if isinstance(value, onnx.TensorProto):
         return array_of(value, None)
+    if isinstance(value, onnx.SequenceProto):
+        return [array_of(part, None) for part in value.tensor_values]
+    if isinstance(value, list):
+        return [array(part) for part in value]
     return np.asarray(value) if isinstance(value, np.generic | int | float) else value
 
 

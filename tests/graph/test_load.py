@@ -264,3 +264,22 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     before = sorted(p.name for p in tmp_path.iterdir())
     simdnn.load(tmp_path / "m.onnx").estimate({"x": (1, 3, 12, 12)}, machine="zen4")
     assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        (("SequenceAt", ["s", "far"]), "position 7 in a sequence of 2"),
+        (("SequenceErase", ["s", "far"]), "position 7"),
+        (("SequenceAt", ["x", "far"]), "no sequence"),
+        (("Relu", ["s"]), "an input is a sequence; a tensor is needed"),
+        (("SplitToSequence", ["x", "none"]), "parts of 0"),
+    ],
+)
+def test_sequences_that_do_not_fit(last: tuple[str, list[str]], message: str) -> None:
+    nodes = [helper.make_node("SequenceConstruct", ["x", "x"], ["s"], "pair"), helper.make_node(*last, ["y"], "last")]
+    ports = [helper.make_tensor_value_info("x", 1, [4])], [onnx.ValueInfoProto(name="y")]
+    constants = [numpy_helper.from_array(np.array(n), name) for name, n in (("far", 7), ("none", 0))]
+    made = helper.make_model(helper.make_graph(nodes, "g", *ports, constants), ir_version=9)
+    with pytest.raises(InvalidArgument, match=f"node 'last'.*{message}"):
+        simdnn.load(made).run({"x": np.ones(4, np.float32)}, machine="zen4")

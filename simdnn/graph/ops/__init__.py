@@ -11,6 +11,7 @@ from simdnn.graph.ops import (
     recurrent,
     reduction,
     resize,
+    sequence,
     shape,
 )
 from simdnn.graph.ops.registry import OPERATORS, VIEWS, find, supported
@@ -29,6 +30,7 @@ __all__ = [
     "recurrent",
     "reduction",
     "resize",
+    "sequence",
     "shape",
     "supported",
 ]
