@@ -44,6 +44,8 @@ def convolution(
     bottom, right). Types, `bias` (OC,), `dst`, reordered weights and errors as in `matmul`. `wei_tag`: "any" (the
     kernel's own layout), "oihw" (as given: the kernel brings them into its own). `into` as in `matmul`. The output is
     (N, OC, OH, OW).
+
+    On a GPU: types as there, relu at most after scales, zero points and bias; depthwise ones on the vector pipe.
     """
     on = gpu.gpu_of(machine)
     if on is not None:
