@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 
-from isa_models import GpuMachine, InvalidArgument, Machine
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.arrays import Array
 from simdnn.primitives import arrays, gpu, gpu_conv
 from simdnn.primitives.attr import Attr
@@ -51,6 +51,8 @@ def convolution(
     if on is not None:
         gpu.Given(isa, threads, dispatch, wei_tag, CONV_WEI_TAGS).check(on)
         one_of("engine", engine, ENGINES)
+        if into is not None:
+            raise Unimplemented(f"into on {on.name!r}: no convolution there has the post-operation that reads it")
     else:
         target = Target.of(machine, isa, threads, engine, dispatch)
     attr = attr_of(attr)

@@ -82,6 +82,7 @@ def run(machine: GpuMachine, asked: Asked, src: Array, weights: Array, parameter
         attr: Attr) -> Result:  # fmt: skip
     """Values and cost of a checked problem; weights are oihw."""
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
+    from simdnn.element import Explainer
 
     kernel, p = built(asked, machine), asked.problem
     sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
@@ -91,7 +92,8 @@ def run(machine: GpuMachine, asked: Asked, src: Array, weights: Array, parameter
     inputs = kernel.prepare(arrays.native(src), arrays.native(weights), parameters)
     with np.errstate(all="ignore"):
         output = kernel.finish(numerics.run(kernel.program, inputs, engine=engine))
-    result = Result(**_cost_part(asked, machine, attr), output=output)
+    explainer = Explainer(kernel, src.copy(), weights.copy(), parameters, machine)
+    result = Result(**_cost_part(asked, machine, attr), output=output, explainer=explainer)
     verbose.note(result)
     return result
 

@@ -195,3 +195,11 @@ def test_refusals(message: str, name: str, types: tuple[str, str], attr: Attr) -
     x, w = np.ones((1, 4, 5, 5), fmt(types[0]).dtype), np.ones((4, 4, 3, 3), fmt(types[1]).dtype)
     with pytest.raises((Unimplemented, SimdnnError), match=message):
         simdnn.convolution(x, w, machine=name, attr=attr)
+
+
+def test_an_element_is_explained_and_into_is_refused() -> None:
+    x, w = np.arange(32, dtype=np.int8).reshape(1, 2, 4, 4), np.ones((3, 2, 2, 2), np.int8)
+    found = simdnn.convolution(x, w, machine="b580")
+    assert f"value {found.output[0, 1, 2, 1]}" in str(found.explain(0, 1, 2, 1))
+    with pytest.raises(Unimplemented, match="into on 'b580'"):
+        simdnn.convolution(x, w, machine="b580", into=found.output)
