@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from simdnn import measures
 from simdnn.kernels import KERNELS
 from simdnn.kernels.spec import Epilogue, MatmulProblem, Parameters, Problem
 from simdnn.pairs import saturated_pairs
+from simdnn.primitives.checks import one_of
 from simdnn.primitives.convolution import convolution
 from simdnn.primitives.matmul import matmul
 from simdnn.result import Result
@@ -49,7 +51,10 @@ def compare(problem: Any, a: Configuration, b: Configuration, **common: Any) -> 
     """
     operands, common = _operands(problem, dict(common))
     call: Callable[..., Result] = matmul if operands[0].ndim == 2 else convolution
-    results = [call(*operands, **{**common, **_configuration(name, c)}) for name, c in zip(_SIDES, (a, b), strict=True)]
+    given = [common | _configuration(name, c) for name, c in zip(_SIDES, (a, b), strict=True)]
+    for key in (*given[0], *given[1]):
+        one_of(f"argument of {call.__name__}", key, tuple(inspect.signature(call).parameters)[len(operands) :])
+    results = [call(*operands, **keywords) for keywords in given]
     if results[0].output.dtype != results[1].output.dtype:
         types = [result.output.dtype for result in results]
         raise InvalidArgument(f"outputs of {types[0]} and {types[1]}; name one dst for both: compare(…, dst='f32')")

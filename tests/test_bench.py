@@ -321,7 +321,7 @@ def test_convolutions_pass(words: str) -> None:
         ("--matmul --strides=8x1:: 2x3:3x4", "--strides=8x1::: not modelled"),
         ("--matmul --bia-dt=bf16 2x3:3x4", "--bia-dt=bf16"),
         ("--matmul --bia-dt=f32 --bia_mask=3 2x3:3x4", "--bia_mask=3"),
-        ("--matmul --engine=gpu 2x3:3x4", "--engine=gpu: not modelled"),
+        ("--matmul --engine=gpu 2x3:3x4", "--engine=gpu: not modelled; 'zen4' is a CPU, --machine=b580 a GPU"),
         ("--matmul --machine=skx --isa=avx512_core_vnni 2x3:3x4", "lacks avx512_core_vnni"),
         ("--matmul --dt=s8 --attr-scales=wei:mx:e8m0:1x32 2x3:3x4", "mx scales"),
         ("--matmul --dt=f32:s8:f32 --attr-fpmath=bf16:true --attr-scales=wei:per_ocic:f16:5x1 2x6:6x4", "not divide K"),

@@ -125,6 +125,12 @@ def test_a_layer_of_a_workload() -> None:
             "name one dst",
         ),
         ((np.ones((2, 2), np.uint8), np.ones((2, 2), np.int8)), "skx", "cl", "unknown machine"),
+        (
+            (np.ones((2, 2), np.uint8), np.ones((2, 2), np.int8)),
+            {"machin": "skx"},
+            "clx",
+            "argument of matmul 'machin': did you mean 'machine'",
+        ),
     ],
 )
 def test_wrong_arguments(problem: Any, a: Any, b: Any, message: str) -> None:

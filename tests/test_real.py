@@ -139,6 +139,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         (["ocr", "--layers", "conv*"], 2, "--layers: ocr brings its own data"),
         (["ocr", "--no-values"], 2, "--no-values: ocr"),
         (["ocr", "--pictures", "x.png"], 2, "answers of ocr are no pictures"),
+        (["llm", "--prompt", ""], 2, "--prompt '' is empty"),
         (["digits", "--samples", "3"], 2, "not for digits"),
         (["ocr", "--modes", "f33"], 2, "unknown mode 'f33'"),
         (["ocr", "--modes", "f32"], 1, "`simdnn fetch-models ocr`"),  # into an empty folder

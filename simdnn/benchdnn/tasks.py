@@ -167,7 +167,8 @@ def task(case: Case) -> Task:
         if name == "engine" and gpu_of(case.options["machine"]) is not None:
             neutral = (*neutral, "gpu", "gpu:0")
         if case.options.get(name, neutral[0]) not in neutral:
-            raise Unimplemented(f"--{name}={case.options[name]}: not modelled")
+            hint = f"; {case.options['machine']!r} is a CPU, --machine=b580 a GPU" if name == "engine" else ""
+            raise Unimplemented(f"--{name}={case.options[name]}: not modelled{hint}")
     if set(case.options["strides"]) - {":"}:
         raise Unimplemented(f"--strides={case.options['strides']}: not modelled")
     attributes.modelled_post_ops(case.options["attr-post-ops"])

@@ -35,7 +35,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--function", dest="symbol", metavar="NAME", help="of an object file")
     parser.add_argument("--compare-with", metavar="MACHINE", help="a second machine, side by side")
     parser.add_argument("--assume", action="store_true", help="go on where instructions are missing, and mark them")
-    parser.add_argument("--timeline", nargs="?", const="text", choices=TIMELINES, help="the first iterations")
+    parser.add_argument("--timeline", nargs="?", const="text", choices=TIMELINES,
+                        help="the first iterations, on --machine")  # fmt: skip
     parser.add_argument("--values", action="store_true", help="run the loop on random registers and memory: what the "
                         "last iteration leaves, instruction by instruction")  # fmt: skip
     parser.add_argument("--iterations", type=int, help="with --values: how many (1)")
@@ -52,6 +53,10 @@ def main(args: argparse.Namespace) -> int:
     output.check_path(args.output, (".txt", ".log", ".kanata", ".json"))
     if args.output and not args.timeline:
         raise InvalidArgument("-o FILE takes the timeline: name its kind with --timeline")
+    if args.timeline and not args.output:
+        for option, given in (("compare-with", args.compare_with), ("values", args.values), ("json", args.json)):
+            if given:
+                raise InvalidArgument(f"--timeline and --{option} both want standard output: -o FILE takes the first")
     if not args.values and not (args.iterations is None and args.seed is None):
         raise InvalidArgument("--iterations and --seed belong to --values")
     code = sys.stdin.read() if args.file == "-" else Path(args.file)
@@ -67,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
             _content(one) | ({"values": [one.record() for one in values.written]} if values else {}) for one in found
         ]
         output.print_json(contents if len(found) > 1 else contents[0])
-    elif not args.timeline or args.output:
+    elif not drawn:
         print(_beside(*found) if len(found) > 1 else _report(found[0]))
         if values:
             print(f"\n{values}")

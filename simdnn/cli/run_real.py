@@ -76,6 +76,8 @@ def _check(args: argparse.Namespace, network: RealNetwork) -> None:
 def _check_prompt(args: argparse.Namespace, network: RealNetwork) -> None:
     if network.continues is None:
         raise InvalidArgument(f"--prompt: {network.name} writes no text; llm does")
+    if not args.prompt:
+        raise InvalidArgument("--prompt '' is empty; the beginning of a text is needed")
     for name in ("samples", "plot", "json", "output"):
         if getattr(args, name):
             raise InvalidArgument(f"--{name} is for figures; with --prompt text is written")

@@ -90,9 +90,9 @@ class Float16Report:
     activations: dict[str, int] = field(default_factory=dict)
 
 
-def float16_report(model: onnx.ModelProto) -> Float16Report:
-    """The report that `transpile_float16` leaves in a model's metadata."""
-    for entry in model.metadata_props:
+def float16_report(model: str | PathLike[str] | onnx.ModelProto) -> Float16Report:
+    """The report that `transpile_float16` leaves in a model's metadata; `InvalidArgument` where it left none."""
+    for entry in read(model)[0].metadata_props:
         if entry.key == _KEY:
             return Float16Report(**json.loads(entry.value))
     raise InvalidArgument("the model has no report: transpile_float16 did not make it")

@@ -87,7 +87,7 @@ def random_feeds(network: Network, shapes: Mapping[str, Sequence[int]], seed: in
     for port in network.inputs:
         dims = shapes.get(port.name, port.dims)
         if dims is None or any(not isinstance(d, int) for d in dims):
-            raise InvalidArgument(f"input {port} has no fixed shape; give one")
+            raise InvalidArgument(f"input {port} has no fixed shape; give one, as in --shape {port.name}=1,3,224,224")
         dtype = port.dtype or np.dtype(np.float32)
         sizes = [int(d) for d in dims]
         data = rng.normal(size=sizes) if is_float(dtype) else rng.integers(0, 2 if dtype.kind == "b" else 10, sizes)

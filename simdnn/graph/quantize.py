@@ -75,7 +75,10 @@ def quantize_onnx(
     inline_data(made.graph, folder)
     ranges: Ranges = {}
     if scheme == "static":
-        ranges = calibration if isinstance(calibration, Mapping) else _ranges(Network(graph), calibration, machine)
+        if isinstance(calibration, Mapping):
+            ranges = _checked(calibration)
+        else:
+            ranges = _ranges(Network(graph), calibration, machine)
     known = {n: a for n, a in graph.constants.items() if a.dtype == np.float32}
     writer = _Writer(made, known, per_channel, sources, ranges)
     nodes = list(made.graph.node)
@@ -103,6 +106,17 @@ def ranges_of(
     return _ranges(Network(graph_of(folded(proto, folder), folder)), calibration, machine)
 
 
+def _checked(ranges: Mapping[str, Any]) -> Ranges:
+    """Ranges that a caller gives, 0 included."""
+    for name, pair in ranges.items():
+        if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and np.isfinite(pair).all() and pair[0] <= pair[1]):
+            raise InvalidArgument(
+                f"calibration[{name!r}] is {type(pair).__name__}; ranges are finite (least, greatest), feeds come in a "
+                "list: [{…}]"
+            )
+    return {name: (min(pair[0], 0.0), max(pair[1], 0.0)) for name, pair in ranges.items()}
+
+
 def _ranges(network: Network, calibration: Iterable[Mapping[str, Array]] | None, machine: str) -> Ranges:
     """The least and greatest value of every f32 tensor over the calibration data, 0 included."""
     found: dict[str, tuple[float, float]] = {}
@@ -119,7 +133,10 @@ def _ranges(network: Network, calibration: Iterable[Mapping[str, Array]] | None,
             see(name, value)
 
     count = 0
-    for feeds in calibration or ():
+    for feeds in () if calibration is None else calibration:
+        if not isinstance(feeds, Mapping):
+            kind = type(feeds).__name__
+            raise InvalidArgument(f"calibration of {kind}; a list of feeds, dicts of arrays by input name, is needed")
         for name, value in feeds.items():
             see(name, value)
         network.run(feeds, machine=machine, dispatch="onednn", watch=watch)  # no time is asked for

@@ -74,6 +74,22 @@ def check_shape(name: str, array: Array, dims: tuple[str, ...], hint: str = "") 
             raise InvalidArgument(f"{name} of shape {array.shape} is empty; {dim} of at least 1 is needed")
 
 
+def matmul_sizes(src: Array, weights: Array) -> tuple[int, int, int]:
+    """M, K, N of a product; `InvalidArgument` for operands that have none, `Unimplemented` for batches of them."""
+    if src.ndim == 3 or weights.ndim == 3:
+        raise Unimplemented(
+            f"src of shape {src.shape} and weights of shape {weights.shape}: batched matmul; what works: two "
+            "dimensions, one product at a time"
+        )
+    check_shape("src", src, ("M", "K"), "; a vector is src[None, :]" if src.ndim == 1 else "")
+    check_shape("weights", weights, ("K", "N"), "; a vector is weights[:, None]" if weights.ndim == 1 else "")
+    (m, k), (wei_k, n) = src.shape, weights.shape
+    if k != wei_k:
+        hint = "; weights.T would fit" if k == n else ""
+        raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {weights.shape}: K {k} != {wei_k}{hint}")
+    return m, k, n
+
+
 def native(array: Array) -> Array:
     """The same values as a plain ndarray in C order and this machine's byte order; not copied where they are so."""
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))

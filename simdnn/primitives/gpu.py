@@ -56,11 +56,7 @@ def matmul(
     given.check(machine)
     need_values(attr)
     types = arrays.type_of("src", src), arrays.type_of("weights", weights)
-    arrays.check_shape("src", src, ("M", "K"))
-    arrays.check_shape("weights", weights, ("K", "N"))
-    (m, k), (wei_k, n) = src.shape, weights.shape
-    if k != wei_k:
-        raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {weights.shape}: K {k} != {wei_k}")
+    m, k, n = arrays.matmul_sizes(src, weights)
     bias = arrays.bias_of(bias)
     if machine.nvidia:
         if into is not None:
@@ -93,6 +89,8 @@ def estimate(
     given.check(machine)
     src, wei, dst = types
     shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
+    arrays.check_sizes({"src": ((shape.m, shape.k), src), "weights": ((shape.k, shape.n), wei),
+                        "dst": ((shape.m, shape.n), dst)})  # fmt: skip
     if machine.nvidia:
         return sm.estimate(machine, sm.matmul_of(machine, shape, attr, dst, bias)[0])
     problem, _ = _problem(machine, shape, attr, dst, bias, given.tag)
@@ -112,7 +110,8 @@ class Given:
         """`InvalidArgument` or `Unimplemented` for what a GPU does not have."""
         name = machine.name
         if self.isa not in (None, machine.platform.name):
-            raise InvalidArgument(f"isa={self.isa!r}; machine {name!r} is a GPU of platform {machine.platform.name}")
+            raise InvalidArgument(f"isa={self.isa!r}; machine {name!r} is a GPU of platform "
+                                  f"{machine.platform.name}: leave isa out")  # fmt: skip
         if self.threads != 1 or isinstance(self.threads, bool):
             raise InvalidArgument(f"threads={self.threads!r}; on {name!r} all cores work: leave it at 1")
         if self.dispatch != "fastest":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 
-from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models import GpuMachine, Machine
 from isa_models.arrays import Array
 from simdnn.primitives import arrays, gpu
 from simdnn.primitives.attr import Attr
@@ -68,17 +68,7 @@ def matmul(
     need_values(attr)
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
-    if src.ndim == 3 or values.ndim == 3:
-        raise Unimplemented(
-            f"src of shape {src.shape} and weights of shape {values.shape}: batched matmul; what works: two "
-            "dimensions, one product at a time"
-        )
-    arrays.check_shape("src", src, ("M", "K"), "; a vector is src[None, :]" if src.ndim == 1 else "")
-    arrays.check_shape("weights", values, ("K", "N"), "; a vector is weights[:, None]" if values.ndim == 1 else "")
-    (m, k), (wei_k, n) = src.shape, values.shape
-    if k != wei_k:
-        hint = "; weights.T would fit" if k == n else ""
-        raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {values.shape}: K {k} != {wei_k}{hint}")
+    m, k, n = arrays.matmul_sizes(src, values)
     arrays.check_types("matmul", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
     shape = Shape("matmul", m, k, n, *types)

@@ -170,6 +170,9 @@ def test_what_limits() -> None:
 def test_machines_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "kernel.s"
     path.write_text(KERNEL)
+    for option in (["--compare-with", "icx"], ["--values"], ["--json"]):  # none is dropped or mixed in
+        assert main(["analyze", str(path), "--timeline", *option]) == 2
+        assert f"--timeline and {option[0]} both want standard output" in capsys.readouterr().err
     assert main(["analyze", str(path), "--compare-with", "icx"]) == 0
     out = capsys.readouterr().out
     assert "zen4" in out and "icx" in out and "icx: " in out

@@ -274,6 +274,15 @@ def test_bf16_is_nearest_even_too() -> None:
     np.testing.assert_array_equal(tie.astype(np.float32), (bits + odd * np.uint32(0x10000)).view(np.float32))
 
 
+def test_a_file_tells_its_report(tmp_path: Path) -> None:
+    path = tmp_path / "half.onnx"
+    onnx.save(simdnn.transpile_float16(small_cnn()), path)
+    assert simdnn.float16_report(path).converted
+    onnx.save(small_cnn(), path)
+    with pytest.raises(simdnn.InvalidArgument, match="transpile_float16 did not make it"):
+        simdnn.float16_report(str(path))
+
+
 @pytest.mark.parametrize("bad", [{"dtype": "f8"}, {"dtype": 3}])
 def test_wrong_arguments(bad: Any) -> None:
     with pytest.raises(simdnn.InvalidArgument, match="dtype"):

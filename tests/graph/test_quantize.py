@@ -164,6 +164,9 @@ def test_only_a_part() -> None:
         ({"scheme": "weights", "group": 3}, "group"),
         ({"calibration": [{"x": np.full((1, 3, 12, 12), np.nan, np.float32)}]}, "NaN"),
         ({"calibration": [{"z": X}]}, "feed for 'z'"),
+        ({"calibration": {"x": X}}, "feeds come in a list"),
+        ({"calibration": [X]}, "a list of feeds, dicts of arrays"),
+        ({"calibration": {"x": (2.0, 1.0)}}, "least, greatest"),
     ],
 )
 def test_wrong_arguments(options: Any, message: str) -> None:

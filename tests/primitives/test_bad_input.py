@@ -170,6 +170,22 @@ def test_estimate(primitive: str, arguments: dict[str, Any], error: type[SimdnnE
         simdnn.estimate(primitive, machine="zen4", **arguments)
 
 
+@pytest.mark.parametrize("machine", ["b580", "v100"])
+def test_gpus_say_the_same(machine: str) -> None:
+    operands = {"src": F, "weights": W, "vector": F[0], "batch": F[None], "turned": np.ones((5, 8), np.float32)}
+    for src, weights, error, message in (
+        ("vector", "weights", InvalidArgument, r"src\[None, :\]"),
+        ("batch", "weights", Unimplemented, "batched"),
+        ("src", "turned", InvalidArgument, "weights.T would fit"),
+    ):
+        with pytest.raises(error, match=message):
+            simdnn.matmul(operands[src], operands[weights], machine=machine)
+    with pytest.raises(InvalidArgument, match=f"{machine!r} is a GPU of platform .*: leave isa out"):
+        simdnn.matmul(F, W, machine=machine, isa="avx2")
+    with pytest.raises(InvalidArgument, match="bytes; at most"):
+        simdnn.estimate("matmul", m=10**9, n=10**9, k=10**9, machine=machine)
+
+
 def test_an_absurd_size_is_refused_before_memory_is_taken() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InvalidArgument, match="bytes"):
