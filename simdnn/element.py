@@ -92,6 +92,8 @@ class Explainer:
         if origin is None or flat < 0 or own is None:
             return own
         user = (self.weights if origin.operand == "weights" else self.src).reshape(-1)[flat]
+        if value.dtype == "u32":  # its bits, which an instruction reads as a float
+            return own
         if not np.isfinite(float(user)):
             return None
         number = Fraction(float(user)) * Fraction(origin.factor)

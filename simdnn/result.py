@@ -246,7 +246,9 @@ class Result(Estimate):
         Raises `InvalidArgument` for an element that is not there.
         """
         if self.explainer is None:
-            raise Unimplemented("this result was not computed by a kernel here: its elements have no chain to show")
+            raise Unimplemented(
+                f"{self.implementation} keeps no chain of an element to show; kernels of CPUs and Intel GPUs do"
+            )
         return self.explainer(*index)
 
     def _summary(self) -> dict[str, Any]:

@@ -262,3 +262,12 @@ def test_tiles_and_gpus(machine: str) -> None:
         assert found.left_exact is None and any(
             row.instruction.startswith(("tdpb", "dpas", "dp4a")) for row in found.rows
         )
+
+
+def test_f32_on_a_gpu_names_its_elements() -> None:
+    rng = np.random.default_rng(0)
+    src, weights = rng.standard_normal((3, 9), np.float32), rng.standard_normal((9, 5), np.float32)
+    text = str(simdnn.matmul(src, weights, machine="a770").explain(2, 1))
+    assert all(f"src[2,{k}] * weights[{k},1]" in text for k in range(8))
+    with pytest.raises(simdnn.Unimplemented, match="gemm:volta_fma keeps no chain"):
+        simdnn.matmul(src, weights, machine="v100").explain(2, 1)

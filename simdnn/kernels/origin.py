@@ -79,4 +79,10 @@ def _prepared(
         filled.append((2 * digits + 2).astype(array.dtype))
     inputs = kernel.prepare(filled[0], filled[1], parameters)
     names = (*kernel.weights, *_SOURCES)
-    return {name: array.reshape(-1).astype(np.float32) for name, array in inputs.items() if name in names}
+    found = {}
+    for name in names:
+        if name in inputs:
+            own = (weights if name in kernel.weights else src).dtype
+            words = inputs[name].dtype == np.uint32 and own == np.float32  # on GPUs, whose registers hold f32 as bits
+            found[name] = (inputs[name].view(own) if words else inputs[name]).reshape(-1).astype(np.float32)
+    return found
