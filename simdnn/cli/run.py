@@ -91,9 +91,14 @@ def main(args: argparse.Namespace) -> int:
     network = workloads.REAL_NETWORKS.get(args.workload)
     if network and not (args.no_values and args.workload in workloads.names()):
         return run_real.main(args, network)
-    for name in ("samples", "pictures", "prompt"):
-        if getattr(args, name):
-            raise InvalidArgument(f"--{name} is for {', '.join(workloads.REAL_NETWORKS)}; not for {args.workload}")
+    for name, takes in (
+        ("samples", lambda network: True),
+        ("pictures", lambda network: network.pictures),
+        ("prompt", lambda network: network.continues),
+    ):
+        if getattr(args, name) is not None:
+            able = ", ".join(network.name for network in workloads.REAL_NETWORKS.values() if takes(network))
+            raise InvalidArgument(f"--{name} is for {able}; not for {args.workload}")
     if args.workload.lower().endswith(".onnx"):
         return run_onnx.main(args)
     if args.shape or args.feeds:

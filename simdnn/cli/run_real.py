@@ -87,7 +87,7 @@ def _write_on(args: argparse.Namespace, network: RealNetwork) -> int:
     """What a language model writes after a text, token by token as they come."""
     from simdnn import real
 
-    modes, _ = choose(isa_models.cpu_machine(args.machine), args.modes or ["f32"], args.isa, real.modes_of(network))
+    modes, _ = choose(isa_models.machine(args.machine), args.modes or ["f32"], args.isa, real.modes_of(network))
     where = {"machine": args.machine, "threads": args.threads, "dispatch": args.dispatch, "engine": "compiled"}
     for mode, cap in modes.items():
         print(f"{mode.name}: {args.prompt}", end="", flush=True)
