@@ -99,7 +99,7 @@ def test_floats() -> None:
     assert modes.differing and "products in f32 against bf16" in modes.reasons["reason"].tolist()
     vector = simdnn.compare((src[:1], weights[:, :1]), {"dispatch": "onednn"}, {"isa": "avx512_core"}, machine="zen4")
     assert vector.summary["max_ulp"] < 1000
-    halves = src.astype(ml_dtypes.bfloat16), weights.astype(ml_dtypes.bfloat16)
+    halves = src[:8].astype(ml_dtypes.bfloat16), weights[:, :16].astype(ml_dtypes.bfloat16)
     same = simdnn.compare(halves, {"engine": "reference"}, {"engine": "compiled"}, machine="zen4", dst="bf16")
     assert same.differing == 0 and same.reasons.empty and same.summary["sqnr_db"] == float("inf")
 
