@@ -96,7 +96,7 @@ def test_prompt(fetched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     ("words", "message"),
     [
         (["llm", "--prompt", "a", "--samples", "3"], "--samples is for figures"),
-        (["llm", "--prompt", ""], "0 tokens after 0; 1 to 160"),
+        (["llm", "--prompt", ""], "the beginning of a text is needed"),
         (["llm", "--prompt", "a-b"], "the vocabulary has no '-'"),
         (["ocr", "--prompt", "a"], "ocr writes no text; llm does"),
         (["digits", "--prompt", "a"], "--prompt is for"),
