@@ -97,6 +97,7 @@ TABLES = {
     "convolution": (CONVOLUTIONS, CONVOLUTION_VARIANTS),
 }
 F32 = Variant("f32", "f32", ())
+_CACHES = (False, True)  # weights: warm, cold
 
 
 def seconds(primitive: str, shape: Mapping[str, int], variant: Variant, cold: bool = False) -> float:
@@ -113,12 +114,13 @@ def table(primitive: str) -> pd.DataFrame:
     """A row a cell: variant, shape, measured, predicted with warm weights and with cold ones; NaN where refused."""
     shapes, variants = TABLES[primitive]
     rows = []
+    strict = {(name, cold): seconds(primitive, shape, F32, cold) for name, shape in shapes.items() for cold in _CACHES}
     for variant in variants:
         for (name, shape), measured in zip(shapes.items(), variant.measured, strict=True):
             row: dict[str, Any] = {"variant": variant.name, "shape": name, "measured": measured}
-            for cold in (False, True):
+            for cold in _CACHES:
                 try:
-                    speed_up = seconds(primitive, shape, F32, cold) / seconds(primitive, shape, variant, cold)
+                    speed_up = strict[name, cold] / seconds(primitive, shape, variant, cold)
                 except simdnn.Unimplemented:
                     speed_up = float("nan")
                 row["cold" if cold else "predicted"] = speed_up

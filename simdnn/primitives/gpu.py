@@ -29,6 +29,7 @@ from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import WEI_TAGS
 from simdnn.primitives.resolve import Shape, need_values, resolve
+from simdnn.primitives.run import values
 from simdnn.primitives.zero_points import MISSING, check_reductions, with_tables, without_zero_points, zero_points
 from simdnn.result import Conversion, Estimate, Result
 
@@ -67,15 +68,11 @@ def matmul(
     parameters = with_operands(parameters, attr.post_ops, problem, into)
     arrays.check_memory({"src": ((m, k), "f32"), "weights": ((k, n), "f32"), "dst": ((m, n), "s32")})
     check_reductions(attr, src)
-    from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
     from simdnn.element import Explainer
 
     kernel = built(problem, machine)
     operands = arrays.native(src), arrays.native(weights)
-    inputs = kernel.prepare(*operands, parameters)
-    with np.errstate(all="ignore"):
-        outputs = numerics.run(kernel.program, inputs, engine=engine)
-        output = kernel.finish(outputs)
+    output = values(kernel, *operands, parameters, engine)
     explainer = Explainer(kernel, operands[0].copy(), operands[1].copy(), parameters, machine)
     result = Result(**_cost_part(problem, machine, attr), output=output, explainer=explainer)
     verbose.note(result)
@@ -248,7 +245,11 @@ def _conversion(problem: GpuMatmulProblem, machine: GpuMachine) -> Conversion | 
     return Conversion(found.cycles, found.seconds, size, size, found.confidence)
 
 
+def math_mode(src: str, attr: Attr) -> str:
+    """The mode that a result names: one means something for f32 data alone."""
+    return "strict" if fmt(src).bits < 32 else FPMATH.effective(attr.fpmath)
+
+
 def _cost_part(problem: GpuMatmulProblem, machine: GpuMachine, attr: Attr) -> dict[str, Any]:
-    mode = "strict" if fmt(problem.src).bits < 32 else FPMATH.effective(attr.fpmath)
-    part = sm.cost_part(problem, machine, built(problem, machine), cost, mode)
+    part = sm.cost_part(problem, machine, built(problem, machine), cost, math_mode(problem.src, attr))
     return part | {"find_conversion": lambda: _conversion(problem, machine)}

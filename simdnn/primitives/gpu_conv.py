@@ -18,9 +18,9 @@ from simdnn.kernels.implicit import as_convolution, product_of, view_copies
 from simdnn.kernels.spec import ConvProblem, Kernel, Parameters, ZeroPoints
 from simdnn.primitives import arrays, gpu, sm
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.mathmode import FPMATH
 from simdnn.primitives.problems import Taps, conv_problem, conv_shape
 from simdnn.primitives.resolve import Shape, resolve
+from simdnn.primitives.run import values
 from simdnn.primitives.zero_points import without_zero_points
 from simdnn.result import Estimate, Result
 
@@ -81,7 +81,6 @@ def _made_ahead(attr: Attr, zeros: ZeroPoints) -> Attr:
 def run(machine: GpuMachine, asked: Asked, src: Array, weights: Array, parameters: Parameters, engine: str,
         attr: Attr) -> Result:  # fmt: skip
     """Values and cost of a checked problem; weights are oihw."""
-    from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
     from simdnn.element import Explainer
 
     kernel, p = built(asked, machine), asked.problem
@@ -89,9 +88,7 @@ def run(machine: GpuMachine, asked: Asked, src: Array, weights: Array, parameter
     view = sizes["src"] * (fmt(kernel.program.tensor["src"].dtype).bits // fmt(p.src).bits)
     arrays.check_memory({"source by taps": ((view,), p.src), "weights": ((sizes["wei"],), p.wei),
                          "dst": ((sizes["dst"],), "f32")})  # fmt: skip
-    inputs = kernel.prepare(arrays.native(src), arrays.native(weights), parameters)
-    with np.errstate(all="ignore"):
-        output = kernel.finish(numerics.run(kernel.program, inputs, engine=engine))
+    output = values(kernel, arrays.native(src), arrays.native(weights), parameters, engine)
     explainer = Explainer(kernel, src.copy(), weights.copy(), parameters, machine)
     result = Result(**_cost_part(asked, machine, attr), output=output, explainer=explainer)
     verbose.note(result)
@@ -123,6 +120,6 @@ def cost(asked: Asked, machine: GpuMachine, cold: bool) -> Any:
 
 
 def _cost_part(asked: Asked, machine: GpuMachine, attr: Attr) -> dict[str, Any]:
-    mode = "strict" if fmt(asked.problem.src).bits < 32 else FPMATH.effective(attr.fpmath)
+    mode = gpu.math_mode(asked.problem.src, attr)
     part = sm.cost_part(asked, machine, built(asked, machine), cost, mode)
     return part | {"problem": asked.problem}

@@ -91,16 +91,23 @@ def check_reordered(weights: Array | Reordered, choice: Choice, target: Target) 
         )
 
 
+def values(
+    kernel: Kernel, src: Array, weights: Array, parameters: Parameters, engine: str, threads: int = 1
+) -> Array:  # fmt: skip
+    """What a kernel makes of checked arrays."""
+    from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
+
+    inputs = kernel.prepare(src, weights, parameters)
+    with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
+        return kernel.finish(numerics.run(kernel.program, inputs, engine=engine, threads=threads))
+
+
 def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: Parameters) -> Result:
     """Run the chosen kernel on checked arrays."""
-    from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
     from simdnn.element import Explainer
 
     kernel = choice.kernel
-    inputs = kernel.prepare(src, weights, parameters)
-    with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
-        outputs = numerics.run(kernel.program, inputs, engine=target.engine, threads=target.threads)
-        output = kernel.finish(outputs)
+    output = values(kernel, src, weights, parameters, target.engine, target.threads)
     kept = _own(src), _own(weights)
     saturation = None
     if kernel.counting is not None:
@@ -134,8 +141,4 @@ def _saturation(
     counting: Callable[[], Kernel], src: Array, weights: Array, parameters: Parameters, target: Target
 ) -> Array:
     """For each output, how many pairs of products saturated on the way."""
-    from simdnn import numerics
-
-    counter = counting()
-    inputs = counter.prepare(src, weights, parameters)
-    return counter.finish(numerics.run(counter.program, inputs, engine=target.engine, threads=target.threads))
+    return values(counting(), src, weights, parameters, target.engine, target.threads)

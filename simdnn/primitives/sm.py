@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from isa_models import GpuMachine, Unimplemented
 from isa_models.arrays import Array
 from isa_models.nvidia.mma import UNITS
@@ -19,6 +17,7 @@ from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.mathmode import COLD_WEIGHTS
 from simdnn.primitives.resolve import Shape, resolve
+from simdnn.primitives.run import values
 from simdnn.result import Estimate, Result
 
 _DESTINATIONS = ("f32", "f16")
@@ -69,15 +68,11 @@ def run(
     machine: GpuMachine, problem: GpuMatmulProblem, src: Array, weights: Array, parameters: Parameters, engine: str
 ) -> Result:  # fmt: skip
     """Values and cost of a checked problem."""
-    from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
-
     kernel = built(problem, machine)
     sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
     arrays.check_memory({"src": ((sizes["src"],), problem.src), "weights": ((sizes["wei"],), problem.wei),
                          "dst": ((sizes["dst"],), "f32")})  # fmt: skip
-    inputs = kernel.prepare(arrays.native(src), arrays.native(weights), parameters)
-    with np.errstate(all="ignore"):
-        output = kernel.finish(numerics.run(kernel.program, inputs, engine=engine))
+    output = values(kernel, arrays.native(src), arrays.native(weights), parameters, engine)
     result = Result(**cost_part(problem, machine, kernel, cost, "strict"), output=output)
     verbose.note(result)
     return result
