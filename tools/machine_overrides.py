@@ -1,0 +1,85 @@
+"""Rows that measurements contradict, each with what replaces it and why, and the tile instructions' rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tools.machine_row import Row
+
+FP12 = ("FP1", "FP2")
+LANE = "core: on FP1 and FP2, latency measured; uops.info has FP0 to FP3 and 1 cycle"
+# machine -> (mnemonic pattern, form pattern) -> changed fields. The reason is the source.
+FMA = ("vfn?madd(132|213|231)ps", "zmm(\\{k\\})?,zmm,(zmm|m512|m32bcst)")
+SERVER_FMA = {"latency": 4, "source": "InstLatx64 on Cascade Lake: 4 cycles; uops.info has 4 to 5 by operand"}
+TWO_ALUS = {"uops": (("ALU0", "ALU3"),), "confidence": "estimated",
+            "source": "uops: two a cycle; core: 4 of them and 4 shifts take 2.6 cycles, so not on the same two"}
+ZEN_SCALARS: list[tuple[str, str, dict[str, Any]]] = [
+    ("sh[lr]|sar|ro[lr]", "r64,cl", {"latency": 1, "source": "core: 1 cycle from the register and from cl"}),
+    ("cmovz|setz|adc|sbb", "r64,r64|r8", TWO_ALUS),
+]  # fmt: skip
+OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
+    "skx": [(*FMA, SERVER_FMA)],
+    "clx": [(*FMA, SERVER_FMA)],
+    "zen4": [
+        *ZEN_SCALARS,
+        ("vextract[if]128", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
+        ("vextract[if]32x4", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
+        ("vextract[if](64x4|32x8)", "(ymm|m256),zmm,i8", {"latency": 4, "uops": (FP12,), "source": LANE}),
+        (
+            "vcvtps2ph",
+            "m(128|256),[yz]mm,i8",
+            {"interval": 1.75, "source": "core: 1.75 cycles alone, like microcode; uops.info 1.50 (EVEX), 2.00 (VEX)"},
+        ),
+    ],
+    "zen5": ZEN_SCALARS,
+    **{
+        name: [
+            ("vmov[dq]", "r(32|64),xmm|xmm,r(32|64)", {"latency": 2, "source": "emr: to and fro 4.0 cycles"}),
+            ("and|or|xor", "r64,i(8|32)", {"latency": 1, "source": "emr: 12 of them in a chain take 12.0 cycles"}),
+        ]
+        for name in ("spr", "gnr")
+    },
+}
+# Tile instructions, which no table of uops lists. "optman": Intel's Optimization Reference Manual 248966-050, Table
+# 20-2, read at second hand; "bench": a third party's measurements on a Xeon 6962P. Loads and stores of a tile's lines
+# are `[core]`'s. LLVM 19's rows (latency 100, throughput 0.25) are placeholders and were left aside.
+PRODUCTS = ("tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud")
+SUM = "from accumulator to accumulator 16, as a chain of tdpbf16ps on one tile takes 16.2 to 16.4 a product (bench"
+LINES = "its lines are loads; latency 45 from memory is often quoted and was not read: less some 14 of its lines"
+
+
+def tile_rows(products: Iterable[str], product: str, load: str, stored: str, zero: str, config: Row) -> list[Row]:
+    """The rows of a machine with AMX; the words are where its figures come from."""
+    unit = [
+        Row(name, "tmm,tmm,tmm", 52, 1, (("TMUL",),), product, "estimated", occupancy=16, accumulator_latency=16)
+        for name in products
+    ]
+    moves = [
+        Row("tileloadd", "tmm,m8192", 31, 1, (), f"{load}; {LINES}", "estimated"),
+        Row("tilestored", "m8192,tmm", 0, 1, (), stored, "documented"),
+        Row("tilezero", "tmm", 0, 1, (), zero, "documented"),
+    ]
+    return [*unit, *moves, config]
+
+
+TILES = {
+    "spr": tile_rows(
+        PRODUCTS,
+        "emr: one in 16.1 cycles, from a source 52.8 (optman: 52), from the accumulator 16.3",
+        "emr: one in 8.4 cycles",
+        "emr: one in 16.0 cycles, a line a cycle",
+        "emr: one in 0.25 cycles; taken as done at rename",
+        Row("ldtilecfg", "m512", 201, 1, (("p0",),), "emr: one in 201 cycles; taken as the latency, too", "estimated",
+            interval=201),
+    ),
+    "gnr": tile_rows(
+        (*PRODUCTS, "tdpfp16ps"),
+        f"as Sapphire Rapids (optman: latency 52), for f16 too; {SUM})",
+        "bench: one in 8.4 cycles",
+        "bench: one in 16.1 cycles, a line a cycle",
+        "bench: 0.50 cycles; taken as done at rename",
+        Row("ldtilecfg", "m512", 204, 1, (("p0",),), "bench: one in 182 to 216 cycles; latency as Sapphire Rapids",
+            "estimated", interval=199),
+    ),
+}  # fmt: skip
