@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from isa_models.arrays import on_a_line
 from isa_models.formats import fmt
 from isa_models.isa import host_caps
 from isa_models.machine import Machine
@@ -150,16 +151,14 @@ def _parameters(problem: Problem) -> Parameters:
 
 
 def _buffers(program: Program, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """An array for each tensor."""
+    """An array for each tensor, from the beginning of a line on as a library's are."""
     found = {}
     for tensor in program.tensors:
-        dtype = fmt(tensor.dtype).dtype
+        found[tensor.name] = buffer = on_a_line(tensor.size, fmt(tensor.dtype).dtype)
         if tensor.kind == "constant":
-            found[tensor.name] = np.frombuffer(tensor.data, dtype)
+            buffer[:] = np.frombuffer(tensor.data, buffer.dtype)
         elif tensor.kind == "input":
-            found[tensor.name] = np.ascontiguousarray(inputs[tensor.name]).reshape(-1)
-        else:
-            found[tensor.name] = np.zeros(tensor.size, dtype)
+            buffer[:] = inputs[tensor.name].reshape(-1)
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from isa_models import InvalidArgument
-from isa_models.arrays import Array
+from isa_models.arrays import Array, on_a_line
 from isa_models.formats import fmt
 from simdnn.numerics import compiled, reference
 from simdnn.program import Program
@@ -33,7 +33,7 @@ def run(
                 raise InvalidArgument(f"{program.name}: input {tensor.name} is {met}, not {wanted}")
             buffers[tensor.name] = array
         else:
-            buffers[tensor.name] = np.zeros(tensor.size, dtype)
+            buffers[tensor.name] = on_a_line(tensor.size, dtype)
     if engine == "reference":
         reference.execute(program, buffers)
     else:
