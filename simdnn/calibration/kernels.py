@@ -21,7 +21,7 @@ from isa_models.formats import fmt
 from isa_models.isa import host_caps
 from isa_models.machine import Machine
 from simdnn.calibration.programs import LEAST, measure
-from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters
+from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters
 from simdnn.kernels.spec import Decompression, Placing, Problem
 from simdnn.program import Program
 from simdnn.timing.estimate import estimate_program
@@ -106,15 +106,12 @@ def problems() -> Iterator[tuple[str, Variant, Problem]]:
 
 def row(target: Machine, shape: str, variant: Variant, problem: Problem, samples: int) -> dict[str, Any]:
     """Predicted and measured cycles of one kernel."""
-    family = "gemm" if isinstance(problem, MatmulProblem) else "conv"
-    kind = next(kind for kind in KERNELS if kind.name == variant.name_in(family))
-    kernel = kind.build(problem, target)
+    kernel, runs_here = build(target, variant, problem)
     cost = estimate_program(kernel.program, target)
     found = {"shape": shape, "kernel": variant.name, "predicted": cost.cycles, "bound": cost.bound}
-    if kind.isa not in host_caps():
+    if not runs_here:
         return found
-    buffers = _buffers(kernel.program, kernel.prepare(*_operands(problem), _parameters(problem)))
-    met = measure(kernel.program, buffers, samples)
+    met = measure(kernel.program, inputs(kernel, problem), samples)
     return found | {
         "measured": met.cycles,
         "predicted/measured": cost.cycles / met.cycles,
@@ -123,6 +120,18 @@ def row(target: Machine, shape: str, variant: Variant, problem: Problem, samples
         "macs_per_cycle": problem.macs / met.cycles,
         "predicted_macs_per_cycle": problem.macs / cost.cycles,
     }
+
+
+def build(target: Machine, variant: Variant, problem: Problem) -> tuple[Kernel, bool]:
+    """The kernel that a machine runs, and whether this host has its instructions."""
+    family = "gemm" if isinstance(problem, MatmulProblem) else "conv"
+    kind = next(kind for kind in KERNELS if kind.name == variant.name_in(family))
+    return kind.build(problem, target), kind.isa in host_caps()
+
+
+def inputs(kernel: Kernel, problem: Problem) -> dict[str, NDArray[Any]]:
+    """Random operands as the kernel's program reads them, and an array for each of its other tensors."""
+    return _buffers(kernel.program, kernel.prepare(*_operands(problem), _parameters(problem)))
 
 
 def _operands(problem: Problem) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -37,13 +37,17 @@ _FRAME = 8 * (5 + _STAMPS)  # on the stack: the arguments (turns, first, second,
 
 @dataclass(frozen=True)
 class Samples:
-    """Ticks of what stood in each sample, less what reading the counter takes; [samples]."""
+    """Ticks of what stood in each sample, less what reading the counter takes, and the counter itself where the loop
+    began and where it ended; [samples].
+    """
 
     chain_before: NDArray[np.float64]
     moves_before: NDArray[np.float64]
     loop: NDArray[np.float64]
     moves_after: NDArray[np.float64]
     chain_after: NDArray[np.float64]
+    begun: NDArray[np.int64]
+    ended: NDArray[np.int64]
 
     @property
     def chain(self) -> NDArray[np.float64]:
@@ -102,7 +106,8 @@ class Sampler:
         stamps = np.zeros((samples, _STAMPS), np.int64)
         self.call(turns, first, second, stamps.ctypes.data, samples)
         spent = np.diff(stamps, axis=1).astype(np.float64)
-        return Samples(*np.maximum(1.0, spent[:, 1:] - np.median(spent[:, 0])).T)
+        chain0, moves0, loop, moves1, chain1 = np.maximum(1.0, spent[:, 1:] - np.median(spent[:, 0])).T
+        return Samples(chain0, moves0, loop, moves1, chain1, stamps[:, 3], stamps[:, 4])
 
 
 def _aligned(lines: Sequence[str], behind: int = 0) -> bytes:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
 from simdnn.cli import output
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SAMPLES = 15  # quiet ones, of each kernel
 
@@ -25,6 +29,10 @@ def add(subparsers: Any) -> None:
         "--timing", action="store_true",
         help="instead: the package's compiled kernels on this host, measured beside predicted (a minute and more)",
     )  # fmt: skip
+    parser.add_argument(
+        "--threads", type=int, default=1, metavar="N",
+        help="with --timing: on N threads too, each pinned to a core of its own, and what they gain over one (1)",
+    )  # fmt: skip
     parser.add_argument("--machine", default="zen4", help="with --timing: whose clock, a name or file (zen4)")
     parser.add_argument("--only", default="", help="with --timing: rows whose shape and kernel hold this text")
     parser.add_argument("-o", "--output", type=Path, help="with --timing: a picture (.png …) or the table (.csv)")
@@ -36,8 +44,8 @@ def main(args: argparse.Namespace) -> int:
     """The command."""
     if args.timing:
         return _timing(args)
-    if args.output or args.only:
-        raise InvalidArgument("-o and --only belong to --timing")
+    if args.output or args.only or args.threads != 1:
+        raise InvalidArgument("-o, --only and --threads belong to --timing")
     from simdnn.hostcheck import check_host
 
     frame = check_host()
@@ -53,23 +61,39 @@ def main(args: argparse.Namespace) -> int:
 def _timing(args: argparse.Namespace) -> int:
     """Measured beside predicted cycles of the compiled kernels."""
     from isa_models.machine import machine
-    from simdnn.calibration.kernels import compare, drawn, problems, summary
+    from simdnn.calibration import kernels, scaling
 
+    if args.threads < 1:
+        raise InvalidArgument(f"--threads {args.threads}: 1 or more, each on a core of its own")
     output.check_path(args.output, (".csv", *output.PICTURE_FORMATS))
-    if not any(args.only in f"{shape} {variant.name}" for shape, variant, _ in problems()):
+    if not any(args.only in f"{shape} {variant.name}" for shape, variant, _ in kernels.problems()):
         raise InvalidArgument(f"--only {args.only!r}: no shape and kernel hold it")
+    target = machine(args.machine)
     with output.Progress() as progress:
-        frame = compare(machine(args.machine), SAMPLES, args.only, progress)
+        if args.threads > 1:
+            pinned = scaling.where(args.threads)
+            frame = scaling.compare(target, args.threads, SAMPLES, args.only, progress)
+        else:
+            frame = kernels.compare(target, SAMPLES, args.only, progress)
+    here = "measured" in frame
     if args.json:
         output.print_json(output.records(frame))
     else:
-        decimals = {"predicted": 0, "measured": 0, "quiet": 0, "macs_per_cycle": 1, "predicted_macs_per_cycle": 1}
-        numbers = frame.select_dtypes("number").columns
-        formats = {name: f"{{:.{decimals.get(name, 2)}f}}".format for name in numbers} | {"spread": "{:.1%}".format}
-        print(output.table(frame, formats))
-        print(f"\n{summary(frame)}" if "measured" in frame else "\nthis host has none of these kernels' instructions")
+        print(output.table(frame, _formats(frame)))
+        summary = scaling.summary if args.threads > 1 else kernels.summary
+        print(f"\n{summary(frame)}" if here else "\nthis host has none of these kernels' instructions")
+        if args.threads > 1:
+            print(pinned)
     if args.output and args.output.suffix.lower() == ".csv":
         output.write(args.output, frame, None)
-    elif args.output and "measured" in frame:
+    elif args.output and here:
+        drawn = scaling.drawn if args.threads > 1 else kernels.drawn
         drawn(frame, args.machine).savefig(args.output, dpi=150)
     return 0
+
+
+def _formats(frame: pd.DataFrame) -> dict[str, Callable[..., str]]:
+    cycles = ("predicted", "measured", "predicted_alone", "measured_alone", "quiet")
+    decimals = {"macs_per_cycle": 1, "predicted_macs_per_cycle": 1} | dict.fromkeys(cycles, 0)
+    numbers = frame.select_dtypes("number").columns
+    return {name: f"{{:.{decimals.get(name, 2)}f}}".format for name in numbers} | {"spread": "{:.1%}".format}

@@ -61,11 +61,10 @@ def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: i
             if function(pointers, 0, extent):
                 return False
             continue
-        cuts = [extent * i // parts for i in range(parts + 1)]
-        own = [_own(program, buffers) for _ in range(parts)]
+        own = [own_buffers(program, buffers) for _ in range(parts)]
         jobs = [
             _pool(threads).submit(function, _pointers(program, mine), a, b)
-            for mine, a, b in zip(own, cuts, cuts[1:], strict=False)
+            for mine, (a, b) in zip(own, cuts(extent, threads), strict=True)
         ]
         if any([job.result() for job in jobs]):
             return False
@@ -76,7 +75,17 @@ def _pointers(program: Program, buffers: dict[str, Array]) -> Any:
     return (ctypes.c_void_p * len(program.tensors))(*(buffers[t.name].ctypes.data for t in program.tensors))
 
 
-def _own(program: Program, buffers: dict[str, Array]) -> dict[str, Array]:
+def cuts(extent: int, threads: int) -> list[tuple[int, int]]:
+    """The iterations of a stage that each of the threads runs, from and to; fewer parts where there is less to do.
+
+    >>> cuts(5, 2)
+    [(0, 2), (2, 5)]
+    """
+    parts = min(threads, extent)
+    return [(extent * i // parts, extent * (i + 1) // parts) for i in range(parts)]
+
+
+def own_buffers(program: Program, buffers: dict[str, Array]) -> dict[str, Array]:
     """The buffers as one thread sees them, its private ones beside the shared."""
     return buffers | {t.name: np.empty_like(buffers[t.name]) for t in program.tensors if t.kind == "private"}
 

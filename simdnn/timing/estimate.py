@@ -91,7 +91,7 @@ def estimate_program(program: Program, machine: Machine, *, cold: Collection[str
         return _on_several(program, machine, cold, threads)
     core = core_time(program, machine)
     levels = traffic(program, machine, cold=cold)
-    cycles, bound = overlap(core, levels)
+    cycles, bound = overlap(core.cycles, core.bound, levels)
     bits = widest(program)
     used = [level.confidence for level in levels if level.bytes]
     return Cost(

@@ -41,17 +41,25 @@ class LevelTraffic:
     def bytes(self) -> int:
         return self.read_bytes + self.written_bytes
 
+    def __mul__(self, times: float) -> LevelTraffic:
+        read, written = round(self.read_bytes * times), round(self.written_bytes * times)
+        return replace(self, read_bytes=read, written_bytes=written, cycles=self.cycles * times)
 
-def traffic(program: Program, machine: Machine, *, cold: Collection[str] = ()) -> tuple[LevelTraffic, ...]:
+
+def traffic(
+    program: Program, machine: Machine, *, cold: Collection[str] = (), within: Program | None = None
+) -> tuple[LevelTraffic, ...]:
     """The traffic of every level from L1 to DRAM, in this order, of one run on one core.
 
     Caches are warm: the program has just been run on the same tensors, as in a benchmark, so a level that holds all
-    of them asks nothing of the level behind it. Tensors named in `cold` start in DRAM all the same.
+    of them asks nothing of the level behind it. Tensors named in `cold` start in DRAM all the same. Where the program
+    is a part of what a core runs, `within` is all of that, which a level must hold.
     """
     found = [_first_level(program, machine)]
     tree = parts(program, machine.caches[0].line_bytes)
+    whole = parts(within, tree.line_bytes) if within else tree
     for inner, outer in zip(machine.caches, machine.caches[1:], strict=False):
-        missed = misses(tree, inner.size_bytes, cold)
+        missed = misses(tree, inner.size_bytes, cold, whole)
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle
         level = _level(outer.name, missed, inner.line_bytes, rates, machine.confidence_of(*keys))
@@ -59,7 +67,7 @@ def traffic(program: Program, machine: Machine, *, cold: Collection[str] = ()) -
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(widest(program))
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
-    missed = misses(tree, last.size_bytes, cold)
+    missed = misses(tree, last.size_bytes, cold, whole)
     level = _level("DRAM", missed, last.line_bytes, (per_cycle, per_cycle), confidence)
     found.append(replace(level, exposed=machine.dram.exposed))
     return tuple(found)
@@ -70,12 +78,15 @@ def widest(program: Program) -> int:
     return max((op.width for op, _ in program.ops()), default=128)
 
 
-def misses(tree: Part, capacity_bytes: int, cold: Collection[str] | None = None) -> Lines:
+def misses(
+    tree: Part, capacity_bytes: int, cold: Collection[str] | None = None, whole: Part | None = None
+) -> Lines:
     """Lines that a cache of `capacity_bytes` fetches for one run, and lines that it writes back.
 
-    The run before left behind what fits, except for the tensors named in `cold` (None: all of them).
+    The run before left behind what fits, except for the tensors named in `cold` (None: all of them): that of the
+    `whole` of which the tree is a part.
     """
-    if cold is not None and fits(tree, capacity_bytes):
+    if cold is not None and fits(whole or tree, capacity_bytes):
         return sum((lines for tensor, lines in tree.iteration.items() if tensor in cold), Lines())
     return _misses(tree, capacity_bytes)
 

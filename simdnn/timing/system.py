@@ -41,10 +41,11 @@ class Channel:
 
 @dataclass(frozen=True)
 class System:
-    """Cores alike, and what they share."""
+    """Cores alike, and what they share; `barrier` cycles pass from a stage's end until all cores know of it."""
 
     cores: int
     channels: tuple[Channel, ...]
+    barrier: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def simulate(system: System, stages: Sequence[Stage], spans: bool = False) -> Si
         found = _stage(system, stage, spans)
         late = tuple(Span(s.place, s.name, s.start + total.cycles, s.end + total.cycles) for s in found.spans)
         total = Simulated(
-            total.cycles + found.cycles,
+            total.cycles + found.cycles + system.barrier,
             {name: busy + found.busy[name] for name, busy in total.busy.items()},
             total.computing + found.computing,
             total.waited + found.waited,

@@ -1,13 +1,17 @@
 """A Program on several CPU cores: its parallel loops shared out as the compiled engine does, in the system model.
 
 Each top-level statement is a stage; the iterations of the parallel loops that it begins with are cut into as many even
-runs as there are threads, and a stage begins when all of the one before are done. An iteration's cycles are those of
-the core and its own caches; L3 and DRAM are channels. A core's share of the last cache is what decides on DRAM traffic
-where the whole problem does not stay in it, which counts data that threads use together once for each.
+runs as there are threads, and a stage begins when all of the one before have met at a barrier. A run's cycles are those
+of the core and its own caches, which see the data of that run alone; L3 and DRAM are channels. A core's share of the
+last cache is what decides on DRAM traffic where the whole problem does not stay in it, which counts data that threads
+use together once for each.
+
+Each thread has a core to itself: two threads of one core (SMT) would share its ports and caches, and are not modelled.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +22,7 @@ from simdnn.timing.memory import LevelTraffic, fits, traffic, widest
 from simdnn.timing.system import Channel, Simulated, Stage, System, simulate
 from simdnn.timing.walk import CoreTime, core_time
 
-CHUNKS = 4  # steps in which the data of a tile come
+CHUNKS = 32  # steps in which the data of a thread's run come; only the first is waited for without work
 
 
 @dataclass(frozen=True)
@@ -62,29 +66,71 @@ def share_out(
     channels.append(Channel("DRAM", machine.dram.gb_s_socket / ghz))
     warm = _stays(program, machine, threads)
     narrow = machine if warm else replace(machine, caches=(*machine.caches[:private], *_shares(sharing, threads)))
+    runs = [_Run.of(statement, threads) for statement in program.body]
+    mine = replace(program, body=tuple(run.statement for run in runs))
     stages, times, levels, bounds = [], [], [], []
-    for statement in program.body:
-        alone = replace(program, body=(statement,))
-        core, moved = core_time(alone, machine), traffic(alone, narrow, cold=cold)
-        tiles = parallel_extent(statement)
-        own, bound = overlap(core, moved)
-        bytes_ = {level.level: level.bytes / tiles for level in moved[private:]}
-        run = -(-tiles // min(threads, tiles))  # a thread's iterations, one after another
-        stages.append(Stage(-(-tiles // run), own / tiles * run, {n: b * run for n, b in bytes_.items()}, CHUNKS))
+    for statement, run in zip(program.body, runs, strict=True):
+        core = core_time(replace(program, body=(statement,)), machine)
+        moved = traffic(replace(mine, body=(run.statement,)), narrow, cold=cold, within=mine)
+        moved = tuple(level * (run.iterations / run.counted) for level in moved)
+        own, bound = overlap(core.cycles * run.iterations / run.all, core.bound, moved)
+        stages.append(Stage(run.threads, own, {level.level: level.bytes for level in moved[private:]}, CHUNKS))
         times.append(core)
-        levels.append(moved)
+        levels.append([level * (run.all / run.iterations) for level in moved])
         bounds.append(bound)
-    system = System(threads, tuple(channels))
+    system = System(threads, tuple(channels), barrier_cycles(machine, threads))
     found = simulate(system, stages, spans)
     total = tuple(_total(rows) for rows in zip(*levels, strict=True))
     return Shared(found, system, tuple(times), total, tuple(stages), tuple(bounds))
 
 
-def overlap(core: CoreTime, levels: Sequence[LevelTraffic]) -> tuple[float, str]:
-    """Time and what bounds it: the core and all levels at work at once, but for what the levels leave exposed."""
+@dataclass(frozen=True)
+class _Run:
+    """The iterations of a stage's parallel loops that the thread with the most of them runs one after another."""
+
+    statement: Statement  # with `counted` iterations: no fewer, and whole turns of the loops inside the one that is cut
+    counted: int
+    iterations: int
+    all: int
+    threads: int  # that have any
+
+    @classmethod
+    def of(cls, statement: Statement, threads: int) -> _Run:
+        extent = parallel_extent(statement)
+        run = -(-extent // min(threads, extent))
+        cut = _cut(statement, run)
+        return cls(cut, parallel_extent(cut), run, extent, -(-extent // run))
+
+
+def _cut(statement: Statement, iterations: int) -> Statement:
+    """The nest of parallel loops that a statement begins with, of so many iterations at least."""
+    if not isinstance(statement, Loop) or not statement.parallel:
+        return statement
+    if len(statement.body) != 1:
+        return replace(statement, extent=iterations)
+    inside = parallel_extent(statement.body[0])
+    if iterations >= inside:
+        return replace(statement, extent=-(-iterations // inside))
+    return replace(statement, extent=1, body=(_cut(statement.body[0], iterations),))
+
+
+def barrier_cycles(machine: Machine, threads: int) -> float:
+    """Cycles in which threads meet, in pairs, pairs of pairs and so on: a line goes to the other core and back.
+
+    An estimate from the latency of the cache through which cores talk.
+    """
+    last = machine.caches[-1]
+    return 2 * last.latency_cycles * math.ceil(math.log2(threads))
+
+
+def overlap(cycles: float, bound: str, levels: Sequence[LevelTraffic]) -> tuple[float, str]:
+    """Time and what bounds it: a core's cycles and all levels at work at once, but for what the levels leave exposed.
+
+    `bound` is what bounds the core.
+    """
     slowest = max(levels, key=lambda level: level.cycles)
-    own = core.cycles + sum(level.exposed * level.cycles for level in levels)
-    return max(own, slowest.cycles), core.bound if core.cycles >= slowest.cycles else slowest.level
+    own = cycles + sum(level.exposed * level.cycles for level in levels)
+    return max(own, slowest.cycles), bound if cycles >= slowest.cycles else slowest.level
 
 
 def _stays(program: Program, machine: Machine, threads: int) -> bool:

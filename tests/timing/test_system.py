@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import cpu_machine
+from simdnn.program import Loop, Op, Register, Statement
 from simdnn.timing.system import ROUNDS, Channel, Stage, System, floor, simulate
-from simdnn.timing.threads import parallel_extent, share_out
+from simdnn.timing.threads import _cut, parallel_extent, share_out
 
 CHANNELS = st.lists(
     st.builds(
@@ -102,14 +103,54 @@ def test_cpu_threads_share_the_last_cache_and_memory(dt: str) -> None:
 
 
 def test_memory_bound_work_stops_scaling() -> None:
-    one, many, most = (
-        simdnn.estimate("matmul", m=1, n=8192, k=8192, dt="f32", machine="zen4", threads=t) for t in (1, 32, 96)
+    one, many, most, all_ = (
+        simdnn.estimate("matmul", m=1, n=8192, k=8192, dt="f32", machine="zen4", threads=t) for t in (1, 32, 64, 96)
     )
     assert one.bound == many.bound == most.bound == "DRAM"
+    assert all_.bound == "L3" and all_.cycles < most.cycles / 2  # twelve caches of 32 MiB hold what eight do not
     zen4 = cpu_machine("zen4")
     gb_s = 8192 * 8192 * 4 / most.seconds / 1e9
     assert 0.7 * zen4.dram.gb_s_socket < gb_s <= zen4.dram.gb_s_socket
     assert 8192 * 8192 * 4 / one.seconds / 1e9 <= zen4.dram.gb_s_core
+
+
+@pytest.mark.parametrize("machine", ["spr", "zen4"])
+def test_two_threads_halve_what_memory_bounds(machine: str) -> None:
+    """Weights of 9.4 MB come from L3 (fewer would stay in the two cores' L2): the threads' data come side by side."""
+    one, two = (simdnn.estimate("matmul", m=1, n=3072, k=768, dt="f32", machine=machine, threads=t) for t in (1, 2))
+    assert one.bound == two.bound == "L3"
+    assert 1.85 < one.cycles / two.cycles <= 2
+
+
+def test_a_thread_keeps_its_own_part_in_its_cache() -> None:
+    """2.4 MB of weights do not stay in 2 MiB of L2, each half of them does."""
+    one, two = (simdnn.estimate("matmul", m=1, n=3072, k=768, dt="u8:s8:s32", machine="spr", threads=t) for t in (1, 2))
+    assert one.bound == "L3" and two.bound != "L3" and one.cycles > 2 * two.cycles
+
+
+def test_threads_meet_behind_each_stage() -> None:
+    """Work for one thread takes no less on two, but for the barrier: a line to the other core and back."""
+    one, two = (simdnn.estimate("matmul", m=8, n=16, k=64, dt="f32", machine="spr", threads=t) for t in (1, 2))
+    barrier = 2 * cpu_machine("spr").cache("L3").latency_cycles
+    assert two.cycles - one.cycles == pytest.approx(len(two.kernel.program.body) * barrier, rel=0.01)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 40))
+def test_a_cut_nest_has_no_fewer_iterations_than_wanted(extents: list[int], wanted: int) -> None:
+    statement = loops(extents)
+    total = parallel_extent(statement)
+    cut = _cut(statement, min(wanted, total))
+    assert min(wanted, total) <= parallel_extent(cut) <= total
+    assert parallel_extent(cut) < 2 * min(wanted, total)
+
+
+def loops(extents: list[int]) -> Statement:
+    """A nest of parallel loops, the outermost first, around one instruction."""
+    register = Register("zero", "f32", 16)
+    found: Statement = Op("vxorps", register, (register, register))
+    for number, extent in enumerate(reversed(extents)):
+        found = Loop(f"i{number}", extent, (found,), True)
+    return found
 
 
 def test_stages_and_their_parallel_iterations() -> None:

@@ -1,0 +1,103 @@
+"""Which processors of this host are cores of their own: what the system tells, and what a loop on two of them tells.
+
+Two processors of one core (SMT) dispatch in turn, so that on one of them a loop that fills dispatch is never at its
+full rate while it runs on the other too. A guest's system often does not know; the loop does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa_models.errors import InvalidArgument, Unimplemented
+from simdnn.calibration.sampler import CHAIN_CYCLES, MOVES, WIDTH, Sampler, Samples
+from simdnn.calibration.team import Team
+from simdnn.calibration.timer import ALONE, QUIET, usual_ratio
+
+SYSTEM = Path("/sys/devices/system/cpu")
+PATIENCE_S = 2.0
+ENOUGH = 20  # samples at the full rate that show that nobody else is on the core
+SAMPLES = 100  # of one look
+HALTED = 2.5  # times as long as at the full rate takes a loop that did not run all the time
+SHORT, LONG = 100, 1000  # turns of the loop: on the one processor, and meanwhile on the other
+
+
+def cores(system: Path = SYSTEM) -> list[tuple[int, ...]]:
+    """The processors that this process may use, those of one core together; in their order.
+
+    Raises `Unimplemented` where threads cannot be pinned. A processor of which nothing is told is a core.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        raise Unimplemented("threads are pinned to cores on Linux alone")
+    found: dict[tuple[int, ...], list[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        told = system / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        key = tuple(_listed(told.read_text())) if told.is_file() else (cpu,)
+        found.setdefault(key, []).append(cpu)
+    return [tuple(cpus) for cpus in found.values()]
+
+
+def chosen(threads: int, system: Path = SYSTEM) -> list[int]:
+    """A processor of each of so many cores; `InvalidArgument` where there are not as many."""
+    own = [cpus[0] for cpus in cores(system)]
+    if threads > len(own):
+        raise InvalidArgument(f"{threads} threads: this process may use {len(own)} cores (processors {own}), one each")
+    return own[:threads]
+
+
+def _listed(text: str) -> list[int]:
+    """
+    >>> _listed("0-2,7")
+    [0, 1, 2, 7]
+    """
+    ends = [(int(first), int(last or first)) for first, last in re.findall(r"(\d+)(?:-(\d+))?", text)]
+    return [cpu for first, last in ends for cpu in range(first, last + 1)]
+
+
+def share_a_core(one: int, other: int) -> bool | None:
+    """Whether two processors are one core's, by the loop; None where neighbours leave it open."""
+    return judged(*_at_full_rate(one, other))
+
+
+def judged(quiet: int, quiet_beside: int) -> bool | None:
+    """From the samples at the full rate: of one processor while the other rests, and while it is at work.
+
+    >>> judged(100, 80), judged(100, 0), judged(3, 0)
+    (False, True, None)
+    """
+    if quiet_beside >= ENOUGH:
+        return False
+    return True if quiet >= ENOUGH and not quiet_beside else None
+
+
+def _at_full_rate(one: int, other: int) -> tuple[int, int]:
+    code, alone, both = Sampler(["mov rax, rdx"] * MOVES), Team([one]), Team([one, other])
+    turn = MOVES / WIDTH / CHAIN_CYCLES * usual_ratio()  # of the chain's time, at the full rate
+
+    def looked(turns: int, slower: float) -> tuple[Samples, NDArray[np.bool_]]:
+        """Samples, and which of them took no more than so many times their time at the full rate."""
+        found = code.run(turns, SAMPLES)
+        steady = np.abs(found.chain_after / found.chain_before - 1) <= QUIET
+        return found, steady & (found.loop <= slower * turns * turn * found.chain)
+
+    def watched() -> tuple[Samples, NDArray[np.bool_]]:
+        return looked(SHORT, 1 + ALONE)
+
+    def beside(number: int) -> tuple[Samples, NDArray[np.bool_]]:
+        return looked(LONG, HALTED) if number else watched()
+
+    quiet = quiet_beside = 0
+    end = time.perf_counter() + PATIENCE_S
+    while (quiet < ENOUGH or quiet_beside < ENOUGH) and time.perf_counter() < end:
+        ((_, full),) = alone.each(lambda _: watched())
+        quiet += int(full.sum())
+        (found, full), (company, at_work) = both.each(beside)
+        last = np.searchsorted(company.begun, found.begun, "right") - 1  # that began before, of the other's loops
+        within = (last >= 0) & (found.ended <= company.ended[last]) & at_work[last]
+        quiet_beside += int((full & within).sum())
+    return quiet, quiet_beside

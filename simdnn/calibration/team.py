@@ -1,0 +1,216 @@
+"""Core cycles of compiled programs on several threads of this host, each pinned to a core, shared out as engines do.
+
+The threads meet at a barrier in memory in front of the first stage and behind each, and wait by looking at it, so that
+no system call is in what is timed. A sample counts where none of them lost its core to another process meanwhile and
+the yardsticks of each (`timer`) are as they should be before and behind it. What disturbs a sample unseen makes it
+longer, so the lowest tenth of the samples that count is taken.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from isa_models.arrays import Array
+from isa_models.errors import SimdnnError
+from simdnn.calibration.programs import LEAST, PATIENCE_S, QUIET, SAMPLE_US, Measurement
+from simdnn.calibration.sampler import LINE, tick_ns
+from simdnn.calibration.timer import Yardsticks, usual_ratio, yardsticks
+from simdnn.numerics.compiled import compile_program, cuts, own_buffers
+from simdnn.program import Program
+
+Result = TypeVar("Result")
+
+_REPEAT = """
+declare i64 @llvm.readcyclecounter()
+declare i32 @clock_gettime(i32, ptr)
+
+define void @meet(ptr %barrier, i64 %threads, i64 %round) nounwind {
+entry:
+  %alone = icmp eq i64 %threads, 1
+  br i1 %alone, label %done, label %arrive
+arrive:
+  %all = mul i64 %threads, %round
+  %before = atomicrmw add ptr %barrier, i64 1 seq_cst
+  br label %wait
+wait:
+  %here = load atomic i64, ptr %barrier seq_cst, align 8
+  %missing = icmp slt i64 %here, %all
+  br i1 %missing, label %wait, label %done
+done:
+  ret void
+}
+
+define i32 @repeat(ptr %functions, ptr %ranges, i64 %count, ptr %pointers, i64 %times, ptr %barrier, i64 %threads,
+                   i32 %clock, ptr %ticks, ptr %own) nounwind {
+entry:
+  %own_end = getelementptr [2 x i64], ptr %own, i64 1
+  call void @meet(ptr %barrier, i64 %threads, i64 1)
+  %read0 = call i32 @clock_gettime(i32 %clock, ptr %own)
+  %start = call i64 @llvm.readcyclecounter()
+  br label %again
+again:
+  %t = phi i64 [ 0, %entry ], [ %t1, %next ]
+  %met = phi i64 [ 1, %entry ], [ %round, %next ]
+  %before = phi i32 [ 0, %entry ], [ %alarm, %next ]
+  br label %stage
+stage:
+  %s = phi i64 [ 0, %again ], [ %s1, %behind ]
+  %earlier = phi i64 [ %met, %again ], [ %round, %behind ]
+  %so_far = phi i32 [ %before, %again ], [ %alarm, %behind ]
+  %from_p = getelementptr [2 x i64], ptr %ranges, i64 %s
+  %from = load i64, ptr %from_p
+  %to_p = getelementptr i64, ptr %from_p, i64 1
+  %to = load i64, ptr %to_p
+  %any = icmp slt i64 %from, %to
+  br i1 %any, label %work, label %behind
+work:
+  %function_p = getelementptr ptr, ptr %functions, i64 %s
+  %function = load ptr, ptr %function_p
+  %raised = call i32 %function(ptr %pointers, i64 %from, i64 %to)
+  br label %behind
+behind:
+  %now = phi i32 [ 0, %stage ], [ %raised, %work ]
+  %alarm = or i32 %so_far, %now
+  %round = add i64 %earlier, 1
+  call void @meet(ptr %barrier, i64 %threads, i64 %round)
+  %s1 = add i64 %s, 1
+  %more = icmp slt i64 %s1, %count
+  br i1 %more, label %stage, label %next
+next:
+  %t1 = add i64 %t, 1
+  %again1 = icmp slt i64 %t1, %times
+  br i1 %again1, label %again, label %done
+done:
+  %end = call i64 @llvm.readcyclecounter()
+  %spent = sub i64 %end, %start
+  store i64 %spent, ptr %ticks
+  %read1 = call i32 @clock_gettime(i32 %clock, ptr %own_end)
+  ret i32 %alarm
+}"""
+
+
+class Spent(NamedTuple):
+    """Nanoseconds of one thread, from barrier to barrier, and how many of them it did not have its core."""
+
+    whole: float
+    lost: float
+
+
+@functools.cache
+def _repeat() -> tuple[Any, tuple[Any, ...]]:
+    """repeat(functions, ranges, count, pointers, times, barrier, threads, clock, ticks, own), and what keeps it."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    jit = llvm.create_lljit_compiler(target.create_target_machine(jit=True, codemodel="small", reloc="pic"))
+    library = llvm.JITLibraryBuilder().add_ir(_REPEAT).add_current_process().export_symbol("repeat").link(jit, "repeat")
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    kinds = (pointer, pointer, number, pointer, number, pointer, number, ctypes.c_int32, pointer, pointer)
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(library["repeat"]), (jit, library)
+
+
+class Team:
+    """A thread on each of some processors."""
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        self.size = len(cpus)
+        self.pools = [
+            ThreadPoolExecutor(1, "simdnn-timed", initializer=os.sched_setaffinity, initargs=(0, {cpu})) for cpu in cpus
+        ]
+
+    def each(self, function: Callable[[int], Result]) -> list[Result]:
+        """What a function of the thread's number gives on each of them, all at once."""
+        jobs = [pool.submit(function, number) for number, pool in enumerate(self.pools)]
+        return [job.result() for job in jobs]
+
+
+class Ready:
+    """A program compiled and cut for a team, over a flat array for each tensor."""
+
+    def __init__(self, program: Program, buffers: dict[str, Array], team: Team) -> None:
+        code = compile_program(program, native=True)
+        self.repeat, self.keep = _repeat()
+        self.tick = tick_ns()  # both before any thread asks for them
+        self.name, self.team, self.count = program.name, team, len(code.stages)
+        self.functions = _pointers([ctypes.cast(f, ctypes.c_void_p).value for f, _ in code.stages])
+        ranges = np.zeros((team.size, self.count, 2), np.int64)
+        for stage, (_, extent) in enumerate(code.stages):
+            for number, part in enumerate(cuts(extent, team.size)):
+                ranges[number, stage] = part
+        self.ranges = list(ranges)
+        self.buffers = [own_buffers(program, buffers) for _ in range(team.size)]
+        self.pointers = [_pointers([mine[t.name].ctypes.data for t in program.tensors]) for mine in self.buffers]
+
+    def run(self, times: int) -> list[Spent]:
+        """Run it so many times."""
+        memory = np.zeros(2 * LINE, np.uint8)
+        barrier = memory.ctypes.data + -memory.ctypes.data % LINE
+
+        def turn(number: int) -> Spent:
+            ticks, own = np.zeros(1, np.int64), np.zeros((2, 2), np.int64)  # of the clock: seconds, nanoseconds
+            raised = self.repeat(
+                self.functions, self.ranges[number].ctypes.data, self.count, self.pointers[number], times,
+                barrier, self.team.size, time.CLOCK_THREAD_CPUTIME_ID, ticks.ctypes.data, own.ctypes.data,
+            )  # fmt: skip
+            if raised:
+                raise SimdnnError(f"{self.name}: its data raise the engine's alarm, so it cannot be timed")
+            seconds, ns = (own[1] - own[0]).tolist()
+            whole = float(ticks[0]) * self.tick
+            return Spent(whole, whole - (seconds * 1e9 + ns))
+
+        return self.team.each(turn)
+
+
+def measure(program: Program, buffers: dict[str, Array], samples: int, team: Team) -> Measurement:
+    """Cycles of a program that a team runs natively, again and again over the same buffers."""
+    ready = Ready(program, buffers, team)
+    usual_ratio()  # before any thread asks for it
+
+    def look() -> list[Yardsticks]:
+        return team.each(lambda _: yardsticks())
+
+    ready.run(1)
+    times = max(1, round(SAMPLE_US * 1e3 / max(1, min(ready.run(1)[0].whole for _ in range(3)))))
+    found: list[tuple[float, float, float]] = []  # by how much disturbed, cycles, nanoseconds of a cycle
+    end = time.perf_counter() + PATIENCE_S * team.size
+    while sum(disturbed <= QUIET for disturbed, *_ in found) < samples:
+        before = look()
+        if time.perf_counter() > end and len(found) >= LEAST:
+            break
+        if _beside(before) > QUIET and time.perf_counter() < end:
+            continue  # a neighbour is at work
+        spent = ready.run(times)
+        after = look()
+        whole = max(each.whole for each in spent)
+        lost = max(each.lost for each in spent) / whole
+        disturbed = max(lost, _beside(before), _beside(after), *map(_change, before, after))
+        cycle_ns = statistics.mean(each.chain for each in before + after)
+        found.append((disturbed, whole / times / cycle_ns, cycle_ns))
+    found.sort()
+    quiet = sum(disturbed <= QUIET for disturbed, *_ in found)
+    kept = np.array(found[: max(quiet, LEAST)])[:, 1:]
+    lowest, low, high = np.quantile(kept[:, 0], (0.1, 0.25, 0.75))
+    return Measurement(float(lowest), float((high - low) / lowest), quiet, len(found), 1 / float(np.median(kept[:, 1])))
+
+
+def _beside(seen: Sequence[Yardsticks]) -> float:
+    """How much of its core, at most, somebody takes from a thread."""
+    return max(each.moves / each.chain for each in seen) / usual_ratio() - 1
+
+
+def _change(before: Yardsticks, after: Yardsticks) -> float:
+    return max(abs(after.chain / before.chain - 1), abs(after.moves / before.moves - 1))
+
+
+def _pointers(addresses: Sequence[int | None]) -> Any:
+    return (ctypes.c_void_p * len(addresses))(*addresses)
