@@ -14,10 +14,12 @@ from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.machine import Confidence, Machine
 from isa_models.machine import machine as machine_of
 from simdnn.assembly import elf
-from simdnn.assembly.assembler import Syntax, assemble
-from simdnn.assembly.decode import Decoded, Decoder
-from simdnn.assembly.loops import Body, find_loop, marked, missing_rows, refuse, steps_of
+from simdnn.assembly.assembler import assemble
+from simdnn.assembly.decode import Decoded
+from simdnn.assembly.files import hexadecimal, read_file
+from simdnn.assembly.loops import MARKS, Body, find_loop, marked, missing_rows, refuse, steps_of
 from simdnn.assembly.rows import Rows, rows
+from simdnn.assembly.text import LINE, SYNTAX_LINE, Syntax, read_text
 from simdnn.assembly.timeline import Timeline
 from simdnn.assembly.values import Values, run
 from simdnn.timing import bounds
@@ -27,8 +29,9 @@ from simdnn.timing.steps import Op, Step, lower
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_FILE = 1 << 28  # bytes
-_HEX = re.compile(r"[0-9a-fA-F\s]+")
+
+
+_FILE_NAME = re.compile(r"[^\s;]+\.(s|S|asm|o|so|a|obj|hex|txt|bin)")
 
 
 @dataclass(frozen=True)
@@ -229,16 +232,19 @@ def _listed(names: Sequence[str]) -> str:
 def analyze(
     code: str | bytes | Path,
     machine: str | Path | Machine = "zen4",
-    syntax: Syntax = "intel",
+    syntax: Syntax | None = None,
     *,
     function: str | None = None,
+    loop: int | None = None,
     assume: bool = False,
 ) -> Analysis:
     """The loop in `code` on a machine, its data in the first cache.
 
     `code` is assembly text, the machine code itself (bytes; or text of hexadecimal digits alone), or an object file
-    (its bytes or its path), of which `function` names a function. Of code that branches back the innermost loop is
-    read; else all of it is a loop's body. Different pointers count as different arrays.
+    (its bytes or its path); `function` names a function of a text or an object file. The `syntax` of a text is "intel"
+    or "att", by default what its directives and registers show. Of code that branches back an innermost loop is read
+    (the `loop`-th by address, from 1 on; by default the deepest with most vector instructions); else all of it is a
+    loop's body. Different pointers count as different arrays.
 
     Raises `UnknownTiming` that names the instructions which the machine's table lacks; with `assume` they count as one
     uop each, and `assumed` lists them. Raises `InvalidArgument` for what is no code.
@@ -246,7 +252,7 @@ def analyze(
     >>> round(analyze("vpdpbusd zmm0, zmm1, zmm2", machine="zen4").cycles_per_iteration, 2)
     4.0
     """
-    body, target = read_body(code, syntax, function), rows(machine_of(machine))
+    body, target = read_body(code, syntax, function, loop), rows(machine_of(machine))
     return analyze_body(body, target, assume)
 
 
@@ -263,49 +269,48 @@ def analyze_body(body: Body, target: Rows, assume: bool = False, **memory: Any) 
     return Analysis(target.machine, body.instructions, body.notes, assumed, timing, tuple(steps), ops)
 
 
-def read_body(code: str | bytes | Path, syntax: Syntax = "intel", function: str | None = None) -> Body:
+def read_body(
+    code: str | bytes | Path, syntax: Syntax | None = None, function: str | None = None, loop: int | None = None
+) -> Body:
     """The loop of assembly text, of machine code, or of a function in an object file."""
     if isinstance(code, Path):
-        code = _file(code)
+        code = read_file(code)
+    if not isinstance(code, str | bytes):
+        raise InvalidArgument(f"code: met {type(code).__name__}; str, bytes and pathlib.Path are read")
     if isinstance(code, str):
-        if code.strip() and _HEX.fullmatch(code) and len("".join(code.split())) % 2 == 0:
-            code = bytes.fromhex(code)
-        else:
-            code = assemble(code, syntax)
-    address = 0
+        if _FILE_NAME.fullmatch(code):
+            raise InvalidArgument(f"{code!r} is the name of a file, no assembly; pathlib.Path({code!r}) is read")
+        if (digits := hexadecimal(code)) is None:
+            return _of_text(code, syntax, function, loop)
+        code = digits
+    if syntax is not None and syntax not in SYNTAX_LINE:
+        raise unknown_name("syntax", syntax, SYNTAX_LINE)
     if elf.is_elf(code):
-        code, address = _of_object(code, function)
-    elif function is not None:
-        raise InvalidArgument(f"function {function!r}: only an object file has functions")
-    return find_loop(Decoder(syntax).decode(marked(code), address))
+        return find_loop(_of_object(elf.ObjectFile(code), function), syntax or "intel", number=loop)
+    if function is not None:
+        raise InvalidArgument(f"function {function!r}: text and object files have functions, machine code has none")
+    return find_loop(marked(elf.Code(code, 0)), syntax or "intel", number=loop)
 
 
-def _file(path: Path) -> str | bytes:
-    """A file's content: an object file's bytes, or text."""
-    if not path.is_file():
-        raise InvalidArgument(f"{path} is no file")
-    if path.stat().st_size > MOST_FILE:
-        raise InvalidArgument(f"{path} has {path.stat().st_size} bytes, at most {MOST_FILE} are read")
-    data = path.read_bytes()
-    if elf.is_elf(data):
-        return data
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise InvalidArgument(f"{path} is neither text nor an ELF object file") from None
+def _of_text(text: str, syntax: Syntax | None, function: str | None, loop: int | None) -> Body:
+    """The loop of assembly text."""
+    source = read_text(text, syntax, function)
+    found = elf.ObjectFile(assemble(source))
+    lines = {s.offset: int(s.name.removeprefix(LINE)) for s in found.symbols if s.name.startswith(LINE)}
+    return find_loop(marked(found.all_code()), source.syntax, lines, loop)
 
 
-def _of_object(data: bytes, function: str | None) -> tuple[bytes, int]:
-    """The code of a function, or of the only one; between marks, all of it."""
-    if function is None and any(mark in data for mark in (b"\xbb\x6f\0\0\0\x64\x67\x90",)):
-        return elf.text_of(data), 0
-    found = {f.name: f for f in elf.functions(data)}
-    if function is not None and function not in found:
-        raise unknown_name("function", function, found)
-    if function is None and len(found) > 1:
-        names = ", ".join(sorted(found)[:8])
-        raise InvalidArgument(f"the object file has {len(found)} functions; name one of {names}")
-    if not found:
-        return elf.text_of(data), 0
-    chosen = found[function] if function is not None else next(iter(found.values()))
-    return chosen.code, chosen.address
+def _of_object(found: elf.ObjectFile, function: str | None) -> elf.Code:
+    """The code of a function, or of the only one; or between marks."""
+    if function is not None:
+        if function not in found.functions:
+            raise unknown_name("function", function, found.functions)
+        return marked(found.function(function))
+    sections = [found.code(i) for i, section in enumerate(found.sections) if section.is_code]
+    if between := [code for code in sections if any(mark in code.data for mark in MARKS)]:
+        return marked(between[0])
+    if len(found.functions) > 1:
+        names = sorted(found.functions, key=lambda name: (name.startswith("_"), name))
+        more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+        raise InvalidArgument(f"the object file has {len(names)} functions; name one of {', '.join(names[:12])}{more}")
+    return found.function(next(iter(found.functions))) if found.functions else found.all_code()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import iced_x86 as iced
 from isa_models.errors import InvalidArgument
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 
-MOST_CODE = 1 << 16  # bytes; the longest loop that a core model could be asked about is far shorter
+MOST_CODE = 1 << 20  # bytes, in which a loop is looked for
 
 
 def _names(kind: Any) -> dict[int, str]:
@@ -20,6 +21,7 @@ def _names(kind: Any) -> dict[int, str]:
 
 _MNEMONICS = _names(iced.Mnemonic)
 _REGISTERS = _names(iced.Register)
+MNEMONICS, REGISTERS = frozenset(_MNEMONICS.values()), frozenset(_REGISTERS.values())
 _READS = {
     iced.OpAccess.READ, iced.OpAccess.COND_READ, iced.OpAccess.READ_WRITE, iced.OpAccess.READ_COND_WRITE
 }  # fmt: skip
@@ -40,6 +42,7 @@ _CARRY, _OTHER_FLAGS = "%cf", "%zf"  # no names of registers, so that none can b
 #: x86's conditions read the same unit's flags at the same cost: one row stands for each kind
 _CONDITIONAL = re.compile(r"(j|cmov|set)(?!mp|rcxz|ecxz)\w+")
 _CONDITION_OF = {"j": "jnz", "cmov": "cmovz", "set": "setz"}
+_MASK = re.compile(r"^(vp?(?:gather|scatter)\w+ [^,]+), (k\d)")  # which the formatter writes as an operand
 _NO_RESULT = {"vzeroupper", "vzeroall"}  # they name every register, but nobody waits for them
 _SHIFTS = {"shl", "shr", "sal", "sar", "rol", "ror", "rcl", "rcr"}
 _OTHER_NAMES = {"sal": "shl", "endbr64": "nop", "fnop": "nop"}
@@ -98,8 +101,29 @@ class Decoded:
         return self.target is not None
 
 
+def instructions(code: bytes, address: int = 0) -> list[Any]:
+    """The instructions of `code`, iced-x86's; `InvalidArgument` for bytes that are none."""
+    if not code:
+        raise InvalidArgument("met no instructions; at least one is needed")
+    if len(code) > MOST_CODE:
+        raise InvalidArgument(
+            f"met {len(code)} bytes of code, at most {MOST_CODE} are read; name a function, or mark a part"
+        )
+    decoder = iced.Decoder(64, code, ip=address)
+    found = []
+    for raw in decoder:
+        if raw.is_invalid:
+            at = raw.ip - address
+            shown = code[at : at + 8].hex(" ")
+            if decoder.last_error == iced.DecoderError.NO_MORE_BYTES:
+                raise InvalidArgument(f"byte {at}: the code ends within an instruction that starts with {shown}")
+            raise InvalidArgument(f"byte {at}: no x86-64 instruction starts with {shown}")
+        found.append(raw)
+    return found
+
+
 class Decoder:
-    """Decodes code of one address space, and writes its text in a syntax."""
+    """Tells what instructions read and write, and writes their text in a syntax."""
 
     def __init__(self, syntax: str = "intel") -> None:
         self.facts = iced.InstructionInfoFactory()
@@ -110,20 +134,9 @@ class Decoder:
         self.formatter.small_hex_numbers_in_decimal = True
         self.formatter.branch_leading_zeros = False
 
-    def decode(self, code: bytes, address: int = 0) -> list[Decoded]:
-        """The instructions of `code`; `InvalidArgument` for bytes that are none."""
-        if not code:
-            raise InvalidArgument("met no instructions; at least one is needed")
-        if len(code) > MOST_CODE:
-            raise InvalidArgument(f"met {len(code)} bytes of code, at most {MOST_CODE} are read; name a function")
-        found = []
-        for raw in iced.Decoder(64, code, ip=address):
-            if raw.is_invalid:
-                at = raw.ip - address
-                shown = code[at : at + 8].hex(" ")
-                raise InvalidArgument(f"byte {at}: no x86-64 instruction starts with {shown}")
-            found.append(self._one(raw))
-        return found
+    def decode(self, raws: Sequence[Any]) -> tuple[Decoded, ...]:
+        """What each of some instructions of `instructions` is."""
+        return tuple(self._one(raw) for raw in raws)
 
     def _one(self, raw: Any) -> Decoded:
         facts = self.facts.info(raw)
@@ -144,7 +157,7 @@ class Decoder:
         return Decoded(
             address=raw.ip,
             length=raw.len,
-            text=" ".join(self.formatter.format(raw).split()),
+            text=_MASK.sub(r"\1{\2}", " ".join(self.formatter.format(raw).split())),
             mnemonic=_OTHER_NAMES.get(mnemonic, mnemonic),
             form=form,
             registers=tuple(register_name(r) for r in sources),

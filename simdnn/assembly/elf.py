@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,8 +10,12 @@ from dataclasses import dataclass
 from isa_models.errors import InvalidArgument
 
 EXECUTABLE = 4  # SHF_EXECINSTR
-PROGBITS, SYMTAB, DYNSYM = 1, 2, 11
-FUNCTION = 2  # STT_FUNC
+PROGBITS, SYMTAB, RELA, DYNSYM = 1, 2, 4, 11
+LABEL, FUNCTION, CHOSEN_AT_LOAD = 0, 2, 10  # STT_NOTYPE, STT_FUNC, STT_GNU_IFUNC
+#: relocations of 32 bits by whether they are relative to their place: R_X86_64_PC32, PLT32, GOTPCREL(X), 32, 32S
+_RELATIVE = {2: True, 4: True, 9: True, 41: True, 42: True, 10: False, 11: False}
+_GOT = (9, 41, 42)
+_ELSEWHERE, _APART, _PLACES = 1 << 28, 1 << 20, 1792  # where what is in no section of the code is made to lie
 
 
 @dataclass(frozen=True)
@@ -23,64 +28,134 @@ class Section:
     offset: int
     size: int
     link: int
+    info: int
+
+    @property
+    def is_code(self) -> bool:
+        return self.kind == PROGBITS and bool(self.flags & EXECUTABLE)
 
 
 @dataclass(frozen=True)
-class Function:
-    """A symbol with code: its name, its bytes and the address of the first."""
+class Symbol:
+    """A symbol of a section: its offset there, its size (0: not said), its type and binding."""
 
     name: str
-    code: bytes
+    section: int
+    offset: int
+    size: int
+    kind: int
+    is_local: bool
+
+
+@dataclass(frozen=True)
+class Code:
+    """Machine code, and the address of its first byte."""
+
+    data: bytes
     address: int
-
-
-def _unpack(layout: str, data: bytes, offset: int) -> tuple[int, ...]:
-    try:
-        return struct.unpack_from(layout, data, offset)
-    except struct.error:
-        raise InvalidArgument(f"broken object file: it ends before byte {offset + struct.calcsize(layout)}") from None
 
 
 def is_elf(data: bytes) -> bool:
     return data[:4] == b"\x7fELF"
 
 
-def sections(data: bytes) -> list[Section]:
-    """The section headers of an ELF file for x86-64; `InvalidArgument` for anything else."""
-    if not is_elf(data):
-        raise InvalidArgument("object file: met no ELF header; ELF files for x86-64 are read")
-    if data[4:6] != b"\x02\x01" or _unpack("<H", data, 18)[0] != 62:
-        raise InvalidArgument("object file: met ELF of another architecture; x86-64, 64 bits, is read")
-    start, count = _unpack("<Q", data, 40)[0], _unpack("<H", data, 60)[0]
-    rows = [_unpack("<IIQQQQIIQQ", data, start + 64 * i) for i in range(count)]
-    return [Section(r[1], r[2], r[3], r[4], r[5], r[6]) for r in rows]
+class ObjectFile:
+    """An ELF file for x86-64; `InvalidArgument` for anything else, and for what contradicts itself."""
 
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        if not is_elf(data):
+            raise InvalidArgument("object file: met no ELF header; ELF files for x86-64 are read")
+        if data[4:6] != b"\x02\x01" or self._unpack("<H", 18)[0] != 62:
+            raise InvalidArgument(f"object file: met ELF {_architecture(data)}; x86-64, 64 bits, is read")
+        start, count = self._unpack("<Q", 40)[0], self._unpack("<H", 60)[0]
+        rows = [self._unpack("<IIQQQQIIQQ", start + 64 * i) for i in range(count)]
+        self.sections = [Section(*row[1:8]) for row in rows]
 
-def _bytes(data: bytes, section: Section) -> bytes:
-    if section.offset + section.size > len(data):
-        raise InvalidArgument(f"broken object file: a section of {section.size} bytes ends behind the file's last")
-    return data[section.offset : section.offset + section.size]
+    def _unpack(self, layout: str, offset: int) -> tuple[int, ...]:
+        size = struct.calcsize(layout)
+        if offset + size > len(self.data):
+            raise InvalidArgument(f"broken object file: it ends before byte {offset + size}")
+        return struct.unpack_from(layout, self.data, offset)
 
+    def _bytes(self, section: Section) -> memoryview:
+        if section.offset + section.size > len(self.data):
+            raise InvalidArgument(f"broken object file: a section of {section.size} bytes ends behind the file's last")
+        return memoryview(self.data)[section.offset : section.offset + section.size]
 
-def text_of(data: bytes) -> bytes:
-    """The code of all executable sections, one behind the other."""
-    return b"".join(_bytes(data, s) for s in sections(data) if s.kind == PROGBITS and s.flags & EXECUTABLE)
+    # -- symbols -------------------------------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def symbols(self) -> list[Symbol]:
+        """The symbols of sections with code."""
+        tables = [s for s in self.sections if s.kind in (SYMTAB, DYNSYM) and s.link < len(self.sections)]
+        return [symbol for table in tables for symbol in self._symbols(table)]
 
-def functions(data: bytes) -> Iterator[Function]:
-    """The functions that the symbol tables name."""
-    table = sections(data)
-    for symbols in table:
-        if symbols.kind not in (SYMTAB, DYNSYM) or symbols.link >= len(table):
-            continue
-        names, entries = _bytes(data, table[symbols.link]), _bytes(data, symbols)
-        for at in range(0, len(entries) - 23, 24):
-            name, info, _, index, value, size = _unpack("<IBBHQQ", entries, at)
-            if info & 15 != FUNCTION or not 0 < index < len(table) or not size:
+    def _symbols(self, table: Section) -> Iterator[Symbol]:
+        names = bytes(self._bytes(self.sections[table.link]))
+        for name, info, _, index, value, size in _rows("<IBBHQQ", self._bytes(table)):
+            if not 0 < index < len(self.sections) or not self.sections[index].is_code:
                 continue
-            home = table[index]
-            if home.kind != PROGBITS:
-                continue
-            first = value - home.address
-            code = _bytes(data, home)[first : first + size]
-            yield Function(names[name:].split(b"\0", 1)[0].decode(errors="replace"), code, value)
+            text = names[name : max(name, names.find(b"\0", name))].decode(errors="replace")
+            yield Symbol(text, index, value - self.sections[index].address, size, info & 15, not info >> 4)
+
+    @functools.cached_property
+    def functions(self) -> dict[str, Symbol]:
+        """Functions by name; in files that mark none (assembly by hand) the labels that are not local."""
+        found = {s.name: s for s in self.symbols if s.kind in (FUNCTION, CHOSEN_AT_LOAD) and s.name}
+        return found or {s.name: s for s in self.symbols if s.kind == LABEL and not s.is_local and s.name}
+
+    def function(self, name: str) -> Code:
+        """The code of one of `functions`; of one whose size is not said, all up to the next."""
+        symbol = self.functions[name]
+        home = self.sections[symbol.section]
+        later = [s.offset for s in self.functions.values() if s.section == symbol.section and s.offset > symbol.offset]
+        end = symbol.offset + symbol.size if symbol.size else min(later, default=home.size)
+        if not 0 <= symbol.offset < end <= home.size:
+            raise InvalidArgument(f"broken object file: function {name!r} lies outside of its section")
+        return Code(self.code(symbol.section).data[symbol.offset : end], home.address + symbol.offset)
+
+    # -- code ----------------------------------------------------------------------------------------------------------
+
+    def all_code(self) -> Code:
+        """The code of all executable sections, one behind the other."""
+        parts = [self.code(index) for index, section in enumerate(self.sections) if section.is_code]
+        return Code(b"".join(part.data for part in parts), parts[0].address if len(parts) == 1 else 0)
+
+    def code(self, index: int) -> Code:
+        """The code of a section, relocated as far as its timing asks for it.
+
+        References into the section get their true distance; each other target gets a place of its own, so that
+        different arrays do not lie on each other.
+        """
+        home = self.sections[index]
+        data = bytearray(self._bytes(home))
+        places: dict[tuple[str, int], int] = {}
+        for section in self.sections:
+            if section.kind == RELA and section.info == index and section.link < len(self.sections):
+                entries = self._bytes(self.sections[section.link])
+                for at, info, addend in _rows("<QQq", self._bytes(section)):
+                    relative = _RELATIVE.get(info & 0xFFFFFFFF)
+                    if relative is None or at + 4 > len(data) or 24 * (info >> 32) + 24 > len(entries):
+                        continue
+                    _, _, _, target, value, _ = struct.unpack_from("<IBBHQQ", entries, 24 * (info >> 32))
+                    got = info & 0xFFFFFFFF in _GOT
+                    if target != index or got:
+                        key = ("got" if got else "symbol", info >> 32) if got or not target else ("section", target)
+                        number = places.setdefault(key, len(places))
+                        value = (0 if got else value) + _ELSEWHERE + number % _PLACES * _APART
+                    found = value + addend - (home.address + at if relative else 0)
+                    struct.pack_into("<I", data, at, found & 0xFFFFFFFF)
+        return Code(bytes(data), home.address)
+
+
+def _rows(layout: str, table: memoryview) -> Iterator[tuple[int, ...]]:
+    """The rows of a table; what is left behind the last whole one is none."""
+    size = struct.calcsize(layout)
+    return struct.iter_unpack(layout, table[: len(table) // size * size])
+
+
+def _architecture(data: bytes) -> str:
+    machine = int.from_bytes(data[18:20], "little" if data[5:6] == b"\1" else "big")
+    known = {3: "for 32-bit x86", 40: "for 32-bit Arm", 62: "for x32", 183: "for AArch64", 243: "for RISC-V"}
+    return known.get(machine, f"of machine {machine}")

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import iced_x86 as iced
 
 from isa_models.errors import InvalidArgument, UnknownTiming
 from simdnn.assembly.addresses import references
-from simdnn.assembly.decode import Decoded
+from simdnn.assembly.decode import Decoded, Decoder, instructions
+from simdnn.assembly.elf import Code
+from simdnn.assembly.flow import ENDS, Flow, Loop
 from simdnn.assembly.rows import Rows
 from simdnn.timing.steps import MemRef, Step
 
 MOST_INSTRUCTIONS = 4096
+NO_LINES: Mapping[int, int] = MappingProxyType({})
+_CONDITIONAL = iced.FlowControl.CONDITIONAL_BRANCH
 _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+")
 _MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]")  # upper lanes of a source
 _LEAVES = {
@@ -23,7 +30,7 @@ _LEAVES = {
     iced.FlowControl.EXCEPTION: "raises an exception", iced.FlowControl.XBEGIN_XABORT_XEND: "holds a transaction",
 }  # fmt: skip
 #: IACA's marks: mov ebx, 111 (start) or 222 (end), and the bytes 64 67 90
-_MARKS = (bytes.fromhex("bb6f000000646790"), bytes.fromhex("bbde000000646790"))
+MARKS = (bytes.fromhex("bb6f000000646790"), bytes.fromhex("bbde000000646790"))
 
 
 @dataclass(frozen=True)
@@ -34,51 +41,80 @@ class Body:
     notes: tuple[str, ...]
 
 
-def marked(code: bytes) -> bytes:
+def marked(code: Code) -> Code:
     """The code between IACA's marks, or all of it where there are none."""
-    start, end = (code.find(mark) for mark in _MARKS)
+    start, end = (code.data.find(mark) for mark in MARKS)
     if start < 0 and end < 0:
         return code
     if start < 0 or end < start:
         raise InvalidArgument("marks: met IACA's start or end mark alone, or the end before the start")
-    return code[start + len(_MARKS[0]) : end]
+    first = start + len(MARKS[0])
+    return Code(code.data[first:end], code.address + first)
 
 
-def find_loop(code: Sequence[Decoded]) -> Body:
-    """The innermost loop of some code; all of it where nothing branches back.
+def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, number: int | None = None) -> Body:
+    """An innermost loop of some code; all of it where nothing branches back.
 
-    Of several loops at the same depth the one with most vector instructions is taken, then the first.
+    The `number`-th by address, from 1 on; where none is named, of those in most other loops the one with most vector
+    instructions, then the first. `lines` are those of a text, by the address of what starts there.
     """
-    place = {one.address: index for index, one in enumerate(code)}
-    loops = [
-        (place[one.target], index)
-        for index, one in enumerate(code)
-        if one.target is not None and one.target in place and place[one.target] <= index
-    ]
+    raws = instructions(code.data, code.address)
+    flow = Flow(raws)
+    loops = sorted((loop for loop in flow.loops() if loop.is_innermost), key=lambda loop: loop.path[0])
+    if number is not None and not 1 <= number <= len(loops):
+        raise InvalidArgument(f"loop {number}: the code has {len(loops)} innermost loops")
     notes = []
     if loops:
-        spans = [(first, last) for first, last in loops if not any(_inside(o, (first, last)) for o in loops)]
-        depth = {span: sum(_inside(span, other) for other in loops) for span in spans}
-        best = max(spans, key=lambda s: (depth[s], _vectors(code[s[0] : s[1] + 1]), -s[0]))
-        if len(loops) > 1:
-            notes.append(f"of {len(loops)} loops the one at byte {code[best[0]].address - code[0].address} is read")
-        code = code[best[0] : best[1] + 1]
-    if len(code) > MOST_INSTRUCTIONS:
-        raise InvalidArgument(f"the loop has {len(code)} instructions, at most {MOST_INSTRUCTIONS} are read")
-    for one in code:
+        best = max(loops, key=functools.partial(_rank, raws)) if number is None else loops[number - 1]
+        path = best.path
+        if len(loops) > 1 and number is None:
+            places = [_place(code, raws[loop.path[0]].ip, lines) for loop in loops]
+            chosen = loops.index(best)
+            others = places[:chosen] + places[chosen + 1 :]
+            more = f" and {len(others) - 6} more" if len(others) > 6 else ""
+            notes.append(
+                f"loop {chosen + 1} of {len(loops)}, at {places[chosen]}, is read; "
+                f"there are others at {', '.join(others[:6])}{more}"
+            )
+    else:
+        path = flow.from_entry()
+        if len(path) > 1 and raws[path[-1]].flow_control in ENDS:
+            path = path[:-1]
+        if left := len(raws) - len(path):
+            notes.append(f"no loop: {len(path)} instructions from the first on are read as one, {left} are not")
+    if len(path) > MOST_INSTRUCTIONS:
+        raise InvalidArgument(f"the loop has {len(path)} instructions, at most {MOST_INSTRUCTIONS} are read")
+    body = Decoder(syntax).decode([raws[index] for index in path])
+    for one in body:
         if reason := _LEAVES.get(one.raw.flow_control):
-            raise InvalidArgument(f"'{one.text}' {reason}: a loop that is left there cannot be timed")
-    if passing := sum(one.is_branch for one in code[:-1]):
+            raise InvalidArgument(
+                f"'{one.text}' {reason}: a loop that is left there cannot be timed; mark a part without it "
+                "(# LLVM-MCA-BEGIN, # LLVM-MCA-END), or name a function"
+            )
+    following = [*path[1:], path[0]]
+    inside = zip(body[:-1], path, following, strict=False)
+    if passing := sum(one.raw.flow_control == _CONDITIONAL and onward == at + 1 for one, at, onward in inside):
         notes.append(f"{passing} branches inside are taken as never taken")
-    return Body(tuple(code), tuple(notes))
+    return Body(body, tuple(notes))
 
 
-def _inside(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
-    return inner != outer and outer[0] <= inner[0] and inner[1] <= outer[1]
+def _place(code: Code, address: int, lines: Mapping[int, int]) -> str:
+    """Where an instruction stands: its line, its address in an object file, else its byte."""
+    if address in lines:
+        return f"line {lines[address]}"
+    return f"address {address:#x}" if code.address else f"byte {address}"
 
 
-def _vectors(code: Sequence[Decoded]) -> int:
-    return sum("mm" in one.form for one in code)
+def _rank(raws: Sequence[Any], loop: Loop) -> tuple[bool, int, int]:
+    """What makes a loop the one that most time is likely spent in."""
+    return loop.has_one_entry, loop.depth, sum(_is_vector(raws[index]) for index in loop.path)
+
+
+def _is_vector(raw: Any) -> bool:
+    return any(
+        raw.op_kind(k) == iced.OpKind.REGISTER and iced.RegisterExt.is_vector_register(raw.op_register(k))
+        for k in range(raw.op_count)
+    )
 
 
 def missing_rows(body: Sequence[Decoded], rows: Rows) -> dict[tuple[str, str], UnknownTiming]:

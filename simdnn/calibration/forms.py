@@ -10,7 +10,7 @@ import iced_x86 as iced
 from isa_models.errors import InvalidArgument
 from isa_models.instruction import REGISTRY, Instruction
 from isa_models.machine import machine, machine_names
-from simdnn.assembly.assembler import assemble
+from simdnn.assembly.assembler import machine_code
 from simdnn.calibration.sampler import TILES_AT
 
 _POINTER = {8: "byte", 16: "word", 32: "dword", 64: "qword", 128: "xmmword", 256: "ymmword", 512: "zmmword"}
@@ -60,7 +60,7 @@ def _spelled(one: Instruction) -> set[str]:
 def _usable(mnemonic: str, form: str) -> bool:
     """Whether the assembler has the form and this host the instruction."""
     try:
-        return host_has(assemble(text(mnemonic, form, 0, 1, 2)))
+        return host_has(machine_code(text(mnemonic, form, 0, 1, 2)))
     except InvalidArgument:
         return False
 

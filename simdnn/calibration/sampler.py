@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from isa_models.errors import Unimplemented
 from isa_models.isa import host_caps
-from simdnn.assembly.assembler import assemble
+from simdnn.assembly.assembler import machine_code
 
 WIDTH = 6  # eliminated moves for each dependent add: both take as long on a core that dispatches six a cycle
 CHAIN_CYCLES = 512
@@ -96,7 +96,7 @@ class Sampler:
         code += _aligned(["2:", *body, "dec rcx", "jnz 2b", _stamp(4)])
         code += _aligned([*moves, _stamp(5)]) + _aligned([*chain, _stamp(6), *stored], behind=6)
         code += b"\x0f\x85" + struct.pack("<i", again - len(code) - 6)  # jnz to the next sample
-        code += assemble("\n".join(end))
+        code += machine_code("\n".join(end))
         self.memory = mmap.mmap(-1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE)
         self.memory.write(code)
         self.call = _callable(self.memory)
@@ -112,7 +112,7 @@ class Sampler:
 
 def _aligned(lines: Sequence[str], behind: int = 0) -> bytes:
     """Machine code that a line of the cache begins with, and that fills its last but for `behind` bytes."""
-    code = assemble("\n".join(lines))
+    code = machine_code("\n".join(lines))
     return code + b"\x90" * (-(len(code) + behind) % LINE)
 
 

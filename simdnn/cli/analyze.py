@@ -31,8 +31,10 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("file", help="text, hexadecimal digits or an object file; - for standard input")
     parser.add_argument("--machine", default="zen4", help="a machine's name or file (zen4)")
-    parser.add_argument("--syntax", choices=("intel", "att"), default="intel", help="of the text (intel)")
-    parser.add_argument("--function", dest="symbol", metavar="NAME", help="of an object file")
+    parser.add_argument("--syntax", choices=("intel", "att"), help="of the text (what it shows)")
+    parser.add_argument("--function", dest="symbol", metavar="NAME", help="of a text or an object file")
+    parser.add_argument("--loop", type=int, metavar="N", help="the N-th innermost loop, by address (the deepest with "
+                        "most vector instructions)")  # fmt: skip
     parser.add_argument("--compare-with", metavar="MACHINE", help="a second machine, side by side")
     parser.add_argument("--assume", action="store_true", help="go on where instructions are missing, and mark them")
     parser.add_argument("--timeline", nargs="?", const="text", choices=TIMELINES,
@@ -49,6 +51,7 @@ def add(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     """The command."""
     from simdnn.assembly.analysis import analyze
+    from simdnn.assembly.files import read_stream
 
     output.check_path(args.output, (".txt", ".log", ".kanata", ".json"))
     if args.output and not args.timeline:
@@ -59,9 +62,10 @@ def main(args: argparse.Namespace) -> int:
                 raise InvalidArgument(f"--timeline and --{option} both want standard output: -o FILE takes the first")
     if not args.values and not (args.iterations is None and args.seed is None):
         raise InvalidArgument("--iterations and --seed belong to --values")
-    code = sys.stdin.read() if args.file == "-" else Path(args.file)
+    code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else Path(args.file)
     names = [args.machine] + ([args.compare_with] if args.compare_with else [])
-    found = [analyze(code, name, args.syntax, function=args.symbol, assume=args.assume) for name in names]
+    found = [analyze(code, name, args.syntax, function=args.symbol, loop=args.loop, assume=args.assume)
+             for name in names]  # fmt: skip
     values = found[0].values(iterations=_or(args.iterations, 1), seed=_or(args.seed, 0)) if args.values else None
     drawn = _timeline(found[0], args.timeline) if args.timeline else ""
     if args.output:

@@ -16,7 +16,7 @@ import simdnn
 from isa_models import InvalidArgument, SimdnnError, UnknownName, UnknownTiming
 from isa_models.machine import machine, machine_names
 from simdnn.assembly.analysis import read_body
-from simdnn.assembly.assembler import assemble
+from simdnn.assembly.assembler import machine_code
 from simdnn.assembly.rows import rows, spellings
 from simdnn.cli import main
 
@@ -70,7 +70,7 @@ def test_measured_loops() -> None:
 
 def test_both_syntaxes_hex_and_bytes_are_one_loop() -> None:
     body = read_body(KERNEL)
-    code = assemble("\n".join(one.text for one in body.instructions[:-1]) + "\njnz .L")
+    code = machine_code("\n".join(one.text for one in body.instructions[:-1]) + "\njnz .L")
     assert len(body.instructions) == 7  # neither xor nor ret
     whole = cycles(KERNEL)
     assert whole == cycles(ATT, syntax="att") == cycles(code.hex(" ")) == simdnn.analyze(code).cycles_per_iteration
@@ -80,7 +80,10 @@ def test_innermost_loop() -> None:
     nested = "1: mov rax, 5\n2: vaddps zmm0, zmm0, zmm1\n dec rax\n jnz 2b\n dec rcx\n jnz 1b\n3: dec rdx\n jnz 3b"
     found = simdnn.analyze(nested)
     assert [one.mnemonic for one in found.body] == ["vaddps", "dec", "jnz"]
-    assert "of 3 loops" in found.notes[0]
+    assert found.notes == ("loop 1 of 2, at line 2, is read; there are others at line 7",)
+    assert [one.mnemonic for one in simdnn.analyze(nested, loop=2).body] == ["dec", "jnz"]
+    with pytest.raises(InvalidArgument, match="loop 3: the code has 2 innermost loops"):
+        simdnn.analyze(nested, loop=3)
 
 
 def test_marks() -> None:
@@ -100,7 +103,7 @@ def object_file(*functions: tuple[str, str]) -> bytes:
     """An ELF object of these functions, written by hand: null, text, symbols, names."""
     code, names, symbols = b"", b"\0", b"\0" * 24
     for name, text in functions:
-        own = assemble(text)
+        own = machine_code(text)
         symbols += struct.pack("<IBBHQQ", len(names), 0x12, 0, 1, len(code), len(own))
         names += name.encode() + b"\0"
         code += own
@@ -240,7 +243,7 @@ def test_missing_instructions_are_named(capsys: pytest.CaptureFixture[str], tmp_
         ("x" * (1 << 20) + "y", "at most"),
         ("nop\n" * 200_000, "at most"),
         ("nop\n" * 5000, "at most 4096"),
-        ("0f0b0", "line 1"),
+        ("0f0b0", "5 digits"),
         ("ffff", "no x86-64 instruction"),
     ],
 )

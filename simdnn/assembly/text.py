@@ -1,0 +1,290 @@
+"""Assembly text as compilers and people write it: what of it is code, and what the assembler gets of that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from isa_models.errors import InvalidArgument, unknown_name
+from simdnn.assembly.decode import MNEMONICS, REGISTERS
+
+Syntax = Literal["intel", "att"]
+SYNTAX_LINE = {"intel": ".intel_syntax noprefix", "att": ".att_syntax prefix"}
+MOST_TEXT = 1 << 23  # characters, debug information and data among them
+MOST_LINE = 1 << 16
+MOST_CODE_TEXT = 1 << 20  # characters of what the assembler gets
+LINE = "simdnn.line."  # starts the names of symbols that tell where a line's code is
+
+_APART = 1 << 20  # bytes between labels of data: more than a loop's few iterations look ahead
+
+_UNREADABLE = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ud800-\udfff]")
+_PIECE = re.compile(r"""[^"'/#;]+|"(?:\\.|[^"\\])*"?|'(?:\\.|[^\\])'?|/\*|//|#|;[;\s]*|.""", re.DOTALL)
+_LABEL = re.compile(r"\s*([A-Za-z_.$?][\w.$@?]*|\d+)\s*:(?!:)\s*")
+_DIRECTIVE = re.compile(r"\.([A-Za-z_]\w*)(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"(\.|[A-Za-z_.$][\w.$]*)\s*==?(?!=)")
+_SYMBOL_SET = re.compile(r"\s*([A-Za-z_.$][\w.$]*)")
+_KEPT = {
+    "byte", "short", "word", "value", "hword", "2byte", "long", "int", "4byte", "quad", "8byte", "set", "equ",
+    "intel_syntax", "att_syntax",
+}  # fmt: skip
+_PASSED_OVER = re.compile(
+    r"globl|global|type|size|p2align\w?|align|balign\w?|cfi_\w+|file|loc\w*|ident|weak\w*|hidden|internal|protected"
+    r"|local|addrsig\w*|loh|L?func_\w+|code64|arch|cpu|comm|lcomm|symver|version|def|scl|endef|seh_\w+|cv_\w+"
+    r"|build_version|\w+_version_min|subsections_via_symbols|private_extern|weak_\w+|no_dead_strip|zerofill"
+    r"|data_region|end_data_region|cg_profile|pseudoprobe|lto_discard|alt_entry|indirect_symbol|gnu_attribute|loc_\w+"
+)
+_DATA_SECTIONS = {"data", "bss", "rodata", "const", "cstring", "literal4", "literal8", "literal16", "tdata", "tbss"}
+_MARKS = ("LLVM-MCA-", "OSACA-", "SIMDNN-")
+_JUMP = re.compile(
+    r"(?:(?:bnd|notrack)\s+)?(?:j[a-z]+|loopn?[ez]?)(?:,p[nt])?\s+(?:(?:short|near)\s+)?(?:ptr\s+)?"
+    r"([A-Za-z_$][\w.$]*|\.[\w.$]+|\d+[bf])\s*",
+    re.IGNORECASE,
+)
+_TEMPORARY = re.compile(r"(?<![\w.$%])\.L[\w.$]+")
+_ATT_REGISTER = re.compile(r"%[a-z]")
+_MSVC_CONSTANT = re.compile(r"\b(__(?:real|[xyz]mm))@")
+#: spellings of prefixes, and of conditions, that the decoder's list of mnemonics lacks
+_OTHER_MNEMONIC = re.compile(r"rep(n?[ez])?|lock|bnd|notrack|data16|(j|set|cmov)n?([abgl]e?|[cpsoze]|p[eo])|sal|retq?")
+_WORDS = re.compile(r"([a-z0-9]+)(?:\s+(?!(?:byte|[xyz]mmword|[dqt]?word|offset|ptr)\b)([a-z]\w*))?")
+_BEFORE_A_NAME = re.compile(r"j\w+|call|loopn?[ez]?|rep\w*|lock|bnd|notrack|data16")
+#: what other assemblers take in Intel syntax, and LLVM's does not: gcc's movsx of 32 bits, its FLAT, LLVM 14's gathers
+_INTEL_OTHERWISE = (
+    (re.compile(r"movsx(?=\s+r(?:\w\w|\d+)\s*,\s*(?:dword ptr\b|e\w\w$|r\d+d$))", re.IGNORECASE), "movsxd"),
+    (re.compile(r"\boffset flat:", re.IGNORECASE), "offset "),
+    (re.compile(r"(?<=gather|catter)(\w+ .*?)\b[xyz]mmword ptr (?=\[)", re.IGNORECASE), r"\1"),
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the assembler gets of a text: as many lines as that has, others than code blank; labels nobody sets."""
+
+    syntax: Syntax
+    lines: tuple[str, ...]
+    before: tuple[str, ...]  # labels set before the first line
+    behind: tuple[str, ...]
+    elsewhere: tuple[str, ...]  # labels of data
+
+    @property
+    def listing(self) -> str:
+        """The assembler's input; line 1 is not the text's."""
+        head = "; ".join([SYNTAX_LINE[self.syntax], *(f"{label}:" for label in self.before)])
+        tail = [f"{label}:" for label in self.behind]
+        if self.elsewhere:
+            tail += [".bss", *(f"{label}: .zero {_APART}" for label in self.elsewhere)]
+        return "\n".join([head, *self.lines, *tail]) + "\n"
+
+
+def read_text(text: str, syntax: Syntax | None = None, function: str | None = None) -> Source:
+    """The code of a text, or of one of its functions; the syntax is looked for where none is named.
+
+    Directives that make no code are passed over, and what stands in sections of data; where comments mark a region
+    (LLVM-MCA-BEGIN, OSACA-BEGIN or SIMDNN-BEGIN, to the same with END), it alone counts. Raises `InvalidArgument`
+    with the line of what cannot be read: directives that would need an assembler's full language, above all.
+    """
+    if syntax is not None and syntax not in SYNTAX_LINE:
+        raise InvalidArgument(f"syntax: met {syntax!r}, allowed are {', '.join(map(repr, SYNTAX_LINE))}")
+    if len(text) > MOST_TEXT:
+        raise InvalidArgument(f"the text has {len(text)} characters, at most {MOST_TEXT} are read")
+    if bad := _UNREADABLE.search(text):
+        raise InvalidArgument(f"the text is no assembly: it holds the character {bad[0]!r}")
+    lines = re.split(r"\r\n|[\n\r]", text)
+    found = _Reading(syntax or _syntax_of(lines), _region(lines))
+    for number, line in enumerate(lines, 1):
+        if len(line) > MOST_LINE and found.sections[-1]:
+            raise InvalidArgument(f"line {number} has {len(line)} characters, at most {MOST_LINE} are read")
+        found.line(number, line[:MOST_LINE])
+        if found.ended:
+            break
+    if function is not None:
+        found.keep_function(function)
+    if (size := sum(map(len, found.lines))) > MOST_CODE_TEXT:
+        raise InvalidArgument(
+            f"the text has {size} characters of code, at most {MOST_CODE_TEXT} are read; name a function, or mark a "
+            "part (# LLVM-MCA-BEGIN, # LLVM-MCA-END)"
+        )
+    return found.source()
+
+
+def _syntax_of(lines: Sequence[str]) -> Syntax:
+    """AT&T where the text says so or registers bear a %, else Intel."""
+    for line in lines:
+        if match := re.match(r"\s*\.(intel|att)_syntax\b", line):
+            return "intel" if match[1] == "intel" else "att"
+    return "att" if any(_ATT_REGISTER.search(line.partition("#")[0]) for line in lines) else "intel"
+
+
+def _region(lines: Sequence[str]) -> range:
+    """The numbers of the lines that count, from 1 on: those between marks, else all."""
+    begin, end = (
+        [i for i, line in enumerate(lines, 1) if word in line and any(f"{mark}{word}" in line for mark in _MARKS)]
+        for word in ("BEGIN", "END")
+    )
+    if len(begin) > 1 or len(end) != len(begin) or begin and end[0] < begin[0]:
+        raise InvalidArgument(f"marks: met {len(begin)} BEGIN and {len(end)} END; one region is read, BEGIN before END")
+    return range(begin[0] + 1, end[0]) if begin else range(1, len(lines) + 1)
+
+
+@dataclass
+class _Reading:
+    """The lines so far, and which section the next one is in."""
+
+    syntax: Syntax
+    region: range
+    lines: list[str] = field(default_factory=list)
+    statements: list[tuple[int, str]] = field(default_factory=list)  # with their lines' numbers
+    labels: dict[str, int] = field(default_factory=dict)
+    functions: dict[str, None] = field(default_factory=dict)
+    sections: list[bool] = field(default_factory=lambda: [True])  # whether it holds code; the last is the current one
+    before: bool = True  # the section before, which .previous goes back to
+    comment: bool = False
+    ended: bool = False
+
+    def line(self, number: int, line: str) -> None:
+        """Read a line."""
+        kept: list[str] = []
+        for statement in self._split(line):
+            kept += self._statement(number, statement)
+        if kept and kept[0].endswith(":"):
+            kept.insert(0, f"{LINE}{number}:")
+        self.lines.append(" ".join(part if part.endswith(":") else f"{part};" for part in kept).rstrip(";"))
+
+    def _split(self, line: str) -> list[str]:
+        """The statements of a line, comments left out."""
+        found: list[str] = []
+        parts: list[str] = []
+        at = 0
+        while at < len(line):
+            if self.comment:
+                end = line.find("*/", at)
+                if end < 0:
+                    break
+                self.comment, at = False, end + 2
+                continue
+            piece = _PIECE.match(line, at)
+            assert piece is not None
+            at = piece.end()
+            if piece[0] in ("#", "//"):
+                break
+            if piece[0][0] == ";":
+                first = not found and not "".join(parts).strip()
+                if self.syntax == "intel" and (first or not _is_statement(line[at : at + 80].lower())):
+                    break  # a comment, as in MASM and NASM
+                found.append("".join(parts))
+                parts = []
+            elif piece[0] == "/*":
+                self.comment = True
+                parts.append(" ")
+            else:
+                parts.append(piece[0])
+        return [*found, "".join(parts)]
+
+    def _statement(self, number: int, text: str) -> Iterator[str]:
+        """What the assembler gets of a statement: labels and code."""
+        counts, at = number in self.region, 0
+        while label := _LABEL.match(text, at):
+            at = label.end()
+            if counts and self.sections[-1]:
+                self.labels.setdefault(label[1], number)
+                yield f"{label[1]}:"
+        text = " ".join(text[at:].split())
+        if not text or self.ended:
+            return
+        if text[0] == "." and (directive := _DIRECTIVE.match(text)):
+            counts = self._directive(number, directive[1], directive[2], counts)
+        elif (assigned := _ASSIGNMENT.match(text)) and assigned[1] == ".":
+            raise InvalidArgument(f"line {number}: {text[:60]!r} moves the place of the code, which is not read")
+        elif counts and self.sections[-1] and not (text[0].isascii() and text[0].isalpha() or text[0] in "_{$"):
+            raise InvalidArgument(f"line {number}: no instruction, label or directive starts like {text[:60]!r}")
+        if counts and self.sections[-1]:
+            text = _MSVC_CONSTANT.sub(r"\1_", text)
+            for pattern, spelled in _INTEL_OTHERWISE if self.syntax == "intel" else ():
+                text = pattern.sub(spelled, text)
+            self.statements.append((number, text))
+            yield text
+
+    def _directive(self, number: int, name: str, rest: str, counts: bool) -> bool:
+        """Follow a directive; whether the assembler gets it."""
+        if self._section(name, rest) or not self.sections[-1]:
+            return False
+        if name == "end":
+            self.ended = True
+            return False
+        if name in ("globl", "global") or name == "type" and rest.endswith(("@function", "%function")):
+            self.functions[rest.partition(",")[0].strip()] = None
+        if name in ("set", "equ") and (symbol := _SYMBOL_SET.match(rest)) and symbol[1] == ".":
+            raise InvalidArgument(f"line {number}: '.{name}' moves the place of the code, which is not read")
+        if _PASSED_OVER.fullmatch(name):
+            return False
+        if name not in _KEPT and counts:
+            raise InvalidArgument(
+                f"line {number}: directive '.{name}' is not read; instructions, labels and .byte are. What an "
+                "assembler makes of it is: gcc -c, and the object file"
+            )
+        return counts
+
+    def _section(self, name: str, rest: str) -> bool:
+        """Follow a change of section; whether it was one."""
+        is_code = name == "text" or name in ("section", "pushsection") and _holds_code(rest)
+        if name in ("section", "text") or name in _DATA_SECTIONS:
+            self.before, self.sections[-1] = self.sections[-1], is_code
+        elif name == "pushsection":
+            self.sections.append(is_code)
+        elif name == "popsection":
+            if len(self.sections) > 1:
+                self.sections.pop()
+        elif name == "previous":
+            self.before, self.sections[-1] = self.sections[-1], self.before
+        else:
+            return False
+        return True
+
+    def keep_function(self, name: str) -> None:
+        """Leave only the lines from a label on to the next function."""
+        own = {label: line for label, line in self.labels.items() if not label.startswith(".L") and not label.isdigit()}
+        starts = {label: line for label, line in own.items() if label in self.functions}
+        if name not in own:
+            raise unknown_name("function", name, starts or own)
+        first = own[name]
+        last = min((line for line in starts.values() if line > first), default=len(self.lines) + 1)
+        self.lines = [line if first <= number < last else "" for number, line in enumerate(self.lines, 1)]
+        self.statements = [(number, text) for number, text in self.statements if first <= number < last]
+        self.labels = {label: line for label, line in self.labels.items() if first <= line < last}
+
+    def source(self) -> Source:
+        """The outcome. Of labels that nobody sets, the last branch's is before the code (it closes a loop)."""
+        targets = [match[1] for _, text in self.statements if (match := _JUMP.fullmatch(text))]
+        wanted = [t for t in dict.fromkeys(targets) if t not in self.labels and t.lower() not in REGISTERS]
+        wanted = [t for t in wanted if not t[0].isdigit()]
+        closing = _JUMP.fullmatch(self.statements[-1][1]) if self.statements else None
+        before = tuple(label for label in wanted if closing and closing[1] == label)
+        behind = tuple(label for label in wanted if label not in before)
+        used = [name for _, text in self.statements for name in _TEMPORARY.findall(text)]
+        set_here = {*self.labels, *wanted, *_assigned(self.statements)}
+        elsewhere = tuple(name for name in dict.fromkeys(used) if name not in set_here)
+        return Source(self.syntax, tuple(self.lines), before, behind, elsewhere)
+
+
+def _assigned(statements: Sequence[tuple[int, str]]) -> Iterator[str]:
+    """Symbols that statements give a value."""
+    for _, text in statements:
+        if match := re.match(r"\.(?:set|equ)\s+([\w.$]+)|([\w.$]+)\s*=", text):
+            yield match[1] or match[2]
+
+
+def _holds_code(rest: str) -> bool:
+    """Whether the arguments of .section name one of code: ELF's, Mach-O's, or any with the flag x."""
+    parts = [part.strip().strip('"') for part in rest.split(",")]
+    return parts[0].startswith(".text") or "__text" in parts or len(parts) > 1 and "x" in parts[1]
+
+
+def _is_statement(text: str) -> bool:
+    """Whether what follows a semicolon can be a statement, and no comment."""
+    if _LABEL.match(text) or _ASSIGNMENT.match(text) or _DIRECTIVE.match(text) or text.startswith("{"):
+        return True
+    words = _WORDS.match(text)
+    if words is None or not (words[1] in MNEMONICS or _OTHER_MNEMONIC.fullmatch(words[1])):
+        return False
+    return words[2] is None or words[2] in REGISTERS or bool(_BEFORE_A_NAME.fullmatch(words[1]))
