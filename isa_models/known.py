@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
-from isa_models.errors import unknown_name
+from isa_models.errors import MachineFileError
 from isa_models.gpu_machine import GpuMachine, gpu_machine, gpu_machine_names
 from isa_models.gpu_machine_schema import read_gpu_machine
-from isa_models.machine import HOST, Machine, machine_names
+from isa_models.machine import HOST, Machine, can_be_a_file, machine_names, shipped_name, unknown_machine
 from isa_models.machine import machine as cpu_machine
+from isa_models.toml_table import read_toml
 
 AnyMachine = Machine | GpuMachine
 
@@ -27,13 +27,15 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
     if isinstance(name_or_path, Machine):
         return name_or_path
     name = str(name_or_path)
+    if not isinstance(name_or_path, Path):
+        name = name_or_path = shipped_name(name)
     if name == HOST:
         return cpu_machine(name)
     if not isinstance(name_or_path, Path):
         if name in gpu_machine_names():
             return gpu_machine(name)
-        if name not in machine_names() and not name.endswith(".toml") and not Path(name).is_file():
-            raise unknown_name("machine", name, [*machine_names(), *gpu_machine_names()])
+        if name not in machine_names() and not can_be_a_file(Path(name)):
+            raise unknown_machine(name)
     path = Path(name)
     return read_gpu_machine(path) if _names_a_platform(path) else cpu_machine(name_or_path)
 
@@ -41,6 +43,6 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
 def _names_a_platform(path: Path) -> bool:
     """Whether a file is a GPU's; what cannot be read is left to the schema to refuse."""
     try:
-        return path.suffix == ".toml" and "platform" in tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return path.suffix == ".toml" and "platform" in read_toml(path)
+    except MachineFileError:
         return False

@@ -338,6 +338,36 @@ def _unknown_timing(target: Machine, mnemonic: str, form: str) -> UnknownTiming:
 
 
 HOST = "host"
+#: what compilers call the same cores (-mcpu)
+COMPILERS_NAMES = {
+    "haswell": "hsw", "core-avx2": "hsw", "skylake-avx512": "skx", "cascadelake": "clx", "icelake-server": "icx",
+    "sapphirerapids": "spr", "emeraldrapids": "spr", "graniterapids": "gnr", "alderlake": "adl-p", "znver4": "zen4",
+    "znver5": "zen5",
+}  # fmt: skip
+
+
+def shipped_name(name: str) -> str:
+    """The name under which a machine ships, of a compiler's or in capitals; any other name as it is.
+
+    >>> shipped_name("znver4"), shipped_name("SKX"), shipped_name("mine.toml")
+    ('zen4', 'skx', 'mine.toml')
+    """
+    small = COMPILERS_NAMES.get(name.lower(), name.lower())
+    return small if small in _stems(MACHINES_DIR) else name
+
+
+def unknown_machine(name: str) -> UnknownName:
+    """The error for a name that is none of a machine's."""
+    known = [*_stems(MACHINES_DIR), *_stems(GPU_MACHINES_DIR)]
+    if near := difflib.get_close_matches(name.lower(), COMPILERS_NAMES, n=1, cutoff=0.65):
+        ours = f"{COMPILERS_NAMES[near[0]]!r} ({near[0]})"
+        return UnknownName(f"unknown machine {name!r}: did you mean {ours}? Known: {', '.join(sorted(known))}")
+    return unknown_name("machine", name, known)
+
+
+@functools.cache
+def _stems(folder: Path) -> frozenset[str]:
+    return frozenset(path.stem for path in folder.glob("*.toml"))
 
 
 def host_path() -> Path:
@@ -353,31 +383,41 @@ def machine_names() -> tuple[str, ...]:
     >>> machine_names()
     ('adl-p', 'clx', 'gnr', 'hsw', 'icx', 'skx', 'spr', 'zen4', 'zen5')
     """
-    return tuple(sorted(path.stem for path in MACHINES_DIR.glob("*.toml")))
+    return tuple(sorted(_stems(MACHINES_DIR)))
 
 
 def machine(name_or_path: str | Path | Machine) -> Machine:
     """The CPU of a name (see `machine_names`; "host": measured by `simdnn calibrate`) or of a TOML file; parsed once.
 
-    Raises `UnknownName` for a name that doesn't exist and `MachineFileError` for a file that breaks the schema.
+    Compilers' names are taken as well (`COMPILERS_NAMES`). Raises `UnknownName` for a name that doesn't exist and
+    `MachineFileError` for a file that breaks the schema.
     """
     if isinstance(name_or_path, Machine):
         return name_or_path
     text = str(name_or_path)
+    if not isinstance(name_or_path, Path):
+        text = name_or_path = shipped_name(text)
     if text == HOST:
         if not host_path().is_file():
             raise UnknownName(f"machine 'host' is not measured yet: run `simdnn calibrate`, which writes {host_path()}")
         name_or_path = host_path()
-    if (GPU_MACHINES_DIR / f"{text}.toml").is_file() and not isinstance(name_or_path, Path):
+    if text in _stems(GPU_MACHINES_DIR) and not isinstance(name_or_path, Path):
         raise Unimplemented(f"machine {text!r} is a GPU; here a CPU is needed: {', '.join(machine_names())}")
     if not isinstance(name_or_path, Path) and text in machine_names():
         return _load(MACHINES_DIR / f"{text}.toml", None)
     path = Path(name_or_path)
-    if path.suffix != ".toml" and not path.is_file():
-        gpus = [gpu.stem for gpu in GPU_MACHINES_DIR.glob("*.toml")]
-        raise unknown_name("machine", text, [*machine_names(), *gpus])
+    if not can_be_a_file(path):
+        raise unknown_machine(text)
     path = path.resolve()
     return _load(path, path.stat().st_mtime_ns if path.is_file() else None)
+
+
+def can_be_a_file(path: Path) -> bool:
+    """Whether a name is one of a file rather than of a machine: it ends so, or the file is there."""
+    try:
+        return path.is_file() or path.suffix == ".toml" and "\0" not in str(path)
+    except OSError:  # too long for a name
+        return False
 
 
 @functools.lru_cache(maxsize=32)

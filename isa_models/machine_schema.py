@@ -115,8 +115,8 @@ def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:
             raise row.error("ports", "ports of no other scheduler, at least one", list(mine))
         taken |= set(mine)
         banks_raw = row.raw("banks") if row.has("banks") else []
-        if not isinstance(banks_raw, list):
-            raise row.error("banks", "a list of lists of ports", banks_raw)
+        if not isinstance(banks_raw, list) or len(banks_raw) > 2:
+            raise row.error("banks", "a list of at most two lists of ports", banks_raw)
         banks = tuple(row.strings_of(f"banks[{i}]", bank, mine) for i, bank in enumerate(banks_raw))
         queue = row.integer("queue", 0, 100_000) if row.has("queue") else 0
         name = row.text("name")

@@ -7,6 +7,7 @@ the file's ``[sources]`` and a colon; it is then spelled out.
 from __future__ import annotations
 
 import difflib
+import reprlib
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +16,25 @@ from .errors import MachineFileError
 from .machine import CONFIDENCES, Confidence, Provenance
 
 _MISSING = object()
+MOST_FILE = 1 << 24  # bytes; a table of all instructions has one of 600 KB
 
 
 def broken(path: Path, key: str, expected: str, met: object) -> MachineFileError:
     """The error of one key, in one line."""
-    shown = "nothing" if met is _MISSING else repr(met)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return MachineFileError(f"{path}: key {key!r}: expected {expected}, met {shown}")
+    shown = "nothing" if met is _MISSING else _SHOWN.repr(met)
+    return MachineFileError(f"{path}: key {key[:_LONGEST]!r}: expected {expected}, met {shown}")
+
+
+class _Shown(reprlib.Repr):
+    """Values cut to a line's part; a number with thousands of digits has no repr of its own."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() < 4 * _LONGEST else f"a number of {x.bit_length()} bits"
+
+
+_LONGEST = 80
+_SHOWN = _Shown()
+_SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = _LONGEST
 
 
 class Table:
@@ -154,13 +167,25 @@ class Reader:
 def open_table(path: Path) -> Table:
     """The whole file as a table, its sources read; `MachineFileError` where it is no TOML."""
     reader = Reader(path)
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise broken(path, "(file)", "a readable file", error.strerror) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise broken(path, "(file)", "TOML", str(error)) from error
-    top = Table(reader, "", data)
+    top = Table(reader, "", read_toml(path))
     sources = top.table("sources")
     reader.sources = {key: sources.text(key) for key in sources.data}
     return top
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """A TOML file's content; `MachineFileError` for what is none."""
+    try:
+        if not path.is_file():
+            raise broken(path, "(file)", "a readable file", "a folder" if path.is_dir() else "none")
+        if (size := path.stat().st_size) > MOST_FILE:
+            raise broken(path, "(file)", f"at most {MOST_FILE} bytes", size)
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except MachineFileError:
+        raise
+    except OSError as error:
+        raise broken(path, "(file)", "a readable file", error.strerror) from error
+    except RecursionError as error:
+        raise broken(path, "(file)", "TOML", "tables too deep in each other") from error
+    except ValueError as error:  # no TOML, no UTF-8, or a number that Python does not read
+        raise broken(path, "(file)", "TOML", str(error)) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,14 @@ from simdnn.assembly.timeline import Timeline
 from simdnn.assembly.values import Values, run
 from simdnn.timing import bounds
 from simdnn.timing.pipeline import LoopTiming, loop_cycles
-from simdnn.timing.steps import Op, Step, lower
+from simdnn.timing.steps import MemRef, Op, Step, lower
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 
+_TURNS = 9  # iterations over which a value is looked for in memory
 _FILE_NAME = re.compile(r"[^\s;]+\.(s|S|asm|o|so|a|obj|hex|txt|bin)")
 
 
@@ -150,9 +151,13 @@ class Analysis:
 
     @property
     def _through_memory(self) -> bool:
-        """Whether a load reads what the loop stores."""
-        stored = {step.store.tensor for step in self.steps if step.store and step.store.address is not None}
-        return any(step.load and step.load.tensor in stored for step in self.steps)
+        """Whether a load reads what the loop has stored, before it in the iteration or in a few iterations before."""
+        written = {place for step in self.steps for turns in range(1, _TURNS) for place in _bytes(step.store, turns)}
+        for step in self.steps:
+            if not written.isdisjoint(_bytes(step.load)):
+                return True
+            written.update(_bytes(step.store))
+        return False
 
     def _say_compute(self) -> str:
         cycles, busiest = bounds.busiest_ports(self.ops)
@@ -223,6 +228,14 @@ _LIMITED_BY = {
     "memory": Analysis._say_memory,
     "window": Analysis._say_window,
 }
+
+
+def _bytes(reference: MemRef | None, turns: int = 0) -> Iterator[tuple[str, int]]:
+    """The bytes that an operand had so many iterations before, as array and offset."""
+    if reference is not None and reference.address is not None:
+        first = reference.address - turns * reference.step
+        for byte in range(first, first + reference.bytes):
+            yield reference.tensor, byte
 
 
 def _listed(names: Sequence[str]) -> str:

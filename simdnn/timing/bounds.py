@@ -10,6 +10,8 @@ from isa_models.machine import Machine
 
 from .steps import Op
 
+MOST_UNIONS = 4096
+
 
 def port_load(ops: Sequence[Op]) -> float:
     """Cycles that the busiest set of ports needs for the uops that can run nowhere else (loads: `load_pipes`).
@@ -37,6 +39,8 @@ def _unions(sets: list[frozenset[int]]) -> set[frozenset[int]]:
     """All unions of some of the sets (there are few different port lists)."""
     found: set[frozenset[int]] = set()
     for one in sets:
+        if len(found) > MOST_UNIONS:  # no core's; fewer sets bound as truly, if less tightly
+            break
         found |= {one | other for other in found} | {one}
     return found
 

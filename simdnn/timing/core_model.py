@@ -74,6 +74,7 @@ class CoreModel:
         self.retired: list[int] = []  # for each op the cycle of its retirement
         self.trace: list[Execution] | None = None  # a list where every op is to be noted
         self.last_retirement = 0
+        self.acted = False  # whether anything happened in this cycle
         # Ports and schedulers, by number.
         number = {port: i for i, port in enumerate(core.ports)}
         ports = self.ports = len(number)
@@ -125,14 +126,31 @@ class CoreModel:
             self.store_room -= 1
 
     def advance(self) -> None:
-        """One cycle, its stages from last to first."""
+        """One cycle, its stages from last to first; then on to the next in which anything can happen."""
+        self.acted = False
         self._retire()
         self._issue()
         self._enter()
         self._dispatch()
-        self.cycle += 1
+        self.cycle = self.cycle + 1 if self.acted else self._next_event()
         if self.cycle - self.last_retirement > STALLED:
             raise self._stalled()
+
+    def _next_event(self) -> int:
+        """The cycle that ends what all wait for: an operand, a port, a unit, the oldest result or a commit."""
+        times = [waiting[0][0] for waiting in (*self.future, self.load_future) if waiting]
+        for port in self.exec_ports:
+            if self.waiting[port]:
+                node = self.waiting[port][0][1]
+                unit = self.next_of.get(node.op.row.mnemonic, 0.0) if node.first_issue == UNKNOWN else 0.0
+                times.append(max(self.free_at[port], unit))
+        if self.rob and self.rob[0].done != UNKNOWN:
+            times.append(self.rob[0].done)
+        if self.commits:
+            times.append(self.commits[0])
+        if not times or self.load_waiting:
+            return self.cycle + 1
+        return max(self.cycle + 1, math.ceil(min(times)))
 
     @property
     def idle(self) -> bool:
@@ -193,6 +211,7 @@ class CoreModel:
             if node.done == UNKNOWN or node.done > now:
                 break
             op = node.op
+            self.acted = True
             left = self.retire_left or op.slots
             if left > slots:
                 self.retire_left = left - slots
@@ -233,6 +252,7 @@ class CoreModel:
             if free > now:
                 return
             self.next_of[op.row.mnemonic] = max(free, now - 1) + op.interval
+        self.acted = True
         heappop(waiting)
         occupancy = op.occupancy
         self.free_at[port] = now + occupancy
@@ -256,6 +276,7 @@ class CoreModel:
             heappush(waiting, (age, node))
         pipes = len(self.load_ports)
         used = share = min(self.load_debt, pipes)
+        self.acted |= used > 0
         self._occupy_loads(0, used)
         self.load_debt -= used
         while waiting and used < pipes and (used + (need := waiting[0][1].op.load_pipes) <= pipes or need > pipes):
@@ -265,6 +286,7 @@ class CoreModel:
                     break
                 share += op.load_share
             node = heappop(waiting)[1]
+            self.acted = True
             here = min(need, pipes - used)  # a tile's lines take this cycle and the next ones
             self._occupy_loads(used, here)
             used += here
@@ -287,6 +309,7 @@ class CoreModel:
         for group, queue in enumerate(self.queues):
             while queue and self.room[group]:
                 node, ports, parity = queue.popleft()
+                self.acted = True
                 self.queue_room[group] += 1
                 self._bind(node, ports, parity, group)
 
@@ -339,6 +362,7 @@ class CoreModel:
             left = op.slots - self.partial
             if not self.partial and (op.split and slots <= left < width or not self._has_room(op)):
                 return
+            self.acted = True
             if left > slots:
                 self.partial += slots
                 return
