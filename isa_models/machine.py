@@ -302,7 +302,7 @@ class Machine:
         """The row of one instruction form; `UnknownTiming` names the nearest form and the machines that have it."""
         row = self.instructions.get((mnemonic, form))
         if row is None:
-            raise _unknown_timing(self, mnemonic, form)
+            raise unknown_timing(self, mnemonic, form)
         return row
 
     def confidence_of(self, *keys: str) -> Confidence:
@@ -323,7 +323,7 @@ def _confidence_below(target: Machine, key: str) -> Confidence:
     return weakest(below)
 
 
-def _unknown_timing(target: Machine, mnemonic: str, form: str) -> UnknownTiming:
+def unknown_timing(target: Machine, mnemonic: str, form: str) -> UnknownTiming:
     """The error for a missing row: what the machine has that is near, and who has the row."""
     text = f"machine {target.name!r} has no timing for '{mnemonic} {form}'"
     forms = [f for m, f in target.instructions if m == mnemonic]

@@ -273,7 +273,7 @@ def analyze_body(body: Body, target: Rows, assume: bool = False, **memory: Any) 
     """`analyze` of a loop that is already found; `memory` as `addresses.references` takes it."""
     missing = missing_rows(body.instructions, target)
     if missing and not assume:
-        raise refuse(missing, target.base.name)
+        raise refuse(missing, target)
     target = target.assuming(missing) if missing else target
     steps = steps_of(body.instructions, **memory)
     assumed = tuple(f"{mnemonic} {form}".strip() for mnemonic, form in missing)

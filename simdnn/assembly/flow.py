@@ -12,8 +12,6 @@ from typing import Any
 
 import iced_x86 as iced
 
-from isa_models.errors import InvalidArgument
-
 _F = iced.FlowControl
 _BRANCHES = (_F.CONDITIONAL_BRANCH, _F.UNCONDITIONAL_BRANCH)
 ENDS = (_F.RETURN, _F.INDIRECT_BRANCH, _F.EXCEPTION)  # nothing follows that is known
@@ -37,6 +35,7 @@ class Flow:
         place = {one.ip: index for index, one in enumerate(code)}
         first, behind = code[0].ip, code[-1].next_ip
         starts = {0}
+        self.astray: list[int] = []  # bytes at which branches stand that go to the middle of an instruction
         jumps: dict[int, int] = {}
         for index, one in enumerate(code):
             if (flow := one.flow_control) == _F.NEXT:
@@ -47,7 +46,7 @@ class Flow:
                     jumps[index] = place[target]
                     starts.add(place[target])
                 elif first < target < behind:
-                    raise InvalidArgument(f"the branch at byte {one.ip - first} goes to the middle of an instruction")
+                    self.astray.append(one.ip - first)
             if flow in _BRANCHES or flow in ENDS:
                 starts.add(index + 1)
         self.starts = sorted(start for start in starts if start < len(code))

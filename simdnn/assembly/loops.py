@@ -12,6 +12,7 @@ from typing import Any
 import iced_x86 as iced
 
 from isa_models.errors import InvalidArgument, UnknownTiming
+from isa_models.machine import unknown_timing
 from simdnn.assembly.addresses import references
 from simdnn.assembly.decode import Decoded, Decoder, instructions
 from simdnn.assembly.elf import Code
@@ -20,6 +21,7 @@ from simdnn.assembly.rows import Rows
 from simdnn.timing.steps import MemRef, Step
 
 MOST_INSTRUCTIONS = 4096
+MOST_NAMED = 40  # missing forms in an error
 NO_LINES: Mapping[int, int] = MappingProxyType({})
 _CONDITIONAL = iced.FlowControl.CONDITIONAL_BRANCH
 _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+")
@@ -63,7 +65,8 @@ def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, numb
     loops = sorted((loop for loop in flow.loops() if loop.is_innermost), key=lambda loop: loop.path[0])
     if number is not None and not 1 <= number <= len(loops):
         raise InvalidArgument(f"loop {number}: the code has {len(loops)} innermost loops")
-    notes = []
+    stray = "goes to the middle of an instruction, and is never taken"
+    notes = [f"the branch at byte {at} {stray}" for at in flow.astray[:3]]
     if loops:
         best = max(loops, key=functools.partial(_rank, raws)) if number is None else loops[number - 1]
         path = best.path
@@ -117,23 +120,18 @@ def _is_vector(raw: Any) -> bool:
     )
 
 
-def missing_rows(body: Sequence[Decoded], rows: Rows) -> dict[tuple[str, str], UnknownTiming]:
-    """The forms of a body that a machine's table lacks, with the error that each is."""
-    missing: dict[tuple[str, str], UnknownTiming] = {}
-    for key in dict.fromkeys((one.mnemonic, one.form) for one in body):
-        try:
-            rows.find(*key)
-        except UnknownTiming as error:
-            missing[key] = error
-    return missing
+def missing_rows(body: Sequence[Decoded], rows: Rows) -> list[tuple[str, str]]:
+    """The forms of a body that a machine's table lacks."""
+    return [key for key in dict.fromkeys((one.mnemonic, one.form) for one in body) if rows.get(*key) is None]
 
 
-def refuse(missing: Mapping[tuple[str, str], UnknownTiming], name: str) -> UnknownTiming:
-    """The error that names every form which machine `name` lacks."""
+def refuse(missing: Sequence[tuple[str, str]], rows: Rows) -> UnknownTiming:
+    """The error that names every form which a machine lacks."""
     if len(missing) == 1:
-        return next(iter(missing.values()))
-    names = ", ".join(f"'{mnemonic} {form}'" for mnemonic, form in missing)
-    return UnknownTiming(f"machine {name!r} has no timing for {len(missing)} instructions: {names}")
+        return unknown_timing(rows.base, *missing[0])
+    shown = ", ".join(f"'{mnemonic} {form}'" for mnemonic, form in missing[:MOST_NAMED])
+    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    return UnknownTiming(f"machine {rows.base.name!r} has no timing for {len(missing)} instructions: {shown}{more}")
 
 
 def steps_of(

@@ -153,15 +153,17 @@ class Rows:
         core = replace(base.core, zero_idioms=idioms | legacy | {name.replace("ps", "pd") for name in twins} | twins)
         self.machine = replace(base, instructions=self.found, core=core)
 
-    def find(self, mnemonic: str, form: str) -> InstructionTiming:
-        """The row of a form, made from another spelling's where the table has none; `UnknownTiming` without either."""
+    def get(self, mnemonic: str, form: str) -> InstructionTiming | None:
+        """The row of a form, made from another spelling's where the table has none; None without either."""
         key = mnemonic, form
-        if key not in self.found:
-            row = self._from(mnemonic, form)
-            if row is None:
-                return self.base.timing(mnemonic, form)  # raises, and says what is near
+        if key not in self.found and (row := self._from(mnemonic, form)) is not None:
             self.found[key] = row
-        return self.found[key]
+        return self.found.get(key)
+
+    def find(self, mnemonic: str, form: str) -> InstructionTiming:
+        """The same; `UnknownTiming`, which says what is near, where there is none."""
+        row = self.get(mnemonic, form)
+        return self.base.timing(mnemonic, form) if row is None else row
 
     def _from(self, mnemonic: str, form: str) -> InstructionTiming | None:
         for other in spellings(mnemonic, form):
