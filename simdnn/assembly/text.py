@@ -44,17 +44,19 @@ _JUMP = re.compile(
 )
 _TEMPORARY = re.compile(r"(?<![\w.$%])\.L[\w.$]+")
 _ATT_REGISTER = re.compile(r"%[a-z]")
-_MSVC_CONSTANT = re.compile(r"\b(__(?:real|[xyz]mm))@")
 #: spellings of prefixes, and of conditions, that the decoder's list of mnemonics lacks
 _OTHER_MNEMONIC = re.compile(r"rep(n?[ez])?|lock|bnd|notrack|data16|(j|set|cmov)n?([abgl]e?|[cpsoze]|p[eo])|sal|retq?")
 _WORDS = re.compile(r"([a-z0-9]+)(?:\s+(?!(?:byte|[xyz]mmword|[dqt]?word|offset|ptr)\b)([a-z]\w*))?")
 _BEFORE_A_NAME = re.compile(r"j\w+|call|loopn?[ez]?|rep\w*|lock|bnd|notrack|data16")
-#: what other assemblers take in Intel syntax, and LLVM's does not: gcc's movsx of 32 bits, its FLAT, LLVM 14's gathers
-_INTEL_OTHERWISE = (
+#: what others write and LLVM's assembler refuses: gcc's movsx of 32 bits and its FLAT, LLVM 14's gathers (Intel
+#: syntax), Windows' constants
+_OTHERWISE = (
     (re.compile(r"movsx(?=\s+r(?:\w\w|\d+)\s*,\s*(?:dword ptr\b|e\w\w$|r\d+d$))", re.IGNORECASE), "movsxd"),
     (re.compile(r"\boffset flat:", re.IGNORECASE), "offset "),
     (re.compile(r"(?<=gather|catter)(\w+ .*?)\b[xyz]mmword ptr (?=\[)", re.IGNORECASE), r"\1"),
+    (re.compile(r"\b(__(?:real|[xyz]mm))@"), r"\1_"),
 )
+_OF_OTHERS = re.compile(r"movsx|flat:|gather|scatter|__", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -199,8 +201,7 @@ class _Reading:
         elif counts and self.sections[-1] and not (text[0].isascii() and text[0].isalpha() or text[0] in "_{$"):
             raise InvalidArgument(f"line {number}: no instruction, label or directive starts like {text[:60]!r}")
         if counts and self.sections[-1]:
-            text = _MSVC_CONSTANT.sub(r"\1_", text)
-            for pattern, spelled in _INTEL_OTHERWISE if self.syntax == "intel" else ():
+            for pattern, spelled in _OTHERWISE if _OF_OTHERS.search(text) else ():
                 text = pattern.sub(spelled, text)
             self.statements.append((number, text))
             yield text
