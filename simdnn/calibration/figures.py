@@ -6,15 +6,17 @@ import itertools
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simdnn.calibration import timer
 from simdnn.calibration.forms import accumulates, chained, on_tiles, text
-from simdnn.calibration.sampler import CHAIN_CYCLES, Sampler
+from simdnn.calibration.sampler import CHAIN_CYCLES, Sampler, Samples
+from simdnn.calibration.team import Team
 
 COPIES = 24  # of an instruction in the loop for throughput
 DESTINATIONS = 12  # different ones among them
@@ -23,6 +25,8 @@ AGREE = 0.03  # two runs that differ by less are one figure
 SIZES = {"L1": 16 << 10, "L2": 384 << 10, "L3": 6 << 20, "DRAM": 192 << 20}  # bytes that lie in each level
 MOST = 768 << 20  # bytes taken where the last cache holds the size for DRAM
 PASS = 512 << 10  # bytes of a sample where a level is smaller
+UNDISTURBED = 0.8  # of the samples: a neighbour takes bandwidth away, nobody adds any
+LOOKS, LOOKED_AT = 3, 256 << 20  # at several cores at once, and bytes of each in a look
 #: one instruction of each class that competes for ports; vectors of the host's full width
 CLASSES = {
     "multiply-add": "vfmadd231ps {w}{d}, {w}14, {w}15", "add": "vaddps {w}{d}, {w}14, {w}15",
@@ -126,30 +130,68 @@ def size_within(level: str) -> int:
     """Bytes that lie in a level: of DRAM at least twice what the host's last cache holds, as far as `MOST` allows."""
     if level != "DRAM":
         return SIZES[level]
+    return min(MOST, max(SIZES[level], 2 * last_cache()))
+
+
+def last_cache() -> int:
+    """Bytes of the host's largest cache; 0 where its system does not tell."""
     caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    held = max((int(path.read_text().strip().rstrip("K")) << 10 for path in caches), default=0)
-    return min(MOST, max(SIZES[level], 2 * held))
+    return max((int(path.read_text().strip().rstrip("K")) << 10 for path in caches), default=0)
+
+
+class _Stream:
+    """A loop that goes through `size` bytes, loading or storing them with registers of `bits`."""
+
+    def __init__(self, size: int, bits: int, stores: bool = False) -> None:
+        register = {128: "xmm", 256: "ymm", 512: "zmm"}[bits]
+        step, each = bits // 8, 8
+        moves = [
+            f"vmovups [rax+{step * i}], {register}{i}" if stores else f"vmovups {register}{i}, [rax+{step * i}]"
+            for i in range(each)
+        ]
+        rounds = size // (step * each)
+        ends = [f"add rax, {step * each}", "dec rbx", "jnz 3b"]
+        self.code = Sampler(["mov rax, rdx", f"mov rbx, {rounds}", "3:", *moves, *ends])
+        self.memory = np.zeros(size + 8192, np.uint8)
+        self.memory[::4096] = 1  # each page is there
+        self.first = -(-self.memory.ctypes.data // 4096) * 4096
+        self.turns = max(1, PASS // size)
+        self.bytes = self.turns * size
+
+    def run(self, samples: int) -> tuple[NDArray[np.float64], Samples]:
+        """Bytes a cycle in each sample, and the samples."""
+        found = self.code.run(self.turns, samples, self.first, self.first)
+        return self.bytes / (found.loop / found.chain * CHAIN_CYCLES), found
 
 
 def bandwidth(size: int, bits: int, stores: bool = False) -> float | None:
     """Bytes a cycle of one core's loads (or stores) that go through `size` bytes again and again."""
-    register = {128: "xmm", 256: "ymm", 512: "zmm"}[bits]
-    step, each = bits // 8, 8
-    moves = [
-        f"vmovups [rax+{step * i}], {register}{i}" if stores else f"vmovups {register}{i}, [rax+{step * i}]"
-        for i in range(each)
-    ]
-    rounds = size // (step * each)
-    ends = [f"add rax, {step * each}", "dec rbx", "jnz 3b"]
-    code = Sampler(["mov rax, rdx", f"mov rbx, {rounds}", "3:", *moves, *ends])
-    memory = np.zeros(size + 8192, np.uint8)
-    memory[::4096] = 1  # each page is there
-    first = -(-memory.ctypes.data // 4096) * 4096
-    turns = max(1, PASS // size)
-    code.run(1, 1, first, first)
-    found = code.run(turns, 3 if size > 1 << 25 else 50, first, first)
-    rates = turns * size / (found.loop / found.chain * CHAIN_CYCLES)
-    return float(np.quantile(rates, 0.8))  # a neighbour takes bandwidth away, nobody adds any
+    stream = _Stream(size, bits, stores)
+    stream.run(1)
+    rates, _ = stream.run(3 if size > 1 << 25 else 50)
+    return float(np.quantile(rates, UNDISTURBED))
+
+
+def bandwidth_of_all(level: str, bits: int, cpus: Sequence[int]) -> float | None:
+    """Bytes a cycle of the loads of several cores at once, each through data of its own; None where that is too much.
+
+    In a cache each core's data are as many as one's alone; in DRAM all cores' together are.
+    """
+    size = size_within(level)
+    if level == "DRAM":
+        size = size // len(cpus) >> 12 << 12
+    elif size * len(cpus) > last_cache() // 2:
+        return None
+    team, streams = Team(cpus), [_Stream(size, bits) for _ in cpus]
+    team.each(lambda number: streams[number].run(1))
+    best: list[float] = []
+    for _ in range(LOOKS):
+        met = team.each(lambda number: streams[number].run(max(4, LOOKED_AT // streams[number].bytes)))
+        begun, ended = max(found.begun[0] for _, found in met), min(found.ended[-1] for _, found in met)
+        together = [rates[(found.begun >= begun) & (found.ended <= ended)] for rates, found in met]
+        if all(len(rates) for rates in together):
+            best.append(sum(float(np.quantile(rates, UNDISTURBED)) for rates in together))
+    return max(best, default=None)
 
 
 def forwarding(register: str, pointer: str, move: str) -> float | None:

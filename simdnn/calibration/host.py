@@ -18,6 +18,7 @@ from isa_models.errors import SimdnnError
 from isa_models.isa import caps, host_caps, implied
 from isa_models.machine import ISA_CAPS, InstructionTiming, Machine, host_path, machine, machine_names
 from simdnn.calibration import figures
+from simdnn.calibration.cores import cores
 from simdnn.calibration.figures import AGREE, Figure
 from simdnn.calibration.forms import forms
 from simdnn.timing import bounds
@@ -40,6 +41,8 @@ class Calibration:
     nearest: Machine
     instructions: Mapping[tuple[str, str], Figure]
     bandwidth: Mapping[str, tuple[float | None, float | None]]  # level -> bytes a cycle loaded, stored
+    cores: int  # that this process may use, processors of one core counted once
+    together: Mapping[str, float | None]  # level -> bytes a cycle loaded by all these cores at once
     forwarding: Mapping[int, float | None]  # bits -> cycles
     load_to_use: float | None
     conflicts: list[tuple[str, str, float]]
@@ -72,12 +75,14 @@ def calibrate(progress: Callable[[int, int, str], None] = lambda done, total, wh
         level: (figures.bandwidth(size, bits), figures.bandwidth(size, bits, stores=True))
         for level in figures.SIZES if (size := figures.size_within(level))
     }
+    cpus = [own[0] for own in cores()]
+    together = {level: figures.bandwidth_of_all(level, bits, cpus) for level in ("L2", "L3", "DRAM")}
     rounds = {64: figures.forwarding("rax", "qword", "mov")}
     widths = ((128, "xmm0", "xmmword"), (256, "ymm0", "ymmword"), (512, "zmm0", "zmmword"))
     rounds |= {b: figures.forwarding(register, pointer, "vmovups") for b, register, pointer in widths if b <= bits}
     return Calibration(
         cpu_name(), datetime.date.today().isoformat(), figures.clock(), isa, nearest(measured, isa), measured, speeds,
-        rounds,
+        len(cpus), together, rounds,
         figures.load_to_use(), figures.conflicts(wide),
     )  # fmt: skip
 
@@ -143,7 +148,7 @@ def host_table(found: Calibration) -> dict[str, Any]:
     data["sources"]["here"] = f"measured on {found.cpu}, {found.date}, by simdnn calibrate"
     data |= {"name": "host", "title": found.cpu, "uarch": f"nearest to {base.name}"}
     data["isa"] = [cap for cap in found.isa if cap in base.isa]  # beyond that, the rows that it takes are not known
-    data["cores"] = _figure(os.cpu_count() or 1, "here: processors that the system shows")
+    data["cores"] = _figure(found.cores, "here: those that this process may use, processors of one core counted once")
     data["frequency"] = {"base_ghz": _figure(round(found.ghz, 3), "here: chain of dependent adds")}
     for level in data["caches"]:
         loads, stores = found.bandwidth.get(level["name"], (None, None))
@@ -154,6 +159,9 @@ def host_table(found: Calibration) -> dict[str, Any]:
         gb_s = round(speed * found.ghz, 2)
         data["dram"]["gb_s_core"] = _figure(gb_s, f"{_passes('DRAM')}, one core")
         data["dram"]["gb_s_socket"]["value"] = max(gb_s, data["dram"]["gb_s_socket"]["value"])
+        if all_ := found.together.get("DRAM"):
+            said = f"{_passes('DRAM')}, {found.cores} cores at once with a part of it each"
+            data["dram"]["gb_s_socket"] = _figure(max(gb_s, round(all_ * found.ghz, 2)), said)
     for row in data["core"]["load"]:
         measured = found.load_to_use if row.get("general") else found.forwarding.get(row["bits"])
         if measured is not None:

@@ -40,6 +40,7 @@ def main(args: argparse.Namespace) -> int:
         "file": str(path), "cpu": found.cpu, "ghz": round(found.ghz, 3), "nearest": found.nearest.name,
         "load_to_use_cycles": found.load_to_use,
         "bytes_per_cycle": {level: list(pair) for level, pair in found.bandwidth.items()},
+        "cores": found.cores, "bytes_per_cycle_of_all": dict(found.together),
         "forwarding_cycles": {str(bits): cycles for bits, cycles in found.forwarding.items()},
         "rows": len(frame), "stable": stable,
     }  # fmt: skip
@@ -55,7 +56,9 @@ def main(args: argparse.Namespace) -> int:
     print(f"\n{len(frame)} forms measured; above, the {len(differ)} with a throughput over 10 % off {name}'s")
     print(f"{len(frame) - stable} forms whose two runs differ by over 3 % are marked in the file")
     for level, (loads, stores) in found.bandwidth.items():
-        print(f"{level}: {loads:.1f} bytes a cycle loaded, {stores:.1f} stored")
+        together = found.together.get(level)
+        all_ = f"; by {found.cores} cores at once {together:.1f} loaded" if together else ""
+        print(f"{level}: {loads:.1f} bytes a cycle loaded, {stores:.1f} stored{all_}")
     print(f"load to use {found.load_to_use:.2f} cycles; clock {found.ghz:.2f} GHz; nearest machine: {name}")
     print("ports shared: " + ", ".join(f"{a} and {b} {share:.0%}" for a, b, share in found.conflicts if share > 0.15))
     print(f"written: {path}")

@@ -32,6 +32,7 @@ def calibration(**changes: object) -> Calibration:
         "cpu": 'A "CPU" (family 1 model 2)', "date": "2026-01-01", "ghz": 3.5,
         "nearest": machine("zen4"), "isa": machine("zen4").isa,
         "instructions": figures_of("zen4"), "bandwidth": {"L1": (60.0, 30.0), "DRAM": (5.0, None)},
+        "cores": 2, "together": {"L2": 90.0, "L3": None, "DRAM": 8.0},
         "forwarding": {64: 0.5, 128: 9.02, 512: None}, "load_to_use": 4.01, "conflicts": [("add", "shift", 1.0)],
     }  # fmt: skip
     return Calibration(**(known | changes))  # type: ignore[arg-type]
@@ -58,6 +59,8 @@ def test_the_file_is_a_machine(host: Path) -> None:
     assert (row.latency, row.confidence) == (4, "measured")
     assert "2026-01-01, by simdnn calibrate" in row.source
     assert mine.cache("L1").load_bytes_per_cycle == 60 and mine.dram.gb_s_core == 17.5
+    assert mine.cores == 2 and mine.dram.gb_s_socket == 28
+    assert "2 cores at once" in mine.provenance["dram.gb_s_socket"].source
     assert mine.core.load(128).forward_latency == 9.0
     assert simdnn.analyze("vpdpbusd zmm0, zmm1, zmm2", machine="host").cycles_per_iteration == 4
     assert main(["machines", "check", "host"]) == 0
