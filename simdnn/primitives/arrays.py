@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
-from isa_models.arrays import Array
+from isa_models.arrays import Array, unmasked
 from isa_models.formats import fmt, name_of
 
 SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that kernels here take as they are
@@ -27,7 +27,8 @@ _MAX_TENSOR_BYTES = 1 << 36
 
 def type_of(name: str, array: object, further: tuple[str, ...] = ()) -> str:
     """oneDNN's name for an array's type, or `InvalidArgument` where it is no array or of a type that nothing takes."""
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+    unmasked(name, array)
+    if not isinstance(array, np.ndarray):
         kind = type(array).__name__
         raise InvalidArgument(f"{name} is a {kind}; a NumPy array is needed: np.asarray({name}, dtype=…)")
     try:
@@ -99,7 +100,8 @@ def bias_of(bias: object) -> Array | None:
     """f32 bias values, or None; other types are refused."""
     if bias is None:
         return None
-    if not isinstance(bias, np.ndarray) or isinstance(bias, np.ma.MaskedArray):
+    unmasked("bias", bias)
+    if not isinstance(bias, np.ndarray):
         raise InvalidArgument(f"bias is a {type(bias).__name__}; a NumPy array of float32 is needed")
     if bias.dtype.newbyteorder("=") != np.float32:
         raise InvalidArgument(f"bias of {bias.dtype}; float32 is needed (pass bias.astype(np.float32))")

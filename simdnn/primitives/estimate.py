@@ -27,7 +27,7 @@ from simdnn.primitives.problems import (
 )
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import Target, attr_of, chosen, priced
-from simdnn.primitives.zero_points import on_cpu, refuse_strategy, without_zero_points
+from simdnn.primitives.zero_points import ADDED, on_cpu, refuse_strategy, without_zero_points
 from simdnn.result import Estimate
 
 _SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
@@ -120,5 +120,5 @@ def _problem(
         return matmul_problem(shape, epilogue, tag, unpacking, groups, reference, zeros)
     taps = Taps.of(*(options[name] for name in ("strides", "padding", "dilation", "groups")))
     shape = conv_shape(sizes, taps, src, wei)
-    refuse_strategy(attr)
+    refuse_strategy(attr, "a convolution on a CPU", ADDED)
     return conv_problem(sizes, taps, shape, resolve(attr, shape, dst, bias)[0], options["wei_tag"])

@@ -125,6 +125,22 @@ def test_no_strategy_of_a_convolution_on_a_cpu() -> None:
         simdnn.convolution(np.ones((1, 8, 5, 5), np.uint8), np.ones((8, 8, 1, 1), np.int8), machine="zen4", attr=attr)
 
 
+@pytest.mark.parametrize("points", [{}, {"dst": 3}])
+def test_no_strategy_without_zero_points(points: dict[str, int]) -> None:
+    with pytest.raises(InvalidArgument, match="'bias' without zero_points of src or wei"):
+        Attr(zero_points=points, zero_point_strategy="bias")
+
+
+def test_no_strategy_where_kernels_have_one_way() -> None:
+    attr = Attr(zero_points={"wei": 3}, zero_point_strategy="direct", fpmath="bf16", apply_to_int=True)
+    with pytest.raises(Unimplemented, match="f32 x s8: .*'auto'"):
+        simdnn.matmul(np.ones((2, 16), np.float32), np.ones((16, 4), np.int8), machine="zen4", attr=attr)
+    attr = Attr(zero_points={"src": 3}, zero_point_strategy="direct")
+    image, taps = np.ones((1, 8, 5, 5), np.int8), np.ones((8, 1, 3, 3), np.int8)
+    with pytest.raises(Unimplemented, match="depthwise.*'auto'"):
+        simdnn.convolution(image, taps, groups=8, machine="b580", attr=attr)
+
+
 def test_grouped_scales_source_first() -> None:
     """docs/numerics.md, rule 7: the reference scales every group by both, the source's scale first."""
     a, w, rng = problem(3, 5, 24, 64, "i1")
