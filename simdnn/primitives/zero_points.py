@@ -55,12 +55,13 @@ def zero_points(attr: Attr, shape: Shape, every: bool = False) -> ZeroPoints | N
 
 def on_cpu(attr: Attr, shape: Shape, dispatch: str) -> ZeroPoints | None:
     """The same on a CPU, with the strategy that is asked for; "auto" is what oneDNN's reference does, direct or by
-    the reductions given. Common zero points belong to every kernel, unless a strategy is asked for.
+    the reductions given. Common zero points belong to every kernel, unless a strategy is asked for or scales change
+    along K.
     """
     if not shape.integer:
         refuse_strategy(attr, f"{shape.src} x {shape.wei}", "weights less their zero point are multiplied")
     asked, by_row = attr.zero_point_strategy, "src" in attr.zero_points and attr.zero_points["src"].mask == 1
-    zeros = zero_points(attr, shape, every=asked != "auto")
+    zeros = zero_points(attr, shape, every=asked != "auto" or bool(along_k(attr, shape)))
     if dispatch == "onednn" and zeros and (asked not in _LIBRARY or by_row and not attr.zero_points["src"].groups):
         what = f"zero_point_strategy={asked!r}" if asked not in _LIBRARY else "zero_points['src'] with mask 1"
         raise Unimplemented(f"dispatch='onednn' with {what}: oneDNN has none; what works: dispatch='fastest', "

@@ -168,6 +168,16 @@ def test_zero_points_by_column() -> None:
     assert (r.output == ((a.astype(int) @ (w.astype(int) - zw)) * np.float32(0.5)).astype(np.float32)).all()
 
 
+@pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
+@pytest.mark.parametrize("n", [3, 8])
+def test_relu_of_exact_sums(isa: str, n: int) -> None:
+    a, w, rng = problem(9, 5, n, 2, "i1")
+    zw = rng.integers(-9, 9, n).astype(np.int32)
+    attr = Attr(zero_points={"wei": zw}, post_ops=["relu"])
+    r = simdnn.matmul(a, w, machine="zen4", isa=isa, attr=attr)
+    assert np.array_equal(r.output, np.maximum(a.astype(int) @ (w.astype(int) - zw), 0))
+
+
 def test_reductions_are_trusted_unless_checked() -> None:
     a, w, _ = problem(5, 4, 8, 64, "u1")
     zw = np.full((2, 8), 3, np.int32)
