@@ -200,7 +200,11 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
             store_bytes_per_cycle=row.figure_number("store_bytes_per_cycle", 0.01, 1e6),
             latency_cycles=row.figure_number("latency_cycles", 0.1, 1e6),
             exposed=row.figure_number("exposed", 0, 1) if row.has("exposed") else 0.0,
+            ways=row.figure_integer("ways", 1, 4096) if row.has("ways") else 0,
+            keeps=_points(row, "keeps") if row.has("keeps") else ((1.0, 1.0),),
         )
+        if level.ways and level.size_bytes % (level.ways * level.line_bytes):
+            raise row.error("ways.value", f"a divisor of the {level.size_bytes // level.line_bytes} lines", level.ways)
         row.close()
         found.append(level)
     for inner, outer in zip(found, found[1:], strict=False):

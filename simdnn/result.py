@@ -137,6 +137,20 @@ class Estimate(Priced):
             raise InvalidArgument(f"runs={runs!r}; an integer of at least 1 is needed")
         return self.cycles + (self.conversion.cycles / runs if self.conversion else 0.0)
 
+    @cached_property
+    def assumes(self) -> str:
+        """What the cost takes for granted of a cache that other cores share; "" where their part is left to them.
+
+        Where others are at work, cold weights (`simdnn.cold_weights`) are the other end.
+        """
+        from simdnn.timing.memory import borrowed
+
+        if not isinstance(self.machine, Machine):
+            return ""
+        bytes_, shares = borrowed(self.kernel.program, self.machine, self.cost.levels, self.threads)
+        last = self.machine.caches[-1].name
+        return f"{bytes_ / 1e6:.1f} MB stay in {last}, {shares:.1f} times an even share of it" if bytes_ else ""
+
     @property
     def src_desc(self) -> MemoryDesc:
         """The source as the kernel reads it: the user's type, rows contiguous or channels last."""
@@ -201,6 +215,7 @@ class Estimate(Priced):
             "gops": self.gops,
             "bound": self.bound,
             "confidence": self.confidence,
+            "assumes": self.assumes,
         }
 
     def to_frame(self) -> pd.DataFrame:
@@ -218,6 +233,7 @@ class Estimate(Priced):
 
     def __repr__(self) -> str:
         cost = f"{self.cycles:.0f} cycles, {self.bound}" + (f", {self.threads} threads" if self.threads > 1 else "")
+        cost += f"; {self.assumes}" if self.assumes else ""
         return f"{type(self).__name__}({self.implementation} on {self.machine.name}: {cost})"
 
     def _repr_html_(self) -> str:

@@ -1,14 +1,15 @@
 """Which bytes a part of a Program touches: distinct cache lines of each tensor, from the affine addresses.
 
 Each access is a run of bytes, repeated along one dimension (stride, count) for every loop around it within the part;
-loops outside the part stand still at 0. Tensors begin on a line.
+loops outside the part stand still at 0. Tensors begin on a line. Where the lines lie among a cache's sets follows from
+the same runs (`Runs.by_set`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from simdnn.program import Loop, Op, Program, Statement
 
 _MOST_RUNS = 1 << 16  # of one tensor that are kept apart; beyond, dimensions multiply
 Ints = npt.NDArray[np.int64]
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -31,18 +33,51 @@ class Access:
     stores: bool
 
 
+Repeated = tuple[Access, tuple[tuple[str, int], ...]]  # an access and the loops (variable, extent) that it runs through
+
+
 @dataclass(frozen=True)
 class Lines:
     """Lines that are touched, and those among them that are written."""
 
-    touched: int = 0
-    written: int = 0
+    touched: float = 0
+    written: float = 0
 
     def __add__(self, other: Lines) -> Lines:
         return Lines(self.touched + other.touched, self.written + other.written)
 
-    def __mul__(self, times: int) -> Lines:
+    def __mul__(self, times: float) -> Lines:
         return Lines(self.touched * times, self.written * times)
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Distinct lines of a tensor: disjoint runs in order, from `starts` to before `ends`, and `more` of which is known
+    only how many they are."""
+
+    starts: Ints
+    ends: Ints
+    more: int = 0
+
+    @cached_property
+    def count(self) -> int:
+        return int((self.ends - self.starts).sum()) + self.more
+
+    @property
+    def strided(self) -> bool:
+        return len(self.starts) > 1
+
+    def by_set(self, sets: int) -> npt.NDArray[np.float64]:
+        """Lines in each of a cache's sets, which lines go to in turn.
+
+        >>> Runs(np.array([0, 8, 16]), np.array([1, 9, 18])).by_set(4).tolist()  # every eighth line, and one more
+        [3.0, 1.0, 0.0, 0.0]
+        """
+        whole, rest = np.divmod(self.ends - self.starts, sets)
+        first = self.starts % sets
+        change = np.bincount(first, minlength=2 * sets) - np.bincount(first + rest, minlength=2 * sets)
+        once = np.cumsum(change)
+        return once[:sets] + once[sets:] + float(whole.sum()) + self.more / sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,27 +93,33 @@ class Part:
     @cached_property
     def iteration(self) -> dict[str, Lines]:
         """Lines of each tensor in one iteration."""
-        return self._lines(False)
+        return _counts(self._touched)
 
     @cached_property
     def whole(self) -> dict[str, Lines]:
         """Lines of each tensor in all iterations together."""
-        return self._lines(True)
+        extents = ((self.var, self.extent),) if self.extent > 1 else ()
+        return distinct_lines(list(self.accesses_below(extents)), self.line_bytes)
 
     @cached_property
     def straight(self) -> dict[str, Lines]:
         """Lines of each tensor that the accesses directly in the loop touch in one iteration."""
         return distinct_lines([(access, ()) for access in self.accesses], self.line_bytes)
 
-    def _lines(self, whole: bool) -> dict[str, Lines]:
-        extents: tuple[tuple[str, int], ...] = ((self.var, self.extent),) if whole and self.extent > 1 else ()
-        return distinct_lines(list(self._accesses(extents)), self.line_bytes)
+    @cached_property
+    def runs(self) -> dict[str, Runs]:
+        """Where the lines of one iteration lie."""
+        return {tensor: touched for tensor, (touched, _) in self._touched.items()}
 
-    def _accesses(self, extents: tuple[tuple[str, int], ...]) -> Iterator[tuple[Access, tuple[tuple[str, int], ...]]]:
-        """Every access below, with the loops (variable, extent) that it runs through."""
+    @cached_property
+    def _touched(self) -> dict[str, tuple[Runs, Runs]]:
+        return _unions(list(self.accesses_below()), self.line_bytes)
+
+    def accesses_below(self, extents: tuple[tuple[str, int], ...] = ()) -> Iterator[Repeated]:
+        """Every access of an iteration, with the loops that it runs through behind those of `extents`."""
         yield from ((access, extents) for access in self.accesses)
         for loop in self.loops:
-            yield from loop._accesses((*extents, (loop.var, loop.extent)))
+            yield from loop.accesses_below((*extents, (loop.var, loop.extent)))
 
 
 def parts(program: Program, line_bytes: int = 64) -> Part:
@@ -106,8 +147,43 @@ def _access(program: Program, op: Op) -> Iterator[Access]:
 Dims = tuple[tuple[int, int], ...]  # (stride in bytes, count), strides ascending
 
 
-def distinct_lines(found: Sequence[tuple[Access, tuple[tuple[str, int], ...]]], line_bytes: int) -> dict[str, Lines]:
+def crossing(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) -> float:
+    """The share of an access's executions whose bytes lie in two lines.
+
+    >>> rows = Access("a", 0, 64, (("i", 400),), False)  # of 100 floats: all but every fourth
+    >>> crossing(rows, [("i", 8)], 64)
+    0.75
+    """
+    strides = dict(access.strides)
+    moving = tuple((step, extent) for var, extent in loops if (step := strides.get(var, 0) % line_bytes))
+    return _crossing(access.start % line_bytes, access.size, moving, line_bytes)
+
+
+@lru_cache(maxsize=4096)
+def _crossing(start: int, size: int, moving: tuple[tuple[int, int], ...], line_bytes: int) -> float:
+    places = np.zeros(line_bytes)
+    places[start] = 1
+    for step, extent in moving:
+        whole, rest = divmod(extent, line_bytes)
+        turns = step * np.arange(line_bytes) % line_bytes
+        steps = whole * np.bincount(turns, minlength=line_bytes) + np.bincount(turns[:rest], minlength=line_bytes)
+        spread = np.convolve(places, steps / extent)
+        places = spread[:line_bytes]
+        places[:-1] += spread[line_bytes:]
+    return float(places[max(0, line_bytes - size + 1) :].sum())
+
+
+def distinct_lines(found: Sequence[Repeated], line_bytes: int) -> dict[str, Lines]:
     """Distinct lines of each tensor."""
+    return _counts(_unions(found, line_bytes))
+
+
+def _counts(unions: dict[str, tuple[Runs, Runs]]) -> dict[str, Lines]:
+    return {tensor: Lines(touched.count, written.count) for tensor, (touched, written) in unions.items()}
+
+
+def _unions(found: Sequence[Repeated], line_bytes: int) -> dict[str, tuple[Runs, Runs]]:
+    """Lines of each tensor that are touched, and those that are written."""
     groups: dict[str, dict[Dims, list[tuple[int, int, bool]]]] = {}
     for access, extents in found:
         strides, start = dict(access.strides), access.start
@@ -120,16 +196,16 @@ def distinct_lines(found: Sequence[tuple[Access, tuple[tuple[str, int], ...]]], 
         key = tuple(sorted(dims))
         groups.setdefault(access.tensor, {}).setdefault(key, []).append((start, start + access.size, access.stores))
     return {
-        tensor: Lines(
-            _distinct(runs, line_bytes), _distinct({d: [r for r in rs if r[2]] for d, rs in runs.items()}, line_bytes)
+        tensor: (
+            _union(runs, line_bytes), _union({d: [r for r in rs if r[2]] for d, rs in runs.items()}, line_bytes)
         )
         for tensor, runs in groups.items()
     }
 
 
-def _distinct(groups: dict[Dims, list[tuple[int, int, bool]]], line_bytes: int) -> int:
+def _union(groups: dict[Dims, list[tuple[int, int, bool]]], line_bytes: int) -> Runs:
     """Lines of the union of all groups; groups too large to be kept apart are taken as disjoint."""
-    total = 0
+    more = 0
     exact: list[tuple[Ints, Ints]] = []
     for dims, rows in groups.items():
         if not rows:
@@ -142,14 +218,13 @@ def _distinct(groups: dict[Dims, list[tuple[int, int, bool]]], line_bytes: int) 
                 shifts = stride * np.arange(count, dtype=np.int64)
                 starts, ends = _merge((starts[:, None] + shifts).ravel(), (ends[:, None] + shifts).ravel())
             else:
-                total += _multiplied(starts, ends, dims[position:], line_bytes)
+                more += _multiplied(starts, ends, dims[position:], line_bytes)
                 break
         else:
             exact.append((starts // line_bytes, -(-ends // line_bytes)))
-    if exact:
-        starts, ends = _merge(np.concatenate([s for s, _ in exact]), np.concatenate([e for _, e in exact]))
-        total += int((ends - starts).sum())
-    return total
+    if not exact:
+        return Runs(_NONE, _NONE, more)
+    return Runs(*_merge(np.concatenate([s for s, _ in exact]), np.concatenate([e for _, e in exact])), more)
 
 
 def _merge(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:

@@ -185,7 +185,7 @@ def _bound(time: engine.EngineTime) -> str:
 
 
 def _found(part: Part) -> list[tuple[Access, tuple[tuple[str, int], ...]]]:
-    return list(part._accesses(()))
+    return list(part.accesses_below())
 
 
 def _lines(
@@ -196,7 +196,7 @@ def _lines(
         (access, tuple((var, extents.get(var, extent)) for var, extent in loops)) for access, loops in _found(part)
     ]
     lines = distinct_lines(found, machine.l2.line_bytes)
-    written = sum(line.written for line in lines.values()) * machine.l2.line_bytes
+    written = int(sum(line.written for line in lines.values())) * machine.l2.line_bytes
     return int(_bytes(lines, machine, copies)) - written, written
 
 

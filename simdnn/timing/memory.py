@@ -12,12 +12,19 @@ transfer costs bandwidth alone. A footprint just above C counts as none fitting;
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from isa_models.machine import Confidence, Machine
-from simdnn.program import Memory, Program
-from simdnn.timing.footprint import Lines, Part, parts
+import numpy as np
+import numpy.typing as npt
+
+from isa_models.machine import CacheLevel, Confidence, Machine
+from simdnn.program import Program
+from simdnn.timing.footprint import Lines, Part, crossing, parts
+
+Floats = npt.NDArray[np.float64]
+PAGE_BYTES = 4096  # the part of an address that a program chooses
 
 
 @dataclass(frozen=True)
@@ -55,11 +62,11 @@ def traffic(
     of them asks nothing of the level behind it. Tensors named in `cold` start in DRAM all the same. Where the program
     is a part of what a core runs, `within` is all of that, which a level must hold.
     """
-    found = [_first_level(program, machine)]
     tree = parts(program, machine.caches[0].line_bytes)
     whole = parts(within, tree.line_bytes) if within else tree
+    found = [_first_level(tree, machine)]
     for inner, outer in zip(machine.caches, machine.caches[1:], strict=False):
-        missed = misses(tree, inner.size_bytes, cold, whole)
+        missed = misses(tree, inner, cold, whole)
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle
         level = _level(outer.name, missed, inner.line_bytes, rates, machine.confidence_of(*keys))
@@ -67,7 +74,7 @@ def traffic(
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(widest(program))
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
-    missed = misses(tree, last.size_bytes, cold, whole)
+    missed = misses(tree, last, cold, whole)
     level = _level("DRAM", missed, last.line_bytes, (per_cycle, per_cycle), confidence)
     found.append(replace(level, exposed=machine.dram.exposed))
     return tuple(found)
@@ -79,16 +86,18 @@ def widest(program: Program) -> int:
 
 
 def misses(
-    tree: Part, capacity_bytes: int, cold: Collection[str] | None = None, whole: Part | None = None
+    tree: Part, cache: CacheLevel, cold: Collection[str] | None = None, whole: Part | None = None
 ) -> Lines:
-    """Lines that a cache of `capacity_bytes` fetches for one run, and lines that it writes back.
+    """Lines that a cache fetches for one run, and lines that it writes back.
 
-    The run before left behind what fits, except for the tensors named in `cold` (None: all of them): that of the
+    The run before left behind what stays, except for the tensors named in `cold` (None: all of them): what stays of the
     `whole` of which the tree is a part.
     """
-    if cold is not None and fits(whole or tree, capacity_bytes):
-        return sum((lines for tensor, lines in tree.iteration.items() if tensor in cold), Lines())
-    return _misses(tree, capacity_bytes)
+    stays = _stays(tree, cache)
+    before = stays if whole in (None, tree) else _stays(whole, cache)
+    left = {t: min(share, before[t]) if cold is not None and t not in cold else 0.0 for t, share in stays.items()}
+    once = {tensor: lines * (stays[tensor] - left[tensor]) for tensor, lines in tree.iteration.items()}
+    return sum([*once.values(), *_again(tree, cache, stays).values()], Lines())
 
 
 def fits(part: Part, capacity_bytes: int) -> bool:
@@ -96,30 +105,74 @@ def fits(part: Part, capacity_bytes: int) -> bool:
     return sum(lines.touched for lines in part.iteration.values()) * part.line_bytes <= capacity_bytes
 
 
-def _misses(part: Part, capacity: int) -> Lines:
-    """Misses of one iteration, nothing of it cached before."""
-    if fits(part, capacity):
-        return sum(part.iteration.values(), Lines())
-    total = sum(part.straight.values(), Lines())
+def borrowed(program: Program, machine: Machine, levels: Sequence[LevelTraffic], threads: int = 1) -> tuple[int, float]:
+    """Bytes that are taken to stay in a last cache that cores share, and how many times these cores' even share of it
+    they are; zeros where it is no more than the share.
+    """
+    last = machine.caches[-1]
+    touched = sum(lines.touched for lines in parts(program, last.line_bytes).iteration.values()) * last.line_bytes
+    held = round(touched) - levels[-1].read_bytes
+    share = last.size_bytes / last.shared_by * threads
+    own = max((cache.size_bytes for cache in machine.caches if cache.shared_by == 1), default=0) * threads
+    return (held, held / share) if last.shared_by > threads and held > max(share, own) else (0, 0.0)
+
+
+def _again(part: Part, cache: CacheLevel, stays: Mapping[str, float]) -> dict[str, Lines]:
+    """Each tensor's misses of one iteration by lines that do not stay until the next, which are all but a share."""
+    if all(share == 1 for share in stays.values()):
+        return {}
+    found = {tensor: lines * (1 - stays[tensor]) for tensor, lines in part.straight.items()}
     for loop in part.loops:
-        total += sum(loop.whole.values(), Lines()) if fits(loop, capacity) else _misses(loop, capacity) * loop.extent
-    return total
+        within = {tensor: max(share, stays[tensor]) for tensor, share in _stays(loop, cache).items()}
+        anew = _again(loop, cache, within)
+        for tensor, lines in loop.whole.items():
+            missed = lines * (within[tensor] - stays[tensor]) + anew.get(tensor, Lines()) * loop.extent
+            found[tensor] = found.get(tensor, Lines()) + missed
+    return found
 
 
-def _first_level(program: Program, machine: Machine) -> LevelTraffic:
-    """Loads and stores of the instructions; these have ports of their own, so the slower of the two sets the time."""
-    read = written = 0
-    for op, times in program.ops():
-        if op.memory is not None and op.memory is op.dst:
-            written += times * op.memory.bits // 8
-        elif isinstance(op.memory, Memory):
-            read += times * op.memory.bits // 8
-    level = machine.caches[0]
-    cycles = max(read / level.load_bytes_per_cycle, written / level.store_bytes_per_cycle)
+def _stays(part: Part, cache: CacheLevel) -> dict[str, float]:
+    """The share of each tensor's lines of one iteration that the cache still holds at the next.
+
+    Lines at a stride may meet in few of the sets; all other tensors' are taken as spread evenly over all.
+    """
+    total = sum(lines.touched for lines in part.iteration.values())
+    places = cache.size_bytes / part.line_bytes
+    found = dict.fromkeys(part.iteration, _kept(cache, np.array([total / places]), np.ones(1)))
+    if not cache.ways:
+        return found
+    sets = max(1, round(min(places / cache.ways, PAGE_BYTES / part.line_bytes)))
+    for tensor, runs in part.runs.items():
+        others, more = divmod((total - runs.count) / sets, 1)  # in each set, and in a share of them one more
+        if runs.strided and runs.count + others + (more > 0) > places / sets:
+            lines = runs.by_set(sets)
+            share = [_kept(cache, (lines + others + one) * sets / places, lines) for one in (0, 1)]
+            found[tensor] = share[0] * (1 - more) + share[1] * more
+    return found
+
+
+def _kept(cache: CacheLevel, crowding: Floats, lines: Floats) -> float:
+    """The share that stays of `lines` that are gone through again and again, by how many there are for a place."""
+    crowds, shares = zip(*cache.keeps, strict=True)
+    return float((np.interp(crowding, crowds, shares, right=0.0) * lines).sum() / lines.sum())
+
+
+def _first_level(tree: Part, machine: Machine) -> LevelTraffic:
+    """Loads and stores of the instructions; these have ports of their own, so the slower of the two sets the time.
+
+    One whose bytes lie in two lines is two for the ports.
+    """
+    core, level = machine.core, machine.caches[0]
+    moved, busy = [0, 0], [0.0, 0.0]  # loads, stores: bytes, and cycles of their ports
+    for access, loops in tree.accesses_below():
+        times, bits = math.prod(extent for _, extent in loops), 8 * access.size
+        alone = core.store(bits).commit_cycles if access.stores else core.load(bits).pipes / len(core.load_ports)
+        moved[access.stores] += times * access.size
+        busy[access.stores] += times * alone * (1 + crossing(access, loops, level.line_bytes))
+    rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
+    cycles = max(*busy, *(bytes_ / rate for bytes_, rate in zip(moved, rates, strict=True)))
     confidence = machine.confidence_of(*(f"caches.{level.name}.{way}_bytes_per_cycle" for way in ("load", "store")))
-    return LevelTraffic(
-        level.name, read, written, level.load_bytes_per_cycle, level.store_bytes_per_cycle, cycles, confidence
-    )
+    return LevelTraffic(level.name, moved[0], moved[1], *rates, cycles, confidence)
 
 
 def _level(name: str, missed: Lines, line: int, rates: tuple[float, float], confidence: Confidence) -> LevelTraffic:
@@ -128,5 +181,5 @@ def _level(name: str, missed: Lines, line: int, rates: tuple[float, float], conf
     Store rates are measured on streams of stores, so they already hold the fetch of the line that is stored to.
     """
     load, store = rates
-    read, written = missed.touched * line, missed.written * line
+    read, written = round(missed.touched * line), round(missed.written * line)
     return LevelTraffic(name, read, written, load, store, (read - written) / load + written / store, confidence)

@@ -129,7 +129,7 @@ def overlap(cycles: float, bound: str, levels: Sequence[LevelTraffic]) -> tuple[
     `bound` is what bounds the core.
     """
     slowest = max(levels, key=lambda level: level.cycles)
-    own = cycles + sum(level.exposed * level.cycles for level in levels)
+    own = max(cycles, levels[0].cycles) + sum(level.exposed * level.cycles for level in levels)
     return max(own, slowest.cycles), bound if cycles >= slowest.cycles else slowest.level
 
 

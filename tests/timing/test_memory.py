@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa_models.formats import fmt
-from isa_models.machine import machine
-from simdnn.program import Loop, Program, Statement
-from simdnn.timing.footprint import Access, distinct_lines, parts
-from simdnn.timing.memory import misses, traffic
+from isa_models.machine import CacheLevel, machine
+from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.timing.footprint import Access, crossing, distinct_lines, parts
+from simdnn.timing.memory import borrowed, misses, traffic
 from tests.timing.programs import gemm
 
 KIB = 1024
 ZEN4 = machine("zen4")  # 32 KiB, 1 MiB, 32 MiB
+
+
+def cache(size_bytes: int, ways: int = 0) -> CacheLevel:
+    return replace(ZEN4.caches[0], size_bytes=size_bytes, ways=ways)
 
 
 def every(program: Program) -> list[str]:
@@ -50,14 +56,29 @@ def test_gemm_with_a_resident_panel() -> None:
 
 
 def test_gemm_with_panels_larger_than_the_first_cache() -> None:
-    """K = 1024: a panel of B is 128 KiB, so each tile reads panel and tile of A from L2; from L3 comes A per panel."""
+    """K = 1024: a panel of B is 128 KiB, so each tile reads panel and tile of A from L2; from L3 comes A per panel.
+
+    A's 8 rows, 4 KiB apart, fill a set of 8; a line of B comes there in one k of 32, and they are read once more, but
+    where a new line of each begins anyhow (one k of 16).
+    """
     program = gemm("f32", 512, 1024, 1024, 8, 2)
     panels, tiles, panel, a = 32, 32 * 64, 128 * KIB, 2048 * KIB
+    again = 1024 // 32 * 8 * 64 * 15 // 16
     b, c = panels * panel, 2048 * KIB
     found = moved(program)
-    assert found["L2"] == (tiles * (panel + 32 * KIB) + c, c)
+    assert found["L2"] == (tiles * (panel + 32 * KIB + again) + c, c)
     assert found["L3"] == (panels * a + b + c, c)
     assert found["DRAM"] == (0, 0)
+
+
+def test_more_than_an_even_share_of_a_shared_cache() -> None:
+    """1 MiB of weights lies in L2, 16 MiB in an L3 of 32 MiB for eight; from DRAM nothing is taken to stay."""
+    for n, bytes_, shares in ((1024, 0, 0), (16384, 1024 * 16384, 4)):
+        program = gemm("vnni", 1, n, 1024, 1, 4)
+        found, times = borrowed(program, ZEN4, traffic(program, ZEN4))
+        assert found == pytest.approx(bytes_, rel=0.02) and times == pytest.approx(shares, rel=0.02)
+        assert borrowed(program, ZEN4, traffic(program, ZEN4), threads=8) == (0, 0)
+        assert borrowed(program, ZEN4, traffic(program, ZEN4, cold=every(program))) == (0, 0)
 
 
 def test_cycles_are_bytes_over_the_rates() -> None:
@@ -85,17 +106,20 @@ def lines_touched(program: Program) -> Iterator[tuple[str, int]]:
     return run(program.body, {})
 
 
-def lru_misses(program: Program, capacity_bytes: int) -> int:
-    cache: OrderedDict[tuple[str, int], None] = OrderedDict()
+def lru_misses(program: Program, capacity_bytes: int, ways: int = 0) -> int:
+    """Of a cache with so many ways (0: one set); tensors begin in its first set."""
+    ways = ways or capacity_bytes // 64
+    sets: defaultdict[int, OrderedDict[tuple[str, int], None]] = defaultdict(OrderedDict)
     missed = 0
     for line in lines_touched(program):
-        if line in cache:
-            cache.move_to_end(line)
+        held = sets[line[1] % (capacity_bytes // 64 // ways)]
+        if line in held:
+            held.move_to_end(line)
         else:
             missed += 1
-            cache[line] = None
-            if len(cache) * 64 > capacity_bytes:
-                cache.popitem(last=False)
+            held[line] = None
+            if len(held) > ways:
+                held.popitem(last=False)
     return missed
 
 
@@ -106,17 +130,73 @@ def test_against_a_simulated_lru_cache(shape: tuple[int, int, int, int, int], ca
     program = gemm("f32", *shape)
     tree = parts(program)
     simulated = lru_misses(program, capacity * KIB)
-    model = misses(tree, capacity * KIB).touched
-    more, less = (misses(tree, int(capacity * KIB * f)).touched for f in (1.5, 1 / 1.5))
+    model = misses(tree, cache(capacity * KIB)).touched
+    more, less = (misses(tree, cache(int(capacity * KIB * f))).touched for f in (1.5, 1 / 1.5))
     assert more * 0.9 <= simulated <= less * 1.1
     if more == less:
         assert model == pytest.approx(simulated, rel=0.1)
 
 
+def columns(rows: int, stride: int, times: int = 5, beside: int = 0) -> Program:
+    """`rows` lines `stride` elements apart, again and again, and `beside` lines in a row of another tensor."""
+    walks = (("a", rows, stride), ("b", beside, 16))
+
+    def load(tensor: str, step: int) -> Op:
+        return Op("vmovups", Register("x", "f32", 16), (Memory(tensor, step * Affine.var("k"), "f32", 16),))
+
+    loops = tuple(Loop("k", count, (load(tensor, step),)) for tensor, count, step in walks if count)
+    tensors = tuple(Tensor(tensor, "f32", count * step + 16) for tensor, count, step in walks)
+    return Program("columns", "avx512_core", tensors, (Loop("r", times, loops),))
+
+
+@pytest.mark.parametrize("ways", [8, 12])
+@pytest.mark.parametrize("shape", [(16, 32, 1024, 8, 2), (28, 32, 1024, 14, 2), (24, 32, 1024, 12, 1)])
+def test_against_sets_that_are_simulated(shape: tuple[int, int, int, int, int], ways: int) -> None:
+    """A's rows 4 KiB apart, or nearly: as many as fill a set, more, fewer."""
+    program = gemm("f32", *shape)
+    found = misses(parts(program), cache(ways * 4 * KIB, ways)).touched
+    assert found == pytest.approx(lru_misses(program, ways * 4 * KIB, ways), rel=0.01)
+
+
+@pytest.mark.parametrize("stride", [16, 48, 1024, 1040, 2048, 3072, 4096, 4160])
+@pytest.mark.parametrize("rows", [4, 8, 9, 30, 60, 130, 400])
+def test_lines_that_meet_in_few_sets(rows: int, stride: int) -> None:
+    """Walks down columns: all or nothing stays of the lines of a set. 64 sets of 8."""
+    program = columns(rows, stride)
+    model = misses(parts(program), cache(32 * KIB, 8)).touched
+    assert model == pytest.approx(lru_misses(program, 32 * KIB, 8), rel=0.1, abs=6)
+
+
+def test_a_column_beside_a_row() -> None:
+    """8 lines in one set of 8 stay by themselves, and do not beside 6 KiB: 1.5 lines in each set."""
+    eight = cache(32 * KIB, 8)
+    assert misses(parts(columns(8, 1024)), eight).touched == 8
+    beside = columns(8, 1024, beside=96)
+    found = misses(parts(beside), eight).touched
+    assert found == 5 * 8 + 96
+    assert found == pytest.approx(lru_misses(beside, 32 * KIB, 8), rel=0.1)  # there the row's two lines are lost, too
+
+
+@given(rows=st.integers(1, 300), stride=st.integers(1, 5000), sets=st.sampled_from([1, 16, 64, 96]))
+def test_lines_of_each_set(rows: int, stride: int, sets: int) -> None:
+    program = columns(rows, stride)
+    runs = parts(program).loops[0].runs["a"]
+    lines = {line for tensor, line in lines_touched(columns(rows, stride, 1)) if tensor == "a"}
+    assert runs.by_set(sets).tolist() == np.bincount([line % sets for line in lines], minlength=sets).tolist()
+
+
+def test_what_stays_of_more_than_fits() -> None:
+    """A cache that keeps half of half as much again: half of the lines are fetched once, the others each time."""
+    lenient = replace(cache(4 * KIB), keeps=((1.0, 1.0), (1.5, 0.5), (2.0, 0.01)))
+    for lines, share in ((60, 1.0), (96, 0.5)):
+        found = misses(parts(columns(lines, 16)), lenient).touched
+        assert found == share * lines + (1 - share) * 5 * lines
+
+
 @given(capacity=st.integers(1, 1 << 20), larger=st.integers(1, 1 << 20))
 def test_a_larger_cache_never_misses_more(capacity: int, larger: int) -> None:
     tree = parts(gemm("vnni", 64, 128, 256, 8, 2, taps=4))
-    assert misses(tree, capacity + larger).touched <= misses(tree, capacity).touched
+    assert misses(tree, cache(capacity + larger)).touched <= misses(tree, cache(capacity)).touched
 
 
 dimension = st.tuples(st.sampled_from([-640, -96, -4, 0, 1, 4, 64, 100, 256, 1000]), st.integers(1, 6))
@@ -145,6 +225,32 @@ def test_lines_by_brute_force(rows: list[tuple[int, int, bool]], dims: list[tupl
         for only_written in (False, True)
     )
     assert (found.touched, found.written) == (len(touched), len(written))
+
+
+@given(
+    start=st.integers(0, 100), size=st.sampled_from([1, 4, 16, 32, 64]),
+    dims=st.lists(st.tuples(st.integers(-300, 300), st.integers(1, 90)), max_size=2),
+)  # fmt: skip
+def test_accesses_in_two_lines(start: int, size: int, dims: list[tuple[int, int]]) -> None:
+    strides = tuple((f"i{n}", stride) for n, (stride, _) in enumerate(dims))
+    places = [start]
+    for stride, count in dims:
+        places = [place + stride * i for place in places for i in range(count)]
+    share = np.mean([place // 64 != (place + size - 1) // 64 for place in places])
+    found = crossing(Access("a", start, size, strides, False), [(f"i{n}", c) for n, (_, c) in enumerate(dims)], 64)
+    assert found == pytest.approx(float(share))
+
+
+def test_rows_off_the_line_take_the_load_ports_twice() -> None:
+    """Rows of 100 floats: three quarters of the loads are in two lines; a load of 512 bits takes a cycle,
+    and bytes come at 56.6 a cycle."""
+    for row, cycles in ((64, 400 * 64 / 56.6), (100, 700)):
+        x, r = Register("x", "f32", 16), Affine.var("r")
+        loads = tuple(Op("vmovups", x, (Memory("a", row * r + 16 * j, "f32", 16),)) for j in range(4))
+        program = Program("rows", "avx512_core", (Tensor("a", "f32", 100 * row),), (Loop("r", 100, loads),))
+        first = traffic(program, ZEN4)[0]
+        assert first.read_bytes == 400 * 64
+        assert first.cycles == pytest.approx(cycles)
 
 
 def test_too_many_runs_to_keep_apart() -> None:

@@ -104,10 +104,10 @@ def test_cpu_threads_share_the_last_cache_and_memory(dt: str) -> None:
 
 def test_memory_bound_work_stops_scaling() -> None:
     one, many, most, all_ = (
-        simdnn.estimate("matmul", m=1, n=8192, k=8192, dt="f32", machine="zen4", threads=t) for t in (1, 32, 64, 96)
+        simdnn.estimate("matmul", m=1, n=8192, k=8192, dt="f32", machine="zen4", threads=t) for t in (1, 32, 40, 96)
     )
     assert one.bound == many.bound == most.bound == "DRAM"
-    assert all_.bound == "L3" and all_.cycles < most.cycles / 2  # twelve caches of 32 MiB hold what eight do not
+    assert all_.bound == "L3" and all_.cycles < most.cycles / 2  # twelve caches hold what five do not
     zen4 = cpu_machine("zen4")
     gb_s = 8192 * 8192 * 4 / most.seconds / 1e9
     assert 0.7 * zen4.dram.gb_s_socket < gb_s <= zen4.dram.gb_s_socket
