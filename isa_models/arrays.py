@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.algebra import Value
+from isa_models.errors import InvalidArgument
 from isa_models.formats import fmt
 
 Array = npt.NDArray[Any]
@@ -24,6 +25,19 @@ def on_a_line(size: int, dtype: npt.DTypeLike) -> Array:
     memory = np.zeros(size * np.dtype(dtype).itemsize + _LINE, np.uint8)
     first = -memory.ctypes.data % _LINE
     return memory[first : memory.size - _LINE + first].view(dtype)
+
+
+
+def unmasked(what: str, value: Any) -> Any:
+    """The value itself; `InvalidArgument` for a masked array, whose mask no result would keep.
+
+    >>> unmasked("a", np.ma.masked_array([1, 2], [True, False]))
+    Traceback (most recent call last):
+    isa_models.errors.InvalidArgument: a is a MaskedArray, whose mask would be lost: pass .filled(0), or another number
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidArgument(f"{what} is a MaskedArray, whose mask would be lost: pass .filled(0), or another number")
+    return value
 
 
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.arrays import Array, ArrayValue
+from isa_models.arrays import Array, ArrayValue, unmasked
 from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.formats import fmt, name_of
 
@@ -110,6 +110,7 @@ class Instruction:
 
     def values(self, arrays: Sequence[Any], immediates: Mapping[str, int | str]) -> list[ArrayValue]:
         """The operands that arrays or plain numbers stand for; `InvalidArgument` where they do not fit."""
+        arrays = [unmasked(f"{self.name}: an operand", array) for array in arrays]
         if self.tile:
             arrays = [self._flat(o, array) for o, array in zip(self.operands, arrays, strict=False)]
         values = self._check(arrays)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import Instruction, InvalidArgument, Unimplemented, instruction
-from isa_models.arrays import Array
+from isa_models.arrays import Array, unmasked
 from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family, Operand
 from isa_models.traced import LEAVES, MOVES, Exact, TracedValue, copied, history, operand
@@ -32,6 +32,7 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
     if definition.configures:
         raise Unimplemented(f"{name} sets a state of the machine; there is no value to explain")
     arrays, immediates = _sorted(definition, operands, named)
+    arrays = [unmasked(f"{name}: an operand", array) for array in arrays]
     filled = _filled(definition, arrays)
     values = definition.values(filled, immediates)
     inputs = [operand(v.array.reshape(-1), v.dtype, o.name) for v, o in zip(values, definition.operands, strict=True)]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models import InvalidArgument
-from isa_models.arrays import Array
+from isa_models.arrays import Array, unmasked
 from isa_models.formats import fmt
 
 _TYPES = {"s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
@@ -29,7 +29,7 @@ def pack_nibbles(array: Array) -> npt.NDArray[np.uint8]:
 
     Raises `InvalidArgument` for an array of another type.
     """
-    if not isinstance(array, np.ndarray) or array.dtype not in _TYPES.values():
+    if not isinstance(unmasked("array", array), np.ndarray) or array.dtype not in _TYPES.values():
         found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
         raise InvalidArgument(f"array of {found}; int4 or uint4 is needed: .astype(ml_dtypes.int4)")
     nibbles = np.zeros(array.size + array.size % 2, np.uint8)

@@ -322,6 +322,7 @@ def test_convolutions_pass(words: str) -> None:
         ("--matmul --bia-dt=bf16 2x3:3x4", "--bia-dt=bf16"),
         ("--matmul --bia-dt=f32 --bia_mask=3 2x3:3x4", "--bia_mask=3"),
         ("--matmul --engine=gpu 2x3:3x4", "--engine=gpu: not modelled; 'zen4' is a CPU, --machine=b580 a GPU"),
+        ("--matmul --machine=b580 --engine=cpu 2x3:3x4", "--engine=cpu: not modelled; 'b580' is a GPU, --machine=zen4"),
         ("--matmul --machine=skx --isa=avx512_core_vnni 2x3:3x4", "lacks avx512_core_vnni"),
         ("--matmul --dt=s8 --attr-scales=wei:mx:e8m0:1x32 2x3:3x4", "mx scales"),
         ("--matmul --dt=f32:s8:f32 --attr-fpmath=bf16:true --attr-scales=wei:per_ocic:f16:5x1 2x6:6x4", "not divide K"),
@@ -475,3 +476,13 @@ def test_any_words_give_answers_or_one_line(words: list[str]) -> None:
     assert status in (0, 1, 2)
     if status == 2:
         assert err.getvalue().startswith("simdnn: error: ") and err.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize("variable", ["ONEDNN_DEFAULT_FPMATH_MODE", "SIMDNN_EXACT_INT8", "SIMDNN_VERBOSE"])
+def test_nonsense_in_the_environment_is_told_once(
+    variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, "perhaps")
+    assert main(["bench", "--matmul", "2x3:3x4", "3x3:3x4"]) == 2
+    found = capsys.readouterr()
+    assert not found.out and found.err.count(f"{variable}: ") == 1

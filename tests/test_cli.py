@@ -253,6 +253,23 @@ def test_list_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\n\nkernels\n" in capsys.readouterr().out
 
 
+def test_machines_lists_and_shows_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["machines", "list", "--json"]) == 0
+    rows = {row["machine"]: row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows)[-len(gpu_machine_names()) :] == list(gpu_machine_names())
+    assert rows["b580"]["cores"] == 20 and rows["b580"]["documented"] > rows["b580"]["measured"]
+    assert main(["machines", "show", "b580", "zen4", "--json"]) == 0
+    found = {row["figure"]: row for row in json.loads(capsys.readouterr().out)}
+    assert found["engine.systolic_ops.s8"]["value"] == "512"
+    assert found["caches.L2.size_bytes"]["value"] == "1048576"
+    assert found["core.load.256"]["value"].startswith("bits=256 pipes=1")
+    assert all(row["value"] or "ports" in name for name, row in found.items())
+    assert main(["machines", "check", "v100"]) == 0
+    assert "v100" in capsys.readouterr().out
+    assert main(["machines", "show", "b580", "--instruction", "dpas"]) == 2
+    assert "no rows of instructions" in error_line(capsys)
+
+
 @pytest.mark.parametrize("mismatches", [0, 3])
 def test_verify(mismatches: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The report and the exit status; the comparison itself is tested where it is made."""

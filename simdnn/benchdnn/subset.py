@@ -87,7 +87,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("machine", "zen4", machine, kept=True),
         Option("isa", "", _isa, kept=True),
         Option("dispatch", "fastest", check_dispatch, kept=True),
-        Option("engine", "cpu", _anything, kept=True),
+        Option("engine", "", _anything, kept=True),
         Option("dir", "FWD_B", _one_of("--dir", DIRECTIONS, str.upper), ("conv",)),
         Option("dt", "f32", _types),
         Option("stag", "any", _tag),
@@ -114,7 +114,7 @@ OPTIONS: Mapping[str, Option] = {
 ALIASES = {"bia_dt": "bia-dt"}
 #: values of options that are known and not modelled under which a problem is what it would be without them
 NEUTRAL: Mapping[str, tuple[str, ...]] = {
-    "engine": ("cpu", "cpu:0"),
+    "engine": ("",),  # and the machine's own kind: `tasks`
     "encoding": ("", "::"),
     "grouped": ("",),
     "strides": ("", "::"),

@@ -164,10 +164,13 @@ def _trailing(option: str, parameter: Parameter) -> tuple[int, int] | None:
 def task(case: Case) -> Task:
     """What a case asks of a primitive; `Unimplemented` with the reason for what none here does."""
     for name, neutral in NEUTRAL.items():
-        if name == "engine" and gpu_of(case.options["machine"]) is not None:
-            neutral = (*neutral, "gpu", "gpu:0")
+        hint = ""
+        if name == "engine":
+            kind = "cpu" if gpu_of(case.options["machine"]) is None else "gpu"
+            neutral = (*neutral, kind, f"{kind}:0")
+            other = "b580 a GPU" if kind == "cpu" else "zen4 a CPU"
+            hint = f"; {case.options['machine']!r} is a {kind.upper()}, --machine={other}"
         if case.options.get(name, neutral[0]) not in neutral:
-            hint = f"; {case.options['machine']!r} is a CPU, --machine=b580 a GPU" if name == "engine" else ""
             raise Unimplemented(f"--{name}={case.options[name]}: not modelled{hint}")
     if set(case.options["strides"]) - {":"}:
         raise Unimplemented(f"--strides={case.options['strides']}: not modelled")

@@ -13,12 +13,14 @@ from typing import Any
 import pandas as pd
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName, UnknownTiming
+from simdnn import verbose
 from simdnn.benchdnn import SUBSET, Answer, Case, answer, read
 from simdnn.benchdnn.answer import cost
 from simdnn.benchdnn.log import Executed, executed
 from simdnn.benchdnn.subset import IGNORED, NEUTRAL
 from simdnn.benchdnn.tasks import task
 from simdnn.cli import output, words
+from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 
 USAGE = """\
 simdnn bench --matmul|--conv [OPTIONS] PROBLEM … [--json] [-o FILE] [--trace FILE.json]
@@ -71,6 +73,8 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         parser.print_help()
         return 0
     output.check_path(given.output, output.FILE_FORMATS)
+    for check in (FPMATH.effective, EXACT_INT8.effective, lambda _: verbose.wanted()):
+        check(None)  # a word of the environment that makes no sense is told once, not with each problem
     lines = read(given.words)
     if given.log:
         if lines:

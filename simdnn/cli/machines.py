@@ -1,15 +1,17 @@
-"""`simdnn machines`: the CPUs' tables, one of them in whole, and whether they are complete."""
+"""`simdnn machines`: the tables of CPUs and GPUs, one of them in whole, and whether they are complete."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import tomllib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
-from isa_models import SimdnnError, UnknownName
-from isa_models.machine import CONFIDENCES, HOST, Machine, host_path, machine, machine_names
+from isa_models import GpuMachine, Machine, SimdnnError, UnknownName, gpu_machine_names, machine, machine_names
+from isa_models.machine import CONFIDENCES, HOST, host_path
 from simdnn.cli import output
 
 
@@ -17,10 +19,10 @@ def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "machines",
-        help="tables of CPUs: list, show, check",
-        description="Lists the CPUs, shows the figures and rows of one with their sources, or checks tables: a row for "
-        "every instruction of the package that the machine's ISA caps bring, and a source for every figure. Exit "
-        "status 1 where a check fails.",
+        help="tables of CPUs and GPUs: list, show, check",
+        description="Lists the machines (rows: instructions of a CPU, figures of a GPU), shows the figures and rows of "
+        "one with their sources, or checks tables: a row for every instruction of the package that the CPU's ISA caps "
+        "bring, and a source for every figure. Exit status 1 where a check fails.",
         allow_abbrev=False,
     )
     parser.add_argument("what", choices=("list", "show", "check"))
@@ -33,9 +35,10 @@ def add(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     """The command."""
     if args.what == "show" and not args.names:
-        raise UnknownName(f"show needs a machine: one of {', '.join(machine_names())}, or a file")
-    kept = (HOST,) if host_path().is_file() else ()
-    targets = [machine(name) for name in args.names or (*machine_names(), *(kept if args.what == "list" else ()))]
+        names = ", ".join((*machine_names(), *gpu_machine_names()))
+        raise UnknownName(f"show needs a machine: one of {names}, or a file")
+    kept = (HOST,) if args.what == "list" and host_path().is_file() else ()
+    targets = [machine(name) for name in args.names or (*machine_names(), *kept, *gpu_machine_names())]
     if args.what == "check":
         return _check(targets, args.json)
     frame = listed(targets) if args.what == "list" else pd.concat([shown(one, args.instruction) for one in targets])
@@ -46,26 +49,34 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def listed(targets: list[Machine]) -> pd.DataFrame:
-    """One row a machine: cores, clock, how many rows of which standing."""
+def listed(targets: Sequence[Machine | GpuMachine]) -> pd.DataFrame:
+    """One row a machine: cores, clock, how many instructions (of a GPU: figures) of which standing."""
     rows = []
     for one in targets:
-        standing = [row.confidence for row in one.instructions.values()]
+        if isinstance(one, Machine):
+            cores, ghz, standing = one.cores, one.frequency.base_ghz, [r.confidence for r in one.instructions.values()]
+        else:
+            cores, ghz, standing = one.stacks * one.xe_cores, one.ghz, [p.confidence for p in one.provenance.values()]
         rows.append(
-            {"machine": one.name, "cores": one.cores, "base_ghz": one.frequency.base_ghz, "rows": len(standing)}
+            {"machine": one.name, "cores": cores, "base_ghz": ghz, "rows": len(standing)}
             | {confidence: standing.count(confidence) for confidence in CONFIDENCES}
             | {"title": one.title}
         )
     return pd.DataFrame(rows)
 
 
-def shown(target: Machine, pattern: str | None) -> pd.DataFrame:
+def shown(target: Machine | GpuMachine, pattern: str | None) -> pd.DataFrame:
     """Figures by dotted key, or rows of instructions, each with its source."""
     if pattern is None:
+        values = dict(_stated("", tomllib.loads(target.path.read_text(encoding="utf-8"))))
         figures = {key: p for key, p in target.provenance.items() if not key.startswith("instructions.")}
         return pd.DataFrame(
-            [{"figure": key, "confidence": p.confidence, "source": p.source} for key, p in figures.items()]
-        )
+            [{"figure": key, "value": values.get(key, ""), "confidence": p.confidence, "source": p.source}
+             for key, p in figures.items()]
+        )  # fmt: skip
+    if isinstance(target, GpuMachine):
+        raise UnknownName(f"--instruction {pattern!r}: GPU {target.name!r} has rates and latencies by pipe, no rows of "
+                          f"instructions; simdnn machines show {target.name}")  # fmt: skip
     try:
         wanted = re.compile(pattern)
     except re.error as error:
@@ -83,11 +94,32 @@ def shown(target: Machine, pattern: str | None) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def _check(targets: list[Machine], as_json: bool) -> int:
+def _stated(prefix: str, table: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a machine's file states, as text by dotted key: a figure's value, or all of a row that has one source."""
+    for key, value in table.items():
+        for row in value if isinstance(value, list) else [value]:
+            if not isinstance(row, dict):
+                continue
+            general = ["general"] * bool(row.get("general"))
+            name = [row["name"]] if "name" in row else [*general, str(row["bits"])] if "bits" in row else []
+            own = ".".join([*([prefix] if prefix else []), key, *(name if isinstance(value, list) else [])])
+            if "source" in row:
+                told = {k: v for k, v in row.items() if k not in ("source", "confidence", "name", "general")}
+                yield own, _text(told["value"]) if "value" in told else " ".join(f"{k}={_text(told[k])}" for k in told)
+            else:
+                yield from _stated(own, row)
+
+
+def _text(value: Any) -> str:
+    return " ".join(map(_text, value)) if isinstance(value, list) else str(value)
+
+
+def _check(targets: Sequence[Machine | GpuMachine], as_json: bool) -> int:
     from simdnn.timing.gaps import gaps_of, without_source
 
     found: list[dict[str, Any]] = [
-        {"machine": one.name, "rows": len(one.instructions), "gaps": [" ".join(key) for key in gaps_of(one)],
+        {"machine": one.name, "rows": len(one.instructions if isinstance(one, Machine) else one.provenance),
+         "gaps": [" ".join(key) for key in gaps_of(one)] if isinstance(one, Machine) else [],
          "without_source": without_source(one)}
         for one in targets
     ]  # fmt: skip

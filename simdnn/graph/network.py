@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, UnknownTiming
-from isa_models.arrays import Array
+from isa_models.arrays import Array, unmasked
 from simdnn.graph.fold import folded
 from simdnn.graph.gpu import GpuKernels, target_of
 from simdnn.graph.kernels import Kernels, shaded, shadow
@@ -306,7 +306,8 @@ def _checked(port: Port, value: object, sizes: dict[str, int]) -> Array | list[A
     if port.kind == "sequence":
         if not isinstance(value, list) or not all(isinstance(part, np.ndarray) for part in value):
             raise InvalidArgument(f"feed for {port.name!r} is a {type(value).__name__}; a list of arrays is needed")
-        return value
+        return [unmasked(f"feed for {port.name!r}", part) for part in value]
+    unmasked(f"feed for {port.name!r}", value)
     if not isinstance(value, np.ndarray):
         raise InvalidArgument(f"feed for {port.name!r} is a {type(value).__name__}; a NumPy array is needed")
     if (

@@ -203,7 +203,7 @@ class _Passes:
         """max(acc, 0); in the reference acc > 0 ? acc : 0 acc, which is -0 where acc is negative."""
         nothing, lost = self.value("f32"), self.tile.unit.reg("a", "f32")
         code: Code = [zero(nothing)]
-        if not self.plan.reference:
+        if not self.plan.reference or self.plan.integer and not self.plan.in_float:  # s32 has no -0
             return code + self.each("vmaxps", "f32")
         for acc in self.accumulators("f32"):
             code += [

@@ -74,7 +74,7 @@ def _tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | N
     isa = "avx512_core_amx"
     if isinstance(p, MatmulProblem):
         family, base = "gemm", "brg_matmul"
-        if p.group_scales or p.zero_points:
+        if p.group_scales or p.zero_points or p.reference:
             return None
         if p.decompression:
             return (f"wdec:{isa}", f"{base}:{_AMX}") if p.decompression.computes == ("bf16",) else None
@@ -98,6 +98,8 @@ def _tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | N
         return (f"{family}:{isa}", f"{base}:{_AMX}_fp16") if isa in caps else None
     if p.src == "f32" and fpmath not in ("bf16", "any"):
         return None
+    if isinstance(p, MatmulProblem) and p.wei in ("s4", "u4"):
+        _refuse_raw(p, tiles=True)
     suffix = {"f32": "_down", "bf16": ""}.get(p.src, "_int8")
     return f"{family}:{isa}{suffix}", f"{base}:{_AMX}"
 
@@ -112,7 +114,12 @@ def _too_small_for_tiles(p: MatmulProblem) -> bool:
         return 1 in (p.m, p.n) or (p.k < 32 and 2 * rows * p.k <= 126)
     if p.src == "f32" and (1 in (p.m, p.n) or p.epilogue.dst != "f32" or (p.m < 8 and p.wei_tag == "any")):
         return True
-    return (p.m == 1 and p.k == 256) or (p.m <= 32 and p.m * p.n <= 256) or p.k <= 16
+    return leaves_tiles(p.src, p.m, p.n, p.k)
+
+
+def leaves_tiles(src: str, m: int, n: int, k: int) -> bool:
+    """Whether a matmul of integers, or of f32, is too small for tiles (rule 14)."""
+    return src != "s8" and ((m == 1 and k == 256) or (m <= 32 and m * n <= 256) or k <= 16)
 
 
 def _not_for_tiles(p: ConvProblem) -> bool:
@@ -213,11 +220,15 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     if p.src == "bf16":
         kind = f"gemv:{tier}{plain and plain + '_bf16'}" if vector else f"gemm:{tier}"
         return kind, f"brg_matmul:{tier}"
-    if p.zero_points:
-        return f"ref_int8:{'avx2' if tier == 'avx2' else 'avx512_core'}", "ref_int8:any"
-    if p.reference or (p.group_scales and p.group_scales.reference):
+    reference = p.reference or bool(p.group_scales and p.group_scales.reference)
+    if p.wei in ("s4", "u4") and not reference:
+        _refuse_raw(p)
+    library = "ref_int8:any" if reference else f"brg_matmul:{_int8_tier(tier)}"
+    if p.zero_points or (p.group_scales and (p.wei == "u8" or p.epilogue.dst == "s32" or p.group_scales.group % 4)):
+        return f"ref_int8:{'avx2' if tier == 'avx2' else 'avx512_core'}", library
+    if reference:
         kinds = {"avx2": "gemm:avx2_int8_exact", "avx512_core": "gemm:avx512_core_int8_exact"}
-        return kinds.get(tier, "gemm:avx512_core_vnni"), "ref_int8:any"
+        return kinds.get(tier, "gemm:avx512_core_vnni"), library
     if tier == "avx2":
         if p.epilogue.dst == "bf16":
             return "gemm:avx2_int8_exact", "ref_int8:any"
@@ -225,6 +236,15 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
         return ("gemm:avx2_int8_exact" if exact else "gemm:avx2_int8"), "gemm:jit"
     tier = _int8_tier(tier)
     return _int8("gemm", tier), f"brg_matmul:{tier}"
+
+
+def _refuse_raw(p: MatmulProblem, tiles: bool = False) -> None:
+    """Raises where the library leaves the bits of s32 sums in an f32 destination."""
+    e = p.epilogue
+    later = e.bias or e.post_ops or e.src_scale or e.wei_scale or e.dst_scale or p.group_scales
+    if e.dst == "f32" and not later and (p.src == "u8" or tiles):
+        raise Unimplemented(f"oneDNN 3.13 leaves bits of s32 in the f32 output of {p.src} x {p.wei} without scales; "
+                            "with scales, dst='s32' or dispatch='fastest' it works")  # fmt: skip
 
 
 def _int8(family: str, tier: str) -> str:

@@ -22,9 +22,11 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.arrays import Array
+from isa_models.formats import fmt
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, loop, op, store32, zero
 from simdnn.kernels.epilogue import Plan, Tile, finish_tile
 from simdnn.kernels.spec import Kernel, MatmulProblem, Parameters, ZeroPoints
+from simdnn.kernels.stored import widen
 from simdnn.program import Affine, Memory, Program, Tensor
 from simdnn.verify import verify
 
@@ -33,11 +35,10 @@ class RefInt8:
     """The generator for one problem with `zero_points`."""
 
     def __init__(self, name: str, problem: MatmulProblem, unit: Unit) -> None:
-        assert problem.zero_points is not None
         self.name, self.problem, self.unit = name, problem, unit
-        self.zeros: ZeroPoints = problem.zero_points
         scales = problem.group_scales
         self.period = scales.group if scales else problem.k  # k that share their scales
+        self.zeros = problem.zero_points or ZeroPoints(self.period, wei=False, src=False)
         self.columns = -(-problem.n // unit.lanes) * unit.lanes
         self.groups = problem.k // self.zeros.group
         self.strategy = self.zeros.strategy or ("precomputed" if self.zeros.reductions else "direct")
@@ -57,7 +58,14 @@ class RefInt8:
 
     @cached_property
     def plan(self) -> Plan:
-        return Plan(self.problem.epilogue, integer=not (self.scaled or self.floating), reference=True)
+        p, integer = self.problem, not (self.scaled or self.floating)
+        ends = p.group_scales.reference if p.group_scales else True  # but where oneDNN's brgemm is followed
+        return Plan(p.epilogue, integer, through_float=p.reference, reference=ends)
+
+    @property
+    def stored(self) -> str:
+        """The weights' type in memory: 4-bit ones become s8 ahead of time."""
+        return "u8" if self.problem.wei == "u8" else "s8"
 
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property
@@ -78,7 +86,7 @@ class RefInt8:
         wanted = [
             Tensor("src", p.src, p.m * p.k),
             Tensor("wide", "s32", p.m * p.k, "scratch"),
-            Tensor("wei", "s8", p.k * self.columns),
+            Tensor("wei", self.stored, p.k * self.columns),
             *([Tensor("wei_zeros", "s32", self.groups * self.columns)] if z.wei else []),
             *([Tensor("src_zeros", "s32", p.m * self.groups)] if z.src else []),
         ]
@@ -107,8 +115,9 @@ class RefInt8:
 
         turns, rest = divmod(size, unit.lanes)
         code = loop("w", turns, step(Affine.var("w") * unit.lanes, unit.lanes), parallel=True)
-        if rest and unit.masks:
-            code += loop("tail", 1, step(Affine(turns * unit.lanes), rest), parallel=True)
+        if rest:  # without masks the last whole register, some of it once more
+            first, count = (turns * unit.lanes, rest) if unit.masks else (size - unit.lanes, unit.lanes)
+            code += loop("tail", 1, step(Affine(first), count), parallel=True)
         return code
 
     def vector(self, first: Affine, live: int) -> Code:
@@ -140,10 +149,8 @@ class RefInt8:
             code.append(broadcast32(offset, "src_zeros", Affine.var("r") * self.groups + g))
         code += [zero(sums)] if self.uses("in_kernel") else []
         k = g * z.group + Affine.var("k")
-        step: Code = [
-            broadcast32(a, "wide", Affine.var("r") * p.k + k),
-            op("vpmovsxbd", w, Memory("wei", k * self.columns + first, "s8", unit.lanes)),
-        ]
+        weights = Memory("wei", k * self.columns + first, self.stored, unit.lanes)
+        step: Code = [broadcast32(a, "wide", Affine.var("r") * p.k + k), widen(unit, "w", weights)]
         step += [op("vpsubd", a, a, offset)] if z.src else []
         step += [op("vpsubd", w, w, points)] if self.uses("direct") or self.uses("upconvert") else []
         step += [op("vpaddd", sums, sums, a)] if self.uses("in_kernel") else []
@@ -176,18 +183,21 @@ class RefInt8:
         return [load32(self.unit, points, "term", at, self.unit.lanes), op("vpaddd", acc, acc, points)]
 
     def scale(self, q: Affine, first: Affine) -> Code:
-        """A group's sum, times the source's scale, times the weights', added to the total."""
+        """A group's sum, times the source's scale and the weights', added to the total."""
         unit, p = self.unit, self.problem
         assert p.group_scales is not None
         x, factor, total = (unit.reg(name, "f32") for name in ("sum", "a", "total"))
         code: Code = [] if self.floating else [op("vcvtdq2ps", x, x.as_("s32"))]
+        by_row: Code = []
         if p.group_scales.src:
             at = Affine.var("r") * (p.k // self.period) + q
-            code += [broadcast32(factor, "src_group_scale", at), op("vmulps", x, x, factor)]
+            by_row = [broadcast32(factor, "src_group_scale", at), op("vmulps", x, x, factor)]
+        by_column: Code = []
         if p.group_scales.wei:
             at = q * self.columns + first
-            code += [load32(unit, factor, "wei_group_scale", at, unit.lanes), op("vmulps", x, x, factor)]
-        return [*code, op("vaddps", total, total, x)]
+            by_column = [load32(unit, factor, "wei_group_scale", at, unit.lanes), op("vmulps", x, x, factor)]
+        order = [*by_column, *by_row] if p.group_scales.weights_first else [*by_row, *by_column]
+        return [*code, *order, op("vaddps", total, total, x)]
 
     # -- arrays ---------------------------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
@@ -206,7 +216,7 @@ class RefInt8:
         parts = self.problem.k // self.period
         inputs: dict[str, Array] = {
             "src": src.reshape(-1),
-            "wei": by_column(weights).reshape(-1),
+            "wei": by_column(weights.astype(fmt(self.stored).dtype, copy=False)).reshape(-1),
             **self.plan.inputs(p, by_column),
         }
         if self.zeros.wei:

@@ -66,6 +66,7 @@ class GroupScales:
     wei: int = 0  # Parameters.wei_scale is (K / wei, N)
     weights_first: bool = True  # (sum * weights scale) * source scale, as oneDNN's brgemm; else the other way round
     reference: bool = False  # what oneDNN leaves to its reference implementation, which is exact
+    merged: bool = False  # the weights' scales come multiplied by the source's common one, as oneDNN has them on tiles
 
     @property
     def group(self) -> int:

@@ -17,6 +17,7 @@ from simdnn.kernels.amx import (
     TiledGemm,
     even_parts,
 )
+from simdnn.kernels.as_s8 import WIDENED, as_s8, taking
 from simdnn.kernels.code import unit_of
 from simdnn.kernels.decompress import CompressedGemm, refuses_groups
 from simdnn.kernels.depthwise import Depthwise
@@ -67,6 +68,10 @@ class _Row:
                 return "does not decompress weights"
             if isinstance(problem, MatmulProblem) and problem.zero_points:
                 return "takes common zero points only, and no reductions"
+            if isinstance(problem, MatmulProblem) and self.weights == "s8" and problem.wei in WIDENED:
+                if reason := self.refuses_widened(problem):
+                    return reason
+                problem = as_s8(problem)
             if isinstance(problem, MatmulProblem) and problem.group_scales:
                 if reason := self.refuses_groups(problem, problem.group_scales):
                     return reason
@@ -97,6 +102,16 @@ class _Row:
     def narrows_weights(self) -> bool:
         """Whether f32 weights become something else before they are multiplied."""
         return self.weights == "f32" and (self.dot.wei != "f32" or bool(self.dot.rounds))
+
+    def refuses_widened(self, problem: MatmulProblem) -> str:
+        """Why integer weights of another type cannot become s8 on their way to the kernel; empty where they can."""
+        if problem.wei_tag != "any":
+            return f"makes s8 of {problem.wei} weights ahead of time: wei_tag='any'"
+        if problem.wei == "u8" and self.dot.saturates:
+            return "stores u8 weights less 128, and saturates: no library's bits"
+        if problem.wei == "u8" and problem.group_scales:
+            return "stores u8 weights less 128, a zero point, and takes scales along K without one"
+        return ""
 
     def refuses_groups(self, problem: MatmulProblem, scales: GroupScales) -> str:
         """Why scales that change along K cannot be had; empty where they can."""
@@ -143,7 +158,7 @@ class _Row:
         reference = exact or left or self.reference
         merged = merged and not reference
         cut = 0 if self.reference else cut
-        return Options(halve, merged, cut, split, order, conv and not wide, reference)
+        return Options(halve, merged, cut, split, order, conv and not wide or left, reference)
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
         def make(problem: Problem, machine: Machine) -> Kernel:
@@ -273,18 +288,22 @@ def _gemv(isa: str, dtype: str, plain: bool, emulated: bool = False) -> KernelKi
 
 
 def _ref_int8(isa: str) -> KernelKind:
-    """Integer matmul with zero points by group or column: what the library leaves to its reference."""
+    """Integer matmul with scales or zero points by group or column, or u8 weights: what is left to a reference."""
     name, unit = f"ref_int8:{isa}", unit_of(isa)
 
     def accepts(problem: Problem) -> str:
-        if not isinstance(problem, MatmulProblem) or problem.zero_points is None:
-            return "computes integer matmul with zero points by group or column only"
-        if problem.wei_tag == "ba":
+        p = problem
+        if not isinstance(p, MatmulProblem) or not (p.zero_points or p.group_scales or p.wei == "u8"):
+            return "computes integer matmul with zero points or scales by group or column, or u8 weights, only"
+        if p.zero_points is None and (p.epilogue.zp_src or p.epilogue.zp_wei):
+            return "takes zero points by group or column"
+        if p.wei_tag == "ba":
             return "reads rows of weights (wei_tag='any' or 'ab')"
-        if not unit.masks and (problem.n % unit.lanes or problem.m * problem.k % unit.lanes):
-            sizes = f"{problem.n} and {problem.m * problem.k}"
-            return f"{isa} has no masks: N and M * K multiples of {unit.lanes}, not {sizes}"
-        return _types(problem, _INT8, "s8")
+        if p.wei in ("s4", "u4") and p.wei_tag != "any":
+            return f"makes s8 of {p.wei} weights ahead of time: wei_tag='any'"
+        if not unit.masks and p.m * p.k < unit.lanes:
+            return f"{isa} has no masks: M * K of at least {unit.lanes}, not {p.m * p.k}"
+        return _types(p, _INT8, p.wei if p.wei in WIDENED else "s8")
 
     def build(problem: Problem, machine: Machine) -> Kernel:
         assert isinstance(problem, MatmulProblem)
@@ -362,6 +381,7 @@ def _kinds() -> tuple[KernelKind, ...]:
             name = f"{family}:{row.isa}{row.suffix}"
             exact = row.dot is not MADDUBS
             accepts, build = row.accepts(operation), row.build(name)
+            build = taking(build) if row.weights == "s8" else build
             rounding_more = row.dot in (TF32, TF32_CUT)
             kinds.append(
                 KernelKind(

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
-from isa_models.arrays import Array
+from isa_models.arrays import Array, unmasked
 from isa_models.formats import fmt, name_of
 
-SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that kernels here take as they are
-_COMPRESSED = ("s8", "u8", "s4", "u4")  # weights that a matmul with a floating source can decompress
+SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that every primitive takes as they are
+_INTEGERS = ("s8", "u8", "s4", "u4")  # weights of a matmul, with an integer source or decompressed for a floating one
+_SOURCES = ("u8", "s8")
 _STORED = ("f32", "bf16", "f16", "u8", "s8", "s4", "u4")  # what a source or weights may be stored in
 _HINTS = {
     "f64": "pass .astype(np.float32)",
@@ -27,7 +28,8 @@ _MAX_TENSOR_BYTES = 1 << 36
 
 def type_of(name: str, array: object, further: tuple[str, ...] = ()) -> str:
     """oneDNN's name for an array's type, or `InvalidArgument` where it is no array or of a type that nothing takes."""
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+    unmasked(name, array)
+    if not isinstance(array, np.ndarray):
         kind = type(array).__name__
         raise InvalidArgument(f"{name} is a {kind}; a NumPy array is needed: np.asarray({name}, dtype=…)")
     try:
@@ -48,11 +50,15 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
     """
     if f"{src}:{wei}" in SUPPORTED:
         return
-    works = f"src:weights that work: {', '.join(SUPPORTED)}"
-    if src not in ("f32", "bf16", "f16") or wei not in _COMPRESSED:
+    matmul = primitive == "matmul"
+    if matmul and src in _SOURCES and wei in _INTEGERS:
+        return
+    further = f", and {' or '.join(_SOURCES)} with any of {', '.join(_INTEGERS)}" if matmul else ""
+    works = f"src:weights that work: {', '.join(SUPPORTED)}{further}"
+    if src not in ("f32", "bf16", "f16") or wei not in _INTEGERS:
         raise Unimplemented(f"{src} source with {wei} weights: no kernel here; {works}")
     ambiguous = f"{src} source with {wei} weights is ambiguous"
-    if primitive != "matmul":
+    if not matmul:
         raise Unimplemented(
             f"{ambiguous}, to be computed as {src} or as integers, and no {primitive} here decompresses weights: "
             f"convert the weights to {src}, or quantize the source; {works}"
@@ -99,7 +105,8 @@ def bias_of(bias: object) -> Array | None:
     """f32 bias values, or None; other types are refused."""
     if bias is None:
         return None
-    if not isinstance(bias, np.ndarray) or isinstance(bias, np.ma.MaskedArray):
+    unmasked("bias", bias)
+    if not isinstance(bias, np.ndarray):
         raise InvalidArgument(f"bias is a {type(bias).__name__}; a NumPy array of float32 is needed")
     if bias.dtype.newbyteorder("=") != np.float32:
         raise InvalidArgument(f"bias of {bias.dtype}; float32 is needed (pass bias.astype(np.float32))")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
-from isa_models.arrays import Array
+from isa_models.arrays import Array, unmasked
 from isa_models.formats import fmt, name_of
 from isa_models.intel_gpu import FLOAT_MODELS
 from simdnn.primitives.checks import integer, one_of
@@ -123,6 +123,9 @@ class Attr:
                 raise InvalidArgument(f"{name}={given!r}; a dict by {', '.join(ARGUMENTS)} is needed")
             quants = {one_of(f"key of {name}", key, ARGUMENTS): check(f"{name}[{key!r}]", given[key]) for key in given}
             object.__setattr__(self, name, quants)
+        if self.zero_point_strategy != "auto" and not {"src", "wei"} & set(self.zero_points):
+            given = f"zero_point_strategy={self.zero_point_strategy!r}"
+            raise InvalidArgument(f"{given} without zero_points of src or wei: leave it at 'auto'")
 
     def __hash__(self) -> int:
         quants = (self.scales, self.zero_points, self.precomputed_reductions)
@@ -175,7 +178,7 @@ def _sum_scale(value: Any) -> float:
 
 def _read_only(values: Any) -> Array:
     try:
-        array = np.array(values)
+        array = np.array(unmasked("array of values", values))
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidArgument(f"values {values!r:.60} are no array of numbers: {error}") from None
     array = array.astype(array.dtype.newbyteorder("="))

@@ -15,7 +15,7 @@ from simdnn.primitives.problems import CONV_SIZES, CONV_WEI_TAGS, Taps, conv_pro
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import need_values, resolve
 from simdnn.primitives.run import ENGINES, Target, attr_of, check_reordered, chosen, run
-from simdnn.primitives.zero_points import refuse_strategy
+from simdnn.primitives.zero_points import ADDED, refuse_strategy
 from simdnn.result import Result
 
 
@@ -77,7 +77,7 @@ def convolution(
         return gpu_conv.run(on, asked, src, values.reshape(oihw), numbers, engine, attr)
     shape = conv_shape(sizes, taps, *types)
     epilogue, parameters = resolve(attr, shape, dst, bias)
-    refuse_strategy(attr)
+    refuse_strategy(attr, "a convolution on a CPU", ADDED)
     problem = conv_problem(sizes, taps, shape, epilogue, wei_tag)
     arrays.check_memory(tensors(problem))
     parameters = with_operands(parameters, attr.post_ops, problem, into)

@@ -12,8 +12,7 @@ from simdnn.kernels.spec import Problem
 from simdnn.primitives import arrays, gpu, gpu_conv
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of
-from simdnn.primitives.decompress import decompression
-from simdnn.primitives.groups import group_scales, left_to_reference, with_groups
+from simdnn.primitives.matmul import problem_of
 from simdnn.primitives.problems import (
     CONV_SIZES,
     CONV_WEI_TAGS,
@@ -22,12 +21,11 @@ from simdnn.primitives.problems import (
     Taps,
     conv_problem,
     conv_shape,
-    matmul_problem,
     tensors,
 )
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import Target, attr_of, chosen, priced
-from simdnn.primitives.zero_points import on_cpu, refuse_strategy, without_zero_points
+from simdnn.primitives.zero_points import ADDED, refuse_strategy
 from simdnn.result import Estimate
 
 _SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
@@ -111,14 +109,8 @@ def _problem(
     arrays.check_types(primitive, src, wei, attr.apply_to_int)
     if primitive == "matmul":
         shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
-        zeros, tag = on_cpu(attr, shape, target.dispatch), options["wei_tag"]
-        epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
-        unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
-        groups = group_scales(attr, shape, tag, target.dispatch, target.caps, exact=zeros is not None)
-        epilogue, _ = with_groups(epilogue, parameters, attr, shape, groups)
-        reference = left_to_reference(attr, shape, target.dispatch, target.caps)
-        return matmul_problem(shape, epilogue, tag, unpacking, groups, reference, zeros)
+        return problem_of(shape, attr, dst, bias, options["wei_tag"], target)[0]
     taps = Taps.of(*(options[name] for name in ("strides", "padding", "dilation", "groups")))
     shape = conv_shape(sizes, taps, src, wei)
-    refuse_strategy(attr)
+    refuse_strategy(attr, "a convolution on a CPU", ADDED)
     return conv_problem(sizes, taps, shape, resolve(attr, shape, dst, bias)[0], options["wei_tag"])

@@ -127,7 +127,7 @@ def _problem(
     src, wei, model = types_of(machine, shape, attr)
     plain = replace(attr, fpmath="strict") if src == "tf32" else attr
     zeros = zero_points(attr, shape, every=True)
-    groups = group_scales(attr, shape, "any", "fastest", frozenset(), exact=True)
+    groups = group_scales(attr, shape, exact=True)
     epilogue, parameters = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
     epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
     problem = GpuMatmulProblem(

@@ -21,7 +21,7 @@ from simdnn.primitives.attr import Attr
 from simdnn.primitives.problems import Taps, conv_problem, conv_shape
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import values
-from simdnn.primitives.zero_points import without_zero_points
+from simdnn.primitives.zero_points import refuse_strategy, without_zero_points
 from simdnn.result import Estimate, Result
 
 
@@ -47,6 +47,7 @@ def convolution_of(
         epilogue, parameters = resolve(plain, shape, dst, bias)
         sm.check_post_ops(machine, attr)
         if depthwise.accepts(own := conv_problem(sizes, taps, shape, epilogue)):
+            refuse_strategy(attr, "a depthwise convolution", "its kernel subtracts the zero point from each element")
             return Asked(own, None), parameters
         zeros, parameters = _zero_points(attr, shape, parameters)
         epilogue, _ = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)

@@ -15,45 +15,39 @@ from simdnn.primitives.resolve import ALONG_K, Placed, Shape, floats, group_of, 
 
 def along_k(attr: Attr, shape: Shape) -> dict[str, Placed]:
     """The source's and weights' scales by argument, where one of them is more than the epilogue can hold."""
-    if shape.primitive != "matmul" or not shape.integer:
-        return {}
-    found = {name: placed("scales", name, attr.scales[name], shape) for name in ("src", "wei") if name in attr.scales}
+    found = _scales(attr, shape)
     return found if any(p.granularity in ALONG_K for p in found.values()) else {}
 
 
-def left_to_reference(attr: Attr, shape: Shape, dispatch: str, caps: frozenset[str]) -> bool:
-    """Whether oneDNN's choice is asked for and its kernels lack the types of scales or, below AVX-512, zero points."""
-    if dispatch != "onednn" or shape.primitive != "matmul" or not shape.integer:
-        return False
-    points = [attr.zero_points[name].dtype for name in ("src", "wei") if name in attr.zero_points]
-    narrow = "avx512_core" not in caps and any(dtype != "s32" for dtype in points)
-    return narrow or any(attr.scales[name].dtype != "f32" for name in ("src", "wei", "dst") if name in attr.scales)
+def _scales(attr: Attr, shape: Shape) -> dict[str, Placed]:
+    if shape.primitive != "matmul" or not shape.integer:
+        return {}
+    return {name: placed("scales", name, attr.scales[name], shape) for name in ("src", "wei") if name in attr.scales}
 
 
 def group_scales(
-    attr: Attr, shape: Shape, wei_tag: object, dispatch: str, caps: frozenset[str], exact: bool = False
-) -> GroupScales | None:
+    attr: Attr, shape: Shape, form: str = "", exact: bool = False, finest: int = 0
+) -> GroupScales | None:  # fmt: skip
     """How scales change along K; None where they do not. Raises `InvalidArgument` where groups do not nest.
 
-    oneDNN's brgemm scales a group's sum by what is grouped and the total by the rest; its reference, which it takes
-    below AVX-512, for scales by row, for s8 sources with weights in its own layout and (`exact`) with zero points that
-    are more than common, scales every group by both.
+    `form`: oneDNN's, where its choice is asked for (`library_int8`). Its brgemm scales a group's sum by what is grouped
+    and the total by the rest; its reference scales the sum of each group, down to the `finest` of zero points, by both,
+    and so do kernels that are `exact` the groups of scales.
     """
-    found = along_k(attr, shape)
+    reference = form == "reference" or exact and not form
+    by_points = form == "reference" and 0 < finest < shape.k
+    found = _scales(attr, shape) if by_points else along_k(attr, shape)
     if not found:
         return None
-    per_row = any(p.granularity == "per_token" for p in found.values())
-    reference = exact or dispatch == "onednn" and (
-        "avx512_core" not in caps or per_row or (shape.src == "s8" and wei_tag == "any")
-        or left_to_reference(attr, shape, dispatch, caps)
-    )
     kept = found if reference else {name: p for name, p in found.items() if p.granularity in ALONG_K}
     length = {name: length_of(name, p, shape) for name, p in kept.items()}
+    if by_points:
+        length = {name: min(g, finest) for name, g in length.items()}
     src, wei = length.get("src", 0), length.get("wei", 0)
     if src and wei and max(src, wei) % min(src, wei):
         raise InvalidArgument(f"scales in groups of {src} (src) and {wei} (wei) along K; one must divide the other")
     one_group = min(g for g in (src, wei) if g) == shape.k
-    return GroupScales(src, wei, weights_first=not (one_group or reference), reference=reference)
+    return GroupScales(src, wei, not (one_group or reference), reference, merged=form == "tiles" and not src)
 
 
 def with_groups(
@@ -62,7 +56,7 @@ def with_groups(
     """Scales by group as tables, source (M, K / group), weights (K / group, N); the others in the epilogue."""
     if groups is None:
         return epilogue, parameters
-    rest = {name: p for name, p in along_k(attr, shape).items() if not getattr(groups, name)}
+    rest = {name: p for name, p in _scales(attr, shape).items() if not getattr(groups, name)}
     wei = rest.get("wei")
     epilogue = replace(epilogue, src_scale="src" in rest, wei_scale=wei.granularity if wei else "")
     parameters = replace(
@@ -71,7 +65,11 @@ def with_groups(
         wei_scale=floats(wei) if wei else _table(attr, "wei", shape, groups.wei),
         src_group_scale=_table(attr, "src", shape, groups.src),
     )
-    return epilogue, parameters
+    if not groups.merged:
+        return epilogue, parameters
+    scales = parameters.wei_scale
+    merged = None if scales is None else np.asarray(scales, np.float32) * np.float32(parameters.src_scale)
+    return replace(epilogue, src_scale=False), replace(parameters, wei_scale=merged, src_scale=1.0)
 
 
 def _table(attr: Attr, argument: str, shape: Shape, group: int) -> Array | None:
@@ -79,10 +77,12 @@ def _table(attr: Attr, argument: str, shape: Shape, group: int) -> Array | None:
     if not group or attr.scales[argument].values is None:
         return None
     values = np.asarray(attr.scales[argument].values, np.float32)
-    size = (shape.m, shape.k // group) if argument == "src" else (shape.k // group, shape.n)
-    if values.ndim != 2 and values.size > 1:
+    parts, axis = shape.k // group, 1 if argument == "src" else 0
+    if values.ndim != 2:
         values = values.reshape((-1, 1) if argument == "src" else (1, -1))
-    return np.broadcast_to(values, size)
+    if 1 < values.shape[axis] < parts:
+        values = np.repeat(values, parts // values.shape[axis], axis)
+    return np.broadcast_to(values, (shape.m, parts) if argument == "src" else (parts, shape.n))
 
 
 def length_of(argument: str, found: Placed, shape: Shape) -> int:

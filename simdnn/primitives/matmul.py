@@ -6,11 +6,12 @@ from os import PathLike
 
 from isa_models import GpuMachine, Machine
 from isa_models.arrays import Array
-from simdnn.primitives import arrays, gpu
+from simdnn.kernels.spec import MatmulProblem, Parameters
+from simdnn.primitives import arrays, gpu, library_int8
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.decompress import decompression
-from simdnn.primitives.groups import group_scales, left_to_reference, with_groups
+from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
@@ -37,12 +38,12 @@ def matmul(
 ) -> Result:
     """Multiply `src` (M, K) by `weights` (K, N) as a kernel on `machine` does: its bits and its cost.
 
-    Types: f32 x f32, bf16 x bf16, f16 x f16, u8 x s8, s8 x s8; and f32, bf16 or f16 x s8, u8, s4 or u4 (ml_dtypes int4,
-    uint4) with `Attr(apply_to_int=True)`: weights are then decompressed, (w - zero point) * scale, and products formed
-    in floating point. Their scales and zero points are common, (N,), or (K/G, N). `bias` is f32 (N,). `dst`: s32
-    (default for integers without scales), f32 (else), bf16, f16, s8, u8. `wei_tag` is the weights' layout in memory:
-    "any" (the kernel's own, made ahead of time: see `simdnn.reorder`, whose outcome may stand for the weights), "ab"
-    (rows of N), "ba" (K contiguous).
+    Types: f32 x f32, bf16 x bf16, f16 x f16; u8 or s8 x s8, u8, s4 or u4 (ml_dtypes int4, uint4), in integers: the last
+    three become s8 ahead of time, u8 less 128; and f32, bf16 or f16 x s8, u8, s4 or u4 with `Attr(apply_to_int=True)`:
+    weights are then decompressed, (w - zero point) * scale, and products formed in floating point. Their scales and
+    zero points are common, (N,), or (K/G, N). `bias` is f32 (N,). `dst`: s32 (default for integers without scales),
+    f32 (else), bf16, f16, s8, u8. `wei_tag` is the weights' layout in memory: "any" (the kernel's own, made ahead of
+    time: see `simdnn.reorder`, whose outcome may stand for the weights), "ab" (rows of N), "ba" (K contiguous).
 
     `dispatch`: "fastest" (fewest estimated cycles among the kernels that may run), "onednn" (what oneDNN 3.13 picks),
     or a kernel's name, such as "gemm:avx512_core_tf32" with `Attr(fpmath="tf32")`: that one, or `Unimplemented` with
@@ -71,19 +72,25 @@ def matmul(
     m, k, n = arrays.matmul_sizes(src, values)
     arrays.check_types("matmul", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
-    shape = Shape("matmul", m, k, n, *types)
-    zeros = on_cpu(attr, shape, target.dispatch)
-    epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
-    unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
-    groups = group_scales(attr, shape, wei_tag, target.dispatch, target.caps, exact=zeros is not None)
-    epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
-    reference = left_to_reference(attr, shape, target.dispatch, target.caps)
-    problem = matmul_problem(shape, epilogue, wei_tag, unpacking, groups, reference, zeros)
-    if zeros:
-        check_reductions(attr, src)
-        parameters = with_tables(parameters, attr, shape, zeros)
+    problem, parameters = problem_of(Shape("matmul", m, k, n, *types), attr, dst, bias, wei_tag, target)
+    check_reductions(attr, src)
     arrays.check_memory(tensors(problem))
     parameters = with_operands(parameters, attr.post_ops, problem, into)
     choice = chosen(problem, target, attr)
     check_reordered(weights, choice, target)
     return run(choice, target, arrays.native(src), arrays.native(values), parameters)
+
+
+def problem_of(
+    shape: Shape, attr: Attr, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
+) -> tuple[MatmulProblem, Parameters]:
+    """What a kernel of a CPU is asked, and with which numbers; refusals name what works."""
+    zeros = on_cpu(attr, shape, target.dispatch)
+    epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
+    unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
+    asked = target.dispatch == "onednn" and shape.integer
+    form = library_int8.form(attr, shape, epilogue.dst, wei_tag, target.caps) if asked else ""
+    groups = group_scales(attr, shape, form, exact=zeros is not None, finest=zeros.group if zeros else 0)
+    epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
+    parameters = with_tables(parameters, attr, shape, zeros) if zeros else parameters
+    return matmul_problem(shape, epilogue, wei_tag, unpacking, groups, form == "reference", zeros), parameters

@@ -18,6 +18,7 @@ from simdnn.primitives.groups import along_k, length_of
 from simdnn.primitives.resolve import Placed, Shape, placed, refuse_reductions
 
 MISSING = "precomputed_reductions={'src': R} are missing; 'in_kernel' finds them itself"
+ADDED = "its kernels add the zero point's part to the sums"
 _LIBRARY = ("auto", "direct", "precomputed")  # what oneDNN's reference does
 _ALLOWED = {"src": ("common", "per_token", "grouped"), "wei": ("common", "per_oc", "grouped")}
 
@@ -54,10 +55,13 @@ def zero_points(attr: Attr, shape: Shape, every: bool = False) -> ZeroPoints | N
 
 def on_cpu(attr: Attr, shape: Shape, dispatch: str) -> ZeroPoints | None:
     """The same on a CPU, with the strategy that is asked for; "auto" is what oneDNN's reference does, direct or by
-    the reductions given. Common zero points belong to every kernel, unless a strategy is asked for.
+    the reductions given. Common zero points belong to every kernel, unless a strategy is asked for or scales change
+    along K.
     """
+    if not shape.integer:
+        refuse_strategy(attr, f"{shape.src} x {shape.wei}", "weights less their zero point are multiplied")
     asked, by_row = attr.zero_point_strategy, "src" in attr.zero_points and attr.zero_points["src"].mask == 1
-    zeros = zero_points(attr, shape, every=asked != "auto")
+    zeros = zero_points(attr, shape, every=asked != "auto" or bool(along_k(attr, shape)))
     if dispatch == "onednn" and zeros and (asked not in _LIBRARY or by_row and not attr.zero_points["src"].groups):
         what = f"zero_point_strategy={asked!r}" if asked not in _LIBRARY else "zero_points['src'] with mask 1"
         raise Unimplemented(f"dispatch='onednn' with {what}: oneDNN has none; what works: dispatch='fastest', "
@@ -69,17 +73,16 @@ def on_cpu(attr: Attr, shape: Shape, dispatch: str) -> ZeroPoints | None:
     return replace(zeros, strategy=asked)
 
 
-def refuse_strategy(attr: Attr) -> None:
-    """`Unimplemented` for a strategy of a convolution on a CPU."""
-    if attr.zero_point_strategy != "auto" and {"src", "wei"} & set(attr.zero_points):
-        raise Unimplemented(f"zero_point_strategy={attr.zero_point_strategy!r} of a convolution on a CPU: its kernels "
-                            "add the zero point's part to the sums; what works: 'auto'")  # fmt: skip
+def refuse_strategy(attr: Attr, what: str, instead: str) -> None:
+    """`Unimplemented` for a strategy where kernels have one way of their own."""
+    if (asked := attr.zero_point_strategy) != "auto":
+        raise Unimplemented(f"zero_point_strategy={asked!r} of {what}: {instead}; what works: 'auto'")
 
 
 def without_zero_points(attr: Attr) -> Attr:
     """The attribute less what `ZeroPoints` holds."""
     rest = {name: quant for name, quant in attr.zero_points.items() if name == "dst"}
-    return replace(attr, zero_points=rest, precomputed_reductions={})
+    return replace(attr, zero_points=rest, precomputed_reductions={}, zero_point_strategy="auto")
 
 
 def with_tables(parameters: Parameters, attr: Attr, shape: Shape, zeros: ZeroPoints) -> Parameters:

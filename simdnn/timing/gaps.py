@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from isa_models.gpu_machine import GpuMachine
 from isa_models.instruction import REGISTRY, Instruction
 from isa_models.machine import Machine
 from simdnn.program import Affine, Memory, Op, Place, Register
@@ -55,7 +56,8 @@ def _encodable(op: Op, target: Machine) -> bool:
     return "avx512_core" in target.isa or not (loads and _MEMORY_IN_EVEX_ALONE.fullmatch(op.definition.name))
 
 
-def without_source(target: Machine) -> list[str]:
+def without_source(target: Machine | GpuMachine) -> list[str]:
     """Dotted keys of figures and rows that say not where they are from."""
-    rows = [f"{row.mnemonic} {row.form}" for row in target.instructions.values() if not row.source.strip()]
+    instructions = target.instructions.values() if isinstance(target, Machine) else ()
+    rows = [f"{row.mnemonic} {row.form}" for row in instructions if not row.source.strip()]
     return rows + [key for key, standing in target.provenance.items() if not standing.source.strip()]

@@ -76,6 +76,7 @@ def test_engines_and_math_modes() -> None:
         ({"x": X[0]}, "has shape"),
         ({"x": X[:, :2]}, "has shape"),
         ({"x": [1, 2]}, "is a list"),
+        ({"x": np.ma.masked_array(X)}, "is a MaskedArray, whose mask"),
     ],
 )
 def test_feeds_that_do_not_fit(feeds: Any, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import isa_models
 import simdnn
 from simdnn import Attr, InvalidArgument, Quant, SimdnnError, Unimplemented, UnknownName
 from tests.primitives.problems import convolve
@@ -52,7 +54,8 @@ MATMUL: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
     (np.broadcast_to(U[0, 0], (1 << 18, 1)), np.broadcast_to(S[0, 0], (1, 1 << 18)), {}, InvalidArgument, "dst.*bytes"),
     (F, S, {}, Unimplemented, "ambiguous: quantize.*apply_to_int=True"),
     (F.astype(BF16), S.astype(ml_dtypes.int4), {}, Unimplemented, "ambiguous"),
-    (U, S.astype(np.uint8), {}, Unimplemented, "u8 source with u8 weights.*u8:s8"),
+    (U.view(np.int8), W.astype(BF16), {}, Unimplemented, "s8 source with bf16 weights.*u8:s8.*u8 or s8 with any"),
+    (F.astype(ml_dtypes.int4), S, {}, Unimplemented, "s4 source with s8 weights"),
     (F, W.astype(BF16), {}, Unimplemented, "f32 source with bf16 weights"),
     (F.astype(np.float16), W, {}, Unimplemented, "f16 source with f32 weights"),
     (F.astype(np.float16), W.astype(np.float16), {"dispatch": "onednn"}, Unimplemented, "refuses f16.*'fastest'"),
@@ -282,3 +285,32 @@ def test_any_convolution(data: st.DataObject) -> None:
     pads = {int: lambda p: (p,) * 4, tuple: lambda p: p if len(p) == 4 else p * 2}[type(padding)](padding)
     pair = [v if isinstance(v, tuple) else (v, v) for v in (strides, dilation)]
     holds(result.output, convolve(src.astype(np.int64), weights.astype(np.int64), pair[0], pads, pair[1], groups))
+
+
+MASKED = np.ma.masked_array(np.ones(4, np.float32), [True, False, False, False])
+TILE = np.ma.masked_array(np.ones((16, 16), np.float16), False)
+HALF = np.ones((16, 16), np.float16)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: simdnn.matmul(F, W, np.ma.masked_array(np.ones(5, np.float32)), machine="zen4"),
+        lambda: simdnn.matmul(F, W, machine="zen4", attr=Attr(post_ops=["sum"]), into=np.ma.masked_array(F[:, :5])),
+        lambda: Attr(scales={"src": MASKED}),
+        lambda: Attr(post_ops=[("add", MASKED)]),
+        lambda: Quant(MASKED),
+        lambda: simdnn.quantize_dynamic(MASKED[None], machine="zen4"),
+        lambda: simdnn.pack_nibbles(np.ma.masked_array(np.ones(4, ml_dtypes.int4))),
+        lambda: simdnn.ranges("matmul", weights=np.ma.masked_array(S), machine="skx"),
+        lambda: simdnn.explain("vaddps", MASKED, np.ones(4, np.float32)),
+        lambda: isa_models.instruction("vaddps")(MASKED, np.ones(4, np.float32)),
+        lambda: isa_models.instruction("dpas")(None, TILE[:8], HALF),
+        lambda: isa_models.instruction("dp4a")(np.ma.masked_array(np.zeros(1, np.int32)), S[0, :4], S[0, :4]),
+        lambda: isa_models.instruction("ptx_dp4a")(np.zeros(1, np.int32), np.ma.masked_array(S[0, :4]), S[0, :4]),
+        lambda: isa_models.instruction("mma")(None, TILE, HALF[:, :8], arch="ampere"),
+    ],
+)
+def test_masks_are_not_lost_silently(call: Callable[[], Any]) -> None:
+    with pytest.raises(InvalidArgument, match="is a MaskedArray, whose mask would be lost"):
+        call()

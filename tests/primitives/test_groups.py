@@ -43,10 +43,13 @@ def test_groups_must_nest() -> None:
         simdnn.matmul(SRC, WEIGHTS, machine="zen4", attr=attr)
 
 
-def test_zero_points_beside_them_are_refused() -> None:
-    attr = simdnn.Attr(scales={"wei": scale(3, 21)}, zero_points={"src": 3})
-    with pytest.raises(simdnn.Unimplemented, match="without zero points"):
-        simdnn.matmul(SRC, WEIGHTS, machine="zen4", attr=attr)
+@pytest.mark.parametrize("dispatch", ["fastest", "onednn"])
+def test_zero_points_beside_them(dispatch: str) -> None:
+    w = scale(3, 21)
+    attr = simdnn.Attr(scales={"wei": w}, zero_points={"src": 3})
+    r = simdnn.matmul(SRC, WEIGHTS, machine="zen4", attr=attr, dispatch=dispatch)
+    expected = (SRC.astype(np.int64) - 3) @ (real(w, 96, 0) * WEIGHTS)
+    assert np.allclose(r.output, expected, rtol=1e-5, atol=1e-3)
 
 
 def test_a_cost_needs_no_values() -> None:

@@ -125,6 +125,22 @@ def test_no_strategy_of_a_convolution_on_a_cpu() -> None:
         simdnn.convolution(np.ones((1, 8, 5, 5), np.uint8), np.ones((8, 8, 1, 1), np.int8), machine="zen4", attr=attr)
 
 
+@pytest.mark.parametrize("points", [{}, {"dst": 3}])
+def test_no_strategy_without_zero_points(points: dict[str, int]) -> None:
+    with pytest.raises(InvalidArgument, match="'bias' without zero_points of src or wei"):
+        Attr(zero_points=points, zero_point_strategy="bias")
+
+
+def test_no_strategy_where_kernels_have_one_way() -> None:
+    attr = Attr(zero_points={"wei": 3}, zero_point_strategy="direct", fpmath="bf16", apply_to_int=True)
+    with pytest.raises(Unimplemented, match="f32 x s8: .*'auto'"):
+        simdnn.matmul(np.ones((2, 16), np.float32), np.ones((16, 4), np.int8), machine="zen4", attr=attr)
+    attr = Attr(zero_points={"src": 3}, zero_point_strategy="direct")
+    image, taps = np.ones((1, 8, 5, 5), np.int8), np.ones((8, 1, 3, 3), np.int8)
+    with pytest.raises(Unimplemented, match="depthwise.*'auto'"):
+        simdnn.convolution(image, taps, groups=8, machine="b580", attr=attr)
+
+
 def test_grouped_scales_source_first() -> None:
     """docs/numerics.md, rule 7: the reference scales every group by both, the source's scale first."""
     a, w, rng = problem(3, 5, 24, 64, "i1")
@@ -150,6 +166,16 @@ def test_zero_points_by_column() -> None:
     r = simdnn.matmul(a, w, machine="zen4", isa="avx2", attr=attr)
     assert r.implementation == "ref_int8:avx2"
     assert (r.output == ((a.astype(int) @ (w.astype(int) - zw)) * np.float32(0.5)).astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
+@pytest.mark.parametrize("n", [3, 8])
+def test_relu_of_exact_sums(isa: str, n: int) -> None:
+    a, w, rng = problem(9, 5, n, 2, "i1")
+    zw = rng.integers(-9, 9, n).astype(np.int32)
+    attr = Attr(zero_points={"wei": zw}, post_ops=["relu"])
+    r = simdnn.matmul(a, w, machine="zen4", isa=isa, attr=attr)
+    assert np.array_equal(r.output, np.maximum(a.astype(int) @ (w.astype(int) - zw), 0))
 
 
 def test_reductions_are_trusted_unless_checked() -> None:
