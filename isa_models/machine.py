@@ -210,6 +210,17 @@ class Core:
     addend_chain_use: tuple[tuple[float, float], ...]  # (slack in cycles a step, share of the ports reached)
     splits_indexed: bool = False  # an operation on memory at two registers is dispatched as two
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
+    loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)
+
+    def loop_copies(self, slots: int) -> int:
+        """How often the loop buffer holds a loop of so many fused slots; a dispatch group ends with the last copy.
+
+        0: the buffer doesn't hold it, and groups go on across its end.
+
+        >>> machine("icx").core.loop_copies(10), machine("skx").core.loop_copies(10)
+        (3, 0)
+        """
+        return next((copies for most, copies in self.loop_buffer if slots <= most), 0)
 
     def load(self, bits: int, general: bool = False) -> LoadWidth:
         """What a load of `bits` costs."""

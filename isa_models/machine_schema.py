@@ -84,6 +84,7 @@ def _core(table: Table) -> Core:
         addend_chain_use=_points(table, "addend_chain_use"),
         splits_indexed=table.has("splits_indexed") and _truth(table, "splits_indexed"),
         binding=_one_of(table, "binding", BINDINGS),
+        loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
     )
     if not core.load_ports:
         raise table.error("load_ports.value", "at least one port", [])
@@ -170,6 +171,18 @@ def _one_of(table: Table, key: str, names: tuple[str, ...]) -> str:
     if found not in names:
         raise table.error(f"{key}.value", f"one of {', '.join(names)}", found)
     return str(found)
+
+
+def _loop_buffer(table: Table) -> tuple[tuple[int, int], ...]:
+    """Pairs of whole numbers, the first rising: slots of a loop, and how many copies of it are kept."""
+    value = table.figure("loop_buffer")
+    rows = value if isinstance(value, list) else [value]
+    pairs = [(p[0], p[1]) for p in rows if isinstance(p, list) and len(p) == 2]
+    if len(pairs) != len(rows) or not all(type(x) is int and x > 0 for pair in pairs for x in pair):
+        raise table.error("loop_buffer.value", "a list of [slots, copies] pairs of positive whole numbers", value)
+    if any(a[0] >= b[0] for a, b in zip(pairs, pairs[1:], strict=False)):
+        raise table.error("loop_buffer.value", "pairs with rising slots", value)
+    return tuple(pairs)
 
 
 def _points(table: Table, key: str) -> tuple[tuple[float, float], ...]:

@@ -190,7 +190,10 @@ class Analysis:
 
     def _say_front_end(self) -> str:
         slots, width = sum(op.slots for op in self.ops), self.machine.core.dispatch_slots
-        return f"dispatch is full: {slots} slots at {width} a cycle take {slots / width:.2f} of {self._cycles} cycles"
+        copies = bounds.loop_copies(self.machine, self.ops)
+        buffered = f" ({copies} iterations from the loop buffer in whole cycles)" if copies else ""
+        limit = self.timing.limits["front-end"]
+        return f"dispatch is full: {slots} slots at {width} a cycle take {limit:.2f} of {self._cycles} cycles{buffered}"
 
     def _say_latency(self) -> str:
         if self.timing.limits["latency"] > self.timing.chain_cycles + 1e-9:

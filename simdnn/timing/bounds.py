@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from isa_models.machine import Machine
 from .steps import Op
 
 MOST_UNIONS = 4096
+MICROCODED = 4  # slots beyond which an instruction is not decoded, but read from the microcode
 
 
 def port_load(ops: Sequence[Op]) -> float:
@@ -46,10 +48,21 @@ def _unions(sets: list[frozenset[int]]) -> set[frozenset[int]]:
 
 
 def load_pipes(machine: Machine, ops: Sequence[Op]) -> float:
-    """Cycles that the load pipes need, all loads and those that fewer of them take."""
+    """Cycles that the load pipes need: all loads, those that fewer of them take, and stores whose address they form.
+
+    A store's address at two registers is formed on the load ports where those are among the ports for addresses of
+    stores (the other one forms simple addresses alone); else loads and stores together have all of these ports.
+    """
+    core = machine.core
+    pipes = len(core.load_ports)
     loads = [op for op in ops if op.load is not None]
     wide = sum(op.load_share for op in loads if op.load_share > op.load_pipes)
-    return max(sum(op.load_pipes for op in loads), wide) / len(machine.core.load_ports)
+    every = sum(op.load_pipes for op in loads)
+    if not set(core.load_ports) < set(core.store_address_ports):
+        return max(every, wide) / pipes
+    stores = [op.store for op in ops if op.store is not None]
+    indexed = sum(store.indexed for store in stores)
+    return max(max(every + indexed, wide) / pipes, (every + len(stores)) / len(core.store_address_ports))
 
 
 def store_commit(ops: Sequence[Op]) -> float:
@@ -60,6 +73,20 @@ def store_commit(ops: Sequence[Op]) -> float:
 def dispatch(machine: Machine, ops: Sequence[Op]) -> float:
     """Cycles to dispatch and to retire the slots."""
     return sum(op.slots for op in ops) / min(machine.core.dispatch_slots, machine.core.retire_slots)
+
+
+def loop_dispatch(machine: Machine, ops: Sequence[Op]) -> float:
+    """`dispatch` of a loop's body: whole cycles for as many copies as the loop buffer holds."""
+    copies, least = loop_copies(machine, ops), dispatch(machine, ops)
+    slots = copies * sum(op.slots for op in ops)
+    return max(least, math.ceil(slots / machine.core.dispatch_slots) / copies) if copies else least
+
+
+def loop_copies(machine: Machine, ops: Sequence[Op]) -> int:
+    """How often the loop buffer holds these ops, 0 where it doesn't: then groups go on across the loop's end."""
+    if any(op.row.slots > MICROCODED for op in ops):
+        return 0
+    return machine.core.loop_copies(sum(op.slots - op.split for op in ops))
 
 
 def chain(ops: Sequence[Op]) -> float:

@@ -62,13 +62,15 @@ class Execution(NamedTuple):
 class CoreModel:
     """One run over a stream of (op, iteration) pairs; `advance` executes one cycle."""
 
-    def __init__(self, machine: Machine, stream: Iterator[tuple[Op, int]]) -> None:
+    def __init__(self, machine: Machine, stream: Iterator[tuple[Op, int]], buffered: int = 0) -> None:
+        """`buffered`: ops that the loop buffer holds, 0 where the stream doesn't come from there."""
         core = machine.core
         self.core = core
         self.line_bytes = machine.caches[0].line_bytes
         self.stream = stream
         self.head = next(stream, None)  # the next op to dispatch
         self.partial = 0  # slots of it that are already dispatched (an op wider than what a group had left)
+        self.buffered = self.until_end = buffered
         self.cycle = 0
         self.ages = 0
         self.retired: list[int] = []  # for each op the cycle of its retirement
@@ -370,6 +372,10 @@ class CoreModel:
             self.partial = 0
             slots -= left
             self.head = next(self.stream, None)
+            self.until_end -= 1
+            if not self.until_end:
+                self.until_end = self.buffered
+                return
 
     def _has_room(self, op: Op) -> bool:
         """Whether reorder buffer, load and store queue, and the schedulers can take an op."""

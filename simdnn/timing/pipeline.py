@@ -123,7 +123,7 @@ def _limits(machine: Machine, ops: Sequence[Op]) -> dict[str, float]:
         "compute": bounds.port_load(ops),
         "load": bounds.load_pipes(machine, ops),
         "store": bounds.store_commit(ops),
-        "front-end": bounds.dispatch(machine, ops),
+        "front-end": bounds.loop_dispatch(machine, ops),
         "latency": bounds.chain(ops),
     }
 
@@ -133,7 +133,8 @@ def _steady_state(machine: Machine, ops: Sequence[Op]) -> tuple[float, dict[str,
     size, slots = len(ops), max(1, sum(op.slots for op in ops))
     warm = max(8, -(-WARM_SLOTS * machine.core.reorder_buffer // slots))
     most = max(2 * warm + REPEATS * LONGEST_PERIOD, MOST_SLOTS // slots)
-    model = CoreModel(machine, ((op, turn) for turn in itertools.count() for op in ops))
+    stream = ((op, turn) for turn in itertools.count() for op in ops)
+    model = CoreModel(machine, stream, buffered=bounds.loop_copies(machine, ops) * size)
     stores = [op.commit_cycles for op in ops if op.store is not None]
     if stores:
         model.fill_store_queue(max(stores))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from isa_models.instruction import TILE_ROWS
 from isa_models.machine import InstructionTiming, Machine
+
+_NARROW = re.compile(r"\br(8|16|32)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +92,31 @@ def lower(machine: Machine, steps: Sequence[Step]) -> list[Op]:
         step, jump = steps[index], ""
         if index + 1 < len(steps) and steps[index + 1].mnemonic.startswith("j"):
             jump = "+" + steps[index + 1].mnemonic
-            jump = jump if machine.has(step.mnemonic + jump, step.form) else ""
+            jump = jump if machine.has(step.mnemonic + jump, _fused_form(step.form)) else ""
         key = id(step), jump
         found.append(met.get(key) or met.setdefault(key, _op(machine, step, jump, wide)))
         index += 2 if jump else 1
     return found
 
 
+def _fused_form(form: str) -> str:
+    """The form under which a table lists an integer operation fused with a jump: registers of any width are one."""
+    return _NARROW.sub("r64", form)
+
+
+def _has_three_sources(step: Step) -> bool:
+    """Whether a load and operation is more than one entry can name: an address at two registers, and not the
+    destination for the other source (as in ``add r64,m64`` and the legacy ``addps xmm,m128``).
+    """
+    joined = step.form.count(",") == 1 and set(step.writes) <= set(step.reads)
+    return step.load is not None and step.load.indexed and not joined
+
+
 @lru_cache(maxsize=1 << 16)  # kernels are lowered over and over from the same steps
 def _op(machine: Machine, step: Step, jump: str, wide: bool) -> Op:
     """One step with its row, fused with the `jump` behind it; `wide`: beside 512-bit instructions."""
     core = machine.core
-    row = machine.timing(step.mnemonic + jump, step.form)
+    row = machine.timing(step.mnemonic + jump, _fused_form(step.form) if jump else step.form)
     lost = core.ports_lost_to_512 if wide and row.vector_bits else ()
     same = len(set(step.reads)) == 1 and len(step.writes) == 1
     zero = same and step.mnemonic in core.zero_idioms and not row.load_bits
@@ -112,7 +128,7 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool) -> Op:
     rows = step.rows or full  # a tile's memory operand is one of 512 bits for each row
     occupancy = -(-row.occupancy * rows // full)
     sooner = row.occupancy - occupancy  # a tile with fewer rows is through the unit by so much earlier
-    split = core.splits_indexed and bool(choices) and step.load is not None and step.load.indexed
+    split = core.splits_indexed and bool(choices) and _has_three_sources(step)
     general = not row.vector_bits and not row.tile
     load, store = core.load(row.load_bits // full, general), core.store(row.store_bits // full, general)
     return Op(
