@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -60,25 +59,33 @@ WIDE = (
     Variant("int8 exact", "avx512_core_int8_exact", "u8", "s8", "s32"),
     Variant("int8 vnni", "avx512_core_vnni", "u8", "s8", "s32"),
 )
+NEWER = (  # in Sapphire Rapids, not in Zen 4
+    Variant("f16", "avx512_core_fp16", "f16", "f16", "f16"),
+    Variant("bf16 amx", "avx512_core_amx", "bf16", "bf16", "f32"),
+    Variant("int8 amx", "avx512_core_amx_int8", "u8", "s8", "s32"),
+)
 NARROW = (
     Variant("f32 avx2", "avx2", "f32", "f32", "f32"),
     Variant("int8 fast avx2", "avx2_int8", "u8", "s8", "s32"),
     Variant("int8 exact avx2", "avx2_int8_exact", "u8", "s8", "s32"),
 )
-EXPANDED = tuple(
-    Variant(f"{family.replace('_', ' ')} {weights}", f"{family}:avx512_core_bf16", "bf16", weights, "f32")
-    for family in ("wdec", "wdec_fused")
+BUFFERED = tuple(
+    Variant(f"wdec {weights}{mark}", f"wdec:{isa}", "bf16", weights, "f32")
+    for isa, mark in (("avx512_core_bf16", ""), ("avx512_core_amx", " amx"))
     for weights in ("s8", "s4")
+)
+FUSED = tuple(  # no more than 16 rows
+    Variant(f"wdec fused {weights}", "wdec_fused:avx512_core_bf16", "bf16", weights, "f32") for weights in ("s8", "s4")
 )
 #: m, n, k and the variants. The last shape's weights are 268 MB in f32 and 34 MB in s4: they come from DRAM.
 GEMMS = (
-    *((size, size, size, WIDE) for size in (64, 128, 256, 512, 1024)),
+    *((size, size, size, WIDE + NEWER) for size in (64, 128, 256, 512, 1024)),
     *((size, size, size, NARROW) for size in (128, 512)),
-    *((m, 3072, 768, WIDE + EXPANDED) for m in (1, 16)),
-    (4, 3072, 768, WIDE[:2] + EXPANDED),
-    (128, 3072, 768, WIDE + EXPANDED[:2]),  # the fused kernels take no more than 16 rows
-    (512, 3072, 768, WIDE[:2] + EXPANDED[:2]),
-    *((m, 8192, 8192, (*WIDE[:2], WIDE[-1], *EXPANDED)) for m in (1, 16)),
+    *((m, 3072, 768, WIDE + NEWER + BUFFERED + FUSED) for m in (1, 16)),
+    (4, 3072, 768, WIDE[:2] + BUFFERED + FUSED),
+    (128, 3072, 768, WIDE + NEWER + BUFFERED),
+    (512, 3072, 768, WIDE[:2] + NEWER + BUFFERED),
+    *((m, 8192, 8192, (*WIDE[:2], WIDE[-1], *NEWER, *BUFFERED, *FUSED)) for m in (1, 16)),
 )
 #: name of a ResNet-50 layer: ic, ih, oc, kernel, stride, padding
 CONVOLUTIONS = {
@@ -98,7 +105,7 @@ def problems() -> Iterator[tuple[str, Variant, Problem]]:
             problem = MatmulProblem(m, n, k, v.src, v.weights, Epilogue(v.dst), decompression=v.decompression)
             yield f"{m}x{k}x{n}", v, problem
     for name, (ic, size, oc, taps, stride, pad) in CONVOLUTIONS.items():
-        for v in WIDE:
+        for v in WIDE + NEWER:
             yield name, v, ConvProblem(
                 1, ic, size, size, oc, taps, taps, v.src, v.weights, Epilogue(v.dst), (stride, stride), (pad,) * 4
             )
@@ -145,7 +152,7 @@ def _operands(problem: Problem) -> tuple[NDArray[Any], NDArray[Any]]:
     for shape, dtype in zip(shapes, (problem.src, problem.wei), strict=True):
         if fmt(dtype).is_float:
             values = rng.standard_normal(shape, dtype=np.float32)
-            found.append(values.astype(ml_dtypes.bfloat16) if dtype == "bf16" else values)
+            found.append(values.astype(fmt(dtype).dtype))
         else:
             kind = fmt(dtype)
             found.append(rng.integers(int(kind.low), int(kind.high) + 1, shape).astype(kind.dtype))

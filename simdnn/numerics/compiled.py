@@ -165,8 +165,12 @@ class _Stage:
             emit.line(f"{self.pointers[tensor.name]} = load ptr, ptr {slot}")
         self.dots: dict[str, tiles.Dot | RowFunction] = {}
         self.spaces: dict[str, str] = {}  # on the stack, for operands of functions
-        for tile in _tiles((statement,)):
-            emit.line(f"%{tile} = alloca <{TILE_ROWS * TILE_ROW_BITS // 8} x i8>, align 64")
+        self.native_tiles = tiles.is_native((statement,), caps)
+        if self.native_tiles:
+            emit.line(tiles.configure(self.pointers[_shapes(program, statement)]))
+        else:
+            for tile in _tiles((statement,)):
+                emit.line(f"%{tile} = alloca <{TILE_ROWS * TILE_ROW_BITS // 8} x i8>, align 64")
         nest: list[Loop] = []
         body: Sequence[Statement] = (statement,)
         while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
@@ -174,6 +178,8 @@ class _Stage:
             body = body[0].body
         self.extent = int(np.prod([loop.extent for loop in nest]))
         self.flat(nest, body)
+        if self.native_tiles:
+            emit.line(tiles.RELEASE)
         alarm = emit.alarms.finish() if emit.alarms else "false"
         emit.line(f"ret i32 {emit.value(f'zext i1 {alarm} to i32')}")
         spaces = [f"  {name} = alloca {kind}, align 64" for name, kind in self.spaces.items()]
@@ -276,7 +282,18 @@ class _Stage:
         return key
 
     def tile(self, op: Op, variables: dict[str, str]) -> None:
-        """A tile instruction: tiles are in memory on the stack, their rows one behind the other."""
+        if not self.native_tiles:
+            self.portable_tile(op, variables)
+        elif op.memory is None:
+            self.emitter.line(tiles.native(op))
+        else:
+            base, offset = self.base(op.memory, variables)
+            if abs(offset) >= 1 << 31:  # else in the instruction, so that the operands of a loop share a pointer
+                base, offset = self.address(op.memory, variables), 0
+            self.emitter.line(tiles.native(op, base, offset, self.stride(op.memory)))
+
+    def portable_tile(self, op: Op, variables: dict[str, str]) -> None:
+        """Tiles are in memory on the stack, their rows one behind the other."""
         emit = self.emitter
         if op.is_zero_idiom:
             size = op.rows * TILE_ROW_BITS // 8
@@ -288,14 +305,10 @@ class _Stage:
                 if isinstance(place, Register):
                     ends.append(f"ptr %{place.name}, i64 {TILE_ROW_BITS // 8}")
                 else:
-                    stride = place.stride * fmt(self.program.tensor[place.tensor].dtype).bits // 8
-                    ends.append(f"ptr {self.address(place, variables)}, i64 {stride}")
+                    ends.append(f"ptr {self.address(place, variables)}, i64 {self.stride(place)}")
             emit.line(f"call void @tile.copy({', '.join(ends)}, i64 {op.rows})")
         else:
-            if tiles.is_native(op.definition, self.caps, op.choices):
-                dot = tiles.native_dot(op.instruction)
-            else:
-                dot = tiles.dot_function(op.instruction, op.choices, op.rows > 1, emit.alarms is not None)
+            dot = tiles.dot_function(op.instruction, op.choices, op.rows > 1, emit.alarms is not None)
             self.dots[dot.name] = dot
             pointers = ", ".join(f"ptr %{place.name}" for place in op.srcs if isinstance(place, Register))
             alarm = emit.name()
@@ -304,14 +317,26 @@ class _Stage:
                 lane = emit.value(f"insertelement <1 x i1> poison, i1 {alarm}, i32 0")
                 emit.alarms.watch(LlvmValue(emit, lane, "b1", 1))
 
-    def address(self, memory: Memory, variables: dict[str, str]) -> str:
-        emit = self.emitter
-        size = fmt(self.program.tensor[memory.tensor].dtype).bits // 8
+    def unit(self, memory: Memory) -> int:
+        """Bytes of an element."""
+        return fmt(self.program.tensor[memory.tensor].dtype).bits // 8
+
+    def stride(self, memory: Memory) -> int:
+        """Bytes from one row of a tile's memory operand to the next."""
+        return memory.stride * self.unit(memory)
+
+    def base(self, memory: Memory, variables: dict[str, str]) -> tuple[str, int]:
+        """A pointer for the part of an address that varies, and the bytes of the constant part."""
+        emit, size = self.emitter, self.unit(memory)
         base = self.pointers[memory.tensor]
         for name, coefficient in memory.index.terms:
             offset = emit.value(f"mul nsw i64 {variables[name]}, {coefficient * size}")
             base = emit.value(f"getelementptr inbounds i8, ptr {base}, i64 {offset}")
-        return emit.value(f"getelementptr inbounds i8, ptr {base}, i64 {memory.index.const * size}")
+        return base, memory.index.const * size
+
+    def address(self, memory: Memory, variables: dict[str, str]) -> str:
+        base, offset = self.base(memory, variables)
+        return self.emitter.value(f"getelementptr inbounds i8, ptr {base}, i64 {offset}")
 
     def load(self, memory: Memory, lanes: int, variables: dict[str, str]) -> LlvmValue:
         address = self.address(memory, variables)
@@ -324,6 +349,17 @@ class _Stage:
             value = value.permute(range(memory.lanes))
         address = self.address(memory, variables)
         self.emitter.line(f"store {value.type} {value.name}, ptr {address}, align 1")
+
+
+def _shapes(program: Program, before: Statement) -> str:
+    """The constant from which the tiles of a top-level statement are configured: that of the last `ldtilecfg`."""
+    found = ""
+    for statement in program.body:
+        if statement is before:
+            break
+        if isinstance(statement, Op) and statement.definition.configures and isinstance(statement.srcs[0], Memory):
+            found = statement.srcs[0].tensor
+    return found
 
 
 def _tiles(body: Sequence[Statement]) -> list[str]:

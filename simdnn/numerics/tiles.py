@@ -1,4 +1,4 @@
-"""Tile instructions in LLVM: tiles lie in memory, and each instruction of a program is one function over pointers.
+"""Tile instructions in LLVM: the host's own where it has them all, and functions over tiles in memory elsewhere.
 
 Rows do not know each other, so an instruction's function is applied a row at a time. The first row is emitted by itself
 and the others as a loop: what depends on `b` alone is then computed once, before the loop.
@@ -7,12 +7,13 @@ and the others as a loop: what depends on `b` alone is then computed once, befor
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from isa_models import Instruction, instruction
-from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
+from isa_models.instruction import TILE_ROW_BITS
 from isa_models.llvm import Carried, Emitter, LlvmValue, vector_type
-from simdnn.tiles import configuration
+from simdnn.program import Op, Register, Statement, walk
 
 _ROW_BYTES = TILE_ROW_BITS // 8
 COPY = f"""define internal void @tile.copy(ptr %to, i64 %to.stride, ptr %from, i64 %from.stride, i64 %rows) nounwind {{
@@ -71,37 +72,37 @@ def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], several: b
     return Dot(name, f"{head} nounwind alignstack(64) {{\nentry:\n{lines}\n}}", tuple(emit.declarations))
 
 
-def is_native(definition: Instruction, caps: frozenset[str], choices: tuple[tuple[str, str], ...]) -> bool:
-    """Whether the host has the instruction, and it does what the choices say: the first of each is the hardware's."""
-    here = any(caps.intersection(names) for names in definition.caps.values())
-    return definition.native and here and all(value == definition.choices[name][0] for name, value in choices)
-
-
-_WHOLE = "".join(f"\\{byte:02X}" for byte in configuration([TILE_ROWS] * 3))
-
-
-@functools.cache
-def native_dot(mnemonic: str) -> Dot:
-    """The host's own instruction between loads of its tiles and a store. Tiles are whole in memory, so all rows go
-    along; nothing stays in a tile register.
+def is_native(body: Sequence[Statement], caps: frozenset[str]) -> bool:
+    """Whether there are tile instructions, and the host has all of them and does what their choices say: the first of
+    each is the hardware's.
     """
-    name = f"{mnemonic}.native"
-    assembly = "; ".join(
-        [
-            "ldtilecfg ($0)",
-            *(f"tileloadd (${i + 1},$4), %tmm{i}" for i in range(3)),
-            f"{mnemonic} %tmm2, %tmm1, %tmm0",
-            "tilestored %tmm0, ($1,$4)",
-            "tilerelease",
-        ]
+    ops = [op for op, _ in walk(body) if op.definition.tile]
+    return bool(ops) and all(
+        any(caps.intersection(names) for names in op.definition.caps.values())
+        and all(value == op.definition.choices[name][0] for name, value in op.choices)
+        for op in ops
     )
-    text = f"""@{name}.config = private constant [64 x i8] c"{_WHOLE}", align 64
-define internal i1 @{name}(ptr noalias %acc, ptr noalias %a, ptr noalias %b, i64 %rows) nounwind {{
-  call void asm sideeffect "{assembly}", "r,r,r,r,r,~{{memory}}"(
-      ptr @{name}.config, ptr %acc, ptr %a, ptr %b, i64 {_ROW_BYTES})
-  ret i1 false
-}}"""
-    return Dot(name, text, ())
+
+
+def configure(shapes: str) -> str:
+    """The host's tiles set up from 64 bytes at the pointer `shapes`, for the thread that runs the code."""
+    return f'call void asm sideeffect "ldtilecfg ($0)", "r,~{{memory}}"(ptr {shapes})'
+
+
+RELEASE = 'call void asm sideeffect "tilerelease", ""()'
+
+
+def native(op: Op, address: str = "", offset: int = 0, stride: int = 0) -> str:
+    """The host's own instruction. LLVM leaves tile registers alone, so each of the program's is the host's.
+
+    A memory operand's rows stand `stride` bytes apart, the first one `offset` bytes behind the pointer `address`.
+    """
+    places = dict.fromkeys([op.dst] if op.is_zero_idiom else [op.dst, *op.srcs])  # an accumulator once
+    names = [f"%{p.name}" if isinstance(p, Register) else f"{offset}($0,$1)" for p in places]
+    text = f"{op.instruction} {', '.join(reversed(names))}"  # AT&T order
+    if op.memory is None:
+        return f'call void asm sideeffect "{text}", ""()'
+    return f'call void asm sideeffect "{text}", "r,r,~{{memory}}"(ptr {address}, i64 {stride})'
 
 
 def _load(emit: Emitter, place: str, dtype: str, lanes: int) -> LlvmValue:
