@@ -1,7 +1,8 @@
 """Core cycles of compiled programs on this host, between the timer's yardsticks.
 
-The program's time is its thread's own, so that what other processes take of the core in between does not count (what
-they take of its caches does). Disturbed samples are dropped, if enough are left.
+A neighbour on the core's other thread may be at rest for microseconds only, so a program is timed in pieces: code that
+notes the time-stamp counter in each iteration of its longer loops (`compile_stamped`) runs again and again over the
+same data. Of each piece the lowest tenth of its times counts, and the program's time is their sum.
 """
 
 from __future__ import annotations
@@ -10,27 +11,34 @@ import ctypes
 import functools
 import statistics
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 import numpy as np
+from numpy.typing import NDArray
 
 from isa_models.arrays import Array
 from isa_models.errors import SimdnnError
+from simdnn.calibration.sampler import tick_ns
 from simdnn.calibration.timer import usual_ratio, yardsticks
-from simdnn.numerics.compiled import compile_program
-from simdnn.program import Program
+from simdnn.numerics.compiled import compile_stamped
+from simdnn.program import Loop, Program, Statement, walk
 
+PIECE_CYCLES = 2000.0  # of a loop's iteration that is timed by itself, at least
 QUIET = 0.05  # by which the yardsticks around a sample may differ from each other, and from what they should be
+STEADY = 0.02  # by which the clock may change over a sample that is used
 SAMPLE_US = 50.0  # a program that is faster is repeated within a sample
+TWICE_US = 3000.0  # and one that is no slower is run twice, of which the second counts
 PATIENCE_S = 4.0  # for so many quiet samples as are asked for
 LEAST = 5  # of the quietest are used where fewer are quiet
+LOW = 0.1  # of a piece's times, what counts
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Median core cycles of one run; `spread` is the interquartile range over it; `quiet` samples of `taken`."""
+    """Core cycles of one run; `spread` is by how much two halves of the runs differ; `quiet` samples of `taken`."""
 
     cycles: float
     spread: float
@@ -40,20 +48,30 @@ class Measurement:
 
 
 class _Sample(NamedTuple):
-    """`moved`: by how much the yardsticks around it disagree."""
+    """`moved`: by how much the yardsticks around it disagree; cycles of [run, piece]."""
 
     moved: float
-    cycles: float
     cycle_ns: float
+    pieces: NDArray[np.float64]
 
 
 _REPEAT = """
-define i32 @repeat(ptr %functions, ptr %extents, i64 %count, ptr %pointers, i64 %times) nounwind {
+define void @note(ptr %cursor) nounwind alwaysinline {
+  %place = load ptr, ptr %cursor
+  %now = call i64 @llvm.readcyclecounter()
+  store i64 %now, ptr %place
+  %behind = getelementptr i64, ptr %place, i64 1
+  store ptr %behind, ptr %cursor
+  ret void
+}
+declare i64 @llvm.readcyclecounter()
+define i32 @repeat(ptr %functions, ptr %extents, i64 %count, ptr %pointers, ptr %cursor, i64 %times) nounwind {
 entry:
   br label %again
 again:
   %t = phi i64 [ 0, %entry ], [ %t1, %next ]
   %before = phi i32 [ 0, %entry ], [ %alarm1, %next ]
+  call void @note(ptr %cursor)
   br label %stage
 stage:
   %s = phi i64 [ 0, %again ], [ %s1, %stage ]
@@ -72,41 +90,75 @@ next:
   %again1 = icmp slt i64 %t1, %times
   br i1 %again1, label %again, label %done
 done:
+  call void @note(ptr %cursor)
   ret i32 %alarm1
 }"""
 
 
 @functools.cache
 def _code() -> tuple[Any, tuple[Any, ...]]:
-    """repeat(functions, extents, count, pointers, times), and what keeps it alive."""
+    """repeat(functions, extents, count, pointers, cursor, times), and what keeps it alive."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
     jit = llvm.create_lljit_compiler(target.create_target_machine(jit=True, codemodel="small", reloc="pic"))
     library = llvm.JITLibraryBuilder().add_ir(_REPEAT).export_symbol("repeat").link(jit, "repeat")
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    repeat = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, number, pointer, number)
+    repeat = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, number, pointer, pointer, number)
     return repeat(library["repeat"]), (jit, library)
+
+
+class _Stamped:
+    """A program's code that notes the time, over `buffers`."""
+
+    def __init__(self, program: Program, buffers: dict[str, Array], stamped: Sequence[int] = ()) -> None:
+        self.name = program.name
+        self.code = compile_stamped(program, stamped)
+        stages = self.code.stages
+        addresses = [buffers[tensor.name].ctypes.data for tensor in program.tensors]
+        self.pointers = (ctypes.c_void_p * (len(addresses) + 1))(*addresses, None)
+        self.cursor = ctypes.addressof(self.pointers) + ctypes.sizeof(ctypes.c_void_p) * len(addresses)
+        self.functions = (ctypes.c_void_p * len(stages))(*(ctypes.cast(f, ctypes.c_void_p).value for f, _ in stages))
+        self.extents = (ctypes.c_int64 * len(stages))(*(extent for _, extent in stages))
+
+    def run(self, times: int, notes: int) -> NDArray[np.float64]:
+        """Nanoseconds of each piece of so many runs, [run, piece]; `notes`: no run notes the time more often."""
+        log = np.zeros(times * notes + 1, np.int64)
+        self.pointers[len(self.pointers) - 1] = log.ctypes.data
+        count = len(self.code.stages)
+        if _code()[0](self.functions, self.extents, count, self.pointers, self.cursor, times):
+            raise SimdnnError(f"{self.name}: its data raise the engine's alarm, so it cannot be timed")
+        noted = (int(self.pointers[len(self.pointers) - 1] or 0) - log.ctypes.data) // log.itemsize
+        return np.diff(log[:noted]).reshape(times, -1) * tick_ns()
+
+
+def _loops(body: Sequence[Statement], times: int = 1) -> Iterator[tuple[Loop, int]]:
+    """All loops, with how often their iterations are executed."""
+    for statement in body:
+        if isinstance(statement, Loop):
+            yield statement, times * statement.extent
+            yield from _loops(statement.body, times * statement.extent)
+
+
+def _long_loops(program: Program, cycles: float) -> dict[int, int]:
+    """Loops whose iterations take `PIECE_CYCLES`, if all instructions of the program take as long: id, iterations."""
+    total = sum(times for _, times in program.ops())
+    return {
+        id(loop): times
+        for loop, times in _loops(program.body)
+        if cycles * sum(n for _, n in walk(loop.body)) / total >= PIECE_CYCLES
+    }
 
 
 def measure(program: Program, buffers: dict[str, Array], samples: int = 25) -> Measurement:
     """Cycles of a program on one thread, natively, run again and again over the same buffers."""
-    code = compile_program(program, native=True)
-    addresses = [buffers[tensor.name].ctypes.data for tensor in program.tensors]
-    pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-    functions = (ctypes.c_void_p * len(code.stages))(*(ctypes.cast(f, ctypes.c_void_p).value for f, _ in code.stages))
-    extents = (ctypes.c_int64 * len(code.stages))(*(extent for _, extent in code.stages))
-    repeat = _code()[0]
-
-    def run(times: int) -> int:
-        """Nanoseconds of so many runs."""
-        start = time.thread_time_ns()
-        if repeat(functions, extents, len(code.stages), pointers, times):
-            raise SimdnnError(f"{program.name}: its data raise the engine's alarm, so it cannot be timed")
-        return time.thread_time_ns() - start
-
-    run(1)
-    times = max(1, round(SAMPLE_US * 1e3 / max(1, min(run(1) for _ in range(3)))))
+    whole = _Stamped(program, buffers)
+    whole.run(1, 1)
+    run_ns = min(float(whole.run(1, 1).sum()) for _ in range(3))
+    stamped = _long_loops(program, run_ns / yardsticks().chain)
+    code, notes = _Stamped(program, buffers, tuple(stamped)), 1 + sum(stamped.values())
+    least = 2 if run_ns < TWICE_US * 1e3 else 1
+    times = max(least, round(SAMPLE_US * 1e3 / max(1.0, run_ns)))
     found: list[_Sample] = []
     usual = usual_ratio()
     end = time.perf_counter() + PATIENCE_S
@@ -116,15 +168,16 @@ def measure(program: Program, buffers: dict[str, Array], samples: int = 25) -> M
             break
         if moves0 / chain0 / usual - 1 > QUIET and time.perf_counter() < end:
             continue  # a neighbour is at work
-        spent = run(times)
+        spent = code.run(times, notes)[least - 1 :]
         chain1, moves1 = yardsticks()
         beside = max(moves0 / chain0, moves1 / chain1) / usual - 1
         moved = max(abs(chain1 / chain0 - 1), abs(moves1 / moves0 - 1), beside)
         cycle = (chain0 + chain1) / 2
-        found.append(_Sample(moved, spent / times / cycle, cycle))
-    found.sort()
+        found.append(_Sample(moved, cycle, spent / cycle))
+    found.sort(key=lambda sample: sample.moved)
     quiet = sum(sample.moved <= QUIET for sample in found)
     kept = found[: max(quiet, LEAST)]
-    low, middle, high = (float(np.quantile([sample.cycles for sample in kept], q)) for q in (0.25, 0.5, 0.75))
+    pieces = np.concatenate([sample.pieces for sample in kept])
+    cycles, one, other = (float(np.quantile(p, LOW, axis=0).sum()) for p in (pieces, pieces[::2], pieces[1::2]))
     ghz = 1 / statistics.median(sample.cycle_ns for sample in kept)
-    return Measurement(middle, (high - low) / middle, quiet, len(found), ghz)
+    return Measurement(cycles, abs(one - other) / cycles, quiet, len(found), ghz)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,7 @@ from simdnn.program import Loop, Memory, Op, Program, Register, Statement
 
 _LOCK = threading.Lock()
 _CACHE: dict[tuple[str, bool, bool], Compiled] = {}
+_NUMBERS = itertools.count()  # of libraries, whose names must differ
 compilations = 0  # how many programs this process has compiled: the tests watch it
 
 
@@ -106,9 +108,21 @@ def compile_program(program: Program, native: bool = True, optimistic: bool = Tr
         return _CACHE[key]
 
 
-def _compile(program: Program, native: bool, optimistic: bool) -> Compiled:
+def compile_stamped(program: Program, stamped: Collection[int]) -> Compiled:
+    """Native code for being timed: each iteration of the loops whose `id` is in `stamped` notes the time-stamp counter.
+
+    The stages then take one more pointer behind those to the tensors: to the address of the next note, which they move.
+    """
+    with _LOCK:
+        return _compile(program, True, True, stamped)
+
+
+def _compile(program: Program, native: bool, optimistic: bool, stamped: Collection[int] = ()) -> Compiled:
     caps = host_caps() if native else frozenset()
-    stages = [_Stage(program, caps, f"stage{i}", statement, optimistic) for i, statement in enumerate(program.body)]
+    stages = [
+        _Stage(program, caps, f"stage{i}", statement, optimistic, stamped)
+        for i, statement in enumerate(program.body)
+    ]
     dots: dict[str, tiles.Dot | RowFunction] = {}
     declarations: dict[str, None] = {}
     for stage in stages:
@@ -123,7 +137,7 @@ def _compile(program: Program, native: bool, optimistic: bool) -> Compiled:
     builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
     for stage in stages:
         builder.export_symbol(stage.name)
-    library = builder.link(jit, f"{program.signature}{native}{optimistic}")
+    library = builder.link(jit, f"{program.signature}{native}{optimistic}{next(_NUMBERS)}")
     signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return Compiled([(signature(library[s.name]), s.extent) for s in stages], (jit, library))
 
@@ -152,10 +166,12 @@ class _Stage:
     """
 
     def __init__(
-        self, program: Program, caps: frozenset[str], name: str, statement: Statement, optimistic: bool
-    ) -> None:
+        self, program: Program, caps: frozenset[str], name: str, statement: Statement, optimistic: bool,
+        stamped: Collection[int] = (),
+    ) -> None:  # fmt: skip
         self.program = program
         self.caps = caps
+        self.stamped = stamped
         self.name = name
         self.emitter = emit = Emitter(optimistic)
         self.pointers: dict[str, str] = {}
@@ -196,6 +212,7 @@ class _Stage:
                 counter = self.emitter.value(f"udiv i64 {counter}, {loop.extent}")
             if nest:
                 variables[nest[0].var] = counter
+                self.stamp(nest[-1])
             self.statements(body, variables, {})
             return []
 
@@ -220,6 +237,7 @@ class _Stage:
                     phi.assure(fact)
 
         def inside(counter: str) -> Carried:
+            self.stamp(loop)
             local = {**registers, **phis}
             self.statements(loop.body, {**variables, loop.var: counter}, local)
             after.update((name, local[name].view(phi.dtype)) for name, phi in phis.items())
@@ -227,6 +245,19 @@ class _Stage:
 
         self.emitter.loop("0", str(loop.extent), inside)
         registers.update(after)
+
+    def stamp(self, loop: Loop) -> None:
+        """Note the time, where the loop is one of those that do."""
+        if id(loop) not in self.stamped:
+            return
+        self.emitter.declarations["declare i64 @llvm.readcyclecounter()"] = None
+        emit, (slot, place, now, behind) = self.emitter, (self.emitter.name() for _ in range(4))
+        emit.line(f"{slot} = getelementptr ptr, ptr %pointers, i64 {len(self.program.tensors)}")
+        emit.line(f"{place} = load ptr, ptr {slot}")
+        emit.line(f"{now} = call i64 @llvm.readcyclecounter()")
+        emit.line(f"store i64 {now}, ptr {place}")
+        emit.line(f"{behind} = getelementptr i64, ptr {place}, i64 1")
+        emit.line(f"store ptr {behind}, ptr {slot}")
 
     def op(self, op: Op, variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
         definition = op.definition
