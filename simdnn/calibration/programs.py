@@ -178,6 +178,7 @@ def measure(program: Program, buffers: dict[str, Array], samples: int = 25) -> M
     quiet = sum(sample.moved <= QUIET for sample in found)
     kept = found[: max(quiet, LEAST)]
     pieces = np.concatenate([sample.pieces for sample in kept])
-    cycles, one, other = (float(np.quantile(p, LOW, axis=0).sum()) for p in (pieces, pieces[::2], pieces[1::2]))
+    halves = pieces[::2], pieces[min(1, len(pieces) - 1) :: 2]
+    cycles, one, other = (float(np.quantile(part, LOW, axis=0).sum()) for part in (pieces, *halves))
     ghz = 1 / statistics.median(sample.cycle_ns for sample in kept)
     return Measurement(cycles, abs(one - other) / cycles, quiet, len(found), ghz)
