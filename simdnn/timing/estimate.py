@@ -116,7 +116,8 @@ def _on_several(program: Program, machine: Machine, cold: Collection[str], threa
     for core in shared.cores:
         executed.update(core.executed)
     used = [level.confidence for level in shared.levels if level.bytes]
-    keys = "dram.gb_s_socket", *(f"caches.{level.name}.shared_by" for level in machine.caches)
+    last = machine.caches[-1].name
+    keys = "dram.gb_s_socket", f"caches.{last}.latency_cycles", *(f"caches.{c.name}.shared_by" for c in machine.caches)
     levels = tuple(replace(level, cycles=shared.working(level)) for level in shared.levels)
     return Cost(
         machine=machine.name,

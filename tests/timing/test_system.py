@@ -12,7 +12,7 @@ import simdnn
 from isa_models import cpu_machine
 from simdnn.program import Loop, Op, Register, Statement
 from simdnn.timing.system import ROUNDS, Channel, Stage, System, floor, simulate
-from simdnn.timing.threads import _cut, parallel_extent, share_out
+from simdnn.timing.threads import HANDOVER, _cut, parallel_extent, share_out
 
 CHANNELS = st.lists(
     st.builds(
@@ -135,6 +135,22 @@ def test_threads_meet_behind_each_stage() -> None:
     assert two.cycles - one.cycles == pytest.approx(len(two.kernel.program.body) * barrier, rel=0.01)
 
 
+def test_what_one_thread_wrote_costs_the_others_more() -> None:
+    """The exact int8 kernel widens its source by one thread, and all threads read it."""
+    exact = simdnn.Attr(exact_int8=True)
+    one, two = (
+        simdnn.estimate("matmul", m=256, n=256, k=256, dt="u8:s8:s32", machine="spr", isa="avx512_core", attr=exact,
+                        threads=t)
+        for t in (1, 2)
+    )  # fmt: skip
+    lines = 256 * 256 * 2 // 64
+    handed = lines * HANDOVER * cpu_machine("spr").cache("L3").latency_cycles
+    assert [t.kind for t in one.kernel.program.tensors].count("scratch") == 1
+    shared = share_out(one.kernel.program, cpu_machine("spr"), 2)
+    assert shared.stages[0].tiles == 1 and shared.stages[1].tiles == 2
+    assert handed < two.cycles - one.cycles / 2 < 1.5 * handed
+
+
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 40))
 def test_a_cut_nest_has_no_fewer_iterations_than_wanted(extents: list[int], wanted: int) -> None:
     statement = loops(extents)
@@ -147,7 +163,7 @@ def test_a_cut_nest_has_no_fewer_iterations_than_wanted(extents: list[int], want
 def loops(extents: list[int]) -> Statement:
     """A nest of parallel loops, the outermost first, around one instruction."""
     register = Register("zero", "f32", 16)
-    found: Statement = Op("vxorps", register, (register, register))
+    found: Statement = Op("vpxor", register, (register, register))
     for number, extent in enumerate(reversed(extents)):
         found = Loop(f"i{number}", extent, (found,), True)
     return found
