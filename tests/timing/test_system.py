@@ -28,7 +28,7 @@ CHANNELS = st.lists(
 
 
 @given(
-    st.integers(1, 12), CHANNELS, st.integers(1, 150), st.floats(0, 5000), st.integers(1, 8),
+    st.integers(1, 12), CHANNELS, st.integers(1, 150), st.floats(0, 5000, allow_subnormal=False), st.integers(1, 8),
     st.lists(st.floats(0, 1e5), min_size=3, max_size=3),
 )  # fmt: skip
 @settings(max_examples=80, deadline=None)
