@@ -120,20 +120,20 @@ def _cut(statement: Statement, iterations: int) -> Statement:
     return replace(statement, extent=1, body=(_cut(statement.body[0], iterations),))
 
 
-def _handed_over(program: Program, runs: Sequence[_Run], line_bytes: int) -> list[int]:
+def _handed_over(program: Program, runs: Sequence[_Run], line_bytes: int) -> list[float]:
     """Lines in each stage of a thread's run that another thread wrote in a stage before: those that it did not itself.
 
     Where fewer threads wrote than read, some reader wrote none of them.
     """
     found = []
-    written: dict[str, tuple[int, int]] = {}  # by a thread, and by how many threads
+    written: dict[str, tuple[float, int]] = {}  # by a thread, and by how many threads
     for statement, run in zip(program.body, runs, strict=True):
         lines = parts(replace(program, body=(statement,)), line_bytes).iteration
-        foreign = 0
+        foreign = 0.0
         for tensor, (own, threads) in written.items():
             if tensor in lines:
                 foreign += max(0, lines[tensor].touched - (own if threads >= run.threads else 0))
-        found.append(foreign if run.threads > 1 else 0)
+        found.append(foreign if run.threads > 1 else 0.0)
         shared = {t.name for t in program.tensors if t.kind != "private"}
         written |= {t: (n.written, run.threads) for t, n in lines.items() if n.written and t in shared}
     return found
