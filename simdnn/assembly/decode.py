@@ -43,6 +43,8 @@ _CARRY, _OTHER_FLAGS = "%cf", "%zf"  # no names of registers, so that none can b
 _CONDITIONAL = re.compile(r"(j|cmov|set)(?!mp|rcxz|ecxz)\w+")
 _CONDITION_OF = {"j": "jnz", "cmov": "cmovz", "set": "setz"}
 _MASK = re.compile(r"^(vp?(?:gather|scatter)\w+ [^,]+), (k\d)")  # which the formatter writes as an operand
+#: which Intel's syntax has behind the last register
+_ROUNDING = re.compile(r"^(v[^,]+(?<! ))\{(r[nduz])?e?(-?sae)\}(.*?)(, (?:0x)?[0-9A-F]+)?$")
 _NO_RESULT = {"vzeroupper", "vzeroall"}  # they name every register, but nobody waits for them
 _SHIFTS = {"shl", "shr", "sal", "sar", "rol", "ror", "rcl", "rcr"}
 _OTHER_NAMES = {"sal": "shl", "endbr64": "nop", "fnop": "nop"}
@@ -133,6 +135,7 @@ class Decoder:
         self.formatter.hex_prefix, self.formatter.hex_suffix = "0x", ""
         self.formatter.small_hex_numbers_in_decimal = True
         self.formatter.branch_leading_zeros = False
+        self.formatter.show_branch_size = False
 
     def decode(self, raws: Sequence[Any]) -> tuple[Decoded, ...]:
         """What each of some instructions of `instructions` is."""
@@ -157,7 +160,7 @@ class Decoder:
         return Decoded(
             address=raw.ip,
             length=raw.len,
-            text=_MASK.sub(r"\1{\2}", " ".join(self.formatter.format(raw).split())),
+            text=self._text(raw),
             mnemonic=_OTHER_NAMES.get(mnemonic, mnemonic),
             form=form,
             registers=tuple(register_name(r) for r in sources),
@@ -169,6 +172,11 @@ class Decoder:
             stack=stack,
             raw=raw,
         )
+
+    def _text(self, raw: Any) -> str:
+        """As LLVM's assembler takes it."""
+        text = _MASK.sub(r"\1{\2}", " ".join(self.formatter.format(raw).split()))
+        return _ROUNDING.sub(r"\1\4, {\2\3}\5", text)
 
     @staticmethod
     def _registers(raw: Any, facts: Any, stack: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -108,7 +108,8 @@ class Timeline:
                        "dur": end - start, "args": {"iteration": event.iteration}}  # fmt: skip
 
 
-_KONATA = {"dispatch": "Ds", "load": "Ld", "loaded": "Wt", "execute": "Ex", "done": "Dn", "retire": "Rt"}
+#: names of stages there; the one with an X is where Konata's arrows would start
+_KONATA = {"dispatch": "Ds", "load": "Ld", "loaded": "Wt", "execute": "X", "done": "Dn", "retire": "Rt"}
 _SIGNS = {"dispatch": "=", "load": "L", "loaded": "=", "execute": "E", "done": "-", "retire": "R"}
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from isa_models import InvalidArgument, SimdnnError, UnknownName
@@ -40,7 +41,9 @@ def _main(argv: Sequence[str] | None) -> int:
     parser = _parser()
     if any("\0" in word for word in words):
         parser.error("an argument holds a NUL character")
-    args = parser.parse_args(words)
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.error(_unrecognized(unknown, args.options))
     try:
         with verbose.apart("--json" in words):
             status: int = args.function(args)
@@ -75,7 +78,17 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
     for command in COMMANDS:
         command.add(subparsers)
+    for subparser in subparsers.choices.values():
+        subparser.set_defaults(options=[word for action in subparser._actions for word in action.option_strings])
     return parser
+
+
+def _unrecognized(words: Sequence[str], options: Iterable[str]) -> str:
+    """What to say of words that a command does not know; the nearest option, where one looks like it."""
+    said = f"unrecognized arguments: {' '.join(words)}"
+    met = words[0].partition("=")[0]
+    near = difflib.get_close_matches(f"--{met.strip('-')}", options, n=1) if met.startswith("-") else []
+    return f"{said}: did you mean {near[0]}?" if near else said
 
 
 def _complain(message: str) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from isa_models import InvalidArgument
+from isa_models.formats import FORMATS, fmt
 from simdnn.cli import output
 
 if TYPE_CHECKING:
     from simdnn.assembly.analysis import Analysis
 
+_BITS = re.compile(r"([xyz])mm\d+")
 TIMELINES = ("text", "konata", "perfetto")
 
 
@@ -26,11 +30,13 @@ def add(subparsers: Any) -> None:
         description="Reads a loop in assembly (Intel or AT&T syntax), as hexadecimal machine code, or from an ELF "
         "object file, and says what an iteration costs on a machine, its data in the first cache. Of code that "
         "branches back the innermost loop is read, or what stands between marks (LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's "
-        "bytes); else all of it. Exit status 1 where the machine's table lacks an instruction.",
+        "bytes); else all of it. Exit status 1 where the machine's table lacks an instruction. For example: "
+        "clang -O3 -march=znver4 -S -o - kernel.c | simdnn analyze - --function dot --machine znver4",
         allow_abbrev=False,
     )
     parser.add_argument("file", help="text, hexadecimal digits or an object file; - for standard input")
-    parser.add_argument("--machine", default="zen4", help="a machine's name or file (zen4)")
+    parser.add_argument("--machine", "--mcpu", "-mcpu", default="zen4", metavar="MACHINE",
+                        help="a machine's name or file; compilers' names will do (zen4)")  # fmt: skip
     parser.add_argument("--syntax", choices=("intel", "att"), help="of the text (what it shows)")
     parser.add_argument("--function", dest="symbol", metavar="NAME", help="of a text or an object file")
     parser.add_argument("--loop", type=int, metavar="N", help="the N-th innermost loop, by address (the deepest with "
@@ -41,6 +47,9 @@ def add(subparsers: Any) -> None:
                         help="the first iterations, on --machine")  # fmt: skip
     parser.add_argument("--values", action="store_true", help="run the loop on random registers and memory: what the "
                         "last iteration leaves, instruction by instruction")  # fmt: skip
+    parser.add_argument("--set", action="append", metavar="REGISTER=VALUE", help="with --values, any number of times: "
+                        "what a register holds at the start, zmm1=u8:1,2,3 (repeated to fill it) or rcx=5, or points "
+                        "to, rsi=f32:0.5,1")  # fmt: skip
     parser.add_argument("--iterations", type=int, help="with --values: how many (1)")
     parser.add_argument("--seed", type=int, help="with --values: of the random numbers (0)")
     parser.add_argument("-o", "--output", type=Path, help="where the timeline goes (standard output)")
@@ -60,13 +69,16 @@ def main(args: argparse.Namespace) -> int:
         for option, given in (("compare-with", args.compare_with), ("values", args.values), ("json", args.json)):
             if given:
                 raise InvalidArgument(f"--timeline and --{option} both want standard output: -o FILE takes the first")
-    if not args.values and not (args.iterations is None and args.seed is None):
-        raise InvalidArgument("--iterations and --seed belong to --values")
+    if not args.values and not (args.iterations is None and args.seed is None and args.set is None):
+        raise InvalidArgument("--set, --iterations and --seed belong to --values; cycles are of endless iterations")
     code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else Path(args.file)
     names = [args.machine] + ([args.compare_with] if args.compare_with else [])
     found = [analyze(code, name, args.syntax, function=args.symbol, loop=args.loop, assume=args.assume)
              for name in names]  # fmt: skip
-    values = found[0].values(iterations=_or(args.iterations, 1), seed=_or(args.seed, 0)) if args.values else None
+    values = None
+    if args.values:
+        given = dict(_register(word) for word in args.set or ())
+        values = found[0].values(given, iterations=_or(args.iterations, 1), seed=_or(args.seed, 0))
     drawn = _timeline(found[0], args.timeline) if args.timeline else ""
     if args.output:
         args.output.write_text(drawn, encoding="utf-8")
@@ -83,6 +95,32 @@ def main(args: argparse.Namespace) -> int:
     if drawn:
         print(drawn)
     return 0
+
+
+def _register(word: str) -> tuple[str, Any]:
+    """A register and what `--set` gives it.
+
+    >>> _register("rcx=5"), _register("xmm1=u8:1,2")[1].size
+    (('rcx', 5), 16)
+    """
+    name, equals, value = word.partition("=")
+    dtype, colon, listed = value.rpartition(":")
+    known = [kind for kind in FORMATS if fmt(kind).bits >= 8 and kind != "b1"]
+    if not name or not equals or colon and dtype not in known:
+        raise InvalidArgument(f"--set {word!r}: REGISTER=NUMBER or REGISTER=TYPE:NUMBERS, TYPE of {', '.join(known)}")
+    try:
+        if not colon:
+            return name, int(value, 0)
+        form = fmt(dtype)
+        lanes = [float(one) if form.is_float else int(one, 0) for one in listed.split(",")]
+    except ValueError:
+        raise InvalidArgument(f"--set {word!r}: met {listed!r}, allowed are {dtype or 'whole'} numbers") from None
+    if not form.is_float and not form.low <= min(lanes) <= max(lanes) <= form.high:
+        raise InvalidArgument(f"--set {word!r}: {dtype} goes from {form.low} to {form.high}")
+    numbers = np.array(lanes).astype(form.dtype)
+    if exact := _BITS.fullmatch(name.lower()):
+        numbers = np.resize(numbers, {"x": 128, "y": 256, "z": 512}[exact[1]] // (8 * numbers.itemsize))
+    return name, numbers
 
 
 def _or(given: int | None, default: int) -> int:
@@ -124,6 +162,7 @@ def _beside(*found: Analysis) -> str:
         per_instruction[f"{one.machine.name}_latency"] = frame["latency"]
         per_instruction[f"{one.machine.name}_ports"] = frame["ports"]
     lines += [output.table(pd.DataFrame(per_instruction)), ""]
+    lines += [f"note: {note}" for note in found[0].notes]
     lines += [f"{one.machine.name}: {one.sentence}" for one in found]
     lines += [f"{one.machine.name}: assumed '{form}'" for one in found for form in one.assumed]
     return "\n".join(lines)
