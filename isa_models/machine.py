@@ -402,8 +402,8 @@ def machine_names() -> tuple[str, ...]:
 def machine(name_or_path: str | Path | Machine) -> Machine:
     """The CPU of a name (see `machine_names`; "host": measured by `simdnn calibrate`) or of a TOML file; parsed once.
 
-    Compilers' names are taken as well (`COMPILERS_NAMES`). Raises `UnknownName` for a name that doesn't exist and
-    `MachineFileError` for a file that breaks the schema.
+    Compilers' names are taken as well (`COMPILERS_NAMES`). Raises `UnknownName` for a name or a file that doesn't exist
+    and `MachineFileError` for a file that breaks the schema.
     """
     if isinstance(name_or_path, Machine):
         return name_or_path
@@ -421,8 +421,10 @@ def machine(name_or_path: str | Path | Machine) -> Machine:
     path = Path(name_or_path)
     if not can_be_a_file(path):
         raise unknown_machine(text)
+    if not path.is_file():
+        raise UnknownName(f"no machine file {text!r}; machines that ship have names: {', '.join(machine_names())}")
     path = path.resolve()
-    return _load(path, path.stat().st_mtime_ns if path.is_file() else None)
+    return _load(path, path.stat().st_mtime_ns)
 
 
 def can_be_a_file(path: Path) -> bool:

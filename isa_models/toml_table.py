@@ -121,6 +121,8 @@ class Table:
 
     def figure(self, key: str) -> object:
         """The value of a figure, its source and confidence noted."""
+        if not isinstance(met := self.raw(key), dict):
+            raise self.error(key, "a figure {value = …, source = \"…\", confidence = \"…\"}", met)
         inner = self.table(key)
         value = inner.raw("value")
         inner.provenance()

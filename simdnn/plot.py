@@ -20,6 +20,7 @@ from simdnn.modes import MODES
 
 _MARKERS = dict(zip(MODES, cycle("osD^vP<>Xph"), strict=False))
 _COLORS = dict(zip(MODES, cycle(matplotlib.color_sequences["tab10"]), strict=False))  # pairs that do not recur
+POINTS_SIZE = (7.5, 5.0)  # width and height in inches
 
 
 def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -55,7 +56,7 @@ def plot_quality_speed(
     of ten. Points with a ring are the Pareto-optimal ones: no other mode is as good in both and better in one.
     """
     _need(frame, ("mode", "speed_up", column))
-    ax = ax if ax is not None else _axes((7.5, 5))
+    ax = ax if ax is not None else _axes(POINTS_SIZE)
     points = frame.assign(y=frame[column] * (100 if percent else 1))
     points = points[np.isfinite(points["y"]) & np.isfinite(points["speed_up"])]
     points = points.assign(best=pareto(points["speed_up"], points["y"] if higher_is_better else -points["y"]))
@@ -93,7 +94,7 @@ def plot_pictures(pictures: Mapping[str, NDArray[np.uint8]]) -> Axes:
     """Pictures (H, W, 3) side by side, each under its name; the first one's Axes."""
     if not pictures:
         raise InvalidArgument("no pictures; nothing to draw")
-    axes = panels(len(pictures), 2.6)
+    axes = panels(len(pictures), (2.6, 2.9))
     for ax, (name, values) in zip(axes, pictures.items(), strict=True):
         ax.imshow(values, interpolation="nearest")
         ax.set_title(name)
@@ -101,11 +102,11 @@ def plot_pictures(pictures: Mapping[str, NDArray[np.uint8]]) -> Axes:
     return axes[0]
 
 
-def panels(count: int, width: float = 7.5, most: int = 4) -> list[Axes]:
-    """Axes side by side in one figure, at most so many in a row."""
+def panels(count: int, size: tuple[float, float] = POINTS_SIZE, most: int = 4) -> list[Axes]:
+    """Axes side by side in one figure, each of `size` (width, height) in inches, at most so many in a row."""
     columns = min(count, most)
     rows = -(-count // columns)
-    figure = Figure(figsize=(width * columns, rows * max(5.0 if width > 5 else width * 1.1, 2)), layout="constrained")
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for ax in axes[count:]:
         ax.remove()

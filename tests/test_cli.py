@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workloads
-from isa_models import SimdnnError, gpu_machine_names, machine_names
+from isa_models import SimdnnError, cpu_machine, gpu_machine_names, machine_names
 from simdnn import hostcheck, study
 from simdnn.cli import main, output
 from simdnn.modes import MODES
@@ -133,7 +133,6 @@ def test_modes_that_a_machine_lacks(small: str, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        ([], 2, "COMMAND"),
         (["ran"], 2, "invalid choice: 'ran'"),
         (["run"], 2, "WORKLOAD"),
         (["run", "resnet-50"], 2, "did you mean 'resnet50'"),
@@ -158,7 +157,7 @@ def test_modes_that_a_machine_lacks(small: str, capsys: pytest.CaptureFixture[st
         (["run", "\0.csv"], 2, "NUL"),
         (["run", "x" * 5000 + ".csv"], 2, "File name too long"),
         (["run", "resnet50", "-o", "x" * 5000 + ".csv"], 1, "File name too long"),
-        (["run", "resnet50", "--machine", "absent.toml"], 1, "absent.toml"),
+        (["run", "resnet50", "--machine", "absent.toml"], 2, "no machine file 'absent.toml'"),
         (["run", "resnet50", "--dispatch", "slowest"], 2, "invalid choice"),
         (["run", "resnet50", "-o", "out.txt"], 2, "Known: .csv, .json, .parquet"),
         (["run", "resnet50", "-o", "/nowhere/out.csv"], 1, "no folder /nowhere"),
@@ -174,6 +173,12 @@ def test_bad_arguments(arguments: list[str], status: int, message: str, capsys: 
     except SystemExit as stop:  # argparse's way
         assert stop.code == status
     assert message in error_line(capsys)
+
+
+def test_no_words_get_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert not out and "simdnn COMMAND --help" in err and all(name in err for name in ("run", "bench", "fetch-models"))
 
 
 words = st.sampled_from(["run", "list", "verify", "--json", "-o", "--modes", "--layers", "--isa", "--seed", "\0", "",
@@ -232,6 +237,21 @@ def test_a_refused_layer_is_reported(
     assert "bf16: refused in up: no kernel for it" in text
     (total,) = [line.split() for line in text.splitlines() if line.startswith("bf16") and "refused" not in line]
     assert total == ["bf16", "-", "-", "-", "-", "-", "-", "-", "-"]
+
+
+def test_machines_show_figures_with_values_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["machines", "show", "icx", "--json"]) == 0
+    figures = {row.pop("figure"): row for row in json.loads(capsys.readouterr().out)}
+    icx = cpu_machine("icx")
+    assert figures["caches.L2.size_bytes"]["value"] == str(icx.cache("L2").size_bytes)
+    assert figures["core.load_ports"]["value"] == " ".join(icx.core.load_ports)
+    assert figures["core.load.512"]["value"].startswith(f"pipes {icx.core.load(512).pipes}, latency ")
+    assert all(row["source"] and row["value"] for row in figures.values())
+    assert main(["machines", "show", "icx", "--instruction", "vpdpbusds?"]) == 0
+    assert capsys.readouterr().out.count("zmm,zmm,zmm") == 2
+    assert main(["machines", "list"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n{name} " in out for name in machine_names())
 
 
 @pytest.mark.parametrize("what", ["machines", "workloads", "isa", "kernels", "instructions"])

@@ -41,6 +41,9 @@ def _main(argv: Sequence[str] | None) -> int:
     parser = _parser()
     if any("\0" in word for word in words):
         parser.error("an argument holds a NUL character")
+    if not words:
+        parser.print_help(sys.stderr)
+        return 2
     args, unknown = parser.parse_known_args(words)
     if unknown:
         parser.error(_unrecognized(unknown, args.options))
@@ -72,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="simdnn",
         description="What number comes out of a deep-learning kernel on modelled hardware, and how long it takes.",
+        epilog="To begin with: simdnn run digits, simdnn list, simdnn COMMAND --help.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"simdnn {version()}")

@@ -34,7 +34,7 @@ def add(subparsers: Any) -> None:
         "clang -O3 -march=znver4 -S -o - kernel.c | simdnn analyze - --function dot --machine znver4",
         allow_abbrev=False,
     )
-    parser.add_argument("file", help="text, hexadecimal digits or an object file; - for standard input")
+    parser.add_argument("file", metavar="FILE", help="text, hexadecimal digits or an object file; - for standard input")
     parser.add_argument("--machine", "--mcpu", "-mcpu", default="zen4", metavar="MACHINE",
                         help="a machine's name or file; compilers' names will do (zen4)")  # fmt: skip
     parser.add_argument("--syntax", choices=("intel", "att"), help="of the text (what it shows)")
@@ -43,16 +43,16 @@ def add(subparsers: Any) -> None:
                         "most vector instructions)")  # fmt: skip
     parser.add_argument("--compare-with", metavar="MACHINE", help="a second machine, side by side")
     parser.add_argument("--assume", action="store_true", help="go on where instructions are missing, and mark them")
-    parser.add_argument("--timeline", nargs="?", const="text", choices=TIMELINES,
-                        help="the first iterations, on --machine")  # fmt: skip
+    parser.add_argument("--timeline", nargs="?", const="text", choices=TIMELINES, metavar="KIND", help="the first "
+                        f"iterations, on --machine: {', '.join(TIMELINES)} (text)")  # fmt: skip
     parser.add_argument("--values", action="store_true", help="run the loop on random registers and memory: what the "
                         "last iteration leaves, instruction by instruction")  # fmt: skip
     parser.add_argument("--set", action="append", metavar="REGISTER=VALUE", help="with --values, any number of times: "
                         "what a register holds at the start, zmm1=u8:1,2,3 (repeated to fill it) or rcx=5, or points "
                         "to, rsi=f32:0.5,1")  # fmt: skip
-    parser.add_argument("--iterations", type=int, help="with --values: how many (1)")
-    parser.add_argument("--seed", type=int, help="with --values: of the random numbers (0)")
-    parser.add_argument("-o", "--output", type=Path, help="where the timeline goes (standard output)")
+    parser.add_argument("--iterations", type=int, metavar="N", help="with --values: how many (1)")
+    parser.add_argument("--seed", type=int, metavar="N", help="with --values: of the random numbers (0)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the timeline goes (standard output)")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of text")
     parser.set_defaults(function=main)
 

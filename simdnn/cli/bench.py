@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pandas as pd
 
@@ -180,7 +180,7 @@ def _log(given: _Words) -> int:
     rows: list[dict[str, Any]] = []
     skipped: collections.Counter[str] = collections.Counter()
     known: dict[tuple[str, ...], list[Answer]] = {}
-    with given.log.open(encoding="utf-8", errors="replace") as lines:
+    with _opened(given.log) as lines:
         if not given.json:
             print(_aligned(LOG_HEADINGS, LOG_HEADINGS))
         for item in executed(lines):
@@ -211,6 +211,13 @@ def _predicted(given: _Words, item: Executed) -> list[Answer]:
     except (InvalidArgument, UnknownName) as error:
         return [Answer("UNIMPLEMENTED", " ".join(item.words), str(error))]
     return [answer(case) for line in lines for case in line.cases()]
+
+
+def _opened(log: Path) -> TextIO:
+    try:
+        return log.open(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InvalidArgument(f"--from-verbose {str(log)!r}: {error.strerror}") from None
 
 
 def _log_line(found: Answer, item: Executed) -> str:

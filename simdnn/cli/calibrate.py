@@ -21,7 +21,7 @@ def add(subparsers: Any) -> None:
         "host gives better figures; disturbed samples are dropped, and rows whose runs disagree are marked.",
         allow_abbrev=False,
     )
-    parser.add_argument("-o", "--output", type=Path, help="another file (.toml)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="another file (.toml)")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
     parser.set_defaults(function=main)
 

@@ -11,7 +11,11 @@ from simdnn.cli.output import table
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
-        "inspect", help="look into an ONNX model: operators, shapes, MACs, parameters, what is not supported"
+        "inspect",
+        help="an ONNX model: operators, shapes, MACs, parameters, what is not supported",
+        description="Says what an ONNX model holds, without running it: inputs, outputs, parameters, "
+        "multiply-accumulates (MACs), and the operators, with those that have no kernel here.",
+        allow_abbrev=False,
     )
     parser.add_argument("model", metavar="MODEL.onnx")
     parser.add_argument(

@@ -17,11 +17,19 @@ from simdnn import study
 from simdnn.cli import output, run_onnx, run_real
 from simdnn.modes import MODES, choose
 
+_MODES = "\n".join(f"  {mode.name:20}  {mode.title}" for mode in MODES.values())
 EPILOG = f"""\
-modes: {"; ".join(f"{mode.name} = {mode.title}" for mode in MODES.values())}.
-Columns: cycles and time_us of one occurrence of a layer (in the totals, of all); gops with 1 MAC = 2; gb_s: inputs and
-outputs once each over the time; peak: share of one core's multiply-accumulates in the mode; error columns against the
-f32 mode on the same seeded data; saturated: outputs that met a saturating step on the way to the accumulator.
+modes (where none is named, those before f16 that the machine has; GPUs: f16, too)
+{_MODES}
+
+columns
+  cycles, time_us   of one occurrence of a layer; in the totals, of all
+  gops, gb_s        1 MAC is 2 operations; inputs and outputs once each, over the time
+  peak              share of one core's multiply-accumulates in the mode
+  max_abs, sqnr_db  error against the f32 mode on the same seeded data
+  saturated         outputs that met a saturating step on the way to the accumulator
+  confidence        the weakest standing of any machine figure used: measured, documented, estimated
+
 Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usage."""
 
 SHOWN = ("layer", "count", "mode", "implementation", "cycles", "cycles_mb1", "time_us", "gops", "gb_s", "bound",
@@ -54,6 +62,7 @@ def add(subparsers: Any) -> None:
         help="a workload on a machine: cycles, error and saturation per mode",
         description="Runs each layer of a workload in each precision mode: cost on the modelled machine, and values.",
         epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("workload", metavar="WORKLOAD", help="a name of `simdnn list workloads`, a layer table.csv, "
@@ -61,14 +70,14 @@ def add(subparsers: Any) -> None:
                         "with --no-values: the layer table of that name)")  # fmt: skip
     parser.add_argument("--machine", default="zen4", help="a name of `simdnn list machines`, or machine.toml (zen4)")
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
-    parser.add_argument("--modes", type=_words, help=f"some of {','.join(MODES)} (of those before f16 what the machine "
-                        "can do)")  # fmt: skip
+    parser.add_argument("--modes", type=_words, metavar="MODE,…", help="some of those below, as f32,int8-vnni")
     parser.add_argument("--layers", default="*", metavar="PATTERN", help="only layers of that name, as 'layer3.*'")
     parser.add_argument("--fpmath-layers", default="*", metavar="PATTERN,…", help="in math modes, which layers are in "
                         "the mode; the others stay strict, as with 'conv*' (all)")  # fmt: skip
     parser.add_argument("--threads", type=_integer(1, 1024), default=1, metavar="N", help="threads of a kernel (1)")
     parser.add_argument("--no-values", action="store_true", help="cost alone; nothing is computed")
-    parser.add_argument("--dispatch", choices=("fastest", "onednn"), default="fastest", help="how kernels are picked")
+    parser.add_argument("--dispatch", choices=("fastest", "onednn"), default="fastest", help="how kernels "
+                        "are picked: by estimated cycles, or as oneDNN 3.13 does (fastest)")  # fmt: skip
     seed = _integer(0, 2**32 - 1)
     parser.add_argument("--seed", type=seed, metavar="N", default=0, help="of data that are drawn (0)")
     counts = ", ".join(f"{network.name}: {network.count}" for network in workloads.REAL_NETWORKS.values())

@@ -142,10 +142,6 @@ class Element:
     def __neg__(self) -> Element:
         return self.bits("xor", 0x80000000)
 
-    def with_sign_of(self, other: Element) -> Element:
-        """This value, which is not negative, with the other's sign."""
-        return self.bits("or", other.bits("and", 0x80000000))
-
     def nearest(self) -> Element:
         """The nearest integer as s32, ties to even; out of range and NaN give -2**31."""
         return self._apply("nearest")

@@ -26,7 +26,7 @@ from isa_models.intel_gpu.packing import pack_a, pack_b
 from simdnn.kernels.code import Code, loop, op
 from simdnn.kernels.gpu_copy import is_copied, with_copies
 from simdnn.kernels.gpu_tile import BATCH_LOOP, Budget, Tile, block_of, choose_tile
-from simdnn.kernels.spec import Epilogue, Kernel, MatmulProblem, Parameters
+from simdnn.kernels.spec import Kernel, MatmulProblem, Parameters
 from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
 
@@ -332,8 +332,3 @@ def _padded(matrix: Array, rows: int, columns: int, dtype: str) -> Array:
     full = np.zeros((rows, columns), fmt(dtype).dtype)
     full[: matrix.shape[0], : matrix.shape[1]] = matrix
     return full
-
-
-def plain_epilogue(src: str) -> Epilogue:
-    """The destination of a GEMM without anything after its sums."""
-    return Epilogue("f32" if fmt(src).is_float else "s32")

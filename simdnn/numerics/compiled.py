@@ -34,7 +34,6 @@ from simdnn.program import Loop, Memory, Op, Program, Register, Statement
 _LOCK = threading.Lock()
 _CACHE: dict[tuple[str, bool, bool], Compiled] = {}
 _NUMBERS = itertools.count()  # of libraries, whose names must differ
-compilations = 0  # how many programs this process has compiled: the tests watch it
 
 
 @dataclass
@@ -99,12 +98,10 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 def compile_program(program: Program, native: bool = True, optimistic: bool = True) -> Compiled:
     """Machine code for the program, compiled once for each signature in a process."""
-    global compilations
     key = (program.signature, native, optimistic)
     with _LOCK:
         if key not in _CACHE:
             _CACHE[key] = _compile(program, native, optimistic)
-            compilations += 1
         return _CACHE[key]
 
 

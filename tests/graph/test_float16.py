@@ -14,12 +14,13 @@ import simdnn
 from isa_models import instruction
 
 onnx = pytest.importorskip("onnx")
-ort = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from simdnn.graph.float16 import narrowed  # noqa: E402
+from tests.graph import peer  # noqa: E402
 from tests.graph.models import model, small_cnn  # noqa: E402
-from tests.graph.test_random_graphs import Builder  # noqa: E402
+from tests.graph.random_graphs import Builder, draw  # noqa: E402
 
 X = np.random.default_rng(1).normal(size=(2, 3, 12, 12)).astype(np.float32)
 
@@ -30,14 +31,6 @@ def ops(made: Any) -> Counter[str]:
 
 def kinds(made: Any) -> dict[str, int]:
     return {t.name: t.data_type for t in made.graph.initializer}
-
-
-def in_runtime(made: Any, feeds: dict[str, Any]) -> Any:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    return ort.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)[
-        0
-    ]
 
 
 def test_a_network_keeps_its_interface_and_every_parameter_is_converted(tmp_path: Path) -> None:
@@ -56,7 +49,7 @@ def test_a_network_keeps_its_interface_and_every_parameter_is_converted(tmp_path
     f32 = simdnn.load(small_cnn()).run({"x": X}, machine="zen4").outputs["y"]
     mine = simdnn.load(made).run({"x": X}, machine="zen4")
     np.testing.assert_allclose(mine.outputs["y"], f32, atol=5e-3)
-    np.testing.assert_allclose(in_runtime(made, {"x": X}), f32, atol=5e-3)
+    np.testing.assert_allclose(peer.output(made, {"x": X}), f32, atol=5e-3)
     assert mine.outputs["y"].dtype == np.float32 and mine.cycles > 0
     onnx.save(made, tmp_path / "half.onnx")
     again = simdnn.load(tmp_path / "half.onnx").run({"x": X}, machine="zen4")
@@ -96,7 +89,7 @@ def test_an_old_opset_is_raised_for_bf16() -> None:
     assert set(kinds(made).values()) == {TensorProto.BFLOAT16}
     feeds = {"x": X[:, :, :5, :5]}
     got = simdnn.load(made).run(feeds, machine="zen4").outputs["y"]
-    np.testing.assert_allclose(got, in_runtime(source, feeds), atol=1e-2)
+    np.testing.assert_allclose(got, peer.output(source, feeds), atol=1e-2)
     source.graph.node.add(op_type="Crop", name="old", input=["c"], output=["z"])  # nobody can raise that one
     stuck = simdnn.float16_report(simdnn.transpile_float16(source, dtype="bf16"))
     assert stuck.kept["conv"].startswith("opset 11 defines it without bf16, and it cannot be raised: ")
@@ -155,8 +148,8 @@ def test_what_decides_a_shape_stays_f32() -> None:
     report = simdnn.float16_report(made)
     assert report.kept == dict.fromkeys(["float", "size"], "it decides a shape") and "times" in report.converted
     x = np.random.default_rng(0).normal(size=(70, 70)).astype(np.float32)
-    for got in (in_runtime(made, {"x": x}), simdnn.load(made).run({"x": x}, machine="zen4").outputs["y"]):
-        np.testing.assert_allclose(got, in_runtime(source, {"x": x}), rtol=2e-3)
+    for got in (peer.output(made, {"x": x}), simdnn.load(made).run({"x": x}, machine="zen4").outputs["y"]):
+        np.testing.assert_allclose(got, peer.output(source, {"x": x}), rtol=2e-3)
 
 
 @pytest.mark.parametrize("attributes", [{}, {"value": numpy_helper.from_array(np.array([1.5], np.float32))}])
@@ -170,7 +163,7 @@ def test_a_type_that_is_only_a_default_is_converted(attributes: dict[str, Any]) 
     made = simdnn.transpile_float16(source)
     onnx.checker.check_model(made, full_check=True)
     x = np.array([1, 2, 3], np.float32)
-    np.testing.assert_array_equal(in_runtime(made, {"x": x}), in_runtime(source, {"x": x}))
+    np.testing.assert_array_equal(peer.output(made, {"x": x}), peer.output(source, {"x": x}))
 
 
 def test_a_parameter_that_both_worlds_read_exists_in_both() -> None:
@@ -179,7 +172,7 @@ def test_a_parameter_that_both_worlds_read_exists_in_both() -> None:
     constants = {"w": np.ones(4, np.float32), "axis": np.array(0)}
     made = simdnn.transpile_float16(model(nodes, {"x": [4]}, ["y"], constants))
     assert kinds(made) == {"w": 1, "axis": 7, "w_f16": 10}
-    np.testing.assert_array_equal(in_runtime(made, {"x": np.zeros(4, np.float32)}), [2, 3, 4, 5])
+    np.testing.assert_array_equal(peer.output(made, {"x": np.zeros(4, np.float32)}), [2, 3, 4, 5])
 
 
 def test_constants_casts_and_integers() -> None:
@@ -196,7 +189,7 @@ def test_constants_casts_and_integers() -> None:
     made = simdnn.transpile_float16(source)
     onnx.checker.check_model(made, full_check=True)
     x = np.array([1, 2, 3], np.float32)
-    np.testing.assert_array_equal(in_runtime(made, {"x": x}), in_runtime(source, {"x": x}))
+    np.testing.assert_array_equal(peer.output(made, {"x": x}), peer.output(source, {"x": x}))
     assert ops(made)["Cast"] == 3
 
 
@@ -216,7 +209,7 @@ def test_bodies_of_control_flow_and_outputs_read_inside_stay_f32() -> None:
     onnx.checker.check_model(made, full_check=True)
     assert kinds(made)["k"] == 1
     x = np.array([1, -2, 3, 4], np.float32)
-    np.testing.assert_array_equal(in_runtime(made, {"x": x}), in_runtime(source, {"x": x}))
+    np.testing.assert_array_equal(peer.output(made, {"x": x}), peer.output(source, {"x": x}))
     r = simdnn.load(made).run({"x": x}, machine="zen4")
     np.testing.assert_array_equal(r.outputs["y"], [-4, -3, -6, -7])
 
@@ -297,7 +290,7 @@ def test_networks_of_the_onnx_package(name: str) -> None:
         pytest.skip("this release of onnx ships no networks")
     made = simdnn.transpile_float16(path)
     x = {made.graph.input[0].name: np.random.default_rng(0).random((1, 3, 224, 224)).astype(np.float32)}
-    half, full = in_runtime(made, x), in_runtime(onnx.load(path), x)
+    half, full = peer.output(made, x), peer.output(onnx.load(path), x)
     np.testing.assert_allclose(half, full, rtol=2e-2, atol=1e-4)
     assert all(v.type.tensor_type.elem_type == 1 for v in (made.graph.input[0], *made.graph.output))
 
@@ -313,17 +306,14 @@ class Smooth(Builder):
 @pytest.mark.parametrize("seed", range(12))
 def test_random_graphs_stay_close(seed: int) -> None:
     """f16 in the runtime and here; bf16, which raises the opset, here."""
-    b = Smooth(1000 + seed)
-    while len(b.nodes) < 7:
-        b.grow()
-    source = model(b.nodes, {"x": b.first}, [b.last], b.constants, opset=(13, 17)[seed % 2])
-    feeds = {"x": b.rng.normal(size=b.first).astype(np.float32)}
-    want = in_runtime(source, feeds)
+    drawn = draw(Smooth(1000 + seed), 7, opset=(13, 17)[seed % 2])
+    source, feeds = drawn.model, drawn.feeds
+    want = peer.output(source, feeds)
     size = float(np.linalg.norm(want)) or 1.0
     for dtype, error in (("f16", 0.02), ("bf16", 0.15)):
         made = simdnn.transpile_float16(source, dtype=dtype)
         if dtype == "f16":
-            assert np.linalg.norm(in_runtime(made, feeds) - want) <= error * size
+            assert np.linalg.norm(peer.output(made, feeds) - want) <= error * size
         if seed % 4 == 0:
-            got = simdnn.load(made).run(feeds, machine="zen4", dispatch="onednn").outputs[b.last]
+            got = simdnn.load(made).run(feeds, machine="zen4", dispatch="onednn").outputs[drawn.output]
             assert got.dtype == np.float32 and np.linalg.norm(got - want) <= error * size

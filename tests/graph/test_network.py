@@ -12,27 +12,20 @@ import simdnn
 from simdnn import Attr, InvalidArgument, Unimplemented, UnknownTiming
 
 onnx = pytest.importorskip("onnx")
-ort = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 from onnx import helper  # noqa: E402
 
 from simdnn.graph.inspect import inspect  # noqa: E402
+from tests.graph import peer  # noqa: E402
 from tests.graph.models import model, small_cnn  # noqa: E402
 
 X = np.random.default_rng(1).normal(size=(2, 3, 12, 12)).astype(np.float32)
 
 
-def reference(made: Any, feeds: dict[str, Any]) -> list[Any]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    session = ort.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    found: list[Any] = session.run(None, feeds)
-    return found
-
-
 @pytest.mark.parametrize(("machine", "isa"), [("zen4", None), ("skx", None), ("zen4", "avx2")])
 def test_values_are_those_of_a_runtime(machine: str, isa: str | None) -> None:
     r = simdnn.load(small_cnn()).run({"x": X}, machine=machine, isa=isa)
-    np.testing.assert_allclose(r.outputs["y"], reference(small_cnn(), {"x": X})[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(r.outputs["y"], peer.output(small_cnn(), {"x": X}), rtol=1e-4, atol=1e-6)
     frame = r.to_frame()
     assert list(frame["node"]) == ["conv", "relu", "pool", "flat", "fc", "soft"]
     assert frame["cycles"].sum() == pytest.approx(r.cycles) and r.cycles > 0 and r.seconds > 0

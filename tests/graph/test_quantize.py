@@ -12,9 +12,10 @@ import simdnn
 from simdnn import Attr, InvalidArgument
 
 onnx = pytest.importorskip("onnx")
-ort = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 from onnx import helper  # noqa: E402
 
+from tests.graph import peer  # noqa: E402
 from tests.graph.models import model, small_cnn  # noqa: E402
 
 X = np.random.default_rng(1).normal(size=(4, 3, 12, 12)).astype(np.float32)
@@ -31,14 +32,6 @@ def values(made: Any, machine: str = "zen4", **more: Any) -> Any:
     return simdnn.load(made).run({"x": X}, machine=machine, **more).outputs["y"]
 
 
-def in_runtime(made: Any, feeds: dict[str, Any]) -> Any:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    return ort.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)[
-        0
-    ]
-
-
 def implementations(made: Any, machine: str = "zen4", **more: Any) -> dict[str, str]:
     frame = simdnn.load(made).run({"x": X}, machine=machine, **more).to_frame()
     return dict(zip(frame["node"], frame["implementation"], strict=True))
@@ -51,7 +44,7 @@ def test_static_runs_on_integer_kernels_and_stays_close(per_channel: bool, sourc
     onnx.checker.check_model(made, full_check=True)
     exact = values(LOGITS)
     near(values(made), exact, 0.03)
-    near(values(made), in_runtime(made, {"x": X}), 0.005)
+    near(values(made), peer.output(made, {"x": X}), 0.005)
     found = implementations(made)
     assert "vnni" in found["conv"] and "vnni" in found["fc"]
 
@@ -107,7 +100,7 @@ def test_a_chain_requantizes_in_the_kernel() -> None:
     frame = r.to_frame()
     assert list(frame["node"])[-2:] == ["one", "two"] and len(frame[frame["cycles"] > 0]) == 3
     assert list(frame["dtype"])[-2:] == ["u8", "f32"]
-    near(r.outputs["y"], in_runtime(made, {"x": X}), 0.01)
+    near(r.outputs["y"], peer.output(made, {"x": X}), 0.01)
     assert net.estimate(machine="zen4").cycles == r.cycles
 
 
@@ -116,7 +109,7 @@ def test_dynamic() -> None:
     assert Counter(n.op_type for n in made.graph.node)["DynamicQuantizeLinear"] == 2
     onnx.checker.check_model(made, full_check=True)
     near(values(made), values(LOGITS), 0.03)
-    near(values(made), in_runtime(made, {"x": X}), 1e-5)
+    near(values(made), peer.output(made, {"x": X}), 1e-5)
     assert "vnni" in implementations(made)["conv"]
 
 
@@ -127,7 +120,7 @@ def test_weights_alone(weights: str, error: float) -> None:
     near(values(made), values(LOGITS), error)
     assert implementations(made)["fc"].startswith("wdec")
     try:
-        want = in_runtime(made, {"x": X})
+        want = peer.output(made, {"x": X})
     except Exception as problem:  # releases differ in the widths that they know
         pytest.skip(f"the runtime refuses it: {problem}"[:90])
     near(values(made), want, 1e-3)
@@ -146,7 +139,7 @@ def test_groups_become_smaller_where_k_asks_for_it(inner: int, block: int, weigh
     near(got.outputs["y"], x @ w, 0.01 if weights == "s8" else 0.2)
     assert simdnn.load(made).estimate(machine="zen4").cycles == got.cycles > 0
     if weights == "s4":
-        near(got.outputs["y"], in_runtime(made, {"x": x}), 1e-5)
+        near(got.outputs["y"], peer.output(made, {"x": x}), 1e-5)
 
 
 def test_only_a_part() -> None:

@@ -393,5 +393,8 @@ def test_any_key_gone_or_of_another_kind_is_an_error_or_optional(tmp_path: Path)
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(MachineFileError, match="readable file"):
+    with pytest.raises(UnknownName, match="no machine file .*none.toml.*zen4"):
         machine(tmp_path / "none.toml")
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(UnknownName, match="no machine file .*folder.toml"):
+        machine(tmp_path / "folder.toml")

@@ -118,37 +118,33 @@ def test_depthwise(
     assert (found.output == direct(x, w, p, (0 if floating else zero, 0))).all()  # small integers: exact in floats, too
 
 
-def test_depthwise_requantizes_and_is_cheaper_than_the_bytes_of_a_view() -> None:
-    rng = np.random.default_rng(5)
-    p = ConvProblem(1, 40, 9, 9, 40, 3, 3, "u8", "s8", Epilogue(), padding=(1, 1, 1, 1), groups=40)
-    x, w = rng.integers(0, 256, (1, 40, 9, 9)).astype(np.uint8), rng.integers(-128, 128, (40, 1, 3, 3)).astype(np.int8)
-    bias, scale = rng.standard_normal(40).astype(np.float32), rng.random(40).astype(np.float32) / 100
+@pytest.mark.parametrize(
+    ("machines", "channels", "groups"), [(("dg1", "a770", "b580"), (8, 12), 4), (("b580",), (40, 40), 40)]
+)
+def test_requantized_to_u8_by_channel(machines: tuple[str, ...], channels: tuple[int, int], groups: int) -> None:
+    rng = np.random.default_rng(4)
+    ic, oc = channels
+    p = ConvProblem(1, ic, 6, 6, oc, 3, 3, "u8", "s8", Epilogue(), padding=(1, 1, 1, 1), groups=groups)
+    x = rng.integers(0, 256, (1, ic, 6, 6)).astype(np.uint8)
+    w = rng.integers(-128, 128, (oc, ic // groups, 3, 3)).astype(np.int8)
+    bias, scale = rng.standard_normal(oc).astype(np.float32), rng.random(oc).astype(np.float32) / 100
     scales = {"src": np.float32(0.5), "wei": scale, "dst": np.float32(2)}
     attr = Attr(scales=scales, zero_points={"src": 7, "dst": 3}, post_ops=["relu"])
     sums = direct(x, w, p, (7, 0)).astype(np.float32) * np.float32(0.5) * scale[:, None, None] + bias[:, None, None]
     expected = np.clip(np.rint(np.maximum(sums, 0) * np.float32(0.5) + 3), 0, 255)
-    found = simdnn.convolution(x, w, bias, machine="b580", dst="u8", attr=attr, **options(p))
-    assert found.output.dtype == np.uint8 and (found.output == expected).all()
+    for name in machines:
+        found = simdnn.convolution(x, w, bias, machine=name, dst="u8", attr=attr, **options(p))
+        assert found.implementation.endswith("_depthwise") == (groups == ic == oc)
+        assert found.output.dtype == np.uint8 and (found.output == expected).all()
+
+
+def test_depthwise_is_cheaper_than_the_bytes_of_a_view() -> None:
     sizes = {"ic": 512, "ih": 14, "iw": 14, "oc": 512, "kh": 3, "kw": 3, "padding": 1, "groups": 512, "mb": 64}
     with simdnn.cold_weights():
         cost = simdnn.estimate("convolution", dt="f16", machine="b580", **sizes)
     least = 2 * 2 * 64 * 512 * 14 * 14
     assert least < cost.traffic.set_index("level").loc["DRAM"][["read_bytes", "written_bytes"]].sum() < 1.5 * least
     assert cost.seconds < 3 * least / 456e9
-
-
-def test_requantized_to_u8_by_channel() -> None:
-    rng = np.random.default_rng(4)
-    p = ConvProblem(1, 8, 6, 6, 12, 3, 3, "u8", "s8", Epilogue(), padding=(1, 1, 1, 1), groups=4)
-    x, w = rng.integers(0, 256, (1, 8, 6, 6)).astype(np.uint8), rng.integers(-128, 128, (12, 2, 3, 3)).astype(np.int8)
-    bias, scale = rng.standard_normal(12).astype(np.float32), rng.random(12).astype(np.float32) / 100
-    scales = {"src": np.float32(0.5), "wei": scale, "dst": np.float32(2)}
-    attr = Attr(scales=scales, zero_points={"src": 7, "dst": 3}, post_ops=["relu"])
-    sums = direct(x, w, p, (7, 0)).astype(np.float32) * np.float32(0.5) * scale[:, None, None] + bias[:, None, None]
-    expected = np.clip(np.rint(np.maximum(sums, 0) * np.float32(0.5) + 3), 0, 255)
-    for name in ("dg1", "a770", "b580"):
-        found = simdnn.convolution(x, w, bias, machine=name, dst="u8", attr=attr, **options(p)).output
-        assert found.dtype == np.uint8 and (found == expected).all()
 
 
 @pytest.mark.parametrize("name", INTEL)

@@ -15,7 +15,8 @@ from isa_models import InvalidArgument, SimdnnError, Unimplemented, instruction,
 from isa_models.formats import fmt
 from isa_models.gpu_machine import gpu_machine, gpu_machine_names
 from simdnn import Attr, Quant
-from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem, plain_epilogue
+from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.spec import Epilogue
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
 
@@ -189,7 +190,7 @@ def test_dp4a_does_a_quarter_of_the_products_an_instruction() -> None:
 def test_tiles_fit_the_registers_and_the_threads(name: str, size: tuple[int, int, int]) -> None:
     gpu = gpu_machine(name)
     m, n, k = size
-    gemm = GpuGemm(GpuMatmulProblem(m, n, k, "s8", "s8", plain_epilogue("s8")), gpu)
+    gemm = GpuGemm(GpuMatmulProblem(m, n, k, "s8", "s8", Epilogue("s32")), gpu)
     assert gemm.program.signature  # verified: registers of a thread among it
     tile = gemm.tile
     assert tile.threads[0] * tile.threads[1] <= gpu.engines_per_core * gpu.threads

@@ -13,7 +13,8 @@ from isa_models import UnknownTiming
 from isa_models.gpu_machine import gpu_machine, gpu_machine_names
 from simdnn.kernels.dynamic import Dynamic
 from simdnn.kernels.gpu_dynamic import GpuQuantization
-from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem, plain_epilogue
+from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.spec import Epilogue
 from simdnn.program import Affine, Loop, Memory, Op, Register
 from simdnn.timing.engine import Issue, engine_time, issue_of, run
 from simdnn.timing.gpu import clock_of, estimate_gpu, gpu_time, nest_of
@@ -23,8 +24,8 @@ INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
 
 
 def gemm(name: str, dtype: str, m: int, n: int, k: int) -> GpuGemm:
-    model = "" if dtype[0] in "su" else "sequential"
-    return GpuGemm(GpuMatmulProblem(m, n, k, dtype, dtype, plain_epilogue(dtype), float_model=model), gpu_machine(name))
+    dst, model = ("s32", "") if dtype[0] in "su" else ("f32", "sequential")
+    return GpuGemm(GpuMatmulProblem(m, n, k, dtype, dtype, Epilogue(dst), float_model=model), gpu_machine(name))
 
 
 def test_one_thread_waits_for_latency_and_several_hide_it() -> None:

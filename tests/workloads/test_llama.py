@@ -17,7 +17,8 @@ from tests.workloads.gguf_file import Raw
 from workloads import gguf, llama
 
 onnx = pytest.importorskip("onnx")
-ort = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
+from tests.graph import peer  # noqa: E402
 
 LAYERS, WIDTH, HEADS, KV_HEADS, HIDDEN, WORDS, PLACES = 2, 64, 4, 2, 96, 40, 160
 HEAD = WIDTH // HEADS
@@ -66,11 +67,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> gguf.Gguf:
     return file(tmp_path_factory.mktemp("tiny"))
 
 
-@functools.cache
-def session(content: bytes) -> Any:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+session = functools.cache(peer.session)
 
 
 def by_runtime(made: Any, feeds: llama.Feeds) -> llama.Feeds:

@@ -1,0 +1,23 @@
+"""onnxruntime on this host's CPU: the executor that networks are compared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+ort = pytest.importorskip("onnxruntime")
+
+
+def session(content: bytes, optimized: bool = True) -> Any:
+    """A session of a serialized model, `optimized` or node by node as the model says; it keeps its warnings."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    if not optimized:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def output(model: Any, feeds: dict[str, Any], optimized: bool = True) -> Any:
+    """The first output of a model."""
+    return session(model.SerializeToString(), optimized).run(None, feeds)[0]
