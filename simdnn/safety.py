@@ -52,6 +52,11 @@ def ranges(
 
     `frame.attrs`: implementation, reason, src_range, safe_share, safe_share_7bit, largest_weight (magnitude up to which
     any weights are safe), odd_weights (that halving rounds), probability. Raises `InvalidArgument` for misfits.
+
+    >>> import numpy as np, simdnn
+    >>> weights = np.array([[127, 60], [127, 60]], np.int8)  # 2 * 255 * 127 exceeds 32767, 2 * 255 * 60 does not
+    >>> simdnn.ranges("matmul", weights=weights, machine="skx")[["safe", "max_abs_pair", "witness"]].values.tolist()
+    [[False, 64770, array([255, 255], dtype=uint8)], [True, 30600, None]]
     """
     import pandas as pd
 

@@ -113,6 +113,13 @@ def transpile_float16(
     have bf16 from opset 22 on, to which older models are raised where onnx's converter can. The report stands in the
     result's metadata (`float16_report`); what overflows is a `RuntimeWarning` too: parameters, and of the feeds in
     `calibration`, which are run in f32, all tensors.
+
+    >>> import workloads
+    >>> from workloads.export import onnx_model
+    >>> half = transpile_float16(onnx_model(workloads.NETWORKS["digits"]()), keep=["fc"])
+    >>> report = float16_report(half)
+    >>> report.kept, report.converted
+    ({'fc': 'asked for'}, ['conv1', 'conv1.relu', 'conv2', 'conv2.relu', 'conv3', 'conv3.relu', 'fc.flat'])
     """
     package = onnx_package()
     one_of("dtype", dtype, FLOAT16)

@@ -39,6 +39,13 @@ def load(source: str | PathLike[str] | onnx.ModelProto) -> Network:
     BatchNormalization is folded into the convolution before it, and products of dequantized operands become integer
     ones. Raises `InvalidArgument` for what is no model, or a broken or hostile one, and `Unimplemented` where the
     `onnx` package is missing. Operators that are not known here are an error of `run`, before anything runs.
+
+    >>> from onnx import TensorProto, helper
+    >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in "xy")
+    >>> graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], "act")], "one", [x], [y])
+    >>> result = load(helper.make_model(graph)).run({"x": np.array([-1, 2], np.float32)}, machine="zen4")
+    >>> result.outputs["y"].tolist(), result.to_frame()["node"].tolist(), result.cycles > 0
+    ([0.0, 2.0], ['act'], True)
     """
     model, folder = read(source)
     return Network(fused(graph_of(folded(model, folder), folder)))

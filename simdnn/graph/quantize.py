@@ -55,6 +55,12 @@ def quantize_onnx(
     of `group` along K (a power of two; less where that does not divide K; zeros fill a K that is not a multiple of 16);
     `only`: patterns of node names. Nodes that do not fit (weights that are no constant matrix or filter) stay as they
     are. Raises `InvalidArgument`.
+
+    >>> import workloads
+    >>> from workloads.export import onnx_model
+    >>> made = quantize_onnx(onnx_model(workloads.NETWORKS["digits"]()), {"images": (0, 1)}, only=["conv1"])
+    >>> [node.op_type for node in made.graph.node][:5]
+    ['DequantizeLinear', 'QuantizeLinear', 'DequantizeLinear', 'Conv', 'Relu']
     """
     package = onnx_package()
     one_of("scheme", scheme, SCHEMES)

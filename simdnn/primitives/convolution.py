@@ -46,6 +46,12 @@ def convolution(
     (N, OC, OH, OW).
 
     On a GPU: types as there, relu at most after scales, zero points and bias; depthwise ones on the vector pipe.
+
+    >>> import numpy as np, simdnn
+    >>> src, weights = np.ones((1, 16, 6, 6), np.float32), np.ones((32, 16, 3, 3), np.float32)
+    >>> r = simdnn.convolution(src, weights, padding=1, machine="zen4")
+    >>> r.output.shape, r.output[0, 0, :2, :2].tolist()
+    ((1, 32, 6, 6), [[64.0, 96.0], [96.0, 144.0]])
     """
     on = gpu.gpu_of(machine)
     if on is not None:

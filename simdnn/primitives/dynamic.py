@@ -1,10 +1,4 @@
-"""simdnn.quantize_dynamic: a floating source as s8 or u8 with scales found on the fly; values and cost.
-
->>> import numpy as np, simdnn
->>> q = simdnn.quantize_dynamic(np.array([[1, -2, 0.5, 4]], np.float32), group=2, machine="zen4")
->>> q.output.tolist(), (q.scales * 127).tolist()
-([[64, -127, 16, 127]], [[2.0, 4.0]])
-"""
+"""simdnn.quantize_dynamic: a floating source as s8 or u8 with scales found on the fly; values and cost."""
 
 from __future__ import annotations
 
@@ -77,7 +71,8 @@ class Quantized(Priced):
         return Attr(**fields)
 
     def __repr__(self) -> str:
-        return f"Quantized({self.problem} on {self.machine.name})"
+        p = self.problem
+        return f"Quantized({p.src} to {p.dst} {p.m}x{p.k}, {p.parts} scales a row on {self.machine.name})"
 
 
 def quantize_dynamic(
@@ -110,6 +105,11 @@ def quantize_dynamic(
     Raises `InvalidArgument` for NaN and infinity, a range beyond f32, negative values where symmetric u8 is asked for,
     empty sources and groups that do not divide K; `Unimplemented` below AVX2, on NVIDIA GPUs, and on Intel GPUs for
     groups that are no multiple of 16; `UnknownTiming` when an unknown cost is asked.
+
+    >>> import numpy as np, simdnn
+    >>> q = simdnn.quantize_dynamic(np.array([[1, -2, 0.5, 4]], np.float32), group=2, machine="zen4")
+    >>> q.output.tolist(), (q.scales * 127).tolist()
+    ([[64, -127, 16, 127]], [[2.0, 4.0]])
     """
     problem = _problem(src, dtype, group, symmetric, reductions)
     one_of("engine", engine, ENGINES)

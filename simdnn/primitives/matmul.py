@@ -59,6 +59,14 @@ def matmul(
     `into`: what the destination holds before, for the post-operation "sum"; of the output's shape and type.
 
     Raises `InvalidArgument`, `Unimplemented`, `UnknownName` or `UnknownTiming`, each naming what works.
+
+    >>> import numpy as np, simdnn
+    >>> src, weights = np.full((2, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
+    >>> without, vnni = (simdnn.matmul(src, weights, machine=machine) for machine in ("skx", "clx"))
+    >>> int(without.output[0, 0]), int(vnni.output[0, 0])  # 32 pairs at 32767 each, and the sum
+    (1048544, 2072640)
+    >>> int(without.saturation[0, 0]), vnni.implementation
+    (32, 'gemm:avx512_core_vnni')
     """
     if (on := gpu.gpu_of(machine)) is not None:
         one_of("engine", engine, ENGINES)

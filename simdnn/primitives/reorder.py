@@ -1,13 +1,4 @@
-"""simdnn.reorder: an array in another type or layout, made ahead of time; values and cost, as any primitive's.
-
-    >>> import numpy as np, simdnn
-    >>> weights = np.ones((64, 48), np.float32)
-    >>> attr = simdnn.Attr(fpmath="bf16")
-    >>> wanted = simdnn.estimate("matmul", m=128, n=48, k=64, machine="zen4", attr=attr).weights_desc
-    >>> packed = simdnn.reorder(weights, wanted, machine="zen4")
-    >>> simdnn.matmul(np.ones((128, 64), np.float32), packed, machine="zen4", attr=attr).output[0, 0]
-    np.float32(64.0)
-"""
+"""simdnn.reorder: an array in another type or layout, made ahead of time; values and cost, as any primitive's."""
 
 from __future__ import annotations
 
@@ -89,6 +80,15 @@ def reorder(
     instructions round (tf32 is kept as f32); bf16 or f16 to f32. Raises `InvalidArgument` where the shapes differ,
     `Unimplemented` for other conversions and where the machine has no instruction for one, `UnknownTiming` when an
     unknown cost is asked.
+
+    >>> import numpy as np, simdnn
+    >>> attr = simdnn.Attr(fpmath="bf16")
+    >>> wanted = simdnn.estimate("matmul", m=128, n=48, k=64, machine="zen4", attr=attr).weights_desc
+    >>> packed = simdnn.reorder(np.ones((64, 48), np.float32), wanted, machine="zen4")
+    >>> packed.output.dtype.name, packed.output.shape  # flat, as the kernel reads it
+    ('bfloat16', (3072,))
+    >>> simdnn.matmul(np.ones((128, 64), np.float32), packed, machine="zen4", attr=attr).output[0, 0]
+    np.float32(64.0)
     """
     found, caps = target_of(machine, isa)
     one_of("engine", engine, ("auto", "compiled", "reference"))

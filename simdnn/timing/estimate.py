@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InstructionCost:
-    """One instruction form of a program: executions, uops (a load is one), ports of each uop, share of the work.
+    """One instruction form of a program: executions, uops, ports of each uop, share of the work.
 
+    A load is a uop; so is a store's address, where the machine gives it ports, and a store's data.
     `cycles_share` divides the cycles that each form would need by itself at its best throughput by their sum.
     """
 
@@ -173,6 +174,8 @@ def _forms(machine: Machine, executed: Counter[Executed]) -> tuple[InstructionCo
         alone = max(lower_bounds(machine, ops).values())
         ports = ["/".join(machine.core.ports[p] for p in uop) for uop in op.uops]
         ports += ["/".join(machine.core.load_ports)] if op.load is not None else []
+        if op.store is not None:
+            ports += ["/".join(p) for p in (machine.core.store_address_ports, machine.core.store_data_ports) if p]
         name = key.counted or op.row.mnemonic, key.form, " + ".join(ports)
         earlier = rows.get(name, (0, 0, 0.0))  # tiles of other heights
         rows[name] = tuple(x + y for x, y in zip(earlier, (count, len(ports) * count, alone * count), strict=True))

@@ -192,6 +192,14 @@ def test_a_chain_takes_its_latency() -> None:
     assert cost.bound == "latency"
 
 
+def test_loads_and_stores_are_uops_with_ports() -> None:
+    cost = estimate_program(KERNELS["f32 14x2"], machine("skx"))
+    stores = cost.instructions[cost.instructions["form"].str.startswith("m512,")]
+    assert len(stores) and (stores["uops"] == 2 * stores["count"]).all() and set(stores["ports"]) == {"p2/p3/p7 + p4"}
+    loads = cost.instructions[cost.instructions["instruction"] == "vmovups"].query("form == 'zmm,m512'")
+    assert len(loads) and (loads["uops"] == loads["count"]).all() and set(loads["ports"]) == {"p2/p3"}
+
+
 def test_vnni_reaches_four_times_f32_on_zen4() -> None:
     """The compute-bound ratios that a Zen 4 is known for: 1 : 2 : 2 : 4."""
     cycles = {k: estimate_program(gemm(k, 64, 128, 256, 8, 2), machine("zen4")).core_cycles for k in
