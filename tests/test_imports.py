@@ -1,0 +1,64 @@
+"""Imports run down only, as CONTRIBUTING.md says: between packages and modules of simdnn there is no circle."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("isa_models", "simdnn", "workloads")
+
+
+def unit(module: str) -> str:
+    """What is one thing here: isa_models, workloads, and each package or module right below simdnn."""
+    return ".".join(module.split(".")[: 2 if module.startswith("simdnn.") else 1])
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """The modules that a file imports at run time, within functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.fixture(scope="module")
+def edges() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            own = unit(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+            for other in imported(ast.parse(path.read_text(encoding="utf-8"))):
+                if other.split(".")[0] in PACKAGES and unit(other) != own:
+                    found[own].add(unit(other))
+    return found
+
+
+def test_no_circles(edges: dict[str, set[str]]) -> None:
+    facade = {"simdnn"}  # which offers the names of what lies below
+    order = list(TopologicalSorter({one: others - facade for one, others in edges.items()}).static_order())
+    assert order.index("isa_models") < order.index("simdnn.primitives") < order.index("simdnn.cli")
+
+
+@pytest.mark.parametrize(
+    ("one", "may"),
+    [
+        ("isa_models", set()),
+        ("workloads", {"isa_models"}),
+        ("simdnn.program", {"isa_models"}),
+        ("simdnn.kernels", {"isa_models", "simdnn.program", "simdnn.tiles", "simdnn.verify"}),
+        ("simdnn.numerics", {"isa_models", "simdnn.program", "simdnn.tiles"}),
+        ("simdnn.timing", {"isa_models", "simdnn.program"}),
+        ("simdnn.plot", {"isa_models", "simdnn.modes"}),
+    ],
+)
+def test_what_each_floor_stands_on(edges: dict[str, set[str]], one: str, may: set[str]) -> None:
+    assert edges[one] <= may
