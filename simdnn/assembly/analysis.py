@@ -171,12 +171,12 @@ class Analysis:
         names = [self.machine.core.ports[index] for index in sorted(busiest)]
         users = Counter(op.row.mnemonic for op in self.ops for uop in op.uops if set(uop) <= busiest)
         most = " and ".join(name for name, _ in users.most_common(2))
-        are = "is" if len(names) == 1 else "are"
+        ports = f"port {names[0]} is" if len(names) == 1 else f"ports {_listed(names)} are"
         count = sum(users.values())
-        return (
-            f"{_listed(names)} {are} full: {count} uops ({most}) that run nowhere else take {cycles:.2f} of "
-            f"{self._cycles} cycles"
+        uops = f"1 uop ({most}) that runs nowhere else takes" if count == 1 else (
+            f"{count} uops ({most}) that run nowhere else take"
         )
+        return f"{ports} full: {uops} {cycles:.2f} of {self._cycles} cycles"
 
     def _say_load(self) -> str:
         count = sum(op.load is not None for op in self.ops)
