@@ -133,4 +133,5 @@ class Alarms:
 
 
 def lanes_suffix(value: LlvmValue) -> str:
+    """The end of an intrinsic's name for integers of these lanes, as `v16i32`."""
     return f"v{value.lanes}i{value.format.bits}"

@@ -26,6 +26,7 @@ def lane_type(dtype: str) -> str:
 
 
 def vector_type(dtype: str, lanes: int) -> str:
+    """LLVM's type of so many lanes."""
     return f"<{lanes} x {lane_type(dtype)}>"
 
 
@@ -106,6 +107,8 @@ class Emitter:
 
 
 class LlvmValue(Value):
+    """A vector of LLVM's by its name in the text: the reading of the algebra that becomes machine code."""
+
     def __init__(self, emitter: Emitter, name: str, dtype: str, lanes: int) -> None:
         self.emitter = emitter
         self.name = name

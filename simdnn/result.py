@@ -52,10 +52,12 @@ class Priced(ABC):
 
     @property
     def cycles(self) -> float:
+        """Clock cycles of one run."""
         return self.cost.cycles
 
     @property
     def seconds(self) -> float:
+        """The time of one run: `cycles` at the clock that the machine holds for this width of registers."""
         return self.cost.seconds
 
     @property

@@ -56,6 +56,7 @@ class Code:
 
 
 def is_elf(data: bytes) -> bool:
+    """Whether these are the bytes of an ELF file."""
     return data[:4] == b"\x7fELF"
 
 

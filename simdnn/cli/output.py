@@ -48,6 +48,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def print_json(content: Any) -> None:
+    """JSON on standard output; what is missing must be None, as JSON has no NaN."""
     print(json.dumps(content, indent=2, allow_nan=False))
 
 

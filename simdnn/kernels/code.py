@@ -36,10 +36,12 @@ class Unit:
 
 
 def unit_of(isa: str) -> Unit:
+    """The widest registers that an ISA cap brings: 512 bits from avx512_core on, else 256."""
     return Unit(isa, 512 if "avx512_core" in implied(isa) else 256)
 
 
 def op(name: str, dst: Place, *srcs: Place, **immediates: int) -> Op:
+    """One instruction of a program: `op("vaddps", total, a, b)`."""
     return Op(name, dst, srcs, tuple(sorted(immediates.items())))
 
 

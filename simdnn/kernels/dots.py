@@ -185,4 +185,5 @@ MADDWD = Dot("maddwd", "s16", "s8", "s16", 2, "s32", "s16", _maddwd, temporaries
 
 
 def accumulator(unit: Unit, row: int, column: int, dot: Dot) -> Register:
+    """The register that a tile's sum at (row, column of registers) is kept in."""
     return unit.reg(f"c{row}_{column}", dot.acc)

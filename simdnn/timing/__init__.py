@@ -1,0 +1,1 @@
+"""The clock: cycles and bytes of Programs on a machine's core, caches, memory and channels."""

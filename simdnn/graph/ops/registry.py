@@ -47,6 +47,7 @@ def find(node: Node) -> Operator | None:
 
 
 def supported(node: Node) -> bool:
+    """Whether a node's operator is known, here or as ONNX's function of known ones."""
     return (node.domain, node.op) in OPERATORS or schema_of(node) is not None
 
 
