@@ -1,6 +1,7 @@
 """ONNX operators over a machine's kernels. Importing this package registers them all."""
 
 from simdnn.graph.ops import (
+    activation,
     by_reference,
     control,
     elementwise,
@@ -19,6 +20,7 @@ from simdnn.graph.ops.registry import OPERATORS, VIEWS, find, supported
 __all__ = [
     "OPERATORS",
     "VIEWS",
+    "activation",
     "by_reference",
     "control",
     "elementwise",
