@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -112,10 +112,17 @@ def fused_matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
 
 
 # -- convolution ------------------------------------------------------------------------------------------------------
-def windows(
-    node: Node, size: Sequence[int], kernel: Sequence[int]
-) -> tuple[list[int], list[int], list[int], list[int]]:
-    """strides, dilations, padding before and padding after, of a node with pads or auto_pad."""
+class Windows(NamedTuple):
+    """Where a kernel looks, a number for each spatial axis."""
+
+    strides: list[int]
+    dilations: list[int]
+    before: list[int]  # padding
+    after: list[int]
+
+
+def windows(node: Node, size: Sequence[int], kernel: Sequence[int]) -> Windows:
+    """Those of a node with pads or auto_pad."""
     rank = len(size)
     strides, dilations = node.integers("strides", [1] * rank), node.integers("dilations", [1] * rank)
     pads, auto = node.integers("pads", [0] * (2 * rank)), node.text("auto_pad", "NOTSET")
@@ -134,13 +141,11 @@ def windows(
             small = total // 2
             before.append(small if auto == "SAME_UPPER" else total - small)
             after.append(total - before[-1])
-        return strides, dilations, before, after
+        return Windows(strides, dilations, before, after)
     need(auto in ("NOTSET", "VALID", ""), f"auto_pad={auto!r}; allowed: NOTSET, VALID, SAME_UPPER, SAME_LOWER")
-    return (
-        (strides, dilations, [0] * rank, [0] * rank)
-        if auto == "VALID"
-        else (strides, dilations, pads[:rank], pads[rank:])
-    )
+    if auto == "VALID":
+        return Windows(strides, dilations, [0] * rank, [0] * rank)
+    return Windows(strides, dilations, pads[:rank], pads[rank:])
 
 
 @operator("Conv")
@@ -158,36 +163,25 @@ def checked_conv(node: Node, x: Array, w: Array) -> None:
 def convolve(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = None, **options: Any) -> Array:
     """One, two or three dimensions: one as two of which one is 1, three as the sum over the depth of two."""
     checked_conv(node, x, w)
-    strides, dilations, before, after = windows(node, x.shape[2:], w.shape[2:])
-    if any(p < 0 for p in (*before, *after)):
+    at = windows(node, x.shape[2:], w.shape[2:])
+    if any(p < 0 for p in (*at.before, *at.after)):
         cut = [slice(None)] * 2 + [
-            slice(max(0, -a), n - max(0, -b)) for n, a, b in zip(x.shape[2:], before, after, strict=True)
+            slice(max(0, -a), n - max(0, -b)) for n, a, b in zip(x.shape[2:], at.before, at.after, strict=True)
         ]
-        x, before, after = x[tuple(cut)], [max(0, p) for p in before], [max(0, p) for p in after]
-    groups = node.integer("group", 1)
+        x = x[tuple(cut)]
+        at = at._replace(before=[max(0, p) for p in at.before], after=[max(0, p) for p in at.after])
+    options = options | {"groups": node.integer("group", 1)}
     if x.ndim == 3:
-        x, w = x[:, :, None], w[:, :, None]
-        strides, dilations, before, after = [1, *strides], [1, *dilations], [0, *before], [0, *after]
-        return _plane(k, x, w, bias, strides, dilations, before, after, groups, options)[:, :, 0]
+        one = Windows([1, *at.strides], [1, *at.dilations], [0, *at.before], [0, *at.after])
+        return _plane(k, x[:, :, None], w[:, :, None], bias, one, options)[:, :, 0]
     if x.ndim == 4:
-        return _plane(k, x, w, bias, strides, dilations, before, after, groups, options)
+        return _plane(k, x, w, bias, at, options)
     need(x.ndim == 5, f"a source of shape {x.shape}; one to three dimensions besides N and C work")
-    return _volume(k, x, w, bias, strides, dilations, before, after, groups, options)
+    return _volume(k, x, w, bias, at, options)
 
 
-def _plane(
-    k: Kernels,
-    x: Array,
-    w: Array,
-    bias: Array | None,
-    strides: list[int],
-    dilations: list[int],
-    before: list[int],
-    after: list[int],
-    groups: int,
-    options: dict[str, Any],
-) -> Array:
-    where = {"strides": tuple(strides), "padding": (*before, *after), "dilation": tuple(dilations), "groups": groups}
+def _plane(k: Kernels, x: Array, w: Array, bias: Array | None, at: Windows, options: dict[str, Any]) -> Array:
+    where = {"strides": tuple(at.strides), "padding": (*at.before, *at.after), "dilation": tuple(at.dilations)}
     if label(x.dtype) not in ("f32", *_NARROW, "u8", "s8"):
         raise Unimplemented(f"a convolution of {label(x.dtype)}; f32, f16, bf16 and int8 have kernels")
     if not is_float(x.dtype):
@@ -195,38 +189,18 @@ def _plane(
     return in_own_type(k, lambda a, b, c, **more: k.convolution(a, b, c, **where, **more, **options), x, w, bias)
 
 
-def _volume(
-    k: Kernels,
-    x: Array,
-    w: Array,
-    bias: Array | None,
-    strides: list[int],
-    dilations: list[int],
-    before: list[int],
-    after: list[int],
-    groups: int,
-    options: dict[str, Any],
-) -> Array:
+def _volume(k: Kernels, x: Array, w: Array, bias: Array | None, at: Windows, options: dict[str, Any]) -> Array:
     """One convolution of planes for each weight along the depth, added up."""
-    x = np.pad(x, [(0, 0), (0, 0), (before[0], after[0]), (0, 0), (0, 0)])
-    depth = (x.shape[2] - (w.shape[2] - 1) * dilations[0] - 1) // strides[0] + 1
+    stride, dilation, before, after = (axes[0] for axes in at)
+    inner = Windows(*(axes[1:] for axes in at))
+    x = np.pad(x, [(0, 0), (0, 0), (before, after), (0, 0), (0, 0)])
+    depth = (x.shape[2] - (w.shape[2] - 1) * dilation - 1) // stride + 1
     need(depth > 0, f"a kernel of depth {w.shape[2]} on a padded source of {x.shape[2]}")
     total: Array | None = None
     for d in range(w.shape[2]):
-        planes = x[:, :, d * dilations[0] :][:, :, : (depth - 1) * strides[0] + 1 : strides[0]]
+        planes = x[:, :, d * dilation :][:, :, : (depth - 1) * stride + 1 : stride]
         flat = np.ascontiguousarray(planes.transpose(0, 2, 1, 3, 4)).reshape(-1, x.shape[1], *x.shape[3:])
-        part = _plane(
-            k,
-            flat,
-            np.ascontiguousarray(w[:, :, d]),
-            bias if d == 0 else None,
-            strides[1:],
-            dilations[1:],
-            before[1:],
-            after[1:],
-            groups,
-            options,
-        )
+        part = _plane(k, flat, np.ascontiguousarray(w[:, :, d]), bias if d == 0 else None, inner, options)
         total = part if total is None else k.map(lambda a, b: a + b, total, part, name="add")
     assert total is not None
     return np.ascontiguousarray(total.reshape(x.shape[0], depth, *total.shape[1:]).transpose(0, 2, 1, 3, 4))
