@@ -33,6 +33,14 @@ def kinds(made: Any) -> dict[str, int]:
     return {t.name: t.data_type for t in made.graph.initializer}
 
 
+def transpiled(source: Any, x: np.ndarray[Any, Any]) -> Any:
+    """The model in f16, sound, and on `x`, whose values f16 holds, equal to the source."""
+    made = simdnn.transpile_float16(source)
+    onnx.checker.check_model(made, full_check=True)
+    np.testing.assert_array_equal(peer.output(made, {"x": x}), peer.output(source, {"x": x}))
+    return made
+
+
 def test_a_network_keeps_its_interface_and_every_parameter_is_converted(tmp_path: Path) -> None:
     made = simdnn.transpile_float16(small_cnn())
     assert [n.op_type for n in made.graph.node][0] == [n.op_type for n in made.graph.node][-1] == "Cast"
@@ -160,10 +168,7 @@ def test_a_type_that_is_only_a_default_is_converted(attributes: dict[str, Any]) 
         helper.make_node("Add", ["x", "k"], ["y"], "add"),
     ]
     source = model(nodes, {"x": [3]}, ["y"])
-    made = simdnn.transpile_float16(source)
-    onnx.checker.check_model(made, full_check=True)
-    x = np.array([1, 2, 3], np.float32)
-    np.testing.assert_array_equal(peer.output(made, {"x": x}), peer.output(source, {"x": x}))
+    transpiled(source, np.array([1, 2, 3], np.float32))
 
 
 def test_a_parameter_that_both_worlds_read_exists_in_both() -> None:
@@ -186,10 +191,7 @@ def test_constants_casts_and_integers() -> None:
         helper.make_node("Mul", ["a", "d"], ["y"], "scale"),
     ]
     source = model(nodes, {"x": [3]}, ["y"])
-    made = simdnn.transpile_float16(source)
-    onnx.checker.check_model(made, full_check=True)
-    x = np.array([1, 2, 3], np.float32)
-    np.testing.assert_array_equal(peer.output(made, {"x": x}), peer.output(source, {"x": x}))
+    made = transpiled(source, np.array([1, 2, 3], np.float32))
     assert ops(made)["Cast"] == 3
 
 
@@ -205,11 +207,9 @@ def test_bodies_of_control_flow_and_outputs_read_inside_stay_f32() -> None:
     ]
     constants = {"k": np.full(4, 3, np.float32), "zero": np.array(0, np.float32)}
     source = model(nodes, {"x": [4]}, ["y", "a"], constants)
-    made = simdnn.transpile_float16(source)
-    onnx.checker.check_model(made, full_check=True)
-    assert kinds(made)["k"] == 1
     x = np.array([1, -2, 3, 4], np.float32)
-    np.testing.assert_array_equal(peer.output(made, {"x": x}), peer.output(source, {"x": x}))
+    made = transpiled(source, x)
+    assert kinds(made)["k"] == 1
     r = simdnn.load(made).run({"x": x}, machine="zen4")
     np.testing.assert_array_equal(r.outputs["y"], [-4, -3, -6, -7])
 
