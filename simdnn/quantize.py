@@ -153,13 +153,3 @@ def activation_scale(values: NDArray[Any], percentile: float = 100.0) -> np.floa
 def _check_percentile(percentile: float) -> None:
     if not 0 < percentile <= 100:
         raise InvalidArgument(f"percentile={percentile!r}; more than 0 and at most 100 is needed")
-
-
-def quantize_activations(values: NDArray[Any], scale: np.float32) -> NDArray[np.uint8]:
-    """u8 activations: values over the scale, rounded to nearest even, clipped to 0..255.
-
-    >>> quantize_activations(np.array([0, 0.25, 1.0]), np.float32(1 / 255)).tolist()
-    [0, 64, 255]
-    """
-    quantized: NDArray[np.uint8] = np.clip(np.rint(values / scale), 0, U8_MAX).astype(np.uint8)
-    return quantized

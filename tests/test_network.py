@@ -134,7 +134,7 @@ def test_weights_come_back_within_half_a_step(weights: np.ndarray) -> None:
 @given(arrays(np.float32, 9, elements=st.floats(0, 1e6, width=32)))
 def test_activations_come_back_within_half_a_step(values: np.ndarray) -> None:
     scale = quantize.activation_scale(values)
-    stored = quantize.quantize_activations(values, scale)
+    stored = quantize.Activation(scale).stored(values)
     assert stored.dtype == np.uint8
     assert (np.abs(stored * np.float64(scale) - values) <= 0.5001 * scale + 1e-30).all()
 
