@@ -118,8 +118,8 @@ class InstructionTiming:
         return "tmm" in self.form.split(",")
 
 
-_NO_WRITE = re.compile(r"v?u?comis.|cmp|test|imul|jmp|prefetch\w+|nop|ldtilecfg")
-_BOTH = re.compile(r"add|sub|and|or|xor|inc|dec|shl|sar")
+_NO_WRITE = re.compile(r"v?u?comis.|cmp|test|bt|i?mul|i?div|jmp|prefetch\w+|nop|ldtilecfg")
+_BOTH = re.compile(r"adc|add|sbb|sub|and|or|xor|inc|dec|neg|not|sh[lr]d?|sar|r[co][lr]|bt[crs]|xadd|xchg")
 
 
 def form_widths(mnemonic: str, form: str) -> tuple[int, int, int]:

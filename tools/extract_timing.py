@@ -57,56 +57,73 @@ MNEMONICS = set(
     vpmovmskb vmovmskps vpcmpeqb vpcmpeqd vpcmpgtb vpcmpgtd vpcmpd vpcmpud vpcmpub vcmpps vptestmd
     kmovb kmovw kmovd kmovq kxnorw kortestw
     add sub dec inc lea mov cmp test and or xor imul shl sar jnz jz jmp movzx movsxd nop prefetcht0
+    vpcmpeqw vpcmpgtw vpcmpeqq vpcmpgtq vpsignb vpsignw vpsignd vphaddw vphaddd vphaddsw vphsubw vphsubd vphsubsw
+    vphminposuw vmpsadbw vdppd vdpps vroundss vroundsd vtestpd vtestps vcomisd vcomiss vucomisd vucomiss
+    vmovddup vmovhps vmovlps vmovntdqa vmaskmovpd vpmaskmovq vbroadcastsd vextractps vinsertps vpsllvq vpsrlvq
+    vpmovsxbq vpmovsxwq vpmovzxbq vpmovzxwq vcvtdq2pd vcvtpd2dq vcvttpd2dq vcvtpd2ps vcvtps2pd
+    vcvtsi2ss vcvtsi2sd vcvtss2si vcvtsd2si vcvttss2si vcvttsd2si vcvtss2sd vcvtsd2ss vdivsd vdivss vsqrtsd vsqrtss
+    vdivpd vsqrtpd vrcpss vrcpps vrsqrtss vrsqrtps vpcmpistrm vpcmpestrm vpcmpistri vpcmpestri
+    vaesdec vaesdeclast vaesenc vaesenclast vaesimc vaeskeygenassist vpclmulqdq vgf2p8mulb vgf2p8affineqb
     """.split()
 )
 # Suffixes of the same instruction in another encoding. uops.info lists zeroing masks (Z), embedded rounding (SAE, ER)
 # and short registers apart; those are left out.
-ENCODINGS = {"EVEX", "10", "28", "6F", "01", "09", "21", "29", "31", "39", "85", "89", "8B", "B_D8", "6E", "7E", "R4"}
+ENCODINGS = {"EVEX", "10", "28", "6F", "01", "09", "21", "29", "31", "39", "85", "89", "8B", "6E", "7E", "R4"}
+#: what lea adds up: one register and a constant, two registers, one of them scaled, and these with a constant
+SUMS = {"B_D8": "AGEN", "B_I": "AGEN2", "B_IS": "AGENS", "B_I_D8": "AGEN3", "B_IS_D8": "AGEN3S"}
 UNWANTED = {"AL", "AX", "EAX", "RAX", "0", "R16", "R8h", "R8l", "M8", "M16", "I16", "R32", "M2"}
 # Instructions that no kernel needs but loops in other people's assembly hold: forms, and which of them have rows.
 GENERAL_FORMS = """
     : cdq cdqe cqo vzeroupper
     K, K: knotw ktestw
     K, K, I8: kshiftlw
-    K, K, K: kaddw kandw kunpckbw
+    K, K, K: kaddw kandnw kandw korw kunpckbw kxorw
     K, YMM, YMM, I8 / K, ZMM, ZMM, I8: vpcmpb
     K, ZMM: vpmovd2m
-    M64, XMM: vmovhps
+    M32 / M64: div idiv mul
+    M512, K, ZMM / M256, K, YMM: vcompresspd vcompressps vpcompressb vpcompressd vpcompressq vpcompressw
+    M64, I8: bt bts
+    M64, R64: adc movbe movnti
+    M8: setz
     MM, MM: paddw
+    MM, MM, I8 / MM, M64, I8: pshufw
+    R32: div idiv mul
+    R32, R32: crc32
     R32, XMM: movmskps
-    R64: bswap mul neg
+    R64: bswap div idiv mul neg
     R64, CL: shr
-    R64, I8: bt shr
+    R64, I8: adc bt bts rcl rol shr
     R64, M8 / R64, R8: movzx
     R64, R32: movsxd
-    R64, R64: adc bsr cmovz lzcnt popcnt sbb tzcnt
-    R64, R64, I8: rorx
-    R64, R64, R64: andn bextr mulx pdep shlx
-    R64, XMM: vcvttsd2si vcvttss2si
+    R64, R64: adc adcx blsi blsmsk blsr bsr bt bts cmovz crc32 lzcnt popcnt sbb tzcnt
+    R64, R64, CL / R64, R64, I8: shld
+    R64, R64, I8: imul rorx
+    R64, R64, I32: imul
+    R64, R64, R64: andn bextr bzhi mulx pdep pext shlx
     R8: setz
+    XMM, M32, XMM: vgatherqps vpgatherqd
     XMM, M32, XMM / YMM, M32, YMM / ZMM, K, M32: vgatherdps vpgatherdd
+    XMM, M64, XMM / YMM, M64, YMM: vgatherdpd vgatherqpd vpgatherdq vpgatherqq
     XMM, MM: movq2dq
-    XMM, XMM: vcomiss vcvtdq2pd vptest vrcpps vrsqrtps vsqrtpd vucomisd vucomiss
-    XMM, XMM, I8: vpcmpestri vpcmpistri
-    XMM, XMM, R32 / XMM, XMM, R64: vcvtsi2sd vcvtsi2ss
-    XMM, XMM, XMM: vaesenc vcvtsd2ss vcvtss2sd vdivpd vdivsd vdivss vphaddd vrcpss vrsqrtss vsqrtsd vsqrtss
-    XMM, XMM, XMM, I8: vdppd vdpps vinsertps vpclmulqdq
-    XMM, YMM: vcvtpd2ps vcvttpd2dq vpmovqd
-    YMM, XMM: vbroadcastsd vcvtdq2pd vcvtps2pd
-    YMM, YMM: vplzcntd vpopcntd vptest vrcpps vrsqrtps vsqrtpd vtestps
+    XMM, M32: cvtss2sd rcpss rsqrtss
+    XMM, M32 / XMM, M64: cvtsi2sd cvtsi2ss
+    XMM, M64: cvtsd2ss
+    XMM, R32: cvtsi2sd cvtsi2ss movd
+    XMM, R64: cvtsi2sd cvtsi2ss movq
+    XMM, XMM: cvtsd2ss cvtss2sd rcpss rsqrtss vptest
+    XMM, XMM / XMM, M128: blendvpd blendvps pblendvb
+    XMM, YMM: vpmovqd
+    YMM, YMM: vplzcntd vpopcntd vptest
     YMM, YMM, I8: vprold
-    YMM, YMM, YMM: vaesenc vdivpd vphaddd vpmadd52luq vpmuldq vpmultishiftqb vpsignd
-    YMM, YMM, YMM, I8: valignd vdpps vgf2p8affineqb vmpsadbw vpshldd
-    YMM, ZMM: vcvtpd2ps vpmovqd
+    YMM, YMM, YMM: vpmadd52luq vpmuldq vpmultishiftqb
+    YMM, YMM, YMM, I8: valignd vpshldd
+    YMM, ZMM: vpmovqd
     ZMM, K: vpmovm2d
-    ZMM, M512: vmovntdqa
-    ZMM, XMM: vbroadcastsd
-    ZMM, YMM: vcvtps2pd
     ZMM, ZMM: vcvtpd2qq vcvtps2udq vcvtqq2pd vcvtudq2ps vgetexpps vpcompressd vpconflictd vpexpandd vplzcntd
-        vpopcntd vsqrtpd
+        vpopcntd
     ZMM, ZMM, I8: vgetmantps vprold vreduceps
-    ZMM, ZMM, ZMM: vaesenc vdivpd vpmadd52luq vpmultishiftqb vprolvd
-    ZMM, ZMM, ZMM, I8: valignd vdbpsadbw vfixupimmps vgf2p8affineqb vpclmulqdq vpshldd vrangeps
+    ZMM, ZMM, ZMM: vpmadd52luq vpmultishiftqb vprolvd
+    ZMM, ZMM, ZMM, I8: valignd vdbpsadbw vfixupimmps vpshldd vrangeps
 """
 
 
@@ -133,13 +150,16 @@ def wanted(mnemonic: str, operands: list[str]) -> bool:
     return not masked or bool(MASK_OF.match(mnemonic)) and not any("_1to" in operand for operand in operands)
 
 
-def plain(operands: str) -> str:
-    """Operands as the machine files have them: a low byte register is R8, a gather's addresses are M32.
+def plain(mnemonic: str, operands: str, encoding: str = "") -> str:
+    """Operands as the machine files have them: a low byte register is R8, a gather's addresses are its elements.
 
-    >>> plain("YMM, VSIB_YMM, YMM"), plain("R64, R8l")
-    ('YMM, M32, YMM', 'R64, R8')
+    >>> plain("VGATHERDPS", "YMM, VSIB_YMM, YMM"), plain("MOVZX", "R64, R8l"), plain("LEA", "R64", "B_I_D8")
+    ('YMM, M32, YMM', 'R64, R8', 'R64, AGEN3')
     """
-    return re.sub(r"VSIB_[XYZ]MM", "M32", operands).replace("R8l", "R8")
+    if mnemonic == "LEA":
+        return f"{operands}, {SUMS.get(encoding, encoding)}"
+    element = "M64" if mnemonic.endswith(("PD", "Q")) else "M32"
+    return re.sub(r"VSIB_[XYZ]MM", element, operands).replace("R8l", "R8")
 
 
 def rows_of(uarch: str, table: Path) -> Iterator[dict[str, str]]:
@@ -150,17 +170,20 @@ def rows_of(uarch: str, table: Path) -> Iterator[dict[str, str]]:
             match = re.fullmatch(r"([A-Z0-9]+?)(?:_([A-Z0-9_]+))?(?: \((.*)\))?", row["instruction"])
             if match is None:
                 continue
-            operands = plain(match[3] or "")
-            kernels = match[3] and match[1].lower() in MNEMONICS and (not match[2] or match[2] in ENCODINGS)
+            encoding = match[2] or ""
+            if "LOCK" in encoding:
+                continue
+            operands = plain(match[1], match[3] or "", encoding)
+            known = not encoding or encoding in ENCODINGS or match[1] == "LEA" and encoding in SUMS
+            kernels = match[3] and match[1].lower() in MNEMONICS and known
             if not (kernels and wanted(match[1], match[3].split(", "))) and (match[1].lower(), operands) not in GENERAL:
                 continue
             if (match[1], operands) in seen:
                 continue
             seen.add((match[1], operands))
-            encoding = f"{row['family']}{' ' + match[2] if match[2] else ''}"
             figures = {key: row[key] for key in ("latency", "throughput", "uops", "ports")}
-            yield {"uarch": uarch, "instruction": match[1], "operands": operands, "encoding": encoding, **figures,
-                   "source": "uops.info"}
+            yield {"uarch": uarch, "instruction": match[1], "operands": operands,
+                   "encoding": f"{row['family']} {encoding}".strip(), **figures, "source": "uops.info"}
 
 
 def main(checkout: str, icx: str) -> None:

@@ -68,7 +68,8 @@ F16_TWIN = {"vfmadd231ph": "vfmadd231ps", "vaddph": "vaddps", "vmulph": "vmulps"
 SERVER_UNIT = re.compile(r"vfn?m(add|sub)(132|213|231)ps")  # seen at two a cycle on Sapphire Rapids
 FUSED = ("dec", "inc", "add", "sub", "cmp", "test", "and")  # with a jcc behind them: one macro-op
 #: scalar instructions whose first source gives the upper lanes alone, which a loop carries as it does an accumulator
-MERGES = re.compile(r"vcvt(si2s[sd]|ss2sd|sd2ss)|v(rcp|rsqrt|sqrt)s[sd]|vround(ss|sd)")
+MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
+FROM_GENERAL = re.compile(r"xmm,(xmm,)?r(32|64)(,i8)?")  # a value goes from a general register to a vector
 COSTS_SLOTS_ONLY = ("nop", "prefetcht0", "vzeroupper")
 ALUS = ("p0", "p1", "p5", "p6", "pB")
 ELIMINATED = re.compile(r"v?mov(ups|aps|dqu|dqa)?(8|16|32|64)?")
@@ -89,8 +90,6 @@ def operands_of(text: str, mnemonic: str) -> str | None:
         operands = [operands[0] + "{k}", *operands[2:]]
     if mnemonic.startswith("PREFETCH"):
         return "m8"  # a line's address: one load pipe whatever the line's size
-    if mnemonic == "LEA":
-        operands.append("agen")
     named = [re.sub(r"(M\d+)_1to\d+", r"\1bcst", o).replace("Rel8", "rel").replace("Rel32", "rel") for o in operands]
     return ",".join(operand.lower() for operand in named)
 
@@ -162,8 +161,8 @@ class Generator:
         if self.machine in AMD and not uops and not VECTOR.search(form) and mnemonic != "vzeroupper":
             uops, note = self.scalar_uops(mnemonic, form, float(row["throughput"] or 0))
             confidence = "documented" if note else confidence
-        if self.machine in AMD and mnemonic in ("vmovd", "vmovq") and form in ("xmm,r32", "xmm,r64"):
-            uops, note = [("I2F",)], "; port not listed, one a cycle"
+        if self.machine in AMD and FROM_GENERAL.fullmatch(form) and len(uops) < int(row["uops"].split("/")[0]):
+            uops, note = [*uops, ("I2F",)], "; transfer's port not listed, one a cycle"
         if self.machine in CLIENT:
             confidence, note = "documented", f", {CLIENT[self.machine]}"
             if self.gets_port_5(mnemonic, form):
@@ -219,11 +218,12 @@ class Generator:
             return 0.0, False
         twin = None
         for register in ("xmm", "ymm", "zmm", "r64", "r32"):
-            same = self.raw.get((mnemonic, re.sub(r"m\d+(bcst)?", register, form)))
+            in_register = re.sub(r"m\d+(bcst)?", register, form)
+            same = None if FROM_GENERAL.fullmatch(in_register) else self.raw.get((mnemonic, in_register))
             twin = twin or (latency_of(same["latency"]) if same else None)
-        if (twin is None or twin[1]) and load and mnemonic[0] == "v":
+        if (twin is None or twin[1]) and load and mnemonic[0] == "v" and not MERGES.fullmatch(mnemonic):
             own = latency_of(row["latency"].rpartition(";")[0])  # the last figure is the memory operand's
-            twin = own if own and not own[1] else twin
+            twin = (max(own[0], 1.0), False) if own and not own[1] else twin
         if twin:
             return twin
         whole = latency_of(row["latency"])
@@ -262,7 +262,7 @@ class Generator:
         measured = float(raw["throughput"].split("/")[-1] or 0)
         if self.gets_port_5(mnemonic, form):
             measured /= 2
-        if raw["encoding"].startswith("BASE"):
+        if raw["encoding"].startswith("BASE") and mnemonic not in ("div", "idiv"):
             return 0.0  # integer instructions are not what this table is for; flags and stores blur their figures
         explained = max(port_bound(uops, occupancy), slots / self.core["dispatch_slots"]["value"])
         if load:

@@ -45,8 +45,9 @@ _CONDITION_OF = {"j": "jnz", "cmov": "cmovz", "set": "setz"}
 _MASK = re.compile(r"^(vp?(?:gather|scatter)\w+ [^,]+), (k\d)")  # which the formatter writes as an operand
 #: which Intel's syntax has behind the last register
 _ROUNDING = re.compile(r"^(v[^,]+(?<! ))\{(r[nduz])?e?(-?sae)\}(.*?)(, (?:0x)?[0-9A-F]+)?$")
+_STACKED = {"push": {"r64": "m64,r64", "i8": "m64,i32", "i32": "m64,i32"}, "pop": {"r64": "r64,m64"}}
 _NO_RESULT = {"vzeroupper", "vzeroall"}  # they name every register, but nobody waits for them
-_SHIFTS = {"shl", "shr", "sal", "sar", "rol", "ror", "rcl", "rcr"}
+_SHIFTS = {"shl", "shr", "sal", "sar", "rol", "ror", "rcl", "rcr", "shld", "shrd"}
 _OTHER_NAMES = {"sal": "shl", "endbr64": "nop", "fnop": "nop"}
 
 
@@ -153,10 +154,12 @@ class Decoder:
         sources = [raw.op_register(k) for k in range(raw.op_count) if raw.op_kind(k) == iced.OpKind.REGISTER]
         pair = sources[-2:] if memory is None else []
         form = "rel" if branch else self._form(raw, mnemonic, memory)
-        if stack and mnemonic in ("push", "pop") and form == "r64":  # the stack engine moves rsp at no cost
-            form, mnemonic = ("m64,r64" if mnemonic == "push" else "r64,m64"), "mov"
+        if stack and form in _STACKED.get(mnemonic, ()):  # the stack engine moves rsp at no cost
+            form, mnemonic = _STACKED[mnemonic][form], "mov"
         if conditional := _CONDITIONAL.fullmatch(mnemonic):
             mnemonic = _CONDITION_OF[conditional[1]]
+        if raw.has_lock_prefix or mnemonic == "xchg" and memory is not None:  # waits for every store before it
+            mnemonic = f"lock {mnemonic}"
         return Decoded(
             address=raw.ip,
             length=raw.len,
@@ -232,14 +235,14 @@ class Decoder:
         for k in range(raw.op_count):
             kind = raw.op_kind(k)
             if kind == iced.OpKind.REGISTER:
-                shifts = k == 1 and raw.op_register(k) == iced.Register.CL and mnemonic in _SHIFTS
+                shifts = k == raw.op_count - 1 and raw.op_register(k) == iced.Register.CL and mnemonic in _SHIFTS
                 parts.append("cl" if shifts else _register_class(raw.op_register(k)))
             elif kind in _SHORT_IMMEDIATES:
                 parts.append("i8")
             elif kind in _LONG_IMMEDIATES:
                 parts.append("i32")
             elif mnemonic == "lea":
-                parts.append("agen")
+                parts.append(_sum(raw))
             elif mnemonic.startswith("prefetch"):
                 parts.append("m8")
             else:
@@ -250,6 +253,15 @@ class Decoder:
         elif raw.has_op_mask:
             parts[0] = "k{k}"
         return ",".join(parts) or "-"
+
+
+def _sum(raw: Any) -> str:
+    """What lea adds up: a register and a constant, two registers, one of them scaled (s), these and a constant (3)."""
+    base, index = (r not in (iced.Register.NONE, iced.Register.RIP) for r in (raw.memory_base, raw.memory_index))
+    scaled = "s" if raw.memory_index_scale > 1 else ""
+    if base and index and raw.memory_displacement:
+        return "agen3" + scaled
+    return "agens" if scaled else "agen2" if base and index else "agen"
 
 
 def _size(raw: Any, kind: Any) -> int:

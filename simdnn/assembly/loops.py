@@ -25,7 +25,8 @@ MOST_NAMED = 40  # missing forms in an error
 NO_LINES: Mapping[int, int] = MappingProxyType({})
 _CONDITIONAL = iced.FlowControl.CONDITIONAL_BRANCH
 _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+")
-_MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]")  # upper lanes of a source
+#: they keep lanes of a source as they are
+_MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
 _LEAVES = {
     iced.FlowControl.RETURN: "returns", iced.FlowControl.CALL: "calls", iced.FlowControl.INDIRECT_CALL: "calls",
     iced.FlowControl.INDIRECT_BRANCH: "jumps where nobody knows", iced.FlowControl.INTERRUPT: "interrupts",

@@ -22,7 +22,7 @@ _AS_SINGLE = (
     r"movmsk|hadd|hsub|addsub|cmp|round|rndscale|getexp|getmant|range|fixupimm|scalef|expand|compress|reduce)(p|s)d"
 )
 _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"vp(and|andn|or|xor|ternlog|blendm)q"), r"vp\1d"),
+    (re.compile(r"vp(and|andn|or|xor|ternlog|blendm)q|vp(blendm)[bw]"), r"vp\1\2d"),
     (re.compile(r"vp(and|andn|or|xor)d"), r"vp\1"),
     (re.compile(_FMA), r"vfmadd231\1s"),
     (re.compile(r"vfmadd231ss"), "vfmadd231ps"),
@@ -43,7 +43,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"vbroadcast[if](32x2|64x2|32x4)"), "vbroadcasti32x4"),
     (re.compile(r"vbroadcast[if](32x8|64x4)"), "vbroadcasti64x4"),
     (re.compile(r"vpmov([sz])x(\w\w)"), "vpmovsxwd"),
-    (re.compile(r"vps(ll|rl|ra)vq"), r"vps\1vd"),
+    (re.compile(r"vps(rl|ra)vq"), "vpsllvq"),
     (re.compile(r"vps(ll|rl|ra)v[wd]"), "vpsllvd"),
     (re.compile(r"vps(ll|rl|ra)[wdq]"), "vpslld"),
     (re.compile(r"vp(add|sub)[bwdq]"), "vpaddd"),
@@ -60,10 +60,10 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"vperm(q|pd|ps)"), "vpermd"),
     (re.compile(r"vperm[it]2(pd|ps|q)"), "vpermt2d"),
     (re.compile(r"k(mov|xnor|and|or|xor|andn|not|ortest|test|add|shiftl|shiftr|unpck)[bwd]+"), r"k\1w"),
-    (re.compile(r"vmovhp[sd]"), "vmovhps"),
-    (re.compile(r"vmovlp[sd]|vmovsd"), "vmovq"),
+    (re.compile(r"vmov([hl])pd"), r"vmov\1ps"),
+    (re.compile(r"vmovlps"), "vmovq"),
     (re.compile(r"vmov[hl]p[sd]"), "vunpcklps"),
-    (re.compile(r"vmovddup|vmovsldup"), "vmovshdup"),
+    (re.compile(r"vmovsldup"), "vmovshdup"),
     (re.compile(r"vmov(lhps|hlps)"), "vunpcklps"),
 )
 #: under a mask these are another operation: a load that merges, a move that is not eliminated
@@ -72,8 +72,9 @@ _SCALAR_SPELLINGS = {
     "sub": "add", "and": "add", "or": "add", "xor": "add", "neg": "dec", "not": "neg", "inc": "dec", "dec": "neg",
     "sar": "shl", "shr": "shl", "movsx": "movzx", "movsxd": "movzx", "movzx": "movsxd", "cdqe": "dec", "test": "cmp",
     "prefetcht1": "prefetcht0", "prefetcht2": "prefetcht0", "prefetchnta": "prefetcht0", "prefetchw": "prefetcht0",
-    "jmp": "jnz", "shl": "shr", "rol": "shl", "ror": "shl", "shrx": "shlx", "sarx": "shlx", "btr": "bt", "bts": "bt",
-    "btc": "bt", "cwde": "cdqe", "bsf": "bsr", "sbb": "adc",
+    "jmp": "jnz", "shl": "shr", "rol": "shl", "ror": "rol", "rcr": "rcl", "shrd": "shld", "shrx": "shlx",
+    "sarx": "shlx", "btr": "bts", "btc": "bts", "cwde": "cdqe", "cbw": "cdqe", "cwd": "cdq", "bsf": "bsr",
+    "sbb": "adc", "adox": "adcx",
 }  # fmt: skip
 
 
@@ -98,13 +99,13 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
     parts = form.split(",")
     if "mm" in parts:
         yield mnemonic, ",".join("xmm" if part == "mm" else part for part in parts)
-    if mnemonic[0] not in "vk" and any(p.startswith(("xmm", "mm")) for p in parts):
+    if mnemonic[0] not in "vk" and (mnemonic[:3] == "cvt" or any(p.startswith(("xmm", "mm")) for p in parts)):
         # The legacy form has its destination among the sources, or it has two operands in both encodings.
         yield "v" + mnemonic, form
         yield "v" + mnemonic, ",".join([parts[0], *parts])
         return
-    if mnemonic == "vmovsd" and form == "xmm,xmm,xmm":
-        yield "vmovss", form
+    if mnemonic == "vmovsd":
+        yield ("vmovq" if "m64" in parts else "vmovss"), form
     if mnemonic[0] in "vk":
         if "{k}" in form and _CHANGED_BY_A_MASK.fullmatch(mnemonic):
             return
@@ -116,10 +117,14 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
         return
     if mnemonic in _SCALAR_SPELLINGS:
         yield _SCALAR_SPELLINGS[mnemonic], form
+    if mnemonic in ("div", "idiv", "mul"):  # each width has its own time
+        return
     for narrow in (r"^r(16|32)\b", r"\br(8|16|32)\b"):
         wide = re.sub(narrow, "r64", form)
         if wide != form:
             yield mnemonic, wide
+    if mnemonic in ("movzx", "movsx") and parts[-1] == "r16":
+        yield mnemonic, form.replace("r16", "r8")
     if "i32" in parts:
         yield mnemonic, form.replace("i32", "i8")
     elif "i8" in parts:
@@ -187,6 +192,7 @@ class Rows:
     def assuming(self, keys: Iterable[tuple[str, str]]) -> Rows:
         """These rows and one for each form of `keys`: one uop on any port of its kind; vectors 4 cycles, else 1."""
         other = Rows(self.base)
+        other.found.update(self.found)
         for mnemonic, form in keys:
             vector = any(part[1:3] == "mm" for part in form.split(","))
             row = self.find(*(("vpaddd", "xmm,xmm,xmm") if vector else ("add", "r64,r64")))

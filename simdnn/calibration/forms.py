@@ -15,10 +15,16 @@ from simdnn.calibration.sampler import TILES_AT
 
 _POINTER = {8: "byte", 16: "word", 32: "dword", 64: "qword", 128: "xmmword", 256: "ymmword", 512: "zmmword"}
 #: general instructions beside the package's, that loops are made of
-_GENERAL = (
-    "add", "sub", "and", "or", "xor", "lea", "imul", "shl", "shr", "cmovz", "adc", "vdivps", "vdivpd", "vsqrtps",
-    "vaddpd", "vmulpd", "vfmadd231pd",
-)  # fmt: skip
+_GENERAL = frozenset(
+    """
+    add sub and or xor lea imul shl shr cmovz adc sbb bswap tzcnt lzcnt popcnt bsr blsr bzhi pext pdep andn rorx shlx
+    movzx movsxd setz crc32 vdivps vdivpd vsqrtps vaddpd vmulpd vfmadd231pd
+    vaddss vmulss vdivss vdivsd vsqrtss vsqrtsd vsqrtpd vrcpps vrsqrtps vroundss vcvtsi2ss vcvtsi2sd vcvttss2si
+    vcvttsd2si vcvtss2sd vcvtsd2ss vcvtps2pd vcvtpd2ps vcvtdq2pd vcvttpd2dq vpcmpeqw vpcmpgtw vpcmpeqq vpcmpgtq vpsignb
+    vpsignw vpsignd vphaddw vphaddd vphsubw vphsubd vmpsadbw vphminposuw vdpps vinsertps vextractps vmovddup vmovhps
+    vmovlps vpsllvq vpsrlvq vpclmulqdq vaesenc vgf2p8mulb
+    """.split()
+)
 
 
 @functools.cache
@@ -44,7 +50,7 @@ def host_has(code: bytes) -> bool:
 
 def forms() -> list[tuple[str, str]]:
     """(mnemonic, form) of the package's instructions and some general ones: registers, loads, stores; no masks."""
-    wanted = {name for one in REGISTRY.values() for name in _spelled(one)} | set(_GENERAL)
+    wanted = {name for one in REGISTRY.values() for name in _spelled(one)} | _GENERAL
     found: dict[tuple[str, str], None] = {}
     for name in machine_names():
         for mnemonic, form in machine(name).instructions:

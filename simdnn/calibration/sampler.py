@@ -36,6 +36,21 @@ _FRAME = 8 * (5 + _STAMPS)  # on the stack: the arguments (turns, first, second,
 
 
 @dataclass(frozen=True)
+class Frame:
+    """Lines before and behind a loop, and the register that counts it; rcx holds the count when `before` begins.
+
+    With `before` the stack pointer may be lost as long as `after` brings it back.
+    """
+
+    before: Sequence[str] = ()
+    after: Sequence[str] = ()
+    counter: str = "rcx"
+
+
+PLAIN = Frame()
+
+
+@dataclass(frozen=True)
 class Samples:
     """Ticks of what stood in each sample, less what reading the counter takes, and the counter itself where the loop
     began and where it ended; [samples].
@@ -70,7 +85,7 @@ class Sampler:
     as zeros, and so do rax, rbx and r8 to r15. With `tiles` all eight have 16 rows of 64 bytes of zeros, and r15 is 64.
     """
 
-    def __init__(self, body: Sequence[str], tiles: bool = False) -> None:
+    def __init__(self, body: Sequence[str], tiles: bool = False, around: Frame = PLAIN) -> None:
         if not available():
             raise Unimplemented("timing this host takes x86-64 and System V's calling convention (Linux, macOS)")
         if tiles:
@@ -93,7 +108,8 @@ class Sampler:
         code = _aligned([*frame, *start])
         again = len(code)
         code += _aligned([_stamp(0), _stamp(1)]) + _aligned([*chain, _stamp(2)]) + _aligned([*moves, _stamp(3), *ready])
-        code += _aligned(["2:", *body, "dec rcx", "jnz 2b", _stamp(4)])
+        code += _aligned(around.before)
+        code += _aligned(["2:", *body, f"dec {around.counter}", "jnz 2b", *around.after, _stamp(4)])
         code += _aligned([*moves, _stamp(5)]) + _aligned([*chain, _stamp(6), *stored], behind=6)
         code += b"\x0f\x85" + struct.pack("<i", again - len(code) - 6)  # jnz to the next sample
         code += machine_code("\n".join(end))
@@ -112,7 +128,7 @@ class Sampler:
 
 def _aligned(lines: Sequence[str], behind: int = 0) -> bytes:
     """Machine code that a line of the cache begins with, and that fills its last but for `behind` bytes."""
-    code = machine_code("\n".join(lines))
+    code = machine_code("\n".join(lines)) if lines else b""
     return code + b"\x90" * (-(len(code) + behind) % LINE)
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simdnn.calibration.sampler import CHAIN_CYCLES, WIDTH, Sampler, Samples, data, tick_ns
+from simdnn.calibration.sampler import CHAIN_CYCLES, PLAIN, WIDTH, Frame, Sampler, Samples, data, tick_ns
 
 NARROWEST = 4  # moves that a core with AVX2 dispatches a cycle at least
 QUIET = 0.012  # a sample counts where the chains about it differ by no more
@@ -99,10 +99,14 @@ def _mode(values: Sequence[float]) -> tuple[float, float]:
 
 
 def measure(
-    body: Sequence[str], patience_s: float = PATIENCE_S, enough: int = ENOUGH, tiles: bool = False
+    body: Sequence[str],
+    patience_s: float = PATIENCE_S,
+    enough: int = ENOUGH,
+    tiles: bool = False,
+    around: Frame = PLAIN,
 ) -> Measured | None:
     """Cycles of an iteration of a loop in Intel syntax (the end is added); None where too little quiet was seen."""
-    code = Sampler(body, tiles)
+    code = Sampler(body, tiles, around)
     _, first, second = data()
     few = 16
     once = code.run(few, 9, first, second)

@@ -440,7 +440,7 @@ class CoreModel:
             for start, end, data, commit in reversed(self.stores[ref.tensor]):
                 if start < first + ref.bytes and first < end:
                     if start <= first and first + ref.bytes <= end:
-                        self._depend(load, data, op.load_latency - op.forward_latency)
+                        self._depend(load, data, op.load_latency - max(op.forward_latency, data.op.forward_latency))
                     else:
                         self._depend(load, commit, op.load_latency - op.blocked_latency)
                     break

@@ -71,7 +71,7 @@ class Op:
     load_share: float  # of the load pipes together, where fewer take a load so wide
     load_latency: float
     load_commit_cycles: float
-    forward_latency: float
+    forward_latency: float  # of a store to what loads it, or of a load from what stored it: the longer counts
     blocked_latency: float
     store: MemRef | None
     commit_cycles: float
@@ -131,6 +131,7 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool) -> Op:
     split = core.splits_indexed and bool(choices) and _has_three_sources(step)
     general = not row.vector_bits and not row.tile
     load, store = core.load(row.load_bits // full, general), core.store(row.store_bits // full, general)
+    stored = core.load(row.store_bits // full, general) if row.store_bits else load
     return Op(
         row=row,
         steps=2 if jump else 1,
@@ -149,7 +150,7 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool) -> Op:
         load_share=load.pipes * rows,
         load_latency=load.latency,
         load_commit_cycles=load.commit_cycles * rows,
-        forward_latency=load.forward_latency,
+        forward_latency=max(load.forward_latency, stored.forward_latency),
         blocked_latency=load.blocked_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
         commit_cycles=store.commit_cycles * rows,
