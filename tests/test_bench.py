@@ -486,3 +486,14 @@ def test_nonsense_in_the_environment_is_told_once(
     assert main(["bench", "--matmul", "2x3:3x4", "3x3:3x4"]) == 2
     found = capsys.readouterr()
     assert not found.out and found.err.count(f"{variable}: ") == 1
+
+
+def test_a_strategy_of_zero_points_by_name() -> None:
+    words = "--matmul --machine=b580,zen4 --dt=s8:s8:s32 --attr-zero-points=wei:per_ocic:s8:32x1"
+    found = answers(*words.split(), "--zero-point-strategy=direct,in_kernel,bias", "6x64:64x32")
+    assert [a.status for a in found] == ["PASSED"] * 6 and len({a.cycles for a in found}) == 6
+    assert [a.implementation for a in found[:2]] == ["gemm:xe2_dpas_direct", "gemm:xe2_dpas_in_kernel"]
+    [refused] = answers("--matmul", "--zero-point-strategy=direct", "2x3:3x4")
+    assert "without zero_points" in refused.reason
+    with pytest.raises(UnknownName, match="did you mean 'in_kernel'"):
+        cases("--matmul", "--zero-point-strategy=inkernel", "2x3:3x4")

@@ -25,7 +25,7 @@ from simdnn.benchdnn.subset import (
 
 _DEEPEST = 16  # batch files within batch files
 _LARGEST = 64 << 20  # bytes of a batch file
-_SPACED = ("machine", "isa", "dispatch")  # simdnn's own, which may also be written --machine NAME
+_SPACED = ("machine", "isa", "dispatch", "zero-point-strategy")  # simdnn's own; also --machine NAME
 
 
 @dataclass(frozen=True)

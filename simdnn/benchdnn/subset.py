@@ -9,6 +9,7 @@ from isa_models import InvalidArgument, machine
 from isa_models.errors import unknown_name
 from isa_models.isa import caps
 from simdnn.benchdnn import attributes
+from simdnn.primitives.attr import STRATEGIES
 from simdnn.primitives.dispatch import check_dispatch
 
 DRIVERS = ("matmul", "conv")
@@ -87,6 +88,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("machine", "zen4", machine, kept=True),
         Option("isa", "", _isa, kept=True),
         Option("dispatch", "fastest", check_dispatch, kept=True),
+        Option("zero-point-strategy", "auto", _one_of("zero-point strategy", STRATEGIES), ("matmul",), kept=True),
         Option("engine", "", _anything, kept=True),
         Option("dir", "FWD_B", _one_of("--dir", DIRECTIONS, str.upper), ("conv",)),
         Option("dt", "f32", _types),
@@ -139,5 +141,5 @@ SUBSET = (
     f"drivers: {', '.join(f'--{d}' for d in DRIVERS)}; options: --batch=FILE --reset --match=REGEX "
     f"--mode={'|'.join(MODES)} --dt --stag --wtag --dtag --bia-dt --bia_mask --dir=FWD_B|FWD_D|FWD_I --mb --alg "
     "--attr-fpmath --attr-scales --attr-zero-points --attr-precomputed-reductions --attr-post-ops --machine --isa "
-    "--dispatch"
+    "--dispatch --zero-point-strategy"
 )

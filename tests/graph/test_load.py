@@ -14,7 +14,7 @@ import simdnn
 from simdnn import InvalidArgument, SimdnnError, Unimplemented
 
 onnx = pytest.importorskip("onnx")
-from onnx import helper, numpy_helper  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from tests.graph.models import model, small_cnn  # noqa: E402
 
@@ -283,3 +283,45 @@ def test_sequences_that_do_not_fit(last: tuple[str, list[str]], message: str) ->
     made = helper.make_model(helper.make_graph(nodes, "g", *ports, constants), ir_version=9)
     with pytest.raises(InvalidArgument, match=f"node 'last'.*{message}"):
         simdnn.load(made).run({"x": np.ones(4, np.float32)}, machine="zen4")
+
+
+def _loop(trips: int, condition: str) -> Any:
+    """A loop that counts; `condition`: what its body hands on."""
+    integer, truth = TensorProto.INT64, TensorProto.BOOL
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["going"], ["still"]),
+            helper.make_node("Greater", ["limit", "turn"], ["below"]),
+            helper.make_node("Add", ["total", "total"], ["next"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("turn", integer, []),
+            helper.make_tensor_value_info("going", truth, []),
+            helper.make_tensor_value_info("total", TensorProto.FLOAT, [1]),
+        ],
+        [
+            helper.make_tensor_value_info(condition, truth, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, [1]),
+        ],
+        [numpy_helper.from_array(np.array(3, np.int64), "limit")],
+    )
+    constants = {"trips": np.array(trips, np.int64), "yes": np.array(True)}
+    node = helper.make_node("Loop", ["trips", "yes", "x"], ["y"], "turns", body=body)
+    return model([node], {"x": [1]}, ["y"], constants)
+
+
+def test_a_loop_that_nobody_would_wait_for() -> None:
+    feed = {"x": np.ones(1, np.float32)}
+    with pytest.raises(InvalidArgument, match=f"node 'turns'.*Loop of {1 << 60} turns.*at most"):
+        simdnn.load(_loop(1 << 60, "still")).run(feed, machine="zen4")
+    ended = simdnn.load(_loop(1 << 60, "below")).run(feed, machine="zen4")
+    assert ended.outputs["y"].tolist() == [2.0**4]
+
+
+def test_windows_that_nobody_would_wait_for() -> None:
+    nodes = [helper.make_node("MaxPool", ["x"], ["y"], "pool", kernel_shape=[2048, 2048])]
+    net = simdnn.load(model(nodes, {"x": [1, 1, 4096, 4096]}, ["y"]))
+    feed = {"x": np.broadcast_to(np.float32(1), (1, 1, 4096, 4096))}
+    with pytest.raises(InvalidArgument, match="node 'pool'.*windows of 4194304 elements.*at most"):
+        net.run(feed, machine="zen4")

@@ -165,3 +165,21 @@ def test_only_a_part() -> None:
 def test_wrong_arguments(options: Any, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         simdnn.quantize_onnx(LOGITS, **options)
+
+
+def test_a_product_left_to_f32_says_why() -> None:
+    """Integer weights with a zero point of their own: no convolution here has one."""
+    constants = {
+        "s": np.array(0.1, np.float32), "z": np.array(7, np.uint8), "ws": np.array(0.1, np.float32),
+        "w": np.ones((2, 3, 1, 1), np.int8), "wz": np.array(3, np.int8),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["v"]),
+        helper.make_node("Conv", ["d", "v"], ["y"], "conv"),
+    ]
+    net = simdnn.load(model(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants))
+    with pytest.warns(RuntimeWarning, match="node 'conv' .Conv. is computed in f32: no convolution kernel"):
+        found = net.run({"x": np.ones((1, 3, 4, 4), np.float32)}, machine="zen4")
+    assert np.allclose(found.outputs["y"], -0.6)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from isa_models import Unimplemented, UnknownTiming
+from isa_models import InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.arrays import Array
 from simdnn.graph.kernels import Kernels
 from simdnn.graph.model import Graph, Node
@@ -34,6 +34,18 @@ def if_(k: Kernels, node: Node, condition: Array) -> tuple[Any, ...]:
     return tuple(k.body(_graph(node, "then_branch" if _truth(k, condition) else "else_branch"), []))
 
 
+_MOST_TURNS = 1 << 20  # minutes of a body of a few small nodes
+
+
+def _unending(body: Graph) -> bool:
+    """Whether a body hands its condition on as it came, so that nothing but the trip count ends the loop."""
+    same = {body.inputs[1].name}
+    for node in body.nodes:
+        if node.op == "Identity" and node.inputs[0] in same:
+            same.update(node.outputs)
+    return body.outputs[0].name in same
+
+
 @operator("Loop")
 def loop(k: Kernels, node: Node, trips: Array | None, condition: Array | None, *carried: Array) -> tuple[Any, ...]:
     """The body takes the turn, the condition and what is carried; what it gives besides is stacked."""
@@ -41,10 +53,14 @@ def loop(k: Kernels, node: Node, trips: Array | None, condition: Array | None, *
     need(len(body.inputs) == 2 + len(carried), f"a body of {len(body.inputs)} inputs for {2 + len(carried)}")
     most = None if trips is None else int(trips.reshape(()))
     going = True if condition is None else _truth(k, condition)
+    if going and _unending(body) and (most is None or most > _MOST_TURNS):
+        raise InvalidArgument(f"a Loop of {most or 'endless'} turns, which its body never ends; at most {_MOST_TURNS}")
     states: list[Any] = list(carried)
     scans: list[list[Any]] = [[] for _ in body.outputs[1 + len(carried) :]]
     turn = 0
     while going and (most is None or turn < most):
+        if turn == _MOST_TURNS:
+            raise InvalidArgument(f"a Loop that has not ended after {turn} turns, the most that are run")
         given = k.body(body, [np.array(turn, np.int64), np.array(going), *states])
         going, states = _truth(k, given[0]), given[1 : 1 + len(carried)]
         for scan, value in zip(scans, given[1 + len(carried) :], strict=True):

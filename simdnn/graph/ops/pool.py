@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from isa_models import InvalidArgument
 from isa_models.arrays import Array
 from simdnn.graph.kernels import Kernels, shadow
 from simdnn.graph.model import Node
@@ -17,6 +18,7 @@ from simdnn.graph.types import is_float, label
 from simdnn.kernels.pool import PoolProblem
 
 F32 = np.dtype(np.float32)
+_MOST_STEPS = 1 << 40  # elements that windows read, all in all: a quarter of an hour
 
 
 class _Pool:
@@ -37,6 +39,10 @@ class _Pool:
             need(span >= 0, f"a window of {r} on a padded dimension of {n + a + b}")
             count = (-(-span // s) if up else span // s) + 1
             self.out.append(count - 1 if up and (count - 1) * s >= n + a else count)
+        steps = prod((*x.shape[:2], *self.out, *self.kernel))
+        if k.values and steps > _MOST_STEPS:
+            raise InvalidArgument(f"windows of {prod(self.kernel)} elements, {prod(self.out)} in each of {x.shape[:2]} "
+                                  f"channels: {steps:.3g} steps; at most {_MOST_STEPS:.3g} are run")  # fmt: skip
         #: elements behind the padding that the last windows reach
         self.beyond = [
             max(0, (o - 1) * s + r - n - a - b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -373,7 +374,9 @@ def fused_product(
     y_scale: Array | None = None,
     y_zero: Array | None = None,
 ) -> Array:
-    """One kernel with scales, zero points and Relu after its sums; in f32 where no int8 kernel takes the problem."""
+    """One kernel with scales, zero points and Relu after its sums; in f32, with a `RuntimeWarning` that says why, where
+    no int8 kernel takes the problem.
+    """
     relu = bool(node.integer("relu", 0))
     dtype = (np.dtype(np.uint8) if y_zero is None else y_zero.dtype) if y_scale is not None else F32
     try:
@@ -393,7 +396,9 @@ def fused_product(
         if node.op == "QConv":
             return convolve(k, node, x, weights, bias, attr=attr, dst=label(dtype))
         return k.matmul(x, weights, bias, attr=attr, dst=label(dtype))
-    except (Unimplemented, InvalidArgument):
+    except (Unimplemented, InvalidArgument) as error:
+        reason = str(error) or f"{label(x.dtype)} operands"
+        warnings.warn(f"node {node.name!r} ({node.op[1:]}) is computed in f32: {reason}", RuntimeWarning, 2)
         return _fused_in_f32(k, node, (x, x_scale, x_zero), (w, w_scale, w_zero), bias, (y_scale, y_zero), relu)
 
 
