@@ -21,6 +21,7 @@ import pandas as pd
 
 import isa_models
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
+from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.machine import weakest
 from simdnn import measures, network
@@ -265,7 +266,7 @@ def _primitive(job: _Job, mode: Mode, isa: str) -> Result:
     scales = {"src": tensors.src_scale, "wei": tensors.wei_scale} if mode.is_integer else {}
     weights = tensors.weights
     if mode.weight_group:
-        weights, scales["wei"] = compress_weights(weights, mode.weights, _group(mode, layer))
+        weights, scales["wei"] = _compressed(weights, mode, layer)
     if mode.per_tensor:
         row = weights.reshape(1, -1)
         largest = weight_scales(row, 0)
@@ -284,7 +285,8 @@ def _estimate(job: _Job, mode: Mode, isa: str) -> Estimate:
     count = 1 if mode.per_tensor else outputs
     scales: dict[str, Any] = {"src": 1.0, "wei": np.ones(count, np.float32)} if mode.is_integer else {}
     if mode.weight_group:
-        scales["wei"] = Quant(None, groups=(_group(mode, layer), 1), dtype="f32")
+        along_k = Quant(None, groups=(_group(mode, layer), 1)) if isinstance(layer, MatmulLayer) else None
+        scales["wei"] = along_k or Quant(None, mask="per_oc")
     return network.estimate_layer(layer, f"{mode.src}:{mode.weights}:f32", attr=_attr(job, mode, scales),
                                   **job.where(isa))  # fmt: skip
 
@@ -295,10 +297,17 @@ def _attr(job: _Job, mode: Mode, scales: dict[str, Any]) -> Attr:
     return Attr(fpmath=fpmath, apply_to_int=compressed, scales=scales, exact_int8=mode.exact_int8)
 
 
-def _group(mode: Mode, layer: Layer) -> int:
+def _compressed(weights: Array, mode: Mode, layer: Layer) -> tuple[Array, Array]:
+    """Integer weights and their scales: by group along K, or of a convolution one for each output channel."""
+    if isinstance(layer, MatmulLayer):
+        return compress_weights(weights, mode.weights, _group(mode, layer))
+    rows = weights.reshape(len(weights), -1)
+    stored, scales = compress_weights(np.ascontiguousarray(rows.T), mode.weights, rows.shape[1])
+    return np.ascontiguousarray(stored.T).reshape(weights.shape), scales[0]
+
+
+def _group(mode: Mode, layer: MatmulLayer) -> int:
     """How many k share a scale: as many as the mode says where they divide K, else all."""
-    if not isinstance(layer, MatmulLayer):
-        raise Unimplemented(f"mode {mode.name!r}: convolutions with compressed weights; what works: matmul")
     return mode.weight_group if layer.k % mode.weight_group == 0 else layer.k
 
 

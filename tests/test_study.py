@@ -164,9 +164,13 @@ def test_modes_that_leave_the_type_to_the_machine() -> None:
     assert fc.loc["s4-weights", "sqnr_db"] < fc.loc["s8-weights", "sqnr_db"] < fc.loc["fpmath-bf16", "sqnr_db"]
     assert fc.loc["s4-weights", "bytes"] < fc.loc["s8-weights", "bytes"] < fc.loc["f32", "bytes"]
     conv = frame[frame["layer"] == "conv"].set_index("mode")
-    assert conv.loc["s8-weights", "refused"].startswith("mode 's8-weights': convolutions with compressed weights")
-    costs = study.run_layers(SMALL, "zen4", ["f32", "s4-weights"], layers="fc*", values=False).set_index("mode")
-    assert costs.loc["s4-weights", "cycles"] == fc.loc["s4-weights", "cycles"]
+    assert not conv["refused"].any() and list(conv["compute_dtype"]) == ["f32", "f32", "bf16", "bf16", "bf16"]
+    quality = [conv.loc[mode, "sqnr_db"] for mode in ("s4-weights", "s8-weights", "fpmath-bf16")]
+    assert 10 < quality[0] < quality[1] < quality[2]
+    assert conv.loc["s4-weights", "bytes"] < conv.loc["s8-weights", "bytes"] < conv.loc["f32", "bytes"]
+    costs = study.run_layers(SMALL, "zen4", ["f32", "s4-weights"], values=False).set_index(["layer", "mode"])
+    for layer, rows in (("fc", fc), ("conv", conv)):
+        assert costs.loc[(layer, "s4-weights"), "cycles"] == rows.loc["s4-weights", "cycles"]
 
 
 def test_choice_of_modes() -> None:

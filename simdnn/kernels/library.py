@@ -27,6 +27,9 @@ def library_choice(problem: Problem, isa: str, fpmath: str = "strict") -> tuple[
     tiled = _tiles(problem, caps, fpmath) if "avx512_core_amx" in caps else None
     if isinstance(problem, MatmulProblem) and problem.decompression:
         return tiled or _decompression(problem.decompression, caps)
+    if isinstance(problem, ConvProblem) and fmt(problem.src).is_float and not fmt(problem.wei).is_float:
+        raise Unimplemented(f"oneDNN refuses convolutions of {problem.src} with {problem.wei} weights under every math "
+                            "mode: dispatch='fastest' takes them")  # fmt: skip
     if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
         raise Unimplemented(f"what oneDNN picks for {problem.wei_tag} weights is not known here: wei_tag='any' works")
     if fmt(problem.src).is_float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from isa_models import Machine
 from isa_models.machine import AMX_ACCUMULATIONS
+from simdnn.kernels import expanded
 from simdnn.kernels.amx import (
     TILED_BF16,
     TILED_F16,
@@ -79,6 +80,10 @@ class _Row:
                 return f"computes {'matmul' if operation is MatmulProblem else 'convolution'} only"
             if isinstance(problem, ConvProblem) and problem.depthwise:
                 return "depthwise convolutions have a kernel of their own"
+            if isinstance(problem, ConvProblem) and expanded.is_stored(problem) and self.weights != "s8":
+                if reason := self.refuses_stored(problem):
+                    return reason
+                problem = expanded.as_floats(problem)
             if isinstance(problem, ConvProblem) and problem.epilogue.zp_wei:
                 return "a convolution has no weights zero point"
             if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
@@ -112,6 +117,12 @@ class _Row:
         if problem.wei == "u8" and problem.group_scales:
             return "stores u8 weights less 128, a zero point, and takes scales along K without one"
         return ""
+
+    def refuses_stored(self, problem: ConvProblem) -> str:
+        """Why a convolution of floats cannot have weights stored as integers; empty where it can."""
+        if self.options(expanded.as_floats(problem)).order.fold:
+            return "folds its weights, which it takes as floats only"
+        return expanded.refused(problem, self.isa, self.dot.wei)
 
     def refuses_groups(self, problem: MatmulProblem, scales: GroupScales) -> str:
         """Why scales that change along K cannot be had; empty where they can."""
@@ -381,7 +392,7 @@ def _kinds() -> tuple[KernelKind, ...]:
             name = f"{family}:{row.isa}{row.suffix}"
             exact = row.dot is not MADDUBS
             accepts, build = row.accepts(operation), row.build(name)
-            build = taking(build) if row.weights == "s8" else build
+            build = taking(build) if row.weights == "s8" else expanded.taking(build)
             rounding_more = row.dot in (TF32, TF32_CUT)
             kinds.append(
                 KernelKind(

@@ -58,11 +58,6 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
     if src not in ("f32", "bf16", "f16") or wei not in _INTEGERS:
         raise Unimplemented(f"{src} source with {wei} weights: no kernel here; {works}")
     ambiguous = f"{src} source with {wei} weights is ambiguous"
-    if not matmul:
-        raise Unimplemented(
-            f"{ambiguous}, to be computed as {src} or as integers, and no {primitive} here decompresses weights: "
-            f"convert the weights to {src}, or quantize the source; {works}"
-        )
     if not apply_to_int:
         raise Unimplemented(
             f"{ambiguous}: quantize the source to u8 or s8 and it is computed in integers; "

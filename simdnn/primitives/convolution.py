@@ -41,9 +41,11 @@ def convolution(
     """Convolve `src` (N, IC, IH, IW) with `weights` (OC, IC/G, KH, KW) or (G, OC/G, IC/G, KH, KW): bits and cost.
 
     `strides` and `dilation` (1: dense taps): one integer or (vertical, horizontal); `padding` also (top, left,
-    bottom, right). Types, `bias` (OC,), `dst`, reordered weights and errors as in `matmul`. `wei_tag`: "any" (the
-    kernel's own layout), "oihw" (as given: the kernel brings them into its own). `into` as in `matmul`. The output is
-    (N, OC, OH, OW).
+    bottom, right). Types: f32, bf16 and f16, each with its own; u8 or s8 with s8 weights; f32, bf16 or f16 with weights
+    of s8, u8, s4 or u4 under `Attr(apply_to_int=True)`: floats are made of them once a run, less a common zero point
+    that their type holds, and scales (common, (OC,)) multiply the sums. `bias` (OC,), `dst`, reordered weights and
+    errors as in `matmul`. `wei_tag`: "any" (the kernel's own layout), "oihw" (as given: the kernel brings them into its
+    own). `into` as in `matmul`. The output is (N, OC, OH, OW).
 
     On a GPU: types as there, relu at most after scales, zero points and bias; depthwise ones on the vector pipe.
 

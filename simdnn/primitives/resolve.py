@@ -93,12 +93,13 @@ def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None
     if along_k:  # `groups` takes these two; the epilogue knows nothing of them
         scales = {name: found for name, found in scales.items() if name == "dst"}
     wei_scale, wei_point = scales.get("wei"), points.get("wei")
+    inside = shape.compressed and shape.primitive == "matmul"  # the kernel applies the weights' parameters to them
     epilogue = Epilogue(
         dst=dst,
         zp_src="src" in points,
-        zp_wei=wei_point is not None and not shape.compressed,
+        zp_wei=wei_point is not None and not inside,
         src_scale="src" in scales,
-        wei_scale=wei_scale.granularity if wei_scale and not shape.compressed else "",
+        wei_scale=wei_scale.granularity if wei_scale and not inside else "",
         bias=has_bias,
         post_ops=postops.names(attr.post_ops, shape.n),
         dst_scale="dst" in scales,
@@ -110,8 +111,8 @@ def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None
         wei_scale=floats(wei_scale) if wei_scale else None,
         dst_scale=float(floats(scales.get("dst"))[0]),
         zp_src=_integer(points.get("src")),
-        zp_wei=0 if shape.compressed else _integer(wei_point),
-        wei_zero_points=_integers(wei_point) if wei_point and shape.compressed else None,
+        zp_wei=0 if inside else _integer(wei_point),
+        wei_zero_points=_integers(wei_point) if wei_point and inside else None,
         dst_zero_point=_integer(points.get("dst")),
     )
     return epilogue, parameters
@@ -224,10 +225,14 @@ def _refuse_unbuilt(scales: dict[str, Placed], points: dict[str, Placed], shape:
     for argument, dtype in (("src", shape.src), ("wei", shape.wei)):
         if argument in points and fmt(dtype).is_float:
             raise InvalidArgument(f"zero_points[{argument!r}] for {shape.src} x {shape.wei}; integers alone have them")
-    fine = ("common", "per_oc", "grouped")
+    held = fmt(shape.wei)
+    if shape.compressed and shape.primitive != "matmul" and not held.low <= _integer(points.get("wei")) <= held.high:
+        raise Unimplemented(f"zero_points['wei'] of {_integer(points['wei'])} for stored {shape.wei} weights of a "
+                            f"convolution; what works: {held.low} to {held.high}, which they hold")  # fmt: skip
+    fine, inside = ("common", "per_oc", "grouped"), shape.compressed and shape.primitive == "matmul"
     for name, found, works in (("scales", scales, fine[:2]), ("zero_points", points, fine[:1])):
         for argument, (_, granularity) in found.items():
-            allowed: tuple[str, ...] = (fine if shape.compressed else works) if argument == "wei" else fine[:1]
+            allowed: tuple[str, ...] = (fine if inside else works) if argument == "wei" else fine[:1]
             if name == "scales" and shape.integer and shape.primitive == "matmul" and argument != "dst":
                 allowed = ("common", "per_oc", *ALONG_K)
             if granularity not in allowed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,9 @@ def test_a_transpiled_model_runs_faster_where_there_are_matrix_units(machine: st
 def test_a_quantized_model_runs_on_integers_where_the_gpu_has_them(machine: str, kernel: str) -> None:
     made, feeds = classifier()
     net = simdnn.load(simdnn.quantize_onnx(made, [feeds]))
-    result = net.run(feeds, machine=machine)
+    lacks = pytest.warns(RuntimeWarning, match="computed in f32") if machine == "v100" else contextlib.nullcontext()
+    with lacks:
+        result = net.run(feeds, machine=machine)
     frame = result.to_frame().set_index("node")
     assert kernel in frame.implementation["conv1"]
     reference = net.run(feeds, machine="clx").outputs["y"]
