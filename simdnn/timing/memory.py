@@ -2,12 +2,14 @@
 
 A layered-footprint analysis in closed form, after the layer conditions of stencil models (Stengel et al.,
 "Quantifying performance bottlenecks of stencil computations using the execution-cache-memory model", 2015): a cache
-of C bytes under LRU keeps a line from one iteration of a loop to the next exactly where one iteration touches no more
-than C bytes. Where it does, the loop fetches each of its lines once; where it doesn't, every iteration fetches its own.
+keeps a line from one iteration of a loop to the next where one iteration's lines fit, and of more than fits a share
+(`CacheLevel.keeps`; under LRU nothing). What stays is fetched once in the loop, what doesn't in every iteration. Lines
+at a stride may meet in few of the cache's sets, which then decide.
 
-Assumed, and not seen in any figure: full associativity, lines of all tensors beginning on a line boundary, write
-allocation (a line that is stored to is fetched first), write back, and prefetching that hides latency, so that a
-transfer costs bandwidth alone. A footprint just above C counts as none fitting; a real cache keeps some of it.
+Assumed, and not seen in any figure: tensors that begin on a line; pages that lie in memory by chance, so that beyond
+the first cache only the place in a page tells the set; write allocation (a line that is stored to is fetched first),
+write back; hardware prefetching that hides latency at any stride, so that a transfer costs bandwidth alone; addresses
+translated in no time (docs/validation.md, "Memory", has what pages cost).
 """
 
 from __future__ import annotations
