@@ -1,0 +1,48 @@
+"""What the documents say can be done: links lead somewhere, and README.md's Python runs as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")))
+
+
+def anchors(document: Path) -> set[str]:
+    """The names that a document's headings have as places of links."""
+    text = re.sub(r"(?ms)^```.*?^```", "", document.read_text(encoding="utf-8"))
+    headings = re.findall(r"(?m)^#+ (.*)$", text)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name: str) -> None:
+    document = ROOT / name
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (document.parent / path).resolve() if path else document
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block after block with the names of those before, beside a model and an image such as it speaks of."""
+    onnx = pytest.importorskip("onnx")
+    from tests.graph.models import small_cnn
+
+    onnx.save(small_cnn(), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    names = {"image": np.random.default_rng(0).standard_normal((1, 3, 12, 12)).astype(np.float32)}
+    blocks = re.findall(r"(?ms)^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(blocks) >= 4
+    for block in blocks:
+        if not block.startswith(">>>"):
+            exec(compile(block, "README.md", "exec"), names)
+    exact = names["exact"]
+    assert (exact.output == names["src"].astype(int) @ names["weights"].astype(int)).all()  # type: ignore[attr-defined]
