@@ -41,7 +41,8 @@ class Target:
         found, caps = target_of(machine, isa)
         count = integer("threads", threads)
         if count > found.cores:
-            raise InvalidArgument(f"threads={count}; machine {found.name!r} has {found.cores} cores")
+            said = f"threads={count}; machine {found.name!r} has {found.cores} cores"
+            raise InvalidArgument(f"{said}, and two threads of a core (SMT) are not modelled")
         return Target(
             found, caps, count, one_of("engine", engine, ENGINES), check_dispatch(dispatch)
         )

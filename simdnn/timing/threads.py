@@ -71,7 +71,7 @@ def share_out(
     narrow = machine if warm else replace(machine, caches=(*machine.caches[:private], *_shares(sharing, threads)))
     runs = [_Run.of(statement, threads) for statement in program.body]
     mine = replace(program, body=tuple(run.statement for run in runs))
-    handed = _handed_over(mine, runs, machine.caches[-1].line_bytes)
+    handed = _handed_over(mine, runs, machine.caches[max(0, private - 1)])
     line_cycles = HANDOVER * machine.caches[-1].latency_cycles
     stages, times, levels, bounds = [], [], [], []
     for statement, run, lines in zip(program.body, runs, handed, strict=True):
@@ -120,11 +120,15 @@ def _cut(statement: Statement, iterations: int) -> Statement:
     return replace(statement, extent=1, body=(_cut(statement.body[0], iterations),))
 
 
-def _handed_over(program: Program, runs: Sequence[_Run], line_bytes: int) -> list[float]:
+def _handed_over(program: Program, runs: Sequence[_Run], own_cache: CacheLevel) -> list[float]:
     """Lines in each stage of a thread's run that another thread wrote in a stage before: those that it did not itself.
 
-    Where fewer threads wrote than read, some reader wrote none of them.
+    Where fewer threads wrote than read, some reader wrote none of them. None where a core's own cache does not hold the
+    run: then the lines come from behind it anyway, and are counted there.
     """
+    line_bytes = own_cache.line_bytes
+    if not fits(parts(program, line_bytes), own_cache.size_bytes):
+        return [0.0] * len(runs)
     found = []
     written: dict[str, tuple[float, int]] = {}  # by a thread, and by how many threads
     for statement, run in zip(program.body, runs, strict=True):
