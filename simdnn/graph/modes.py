@@ -55,9 +55,9 @@ def in_mode(calibrated: Calibrated, mode: Mode) -> tuple[Network, Attr]:
         return load(narrow), Attr(exact_int8=mode.exact_int8)
     if mode.weight_group:
         narrow = quantize_onnx(model, scheme="weights", weights=mode.weights, group=mode.weight_group)
-        if not any(node.op_type == "MatMulNBits" for node in narrow.graph.node):
-            raise Unimplemented("no product here has constant weights (convolutions keep f32 ones); int8 modes work")
-        return load(narrow), Attr(fpmath=mode.fpmath)
+        if not any(node.op_type in ("MatMulNBits", "DequantizeLinear") for node in narrow.graph.node):
+            raise Unimplemented("no product here and no convolution has constant weights to store")
+        return load(narrow), Attr(fpmath=mode.fpmath, apply_to_int=True)
     if mode.src in ("f16", "bf16"):
         narrow = transpile_float16(model, dtype=mode.src)
         if not _holds(narrow, mode.src):

@@ -2,7 +2,8 @@
 
 DequantizeLinear -> Conv | MatMul | Gemm [-> Relu] [-> QuantizeLinear] is what quantization tools write for "this runs
 in integers". The pattern is replaced, when a model is loaded, by an operator that hands scales and zero points to the
-primitive, as a library that takes such graphs does.
+primitive, as a library that takes such graphs does. A convolution whose weights alone are dequantized becomes one that
+has both, the integers and what they stand for: `ops.quantized.stored_convolution`.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class _Fusion:
         if len(node.inputs) < 2 or not node.outputs:
             return None
         x, w = (self.dequantized(name) for name in node.inputs[:2])
+        if x is None and w is not None and node.op == "Conv":
+            return self.stored(node, w)
         if x is None or w is None or self.constants[x.scale].size != 1 or not self.plain(node):
             return None
         weights, channels = self.constants.get(w.values), self.constants[w.scale]
@@ -114,6 +117,16 @@ class _Fusion:
         self.gone |= {id(n) for n in (relu, after) if n is not None}
         kind = "QConv" if node.op == "Conv" else "QMatMul"
         return Node(node.name, kind, DOMAIN, node.version, tuple(inputs), (output,), attributes)
+
+    def stored(self, node: Node, w: _Integers) -> Node | None:
+        """A convolution of floats with constant integer weights, one scale or one a channel, and no zero point."""
+        weights, scales = self.constants.get(w.values), self.constants[w.scale]
+        zero = self.constants[w.zero] if w.zero else np.zeros(1, np.int8)
+        channels = scales.size == 1 or weights is not None and w.node.get("axis", 1) % weights.ndim == 0
+        if weights is None or weights.dtype.name not in ("int8", "int4") or not channels or zero.astype(np.int32).any():
+            return None
+        inputs = (*node.inputs[:2], node.inputs[2] if len(node.inputs) > 2 else "", w.values, w.scale)
+        return Node(node.name, "StoredConv", DOMAIN, node.version, inputs, node.outputs[:1], node.attributes)
 
     def plain(self, node: Node) -> bool:
         """Whether a Gemm is a product and a bias."""

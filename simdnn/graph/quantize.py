@@ -2,7 +2,8 @@
 
 Schemes: "static" puts QuantizeLinear and DequantizeLinear around Conv, MatMul and Gemm with constant weights, ranges
 of the sources taken from calibration data; "dynamic" finds each source's range as it runs (DynamicQuantizeLinear);
-"weights" leaves sources in f32 and stores the weights of products in 8 or 4 bits, grouped along K (MatMulNBits).
+"weights" leaves sources in f32 and stores the weights of products in 8 or 4 bits, grouped along K (MatMulNBits), those
+of convolutions with a scale a channel (DequantizeLinear; in 4 bits where the model can be raised to opset 21).
 Weights are symmetric, the largest magnitude becoming 127 (or 7). What the schemes are good for is told by R.
 Krishnamoorthi, "Quantizing deep convolutional networks for efficient inference", arXiv:1806.08342.
 """
@@ -34,6 +35,7 @@ Ranges = Mapping[str, tuple[float, float]]  # the least and greatest value by te
 SCHEMES = ("static", "dynamic", "weights")
 _OPSET = 13  # the first with scales for each channel
 _BITS = {"s8": 8, "s4": 4}
+_INT4_OPSET = 21  # the first in which DequantizeLinear takes 4 bits
 _LEAST_GROUP = 16  # that MatMulNBits allows
 
 
@@ -77,7 +79,9 @@ def quantize_onnx(
     made, stuck = raised(made, _OPSET)
     if stuck:
         raise InvalidArgument(f"opset {version(made)} has no scales for each channel, and it cannot be raised: {stuck}")
-    made.ir_version = max(made.ir_version, 4)
+    if weights == "s4" and any(node.op_type == "Conv" for node in made.graph.node):
+        made, _ = raised(made, _INT4_OPSET)  # where it cannot be raised, convolutions keep f32 weights
+    made.ir_version = max(made.ir_version, 4 if weights == "s8" else 10)
     inline_data(made.graph, folder)
     ranges: Ranges = {}
     if scheme == "static":
@@ -267,6 +271,9 @@ class _Writer:
         flat_bias = not bias or (
             bias in self.known and self.known[bias].size == self.known[bias].shape[-1] == w.shape[0]
         )
+        if node.op_type == "Conv" and (bits == 8 or version(self.model) >= _INT4_OPSET):
+            self.filters(node, f"s{bits}")
+            return
         if node.op_type == "Conv" or not flat_bias:
             self.nodes.append(node)
             return
@@ -287,6 +294,21 @@ class _Writer:
         self.nodes[-1].name = node.name
         if not any(o.domain == "com.microsoft" for o in self.model.opset_import):
             self.model.opset_import.append(self.onnx.helper.make_opsetid("com.microsoft", 1))
+
+    def filters(self, node: Any, dtype: str) -> None:
+        """A convolution's weights with a scale for each output channel; a depthwise one keeps its own."""
+        w = self.known[node.input[1]]
+        group = next((a.i for a in node.attribute if a.name == "group"), 1)
+        if 1 < group == len(w) and w.shape[1] == 1:
+            self.nodes.append(node)
+            return
+        rows = w.reshape(len(w), -1)
+        stored, scales = quantize.compress_weights(np.ascontiguousarray(rows.T), dtype, rows.shape[1])
+        parts = {dtype: np.ascontiguousarray(stored.T).reshape(w.shape), "scale": scales[0]}
+        back = self.fresh(f"{node.input[1]}_dq")
+        self.put("DequantizeLinear", [self.hold(f"{node.input[1]}_{n}", v) for n, v in parts.items()], [back], axis=0)
+        node.input[1] = back
+        self.nodes.append(node)
 
     # -- writing -------------------------------------------------------------------------------------------------
     def put(self, op: str, inputs: list[str], outputs: list[str], domain: str = "", **attributes: Any) -> None:

@@ -167,6 +167,20 @@ def test_wrong_arguments(options: Any, message: str) -> None:
         simdnn.quantize_onnx(LOGITS, **options)
 
 
+@pytest.mark.parametrize(("weights", "error"), [("s8", 0.01), ("s4", 0.2)])
+def test_filters_alone(weights: str, error: float) -> None:
+    """Convolutions read stored weights where integers may be computed in floats, else what these stand for."""
+    made = simdnn.quantize_onnx(LOGITS, scheme="weights", weights=weights)
+    stored = next(t for t in made.graph.initializer if t.name == f"n_w_{weights}")
+    assert stored.data_type == (onnx.TensorProto.INT8 if weights == "s8" else onnx.TensorProto.INT4)
+    plain, read = (simdnn.load(made).run({"x": X}, machine="zen4", attr=Attr(apply_to_int=i)) for i in (False, True))
+    near(read.outputs["y"], values(LOGITS), error)
+    near(plain.outputs["y"], read.outputs["y"], 1e-5)
+    frames = [r.to_frame().set_index("node") for r in (plain, read)]
+    assert frames[0].cycles["conv"] < frames[1].cycles["conv"]
+    assert simdnn.load(made).estimate({"x": X}, machine="zen4", attr=Attr(apply_to_int=True)).cycles == read.cycles
+
+
 def test_a_product_left_to_f32_says_why() -> None:
     """Integer weights with a zero point of their own: no convolution here has one."""
     constants = {
@@ -183,3 +197,10 @@ def test_a_product_left_to_f32_says_why() -> None:
     with pytest.warns(RuntimeWarning, match="node 'conv' .Conv. is computed in f32: no convolution kernel"):
         found = net.run({"x": np.ones((1, 3, 4, 4), np.float32)}, machine="zen4")
     assert np.allclose(found.outputs["y"], -0.6)
+
+
+def test_filters_alone_mean_what_a_runtime_takes_them_for() -> None:
+    w = np.random.default_rng(3).normal(size=(6, 3, 3, 3)).astype(np.float32)
+    source = model([helper.make_node("Conv", ["x", "w"], ["y"], "conv")], {"x": [4, 3, 12, 12]}, ["y"], {"w": w})
+    made = simdnn.quantize_onnx(source, scheme="weights", weights="s8")
+    near(values(made, attr=Attr(apply_to_int=True)), peer.output(made, {"x": X}), 1e-5)

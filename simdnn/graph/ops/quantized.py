@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -400,6 +401,20 @@ def fused_product(
         reason = str(error) or f"{label(x.dtype)} operands"
         warnings.warn(f"node {node.name!r} ({node.op[1:]}) is computed in f32: {reason}", RuntimeWarning, 2)
         return _fused_in_f32(k, node, (x, x_scale, x_zero), (w, w_scale, w_zero), bias, (y_scale, y_zero), relu)
+
+
+@operator("StoredConv", domain="simdnn")
+def stored_convolution(
+    k: Kernels, node: Node, x: Array, floats: Array, bias: Array | None, integers: Array, scale: Array
+) -> Array:
+    """A convolution of floats with weights stored as integers: read as such where integers may be computed in
+    floats and a kernel takes them; else what they stand for, made ahead of time.
+    """
+    attr = replace(k.attr, scales={"wei": scale.reshape(-1).astype(F32)})
+    if k.attr.apply_to_int and label(x.dtype) == "f32":
+        with contextlib.suppress(Unimplemented):
+            return convolve(k, node, x, integers, bias, attr=attr)
+    return convolve(k, node, x, floats, bias)
 
 
 def _fused_in_f32(
