@@ -103,6 +103,7 @@ class CoreModel:
         self.future: list[list[tuple[float, int, Node]]] = [[] for _ in range(ports)]  # by the cycle of readiness
         self.waiting: list[list[tuple[int, Node]]] = [[] for _ in range(ports)]  # ready, by age
         self.exec_ports = [i for i, port in enumerate(core.ports) if port not in core.load_ports]
+        self.exec_queues = [(port, self.future[port], self.waiting[port]) for port in self.exec_ports]
         self.load_ports = [number[port] for port in core.load_ports]
         self.load_future: list[tuple[float, int, Node]] = []
         self.load_waiting: list[tuple[int, Node]] = []
@@ -189,10 +190,8 @@ class CoreModel:
             node.users = []
 
     @staticmethod
-    def _depend(node: Node, producer: Node | None, gain: float = 0.0) -> None:
+    def _depend(node: Node, producer: Node, gain: float = 0.0) -> None:
         """Let `node` wait for `producer`, though `gain` cycles less."""
-        if producer is None:
-            return
         if producer.done == UNKNOWN:
             node.waits += 1
             producer.users.append((node, gain))
@@ -235,8 +234,7 @@ class CoreModel:
     def _issue(self) -> None:
         """On every free port the oldest ready uop bound to it; then the loads."""
         now, free_at = self.cycle, self.free_at
-        for port in self.exec_ports:
-            future, waiting = self.future[port], self.waiting[port]
+        for port, future, waiting in self.exec_queues:
             while future and future[0][0] <= now:
                 _, age, node = heappop(future)
                 heappush(waiting, (age, node))
@@ -308,8 +306,9 @@ class CoreModel:
 
     def _enter(self) -> None:
         """Move uops from the in-order queues into the schedulers."""
+        room = self.room
         for group, queue in enumerate(self.queues):
-            while queue and self.room[group]:
+            while queue and room[group]:
                 node, ports, parity = queue.popleft()
                 self.acted = True
                 self.queue_room[group] += 1
@@ -392,20 +391,19 @@ class CoreModel:
 
     def _rename(self, op: Op, iteration: int, parity: int) -> None:
         """Make the nodes of an op, tie them to their producers, send its uops on, and name its results."""
-        values, soon = self.values, self.cycle + 1
-        node = Node(self.ages, op, False, soon)
-        load = None
-        if op.load is not None:
-            load = self._load_node(op, op.load, iteration)
-            if not op.uops and not op.store and op.latency == 0 and not op.reads and op.accumulator is None:
-                node = load  # a load and nothing else
-            else:
+        values = self.values
+        load = self._load_node(op, op.load, iteration) if op.load is not None else None
+        if load is not None and op.only_loads:
+            node = load
+        else:
+            node = Node(self.ages, op, False, self.cycle + 1)
+            if load is not None:
                 self._depend(node, load)
-        if not node.is_load:
             for register in op.reads:
-                self._depend(node, values.get(register))
-            if op.accumulator is not None:
-                self._depend(node, values.get(op.accumulator), op.accumulator_gain)
+                if (producer := values.get(register)) is not None:
+                    self._depend(node, producer)
+            if op.accumulator is not None and (producer := values.get(op.accumulator)) is not None:
+                self._depend(node, producer, op.accumulator_gain)
             for ports in op.uops:
                 group = self.group_of[ports[0]]
                 if self.queues[group] or not self.room[group]:
@@ -434,7 +432,8 @@ class CoreModel:
         self.load_room -= 1
         load = Node(self.ages, op, True, self.cycle + 1)
         for register in ref.registers:
-            self._depend(load, self.values.get(register))
+            if (producer := self.values.get(register)) is not None:
+                self._depend(load, producer)
         if ref.address is not None and ref.tensor in self.stores:
             first = ref.address + iteration * ref.step
             for start, end, data, commit in reversed(self.stores[ref.tensor]):

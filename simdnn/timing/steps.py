@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from isa_models.instruction import TILE_ROWS
@@ -77,6 +77,12 @@ class Op:
     commit_cycles: float
     other_line_cycles: float  # of the commit, where it isn't joined by one to the same line
     split: bool  # goes into the core as two, fused until then
+
+    only_loads: bool = field(init=False)  # nothing is done with what is loaded
+
+    def __post_init__(self) -> None:
+        waits = self.uops or self.store or self.latency or self.reads or self.accumulator is not None
+        object.__setattr__(self, "only_loads", self.load is not None and not waits)
 
 
 def lower(machine: Machine, steps: Sequence[Step]) -> list[Op]:
