@@ -16,7 +16,15 @@ from types import ModuleType
 import pytest
 
 from isa_models.errors import MachineFileError, UnknownName, UnknownTiming
-from isa_models.machine import CONFIDENCES, MACHINES_DIR, form_widths, machine, machine_names, weakest
+from isa_models.machine import (
+    COMPILERS_NAMES,
+    CONFIDENCES,
+    MACHINES_DIR,
+    form_widths,
+    machine,
+    machine_names,
+    weakest,
+)
 
 ROOT = Path(__file__).parents[2]
 ALL = ("adl-p", "clx", "gnr", "hsw", "icx", "skx", "spr", "zen4", "zen5")
@@ -351,6 +359,18 @@ MUTATIONS: list[tuple[Callable[[str], str], str]] = [
     (sub(r"^(  \{mnemonic = \"vpdpbusd.*\n)", r"\1\1"), "'instructions.vpdpbusd zmm,zmm,zmm.form'"),
     (sub(r"rows = \[(.|\n)*\]", "rows = []"), "'instructions.rows'"),
     (sub(r"^\[dram\]", "[dram"), "'(file)'"),
+    (sub(r'^banks = .*', 'banks = [["FP0"], ["FP1"], ["FP2"]]'), "'core.scheduler[0].banks'"),
+    (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = 1000000000"), "'core.dispatch_slots.value'"),
+    (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = 0x" + "f" * 9000), "'core.dispatch_slots.value'"),
+    (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = " + "9" * 9000), "'(file)'"),
+    (sub(r"^latency_ns = \{value = [\d.]+", "latency_ns = {value = nan"), "'dram.latency_ns.value'"),
+    (sub(r"^latency_ns = \{value = [\d.]+", "latency_ns = {value = inf"), "'dram.latency_ns.value'"),
+    (sub(r"^\[dram\]", "x = " + "[" * 5000 + "]" * 5000), "'(file)'"),
+    (sub(r"^\[dram\]", "[dram]\n\"" + "k" * 9000 + "\" = 1"), "'dram.kkk"),
+    (lambda text: text[: len(text) // 2], "'(file)'"),
+    (lambda text: text[: len(text) // 3].rpartition("\n[")[0], "'"),
+    (lambda text: "", "'sources'"),
+    (lambda text: "\0", "'(file)'"),
 ]
 
 
@@ -371,6 +391,7 @@ def test_broken_files_name_the_key(index: int, tmp_path: Path) -> None:
         machine(path)
     message = str(caught.value)
     assert f"key {key}" in message and "expected" in message and "met" in message and "\n" not in message
+    assert len(message) < 600
 
 
 def test_any_key_gone_or_of_another_kind_is_an_error_or_optional(tmp_path: Path) -> None:
@@ -398,3 +419,25 @@ def test_missing_file(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(UnknownName, match="no machine file .*folder.toml"):
         machine(tmp_path / "folder.toml")
+
+
+def test_what_is_no_file_of_text(tmp_path: Path) -> None:
+    for data in (b"\xff\xfe\0", bytes(range(256)), "name = 'x'".encode("utf-16")):
+        other = tmp_path / "binary.toml"
+        other.write_bytes(data)
+        with pytest.raises(MachineFileError, match="expected TOML"):
+            machine(other)
+    with other.open("wb") as stream:
+        stream.truncate(1 << 30)
+    with pytest.raises(MachineFileError, match="at most 16777216 bytes, met 1073741824"):
+        machine(other)
+    for name in ("a\0.toml", "x" * 5000, "", "/dev/zero", str(tmp_path)):
+        with pytest.raises((UnknownName, MachineFileError)):
+            machine(name)
+
+
+def test_compilers_names() -> None:
+    assert machine("znver4") is machine("ZEN4") is machine("zen4")
+    assert set(COMPILERS_NAMES.values()) == set(machine_names())
+    with pytest.raises(UnknownName, match=r"unknown machine 'skylake': did you mean 'skx' \(skylake-avx512\)\?"):
+        machine("skylake")
