@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -186,16 +187,16 @@ def _loop_buffer(table: Table) -> tuple[tuple[int, int], ...]:
 
 
 def _points(table: Table, key: str) -> tuple[tuple[float, float], ...]:
-    """A curve: pairs of numbers with rising first member; empty where the machine has no such effect."""
+    """A curve: pairs of a number, which rises, and a share; empty where the machine has no such effect."""
     value = table.figure(key)
     good = isinstance(value, list) and all(
         isinstance(p, list) and len(p) == 2 and all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in p)
         for p in value
     )
-    if not isinstance(value, list) or not good or any(not 0 < p[1] <= 1 for p in value):
-        raise table.error(f"{key}.value", "a list of [slack, share from 0 to 1] pairs", value)
+    if not isinstance(value, list) or not good or any(not (0 < p[1] <= 1 and math.isfinite(p[0])) for p in value):
+        raise table.error(f"{key}.value", "a list of [number, share above 0 and up to 1] pairs", value)
     if any(a[0] >= b[0] for a, b in zip(value, value[1:], strict=False)):
-        raise table.error(f"{key}.value", "pairs with rising slack", value)
+        raise table.error(f"{key}.value", "pairs whose first numbers rise", value)
     return tuple((float(x), float(y)) for x, y in value)
 
 
@@ -214,7 +215,7 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
             latency_cycles=row.figure_number("latency_cycles", 0.1, 1e6),
             exposed=row.figure_number("exposed", 0, 1) if row.has("exposed") else 0.0,
             ways=row.figure_integer("ways", 1, 4096) if row.has("ways") else 0,
-            keeps=_points(row, "keeps") if row.has("keeps") else ((1.0, 1.0),),
+            keeps=_points(row, "keeps") or ((1.0, 1.0),) if row.has("keeps") else ((1.0, 1.0),),
         )
         if level.ways and level.size_bytes % (level.ways * level.line_bytes):
             raise row.error("ways.value", f"a divisor of the {level.size_bytes // level.line_bytes} lines", level.ways)
