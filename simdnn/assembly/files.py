@@ -44,13 +44,17 @@ def hexadecimal(text: str) -> bytes | None:
 
 def read_file(path: Path) -> str | bytes:
     """A file's content: an object file's bytes, or text."""
-    if not path.is_file():
-        kind = "a folder" if path.is_dir() else "no file" if path.exists() else "not there"
-        raise InvalidArgument(f"{path} is {kind}; assembly text, hexadecimal digits or an object file is read")
-    if (size := path.stat().st_size) > MOST_FILE:
-        raise InvalidArgument(f"{path} has {size} bytes, at most {MOST_FILE} are read")
-    with path.open("rb") as stream:
-        return read_stream(stream, str(path))
+    shown = str(path) if len(str(path)) < 200 else f"{str(path)[:200]}..."
+    try:
+        if not path.is_file():
+            kind = "a folder" if path.is_dir() else "no file" if path.exists() else "not there"
+            raise InvalidArgument(f"{shown} is {kind}; assembly text, hexadecimal digits or an object file is read")
+        if (size := path.stat().st_size) > MOST_FILE:
+            raise InvalidArgument(f"{shown} has {size} bytes, at most {MOST_FILE} are read")
+        with path.open("rb") as stream:
+            return read_stream(stream, shown)
+    except OSError as error:
+        raise InvalidArgument(f"{shown} cannot be read: {error.strerror}") from None
 
 
 def read_stream(stream: BinaryIO, name: str) -> str | bytes:

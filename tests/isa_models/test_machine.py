@@ -20,6 +20,7 @@ from isa_models.machine import (
     COMPILERS_NAMES,
     CONFIDENCES,
     MACHINES_DIR,
+    _lists,
     form_widths,
     machine,
     machine_names,
@@ -219,6 +220,14 @@ def test_unknown_timing_names_who_has_the_row() -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(UnknownTiming, match="nearest mnemonic there: 'vpmaddubsw'"):
         machine("zen4").timing("vpmaddubs", "zmm,zmm,zmm")
+
+
+def test_rows_are_found_in_the_files_text() -> None:
+    """What the error for a missing row goes by."""
+    for name in ALL:
+        table = machine(name).instructions
+        assert all(_lists(name, *key) for key in list(table)[::50])
+        assert not _lists(name, "vpdpbusd", "zmm,zmm,m51")
 
 
 def test_form_widths() -> None:
