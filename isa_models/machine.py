@@ -243,6 +243,7 @@ class CacheLevel:
     store_bytes_per_cycle: float
     latency_cycles: float  # load to use
     exposed: float = 0.0  # share of its transfers' time that is not hidden behind the core's work
+    exposed_to_tiles: float = 0.0  # the same of what tile instructions move
     ways: int = 0  # lines of a set; 0: which set a line goes to is not known (hashed), so lines spread evenly
     keeps: tuple[tuple[float, float], ...] = ((1.0, 1.0),)  # (lines for a place, share that stays) of a cyclic walk
 

@@ -213,7 +213,8 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
             load_bytes_per_cycle=row.figure_number("load_bytes_per_cycle", 0.01, 1e6),
             store_bytes_per_cycle=row.figure_number("store_bytes_per_cycle", 0.01, 1e6),
             latency_cycles=row.figure_number("latency_cycles", 0.1, 1e6),
-            exposed=row.figure_number("exposed", 0, 1) if row.has("exposed") else 0.0,
+            exposed=(exposed := row.figure_number("exposed", 0, 1) if row.has("exposed") else 0.0),
+            exposed_to_tiles=row.figure_number("exposed_to_tiles", 0, 1) if row.has("exposed_to_tiles") else exposed,
             ways=row.figure_integer("ways", 1, 4096) if row.has("ways") else 0,
             keeps=_points(row, "keeps") or ((1.0, 1.0),) if row.has("keeps") else ((1.0, 1.0),),
         )

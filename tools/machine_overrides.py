@@ -47,6 +47,7 @@ OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
 PRODUCTS = ("tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud")
 SUM = "from accumulator to accumulator 16, as a chain of tdpbf16ps on one tile takes 16.2 to 16.4 a product (bench"
 LINES = "its lines are loads; latency 45 from memory is often quoted and was not read: less some 14 of its lines"
+BEHIND = "latency as the throughput: 4 products and 4 stores of their sums take 116 cycles"
 
 
 def tile_rows(products: Iterable[str], product: str, load: str, stored: str, zero: str, config: Row) -> list[Row]:
@@ -57,7 +58,7 @@ def tile_rows(products: Iterable[str], product: str, load: str, stored: str, zer
     ]
     moves = [
         Row("tileloadd", "tmm,m8192", 31, 1, (), f"{load}; {LINES}", "estimated"),
-        Row("tilestored", "m8192,tmm", 0, 1, (), stored, "documented"),
+        Row("tilestored", "m8192,tmm", 16, 1, (("p4",),), f"{stored}; {BEHIND}", "estimated", occupancy=16),
         Row("tilezero", "tmm", 0, 1, (), zero, "documented"),
     ]
     return [*unit, *moves, config]

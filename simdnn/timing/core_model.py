@@ -118,6 +118,7 @@ class CoreModel:
         self.commits: deque[float] = deque()
         self.commit_free = 0.0
         self.values: dict[str, Node | None] = {}  # register to its last writer
+        self.tile_store: Node | None = None  # the last store of a tile
         self.last_line: tuple[str, int] | None = None  # of a store that none has joined yet
         self.stores: dict[str, deque[tuple[int, int, Node, Node]]] = {}  # tensor to (first byte, end, data, commit)
 
@@ -404,6 +405,10 @@ class CoreModel:
                     self._depend(node, producer)
             if op.accumulator is not None and (producer := values.get(op.accumulator)) is not None:
                 self._depend(node, producer, op.accumulator_gain)
+            if op.row.tile and op.store is not None:
+                self.tile_store = node
+            elif op.row.tile and op.uops and self.tile_store is not None:
+                self._depend(node, self.tile_store)  # measured: products do not overtake stores of tiles
             for ports in op.uops:
                 group = self.group_of[ports[0]]
                 if self.queues[group] or not self.room[group]:

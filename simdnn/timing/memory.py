@@ -67,12 +67,13 @@ def traffic(
     tree = parts(program, machine.caches[0].line_bytes)
     whole = parts(within, tree.line_bytes) if within else tree
     found = [_first_level(tree, machine)]
+    tiles = _share_of_tiles(program)
     for inner, outer in zip(machine.caches, machine.caches[1:], strict=False):
         missed = misses(tree, inner, cold, whole)
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle
         level = _level(outer.name, missed, inner.line_bytes, rates, machine.confidence_of(*keys))
-        found.append(replace(level, exposed=outer.exposed))
+        found.append(replace(level, exposed=outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)))
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(widest(program))
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
@@ -80,6 +81,15 @@ def traffic(
     level = _level("DRAM", missed, last.line_bytes, (per_cycle, per_cycle), confidence)
     found.append(replace(level, exposed=machine.dram.exposed))
     return tuple(found)
+
+
+def _share_of_tiles(program: Program) -> float:
+    """Which part of the bytes that a program loads and stores goes to and from tiles."""
+    bytes_ = {True: 0, False: 0}
+    for op, times in program.ops():
+        if op.memory is not None:
+            bytes_[op.definition.tile] += times * op.memory.bits
+    return bytes_[True] / max(1, sum(bytes_.values()))
 
 
 def widest(program: Program) -> int:

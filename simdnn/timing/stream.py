@@ -19,6 +19,9 @@ from simdnn.timing.steps import MemRef, Step
 _MASK_IN_REGISTER = ("vmaskmovps", "vpmaskmovd")  # AVX2: the mask is an operand, after the destination
 
 
+_CONFIGURATION = "tilecfg"  # a register that all tile instructions read
+
+
 class Executed(NamedTuple):
     """What executions are counted by: the mnemonic that engines count ("" for loop control), the timing row, how many
     different registers are read (one alone can make a zero idiom), and a tile's rows.
@@ -120,6 +123,10 @@ class Stream:
         clears = op.definition.tile and op.is_zero_idiom
         reads = tuple(p.name for p in op.srcs if isinstance(p, Register) and not clears)
         writes = (op.dst.name,) if isinstance(op.dst, Register) else ()
+        if op.definition.configures:
+            writes = (_CONFIGURATION,)
+        elif op.definition.tile:
+            reads = (*reads, _CONFIGURATION)
         accumulator = writes[0] if writes and op.definition.accumulates else None
         memory = op.memory
         ref = MemRef("", None, memory.bits // 8) if memory is not None else None
