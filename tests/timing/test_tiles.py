@@ -76,3 +76,28 @@ def test_loads_of_registers_pass_between_tiles() -> None:
     vector = Step("vmovups", "zmm,m512", (), ("z",))
     found = loop_cycles(tiled(), [load("a"), vector, vector])
     assert found.cycles == pytest.approx(18, rel=0.02)
+
+
+def a_block(steps: int) -> list[Step]:
+    """Four tiles of sums: cleared, `steps` steps of K, stored."""
+    def part(c: str, a: str, b: str) -> Step:
+        return Step("tdpbf16ps", "tmm,tmm,tmm", (c, a, b), (c,), c, rows=16)
+
+    clear = [Step("tilezero", "tmm", (), (f"c{i}",), rows=16) for i in range(4)]
+    step = [load("a0"), load("a1"), load("b0"), part("c0", "a0", "b0"), part("c2", "a1", "b0"),
+            load("b1"), part("c1", "a0", "b1"), part("c3", "a1", "b1")]  # fmt: skip
+    store = [Step("tilestored", "m8192,tmm", (f"c{i}",), rows=16) for i in range(4)]
+    return [*clear, *step * steps, *store]
+
+
+@pytest.mark.parametrize(("steps", "measured"), [(1, 129.1), (2, 195.4), (8, 577.0)])  # on an Emerald Rapids
+def test_products_do_not_overtake_stores_of_tiles(steps: int, measured: float) -> None:
+    """Else they would hide behind the next block's products: 64 cycles a step and no more."""
+    found = loop_cycles(machine("spr"), a_block(steps)).cycles
+    assert 64 * steps + 40 < found and found == pytest.approx(measured, rel=0.11)
+
+
+def test_tiles_wait_for_their_configuration() -> None:
+    bare, configured = [load("a"), product("c")], Step("ldtilecfg", "m512", (), ("tilecfg",))
+    waits = [Step(s.mnemonic, s.form, (*s.reads, "tilecfg"), s.writes, s.accumulator) for s in bare]
+    assert block_cycles(machine("spr"), [configured, *waits]) >= block_cycles(machine("spr"), bare) + 195
