@@ -100,4 +100,4 @@ def test_products_do_not_overtake_stores_of_tiles(steps: int, measured: float) -
 def test_tiles_wait_for_their_configuration() -> None:
     bare, configured = [load("a"), product("c")], Step("ldtilecfg", "m512", (), ("tilecfg",))
     waits = [Step(s.mnemonic, s.form, (*s.reads, "tilecfg"), s.writes, s.accumulator) for s in bare]
-    assert block_cycles(machine("spr"), [configured, *waits]) >= block_cycles(machine("spr"), bare) + 195
+    assert block_cycles(machine("spr"), [configured, *waits]) >= block_cycles(machine("spr"), bare) + 150
