@@ -167,6 +167,8 @@ class LoadWidth:
     commit_cycles: float  # cycles that one keeps waiting stores from the cache
     blocked_latency: float  # from the commit of a store that wrote only a part of what is read to the use
     general: bool = False
+    crossing_pipes: float = 0.0  # at least so many pipes for one that crosses from a line to the next
+    crossing_latency: float = 0.0  # cycles by which such a one takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ class StoreWidth:
     commit_cycles: float
     other_line_cycles: float  # of one alone, where two commit together to one line only (else as commit_cycles)
     general: bool = False  # from general registers, where a machine tells them from vector stores
+    crossing_cycles: float = 0.0  # of one that crosses from a line to the next
 
 
 Width = TypeVar("Width", LoadWidth, StoreWidth)
@@ -208,7 +211,12 @@ class Core:
     zero_idioms: frozenset[str]  # with one source register twice: no uop, no dependence
     ports_lost_to_512: tuple[str, ...]  # closed to vector uops while 512-bit instructions are in flight
     addend_chain_use: tuple[tuple[float, float], ...]  # (slack in cycles a step, share of the ports reached)
-    splits_indexed: bool = False  # an operation on memory at two registers is dispatched as two
+    splits_indexed: int = 0  # an operation on memory at two registers is dispatched as two, into so many free places
+    narrow_as_512: bool = False  # beside 512-bit instructions narrow ones run on the ports of their own 512-bit form
+    ports_lost_to_tiles: tuple[str, ...] = ()  # beside tiles, to 512-bit uops whose 256-bit form doesn't run there
+    ones_idioms: frozenset[str] = frozenset()  # with one source register twice: no dependence
+    uop_cache_line: int = 0  # slots of a loop that come from the uop cache in a cycle, none across its end; 0: any
+    loads_of_a_place: int = 0  # loads a cycle that begin at one place of their lines; 0: any
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
     loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)
 
@@ -221,6 +229,14 @@ class Core:
         (3, 0)
         """
         return next((copies for most, copies in self.loop_buffer if slots <= most), 0)
+
+    def load_share(self, load: LoadWidth) -> float:
+        """What a load takes of the pipes together: where two pipes of three take wide ones, two wide ones leave no room
+        for a third, and one leaves room for two others.
+        """
+        pipes = len(self.load_ports)
+        wide = max((row.pipes for row in self.loads if row.pipes % 1), default=load.pipes)
+        return load.pipes if load.pipes == wide or pipes == 1 else (pipes - wide) / (pipes - 1)
 
     def load(self, bits: int, general: bool = False) -> LoadWidth:
         """What a load of `bits` costs."""

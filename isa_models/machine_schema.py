@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -83,7 +83,12 @@ def _core(table: Table) -> Core:
         zero_idioms=frozenset(table.figure_strings("zero_idioms")),
         ports_lost_to_512=table.figure_strings("ports_lost_to_512", ports),
         addend_chain_use=_points(table, "addend_chain_use"),
-        splits_indexed=table.has("splits_indexed") and _truth(table, "splits_indexed"),
+        narrow_as_512=table.has("narrow_as_512") and _truth(table, "narrow_as_512"),
+        ports_lost_to_tiles=_some(table, "ports_lost_to_tiles", ports),
+        ones_idioms=frozenset(_some(table, "ones_idioms")),
+        uop_cache_line=table.figure_integer("uop_cache_line", 0, 64) if table.has("uop_cache_line") else 0,
+        splits_indexed=table.figure_integer("splits_indexed", 0, 64) if table.has("splits_indexed") else 0,
+        loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64) if table.has("loads_of_a_place") else 0,
         binding=_one_of(table, "binding", BINDINGS),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
     )
@@ -141,7 +146,8 @@ def _loads(table: Table) -> tuple[LoadWidth, ...]:
             raise row.error("pipes", "whole or half pipes", pipes)
         forward, commit = row.number("forward_latency", 0, 1000), row.number("commit_cycles", 0, 1000)
         blocked = row.number("blocked_latency", 0, 1000) if row.has("blocked_latency") else latency
-        found.append(LoadWidth(bits, pipes, latency, forward, commit, blocked, general))
+        crossing = [row.number(key, 0, 1000) if row.has(key) else 0.0 for key in ("crossing_pipes", "crossing_latency")]
+        found.append(LoadWidth(bits, pipes, latency, forward, commit, blocked, general, *crossing))
         row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
 
@@ -154,9 +160,15 @@ def _stores(table: Table) -> tuple[StoreWidth, ...]:
         row.provenance(f"core.store.{'general.' if general else ''}{bits}")
         commit = row.number("commit_cycles", 0.01, 1000)
         other = row.number("other_line_cycles", commit, 1000) if row.has("other_line_cycles") else commit
-        found.append(StoreWidth(bits, commit, other, general))
+        crossing = row.number("crossing_cycles", 0, 1000) if row.has("crossing_cycles") else other
+        found.append(StoreWidth(bits, commit, other, general, crossing))
         row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
+
+
+def _some(table: Table, key: str, allowed: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Names; none where nothing is said."""
+    return table.figure_strings(key, allowed) if table.has(key) else ()
 
 
 def _truth(table: Table, key: str) -> bool:

@@ -152,6 +152,8 @@ def _flags_that_matter(body: Sequence[Decoded]) -> frozenset[str]:
 def _step(one: Decoded, place: MemRef | None, carried: frozenset[str]) -> Step:
     """One instruction as the clock reads it."""
     reads = tuple(r for r in one.reads if r[0] != "%" or not one.is_branch and r in carried)
+    if one.same_sources and not reads:  # the decoder knows that the value doesn't matter; a core may not
+        reads = one.registers[-1:]
     writes = tuple(r for r in one.writes if r[0] != "%" or r in carried)
     late = _late(one, reads, writes)
     moved = one.memory

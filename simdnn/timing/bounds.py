@@ -56,7 +56,7 @@ def load_pipes(machine: Machine, ops: Sequence[Op]) -> float:
     core = machine.core
     pipes = len(core.load_ports)
     loads = [op for op in ops if op.load is not None]
-    wide = sum(op.load_share for op in loads if op.load_share > op.load_pipes)
+    wide = sum(op.load_share for op in loads if op.load_pipes <= pipes)
     every = sum(op.load_pipes for op in loads)
     if not set(core.load_ports) < set(core.store_address_ports):
         return max(every, wide) / pipes
@@ -76,17 +76,20 @@ def dispatch(machine: Machine, ops: Sequence[Op]) -> float:
 
 
 def loop_dispatch(machine: Machine, ops: Sequence[Op]) -> float:
-    """`dispatch` of a loop's body: whole cycles for as many copies as the loop buffer holds."""
-    copies, least = loop_copies(machine, ops), dispatch(machine, ops)
-    slots = copies * sum(op.slots for op in ops)
-    return max(least, math.ceil(slots / machine.core.dispatch_slots) / copies) if copies else least
+    """`dispatch` of a loop's body: whole cycles for the copies that the loop buffer holds, or for its lines of uops."""
+    core, copies, least = machine.core, loop_copies(machine, ops), dispatch(machine, ops)
+    slots = sum(op.slots for op in ops)
+    if copies:
+        return max(least, math.ceil(copies * slots / core.dispatch_slots) / copies)
+    fused = slots - sum(bool(op.split) for op in ops)
+    return max(least, float(math.ceil(fused / core.uop_cache_line))) if core.uop_cache_line else least
 
 
 def loop_copies(machine: Machine, ops: Sequence[Op]) -> int:
     """How often the loop buffer holds these ops, 0 where it doesn't: then groups go on across the loop's end."""
     if any(op.row.slots > MICROCODED for op in ops):
         return 0
-    return machine.core.loop_copies(sum(op.slots - op.split for op in ops))
+    return machine.core.loop_copies(sum(op.slots - bool(op.split) for op in ops))
 
 
 def chain(ops: Sequence[Op]) -> float:

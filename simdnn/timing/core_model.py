@@ -19,6 +19,7 @@ from isa_models.machine import Machine
 from .steps import MemRef, Op
 
 UNKNOWN = -1.0
+UNPLACED = -1
 FAR_MORE = 3  # uops by which two ports must differ for both of a pair to go to one of them
 STALLED = 500_000  # cycles without a retirement, more than any row that the schema allows can take
 
@@ -28,7 +29,7 @@ class Node:
 
     __slots__ = (
         "age", "op", "is_load", "waits", "ready", "done", "unissued", "first_issue", "bound", "users", "commit",
-        "line_cycles",
+        "line_cycles", "place", "pipes", "late",
     )  # fmt: skip
 
     def __init__(self, age: int, op: Op, is_load: bool, ready: float) -> None:
@@ -44,6 +45,9 @@ class Node:
         self.users: list[tuple[Node, float]] = []  # with the cycles by which each needs this result later
         self.line_cycles = op.commit_cycles  # of a store: what its commit takes behind the store before it
         self.commit: Node | None = None  # of a store that later loads may read: done when the cache has it
+        self.place = UNPLACED  # of a load: where in its line it begins, as far as that is known
+        self.pipes = op.load_pipes
+        self.late = 0.0  # of a load: cycles beyond its latency
 
 
 class Execution(NamedTuple):
@@ -105,6 +109,7 @@ class CoreModel:
         self.exec_ports = [i for i, port in enumerate(core.ports) if port not in core.load_ports]
         self.exec_queues = [(port, self.future[port], self.waiting[port]) for port in self.exec_ports]
         self.load_ports = [number[port] for port in core.load_ports]
+        self.of_a_place = core.loads_of_a_place or len(self.load_ports)
         self.load_future: list[tuple[float, int, Node]] = []
         self.load_waiting: list[tuple[int, Node]] = []
         self.load_debt = 0.0  # pipes that the last load has still to take, one of more lines than there are pipes
@@ -280,13 +285,15 @@ class CoreModel:
         self.acted |= used > 0
         self._occupy_loads(0, used)
         self.load_debt -= used
-        while waiting and used < pipes and (used + (need := waiting[0][1].op.load_pipes) <= pipes or need > pipes):
-            op = waiting[0][1].op
-            if op.load_share > need and need <= pipes:
-                if share + op.load_share > pipes:
-                    break
-                share += op.load_share
-            node = heappop(waiting)[1]
+        places: list[int] = []
+        while waiting and used < pipes and (used + (need := waiting[0][1].pipes) <= pipes or need > pipes):
+            node = waiting[0][1]
+            if need <= pipes:
+                share += node.op.load_share
+            if share > pipes or node.place != UNPLACED and places.count(node.place) == self.of_a_place:
+                break
+            places.append(node.place)
+            heappop(waiting)
             self.acted = True
             here = min(need, pipes - used)  # a tile's lines take this cycle and the next ones
             self._occupy_loads(used, here)
@@ -296,7 +303,7 @@ class CoreModel:
             node.first_issue = now
             if self.commit_free > now:  # a wide load keeps the stores behind it from the cache
                 self.commit_free += node.op.load_commit_cycles
-            self._finish(node, now + later + node.op.load_latency)
+            self._finish(node, now + later + node.op.load_latency + node.late)
 
     def _occupy_loads(self, used: float, more: float) -> None:
         """Note work on the load pipes behind those `used` in this cycle."""
@@ -362,7 +369,7 @@ class CoreModel:
         while self.head is not None and slots > 0:
             op, iteration = self.head
             left = op.slots - self.partial
-            if not self.partial and (op.split and slots <= left < width or not self._has_room(op)):
+            if not self.partial and (slots < op.split or not self._has_room(op)):
                 return
             self.acted = True
             if left > slots:
@@ -439,8 +446,12 @@ class CoreModel:
         for register in ref.registers:
             if (producer := self.values.get(register)) is not None:
                 self._depend(load, producer)
+        first = (ref.address or 0) + iteration * ref.step
+        if ref.address is not None:
+            load.place = first % self.line_bytes
+            if load.place + ref.bytes > self.line_bytes and not op.row.tile:
+                load.pipes, load.late = max(load.pipes, op.crossing_pipes), op.crossing_latency
         if ref.address is not None and ref.tensor in self.stores:
-            first = ref.address + iteration * ref.step
             for start, end, data, commit in reversed(self.stores[ref.tensor]):
                 if start < first + ref.bytes and first < end:
                     if start <= first and first + ref.bytes <= end:
@@ -456,14 +467,15 @@ class CoreModel:
         """Note what a store writes, for later loads and for the commit of the next store."""
         if ref.address is None:
             return
-        line = ref.tensor, (ref.address + iteration * ref.step) // self.line_bytes
-        op = data.op
-        if self.last_line == line:  # both commit in the time of one
+        first, op = ref.address + iteration * ref.step, data.op
+        line = ref.tensor, first // self.line_bytes
+        if first % self.line_bytes + ref.bytes > self.line_bytes and not op.row.tile:
+            data.line_cycles, self.last_line = op.crossing_cycles, None
+        elif self.last_line == line:  # both commit in the time of one
             data.line_cycles, self.last_line = 2 * op.commit_cycles - op.other_line_cycles, None
         else:
             data.line_cycles, self.last_line = op.other_line_cycles, line
         if ref.tensor not in self.stores:
             self.stores[ref.tensor] = deque(maxlen=self.core.store_queue)
-        first = ref.address + iteration * ref.step
         data.commit = Node(data.age, data.op, True, UNKNOWN)
         self.stores[ref.tensor].append((first, first + ref.bytes, data, data.commit))

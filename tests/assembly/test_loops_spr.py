@@ -1,7 +1,9 @@
-"""The clock of Golden Cove beside loops measured on an Emerald Rapids, half of which it was made without."""
+"""The clock of Golden Cove beside loops measured on an Emerald Rapids, of which it was made without two parts."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import statistics
 from pathlib import Path
@@ -10,34 +12,66 @@ from typing import Any
 import pytest
 
 import simdnn
+from isa_models.machine import machine
+from simdnn.assembly.analysis import analyze_body, read_body
+from simdnn.assembly.rows import rows
 
 LOOPS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "vectors" / "loops_spr.json").read_text(encoding="utf-8")
 )["loops"]
-#: vpsadbw with an operation behind it that waits for it takes a quarter more than the ports, for a reason not found
+START = {"r8": 0, "r15": 64}  # as they were measured: the pointers do not move
+#: vpsadbw with a sum behind it that waits for the sum of the round before takes a quarter more than the ports
 UNEXPLAINED = {"rowsum_sad_256", "ymm_sad_paddq", "zmm_sad_paddq"}
 
 
-def errors(part: str) -> dict[str, float]:
+@functools.cache
+def found(part: str) -> dict[str, tuple[float, float]]:
+    """Predicted and measured cycles of a part's loops, by name."""
+    target = rows(machine("spr"))
     return {
-        loop["name"]: simdnn.analyze("\n".join(loop["body"]), machine="spr").cycles_per_iteration
-        / loop["cycles_per_iteration"] - 1
-        for loop in LOOPS if loop["part"] == part
+        loop["name"]: (
+            analyze_body(read_body("\n".join(loop["body"])), target, start=START).cycles_per_iteration,
+            loop["cycles_per_iteration"],
+        )
+        for loop in LOOPS if loop["part"] == part and loop.get("stable", True)
     }  # fmt: skip
 
 
+def errors(part: str) -> list[float]:
+    return [abs(predicted / measured - 1) for predicted, measured in found(part).values()]
+
+
+def order(part: str) -> float:
+    """Kendall's tau over pairs that differ by more than half a percent."""
+    signs = [
+        (a[0] > b[0]) - (a[0] < b[0]) if a[1] > b[1] else (a[0] < b[0]) - (a[0] > b[0])
+        for a, b in itertools.combinations(found(part).values(), 2) if abs(a[1] / b[1] - 1) > 0.005
+    ]  # fmt: skip
+    return statistics.mean(signs)
+
+
 def test_loops_that_were_seen() -> None:
-    found = errors("seen")
-    assert {name for name, error in found.items() if abs(error) > 0.08} == UNEXPLAINED
-    assert statistics.mean(map(abs, found.values())) < 0.030
+    assert {name for name, (p, m) in found("seen").items() if abs(p / m - 1) > 0.08} == UNEXPLAINED
+    assert statistics.mean(errors("seen")) < 0.030
 
 
 def test_loops_that_were_kept_out() -> None:
-    found = errors("kept out")
-    assert len(found) >= 30
-    assert statistics.median(map(abs, found.values())) < 0.01
-    assert statistics.mean(map(abs, found.values())) < 0.035
-    assert sum(abs(error) > 0.05 for error in found.values()) <= 4
+    off = errors("kept out")
+    assert len(off) >= 30
+    assert statistics.median(off) < 0.01
+    assert statistics.mean(off) < 0.035
+    assert sum(error > 0.05 for error in off) <= 4
+
+
+@pytest.mark.parametrize("part", ["second set, seen", "second set, kept out"])
+def test_the_second_set(part: str) -> None:
+    """Split by chance before anything was measured; the half that was kept out is no worse than the other."""
+    off = errors(part)
+    assert len(off) >= 38
+    assert statistics.median(off) < 0.02
+    assert statistics.mean(off) < 0.04
+    assert sum(error > 0.05 for error in off) <= 0.21 * len(off)
+    assert order(part) > 0.90
 
 
 @pytest.mark.parametrize("name", ["amx_int8_2x2", "amx_1x1_two_k"])

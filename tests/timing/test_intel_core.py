@@ -59,6 +59,76 @@ def test_fusion_with_a_jump_is_not_for_64_bits_alone(end: str) -> None:
     assert cycles("skx", [NOP] * 11, end) == 3
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("vaddps ymm{0}, ymm14, [rsi+r8]", 15), ("vcvtdq2ps ymm{0}, [rsi+r8]", 15), ("vaddps ymm{0}, ymm14, [rsi]", 12.17),
+     ("add rax, [rsi+r8]", 12.17), ("vpshufd ymm{0}, [rsi+r8], 78", 14.17), ("vmovups [rsi+r8], ymm{0}", 12.17)],
+)  # fmt: skip
+def test_where_in_a_group_golden_cove_takes_a_split_operation(line: str, expected: float) -> None:
+    """Twelve with five nops each; measured 16.1, 16.1, 12.2, 12.3, 14.4 (at one register)."""
+    body = [text for i in range(12) for text in (line.format(i), *[NOP] * 5)]
+    assert cycles("spr", body) == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize(("slots", "expected"), [(8, 8 / 6), (9, 2), (12, 2), (14, 14 / 6), (18, 3)])
+def test_lines_of_the_uop_cache(slots: int, expected: float) -> None:
+    """Measured: 1.32, 2.01, 2.01, 2.35, 3.01."""
+    assert cycles("spr", [NOP] * (slots - 1)) == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("vpxord zmm0, zmm0, zmm0", 4.17), ("vpcmpgtb ymm0, ymm0, ymm0", 4.17), ("xor eax, eax", 4.17),
+     ("vpcmpeqd ymm0, ymm0, ymm0", 12), ("vpandn ymm0, ymm0, ymm0", 24)],
+)  # fmt: skip
+def test_registers_with_themselves(line: str, expected: float) -> None:
+    """24 of each; measured 4.19, 4.19, 4.14, 12.4, 24.1."""
+    assert cycles("spr", [line] * 24) == pytest.approx(expected, abs=0.05)
+
+
+# -- loads and stores ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offsets", "expected"),
+    [([64 * i for i in range(12)], 6), ([0] * 12, 6), ([32 * i for i in range(12)], 4),
+     ([64 * i + 32 * (i % 2) for i in range(12)], 4), ([64 * i + 4 * (i % 2) for i in range(12)], 4)],
+)  # fmt: skip
+def test_two_loads_of_a_place_a_cycle(offsets: list[int], expected: float) -> None:
+    narrow = [f"vmovups xmm{i}, [rsi+{offset}]" for i, offset in enumerate(offsets)]
+    assert cycles("spr", narrow) == pytest.approx(expected, abs=0.1)
+    assert cycles("skx", narrow) == pytest.approx(6, abs=0.1)
+
+
+def test_wide_loads_leave_room_for_narrow_ones_or_for_each_other() -> None:
+    """Measured 6.0 and 4.0."""
+    wide = [f"vmovups zmm{i}, [rsi+{64 * i}]" for i in range(8)]
+    narrow = [f"vbroadcastss zmm{16 + i}, [rdi+{36 * i}]" for i in range(8)]
+    more_wide = [line for i in range(4) for line in (*wide[2 * i : 2 * i + 2], narrow[i])]
+    more_narrow = [line for i in range(4) for line in (wide[i], *narrow[2 * i : 2 * i + 2])]
+    assert cycles("spr", more_wide) >= 5
+    assert cycles("spr", more_narrow) == pytest.approx(4, abs=0.1)
+
+
+def test_from_line_to_line() -> None:
+    """Twelve loads in 12.9 cycles, twelve stores in 24.2; every second one: stores 18.2."""
+    def lines(text: str, each: int) -> list[str]:
+        return [text.format(i, 64 * i + (56 if i % each == 0 else 0)) for i in range(12)]
+
+    load, store = "vmovups xmm{0}, [rsi+{1}]", "vmovups [rsi+{1}], xmm{0}"
+    assert cycles("spr", lines(load, 1)) == pytest.approx(12, abs=0.1)
+    assert cycles("spr", lines(store, 1)) == pytest.approx(24, abs=0.1)
+    assert cycles("spr", lines(store, 2)) == pytest.approx(18, abs=0.1)
+
+
+def test_a_loads_latency_from_line_to_line() -> None:
+    def body(offset: int) -> list[str]:
+        return [f"vmovups [rsi+{offset}], xmm0", f"vmovups xmm0, [rsi+{offset}]"]
+
+    assert cycles("spr", body(0)) == pytest.approx(7, abs=0.1)
+    assert cycles("spr", body(56)) == pytest.approx(14, abs=0.1)
+
+
 # -- ports ---------------------------------------------------------------------------------------------------------
 
 
@@ -66,6 +136,28 @@ def test_fusion_with_a_jump_is_not_for_64_bits_alone(end: str) -> None:
 def test_three_ports_are_found_by_place(name: str) -> None:
     adds = [f"vpaddd ymm{i}, ymm14, ymm15" for i in range(12)]
     assert cycles(name, adds) == pytest.approx(4, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("vaddps ymm{0}, ymm14, ymm15", 6), ("vpmaddwd ymm{0}, ymm14, ymm15", 6), ("vcvtdq2ps ymm{0}, ymm14", 6),
+     ("vpsrld ymm{0}, ymm14, 3", 12), ("vpshufb ymm{0}, ymm14, ymm15", 12)],
+)  # fmt: skip
+def test_narrow_instructions_beside_512_bits(line: str, expected: float) -> None:
+    """Measured 6.02, 6.03, 6.05, 12.1, 12.0."""
+    beside = "vmovups zmm16, [rsi]"
+    assert cycles("spr", [beside, *(line.format(i) for i in range(12))]) == pytest.approx(expected, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("vfmadd231ps zmm{0}, zmm30, zmm31", 24), ("vpmullw zmm{0}, zmm30, zmm31", 24),
+     ("vpaddd zmm{0}, zmm30, zmm31", 16), ("vfmadd231ps ymm{0}, ymm30, ymm31", 16)],
+)  # fmt: skip
+def test_tiles_take_the_wide_products_of_port_5(line: str, expected: float) -> None:
+    """24 beside a tile product; measured 23.4, 25.1, 16.2, 16.0."""
+    beside = "tdpbssd tmm0, tmm1, tmm2"
+    assert cycles("spr", [beside, *(line.format(i) for i in range(24))]) == pytest.approx(expected, abs=0.1)
 
 
 @pytest.mark.parametrize(("name", "indexed", "plain"), [("hsw", 10, 8), ("skx", 10, 8), ("icx", 6, 6)])
