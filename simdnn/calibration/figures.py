@@ -1,9 +1,8 @@
-"""The measurements of a calibration: instructions, memory, the clock, and which instructions share ports."""
+"""The measurements of a calibration: instructions, memory and the clock (`ports`: which instructions share ports)."""
 
 from __future__ import annotations
 
 import itertools
-import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,13 +26,6 @@ MOST = 768 << 20  # bytes taken where the last cache holds the size for DRAM
 PASS = 512 << 10  # bytes of a sample where a level is smaller
 UNDISTURBED = 0.8  # of the samples: a neighbour takes bandwidth away, nobody adds any
 LOOKS, LOOKED_AT = 3, 256 << 20  # at several cores at once, and bytes of each in a look
-#: one instruction of each class that competes for ports; vectors of the host's full width
-CLASSES = {
-    "multiply-add": "vfmadd231ps {w}{d}, {w}14, {w}15", "add": "vaddps {w}{d}, {w}14, {w}15",
-    "integer multiply": "vpmaddwd {w}{d}, {w}14, {w}15", "integer add": "vpaddd {w}{d}, {w}14, {w}15",
-    "shift": "vpslld {w}{d}, {w}14, 3", "shuffle": "vpshufb {w}{d}, {w}14, {w}15",
-    "convert": "vcvtdq2ps {w}{d}, {w}14", "widen": "vpmovsxbw {w}{d}, {h}14",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -202,26 +194,6 @@ def forwarding(register: str, pointer: str, move: str) -> float | None:
 def load_to_use() -> float | None:
     """Cycles from an address in a general register to the value that it points to."""
     return _cycles(["mov rax, qword ptr [rsi+rax]"] * CHAIN, CHAIN)
-
-
-# -- ports ---------------------------------------------------------------------------------------------------------
-
-
-def conflicts(wide: bool) -> list[tuple[str, str, float]]:
-    """For each pair of classes how far they share ports: 0 they don't, 1 they run on the same ones alone."""
-    names = {"w": "zmm", "h": "ymm"} if wide else {"w": "ymm", "h": "xmm"}
-    lines = {
-        kind: [pattern.format(d=i, **names) for i in range(DESTINATIONS)] for kind, pattern in CLASSES.items()
-    }
-    alone = {kind: _cycles(body, 1) for kind, body in lines.items()}
-    found = []
-    for one, other in itertools.combinations(lines, 2):
-        a, b = alone[one], alone[other]
-        renamed = [re.sub(r"mm(\d+),", lambda m: f"mm{(int(m[1]) + 6) % 12},", line, count=1) for line in lines[other]]
-        both = _cycles([*lines[one], *renamed], 1)
-        if a and b and both:
-            found.append((one, other, max(0.0, min(1.0, (both - max(a, b)) / min(a, b)))))
-    return found
 
 
 def clock() -> float:

@@ -17,10 +17,11 @@ import pandas as pd
 from isa_models.errors import SimdnnError
 from isa_models.isa import caps, host_caps, implied
 from isa_models.machine import ISA_CAPS, InstructionTiming, Machine, host_path, machine, machine_names
-from simdnn.calibration import figures
+from simdnn.calibration import figures, ports
 from simdnn.calibration.cores import cores
 from simdnn.calibration.figures import AGREE, Figure
 from simdnn.calibration.forms import forms
+from simdnn.calibration.ports import Ports
 from simdnn.timing import bounds
 from simdnn.timing.steps import Step, lower
 
@@ -45,7 +46,7 @@ class Calibration:
     together: Mapping[str, float | None]  # level -> bytes a cycle loaded by all these cores at once
     forwarding: Mapping[int, float | None]  # bits -> cycles
     load_to_use: float | None
-    conflicts: list[tuple[str, str, float]]
+    ports: Ports
 
     def comparison(self) -> pd.DataFrame:
         """Frame: each form measured here beside the nearest machine's figures."""
@@ -83,7 +84,7 @@ def calibrate(progress: Callable[[int, int, str], None] = lambda done, total, wh
     return Calibration(
         cpu_name(), datetime.date.today().isoformat(), figures.clock(), isa, nearest(measured, isa), measured, speeds,
         len(cpus), together, rounds,
-        figures.load_to_use(), figures.conflicts(wide),
+        figures.load_to_use(), ports.measure(wide),
     )  # fmt: skip
 
 
@@ -133,12 +134,19 @@ def write_host(found: Calibration, path: Path | None = None) -> Path:
     """Write the machine file of a calibration (`host_path()` unless told); returns where."""
     path = path or host_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = toml_of(host_table(found))
+    text = _ports_said(found.ports) + toml_of(host_table(found))
     partial = path.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
     machine(partial.rename(partial.with_suffix(".checked.toml")))  # what the schema refuses never gets the name
     os.replace(partial.with_suffix(".checked.toml"), path)
     return path
+
+
+def _ports_said(seen: Ports) -> str:
+    """Comment lines: what pairs of instructions show of the ports, which the rows' own ports may be held beside."""
+    groups = seen.groups()
+    said = [f"# Ports that pairs of instructions show: {name} {letters}\n" for name, letters in (groups or {}).items()]
+    return "".join(said) or "# Pairs of instructions show no ports that explain them all.\n"
 
 
 def host_table(found: Calibration) -> dict[str, Any]:

@@ -45,8 +45,10 @@ def main(args: argparse.Namespace) -> int:
         "rows": len(frame), "stable": stable,
     }  # fmt: skip
     if args.json:
-        shared = [{"one": a, "other": b, "shared": round(c, 3)} for a, b, c in found.conflicts]
-        output.print_json(summary | {"conflicts": shared, "instructions": output.records(frame)})
+        shared = [{"one": a, "other": b, "shared": round(count, 3)} for (a, b), count in found.ports.shared.items()]
+        counts = {name: round(count, 3) for name, count in found.ports.counts.items()}
+        ports = {"counts": counts, "shared": shared, "groups": found.ports.groups()}
+        output.print_json(summary | {"ports": ports, "instructions": output.records(frame)})
         return 0
     differ = frame[(frame["throughput"] / frame[found.nearest.name] - 1).abs() > 0.1]
     two = "{:.2f}".format
@@ -60,6 +62,8 @@ def main(args: argparse.Namespace) -> int:
         all_ = f"; by {found.cores} cores at once {together:.1f} loaded" if together else ""
         print(f"{level}: {loads:.1f} bytes a cycle loaded, {stores:.1f} stored{all_}")
     print(f"load to use {found.load_to_use:.2f} cycles; clock {found.ghz:.2f} GHz; nearest machine: {name}")
-    print("ports shared: " + ", ".join(f"{a} and {b} {share:.0%}" for a, b, share in found.conflicts if share > 0.15))
+    groups = found.ports.groups()
+    said = "; ".join(f"{kind} {letters}" for kind, letters in groups.items()) if groups else "none explain them all"
+    print(f"ports as pairs of instructions show them: {said}")
     print(f"written: {path}")
     return 0

@@ -13,9 +13,12 @@ from simdnn.calibration import sampler, timer
 from simdnn.calibration.figures import Figure, _closest
 from simdnn.calibration.forms import chained, forms, text
 from simdnn.calibration.host import Calibration, nearest, throughput_of, toml_of, write_host
+from simdnn.calibration.ports import Ports
 from simdnn.cli import main
 
 KEYS = (("vpdpbusd", "zmm,zmm,zmm"), ("vmulps", "ymm,ymm,ymm"), ("vmovups", "zmm,m512"), ("vpaddd", "xmm,xmm,xmm"))
+
+SEEN = Ports({"add": 1.99, "shift": 1.0}, {("add", "shift"): 0.97})
 
 
 def figures_of(name: str, factor: float = 1.0, spread: float = 0.01) -> dict[tuple[str, str], Figure]:
@@ -33,7 +36,7 @@ def calibration(**changes: object) -> Calibration:
         "nearest": machine("zen4"), "isa": machine("zen4").isa,
         "instructions": figures_of("zen4"), "bandwidth": {"L1": (60.0, 30.0), "DRAM": (5.0, None)},
         "cores": 2, "together": {"L2": 90.0, "L3": None, "DRAM": 8.0},
-        "forwarding": {64: 0.5, 128: 9.02, 512: None}, "load_to_use": 4.01, "conflicts": [("add", "shift", 1.0)],
+        "forwarding": {64: 0.5, 128: 9.02, 512: None}, "load_to_use": 4.01, "ports": SEEN,
     }  # fmt: skip
     return Calibration(**(known | changes))  # type: ignore[arg-type]
 
