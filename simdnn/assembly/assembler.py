@@ -69,7 +69,7 @@ class _Assembler:
             self.complaints.seek(0)
             complaint = self.complaints.read().decode(errors="replace")
             self.close()
-            raise _refusal(complaint, text)
+            raise _refusal(complaint or f"its process ended with {process.returncode}", text)
 
 
 _assembler = _Assembler()
@@ -82,7 +82,7 @@ def _refusal(complaint: str, text: str) -> SimdnnError:
         lines = text.splitlines()
         shown = lines[number].strip()[:60] if 0 < number < len(lines) else ""
         return InvalidArgument(f"line {number}: {found[2]}: {shown!r}")
-    return SimdnnError(f"the assembler failed on this text: {' '.join(complaint.split()[:20]) or 'no answer'}")
+    return SimdnnError(f"LLVM's assembler failed on this text: {' '.join(complaint.split()[:20])}")
 
 
 @functools.lru_cache(maxsize=256)
