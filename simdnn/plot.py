@@ -196,17 +196,31 @@ def _axes(size: tuple[float, float]) -> Axes:
 
 
 def _label(ax: Axes, points: list[tuple[str, float, float]]) -> None:
-    """A name beside each point: to the right, else below, above, or further below, where it covers nothing."""
+    """A name beside each point, as near as it covers nothing, with a line to the point where that is not near."""
     within = ax.transData + ax.transAxes.inverted()
     at = [(float(x), float(y)) for x, y in (within.transform((x, y)) for _, x, y in points)]
     taken = [(x - 0.015, x + 0.015, y) for x, y in at]
     for (name, _, _), (x, y) in zip(points, at, strict=True):
-        width = 0.015 * len(name)
-        below = [(x - width / 2, y - 0.05 * step) for step in range(2, len(points) + 2)]
-        places = [(x + 0.02, y), (x - width / 2, y - 0.05), (x - width / 2, y + 0.05), *below]
-        start, height = next(place for place in places if _free(place, width, taken) or place is below[-1])
+        width = 0.012 * len(name)
+        places = _places(x, y, width, len(points))
+        start, height = next((place for place in places if _free(place, width, taken)), places[0])
         taken.append((start, start + width, height))
-        ax.text(start, height, name, transform=ax.transAxes, va="center", color=_COLORS.get(name))
+        color = _COLORS.get(name)
+        ax.text(start, height, name, transform=ax.transAxes, va="center", color=color)
+        nearest = min(max(x, start), start + width)
+        if abs(height - y) > 0.06 or abs(nearest - x) > 0.03:
+            ax.plot([x, nearest], [y, height + (0.02 if height < y else -0.02)], color=color, linewidth=0.7, zorder=2,
+                    transform=ax.transAxes)  # fmt: skip
+
+
+def _places(x: float, y: float, width: float, count: int) -> list[tuple[float, float]]:
+    """Where a name may begin, within the axes: right, below, above, left; then a line further away, and so on."""
+    found = [(x + 0.02, y), (x - width / 2, y - 0.05), (x - width / 2, y + 0.05), (x - width - 0.02, y)]
+    for step in range(1, count + 1):
+        for height in (y - 0.05 * step, y + 0.05 * step):
+            found += [(x + 0.02, height), (x - width - 0.02, height), (x - width / 2, height)]
+    inside = [(a, b) for a, b in found if a >= 0.01 and a + width <= 0.99 and 0.03 <= b <= 0.97]
+    return inside or found[:1]
 
 
 def _free(place: tuple[float, float], width: float, taken: list[tuple[float, float, float]]) -> bool:

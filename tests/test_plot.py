@@ -39,6 +39,24 @@ def boxes(ax: Axes) -> tuple[list[matplotlib.transforms.Bbox], matplotlib.transf
     return [text.get_window_extent(renderer) for text in ax.texts], figure.bbox
 
 
+def test_many_names_stay_near_their_points() -> None:
+    """All modes, half of them in two heaps."""
+    rng = np.random.default_rng(3)
+    names = list(modes.MODES)
+    heap = [(1.0, 30.0), (1.8, 30.0)]
+    points = [heap[i % 2] if i % 4 < 2 else (rng.uniform(1, 4), rng.uniform(27, 30)) for i in range(len(names))]
+    frame = pd.DataFrame({"mode": names, "speed_up": [p[0] for p in points], "quality": [p[1] for p in points]})
+    ax = plot.plot_quality_speed(frame, "quality", "quality")
+    places, _ = boxes(ax)
+    for one, other in itertools.combinations(places, 2):
+        assert not one.overlaps(other)
+    within = ax.transAxes.inverted()
+    for text, place in zip(ax.texts, places, strict=True):
+        x, y = within.transform(ax.transData.transform(points[names.index(text.get_text())]))
+        (x0, y0), (x1, y1) = within.transform(place.get_points())
+        assert max(x0 - x, x - x1, 0) < 0.2 and max(y0 - y, y - y1, 0) < 0.2
+
+
 @pytest.mark.parametrize(
     "accuracy",
     [[0.9944] * 5, [0.99, 0.99, 0.91, 0.985, 0.985], [1.0] * 5, [0.1, 0.1, 0.1, 0.1, 1.0], [0.0] * 5],

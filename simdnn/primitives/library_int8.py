@@ -45,16 +45,17 @@ def _points(attr: Attr, shape: Shape) -> dict[str, Placed]:
 
 
 def _common(attr: Attr, shape: Shape, dst: str, tag: object) -> bool:
-    """What both forms of brg_matmul ask: no scale a row; beside s8 weights zero points that are common, or the weights'
-    own by group; beside 4-bit weights zero points of their data's types.
+    """What both forms of brg_matmul ask: no scale a row; where scales or zero points change along K, zero points of the
+    types of their data, and beside s8 weights common ones or the weights' alone.
     """
     if any(found.granularity == "per_token" for found in along_k(attr, shape).values()):
         return False
     points = _points(attr, shape)
-    if not points or shape.wei == "s8" and all(found.granularity == "common" for found in points.values()):
+    nibbles, common = shape.wei in _NIBBLES, all(found.granularity == "common" for found in points.values())
+    if not points or shape.wei == "s8" and common and not along_k(attr, shape):
         return True
-    nibbles = shape.wei in _NIBBLES
-    allowed = {"src": ("common", "grouped") if nibbles else (), "wei": () if shape.wei == "u8" else ("grouped",)}
+    both = ("common", "grouped")
+    allowed = {"src": both if nibbles else both[: int(common)], "wei": () if shape.wei == "u8" else both}
     own = {"src": shape.src, "wei": shape.wei}
     fits = all(p.granularity in allowed[name] and p.quant.dtype == own[name] for name, p in points.items())
     tags = ("any", "ab") if nibbles else ("ab",)
