@@ -27,7 +27,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--timing", action="store_true",
-        help="instead: the package's compiled kernels on this host, measured beside predicted (a minute and more)",
+        help="instead: the package's compiled kernels on this host, measured beside predicted (minutes)",
     )  # fmt: skip
     parser.add_argument(
         "--threads", type=int, default=1, metavar="N",
