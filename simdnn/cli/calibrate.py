@@ -61,7 +61,8 @@ def main(args: argparse.Namespace) -> int:
         together = found.together.get(level)
         all_ = f"; by {found.cores} cores at once {together:.1f} loaded" if together else ""
         print(f"{level}: {loads:.1f} bytes a cycle loaded, {stores:.1f} stored{all_}")
-    print(f"load to use {found.load_to_use:.2f} cycles; clock {found.ghz:.2f} GHz; nearest machine: {name}")
+    use = "not seen undisturbed" if found.load_to_use is None else f"{found.load_to_use:.2f} cycles"
+    print(f"load to use {use}; clock {found.ghz:.2f} GHz; nearest machine: {name}")
     groups = found.ports.groups()
     said = "; ".join(f"{kind} {letters}" for kind, letters in groups.items()) if groups else "none explain them all"
     print(f"ports as pairs of instructions show them: {said}")
