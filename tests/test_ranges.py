@@ -42,7 +42,8 @@ def test_matmul(seed: int, span: tuple[int, int]) -> None:
     where = {"machine": "skx", "isa": [None, "avx2"][int(rng.integers(2))]}
     frame = simdnn.ranges("matmul", weights=weights, src_range=span, **where)
     hard = extremes(rng, *span, weights.T, 8)
-    result = simdnn.matmul(hard, weights, **where)
+    judged = frame.attrs["implementation"]  # more rows may make another kernel the fastest, whose pairs are others
+    result = simdnn.matmul(hard, weights, dispatch=judged, **where)
     assert result.saturation is not None
     assert not result.saturation[:, frame["safe"]].any()
     for row in frame[~frame["safe"]].itertuples():
