@@ -169,6 +169,7 @@ class LoadWidth:
     general: bool = False
     crossing_pipes: float = 0.0  # at least so many pipes for one that crosses from a line to the next
     crossing_latency: float = 0.0  # cycles by which such a one takes longer
+    update_latency: float | None = None  # as forward_latency, of an operation of a register on memory; None: the same
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,8 +146,10 @@ def _loads(table: Table) -> tuple[LoadWidth, ...]:
             raise row.error("pipes", "whole or half pipes", pipes)
         forward, commit = row.number("forward_latency", 0, 1000), row.number("commit_cycles", 0, 1000)
         blocked = row.number("blocked_latency", 0, 1000) if row.has("blocked_latency") else latency
-        crossing = [row.number(key, 0, 1000) if row.has(key) else 0.0 for key in ("crossing_pipes", "crossing_latency")]
-        found.append(LoadWidth(bits, pipes, latency, forward, commit, blocked, general, *crossing))
+        keys = "crossing_pipes", "crossing_latency"
+        across, later = (row.number(key, 0, 1000) if row.has(key) else 0.0 for key in keys)
+        update = row.number("update_latency", 0, 1000) if row.has("update_latency") else None
+        found.append(LoadWidth(bits, pipes, latency, forward, commit, blocked, general, across, later, update))
         row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
 

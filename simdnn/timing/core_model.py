@@ -400,13 +400,14 @@ class CoreModel:
     def _rename(self, op: Op, iteration: int, parity: int) -> None:
         """Make the nodes of an op, tie them to their producers, send its uops on, and name its results."""
         values = self.values
-        load = self._load_node(op, op.load, iteration) if op.load is not None else None
+        load, read = self._load_node(op, op.load, iteration) if op.load is not None else (None, None)
+        value: Node | None
         if load is not None and op.only_loads:
-            node = load
+            node, value = load, read
         else:
-            node = Node(self.ages, op, False, self.cycle + 1)
-            if load is not None:
-                self._depend(node, load)
+            node = value = Node(self.ages, op, False, self.cycle + 1)
+            if read is not None:
+                self._depend(node, read)
             for register in op.reads:
                 if (producer := values.get(register)) is not None:
                     self._depend(node, producer)
@@ -425,7 +426,8 @@ class CoreModel:
                     self._bind(node, ports, parity, group)
             if not op.uops and not node.waits:
                 node.done = node.ready + op.latency
-        value = values.get(op.moves) if op.moves is not None else node
+        if op.moves is not None:
+            value = values.get(op.moves)
         for register in op.writes:
             values[register] = value
         if op.store is not None:
@@ -439,10 +441,13 @@ class CoreModel:
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
-    def _load_node(self, op: Op, ref: MemRef, iteration: int) -> Node:
-        """The load part of an op; one that reads bytes of a store in flight waits for its data."""
+    def _load_node(self, op: Op, ref: MemRef, iteration: int) -> tuple[Node, Node]:
+        """The load part of an op, and the node of what it reads: itself, or a store in flight whose data cost nothing.
+
+        One that reads bytes of a store in flight else waits for its data, or for the commit of a part of them.
+        """
         self.load_room -= 1
-        load = Node(self.ages, op, True, self.cycle + 1)
+        load = value = Node(self.ages, op, True, self.cycle + 1)
         for register in ref.registers:
             if (producer := self.values.get(register)) is not None:
                 self._depend(load, producer)
@@ -454,14 +459,17 @@ class CoreModel:
         if ref.address is not None and ref.tensor in self.stores:
             for start, end, data, commit in reversed(self.stores[ref.tensor]):
                 if start < first + ref.bytes and first < end:
-                    if start <= first and first + ref.bytes <= end:
-                        self._depend(load, data, op.load_latency - max(op.forward_latency, data.op.forward_latency))
+                    forward = max(op.forward_latency, data.op.forward_latency)
+                    if start <= first and first + ref.bytes <= end and not forward and commit.done == UNKNOWN:
+                        value = data  # a name of the same register from rename on
+                    elif start <= first and first + ref.bytes <= end:
+                        self._depend(load, data, op.load_latency - forward)
                     else:
                         self._depend(load, commit, op.load_latency - op.blocked_latency)
                     break
         if not load.waits:
             heappush(self.load_future, (load.ready, load.age, load))
-        return load
+        return load, value
 
     def _remember(self, ref: MemRef, iteration: int, data: Node) -> None:
         """Note what a store writes, for later loads and for the commit of the next store."""

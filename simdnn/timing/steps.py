@@ -173,6 +173,8 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> Op:
     general = not row.vector_bits and not row.tile
     load, store = core.load(row.load_bits // full, general), core.store(row.store_bits // full, general)
     stored = core.load(row.store_bits // full, general) if row.store_bits else load
+    updates = load.update_latency is not None and row.load_bits and row.store_bits and step.reads
+    forward = load.update_latency if updates and load.update_latency is not None else load.forward_latency
     return Op(
         row=row,
         steps=2 if jump else 1,
@@ -193,7 +195,7 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> Op:
         crossing_latency=load.crossing_latency,
         load_latency=load.latency,
         load_commit_cycles=load.commit_cycles * rows,
-        forward_latency=max(load.forward_latency, stored.forward_latency),
+        forward_latency=max(forward, stored.forward_latency),
         blocked_latency=load.blocked_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
         commit_cycles=store.commit_cycles * rows,

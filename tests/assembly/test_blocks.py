@@ -1,4 +1,4 @@
-"""General vector code that nobody tuned to: basic blocks of the BHive collection, measured on a Zen 4."""
+"""General code that nobody tuned to: blocks of the BHive collection, measured on a Zen 4 and an Emerald Rapids."""
 
 from __future__ import annotations
 
@@ -8,42 +8,55 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from isa_models.machine import machine
 from simdnn.assembly.analysis import Analysis, analyze_body, read_body
 from simdnn.assembly.rows import rows
 
-RECORDED: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "bhive_zen4.json").read_text())
+VECTORS = Path(__file__).parents[1] / "vectors"
 REGISTERS = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", *(f"r{i}" for i in range(8, 16)))
 WORD = 0x12345600  # in every register and everywhere in memory
 LOOP_END = "49ffcf75fd"  # dec r15; jnz
 
 
 @functools.cache
-def results() -> list[tuple[Analysis, float]]:
+def results(name: str) -> list[tuple[Analysis, float]]:
     """Each block's analysis, under the conditions of the measurement, and the relative error of its cycles."""
-    target = rows(machine("zen4"))
+    recorded: dict[str, Any] = json.loads((VECTORS / f"bhive_{name}.json").read_text())
+    target = rows(machine(name))
     start = dict.fromkeys(REGISTERS, WORD)
     found = []
-    for block in RECORDED["blocks"]:
+    for block in recorded["blocks"]:
         one = analyze_body(read_body(block["hex"] + LOOP_END), target, assume=True, start=start, memory=WORD)
         found.append((one, one.cycles_per_iteration / block["cycles"] - 1))
     return found
 
 
-def errors(stores: bool) -> list[float]:
-    return [abs(e) for one, e in results() if any(step.store for step in one.steps) == stores]
+def errors(name: str, stores: bool) -> list[float]:
+    return [abs(e) for one, e in results(name) if any(step.store for step in one.steps) == stores]
 
 
 def test_blocks_without_stores() -> None:
-    assert len(errors(False)) >= 50
-    assert statistics.median(errors(False)) <= 0.02  # of all 259 such blocks 0.013
+    assert len(errors("zen4", False)) >= 50
+    assert statistics.median(errors("zen4", False)) <= 0.02  # of all 259 such blocks 0.012
 
 
 def test_all_blocks() -> None:
-    """llvm-mca 19 is 21.5 % off on average. Values matter too, and are not modelled: denormals, divisors."""
-    assert statistics.mean(abs(e) for _, e in results()) <= 0.11
-    assert statistics.median(errors(True)) <= 0.08
+    """llvm-mca 19 is 21.5 % off on average. Legacy SSE is measured slower than predicted (docs/validation.md)."""
+    assert statistics.mean(abs(e) for _, e in results("zen4")) <= 0.11
+    assert statistics.median(errors("zen4", True)) <= 0.06
 
 
-def test_nearly_every_instruction_is_known() -> None:
-    assert sum(bool(one.assumed) for one, _ in results()) <= 1
+def test_blocks_on_an_emerald_rapids() -> None:
+    """None of these was looked at while the rules were chosen."""
+    found = [abs(e) for _, e in results("spr")]
+    assert len(found) == 180
+    assert statistics.median(found) <= 0.01
+    assert sum(e <= 0.05 for e in found) >= 0.7 * len(found)
+    assert statistics.median(errors("spr", True)) <= 0.03
+
+
+@pytest.mark.parametrize("name", ["zen4", "spr"])
+def test_nearly_every_instruction_is_known(name: str) -> None:
+    assert sum(bool(one.assumed) for one, _ in results(name)) <= 4  # lock, x87
