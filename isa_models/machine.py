@@ -54,8 +54,9 @@ ISA_CAPS = (
 AMX_ACCUMULATIONS = ("even_odd", "sequential")
 
 
-#: "banks": the least occupied port, those of a scheduler's banks together; "pairs": uops at even places of the dispatch
-#: group go to the least occupied port, those at odd ones to the next, unless that has three more
+#: "banks": the bank with the fewest uops and there the first port unless it has far more; without banks the port with
+#: the fewest. "pairs": uops at even places of the dispatch group go to that port, those at odd ones to the next, unless
+#: that has three more
 BINDINGS = ("banks", "pairs")
 
 
@@ -145,8 +146,8 @@ def form_widths(mnemonic: str, form: str) -> tuple[int, int, int]:
 class Scheduler:
     """A pool of waiting uops in front of some ports.
 
-    `queue` uops can wait in order before it; `banks`, where given, are the halves among which the position in the
-    dispatch group decides when ports are equally occupied.
+    `queue` uops can wait in order before it; `banks`, where given, are its two halves, each of `size` entries. An entry
+    is free again `held_cycles` after its uop has issued.
     """
 
     name: str
@@ -154,6 +155,7 @@ class Scheduler:
     size: int
     queue: int
     banks: tuple[tuple[str, ...], ...]
+    held_cycles: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from isa_models.errors import SimdnnError
 from isa_models.machine import Machine
 
+from .schedulers import Schedulers
 from .steps import MemRef, Op
 
 UNKNOWN = -1.0
 UNPLACED = -1
-FAR_MORE = 3  # uops by which two ports must differ for both of a pair to go to one of them
 STALLED = 500_000  # cycles without a retirement, more than any row that the schema allows can take
 
 
@@ -83,25 +83,8 @@ class CoreModel:
         self.acted = False  # whether anything happened in this cycle
         # Ports and schedulers, by number.
         number = {port: i for i, port in enumerate(core.ports)}
-        ports = self.ports = len(number)
-        self.group_of = [0] * ports
-        self.bank_of = list(range(ports))  # ports of no bank count for themselves
-        self.bank_pending = [0] * (ports + 2 * len(core.schedulers))
-        for index, scheduler in enumerate(core.schedulers):
-            for port in scheduler.ports:
-                self.group_of[number[port]] = index
-            for bank, members in enumerate(scheduler.banks):
-                for port in members:
-                    self.bank_of[number[port]] = ports + bank + 2 * index
-        self.room = [scheduler.size for scheduler in core.schedulers]
-        self.queue_room = [scheduler.queue for scheduler in core.schedulers]
-        self.queues: list[deque[tuple[Node, tuple[int, ...], int]]] = [deque() for _ in core.schedulers]
-        self.pending = [0] * ports  # uops bound to each port and not yet issued
-        self.last_bound = [0] * ports  # sequence number of the last uop bound
-        self.bindings = 0
-        self.pairs = core.binding == "pairs"
-        self.counted_at = -1  # the cycle of the counts that a group goes by
-        self.counted: list[int] = []
+        ports = len(number)
+        self.schedulers: Schedulers[Node] = Schedulers(core)
         self.free_at = [0] * ports
         self.busy = [0.0] * ports  # cycles of work done
         self.future: list[list[tuple[float, int, Node]]] = [[] for _ in range(ports)]  # by the cycle of readiness
@@ -153,6 +136,7 @@ class CoreModel:
                 node = self.waiting[port][0][1]
                 unit = self.next_of.get(node.op.row.mnemonic, 0.0) if node.first_issue == UNKNOWN else 0.0
                 times.append(max(self.free_at[port], unit))
+        times += self.schedulers.next_room()
         if self.rob and self.rob[0].done != UNKNOWN:
             times.append(self.rob[0].done)
         if self.commits:
@@ -263,9 +247,7 @@ class CoreModel:
         occupancy = op.occupancy
         self.free_at[port] = now + occupancy
         self.busy[port] += occupancy
-        self.pending[port] -= 1
-        self.bank_pending[self.bank_of[port]] -= 1
-        self.room[self.group_of[port]] += 1
+        self.schedulers.issued(port, now)
         if node.first_issue == UNKNOWN:
             node.first_issue = now
         node.unissued -= 1
@@ -314,58 +296,22 @@ class CoreModel:
 
     def _enter(self) -> None:
         """Move uops from the in-order queues into the schedulers."""
-        room = self.room
-        for group, queue in enumerate(self.queues):
-            while queue and room[group]:
-                node, ports, parity = queue.popleft()
-                self.acted = True
-                self.queue_room[group] += 1
-                self._bind(node, ports, parity, group)
+        for node, port in self.schedulers.enter(self.cycle):
+            self.acted = True
+            self._bound(node, port)
 
-    def _bind(self, node: Node, ports: tuple[int, ...], parity: int, group: int) -> None:
-        """Bind a uop to the port with the fewest uops before it: those of its bank, and its own at a quarter.
-
-        The position in the dispatch group makes half a uop's difference between banks (that it decides between equal
-        ones is measured; the two weights are fitted to measured loops). Then the longest unused port is taken.
-        """
-        port = ports[0]
-        if len(ports) > 1 and self.pairs:
-            port = self._of_pair(ports, parity)
-        elif len(ports) > 1:
-            pending, last, bank, banks = self.pending, self.last_bound, self.bank_of, self.bank_pending
-            best: tuple[int, int] | None = None
-            for other in ports:
-                away = (bank[other] - self.ports) & 1 != parity
-                key = (4 * banks[bank[other]] + pending[other] + 2 * away, last[other])
-                if best is None or key < best:
-                    port, best = other, key
-        self.bindings += 1
-        self.last_bound[port] = self.bindings
-        self.pending[port] += 1
-        self.bank_pending[self.bank_of[port]] += 1
-        self.room[group] -= 1
+    def _bound(self, node: Node, port: int) -> None:
+        """Let a uop wait at its port, for its operands if it must."""
         if node.waits:
             node.bound.append(port)
         else:
             heappush(self.future[port], (max(node.ready, self.cycle + 1), node.age, node))
 
-    def _of_pair(self, ports: tuple[int, ...], parity: int) -> int:
-        """Even places take the port with the fewest uops, odd ones the next; among equals the one with the last name.
-
-        So A. Abel and J. Reineke found Intel's cores to do ("uiCA", ICS 2022); what a group binds counts from the next.
-        """
-        if self.counted_at != self.cycle:
-            self.counted_at, self.counted = self.cycle, self.pending.copy()
-        counted = self.counted
-        least = min(ports, key=lambda port: (counted[port], -port))
-        if not parity:
-            return least
-        second = min((port for port in ports if port != least), key=lambda port: (counted[port], -port))
-        return least if counted[second] >= counted[least] + FAR_MORE else second
-
     def _dispatch(self) -> None:
         """Rename and send on one group of ops, in order, as far as there is room."""
         width = slots = self.core.dispatch_slots
+        if not self.schedulers.has_room_for_group():
+            return
         while self.head is not None and slots > 0:
             op, iteration = self.head
             left = op.slots - self.partial
@@ -390,12 +336,7 @@ class CoreModel:
             return False
         if op.load is not None and not self.load_room or op.store is not None and not self.store_room:
             return False
-        for ports in op.uops:
-            group = self.group_of[ports[0]]
-            room = self.room[group] + self.queue_room[group]
-            if room < len(op.uops) and room < self.core.schedulers[group].size:
-                return False
-        return True
+        return self.schedulers.has_room(op.uops)
 
     def _rename(self, op: Op, iteration: int, parity: int) -> None:
         """Make the nodes of an op, tie them to their producers, send its uops on, and name its results."""
@@ -418,12 +359,9 @@ class CoreModel:
             elif op.row.tile and op.uops and self.tile_store is not None:
                 self._depend(node, self.tile_store)  # measured: products do not overtake stores of tiles
             for ports in op.uops:
-                group = self.group_of[ports[0]]
-                if self.queues[group] or not self.room[group]:
-                    self.queues[group].append((node, ports, parity))
-                    self.queue_room[group] -= 1
-                else:
-                    self._bind(node, ports, parity, group)
+                port = self.schedulers.send(node, ports, parity, self.cycle)
+                if port is not None:
+                    self._bound(node, port)
             if not op.uops and not node.waits:
                 node.done = node.ready + op.latency
         if op.moves is not None:

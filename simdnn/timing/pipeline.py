@@ -7,6 +7,7 @@ parameters are in the machine's file. Data are in the L1 cache: what lies beyond
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ __all__ = ["BlockTiming", "LoopTiming", "MemRef", "Step", "block_cycles", "block
 WARM_SLOTS = 1  # windows (reorder buffers) to fill before the steady state is looked for
 LONGEST_PERIOD = 12  # iterations
 REPEATS = 3  # of a period before it is believed, and at least as many slots as WARM_SLOTS says
-MOST_SLOTS = 3000  # simulated before the mean is taken instead
+MOST_SLOTS = 2400  # simulated before the mean of the last three quarters is taken instead
 BOUNDS_ORDER = ("compute", "load", "store", "front-end", "latency")
 
 
@@ -96,7 +97,8 @@ def block_timing(machine: Machine, steps: Sequence[Step]) -> BlockTiming:
     for op, cycle in zip(ops, model.retired, strict=True):
         retire += [cycle] * op.steps
     ports = dict(zip(machine.core.ports, model.busy, strict=True))
-    return BlockTiming(retire[-1] if retire else 0, tuple(retire), ports, _confidence(machine, ops))
+    stores_too = math.ceil(bounds.load_pipes(machine, ops) - 1e-9)  # the core model places no stores' addresses
+    return BlockTiming(max(stores_too, *retire[-1:]) if retire else 0, tuple(retire), ports, _confidence(machine, ops))
 
 
 def _run(machine: Machine, ops: Sequence[Op]) -> CoreModel:
@@ -145,7 +147,7 @@ def _steady_state(machine: Machine, ops: Sequence[Op]) -> tuple[float, dict[str,
         if len(model.retired) >= (len(ends) + 1) * size:
             ends += model.retired[(len(ends) + 1) * size - 1 :: size]
             period = _period(ends, warm)
-    period = period or len(ends) // 2
+    period = period or len(ends) - len(ends) // 4
     work = sum(len(op.uops) * op.occupancy + op.load_pipes * (op.load is not None) for op in ops)
     iterations = sum(model.busy) / work if work else 1.0  # issued
     ports = {port: busy / iterations for port, busy in zip(machine.core.ports, model.busy, strict=True)}

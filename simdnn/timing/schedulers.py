@@ -1,0 +1,157 @@
+"""Where uops wait for their operands and their port: queues, pools of entries, and the rule that gives a uop its port.
+
+A pool is what one part of the core picks from: a scheduler, or one of the two banks that a scheduler consists of. A
+uop is bound to a port when it enters its pool (not when it issues: measured on Zen 4, known of Intel).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from isa_models.machine import Core
+
+FAR_MORE = 3  # uops by which two ports must differ for both of a pair to go to one of them
+FAR_FEWER = 4  # uops by which a bank's later port must have fewer to be taken; fitted to measured loops of a Zen 4
+
+Waiter = TypeVar("Waiter")
+
+
+class Schedulers(Generic[Waiter]):
+    """The schedulers of one core, ports by number; `Waiter` is whatever a uop belongs to."""
+
+    def __init__(self, core: Core) -> None:
+        number = {port: i for i, port in enumerate(core.ports)}
+        self.group = core.dispatch_slots
+        self.pairs = core.binding == "pairs"
+        self.schedulers = core.schedulers
+        self.scheduler_of = [0] * len(number)
+        self.pool_of = [0] * len(number)
+        self.room: list[int] = []  # free entries of each pool
+        self.waiting: list[int] = []  # uops in each pool that have not issued
+        self.parity_of: list[int] = []  # of the places in a dispatch group that a bank is given first
+        for index, scheduler in enumerate(core.schedulers):
+            for bank, ports in enumerate(scheduler.banks or (scheduler.ports,)):
+                for port in ports:
+                    self.scheduler_of[number[port]], self.pool_of[number[port]] = index, len(self.room)
+                self.room.append(scheduler.size)
+                self.waiting.append(0)
+                self.parity_of.append(bank)
+        self.queue_room = [scheduler.queue for scheduler in core.schedulers]
+        self.queues: list[deque[tuple[Waiter, tuple[int, ...], int]]] = [deque() for _ in core.schedulers]
+        self.leaving: list[deque[tuple[int, int]]] = [deque() for _ in core.schedulers]  # (cycle, pool) of held entries
+        self.pending = [0] * len(number)  # uops bound to each port that have not issued
+        self.banked = [bool(core.schedulers[index].banks) for index in self.scheduler_of]
+        self.last_bound = [0] * len(number)  # sequence number of the last one
+        self.bindings = 0
+        self.counted_at = -1  # the cycle of the counts that a group of pairs goes by
+        self.counted: list[int] = []
+
+    def has_room_for_group(self) -> bool:
+        """Whether a queue has room for all that one dispatch group could send to it; if not, nothing is dispatched."""
+        return all(
+            room >= min(self.group, scheduler.queue)
+            for room, scheduler in zip(self.queue_room, self.schedulers, strict=True)
+        )
+
+    def has_room(self, uops: tuple[tuple[int, ...], ...]) -> bool:
+        """Whether all uops of an op can be taken; those of one wider than a scheduler when that is empty."""
+        for ports in uops:
+            index = self.scheduler_of[ports[0]]
+            scheduler = self.schedulers[index]
+            room = self.queue_room[index] if scheduler.queue else self.room[self.pool_of[ports[0]]]
+            if room < len(uops) and room < (scheduler.queue or scheduler.size):
+                return False
+        return True
+
+    def send(self, waiter: Waiter, ports: tuple[int, ...], parity: int, cycle: int) -> int | None:
+        """Take a uop from an even (0) or odd (1) place of a dispatch group: its port, or None where it has to queue."""
+        index = self.scheduler_of[ports[0]]
+        port = None if self.schedulers[index].queue or self.queues[index] else self._port(ports, parity, cycle)
+        if port is None:
+            self.queues[index].append((waiter, ports, parity))
+            self.queue_room[index] -= 1
+        else:
+            self._bind(port)
+        return port
+
+    def enter(self, cycle: int) -> Iterator[tuple[Waiter, int]]:
+        """Move uops in order from the queues into the pools, as far as there is room: (waiter, port)."""
+        for index, queue in enumerate(self.queues):
+            leaving = self.leaving[index]
+            while leaving and leaving[0][0] <= cycle:
+                self.room[leaving.popleft()[1]] += 1
+            while queue:
+                waiter, ports, parity = queue[0]
+                port = self._port(ports, parity, cycle)
+                if port is None:
+                    break
+                queue.popleft()
+                self.queue_room[index] += 1
+                self._bind(port)
+                yield waiter, port
+
+    def issued(self, port: int, cycle: int) -> None:
+        """A uop has left for its port; its entry may be held for some cycles more."""
+        index, pool = self.scheduler_of[port], self.pool_of[port]
+        self.pending[port] -= 1
+        self.waiting[pool] -= 1
+        if held := self.schedulers[index].held_cycles:
+            self.leaving[index].append((cycle + held, pool))
+        else:
+            self.room[pool] += 1
+
+    def next_room(self) -> list[int]:
+        """The cycles in which held entries become free next."""
+        return [leaving[0][0] for leaving in self.leaving if leaving]
+
+    def _bind(self, port: int) -> None:
+        self.bindings += 1
+        self.last_bound[port] = self.bindings
+        self.pending[port] += 1
+        self.waiting[self.pool_of[port]] += 1
+        self.room[self.pool_of[port]] -= 1
+
+    def _port(self, ports: tuple[int, ...], parity: int, cycle: int) -> int | None:
+        """The port for a uop that can go to one of `ports`; None where no pool has room."""
+        if len(ports) == 1:
+            return ports[0] if self.room[self.pool_of[ports[0]]] else None
+        if self.banked[ports[0]]:
+            return self._of_bank(ports, parity)
+        if not self.room[self.pool_of[ports[0]]]:
+            return None
+        if self.pairs:
+            return self._of_pair(ports, parity, cycle)
+        return min(ports, key=lambda port: (self.pending[port], port & 1 != parity, self.last_bound[port]))
+
+    def _of_bank(self, ports: tuple[int, ...], parity: int) -> int | None:
+        """The bank in which fewer uops wait, of equal ones that of the place's parity; there the first port.
+
+        Unless a later one has far fewer uops: so a uop that every port could take is often bound to one that others
+        need. That the place decides between equal banks is measured; that the rest is so, and the number, fit.
+        """
+        best, chosen, pool_of, pending = 0, None, self.pool_of, self.pending
+        for port in ports:
+            pool = pool_of[port]
+            if self.room[pool]:
+                weight = 2 * self.waiting[pool] + (self.parity_of[pool] != parity)
+                if chosen is None or weight < best:
+                    best, chosen = weight, port
+                elif pool == pool_of[chosen] and pending[port] + FAR_FEWER <= pending[chosen]:
+                    chosen = port
+        return chosen
+
+    def _of_pair(self, ports: tuple[int, ...], parity: int, cycle: int) -> int:
+        """Even places take the port with the fewest uops, odd ones the next; among equals the one with the last name.
+
+        So A. Abel and J. Reineke found Intel's cores to do ("uiCA", ICS 2022); what a group binds counts from the next.
+        """
+        if self.counted_at != cycle:
+            self.counted_at, self.counted = cycle, self.pending.copy()
+        counted = self.counted
+        least = min(ports, key=lambda port: (counted[port], -port))
+        if not parity:
+            return least
+        second = min((port for port in ports if port != least), key=lambda port: (counted[port], -port))
+        return least if counted[second] >= counted[least] + FAR_MORE else second
