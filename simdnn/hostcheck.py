@@ -123,6 +123,9 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
         if k and definition.destructive:
             body.append(body[0])
         index = i * (lanes * len(choices)) + k * lanes
+        if definition.tile and definition.moves:  # between memory and a tile: there and back
+            body.append(_transfer(definition, register, "out", index, definition.result, isa, load=False))
+            continue
         if result.bits < 32:  # a lane taken out goes to memory
             body.append(Op(definition.name, Memory("out", index, definition.result, lanes), tuple(places), immediates))
             continue

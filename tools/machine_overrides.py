@@ -23,6 +23,13 @@ OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
     "clx": [(*FMA, SERVER_FMA)],
     "zen4": [
         *ZEN_SCALARS,
+        (
+            "vbroadcasts[sd]",
+            "zmm(\\{k\\})?,m(32|64)",
+            {"uops": (("FP2",),), "occupancy": 1, "confidence": "estimated",
+             "source": "core: one a cycle; uops.info has FP1 and FP2, but 5 x 4 tiles of multiply-adds lose nothing to "
+                       "them"},
+        ),
         ("vextract[if]128", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
         ("vextract[if]32x4", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
         ("vextract[if](64x4|32x8)", "(ymm|m256),zmm,i8", {"latency": 4, "uops": (FP12,), "source": LANE}),

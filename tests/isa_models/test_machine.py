@@ -345,7 +345,7 @@ MUTATIONS: list[tuple[Callable[[str], str], str]] = [
     (sub(r"\[0\.5, 0\.932\]", "[0.0, 0.932]"), "'core.addend_chain_use.value'"),
     (sub(r'^ports = \["LD0", "LD1"\]', 'ports = ["LD0", "FP0"]'), "'core.scheduler[3].ports'"),
     (sub(r'^ports = \["LD0", "LD1"\]', 'ports = ["LD0"]'), "'core.scheduler'"),
-    (sub(r"^size = 24", "size = 0"), "'core.scheduler[0].size'"),
+    (sub(r"^size = 32", "size = 0"), "'core.scheduler[0].size'"),
     (sub(r'^banks = \[\["FP0"', 'banks = [["FP4"'), "'core.scheduler[0].banks[0]'"),
     (sub(r"^pipes = 2", "pipes = 3"), "'core.load'"),
     (sub(r"^latency = 8\n", ""), "'core.load[3].latency'"),

@@ -179,11 +179,12 @@ def test_the_mode_in_force_counts() -> None:
     assert (result.compute_dtype, result.fpmath) == ("bf16", "bf16")
 
 
-def test_a_convolution_does_not_decompress() -> None:
+def test_a_convolution_of_floats_and_integer_weights_is_ambiguous() -> None:
     src, weights = np.ones((1, 4, 5, 5), np.float32), np.ones((6, 4, 3, 3), np.int8)
-    for attr in (Attr(), Attr(fpmath="bf16", apply_to_int=True)):
-        with pytest.raises(Unimplemented, match="no convolution here decompresses"):
-            simdnn.convolution(src, weights, machine="zen4", attr=attr)
+    with pytest.raises(Unimplemented, match="is ambiguous"):
+        simdnn.convolution(src, weights, machine="zen4")
+    given = simdnn.convolution(src, weights, machine="zen4", attr=Attr(fpmath="bf16", apply_to_int=True))
+    assert (given.output == 36).all()
 
 
 # Parameters ----------------------------------------------------------------------------------------------------------

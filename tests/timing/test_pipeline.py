@@ -311,3 +311,14 @@ def test_the_block_and_the_loop_agree(body: list[Step]) -> None:
     unseen = target.core.store_queue * 3  # stores still to commit when the block's last step retires
     assert block <= turns * timing.cycles * 1.1 + timing.startup_cycles + 20
     assert block >= turns * timing.cycles * 0.9 - unseen - 20
+
+
+@pytest.mark.parametrize(("rows", "vectors"), [(14, 2), (12, 2), (8, 3), (5, 4), (3, 4), (28, 1)])
+def test_tiles_of_multiply_adds_fill_the_ports_of_a_zen4(rows: int, vectors: int) -> None:
+    """Broadcasts take nothing from them, however the loop's length falls on dispatch groups."""
+    lines = [f"vmovups zmm{rows * vectors + j}, zmmword ptr [rdx+{64 * j}]" for j in range(vectors)]
+    for row in range(rows):
+        lines.append(f"vbroadcastss zmm31, dword ptr [rsi+{4 * row}]")
+        lines += [f"vfmadd231ps zmm{row * vectors + j}, zmm31, zmm{rows * vectors + j}" for j in range(vectors)]
+    body = [parse(line) for line in (*lines, "add rsi, r8", "add rdx, r8", "dec rcx", "jnz .L")]
+    assert loop_cycles(machine("zen4"), body).cycles == rows * vectors
