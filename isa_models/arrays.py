@@ -27,7 +27,6 @@ def on_a_line(size: int, dtype: npt.DTypeLike) -> Array:
     return memory[first : memory.size - _LINE + first].view(dtype)
 
 
-
 def unmasked(what: str, value: Any) -> Any:
     """The value itself; `InvalidArgument` for a masked array, whose mask no result would keep.
 

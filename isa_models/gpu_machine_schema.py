@@ -43,7 +43,7 @@ def read_gpu_machine(path: Path) -> GpuMachine:
         raise top.error("caches", "L1 and L2, in this order", [cache.name for cache in caches])
     dram = top.table("dram")
     gb_s = dram.figure_number("gb_s", 0.1, 1e6)
-    sustained = dram.figure_number("sustained_gb_s", 0.1, gb_s) if dram.has("sustained_gb_s") else gb_s
+    sustained = dram.figure_number("sustained_gb_s", 0.1, gb_s, gb_s)
     dram.close()
     launch_us = 0.0
     if top.has("launch"):

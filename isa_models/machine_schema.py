@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -84,11 +84,11 @@ def _core(table: Table) -> Core:
         ports_lost_to_512=table.figure_strings("ports_lost_to_512", ports),
         addend_chain_use=_points(table, "addend_chain_use"),
         narrow_as_512=table.has("narrow_as_512") and _truth(table, "narrow_as_512"),
-        ports_lost_to_tiles=_some(table, "ports_lost_to_tiles", ports),
-        ones_idioms=frozenset(_some(table, "ones_idioms")),
-        uop_cache_line=table.figure_integer("uop_cache_line", 0, 64) if table.has("uop_cache_line") else 0,
-        splits_indexed=table.figure_integer("splits_indexed", 0, 64) if table.has("splits_indexed") else 0,
-        loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64) if table.has("loads_of_a_place") else 0,
+        ports_lost_to_tiles=table.figure_strings("ports_lost_to_tiles", ports, ()),
+        ones_idioms=frozenset(table.figure_strings("ones_idioms", None, ())),
+        uop_cache_line=table.figure_integer("uop_cache_line", 0, 64, 0),
+        splits_indexed=table.figure_integer("splits_indexed", 0, 64, 0),
+        loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64, 0),
         binding=_one_of(table, "binding", BINDINGS),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
     )
@@ -125,8 +125,8 @@ def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:
         if not isinstance(banks_raw, list) or len(banks_raw) > 2:
             raise row.error("banks", "a list of at most two lists of ports", banks_raw)
         banks = tuple(row.strings_of(f"banks[{i}]", bank, mine) for i, bank in enumerate(banks_raw))
-        queue = row.integer("queue", 0, 100_000) if row.has("queue") else 0
-        held = row.integer("held_cycles", 0, 1000) if row.has("held_cycles") else 0
+        queue = row.integer("queue", 0, 100_000, 0)
+        held = row.integer("held_cycles", 0, 1000, 0)
         name = row.text("name")
         row.provenance(f"core.scheduler.{name}")
         found.append(Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks, held))
@@ -146,9 +146,9 @@ def _loads(table: Table) -> tuple[LoadWidth, ...]:
         if pipes * 2 % 1:
             raise row.error("pipes", "whole or half pipes", pipes)
         forward, commit = row.number("forward_latency", 0, 1000), row.number("commit_cycles", 0, 1000)
-        blocked = row.number("blocked_latency", 0, 1000) if row.has("blocked_latency") else latency
+        blocked = row.number("blocked_latency", 0, 1000, latency)
         keys = "crossing_pipes", "crossing_latency"
-        across, later = (row.number(key, 0, 1000) if row.has(key) else 0.0 for key in keys)
+        across, later = (row.number(key, 0, 1000, 0.0) for key in keys)
         update = row.number("update_latency", 0, 1000) if row.has("update_latency") else None
         found.append(LoadWidth(bits, pipes, latency, forward, commit, blocked, general, across, later, update))
         row.close()
@@ -162,16 +162,11 @@ def _stores(table: Table) -> tuple[StoreWidth, ...]:
         general = row.flag("general")
         row.provenance(f"core.store.{'general.' if general else ''}{bits}")
         commit = row.number("commit_cycles", 0.01, 1000)
-        other = row.number("other_line_cycles", commit, 1000) if row.has("other_line_cycles") else commit
-        crossing = row.number("crossing_cycles", 0, 1000) if row.has("crossing_cycles") else other
+        other = row.number("other_line_cycles", commit, 1000, commit)
+        crossing = row.number("crossing_cycles", 0, 1000, other)
         found.append(StoreWidth(bits, commit, other, general, crossing))
         row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
-
-
-def _some(table: Table, key: str, allowed: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Names; none where nothing is said."""
-    return table.figure_strings(key, allowed) if table.has(key) else ()
 
 
 def _truth(table: Table, key: str) -> bool:
@@ -228,9 +223,9 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
             load_bytes_per_cycle=row.figure_number("load_bytes_per_cycle", 0.01, 1e6),
             store_bytes_per_cycle=row.figure_number("store_bytes_per_cycle", 0.01, 1e6),
             latency_cycles=row.figure_number("latency_cycles", 0.1, 1e6),
-            exposed=(exposed := row.figure_number("exposed", 0, 1) if row.has("exposed") else 0.0),
-            exposed_to_tiles=row.figure_number("exposed_to_tiles", 0, 1) if row.has("exposed_to_tiles") else exposed,
-            ways=row.figure_integer("ways", 1, 4096) if row.has("ways") else 0,
+            exposed=(exposed := row.figure_number("exposed", 0, 1, 0.0)),
+            exposed_to_tiles=row.figure_number("exposed_to_tiles", 0, 1, exposed),
+            ways=row.figure_integer("ways", 1, 4096, 0),
             keeps=_points(row, "keeps") or ((1.0, 1.0),) if row.has("keeps") else ((1.0, 1.0),),
         )
         if level.ways and level.size_bytes % (level.ways * level.line_bytes):
@@ -248,7 +243,7 @@ def _dram(table: Table) -> Dram:
         table.figure_number("gb_s_core", 0.01, 1e6),
         table.figure_number("gb_s_socket", 0.01, 1e6),
         table.figure_number("latency_ns", 0.1, 1e6),
-        table.figure_number("exposed", 0, 1) if table.has("exposed") else 0.0,
+        table.figure_number("exposed", 0, 1, 0.0),
     )
     if dram.gb_s_socket < dram.gb_s_core:
         raise table.error("gb_s_socket.value", f"at least gb_s_core ({dram.gb_s_core:g})", dram.gb_s_socket)
@@ -286,9 +281,9 @@ def _instruction(row: Table, core: Core) -> InstructionTiming:
         latency=latency,
         slots=row.integer("slots", 0, 1000),
         uops=choices,
-        occupancy=row.integer("occupancy", 1, 1000) if row.has("occupancy") else 1,
-        interval=row.number("interval", 0, 100_000) if row.has("interval") else 0.0,
-        accumulator_latency=row.number("accumulator_latency", 0, 10_000) if row.has("accumulator_latency") else latency,
+        occupancy=row.integer("occupancy", 1, 1000, 1),
+        interval=row.number("interval", 0, 100_000, 0.0),
+        accumulator_latency=row.number("accumulator_latency", 0, 10_000, latency),
         eliminated=eliminated,
         provenance=row.provenance(),
     )

@@ -73,7 +73,10 @@ class Table:
             raise self.error(key, "true or false", value)
         return value
 
-    def number(self, key: str, least: float = 0.0, most: float = 1e15) -> float:
+    def number(self, key: str, least: float = 0.0, most: float = 1e15, default: float | None = None) -> float:
+        """A number; `default`, where one is given, for a key that is left out. So with the other kinds."""
+        if default is not None and not self.has(key):
+            return default
         return self._number(key, self.raw(key), least, most)
 
     def _number(self, key: str, value: object, least: float, most: float) -> float:
@@ -81,7 +84,9 @@ class Table:
             raise self.error(key, f"a number from {least:g} to {most:g}", value)
         return value
 
-    def integer(self, key: str, least: int = 0, most: int = 10**15) -> int:
+    def integer(self, key: str, least: int = 0, most: int = 10**15, default: int | None = None) -> int:
+        if default is not None and not self.has(key):
+            return default
         return self._integer(key, self.raw(key), least, most)
 
     def _integer(self, key: str, value: object, least: int, most: int) -> int:
@@ -129,13 +134,21 @@ class Table:
         inner.close()
         return value
 
-    def figure_number(self, key: str, least: float = 0.0, most: float = 1e15) -> float:
+    def figure_number(self, key: str, least: float = 0.0, most: float = 1e15, default: float | None = None) -> float:
+        if default is not None and not self.has(key):
+            return default
         return self._number(f"{key}.value", self.figure(key), least, most)
 
-    def figure_integer(self, key: str, least: int = 1, most: int = 10**15) -> int:
+    def figure_integer(self, key: str, least: int = 1, most: int = 10**15, default: int | None = None) -> int:
+        if default is not None and not self.has(key):
+            return default
         return self._integer(f"{key}.value", self.figure(key), least, most)
 
-    def figure_strings(self, key: str, allowed: Sequence[str] | None = None) -> tuple[str, ...]:
+    def figure_strings(
+        self, key: str, allowed: Sequence[str] | None = None, default: tuple[str, ...] | None = None
+    ) -> tuple[str, ...]:
+        if default is not None and not self.has(key):
+            return default
         return self.strings_of(f"{key}.value", self.figure(key), allowed)
 
     def close(self) -> None:

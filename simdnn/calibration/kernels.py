@@ -6,7 +6,7 @@ f32 of the same shape are formed within one run. They are worth comparing on the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,14 +178,21 @@ def _buffers(program: Program, inputs: dict[str, NDArray[Any]]) -> dict[str, NDA
     return found
 
 
-def compare(target: Machine, samples: int, only: str, progress: Callable[[int, int, str], None]) -> pd.DataFrame:
-    """All rows whose shape and kernel hold `only`, with the speed-ups over f32 of the same shape."""
+def frame_of(
+    only: str, progress: Callable[[int, int, str], None], measured: Callable[[str, Variant, Problem], dict[str, Any]]
+) -> pd.DataFrame:
+    """A row for each of `problems` whose shape and kernel hold `only`; `progress` hears of each beforehand."""
     todo = [item for item in problems() if only in f"{item[0]} {item[1].name}"]
     rows = []
     for number, (shape, variant, problem) in enumerate(todo):
         progress(number, len(todo), f"{shape} {variant.name}")
-        rows.append(row(target, shape, variant, problem, samples))
-    frame = pd.DataFrame(rows)
+        rows.append(measured(shape, variant, problem))
+    return pd.DataFrame(rows)
+
+
+def compare(target: Machine, samples: int, only: str, progress: Callable[[int, int, str], None]) -> pd.DataFrame:
+    """All rows whose shape and kernel hold `only`, with the speed-ups over f32 of the same shape."""
+    frame = frame_of(only, progress, lambda shape, variant, problem: row(target, shape, variant, problem, samples))
     for column in ("predicted", "measured"):
         if column in frame:
             own = {(shape, kernel): value for shape, kernel, value in frame[["shape", "kernel", column]].to_numpy()}
@@ -210,14 +217,21 @@ def summary(frame: pd.DataFrame) -> str:
     return "\n".join([*lines, f"{left_out} rows with fewer than {LEAST} quiet samples left out"])
 
 
-def drawn(frame: pd.DataFrame, name: str) -> Figure:
-    """Predicted over measured cycles, a dot for each shape, a colour for each kernel; the line is equality."""
+def against(frame: pd.DataFrame, measured: str, predicted: str, ends: Sequence[float], **axes_are: str) -> Figure:
+    """One column over another, a dot for each shape, a colour for each kernel; the line is equality."""
     figure = Figure(figsize=(7, 6), layout="constrained")
     axes = figure.add_subplot()
     for kernel, part in frame.groupby("kernel", sort=False):
-        axes.scatter(part["measured"], part["predicted"], s=18, label=str(kernel))
-    ends = [frame["measured"].min(), frame["measured"].max()]
+        axes.scatter(part[measured], part[predicted], s=18, label=str(kernel))
     axes.plot(ends, ends, color="black", linewidth=0.8)
-    axes.set(xscale="log", yscale="log", xlabel="measured on this host, cycles", ylabel=f"predicted for {name}, cycles")
+    axes.set(**axes_are)
     axes.legend(fontsize="small")
     return figure
+
+
+def drawn(frame: pd.DataFrame, name: str) -> Figure:
+    """Predicted over measured cycles."""
+    return against(
+        frame, "measured", "predicted", [frame["measured"].min(), frame["measured"].max()],
+        xscale="log", yscale="log", xlabel="measured on this host, cycles", ylabel=f"predicted for {name}, cycles",
+    )  # fmt: skip

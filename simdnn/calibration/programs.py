@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.arrays import Array
 from isa_models.errors import SimdnnError
+from simdnn.calibration.native import linked
 from simdnn.calibration.sampler import tick_ns
 from simdnn.calibration.timer import usual_ratio, yardsticks
 from simdnn.numerics.compiled import compile_stamped
@@ -98,14 +98,8 @@ done:
 @functools.cache
 def _code() -> tuple[Any, tuple[Any, ...]]:
     """repeat(functions, extents, count, pointers, cursor, times), and what keeps it alive."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    jit = llvm.create_lljit_compiler(target.create_target_machine(jit=True, codemodel="small", reloc="pic"))
-    library = llvm.JITLibraryBuilder().add_ir(_REPEAT).export_symbol("repeat").link(jit, "repeat")
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    repeat = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, number, pointer, pointer, number)
-    return repeat(library["repeat"]), (jit, library)
+    return linked(_REPEAT, "repeat", pointer, pointer, number, pointer, pointer, number)
 
 
 class _Stamped:

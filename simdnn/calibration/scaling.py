@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from isa_models.machine import Machine
 from simdnn.calibration.cores import chosen, share_a_core
-from simdnn.calibration.kernels import Variant, build, inputs, problems
+from simdnn.calibration.kernels import Variant, against, build, frame_of, inputs
 from simdnn.calibration.programs import LEAST
 from simdnn.calibration.team import Team, measure
 from simdnn.kernels.spec import Problem
@@ -49,12 +49,7 @@ def compare(
     """All rows whose shape and kernel hold `only`."""
     cpus = chosen(threads)
     teams = Team(cpus[:1]), Team(cpus)
-    todo = [item for item in problems() if only in f"{item[0]} {item[1].name}"]
-    rows = []
-    for number, (shape, variant, problem) in enumerate(todo):
-        progress(number, len(todo), f"{shape} {variant.name}")
-        rows.append(row(target, shape, variant, problem, teams, samples))
-    return pd.DataFrame(rows)
+    return frame_of(only, progress, lambda shape, kernel, problem: row(target, shape, kernel, problem, teams, samples))
 
 
 def where(threads: int) -> str:
@@ -87,14 +82,9 @@ def summary(frame: pd.DataFrame) -> str:
 
 
 def drawn(frame: pd.DataFrame, name: str) -> Figure:
-    """Predicted over measured scaling, a dot for each shape, a colour for each kernel; the line is equality."""
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    axes = figure.add_subplot()
-    for kernel, part in frame.groupby("kernel", sort=False):
-        axes.scatter(part["scaling"], part["predicted_scaling"], s=18, label=str(kernel))
+    """Predicted over measured scaling."""
     both = frame[["scaling", "predicted_scaling"]].to_numpy(float)
-    ends = [float(np.nanmin(both)), float(np.nanmax(both))]
-    axes.plot(ends, ends, color="black", linewidth=0.8)
-    axes.set(xlabel="measured on this host, times as fast as one thread", ylabel=f"predicted for {name}")
-    axes.legend(fontsize="small")
-    return figure
+    return against(
+        frame, "scaling", "predicted_scaling", [float(np.nanmin(both)), float(np.nanmax(both))],
+        xlabel="measured on this host, times as fast as one thread", ylabel=f"predicted for {name}",
+    )  # fmt: skip

@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-import llvmlite.binding as llvm
 import numpy as np
 
-from isa_models.arrays import Array
+from isa_models.arrays import Array, on_a_line
 from isa_models.errors import SimdnnError
+from simdnn.calibration.native import linked
 from simdnn.calibration.programs import LEAST, PATIENCE_S, QUIET, SAMPLE_US, Measurement
 from simdnn.calibration.sampler import LINE, tick_ns
 from simdnn.calibration.timer import Yardsticks, usual_ratio, yardsticks
@@ -109,14 +109,9 @@ class Spent(NamedTuple):
 @functools.cache
 def _repeat() -> tuple[Any, tuple[Any, ...]]:
     """repeat(functions, ranges, count, pointers, times, barrier, threads, clock, ticks, own), and what keeps it."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    jit = llvm.create_lljit_compiler(target.create_target_machine(jit=True, codemodel="small", reloc="pic"))
-    library = llvm.JITLibraryBuilder().add_ir(_REPEAT).add_current_process().export_symbol("repeat").link(jit, "repeat")
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     kinds = (pointer, pointer, number, pointer, number, pointer, number, ctypes.c_int32, pointer, pointer)
-    return ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(library["repeat"]), (jit, library)
+    return linked(_REPEAT, "repeat", *kinds)
 
 
 class Team:
@@ -153,14 +148,13 @@ class Ready:
 
     def run(self, times: int) -> list[Spent]:
         """Run it so many times."""
-        memory = np.zeros(2 * LINE, np.uint8)
-        barrier = memory.ctypes.data + -memory.ctypes.data % LINE
+        barrier = on_a_line(LINE // 8, np.int64)  # a line of its own
 
         def turn(number: int) -> Spent:
             ticks, own = np.zeros(1, np.int64), np.zeros((2, 2), np.int64)  # of the clock: seconds, nanoseconds
             raised = self.repeat(
                 self.functions, self.ranges[number].ctypes.data, self.count, self.pointers[number], times,
-                barrier, self.team.size, time.CLOCK_THREAD_CPUTIME_ID, ticks.ctypes.data, own.ctypes.data,
+                barrier.ctypes.data, self.team.size, time.CLOCK_THREAD_CPUTIME_ID, ticks.ctypes.data, own.ctypes.data,
             )  # fmt: skip
             if raised:
                 raise SimdnnError(f"{self.name}: its data raise the engine's alarm, so it cannot be timed")

@@ -24,7 +24,7 @@ from isa_models.machine import Confidence, weakest
 from simdnn.program import Loop, Memory, Op, Program, Statement, walk
 from simdnn.timing import engine
 from simdnn.timing.estimate import Cost, InstructionCost
-from simdnn.timing.footprint import Access, Lines, Part, distinct_lines, parts
+from simdnn.timing.footprint import Lines, Part, distinct_lines, parts
 from simdnn.timing.memory import LevelTraffic
 from simdnn.timing.system import Channel, Simulated, Stage, System, simulate
 
@@ -184,16 +184,13 @@ def _bound(time: engine.EngineTime) -> str:
     return "L1" if pipe == engine.SEND else "compute"
 
 
-def _found(part: Part) -> list[tuple[Access, tuple[tuple[str, int], ...]]]:
-    return list(part.accesses_below())
-
-
 def _lines(
     part: Part, extents: Mapping[str, int], machine: GpuMachine, copies: Copies = NO_COPIES
 ) -> tuple[int, int]:
     """Bytes of distinct lines (read, written) with some loops' extents replaced."""
     found = [
-        (access, tuple((var, extents.get(var, extent)) for var, extent in loops)) for access, loops in _found(part)
+        (access, tuple((var, extents.get(var, extent)) for var, extent in loops))
+        for access, loops in part.accesses_below()
     ]
     lines = distinct_lines(found, machine.l2.line_bytes)
     written = int(sum(line.written for line in lines.values())) * machine.l2.line_bytes
