@@ -17,6 +17,7 @@ from isa_models.instruction import GPU_REGISTRY, REGISTRY, Family, Instruction, 
 from isa_models.known import machine
 from isa_models.machine import Machine, machine_names
 from isa_models.machine import machine as cpu_machine
+from isa_models.what_if import what_if
 
 __all__ = [
     "GPU_REGISTRY",
@@ -37,4 +38,5 @@ __all__ = [
     "instruction",
     "machine",
     "machine_names",
+    "what_if",
 ]

@@ -15,7 +15,11 @@ PLATFORMS = {**INTEL_GPUS, **NVIDIA_GPUS}
 
 def read_gpu_machine(path: Path) -> GpuMachine:
     """Read and validate one file; `MachineFileError` names the first key that is wrong."""
-    top = open_table(path)
+    return gpu_machine_of(open_table(path), path)
+
+
+def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
+    """The GPU that a file's table describes."""
     name, title, vendor, platform = (top.text(key) for key in ("name", "title", "vendor", "platform"))
     if platform not in PLATFORMS:
         raise top.error("platform", f"one of {', '.join(PLATFORMS)}", platform)

@@ -28,7 +28,11 @@ from .toml_table import Table, open_table
 
 def read_machine(path: Path) -> Machine:
     """Read and validate one machine file; `MachineFileError` names the first key that is wrong."""
-    top = open_table(path)
+    return machine_of(open_table(path), path)
+
+
+def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
+    """The machine that a file's table describes; instructions that it has no row of are those of `base`."""
     name, title, vendor, uarch = (top.text(key) for key in ("name", "title", "vendor", "uarch"))
     isa = top.strings("isa", ISA_CAPS)
     cores = top.figure_integer("cores", 1, 4096)
@@ -36,12 +40,15 @@ def read_machine(path: Path) -> Machine:
     core = _core(top.table("core"))
     caches = _caches(top)
     dram = _dram(top.table("dram"))
-    instructions = _instructions(top.table("instructions"), core)
+    instructions = dict(base.instructions) if base else {}
+    if not base or top.has("instructions"):
+        instructions |= _instructions(top.table("instructions"), core)
     accumulation = _amx_accumulation(top.table("numerics")) if top.has("numerics") else AMX_ACCUMULATIONS[0]
     top.close()
+    provenance = {**(base.provenance if base else {}), **top.reader.provenance}
     return Machine(
         name, title, vendor, uarch, isa, cores, frequency, core, caches, dram,
-        MappingProxyType(instructions), MappingProxyType(top.reader.provenance), path, accumulation,
+        MappingProxyType(instructions), MappingProxyType(provenance), path, accumulation,
     )  # fmt: skip
 
 

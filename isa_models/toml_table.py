@@ -181,8 +181,13 @@ class Reader:
 
 def open_table(path: Path) -> Table:
     """The whole file as a table, its sources read; `MachineFileError` where it is no TOML."""
+    return table_of(path, read_toml(path))
+
+
+def table_of(path: Path, data: dict[str, object]) -> Table:
+    """The same of a file's content."""
     reader = Reader(path)
-    top = Table(reader, "", read_toml(path))
+    top = Table(reader, "", data)
     sources = top.table("sources")
     reader.sources = {key: sources.text(key) for key in sources.data}
     return top

@@ -19,6 +19,7 @@ from isa_models import (
     UnknownTiming,
     instruction,
     machine,
+    what_if,
 )
 from simdnn.memory import MemoryDesc
 from simdnn.nibbles import pack_nibbles, unpack_nibbles
@@ -114,6 +115,7 @@ __all__ = [
     "set_default_fpmath_mode",
     "transpile_float16",
     "unpack_nibbles",
+    "what_if",
 ]
 
 

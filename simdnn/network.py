@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
+from isa_models.known import AnyMachine
 from simdnn import quantize
 from simdnn.modes import MODES, Mode
 from simdnn.primitives import Attr, convolution, estimate, matmul
@@ -64,7 +65,7 @@ class LayerRun:
 class Target:
     """Where layers run: the keyword arguments that every primitive takes."""
 
-    machine: str
+    machine: str | AnyMachine
     isa: str
     threads: int = 1
     dispatch: str = "fastest"

@@ -1,36 +1,30 @@
-"""Studies as data frames: a workload or a network on a machine, in several precision modes, one row a layer and mode.
-
-Columns are `measures.COST_COLUMNS` and `measures.VALUE_COLUMNS` behind `layer`, `count` and `mode`; costs are those
-of one occurrence of the layer (`count` says how many there are).
-"""
+"""A workload on a machine in several precision modes, one row a layer and mode, and their totals."""
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import isa_models
-from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
+from isa_models import InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.arrays import Array
 from isa_models.formats import fmt
+from isa_models.known import AnyMachine
 from isa_models.machine import weakest
 from simdnn import measures, network
 from simdnn.modes import MODES, Mode, choose
 from simdnn.primitives import Attr, Quant, convolution, matmul
 from simdnn.primitives.mathmode import cold_weights
-from simdnn.quantize import Scheme, compress_weights, quantize_weights, weight_scales
+from simdnn.quantize import compress_weights, quantize_weights, weight_scales
 from simdnn.result import Estimate, Result
-from workloads import Layer, MatmulLayer, Network, Workload, data
+from simdnn.study.workers import pool
+from workloads import Layer, MatmulLayer, Workload, data
 
 Progress = Callable[[int, int, str], None]  # done, of how many, what
 Row = dict[str, Any]
@@ -42,8 +36,8 @@ class _Job:
     """All modes of one layer: what a worker process is handed."""
 
     layer: Layer
-    machine: str
-    modes: tuple[tuple[str, str], ...]  # name, ISA cap
+    machine: str | AnyMachine
+    modes: tuple[tuple[Mode, str], ...]  # and the ISA cap of each
     threads: int
     values: bool
     dispatch: str
@@ -58,8 +52,8 @@ class _Job:
 
 def run_layers(
     workload: Workload,
-    machine: str = "zen4",
-    modes: Iterable[str] | None = None,
+    machine: str | AnyMachine = "zen4",
+    modes: Iterable[str | Mode] | None = None,
     *,
     isa: str | None = None,
     layers: str = "*",
@@ -74,20 +68,21 @@ def run_layers(
     """Each layer of a workload in each mode: its cost, and the error of its values against the f32 mode.
 
     Layers of one shape are run once, under the first one's name, and their counts are added. `layers` is a pattern of
-    names (as in a shell); `modes=None` asks for all that the machine can do; `values=False` takes the cost alone.
-    `fpmath_layers`: in modes that are math modes, layers that no pattern of this comma list matches stay strict.
-    `jobs` is the number of worker processes (not of modelled threads); a script that asks for several runs its own
-    code under `if __name__ == "__main__"`. A layer that a mode cannot do keeps its row, with the reason in `refused`
-    and no figures.
+    names (as in a shell); `modes` are names, or modes of one's own, `None` all that the machine can do; `values=False`
+    takes the cost alone. `fpmath_layers`: in modes that are math modes, layers that no pattern of this comma list
+    matches stay strict. `jobs` is the number of worker processes (not of modelled threads); a script that asks for
+    several runs its own code under `if __name__ == "__main__"`. A layer that a mode cannot do keeps its row, with the
+    reason in `refused` and no figures.
     """
     model = isa_models.machine(machine)
-    chosen, _ = choose(model, modes, isa)
-    caps = tuple((mode.name, cap) for mode, cap in chosen.items())
+    own = {mode.name: mode for mode in modes or () if isinstance(mode, Mode)}
+    names = None if modes is None else [mode.name if isinstance(mode, Mode) else mode for mode in modes]
+    chosen, _ = choose(model, names, isa, {**MODES, **own})
     last = model.caches[-1].size_bytes
     cold = frozenset(mode.name for mode in chosen if workload.parameters * fmt(mode.weights).bytes > last)
-    _check_scoped([layer.name for layer in workload.layers], fpmath_layers)
+    check_scoped([layer.name for layer in workload.layers], fpmath_layers)
     todo = [
-        _Job(layer, machine, caps, threads, values, dispatch, seed, cold, fpmath_layers)
+        _Job(layer, machine, tuple(chosen.items()), threads, values, dispatch, seed, cold, fpmath_layers)
         for layer in select(workload, layers, fpmath_layers)
     ]
     rows: dict[str, list[Row]] = {}
@@ -101,10 +96,10 @@ def run_layers(
     return frame
 
 
-def _check_scoped(names: Sequence[str], fpmath_layers: str) -> None:
+def check_scoped(names: Sequence[str], fpmath_layers: str) -> None:
     for pattern in fpmath_layers.split(","):
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise InvalidArgument(f"fpmath_layers={pattern!r} matches none of the layers; they are {_some(names)}")
+            raise InvalidArgument(f"fpmath_layers={pattern!r} matches none of the layers; they are {some(names)}")
 
 
 def select(workload: Workload, pattern: str = "*", apart: str = "*") -> list[Layer]:
@@ -124,7 +119,7 @@ def select(workload: Workload, pattern: str = "*", apart: str = "*") -> list[Lay
             known = merged.get(shape)
             merged[shape] = replace(known, count=known.count + layer.count) if known else layer
     if not merged:
-        names = _some([layer.name for layer in workload.layers])
+        names = some([layer.name for layer in workload.layers])
         raise InvalidArgument(f"layers={pattern!r} matches none of {workload.name}; they are {names}")
     return list(merged.values())
 
@@ -141,61 +136,6 @@ def totals(frame: pd.DataFrame) -> pd.DataFrame:
     for row in rows:
         row["speed_up"] = times.get("f32", np.nan) / row["time_us"]
     return pd.DataFrame(rows)
-
-
-def run_network(
-    net: Network,
-    machine: str = "zen4",
-    modes: Iterable[str] | None = None,
-    *,
-    isa: str | None = None,
-    threads: int = 1,
-    dispatch: str = "fastest",
-    percentile: float = 100.0,
-    fpmath_layers: str = "*",
-    progress: Progress | None = None,
-) -> pd.DataFrame:
-    """A trained network over its held-out images as one batch: each layer's cost for one image, and `accuracy`.
-
-    `accuracy` is the network's in the row's mode. `cycles_mb1` is what the layer takes for an image that comes alone,
-    without values. Errors are of the layer's output against the f32 mode's, so they include what earlier layers added.
-    `fpmath_layers` as in `run_layers`.
-    """
-    model = isa_models.machine(machine)
-    chosen, _ = choose(model, modes, isa)
-    f32 = MODES["f32"]
-    f32_isa = choose(model, ["f32"], isa)[0][f32]
-    target = network.Target(machine, f32_isa, threads, dispatch)
-    schemes = {mode: _scheme(mode, percentile) for mode in chosen}
-    stored = {
-        scheme.activations: network.activations(net, target, scheme)
-        for scheme in {schemes[mode].activations: schemes[mode] for mode in chosen if mode.is_integer}.values()
-    }
-    images, shapes = net.test_images, net.workload().layers
-    _check_scoped([layer.name for layer in shapes], fpmath_layers)
-    reference = network.execute(network.prepare(net, f32), images, f32, target)
-    rows: list[Row] = []
-    for done, (mode, cap) in enumerate(chosen.items()):
-        if progress:
-            progress(done, len(chosen), mode.name)
-        where = replace(target, isa=cap)
-        scheme = schemes[mode]
-        prepared = network.prepare(net, mode, stored.get(scheme.activations, ()), fpmath_layers, scheme)
-        runs = reference if mode == f32 else network.execute(prepared, images, mode, where)
-        accuracy = network.accuracy(runs[-1].values, net.test_labels)
-        for run, wanted, step, shape in zip(runs, reference, prepared, shapes, strict=True):
-            row: Row = {"layer": shape.name, "count": 1, "mode": mode.name}
-            row |= measures.cost(run.result, cap, shape.macs, times=1 / len(images))
-            row |= measures.values(run.result, run.values, wanted.values)
-            row["cycles_mb1"] = network.estimate_one(step, shape, mode, where).cycles
-            rows.append(row | {"accuracy": accuracy, "images": len(images), "refused": ""})
-    return pd.DataFrame(rows)
-
-
-def _scheme(mode: Mode, percentile: float) -> Scheme:
-    """How a mode quantizes a network."""
-    weights = "per_tensor" if mode.per_tensor else "per_channel"
-    return Scheme(weights, "s8" if mode.src == "s8" else "asymmetric", percentile)
 
 
 def _total(mode: str, part: pd.DataFrame) -> Row:
@@ -234,25 +174,24 @@ def _layer_rows(job: _Job) -> list[Row]:
     with cold_weights("f32" in job.cold):
         reference = _reference(job) if job.values else None
     rows = []
-    for name, isa in job.modes:
-        mode = MODES[name]
+    for mode, isa in job.modes:
         try:
-            with cold_weights(name in job.cold):
-                result = reference if reference and name == "f32" else run(job, mode, isa)
+            with cold_weights(mode.name in job.cold):
+                result = reference if reference and mode == MODES["f32"] else run(job, mode, isa)
             found = measures.cost(result, isa, layer.macs, times=batch)
             if isinstance(result, Result) and reference:
                 found |= measures.values(result, result.output, reference.output, times=batch)
             found["refused"] = ""
         except (Unimplemented, UnknownTiming) as error:
             found = {"implementation": "refused", "refused": str(error)}
-        rows.append({"layer": layer.name, "count": layer.count, "mode": name} | found)
+        rows.append({"layer": layer.name, "count": layer.count, "mode": mode.name} | found)
     return rows
 
 
 def _reference(job: _Job) -> Result:
     """The layer in f32, the yardstick of the others, under the machine's own ISA where f32 wasn't asked for."""
     f32 = MODES["f32"]
-    isa = dict(job.modes).get("f32") or f32.isa(isa_models.machine(job.machine))
+    isa = dict(job.modes).get(f32) or f32.isa(isa_models.machine(job.machine))
     if isa is None:
         raise InvalidArgument(f"machine {job.machine!r} has none of {', '.join(f32.isas)}, which f32 values need")
     return _primitive(job, f32, isa)
@@ -316,26 +255,14 @@ def _map(todo: Sequence[_Job], jobs: int) -> Iterator[tuple[_Job, list[Row]]]:
     if jobs == 1 or len(todo) < WORTH_WORKERS:
         yield from ((job, _layer_rows(job)) for job in todo)
         return
-    # spawn: forking a process that has threads (BLAS, engines) may leave their locks held
-    with _pool(min(jobs, len(todo))) as pool:
+    with pool(min(jobs, len(todo))) as workers:
         # the largest first, so that none of them is left for the end
         ordered = sorted(todo, key=lambda job: job.layer.macs, reverse=True)
-        running = {pool.submit(_layer_rows, job): job for job in ordered}
+        running = {workers.submit(_layer_rows, job): job for job in ordered}
         for future in as_completed(running):
             yield running[future], future.result()
 
 
-@contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL))
-    try:
-        yield pool
-    except BrokenProcessPool:
-        raise SimdnnError("a worker process died, perhaps out of memory; fewer layers at once need less") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _some(names: Sequence[str], most: int = 8) -> str:
+def some(names: Sequence[str], most: int = 8) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
