@@ -13,20 +13,21 @@ from math import prod
 
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
+from simdnn.kernels.gpu_gemm import GpuMatmulProblem
 from simdnn.kernels.pack import Blocked
 from simdnn.kernels.spec import Kernel, MatmulProblem, Problem
 
 #: plain layouts by the number of dimensions, the one that NumPy arrays have first
-PLAIN = {2: ("ab", "ba"), 4: ("oihw", "nchw", "nhwc"), 5: ("goihw",)}
+PLAIN = {2: ("ab", "ba"), 3: ("abc", "acb"), 4: ("oihw", "nchw", "nhwc"), 5: ("goihw",)}
 
 
 @dataclass(frozen=True)
 class MemoryDesc:
     """The logical `shape` of an argument, its type, and its layout by oneDNN's name of the tag.
 
-    "ab" rows of a matrix, "ba" its columns; "oihw", "goihw", "nchw", "nhwc"; "any": whatever the kernel has. The
-    layout of a kernel's own, such as "BA48b2a" (panels of 48 columns, two rows side by side), comes from a query
-    alone, which fills in `blocked`.
+    "ab" rows of a matrix, "ba" its columns ("abc", "acb": of several); "oihw", "goihw", "nchw", "nhwc"; "any":
+    whatever the kernel has. The layout of a kernel's own, such as "BA48b2a" (panels of 48 columns, two rows side by
+    side), comes from a query alone, which fills in `blocked`.
 
     >>> MemoryDesc((64, 48), "f32", "ab") == MemoryDesc((64, 48), "f32", "ba")
     False
@@ -62,10 +63,19 @@ class MemoryDesc:
         return f"{self.dtype} {self.tag} {'x'.join(map(str, self.shape))}"
 
 
+def _matrices(problem: MatmulProblem, side: str, shape: tuple[int, int], dtype: str, tag: str = "any") -> MemoryDesc:
+    """A matrix by rows (tag "ba": by columns), or as many as a batch has on that side."""
+    tag = "ab" if tag == "any" else tag
+    count = problem.batch.products(side) if isinstance(problem, GpuMatmulProblem) else 1
+    if count == 1:
+        return MemoryDesc(shape, dtype, tag)
+    return MemoryDesc((count, *shape), dtype, {"ab": "abc", "ba": "acb"}[tag])
+
+
 def src_desc(problem: Problem) -> MemoryDesc:
     """The source as kernels read it: rows of K, or channels last."""
     if isinstance(problem, MatmulProblem):
-        return MemoryDesc((problem.m, problem.k), problem.src, "ab")
+        return _matrices(problem, "src", (problem.m, problem.k), problem.src)
     return MemoryDesc((problem.mb, problem.ic, problem.ih, problem.iw), problem.src, "nhwc")
 
 
@@ -73,14 +83,14 @@ def dst_desc(problem: Problem) -> MemoryDesc:
     """The destination as kernels write it."""
     dtype = problem.epilogue.dst
     if isinstance(problem, MatmulProblem):
-        return MemoryDesc((problem.m, problem.n), dtype, "ab")
+        return _matrices(problem, "dst", (problem.m, problem.n), dtype)
     return MemoryDesc((problem.mb, problem.oc, problem.oh, problem.ow), dtype, "nhwc")
 
 
 def plain_weights(problem: Problem, tag: str = "any") -> MemoryDesc:
     """The weights as the user stores them; "any" is NumPy's own order."""
     if isinstance(problem, MatmulProblem):
-        return MemoryDesc((problem.k, problem.n), problem.wei, "ab" if tag == "any" else tag)
+        return _matrices(problem, "wei", (problem.k, problem.n), problem.wei, tag)
     shape = problem.oc, problem.ic // problem.groups, problem.kh, problem.kw
     return MemoryDesc(shape, problem.wei, "oihw")
 

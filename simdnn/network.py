@@ -19,6 +19,7 @@ from isa_models.known import AnyMachine
 from simdnn import quantize
 from simdnn.modes import MODES, Mode
 from simdnn.primitives import Attr, convolution, estimate, matmul
+from simdnn.primitives.gpu import gpu_of
 from simdnn.quantize import F32, Activation, Scheme
 from simdnn.result import Estimate, Result
 from workloads import Layer, MatmulLayer, Network, NetworkLayer
@@ -150,9 +151,13 @@ def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Targ
 
 
 def estimate_layer(shape: Layer, types: str, **where: Any) -> Estimate:
-    """The cost of a layer of a table: `simdnn.estimate` with its sizes; `types` is src:weights:dst."""
+    """The cost of a layer of a table: `simdnn.estimate` with its sizes; `types` is src:weights:dst.
+
+    Of a batch of products: all of it on a GPU, one of them on a CPU.
+    """
     if isinstance(shape, MatmulLayer):
-        return estimate("matmul", m=shape.m, n=shape.n, k=shape.k, dt=types, **where)
+        batch = (shape.batch,) if gpu_of(where["machine"]) else ()  # a CPU's kernels do one product after the other
+        return estimate("matmul", m=shape.m, n=shape.n, k=shape.k, src_batch=batch, wei_batch=batch, dt=types, **where)
     sizes = {name: getattr(shape, name) for name in ("ic", "ih", "iw", "oc", "kh", "kw", "groups")}
     return estimate("convolution", **sizes, strides=shape.stride, padding=shape.pad, dt=types, **where)
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from isa_models import InvalidArgument, UnknownTiming
+from simdnn.kernels.gpu_gemm import GpuMatmulProblem
 from simdnn.kernels.spec import ConvProblem, MatmulProblem, Placing, Problem
 from simdnn.result import Estimate
 
@@ -149,7 +150,10 @@ def _placed(placing: Placing) -> str:
 
 
 def _matmul(p: MatmulProblem) -> str:
-    return f"{p.m}x{p.k}:{p.k}x{p.n}"
+    if not isinstance(p, GpuMatmulProblem) or p.batch.count == 1:
+        return f"{p.m}x{p.k}:{p.k}x{p.n}"
+    src, wei = str(p.batch).split(":")
+    return f"{src}x{p.m}x{p.k}:{wei}x{p.k}x{p.n}"
 
 
 def _convolution(p: ConvProblem) -> str:

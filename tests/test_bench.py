@@ -259,6 +259,14 @@ def test_a_batch_is_its_products_one_after_another() -> None:
     assert one.max_error is None
 
 
+def test_a_batch_on_a_gpu_is_one_kernel() -> None:
+    words = ("--matmul", "--machine=b580", "--dt=f16:f16:f32", "--bia-dt=f32", "--bia_mask=8")
+    one, six, shared = answers(*words[:-1], "20x30:30x40", words[-1], "2x3x20x30:2x3x30x40", "2x3x20x30:2x1x30x40")
+    assert one.cycles and six.cycles and one.cycles <= six.cycles < 3 * one.cycles
+    assert (one.status, six.status, shared.status) == ("PASSED",) * 3 and six.max_error == shared.max_error == 0
+    assert shared.gb_s and six.gb_s and shared.gb_s < six.gb_s
+
+
 @pytest.mark.parametrize(
     "words",
     [

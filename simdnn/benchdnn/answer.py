@@ -20,7 +20,8 @@ MOST_BYTES = 10**9
 
 @dataclass(frozen=True)
 class Answer:
-    """`status` is PASSED, FAILED or UNIMPLEMENTED. Figures are of one core, a batch's products one after another.
+    """`status` is PASSED, FAILED or UNIMPLEMENTED. Figures are of one core, a batch's products one after another;
+    of all of a GPU, a batch in one kernel.
 
     `gops` counts 2 operations a multiply-accumulate; `gb_s` is the inputs and outputs, once each, over the time.
     `max_error` is against the reference rounded to the destination's type; None where values were not compared, as
@@ -92,7 +93,7 @@ def too_big(wanted: Task) -> str:
         return f"values not checked: {wanted.macs:.2g} multiply-accumulates, at most {MOST_MACS:.0e} are"
     s = wanted.sizes
     if wanted.primitive == "matmul":
-        src, wei, dst = (rows * columns for rows, columns in wanted.rows_and_columns.values())
+        src, wei, dst = map(math.prod, wanted.shapes.values())
     else:
         outputs = wanted.macs // max(s["ic"] // s["groups"] * s["kh"] * s["kw"], 1)
         src, wei, dst = s["mb"] * s["ic"] * s["ih"] * s["iw"], s["oc"] * s["ic"] * s["kh"] * s["kw"], outputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from isa_models import InvalidArgument, Unimplemented
@@ -23,7 +24,10 @@ _IMAGE_TAGS = ("any", "axb", "nhwc", "acdb", "nwc", "acb")  # channels last, as 
 
 @dataclass(frozen=True)
 class Task:
-    """One primitive call, made `times` times. `sizes` are the arguments that `simdnn.estimate` needs for the shape."""
+    """One primitive call, made `times` times. `sizes` are the arguments that `simdnn.estimate` needs for the shape.
+
+    `batch`: what stands in front of a matmul's source, weights and destination where one call does all of a batch.
+    """
 
     case: Case
     primitive: str
@@ -31,6 +35,7 @@ class Task:
     types: tuple[str, str, str]
     bias: bool
     times: int = 1
+    batch: tuple[tuple[int, ...], ...] = ((), (), ())
 
     @property
     def where(self) -> dict[str, Any]:
@@ -43,7 +48,7 @@ class Task:
         """Multiply-accumulates of all calls, those on padding included."""
         s = self.sizes
         if self.primitive == "matmul":
-            return int(self.times * s["m"] * s["n"] * s["k"])
+            return int(self.times * prod(self.batch[2]) * s["m"] * s["n"] * s["k"])
         height, width = _axes(self.case)
         taps = s["kh"] * s["kw"] * s["ic"] // s["groups"]
         return int(s["mb"] * s["oc"] * height.o * width.o * taps)
@@ -53,6 +58,12 @@ class Task:
         """Of a matmul's arguments."""
         m, k, n = (self.sizes[name] for name in ("m", "k", "n"))
         return {"src": (m, k), "wei": (k, n), "dst": (m, n)}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of a matmul's arguments, a batch's sizes in front."""
+        return {name: (*front, *matrix) for (name, matrix), front in
+                zip(self.rows_and_columns.items(), self.batch, strict=True)}  # fmt: skip
 
     def attr(self, values: Values) -> Attr:
         """The attributes, with parameters that `values` makes."""
@@ -73,7 +84,7 @@ class Task:
         """The shape of one product's, or of the convolution's output."""
         s = self.sizes
         if self.primitive == "matmul":
-            return s["m"], s["n"]
+            return self.shapes["dst"]
         return s["mb"], s["oc"], *(axis.o for axis in _axes(self.case))
 
     def _post_op(self, op: attributes.PostOp, values: Values) -> Any:
@@ -201,7 +212,12 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
     if bias and mask != 1 << (dims.ndims - 1):
         raise Unimplemented(f"--bia_mask={mask}; what works: {1 << (dims.ndims - 1)}, one value per column")
     _check_bias(case)
-    return Task(case, "matmul", {"m": m, "n": n, "k": k, "wei_tag": wei_tag}, types, bias, batch)
+    sizes = {"m": m, "n": n, "k": k, "wei_tag": wei_tag}
+    if batch == 1 or gpu_of(case.options["machine"]) is None:
+        return Task(case, "matmul", sizes, types, bias, batch)
+    src, wei = dims.src[:-2], dims.wei[:-2]
+    several = sizes | {"src_batch": src, "wei_batch": wei}
+    return Task(case, "matmul", several, types, bias, batch=(src, wei, tuple(map(max, src, wei))))
 
 
 def _convolution(case: Case, types: tuple[str, str, str]) -> Task:

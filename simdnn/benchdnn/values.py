@@ -62,7 +62,7 @@ def _data(task: Task, rng: np.random.Generator) -> tuple[Array, Array, Array | N
     src_shape: tuple[int, ...]
     wei_shape: tuple[int, ...]
     if task.primitive == "matmul":
-        src_shape, wei_shape, terms, channels = (s["m"], s["k"]), (s["k"], s["n"]), s["k"], s["n"]
+        src_shape, wei_shape, terms, channels = task.shapes["src"], task.shapes["wei"], s["k"], s["n"]
     else:
         wei_shape = (s["oc"], s["ic"] // s["groups"], s["kh"], s["kw"])
         src_shape, terms, channels = (s["mb"], s["ic"], s["ih"], s["iw"]), prod(wei_shape[1:]), s["oc"]
@@ -163,7 +163,7 @@ def _spread(values: Floats, shape: tuple[int, ...], matrix: bool) -> Floats:
         return values.reshape(-1, 1, 1, 1)
     if values.ndim == 1:
         return values
-    return values.repeat(shape[0] // values.shape[0], 0).repeat(shape[1] // values.shape[1], 1)
+    return values.repeat(shape[-2] // values.shape[0], 0).repeat(shape[-1] // values.shape[1], 1)
 
 
 def _convolver(task: Task) -> Callable[[Floats, Floats], Floats]:

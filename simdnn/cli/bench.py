@@ -29,7 +29,7 @@ DESCRIPTION = "Answers problems in benchdnn's syntax, one line each: cost on a m
 NOTES = (
     f"{SUBSET}. Options hold for the problems after them; comma lists make the cross product, for --machine, --isa, "
     "--dispatch and --zero-point-strategy (Attr's), too. Problems: 64x512:512x64 (dimensions in front are a batch, its "
-    'products one after another) and mb1ic64ih56oc64oh56kh3ph1n"name".',
+    'products one after another, on GPUs in one kernel) and mb1ic64ih56oc64oh56kh3ph1n"name".',
     "Modes: C (the default) computes values with the compiled engine on small seeded integers, so that nothing "
     "saturates on the way, and compares them with a float64 reference; beyond 2e10 multiply-accumulates or 1 GB the "
     "cost alone is given, with a note. P gives the cost alone; nothing is compared.",

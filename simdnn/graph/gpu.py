@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from isa_models import GpuMachine
@@ -54,6 +55,12 @@ class GpuKernels(Kernels):
             return kernel.finish(self._run(kernel.program, kernel.prepare(inputs), work))
 
         return run
+
+    def _batch(
+        self, a: Array, b: Array, bias: Array | None, shape: tuple[int, ...], options: dict[str, Any]
+    ) -> Array:
+        """All products in one kernel."""
+        return self._product(a, b, bias, 1, self._engine(prod(shape) * a.shape[-1]), options)
 
     def _where(self) -> dict[str, Any]:
         return {"machine": self.target.machine}

@@ -143,30 +143,39 @@ class Kernels:
 
     # -- products ------------------------------------------------------------------------------------------------
     def matmul(self, a: Array, b: Array, bias: Array | None = None, **options: Any) -> Array:
-        """a (..., M, K) x b (..., K, N) as `simdnn.matmul`, batches that broadcast as one product after the other."""
+        """a (..., M, K) x b (..., K, N) as `simdnn.matmul`; what stands in front broadcasts."""
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         m, n = a.shape[-2], b.shape[-1]
         if b.ndim == 2 and a.ndim > 2:
             return self.matmul(_flat(a), b, bias, **options).reshape(*batch, m, n)
+        return self._batch(a, b, bias, (*batch, m, n), options)
+
+    def _batch(
+        self, a: Array, b: Array, bias: Array | None, shape: tuple[int, ...], options: dict[str, Any]
+    ) -> Array:
+        """Products one after the other."""
+        batch, (m, n) = shape[:-2], shape[-2:]
         a, b = (np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, b))
         engine = self._engine(len(a) * m * n * a.shape[-1])  # a program that runs often is worth compiling
-        first = self._matmul(a[0], b[0], bias, len(a), engine, options)
+        first = self._product(a[0], b[0], bias, len(a), engine, options)
         if not self.values:
             return shadow((*batch, m, n), first.dtype)
-        rest = [self._matmul(x, y, bias, 0, engine, options) for x, y in zip(a[1:], b[1:], strict=True)]
+        rest = [self._product(x, y, bias, 0, engine, options) for x, y in zip(a[1:], b[1:], strict=True)]
         return np.stack([first, *rest]).reshape(*batch, m, n)
 
-    def _matmul(
+    def _product(
         self, a: Array, b: Array, bias: Array | None, times: int, engine: str, options: dict[str, Any]
     ) -> Array:
-        """One product, noted as `times` like it."""
+        """One call of the primitive, noted as `times` like it."""
         attr, dst = options.get("attr", self.attr), options.get("dst")
-        (m, k), n = a.shape, b.shape[1]
+        (*src_batch, m, k), (*wei_batch, _, n) = a.shape, b.shape
         if not self.values:
             types = f"{label(a.dtype)}:{label(b.dtype)}:{dst or _default_dst(a)}"
-            found = estimate("matmul", m=m, n=n, k=k, dt=types, bias=bias is not None, attr=attr, **self._where())
+            found = estimate("matmul", m=m, n=n, k=k, src_batch=src_batch, wei_batch=wei_batch, dt=types,
+                             bias=bias is not None, attr=attr, **self._where())  # fmt: skip
             self._noted(found, times)
-            return shadow((m, n), _dst_type(dst or _default_dst(a)))
+            outer = np.broadcast_shapes(tuple(src_batch), tuple(wei_batch))
+            return shadow((*outer, m, n), _dst_type(dst or _default_dst(a)))
         result = matmul(a, b, bias, attr=attr, dst=dst, engine=engine, **self._where())
         self._noted(result, times)
         return result.output

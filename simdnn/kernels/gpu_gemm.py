@@ -23,9 +23,10 @@ from isa_models import GpuMachine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.intel_gpu.packing import pack_a, pack_b
+from simdnn.kernels.batch import Batch
 from simdnn.kernels.code import Code, loop, op
 from simdnn.kernels.gpu_copy import is_copied, with_copies
-from simdnn.kernels.gpu_tile import BATCH_LOOP, Budget, Tile, block_of, choose_tile
+from simdnn.kernels.gpu_tile import Budget, Tile, block_of, choose_tile
 from simdnn.kernels.spec import Kernel, MatmulProblem, Parameters
 from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
@@ -37,13 +38,14 @@ _NARROW = {"bf16": ("mov.bf16.f32", False), "f16": ("mov.f16.f32", False), "s8":
 
 @dataclass(frozen=True)
 class GpuMatmulProblem(MatmulProblem):
-    """A matmul on a GPU: `src` and `wei` are the types multiplied (tf32: of f32 data).
-
-    `batch` products of this size lie one behind the other in each tensor, as the groups of a convolution do.
-    """
+    """A matmul on a GPU: `src` and `wei` are the types multiplied (tf32: of f32 data); `batch` of that size at once."""
 
     float_model: str = ""
-    batch: int = 1
+    batch: Batch = Batch()
+
+    @property
+    def macs(self) -> int:
+        return super().macs * self.batch.count
 
 
 class GpuGemm:
@@ -56,7 +58,7 @@ class GpuGemm:
         if set(p.epilogue.post_ops) - {"relu"}:  # what they read, and it in f32, and a common factor
             budget, size = budget or Budget(), 4 * self.block.m * self.block.n
             budget = replace(budget, registers=budget.registers + 4 * -(-size // machine.platform.grf_bytes))
-        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, budget, p.batch)
+        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, budget, p.batch.count)
         self.groups = self.tile.groups(p.m, p.n)
         self.row_blocks, self.col_blocks = self.tile.blocks(p.m, p.n)
         self.steps = -(-p.k // self.block.k)
@@ -70,19 +72,21 @@ class GpuGemm:
         return Register(f"c_{i}_{j}", dtype or self.block.acc, self.block.m * self.block.n)
 
     def row(self, i: int) -> Affine:
-        """The block row of a thread's i-th."""
-        return self.tile.row(i) + self.batch * self.row_blocks
+        """The block row of a thread's i-th, of the source."""
+        return self.tile.row(i) + self.problem.batch.at("src") * self.row_blocks
 
     def col(self, j: int) -> Affine:
-        return self.tile.col(j) + self.batch * self.col_blocks
+        """The block column of a thread's j-th, of the weights."""
+        return self.tile.col(j) + self.problem.batch.at("wei") * self.col_blocks
+
+    def column(self, j: int) -> Affine:
+        """The same, of tables by column."""
+        return self.tile.col(j) + self.problem.batch.at("columns") * self.col_blocks
 
     def place(self, i: int, j: int) -> Affine:
         """The block of the destination."""
-        return self.row(i) * self.col_blocks + self.tile.col(j)
-
-    @property
-    def batch(self) -> Affine:
-        return Affine.var(BATCH_LOOP) if self.problem.batch > 1 else Affine()
+        row = self.tile.row(i) + self.problem.batch.at() * self.row_blocks
+        return row * self.col_blocks + self.tile.col(j)
 
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property
@@ -154,7 +158,7 @@ class GpuGemm:
         for name, tensor in rows:
             if tensor in self.parameters:
                 for j in range(self.tile.cols):
-                    at = self.col(j) * self.block.n
+                    at = self.column(j) * self.block.n
                     code.append(op("load.f32", self.vector(f"{name}_{j}"), Memory(tensor, at, "f32", self.block.n)))
         for tensor in splats:
             if tensor in self.parameters:
@@ -233,8 +237,9 @@ class GpuGemm:
     @cached_property
     def parameters(self) -> dict[str, Tensor]:
         """The run-time arguments that the program reads: f32, but for what an s32 or the destination's type needs."""
-        e, columns = self.problem.epilogue, self.problem.batch * self.col_blocks * self.block.n
-        outputs = self.row_blocks * self.block.m * columns
+        e, b, batch = self.problem.epilogue, self.block, self.problem.batch
+        columns = batch.products("columns") * self.col_blocks * b.n
+        outputs = batch.count * self.row_blocks * b.m * self.col_blocks * b.n
         sizes = {
             "bias": columns if e.bias else 0,
             "wei_scale": columns if e.wei_scale else 0,
@@ -253,10 +258,10 @@ class GpuGemm:
     def tensors(self) -> list[Tensor]:
         b, p = self.block, self.problem
         return [
-            Tensor("src", "u32", p.batch * self.row_blocks * self.steps * b.a_words),
-            Tensor("wei", "u32", p.batch * self.col_blocks * self.steps * b.b_words),
+            Tensor("src", "u32", p.batch.products("src") * self.row_blocks * self.steps * b.a_words),
+            Tensor("wei", "u32", p.batch.products("wei") * self.col_blocks * self.steps * b.b_words),
             *self.parameters.values(),
-            Tensor("dst", p.epilogue.dst, p.batch * self.row_blocks * self.col_blocks * b.m * b.n, "output"),
+            Tensor("dst", p.epilogue.dst, p.batch.count * self.row_blocks * self.col_blocks * b.m * b.n, "output"),
         ]
 
     # -- between the user's arrays and the program's -----------------------------------------------------------------

@@ -20,6 +20,7 @@ from isa_models import GpuMachine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.intel_gpu.packing import pack_a, pack_b
+from simdnn.kernels.batch import SIDES
 from simdnn.kernels.code import Code, loop, op
 from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
 from simdnn.kernels.gpu_tile import Budget
@@ -126,21 +127,24 @@ class GpuGroupedGemm(GpuGemm):
     def row_of(self, tensor: str, register: str, dtype: str, j: int, g: Affine, parts: int, copies: int = 1) -> Op:
         """Group `g`'s values for the columns of a block."""
         n = self.block.n * copies
-        place = Memory(tensor, (self.col(j) * parts + g) * n, dtype, n)
+        product = self.problem.batch.at(SIDES.get(tensor, "columns"))
+        block = self.tile.col(j) + product * self.col_blocks
+        place = Memory(tensor, (block * parts + g) * n, dtype, n)
         return op(f"load.{dtype}", Register(register, dtype, n), place)
 
     def column_of(self, tensor: str, register: Register, i: int, g: Affine, parts: int) -> Op:
         """Group `g`'s values for the rows of a block."""
-        at, dtype = (self.row(i) * parts + g) * self.block.m, register.dtype
-        return op(f"load.{dtype}", register, Memory(tensor, at, dtype, self.block.m))
+        product, dtype = self.problem.batch.at(SIDES.get(tensor, "rows")), register.dtype
+        block = self.tile.row(i) + product * self.row_blocks
+        return op(f"load.{dtype}", register, Memory(tensor, (block * parts + g) * self.block.m, dtype, self.block.m))
 
     def tensors(self) -> list[Tensor]:
-        scales, found = self.problem.group_scales, super().tensors()
+        scales, found, columns = self.problem.group_scales, super().tensors(), self.problem.batch.products("columns")
         for name, side, size in (
             ("src_group_scale", scales and scales.src, self.row_blocks * self.block.m),
-            ("wei_group_scale", scales and scales.wei, self.col_blocks * self.block.n),
+            ("wei_group_scale", scales and scales.wei, columns * self.col_blocks * self.block.n),
         ):
-            found += [Tensor(name, "f32", self.problem.batch * size * self.periods)] if side else []
+            found += [Tensor(name, "f32", size * self.periods)] if side else []
         return found
 
     # -- arrays ---------------------------------------------------------------------------------------------------

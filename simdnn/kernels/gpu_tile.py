@@ -14,10 +14,10 @@ from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.intel_gpu.dpas import Shape
 from isa_models.intel_gpu.platforms import MOST_GRFS, RESERVED_GRFS
+from simdnn.kernels.batch import Batch
 from simdnn.kernels.code import Code, loop
 from simdnn.program import Affine
 
-BATCH_LOOP = "group_b"
 #: bytes along K of each row that a workgroup brings into shared memory between two barriers: 32 f16, as in CUTLASS's
 #: default tiles for Volta and oneDNN's systolic kernels for Xe-HP and Xe-HPG (K unrolled by 32)
 STAGED_BYTES = 64
@@ -110,12 +110,14 @@ class Tile:
     def col(self, j: int) -> Affine:
         return (Affine.var(GROUP_LOOPS[1]) * self.threads[1] + Affine.var(THREAD_LOOPS[1])) * self.cols + j
 
-    def nest(self, body: Code, groups: tuple[int, int], batch: int = 1) -> Code:
+    def nest(self, body: Code, groups: tuple[int, int], batch: Batch) -> Code:
         """`body` for every thread of every workgroup of every product of a batch."""
         for names, extents in ((THREAD_LOOPS, self.threads), (GROUP_LOOPS, groups)):
             for var, extent in zip(reversed(names), reversed(extents), strict=True):
                 body = loop(var, extent, body, parallel=True)
-        return loop(BATCH_LOOP, batch, body, parallel=True) if batch > 1 else body
+        for var, extent in zip(reversed(batch.loops), reversed(batch.extents), strict=True):
+            body = loop(var, extent, body, parallel=True)
+        return body
 
     @property
     def is_staged(self) -> bool:

@@ -74,14 +74,13 @@ class GpuUpconvertGemm(GpuGroupedGemm):
 
     def tensors(self) -> list[Tensor]:
         b, z = self.block, self.zeros
-        batch = self.problem.batch
-        rows, columns = batch * self.row_blocks * b.m, batch * self.col_blocks * b.n
+        batch, rows, columns = self.problem.batch, self.row_blocks * b.m, self.col_blocks * b.n
         sides = ("src", self.problem.src, rows), ("wei", self.problem.wei, columns)
         operands = {
-            name: Tensor(name, stored_type(dtype), size * self.steps * b.k * fmt(dtype).bits // 8)
-            for name, dtype, size in sides
+            name: Tensor(name, stored_type(dtype), batch.products(name) * n * self.steps * b.k * fmt(dtype).bits // 8)
+            for name, dtype, n in sides
         }
-        extra = [("wei_zeros", 2 * columns, z.wei), ("src_zeros", rows, z.src)]
+        extra = [("wei_zeros", 2 * columns * batch.products("columns"), z.wei), ("src_zeros", rows, z.src)]
         found = [operands.get(tensor.name, tensor) for tensor in super().tensors()]
         return [*found, *(Tensor(name, "s16", size * self.parts) for name, size, used in extra if used)]
 

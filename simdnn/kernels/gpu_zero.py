@@ -187,23 +187,24 @@ class GpuZeroGemm(GpuGroupedGemm):
 
     def tensors(self) -> list[Tensor]:
         b, z = self.block, self.zeros
-        batch = self.problem.batch
-        rows, columns = batch * self.row_blocks * b.m, batch * self.col_blocks * b.n
+        batch, rows, columns = self.problem.batch, self.row_blocks * b.m, self.col_blocks * b.n
+        by_column = columns * batch.products("columns")
         ones = pack_b(np.ones((b.k, b.n), fmt(b.wei).dtype), b.wei).astype(np.uint32)
-        extra = [
-            ("neg_zeros", "s16", columns * self.parts, self.late),
-            ("reductions", "s32", rows * self.parts, self.late and self.strategy == "precomputed"),
-            ("term", "s32", rows * columns // batch * self.periods, z.wei and self.strategy == "bias"),
-            ("wide_zeros", "s16", 4 * columns * self.parts, self.subtracts),
+        extra: list[tuple[str, str, int, bool]] = [
+            ("neg_zeros", "s16", by_column * self.parts, self.late),
+            ("reductions", "s32", batch.products("src") * rows * self.parts,
+             self.late and self.strategy == "precomputed"),
+            ("term", "s32", batch.count * rows * columns * self.periods, z.wei and self.strategy == "bias"),
+            ("wide_zeros", "s16", 4 * by_column * self.parts, self.subtracts),
             ("src_zeros", "s32", rows * self.src_parts, z.src),
-            ("neg_sums", "s32", columns * self.src_parts, z.src),
+            ("neg_sums", "s32", batch.products("wei") * columns * self.src_parts, z.src),
         ]
         found = [Tensor(name, dtype, size) for name, dtype, size, used in extra if used]
         if z.wei and self.strategy == "in_kernel":
             found.append(Tensor.constant("ones", "u32", ones.tobytes()))
         tensors = super().tensors()
         if self.subtracts:
-            size = columns * self.steps * b.k * fmt(self.problem.wei).bits // 8
+            size = batch.products("wei") * columns * self.steps * b.k * fmt(self.problem.wei).bits // 8
             wei = Tensor("wei", stored_type(self.problem.wei), size)
             tensors = [wei if tensor.name == "wei" else tensor for tensor in tensors]
         return [*tensors, *found]

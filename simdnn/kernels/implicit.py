@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from isa_models.arrays import Array
+from simdnn.kernels.batch import Batch, joined
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
 from simdnn.kernels.spec import ConvProblem, Kernel, Parameters, ZeroPoints
 from simdnn.program import Program
@@ -24,12 +25,12 @@ def product_of(p: ConvProblem, float_model: str = "", zeros: ZeroPoints | None =
 
     >>> from simdnn.kernels.spec import Epilogue
     >>> p = product_of(ConvProblem(2, 8, 5, 5, 32, 3, 3, "f16", "f16", Epilogue("f32"), groups=4))
-    >>> p.m, p.n, p.k, p.batch
+    >>> p.m, p.n, p.k, p.batch.count
     (18, 8, 18, 4)
     """
     m, n, k = p.mb * p.oh * p.ow, p.oc // p.groups, p.kh * p.kw * p.ic // p.groups
     return GpuMatmulProblem(
-        m, n, k, p.src, p.wei, p.epilogue, zero_points=zeros, float_model=float_model, batch=p.groups
+        m, n, k, p.src, p.wei, p.epilogue, zero_points=zeros, float_model=float_model, batch=Batch.groups(p.groups)
     )
 
 
@@ -53,7 +54,7 @@ def as_convolution(kernel: Kernel, p: ConvProblem) -> Kernel:
             kernel.prepare(rows, taps[group], _of_group(given, slice(group * n, group * n + n)))
             for group, rows in enumerate(pixels(p, src, fill))
         ]
-        return {name: _stacked([part[name] for part in parts], kernel, name) for name in parts[0]}
+        return joined(parts, Batch.groups(g), kernel.program)
 
     def finish(outputs: Mapping[str, Array]) -> Array:
         matrices = [kernel.finish({"dst": part}) for part in outputs["dst"].reshape(g, -1)]
@@ -74,11 +75,6 @@ def _of_group(given: Parameters, columns: slice) -> Parameters:
     table = given.wei_zero_points
     points = table if table is None or table.shape[1] == 1 else table[:, columns]
     return replace(given, bias=part(given.bias), wei_scale=part(given.wei_scale), wei_zero_points=points)
-
-
-def _stacked(parts: list[Array], kernel: Kernel, name: str) -> Array:
-    """What each group has of its own, one behind the other; what all share once."""
-    return parts[0] if parts[0].size == kernel.program.tensor[name].size else np.concatenate(parts)
 
 
 def pixels(p: ConvProblem, src: Array, fill: int = 0) -> Array:

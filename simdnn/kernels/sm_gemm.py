@@ -27,7 +27,7 @@ from isa_models.nvidia.mma import Shape
 from isa_models.nvidia.platforms import WARP
 from simdnn.kernels.code import Code, loop, op
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.gpu_tile import BATCH_LOOP, Block, Budget, Tile, choose_tile
+from simdnn.kernels.gpu_tile import Block, Budget, Tile, choose_tile
 from simdnn.kernels.spec import Kernel, Parameters
 from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
@@ -74,7 +74,7 @@ class SmGemm:
         self.problem, self.machine = problem, machine
         p = problem
         self.block = block_of(machine, p.src)
-        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, SPARE, p.batch, SIZES[p.src])
+        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, SPARE, p.batch.count, SIZES[p.src])
         self.groups = self.tile.groups(p.m, p.n)
         self.row_blocks, self.col_blocks = self.tile.blocks(p.m, p.n)
         self.pairs = -(-p.k // (2 * self.block.k))  # of steps
@@ -95,10 +95,6 @@ class SmGemm:
     def acc(self, i: int, j: int) -> Register:
         return Register(f"c_{i}_{j}", "f32", self.block.m * self.block.n)
 
-    @property
-    def batch(self) -> Affine:
-        return Affine.var(BATCH_LOOP) if self.problem.batch > 1 else Affine()
-
     def clear(self) -> Code:
         zeros = [self.acc(i, j).as_("u32") for i in range(self.tile.rows) for j in range(self.tile.cols)]
         return [op("xor.b32", register, register, register) for register in zeros]
@@ -117,7 +113,7 @@ class SmGemm:
             for number in range(count):
                 register = self.fragment(side, number, copy)
                 block = self.tile.row(number) if side == "a" else self.tile.col(number)
-                behind = self.batch * (blocks * 2 * self.pairs + 1)
+                behind = self.problem.batch.at(tensor) * (blocks * 2 * self.pairs + 1)
                 at = (block * (2 * self.pairs) + step + behind) * register.lanes
                 place = Memory(tensor, at, register.dtype, register.lanes)
                 code.append(op(f"ld.shared.{register.dtype}.to{copies}", register, place))
@@ -147,7 +143,7 @@ class SmGemm:
         for j in range(self.tile.cols):
             bias = Register("bias", "f32", b.n)
             if e.bias:
-                column = self.tile.col(j) + self.batch * self.col_blocks
+                column = self.tile.col(j) + self.problem.batch.at("columns") * self.col_blocks
                 code.append(op("ld.global.f32", bias, Memory("bias", column * b.n, "f32", b.n)))
             for i in range(self.tile.rows):
                 x = result = self.acc(i, j)
@@ -158,19 +154,19 @@ class SmGemm:
                 if e.dst == "f16":
                     result = Register("narrow", "f16", x.lanes)
                     code.append(op("cvt.rn.f16.f32", result, x))
-                row = self.tile.row(i) + self.batch * self.row_blocks
+                row = self.tile.row(i) + self.problem.batch.at() * self.row_blocks
                 at = (row * self.col_blocks + self.tile.col(j)) * x.lanes
                 code.append(op(f"st.global.{e.dst}", Memory("dst", at, e.dst, x.lanes), result))
         return code
 
     def tensors(self) -> list[Tensor]:
         b, steps, batch, e = self.block, 2 * self.pairs, self.problem.batch, self.problem.epilogue
-        bias = [Tensor("bias", "f32", batch * self.col_blocks * b.n)] if e.bias else []
+        bias = [Tensor("bias", "f32", batch.products("columns") * self.col_blocks * b.n)] if e.bias else []
         return [
-            Tensor("src", b.src, batch * (self.row_blocks * steps + 1) * b.m * b.k),
-            Tensor("wei", b.wei, batch * (self.col_blocks * steps + 1) * b.n * b.k),
+            Tensor("src", b.src, batch.products("src") * (self.row_blocks * steps + 1) * b.m * b.k),
+            Tensor("wei", b.wei, batch.products("wei") * (self.col_blocks * steps + 1) * b.n * b.k),
             *bias,
-            Tensor("dst", e.dst, batch * self.row_blocks * self.col_blocks * b.m * b.n, "output"),
+            Tensor("dst", e.dst, batch.count * self.row_blocks * self.col_blocks * b.m * b.n, "output"),
         ]
 
     # -- between the user's arrays and the program's -----------------------------------------------------------------

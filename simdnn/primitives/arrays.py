@@ -6,6 +6,7 @@ import functools
 import os
 from math import prod
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -77,11 +78,8 @@ def check_shape(name: str, array: Array, dims: tuple[str, ...], hint: str = "") 
 
 def matmul_sizes(src: Array, weights: Array) -> tuple[int, int, int]:
     """M, K, N of a product; `InvalidArgument` for operands that have none, `Unimplemented` for batches of them."""
-    if src.ndim == 3 or weights.ndim == 3:
-        raise Unimplemented(
-            f"src of shape {src.shape} and weights of shape {weights.shape}: batched matmul; what works: two "
-            "dimensions, one product at a time"
-        )
+    if max(src.ndim, weights.ndim) > 2:
+        refuse_batch(f"src of shape {src.shape} and weights of shape {weights.shape}")
     check_shape("src", src, ("M", "K"), "; a vector is src[None, :]" if src.ndim == 1 else "")
     check_shape("weights", weights, ("K", "N"), "; a vector is weights[:, None]" if weights.ndim == 1 else "")
     (m, k), (wei_k, n) = src.shape, weights.shape
@@ -89,6 +87,11 @@ def matmul_sizes(src: Array, weights: Array) -> tuple[int, int, int]:
         hint = "; weights.T would fit" if k == n else ""
         raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {weights.shape}: K {k} != {wei_k}{hint}")
     return m, k, n
+
+
+def refuse_batch(what: str) -> NoReturn:
+    """`Unimplemented` for batches on a CPU."""
+    raise Unimplemented(f"{what}: batched matmul on a CPU; what works: two dimensions, one product at a time, or a GPU")
 
 
 def native(array: Array) -> Array:

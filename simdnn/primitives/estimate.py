@@ -23,6 +23,7 @@ from simdnn.primitives.problems import (
     conv_shape,
     tensors,
 )
+from simdnn.primitives.products import Products, batch_of
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import Target, attr_of, chosen, priced
 from simdnn.primitives.zero_points import ADDED, refuse_strategy
@@ -30,7 +31,7 @@ from simdnn.result import Estimate
 
 _SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "matmul": {"wei_tag": "any", "src_tag": "any", "dst_tag": "any"},
+    "matmul": {"src_batch": (), "wei_batch": (), "wei_tag": "any", "src_tag": "any", "dst_tag": "any"},
     "convolution": {"mb": 1, "strides": 1, "padding": 0, "dilation": 1, "groups": 1,
                     "wei_tag": "any", "src_tag": "any", "dst_tag": "any"},
 }
@@ -50,10 +51,11 @@ def estimate(
 ) -> Estimate:
     """The cost of a problem; no operand is allocated. `dt` is src:weights:dst, or one type for all three.
 
-    "matmul": m, n, k. "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1. Both:
-    wei_tag="any", and src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc". The
-    answer's `src_desc`, `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of
-    `attr` may be `Quant(None, …)`. Errors as in `matmul`.
+    "matmul": m, n, k; on GPUs src_batch=(), wei_batch=(), the sizes in front of the matrices, which broadcast.
+    "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1. Both: wei_tag="any", and
+    src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc". The answer's `src_desc`,
+    `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be
+    `Quant(None, …)`. Errors as in `matmul`.
 
     >>> import simdnn
     >>> sizes = {"m": 256, "n": 256, "k": 256, "machine": "icx"}
@@ -80,14 +82,22 @@ def estimate(
         known = WEI_TAGS if primitive == "matmul" else CONV_WEI_TAGS
         only = gpu.Given(isa, threads, dispatch, given["wei_tag"], known)
         if primitive == "matmul":
-            return gpu.estimate(on, sizes, _types(dt), attr, bias, only)
+            return gpu.estimate(on, _products(sizes, given), _types(dt), attr, bias, only)
         only.check(on)
         taps = Taps.of(*(given[name] for name in ("strides", "padding", "dilation", "groups")))
         src, wei, dst = _types(dt)
         return gpu_conv.estimate(on, gpu_conv.convolution_of(on, sizes, taps, (src, wei), attr, dst, bias)[0], attr)
+    if primitive == "matmul" and len(_products(sizes, given).shape) > 2:
+        arrays.refuse_batch(f"src_batch={given['src_batch']}, wei_batch={given['wei_batch']}")
     problem = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
     return priced(chosen(problem, target, attr), target)
+
+
+def _products(sizes: Mapping[str, int], options: Mapping[str, Any]) -> Products:
+    outer = (batch_of(name, options[name]) for name in ("src_batch", "wei_batch"))
+    inner = (sizes["m"], sizes["k"]), (sizes["k"], sizes["n"])
+    return Products.of(*((*front, *matrix) for front, matrix in zip(outer, inner, strict=True)))
 
 
 def _types(dt: object) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.intel_gpu.dpas import Shape as DpasShape
 from simdnn import verbose
+from simdnn.kernels.batch import as_batched
 from simdnn.kernels.gpu_copy import copy_alone, is_copied
 from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
 from simdnn.kernels.gpu_groups import GpuGroupedGemm
@@ -28,6 +29,7 @@ from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import WEI_TAGS
+from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.resolve import Shape, need_values, resolve
 from simdnn.primitives.run import values
 from simdnn.primitives.zero_points import MISSING, check_reductions, with_tables, without_zero_points, zero_points
@@ -57,20 +59,22 @@ def matmul(
     given.check(machine)
     need_values(attr)
     types = arrays.type_of("src", src), arrays.type_of("weights", weights)
-    m, k, n = arrays.matmul_sizes(src, weights)
+    asked = products_of(src, weights)
     bias = arrays.bias_of(bias)
+    if asked.batch.count == 1:
+        src, weights = src.reshape(asked.m, asked.k), weights.reshape(asked.k, asked.n)
     if machine.nvidia:
         if into is not None:
             raise Unimplemented(f"into on {machine.name!r}: no kernel there has the post-operation 'sum'")
-        asked, given_parameters = sm.matmul_of(machine, Shape("matmul", m, k, n, *types), attr, dst, bias)
-        return sm.run(machine, asked, src, weights, given_parameters, engine)
-    problem, parameters = _problem(machine, Shape("matmul", m, k, n, *types), attr, dst, bias, given.tag)
-    parameters = with_operands(parameters, attr.post_ops, problem, into)
-    arrays.check_memory({"src": ((m, k), "f32"), "weights": ((k, n), "f32"), "dst": ((m, n), "s32")})
+        problem, parameters = sm.matmul_of(machine, asked, types, attr, dst, bias)
+        return sm.run(machine, problem, src, weights, parameters, engine, asked.shape)
+    problem, parameters = _problem(machine, asked, types, attr, dst, bias, given.tag)
+    parameters = with_operands(parameters, attr.post_ops, problem, into, asked.shape)
+    arrays.check_memory(asked.tensors("f32", "f32", "s32"))
     check_reductions(attr, src)
     from simdnn.element import Explainer
 
-    kernel = built(problem, machine)
+    kernel = as_batched(built(problem, machine), problem.batch, problem.epilogue.post_ops, asked.shape)
     operands = arrays.native(src), arrays.native(weights)
     output = values(kernel, *operands, parameters, engine)
     explainer = Explainer(kernel, operands[0].copy(), operands[1].copy(), parameters, machine)
@@ -80,17 +84,15 @@ def matmul(
 
 
 def estimate(
-    machine: GpuMachine, sizes: dict[str, int], types: tuple[str, str, str], attr: Attr, bias: bool, given: Given
+    machine: GpuMachine, asked: Products, types: tuple[str, str, str], attr: Attr, bias: bool, given: Given
 ) -> Estimate:
     """`simdnn.estimate` of a matmul on a GPU."""
     given.check(machine)
     src, wei, dst = types
-    shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
-    arrays.check_sizes({"src": ((shape.m, shape.k), src), "weights": ((shape.k, shape.n), wei),
-                        "dst": ((shape.m, shape.n), dst)})  # fmt: skip
+    arrays.check_sizes(asked.tensors(*types))
     if machine.nvidia:
-        return sm.estimate(machine, sm.matmul_of(machine, shape, attr, dst, bias)[0])
-    problem, _ = _problem(machine, shape, attr, dst, bias, given.tag)
+        return sm.estimate(machine, sm.matmul_of(machine, asked, (src, wei), attr, dst, bias)[0])
+    problem, _ = _problem(machine, asked, (src, wei), attr, dst, bias, given.tag)
     return Estimate(**_cost_part(problem, machine, attr))
 
 
@@ -121,18 +123,22 @@ class Given:
 
 
 def _problem(
-    machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any, tag: str = "any"
+    machine: GpuMachine, asked: Products, types: tuple[str, str], attr: Attr, dst: str | None, bias: Any, tag: str
 ) -> tuple[GpuMatmulProblem, Parameters]:
     """What the kernel is asked, its types checked against the platform."""
+    shape = asked.of_types(*types)
     src, wei, model = types_of(machine, shape, attr)
+    if attr.precomputed_reductions and asked.batch.count > 1:
+        raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     plain = replace(attr, fpmath="strict") if src == "tf32" else attr
     zeros = zero_points(attr, shape, every=True)
     groups = group_scales(attr, shape, exact=True)
     epilogue, parameters = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
     epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
     problem = GpuMatmulProblem(
-        shape.m, shape.n, shape.k, src, wei, epilogue, wei_tag=tag, group_scales=groups, float_model=model
-    )
+        shape.m, shape.n, shape.k, src, wei, epilogue, wei_tag=tag, group_scales=groups, float_model=model,
+        batch=asked.batch,
+    )  # fmt: skip
     if zeros:
         parameters = with_tables(parameters, attr, shape, zeros)
         problem = with_strategy(machine, replace(problem, zero_points=zeros), attr, parameters)

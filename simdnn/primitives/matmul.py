@@ -54,7 +54,10 @@ def matmul(
     where `Attr(fpmath="tf32")` allows it and the platform has it); without DPAS bf16 and f16 are widened to f32. How
     DPAS rounds floats is not published: `Attr(float_model=…)` names the candidate. Integers take scales and zero points
     by column, by token and by group along K, in any nest (`Attr(zero_point_strategy=…)`, docs/numerics.md). On "v100":
-    f32 on its CUDA cores, f16 on its tensor cores with f32 sums (`isa_models.nvidia.fused_sum`).
+    f32 on its CUDA cores, f16 on its tensor cores with f32 sums (`isa_models.nvidia.fused_sum`). All of them take
+    batches, (…, M, K) x (…, K, N), whose dimensions in front broadcast: one kernel does them all. Parameters are shared
+    by all products; "add" and `into` have the output's shape. Products with one matrix of weights are rows of a single
+    one, so that M counts the rows of them all.
 
     `into`: what the destination holds before, for the post-operation "sum"; of the output's shape and type.
 

@@ -47,8 +47,11 @@ def output_shape(problem: Problem) -> tuple[int, ...]:
     return (p.m, p.n) if isinstance(p, MatmulProblem) else (p.mb, p.oc, p.oh, p.ow)
 
 
-def with_operands(parameters: Parameters, post_ops: Sequence[PostOp], problem: Problem, into: object) -> Parameters:
+def with_operands(
+    parameters: Parameters, post_ops: Sequence[PostOp], problem: Problem, into: object, shape: tuple[int, ...] = ()
+) -> Parameters:
     """The parameters with each post-operation's numbers; what is as large as the output in the kernel's order of it.
+    `shape` is the output's where it is no matrix.
 
     Raises `InvalidArgument` where `into` is missing, not needed, or of another shape or type than the output.
     """
@@ -65,22 +68,23 @@ def with_operands(parameters: Parameters, post_ops: Sequence[PostOp], problem: P
             raise InvalidArgument("post-operation add has no values; only simdnn.estimate works without them")
         else:
             values = operand.values.astype(np.float32).reshape(-1) if name != f"add:{_FULL}" else operand.values
-            operands.append(_in_order("post-operation add", values, problem) if name == f"add:{_FULL}" else values)
+            full = name == f"add:{_FULL}"
+            operands.append(_in_order("post-operation add", values, problem, shape) if full else values)
     previous = None
     if into is not None:
         dtype = type_of("into", into, ("s32",))
         assert isinstance(into, np.ndarray)
         if dtype != problem.epilogue.dst:
             raise InvalidArgument(f"into of {dtype}; the destination is {problem.epilogue.dst}")
-        previous = _in_order("into", native(into), problem)
+        previous = _in_order("into", native(into), problem, shape)
     return replace(parameters, operands=tuple(operands), previous=previous)
 
 
-def _in_order(what: str, values: Array, problem: Problem) -> Array:
-    wanted = output_shape(problem)
+def _in_order(what: str, values: Array, problem: Problem, shape: tuple[int, ...]) -> Array:
+    wanted, matrix = shape or output_shape(problem), isinstance(problem, MatmulProblem)
     if values.shape != wanted:
         raise InvalidArgument(f"{what} of shape {values.shape}; the output's is needed: {wanted}")
-    return np.ascontiguousarray(values if len(wanted) == 2 else values.transpose(0, 2, 3, 1)).reshape(-1)
+    return np.ascontiguousarray(values if matrix else values.transpose(0, 2, 3, 1)).reshape(-1)
 
 
 def refuse_for_library(problem: Problem) -> None:

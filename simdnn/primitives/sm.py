@@ -10,12 +10,14 @@ from isa_models import GpuMachine, Unimplemented
 from isa_models.arrays import Array
 from isa_models.nvidia.mma import UNITS
 from simdnn import verbose
+from simdnn.kernels.batch import as_batched
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
 from simdnn.kernels.sm_gemm import SmGemm
 from simdnn.kernels.spec import Epilogue, Kernel, Parameters
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.mathmode import COLD_WEIGHTS
+from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import values
 from simdnn.result import Estimate, Result
@@ -24,11 +26,11 @@ _DESTINATIONS = ("f32", "f16")
 
 
 def matmul_of(
-    machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any
+    machine: GpuMachine, asked: Products, types: tuple[str, str], attr: Attr, dst: str | None, bias: Any
 ) -> tuple[GpuMatmulProblem, Parameters]:
     """The problem of a matmul; refusals name the machine and what works."""
-    epilogue, parameters = epilogue_of(machine, shape, attr, dst, bias)
-    return GpuMatmulProblem(shape.m, shape.n, shape.k, shape.src, shape.wei, epilogue), parameters
+    epilogue, parameters = epilogue_of(machine, asked.of_types(*types), attr, dst, bias)
+    return GpuMatmulProblem(asked.m, asked.n, asked.k, *types, epilogue, batch=asked.batch), parameters
 
 
 def epilogue_of(
@@ -65,10 +67,11 @@ def _check_types(machine: GpuMachine, shape: Shape, attr: Attr) -> None:
 
 
 def run(
-    machine: GpuMachine, problem: GpuMatmulProblem, src: Array, weights: Array, parameters: Parameters, engine: str
+    machine: GpuMachine, problem: GpuMatmulProblem, src: Array, weights: Array, parameters: Parameters, engine: str,
+    shape: tuple[int, ...],
 ) -> Result:  # fmt: skip
-    """Values and cost of a checked problem."""
-    kernel = built(problem, machine)
+    """Values and cost of a checked problem whose output has `shape`."""
+    kernel = as_batched(built(problem, machine), problem.batch, problem.epilogue.post_ops, shape)
     sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
     arrays.check_memory({"src": ((sizes["src"],), problem.src), "weights": ((sizes["wei"],), problem.wei),
                          "dst": ((sizes["dst"],), "f32")})  # fmt: skip

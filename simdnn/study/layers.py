@@ -20,6 +20,7 @@ from isa_models.machine import weakest
 from simdnn import measures, network
 from simdnn.modes import MODES, Mode, choose
 from simdnn.primitives import Attr, Quant, convolution, matmul
+from simdnn.primitives.gpu import gpu_of
 from simdnn.primitives.mathmode import cold_weights
 from simdnn.quantize import compress_weights, quantize_weights, weight_scales
 from simdnn.result import Estimate, Result
@@ -170,6 +171,7 @@ def _layer_rows(job: _Job) -> list[Row]:
     """All modes of one layer."""
     layer = job.layer
     batch = layer.batch if isinstance(layer, MatmulLayer) else 1
+    together = batch > 1 and gpu_of(job.machine) is not None  # one kernel; values are those of one product
     run = _primitive if job.values else _estimate
     with cold_weights("f32" in job.cold):
         reference = _reference(job) if job.values else None
@@ -178,7 +180,8 @@ def _layer_rows(job: _Job) -> list[Row]:
         try:
             with cold_weights(mode.name in job.cold):
                 result = reference if reference and mode == MODES["f32"] else run(job, mode, isa)
-            found = measures.cost(result, isa, layer.macs, times=batch)
+                priced = _estimate(job, mode, isa) if together else result
+            found = measures.cost(priced, isa, layer.macs, times=1 if together else batch)
             if isinstance(result, Result) and reference:
                 found |= measures.values(result, result.output, reference.output, times=batch)
             found["refused"] = ""

@@ -50,6 +50,26 @@ def classifier() -> tuple[Any, dict[str, Any]]:
     return made, {"x": rng.standard_normal((8, 16, 32, 32)).astype(np.float32)}
 
 
+@pytest.mark.parametrize("machine,kernel", [("b580", "xe2_dpas"), ("dg1", "xe_lp_mad"), ("v100", "volta_mma")])
+def test_attention_in_f16_is_one_kernel_for_all_heads(machine: str, kernel: str) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["s"], "scores"),
+        helper.make_node("Softmax", ["s"], ["p"], "softmax"),
+        helper.make_node("MatMul", ["p", "v"], ["y"], "mixed"),
+    ]
+    shapes = {"q": (2, 4, 10, 16), "k": (2, 1, 16, 10), "v": (2, 4, 10, 16)}  # keys that heads share
+    rng = np.random.default_rng(0)
+    feeds = {name: (rng.standard_normal(shape) / 4).astype(np.float32) for name, shape in shapes.items()}
+    made = model(nodes, shapes, ["y"], {})
+    half = simdnn.load(simdnn.transpile_float16(made))
+    found, full = half.run(feeds, machine=machine), simdnn.load(made).run(feeds, machine="zen4")
+    np.testing.assert_allclose(found.outputs["y"], full.outputs["y"], atol=5e-3)
+    frame = found.to_frame().set_index("node")
+    for node in ("scores", "mixed"):
+        assert frame.implementation[node] == f"gemm:{kernel}" and frame.macs[node] == 2 * 4 * 10 * 10 * 16
+    assert half.estimate(machine=machine).cycles == found.cycles
+
+
 @pytest.mark.parametrize("machine,kernel", [("b580", "conv:xe2_dpas"), ("v100", "conv:volta_mma")])
 def test_a_transpiled_model_runs_faster_where_there_are_matrix_units(machine: str, kernel: str) -> None:
     made, feeds = classifier()

@@ -46,7 +46,7 @@ MATMUL: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
     (np.float32(1), W, {}, InvalidArgument, "src is a float32"),
     (np.array(1, np.float32), W, {}, InvalidArgument, "2 dimensions"),
     (F[None], W, {}, Unimplemented, "batched"),
-    (F[None, None], W, {}, InvalidArgument, "2 dimensions"),
+    (F[None, None], W, {}, Unimplemented, "batched"),
     (F[:0], W, {}, InvalidArgument, "empty; M"),
     (F[:, :0], W[:0], {}, InvalidArgument, "empty; K"),
     (F, W[:, :0], {}, InvalidArgument, "empty; N"),
@@ -178,7 +178,7 @@ def test_gpus_say_the_same(machine: str) -> None:
     operands = {"src": F, "weights": W, "vector": F[0], "batch": F[None], "turned": np.ones((5, 8), np.float32)}
     for src, weights, error, message in (
         ("vector", "weights", InvalidArgument, r"src\[None, :\]"),
-        ("batch", "weights", Unimplemented, "batched"),
+        ("batch", "turned", InvalidArgument, "K 8 != 5"),
         ("src", "turned", InvalidArgument, "weights.T would fit"),
     ):
         with pytest.raises(error, match=message):

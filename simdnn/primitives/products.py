@@ -1,0 +1,80 @@
+"""The sizes of a product of matrices, or of a batch of them, from the operands' shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from isa_models import InvalidArgument
+from isa_models.arrays import Array
+from simdnn.kernels.batch import Batch
+from simdnn.primitives import arrays
+from simdnn.primitives.checks import integer
+from simdnn.primitives.resolve import Shape
+
+_MOST_DIMS = 12  # oneDNN's
+
+
+@dataclass(frozen=True)
+class Products:
+    """`batch` products of (m, k) by (k, n); `shape` is the output's.
+
+    Products that share one matrix of weights are rows of a single one.
+
+    >>> p = Products.of((2, 12, 5, 64), (2, 1, 64, 7))
+    >>> p.m, p.batch.count, p.shape
+    (5, 24, (2, 12, 5, 7))
+    >>> Products.of((3, 5, 8), (8, 2)).m, Products.of((3, 5, 8), (8, 2)).shape
+    (15, (3, 5, 2))
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: Batch
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(src: Sequence[int], wei: Sequence[int]) -> Products:
+        """From (…, M, K) and (…, K, N), whose dimensions in front broadcast; `InvalidArgument` where they don't fit."""
+        named = f"src (…, M, K) of shape {tuple(src)} and weights (…, K, N) of shape {tuple(wei)}"
+        if not 2 <= min(len(src), len(wei)) <= max(len(src), len(wei)) <= _MOST_DIMS:
+            raise InvalidArgument(f"{named}; 2 to {_MOST_DIMS} dimensions each are needed")
+        if 0 in (*src, *wei):
+            raise InvalidArgument(f"{named}: one is empty; sizes of at least 1 are needed")
+        (m, k), (wei_k, n) = src[-2:], wei[-2:]
+        if k != wei_k:
+            raise InvalidArgument(f"{named}: K {k} != {wei_k}")
+        try:
+            outer = np.broadcast_shapes(tuple(src[:-2]), tuple(wei[:-2]))
+        except ValueError:
+            raise InvalidArgument(f"{named}: what stands in front does not broadcast; equal sizes or 1 do") from None
+        if prod(wei[:-2]) == 1:
+            return Products(prod(src[:-1]), n, k, Batch(), (*outer, m, n))
+        return Products(m, n, k, Batch.of(src[:-2], wei[:-2]), (*outer, m, n))
+
+    def of_types(self, src: str, wei: str) -> Shape:
+        """What attributes depend on."""
+        return Shape("matmul", self.m, self.k, self.n, src, wei)
+
+    def tensors(self, src: str, wei: str, dst: str) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and type of each tensor."""
+        rows = (("src", "src", self.m, self.k, src), ("weights", "wei", self.k, self.n, wei),
+                ("dst", "dst", self.m, self.n, dst))  # fmt: skip
+        return {name: ((self.batch.products(side), *shape), dtype) for name, side, *shape, dtype in rows}
+
+
+def products_of(src: Array, weights: Array) -> Products:
+    """The product of two arrays."""
+    if max(src.ndim, weights.ndim) < 3:
+        arrays.matmul_sizes(src, weights)  # two dimensions have hints of their own
+    return Products.of(src.shape, weights.shape)
+
+
+def batch_of(name: str, sizes: object) -> tuple[int, ...]:
+    """The sizes in front of a matrix, as a caller writes them: one or several."""
+    several = sizes if isinstance(sizes, (tuple, list)) else (sizes,)
+    return tuple(integer(name, size) for size in several)
