@@ -23,6 +23,7 @@ from simdnn.assembly.text import LINE, SYNTAX_LINE, Syntax, read_text
 from simdnn.assembly.timeline import Timeline
 from simdnn.assembly.values import Values, run
 from simdnn.timing import bounds
+from simdnn.timing.chains import slowest_chain
 from simdnn.timing.pipeline import LoopTiming, loop_cycles
 from simdnn.timing.steps import MemRef, Op, Step, lower
 
@@ -88,7 +89,7 @@ class Analysis:
     def chain(self) -> tuple[str, ...]:
         """The instructions of the slowest chain that an iteration hands to the next; empty where none is."""
         texts = self._texts_by_op()
-        return tuple(texts[index] for index in bounds.slowest_chain(self.ops)[1])
+        return tuple(texts[index] for index in slowest_chain(self.ops)[1])
 
     @functools.cached_property
     def instructions(self) -> pd.DataFrame:

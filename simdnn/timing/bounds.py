@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -90,84 +89,3 @@ def loop_copies(machine: Machine, ops: Sequence[Op]) -> int:
     if any(op.row.slots > MICROCODED for op in ops):
         return 0
     return machine.core.loop_copies(sum(op.slots - bool(op.split) for op in ops))
-
-
-def chain(ops: Sequence[Op]) -> float:
-    """Cycles an iteration of the slowest loop-carried chain through registers.
-
-    The longest mean cycle of the dependence graph: from each register that is carried, follow the body `n` times for
-    `n` carried registers, and take the most that a register gains an iteration.
-    """
-    return slowest_chain(ops)[0]
-
-
-def slowest_chain(ops: Sequence[Op]) -> tuple[float, tuple[int, ...]]:
-    """The cycles of `chain`, and which ops it runs through, in their order, until it is back where it began."""
-    carried = _carried(ops)
-    best, path = 0.0, None
-    for start in carried:
-        times: _Times = {start: (0.0, None)}
-        for turn in range(1, len(carried) + 1):
-            after = _once(ops, times)
-            times = {register: time for register, time in after.items() if register in carried}
-            if start in times and times[start][0] / turn > best:
-                best, path = times[start][0] / turn, times[start][1]
-            if times.keys() <= {start}:  # it feeds nothing else: later turns repeat this one
-                break
-    found = []
-    while path is not None:
-        index, path = path
-        found.append(index)
-    return best, tuple(reversed(found))
-
-
-def _carried(ops: Sequence[Op]) -> list[str]:
-    """Registers read before they are written, and written; in the order of their first reading."""
-    written: set[str] = set()
-    early: dict[str, None] = {}
-    for op in ops:
-        for register in _sources(op):
-            if register not in written:
-                early[register] = None
-        written.update(op.writes)
-    return [register for register in early if register in written]
-
-
-def _sources(op: Op) -> itertools.chain[str]:
-    moved = (op.moves,) if op.moves is not None else ()
-    late = (op.accumulator,) if op.accumulator is not None else ()
-    address = op.load.registers if op.load is not None else ()
-    return itertools.chain(op.reads, moved, late, address)
-
-
-_Link = tuple[int, "_Link | None"]  # an op's index, and what came before it
-_Times = dict[str, tuple[float, "_Link | None"]]
-
-
-def _once(ops: Sequence[Op], times: _Times) -> _Times:
-    """Follow known register times through the body once; registers that don't depend on them drop out."""
-    now = dict(times)
-    for index, op in enumerate(ops):
-        latest: tuple[float, _Link | None] | None = None
-        if op.moves is not None:
-            latest = now.get(op.moves)
-        else:
-            for register, latency in _waits(op):
-                if register in now and (latest is None or now[register][0] + latency > latest[0]):
-                    latest = now[register][0] + latency, now[register][1]
-        for register in op.writes:
-            if latest is not None:
-                now[register] = latest[0], (index, latest[1])
-            else:
-                now.pop(register, None)
-    return now
-
-
-def _waits(op: Op) -> list[tuple[str, float]]:
-    """Registers that an op reads, with the cycles from each to its result."""
-    found = [(register, op.latency) for register in op.reads]
-    if op.accumulator is not None:
-        found.append((op.accumulator, op.latency - op.accumulator_gain))
-    if op.load is not None:
-        found += [(register, op.load_latency + op.latency) for register in op.load.registers]
-    return found
