@@ -185,6 +185,32 @@ class StoreWidth:
     crossing_cycles: float = 0.0  # of one that crosses from a line to the next
 
 
+@dataclass(frozen=True, slots=True)
+class Crowding:
+    """Shares of a cycle that loads, stores and operations of `bits` take, all together, of what the core moves at once.
+
+    So a core may do less than its ports could. Operations by latency: `simple` ones of a cycle, and shuffles of up to
+    three on one port; `add` to three cycles, `multiply` four, `product` more. `beside`: what a simple operation gives
+    back for which there is a multiplication.
+    """
+
+    bits: int
+    load: float
+    store: float
+    simple: float
+    add: float
+    multiply: float
+    product: float
+    beside: float
+
+    @staticmethod
+    def kind(latency: float, one_port: bool) -> str:
+        """Which of the shares is an operation's uop's."""
+        if latency <= 1 or one_port and latency <= 3:
+            return "simple"
+        return "add" if latency <= 3 else "multiply" if latency <= 4 else "product"
+
+
 Width = TypeVar("Width", LoadWidth, StoreWidth)
 
 
@@ -221,6 +247,7 @@ class Core:
     uop_cache_line: int = 0  # slots of a loop that come from the uop cache in a cycle, none across its end; 0: any
     loads_of_a_place: int = 0  # loads a cycle that begin at one place of their lines; 0: any
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
+    crowding: tuple[Crowding, ...] = ()  # of the widths that crowd each other
     loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)
 
     def loop_copies(self, slots: int) -> int:

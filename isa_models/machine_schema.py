@@ -15,6 +15,7 @@ from .machine import (
     ISA_CAPS,
     CacheLevel,
     Core,
+    Crowding,
     Dram,
     Frequency,
     InstructionTiming,
@@ -97,6 +98,7 @@ def _core(table: Table) -> Core:
         splits_indexed=table.figure_integer("splits_indexed", 0, 64, 0),
         loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64, 0),
         binding=_one_of(table, "binding", BINDINGS),
+        crowding=_crowding(table) if table.has("crowding") else (),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
     )
     if not core.load_ports:
@@ -174,6 +176,21 @@ def _stores(table: Table) -> tuple[StoreWidth, ...]:
         found.append(StoreWidth(bits, commit, other, general, crossing))
         row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
+
+
+def _crowding(table: Table) -> tuple[Crowding, ...]:
+    found = []
+    for row in table.tables("crowding"):
+        bits = row.integer("bits", 8, 4096)
+        row.provenance(f"core.crowding.{bits}")
+        keys = "load", "store", "simple", "add", "multiply", "product", "beside"
+        shares = dict(zip(keys, (row.number(key, 0, 1) for key in keys), strict=True))
+        if shares["beside"] > (most := shares["simple"] + shares["multiply"]):
+            raise row.error("beside", f"at most what a simple operation and a multiplication take ({most:g})",
+                            shares["beside"])  # fmt: skip
+        found.append(Crowding(bits, **shares))
+        row.close()
+    return tuple(found)
 
 
 def _truth(table: Table, key: str) -> bool:

@@ -58,6 +58,8 @@ def as_measured(row: Row, figures: dict[tuple[str, str], dict[str, float]], core
         said += [f"one in {met:.2f} cycles"]
         if abs(met - ports) <= max(0.04, 0.06 * ports) or lines and met <= 1.35 * max(lines, ports):
             changed["interval"] = 0.0
+        elif met < 0.8 * row.interval:  # the table's is not of this core
+            changed["interval"] = round(met, 2) if met > 1.15 * ports + 0.1 else 0.0
         elif met > ports and vector and abs(met / row.interval - 1 if row.interval else 1) > 0.02:
             changed["interval"] = round(met, 2)
         changed["confidence"] = "measured"

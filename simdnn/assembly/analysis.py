@@ -59,7 +59,7 @@ class Analysis:
 
     @property
     def bound(self) -> str:
-        """The largest of the limits: "compute" | "load" | "store" | "front-end" | "latency", or "memory"/"window".
+        """The largest of the limits: compute, load, store, crowding, front-end, latency; or memory, window.
 
         The last two where the schedule takes over a tenth longer than any limit: values that go round through stored
         bytes, or the choice of ports and the core's windows.
@@ -189,6 +189,12 @@ class Analysis:
             f"stores reach the cache no faster: {count} take {self.timing.limits['store']:.2f} of {self._cycles} cycles"
         )
 
+    def _say_crowding(self) -> str:
+        return (
+            "wide loads, stores and operations crowd each other: together they take "
+            f"{self.timing.limits['crowding']:.2f} of {self._cycles} cycles, though no port is full"
+        )
+
     def _say_front_end(self) -> str:
         slots, width = sum(op.slots for op in self.ops), self.machine.core.dispatch_slots
         copies = bounds.loop_copies(self.machine, self.ops)
@@ -227,6 +233,7 @@ _LIMITED_BY = {
     "compute": Analysis._say_compute,
     "load": Analysis._say_load,
     "store": Analysis._say_store,
+    "crowding": Analysis._say_crowding,
     "front-end": Analysis._say_front_end,
     "latency": Analysis._say_latency,
     "memory": Analysis._say_memory,

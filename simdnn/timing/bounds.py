@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from isa_models.machine import Machine
@@ -67,6 +67,22 @@ def load_pipes(machine: Machine, ops: Sequence[Op]) -> float:
 def store_commit(ops: Sequence[Op]) -> float:
     """Cycles that the stores need at commit, less what wide loads may take from them."""
     return sum(op.commit_cycles for op in ops if op.store is not None)
+
+
+def crowding(machine: Machine, ops: Sequence[Op]) -> float:
+    """Cycles that wide loads, stores and operations need all together (`Core.crowding`); tiles have their own paths."""
+    total = 0.0
+    for row in machine.core.crowding:
+        kinds = Counter[str]()
+        for op in ops:
+            if not op.row.tile:
+                kinds["load"] += op.load is not None and op.row.load_bits == row.bits
+                kinds["store"] += op.store is not None and op.row.store_bits == row.bits
+                uops = op.uops if op.row.vector_bits == row.bits else ()
+                kinds.update(row.kind(op.row.latency, len(uop) == 1) for uop in uops)
+        total += sum(getattr(row, kind) * count for kind, count in kinds.items())
+        total -= row.beside * min(kinds["simple"], kinds["multiply"])
+    return total
 
 
 def dispatch(machine: Machine, ops: Sequence[Op]) -> float:

@@ -25,7 +25,7 @@ WARM_SLOTS = 1  # windows (reorder buffers) to fill before the steady state is l
 LONGEST_PERIOD = 12  # iterations
 REPEATS = 3  # of a period before it is believed, and at least as many slots as WARM_SLOTS says
 MOST_SLOTS = 2400  # simulated before the mean of the last three quarters is taken instead
-BOUNDS_ORDER = ("compute", "load", "store", "front-end", "latency")
+BOUNDS_ORDER = ("compute", "load", "store", "crowding", "front-end", "latency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
     limits["latency"] = max(chain, slack_free if slack_free > limits["compute"] else 0.0)
     bound = max(BOUNDS_ORDER, key=lambda name: (round(limits[name], 6), -BOUNDS_ORDER.index(name)))
     startup = max(0.0, _run(machine, ops).cycle - cycles)
-    return LoopTiming(cycles, startup, ports, bound, limits, chain, _confidence(machine, ops))
+    return LoopTiming(cycles, startup, ports, bound, limits, chain, _confidence(machine, ops, bound))
 
 
 def trace_loop(machine: Machine, body: Sequence[Step], iterations: int) -> tuple[list[Execution], list[int]]:
@@ -110,13 +110,14 @@ def _run(machine: Machine, ops: Sequence[Op]) -> CoreModel:
     return model
 
 
-def _confidence(machine: Machine, ops: Sequence[Op]) -> Confidence:
+def _confidence(machine: Machine, ops: Sequence[Op], bound: str = "") -> Confidence:
     """The weakest standing among what a stream's time rests on."""
     keys = ["core.dispatch_slots", "core.reorder_buffer"]
     loads = [machine.core.load(op.row.load_bits, not op.row.vector_bits) for op in ops if op.load is not None]
     stores = [machine.core.store(op.row.store_bits, not op.row.vector_bits) for op in ops if op.store is not None]
     keys += [f"core.load.{'general.' if row.general else ''}{row.bits}" for row in loads]
     keys += [f"core.store.{'general.' if row.general else ''}{row.bits}" for row in stores]
+    keys += [f"core.crowding.{row.bits}" for row in machine.core.crowding if bound == "crowding"]
     return weakest([*(op.row.confidence for op in ops), *(machine.provenance[key].confidence for key in keys)])
 
 
@@ -126,6 +127,7 @@ def _limits(machine: Machine, ops: Sequence[Op]) -> dict[str, float]:
         "compute": bounds.port_load(ops),
         "load": bounds.load_pipes(machine, ops),
         "store": bounds.store_commit(ops),
+        "crowding": bounds.crowding(machine, ops),
         "front-end": bounds.loop_dispatch(machine, ops),
         "latency": slowest_chain(ops)[0],
     }

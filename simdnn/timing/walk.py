@@ -227,13 +227,14 @@ def lower_bounds(machine: Machine, ops: Sequence[Lowered]) -> dict[str, float]:
         "compute": bounds.port_load(ops),
         "load": bounds.load_pipes(machine, ops),
         "store": bounds.store_commit(ops),
+        "crowding": bounds.crowding(machine, ops),
         "front-end": bounds.dispatch(machine, ops),
     }
 
 
 def _named(bound: str) -> str:
-    """The pipeline's bound in the words of a cost: load pipes and store commits are the first cache's."""
-    return "L1" if bound in ("load", "store") else bound
+    """The pipeline's bound in the words of a cost: load pipes, stores and what crowds both are the first cache's."""
+    return "L1" if bound in ("load", "store", "crowding") else bound
 
 
 # Kernels of many shapes share their bodies: addresses are left out of steps where they cannot matter.

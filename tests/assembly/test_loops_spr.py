@@ -59,8 +59,8 @@ def test_loops_that_were_kept_out() -> None:
     off = errors("kept out")
     assert len(off) >= 30
     assert statistics.median(off) < 0.01
-    assert statistics.mean(off) < 0.035
-    assert sum(error > 0.05 for error in off) <= 4
+    assert statistics.mean(off) < 0.02
+    assert sum(error > 0.05 for error in off) <= 3
 
 
 @pytest.mark.parametrize("part", ["second set, seen", "second set, kept out"])
@@ -69,9 +69,17 @@ def test_the_second_set(part: str) -> None:
     off = errors(part)
     assert len(off) >= 38
     assert statistics.median(off) < 0.02
-    assert statistics.mean(off) < 0.04
+    assert statistics.mean(off) < 0.03
     assert sum(error > 0.05 for error in off) <= 0.21 * len(off)
     assert order(part) > 0.90
+
+
+def test_loads_stores_and_operations_that_crowd_each_other() -> None:
+    """Drawn at random; without the crowding 3.3 % off, eight of 24 over 5 %."""
+    off = errors("third set, kept out")
+    assert len(off) >= 24
+    assert statistics.mean(off) < 0.02
+    assert sum(error > 0.05 for error in off) <= 4
 
 
 @pytest.mark.parametrize("name", ["amx_int8_2x2", "amx_1x1_two_k"])

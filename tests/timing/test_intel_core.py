@@ -110,6 +110,29 @@ def test_wide_loads_leave_room_for_narrow_ones_or_for_each_other() -> None:
     assert cycles("spr", more_narrow) == pytest.approx(4, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("line", "loads", "stores", "measured"),
+    [("vpaddd", 16, 0, 9.89), ("vpaddd", 12, 0, 9.14), ("vpaddd", 8, 8, 10.0), ("vpaddd", 16, 8, 12.19),
+     ("vmulps", 16, 0, 9.06), ("vmulps", 12, 0, 8.03), ("vmulps", 8, 8, 8.98), ("vaddps", 16, 8, 8.47),
+     ("vpmullw", 16, 8, 8.10), ("vpaddd", 8, 0, 8.01), ("vpaddd", 0, 8, 8.02)],
+)  # fmt: skip
+def test_wide_operations_crowd_loads_and_stores(line: str, loads: int, stores: int, measured: float) -> None:
+    """16 operations beside loads and stores, all of 512 bits and independent: more than any port explains."""
+    body = [f"{line} zmm{8 + i % 8}, zmm30, zmm31" for i in range(16)]
+    body += [f"vmovups zmm{i % 8}, [rsi+{64 * i}]" for i in range(loads)]
+    body += [f"vmovups [rdi+{64 * i}], zmm29" for i in range(stores)]
+    assert cycles("spr", body) == pytest.approx(measured, rel=0.03)
+    narrow = [text.replace("zmm", "xmm").replace("30", "14").replace("31", "15").replace("29", "13") for text in body]
+    assert simdnn.analyze("\n".join(narrow), machine="spr").timing.limits["crowding"] == 0
+    assert simdnn.analyze("\n".join(body), machine="icx").timing.limits["crowding"] == 0
+
+
+def test_what_crowds_is_told() -> None:
+    body = [f"vpaddd zmm{i}, zmm31, [rsi+{64 * i}]" for i in range(8)]
+    found = simdnn.analyze("\n".join(body), machine="spr")
+    assert found.bound == "crowding" and "crowd each other" in found.sentence
+
+
 def test_from_line_to_line() -> None:
     """Twelve loads in 12.9 cycles, twelve stores in 24.2; every second one: stores 18.2."""
     def lines(text: str, each: int) -> list[str]:
