@@ -46,6 +46,7 @@ class PreparedLayer:
         scales = {name: found.scale for name, found in stored.items()}
         return Attr(
             scales=scales if self.wei_scale is None else scales | {"wei": self.wei_scale},
+            apply_to_int=bool(mode.weight_group),
             zero_points={name: found.zero_point for name, found in stored.items() if found.zero_point},
             exact_int8=mode.exact_int8,
             fpmath=self.fpmath,
@@ -106,7 +107,9 @@ def prepare(
         if not mode.is_integer:
             dst = "f32" if index == last else mode.src
             fpmath = mode.fpmath_of(layer.name, fpmath_layers)
-            prepared.append(PreparedLayer(layer, _stored(layer.weights, mode.weights), dst, fpmath=fpmath))
+            weights, scale = compressed(layer.weights, mode) if mode.weight_group else (None, None)
+            weights = _stored(layer.weights, mode.weights) if weights is None else weights
+            prepared.append(PreparedLayer(layer, weights, dst, wei_scale=scale, fpmath=fpmath))
             continue
         axis = 0 if layer.kind == "conv" else 1
         wei_scale = quantize.weight_scales(layer.weights, axis)
@@ -141,6 +144,21 @@ def execute(prepared: list[PreparedLayer], images: F32, mode: Mode, target: Targ
         values: F32 = x.astype(np.float32) if step.dst_as is None else step.dst_as.real(x)
         runs.append(LayerRun(layer, result, values))
     return runs
+
+
+def compressed(weights: F32, mode: Mode) -> tuple[NDArray[Any], F32]:
+    """Integer weights of a mode and their scales: of matrices by group along K, of others for each output channel."""
+    if weights.ndim == 2:
+        return quantize.compress_weights(weights, mode.weights, group_of(mode, len(weights)))
+    channels = weights.shape[0] * (weights.shape[1] if weights.ndim == 5 else 1)
+    columns = np.ascontiguousarray(weights.reshape(channels, -1).T)
+    stored, scales = quantize.compress_weights(columns, mode.weights, len(columns))
+    return np.ascontiguousarray(stored.T).reshape(weights.shape), scales[0]
+
+
+def group_of(mode: Mode, k: int) -> int:
+    """How many k share a scale: as many as the mode says where they divide K, else all."""
+    return mode.weight_group if k % mode.weight_group == 0 else k
 
 
 def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Target) -> Estimate:

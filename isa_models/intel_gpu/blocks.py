@@ -42,7 +42,7 @@ class BlockForm(Instruction):
         return self.counts[self.operands.index(operand)]
 
 
-_VECTOR = re.compile(r"(add|sub|mul|max|madw?)\.(f32|s32|s16)\.(\d+)x(\d+)\.(row|col|outer)")
+_VECTOR = re.compile(r"(add|sub|mul|max|madw?)\.(f32|f16|s32|s16)\.(\d+)x(\d+)\.(row|col|outer)")
 _PRODUCT = re.compile(r"mad\.f32\.(\d+)x(\d+)x(\d+)")
 _DOT = re.compile(r"dp4a\.([su]8)\.([su]8)\.8\.(\d)\.x(\d+)\.s32")
 

@@ -85,6 +85,8 @@ _row("madw.s32", "s32 <- s32, s32, s16", _madw,
      "acc + a * b of 32 by 16 bits, wrapping: as fast as an addition, which 32 by 32 bits is not.",
      "[1], [2], [3]", "[7]", accumulates=True)  # fmt: skip
 _row("mul.f32", "f32 <- f32, f32", _two(lambda a, b: a * b), "Product.", "[2.5], [2]", "[5.0]")
+_row("mul.f16", "f16 <- f16, f16", lambda a, b: round_to(_quiet(widen_f16(a) * widen_f16(b)), "f16"),
+     "Product, rounded once.", "[2.5], [2]", "[5.0]")  # fmt: skip
 _row("mul.s32", "s32 <- s32, s32", _two(lambda a, b: a * b), "Product, wrapping.", "[65536], [65537]", "[65536]")
 _row("sub.s32", "s32 <- s32, s32", _two(lambda a, b: a - b), "Difference, wrapping.", "[2], [5]", "[-3]")
 _row("sub.f32", "f32 <- f32, f32", _two(lambda a, b: a - b), "Difference.", "[2], [5]", "[-3.0]")
@@ -175,6 +177,7 @@ _row("mov.s16.s4", "s16 <- u8*0.5", _nibbles(True), "Nibbles as words by their s
 _row("mov.s8.s16", "s8 <- s16", _one(lambda a: a.to("s8")), "The low bytes of words.", "[-3]", "[-3]")
 _row("mov.f16.s16", "f16 <- s16", _one(lambda a: round_to(a.to("s32").to("f32"), "f16")), "Words to floats, nearest "
      "even; exact up to 2048.", "[-3]", "[-3.0]")  # fmt: skip
+_row("mov.f32.s16", "f32 <- s16", _one(lambda a: a.to("s32").to("f32")), "Words to floats, exactly.", "[-3]", "[-3.0]")
 _row("mov.f32.bf16", "f32 <- bf16", _one(lambda a: _quiet((a.view("u16").to("u32") << 16).view("f32"))),
      "bf16 as f32, exactly.", "[1.5]", "[1.5]")  # fmt: skip
 _row("mov.f32.f16", "f32 <- f16", _one(lambda a: _quiet(widen_f16(a))), "f16 as f32, exactly.", "[1.5]", "[1.5]")

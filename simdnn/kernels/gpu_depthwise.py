@@ -28,7 +28,9 @@ _MOST_TAPS = 225  # 255 - -128 times 128, so often, is still below 2**24; and a 
 
 def accepts(p: ConvProblem) -> bool:
     """Whether the kernel does a problem: a channel a group, relu at most after the scales and the bias."""
-    return p.depthwise and p.kh * p.kw <= _MOST_TAPS and not p.epilogue.zp_wei and set(p.epilogue.post_ops) <= {"relu"}
+    if not p.depthwise or fmt(p.wei).bits < 8:  # nibbles are not loaded one by one
+        return False
+    return p.kh * p.kw <= _MOST_TAPS and not p.epilogue.zp_wei and set(p.epilogue.post_ops) <= {"relu"}
 
 
 class GpuDepthwise:

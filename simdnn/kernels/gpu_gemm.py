@@ -38,10 +38,14 @@ _NARROW = {"bf16": ("mov.bf16.f32", False), "f16": ("mov.f16.f32", False), "s8":
 
 @dataclass(frozen=True)
 class GpuMatmulProblem(MatmulProblem):
-    """A matmul on a GPU: `src` and `wei` are the types multiplied (tf32: of f32 data); `batch` of that size at once."""
+    """A matmul on a GPU: `batch` of this size at once.
+
+    `src` and `wei` are the types multiplied (tf32: of f32 data), or, with `compute`, those that operands are stored in.
+    """
 
     float_model: str = ""
     batch: Batch = Batch()
+    compute: str = ""
 
     @property
     def macs(self) -> int:

@@ -12,6 +12,7 @@ are added up in order, each step rounded to f32: the bits of `ref_int8` on CPUs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -34,13 +35,15 @@ _SCALES = 16  # GRFs that a period's scales take
 class GpuGroupedGemm(GpuGemm):
     """The generator for one problem with `zero_points`, `group_scales` or both; this class alone has the scales."""
 
-    def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget | None = None) -> None:
+    def __init__(
+        self, problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget | None = None, group: int = 0
+    ) -> None:
         zeros, scales, budget = problem.zero_points, problem.group_scales, budget or Budget()
         self.period = scales.group if scales else problem.k
-        self.group = zeros.group if zeros else self.period
+        self.group = group or (zeros.group if zeros else self.period)
         self.periods = problem.k // self.period
         if scales:
-            budget = Budget(budget.registers + _SCALES, budget.copies + (self.periods > 1))
+            budget = replace(budget, registers=budget.registers + _SCALES, copies=budget.copies + (self.periods > 1))
         super().__init__(problem, machine, budget)
         self.parts = problem.k // self.group
         self.inside = -(-self.group // self.block.k)  # steps of a group, which is filled up with zeros
@@ -114,6 +117,11 @@ class GpuGroupedGemm(GpuGemm):
     def result(self, i: int, j: int) -> Register:
         """Where the sums stand before the epilogue."""
         return self.total(i, j) if self.problem.group_scales else self.acc(i, j)
+
+    @property
+    def pairs(self) -> int:
+        """Rows of B that lie side by side where its elements have 16 bits: two of DPAS's, one of the vector pipe's."""
+        return 1 if self.block.unit == "mad" else 2
 
     # -- tables by group ------------------------------------------------------------------------------------------
     @property
@@ -196,12 +204,20 @@ class GpuGroupedGemm(GpuGemm):
         return full.reshape(self.steps, b.k, self.col_blocks, b.n).transpose(2, 0, 1, 3)
 
 
-def load_narrow(name: str, tensor: str, block: Affine, dtype: str, lanes: int) -> tuple[Register, Code]:
-    """A block of bytes or nibbles as words: the register with `name`, and its code."""
+def load_narrow(
+    name: str, tensor: str, block: Affine, dtype: str, lanes: int, first: str = ""
+) -> tuple[Register, Code]:
+    """A block of bytes or nibbles as words: the register with `name`, and its code. `first`: what bytes go to."""
     wide = Register(name, "s16", lanes)
-    stored = Register(f"{name}_stored", stored_type(dtype), lanes * fmt(dtype).bits // 8)
+    stored = Register(f"{first or name}_stored", stored_type(dtype), lanes * fmt(dtype).bits // 8)
     place = Memory(tensor, block * stored.lanes, stored.dtype, stored.lanes)
     return wide, [op(f"load.{stored.dtype}", stored, place), op(f"mov.s16.{dtype}", wide, stored)]
+
+
+def in_pairs(blocks: Array, pairs: int) -> Array:
+    """(…, k, columns) with so many rows side by side."""
+    *outer, k, n = blocks.shape
+    return blocks.reshape(*outer, k // pairs, pairs, n).swapaxes(-1, -2)
 
 
 def stored_type(dtype: str) -> str:

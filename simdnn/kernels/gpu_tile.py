@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from isa_models import GpuMachine
 from isa_models.formats import fmt
@@ -159,7 +159,12 @@ class Budget:
 
     registers: int = 0  # GRFs
     copies: int = 1  # accumulators of each block
-    period: int = field(default=0)  # K after which something happens: tiles must not pass it
+    per_row: int = 0  # bytes beside each block of rows
+    per_column: int = 0
+
+    def grfs(self, rows: int, cols: int, grf_bytes: int) -> int:
+        """GRFs of a tile."""
+        return self.registers + rows * -(-self.per_row // grf_bytes) + cols * -(-self.per_column // grf_bytes)
 
 
 def choose_tile(
@@ -177,7 +182,8 @@ def choose_tile(
             continue
         for registers in (MOST_GRFS // 2, MOST_GRFS):
             plain = Tile(block, rows, cols, (1, 1))
-            if plain.registers(machine.platform.grf_bytes, budget.copies) + budget.registers > registers:
+            grf = machine.platform.grf_bytes
+            if plain.registers(grf, budget.copies) + budget.grfs(rows, cols, grf) > registers:
                 continue
             capacity = machine.engines_per_core * machine.threads_of(registers)
             for tile in _groups(plain, capacity, m, n):

@@ -4,7 +4,8 @@
 
 Differences are formed in 16-bit integers and converted in registers, which is exact up to 2048; so are the products.
 Sums are DPAS's in f32: the other strategies' integers as long as they stay below 2**24, else rounded on the way as the
-float model says. Scales come after the sums, in f32, as everywhere.
+float model says. Where there is no DPAS f16 is widened once more, and multiplied and added up by `mad` in f32. Scales
+come after the sums, in f32, as everywhere.
 
 Bytes, or nibbles, lie in memory in the order of f16 blocks: widening them lane by lane makes DPAS's operands.
 """
@@ -18,15 +19,14 @@ import numpy as np
 from isa_models import GpuMachine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
-from isa_models.intel_gpu.packing import pack_b
 from simdnn.kernels.code import Code, op
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.gpu_groups import GpuGroupedGemm, by_group, load_narrow, stored, stored_type
+from simdnn.kernels.gpu_groups import GpuGroupedGemm, by_group, in_pairs, load_narrow, stored, stored_type
 from simdnn.kernels.gpu_tile import Budget
 from simdnn.kernels.spec import Kernel, Parameters, ZeroPoints
 from simdnn.program import Affine, Register, Tensor
 
-STEP = 16  # k of a DPAS of f16
+STEP = 16  # k of a DPAS of f16, of two steps of the vector pipe
 LARGEST = 2048 - 255  # zero point whose differences from bytes f16 holds all
 
 
@@ -49,7 +49,7 @@ class GpuUpconvertGemm(GpuGroupedGemm):
         """Zero points of a group: a row for each block of columns, a column for each block of rows."""
         code: Code = []
         if self.zeros.wei:
-            code += [self.row_of("wei_zeros", f"zw_{j}", "s16", j, g, self.parts, copies=2) for j in self.cols]
+            code += [self.row_of("wei_zeros", f"zw_{j}", "s16", j, g, self.parts, self.pairs) for j in self.cols]
         if self.zeros.src:
             columns = [Register(f"za_{i}", "s16", self.block.m) for i in self.rows]
             code += [self.column_of("src_zeros", column, i, g, self.parts) for i, column in enumerate(columns)]
@@ -69,8 +69,8 @@ class GpuUpconvertGemm(GpuGroupedGemm):
     def load_b(self, j: int, k: Affine) -> tuple[Register, Code]:
         b = self.block
         loaded = load_narrow(f"b_{j}", "wei", self.col(j) * self.steps + k, self.problem.wei, b.k * b.n)
-        zeros = Register(f"zw_{j}", "s16", 2 * b.n) if self.zeros.wei else None
-        return self.converted(*loaded, zeros, f"sub.s16.{b.k // 2}x{2 * b.n}.row")
+        zeros = Register(f"zw_{j}", "s16", self.pairs * b.n) if self.zeros.wei else None
+        return self.converted(*loaded, zeros, f"sub.s16.{b.k // self.pairs}x{self.pairs * b.n}.row")
 
     def tensors(self) -> list[Tensor]:
         b, z = self.block, self.zeros
@@ -80,7 +80,7 @@ class GpuUpconvertGemm(GpuGroupedGemm):
             name: Tensor(name, stored_type(dtype), batch.products(name) * n * self.steps * b.k * fmt(dtype).bits // 8)
             for name, dtype, n in sides
         }
-        extra = [("wei_zeros", 2 * columns * batch.products("columns"), z.wei), ("src_zeros", rows, z.src)]
+        extra = [("wei_zeros", self.pairs * columns * batch.products("columns"), z.wei), ("src_zeros", rows, z.src)]
         found = [operands.get(tensor.name, tensor) for tensor in super().tensors()]
         return [*found, *(Tensor(name, "s16", size * self.parts) for name, size, used in extra if used)]
 
@@ -93,12 +93,12 @@ class GpuUpconvertGemm(GpuGroupedGemm):
         zw = by_group(parameters.wei_zero_points, (self.parts, p.n), 0)
         za = by_group(parameters.src_zero_points, (p.m, self.parts), 1)
         if self.zeros.wei:
-            inputs["wei_zeros"] = self.rows_of(zw, "s16", copies=2)
+            inputs["wei_zeros"] = self.rows_of(zw, "s16", self.pairs)
         if self.zeros.src:
             inputs["src_zeros"] = self.columns_of(za, "s16")
         if self.group % self.block.k and self.zeros.wei and self.zeros.src:  # what fills up must be a zero on one side
             if within(zw, p.wei):
-                inputs["wei"] = self.paired(self.grouped_b(weights.astype(np.int16), zw[:, None]))
+                inputs["wei"] = self.arranged(self.grouped_b(weights.astype(np.int16), zw[:, None]))
             else:
                 inputs["src"] = stored(self.grouped_a(src.astype(np.int16), za[:, :, None]), p.src)
         return inputs
@@ -107,12 +107,11 @@ class GpuUpconvertGemm(GpuGroupedGemm):
         return stored(self.grouped_a(src.astype(np.int16)), self.problem.src)
 
     def blocks_of_b(self, weights: Array) -> Array:
-        return self.paired(self.grouped_b(weights.astype(np.int16)))
+        return self.arranged(self.grouped_b(weights.astype(np.int16)))
 
-    def paired(self, blocks: Array) -> Array:
-        """Words (…, k, columns) as the weights are stored, in VNNI order of 16-bit elements."""
-        words = pack_b(np.ascontiguousarray(blocks).view(np.float16), "f16")
-        return stored(words.view(np.int16), self.problem.wei)
+    def arranged(self, blocks: Array) -> Array:
+        """Words (…, k, columns) as the weights are stored, in the matrix instruction's order of 16-bit elements."""
+        return stored(in_pairs(blocks, self.pairs), self.problem.wei)
 
 
 def within(values: Array, dtype: str) -> bool:

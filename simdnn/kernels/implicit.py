@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -16,12 +17,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from isa_models.arrays import Array
 from simdnn.kernels.batch import Batch, joined
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.spec import ConvProblem, Kernel, Parameters, ZeroPoints
+from simdnn.kernels.spec import ConvProblem, Kernel, Parameters
 from simdnn.program import Program
 
 
-def product_of(p: ConvProblem, float_model: str = "", zeros: ZeroPoints | None = None) -> GpuMatmulProblem:
-    """The matmul of one group's pixels by its output channels.
+def product_of(p: ConvProblem, **more: Any) -> GpuMatmulProblem:
+    """The matmul of one group's pixels by its output channels; `more` of its fields.
 
     >>> from simdnn.kernels.spec import Epilogue
     >>> p = product_of(ConvProblem(2, 8, 5, 5, 32, 3, 3, "f16", "f16", Epilogue("f32"), groups=4))
@@ -29,9 +30,7 @@ def product_of(p: ConvProblem, float_model: str = "", zeros: ZeroPoints | None =
     (18, 8, 18, 4)
     """
     m, n, k = p.mb * p.oh * p.ow, p.oc // p.groups, p.kh * p.kw * p.ic // p.groups
-    return GpuMatmulProblem(
-        m, n, k, p.src, p.wei, p.epilogue, zero_points=zeros, float_model=float_model, batch=Batch.groups(p.groups)
-    )
+    return GpuMatmulProblem(m, n, k, p.src, p.wei, p.epilogue, batch=Batch.groups(p.groups), **more)
 
 
 def view_copies(p: ConvProblem, program: Program) -> dict[str, float]:

@@ -38,16 +38,16 @@ def decompression(attr: Attr, shape: Shape, dst: str, dispatch: str, caps: froze
     if dispatch == "onednn":
         compute, reference = library(shape, mode, scale, point, dst, caps)
         return Decompression((compute,), scale, point, reference)
-    return Decompression(computes(shape.src, mode, caps), scale, point)
+    return Decompression(computes(shape.src, mode, "avx512_core_bf16" in caps), scale, point)
 
 
-def computes(src: str, mode: str, caps: frozenset[str]) -> tuple[str, ...]:
-    """The types that "fastest" may compute in.
+def computes(src: str, mode: str, has_bf16: bool) -> tuple[str, ...]:
+    """The types that "fastest" may compute in, on a machine with a unit for bf16 or without one.
 
-    >>> computes("f32", "any", frozenset()), computes("f16", "any", frozenset())
+    >>> computes("f32", "any", False), computes("f16", "any", False)
     (('f32', 'bf16', 'f16'), ('f32', 'f16'))
     """
-    if src == "f32" and mode == "bf16" and "avx512_core_bf16" in caps:
+    if src == "f32" and mode == "bf16" and has_bf16:
         return ("bf16",)
     narrow = {"f16": "bf16", "bf16": "f16"}.get(src)  # would be a conversion between types of one size
     if mode == narrow:

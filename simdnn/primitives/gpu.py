@@ -13,9 +13,10 @@ from isa_models import GpuMachine, InvalidArgument, Unimplemented, gpu_machine_n
 from isa_models import machine as any_machine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
-from isa_models.intel_gpu.dpas import Shape as DpasShape
 from simdnn import verbose
 from simdnn.kernels.batch import as_batched
+from simdnn.kernels.gpu_compute import LARGEST as MOST
+from simdnn.kernels.gpu_compute import GpuComputeGemm, rounding
 from simdnn.kernels.gpu_copy import copy_alone, is_copied
 from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
 from simdnn.kernels.gpu_groups import GpuGroupedGemm
@@ -25,18 +26,17 @@ from simdnn.kernels.spec import Kernel, Parameters
 from simdnn.primitives import arrays, sm
 from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.checks import one_of
+from simdnn.primitives.gpu_types import decompression, types_of
 from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import WEI_TAGS
 from simdnn.primitives.products import Products, products_of
-from simdnn.primitives.resolve import Shape, need_values, resolve
+from simdnn.primitives.resolve import need_values, resolve
 from simdnn.primitives.run import values
 from simdnn.primitives.zero_points import MISSING, check_reductions, with_tables, without_zero_points, zero_points
 from simdnn.result import Conversion, Estimate, Result
 
-_INTEGERS = ("s8", "u8", "s4", "u4")
-_FLOATS = ("f32", "tf32", "bf16", "f16")
 DISPATCH = ("fastest",)
 
 
@@ -127,18 +127,24 @@ def _problem(
 ) -> tuple[GpuMatmulProblem, Parameters]:
     """What the kernel is asked, its types checked against the platform."""
     shape = asked.of_types(*types)
-    src, wei, model = types_of(machine, shape, attr)
+    candidates = types_of(machine, shape, attr)
     if attr.precomputed_reductions and asked.batch.count > 1:
         raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
-    plain = replace(attr, fpmath="strict") if src == "tf32" else attr
     zeros = zero_points(attr, shape, every=True)
     groups = group_scales(attr, shape, exact=True)
-    epilogue, parameters = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
+    epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
     epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
-    problem = GpuMatmulProblem(
-        shape.m, shape.n, shape.k, src, wei, epilogue, wei_tag=tag, group_scales=groups, float_model=model,
-        batch=asked.batch,
-    )  # fmt: skip
+    compressed = [decompression(shape, attr, types.compute) for types in candidates]
+    if compressed[0] and (scale := compressed[0].scale) and scale.placing != "grouped":
+        epilogue = replace(epilogue, wei_scale=scale.placing)
+    problem = cheapest([
+        GpuMatmulProblem(
+            shape.m, shape.n, shape.k, t.src, t.wei, epilogue, wei_tag=tag, decompression=parts, group_scales=groups,
+            float_model=t.model, batch=asked.batch, compute=t.compute,
+        )
+        for t, parts in zip(candidates, compressed, strict=True)
+    ], machine)  # fmt: skip
+    check_zero_points(problem, parameters)
     if zeros:
         parameters = with_tables(parameters, attr, shape, zeros)
         problem = with_strategy(machine, replace(problem, zero_points=zeros), attr, parameters)
@@ -184,8 +190,6 @@ def _refused(strategy: str, problem: GpuMatmulProblem, parameters: Parameters, m
 def _not_upconverted(problem: GpuMatmulProblem, parameters: Parameters, machine: GpuMachine) -> str:
     """Why both operands cannot be converted to f16; empty where they can."""
     works = "; what works: " + ", ".join(EXACT)
-    if not machine.platform.exec_size:
-        return f"multiplies f16 by DPAS, which {machine.platform.title} has not{works}"
     for table in (parameters.wei_zero_points, parameters.src_zero_points):
         if table is not None and np.abs(table.astype(np.int64)).max() > LARGEST:
             return f"has differences up to 2048 in f16: zero points up to {LARGEST}{works}"
@@ -194,36 +198,25 @@ def _not_upconverted(problem: GpuMatmulProblem, parameters: Parameters, machine:
     return ""
 
 
-def types_of(machine: GpuMachine, shape: Shape, attr: Attr) -> tuple[str, str, str]:
-    """Types multiplied and the float model; refusals name the machine and what works."""
-    src, wei = shape.src, shape.wei
-    if attr.apply_to_int:
-        raise Unimplemented(f"apply_to_int on {machine.name!r}: no kernel here decompresses weights on a GPU")
-    mode = FPMATH.effective(attr.fpmath)
-    if src == wei == "f32" and mode in ("tf32", "any") and machine.platform.accumulators("tf32"):
-        src = wei = "tf32"
-    integers = src in _INTEGERS and wei in _INTEGERS
-    if not integers and not (src == wei and src in _FLOATS):
-        raise Unimplemented(f"{src} source with {wei} weights on {machine.name!r}; src:weights that work: any two of "
-                            f"{', '.join(_INTEGERS)}, or f32:f32, bf16:bf16, f16:f16")  # fmt: skip
-    model = "" if integers else attr.float_model
-    platform = machine.platform
-    if src == "f32" or not integers and not platform.exec_size:
-        return src, wei, ""
-    if not platform.exec_size:
-        if src not in ("s8", "u8") or wei not in ("s8", "u8"):
-            raise Unimplemented(f"{src}:{wei} on {machine.name!r}: {platform.title} has no DPAS, DP4A takes s8 and u8")
-        return src, wei, ""
-    acc = "s32" if integers else "f32"
-    reason = DpasShape(wei, src, acc, acc, min(8, shape.m), platform.exec_size, model).refused_by(platform)
-    if reason:
-        raise Unimplemented(f"{src}:{wei} on {machine.name!r}: {platform.title} {reason}")
-    return src, wei, model
+def check_zero_points(problem: GpuMatmulProblem, parameters: Parameters) -> None:
+    """`Unimplemented` for zero points of compressed weights whose differences f16 does not hold."""
+    points = parameters.wei_zero_points
+    if problem.decompression and points is not None and (largest := int(np.abs(points.astype(np.int64)).max())) > MOST:
+        raise Unimplemented(f"zero_points['wei'] up to {largest} for {problem.wei} weights on a GPU: their differences "
+                            f"are words and f16 there; what works: -{MOST} to {MOST}")  # fmt: skip
+
+
+def cheapest(problems: list[GpuMatmulProblem], machine: GpuMachine) -> GpuMatmulProblem:
+    """Of the candidates the one of the fewest cycles; of one alone they are not asked for."""
+    cold = COLD_WEIGHTS.effective(None)
+    return problems[0] if len(problems) == 1 else min(problems, key=lambda p: float(cost(p, machine, cold).cycles))
 
 
 @functools.lru_cache(maxsize=256)
 def built(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
     """The kernel for a problem on a machine."""
+    if problem.compute:
+        return GpuComputeGemm(problem, machine).kernel()
     if problem.zero_points:
         upconverted = problem.zero_points.strategy == "upconvert"
         return (GpuUpconvertGemm if upconverted else GpuZeroGemm)(problem, machine).kernel()
@@ -240,15 +233,21 @@ def cost(problem: GpuMatmulProblem, machine: GpuMachine, cold: bool) -> Any:
 
 
 def _conversion(problem: GpuMatmulProblem, machine: GpuMachine) -> Conversion | None:
-    """The weights' way into blocks, once and ahead of the runs, where it takes a kernel."""
+    """The weights' way into blocks, or into another type, once and ahead of the runs, where it takes a kernel."""
     from simdnn.timing.gpu import estimate_gpu
 
-    if problem.wei_tag != "any" or not is_copied(machine, problem.wei, problem.m, problem.n):
+    if problem.wei_tag != "any":
         return None
-    program = copy_alone(built(problem, machine).program, machine, "wei")
+    if problem.compute and problem.wei == "f32":
+        program = rounding(problem.batch.products("wei") * problem.k * problem.n, problem.compute, machine)
+        read, written = (next(t.nbytes for t in program.tensors if t.kind == kind) for kind in ("input", "output"))
+    elif is_copied(machine, problem.wei, problem.m, problem.n):
+        program = copy_alone(built(problem, machine).program, machine, "wei")
+        read = written = program.tensor["wei"].nbytes
+    else:
+        return None
     found = estimate_gpu(program, machine, cold=COLD_WEIGHTS.effective(None))
-    size = program.tensor["wei"].nbytes
-    return Conversion(found.cycles, found.seconds, size, size, found.confidence)
+    return Conversion(found.cycles, found.seconds, read, written, found.confidence)
 
 
 def math_mode(src: str, attr: Attr) -> str:

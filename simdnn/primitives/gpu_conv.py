@@ -15,9 +15,11 @@ from simdnn import verbose
 from simdnn.kernels import gpu_depthwise as depthwise
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
 from simdnn.kernels.implicit import as_convolution, product_of, view_copies
-from simdnn.kernels.spec import ConvProblem, Kernel, Parameters, ZeroPoints
+from simdnn.kernels.spec import ConvProblem, Decompression, Epilogue, Kernel, Parameters, Placing, ZeroPoints
 from simdnn.primitives import arrays, gpu, sm
 from simdnn.primitives.attr import Attr
+from simdnn.primitives.gpu_types import types_of
+from simdnn.primitives.mathmode import COLD_WEIGHTS
 from simdnn.primitives.problems import Taps, conv_problem, conv_shape
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import values
@@ -38,27 +40,48 @@ def convolution_of(
     bias: Any,
 ) -> tuple[Asked, Parameters]:  # fmt: skip
     """The problem of a convolution; refusals name the machine and what works."""
-    shape, model, zeros = conv_shape(sizes, taps, *types), "", None
+    shape, zeros = conv_shape(sizes, taps, *types), None
+    candidates = types_of(machine, shape, attr)
     if machine.nvidia:
         epilogue, parameters = sm.epilogue_of(machine, shape, attr, dst, bias)
     else:
-        src, wei, model = gpu.types_of(machine, shape, attr)
-        plain = replace(attr, fpmath="strict") if src == "tf32" else attr
-        epilogue, parameters = resolve(plain, shape, dst, bias)
         sm.check_post_ops(machine, attr)
-        if depthwise.accepts(own := conv_problem(sizes, taps, shape, epilogue)):
-            refuse_strategy(attr, "a depthwise convolution", "its kernel subtracts the zero point from each element")
-            return Asked(own, None), parameters
+        epilogue, parameters = resolve(attr, shape, dst, bias)
+    if depthwise.accepts(own := conv_problem(sizes, taps, shape, epilogue)):
+        refuse_strategy(attr, "a depthwise convolution", "its kernel subtracts the zero point from each element")
+        return Asked(own, None), parameters
+    parts, parameters = _compressed(shape, epilogue, parameters)
+    if parts:
+        epilogue = replace(epilogue, zp_wei=False)
+    elif not machine.nvidia:
         zeros, parameters = _zero_points(attr, shape, parameters)
-        epilogue, _ = resolve(without_zero_points(plain) if zeros else plain, shape, dst, bias)
-        shape = replace(shape, src=src, wei=wei)
-    problem = conv_problem(sizes, taps, shape, epilogue)
-    if machine.nvidia and depthwise.accepts(problem):
-        return Asked(problem, None), parameters
-    product = product_of(problem, model, zeros)
-    if zeros:
-        product = gpu.with_strategy(machine, product, _made_ahead(attr, zeros), parameters)
-    return Asked(problem, product), parameters
+        epilogue, _ = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
+    asked = []
+    for t in candidates:
+        problem = conv_problem(sizes, taps, replace(shape, src=t.src, wei=t.wei), epilogue)
+        parts = parts and replace(parts, computes=(t.compute,))
+        product = product_of(problem, float_model=t.model, zero_points=zeros, decompression=parts, compute=t.compute)
+        if zeros:
+            product = gpu.with_strategy(machine, product, _made_ahead(attr, zeros), parameters)
+        asked.append(Asked(problem, product))
+    return _cheapest(asked, machine), parameters
+
+
+def _cheapest(asked: list[Asked], machine: GpuMachine) -> Asked:
+    """Of the candidates the one of the fewest cycles; of one alone they are not asked for."""
+    cold = COLD_WEIGHTS.effective(None)
+    return asked[0] if len(asked) == 1 else min(asked, key=lambda a: float(cost(a, machine, cold).cycles))
+
+
+def _compressed(
+    shape: Shape, epilogue: Epilogue, parameters: Parameters
+) -> tuple[Decompression | None, Parameters]:
+    """How integer weights with a floating source become floats: less their common zero point; scales come later."""
+    if not shape.compressed:
+        return None, parameters
+    point = Placing("common", "s32") if epilogue.zp_wei else None
+    table = np.full((1, 1), parameters.zp_wei, np.int32)
+    return Decompression((), None, point), replace(parameters, wei_zero_points=table if point else None)
 
 
 def _zero_points(attr: Attr, shape: Shape, parameters: Parameters) -> tuple[ZeroPoints | None, Parameters]:

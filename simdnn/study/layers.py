@@ -13,7 +13,6 @@ import pandas as pd
 
 import isa_models
 from isa_models import InvalidArgument, Unimplemented, UnknownTiming
-from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.known import AnyMachine
 from isa_models.machine import weakest
@@ -22,7 +21,7 @@ from simdnn.modes import MODES, Mode, choose
 from simdnn.primitives import Attr, Quant, convolution, matmul
 from simdnn.primitives.gpu import gpu_of
 from simdnn.primitives.mathmode import cold_weights
-from simdnn.quantize import compress_weights, quantize_weights, weight_scales
+from simdnn.quantize import quantize_weights, weight_scales
 from simdnn.result import Estimate, Result
 from simdnn.study.workers import pool
 from workloads import Layer, MatmulLayer, Workload, data
@@ -208,7 +207,7 @@ def _primitive(job: _Job, mode: Mode, isa: str) -> Result:
     scales = {"src": tensors.src_scale, "wei": tensors.wei_scale} if mode.is_integer else {}
     weights = tensors.weights
     if mode.weight_group:
-        weights, scales["wei"] = _compressed(weights, mode, layer)
+        weights, scales["wei"] = network.compressed(weights, mode)
     if mode.per_tensor:
         row = weights.reshape(1, -1)
         largest = weight_scales(row, 0)
@@ -227,7 +226,7 @@ def _estimate(job: _Job, mode: Mode, isa: str) -> Estimate:
     count = 1 if mode.per_tensor else outputs
     scales: dict[str, Any] = {"src": 1.0, "wei": np.ones(count, np.float32)} if mode.is_integer else {}
     if mode.weight_group:
-        along_k = Quant(None, groups=(_group(mode, layer), 1)) if isinstance(layer, MatmulLayer) else None
+        along_k = Quant(None, groups=(network.group_of(mode, layer.k), 1)) if isinstance(layer, MatmulLayer) else None
         scales["wei"] = along_k or Quant(None, mask="per_oc")
     return network.estimate_layer(layer, f"{mode.src}:{mode.weights}:f32", attr=_attr(job, mode, scales),
                                   **job.where(isa))  # fmt: skip
@@ -237,20 +236,6 @@ def _attr(job: _Job, mode: Mode, scales: dict[str, Any]) -> Attr:
     compressed = bool(mode.weight_group)
     fpmath = mode.fpmath_of(job.layer.name, job.fpmath_layers)
     return Attr(fpmath=fpmath, apply_to_int=compressed, scales=scales, exact_int8=mode.exact_int8)
-
-
-def _compressed(weights: Array, mode: Mode, layer: Layer) -> tuple[Array, Array]:
-    """Integer weights and their scales: by group along K, or of a convolution one for each output channel."""
-    if isinstance(layer, MatmulLayer):
-        return compress_weights(weights, mode.weights, _group(mode, layer))
-    rows = weights.reshape(len(weights), -1)
-    stored, scales = compress_weights(np.ascontiguousarray(rows.T), mode.weights, rows.shape[1])
-    return np.ascontiguousarray(stored.T).reshape(weights.shape), scales[0]
-
-
-def _group(mode: Mode, layer: MatmulLayer) -> int:
-    """How many k share a scale: as many as the mode says where they divide K, else all."""
-    return mode.weight_group if layer.k % mode.weight_group == 0 else layer.k
 
 
 def _map(todo: Sequence[_Job], jobs: int) -> Iterator[tuple[_Job, list[Row]]]:

@@ -202,8 +202,8 @@ def test_tiles_fit_the_registers_and_the_threads(name: str, size: tuple[int, int
     [
         (Unimplemented, "no DPAS", "dg1", ("s4", "s8"), {}),
         (Unimplemented, "that work", "a770", ("f16", "bf16"), {}),
-        (Unimplemented, "that work", "a770", ("bf16", "s8"), {}),
-        (Unimplemented, "apply_to_int", "a770", ("bf16", "s8"), {"attr": Attr(apply_to_int=True)}),
+        (Unimplemented, "ambiguous", "a770", ("bf16", "s8"), {}),
+        (Unimplemented, "ambiguous", "a770", ("bf16", "s8"), {"attr": Attr(fpmath="bf16")}),
         (Unimplemented, "onednn", "a770", ("s8", "s8"), {"dispatch": "onednn"}),
         (InvalidArgument, "any, ab, ba", "a770", ("s8", "s8"), {"wei_tag": "oihw"}),
         (InvalidArgument, "wei_tag", "a770", ("s8", "s8"), {"wei_tag": "abc"}),
