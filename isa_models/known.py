@@ -7,7 +7,16 @@ from pathlib import Path
 from isa_models.errors import MachineFileError
 from isa_models.gpu_machine import GpuMachine, gpu_machine, gpu_machine_names
 from isa_models.gpu_machine_schema import read_gpu_machine
-from isa_models.machine import HOST, Machine, can_be_a_file, machine_names, shipped_name, unknown_machine
+from isa_models.machine import (
+    GPU_MACHINES_DIR,
+    HOST,
+    MACHINES_DIR,
+    Machine,
+    can_be_a_file,
+    machine_names,
+    shipped_name,
+    unknown_machine,
+)
 from isa_models.machine import machine as cpu_machine
 from isa_models.toml_table import read_toml
 
@@ -38,6 +47,19 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
             raise unknown_machine(name)
     path = Path(name)
     return read_gpu_machine(path) if _names_a_platform(path) else cpu_machine(name_or_path)
+
+
+def machine_file(name: str) -> Path | None:
+    """The file of a machine that ships; None for any other name.
+
+    >>> path = machine_file("SKX")
+    >>> path.name if path else None
+    'skx.toml'
+    """
+    name = shipped_name(name)
+    if name in machine_names():
+        return MACHINES_DIR / f"{name}.toml"
+    return GPU_MACHINES_DIR / f"{name}.toml" if name in gpu_machine_names() else None
 
 
 def _names_a_platform(path: Path) -> bool:

@@ -77,9 +77,9 @@ class Table:
         """A number; `default`, where one is given, for a key that is left out. So with the other kinds."""
         if default is not None and not self.has(key):
             return default
-        return self._number(key, self.raw(key), least, most)
+        return self.number_of(key, self.raw(key), least, most)
 
-    def _number(self, key: str, value: object, least: float, most: float) -> float:
+    def number_of(self, key: str, value: object, least: float, most: float) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
             raise self.error(key, f"a number from {least:g} to {most:g}", value)
         return value
@@ -87,9 +87,9 @@ class Table:
     def integer(self, key: str, least: int = 0, most: int = 10**15, default: int | None = None) -> int:
         if default is not None and not self.has(key):
             return default
-        return self._integer(key, self.raw(key), least, most)
+        return self.integer_of(key, self.raw(key), least, most)
 
-    def _integer(self, key: str, value: object, least: int, most: int) -> int:
+    def integer_of(self, key: str, value: object, least: int, most: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self.error(key, f"a whole number from {least} to {most}", value)
         return value
@@ -137,12 +137,12 @@ class Table:
     def figure_number(self, key: str, least: float = 0.0, most: float = 1e15, default: float | None = None) -> float:
         if default is not None and not self.has(key):
             return default
-        return self._number(f"{key}.value", self.figure(key), least, most)
+        return self.number_of(f"{key}.value", self.figure(key), least, most)
 
     def figure_integer(self, key: str, least: int = 1, most: int = 10**15, default: int | None = None) -> int:
         if default is not None and not self.has(key):
             return default
-        return self._integer(f"{key}.value", self.figure(key), least, most)
+        return self.integer_of(f"{key}.value", self.figure(key), least, most)
 
     def figure_strings(
         self, key: str, allowed: Sequence[str] | None = None, default: tuple[str, ...] | None = None

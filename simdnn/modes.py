@@ -67,7 +67,7 @@ _FLOAT = ("avx512_core", "avx2")
 _BF16 = ("avx512_core_amx", "avx512_core_bf16")
 ANY_ISA = tuple(reversed(caps()))
 _VNNI = ("avx512_core_amx", "avx512_core_vnni", "avx2_vnni")
-_GPUS = ("Intel", "NVIDIA")
+GPUS = ("Intel", "NVIDIA")
 
 
 def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
@@ -86,7 +86,7 @@ def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
     )
     return [
         Mode(f"{name}-{kind}", title, src, "s8", isas, exact_int8=exact, default=default, per_tensor=per_tensor,
-             gpus=_GPUS[:1] if kind == "vnni" else ())
+             gpus=GPUS[:1] if kind == "vnni" else ())
         for kind, title, isas, exact in rows
     ]
 
@@ -94,13 +94,13 @@ def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
 MODES: Mapping[str, Mode] = {
     mode.name: mode
     for mode in (
-        Mode("f32", "f32, fused multiply-add", "f32", "f32", _FLOAT, gpus=_GPUS),
-        Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", _BF16, gpus=_GPUS[:1]),
+        Mode("f32", "f32, fused multiply-add", "f32", "f32", _FLOAT, gpus=GPUS),
+        Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", _BF16, gpus=GPUS[:1]),
         *_int8("u8", per_tensor=False, default=True),
-        Mode("f16", "f16 data", "f16", "f16", ANY_ISA, default=False, gpus=_GPUS),
+        Mode("f16", "f16 data", "f16", "f16", ANY_ISA, default=False, gpus=GPUS),
         *(
             Mode(f"fpmath-{mode}", f"f32 data, {mode} allowed inside", "f32", "f32", ANY_ISA, fpmath=mode,
-                 default=False, gpus=_GPUS)
+                 default=False, gpus=GPUS)
             for mode in ("tf32", "bf16", "f16")
         ),
         *(

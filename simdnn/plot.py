@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
 from simdnn.modes import MODES
+from simdnn.pareto import pareto
 
 _MARKERS = dict(zip(MODES, cycle("osD^vP<>Xph"), strict=False))
 _COLORS = dict(zip(MODES, cycle(matplotlib.color_sequences["tab10"]), strict=False))  # pairs that do not recur
@@ -78,16 +79,6 @@ def plot_quality_speed(
         ax.scatter(point.speed_up, point.y, s=80, color=color, marker=marker, edgecolor=ring, alpha=0.8, zorder=3)
     _label(ax, [(str(p.mode), float(p.speed_up), float(p.y)) for p in points.itertuples()])
     return ax
-
-
-def pareto(one: pd.Series[float], other: pd.Series[float]) -> list[bool]:
-    """Which pairs no other pair beats: larger is better in both.
-
-    >>> pareto(pd.Series([1, 2, 3]), pd.Series([9, 8, 8]))
-    [True, False, True]
-    """
-    pairs = list(zip(one, other, strict=True))
-    return [not any(a >= x and b >= y and (a, b) != (x, y) for a, b in pairs) for x, y in pairs]
 
 
 def plot_pictures(pictures: Mapping[str, NDArray[np.uint8]]) -> Axes:

@@ -11,10 +11,10 @@ from typing import NoReturn
 
 from isa_models import InvalidArgument, SimdnnError, UnknownName
 from simdnn import verbose
-from simdnn.cli import analyze, bench, calibrate, explain, fetch, inspect, listing, machines, run, verify
+from simdnn.cli import analyze, bench, calibrate, explain, fetch, inspect, listing, machines, run, study, verify
 from simdnn.result import version
 
-COMMANDS = (run, bench, analyze, explain, inspect, listing, machines, verify, calibrate, fetch)
+COMMANDS = (run, study, bench, analyze, explain, inspect, listing, machines, verify, calibrate, fetch)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,10 +1,12 @@
-"""Studies as data frames: workloads, networks and whole design spaces, one row a layer and mode or a point of a space.
+"""Studies as data frames: workloads, networks and whole design spaces.
 
-Columns are `measures.COST_COLUMNS` and `measures.VALUE_COLUMNS` behind `layer`, `count` and `mode`; costs are those
-of one occurrence of the layer (`count` says how many there are).
+`run_layers` and `run_network` give a row for each layer and mode, with `measures.COST_COLUMNS` and
+`measures.VALUE_COLUMNS` behind `layer`, `count` and `mode`; costs are those of one occurrence of the layer (`count`
+says how many there are). `explore` gives a row for each point of a space that a file describes.
 """
 
+from simdnn.study.exploration import explore, print_progress
 from simdnn.study.layers import Progress, run_layers, select, totals
 from simdnn.study.networks import run_network
 
-__all__ = ["Progress", "run_layers", "run_network", "select", "totals"]
+__all__ = ["Progress", "explore", "print_progress", "run_layers", "run_network", "select", "totals"]

@@ -1,0 +1,140 @@
+"""`simdnn study`: a design space from a file, point by point, into a file of results that can be gone on with."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from simdnn import study
+from simdnn.cli import output
+from simdnn.cli.run import FORMATS, HEADINGS, MOST_WORKERS
+from simdnn.study.exploration import FAILED, QUALITIES, results_path
+from simdnn.study.kinds import KINDS, Kind
+
+
+def _words(kind: Kind) -> str:
+    return ", ".join(name if name in kind.needed else f"[{name}]" for name in kind.parameters)
+
+
+_KINDS = "\n".join(f"  {name:12}  {kind.title}: {_words(kind)}" for name, kind in KINDS.items())
+EPILOG = f"""\
+FILE
+  [study]           kind = "matmul", and where wanted name, values = true (errors against f32), seed, scheduler
+  [axes]            m = [1, 64]; their product is run. Values that are tables bind parameters together:
+                    shape = [{{m = 1, k = 4096}}, {{m = 64, k = 64}}]
+  [fixed]           n = 256, for all points
+  [machines.NAME]   base = "zen4", and figures that differ, as they stand in the machine's file: core.dispatch_slots = 8,
+                    instructions."vpdp*".uops = [["FP0"]]; such a figure may be an axis, too
+
+kinds, and their parameters besides machine and its figures (in brackets: may be left out)
+{_KINDS}
+
+Results are kept in FILE.jsonl while they come; run the command again to go on after an interruption.
+Exit status: 0; 1 where nothing could be run, or a point failed and will be tried again; 2 for wrong usage."""
+
+MEASURES = ("implementation", "cycles", "time_us", "ipc", "gops", "gb_s", "bound", "share_of_peak", "max_abs_error",
+            "sqnr_db", "saturated_share", "accuracy", "pareto", "confidence")  # fmt: skip
+MOST_ROWS = 100  # that are printed
+MOST_REASONS = 12
+
+
+def add(subparsers: Any) -> None:
+    """Describe the command to argparse."""
+    parser = subparsers.add_parser(
+        "study",
+        help="a design space: machines, real or not, modes, shapes",
+        description="Runs every point of a design space that FILE (TOML) describes, and keeps each as it comes.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="what to run, in TOML")
+    parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="where points are kept (beside FILE)")
+    parser.add_argument("--fresh", action="store_true", help="forget what is kept, run all points")
+    parser.add_argument("--jobs", type=_count, metavar="N", help=f"worker processes (processors, up to {MOST_WORKERS})")
+    parser.add_argument("--dask", default="", metavar="ADDRESS", help="a Dask scheduler to work instead, as "
+                        "tcp://host:8786 (pip install 'simdnn[dask]')")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw quality against speed (with values), or speed "
+                        "over the longest axis of numbers, into FILE.png, .pdf or .svg")  # fmt: skip
+    parser.set_defaults(function=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """The command."""
+    output.check_path(args.output, output.FILE_FORMATS)
+    output.check_path(args.plot, output.PICTURE_FORMATS)
+    kept = results_path(args.file, args.results)
+    notes: list[str] = []
+    try:
+        with output.Progress() as progress:
+            frame = study.explore(
+                args.file, results=kept, jobs=args.jobs or min(os.cpu_count() or 1, MOST_WORKERS), dask=args.dask,
+                fresh=args.fresh, progress=progress, note=notes.append,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        print(f"simdnn: interrupted; what is done is kept in {kept}", file=sys.stderr)
+        raise
+    content = {**frame.attrs, "results": str(kept), "notes": notes, "points": output.records(frame)}
+    if args.output:
+        output.write(args.output, frame, content)
+    if args.plot:
+        _draw(frame, args.plot)
+    if args.json:
+        output.print_json(content)
+    else:
+        _print(frame, notes, kept, args.plot)
+    failed = frame["refused"].str.startswith(FAILED).any()
+    return 1 if failed or (frame["refused"] != "").all() else 0
+
+
+def _print(frame: pd.DataFrame, notes: list[str], kept: Path | None, picture: Path | None) -> None:
+    axes = frame.attrs["axes"]
+    done = frame[frame["refused"] == ""]
+    shown = frame[[*axes, *(name for name in MEASURES if name in frame and frame[name].notna().any())]]
+    shown = shown.head(MOST_ROWS).rename(columns=HEADINGS).astype({name: object for name in axes})
+    print(output.table(shown, FORMATS))
+    if len(frame) > MOST_ROWS:
+        print(f"... and {len(frame) - MOST_ROWS} points more (-o FILE, --json)")
+    lines = [f"{len(done)} of {len(frame)} points have figures; {kept} keeps them", *notes]
+    reasons = frame[frame["refused"] != ""].groupby("refused", sort=False)
+    for reason, part in list(reasons)[:MOST_REASONS]:
+        lines.append(f"refused at {_where(part, axes)}: {textwrap.shorten(str(reason), 240)}")
+    if len(reasons) > MOST_REASONS:
+        lines.append(f"... and {len(reasons) - MOST_REASONS} more reasons")
+    if picture:
+        lines.append(f"picture: {picture}")
+    print("\n" + "\n".join(lines))
+
+
+def _where(part: pd.DataFrame, axes: Sequence[str]) -> str:
+    """The first point of some, and how many more there are."""
+    first = " ".join(f"{axis}={part[axis].iloc[0]}" for axis in axes if not pd.isna(part[axis].iloc[0]))
+    return f"{first} and {len(part) - 1} more points" if len(part) > 1 else first or "the only point"
+
+
+def _draw(frame: pd.DataFrame, path: Path) -> None:
+    from simdnn import plot, plot_study  # matplotlib takes a second to load
+
+    axes, name = frame.attrs["axes"], frame.attrs["study"]
+    quality = next((one for one in QUALITIES if one in frame and frame[one].notna().any()), None)
+    if quality:
+        found = plot_study.plot_front(frame, axes, quality)
+    else:
+        found = plot_study.plot_space(frame, axes, "gops" if "gops" in frame else "cycles")
+    found.set_title(name, parse_math=False)
+    plot.save(found, path)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and int(text) >= 1):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}; an integer of at least 1 is needed")
+    return int(text)

@@ -1,0 +1,151 @@
+"""A design-space study from its file to a frame: what is known is read, what is missing is run and kept as it comes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from isa_models import InvalidArgument
+from simdnn.pareto import pareto
+from simdnn.study import workers
+from simdnn.study.kinds import KINDS
+from simdnn.study.layers import Progress
+from simdnn.study.points import FAILED, Outcome, Point, Stamp, lost, outcome
+from simdnn.study.results import Results
+from simdnn.study.space import Space, read_space
+
+__all__ = ["FAILED", "QUALITIES", "explore", "print_progress", "results_path"]
+
+QUALITIES = ("accuracy", "sqnr_db")  # larger is better; the first that a study has is set against speed
+_WORDS = {"simdnn": "this package", "machine": "the machine's table", "workload": "the layer table", "file": "the loop"}
+_HOW = ("mode", "src", "weights", "group", "fpmath", "exact_int8", "isa", "dispatch")  # one problem, computed otherwise
+
+
+def explore(
+    study: str | Path | Mapping[str, Any],
+    *,
+    results: str | Path | None = None,
+    jobs: int = 1,
+    dask: str = "",
+    fresh: bool = False,
+    progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
+) -> pd.DataFrame:
+    """Each point of a design space as a row: its parameters, the measures, and in `refused` why it has none.
+
+    `study` is the path of a TOML file, or a mapping with such a file's content (docs/studies.md tells what it may
+    hold). Rows are kept in `results`, FILE.jsonl beside FILE.toml where nothing else is said; a mapping's only where a
+    path is given. Points that are there already are not run again, unless the package's code or the machine's table
+    has changed since; `fresh` runs all. `jobs` is the number of worker processes (a script that asks for several runs
+    its own code under `if __name__ == "__main__"`), `dask` the address of a Dask scheduler instead. `progress` is
+    called with (done, of how many, which point), `note` with what is worth a line; `print_progress` suits notebooks.
+
+    With values, `pareto` marks the points that none beats in speed and accuracy among those of one problem, machine and
+    number of threads. `frame.attrs` has "study", "kind" and "axes". Raises `InvalidArgument` and `UnknownName` for what
+    a study can't be; a point that can't be run is no error.
+
+    >>> fixed = {"machine": "zen4", "n": 64, "k": 64, "mode": "int8-vnni"}
+    >>> axes = {"m": [1, 8], "instructions.vpdp* zmm,*.occupancy": [1, 2]}
+    >>> frame = explore({"study": {"kind": "matmul"}, "fixed": fixed, "axes": axes})
+    >>> frame.columns[:2].tolist(), len(frame), bool((frame["cycles"] > 0).all())
+    (['m', 'instructions.vpdp* zmm,*.occupancy'], 4, True)
+    """
+    source = Path(study) if isinstance(study, (str, Path)) else study
+    if not isinstance(source, (Path, Mapping)):
+        raise InvalidArgument(f"study is a {type(study).__name__}; a path or a mapping is needed")
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
+        raise InvalidArgument(f"jobs={jobs!r}; a whole number of at least 1 is needed")
+    space = read_space(source)
+    kept = Results(results_path(source, results), fresh)
+    try:
+        stamps = {point.key: point.stamp() for point in space.points}
+        todo = [point for point in space.points if not kept.has(point.key, stamps[point.key])]
+        for line in _notes(space, kept, todo, stamps):
+            (note or _silent)(line)
+        _run(todo, kept, stamps, jobs, dask or space.scheduler, progress)
+    finally:
+        kept.close()
+    return _frame(space, [kept.known[point.key] for point in space.points])
+
+
+def results_path(study: Path | Mapping[str, Any], given: str | Path | None = None) -> Path | None:
+    """Where the rows of a study are kept."""
+    if given is None:
+        return study.with_suffix(".jsonl") if isinstance(study, Path) else None
+    return Path(given)
+
+
+def print_progress(done: int, total: int, what: str) -> None:
+    """Progress as one line on standard error that is written over, in terminals and notebooks alike."""
+    end = "\n" if done == total else ""
+    print(f"\r{done}/{total} {what:60.60}", end=end, file=sys.stderr, flush=True)
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+def _notes(space: Space, kept: Results, todo: list[Point], stamps: Mapping[str, Stamp]) -> Iterable[str]:
+    known = len(space.points) - len(todo)
+    if known:
+        yield f"{known} of {len(space.points)} points are known from {kept.path}"
+    stale: Counter[str] = Counter()
+    for point in todo:
+        if point.key in kept.known:
+            old, new = kept.known[point.key].stamp, stamps[point.key]
+            stale[" and ".join(_WORDS[name] for name in new if old.get(name) != new[name])] += 1
+    for reason, count in stale.items():
+        yield f"{count} points are computed again: {reason} has changed since"
+    if kept.unreadable:
+        yield f"{kept.unreadable} lines of {kept.path} cannot be read and are left out"
+
+
+def _run(
+    todo: list[Point], kept: Results, stamps: Mapping[str, Stamp], jobs: int, dask: str, progress: Progress | None
+) -> None:  # fmt: skip
+    if not todo:
+        return
+    found = workers.on_dask(outcome, todo, dask, lost) if dask else workers.spread(outcome, todo, jobs, lost)
+    for done, (point, result) in enumerate(found, 1):
+        if not result.failed and result.stamp != stamps[point.key]:
+            result = lost("the package, the machine's table or a file that is read is another one at the worker")
+        told = {"machine": point.machine, **point.figures, **point.parameters}
+        kept.add(point.key, result, told)
+        if progress:
+            progress(done, len(todo), " ".join(f"{key}={value}" for key, value in told.items()))
+
+
+def _frame(space: Space, found: list[Outcome]) -> pd.DataFrame:
+    rows = [{key: _cell(value) for key, value in given.items()} | one.row
+            for given, one in zip(space.given, found, strict=True)]  # fmt: skip
+    known = dict.fromkeys((*space.columns, *KINDS[space.kind].columns))
+    others = dict.fromkeys(key for row in rows for key in row if key not in known and key != "refused")
+    frame = pd.DataFrame(rows, columns=[*known, *others, "refused"])
+    if space.values:
+        frame.insert(len(frame.columns) - 1, "pareto", _pareto(frame, space))
+    frame.attrs = {"study": space.name, "kind": space.kind, "axes": list(space.axes)}
+    return frame
+
+
+def _cell(value: object) -> object:
+    return json.dumps(value) if isinstance(value, list) else value
+
+
+def _pareto(frame: pd.DataFrame, space: Space) -> list[bool]:
+    """Points as fast and as good as which no other one is, among those that differ in precision alone."""
+    quality = next((name for name in QUALITIES if name in frame), None)
+    if quality is None:
+        return [False] * len(frame)
+    same = [column for column in space.columns if column not in _HOW]
+    front: dict[Any, bool] = {}
+    good = frame[frame[quality].notna() & frame["time_us"].notna()]
+    groups = good.groupby(same, sort=False, dropna=False) if same else [(None, good)]
+    for _, part in groups:
+        front |= dict(zip(part.index, pareto(-part["time_us"], part[quality]), strict=True))
+    return [front.get(index, False) for index in frame.index]

@@ -1,0 +1,137 @@
+"""One point of a design space: its key, what its row depends on, and the row."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import isa_models
+import simdnn
+import workloads
+from isa_models import SimdnnError, machine, what_if
+from isa_models.known import machine_file
+from simdnn.primitives.mathmode import exact_int8, fpmath_mode
+from simdnn.result import version
+from simdnn.study.kinds import FILES, KINDS, Row
+
+Stamp = dict[str, str]
+_SHOWING = ("cli", "plot.py", "plot_study.py")  # show figures, make none
+FAILED = "failed: "  # how the reason begins where a point was not refused
+_DIGITS = 16  # of a digest in hexadecimal
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is to be measured; values as the study's file has them.
+
+    `machine` names the machine, or the one that `figures` (dotted key -> value) change; files are found from `folder`.
+    """
+
+    kind: str
+    values: bool
+    machine: str
+    figures: Mapping[str, object] = field(repr=False)
+    parameters: Mapping[str, Any]
+    folder: Path = field(repr=False)
+
+    @functools.cached_property
+    def key(self) -> str:
+        """A digest of all that tells it from other points; where the files lie is no part of it."""
+        own = {"kind": self.kind, "values": self.values, "machine": self.machine, "figures": dict(self.figures),
+               "parameters": dict(self.parameters)}  # fmt: skip
+        return _digest(json.dumps(own, sort_keys=True).encode())
+
+    def path(self, name: str) -> Path | None:
+        """The file that a parameter names, or None."""
+        value = self.machine if name == "machine" else self.parameters.get(name, "")
+        return self.folder / value if value and str(value).lower().endswith(FILES[name]) else None
+
+    def stamp(self) -> Stamp:
+        """What else the row depends on: digests of the package's code, of the machine's table, of a file that is read.
+
+        Raises the machine's errors.
+        """
+        files = {"simdnn": package_digest(), "machine": _file_digest(self._table())}
+        for name in FILES:
+            if name != "machine" and (path := self.path(name)):
+                files[name] = _file_digest(path)
+        return files
+
+    def measured(self) -> Row:
+        """The measures; raises what the primitives do."""
+        found = {name: str(path) for name in FILES if (path := self.path(name))}
+        target = what_if(self._machine(), self.figures)
+        with fpmath_mode("strict"), exact_int8(False):  # whatever the environment says
+            return KINDS[self.kind].measure(target, {**self.parameters, **found}, self.values)
+
+    def _table(self) -> Path:
+        return machine_file(self.machine) or machine(self._machine()).path
+
+    def _machine(self) -> str | Path:
+        return self.path("machine") or self.machine
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A point's measures, or why there are none; `failed`: not for a reason that holds the next time, too."""
+
+    row: Row
+    stamp: Stamp
+    failed: bool = False
+
+
+def outcome(point: Point) -> Outcome:
+    """A point's outcome; it raises nothing but `KeyboardInterrupt`."""
+    try:
+        stamp = point.stamp()
+        try:
+            return Outcome({"refused": "", **point.measured()}, stamp)
+        except SimdnnError as error:
+            return Outcome(refused(str(error)), stamp)
+    except MemoryError:
+        return lost("out of memory")
+    except Exception as error:  # one bad point must not end a study of thousands
+        return lost(str(error) if isinstance(error, (SimdnnError, OSError)) else f"internal error: {error!r}")
+
+
+def refused(reason: str) -> Row:
+    return {"refused": " ".join(reason.removeprefix("nothing could be run: ").split())}
+
+
+def lost(reason: str) -> Outcome:
+    """The outcome of a point that failed."""
+    return Outcome(refused(f"{FAILED}{reason}"), {}, failed=True)
+
+
+@functools.cache
+def package_digest() -> str:
+    """Of the version and the code of the package: what any figure may depend on."""
+    return _digest(version().encode(), *(path.read_bytes() for path in _sources()))
+
+
+def _sources() -> Iterator[Path]:
+    for package in (isa_models, simdnn, workloads):
+        root = Path(str(package.__file__)).parent
+        found = sorted(root.rglob("*.py"))
+        yield from (path for path in found if path.relative_to(root).parts[0] not in _SHOWING)
+
+
+def _file_digest(path: Path) -> str:
+    return _digest_of(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _digest_of(path: Path, changed_ns: int) -> str:
+    return _digest(path.read_bytes())
+
+
+def _digest(*parts: bytes) -> str:
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(hashlib.sha256(part).digest())
+    return found.hexdigest()[:_DIGITS]
