@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from isa_models.errors import MachineFileError
@@ -65,6 +66,11 @@ def machine_file(name: str) -> Path | None:
 def _names_a_platform(path: Path) -> bool:
     """Whether a file is a GPU's; what cannot be read is left to the schema to refuse."""
     try:
-        return path.suffix == ".toml" and "platform" in read_toml(path)
-    except MachineFileError:
+        return path.suffix == ".toml" and _has_platform(path, path.stat().st_mtime_ns)
+    except (MachineFileError, OSError):
         return False
+
+
+@functools.lru_cache(maxsize=32)
+def _has_platform(path: Path, changed_ns: int) -> bool:
+    return "platform" in read_toml(path)

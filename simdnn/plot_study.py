@@ -17,6 +17,8 @@ from simdnn import plot
 
 MOST_LINES = 20  # with a name in the legend
 MOST_BARS = 60
+MOST_TICKS = 10
+LONGEST_BESIDE = 24  # letters of a name in a legend beside the axes
 _UNITS = {"gops": "speed (1e9 operations a second)", "cycles": "cycles", "sqnr_db": "signal to error against f32 (dB)",
           "accuracy": "accuracy", "time_us": "modelled time (us)"}  # fmt: skip
 _HOW = ("mode", "src", "weights", "group", "fpmath", "exact_int8", "isa", "dispatch")
@@ -37,18 +39,20 @@ def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes 
     ax = ax if ax is not None else plot.panels(1)[0]
     colors = dict(zip((name for name, _ in _groups(shown, others)), _colors(), strict=False))
     marks = dict(zip((name for name, _ in _groups(shown, how)), cycle("osD^vP<>Xph*"), strict=False))
-    for name, part in _groups(shown, others):
+    for place, (name, part) in enumerate(_groups(shown, others)):
+        size = max(160 * 0.55**place, 25)  # so that marks at one place show as rings
         for way, points in _groups(part, how):
             height = points[quality].clip(upper=top)
             edges = ["black" if best else "none" for best in points["pareto"]]
-            ax.scatter(points["time_us"], height, s=60, marker=marks[way], color=colors[name], edgecolors=edges,
-                       linewidths=1.5, alpha=0.8, zorder=3)  # fmt: skip
+            ax.scatter(points["time_us"], height, s=size, marker=marks[way], color=colors[name], edgecolors=edges,
+                       linewidths=1.2, zorder=3)  # fmt: skip
     if np.isposinf(shown[quality]).any():
         ax.axhline(top, color="grey", linewidth=0.7, linestyle="--")
-        ax.annotate("exact", (1, top), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="grey")
+        ax.annotate("exact", (0.01, top), (0, 2), ("axes fraction", "data"), "offset points", color="grey")
+        ax.set_ylim(top=top + 0.06 * (top - ax.get_ylim()[0]))
     ax.set_xlabel(_UNITS["time_us"] + " (ringed: none is faster and better)")
     ax.set_ylabel(_UNITS[quality])
-    _logarithmic(ax.set_xscale, shown["time_us"])
+    _logarithmic(ax, shown["time_us"])
     keys = [Line2D([], [], marker="s", linestyle="none", color=colors[name], label=name) for name in colors if name]
     keys += [Line2D([], [], marker=marks[way], linestyle="none", color="grey", label=way) for way in marks if way]
     _legend(ax, keys)
@@ -71,14 +75,14 @@ def plot_space(frame: pd.DataFrame, axes: Sequence[str], measure: str, ax: Axes 
         return ax
     across = max(numbers, key=lambda axis: shown[axis].nunique())
     keys = []
-    for (name, part), color in zip(_groups(shown, [axis for axis in axes if axis != across]), _colors(), strict=False):
+    lines = _groups(shown, [axis for axis in axes if axis != across])
+    for (name, part), color, style in zip(lines, _colors(), cycle(("-", "--", ":", "-.")), strict=False):
         part = part.sort_values(across)
-        (line,) = ax.plot(part[across].astype(float), part[measure], marker="o", markersize=4, color=color, label=name)
-        keys.append(line)
+        keys += ax.plot(part[across].astype(float), part[measure], style, marker=".", color=color, label=name)
     ax.set_xlabel(across, parse_math=False)
     ax.set_ylabel(_UNITS[measure])
     ax.set_ylim(bottom=0)
-    _logarithmic(ax.set_xscale, shown[across].astype(float))
+    _logarithmic(ax, shown[across].astype(float))
     _legend(ax, [key for key in keys if key.get_label()])
     return ax
 
@@ -99,8 +103,8 @@ def _groups(frame: pd.DataFrame, axes: Sequence[str]) -> Iterator[tuple[str, pd.
         yield "", frame
         return
     for values, part in frame.groupby(list(axes), sort=False, dropna=False):
-        told = [str(value) if isinstance(value, str) and "." not in axis else f"{axis}={value}"
-                for axis, value in zip(axes, values, strict=True) if value == value]  # fmt: skip  # NaN: not said of this point
+        said = [(axis, value) for axis, value in zip(axes, values, strict=True) if value == value]  # NaN: left out
+        told = [value if isinstance(value, str) and "." not in axis else f"{axis}={value}" for axis, value in said]
         yield " ".join(told) or "as it is", part
 
 
@@ -113,17 +117,26 @@ def _colors() -> Iterator[Any]:
     return cycle([*matplotlib.color_sequences["tab10"], *matplotlib.color_sequences["Dark2"]])
 
 
-def _logarithmic(set_scale: Any, values: pd.Series[float]) -> None:
-    if 0 < 10 * values.min() < values.max():
-        set_scale("log", base=10)
+def _logarithmic(ax: Axes, values: pd.Series[float]) -> None:
+    """A logarithmic scale across where the values want one; few values are named one by one."""
+    if not 0 < 10 * values.min() < values.max():
+        return
+    ax.set_xscale("log")
+    places = sorted(set(values))
+    if len(places) <= MOST_TICKS:
+        ax.set_xticks(places, [f"{place:g}" for place in places])
+        ax.minorticks_off()
 
 
 def _legend(ax: Axes, keys: Sequence[Any]) -> None:
+    """To the right, or below where names are long."""
     ax.grid(alpha=0.3)
     ax.set_axisbelow(True)
     if not keys:
         return
     more = f"and {len(keys) - MOST_LINES} more" if len(keys) > MOST_LINES else None
-    found = ax.legend(handles=keys[:MOST_LINES], title=more, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
+    below = max(len(key.get_label()) for key in keys) > LONGEST_BESIDE
+    place: Any = "outside lower center" if below else "outside right upper"
+    found = ax.figure.legend(handles=keys[:MOST_LINES], title=more, fontsize=8, loc=place)
     for text in found.get_texts():
         text.set_parse_math(False)

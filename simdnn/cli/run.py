@@ -16,6 +16,7 @@ from isa_models import InvalidArgument
 from simdnn import study
 from simdnn.cli import output, run_onnx, run_real
 from simdnn.modes import MODES, choose
+from simdnn.workers import MOST_WORKERS
 
 _MODES = "\n".join(f"  {mode.name:20}  {mode.title}" for mode in MODES.values())
 EPILOG = f"""\
@@ -176,9 +177,6 @@ def _table(args: argparse.Namespace, progress: study.Progress) -> pd.DataFrame:
         jobs=min(os.cpu_count() or 1, MOST_WORKERS),
         progress=progress,
     )
-
-
-MOST_WORKERS = 8  # each holds the tensors of a layer
 
 
 def _print(args: argparse.Namespace, layers: pd.DataFrame, totals: pd.DataFrame, notes: list[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -14,9 +13,10 @@ import pandas as pd
 
 from simdnn import study
 from simdnn.cli import output
-from simdnn.cli.run import FORMATS, HEADINGS, MOST_WORKERS
+from simdnn.cli.run import FORMATS, HEADINGS
 from simdnn.study.exploration import FAILED, QUALITIES, results_path
 from simdnn.study.kinds import KINDS, Kind
+from simdnn.workers import MOST_WORKERS
 
 
 def _words(kind: Kind) -> str:
@@ -30,7 +30,7 @@ FILE
   [axes]            m = [1, 64]; their product is run. Values that are tables bind parameters together:
                     shape = [{{m = 1, k = 4096}}, {{m = 64, k = 64}}]
   [fixed]           n = 256, for all points
-  [machines.NAME]   base = "zen4", and figures that differ, as they stand in the machine's file: core.dispatch_slots = 8,
+  [machines.NAME]   base = "zen4", and figures that differ, named as in the machine's file: core.dispatch_slots = 8,
                     instructions."vpdp*".uops = [["FP0"]]; such a figure may be an axis, too
 
 kinds, and their parameters besides machine and its figures (in brackets: may be left out)
@@ -58,7 +58,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="what to run, in TOML")
     parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="where points are kept (beside FILE)")
     parser.add_argument("--fresh", action="store_true", help="forget what is kept, run all points")
-    parser.add_argument("--jobs", type=_count, metavar="N", help=f"worker processes (processors, up to {MOST_WORKERS})")
+    parser.add_argument("--jobs", type=_count, metavar="N", help="worker processes (where points are many, as "
+                        f"many as processors, up to {MOST_WORKERS})")  # fmt: skip
     parser.add_argument("--dask", default="", metavar="ADDRESS", help="a Dask scheduler to work instead, as "
                         "tcp://host:8786 (pip install 'simdnn[dask]')")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
@@ -77,8 +78,8 @@ def main(args: argparse.Namespace) -> int:
     try:
         with output.Progress() as progress:
             frame = study.explore(
-                args.file, results=kept, jobs=args.jobs or min(os.cpu_count() or 1, MOST_WORKERS), dask=args.dask,
-                fresh=args.fresh, progress=progress, note=notes.append,
+                args.file, results=kept, jobs=args.jobs, dask=args.dask, fresh=args.fresh, progress=progress,
+                note=notes.append,
             )  # fmt: skip
     except KeyboardInterrupt:
         print(f"simdnn: interrupted; what is done is kept in {kept}", file=sys.stderr)

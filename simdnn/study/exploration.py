@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from isa_models import InvalidArgument
+from simdnn import workers
 from simdnn.pareto import pareto
-from simdnn.study import workers
 from simdnn.study.kinds import KINDS
 from simdnn.study.layers import Progress
 from simdnn.study.points import FAILED, Outcome, Point, Stamp, lost, outcome
@@ -31,7 +31,7 @@ def explore(
     study: str | Path | Mapping[str, Any],
     *,
     results: str | Path | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     dask: str = "",
     fresh: bool = False,
     progress: Progress | None = None,
@@ -42,9 +42,10 @@ def explore(
     `study` is the path of a TOML file, or a mapping with such a file's content (docs/studies.md tells what it may
     hold). Rows are kept in `results`, FILE.jsonl beside FILE.toml where nothing else is said; a mapping's only where a
     path is given. Points that are there already are not run again, unless the package's code or the machine's table
-    has changed since; `fresh` runs all. `jobs` is the number of worker processes (a script that asks for several runs
-    its own code under `if __name__ == "__main__"`), `dask` the address of a Dask scheduler instead. `progress` is
-    called with (done, of how many, which point), `note` with what is worth a line; `print_progress` suits notebooks.
+    has changed since; `fresh` runs all. `jobs` is the number of worker processes (`None`: as many as suit the points; a
+    script that asks for several runs its own code under `if __name__ == "__main__"`), `dask` the address of a Dask
+    scheduler instead. `progress` is called with (done, of how many, which point), `note` with what is worth a line;
+    `print_progress` suits notebooks.
 
     With values, `pareto` marks the points that none beats in speed and accuracy among those of one problem, machine and
     number of threads. `frame.attrs` has "study", "kind" and "axes". Raises `InvalidArgument` and `UnknownName` for what
@@ -59,7 +60,7 @@ def explore(
     source = Path(study) if isinstance(study, (str, Path)) else study
     if not isinstance(source, (Path, Mapping)):
         raise InvalidArgument(f"study is a {type(study).__name__}; a path or a mapping is needed")
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
+    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
         raise InvalidArgument(f"jobs={jobs!r}; a whole number of at least 1 is needed")
     space = read_space(source)
     kept = Results(results_path(source, results), fresh)
@@ -107,11 +108,19 @@ def _notes(space: Space, kept: Results, todo: list[Point], stamps: Mapping[str, 
 
 
 def _run(
-    todo: list[Point], kept: Results, stamps: Mapping[str, Stamp], jobs: int, dask: str, progress: Progress | None
-) -> None:  # fmt: skip
+    todo: list[Point],
+    kept: Results,
+    stamps: Mapping[str, Stamp],
+    jobs: int | None,
+    dask: str,
+    progress: Progress | None,
+) -> None:
     if not todo:
         return
-    found = workers.on_dask(outcome, todo, dask, lost) if dask else workers.spread(outcome, todo, jobs, lost)
+    if dask:
+        found = workers.on_dask(outcome, todo, dask, lost)
+    else:
+        found = workers.spread(outcome, todo, jobs or workers.usual(len(todo)), lost)
     for done, (point, result) in enumerate(found, 1):
         if not result.failed and result.stamp != stamps[point.key]:
             result = lost("the package, the machine's table or a file that is read is another one at the worker")

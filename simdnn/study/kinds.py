@@ -17,6 +17,7 @@ from isa_models.machine import ISA_CAPS
 from isa_models.toml_table import Table
 from simdnn import measures
 from simdnn.modes import ANY_ISA, GPUS, MODES, Mode
+from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import FPMATH_MODES
 from simdnn.study.layers import run_layers, totals
 from simdnn.study.networks import run_network
@@ -50,14 +51,14 @@ def _integer(least: int, most: int) -> Check:
 
 
 def _name(*known: str) -> Check:
-    def check(table: Table, key: str, value: object) -> object:
-        return table.strings_of(key, [value], known)[0]
-
-    return check
+    return lambda table, key, value: one_of(f"{table.reader.path}: key {table.path(key)!r}:", value, known)
 
 
-def _text(table: Table, key: str, value: object) -> object:
-    return table.strings_of(key, [value], None)[0]
+def text(table: Table, key: str, value: object) -> str:
+    """A text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise table.error(key, "a non-empty string", value)
+    return value
 
 
 def _truth(table: Table, key: str, value: object) -> object:
@@ -174,12 +175,12 @@ KINDS: Mapping[str, Kind] = {
     ),
     "workload": Kind(
         "all layers of a network or a table", ("workload",),
-        {"workload": _text, "layers": _text, "fpmath_layers": _text, "group": _SIZE, **_PRECISION},
+        {"workload": text, "layers": text, "fpmath_layers": text, "group": _SIZE, **_PRECISION},
         _workload, measures.COST_COLUMNS,
     ),
     "loop": Kind(
         "a loop in assembly or machine code, its data in the first cache", ("file",),
-        {"file": _text, "function": _text, "loop": _integer(1, 1 << 20), "syntax": _name("intel", "att")},
+        {"file": text, "function": text, "loop": _integer(1, 1 << 20), "syntax": _name("intel", "att")},
         _loop, ("cycles", "ipc", "bound", "confidence"), values=False,
     ),
 }  # fmt: skip

@@ -23,7 +23,7 @@ from simdnn.primitives.gpu import gpu_of
 from simdnn.primitives.mathmode import cold_weights
 from simdnn.quantize import quantize_weights, weight_scales
 from simdnn.result import Estimate, Result
-from simdnn.study.workers import pool
+from simdnn.workers import pool
 from workloads import Layer, MatmulLayer, Workload, data
 
 Progress = Callable[[int, int, str], None]  # done, of how many, what

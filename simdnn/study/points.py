@@ -56,7 +56,8 @@ class Point:
 
         Raises the machine's errors.
         """
-        files = {"simdnn": package_digest(), "machine": _file_digest(self._table())}
+        table = self.path("machine") or machine_file(self.machine) or machine(self.machine).path
+        files = {"simdnn": package_digest(), "machine": _file_digest(table)}
         for name in FILES:
             if name != "machine" and (path := self.path(name)):
                 files[name] = _file_digest(path)
@@ -65,16 +66,9 @@ class Point:
     def measured(self) -> Row:
         """The measures; raises what the primitives do."""
         found = {name: str(path) for name in FILES if (path := self.path(name))}
-        target = what_if(self._machine(), self.figures)
+        target = what_if(self.path("machine") or self.machine, self.figures)
         with fpmath_mode("strict"), exact_int8(False):  # whatever the environment says
             return KINDS[self.kind].measure(target, {**self.parameters, **found}, self.values)
-
-    def _table(self) -> Path:
-        return machine_file(self.machine) or machine(self._machine()).path
-
-    def _machine(self) -> str | Path:
-        return self.path("machine") or self.machine
-
 
 @dataclass(frozen=True)
 class Outcome:

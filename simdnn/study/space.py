@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+import workloads
 from isa_models import InvalidArgument, MachineFileError, SimdnnError, machine, what_if
 from isa_models.errors import unknown_name
 from isa_models.known import machine_file
 from isa_models.toml_table import Reader, Table, read_toml
-from simdnn.study.kinds import KINDS
+from simdnn.primitives.checks import one_of
+from simdnn.study.kinds import FILES, KINDS, text
 from simdnn.study.points import Point
 
 MOST_POINTS = 100_000
@@ -148,10 +150,15 @@ class _Reader:
         if key not in self.kind.parameters:
             known = ("machine", *self.kind.parameters)
             raise unknown_name(f"parameter of {self.kind_name!r} at {table.path(place)!r}:", key[:80], known)
-        return self.kind.parameters[key](table, place, value)
+        found = self.kind.parameters[key](table, place, value)
+        if key in FILES and str(found).lower().endswith(FILES[key]) and not (self.folder / str(found)).is_file():
+            raise table.error(place, f"a file, found from {str(self.folder)!r}", found)
+        if key == "workload" and not str(found).lower().endswith(FILES[key]):
+            one_of(f"key {table.path(place)!r}:", found, workloads.names())
+        return found
 
     def _machine(self, table: Table, place: str, value: object, own: Mapping[str, object]) -> str:
-        (name,) = table.strings_of(place, [value], None)
+        name = text(table, place, value)
         if name not in own and not _ships(name):
             path = self.folder / name
             machine(path if name.lower().endswith(".toml") else name)  # its error names what there is

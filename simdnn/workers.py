@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import threading
@@ -19,8 +20,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 Lost = Callable[[str], R]  # what stands for the result of a task whose worker died, from the reason
 
+MOST_WORKERS = 8  # each holds the tensors of a layer
+WORTH_WORKERS = 16
 DIED = "its worker process died, perhaps out of memory"
 _ANSWERS_WITHIN = "10s"
+
+
+def usual(tasks: int) -> int:
+    """How many processes suit so many tasks: one where they are done before others have started."""
+    return min(os.cpu_count() or 1, MOST_WORKERS) if tasks >= WORTH_WORKERS else 1
 
 
 def spread(function: Callable[[T], R], tasks: Sequence[T], jobs: int, lost: Lost[R]) -> Iterator[tuple[T, R]]:
@@ -61,15 +69,15 @@ def on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str, lost: 
     dask.distributed is not installed or no scheduler answers.
     """
     try:
-        import distributed
+        distributed: Any = importlib.import_module("distributed")
     except ImportError:
         raise SimdnnError(f"scheduler {address!r} needs dask.distributed: pip install 'simdnn[dask]'") from None
     try:
-        client: Any = distributed.Client(address, timeout=_ANSWERS_WITHIN, set_as_default=False)
+        client = distributed.Client(address, timeout=_ANSWERS_WITHIN, set_as_default=False)
     except (OSError, ValueError) as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise SimdnnError(f"no Dask scheduler answers at {address!r}, e.g. 'tcp://host:8786': {said}") from None
-    with client:
+    with client, client.as_current():
         futures = dict(zip(client.map(function, tasks, pure=False), tasks, strict=True))
         for future in distributed.as_completed(futures):
             try:
