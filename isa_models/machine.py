@@ -98,12 +98,14 @@ class InstructionTiming:
     load_bits: int = field(init=False)
     store_bits: int = field(init=False)
     vector_bits: int = field(init=False)  # of the widest register; 0: no vector register
+    tile: bool = field(init=False)  # whether the figures are those of a full tile
 
     def __post_init__(self) -> None:
         load_bits, store_bits, vector_bits = form_widths(self.mnemonic, self.form)
         object.__setattr__(self, "load_bits", load_bits)
         object.__setattr__(self, "store_bits", store_bits)
         object.__setattr__(self, "vector_bits", vector_bits)
+        object.__setattr__(self, "tile", "tmm" in self.form.split(","))
 
     @property
     def confidence(self) -> Confidence:
@@ -112,11 +114,6 @@ class InstructionTiming:
     @property
     def source(self) -> str:
         return self.provenance.source
-
-    @property
-    def tile(self) -> bool:
-        """Whether the figures are those of a full tile."""
-        return "tmm" in self.form.split(",")
 
 
 _NO_WRITE = re.compile(r"v?u?comis.|cmp|test|bt|i?mul|i?div|jmp|prefetch\w+|nop|ldtilecfg")

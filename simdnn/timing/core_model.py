@@ -31,6 +31,8 @@ class Node:
         "age", "op", "is_load", "waits", "ready", "done", "unissued", "first_issue", "bound", "users", "commit",
         "line_cycles", "place", "pipes", "late",
     )  # fmt: skip
+    bound: tuple[int, ...]
+    commit: Node | None
 
     def __init__(self, age: int, op: Op, is_load: bool, ready: float) -> None:
         self.age = age
@@ -39,15 +41,18 @@ class Node:
         self.waits = 0  # operands not yet under way
         self.ready = ready
         self.done = UNKNOWN
-        self.unissued = 0 if is_load else len(op.uops)
         self.first_issue = UNKNOWN
-        self.bound: list[int] = []  # ports of uops that wait for an operand to be under way
         self.users: list[tuple[Node, float]] = []  # with the cycles by which each needs this result later
-        self.line_cycles = op.commit_cycles  # of a store: what its commit takes behind the store before it
-        self.commit: Node | None = None  # of a store that later loads may read: done when the cache has it
-        self.place = UNPLACED  # of a load: where in its line it begins, as far as that is known
-        self.pipes = op.load_pipes
-        self.late = 0.0  # of a load: cycles beyond its latency
+        if is_load:
+            self.place = UNPLACED  # where in its line it begins, as far as that is known
+            self.pipes = op.load_pipes
+            self.late = 0.0  # cycles beyond its latency
+        else:
+            self.unissued = len(op.uops)
+            self.bound = ()  # ports of uops that wait for an operand to be under way
+        if op.store is not None:
+            self.line_cycles = op.commit_cycles  # what its commit takes behind the store before it
+            self.commit = None  # of one that later loads may read: done when the cache has it
 
 
 class Execution(NamedTuple):
@@ -87,10 +92,9 @@ class CoreModel:
         self.schedulers: Schedulers[Node] = Schedulers(core)
         self.free_at = [0] * ports
         self.busy = [0.0] * ports  # cycles of work done
-        self.future: list[list[tuple[float, int, Node]]] = [[] for _ in range(ports)]  # by the cycle of readiness
+        self.future: dict[int, list[tuple[int, int, Node]]] = {}  # (port, age, node) by the cycle of readiness
         self.waiting: list[list[tuple[int, Node]]] = [[] for _ in range(ports)]  # ready, by age
-        self.exec_ports = [i for i, port in enumerate(core.ports) if port not in core.load_ports]
-        self.exec_queues = [(port, self.future[port], self.waiting[port]) for port in self.exec_ports]
+        self.exec_queues = [(i, self.waiting[i]) for i, port in enumerate(core.ports) if port not in core.load_ports]
         self.load_ports = [number[port] for port in core.load_ports]
         self.of_a_place = core.loads_of_a_place or len(self.load_ports)
         self.load_future: list[tuple[float, int, Node]] = []
@@ -130,10 +134,12 @@ class CoreModel:
 
     def _next_event(self) -> int:
         """The cycle that ends what all wait for: an operand, a port, a unit, the oldest result or a commit."""
-        times = [waiting[0][0] for waiting in (*self.future, self.load_future) if waiting]
-        for port in self.exec_ports:
-            if self.waiting[port]:
-                node = self.waiting[port][0][1]
+        times: list[float] = [min(self.future)] if self.future else []
+        if self.load_future:
+            times.append(self.load_future[0][0])
+        for port, waiting in self.exec_queues:
+            if waiting:
+                node = waiting[0][1]
                 unit = self.next_of.get(node.op.row.mnemonic, 0.0) if node.first_issue == UNKNOWN else 0.0
                 times.append(max(self.free_at[port], unit))
         times += self.schedulers.next_room()
@@ -160,10 +166,13 @@ class CoreModel:
 
     def _finish(self, node: Node, done: float) -> None:
         """The time of a result is known: tell those who wait for it, and those without uops behind them."""
-        work = [(node, done)]
+        node.done = done
+        if not node.users:
+            return
+        work = [node]
         while work:
-            node, done = work.pop()
-            node.done = done
+            node = work.pop()
+            done = node.done
             for user, gain in node.users:
                 if done - gain > user.ready:
                     user.ready = done - gain
@@ -174,10 +183,18 @@ class CoreModel:
                     heappush(self.load_future, (user.ready, user.age, user))
                 elif user.op.uops:
                     for port in user.bound:
-                        heappush(self.future[port], (user.ready, user.age, user))
+                        self._await(port, user)
                 else:
-                    work.append((user, user.ready + user.op.latency))
-            node.users = []
+                    user.done = user.ready + user.op.latency
+                    work.append(user)
+            node.users.clear()
+
+    def _await(self, port: int, node: Node) -> None:
+        """Let a uop wait at its port until it is ready."""
+        if node.ready <= self.cycle:
+            heappush(self.waiting[port], (node.age, node))
+        else:
+            self.future.setdefault(math.ceil(node.ready), []).append((port, node.age, node))
 
     @staticmethod
     def _depend(node: Node, producer: Node, gain: float = 0.0) -> None:
@@ -224,10 +241,9 @@ class CoreModel:
     def _issue(self) -> None:
         """On every free port the oldest ready uop bound to it; then the loads."""
         now, free_at = self.cycle, self.free_at
-        for port, future, waiting in self.exec_queues:
-            while future and future[0][0] <= now:
-                _, age, node = heappop(future)
-                heappush(waiting, (age, node))
+        for port, age, node in self.future.pop(now, ()):
+            heappush(self.waiting[port], (age, node))
+        for port, waiting in self.exec_queues:
             if waiting and free_at[port] <= now:
                 self._issue_on(port, waiting, now)
         if self.load_future or self.load_waiting or self.load_debt:
@@ -301,11 +317,12 @@ class CoreModel:
             self._bound(node, port)
 
     def _bound(self, node: Node, port: int) -> None:
-        """Let a uop wait at its port, for its operands if it must."""
+        """Let a uop wait at its port, for its operands if it must, and in any case for the next cycle."""
         if node.waits:
-            node.bound.append(port)
+            node.bound += (port,)
         else:
-            heappush(self.future[port], (max(node.ready, self.cycle + 1), node.age, node))
+            ready = max(math.ceil(node.ready), self.cycle + 1)
+            self.future.setdefault(ready, []).append((port, node.age, node))
 
     def _dispatch(self) -> None:
         """Rename and send on one group of ops, in order, as far as there is room."""
@@ -350,14 +367,21 @@ class CoreModel:
             if read is not None:
                 self._depend(node, read)
             for register in op.reads:
-                if (producer := values.get(register)) is not None:
-                    self._depend(node, producer)
+                producer = values.get(register)
+                if producer is None:
+                    continue
+                if producer.done == UNKNOWN:  # as _depend, which is called for less
+                    node.waits += 1
+                    producer.users.append((node, 0.0))
+                elif producer.done > node.ready:
+                    node.ready = producer.done
             if op.accumulator is not None and (producer := values.get(op.accumulator)) is not None:
                 self._depend(node, producer, op.accumulator_gain)
-            if op.row.tile and op.store is not None:
-                self.tile_store = node
-            elif op.row.tile and op.uops and self.tile_store is not None:
-                self._depend(node, self.tile_store)  # measured: products do not overtake stores of tiles
+            if op.row.tile:
+                if op.store is not None:
+                    self.tile_store = node
+                elif op.uops and self.tile_store is not None:
+                    self._depend(node, self.tile_store)  # measured: products do not overtake stores of tiles
             for ports in op.uops:
                 port = self.schedulers.send(node, ports, parity, self.cycle)
                 if port is not None:

@@ -7,7 +7,6 @@ uop is bound to a port when it enters its pool (not when it issues: measured on 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from isa_models.machine import Core
@@ -41,6 +40,10 @@ class Schedulers(Generic[Waiter]):
         self.queue_room = [scheduler.queue for scheduler in core.schedulers]
         self.queues: list[deque[tuple[Waiter, tuple[int, ...], int]]] = [deque() for _ in core.schedulers]
         self.leaving: list[deque[tuple[int, int]]] = [deque() for _ in core.schedulers]  # (cycle, pool) of held entries
+        self.ways = list(enumerate(zip(self.queues, self.leaving, strict=True)))
+        #: the room that a dispatch group wants in each queue
+        self.of_group = [(i, min(self.group, size)) for i, size in enumerate(self.queue_room) if size]
+        self.wanted: dict[tuple[tuple[int, ...], ...], list[tuple[list[int], int, int]]] = {}  # of uops met
         self.pending = [0] * len(number)  # uops bound to each port that have not issued
         self.banked = [bool(core.schedulers[index].banks) for index in self.scheduler_of]
         self.last_bound = [0] * len(number)  # sequence number of the last one
@@ -50,20 +53,31 @@ class Schedulers(Generic[Waiter]):
 
     def has_room_for_group(self) -> bool:
         """Whether a queue has room for all that one dispatch group could send to it; if not, nothing is dispatched."""
-        return all(
-            room >= min(self.group, scheduler.queue)
-            for room, scheduler in zip(self.queue_room, self.schedulers, strict=True)
-        )
+        for index, least in self.of_group:
+            if self.queue_room[index] < least:
+                return False
+        return True
 
     def has_room(self, uops: tuple[tuple[int, ...], ...]) -> bool:
         """Whether all uops of an op can be taken; those of one wider than a scheduler when that is empty."""
-        for ports in uops:
-            index = self.scheduler_of[ports[0]]
-            scheduler = self.schedulers[index]
-            room = self.queue_room[index] if scheduler.queue else self.room[self.pool_of[ports[0]]]
-            if room < len(uops) and room < (scheduler.queue or scheduler.size):
+        wanted = self.wanted.get(uops)
+        if wanted is None:
+            wanted = self.wanted[uops] = self._wanted(uops)
+        for rooms, index, least in wanted:
+            if rooms[index] < least:
                 return False
         return True
+
+    def _wanted(self, uops: tuple[tuple[int, ...], ...]) -> list[tuple[list[int], int, int]]:
+        """Where the uops of an op want room, and how much, each place once."""
+        found: dict[tuple[bool, int], tuple[list[int], int, int]] = {}
+        for ports in uops:
+            index, pool = self.scheduler_of[ports[0]], self.pool_of[ports[0]]
+            scheduler = self.schedulers[index]
+            least = min(len(uops), scheduler.queue or scheduler.size)
+            rooms, place = (self.queue_room, index) if scheduler.queue else (self.room, pool)
+            found[bool(scheduler.queue), place] = rooms, place, least
+        return list(found.values())
 
     def send(self, waiter: Waiter, ports: tuple[int, ...], parity: int, cycle: int) -> int | None:
         """Take a uop from an even (0) or odd (1) place of a dispatch group: its port, or None where it has to queue."""
@@ -76,10 +90,10 @@ class Schedulers(Generic[Waiter]):
             self._bind(port)
         return port
 
-    def enter(self, cycle: int) -> Iterator[tuple[Waiter, int]]:
+    def enter(self, cycle: int) -> list[tuple[Waiter, int]]:
         """Move uops in order from the queues into the pools, as far as there is room: (waiter, port)."""
-        for index, queue in enumerate(self.queues):
-            leaving = self.leaving[index]
+        found: list[tuple[Waiter, int]] = []
+        for index, (queue, leaving) in self.ways:
             while leaving and leaving[0][0] <= cycle:
                 self.room[leaving.popleft()[1]] += 1
             while queue:
@@ -90,7 +104,8 @@ class Schedulers(Generic[Waiter]):
                 queue.popleft()
                 self.queue_room[index] += 1
                 self._bind(port)
-                yield waiter, port
+                found.append((waiter, port))
+        return found
 
     def issued(self, port: int, cycle: int) -> None:
         """A uop has left for its port; its entry may be held for some cycles more."""
