@@ -268,9 +268,10 @@ class CoreModel:
             node.first_issue = now
         node.unissued -= 1
         if not node.unissued:
-            # Latency counts from the first uop; the later ones fit in unless they were held up.
-            done = max(node.first_issue + op.latency, now + op.latency - (len(op.uops) - 1))
-            self._finish(node, max(done, now + 1))
+            done = now + op.latency
+            if len(op.uops) > 1:  # latency counts from the first; the later ones fit in unless they were held up
+                done = max(node.first_issue + op.latency, done - (len(op.uops) - 1))
+            self._finish(node, done if done > now else now + 1)
 
     def _issue_loads(self, now: int) -> None:
         """The oldest ready loads over the pipes; one that doesn't fit lets no younger one pass."""
@@ -331,8 +332,10 @@ class CoreModel:
             return
         while self.head is not None and slots > 0:
             op, iteration = self.head
-            left = op.slots - self.partial
-            if not self.partial and (slots < op.split or not self._has_room(op)):
+            left = op.slots
+            if self.partial:
+                left -= self.partial
+            elif slots < op.split or not self._has_room(op):
                 return
             self.acted = True
             if left > slots:

@@ -145,11 +145,13 @@ def _steady_state(machine: Machine, ops: Sequence[Op]) -> tuple[float, dict[str,
         model.fill_store_queue(max(stores))
     ends: list[int] = []
     period = 0
+    retired, upcoming = model.retired, size
     while len(ends) < most and not period:
-        model.advance()
-        if len(model.retired) >= (len(ends) + 1) * size:
-            ends += model.retired[(len(ends) + 1) * size - 1 :: size]
-            period = _period(ends, warm)
+        while len(retired) < upcoming:
+            model.advance()
+        ends += retired[upcoming - 1 :: size]
+        upcoming = (len(ends) + 1) * size
+        period = _period(ends, warm)
     period = period or len(ends) - len(ends) // 4
     work = sum(len(op.uops) * op.occupancy + op.load_pipes * (op.load is not None) for op in ops)
     iterations = sum(model.busy) / work if work else 1.0  # issued
@@ -159,12 +161,13 @@ def _steady_state(machine: Machine, ops: Sequence[Op]) -> tuple[float, dict[str,
 
 def _period(ends: list[int], warm: int) -> int:
     """The shortest period with which the ends of iterations have advanced for `warm` iterations, 0 where none shows."""
+    most = max(REPEATS * LONGEST_PERIOD, warm)
+    gaps = [after - before for before, after in itertools.pairwise(ends[-1 - most :])]
     for period in range(1, LONGEST_PERIOD + 1):
         span = max(REPEATS * period, warm)
         if len(ends) < warm + span:
             return 0
-        step = ends[-1] - ends[-1 - period]
-        if all(ends[-1 - i] - ends[-1 - i - period] == step for i in range(span - period)):
+        if gaps[period + 1 - span :] == gaps[1 - span : -period]:
             return period
     return 0
 
