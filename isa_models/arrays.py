@@ -22,9 +22,31 @@ def on_a_line(size: int, dtype: npt.DTypeLike) -> Array:
     >>> on_a_line(5, "f4").ctypes.data % 64
     0
     """
-    memory = np.zeros(size * np.dtype(dtype).itemsize + _LINE, np.uint8)
+    return _from_a_line(np.zeros(size * np.dtype(dtype).itemsize + _LINE, np.uint8)).view(dtype)
+
+
+def to_a_line(array: Array) -> Array:
+    """The same array in C order from the beginning of a cache line on, copied unless it is so already.
+
+    >>> to_a_line(np.arange(10)[3:]).ctypes.data % 64
+    0
+    """
+    if array.flags.c_contiguous and array.ctypes.data % _LINE == 0:
+        return array
+    return copied_to_a_line(array)
+
+
+def copied_to_a_line(array: Array) -> Array:
+    """A copy in C order that begins a cache line."""
+    copy: Array = _from_a_line(np.empty(array.nbytes + _LINE, np.uint8)).view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def _from_a_line(memory: Array) -> Array:
+    """All but a line of a run of bytes, from the first beginning of a line on."""
     first = -memory.ctypes.data % _LINE
-    return memory[first : memory.size - _LINE + first].view(dtype)
+    return memory[first : memory.size - _LINE + first]
 
 
 def unmasked(what: str, value: Any) -> Any:

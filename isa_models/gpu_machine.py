@@ -157,6 +157,7 @@ class GpuMachine:
         return weakest(found)
 
 
+@functools.cache
 def gpu_machine_names() -> tuple[str, ...]:
     """The GPUs that ship with the package.
 

@@ -18,7 +18,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.intervals import IntervalValue, Watch
 from simdnn.kernels import KERNELS
-from simdnn.kernels.gemm import taps_inside
+from simdnn.kernels.edges import taps_inside
 from simdnn.kernels.origin import origins_of
 from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, Parameters, Problem
 from simdnn.result import Estimate, Result

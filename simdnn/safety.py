@@ -11,7 +11,7 @@ from isa_models import InvalidArgument, Machine, SimdnnError, Unimplemented
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn import pairs as _pairs
-from simdnn.kernels.gemm import taps_inside
+from simdnn.kernels.edges import taps_inside
 from simdnn.kernels.spec import ConvProblem, Parameters
 from simdnn.pairs import SHIFT, Pairs
 from simdnn.primitives import Attr, arrays, estimate

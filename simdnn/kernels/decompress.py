@@ -17,7 +17,7 @@ from math import gcd, lcm
 
 import numpy as np
 
-from isa_models.arrays import Array
+from isa_models.arrays import Array, to_a_line
 from isa_models.formats import fmt
 from simdnn.kernels.blocking import SECOND_LEVEL, Blocking, choose
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, loop, op, zero
@@ -294,7 +294,7 @@ class CompressedGemm(Gemm):
 
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         """The program's inputs."""
-        inputs: dict[str, Array] = {"src": np.ascontiguousarray(src).reshape(-1), **self.stored.arrays(weights)}
+        inputs: dict[str, Array] = {"src": to_a_line(src).reshape(-1), **self.stored.arrays(weights)}
         for name, placing, values in (
             ("group_scale", self.in_weights, parameters.wei_scale),
             ("zero_point", self.compressed.zero_point, parameters.wei_zero_points),

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from isa_models.arrays import Array
+from isa_models.arrays import Array, to_a_line
 from simdnn.kernels.code import Code, Unit, load32, load_bf16, load_f16, loop, op, zero
+from simdnn.kernels.edges import Edges
 from simdnn.kernels.epilogue import Plan, Tile, finish_tile
-from simdnn.kernels.gemm import taps_inside
 from simdnn.kernels.pack import Blocked, Layout, halved, wrap32
 from simdnn.kernels.source import Source
 from simdnn.kernels.spec import ConvProblem, Kernel, Parameters
@@ -161,7 +161,7 @@ class Depthwise:
         if self.halve:
             taps = halved(taps)
         inputs: dict[str, Array] = {
-            "src": np.ascontiguousarray(src.transpose(0, 2, 3, 1)).reshape(-1),
+            "src": to_a_line(src.transpose(0, 2, 3, 1)).reshape(-1),
             "wei": self.weights(taps),
             **self.plan.inputs(p, self.padded),
         }
@@ -189,8 +189,8 @@ class Depthwise:
         w = taps.astype(np.int64)
         if self.plan.compensate == "channel":
             return self.padded(wrap32(-zero_point * w.sum(axis=(1, 2))))
-        sums = np.einsum("ghw,yxhw->yxg", w, taps_inside(p).astype(np.int64))
-        return self.padded(wrap32(-zero_point * sums)).reshape(-1)
+        edges = Edges.of(p)
+        return edges.spread(self.padded(wrap32(-zero_point * edges.sums(w)))).reshape(-1)
 
     def finish(self, outputs: Mapping[str, Array]) -> Array:
         """dst in nchw."""

@@ -15,12 +15,13 @@ from functools import cached_property
 
 import numpy as np
 
-from isa_models.arrays import Array
+from isa_models.arrays import Array, to_a_line
 from isa_models.formats import fmt
 from simdnn.kernels import pack
 from simdnn.kernels.blocking import SECOND_LEVEL, Blocking, choose, chunk, row_blocks
 from simdnn.kernels.code import Code, Unit, broadcast32, loop, op, zero
 from simdnn.kernels.dots import COUNT, MULTIPLY_ADD, MULTIPLY_SCALE_ADD, Dot
+from simdnn.kernels.edges import Edges
 from simdnn.kernels.epilogue import Plan
 from simdnn.kernels.order import Order
 from simdnn.kernels.packing import Packing, stored
@@ -370,7 +371,7 @@ class Gemm:
             src = src.transpose(0, 2, 3, 1)
         multiplied = self.multiplied(weights)
         inputs = {
-            "src": np.ascontiguousarray(src).reshape(-1),
+            "src": to_a_line(src).reshape(-1),
             **self.weight_tensors(weights, multiplied),
             **self.parameter_tensors(multiplied, parameters),
         }
@@ -395,9 +396,9 @@ class Gemm:
     def weight_tensors(self, weights: Array, multiplied: Array) -> dict[str, Array]:
         """The tensors that hold the weights: as the user stores them, or in the kernel's own layout."""
         if self.plain:
-            return {"wei": np.ascontiguousarray(weights).reshape(-1)}
+            return {"wei": to_a_line(weights).reshape(-1)}
         if self.packed_here:
-            return {"plain": np.ascontiguousarray(weights.T if self.tag == "ba" else weights).reshape(-1)}
+            return {"plain": to_a_line(weights.T if self.tag == "ba" else weights).reshape(-1)}
         whole, tail = pack.pack(fold_weights(multiplied, self.options.order.fold), self.layout)
         return {"wei": whole, "wei_tail": tail}
 
@@ -415,8 +416,9 @@ class Gemm:
         it takes no part in the terms with zs; the shift by 128 it does take part in.
         """
         c = self.conv
-        w = weights.astype(np.int64)
-        shift = 128 * w.sum(axis=(2, 3, 4)) if self.shifted else np.zeros(w.shape[:2], np.int64)
+        by_tap = weights.sum(axis=2, dtype=np.int64)
+        total = by_tap.sum(axis=(2, 3))
+        shift = 128 * total if self.shifted else np.zeros_like(total)
         e = c.epilogue
         zs, zw = (int(p.zp_src) if e.zp_src else 0), (int(p.zp_wei) if e.zp_wei else 0)
         k = c.ic // c.groups * c.kh * c.kw if not self.options.split_k else self.problem_k
@@ -424,14 +426,13 @@ class Gemm:
         if self.shifted:  # the row sums are of shifted sources too, padded channels included
             constant += zw * 128 * c.kh * c.kw * self.layout.icp
         if self.plan.compensate == "channel":
-            values = constant - shift - zs * w.sum(axis=(2, 3, 4))
+            values = constant - shift - zs * total
             return pack.per_channel(pack.wrap32(values), self.layout, "s32")
-        inside = taps_inside(c)  # (oh, ow, kh, kw)
-        sums = np.einsum("gohw,yxhw->yxgo", w.sum(axis=2), inside.astype(np.int64))
-        values = constant - shift[None, None] - zs * sums
-        padded = np.zeros((c.oh * c.ow, c.groups, self.layout.channels), np.int32)
-        padded[:, :, : self.oc] = pack.wrap32(values).reshape(c.oh * c.ow, c.groups, self.oc)
-        return padded.reshape(-1)
+        edges = Edges.of(c)
+        values = constant - shift - zs * edges.sums(by_tap)
+        padded = np.zeros((*values.shape[:3], self.layout.channels), np.int32)
+        padded[..., : self.oc] = pack.wrap32(values)
+        return edges.spread(padded).reshape(-1)
 
     @property
     def problem_k(self) -> int:
@@ -461,12 +462,3 @@ def as_convolution(problem: Problem, split_k: int) -> ConvProblem:
 def split_rows(rows: Array, length: int) -> Array:
     """(R, K) padded with zeros to whole parts of K."""
     return np.pad(rows, ((0, 0), (0, -rows.shape[1] % length)))
-
-
-def taps_inside(c: ConvProblem) -> Array:
-    """Which taps of which output pixel fall on the image: bool (oh, ow, kh, kw)."""
-    top, left, _, _ = c.padding
-    y = np.arange(c.oh)[:, None] * c.strides[0] + np.arange(c.kh)[None, :] * c.dilation[0] - top
-    x = np.arange(c.ow)[:, None] * c.strides[1] + np.arange(c.kw)[None, :] * c.dilation[1] - left
-    rows, columns = (y >= 0) & (y < c.ih), (x >= 0) & (x < c.iw)
-    return rows[:, None, :, None] & columns[None, :, None, :]

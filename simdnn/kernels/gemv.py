@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from isa_models.arrays import Array
+from isa_models.arrays import Array, to_a_line
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, load_bf16, load_f16, loop, op, store32, zero
 from simdnn.kernels.dots import BF16_EMULATED
 from simdnn.kernels.epilogue import Plan, Tile, finish_tile
@@ -184,8 +184,8 @@ class Gemv:
         """The program's inputs."""
         matrix, vector = (src, weights) if self.problem.n == 1 else (weights if self.plain else weights.T, src)
         inputs: dict[str, Array] = {
-            "matrix": np.ascontiguousarray(matrix).reshape(-1),
-            "vector": np.ascontiguousarray(vector).reshape(-1),
+            "matrix": to_a_line(matrix).reshape(-1),
+            "vector": to_a_line(vector).reshape(-1),
             **self.plan.inputs(p, self.per_output),
         }
         return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from isa_models.arrays import Array
+from isa_models.arrays import Array, on_a_line
 from isa_models.formats import fmt
 
 
@@ -101,17 +102,24 @@ def halved(weights: Array) -> Array:
 
 def pack(weights: Array, layout: Layout) -> tuple[Array, Array]:
     """goihw weights as (whole panels, tail panel), flat: group, panel, kh, kw, channel step, column, depth."""
-    groups, oc, ic, kh, kw = weights.shape
-    wide = np.zeros((groups, layout.channels, layout.icp, kh, kw), weights.dtype)
-    wide[:, :oc, :ic] = weights
     whole = layout.full * layout.width
+    return _panels(weights[:, :whole], layout, layout.width), _panels(weights[:, whole:], layout, layout.tail)
 
-    def arrange(part: Array, width: int) -> Array:
-        panels = part.shape[1] // width if width else 0
-        shape = (groups, panels, width, layout.icp // layout.depth, layout.depth, kh, kw)
-        return np.ascontiguousarray(part.reshape(shape).transpose(0, 1, 5, 6, 3, 2, 4)).reshape(-1)
 
-    return arrange(wide[:, :whole], layout.width), arrange(wide[:, whole:], layout.tail)
+def _panels(weights: Array, layout: Layout, width: int) -> Array:
+    """Panels of one width, the last filled up with zeros; one place of a lane after the other, all columns of a run."""
+    groups, oc, _, kh, kw = weights.shape
+    panels, whole = (-(-oc // width), oc // width) if width else (0, 0)
+    sizes = (groups, panels, kh, kw, layout.icp // layout.depth, width, layout.depth)
+    packed = on_a_line(prod(sizes), weights.dtype).reshape(sizes)
+    for place in range(layout.depth):
+        rows = weights[:, :, place :: layout.depth].transpose(0, 3, 4, 2, 1)  # group, kh, kw, channel step, column
+        here = packed[..., : rows.shape[3], :, place]
+        full = rows[..., : whole * width]
+        here[:, :whole] = full.reshape(*full.shape[:-1], whole, width).transpose(0, 4, 1, 2, 3, 5)
+        if whole < panels:
+            here[:, whole, ..., : oc - whole * width] = rows[..., whole * width :]
+    return packed.reshape(-1)
 
 
 def unpack(tensors: Mapping[str, Array], blocked: Blocked) -> Array:

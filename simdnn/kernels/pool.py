@@ -13,7 +13,7 @@ from math import inf
 
 import numpy as np
 
-from isa_models.arrays import Array
+from isa_models.arrays import Array, to_a_line
 from isa_models.formats import fmt
 from simdnn.kernels.code import Code, Unit, broadcast32, loop, op
 from simdnn.kernels.elements import broadcast, load
@@ -85,7 +85,7 @@ def pooling(problem: PoolProblem, unit: Unit) -> Program:
 
 def pool_inputs(p: PoolProblem, src: Array, counts: Array | None) -> dict[str, Array]:
     """The program's inputs from a padded nchw source and, for means, the divisor (oh, ow) of each position."""
-    inputs = {"src": np.ascontiguousarray(src.transpose(0, 2, 3, 1)).astype(fmt(p.dtype).dtype, copy=False)}
+    inputs = {"src": to_a_line(src.transpose(0, 2, 3, 1)).astype(fmt(p.dtype).dtype, copy=False)}
     return inputs if counts is None else inputs | {"counts": counts.astype(np.float32)}
 
 

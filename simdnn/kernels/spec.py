@@ -216,9 +216,9 @@ class Kernel:
         return self.counting is not None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelKind:
-    """A row of the kernel table: what it takes, and how it is built.
+    """A row of the kernel table, equal to itself alone: what it takes, and how it is built.
 
     `accepts(problem)` answers "" or the reason why this kind cannot do the problem, which is one of its `operation`.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from isa_models.arrays import Array
+from isa_models.arrays import Array, to_a_line
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, op, zero
 from simdnn.kernels.pack import Blocked, Layout
 from simdnn.kernels.packing import Packing
@@ -101,15 +101,15 @@ class StoredRows:
         """The tensors of weights (k, n) in their storage type."""
         rows = weights.astype(np.int8) if self.wei == "s4" else weights.astype(np.uint8) if self.nibbles else weights
         if self.direct:
-            return {"stored": np.ascontiguousarray(_bytes(rows.T).T if self.nibbles else rows).reshape(-1)}
+            return {"stored": to_a_line(_bytes(rows.T).T if self.nibbles else rows).reshape(-1)}
         rows = _bytes(rows) if self.nibbles else rows
         if self._packing:
-            return {"plain": np.ascontiguousarray(rows.T if self._packed_tag == "ba" else rows).reshape(-1)}
+            return {"plain": to_a_line(rows.T if self._packed_tag == "ba" else rows).reshape(-1)}
         wide = np.zeros((len(rows), self.layout.channels), rows.dtype)
         wide[:, : self.n] = rows
         whole = self.layout.full * self.layout.width
         panels = wide[:, :whole].reshape(len(rows), self.layout.full, self.layout.width).transpose(1, 0, 2)
-        return {"stored": np.ascontiguousarray(panels).reshape(-1), "stored_tail": wide[:, whole:].reshape(-1)}
+        return {"stored": to_a_line(panels).reshape(-1), "stored_tail": wide[:, whole:].reshape(-1)}
 
     # -- rows in registers ------------------------------------------------------------------------------------------
     def setup(self, table: str) -> Code:

@@ -21,7 +21,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from isa_models.arrays import Array
+from isa_models.arrays import Array, on_a_line
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
@@ -88,7 +88,9 @@ def cuts(extent: int, threads: int) -> list[tuple[int, int]]:
 
 def own_buffers(program: Program, buffers: dict[str, Array]) -> dict[str, Array]:
     """The buffers as one thread sees them, its private ones beside the shared."""
-    return buffers | {t.name: np.empty_like(buffers[t.name]) for t in program.tensors if t.kind == "private"}
+    return buffers | {
+        t.name: on_a_line(t.size, buffers[t.name].dtype) for t in program.tensors if t.kind == "private"
+    }
 
 
 @functools.cache

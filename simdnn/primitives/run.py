@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Machine
-from isa_models.arrays import Array
+from isa_models.arrays import Array, copied_to_a_line
 from isa_models.formats import fmt
 from simdnn import verbose
 from simdnn.kernels.spec import Kernel, Parameters, Problem
@@ -108,8 +108,8 @@ def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: 
     from simdnn.element import Explainer
 
     kernel = choice.kernel
-    output = values(kernel, src, weights, parameters, target.engine, target.threads)
-    kept = _own(src), _own(weights)
+    kept = copied_to_a_line(src), copied_to_a_line(weights)  # the result reads them later, when the user's may differ
+    output = values(kernel, *kept, parameters, target.engine, target.threads)
     saturation = None
     if kernel.counting is not None:
         saturation = functools.cache(functools.partial(_saturation, kernel.counting, *kept, parameters, target))
@@ -131,11 +131,6 @@ def _cost_part(choice: Choice, target: Target) -> dict[str, Any]:
         "find_dispatch": choice.frame,
         "find_conversion": lambda: conversion(choice),
     }
-
-
-def _own(array: Array) -> Array:
-    """A copy that the caller cannot change any more."""
-    return array.copy()
 
 
 def _saturation(
