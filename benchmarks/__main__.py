@@ -1,7 +1,8 @@
 """`python -m benchmarks`: one thread, GEMM 1024 cubed; each kernel's speed as a ratio to NumPy's f32 matmul.
 
 All are timed in turn, round by round in one process, so that a host that changes its clock or shares its cores
-disturbs the ratios little; medians are reported. A target is a goal for the ratio, not a test: the exit status is 0.
+disturbs the ratios little; the least time of each counts. A target is a goal for the ratio, not a test: the exit
+status is 0.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--size", type=int, default=1024, help="m = n = k (1024, to which the targets belong)")
-    parser.add_argument("--rounds", type=int, default=7, help="measurements of each, of which the median counts (7)")
+    parser.add_argument("--rounds", type=int, default=7, help="measurements of each, of which the least counts (7)")
     args = parser.parse_args()
     print(gemm.report(args.size, args.rounds))
 

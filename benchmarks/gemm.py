@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +48,8 @@ VARIANTS = (
     Variant("gemm:avx512_core_vnni", "u8", "s8", "s32", native=2.5, portable=0.4),
     Variant("gemm:avx512_core_int8", "u8", "s8", "s32", native=1.5, portable=0.4),
     Variant("gemm:avx512_core_int8_exact", "u8", "s8", "s32"),
+    Variant("gemm:avx512_core_amx", "bf16", "bf16", "f32"),
+    Variant("gemm:avx512_core_amx_int8", "u8", "s8", "s32"),
 )
 
 
@@ -92,7 +93,7 @@ def _text(frame: pd.DataFrame, size: int) -> str:
 
 
 def measure(size: int, rounds: int) -> pd.DataFrame:
-    """Median time, ratio to NumPy and compile time of each variant, native and portable."""
+    """Least time, ratio to NumPy and compile time of each variant, native and portable."""
     a = np.random.default_rng(0).standard_normal((size, size), dtype=np.float32)
     rows: list[dict[str, Any]] = [{"kernel": "numpy f32", "types": "f32:f32:f32", "instructions": "-"}]
     actions: list[Callable[[], object]] = [lambda: a @ a]
@@ -102,7 +103,7 @@ def measure(size: int, rounds: int) -> pd.DataFrame:
             row, action = _case(variant, kernel, inputs, native)
             rows.append(row)
             actions.append(action)
-    for row, seconds in zip(rows, _medians(actions, rounds), strict=True):
+    for row, seconds in zip(rows, _least(actions, rounds), strict=True):
         row |= {"ms": 1e3 * seconds, "gmac_s": size**3 / seconds / 1e9, "ratio": rows[0].get("ms", 1e3 * seconds)}
         row["ratio"] /= row["ms"]
     frame = pd.DataFrame(rows)
@@ -125,28 +126,31 @@ def _case(
     variant: Variant, kernel: Kernel, inputs: dict[str, Any], native: bool
 ) -> tuple[dict[str, Any], Callable[[], object]]:
     """Compile one way; a row with the compile time, and the call to time (buffers and run, without packing)."""
-    start = time.perf_counter()
+    start = time.thread_time()
     compiled.compile_program(kernel.program, native)
     row = {
         "kernel": variant.kernel,
         "types": variant.types,
         "instructions": ("host" if kernel.program.isa in host_caps() else "host lacks") if native else "portable",
         "target": variant.native if native else variant.portable,
-        "compile_s": time.perf_counter() - start,
+        "compile_s": time.thread_time() - start,
     }
     return row, lambda: numerics.run(kernel.program, inputs, engine="compiled", native=native)
 
 
-def _medians(actions: list[Callable[[], object]], rounds: int) -> list[float]:
-    """Median seconds of each action, timed in turn after a round that warms up."""
+def _least(actions: list[Callable[[], object]], rounds: int) -> list[float]:
+    """Least seconds of each action, timed in turn after a round that warms up.
+
+    They are the thread's own, and the least, so that what else the host runs meanwhile counts little.
+    """
     times: list[list[float]] = [[] for _ in actions]
     for number in range(rounds + 1):
         for action, found in zip(actions, times, strict=True):
-            start = time.perf_counter()
+            start = time.thread_time()
             action()
             if number:
-                found.append(time.perf_counter() - start)
-    return [statistics.median(found) for found in times]
+                found.append(time.thread_time() - start)
+    return [min(found) for found in times]
 
 
 def _met(row: dict[str, Any]) -> str:
