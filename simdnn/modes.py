@@ -65,6 +65,8 @@ class Mode:
 
 _FLOAT = ("avx512_core", "avx2")
 _BF16 = ("avx512_core_amx", "avx512_core_bf16")
+#: what can be chosen for one problem on one machine: a mode's name, or its parts, and which kernels are allowed
+CHOICES = ("mode", "src", "weights", "group", "fpmath", "exact_int8", "isa", "dispatch")
 ANY_ISA = tuple(reversed(caps()))
 _VNNI = ("avx512_core_amx", "avx512_core_vnni", "avx2_vnni")
 GPUS = ("Intel", "NVIDIA")

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 
 from isa_models import InvalidArgument
 from simdnn import plot
+from simdnn.modes import CHOICES
 
 MOST_LINES = 20  # with a name in the legend
 MOST_BARS = 60
@@ -21,7 +22,6 @@ MOST_TICKS = 10
 LONGEST_BESIDE = 24  # letters of a name in a legend beside the axes
 _UNITS = {"gops": "speed (1e9 operations a second)", "cycles": "cycles", "sqnr_db": "signal to error against f32 (dB)",
           "accuracy": "accuracy", "time_us": "modelled time (us)"}  # fmt: skip
-_HOW = ("mode", "src", "weights", "group", "fpmath", "exact_int8", "isa", "dispatch")
 
 
 def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes | None = None) -> Axes:
@@ -30,8 +30,8 @@ def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes 
     Points with a ring are on the Pareto front of their problem and machine. What is exact has no finite ratio of signal
     to error; such points stand on the upper edge.
     """
-    how = [axis for axis in axes if axis in _HOW]
-    others = [axis for axis in axes if axis not in _HOW]
+    how = [axis for axis in axes if axis in CHOICES]
+    others = [axis for axis in axes if axis not in CHOICES]
     shown = _shown(frame, "time_us", quality)
     finite = shown[quality][np.isfinite(shown[quality])]
     span = finite.max() - finite.min() if len(finite) else 0.0

@@ -87,7 +87,7 @@ def test_a_machine_of_the_file_is_its_base_with_figures() -> None:
 
 
 def test_a_row_says_what_the_estimate_says() -> None:
-    frame = study.explore(space(axes={"m": [1, 40], "caches.L1.load_bytes_per_cycle": [14, 56]}, fixed={"threads": 2}))
+    frame = study.explore(space(axes={"m": [40], "caches.L1.load_bytes_per_cycle": [14, 56]}, fixed={"threads": 2}))
     for row in frame.to_dict("records"):
         target = simdnn.what_if("zen4", {"caches.L1.load_bytes_per_cycle": row["caches.L1.load_bytes_per_cycle"]})
         wanted = simdnn.estimate("matmul", m=row["m"], n=32, k=64, dt="f32", machine=target, threads=2)
@@ -138,6 +138,15 @@ def test_kinds(what: Any, columns: str, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     frame = study.explore(what)
     assert (frame["refused"] == "").all() and (frame[columns] > 0).all() and frame["cycles"].gt(0).all()
+
+
+def test_a_trained_network_has_an_accuracy() -> None:
+    ways = [{"mode": "int8-vnni"}, {"mode": "f32", "layers": "fc1"}, {"mode": "f32", "src": "bf16"}]
+    what = space("workload", {"ways": ways}, {"workload": "cancer"})
+    what["study"]["values"] = True
+    frame = study.explore(what)
+    assert frame["refused"].str.contains("as a whole").tolist() == [False, True, True]
+    assert frame["accuracy"][0] > 0.9 and frame["pareto"].tolist() == [True, False, False]
 
 
 def test_one_bad_point_does_not_end_a_study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -238,7 +247,7 @@ def test_what_a_row_depends_on(tmp_path: Path) -> None:
 
 def test_numbers_come_back_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "kept.jsonl"
-    row = {"refused": "", "a": float("inf"), "b": 0.1, "c": 3, "d": "inf and out", "e": None}
+    row = {"refused": "", "a": float("inf"), "b": 0.1, "c": 3, "bound": "inf and out", "e": None}
     for _ in range(2):
         kept = Results(path)
         kept.add("key", Outcome({**row, "f": float("nan")}, {"simdnn": "1"}), {})
@@ -247,6 +256,19 @@ def test_numbers_come_back_as_they_were(tmp_path: Path) -> None:
     kept.close()
     found = kept.known["key"].row
     assert np.isnan(found.pop("f")) and found == row
+
+
+@pytest.mark.parametrize(
+    "line", ['{"key": 1}', "[]", "3", '{"key": "a", "stamp": {}, "row": {}}', '{"key": "a", "stamp": [], "row": {}}',
+             '{"key": "a", "stamp": {}, "row": {"refused": "", "cycles": "many"}}', "[" * 100_000,
+             '{"key": "a", "stamp": {}, "row": {"refused": "", "cycles": [1]}}', "9" * 5000]
+)  # fmt: skip
+def test_a_line_that_is_no_row_is_left_out(line: str, tmp_path: Path, small: Path) -> None:
+    explored(small)
+    with small.with_suffix(".jsonl").open("a") as file:
+        file.write(line + "\n")
+    _, ran, notes = explored(small)
+    assert ran == 0 and notes[1].startswith("1 lines of")
 
 
 def test_other_files_are_left_alone(tmp_path: Path, small: Path) -> None:

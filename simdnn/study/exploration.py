@@ -13,6 +13,7 @@ import pandas as pd
 
 from isa_models import InvalidArgument
 from simdnn import workers
+from simdnn.modes import CHOICES
 from simdnn.pareto import pareto
 from simdnn.study.kinds import KINDS
 from simdnn.study.layers import Progress
@@ -24,7 +25,6 @@ __all__ = ["FAILED", "QUALITIES", "explore", "print_progress", "results_path"]
 
 QUALITIES = ("accuracy", "sqnr_db")  # larger is better; the first that a study has is set against speed
 _WORDS = {"simdnn": "this package", "machine": "the machine's table", "workload": "the layer table", "file": "the loop"}
-_HOW = ("mode", "src", "weights", "group", "fpmath", "exact_int8", "isa", "dispatch")  # one problem, computed otherwise
 
 
 def explore(
@@ -136,6 +136,9 @@ def _frame(space: Space, found: list[Outcome]) -> pd.DataFrame:
     known = dict.fromkeys((*space.columns, *KINDS[space.kind].columns))
     others = dict.fromkeys(key for row in rows for key in row if key not in known and key != "refused")
     frame = pd.DataFrame(rows, columns=[*known, *others, "refused"])
+    for column in space.columns:
+        if len(met := {type(value) for value in frame[column].dropna()}) > 1 and met != {int, float}:
+            frame[column] = frame[column].map(str, na_action="ignore")  # one type, as files want it
     if space.values:
         frame.insert(len(frame.columns) - 1, "pareto", _pareto(frame, space))
     frame.attrs = {"study": space.name, "kind": space.kind, "axes": list(space.axes)}
@@ -151,7 +154,7 @@ def _pareto(frame: pd.DataFrame, space: Space) -> list[bool]:
     quality = next((name for name in QUALITIES if name in frame), None)
     if quality is None:
         return [False] * len(frame)
-    same = [column for column in space.columns if column not in _HOW]
+    same = [column for column in space.columns if column not in CHOICES]
     front: dict[Any, bool] = {}
     good = frame[frame[quality].notna() & frame["time_us"].notna()]
     groups = good.groupby(same, sort=False, dropna=False) if same else [(None, good)]

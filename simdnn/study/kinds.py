@@ -98,7 +98,7 @@ def _workload(machine: AnyMachine, given: Parameters, values: bool) -> Row:
     name, mode, where = given["workload"], _mode(given), _where(given)
     scoped = {key: given[key] for key in ("layers", "fpmath_layers") if key in given}
     if values and name in NETWORKS:
-        if "layers" in scoped or mode.name not in MODES:
+        if scoped.pop("layers", "*") != "*" or mode.name not in MODES:
             raise Unimplemented(f"{name} is classified as a whole, in a mode that has a name: leave layers and types "
                                 "out, or values")  # fmt: skip
         frame = run_network(NETWORKS[name](), machine, [mode.name], **scoped,

@@ -15,6 +15,7 @@ from isa_models import InvalidArgument
 from simdnn.study.points import Outcome, Stamp
 
 _HEAD = b'{"results": "simdnn study", "format": 1}\n'
+_TEXTS = ("refused", "implementation", "compute_dtype", "bound", "confidence")  # the others are numbers
 _NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}  # which JSON has no words for
 
 
@@ -54,10 +55,12 @@ class Results:
         except (ValueError, KeyError, TypeError, RecursionError):
             self.unreadable += 1
             return
-        if not (isinstance(key, str) and _flat(stamp) and _flat(row) and isinstance(row.get("refused"), str)):
+        good = isinstance(key, str) and isinstance(stamp, dict) and isinstance(row, dict) and "refused" in row
+        found = {name: _NUMBERS.get(str(value), value) for name, value in row.items()} if good else {}
+        if not good or not all(map(_fits, found, found.values())):
             self.unreadable += 1
             return
-        self.known[key] = Outcome({name: _NUMBERS.get(str(value), value) for name, value in row.items()}, stamp)
+        self.known[key] = Outcome(found, stamp)
 
     def add(self, key: str, found: Outcome, point: Any) -> None:
         """Note a point's outcome; one that failed is for this run alone."""
@@ -77,8 +80,10 @@ class Results:
             self._file.close()
 
 
-def _flat(value: object) -> bool:
-    return isinstance(value, dict) and all(v is None or isinstance(v, (str, int, float)) for v in value.values())
+def _fits(name: str, value: object) -> bool:
+    if name in _TEXTS:
+        return isinstance(value, str)
+    return value is None or isinstance(value, (int, float))
 
 
 def _written(value: object) -> object:
