@@ -1,6 +1,6 @@
 # Needs make and Python 3.11 or newer; uv is used where it is installed. Everything else goes into .venv.
 #   make demo       the digits network on a modelled Zen 4: accuracy against speed, in digits.png
-#   make test       ruff, mypy, pytest
+#   make test       ruff, mypy, pytest; make -j test runs them beside each other
 #   make bench      speed of the engines on this machine
 #   make notebooks  execute notebooks/*.ipynb in place
 #   make clean      remove everything that the above created
@@ -9,22 +9,26 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
-INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check)
+# Modules are compiled when they are first imported, not all at the install: most never are.
+INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check)
 
-.PHONY: demo test lint typecheck bench notebooks clean
+.PHONY: demo test lint typecheck pytest bench notebooks clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
 	$(BIN)/simdnn run digits --machine zen4 --plot digits.png
 
-test: lint typecheck
-	$(BIN)/python -m pytest -n auto
+test: lint typecheck pytest
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 
 typecheck: $(VENV)/.installed-dev
 	$(BIN)/mypy
+
+# Each worker gets neighbouring tests, which share fixtures and caches, and takes over others' when it is through.
+pytest: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks

@@ -26,7 +26,7 @@ import pandas as pd
 from isa_models.errors import SimdnnError
 from isa_models.machine import machine
 from simdnn.assembly.addresses import references
-from simdnn.assembly.analysis import analyze_body, read_body
+from simdnn.assembly.analysis import Analysis, analyze_body, read_body
 from simdnn.assembly.decode import Decoded
 from simdnn.assembly.rows import rows
 from simdnn.calibration.sampler import PAGE, Frame
@@ -164,10 +164,15 @@ class Memory:
         return found.cycles if found else None
 
 
+def predicted(code: str, target: Any) -> Analysis:
+    """What a machine's clock says of a block, under the conditions of the measurement."""
+    start = dict.fromkeys(REGISTERS, WORD)
+    return analyze_body(read_body(code + LOOP_END), target, assume=True, start=start, memory=WORD)
+
+
 def compared(code: str, cycles: float, target: Any) -> dict[str, Any]:
     """A block's cycles beside the clock's."""
-    body = read_body(code + LOOP_END)
-    one = analyze_body(body, target, assume=True, start=dict.fromkeys(REGISTERS, WORD), memory=WORD)
+    body, one = read_body(code), predicted(code, target)
     return {
         "kind": "vector" if any("mm" in i.form for i in body.instructions) else "scalar",
         "stores": any(step.store for step in one.steps), "cycles": cycles, "predicted": one.cycles_per_iteration,

@@ -21,7 +21,7 @@ from simdnn.cli.output import table
 
 FILES = {"zen4": ("loops_zen4.json", "mixes_zen4.json"), "spr": ("loops_spr.json",)}
 WRITTEN = ("mixes_zen4.json", "loops_spr.json")  # the other was measured elsewhere
-START = {"r8": 0, "r15": 64}  # in the loops as they are measured
+START = {"r8": 0, "r15": 64}  # in the loops as they are measured: the pointers do not move
 VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
 
 

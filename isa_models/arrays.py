@@ -88,12 +88,16 @@ class ArrayValue(Value):
     def __init__(self, array: Array, dtype: str) -> None:
         self.array = array
         self.dtype = dtype
-        self.lanes = int(array.shape[-1])
+        self.lanes = array.shape[-1]
 
     def literal(self, number: int | float) -> ArrayValue:
-        return ArrayValue(np.full(self.lanes, number, self.format.dtype), self.dtype)
+        array = np.empty(self.lanes, self.format.dtype)
+        array.fill(number)
+        return ArrayValue(array, self.dtype)
 
     def view(self, dtype: str) -> ArrayValue:
+        if dtype == self.dtype:
+            return self
         return ArrayValue(np.ascontiguousarray(self.array).view(fmt(dtype).dtype), dtype)
 
     def to(self, dtype: str) -> ArrayValue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statemen
 
 _BATCH_LANES = 1 << 17  # parallel iterations are taken in slices of about this many lanes
 Variables = dict[str, "int | Array"]  # a parallel variable is a column (iterations, 1)
+Registers = dict[str, ArrayValue]  # arrays (iterations, lanes), or of one row where all iterations have the same
 
 
 def execute(program: Program, buffers: dict[str, Array]) -> Counter[str]:
@@ -29,9 +31,7 @@ class _Run:
         self.executed: Counter[str] = Counter()
         self.private = any(t.kind == "private" for t in program.tensors)
 
-    def statements(
-        self, body: Sequence[Statement], variables: Variables, registers: dict[str, Array], batch: int
-    ) -> None:
+    def statements(self, body: Sequence[Statement], variables: Variables, registers: Registers, batch: int) -> None:
         for statement in body:
             if isinstance(statement, Op):
                 self.op(statement, variables, registers, batch)
@@ -41,7 +41,7 @@ class _Run:
                 for i in range(statement.extent):
                     self.statements(statement.body, {**variables, statement.var: i}, registers, batch)
 
-    def parallel(self, loop: Loop, variables: Variables, registers: dict[str, Array], batch: int) -> None:
+    def parallel(self, loop: Loop, variables: Variables, registers: Registers, batch: int) -> None:
         """Put slices of the loop's iterations beside each other in the leading axis."""
         step = max(1, _BATCH_LANES // (64 * batch))
         if batch == 1 and self.private:
@@ -52,46 +52,65 @@ class _Run:
                 name: np.repeat(v, count, axis=0) if isinstance(v, np.ndarray) else v for name, v in variables.items()
             }
             inside[loop.var] = np.tile(np.arange(start, start + count), batch)[:, None]
-            copies = {n: np.repeat(r, count, axis=0) if len(r) > 1 else r for n, r in registers.items()}
+            copies = {
+                name: ArrayValue(np.repeat(r.array, count, axis=0), r.dtype) if len(r.array) > 1 else r
+                for name, r in registers.items()
+            }
             self.statements(loop.body, inside, copies, batch * count)
 
-    def op(self, op: Op, variables: Variables, registers: dict[str, Array], batch: int) -> None:
+    def op(self, op: Op, variables: Variables, registers: Registers, batch: int) -> None:
         definition = op.definition
         self.executed[definition.mnemonic(op.width)] += batch
         values = []
         for operand, place in zip(definition.operands, op.srcs, strict=True):
+            lanes = definition.operand_lanes(operand, op.lanes)
             if op.is_zero_idiom:
-                array: Array = np.zeros((1, place.bits // 8), np.uint8)
+                value = ArrayValue(np.zeros((1, place.bits // 8), np.uint8), "u8").view(operand.dtype)
             elif isinstance(place, Register):
-                array = registers[place.name][:, : place.bits // 8]
+                value = registers[place.name].view(operand.dtype)
+                lanes = place.bits // fmt(operand.dtype).bits
+                value = value if value.lanes == lanes else value.permute(range(lanes))
             else:
-                array = self.load(place, definition.operand_lanes(operand, op.lanes), variables)
-            values.append(ArrayValue(array, "u8").view(operand.dtype))
+                value = self.load(place, lanes, variables).view(operand.dtype)
+            values.append(value)
         result = definition.apply(*values, lanes=op.lanes, **op.parameters)
         assert isinstance(result, ArrayValue)
-        array = result.array
-        stored = ArrayValue(array.reshape(-1, array.shape[-1]), result.dtype).view("u8").array
+        result = ArrayValue(result.array.reshape(-1, result.lanes), result.dtype)
         if isinstance(op.dst, Register):
-            registers[op.dst.name] = stored
+            registers[op.dst.name] = result
         else:
-            self.store(op.dst, stored, variables)
+            self.store(op.dst, result.view("u8").array, variables)
 
     def elements(self, memory: Memory, variables: Variables) -> Array:
         """Element numbers (iterations, count) that the operand touches."""
         count = memory.bits // memory.rows // fmt(self.program.tensor[memory.tensor].dtype).bits
-        elements = np.arange(memory.rows)[:, None] * memory.stride + np.arange(count)
-        return np.atleast_2d(evaluate(memory.index, variables) + elements.reshape(-1))
+        return evaluate(memory.index, variables) + offsets(memory.rows, memory.stride, count)
 
-    def load(self, memory: Memory, lanes: int, variables: Variables) -> Array:
+    def load(self, memory: Memory, lanes: int, variables: Variables) -> ArrayValue:
+        """The operand's bytes, and zeros for lanes that it does not have."""
         data = self.buffers[memory.tensor][self.elements(memory, variables)]
         raw = np.ascontiguousarray(data).view(np.uint8)
-        missing = lanes * fmt(memory.dtype).bits // 8 - raw.shape[1]
-        return np.pad(raw, ((0, 0), (0, missing))) if missing else raw
+        size = lanes * fmt(memory.dtype).bits // 8
+        if size > raw.shape[1]:
+            whole = np.zeros((len(raw), size), np.uint8)
+            whole[:, : raw.shape[1]] = raw
+            raw = whole
+        return ArrayValue(raw, "u8")
 
     def store(self, memory: Memory, raw: Array, variables: Variables) -> None:
         buffer = self.buffers[memory.tensor]
         values = np.ascontiguousarray(raw[:, : memory.bits // 8]).view(buffer.dtype)
         buffer[self.elements(memory, variables)] = values
+
+
+@functools.lru_cache(maxsize=1024)
+def offsets(rows: int, stride: int, count: int) -> Array:
+    """A row of the numbers of elements in `rows` runs of `count` that begin `stride` apart.
+
+    >>> offsets(2, 10, 3).tolist()
+    [[0, 1, 2, 10, 11, 12]]
+    """
+    return (np.arange(rows)[:, None] * stride + np.arange(count)).reshape(1, -1)
 
 
 def evaluate(index: Affine, variables: Variables) -> int | Array:

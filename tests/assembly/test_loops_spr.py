@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import simdnn
+from benchmarks.loops import START
 from isa_models.machine import machine
 from simdnn.assembly.analysis import analyze_body, read_body
 from simdnn.assembly.rows import rows
@@ -19,7 +20,6 @@ from simdnn.assembly.rows import rows
 LOOPS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "vectors" / "loops_spr.json").read_text(encoding="utf-8")
 )["loops"]
-START = {"r8": 0, "r15": 64}  # as they were measured: the pointers do not move
 #: vpsadbw with a sum behind it that waits for the sum of the round before takes a quarter more than the ports
 UNEXPLAINED = {"rowsum_sad_256", "ymm_sad_paddq", "zmm_sad_paddq"}
 

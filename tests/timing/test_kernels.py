@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import pytest
 
-from isa_models.machine import machine, machine_names
+from isa_models.machine import Machine, machine, machine_names
 from simdnn.kernels.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.table import KERNELS
 from simdnn.program import Program
@@ -55,6 +56,15 @@ def problems() -> Iterator[Problem]:
 PROBLEMS = tuple(problems())
 
 
+@functools.cache
+def taken(kind: KernelKind) -> list[Problem]:
+    return [problem for problem in PROBLEMS if not kind.accepts(problem)]
+
+
+def able(kind: KernelKind) -> list[Machine]:
+    return [machine(name) for name in machine_names() if machine(name).supports(kind.isa)]
+
+
 def forms(program: Program) -> set[tuple[str, str]]:
     stream = Stream(program)
     steps = [stream.line(op, {}).step for op, _ in program.ops()]
@@ -63,21 +73,23 @@ def forms(program: Program) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("kind", KERNELS, ids=lambda kind: kind.name)
 def test_every_instruction_has_a_row(kind: KernelKind) -> None:
-    able = [machine(name) for name in machine_names() if machine(name).supports(kind.isa)]
-    mine = [problem for problem in PROBLEMS if not kind.accepts(problem)]
-    assert able and mine
+    targets, mine = able(kind), taken(kind)
+    assert targets and mine
     some = mine[:: max(1, len(mine) // 25)]
-    needed = set().union(*(forms(kind.build(problem, able[0]).program) for problem in some))
-    gaps = [f"{target.name}: {m} {f}" for target in able for m, f in sorted(needed) if not target.has(m, f)]
+    needed = set().union(*(forms(kind.build(problem, targets[0]).program) for problem in some))
+    gaps = [f"{target.name}: {m} {f}" for target in targets for m, f in sorted(needed) if not target.has(m, f)]
     assert not gaps, "; ".join(gaps)
 
 
-@pytest.mark.parametrize("kind", KERNELS, ids=lambda kind: kind.name)
-def test_every_machine_times_every_kernel(kind: KernelKind) -> None:
-    mine = [problem for problem in PROBLEMS if not kind.accepts(problem)]
-    able = [machine(name) for name in machine_names() if machine(name).supports(kind.isa)]
-    for i, target in enumerate(able):
-        problem = mine[(2 * i + 1) * len(mine) // (2 * len(able))]
+@pytest.mark.parametrize("turn", range(len(KERNELS)), ids=lambda turn: KERNELS[turn].name)
+def test_every_kernel_is_timed(turn: int) -> None:
+    """Each on a third of its machines, the next kernel on the next third, so that each machine times kernels of all
+    kinds; every one has the rows for every kernel (above).
+    """
+    kind = KERNELS[turn]
+    targets, mine = able(kind), taken(kind)
+    for i, target in list(enumerate(targets))[turn % min(3, len(targets)) :: 3]:
+        problem = mine[(2 * i + 1) * len(mine) // (2 * len(targets))]
         program = kind.build(problem, target).program
         cost = estimate_program(program, target)
         assert cost.core_cycles > 0 and sum(cost.executed.values()) == sum(times for _, times in program.ops())
