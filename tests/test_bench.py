@@ -22,6 +22,7 @@ from simdnn.benchdnn.descriptors import Axis, conv_dims, matmul_dims
 from simdnn.benchdnn.subset import IGNORED, NEUTRAL, OPTIONS
 from simdnn.benchdnn.tasks import task
 from simdnn.cli import main
+from tests.streams import error_line
 
 RESNET = """\
 # the layers of a residual network, as benchdnn's shape files have them
@@ -42,14 +43,6 @@ def texts(*words: str) -> list[str]:
 
 def answers(*words: str) -> list[Answer]:
     return [answer(case) for case in cases(*words)]
-
-
-def error_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line on standard error; nothing on standard output."""
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("simdnn: error: ") and captured.err.count("\n") == 1
-    return captured.err
 
 
 # descriptors

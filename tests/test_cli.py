@@ -20,6 +20,7 @@ from isa_models import SimdnnError, gpu_machine_names, machine_names
 from simdnn import hostcheck, study
 from simdnn.cli import main, output
 from simdnn.modes import MODES
+from tests.streams import error_line
 
 TABLE = "layer,M,N,K,batch,count,macs,kind\nup,4,16,64,1,2,4096,weight\nqk,8,16,64,3,1,24576,act\n"
 
@@ -35,14 +36,6 @@ def small(tmp_path: Path) -> str:
 def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "simdnn.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
-
-
-def error_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line on standard error; nothing on standard output."""
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("simdnn: error: ") and captured.err.count("\n") == 1
-    return captured.err
 
 
 def test_run_prints_a_table(small: str, capsys: pytest.CaptureFixture[str]) -> None:
