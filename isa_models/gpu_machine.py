@@ -90,6 +90,7 @@ class GpuMachine:
     sustained_gb_s: float  # what a streaming kernel gets of it, where that is known
     provenance: Mapping[str, Provenance] = field(repr=False)
     path: Path
+    conversion_share: float = 1.0  # rate of conversions between types over that of f32
     launch_us: float = 0.0  # between a kernel's end and the start of the next one in line; 0: not modelled
 
     def __hash__(self) -> int:

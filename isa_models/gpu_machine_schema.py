@@ -37,6 +37,7 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
     threads = engine.figure_integer("threads", 2, 64)
     vector = {key: engine.figure_number(f"{key}_ops", 1, 1e5) for key in ("f32", "f16", "dp4a")}
     share = engine.figure_number("s32_multiply_share", 0.01, 1)
+    converts = engine.figure_number("conversion_share", 0.01, 1) if engine.has("conversion_share") else 1.0
     systolic, co_issue = _systolic(engine)
     engine.close()
     if bool(systolic) != (platform in NVIDIA_GPUS or bool(PLATFORMS[platform].exec_size)):
@@ -58,7 +59,8 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
     return GpuMachine(
         name, title, vendor, PLATFORMS[platform], xe_cores, engines, stacks, ghz, max_ghz, base_ghz,
         matrix_ghz, threads, MappingProxyType(vector), share, MappingProxyType(systolic), co_issue, latency,
-        (caches[0], caches[1]), gb_s, sustained, MappingProxyType(top.reader.provenance), path, launch_us,
+        (caches[0], caches[1]), gb_s, sustained, MappingProxyType(top.reader.provenance), path, converts,
+        launch_us,
     )  # fmt: skip
 
 

@@ -56,6 +56,7 @@ class Instruction:
     partial: bool = False  # its memory operand may hold fewer lanes than the register, without a mask
     tile: bool = False  # its registers are tiles: rows of 64 bytes, of which those of the result go through it alike
     configures: bool = False  # it sets a state; there is no value to look at
+    copies: int = 1  # threads of a warp that execute it on the same element, each into a register of its own
     takes_lanes: bool = field(default=False)  # the function wants `lanes` (a broadcast cannot know it)
 
     @property

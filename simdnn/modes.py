@@ -107,7 +107,7 @@ MODES: Mapping[str, Mode] = {
         ),
         *(
             Mode(f"{bits}-weights", f"f32 sources, {bits} weights a scale for up to 128 k each, bf16 allowed inside",
-                 "f32", bits, ANY_ISA, fpmath="bf16", weight_group=128, default=False, gpus=GPUS[:1])
+                 "f32", bits, ANY_ISA, fpmath="bf16", weight_group=128, default=False, gpus=GPUS)
             for bits in ("s8", "s4")
         ),
         *_int8("u8", per_tensor=True),

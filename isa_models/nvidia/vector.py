@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from isa_models.algebra import Value
@@ -91,11 +91,48 @@ def _steps() -> None:
         whole = (a < above).where((a < below).where(below, a), a.literal(0.0)).to("s32")
         return (a < above).where(whole, whole.literal((1 << 31) - 1))
 
+    def half(a: Value) -> Value:
+        return round_to(_canonical(a), "f16")
+
+    def bytes_as_halves(a: Value) -> Value:
+        above = a.literal(0x64006400)
+        low = (a & 0xFF) | ((a & 0xFF00) << 8) | above
+        return low.interleave(((a >> 16) & 0xFF) | ((a >> 8) & 0xFF0000) | above)
+
+    def bytes_as_words(a: Value) -> Value:
+        parts = [((a >> shift) & 0xFF) | a.literal(0x4B000000) for shift in (0, 8, 16, 24)]
+        return in_turn(parts)
+
+    def shifted(a: Value, count: int) -> Value:
+        return in_turn([a >> 4 * i for i in range(count)])
+
+    def in_turn(parts: list[Value]) -> Value:
+        """Lanes of each of two, four or eight values in turn."""
+        if len(parts) == 1:
+            return parts[0]
+        return in_turn(parts[0::2]).interleave(in_turn(parts[1::2]))
+
     f32, s32, u32 = (f"{t} <- {t}, {t}" for t in ("f32", "s32", "u32"))
     rows: list[tuple[str, str, Callable[..., Value], str, str, str]] = [
         ("sub.rn.f32", f32, lambda a, b: _canonical(a - b), "Difference.", "[2.5], [1]", "[1.5]"),
         ("mul.rn.f32", f32, lambda a, b: _canonical(a * b), "Product.", "[2.5], [2]", "[5.0]"),
         ("div.rn.f32", f32, lambda a, b: _canonical(a / b), "Quotient, correctly rounded.", "[1], [4]", "[0.25]"),
+        ("sub.rn.f16", "f16 <- f16, f16", lambda a, b: half(widen_f16(a) - widen_f16(b)), "Difference (of two at a "
+         "time: sub.rn.f16x2).", "[2.5], [1]", "[1.5]"),
+        ("mul.rn.f16", "f16 <- f16, f16", lambda a, b: half(widen_f16(a) * widen_f16(b)), "Product, rounded once (of "
+         "two at a time: mul.rn.f16x2).", "[2.5], [2]", "[5.0]"),
+        ("prmt.b32.halves", "u32 <- u32*0.5", bytes_as_halves, "A word's bytes below the bits of 1024, as halves: two "
+         "byte permutes with 64H.", "[0x04030201], lanes=2", "[1677878273, 1678009347]"),
+        ("prmt.b32.words", "u32 <- u32*0.25", bytes_as_words, "A word's bytes below the bits of 2^23, as f32: four "
+         "byte permutes with 4B00H.", "[0x04030201], lanes=4", "[1258291201, 1258291202, 1258291203, 1258291204]"),
+        ("shr.b32.halves", "u32 <- u32*0.25", lambda a: shifted(a, 4), "A word shifted right by 0, 4, 8 and 12.",
+         "[0x43210], lanes=4", "[274960, 17185, 1074, 67]"),
+        ("shr.b32.words", "u32 <- u32*0.125", lambda a: shifted(a, 8), "A word shifted right by 0, 4, 8 and so on.",
+         "[0x43210], lanes=8", "[274960, 17185, 1074, 67, 4, 0, 0, 0]"),
+        ("lop3.b32.words", "u32 <- u32", lambda a: (a & 15) | a.literal(0x4B000000), "The lowest four bits below the "
+         "bits of 2^23 (immLut 0xEA).", "[0x13]", "[1258291203]"),
+        ("lop3.b32.halves", "u32 <- u32", lambda a: (a & 0x000F000F) | a.literal(0x64006400), "The lowest four bits of "
+         "each half below the bits of 1024 (immLut 0xEA).", "[0x00130012]", "[1677943810]"),
         ("sqrt.rn.f32", "f32 <- f32", lambda a: _canonical(a.sqrt()), "Square root, correctly rounded.", "[9]",
          "[3.0]"),
         ("set.gt.u32.f32", "u32 <- f32, f32", lambda a, b: mask(a > b, a), "All ones where a > b.", "[2], [1]",
@@ -145,10 +182,8 @@ _steps()
 class SharedLoad(Instruction):
     """Loads of a fragment from shared memory; each element goes to the registers of `copies` threads."""
 
-    copies: int = 1
 
-
-_SHARED = re.compile(r"ld\.shared\.(f32|f16)\.to(\d+)")
+_SHARED = re.compile(r"ld\.shared\.(f32|f16|u32)\.to(\d+)")
 
 
 @functools.cache
@@ -189,32 +224,47 @@ for _type in ("f32", "f16", "s32", "u32", "s16", "u16", "s8", "u8"):
 
 
 # -- blocks -----------------------------------------------------------------------------------------------------------
-_BLOCK = re.compile(r"(add\.rn|fma\.rn)\.f32\.(\d+)x(\d+)\.(row|outer)")
+_BLOCK = re.compile(r"(add|sub|mul|fma)\.rn\.(f32|f16)\.(\d+)x(\d+)\.(row|outer)")
 
 
 @functools.cache
 def _block(name: str) -> BlockForm | None:
     """The form of a full name, None where it is none; the block is whole warps."""
     match = _BLOCK.fullmatch(name)
-    if match is None or (match[1] == "fma.rn") != (match[4] == "outer") or int(match[2]) * int(match[3]) % WARP:
+    if match is None or (match[1] == "fma") != (match[5] == "outer") or int(match[3]) * int(match[4]) % WARP:
         return None
-    m, n = int(match[2]), int(match[3])
-    basic = GPU_REGISTRY[f"{match[1]}.f32"]
+    m, n, dtype = int(match[3]), int(match[4]), match[2]
+    if f"{match[1]}.rn.{dtype}" not in GPU_REGISTRY:
+        return None
+    basic = GPU_REGISTRY[f"{match[1]}.rn.{dtype}"]
 
     def along(acc: Value, row: Value) -> Value:
-        return _add(acc, spread(row, m, n, "row"))
+        result: Value = basic.function(acc, spread(row, m, n, "row"))
+        return result
 
     def outer(acc: Value, column: Value, row: Value) -> Value:
         return _fma(acc, spread(column, m, n, "col"), spread(row, m, n, "row"))
 
-    column, row = (Operand("column", "f32", 1 / n), m), (Operand("row", "f32", 1 / m), n)
-    parts = [(Operand("acc", "f32"), m * n), *([row] if match[4] == "row" else [column, row])]
+    column, row = (Operand("column", dtype, 1 / n), m), (Operand("row", dtype, 1 / m), n)
+    parts = [(Operand("acc", dtype), m * n), *([row] if match[5] == "row" else [column, row])]
     return BlockForm(
-        name, tuple(operand for operand, _ in parts), "f32", outer if match[4] == "outer" else along, basic.manual,
-        CAPS, accumulates=match[4] == "outer", native=False, counts=tuple(count for _, count in parts), size=m * n,
+        name, tuple(operand for operand, _ in parts), dtype, outer if match[5] == "outer" else along, basic.manual,
+        CAPS, accumulates=match[5] == "outer", native=False, counts=tuple(count for _, count in parts), size=m * n,
         repeats=m * n // WARP, unit=basic.name, each=WARP,
     )  # fmt: skip
 
 
+_COPIED = re.compile(r"((?!ld\.).+)\.to(\d+)")
+
+
+@functools.cache
+def _copied(name: str) -> Instruction | None:
+    """An instruction that each of several threads executes on the same elements, as "cvt.f32.f16.to2"."""
+    match = _COPIED.fullmatch(name)
+    found = match and (GPU_REGISTRY.get(match[1]) or _block(match[1]))
+    return replace(found, name=name, copies=int(match[2])) if match and found else None
+
+
 FORMS.append(_block)
+FORMS.append(_copied)
 FORMS.append(_shared_load)

@@ -3,7 +3,7 @@
 for each workgroup, each warp of it:            parallel
     load the fragments of the first step of K
     for each two steps of K:                    load the next step's fragments while this one's are multiplied
-    epilogue: bias, relu, to the destination's type; store
+    epilogue: the weights' scale, bias, relu, to the destination's type; store
 
 Rows and columns are filled up with zeros to whole blocks.
 
@@ -70,11 +70,11 @@ def block_of(machine: GpuMachine, dtype: str) -> SmBlock:
 class SmGemm:
     """The generator for one problem on one machine."""
 
-    def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine) -> None:
+    def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget = SPARE) -> None:
         self.problem, self.machine = problem, machine
         p = problem
         self.block = block_of(machine, p.src)
-        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, SPARE, p.batch.count, SIZES[p.src])
+        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, budget, p.batch.count, SIZES[p.src])
         self.groups = self.tile.groups(p.m, p.n)
         self.row_blocks, self.col_blocks = self.tile.blocks(p.m, p.n)
         self.pairs = -(-p.k // (2 * self.block.k))  # of steps
@@ -103,6 +103,10 @@ class SmGemm:
         size = self.block.m if side == "a" else self.block.n
         return Register(f"{side}_{number}_{copy}", self.block.src, size * self.block.k)
 
+    def operand(self, side: str, number: int, copy: int) -> Register:
+        """What is multiplied."""
+        return self.fragment(side, number, copy)
+
     def load(self, step: Affine, copy: int) -> Code:
         """The fragments of a step of K; the one behind the last belongs to the next block, or is zero."""
         code: Code = []
@@ -128,8 +132,8 @@ class SmGemm:
 
     def multiply(self, copy: int) -> Code:
         return [
-            op(self.block.instruction, self.acc(i, j), self.acc(i, j), self.fragment("a", i, copy),
-               self.fragment("b", j, copy))
+            op(self.block.instruction, self.acc(i, j), self.acc(i, j), self.operand("a", i, copy),
+               self.operand("b", j, copy))
             for j in range(self.tile.cols)
             for i in range(self.tile.rows)
         ]  # fmt: skip
@@ -141,12 +145,14 @@ class SmGemm:
         if "relu" in e.post_ops:
             code.append(op("xor.b32", *[zero.as_("u32")] * 3))
         for j in range(self.tile.cols):
-            bias = Register("bias", "f32", b.n)
-            if e.bias:
-                column = self.tile.col(j) + self.problem.batch.at("columns") * self.col_blocks
-                code.append(op("ld.global.f32", bias, Memory("bias", column * b.n, "f32", b.n)))
+            scale, bias = (Register(name, "f32", b.n) for name in ("wei_scale", "bias"))
+            column = self.tile.col(j) + self.problem.batch.at("columns") * self.col_blocks
+            for register in (*([scale] if e.wei_scale else []), *([bias] if e.bias else [])):
+                code.append(op("ld.global.f32", register, Memory(register.name, column * b.n, "f32", b.n)))
             for i in range(self.tile.rows):
                 x = result = self.acc(i, j)
+                if e.wei_scale:
+                    code.append(op(f"mul.rn.f32.{b.m}x{b.n}.row", x, x, scale))
                 if e.bias:
                     code.append(op(f"add.rn.f32.{b.m}x{b.n}.row", x, x, bias))
                 if "relu" in e.post_ops:
@@ -161,11 +167,13 @@ class SmGemm:
 
     def tensors(self) -> list[Tensor]:
         b, steps, batch, e = self.block, 2 * self.pairs, self.problem.batch, self.problem.epilogue
-        bias = [Tensor("bias", "f32", batch.products("columns") * self.col_blocks * b.n)] if e.bias else []
+        rows, columns = (self.fragment(side, 0, 0) for side in "ab")
+        by_column = [Tensor(name, "f32", batch.products("columns") * self.col_blocks * b.n)
+                     for name, given in (("wei_scale", e.wei_scale), ("bias", e.bias)) if given]  # fmt: skip
         return [
-            Tensor("src", b.src, batch.products("src") * (self.row_blocks * steps + 1) * b.m * b.k),
-            Tensor("wei", b.wei, batch.products("wei") * (self.col_blocks * steps + 1) * b.n * b.k),
-            *bias,
+            Tensor("src", rows.dtype, batch.products("src") * (self.row_blocks * steps + 1) * rows.lanes),
+            Tensor("wei", columns.dtype, batch.products("wei") * (self.col_blocks * steps + 1) * columns.lanes),
+            *by_column,
             Tensor("dst", e.dst, batch.count * self.row_blocks * self.col_blocks * b.m * b.n, "output"),
         ]
 
@@ -179,14 +187,18 @@ class SmGemm:
             "src": self.blocks(src, self.row_blocks, self.block.m, False),
             "wei": self.blocks(weights.T, self.col_blocks, self.block.n, True),
         }
-        if parameters.bias is not None:
-            found["bias"] = np.pad(parameters.bias, (0, self.col_blocks * self.block.n - self.problem.n))
+        n, e = self.problem.n, self.problem.epilogue
+        for name, values, given in (
+            ("wei_scale", parameters.wei_scale, e.wei_scale), ("bias", parameters.bias, e.bias)
+        ):  # fmt: skip
+            if given and values is not None:
+                found[name] = np.pad(np.broadcast_to(values, (n,)), (0, self.col_blocks * self.block.n - n))
         return found
 
     def blocks(self, matrix: Array, count: int, size: int, turned: bool) -> Array:
         """(count * size, K) as blocks of `size` rows and a step of K, each by rows (turned: by columns), and a step."""
         steps, k = 2 * self.pairs, self.block.k
-        full = np.zeros((count * size, steps * k), fmt(self.block.src).dtype)
+        full = np.zeros((count * size, steps * k), matrix.dtype)
         full[: matrix.shape[0], : matrix.shape[1]] = matrix
         blocks = full.reshape(count, size, steps, k).transpose((0, 2, 3, 1) if turned else (0, 2, 1, 3))
         return np.concatenate([blocks.reshape(-1), np.zeros(size * k, full.dtype)])

@@ -15,9 +15,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn import verbose
 from simdnn.kernels.batch import as_batched
-from simdnn.kernels.gpu_compute import LARGEST as MOST
-from simdnn.kernels.gpu_compute import GpuComputeGemm, rounding
-from simdnn.kernels.gpu_copy import copy_alone, is_copied
+from simdnn.kernels.gpu_compute import GpuComputeGemm
 from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
 from simdnn.kernels.gpu_groups import GpuGroupedGemm
 from simdnn.kernels.gpu_upconvert import LARGEST, STEP, GpuUpconvertGemm, unfillable
@@ -26,16 +24,15 @@ from simdnn.kernels.spec import Kernel, Parameters
 from simdnn.primitives import arrays, sm
 from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.checks import one_of
-from simdnn.primitives.gpu_types import decompression, types_of
+from simdnn.primitives.gpu_types import cheapest, check_zero_points, conversion_of, problems_of, types_of
 from simdnn.primitives.groups import group_scales, with_groups
-from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import WEI_TAGS
 from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.resolve import need_values, resolve
 from simdnn.primitives.run import values
 from simdnn.primitives.zero_points import MISSING, check_reductions, with_tables, without_zero_points, zero_points
-from simdnn.result import Conversion, Estimate, Result
+from simdnn.result import Estimate, Result
 
 DISPATCH = ("fastest",)
 
@@ -66,8 +63,8 @@ def matmul(
     if machine.nvidia:
         if into is not None:
             raise Unimplemented(f"into on {machine.name!r}: no kernel there has the post-operation 'sum'")
-        problem, parameters = sm.matmul_of(machine, asked, types, attr, dst, bias)
-        return sm.run(machine, problem, src, weights, parameters, engine, asked.shape)
+        problem, parameters = sm.matmul_of(machine, asked, types, attr, dst, bias, given.tag)
+        return sm.run(machine, problem, src, weights, parameters, engine, attr, asked.shape)
     problem, parameters = _problem(machine, asked, types, attr, dst, bias, given.tag)
     parameters = with_operands(parameters, attr.post_ops, problem, into, asked.shape)
     arrays.check_memory(asked.tensors("f32", "f32", "s32"))
@@ -91,7 +88,7 @@ def estimate(
     src, wei, dst = types
     arrays.check_sizes(asked.tensors(*types))
     if machine.nvidia:
-        return sm.estimate(machine, sm.matmul_of(machine, asked, (src, wei), attr, dst, bias)[0])
+        return sm.estimate(machine, sm.matmul_of(machine, asked, (src, wei), attr, dst, bias, given.tag)[0], attr)
     problem, _ = _problem(machine, asked, (src, wei), attr, dst, bias, given.tag)
     return Estimate(**_cost_part(problem, machine, attr))
 
@@ -134,17 +131,9 @@ def _problem(
     groups = group_scales(attr, shape, exact=True)
     epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
     epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
-    compressed = [decompression(shape, attr, types.compute) for types in candidates]
-    if compressed[0] and (scale := compressed[0].scale) and scale.placing != "grouped":
-        epilogue = replace(epilogue, wei_scale=scale.placing)
-    problem = cheapest([
-        GpuMatmulProblem(
-            shape.m, shape.n, shape.k, t.src, t.wei, epilogue, wei_tag=tag, decompression=parts, group_scales=groups,
-            float_model=t.model, batch=asked.batch, compute=t.compute,
-        )
-        for t, parts in zip(candidates, compressed, strict=True)
-    ], machine)  # fmt: skip
-    check_zero_points(problem, parameters)
+    problems = problems_of(asked, shape, attr, candidates, epilogue, wei_tag=tag, group_scales=groups)
+    problem = cheapest(problems, cost, machine)
+    check_zero_points(machine, problem.decompression, parameters)
     if zeros:
         parameters = with_tables(parameters, attr, shape, zeros)
         problem = with_strategy(machine, replace(problem, zero_points=zeros), attr, parameters)
@@ -198,20 +187,6 @@ def _not_upconverted(problem: GpuMatmulProblem, parameters: Parameters, machine:
     return ""
 
 
-def check_zero_points(problem: GpuMatmulProblem, parameters: Parameters) -> None:
-    """`Unimplemented` for zero points of compressed weights whose differences f16 does not hold."""
-    points = parameters.wei_zero_points
-    if problem.decompression and points is not None and (largest := int(np.abs(points.astype(np.int64)).max())) > MOST:
-        raise Unimplemented(f"zero_points['wei'] up to {largest} for {problem.wei} weights on a GPU: their differences "
-                            f"are words and f16 there; what works: -{MOST} to {MOST}")  # fmt: skip
-
-
-def cheapest(problems: list[GpuMatmulProblem], machine: GpuMachine) -> GpuMatmulProblem:
-    """Of the candidates the one of the fewest cycles; of one alone they are not asked for."""
-    cold = COLD_WEIGHTS.effective(None)
-    return problems[0] if len(problems) == 1 else min(problems, key=lambda p: float(cost(p, machine, cold).cycles))
-
-
 @functools.lru_cache(maxsize=256)
 def built(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
     """The kernel for a problem on a machine."""
@@ -232,29 +207,7 @@ def cost(problem: GpuMatmulProblem, machine: GpuMachine, cold: bool) -> Any:
     return estimate_gpu(kernel.timed or kernel.program, machine, cold=cold)
 
 
-def _conversion(problem: GpuMatmulProblem, machine: GpuMachine) -> Conversion | None:
-    """The weights' way into blocks, or into another type, once and ahead of the runs, where it takes a kernel."""
-    from simdnn.timing.gpu import estimate_gpu
-
-    if problem.wei_tag != "any":
-        return None
-    if problem.compute and problem.wei == "f32":
-        program = rounding(problem.batch.products("wei") * problem.k * problem.n, problem.compute, machine)
-        read, written = (next(t.nbytes for t in program.tensors if t.kind == kind) for kind in ("input", "output"))
-    elif is_copied(machine, problem.wei, problem.m, problem.n):
-        program = copy_alone(built(problem, machine).program, machine, "wei")
-        read = written = program.tensor["wei"].nbytes
-    else:
-        return None
-    found = estimate_gpu(program, machine, cold=COLD_WEIGHTS.effective(None))
-    return Conversion(found.cycles, found.seconds, read, written, found.confidence)
-
-
-def math_mode(src: str, attr: Attr) -> str:
-    """The mode that a result names: one means something for f32 data alone."""
-    return "strict" if fmt(src).bits < 32 else FPMATH.effective(attr.fpmath)
-
-
 def _cost_part(problem: GpuMatmulProblem, machine: GpuMachine, attr: Attr) -> dict[str, Any]:
-    part = sm.cost_part(problem, machine, built(problem, machine), cost, math_mode(problem.src, attr))
-    return part | {"find_conversion": lambda: _conversion(problem, machine)}
+    kernel = built(problem, machine)
+    part = sm.cost_part(problem, machine, kernel, cost, sm.math_mode(problem.src, attr))
+    return part | {"find_conversion": lambda: conversion_of(problem, machine, kernel.program)}

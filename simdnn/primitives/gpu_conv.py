@@ -18,8 +18,7 @@ from simdnn.kernels.implicit import as_convolution, product_of, view_copies
 from simdnn.kernels.spec import ConvProblem, Decompression, Epilogue, Kernel, Parameters, Placing, ZeroPoints
 from simdnn.primitives import arrays, gpu, sm
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.gpu_types import types_of
-from simdnn.primitives.mathmode import COLD_WEIGHTS
+from simdnn.primitives.gpu_types import cheapest, types_of
 from simdnn.primitives.problems import Taps, conv_problem, conv_shape
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import values
@@ -64,13 +63,7 @@ def convolution_of(
         if zeros:
             product = gpu.with_strategy(machine, product, _made_ahead(attr, zeros), parameters)
         asked.append(Asked(problem, product))
-    return _cheapest(asked, machine), parameters
-
-
-def _cheapest(asked: list[Asked], machine: GpuMachine) -> Asked:
-    """Of the candidates the one of the fewest cycles; of one alone they are not asked for."""
-    cold = COLD_WEIGHTS.effective(None)
-    return asked[0] if len(asked) == 1 else min(asked, key=lambda a: float(cost(a, machine, cold).cycles))
+    return cheapest(asked, cost, machine), parameters
 
 
 def _compressed(
@@ -144,6 +137,6 @@ def cost(asked: Asked, machine: GpuMachine, cold: bool) -> Any:
 
 
 def _cost_part(asked: Asked, machine: GpuMachine, attr: Attr) -> dict[str, Any]:
-    mode = gpu.math_mode(asked.problem.src, attr)
+    mode = sm.math_mode(asked.problem.src, attr)
     part = sm.cost_part(asked, machine, built(asked, machine), cost, mode)
     return part | {"problem": asked.problem}

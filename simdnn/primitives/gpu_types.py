@@ -7,20 +7,31 @@ every type that the mode allows is a candidate, f32 among them always, and the c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.intel_gpu.dpas import Shape as DpasShape
 from isa_models.nvidia.mma import UNITS
-from simdnn.kernels.spec import Decompression
+from simdnn.kernels import gpu_compute, sm_compute
+from simdnn.kernels.gpu_copy import copy_alone, is_copied
+from simdnn.kernels.gpu_gemm import GpuMatmulProblem
+from simdnn.kernels.spec import Decompression, Epilogue, Parameters
 from simdnn.primitives import arrays, compatible
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.decompress import computes, placing
-from simdnn.primitives.mathmode import FPMATH
+from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
+from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Shape
+from simdnn.program import Program
+from simdnn.result import Conversion
 
 _INTEGERS = ("s8", "u8", "s4", "u4")
 _FLOATS = ("f32", "tf32", "bf16", "f16")
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -35,12 +46,12 @@ class Types:
 
 def types_of(machine: GpuMachine, shape: Shape, attr: Attr) -> list[Types]:
     """The candidates for a problem; refusals name the machine and what works."""
-    if machine.nvidia:
-        return [_on_nvidia(machine, shape)]
     if shape.compressed:
         return _compressed(machine, shape, attr)
     if shape.src == shape.wei == "f32":
         return _of_f32(machine, shape, attr)
+    if machine.nvidia:
+        return [_on_nvidia(machine, shape)]
     return [_on_intel(machine, shape, attr)]
 
 
@@ -50,6 +61,53 @@ def decompression(shape: Shape, attr: Attr, compute: str) -> Decompression | Non
         return None
     scale = placing("scales", attr.scales.get("wei"), shape)
     return Decompression((compute,), scale, placing("zero_points", attr.zero_points.get("wei"), shape))
+
+
+def problems_of(
+    asked: Products, shape: Shape, attr: Attr, candidates: list[Types], epilogue: Epilogue, **more: Any
+) -> list[GpuMatmulProblem]:
+    """The matmul for each candidate; `more` of its fields."""
+    found = []
+    for t in candidates:
+        parts = decompression(shape, attr, t.compute)
+        if parts and parts.scale and parts.scale.placing != "grouped":
+            epilogue = replace(epilogue, wei_scale=parts.scale.placing)
+        found.append(GpuMatmulProblem(shape.m, shape.n, shape.k, t.src, t.wei, epilogue, decompression=parts,
+                                      float_model=t.model, batch=asked.batch, compute=t.compute, **more))  # fmt: skip
+    return found
+
+
+def cheapest(problems: Sequence[P], cost: Callable[[P, GpuMachine, bool], Any], machine: GpuMachine) -> P:
+    """Of the candidates the one of the fewest cycles; of one alone they are not asked for."""
+    cold = COLD_WEIGHTS.effective(None)
+    return problems[0] if len(problems) == 1 else min(problems, key=lambda p: float(cost(p, machine, cold).cycles))
+
+
+def check_zero_points(machine: GpuMachine, parts: Decompression | None, parameters: Parameters) -> None:
+    """`Unimplemented` for zero points of compressed weights that f16 cannot take from them."""
+    points, most = parameters.wei_zero_points, sm_compute.LARGEST if machine.nvidia else gpu_compute.LARGEST
+    if parts and points is not None and (largest := int(np.abs(points.astype(np.int64)).max())) > most:
+        raise Unimplemented(f"zero_points['wei'] up to {largest} of compressed weights on {machine.name!r}: they are "
+                            f"taken from them in words or f16 there; what works: -{most} to {most}")  # fmt: skip
+
+
+def conversion_of(problem: GpuMatmulProblem, machine: GpuMachine, program: Program) -> Conversion | None:
+    """The weights' way into blocks, or into another type, once and ahead of the runs, where it takes a kernel."""
+    from simdnn.timing.gpu import estimate_gpu
+
+    if problem.wei_tag != "any":
+        return None
+    if problem.compute and problem.wei == "f32":
+        size = problem.batch.products("wei") * problem.k * problem.n
+        program = gpu_compute.rounding(size, problem.compute, machine)
+        read, written = (next(t.nbytes for t in program.tensors if t.kind == kind) for kind in ("input", "output"))
+    elif is_copied(machine, problem.wei, problem.m, problem.n):
+        program = copy_alone(program, machine, "wei")
+        read = written = program.tensor["wei"].nbytes
+    else:
+        return None
+    found = estimate_gpu(program, machine, cold=COLD_WEIGHTS.effective(None))
+    return Conversion(found.cycles, found.seconds, read, written, found.confidence)
 
 
 def _units(machine: GpuMachine) -> tuple[str, ...]:
@@ -62,6 +120,9 @@ def _units(machine: GpuMachine) -> tuple[str, ...]:
 def _compressed(machine: GpuMachine, shape: Shape, attr: Attr) -> list[Types]:
     arrays.check_types(shape.primitive, shape.src, shape.wei, attr.apply_to_int)
     units = _units(machine)
+    if machine.nvidia and shape.src not in ("f32", *units):
+        raise Unimplemented(f"{shape.src} source on {machine.name!r}: {machine.platform.title} has no {shape.src}; "
+                            f"what works: f32, {', '.join(units)}")  # fmt: skip
     wanted = computes(shape.src, FPMATH.effective(attr.fpmath), "bf16" in units)
     allowed = [dtype for dtype in wanted if dtype in ("f32", *units)]
     return [Types(shape.src, shape.wei, "" if c == "f32" or machine.nvidia else attr.float_model, c) for c in allowed]
@@ -81,7 +142,7 @@ def _of_f32(machine: GpuMachine, shape: Shape, attr: Attr) -> list[Types]:
 def _on_nvidia(machine: GpuMachine, shape: Shape) -> Types:
     """What the generation's tensor cores take."""
     units, title = _units(machine), machine.platform.title
-    if shape.src == shape.wei and shape.src in ("f32", *units):
+    if shape.src == shape.wei and shape.src in units:
         return Types(shape.src, shape.wei)
     raise Unimplemented(
         f"{shape.src}:{shape.wei} on {machine.name!r}: {title}'s tensor cores take {', '.join(units)} alone (bf16, "

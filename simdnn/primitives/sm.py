@@ -8,15 +8,17 @@ from typing import Any
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.arrays import Array
-from isa_models.nvidia.mma import UNITS
+from isa_models.formats import fmt
 from simdnn import verbose
 from simdnn.kernels.batch import as_batched
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
+from simdnn.kernels.sm_compute import SmComputeGemm
 from simdnn.kernels.sm_gemm import SmGemm
 from simdnn.kernels.spec import Epilogue, Kernel, Parameters
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.mathmode import COLD_WEIGHTS
+from simdnn.primitives.gpu_types import cheapest, check_zero_points, conversion_of, problems_of, types_of
+from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import values
@@ -26,22 +28,28 @@ _DESTINATIONS = ("f32", "f16")
 
 
 def matmul_of(
-    machine: GpuMachine, asked: Products, types: tuple[str, str], attr: Attr, dst: str | None, bias: Any
+    machine: GpuMachine, asked: Products, types: tuple[str, str], attr: Attr, dst: str | None, bias: Any, tag: str
 ) -> tuple[GpuMatmulProblem, Parameters]:
     """The problem of a matmul; refusals name the machine and what works."""
-    epilogue, parameters = epilogue_of(machine, asked.of_types(*types), attr, dst, bias)
-    return GpuMatmulProblem(asked.m, asked.n, asked.k, *types, epilogue, batch=asked.batch), parameters
+    shape = asked.of_types(*types)
+    candidates = types_of(machine, shape, attr)
+    epilogue, parameters = epilogue_of(machine, shape, attr, dst, bias)
+    if shape.compressed and tag != "any":
+        raise Unimplemented(f"wei_tag={tag!r} of {shape.wei} weights on {machine.name!r}; what works: 'any'")
+    problem = cheapest(problems_of(asked, shape, attr, candidates, epilogue, wei_tag=tag), cost, machine)
+    check_zero_points(machine, problem.decompression, parameters)
+    return problem, parameters
 
 
 def epilogue_of(
     machine: GpuMachine, shape: Shape, attr: Attr, dst: str | None, bias: Any
 ) -> tuple[Epilogue, Parameters]:
     """What follows the sums of a matmul or convolution; refusals name the machine."""
-    _check_types(machine, shape, attr)
     check_post_ops(machine, attr)
     epilogue, parameters = resolve(attr, shape, dst, bias)
-    if attr.scales or attr.zero_points:
-        raise Unimplemented(f"scales or zero points on {machine.name!r}: no kernel here has them; bias and relu work")
+    if any(name != "wei" or not shape.compressed for name in (*attr.scales, *attr.zero_points)):
+        raise Unimplemented(f"scales or zero points on {machine.name!r}: no kernel here has them but of compressed "
+                            "weights; bias and relu work")  # fmt: skip
     if epilogue.dst not in _DESTINATIONS:
         works = ", ".join(_DESTINATIONS)
         raise Unimplemented(f"dst {epilogue.dst!r} on {machine.name!r}: no kernel here stores it; what works: {works}")
@@ -54,21 +62,9 @@ def check_post_ops(machine: GpuMachine, attr: Attr) -> None:
         raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; relu works")
 
 
-def _check_types(machine: GpuMachine, shape: Shape, attr: Attr) -> None:
-    """f32 goes to the CUDA cores, and what the generation's tensor cores take to them."""
-    has = tuple(UNITS["mma"][machine.platform.name])
-    if shape.src == shape.wei and shape.src in ("f32", *has) and not attr.apply_to_int:
-        return
-    title = machine.platform.title
-    raise Unimplemented(
-        f"{shape.src}:{shape.wei} on {machine.name!r}: {title}'s tensor cores take {', '.join(has)} alone (bf16, tf32 "
-        "and integers came with later generations); what works: f16:f16, and f32:f32 on its CUDA cores"
-    )
-
-
 def run(
     machine: GpuMachine, problem: GpuMatmulProblem, src: Array, weights: Array, parameters: Parameters, engine: str,
-    shape: tuple[int, ...],
+    attr: Attr, shape: tuple[int, ...],
 ) -> Result:  # fmt: skip
     """Values and cost of a checked problem whose output has `shape`."""
     kernel = as_batched(built(problem, machine), problem.batch, problem.epilogue.post_ops, shape)
@@ -76,20 +72,30 @@ def run(
     arrays.check_memory({"src": ((sizes["src"],), problem.src), "weights": ((sizes["wei"],), problem.wei),
                          "dst": ((sizes["dst"],), "f32")})  # fmt: skip
     output = values(kernel, arrays.native(src), arrays.native(weights), parameters, engine)
-    result = Result(**cost_part(problem, machine, kernel, cost, "strict"), output=output)
+    result = Result(**_cost_part(problem, machine, kernel, attr), output=output)
     verbose.note(result)
     return result
 
 
-def estimate(machine: GpuMachine, problem: GpuMatmulProblem) -> Estimate:
+def estimate(machine: GpuMachine, problem: GpuMatmulProblem, attr: Attr) -> Estimate:
     """Cost alone."""
-    return Estimate(**cost_part(problem, machine, built(problem, machine), cost, "strict"))
+    return Estimate(**_cost_part(problem, machine, built(problem, machine), attr))
+
+
+def _cost_part(problem: GpuMatmulProblem, machine: GpuMachine, kernel: Kernel, attr: Attr) -> dict[str, Any]:
+    part = cost_part(problem, machine, kernel, cost, math_mode(problem.src, attr))
+    return part | {"find_conversion": lambda: conversion_of(problem, machine, kernel.program)}
+
+
+def math_mode(src: str, attr: Attr) -> str:
+    """The mode that a result names: one means something for f32 data alone."""
+    return "strict" if fmt(src).bits < 32 else FPMATH.effective(attr.fpmath)
 
 
 @functools.lru_cache(maxsize=256)
 def built(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
     """The kernel for a problem on a machine."""
-    return SmGemm(problem, machine).kernel()
+    return (SmComputeGemm if problem.compute else SmGemm)(problem, machine).kernel()
 
 
 @functools.lru_cache(maxsize=1024)

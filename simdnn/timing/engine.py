@@ -84,7 +84,7 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
         count, lanes = definition.repeats, definition.each
         unit = _unit(definition)
     if machine.nvidia:  # a register of 32 lanes is an instruction
-        count, lanes = -(-op.lanes // WARP), WARP
+        count, lanes = -(-op.lanes * definition.copies // WARP), WARP
     passes = -(-lanes * _bits(unit) // _pass_bits(machine))
     each = passes / _share(unit, machine)
     occupancy = each * count
@@ -114,6 +114,8 @@ def _share(definition: Instruction, machine: GpuMachine) -> float:
     """Rate over that of an f32 operation."""
     if definition.name in ("mul.s32", "mad.s32"):
         return machine.s32_multiply_share
+    if definition.name.startswith("cvt."):
+        return machine.conversion_share
     if definition.name.startswith("dp4a"):
         return machine.vector_ops["dp4a"] / (4 * machine.vector_ops["f32"])
     return 1.0
@@ -133,7 +135,10 @@ def confidences(op: Op, machine: GpuMachine) -> list[Confidence]:
         return [machine.confidence_of(f"engine.systolic_ops.{kind}", "latency.dpas_8"), definition.shape.confidence]
     if "dp4a" in op.instruction:
         return [machine.confidence_of("engine.dp4a_ops", "latency.vector")]
-    return [machine.confidence_of("engine.f32_ops", "latency.vector")]
+    keys = ["engine.f32_ops", "latency.vector"]
+    if machine.conversion_share < 1 and op.instruction.startswith("cvt."):
+        keys.append("engine.conversion_share")
+    return [machine.confidence_of(*keys)]
 
 
 # -- simulation -----------------------------------------------------------------------------------------------------

@@ -181,7 +181,8 @@ def test_the_source_counts_once_in_memory() -> None:
 @pytest.mark.parametrize(
     "message,name,types,attr",
     [
-        ("no kernel here decompresses weights on a GPU", "b580", ("f16", "s8"), Attr(apply_to_int=True)),
+        ("is ambiguous", "b580", ("f16", "s8"), Attr(fpmath="f16")),
+        ("is ambiguous", "v100", ("f32", "s8"), Attr()),
         ("post-operation", "b580", ("f16", "f16"), Attr(post_ops=["sum"])),
         ("tensor cores take", "v100", ("s8", "s8"), Attr()),
         ("scales or zero points", "v100", ("f16", "f16"), Attr(scales={"src": 0.5})),
