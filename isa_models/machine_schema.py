@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, cast
 
 from .machine import (
     AMX_ACCUMULATIONS,
@@ -41,15 +43,17 @@ def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
     core = _core(top.table("core"))
     caches = _caches(top)
     dram = _dram(top.table("dram"))
-    instructions = dict(base.instructions) if base else {}
+    instructions: Mapping[tuple[str, str], InstructionTiming] = base.instructions if base else {}
     if not base or top.has("instructions"):
-        instructions |= _instructions(top.table("instructions"), core)
+        instructions = MappingProxyType({**instructions, **_instructions(top.table("instructions"), core)})
     accumulation = _amx_accumulation(top.table("numerics")) if top.has("numerics") else AMX_ACCUMULATIONS[0]
     top.close()
-    provenance = {**(base.provenance if base else {}), **top.reader.provenance}
+    provenance: Any = top.reader.provenance
+    if base:  # of which there may be a thousand variants, so nothing is copied
+        provenance = ChainMap(provenance, cast(Any, base.provenance))
     return Machine(
         name, title, vendor, uarch, isa, cores, frequency, core, caches, dram,
-        MappingProxyType(instructions), MappingProxyType(provenance), path, accumulation,
+        instructions, MappingProxyType(provenance), path, accumulation,
     )  # fmt: skip
 
 

@@ -79,8 +79,12 @@ def test_a_machine_of_the_file_is_its_base_with_figures() -> None:
     found = read_space(space(axes={"machine": ["zen4", "wide"]}, machines={"wide": wide}))
     assert [(p.machine, len(p.figures)) for p in found.points] == [("zen4", 0), ("zen4", 2)]
     assert [one["machine"] for one in found.given] == ["zen4", "wide"]
-    renamed = space(axes={"machine": ["zen4", "broad"]}, machines={"broad": wide})
-    assert [p.key for p in read_space(renamed).points] == [p.key for p in found.points]
+    both = space(axes={"machine": ["zen4", "wide", "broad"]}, machines={"broad": wide, "wide": wide})
+    assert [p.key for p in read_space(both).points] == [p.key for p in (*found.points, found.points[1])]
+    ran: list[int] = []
+    frame = study.explore(both, progress=lambda done, total, what: ran.append(total))
+    assert ran == [2, 2] and list(frame["machine"]) == ["zen4", "wide", "broad"]
+    assert frame["cycles"][1] == frame["cycles"][2]
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -394,7 +398,7 @@ def test_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_nothing_but_refusals(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small.write_text(SMALL.replace("k = 64", 'k = 64\nisa = "avx512_core_amx"'))
-    assert main(["study", str(small)]) == 1
+    assert main(["study", str(small), "--plot", str(small.with_suffix(".png"))]) == 1
     assert "refused at m=1 mode=f32 and 3 more points: isa='avx512_core_amx'" in capsys.readouterr().out
 
 

@@ -87,17 +87,18 @@ def main(args: argparse.Namespace) -> int:
     content = {**frame.attrs, "results": str(kept), "notes": notes, "points": output.records(frame)}
     if args.output:
         output.write(args.output, frame, content)
-    if args.plot:
+    if args.plot and frame["refused"].eq("").any():
         _draw(frame, args.plot)
+        notes.append(f"picture: {args.plot}")
     if args.json:
         output.print_json(content)
     else:
-        _print(frame, notes, kept, args.plot)
+        _print(frame, notes, kept)
     failed = frame["refused"].str.startswith(FAILED).any()
     return 1 if failed or (frame["refused"] != "").all() else 0
 
 
-def _print(frame: pd.DataFrame, notes: list[str], kept: Path | None, picture: Path | None) -> None:
+def _print(frame: pd.DataFrame, notes: list[str], kept: Path | None) -> None:
     axes = frame.attrs["axes"]
     done = frame[frame["refused"] == ""]
     shown = frame[[*axes, *(name for name in MEASURES if name in frame and frame[name].notna().any())]]
@@ -111,8 +112,6 @@ def _print(frame: pd.DataFrame, notes: list[str], kept: Path | None, picture: Pa
         lines.append(f"refused at {_where(part, axes)}: {textwrap.shorten(str(reason), 240)}")
     if len(reasons) > MOST_REASONS:
         lines.append(f"... and {len(reasons) - MOST_REASONS} more reasons")
-    if picture:
-        lines.append(f"picture: {picture}")
     print("\n" + "\n".join(lines))
 
 

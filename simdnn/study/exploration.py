@@ -66,7 +66,8 @@ def explore(
     kept = Results(results_path(source, results), fresh)
     try:
         stamps = {point.key: point.stamp() for point in space.points}
-        todo = [point for point in space.points if not kept.has(point.key, stamps[point.key])]
+        lacking = {point.key: point for point in space.points if not kept.has(point.key, stamps[point.key])}
+        todo = list(lacking.values())
         for line in _notes(space, kept, todo, stamps):
             (note or _silent)(line)
         _run(todo, kept, stamps, jobs, dask or space.scheduler, progress)
@@ -93,9 +94,9 @@ def _silent(line: str) -> None:
 
 
 def _notes(space: Space, kept: Results, todo: list[Point], stamps: Mapping[str, Stamp]) -> Iterable[str]:
-    known = len(space.points) - len(todo)
-    if known:
-        yield f"{known} of {len(space.points)} points are known from {kept.path}"
+    of = len({point.key for point in space.points})
+    if of > len(todo):
+        yield f"{of - len(todo)} of {of} points are known from {kept.path}"
     stale: Counter[str] = Counter()
     for point in todo:
         if point.key in kept.known:

@@ -70,6 +70,7 @@ class Point:
         with fpmath_mode("strict"), exact_int8(False):  # whatever the environment says
             return KINDS[self.kind].measure(target, {**self.parameters, **found}, self.values)
 
+
 @dataclass(frozen=True)
 class Outcome:
     """A point's measures, or why there are none; `failed`: not for a reason that holds the next time, too."""

@@ -28,7 +28,10 @@ Bindings = dict[str, Any]  # parameter or dotted key of a figure -> value
 
 @dataclass(frozen=True)
 class Space:
-    """What a study runs: its points, and of each what the file says of it (`axes` first)."""
+    """What a study runs: its points, and of each what the file says of it (`axes` first).
+
+    Two points have one key where the file calls one machine by two names.
+    """
 
     name: str
     kind: str
@@ -85,11 +88,11 @@ class _Reader:
         sizes = [len(options) for options in self.options]
         if (count := prod(sizes)) > MOST_POINTS:
             raise self.top.error("axes", f"at most {MOST_POINTS} points", f"{' x '.join(map(str, sizes))} = {count}")
-        found: dict[str, tuple[Point, Bindings]] = {}
+        found: dict[tuple[str, str], tuple[Point, Bindings]] = {}
         for chosen in itertools.product(*self.options):
             given = {key: value for option in (*chosen, self.fixed) for key, value in option.items()}
             point = self._point(given)
-            found.setdefault(point.key, (point, given))
+            found.setdefault((point.key, given["machine"]), (point, given))
         points = tuple(point for point, _ in found.values())
         self._check_figures(points)
         axes = dict.fromkeys(key for options in self.options for option in options for key in option)
