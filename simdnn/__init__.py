@@ -1,76 +1,87 @@
 """simdnn: what number comes out, and how long it takes, for deep-learning kernels on modelled SIMD hardware.
 
-    >>> import numpy as np
-    >>> r = matmul(np.full((4, 64), 2, np.uint8), np.full((64, 8), -3, np.int8), machine="zen4")
+    >>> import numpy as np, simdnn
+    >>> r = simdnn.matmul(np.full((4, 64), 2, np.uint8), np.full((64, 8), -3, np.int8), machine="zen4")
     >>> int(r.output[0, 0]), r.output.dtype.name
     (-384, 'int32')
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from isa_models import (
-    InvalidArgument,
-    MachineFileError,
-    ProgramError,
-    SimdnnError,
-    Unimplemented,
-    UnknownName,
-    UnknownTiming,
-    instruction,
-    machine,
-    what_if,
-)
-from simdnn.memory import MemoryDesc
-from simdnn.nibbles import pack_nibbles, unpack_nibbles
-from simdnn.primitives import (
-    Attr,
-    Quant,
-    Quantized,
-    Reordered,
-    convolution,
-    estimate,
-    matmul,
-    quantize_dynamic,
-    reorder,
-)
-from simdnn.primitives.mathmode import (
-    cold_weights,
-    exact_int8,
-    fpmath_mode,
-    get_default_fpmath_mode,
-    set_default_exact_int8,
-    set_default_fpmath_mode,
-)
-from simdnn.remedies import remedies
-from simdnn.result import Conversion, Estimate, Result, version
-from simdnn.safety import ranges
-
 if TYPE_CHECKING:
+    from isa_models import (
+        InvalidArgument,
+        MachineFileError,
+        ProgramError,
+        SimdnnError,
+        Unimplemented,
+        UnknownName,
+        UnknownTiming,
+        instruction,
+        machine,
+        what_if,
+    )
     from simdnn.assembly.analysis import Analysis, analyze
     from simdnn.comparison import Comparison, compare
     from simdnn.graph import float16_report, quantize_onnx, transpile_float16
     from simdnn.graph.network import Network, load
     from simdnn.lanes import explain
+    from simdnn.memory import MemoryDesc
+    from simdnn.nibbles import pack_nibbles, unpack_nibbles
+    from simdnn.primitives.attr import Attr, Quant
+    from simdnn.primitives.convolution import convolution
+    from simdnn.primitives.dynamic import Quantized, quantize_dynamic
+    from simdnn.primitives.estimate import estimate
+    from simdnn.primitives.mathmode import (
+        cold_weights,
+        exact_int8,
+        fpmath_mode,
+        get_default_fpmath_mode,
+        set_default_exact_int8,
+        set_default_fpmath_mode,
+    )
+    from simdnn.primitives.matmul import matmul
+    from simdnn.primitives.reorder import Reordered, reorder
+    from simdnn.remedy import remedies
+    from simdnn.result import Conversion, Estimate, Result
+    from simdnn.safety import ranges
+
+    __version__: str
 else:
-    # A third of the time that importing everything takes, and a script that prices a matmul wants none of it.
+    # Who analyses a loop wants no kernels, and who asks the command for help wants nothing.
     _LATER = {
+        "isa_models": ("InvalidArgument", "MachineFileError", "ProgramError", "SimdnnError", "Unimplemented",
+                       "UnknownName", "UnknownTiming", "instruction", "machine", "what_if"),
         "simdnn.assembly.analysis": ("Analysis", "analyze"),
         "simdnn.comparison": ("Comparison", "compare"),
         "simdnn.graph": ("float16_report", "quantize_onnx", "transpile_float16"),
         "simdnn.graph.network": ("Network", "load"),
         "simdnn.lanes": ("explain",),
-    }
+        "simdnn.memory": ("MemoryDesc",),
+        "simdnn.nibbles": ("pack_nibbles", "unpack_nibbles"),
+        "simdnn.primitives": ("Attr", "Quant", "Quantized", "Reordered", "convolution", "estimate", "matmul",
+                              "quantize_dynamic", "reorder"),
+        "simdnn.primitives.mathmode": ("cold_weights", "exact_int8", "fpmath_mode", "get_default_fpmath_mode",
+                                       "set_default_exact_int8", "set_default_fpmath_mode"),
+        "simdnn.remedy": ("remedies",),
+        "simdnn.result": ("Conversion", "Estimate", "Result"),
+        "simdnn.safety": ("ranges",),
+    }  # fmt: skip
 
     def __getattr__(name: str) -> Any:
-        """Import a name of `_LATER` when it is first asked for."""
+        """Import a name of `_LATER`, or a module of the package, when it is first asked for."""
+        if name == "__version__":
+            return globals().setdefault(name, import_module("simdnn.version").version())
         for module, names in _LATER.items():
             if name in names:
-                return globals().setdefault(name, getattr(import_module(module), name))
+                globals()[name] = found = getattr(import_module(module), name)
+                return found
+        if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+            return import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-
-__version__ = version()
 
 __all__ = [
     "Analysis",

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from isa_models.machine import Confidence
 from simdnn import memory
 from simdnn.kernels.spec import ConvProblem, Kernel, MatmulProblem, Problem
 from simdnn.memory import MemoryDesc
+from simdnn.version import version
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -271,14 +271,6 @@ class Result(Estimate):
 
     def _summary(self) -> dict[str, Any]:
         return super()._summary() | {"output": f"{'x'.join(map(str, self.output.shape))} {self.output.dtype}"}
-
-
-def version() -> str:
-    """The installed distribution's version; "unknown" where the sources are used without one."""
-    try:
-        return metadata.version("simdnn")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

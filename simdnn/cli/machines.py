@@ -19,7 +19,6 @@ def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "machines",
-        help="tables of CPUs and GPUs: list, show, check",
         description="Lists the machines (rows: instructions of a CPU, figures of a GPU), shows the figures and rows of "
         "one with their sources, or checks tables: a row for every instruction of the package that the CPU's ISA caps "
         "bring, and a source for every figure. Exit status 1 where a check fails.",

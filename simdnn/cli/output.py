@@ -6,40 +6,61 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+from isa_models.errors import InvalidArgument, SimdnnError, unknown_name
 
-from isa_models import InvalidArgument, SimdnnError
-from isa_models.errors import unknown_name
+if TYPE_CHECKING:
+    import pandas as pd
 
 FILE_FORMATS = (".csv", ".json", ".parquet")
 PICTURE_FORMATS = (".png", ".pdf", ".svg")
 
 
-def table(frame: pd.DataFrame, formats: Mapping[str, Callable[[Any], str]] = {}) -> str:  # noqa: B006  # never written
+Rows = Sequence[Mapping[str, Any]]  # of the same columns
+
+
+def table(
+    frame: pd.DataFrame | Rows,
+    formats: Mapping[str, Callable[[Any], str]] = {},  # noqa: B006  # never written
+) -> str:
     """Columns in their order, two blanks between; numbers to the right. Missing values are a dash.
 
-    >>> print(table(pd.DataFrame({"mode": ["f32", "bf16"], "cycles": [1234.5, None]}), {"cycles": "{:.0f}".format}))
+    >>> print(table([{"mode": "f32", "cycles": 1234.5}, {"mode": "bf16", "cycles": None}], {"cycles": "{:.0f}".format}))
     mode  cycles
     f32     1234
     bf16       -
     """
     columns = []
-    for name in frame.columns:
-        show = formats.get(str(name), str)
-        cells = [str(name), *("-" if pd.isna(value) else show(value) for value in frame[name])]
+    for name, values, right in _columns(frame):
+        show = formats.get(name, str)
+        cells = [name, *("-" if value is None else show(value) for value in values)]
         width = max(map(len, cells))
-        right = pd.api.types.is_numeric_dtype(frame[name])
         columns.append([cell.rjust(width) if right else cell.ljust(width) for cell in cells])
     return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+
+
+def _columns(frame: pd.DataFrame | Rows) -> list[tuple[str, list[Any], bool]]:
+    """Each column's name, its values, None for those that are missing, and whether they are numbers."""
+    if isinstance(frame, Sequence):  # whose commands need no pandas
+        names = list(frame[0]) if frame else []
+        lists = {name: [row[name] for row in frame] for name in names}
+        return [(name, some, all(isinstance(x, int | float | None) for x in some)) for name, some in lists.items()]
+    import pandas as pd
+
+    return [
+        (str(name), [None if pd.isna(value) else value for value in frame[name]],
+         pd.api.types.is_numeric_dtype(frame[name]))
+        for name in frame.columns
+    ]  # fmt: skip
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON's own types. JSON has no infinity and no NaN: both become null.
 
+    >>> import pandas as pd
     >>> records(pd.DataFrame({"a": [1.5, float("inf")]}))
     [{'a': 1.5}, {'a': None}]
     """

@@ -60,7 +60,6 @@ def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "run",
-        help="a workload on a machine: cycles, error and saturation per mode",
         description="Runs each layer of a workload in each precision mode: cost on the modelled machine, and values.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

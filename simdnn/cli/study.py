@@ -49,7 +49,6 @@ def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "study",
-        help="a design space: machines, real or not, modes, shapes",
         description="Runs every point of a design space that FILE (TOML) describes, and keeps each as it comes.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

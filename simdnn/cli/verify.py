@@ -20,7 +20,6 @@ def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "verify",
-        help="this host's own instructions against the models",
         description="Runs every modelled instruction that this host's CPU has, and compares each bit with the model. "
         "Exit status 1 on any mismatch.",
         allow_abbrev=False,

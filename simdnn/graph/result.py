@@ -14,7 +14,8 @@ from isa_models.machine import Confidence, weakest
 from simdnn.graph.kernels import Call
 from simdnn.graph.model import Node
 from simdnn.graph.types import label
-from simdnn.result import plain, version
+from simdnn.result import plain
+from simdnn.version import version
 
 if TYPE_CHECKING:
     import pandas as pd

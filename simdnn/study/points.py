@@ -16,8 +16,8 @@ import workloads
 from isa_models import SimdnnError, machine, what_if
 from isa_models.known import machine_file
 from simdnn.primitives.mathmode import exact_int8, fpmath_mode
-from simdnn.result import version
 from simdnn.study.kinds import FILES, KINDS, Row
+from simdnn.version import version
 
 Stamp = dict[str, str]
 _SHOWING = ("cli", "plot.py", "plot_study.py")  # show figures, make none

@@ -255,6 +255,16 @@ def test_what_is_no_loop_is_an_error(text: str, said: str) -> None:
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_loop_with_a_call_names_those_without() -> None:
+    called = ".La:\nvaddps zmm0, zmm0, zmm1\ncall g\ndec eax\njnz .La\n"
+    plain = ".Lb:\nvmulps zmm0, zmm0, zmm1\ndec ecx\njnz .Lb\n"
+    with pytest.raises(InvalidArgument, match=r"calls.*\(--loop N, loop=N\): 2 \(line 6\); or let the compiler"):
+        simdnn.analyze(called + plain, loop=1)
+    assert simdnn.analyze(called + plain, loop=2).cycles_per_iteration == 3
+    with pytest.raises(InvalidArgument, match="cannot be timed; let the compiler inline"):
+        simdnn.analyze(called)
+
+
 @pytest.mark.parametrize("cut", [4, 20, 63, 70, 200])
 def test_broken_object_files(cut: int) -> None:
     data = object_file(("add", "vaddps zmm0, zmm0, zmm1"))
