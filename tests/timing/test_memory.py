@@ -12,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa_models.formats import fmt
-from isa_models.machine import CacheLevel, machine
+from isa_models.machine import CacheLevel, Machine, machine
+from simdnn.kernels.spec import Epilogue, MatmulProblem
+from simdnn.kernels.table import KERNELS
 from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.timing.estimate import estimate_program
 from simdnn.timing.footprint import Access, crossing, distinct_lines, parts
 from simdnn.timing.memory import borrowed, misses, traffic
 from tests.timing.programs import gemm
@@ -257,3 +260,29 @@ def test_too_many_runs_to_keep_apart() -> None:
     """A million lone elements, each in a line of its own: counted by a product."""
     access = Access("a", 0, 4, (("i", 128), ("j", 128 * 1024)), False)
     assert distinct_lines([(access, (("i", 1024), ("j", 1024)))], 64)["a"].touched == 1024 * 1024
+
+
+def exposing(level: str, share: float, to_tiles: float = 0.0) -> Machine:
+    """The machine with one level that leaves shares of its time exposed, and no other."""
+    caches = tuple(
+        replace(c, exposed=share * (c.name == level), exposed_to_tiles=to_tiles * (c.name == level))
+        for c in ZEN4.caches
+    )
+    return replace(ZEN4, caches=caches, dram=replace(ZEN4.dram, exposed=share * (level == "DRAM")))
+
+
+@pytest.mark.parametrize("level", ["L2", "L3", "DRAM"])
+def test_what_a_level_leaves_exposed_adds_to_the_core(level: str) -> None:
+    program = gemm("f32", 64, 512, 256, 8, 2)  # bound by its arithmetic
+    hidden, shown = (estimate_program(program, exposing(level, share), cold=every(program)) for share in (0.0, 0.5))
+    cycles = {found.level: found.cycles for found in hidden.levels}
+    assert hidden.cycles == hidden.core_cycles > max(cycles.values()) and cycles[level] > 0
+    assert shown.cycles == pytest.approx(hidden.core_cycles + cycles[level] / 2)
+
+
+def test_tiles_and_vectors_have_their_own_shares() -> None:
+    """Of a product on tiles nearly all bytes go to and from tiles."""
+    kind = next(kind for kind in KERNELS if kind.name == "gemm:avx512_core_amx")
+    on_tiles = kind.build(MatmulProblem(64, 64, 1024, "bf16", "bf16", Epilogue("f32")), ZEN4).program
+    for program, least, most in ((gemm("f32", 64, 64, 64, 8, 2), 0.2, 0.2), (on_tiles, 0.5, 0.6)):
+        assert least <= traffic(program, exposing("L2", 0.2, to_tiles=0.6))[1].exposed <= most
