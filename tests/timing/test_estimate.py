@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from isa_models import UnknownTiming
 from isa_models.formats import fmt
-from isa_models.machine import machine
+from isa_models.machine import Provenance, machine
 from simdnn.kernels.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.table import KERNELS as KERNEL_TABLE
 from simdnn.numerics import reference
@@ -243,6 +244,20 @@ def test_monotone_in_k(kind: str, rows: int, vectors: int) -> None:
         for k in (1, 2, 5, 8, 11, 14, 20, 30, 50, 100, 1000)
     ]
     assert all(a < b for a, b in zip(times, times[1:], strict=False)), times
+
+
+# -- standing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guessed", ["base_ghz", "avx2_ghz", "avx512_ghz"])
+def test_the_clock_has_the_standing_of_its_width(guessed: str) -> None:
+    skx, seen = machine("skx"), Provenance("as if all else were", "measured")
+    known = {**dict.fromkeys(skx.provenance, seen), f"frequency.{guessed}": replace(seen, confidence="estimated")}
+    rows = {key: replace(row, provenance=seen) for key, row in skx.instructions.items()}
+    target = replace(skx, provenance=known, instructions=rows)
+    found = {name: estimate_program(KERNELS[kernel], target).confidence
+             for name, kernel in (("avx512_ghz", "f32 14x2"), ("avx2_ghz", "f32 ymm 4x2"))}  # fmt: skip
+    assert found == {name: "estimated" if name == guessed else "measured" for name in found}
 
 
 # -- errors and golden totals ----------------------------------------------------------------------------------------
