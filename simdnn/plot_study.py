@@ -83,6 +83,9 @@ def plot_space(frame: pd.DataFrame, axes: Sequence[str], measure: str, ax: Axes 
     ax.set_ylabel(_UNITS[measure])
     ax.set_ylim(bottom=0)
     _logarithmic(ax, shown[across].astype(float))
+    if len(places := sorted(set(shown[across]))) <= MOST_TICKS:
+        ax.set_xticks(places, [f"{place:g}" for place in places])
+        ax.minorticks_off()
     _legend(ax, [key for key in keys if key.get_label()])
     return ax
 
@@ -103,9 +106,14 @@ def _groups(frame: pd.DataFrame, axes: Sequence[str]) -> Iterator[tuple[str, pd.
         yield "", frame
         return
     for values, part in frame.groupby(list(axes), sort=False, dropna=False):
-        said = [(axis, value) for axis, value in zip(axes, values, strict=True) if value == value]  # NaN: left out
-        told = [value if isinstance(value, str) and "." not in axis else f"{axis}={value}" for axis, value in said]
-        yield " ".join(told) or "as it is", part
+        said = [_said(axis, value) for axis, value in zip(axes, values, strict=True) if value == value]  # NaN: left out
+        yield " ".join(said) or "as it is", part
+
+
+def _said(axis: str, value: Any) -> str:
+    if isinstance(value, str) and "." not in axis:
+        return value
+    return f"{axis}={value:.12g}" if isinstance(value, float) else f"{axis}={value}"
 
 
 def _is_number(column: pd.Series[Any]) -> bool:
@@ -118,14 +126,9 @@ def _colors() -> Iterator[Any]:
 
 
 def _logarithmic(ax: Axes, values: pd.Series[float]) -> None:
-    """A logarithmic scale across where the values want one; few values are named one by one."""
-    if not 0 < 10 * values.min() < values.max():
-        return
-    ax.set_xscale("log")
-    places = sorted(set(values))
-    if len(places) <= MOST_TICKS:
-        ax.set_xticks(places, [f"{place:g}" for place in places])
-        ax.minorticks_off()
+    """A logarithmic scale across where the values want one."""
+    if 0 < 10 * values.min() < values.max():
+        ax.set_xscale("log")
 
 
 def _legend(ax: Axes, keys: Sequence[Any]) -> None:
@@ -135,8 +138,9 @@ def _legend(ax: Axes, keys: Sequence[Any]) -> None:
     if not keys:
         return
     more = f"and {len(keys) - MOST_LINES} more" if len(keys) > MOST_LINES else None
-    below = max(len(key.get_label()) for key in keys) > LONGEST_BESIDE
+    longest = max(len(key.get_label()) for key in keys)
+    below = longest > LONGEST_BESIDE
     place: Any = "outside lower center" if below else "outside right upper"
-    found = ax.figure.legend(handles=keys[:MOST_LINES], title=more, fontsize=8, loc=place)
+    found = ax.figure.legend(handles=keys[:MOST_LINES], title=more, fontsize=8, loc=place, ncols=2 if below and longest < 2 * LONGEST_BESIDE else 1)
     for text in found.get_texts():
         text.set_parse_math(False)

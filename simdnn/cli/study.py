@@ -102,7 +102,7 @@ def _print(frame: pd.DataFrame, notes: list[str], kept: Path | None) -> None:
     done = frame[frame["refused"] == ""]
     shown = frame[[*axes, *(name for name in MEASURES if name in frame and frame[name].notna().any())]]
     shown = shown.head(MOST_ROWS).rename(columns=HEADINGS).astype({name: object for name in axes})
-    print(output.table(shown, FORMATS))
+    print(output.table(shown, FORMATS | dict.fromkeys(axes, _cell)))
     if len(frame) > MOST_ROWS:
         print(f"... and {len(frame) - MOST_ROWS} points more (-o FILE, --json)")
     lines = [f"{len(done)} of {len(frame)} points have figures; {kept} keeps them", *notes]
@@ -114,9 +114,14 @@ def _print(frame: pd.DataFrame, notes: list[str], kept: Path | None) -> None:
     print("\n" + "\n".join(lines))
 
 
+def _cell(value: object) -> str:
+    """A parameter: beside missing ones, whole numbers have become floats."""
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
 def _where(part: pd.DataFrame, axes: Sequence[str]) -> str:
     """The first point of some, and how many more there are."""
-    first = " ".join(f"{axis}={part[axis].iloc[0]}" for axis in axes if not pd.isna(part[axis].iloc[0]))
+    first = " ".join(f"{axis}={_cell(part[axis].iloc[0])}" for axis in axes if not pd.isna(part[axis].iloc[0]))
     return f"{first} and {len(part) - 1} more points" if len(part) > 1 else first or "the only point"
 
 
