@@ -141,6 +141,7 @@ def _legend(ax: Axes, keys: Sequence[Any]) -> None:
     longest = max(len(key.get_label()) for key in keys)
     below = longest > LONGEST_BESIDE
     place: Any = "outside lower center" if below else "outside right upper"
-    found = ax.figure.legend(handles=keys[:MOST_LINES], title=more, fontsize=8, loc=place, ncols=2 if below and longest < 2 * LONGEST_BESIDE else 1)
+    columns = 2 if below and longest < 2 * LONGEST_BESIDE else 1
+    found = ax.figure.legend(handles=keys[:MOST_LINES], title=more, fontsize=8, loc=place, ncols=columns)
     for text in found.get_texts():
         text.set_parse_math(False)
