@@ -50,14 +50,14 @@ def matmul(
     the reason. `r.dispatch` lists names and reasons. f16 data is multiplied and added up in f32; a math mode "f16" or
     "any" also allows f16 arithmetic (AVX512_FP16), whose sums of 128 products are kept in f16 (docs/numerics.md).
 
-    On a GPU ("a770", …): s8, u8, s4, u4 in any pair, bf16 x bf16, f16 x f16, and f32 x f32 on its vector pipes (as tf32
-    where `Attr(fpmath="tf32")` allows it and the platform has it); without DPAS bf16 and f16 are widened to f32. How
+    On a GPU ("a770", …): s8, u8, s4, u4 in any pair, bf16 x bf16, f16 x f16, and f32 x f32 on its vector pipes (or
+    rounded to what the math mode allows and the matrix unit takes); without DPAS bf16 and f16 are widened to f32. How
     DPAS rounds floats is not published: `Attr(float_model=…)` names the candidate. Integers take scales and zero points
     by column, by token and by group along K, in any nest (`Attr(zero_point_strategy=…)`, docs/numerics.md). On "v100":
-    f32 on its CUDA cores, f16 on its tensor cores with f32 sums (`isa_models.nvidia.fused_sum`). All of them take
-    batches, (…, M, K) x (…, K, N), whose dimensions in front broadcast: one kernel does them all. Parameters are shared
-    by all products; "add" and `into` have the output's shape. Products with one matrix of weights are rows of a single
-    one, so that M counts the rows of them all.
+    f32 on its CUDA cores, f16 on its tensor cores with f32 sums (`isa_models.nvidia.fused_sum`). All of them
+    decompress weights as CPUs do, and take batches, (…, M, K) x (…, K, N), whose dimensions in front broadcast: one
+    kernel does them all. Parameters are shared by all products; "add" and `into` have the output's shape. Products with
+    one matrix of weights are rows of a single one, so that M counts the rows of them all.
 
     `into`: what the destination holds before, for the post-operation "sum"; of the output's shape and type.
 
