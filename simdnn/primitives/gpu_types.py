@@ -26,6 +26,7 @@ from simdnn.primitives.decompress import computes, placing
 from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Shape
+from simdnn.primitives.zero_points import refuse_strategy
 from simdnn.program import Program
 from simdnn.result import Conversion
 
@@ -119,6 +120,7 @@ def _units(machine: GpuMachine) -> tuple[str, ...]:
 
 def _compressed(machine: GpuMachine, shape: Shape, attr: Attr) -> list[Types]:
     arrays.check_types(shape.primitive, shape.src, shape.wei, attr.apply_to_int)
+    refuse_strategy(attr, f"{shape.src} x {shape.wei}", "weights less their zero point are multiplied")
     units = _units(machine)
     if machine.nvidia and shape.src not in ("f32", *units):
         raise Unimplemented(f"{shape.src} source on {machine.name!r}: {machine.platform.title} has no {shape.src}; "

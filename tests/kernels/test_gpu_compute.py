@@ -168,6 +168,8 @@ def test_stored_weights_pay_where_a_row_is_read(name: str) -> None:
         (Unimplemented, "what works: -", ("f16", "s8"), Attr(apply_to_int=True, zero_points={"wei": 3000})),
         (Unimplemented, "along N", ("f16", "s8"), Attr(apply_to_int=True, scales={
             "wei": Quant(np.ones((1, 2), "f4"), groups=(8, 3))})),
+        (Unimplemented, "less their zero point", ("f16", "s8"), Attr(
+            apply_to_int=True, zero_points={"wei": 3}, zero_point_strategy="bias")),
         (InvalidArgument, "integers alone", ("f16", "s8"), Attr(apply_to_int=True, zero_points={"src": 1})),
     ],
 )  # fmt: skip
