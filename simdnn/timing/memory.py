@@ -71,7 +71,7 @@ def traffic(
     for inner, outer in zip(machine.caches, machine.caches[1:], strict=False):
         missed = misses(tree, inner, cold, whole)
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
-        rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle
+        rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer)
         level = _level(outer.name, missed, inner.line_bytes, rates, machine.confidence_of(*keys))
         found.append(replace(level, exposed=outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)))
     last = machine.caches[-1]
@@ -90,6 +90,20 @@ def _share_of_tiles(program: Program) -> float:
         if op.memory is not None:
             bytes_[op.definition.tile] += times * op.memory.bits
     return bytes_[True] / max(1, sum(bytes_.values()))
+
+
+def _share_of_rows(program: Program, cache: CacheLevel) -> float:
+    """The share of a cache's store rate that a program's stores reach: tiles are stored row by row, a line each."""
+    if not cache.stores_apart:
+        return 1.0
+    distances, shares = zip(*cache.stores_apart, strict=True)
+    total, busy = 0.0, 0.0
+    for op, times in program.ops():
+        if op.memory is not None and op.memory is op.dst:
+            apart = op.memory.stride * op.memory.bits / op.memory.lanes / 8 if op.memory.rows > 1 else 0
+            total += times * op.memory.bits
+            busy += times * op.memory.bits / float(np.interp(apart, distances, shares))
+    return total / busy if busy else 1.0
 
 
 def widest(program: Program) -> int:

@@ -286,3 +286,18 @@ def test_tiles_and_vectors_have_their_own_shares() -> None:
     on_tiles = kind.build(MatmulProblem(64, 64, 1024, "bf16", "bf16", Epilogue("f32")), ZEN4).program
     for program, least, most in ((gemm("f32", 64, 64, 64, 8, 2), 0.2, 0.2), (on_tiles, 0.5, 0.6)):
         assert least <= traffic(program, exposing("L2", 0.2, to_tiles=0.6))[1].exposed <= most
+
+
+@pytest.mark.parametrize(("columns", "apart"), [(16, 64), (128, 512), (256, 1024), (1024, 4096)])
+def test_tiles_are_stored_a_line_of_each_row_at_a_time(columns: int, apart: int) -> None:
+    """Lines of rows that lie far apart reach a part of L2's store rate (spr); of one row after the other, all of it."""
+    index = 16 * columns * Affine.var("i") + 16 * Affine.var("j")
+    where = Memory("c", index, "u32", 256, 16, columns)
+    store = Op("tilestored", where, (Register("t", "u32", 256),))
+    loops = Loop("i", 8, (Loop("j", columns // 16, (store,)),))
+    program = Program("tiles", "avx512_core_amx", (Tensor("c", "u32", 128 * columns),), (loops,))
+    spr, zen4 = machine("spr"), machine("zen4")
+    share = np.interp(apart, *zip(*spr.cache("L2").stores_apart, strict=True))
+    rate = traffic(program, spr)[1].store_bytes_per_cycle
+    assert rate == pytest.approx(spr.cache("L2").store_bytes_per_cycle * share)
+    assert traffic(program, zen4)[1].store_bytes_per_cycle == zen4.cache("L2").store_bytes_per_cycle
