@@ -86,3 +86,9 @@ def test_activations_keep_values_within_half_a_step(values: list[float], kind: s
 def test_wrong_schemes(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument):
         Scheme(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_percentile_cuts_both_ends() -> None:
+    values = np.array([-1e3, *np.linspace(-1, 2, 1000), 1e3], np.float32)
+    found = quantize.activation(values, Scheme(percentile=99))
+    assert found.real(np.array([0, 255], np.uint8)) == pytest.approx([-1, 2], abs=0.05)
