@@ -40,7 +40,7 @@ class Value(ABC):
     @abstractmethod
     def to(self, dtype: str) -> Self:
         """Numeric conversion: integers widen by their own sign or wrap; integers to floats and floats to wider floats
-        (or f64 to f32) round to nearest even; floats to integers only for integral values in range."""
+        (or f64 to f32, f32 to f16) round to nearest even; floats to integers only for integral values in range."""
 
     @abstractmethod
     def _binary(self, op: str, other: Self) -> Self:

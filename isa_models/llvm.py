@@ -164,6 +164,8 @@ class LlvmValue(Value):
         source, target = self.format, fmt(dtype)
         if dtype == self.dtype:
             return self
+        if "f16" in (self.dtype, dtype):
+            return self._half(dtype)
         if source.is_float and target.is_float:
             op = "fpext" if target.bits > source.bits else "fptrunc"
         elif source.is_float:
@@ -177,6 +179,16 @@ class LlvmValue(Value):
         else:
             op = "sext" if source.signed and self.dtype != "b1" else "zext"
         return self._new(f"{op} {self.type} {self.name} to {vector_type(dtype, self.lanes)}", dtype)
+
+    def _half(self, dtype: str) -> LlvmValue:
+        """f16 lanes as f32, or f32 lanes as f16, which are plain bits outside of the conversion."""
+        half, bits = f"<{self.lanes} x half>", f"<{self.lanes} x i16>"
+        if (self.dtype, dtype) == ("f16", "f32"):
+            plain = self.emitter.value(f"bitcast {bits} {self.name} to {half}")
+            return self._new(f"fpext {half} {plain} to {vector_type(dtype, self.lanes)}", dtype)
+        assert (self.dtype, dtype) == ("f32", "f16"), (self.dtype, dtype)
+        rounded = self.emitter.value(f"fptrunc {self.type} {self.name} to {half}")
+        return self._new(f"bitcast {half} {rounded} to {bits}", dtype)
 
     def _binary(self, op: str, other: Value) -> LlvmValue:
         assert isinstance(other, LlvmValue) and other.type == self.type, (op, self.dtype, other.dtype)

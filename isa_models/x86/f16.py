@@ -51,17 +51,32 @@ def _is_nan(a: Value) -> Value:
 def vfmadd231ph(acc: Value, a: Value, b: Value) -> Value:
     """a * b + acc of f16, rounded once; denormals are kept (MXCSR's DAZ and FTZ do not apply to f16).
 
-    Computed in f64: the product is exact there, and the sum is exact too unless one addend lies more than 30 binary
-    digits below the other, where the rounding to f16 cannot tell. Of several NaNs a's wins, then b's, then the
-    accumulator's.
+    Computed in f32: the product is exact there, and the sum is rounded to odd, so that the rounding to f16 is the only
+    one that shows (see `arrays._fma32`). Of several NaNs a's wins, then b's, then the accumulator's.
 
     >>> from isa_models import instruction
     >>> instruction("vfmadd231ph")([1], [2], [3]).tolist()
     [7.0]
     """
-    x, y, z = (widen_f16(v).to("f64") for v in (a, b, acc))
-    total = x * y + z
-    bits = total.is_nan().where(acc.view("u16").literal(0xFE00), round_to(total, "f16").view("u16"))
-    for operand in (acc, b, a):
-        bits = _is_nan(operand).where(_quiet(operand.view("u16")), bits)
-    return bits.view("f16")
+    x, y, z = (v.to("f32") for v in (a, b, acc))
+    total = _sum_to_odd(x * y, z)
+
+    def first_nan() -> Value:
+        bits = acc.view("u16").literal(0xFE00)
+        for operand in (acc, b, a):
+            bits = _is_nan(operand).where(_quiet(operand.view("u16")), bits)
+        return bits
+
+    return total.is_nan().rarely(total.to("f16").view("u16"), first_nan).view("f16")
+
+
+def _sum_to_odd(a: Value, b: Value) -> Value:
+    """a + b of f32: where inexact, the neighbour whose last bit is one; the error is found by Knuth's TwoSum."""
+    total = a + b
+    part = total - a
+    error = (a - (total - part)) + (b - part)
+    bits = total.view("s32")
+    beyond = (bits ^ error.view("s32")) >> 31  # -1 where the total lies farther from zero than the sum
+    inexact = error.eq(error) & error.ne(0)  # of infinities it is NaN
+    odd = inexact.where((bits + beyond) | 1, bits).view("f32")
+    return odd.step("add, rounded to odd", lambda: [a, b])
