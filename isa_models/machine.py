@@ -54,9 +54,9 @@ ISA_CAPS = (
 AMX_ACCUMULATIONS = ("even_odd", "sequential")
 
 
-#: "banks": the bank with the fewest uops and there the first port unless it has far more; without banks the port with
-#: the fewest. "pairs": uops at even places of the dispatch group go to that port, those at odd ones to the next, unless
-#: that has three more
+#: "banks": the bank in which least waits and there the first port, unless that or the bank has far more; without banks
+#: the port with the fewest. "pairs": uops at even places of the dispatch group go to that port, those at odd ones to
+#: the next, unless that has three more
 BINDINGS = ("banks", "pairs")
 
 
@@ -143,8 +143,8 @@ def form_widths(mnemonic: str, form: str) -> tuple[int, int, int]:
 class Scheduler:
     """A pool of waiting uops in front of some ports.
 
-    `queue` uops can wait in order before it; `banks`, where given, are its two halves, each of `size` entries. An entry
-    is free again `held_cycles` after its uop has issued.
+    `queue` uops can wait in order before it; `banks`, where given, are its two halves, each of `size` entries, of which
+    a uop takes one for each cycle that it occupies its port. They are free again `held_cycles` after it has issued.
     """
 
     name: str
@@ -163,7 +163,7 @@ class LoadWidth:
     pipes: float  # load pipes that one takes; 1.5: it takes one, but only two of three pipes can
     latency: float  # cycles, load to use
     forward_latency: float  # cycles from the data of a store still in flight to the use
-    commit_cycles: float  # cycles that one keeps waiting stores from the cache
+    commit_cycles: float  # cycles that one keeps a waiting store from the cache, each store once at most
     blocked_latency: float  # from the commit of a store that wrote only a part of what is read to the use
     general: bool = False
     crossing_pipes: float = 0.0  # at least so many pipes for one that crosses from a line to the next
