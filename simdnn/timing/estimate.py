@@ -1,9 +1,10 @@
 """The cost of a Program on a machine: cycles, what bounds them, its instructions and its traffic.
 
 The core's time (`simdnn.timing.walk`, all data in the first cache) and the time of each memory level
-(`simdnn.timing.memory`) are found apart and taken to overlap: the slowest of them is the program's time, a lower bound.
-On cores whose first cache cannot be filled and read at once (the ECM model's assumption for Intel) the true time lies
-between it and the sum; where it was measured, a level's `exposed` in the machine's file is the share that is added.
+(`simdnn.timing.memory`) are found apart and taken to overlap within a phase of the run (`simdnn.timing.phases`): the
+slowest of them is the phase's time, a lower bound. On cores whose first cache cannot be filled and read at once (the
+ECM model's assumption for Intel) the true time lies between it and the sum; where it was measured, a level's `exposed`
+in the machine's file is the share that is added.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from isa_models.machine import Confidence, Machine, weakest
 from simdnn.program import Program
-from simdnn.timing.memory import LevelTraffic, traffic, widest
+from simdnn.timing.memory import LevelTraffic, transfers, widest
+from simdnn.timing.phases import overlap
 from simdnn.timing.steps import Step, lower
 from simdnn.timing.stream import Executed
-from simdnn.timing.threads import Shared, overlap, share_out
+from simdnn.timing.threads import Shared, share_out
 from simdnn.timing.walk import NEAR, Piece, core_time, lower_bounds
 
 if TYPE_CHECKING:
@@ -91,15 +93,16 @@ def estimate_program(program: Program, machine: Machine, *, cold: Collection[str
     if threads > 1:
         return _on_several(program, machine, cold, threads)
     core = core_time(program, machine)
-    levels = traffic(program, machine, cold=cold)
-    cycles, bound = overlap(core.cycles, core.bound, levels)
+    moved = transfers(program, machine, cold=cold)
+    levels = moved.levels
+    found = overlap(machine, core, moved)
     bits = widest(program)
     used = [level.confidence for level in levels if level.bytes]
     return Cost(
         machine=machine.name,
-        cycles=cycles,
-        seconds=cycles / (machine.frequency.ghz(bits) * 1e9),
-        bound=bound,
+        cycles=found.cycles,
+        seconds=found.cycles / (machine.frequency.ghz(bits) * 1e9),
+        bound=found.bound,
         core_cycles=core.cycles,
         pieces=core.pieces,
         levels=levels,

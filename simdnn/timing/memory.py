@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +56,17 @@ class LevelTraffic:
         return replace(self, read_bytes=read, written_bytes=written, cycles=self.cycles * times)
 
 
+@dataclass(frozen=True, eq=False)
+class Transfers:
+    """What all levels move in one run: the traffic of each from L1 to DRAM, and of each but the first where in the
+    program it comes from: lines of each tensor that stay and are fetched once, and those fetched again.
+    """
+
+    levels: tuple[LevelTraffic, ...]
+    tree: Part
+    fetches: tuple[tuple[dict[str, Lines], Fetches], ...]
+
+
 def traffic(
     program: Program, machine: Machine, *, cold: Collection[str] = (), within: Program | None = None
 ) -> tuple[LevelTraffic, ...]:
@@ -64,23 +76,29 @@ def traffic(
     of them asks nothing of the level behind it. Tensors named in `cold` start in DRAM all the same. Where the program
     is a part of what a core runs, `within` is all of that, which a level must hold.
     """
+    return transfers(program, machine, cold=cold, within=within).levels
+
+
+def transfers(
+    program: Program, machine: Machine, *, cold: Collection[str] = (), within: Program | None = None
+) -> Transfers:
+    """As `traffic`, with what each level is asked for."""
     tree = parts(program, machine.caches[0].line_bytes)
     whole = parts(within, tree.line_bytes) if within else tree
-    found = [_first_level(tree, machine)]
+    fetched = tuple(fetches(tree, cache, cold, whole) for cache in machine.caches)
+    levels = [_first_level(tree, machine)]
     tiles = _share_of_tiles(program)
-    for inner, outer in zip(machine.caches, machine.caches[1:], strict=False):
-        missed = misses(tree, inner, cold, whole)
+    for inner, outer, found in zip(machine.caches, machine.caches[1:], fetched, strict=False):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer)
-        level = _level(outer.name, missed, inner.line_bytes, rates, machine.confidence_of(*keys))
-        found.append(replace(level, exposed=outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)))
+        exposed = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
+        levels.append(_level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed))
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(widest(program))
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
-    missed = misses(tree, last, cold, whole)
-    level = _level("DRAM", missed, last.line_bytes, (per_cycle, per_cycle), confidence)
-    found.append(replace(level, exposed=machine.dram.exposed))
-    return tuple(found)
+    rates = per_cycle, per_cycle
+    levels.append(_level("DRAM", fetched[-1], last.line_bytes, rates, confidence, machine.dram.exposed))
+    return Transfers(tuple(levels), tree, fetched)
 
 
 def _share_of_tiles(program: Program) -> float:
@@ -119,11 +137,45 @@ def misses(
     The run before left behind what stays, except for the tensors named in `cold` (None: all of them): what stays of the
     `whole` of which the tree is a part.
     """
+    return _all(*fetches(tree, cache, cold, whole))
+
+
+def _all(once: Mapping[str, Lines], again: Fetches) -> Lines:
+    return sum([*once.values(), *again.total.values()], Lines())
+
+
+@dataclass(frozen=True, eq=False)
+class Fetches:
+    """Lines of each tensor that a cache fetches in every iteration of a part, as they do not stay until the next.
+
+    `straight` is for the accesses directly in the part. Each of `loops`, which is empty where all stays, has what stays
+    in a run of that loop, and is fetched once there, and what is fetched in each of its iterations.
+    """
+
+    part: Part
+    straight: dict[str, Lines]
+    loops: tuple[tuple[dict[str, Lines], Fetches], ...]
+
+    @cached_property
+    def total(self) -> dict[str, Lines]:
+        """Of one iteration, loops included."""
+        found = dict(self.straight)
+        for once, again in self.loops:
+            for tensor, lines in once.items():
+                missed = lines + again.total.get(tensor, Lines()) * again.part.extent
+                found[tensor] = found.get(tensor, Lines()) + missed
+        return found
+
+
+def fetches(
+    tree: Part, cache: CacheLevel, cold: Collection[str] | None = None, whole: Part | None = None
+) -> tuple[dict[str, Lines], Fetches]:
+    """Of one run, each tensor's lines that stay, fetched once, and those fetched again; arguments as for `misses`."""
     stays = _stays(tree, cache)
     before = stays if whole in (None, tree) else _stays(whole, cache)
     left = {t: min(share, before[t]) if cold is not None and t not in cold else 0.0 for t, share in stays.items()}
     once = {tensor: lines * (stays[tensor] - left[tensor]) for tensor, lines in tree.iteration.items()}
-    return sum([*once.values(), *_again(tree, cache, stays).values()], Lines())
+    return once, _again(tree, cache, stays)
 
 
 def fits(part: Part, capacity_bytes: int) -> bool:
@@ -143,18 +195,17 @@ def borrowed(program: Program, machine: Machine, levels: Sequence[LevelTraffic],
     return (held, held / share) if last.shared_by > threads and held > max(share, own) else (0, 0.0)
 
 
-def _again(part: Part, cache: CacheLevel, stays: Mapping[str, float]) -> dict[str, Lines]:
-    """Each tensor's misses of one iteration by lines that do not stay until the next, which are all but a share."""
+def _again(part: Part, cache: CacheLevel, stays: Mapping[str, float]) -> Fetches:
+    """What does not stay from one iteration of a part to the next, which is all but a share."""
     if all(share == 1 for share in stays.values()):
-        return {}
-    found = {tensor: lines * (1 - stays[tensor]) for tensor, lines in part.straight.items()}
+        return Fetches(part, {}, ())
+    straight = {tensor: lines * (1 - stays[tensor]) for tensor, lines in part.straight.items()}
+    loops = []
     for loop in part.loops:
         within = {tensor: max(share, stays[tensor]) for tensor, share in _stays(loop, cache).items()}
-        anew = _again(loop, cache, within)
-        for tensor, lines in loop.whole.items():
-            missed = lines * (within[tensor] - stays[tensor]) + anew.get(tensor, Lines()) * loop.extent
-            found[tensor] = found.get(tensor, Lines()) + missed
-    return found
+        once = {tensor: lines * (within[tensor] - stays[tensor]) for tensor, lines in loop.whole.items()}
+        loops.append((once, _again(loop, cache, within)))
+    return Fetches(part, straight, tuple(loops))
 
 
 def _stays(part: Part, cache: CacheLevel) -> dict[str, float]:
@@ -201,11 +252,18 @@ def _first_level(tree: Part, machine: Machine) -> LevelTraffic:
     return LevelTraffic(level.name, moved[0], moved[1], *rates, cycles, confidence)
 
 
-def _level(name: str, missed: Lines, line: int, rates: tuple[float, float], confidence: Confidence) -> LevelTraffic:
-    """Time of whole lines over one shared path, one way at a time.
+def _level(
+    name: str, found: tuple[dict[str, Lines], Fetches], line: int, rates: tuple[float, float],
+    confidence: Confidence, exposed: float,
+) -> LevelTraffic:  # fmt: skip
+    missed = _all(*found)
+    read, written = round(missed.touched * line), round(missed.written * line)
+    return LevelTraffic(name, read, written, *rates, transfer_cycles(read, written, *rates), confidence, exposed)
+
+
+def transfer_cycles(read: float, written: float, load_rate: float, store_rate: float) -> float:
+    """Time of whole lines over one shared path, one way at a time; bytes, and bytes a cycle.
 
     Store rates are measured on streams of stores, so they already hold the fetch of the line that is stored to.
     """
-    load, store = rates
-    read, written = round(missed.touched * line), round(missed.written * line)
-    return LevelTraffic(name, read, written, load, store, (read - written) / load + written / store, confidence)
+    return (read - written) / load_rate + written / store_rate

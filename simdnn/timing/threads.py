@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from isa_models.machine import CacheLevel, Machine
 from simdnn.program import Loop, Program, Statement
 from simdnn.timing.footprint import parts
-from simdnn.timing.memory import LevelTraffic, fits, traffic, widest
+from simdnn.timing.memory import LevelTraffic, fits, transfers, widest
+from simdnn.timing.phases import overlap
 from simdnn.timing.system import Channel, Simulated, Stage, System, simulate
 from simdnn.timing.walk import CoreTime, core_time
 
@@ -76,14 +77,15 @@ def share_out(
     stages, times, levels, bounds = [], [], [], []
     for statement, run, lines in zip(program.body, runs, handed, strict=True):
         core = core_time(replace(program, body=(statement,)), machine)
-        moved = traffic(replace(mine, body=(run.statement,)), narrow, cold=cold, within=mine)
-        moved = tuple(level * (run.iterations / run.counted) for level in moved)
-        own, bound = overlap(core.cycles * run.iterations / run.all, core.bound, moved)
-        own += lines * line_cycles
-        stages.append(Stage(run.threads, own, {level.level: level.bytes for level in moved[private:]}, CHUNKS))
+        moved = transfers(replace(mine, body=(run.statement,)), narrow, cold=cold, within=mine)
+        counted = replace(core, cycles=core.cycles * run.counted / run.all)
+        own = overlap(machine, counted, moved, share=run.iterations / run.counted)
+        tile = own.cycles + lines * line_cycles
+        bytes_ = {level.level: level.bytes * run.iterations / run.counted for level in moved.levels[private:]}
+        stages.append(Stage(run.threads, tile, bytes_, CHUNKS))
         times.append(core)
-        levels.append([level * (run.all / run.iterations) for level in moved])
-        bounds.append(bound)
+        levels.append([level * (run.all / run.counted) for level in moved.levels])
+        bounds.append(own.bound)
     system = System(threads, tuple(channels), barrier_cycles(machine, threads))
     found = simulate(system, stages, spans)
     total = tuple(_total(rows) for rows in zip(*levels, strict=True))
@@ -150,16 +152,6 @@ def barrier_cycles(machine: Machine, threads: int) -> float:
     """
     last = machine.caches[-1]
     return 2 * last.latency_cycles * math.ceil(math.log2(threads))
-
-
-def overlap(cycles: float, bound: str, levels: Sequence[LevelTraffic]) -> tuple[float, str]:
-    """Time and what bounds it: a core's cycles and all levels at work at once, but for what the levels leave exposed.
-
-    `bound` is what bounds the core.
-    """
-    slowest = max(levels, key=lambda level: level.cycles)
-    own = max(cycles, levels[0].cycles) + sum(level.exposed * level.cycles for level in levels)
-    return max(own, slowest.cycles), bound if cycles >= slowest.cycles else slowest.level
 
 
 def _stays(program: Program, machine: Machine, threads: int) -> bool:

@@ -78,6 +78,15 @@ class Stretch:
 
 
 @dataclass(frozen=True)
+class Span:
+    """One iteration of a loop, or the whole program: about its cycles, its instructions, and the loops in it."""
+
+    cycles: float
+    instructions: int
+    loops: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
 class CoreTime:
     """Cycles of one core, all data in its first cache; the pieces sum up to `cycles`."""
 
@@ -85,6 +94,7 @@ class CoreTime:
     pieces: tuple[Piece, ...]
     executed: Counter[Executed]
     confidence: Confidence
+    span: Span
 
     @property
     def bound(self) -> str:
@@ -117,7 +127,9 @@ class _Walk:
         _add(pieces, whole.skipped)
         whole.executed.update(line.key for line in whole.lines)
         cycles = sum(piece.cycles for piece in pieces.values())
-        return CoreTime(cycles, tuple(pieces.values()), whole.executed, weakest(self.confidences))
+        loops = tuple(self.span(s) for s in self.program.body if isinstance(s, Loop))
+        span = Span(cycles, whole.executed.total(), loops)
+        return CoreTime(cycles, tuple(pieces.values()), whole.executed, weakest(self.confidences), span)
 
     def body(self, body: Sequence[Statement], at: Mapping[str, int], path: str, moving: str = "") -> Stretch:
         """One pass over statements, inner loops cut short."""
@@ -163,6 +175,18 @@ class _Walk:
                         found[key] += times * statement.extent
             self.counts[id(loop)] = found
         return self.counts[id(loop)]
+
+    def span(self, loop: Loop) -> Span:
+        """One iteration; where its steady state is not known, that of its loops and the least that the rest takes."""
+        loops = tuple(self.span(s) for s in loop.body if isinstance(s, Loop))
+        instructions = self.count(loop).total()
+        if id(loop) in self.rates:
+            return Span(sum(piece.cycles for piece in self.rates[id(loop)].values()), instructions, loops)
+        inner = [s for s in loop.body if isinstance(s, Loop)]
+        lines = [self.stream.line(s, {}) for s in loop.body if isinstance(s, Op)] + list(self.stream.control(loop))
+        rest = lower_bounds(self.machine, lower(self.machine, [line.step for line in lines]))
+        cycles = sum(span.cycles * s.extent for span, s in zip(loops, inner, strict=True)) + max(rest.values())
+        return Span(cycles, instructions, loops)
 
     def rate(self, loop: Loop, path: str) -> Pieces:
         """The pieces of one iteration of a loop in its steady state."""

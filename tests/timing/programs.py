@@ -82,6 +82,25 @@ def gemm(
     return verify(Program(f"gemm {kind} {m}x{n}x{k}", isa, tuple(tensors), (nest,)))
 
 
+def streamed(*body: Statement) -> Program:
+    """Statements over 16 MiB of f32, `x`."""
+    tensors = Tensor("x", "f32", 1 << 22), Tensor("y", "f32", 16, "output")
+    clear = tuple(Op("vpxor", Register(n, "u32", 16), (Register(n, "u32", 16),) * 2) for n in ("s", "one"))
+    return verify(Program("streams", "avx512_core", tensors, (Loop("once", 1, (*clear, *body)),)))
+
+
+def adds(var: str, extent: int) -> Loop:
+    """Additions into one register: a cycle each, and nothing of memory."""
+    sums, one = Register("s", "s32", 16), Register("one", "s32", 16)
+    return Loop(var, extent, (Op("vpaddd", sums, (sums, one)),))
+
+
+def loads(var: str, extent: int, start: Affine) -> Loop:
+    """A line each."""
+    at = Memory("x", start + Affine.var(var) * 16, "f32", 16)
+    return Loop(var, extent, (Op("vmovups", Register("v", "f32", 16), (at,)),))
+
+
 def unusual() -> Iterator[MatmulProblem]:
     """Matmuls over weights that are brought to floating point first, and with scales that change along K."""
     placings = (

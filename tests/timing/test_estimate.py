@@ -212,7 +212,8 @@ def test_vnni_reaches_four_times_f32_on_zen4() -> None:
 def test_a_stream_from_memory_is_bound_by_it() -> None:
     program = gemm("vnni", 1, 1024, 1024, 1, 4)
     cost = estimate_program(program, machine("zen4"), cold=[tensor.name for tensor in program.tensors])
-    assert cost.bound == "DRAM" and cost.traffic.set_index("level")["share_of_peak"]["DRAM"] == 1
+    share = cost.traffic.set_index("level")["share_of_peak"]["DRAM"]
+    assert cost.bound == "DRAM" and 0.999 < share <= 1  # what stands around the loop of k is a phase by itself
 
 
 # -- shortcuts against full simulation -------------------------------------------------------------------------------

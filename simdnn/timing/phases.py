@@ -1,0 +1,168 @@
+"""How a core's work and the transfers of the memory levels lie beside each other in time.
+
+Transfers overlap with work that is near: an out-of-order window and prefetch reach a few hundred instructions ahead.
+Memory rests while a stage widens weights that are there already, and where a matrix comes from DRAM with the first of
+the tiles that use it, that tile waits and the others run from the cache. So a run is cut into phases, each as long as
+the slowest of what it asks for, and their times add up:
+
+- loops side by side are phases of their own where they are long (`NEAR` windows of instructions),
+- so are a loop's first iteration, which fetches what stays for the others, and those others,
+- and so is what stands around long loops, such as the stores at the end of a tile, which come all at once.
+
+What a level leaves exposed (`exposed` in the machine's file) adds to the core's own time in every phase.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from isa_models.machine import Machine
+from simdnn.timing.footprint import Lines, Part
+from simdnn.timing.memory import Fetches, LevelTraffic, Transfers, transfer_cycles
+from simdnn.timing.walk import CoreTime, Span
+
+NEAR = 4  # reorder buffers of instructions: what is no longer overlaps with what is before and behind it
+
+Demand = Mapping[str, Lines]  # by tensor
+Demands = Sequence[Demand]  # by level, from the second on
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a run, `times` alike: the core's cycles, and those of each level from the second on."""
+
+    times: float
+    core: float
+    levels: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Cycles of a run, and what bounds most of them."""
+
+    cycles: float
+    bound: str
+
+
+def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1.0) -> Overlap:
+    """The time of a program whose core takes `core` and whose levels move `moved`.
+
+    `share`: how often that is run, of the core's own time and of every phase.
+    """
+    first, others = moved.levels[0], moved.levels[1:]
+    cycles = max(core.cycles, first.cycles)
+    slower = cycles / max(1, core.cycles)  # where the first cache bounds
+    own = core.bound if core.cycles >= first.cycles else first.level
+    votes = defaultdict(float, {own: cycles})
+    for phase in phases(machine, core.span, moved):
+        working, slowest = slower * phase.core, max(phase.levels)
+        shown = sum(level.exposed * busy for level, busy in zip(others, phase.levels, strict=True))
+        cycles += phase.times * (max(working + shown, slowest) - working)
+        if slowest > working:
+            votes[own] -= phase.times * working
+            votes[others[phase.levels.index(slowest)].level] += phase.times * slowest
+    cycles = max(cycles, *(level.cycles for level in others))  # whose bytes are rounded
+    return Overlap(cycles * share, max(votes, key=lambda name: votes[name]))
+
+
+def phases(machine: Machine, span: Span, moved: Transfers) -> Iterator[Phase]:
+    """The phases of a run in which any level but the first has something to do."""
+    cut = _Cut(NEAR * machine.core.reorder_buffer, moved.levels[1:], moved.tree.line_bytes)
+    once, again = zip(*moved.fetches, strict=True)
+    yield from cut.iteration(moved.tree, span, again, once, 1.0)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Cuts a run into phases of at least `least` instructions."""
+
+    least: int
+    levels: Sequence[LevelTraffic]
+    line_bytes: int
+
+    def phase(self, times: float, core: float, demands: Demands) -> Phase:
+        busy = []
+        for level, demand in zip(self.levels, demands, strict=True):
+            lines = sum(demand.values(), Lines()) * self.line_bytes
+            rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
+            busy.append(transfer_cycles(lines.touched, lines.written, *rates))
+        return Phase(times, core, tuple(busy))
+
+    def iteration(
+        self, part: Part, span: Span, fetches: Sequence[Fetches], before: Demands, times: float
+    ) -> Iterator[Phase]:
+        """One iteration of a part, which also fetches what stays `before` its next: each tensor's lines where they are
+        touched first. What stands around long loops is a phase of its own, however short: the stores at a tile's end.
+        """
+        left = [dict(demand) for demand in before]
+        last = {tensor: loop for loop in part.loops for tensor in loop.whole}
+        alone = {t: n for t, n in part.straight.items() if t not in last}
+        near = [_sum(f.straight, _take(rest, part.straight, alone)) for f, rest in zip(fetches, left, strict=True)]
+        core = span.cycles
+        for number, (loop, inner) in enumerate(zip(part.loops, span.loops, strict=True)):
+            below = [f.loops[number] if f.loops else ({}, Fetches(loop, {}, ())) for f in fetches]
+            ends = [tensor for tensor in loop.whole if last[tensor] is loop]
+            once = [_sum(o, _take(rest, loop.whole, ends)) for (o, _), rest in zip(below, left, strict=True)]
+            again = [f for _, f in below]
+            if inner.instructions * loop.extent >= self.least:
+                core -= inner.cycles * loop.extent
+                yield from self.loop(loop, inner, again, once, times)
+            else:
+                near = [_sum(n, _run(o, f)) for n, o, f in zip(near, once, again, strict=True)]
+        if any(near):
+            yield self.phase(times, max(0.0, core), near)
+
+    def loop(
+        self, loop: Part, span: Span, fetches: Sequence[Fetches], once: Demands, times: float
+    ) -> Iterator[Phase]:
+        """A run of a loop that fetches `once` what stays until its end."""
+        if not any(once) and not any(f.total for f in fetches):
+            return
+        if span.instructions < self.least:
+            whole = [_run(o, f) for o, f in zip(once, fetches, strict=True)]
+            yield self.phase(times, span.cycles * loop.extent, whole)
+            return
+        first = [{t: _first(loop, t, lines) for t, lines in demand.items()} for demand in once]
+        yield from self.iteration(loop, span, fetches, first, times)
+        if loop.extent > 1:
+            later = [
+                {t: (lines + begun[t] * -1) * (1 / (loop.extent - 1)) for t, lines in demand.items()}
+                for demand, begun in zip(once, first, strict=True)
+            ]
+            yield from self.iteration(loop, span, fetches, later, times * (loop.extent - 1))
+
+
+def _run(once: Demand, again: Fetches) -> dict[str, Lines]:
+    """Lines of a whole run of a loop."""
+    return _sum(once, again.total, again.part.extent)
+
+
+def _first(loop: Part, tensor: str, lines: Lines) -> Lines:
+    """Of lines that are fetched once in a run of a loop, those of its first iteration."""
+    one, all_ = loop.iteration[tensor], loop.whole[tensor]
+    touched = one.touched / all_.touched
+    return Lines(lines.touched * touched, lines.written * (one.written / all_.written if all_.written else touched))
+
+
+def _take(left: dict[str, Lines], touched: Mapping[str, Lines], ends: Collection[str]) -> dict[str, Lines]:
+    """Of the lines `left` to fetch those that are touched, which are then no longer left; all of tensors that nothing
+    touches later, whose lines may be counted in part (`footprint._union`).
+    """
+    found = {}
+    for tensor, lines in touched.items():
+        if tensor in left:
+            rest = left.pop(tensor)
+            if tensor not in ends:
+                taken = Lines(min(rest.touched, lines.touched), min(rest.written, lines.written))
+                left[tensor], rest = rest + taken * -1, taken
+            found[tensor] = rest
+    return found
+
+
+def _sum(a: Mapping[str, Lines], b: Mapping[str, Lines], times: float = 1) -> dict[str, Lines]:
+    found = dict(a)
+    for tensor, lines in b.items():
+        found[tensor] = found.get(tensor, Lines()) + lines * times
+    return {tensor: lines for tensor, lines in found.items() if lines.touched or lines.written}

@@ -1,0 +1,90 @@
+"""What waits for memory: phases against hand-derived times, and nothing lost between them and the levels' traffic."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isa_models.machine import machine
+from simdnn.kernels.spec import MatmulProblem
+from simdnn.kernels.table import KERNELS
+from simdnn.program import Affine, Loop, Program
+from simdnn.timing.estimate import estimate_program
+from simdnn.timing.memory import transfers
+from simdnn.timing.phases import NEAR, overlap, phases
+from simdnn.timing.walk import core_time
+from tests.timing.programs import adds, gemm, loads, streamed, unusual
+
+ZEN4 = machine("zen4")  # nothing of its levels is exposed
+DRAM = ZEN4.dram.gb_s_core / ZEN4.frequency.ghz(512)  # bytes a cycle
+
+
+def cycles(program: Program, *cold: str) -> float:
+    return estimate_program(program, ZEN4, cold=cold).cycles
+
+
+def test_stages_in_a_row_take_the_sum_of_their_times() -> None:
+    first, second = loads("i", 65536, Affine()), adds("j", 500_000)
+    alone = [cycles(streamed(statement), "x") for statement in (first, second)]
+    assert alone[0] == pytest.approx(65536 * 64 / DRAM, rel=0.01)
+    assert cycles(streamed(first, second), "x") == pytest.approx(sum(alone), rel=0.01)
+
+
+def test_what_lies_near_overlaps() -> None:
+    """16 loads beside 150 additions, again and again: memory delivers while the core adds."""
+    turn = (loads("i", 16, Affine.var("t") * 256), adds("j", 150))
+    assert (16 + 150) * 4 < NEAR * ZEN4.core.reorder_buffer  # with the loops' own
+    both = streamed(Loop("t", 1024, turn))
+    cost = estimate_program(both, ZEN4, cold=("x",))
+    assert cost.cycles == pytest.approx(max(cost.core_cycles, cost.levels[-1].cycles), rel=0.01)
+
+
+def test_the_tile_that_brings_weights_from_memory_waits_for_them() -> None:
+    """Four tiles of 4 rows use each panel of 128 KiB: for the first it comes at 7.6 bytes a cycle, in twice the time
+    that 4 x 2 products take, and the other three find it in L2.
+    """
+    program = gemm("f32", 16, 2048, 1024, 4, 2)
+    cost = estimate_program(program, ZEN4, cold=("B",))
+    panels, tile = 2048 // 32, 1024 * 8
+    panel = 1024 * 128 / DRAM
+    assert cost.core_cycles > cost.levels[-1].cycles  # over the whole run the core has more to do
+    assert cost.cycles == pytest.approx(cost.core_cycles + panels * (panel - tile), rel=0.02)
+    assert cost.bound == "compute"
+
+
+GEMMS = {
+    "panels from L2": gemm("f32", 64, 256, 1024, 8, 2),
+    "short": gemm("vnni", 56, 128, 16, 14, 2),
+    "one row": gemm("vnni", 1, 1024, 1024, 1, 4),
+    "taps": gemm("vnni", 32, 64, 576, 8, 2, taps=9),
+}
+
+
+@pytest.mark.parametrize("name", ["zen4", "spr"])
+@pytest.mark.parametrize("program", GEMMS.values(), ids=GEMMS)
+@pytest.mark.parametrize("cold", [(), ("B",)], ids=["warm", "cold"])
+def test_phases_hold_all_of_a_levels_traffic(program: Program, cold: tuple[str, ...], name: str) -> None:
+    held(program, name, cold)
+
+
+@settings(max_examples=12)
+@given(st.sampled_from(sorted(unusual(), key=str)), st.sampled_from(["zen4", "spr"]))
+def test_phases_of_compressed_weights_hold_all_of_a_levels_traffic(problem: MatmulProblem, name: str) -> None:
+    kind = next(k for k in KERNELS if not k.accepts(problem) and machine(name).supports(k.isa))
+    held(kind.build(problem, machine(name)).program, name, ())
+
+
+def held(program: Program, name: str, cold: tuple[str, ...]) -> None:
+    """Each level's cycles are in phases, and the time is no less than any level's and no more than all in a row."""
+    target = machine(name)
+    core, moved = core_time(program, target), transfers(program, target, cold=cold)
+    levels = moved.levels[1:]
+    sums = [0.0] * len(levels)
+    for phase in phases(target, core.span, moved):
+        sums = [total + phase.times * busy for total, busy in zip(sums, phase.levels, strict=True)]
+    assert sums == pytest.approx([level.cycles for level in levels], rel=1e-6, abs=8)  # bytes are rounded
+    found = overlap(target, core, moved).cycles
+    own = max(core.cycles, moved.levels[0].cycles)
+    assert max(own, *(level.cycles for level in levels)) <= found
+    assert found <= own + sum(level.cycles * max(1, level.exposed) for level in levels) + 1
