@@ -45,6 +45,12 @@ def inside(parts: Decompression) -> Placing | None:
     return parts.scale if parts.scale and parts.scale.placing == "grouped" else None
 
 
+def scale_type(parts: Decompression, compute: str) -> str:
+    """What weights are multiplied in by their scale."""
+    scale = inside(parts)
+    return "f16" if compute == "f16" and (scale is None or scale.dtype == "f16") else "f32"
+
+
 class GpuComputeGemm(GpuGroupedGemm):
     """The generator for one problem that names the type to `compute` in."""
 
@@ -63,9 +69,7 @@ class GpuComputeGemm(GpuGroupedGemm):
 
     @property
     def scale_type(self) -> str:
-        """What weights are multiplied in by their scale."""
-        scale = inside(self.parts_of)
-        return "f16" if self.compute == "f16" and (scale is None or scale.dtype == "f16") else "f32"
+        return scale_type(self.parts_of, self.compute)
 
     @property
     def converted(self) -> bool:

@@ -17,7 +17,7 @@ from isa_models import GpuMachine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels.code import Code, loop, op
-from simdnn.kernels.gpu_compute import group_of, inside
+from simdnn.kernels.gpu_compute import group_of, inside, scale_type
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
 from simdnn.kernels.gpu_groups import by_group
 from simdnn.kernels.gpu_tile import Budget
@@ -51,9 +51,7 @@ class SmComputeGemm(SmGemm):
 
     @property
     def scale_type(self) -> str:
-        """What weights are multiplied in by their scale."""
-        scale = inside(self.parts_of)
-        return "f16" if self.compute == "f16" and (scale is None or scale.dtype == "f16") else "f32"
+        return scale_type(self.parts_of, self.compute)
 
     @property
     def stored_as(self) -> dict[str, str]:
