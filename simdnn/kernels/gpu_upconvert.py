@@ -22,7 +22,7 @@ from isa_models.formats import fmt
 from simdnn.kernels.code import Code, op
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
 from simdnn.kernels.gpu_groups import GpuGroupedGemm, by_group, in_pairs, load_narrow, stored, stored_type
-from simdnn.kernels.gpu_tile import Budget
+from simdnn.kernels.gpu_tile import Budget, block_of
 from simdnn.kernels.spec import Kernel, Parameters, ZeroPoints
 from simdnn.program import Affine, Register, Tensor
 
@@ -36,8 +36,11 @@ class GpuUpconvertGemm(GpuGroupedGemm):
     def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine) -> None:
         assert problem.zero_points is not None
         self.zeros: ZeroPoints = problem.zero_points
-        words = 8 * 16 * 16 // machine.platform.grf_bytes  # of a block's bytes, and its zero points
-        super().__init__(replace(problem, src="f16", wei="f16"), machine, Budget(2 * words + 12))
+        multiplied = replace(problem, src="f16", wei="f16")
+        block = block_of(machine, problem.m, "f16", "f16", problem.float_model)
+        size = 8 * 16 * 16 if block.systolic else 2 * block.k * (block.m + block.n)
+        words = -(-size // machine.platform.grf_bytes)  # of a block's bytes, and its zero points
+        super().__init__(multiplied, machine, Budget(2 * words + 12))
         self.problem = problem
 
     @property

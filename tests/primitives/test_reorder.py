@@ -213,9 +213,9 @@ def test_what_cannot_be_reordered() -> None:
         MemoryDesc((4, 6), "bf17", "ab")
     with pytest.raises(InvalidArgument, match="positive integers"):
         MemoryDesc((4, 0), "f32", "ab")
-    wanted = simdnn.estimate("matmul", m=4, n=6, k=4, machine="zen4", attr=Attr(fpmath="bf16")).weights_desc
+    wanted = simdnn.estimate("matmul", m=4, n=64, k=64, machine="zen4", attr=Attr(fpmath="bf16")).weights_desc
     with pytest.raises(Unimplemented, match="clx"):
-        simdnn.reorder(rows, wanted, machine="clx")
+        simdnn.reorder(np.ones((64, 64), np.float32), wanted, machine="clx")
 
 
 def test_weights_made_for_another_problem_are_refused() -> None:

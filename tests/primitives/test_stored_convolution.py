@@ -77,7 +77,6 @@ def test_engines_estimates_and_bytes(wei: str) -> None:
         ({"attr": Attr(apply_to_int=True, zero_points={"wei": 200})}, Unimplemented, "-128 to 127, which they hold"),
         ({"attr": Attr(apply_to_int=True, zero_points={"wei": np.ones(6, np.int32)})}, Unimplemented, "per_oc"),
         ({"attr": Attr(apply_to_int=True, scales={"wei": np.ones(4)})}, InvalidArgument, r"\(6,\) per_oc"),
-        ({"machine": "b580"}, Unimplemented, "apply_to_int on 'b580'"),
     ],
 )
 def test_refusals(options: dict[str, Any], error: type[Exception], reason: str) -> None:
