@@ -5,7 +5,7 @@ Memory rests while a stage widens weights that are there already, and where a ma
 the tiles that use it, that tile waits and the others run from the cache. So a run is cut into phases, each as long as
 the slowest of what it asks for, and their times add up:
 
-- loops side by side are phases of their own where they are long (`NEAR` windows of instructions),
+- loops side by side are phases of their own where they are long (`LONG` reorder buffers of instructions),
 - so are a loop's first iteration, which fetches what stays for the others, and those others,
 - and so is what stands around long loops, such as the stores at the end of a tile, which come all at once.
 
@@ -23,7 +23,7 @@ from simdnn.timing.footprint import Lines, Part
 from simdnn.timing.memory import Fetches, LevelTraffic, Transfers, transfer_cycles
 from simdnn.timing.walk import CoreTime, Span
 
-NEAR = 4  # reorder buffers of instructions: what is no longer overlaps with what is before and behind it
+LONG = 4  # reorder buffers of instructions: what is shorter overlaps with what is before and behind it
 
 Demand = Mapping[str, Lines]  # by tensor
 Demands = Sequence[Demand]  # by level, from the second on
@@ -69,7 +69,7 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
 
 def phases(machine: Machine, span: Span, moved: Transfers) -> Iterator[Phase]:
     """The phases of a run in which any level but the first has something to do."""
-    cut = _Cut(NEAR * machine.core.reorder_buffer, moved.levels[1:], moved.tree.line_bytes)
+    cut = _Cut(LONG * machine.core.reorder_buffer, moved.levels[1:], moved.tree.line_bytes)
     once, again = zip(*moved.fetches, strict=True)
     yield from cut.iteration(moved.tree, span, again, once, 1.0)
 
@@ -98,7 +98,7 @@ class _Cut:
         """
         left = [dict(demand) for demand in before]
         last = {tensor: loop for loop in part.loops for tensor in loop.whole}
-        alone = {t: n for t, n in part.straight.items() if t not in last}
+        alone = part.straight.keys() - last.keys()
         near = [_sum(f.straight, _take(rest, part.straight, alone)) for f, rest in zip(fetches, left, strict=True)]
         core = span.cycles
         for number, (loop, inner) in enumerate(zip(part.loops, span.loops, strict=True)):

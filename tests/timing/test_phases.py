@@ -12,7 +12,7 @@ from simdnn.kernels.table import KERNELS
 from simdnn.program import Affine, Loop, Program
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.memory import transfers
-from simdnn.timing.phases import NEAR, overlap, phases
+from simdnn.timing.phases import LONG, overlap, phases
 from simdnn.timing.walk import core_time
 from tests.timing.programs import adds, gemm, loads, streamed, unusual
 
@@ -34,7 +34,7 @@ def test_stages_in_a_row_take_the_sum_of_their_times() -> None:
 def test_what_lies_near_overlaps() -> None:
     """16 loads beside 150 additions, again and again: memory delivers while the core adds."""
     turn = (loads("i", 16, Affine.var("t") * 256), adds("j", 150))
-    assert (16 + 150) * 4 < NEAR * ZEN4.core.reorder_buffer  # with the loops' own
+    assert (16 + 150) * 4 < LONG * ZEN4.core.reorder_buffer  # with the loops' own
     both = streamed(Loop("t", 1024, turn))
     cost = estimate_program(both, ZEN4, cold=("x",))
     assert cost.cycles == pytest.approx(max(cost.core_cycles, cost.levels[-1].cycles), rel=0.01)
