@@ -24,6 +24,7 @@ from simdnn.version import version
 if TYPE_CHECKING:
     import pandas as pd
 
+    from simdnn.departures import Departures
     from simdnn.explanation import Explanation
     from simdnn.timing.estimate import Cost
 
@@ -227,11 +228,15 @@ class Estimate(Priced):
         return pd.DataFrame([self._summary()])
 
     def to_json(self) -> str:
-        """The summary, `instructions`, `traffic`, `dispatch` and `provenance`; missing figures are null, never NaN."""
-        record = self._summary() | {
-            name: _records(getattr(self, name)) for name in ("instructions", "traffic", "dispatch")
-        }
-        return json.dumps(plain(record | {"provenance": self.provenance}), allow_nan=False)
+        """The summary, `instructions`, `traffic`, `dispatch` and `provenance`, of a result `departures`, too.
+
+        Missing figures are null, never NaN.
+        """
+        return json.dumps(plain(self._summary() | self._records() | {"provenance": self.provenance}), allow_nan=False)
+
+    def _records(self) -> dict[str, Any]:
+        """The frames of `to_json`."""
+        return {name: _records(getattr(self, name)) for name in ("instructions", "traffic", "dispatch")}
 
     def __repr__(self) -> str:
         cost = f"{self.cycles:.0f} cycles, {self.bound}" + (f", {self.threads} threads" if self.threads > 1 else "")
@@ -249,13 +254,36 @@ class Result(Estimate):
     """An `Estimate` together with the values: `output` holds the exact bits that the kernel yields."""
 
     output: Array
-    find_saturation: Callable[[], Array] | None = None
+    departed: Departures
     explainer: Callable[..., Explanation] | None = None
 
-    @cached_property
+    @property
     def saturation(self) -> Array | None:
-        """For each output how often a step on its way saturated; None where nothing can saturate."""
-        return None if self.find_saturation is None else self.find_saturation()
+        """For each output how often a step on its way to the sum saturated; None where nothing can saturate.
+
+        A saturated pair is one departure from exact integers of several: `departures` tells them all.
+        """
+        return self.departed.saturated
+
+    @cached_property
+    def departures(self) -> pd.DataFrame:
+        """Every departure from exact integer arithmetic, a row a kind that happened; empty where none did.
+
+        Columns: kind; step (what did it); outputs (that met it) and their share of all; events (how often in all);
+        changed (outputs whose sum it made another one); max_error (the largest change of a sum, before scales; of a
+        clipped destination, of the result). Kinds: "saturated pair", "halved weights" (an event is a product of an odd
+        weight and a source that is not zero), "wrong reductions", "wrapped sum" (beyond s32), "rounded sum" (beyond
+        2**24 on its way to f32), "clipped destination". `attrs`: outputs, departing (those that met any kind), exact
+        (none did), proven (none can, whatever the source), summary (a line of text).
+        """
+        return self.departed.frame()
+
+    def departure_map(self, kind: str) -> Array:
+        """How often a kind of `departures` happened on the way to each output: integers of the output's shape.
+
+        Raises `InvalidArgument` for a kind that there is not.
+        """
+        return self.departed.counts(kind)
 
     def explain(self, *index: int) -> Explanation:
         """The chain of instructions that made the output element at `index`, with values, and the step at which it
@@ -270,7 +298,12 @@ class Result(Estimate):
         return self.explainer(*index)
 
     def _summary(self) -> dict[str, Any]:
-        return super()._summary() | {"output": f"{'x'.join(map(str, self.output.shape))} {self.output.dtype}"}
+        output = f"{'x'.join(map(str, self.output.shape))} {self.output.dtype}"
+        return super()._summary() | {"output": output, "departures": self.departed.summary}
+
+    def _records(self) -> dict[str, Any]:
+        facts = {name: self.departures.attrs[name] for name in ("exact", "proven")}
+        return super()._records() | {"departures": _records(self.departures)} | facts
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

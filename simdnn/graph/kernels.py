@@ -31,6 +31,7 @@ from simdnn.primitives.arrays import memory_bytes
 from simdnn.primitives.run import Target
 
 if TYPE_CHECKING:
+    from simdnn.departures import Departures
     from simdnn.timing.estimate import Cost
 
 SMALL = 1 << 14  # elements, and multiply-accumulates, up to which reading a program is quicker than compiling it
@@ -49,7 +50,7 @@ class Call:
     times: int = 1
     macs: int = 0
     confidence: Confidence = "measured"  # of the choice of the program; its figures have their own
-    find_saturation: Callable[[], Array] | None = None  # for each output its saturating steps, where there are any
+    departed: Departures | None = None  # of a product that ran: how it departed from exact integers
 
 
 @dataclass
@@ -226,9 +227,10 @@ class Kernels:
 
     def _noted(self, found: Any, times: int) -> None:
         if times:
-            counts = getattr(found, "find_saturation", None)
-            macs = found.problem.macs * times
-            self.calls.append(Call(found.implementation, found.find_cost, times, macs, find_saturation=counts))
+            macs, departed = found.problem.macs * times, getattr(found, "departed", None)
+            if departed and not departed.can:  # nor need its operands be kept
+                departed = None
+            self.calls.append(Call(found.implementation, found.find_cost, times, macs, departed=departed))
 
     def _where(self) -> dict[str, Any]:
         t = self.target

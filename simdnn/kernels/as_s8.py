@@ -56,7 +56,9 @@ def _fed(kernel: Kernel, problem: MatmulProblem) -> Kernel:
     def prepare(src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         return kernel.prepare(src, stored_as_s8(weights), replace(parameters, zp_wei=parameters.zp_wei - shift))
 
-    counting = kernel.counting
+    def fed(other: Callable[[], Kernel] | None) -> Callable[[], Kernel] | None:
+        return other and (lambda: _fed(other(), problem))
+
     return replace(
-        kernel, prepare=prepare, blocked=None, counting=counting and (lambda: _fed(counting(), problem))
+        kernel, prepare=prepare, blocked=None, counting=fed(kernel.counting), sums=fed(kernel.sums)
     )

@@ -145,7 +145,10 @@ class Depthwise:
         return [op(extend, register, Memory(s.tensor, at, s.read, lanes))]
 
     def kernel(self) -> Kernel:
-        return Kernel(self.name, self.program, self.prepare, self.finish, self.dot.compute, blocked=self.blocked)
+        return Kernel(
+            self.name, self.program, self.prepare, self.finish, self.dot.compute, blocked=self.blocked,
+            halves=self.halve,
+        )  # fmt: skip
 
     @property
     def blocked(self) -> Blocked | None:

@@ -352,16 +352,24 @@ class Gemm:
 
     # -- between the user's arrays and the program's tensors --------------------------------------------------------
     def kernel(self) -> Kernel:
-        counting = self.counting if self.dot.saturates and not self.options.halve else None
+        halves = self.options.halve
+        saturates = self.dot.saturates and not halves
         return Kernel(
-            self.name, self.program, self.prepare, self.finish, self.dot.compute, counting=counting,
-            blocked=self.blocked,
+            self.name, self.program, self.prepare, self.finish, self.dot.compute, blocked=self.blocked,
+            counting=self.counting if saturates else None, sums=self.summing if saturates else None, halves=halves,
         )  # fmt: skip
 
     def counting(self) -> Kernel:
         """The same walk over the same operands, counting saturated pairs instead of adding them up."""
         problem = replace(self.problem, epilogue=Epilogue("s32"))
         return Gemm(f"{self.name}, saturated pairs", problem, self.unit, COUNT, self.options).kernel()
+
+    def summing(self) -> Kernel:
+        """The same sums, zero points and all, to s32 as they are."""
+        e = self.problem.epilogue
+        problem = replace(self.problem, epilogue=Epilogue("s32", e.zp_src, e.zp_wei))
+        options = replace(self.options, through_float=False)
+        return Gemm(f"{self.name}, sums", problem, self.unit, self.dot, options).kernel()
 
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         """The program's inputs."""

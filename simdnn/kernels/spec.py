@@ -209,6 +209,8 @@ class Kernel:
     accumulation: str = ""  # on tiles: in which order an instruction adds up its products
     timed: Program | None = None  # what the clock sees where it is more than `program`: copies ahead of it
     counting: Callable[[], Kernel] | None = None  # where a step can saturate: how often it does, for each output
+    sums: Callable[[], Kernel] | None = None  # there, too: the s32 sums that come of it, and nothing after them
+    halves: bool = False  # multiplies by halved weights, rounded to nearest even, and doubles the sums
 
     @property
     def saturates(self) -> bool:

@@ -20,7 +20,7 @@ from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
 from simdnn.kernels.gpu_groups import GpuGroupedGemm
 from simdnn.kernels.gpu_upconvert import LARGEST, STEP, GpuUpconvertGemm, unfillable
 from simdnn.kernels.gpu_zero import EXACT, GpuZeroGemm
-from simdnn.kernels.spec import Kernel, Parameters
+from simdnn.kernels.spec import Epilogue, Kernel, Parameters
 from simdnn.primitives import arrays, sm
 from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.checks import one_of
@@ -30,7 +30,7 @@ from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import WEI_TAGS
 from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.resolve import need_values, resolve
-from simdnn.primitives.run import values
+from simdnn.primitives.run import departures, values
 from simdnn.primitives.zero_points import MISSING, check_reductions, with_tables, without_zero_points, zero_points
 from simdnn.result import Estimate, Result
 
@@ -72,12 +72,20 @@ def matmul(
     from simdnn.element import Explainer
 
     kernel = as_batched(built(problem, machine), problem.batch, problem.epilogue.post_ops, asked.shape)
-    operands = arrays.native(src), arrays.native(weights)
+    operands = arrays.native(src).copy(), arrays.native(weights).copy()
     output = values(kernel, *operands, parameters, engine)
-    explainer = Explainer(kernel, operands[0].copy(), operands[1].copy(), parameters, machine)
-    result = Result(**_cost_part(problem, machine, attr), output=output, explainer=explainer)
+    rebuild = functools.partial(_rebuilt, problem, machine, asked.shape)
+    departed = departures(kernel, problem, *operands, parameters, output.shape, rebuild, engine)
+    explainer = Explainer(kernel, *operands, parameters, machine)
+    result = Result(**_cost_part(problem, machine, attr), output=output, departed=departed, explainer=explainer)
     verbose.note(result)
     return result
+
+
+def _rebuilt(problem: GpuMatmulProblem, machine: GpuMachine, shape: tuple[int, ...], epilogue: Epilogue) -> Kernel:
+    """The kernel of a problem, whose output has `shape`, with another epilogue."""
+    other = replace(problem, epilogue=epilogue)
+    return as_batched(built(other, machine), other.batch, epilogue.post_ops, shape)
 
 
 def estimate(

@@ -21,7 +21,7 @@ from simdnn.primitives.attr import Attr
 from simdnn.primitives.gpu_types import cheapest, types_of
 from simdnn.primitives.problems import Taps, conv_problem, conv_shape
 from simdnn.primitives.resolve import Shape, resolve
-from simdnn.primitives.run import values
+from simdnn.primitives.run import departures, values
 from simdnn.primitives.zero_points import refuse_strategy, without_zero_points
 from simdnn.result import Estimate, Result
 
@@ -105,11 +105,20 @@ def run(machine: GpuMachine, asked: Asked, src: Array, weights: Array, parameter
     view = sizes["src"] * (fmt(kernel.program.tensor["src"].dtype).bits // fmt(p.src).bits)
     arrays.check_memory({"source by taps": ((view,), p.src), "weights": ((sizes["wei"],), p.wei),
                          "dst": ((sizes["dst"],), "f32")})  # fmt: skip
-    output = values(kernel, arrays.native(src), arrays.native(weights), parameters, engine)
-    explainer = Explainer(kernel, src.copy(), weights.copy(), parameters, machine)
-    result = Result(**_cost_part(asked, machine, attr), output=output, explainer=explainer)
+    operands = arrays.native(src).copy(), arrays.native(weights).copy()
+    output = values(kernel, *operands, parameters, engine)
+    rebuild = functools.partial(_rebuilt, asked, machine)
+    departed = departures(kernel, p, *operands, parameters, output.shape, rebuild, engine)
+    explainer = Explainer(kernel, *operands, parameters, machine)
+    result = Result(**_cost_part(asked, machine, attr), output=output, departed=departed, explainer=explainer)
     verbose.note(result)
     return result
+
+
+def _rebuilt(asked: Asked, machine: GpuMachine, epilogue: Epilogue) -> Kernel:
+    """The kernel of a problem with another epilogue."""
+    product = asked.product and replace(asked.product, epilogue=epilogue)
+    return built(Asked(replace(asked.problem, epilogue=epilogue), product), machine)
 
 
 def estimate(machine: GpuMachine, asked: Asked, attr: Attr) -> Estimate:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from isa_models import InvalidArgument, Machine
 from isa_models.arrays import Array, copied_to_a_line
 from isa_models.formats import fmt
 from simdnn import verbose
-from simdnn.kernels.spec import Kernel, Parameters, Problem
+from simdnn.kernels.spec import Epilogue, Kernel, Parameters, Problem
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of, target_of
 from simdnn.primitives.dispatch import Choice, Request, check_dispatch, choose
@@ -21,6 +21,9 @@ from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
 from simdnn.primitives.postops import refuse_for_library
 from simdnn.primitives.reorder import Reordered, conversion
 from simdnn.result import Estimate, Result
+
+if TYPE_CHECKING:
+    from simdnn.departures import Departures
 
 ENGINES = ("auto", "compiled", "reference")
 
@@ -107,14 +110,13 @@ def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: 
     """Run the chosen kernel on checked arrays."""
     from simdnn.element import Explainer
 
-    kernel = choice.kernel
+    kernel, problem = choice.kernel, choice.request.problem
     kept = copied_to_a_line(src), copied_to_a_line(weights)  # the result reads them later, when the user's may differ
     output = values(kernel, *kept, parameters, target.engine, target.threads)
-    saturation = None
-    if kernel.counting is not None:
-        saturation = functools.cache(functools.partial(_saturation, kernel.counting, *kept, parameters, target))
+    rebuild = functools.partial(_rebuilt, choice)
+    departed = departures(kernel, problem, *kept, parameters, output.shape, rebuild, target.engine, target.threads)
     explainer = Explainer(kernel, *kept, parameters, target.machine)
-    result = Result(**_cost_part(choice, target), output=output, find_saturation=saturation, explainer=explainer)
+    result = Result(**_cost_part(choice, target), output=output, departed=departed, explainer=explainer)
     verbose.note(result)
     return result
 
@@ -133,8 +135,18 @@ def _cost_part(choice: Choice, target: Target) -> dict[str, Any]:
     }
 
 
-def _saturation(
-    counting: Callable[[], Kernel], src: Array, weights: Array, parameters: Parameters, target: Target
-) -> Array:
-    """For each output, how many pairs of products saturated on the way."""
-    return values(counting(), src, weights, parameters, target.engine, target.threads)
+def departures(
+    kernel: Kernel, problem: Problem, src: Array, weights: Array, parameters: Parameters, shape: tuple[int, ...],
+    rebuild: Callable[[Epilogue], Kernel], engine: str, threads: int = 1,
+) -> Departures:  # fmt: skip
+    """What tells how a kernel that ran on these arrays, which nobody changes any more, departed from exact integers."""
+    from simdnn.departures import Departures
+
+    run_again = functools.partial(values, engine=engine, threads=threads)
+    return Departures(kernel, problem, src, weights, parameters, shape, rebuild, run_again)
+
+
+def _rebuilt(choice: Choice, epilogue: Epilogue) -> Kernel:
+    """The chosen kernel with another epilogue."""
+    request = choice.request
+    return choice.kind.build(replace(request.problem, epilogue=epilogue), request.machine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from isa_models import GpuMachine, Unimplemented
@@ -21,7 +22,7 @@ from simdnn.primitives.gpu_types import cheapest, check_zero_points, conversion_
 from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Shape, resolve
-from simdnn.primitives.run import values
+from simdnn.primitives.run import departures, values
 from simdnn.result import Estimate, Result
 
 _DESTINATIONS = ("f32", "f16")
@@ -71,10 +72,19 @@ def run(
     sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
     arrays.check_memory({"src": ((sizes["src"],), problem.src), "weights": ((sizes["wei"],), problem.wei),
                          "dst": ((sizes["dst"],), "f32")})  # fmt: skip
-    output = values(kernel, arrays.native(src), arrays.native(weights), parameters, engine)
-    result = Result(**_cost_part(problem, machine, kernel, attr), output=output)
+    operands = arrays.native(src).copy(), arrays.native(weights).copy()
+    output = values(kernel, *operands, parameters, engine)
+    rebuild = functools.partial(_rebuilt, problem, machine, shape)
+    departed = departures(kernel, problem, *operands, parameters, shape, rebuild, engine)
+    result = Result(**_cost_part(problem, machine, kernel, attr), output=output, departed=departed)
     verbose.note(result)
     return result
+
+
+def _rebuilt(problem: GpuMatmulProblem, machine: GpuMachine, shape: tuple[int, ...], epilogue: Epilogue) -> Kernel:
+    """The kernel of a problem, whose output has `shape`, with another epilogue."""
+    other = replace(problem, epilogue=epilogue)
+    return as_batched(built(other, machine), other.batch, epilogue.post_ops, shape)
 
 
 def estimate(machine: GpuMachine, problem: GpuMatmulProblem, attr: Attr) -> Estimate:
