@@ -10,6 +10,7 @@ import pandas as pd
 
 import isa_models
 from simdnn import measures, network
+from simdnn.departures import HALVED, PAIR
 from simdnn.modes import MODES, Mode
 from simdnn.network import LayerRun, Target
 from simdnn.quantize import ACTIVATIONS, WEIGHTS, Scheme
@@ -17,8 +18,9 @@ from workloads import Network
 
 MACHINES = ("skx", "icx", "clx", "zen4")
 SCHEMES = tuple(Scheme(w, a, p) for w in WEIGHTS for a in ACTIVATIONS[:2] for p in (100.0, 99.9))
+_SHARES = {"saturated_share": PAIR, "halved_share": HALVED}
 _COLUMNS = ("network", "machine", "isa", "weights", "activations", "percentile", "mode", "accuracy", "lost", "sqnr_db",
-            "saturated_share", "cycles")  # fmt: skip
+            *_SHARES, "cycles")  # fmt: skip
 _KINDS = ("int8-exact", "int8-fast")
 
 
@@ -34,8 +36,9 @@ def accuracy_table(
 
     A row per machine, scheme and mode: network, machine, isa, weights, activations, percentile, mode ("f32",
     "int8-exact", "int8-fast": what the machine gives where exactness is not asked for, with VNNI the same bits),
-    accuracy, lost (accuracy below f32's), sqnr_db (of the last layer's outputs against f32's), saturated_share (of all
-    outputs of all layers), cycles (of the batch). `isa`: a cap for all machines.
+    accuracy, lost (accuracy below f32's), sqnr_db (of the last layer's outputs against f32's), saturated_share and
+    halved_share (of all outputs of all layers: `Result.departures`), cycles (of the batch). `isa`: a cap for all
+    machines.
     """
     rows: list[dict[str, Any]] = []
     for name in machines:
@@ -62,8 +65,8 @@ def lossy_channels(
     """Where fast int8 loses accuracy: a row per layer and output channel, those that lose most first.
 
     Each layer is given what the exact layers before it yield, so that a loss is told where it arises: layer, channel,
-    implementation, saturated_share (of the channel's outputs), changed_share (that differ from the exact ones),
-    error (root of the mean squared difference, over that of the channel's exact values).
+    implementation, saturated_share and halved_share (of the channel's outputs), changed_share (that differ from the
+    exact ones), error (root of the mean squared difference, over that of the channel's exact values).
     """
     model = isa_models.cpu_machine(machine)
     own = isa or _strongest(model)
@@ -77,13 +80,13 @@ def lossy_channels(
         (wanted,) = network.execute(exact[index : index + 1], source, MODES["int8-exact"], target)
         (met,) = network.execute(fast[index : index + 1], source, MODES["int8-fast"], target)
         source = wanted.values
-        counts = met.result.saturation
+        maps = {share: met.result.departure_map(kind) for share, kind in _SHARES.items()}
         for channel in range(layer.bias.size):
             a, b = (run.values[:, channel].astype(np.float64) for run in (wanted, met))
             scale = float(np.sqrt((a**2).mean()))
             rows.append({
                 "layer": layer.name, "channel": channel, "implementation": met.result.implementation,
-                "saturated_share": 0.0 if counts is None else float((counts[:, channel] > 0).mean()),
+                **{share: float((counts[:, channel] > 0).mean()) for share, counts in maps.items()},
                 "changed_share": float((a != b).mean()),
                 "error": float(np.sqrt(((a - b) ** 2).mean())) / scale if scale else 0.0,
             })  # fmt: skip
@@ -104,12 +107,11 @@ def _run(net: Network, scheme: Scheme, kind: str, target: Target, calibrated: Ta
 
 
 def _measured(mode: str, runs: list[LayerRun], reference: list[LayerRun], net: Network) -> dict[str, Any]:
-    counts = [run.result.saturation for run in runs]
-    saturated = sum(int((c > 0).sum()) for c in counts if c is not None)
+    outputs = sum(run.result.output.size for run in runs)
     return {
         "mode": mode,
         "accuracy": network.accuracy(runs[-1].values, net.test_labels),
         "sqnr_db": measures.errors(runs[-1].values, reference[-1].values)["sqnr_db"],
-        "saturated_share": saturated / sum(run.result.output.size for run in runs),
+        **{share: sum(run.result.departed.outputs(kind) for run in runs) / outputs for share, kind in _SHARES.items()},
         "cycles": sum(run.result.cycles for run in runs),
     }

@@ -15,6 +15,8 @@ from isa_models import InvalidArgument, Machine
 from isa_models.arrays import Array
 from isa_models.formats import fmt, name_of
 from simdnn import measures
+from simdnn.departures import HALVED as HALVED_KIND
+from simdnn.departures import PAIR
 from simdnn.kernels import KERNELS
 from simdnn.kernels.spec import Epilogue, MatmulProblem, Parameters, Problem
 from simdnn.pairs import saturated_pairs
@@ -32,6 +34,7 @@ _SIDES = ("a", "b")
 SATURATED = "saturated pairs"
 HALVED = "odd weights lose their last bit when halved"
 ROUNDED_SUM = "a sum beyond 2**24 is rounded to f32"
+_REASONS = {PAIR: SATURATED, HALVED_KIND: HALVED}
 AFTER = "rounding after equal sums: scales, bias, destination"
 ORDER = "order of accumulation"
 
@@ -184,26 +187,26 @@ class Comparison:
         return [(f"{ORDER} and rounding of sums", "both", self._differ, names)]
 
     def _integer_reasons(self) -> list[tuple[str, str, Array, str]]:
+        """Each side's departures from exact sums where sums differ; of several kinds in an output the first."""
         found: list[tuple[str, str, Array, str]] = []
         exact = _sums(_exact_kind(self.a.problem), self.a, self.src, self.weights)
         sums = [_sums(r.implementation, r, self.src, self.weights) for r in (self.a, self.b)]
         for side, result, met in zip(_SIDES, (self.a, self.b), sums, strict=True):
             off = self._differ & (sums[0] != sums[1]) & (met != exact)
-            if result.saturation is not None:
-                count = result.saturation
-                mask = off & (count > 0)
-                total, outputs = int(count.sum()), int((count > 0).sum())
-                found.append((SATURATED, side, mask, f"{total} pairs in {outputs} outputs of {result.implementation}"))
+            for kind, reason in _REASONS.items():
+                count = result.departure_map(kind)
+                found.append((reason, side, off & (count > 0), self._detail(kind, result, count)))
                 off = off & (count == 0)
-            odd = int((self.weights % 2 != 0).sum())
-            if result.saturation is None and (met != exact).any() and self.a.problem.src == "s8":
-                detail = f"{odd} of {self.weights.size} weights are odd; {result.implementation} halves them"
-                found.append((HALVED, side, off, detail))
-                continue
             found.append((ROUNDED_SUM, side, off, result.implementation))
         same = self._differ & (sums[0] == sums[1])
         names = f"{self.a.implementation} and {self.b.implementation}"
         return [*found, (AFTER, "both", same, names)]
+
+    def _detail(self, kind: str, result: Result, count: Array) -> str:
+        if kind == HALVED_KIND:
+            odd = int((self.weights % 2 != 0).sum())
+            return f"{odd} of {self.weights.size} weights are odd; {result.implementation} halves them"
+        return f"{int(count.sum())} pairs in {int((count > 0).sum())} outputs of {result.implementation}"
 
     def saturated(self, side: str, by: str = "output") -> pd.DataFrame:
         """How many pairs saturated in side "a" or "b".

@@ -12,6 +12,7 @@ another end (its sums, its counts, its values before the destination).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -70,21 +71,36 @@ class Departures:
     run: Callable[[Kernel, Array, Array, Parameters], Array]
 
     # -- what is asked -------------------------------------------------------------------------------------------------
-    @cached_property
+    @property
     def found(self) -> tuple[Departure, ...]:
         """The kinds that happened, in the order in which a value meets them."""
-        possible = [*self._integer_kinds(), *self._clipped()]
+        return self._on_the_way + self._at_the_end
+
+    @cached_property
+    def _on_the_way(self) -> tuple[Departure, ...]:
+        return self._happened(self._integer_kinds())
+
+    @cached_property
+    def _at_the_end(self) -> tuple[Departure, ...]:
+        return self._happened(self._clipped())
+
+    def _happened(self, kinds: Iterator[Departure]) -> tuple[Departure, ...]:
+        """Those of which there are some, in the output's shape."""
         return tuple(
             replace(d, events=d.events.reshape(self.shape), error=d.error.reshape(self.shape))
-            for d in possible if d.events.any()
+            for d in kinds if d.events.any()
         )  # fmt: skip
 
     def counts(self, kind: str) -> Array:
         """How often a kind happened on the way to each output (int64, of the output's shape)."""
         if kind not in KINDS:
             raise InvalidArgument(f"kind={kind!r}; allowed: {', '.join(map(repr, KINDS))}")
-        none = np.zeros(self.shape, np.int64)
-        return next((d.events for d in self.found if d.kind == kind), none)
+        found = self._at_the_end if kind == CLIPPED else self._on_the_way
+        return next((d.events for d in found if d.kind == kind), np.zeros(self.shape, np.int64))
+
+    def outputs(self, kind: str) -> int:
+        """How many outputs met a kind."""
+        return int(np.count_nonzero(self.counts(kind)))
 
     @cached_property
     def saturated(self) -> Array | None:
@@ -95,7 +111,7 @@ class Departures:
 
     @property
     def can(self) -> bool:
-        """Whether there is anything to look for: products of integers, or a destination that does not hold every result."""
+        """Whether there is anything to look for: products of integers, or a destination that may not hold a result."""
         return self._integer or self._clips
 
     @cached_property
@@ -117,7 +133,7 @@ class Departures:
     def summary(self) -> str:
         """One line, e.g. "halved weights 100 %"; "none" where nothing departed, with the reason where it never can."""
         if self.found:
-            return ", ".join(f"{d.kind} {_share((d.events > 0).mean())}" for d in self.found)
+            return ", ".join(f"{d.kind} {percent((d.events > 0).mean())}" for d in self.found)
         if not self._integer:
             return "none (floating-point products)"
         return "none (proven for any source)" if self.proven else "none"
@@ -196,11 +212,11 @@ class Departures:
             return
         assert self.kernel.sums is not None
         exact, met = _total(self._sums), self._run(self.kernel.sums()).astype(np.int64)
-        wraps = _wrapped(exact) != exact
-        error = np.where(wraps, 0, np.abs((met - exact).astype(np.float64)))
-        yield Departure(PAIR, "vpmaddubsw", pairs.astype(np.int64), error.reshape(pairs.shape))
+        lost = _wrapped(met - exact)  # which is far below 2**31 itself
+        error = np.abs(lost.astype(np.float64)).reshape(pairs.shape)
+        yield Departure(PAIR, "vpmaddubsw", pairs.astype(np.int64), error)
         one = self._sums.period == self._sums.length
-        yield from self._as_registers_hold(iter([np.where(wraps, exact, met)]) if one else self._sums.terms())
+        yield from self._as_registers_hold(iter([exact + lost]) if one else self._sums.terms())
 
     def _as_registers_hold(self, terms: Iterator[Array]) -> Iterator[Departure]:
         """What s32 wraps, and what rounds on its way to f32."""
@@ -248,9 +264,12 @@ class Departures:
     @property
     def _clips(self) -> bool:
         """Whether the destination does not hold every result."""
-        dst = self.problem.epilogue.dst
-        through_float = not self._integer or bool(self._converts) or self._float_sums
-        return dst in ("s8", "u8", "f16") or (dst == "s32" and through_float)
+        e = self.problem.epilogue
+        if e.dst != "s32" or not self._integer:
+            return e.dst in ("s32", "s8", "u8") or (e.dst == "f16" and self._integer)
+        through_float = bool(self._converts) or self._float_sums
+        sum_alone = e == Epilogue("s32", e.zp_src, e.zp_wei)
+        return through_float and not (sum_alone and self._sums.bound(any_source=True) < _S32.high)
 
     def _clipped(self) -> Iterator[Departure]:
         """Results that the destination's type does not hold: the nearest integer it has, an infinity of f16."""
@@ -278,7 +297,7 @@ def _ones(values: Array | None) -> Array | None:
 
 
 def _total(sums: Sums) -> Array:
-    total: Array = sum(sums.terms(), start=np.int64(0))  # type: ignore[assignment]
+    total: Array = functools.reduce(np.add, sums.terms())
     return total
 
 
@@ -288,13 +307,13 @@ def _wrapped(sums: Array) -> Array:
     return found
 
 
-def _share(share: float) -> str:
-    """A share in percent that is neither 0 nor 100 unless it is all or nothing.
+def percent(share: float) -> str:
+    """A share in percent that is neither 0 nor 100 unless it is none or all.
 
-    >>> _share(1.0), _share(0.99999), _share(0.0667)
+    >>> percent(1.0), percent(0.99999), percent(0.0667)
     ('100 %', '99.99 %', '6.67 %')
     """
     shown = round(100 * share, 2)
-    if share < 1:
+    if 0 < share < 1:
         shown = min(max(shown, 0.01), 99.99)
     return f"{shown:g} %"

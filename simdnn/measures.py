@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models import Unimplemented
+from simdnn.departures import CLIPPED, HALVED, PAIR, ROUNDED, WRAPPED, Departures, percent
 from simdnn.result import Estimate, Result
 from simdnn.timing.peak import peak_macs_per_cycle
 
@@ -24,7 +25,17 @@ COST_COLUMNS = (
     "share_of_peak",
     "confidence",
 )
-VALUE_COLUMNS = ("max_abs_error", "relative_l2", "sqnr_db", "outputs", "saturated_outputs", "saturated_share")
+#: how many outputs met each kind of departure from exact integers (`Result.departures`), and any of them
+DEPARTURE_COLUMNS = {
+    "saturated_outputs": PAIR,
+    "halved_outputs": HALVED,
+    "wrapped_outputs": WRAPPED,
+    "rounded_outputs": ROUNDED,
+    "clipped_outputs": CLIPPED,
+}
+COUNTS = (*DEPARTURE_COLUMNS, "departed_outputs")
+SHARES = tuple(column.replace("_outputs", "_share") for column in COUNTS)
+VALUE_COLUMNS = ("max_abs_error", "relative_l2", "sqnr_db", "outputs", *COUNTS, *SHARES)
 
 
 def cost(result: Estimate, isa: str, macs: int, times: float = 1) -> dict[str, Any]:
@@ -52,22 +63,35 @@ def cost(result: Estimate, isa: str, macs: int, times: float = 1) -> dict[str, A
 
 
 def values(result: Result, real: NDArray[Any], reference: NDArray[Any], times: int = 1) -> dict[str, float]:
-    """`VALUE_COLUMNS`: the errors of the output as real numbers, and how many outputs met a saturating step."""
-    outputs = result.output.size * times
-    saturated = _saturated(result) * times
-    return errors(real, reference) | {
-        "outputs": outputs,
-        "saturated_outputs": saturated,
-        "saturated_share": saturated / outputs,
-    }
+    """`VALUE_COLUMNS`: the errors of the output as real numbers, and how many outputs departed from exact integers."""
+    return errors(real, reference) | departures([(result.departed, times)])
 
 
-def _saturated(result: Result) -> float:
-    """Outputs that met a saturating step; NaN where no engine can watch the program for them."""
-    try:
-        return 0 if result.saturation is None else int(np.count_nonzero(result.saturation))
-    except Unimplemented:
-        return float("nan")
+def departures(results: Iterable[tuple[Departures, int]]) -> dict[str, float]:
+    """Outputs, `COUNTS` and `SHARES` of them, of results that each stand for several."""
+    found: dict[str, float] = dict.fromkeys(("outputs", *COUNTS), 0)
+    for departed, times in results:
+        counts = {column: departed.outputs(kind) for column, kind in DEPARTURE_COLUMNS.items()}
+        counts |= {"outputs": departed.departing.size, "departed_outputs": int(departed.departing.sum())}
+        for column, count in counts.items():
+            found[column] += count * times
+    return found | shares(found)
+
+
+def shares(counts: Mapping[str, float]) -> dict[str, float]:
+    """`SHARES` of counted outputs; 0 of none."""
+    outputs = max(1, counts["outputs"])
+    return {share: counts[count] / outputs for share, count in zip(SHARES, COUNTS, strict=True)}
+
+
+def departed_text(counts: Mapping[str, float]) -> str:
+    """The kinds that some output met and the share of outputs that did, e.g. "halved weights 99.8 %"; "" where none.
+
+    >>> departed_text(dict.fromkeys(DEPARTURE_COLUMNS, 0) | {"outputs": 8, "halved_outputs": 8, "clipped_outputs": 1})
+    'halved weights 100 %, clipped destination 12.5 %'
+    """
+    kinds = [(kind, counts[column] / max(1, counts["outputs"])) for column, kind in DEPARTURE_COLUMNS.items()]
+    return ", ".join(f"{kind} {percent(share)}" for kind, share in kinds if share > 0)
 
 
 def errors(values: NDArray[Any], reference: NDArray[Any]) -> dict[str, float]:

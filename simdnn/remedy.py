@@ -10,6 +10,7 @@ import numpy as np
 from isa_models import InvalidArgument, Machine
 from isa_models.arrays import Array
 from simdnn import measures, quantize
+from simdnn.departures import HALVED, PAIR
 from simdnn.primitives import Attr, arrays, convolution, matmul
 from simdnn.primitives.checks import one_of
 from simdnn.safety import ranges
@@ -36,9 +37,10 @@ def remedies(
     `weights` are s8, or f32 that are quantized here (symmetric). A row each: "fast" (as it is: f32 weights with one
     scale), "per-channel scales" (of f32 weights), "7-bit weights" (half the range), "7-bit where unsafe" (in the
     channels that `ranges` does not prove safe for the data's range), "exact path". Columns: remedy, implementation,
-    cycles, price (cycles over those of "fast"), safe_share (of channels), saturated_share (of outputs), max_abs_error,
-    relative_l2 and sqnr_db against the same source with the weights as given. `shape`: strides, padding, dilation,
-    groups of a convolution. Errors as in `ranges` and the primitive.
+    cycles, price (cycles over those of "fast"), safe_share (of channels), saturated_share and halved_share (of
+    outputs, with a saturated pair and with a halved weight: `Result.departures`), max_abs_error, relative_l2
+    and sqnr_db against the same source with the weights as given. `shape`: strides, padding, dilation, groups of a
+    convolution. Errors as in `ranges` and the primitive.
 
     >>> src, weights = np.full((4, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
     >>> remedies("matmul", weights=weights, src=src, machine="skx")[["remedy", "saturated_share"]].values.tolist()
@@ -61,11 +63,12 @@ def remedies(
     for name, stored, scale, exact in _variants(weights, axis, safe):
         attr = Attr(exact_int8=exact, scales={"wei": scale.astype(np.float32)})
         result = call(src, stored, **where, dst="f32", attr=attr)
-        counts = result.saturation
+        size = result.output.size
         rows.append({
             "remedy": name, "implementation": result.implementation, "cycles": result.cycles,
             "safe_share": 1.0 if exact else float(safe(stored).mean()),
-            "saturated_share": 0.0 if counts is None else float((counts > 0).mean()),
+            "saturated_share": result.departed.outputs(PAIR) / size,
+            "halved_share": result.departed.outputs(HALVED) / size,
             **measures.errors(result.output, wanted),
         })  # fmt: skip
     frame = pd.DataFrame(rows)

@@ -12,7 +12,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn import pairs as _pairs
 from simdnn.kernels.edges import taps_inside
-from simdnn.kernels.spec import ConvProblem, Parameters
+from simdnn.kernels.spec import ConvProblem
 from simdnn.pairs import SHIFT, Pairs
 from simdnn.primitives import Attr, arrays, estimate
 from simdnn.primitives.checks import integer, one_of, pair
@@ -165,7 +165,7 @@ def _always_safe(
     frame: pd.DataFrame, about: dict[str, Any], found: Estimate, weights: Array, calibrated: bool
 ) -> pd.DataFrame:
     """No step of the kernel can saturate; where it halves its weights, it rounds."""
-    halves = any(origin_factor != 1 for origin_factor in _factors(found, weights))
+    halves = found.kernel.halves
     odd = int((weights % 2 != 0).sum()) if halves else 0
     about["reason"] = (
         f"weights are halved so that no pair saturates; {odd} of {weights.size} are odd and lose their last bit"
@@ -180,15 +180,6 @@ def _always_safe(
         frame["probability"] = 0.0
         about["probability"] = 0.0
     return _finished(frame, about)
-
-
-def _factors(found: Estimate, weights: Array) -> list[float]:
-    from simdnn.kernels.origin import origins_of
-
-    p = found.problem
-    shape = (p.mb, p.ic, p.ih, p.iw) if isinstance(p, ConvProblem) else (p.m, p.k)
-    src = np.zeros(shape, fmt(p.src).dtype)
-    return [origin.factor for origin in origins_of(found.kernel, src, weights, Parameters()).values()]
 
 
 def _judge(frame: pd.DataFrame, pairs: Pairs, low: int, high: int) -> None:

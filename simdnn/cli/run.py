@@ -13,7 +13,7 @@ import pandas as pd
 import isa_models
 import workloads
 from isa_models import InvalidArgument
-from simdnn import study
+from simdnn import measures, study
 from simdnn.cli import output, run_onnx, run_real
 from simdnn.modes import MODES, choose
 from simdnn.workers import MOST_WORKERS
@@ -28,18 +28,24 @@ columns
   gops, gb_s        1 MAC is 2 operations; inputs and outputs once each, over the time
   peak              share of one core's multiply-accumulates in the mode
   max_abs, sqnr_db  error against the f32 mode on the same seeded data
-  saturated         outputs that met a saturating step on the way to the accumulator
+  saturated         outputs that met a saturating step on the way to the accumulator (pairs of products in 16 bits)
+  halved, rounded, wrapped, clipped
+                    outputs that left exact integers otherwise, where some did: weights halved (s8 convolutions without
+                    VNNI), sums beyond 2**24 brought to f32, beyond 32 bits, and beyond the destination's type
   confidence        the weakest standing of any machine figure used: measured, documented, estimated
 
 Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usage."""
 
+#: kinds of departure that are shown where there are some
+RARE = tuple(column.removesuffix("_outputs") for column in measures.DEPARTURE_COLUMNS if column != "saturated_outputs")
 SHOWN = ("layer", "count", "mode", "implementation", "cycles", "cycles_mb1", "time_us", "gops", "gb_s", "bound",
-         "share_of_peak", "max_abs_error", "sqnr_db", "saturated_share")  # fmt: skip
+         "share_of_peak", "max_abs_error", "sqnr_db", "saturated_share",
+         *(f"{kind}_share" for kind in RARE))  # fmt: skip
 SHOWN_TOTALS = ("mode", "accuracy", "speed_up", "cycles", "cycles_mb1", "time_us", "gops", "gb_s", "bound",
                 "share_of_peak", "max_abs_error", "sqnr_db", "saturated_outputs", "saturated_share",
-                "confidence")  # fmt: skip
+                *(f"{kind}_outputs" for kind in RARE), "confidence")  # fmt: skip
 HEADINGS = {"share_of_peak": "peak", "max_abs_error": "max_abs", "saturated_share": "saturated",
-            "saturated_outputs": "sat_outputs"}  # fmt: skip
+            "saturated_outputs": "sat_outputs", **{f"{kind}_share": kind for kind in RARE}}  # fmt: skip
 FORMATS: dict[str, Callable[[Any], str]] = {
     "cycles": "{:.0f}".format,
     "cycles_mb1": "{:.0f}".format,
@@ -49,8 +55,9 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "peak": "{:.0%}".format,
     "max_abs": "{:.2g}".format,
     "sqnr_db": "{:.1f}".format,
-    "saturated": "{:.2%}".format,
+    **dict.fromkeys(("saturated", *RARE), lambda share: "<0.01%" if 0 < share < 0.0001 else f"{share:.2%}"),
     "sat_outputs": "{:.0f}".format,
+    **{f"{kind}_outputs": "{:.0f}".format for kind in RARE},
     "accuracy": "{:.2%}".format,
     "speed_up": "{:.2f}".format,
 }
@@ -195,7 +202,10 @@ def _print(args: argparse.Namespace, layers: pd.DataFrame, totals: pd.DataFrame,
 
 def _shown(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
     """The columns to print that the frame has, a layer's name only on its first line."""
-    shown = frame[[column for column in columns if column in frame]].rename(columns=HEADINGS)
+    never = [f"{kind}_{what}" for kind in RARE for what in ("share", "outputs")
+             if f"{kind}_outputs" in frame and not (frame[f"{kind}_outputs"] > 0).any()]  # fmt: skip
+    kept = [column for column in columns if column in frame and column not in never]
+    shown = frame[kept].rename(columns=HEADINGS)
     if "layer" in shown:
         shown = shown.assign(layer=shown["layer"].where(shown["layer"] != shown["layer"].shift(), ""))
     return shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from isa_models import GpuMachine, Machine, SimdnnError
 from isa_models.arrays import Array
 from isa_models.machine import Confidence, weakest
+from simdnn import measures
+from simdnn.departures import COLUMNS, Departures
 from simdnn.graph.kernels import Call
 from simdnn.graph.model import Node
 from simdnn.graph.types import label
@@ -188,13 +191,48 @@ class NetworkResult(NetworkEstimate):
         import pandas as pd
 
         rows = [
-            (run.node.name, call.implementation, counts.size, int((counts > 0).sum()), float((counts > 0).mean()))
-            for run in self.nodes
-            for call in run.calls
-            if call.find_saturation is not None and (counts := call.find_saturation()).size
+            (node, call.implementation, counts.size, int((counts > 0).sum()), float((counts > 0).mean()))
+            for node, call, departed in self._departed
+            if (counts := departed.saturated) is not None and counts.size
         ]
         columns = ["node", "implementation", "outputs", "saturated_outputs", "saturated_share"]
         return pd.DataFrame(rows, columns=columns)
+
+    @cached_property
+    def departures(self) -> pd.DataFrame:
+        """Every departure of the nodes' integer kernels from exact arithmetic: a row a node and kind that happened.
+
+        Columns: node, implementation, and those of `Result.departures`. Products are computed once more to find them;
+        of a batch of products the first one is told. `attrs`: exact (nothing departed), summary, and over all nodes
+        with such kernels outputs, saturated_outputs, halved_outputs … , departed_outputs and the shares.
+        """
+        import pandas as pd
+
+        frames = [departed.frame().assign(node=node, implementation=call.implementation)
+                  for node, call, departed in self._departed if departed.found]  # fmt: skip
+        columns = ["node", "implementation", *COLUMNS]
+        found = pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+        counts = measures.departures((departed, call.times) for _, call, departed in self._departed)
+        found.attrs.clear()  # those of one node
+        found.attrs.update(counts, exact=found.empty, summary=measures.departed_text(counts) or "none")
+        return found
+
+    @property
+    def _departed(self) -> Iterator[tuple[str, Call, Departures]]:
+        """Nodes' calls of kernels that may depart."""
+        for run in self.nodes:
+            for call in run.calls:
+                if call.departed is not None:
+                    yield run.node.name, call, call.departed
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows of the estimate; and departed_outputs and departures (kinds with their shares), "" where none."""
+        frame = super().to_frame()
+        counts = [measures.departures((call.departed, call.times) for call in run.calls if call.departed)
+                  for run in self.nodes]  # fmt: skip
+        frame["departed_outputs"] = [int(c["departed_outputs"]) for c in counts]
+        frame["departures"] = [measures.departed_text(c) for c in counts]
+        return frame
 
 
 def described(value: Any) -> tuple[tuple[int, ...] | None, str]:

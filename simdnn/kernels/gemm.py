@@ -433,6 +433,7 @@ class Gemm:
         constant = k * zs * zw
         if self.shifted:  # the row sums are of shifted sources too, padded channels included
             constant += zw * 128 * c.kh * c.kw * self.layout.icp
+        constant %= 1 << 32  # as all of it wraps in the end
         if self.plan.compensate == "channel":
             values = constant - shift - zs * total
             return pack.per_channel(pack.wrap32(values), self.layout, "s32")

@@ -145,7 +145,7 @@ def _total(mode: str, part: pd.DataFrame) -> Row:
     row: Row = {"layer": "total", "count": int(times.sum()), "mode": mode}
     names = part["implementation"].unique()
     row["implementation"] = names[0] if len(names) == 1 else f"{len(names)} kernels"
-    for column in ("macs", "cycles", "time_us", "bytes", "outputs", "saturated_outputs", "cycles_mb1"):
+    for column in ("macs", "cycles", "time_us", "bytes", "cycles_mb1", "outputs", *measures.COUNTS):
         if column in part:
             row[column] = (part[column] * times).sum(skipna=False)
     row["gops"] = 2e-3 * row["macs"] / time_us
@@ -159,7 +159,7 @@ def _total(mode: str, part: pd.DataFrame) -> Row:
         row["max_abs_error"] = part["max_abs_error"].max(skipna=False)
         row["relative_l2"] = part["relative_l2"].max(skipna=False)
         row["sqnr_db"] = part["sqnr_db"].min(skipna=False)
-        row["saturated_share"] = row["saturated_outputs"] / row["outputs"]
+        row |= measures.shares(row)
     for column in ("accuracy", "images"):
         if column in part:
             row[column] = part[column].iloc[0]
