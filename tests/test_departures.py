@@ -77,7 +77,7 @@ def place(rng: np.random.Generator) -> dict[str, Any]:
     return {"machine": machine, "isa": isa}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 1 << 32), st.sampled_from(["u8", "s8"]), st.sampled_from([None, "s8", "u8", "f32", "f16"]),
        st.sampled_from([1.0, 0.5, 0.05]))  # fmt: skip
 def test_matmul(seed: int, src: str, dst: str | None, spread: float) -> None:
@@ -92,7 +92,7 @@ def test_matmul(seed: int, src: str, dst: str | None, spread: float) -> None:
     check(r, exact, 1.0 if dst is None else _SCALE)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 1 << 32), st.sampled_from(["u8", "s8"]), st.sampled_from([None, "s8", "u8", "f32"]),
        st.sampled_from(["dense", "grouped", "depthwise"]))  # fmt: skip
 def test_convolution(seed: int, src: str, dst: str | None, form: str) -> None:
@@ -108,3 +108,115 @@ def test_convolution(seed: int, src: str, dst: str | None, form: str) -> None:
                            attr=Attr(scales=scales, zero_points=points), **place(rng))  # fmt: skip
     exact = convolved(a.astype(np.int64) - (5 if points else 0), w, stride, pad, groups)
     check(r, exact, 1.0 if dst is None else _SCALE)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+@pytest.mark.parametrize(("isa", "shape", "groups"), [
+    ("avx512_core", (16, 16, 3, 3), 1), ("avx2", (16, 16, 3, 3), 1), ("avx512_core", (16, 16, 1, 1), 1),
+    ("avx512_core", (16, 1, 3, 3), 16), ("avx2", (16, 1, 3, 3), 16),
+])  # fmt: skip
+def test_halved_weights_are_told(isa: str, shape: tuple[int, ...], groups: int, engine: str) -> None:
+    """Nothing saturates, and nearly all outputs differ from the exact ones: each product of an odd weight is off."""
+    rng = np.random.default_rng(7)
+    src, weights = integers(rng, "s8", (1, 16, 6, 6), 1.0), integers(rng, "s8", shape, 1.0)
+    where = {"groups": groups, "padding": shape[-1] // 2}
+    r = simdnn.convolution(src, weights, machine="skx", isa=isa, engine=engine, **where)
+    exact = simdnn.convolution(src, weights, machine="icx", **where)
+    assert r.saturation is None
+    (row,) = r.departures.to_dict("records")
+    assert row["kind"] == "halved weights" and row["outputs"] > 0.95 * r.output.size
+    assert row["changed"] == (r.output != exact.output).sum()
+    assert row["max_error"] == np.abs(r.output - exact.output).max()
+    ones = convolved((src != 0).astype(np.int8), (weights % 2 != 0).astype(np.int8), 1, where["padding"], groups)
+    assert (r.departure_map("halved weights") == ones).all()
+    assert exact.departures.empty and exact.departures.attrs["proven"]
+    even = simdnn.convolution(src, weights & ~1, machine="skx", isa=isa, engine=engine, **where)
+    assert even.departures.empty and not even.departures.attrs["proven"]
+
+
+@pytest.mark.parametrize(("machine", "strategy"), [("icx", "auto"), ("icx", "upconvert"), ("b580", "in_kernel"),
+                                                   ("b580", "direct"), ("b580", "upconvert")])  # fmt: skip
+def test_sums_that_round_and_zero_points_by_column(machine: str, strategy: str) -> None:
+    """To f32 beyond 2**24, where the exact number is odd."""
+    rng = np.random.default_rng(5)
+    a, w = rng.integers(250, 256, (2, 1024)).astype(np.uint8), rng.integers(120, 128, (1024, 8)).astype(np.int8)
+    points = rng.integers(-3, 4, 8).astype(np.int8)
+    attr = Attr(zero_points={"wei": Quant(points, mask="per_oc")}, zero_point_strategy=strategy)
+    r = simdnn.matmul(a, w, machine=machine, dst="f32", attr=attr)
+    check(r, a.astype(np.int64) @ (w.astype(np.int64) - points))
+    assert set(r.departures["kind"]) == {"rounded sum"} and r.departures["changed"].iloc[0] > 0
+
+
+@pytest.mark.parametrize("machine", ["skx", "icx", "b580"])
+def test_groups_of_scales_round_one_by_one(machine: str) -> None:
+    a, w = np.full((2, 2048), 255, np.uint8), np.full((2048, 8), 64, np.int8)
+    a[0, 0], w[0] = 254, 63  # the first group's sum of the first row: odd, and 2**24 - 1 does not hold it
+    scales = np.full((2, 8), 0.5, np.float32)
+    w[1:1024] = 65 if machine != "skx" else 64
+    r = simdnn.matmul(a, w, machine=machine, attr=Attr(scales={"wei": Quant(scales, groups=(1024, 1))}))
+    sums = np.array([a[:, part].astype(np.int64) @ w[part] for part in (slice(0, 1024), slice(1024, 2048))])
+    wanted = (sums.astype(np.float32) != sums).sum(axis=0)
+    assert (r.departure_map("rounded sum") == wanted).all()
+
+
+@pytest.mark.parametrize("machine", ["icx", "b580"])
+def test_sums_that_wrap(machine: str) -> None:
+    a, w = np.full((2, 70000), 255, np.uint8), np.full((70000, 1), 127, np.int8)
+    a[1, :10000] = 0
+    r = simdnn.matmul(a, w, machine=machine)
+    check(r, a.astype(np.int64) @ w)
+    assert r.departure_map("wrapped sum").tolist() == [[1], [0]]
+    assert r.departures["max_error"].tolist() == [2.0**32]
+
+
+def test_a_saturated_sum_that_would_else_have_wrapped() -> None:
+    a, w = np.full((1, 70000), 255, np.uint8), np.full((70000, 1), 127, np.int8)
+    r = simdnn.matmul(a, w, machine="skx")
+    assert r.output[0, 0] == 35000 * 32767
+    (row,) = r.departures.to_dict("records")
+    assert row["kind"] == "saturated pair" and row["max_error"] == 70000 * 255 * 127 - 35000 * 32767
+
+
+def test_largest_zero_points() -> None:
+    """Whose product times K is beyond 64 bits."""
+    a, w = np.full((2, 8), 3, np.uint8), np.full((8, 4), 5, np.int8)
+    points = {"src": np.array([2**31 - 1], np.int32), "wei": np.array([-(2**31)], np.int32)}
+    r = simdnn.matmul(a, w, machine="icx", attr=Attr(zero_points=points))
+    exact = 8 * (3 - (2**31 - 1)) * (5 + 2**31)
+    assert (r.output == (exact + 2**31) % 2**32 - 2**31).all() and (r.departure_map("wrapped sum") == 1).all()
+
+
+@pytest.mark.parametrize("machine", ["icx", "b580"])
+def test_reductions_that_are_wrong(machine: str) -> None:
+    a, w = np.full((2, 64), 9, np.uint8), np.full((64, 8), 5, np.int8)
+    given = np.array([[64 * 9], [0]], np.int32)
+    attr = Attr(check=False, zero_points={"wei": Quant(np.array([0, *[3] * 7], np.int8), mask="per_oc")},
+                precomputed_reductions={"src": Quant(given, groups=(1, 64))})  # fmt: skip
+    r = simdnn.matmul(a, w, machine=machine, attr=attr)
+    check(r, a.astype(np.int64) @ (w.astype(np.int64) - [0, *[3] * 7]))
+    assert r.departure_map("wrong reductions").tolist() == [[0] * 8, [0, *[1] * 7]]
+
+
+def test_clipped_destinations_of_batches_and_floats() -> None:
+    rng = np.random.default_rng(2)
+    a, w = integers(rng, "u8", (3, 4, 32), 1.0), integers(rng, "s8", (3, 32, 16), 1.0)
+    r = simdnn.matmul(a, w, machine="b580", dst="u8")
+    check(r, a.astype(np.int64) @ w)
+    x = rng.normal(size=(4, 16)).astype(np.float32) * 20
+    r = simdnn.matmul(x, x.T.copy(), machine="icx", dst="s8")
+    far = np.abs(x.astype(np.float64) @ x.T.astype(np.float64)) > 129
+    assert (r.departure_map("clipped destination")[far] == 1).all() and len(r.departures) == 1
+    assert simdnn.matmul(x, x.T.copy(), machine="icx").departures.empty
+
+
+def test_what_is_shown() -> None:
+    src, weights = np.full((1, 16, 3, 3), 3, np.int8), np.full((16, 16, 3, 3), 5, np.int8)
+    r = simdnn.convolution(src, weights, machine="skx")
+    assert r.to_frame()["departures"].tolist() == ["halved weights 100 %"] and "halved weights 100 %" in r._repr_html_()
+    found = json.loads(r.to_json())
+    assert found["departures"][0]["events"] == 16 * 144 and found["exact"] is False
+    good = simdnn.convolution(src, weights, machine="icx")
+    assert good.to_frame()["departures"].tolist() == ["none (proven for any source)"]
+    assert json.loads(good.to_json())["departures"] == [] and json.loads(good.to_json())["proven"] is True
+    with pytest.raises(simdnn.InvalidArgument, match="'halved weights'"):
+        r.departure_map("halved")

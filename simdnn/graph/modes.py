@@ -103,7 +103,8 @@ def compare_modes(
     progress: Progress | None = None,
     **where: Any,
 ) -> pd.DataFrame:
-    """A row a mode: cycles, time, speed-up over f32, and the error of all outputs against f32's.
+    """A row a mode: cycles, time, speed-up over f32, the error of all outputs against f32's, and the departures of
+    the integer kernels from exact arithmetic (kinds, and the share of these kernels' outputs that met them).
 
     `modes` maps each to the ISA cap that it runs under; `where` are the other arguments of `Network.run`. A mode that
     a node refuses has the reason in `refused`.
@@ -126,7 +127,8 @@ def compare_modes(
             row |= {"cycles": result.cycles, "time_us": result.seconds * 1e6, "macs": result.macs}
             outputs = [v.astype(np.float64) for v in result.outputs.values() if is_float(v.dtype)]
             reference = reference or outputs
-            row |= _errors(outputs, reference) | {"confidence": result.confidence}
+            row |= _errors(outputs, reference)
+            row |= {"departures": result.departures.attrs["summary"], "confidence": result.confidence}
             row |= {"note": "; ".join(str(w.message) for w in caught), "refused": ""}
         except SimdnnError as error:
             if not reference:
