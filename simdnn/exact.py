@@ -1,6 +1,7 @@
 """The sums that a problem asks for, in integers that neither round, wrap nor saturate: what kernels are held against.
 
-Products are formed by BLAS in f64, which is exact below 2**53 in any order; beyond that in Python's integers.
+Products are formed by BLAS, in f32 where no sum can reach 2**24, in f64 where none reaches 2**53: any order is exact
+there. Beyond that they are Python's integers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.kernels.spec import ConvProblem, Parameters, Problem
 
-_EXACT_F64 = 1 << 53
+_EXACT_F32, _EXACT_F64 = 1 << 24, 1 << 53
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,8 @@ class Sums:
 
     def terms(self) -> Iterator[Array]:
         """Each term of all outputs: (…, M, N) or nchw; int64, or Python's integers where those do not hold it."""
-        kept = np.float64 if self.bound() < _EXACT_F64 else object
+        bound = self.bound()
+        kept = np.float32 if bound < _EXACT_F32 else np.float64 if bound < _EXACT_F64 else object
         a, w = self.src.astype(kept), self.weights.astype(kept)
         if isinstance(self.problem, ConvProblem):
             yield _whole(_convolved(self.problem, a, w))
@@ -107,5 +109,5 @@ def _convolved(p: ConvProblem, src: Array, weights: Array) -> Array:
             window = padded[:, :, y : y + (p.oh - 1) * p.strides[0] + 1 : p.strides[0],
                             x : x + (p.ow - 1) * p.strides[1] + 1 : p.strides[1]]  # fmt: skip
             columns = window.reshape(p.mb, p.groups, -1, p.oh * p.ow)
-            total = total + np.matmul(taps[..., u, v], columns)
+            total += np.matmul(taps[..., u, v], columns)
     return total.reshape(p.mb, p.oc, p.oh, p.ow)

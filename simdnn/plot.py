@@ -127,15 +127,18 @@ def plot_layers(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def saturation_map(counts: NDArray[Any], channel: int | None = None, ax: Axes | None = None) -> Axes:
+def saturation_map(
+    counts: NDArray[Any], channel: int | None = None, ax: Axes | None = None, what: str = "saturated pairs"
+) -> Axes:
     """Where pairs saturate: an image of `Result.saturation`, dark where none does.
 
+    Of other departures: `Result.departure_map("halved weights")`, with `what="halved weights"` for the texts.
     (M, N) of a matmul as it is. Of a convolution (N, C, H, W) the pixels of channel `channel`, all images added; None:
     of all channels.
     """
     counts = np.asarray(counts)
     if counts.ndim not in (2, 4) or not counts.size:
-        raise InvalidArgument(f"counts of shape {counts.shape}; Result.saturation of a matmul or convolution is needed")
+        raise InvalidArgument(f"counts of shape {counts.shape}; counts by output of a matmul or convolution are needed")
     if counts.ndim == 4:
         if channel is not None and not 0 <= channel < counts.shape[1]:
             raise InvalidArgument(f"channel={channel}; the output has channels 0 to {counts.shape[1] - 1}")
@@ -145,13 +148,13 @@ def saturation_map(counts: NDArray[Any], channel: int | None = None, ax: Axes | 
         values, labels = counts, ("output channel n", "row m")
     ax = ax if ax is not None else _axes((7, 4.5))
     image = ax.imshow(values, aspect="auto", interpolation="nearest", cmap="inferno", vmin=0, vmax=max(1, values.max()))
-    ax.figure.colorbar(image, ax=ax, label="saturated pairs", ticks=MaxNLocator(integer=True))
+    ax.figure.colorbar(image, ax=ax, label=what, ticks=MaxNLocator(integer=True))
     ax.set_xlabel(labels[0])
     ax.set_ylabel(labels[1])
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     share = float((counts > 0).mean())
-    ax.set_title(f"{share:.2%} of {counts.size} outputs met a saturating step")
+    ax.set_title(f"{share:.2%} of {counts.size} outputs met {what}")
     return ax
 
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import simdnn
-from simdnn import Attr, Quant
+from simdnn import Attr, Quant, study
+from simdnn.cli import main
 from simdnn.departures import KINDS
+from workloads import ConvLayer, MatmulLayer, Workload
 
 Array = NDArray[Any]
 _DTYPES = {"u8": np.uint8, "s8": np.int8}
@@ -220,3 +222,45 @@ def test_what_is_shown() -> None:
     assert json.loads(good.to_json())["departures"] == [] and json.loads(good.to_json())["proven"] is True
     with pytest.raises(simdnn.InvalidArgument, match="'halved weights'"):
         r.departure_map("halved")
+
+
+def test_layers_and_totals_count_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    """s8 convolutions halve their weights, s8 matmuls saturate; both stand in the table, the file and the totals."""
+    conv = ConvLayer("conv", ic=16, ih=6, iw=6, oc=16, oh=6, ow=6, kh=3, kw=3, stride=1, pad=1)
+    small = Workload("small", "Small", "this test", (conv, MatmulLayer("fc", 5, 24, 64)))
+    frame = study.run_layers(small, "skx", ["int8-s8-fast", "int8-s8-exact"])
+    at = frame.set_index(["layer", "mode"])
+    assert at.loc[("conv", "int8-s8-fast"), "halved_share"] > 0.9
+    assert at.loc[("conv", "int8-s8-fast"), "saturated_outputs"] == 0
+    assert at.loc[("fc", "int8-s8-fast"), "halved_outputs"] == 0
+    totals = study.totals(frame).set_index("mode")
+    assert totals.loc["int8-s8-fast", "halved_outputs"] == at.loc[("conv", "int8-s8-fast"), "halved_outputs"]
+    assert totals.loc["int8-s8-exact", "departed_outputs"] == 0 < totals.loc["int8-s8-fast", "departed_share"] < 1
+    assert main(["run", "digits", "--machine", "skx", "--modes", "int8-s8-fast"]) == 0
+    layers, total = capsys.readouterr().out.split("Total of")
+    assert "halved" in layers and "halved_outputs" in total and "wrapped" not in total
+
+
+@pytest.mark.parametrize("machine", ["skx", "icx"])
+def test_networks_tell_each_node(machine: str) -> None:
+    onnx = pytest.importorskip("onnx")
+    rng = np.random.default_rng(3)
+    helper, f32 = onnx.helper, onnx.TensorProto.FLOAT
+    w = (rng.normal(size=(8, 3, 3, 3)) * 0.2).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], "one")], "g",
+        [helper.make_tensor_value_info("x", f32, [2, 3, 8, 8])], [helper.make_tensor_value_info("y", f32, None)],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )  # fmt: skip
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    feeds = {"x": rng.normal(size=(2, 3, 8, 8)).astype(np.float32)}
+    run = simdnn.load(simdnn.quantize_onnx(source, [feeds], sources="s8")).run(feeds, machine=machine)
+    frame, departures = run.to_frame().set_index("node"), run.departures
+    if machine == "icx":
+        assert departures.empty and departures.attrs["summary"] == "none" and not frame["departed_outputs"].any()
+        return
+    (row,) = departures.to_dict("records")
+    assert row["node"] == "one" and row["kind"] == "halved weights" and row["share"] > 0.9
+    assert departures.attrs["halved_outputs"] == row["outputs"] == frame.loc["one", "departed_outputs"]
+    assert frame.loc["one", "departures"].startswith("halved weights")
+    assert json.loads(run.to_json())["nodes"][-1]["departed_outputs"] == row["outputs"]
