@@ -91,7 +91,8 @@ class Value(ABC):
         return self
 
     def step(self, text: str, of: Callable[[], Sequence[Value]]) -> Self:
-        """This value; a reading may note that all the steps since the values `of()` are known by the name `text`."""
+        """This value; a reading may note that all the steps since the values `of()` are known by the name `text`: they
+        round that one value, or the sum of several."""
         return self
 
     # -- derived ------------------------------------------------------------------------------------------------

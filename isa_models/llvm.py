@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from isa_models.alarm import Alarms
 from isa_models.algebra import Value
 from isa_models.formats import fmt
@@ -305,6 +307,8 @@ def constant(dtype: str, lanes: int, number: int | float) -> str:
         text = f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     elif dtype == "b1":
         text = "true" if number else "false"
+    elif form.is_float:  # plain bits
+        text = str(int(np.array(number, form.dtype).view(f"u{form.bits // 8}")))
     else:
         text = str(int(number) & ((1 << form.bits) - 1))
     return f"splat ({lane_type(dtype)} {text})"

@@ -3,7 +3,16 @@
 MMA-Sim (arXiv:2511.10909, section 4) finds this one rule with a few parameters for every generation: each addend is
 aligned to the greatest exponent among them and truncated at `fraction_bits` digits behind the point; the sum is exact;
 f32 results are truncated, f16 results rounded to nearest even. Subnormals count in full. Fasi et al. (PeerJ Computer
-Science 7:e330) find the same for V100, T4 and A100.
+Science 7:e330) find the same for V100, T4 and A100. Khattak and Mikaitis ("Accurate Models of NVIDIA Tensor Cores",
+ACM TACO 2026, doi:10.1145/3830409) recorded results of eight GPUs, and this rule gives each of them.
+
+Those results hold numbers of moderate size alone. What they don't decide is others' word:
+- Zeros. Here each counts with the exponent -126 (MMA-Sim, which calls that a to-do). Khattak and Mikaitis let zeros
+  take no part, and let the alignment go down to 2**-132 (f32 results; Ampere, Ada) or 2**-133 (Hopper, Blackwell), and of
+  f16 results to 2**-19 (Volta), 2**-20 or 2**-21 alone. The two differ where all addends are tiny: by the second
+  rule 2**-25 + 2**-46 is 0 in f16 on Ampere, here 2**-24.
+- A sum in f32 that is cut off to zero is +0 (recorded on an RTX 4060 by mmaemu 0.1.0, not by us).
+- NaN is 0x7FFFFFFF, in f16 0x7FFF, and infinities are those of ordinary arithmetic (MMA-Sim, mmaemu).
 """
 
 from __future__ import annotations
@@ -41,7 +50,8 @@ def parts(value: Value, dtype: str) -> Parts:
     magnitude = field.ne(0).where(fraction | (1 << digits), fraction)
     exponent = field.maximum(1) - form.bias
     exponent = magnitude.eq(0).where(exponent.literal(_LOWEST), exponent)
-    return Parts(magnitude, exponent, negative, _real(form, field, fraction, magnitude, exponent, negative), digits)
+    real = _real(form, field, fraction, magnitude, exponent, negative).step(f"read as {dtype}", lambda: [value])
+    return Parts(magnitude, exponent, negative, real, digits)
 
 
 def _real(form: Format, field: Value, fraction: Value, magnitude: Value, exponent: Value, negative: Value) -> Value:
@@ -65,11 +75,13 @@ def fused_sum(acc: Value, pairs: Sequence[tuple[Parts, Parts]], fraction_bits: i
     """acc + the products: in the accumulator's format (f32, of which `kept_bits` digits remain, or f16)."""
     addend = parts(acc, acc.dtype)
     terms = [(addend.magnitude, addend.exponent, addend.negative, addend.digits)]
-    exact = addend.real
+    exact, products = addend.real, []
     for a, b in pairs:
-        negative = a.negative ^ b.negative
-        terms.append((a.magnitude * b.magnitude, a.exponent + b.exponent, negative, a.digits + b.digits))
-        exact = exact + a.real * b.real
+        magnitude, exponent = a.magnitude * b.magnitude, a.exponent + b.exponent
+        exponent = magnitude.eq(0).where(exponent.literal(_LOWEST), exponent)
+        terms.append((magnitude, exponent, a.negative ^ b.negative, a.digits + b.digits))
+        products.append(a.real * b.real)
+        exact = exact + products[-1]
     most = terms[0][1]
     for _, exponent, _, _ in terms[1:]:
         most = most.maximum(exponent)
@@ -78,7 +90,18 @@ def fused_sum(acc: Value, pairs: Sequence[tuple[Parts, Parts]], fraction_bits: i
         away = (most - exponent + digits).minimum(63)
         cut = (magnitude << fraction_bits) >> away
         total = total + negative.where(cut.literal(0) - cut, cut)
-    return _rounded(total.to("f64") * power_of_two(most - fraction_bits), exact, acc.dtype, kept_bits)
+    result = _rounded(total.to("f64") * power_of_two(most - fraction_bits), exact, acc.dtype, kept_bits)
+    return result.step(f"fused sum to {fraction_bits} digits", lambda: [acc, *products])
+
+
+def added(total: Value, addend: Value) -> Value:
+    """total + addend, both f32 or both f16: an ordinary addition, to nearest even.
+
+    The sum in f64 has more than twice the digits of either type, and two more, so that rounding it once again gives
+    what one rounding would (Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter 30(3), 1995).
+    """
+    exact = parts(total, total.dtype).real + parts(addend, addend.dtype).real
+    return _special(round_to(exact, total.dtype), exact).step("to nearest even", lambda: [total, addend])
 
 
 def _rounded(total: Value, exact: Value, dtype: str, kept_bits: int) -> Value:
@@ -89,7 +112,14 @@ def _rounded(total: Value, exact: Value, dtype: str, kept_bits: int) -> Value:
         result = round_to(total, "f32", "zero")
         if kept_bits < 23:
             result = (result.view("u32") & (0xFFFFFFFF << (23 - kept_bits) & 0xFFFFFFFF)).view("f32")
+        result = result.eq(0.0).where(result.literal(0.0), result)
         result = ((total >= 2.0**128) | (total <= -(2.0**128))).where(_infinity(result, total), result)
+    return _special(result, exact)
+
+
+def _special(result: Value, exact: Value) -> Value:
+    """A result, infinite or the one NaN where the sum in f64 is."""
+    dtype = result.dtype
     infinite = exact.eq(float("inf")) | exact.eq(float("-inf"))
     result = infinite.where(_infinity(result, exact), result)
     nan = result.view(f"u{fmt(dtype).bits}").literal(_NAN[dtype]).view(dtype)

@@ -20,7 +20,7 @@ from isa_models.arrays import Array, ArrayValue, unmasked
 from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand
-from isa_models.nvidia.fused_sum import Parts, fused_sum, parts
+from isa_models.nvidia.fused_sum import Parts, added, fused_sum, parts
 
 _MANUAL = 'PTX ISA, "Warp-level Matrix Instructions: mma"; sums: MMA-Sim, arXiv:2511.10909'
 _FP8 = ("f8_e4m3", "f8_e5m2")
@@ -30,8 +30,10 @@ _FP8 = ("f8_e4m3", "f8_e5m2")
 class Unit:
     """How a generation sums operands of one type.
 
-    `ks`: elements of K that an instruction takes; more than `group` of them are taken in groups, one after the other,
-    each rounded. `kept_bits` of an f32 result's digits remain.
+    `ks`: the elements of K that an instruction takes. They are summed in passes, one after the other, each rounded:
+    runs of `group` (0: all), and in a run first those whose k mod 4 is among `quarters[0]`, then `quarters[1]`.
+    `kept_bits` of an f32 result's digits remain. `late`: the passes begin from zero, and the accumulator is added
+    behind them, rounded to nearest even.
     """
 
     fraction_bits: int
@@ -39,6 +41,18 @@ class Unit:
     group: int = 0
     kept_bits: int = 23
     results: tuple[str, ...] = ("f32",)
+    quarters: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3),)
+    late: bool = False
+
+    def passes(self, k: int) -> list[list[int]]:
+        """The elements of K of each pass.
+
+        >>> UNITS["mma"]["hopper"]["f8_e4m3"].passes(32)[1][:5]
+        [2, 3, 6, 7, 10]
+        """
+        step = min(self.group or k, k)
+        runs = [range(first, first + step) for first in range(0, k, step)]
+        return [[i for i in run if i % 4 in among] for run in runs for among in self.quarters]
 
 
 _BOTH = ("f32", "f16")
@@ -50,21 +64,28 @@ def _half(fraction_bits: int, *ks: int, group: int = 0) -> dict[str, Unit]:
     return {"f16": f16, "bf16": Unit(fraction_bits, ks, group)}
 
 
-def _eight(fraction_bits: int, k: int, group: int = 0, kept_bits: int = 23) -> dict[str, Unit]:
-    return dict.fromkeys(_FP8, Unit(fraction_bits, (k,), group, kept_bits, results=_BOTH))
+def _eight(fraction_bits: int, group: int = 0, kept_bits: int = 13, **more: Any) -> dict[str, Unit]:
+    return dict.fromkeys(_FP8, Unit(fraction_bits, (32,), group, kept_bits, results=_BOTH, **more))
 
 
-#: MMA-Sim's table of parameters, by instruction and generation
+#: f8 where `mma` has no unit for it: as two products of the f16 unit
+_AS_F16 = _eight(25, kept_bits=23, quarters=((0, 1), (2, 3)), late=True)
+
+#: Parameters by instruction and generation. Recorded on GPUs (tests/vectors/tensor_cores: V100, A2, A100, RTX 1000 Ada,
+#: L40S, H100, H200, B200; numbers of moderate size): `fraction_bits` and `kept_bits` of f32 results, groups of 16 of 32
+#: (Ada's f8) and the whole 32 (wgmma's f8), and how f8 goes through Hopper's and Blackwell's `mma`. MMA-Sim's word:
+#: Turing; that the groups of 4 and 8 are no parts of longer ones; that tf32 takes 8 at once on Hopper and Blackwell;
+#: wgmma with an accumulator that is not zero. f8 through `mma`: F = 25 is the f16 unit's, those records allow 23 to 27.
 UNITS: Mapping[str, Mapping[str, Mapping[str, Unit]]] = {
     "mma": {
         "volta": {"f16": Unit(23, (4,), results=_BOTH)},
         "turing": {"f16": Unit(24, (8,), results=_BOTH)},
         "ampere": _half(24, 8, 16, group=8) | {"tf32": Unit(24, (4, 8), group=4)},
-        "ada": _half(24, 8, 16, group=8) | {"tf32": Unit(24, (4, 8), group=4)} | _eight(13, 32, group=16, kept_bits=13),
-        "hopper": _half(25, 8, 16) | {"tf32": Unit(25, (4, 8))} | _eight(25, 32),
-        "blackwell": _half(25, 8, 16) | {"tf32": Unit(25, (4, 8))} | _eight(25, 32),
+        "ada": _half(24, 8, 16, group=8) | {"tf32": Unit(24, (4, 8), group=4)} | _eight(13, group=16),
+        "hopper": _half(25, 8, 16) | {"tf32": Unit(25, (4, 8))} | _AS_F16,
+        "blackwell": _half(25, 8, 16) | {"tf32": Unit(25, (4, 8))} | _AS_F16,
     },
-    "wgmma": {"hopper": _half(25, 16) | {"tf32": Unit(25, (8,))} | _eight(13, 32, kept_bits=13)},
+    "wgmma": {"hopper": _half(25, 16) | {"tf32": Unit(25, (8,))} | _eight(13)},
 }
 
 
@@ -118,12 +139,10 @@ def multiply(shape: Shape, acc: Value, a: Value, b: Value) -> Value:
         columns = b.permute([i * n + c for _ in range(m) for c in range(n)])
         return parts(rows, shape.operands), parts(columns, shape.operands)
 
-    step = min(unit.group or k, k)
-    total = acc
-    for first in range(0, k, step):
-        pairs = [factors(i) for i in range(first, first + step)]
-        total = fused_sum(total, pairs, unit.fraction_bits, unit.kept_bits)
-    return total
+    total = acc.literal(0) if unit.late else acc
+    for elements in unit.passes(k):
+        total = fused_sum(total, [factors(i) for i in elements], unit.fraction_bits, unit.kept_bits)
+    return added(total, acc) if unit.late else total
 
 
 @dataclass(frozen=True)
