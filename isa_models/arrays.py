@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument
-from isa_models.formats import fmt
+from isa_models.formats import Format, fmt
 
 Array = npt.NDArray[Any]
 _LINE = 64  # bytes of a cache line
@@ -83,7 +83,11 @@ _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
 
 
 class ArrayValue(Value):
-    """Lanes in the last axis of `array`; any leading axes are independent vectors."""
+    """Lanes in the last axis of `array`; any leading axes are independent vectors.
+
+    Lanes of fewer than 8 bits have a byte each in `array`. Views pack them, the first lane in a byte's lowest bits, and
+    arithmetic is that of bytes, wrapped.
+    """
 
     def __init__(self, array: Array, dtype: str) -> None:
         self.array = array
@@ -98,21 +102,30 @@ class ArrayValue(Value):
     def view(self, dtype: str) -> ArrayValue:
         if dtype == self.dtype:
             return self
-        return ArrayValue(np.ascontiguousarray(self.array).view(fmt(dtype).dtype), dtype)
+        packed = _packed(self.array, self.format) if self.format.bits < 8 else np.ascontiguousarray(self.array)
+        if fmt(dtype).bits < 8:
+            return ArrayValue(_unpacked(packed.view(np.uint8), fmt(dtype)), dtype)
+        return ArrayValue(packed.view(fmt(dtype).dtype), dtype)
 
     def to(self, dtype: str) -> ArrayValue:
         with np.errstate(all="ignore"):
-            return ArrayValue(self.array.astype(fmt(dtype).dtype), dtype)
+            return ArrayValue(_as_lanes(self._roomy(), fmt(dtype)), dtype)
+
+    def _roomy(self) -> Array:
+        """The lanes in a type that NumPy computes with."""
+        if self.format.bits >= 8 or self.dtype == "b1":
+            return self.array
+        return self.array.astype(np.int8 if self.format.signed else np.uint8)
 
     def _binary(self, op: str, other: Value) -> ArrayValue:
         assert isinstance(other, ArrayValue) and other.dtype == self.dtype, (op, self.dtype, other.dtype)
         with np.errstate(all="ignore"):
-            return ArrayValue(_BINARY[op](self.array, other.array), self.dtype)
+            return ArrayValue(_as_lanes(_BINARY[op](self._roomy(), other._roomy()), self.format), self.dtype)
 
     def _compare(self, op: str, other: Value) -> ArrayValue:
         assert isinstance(other, ArrayValue) and other.dtype == self.dtype, (op, self.dtype, other.dtype)
         with np.errstate(all="ignore"):
-            return ArrayValue(_COMPARE[op](self.array, other.array), "b1")
+            return ArrayValue(_COMPARE[op](self._roomy(), other._roomy()), "b1")
 
     def fma(self, b: Value, c: Value) -> ArrayValue:
         assert isinstance(b, ArrayValue) and isinstance(c, ArrayValue)
@@ -157,6 +170,34 @@ class ArrayValue(Value):
     def rarely(self, no: Value, yes: Callable[[], Value]) -> ArrayValue:
         assert isinstance(no, ArrayValue)
         return self.where(yes(), no) if self.array.any() else no
+
+
+def _as_lanes(array: Array, form: Format) -> Array:
+    """Numbers as lanes of a format; those of fewer than 8 bits keep their lowest bits."""
+    if form.bits >= 8 or form.name == "b1":
+        return array.astype(form.dtype, copy=False)
+    spare = 8 - form.bits
+    octets = array.astype(np.int8 if form.signed else np.uint8)
+    lanes: Array = ((octets << spare) >> spare).astype(form.dtype)
+    return lanes
+
+
+def _packed(array: Array, form: Format) -> Array:
+    """Lanes of fewer than 8 bits put together to bytes."""
+    per = 8 // form.bits
+    if array.shape[-1] % per:
+        raise InvalidArgument(f"{array.shape[-1]} lanes of {form.name} make no whole number of bytes")
+    fields = array.astype(np.int8).view(np.uint8) & ((1 << form.bits) - 1)
+    shifts = np.arange(0, 8, form.bits, dtype=np.uint8)
+    octets: Array = np.bitwise_or.reduce(fields.reshape(*array.shape[:-1], -1, per) << shifts, axis=-1)
+    return np.ascontiguousarray(octets)
+
+
+def _unpacked(octets: Array, form: Format) -> Array:
+    """Bytes taken apart to lanes of fewer than 8 bits."""
+    fields = octets[..., None] >> np.arange(0, 8, form.bits, dtype=np.uint8)
+    fields = fields.reshape(*octets.shape[:-1], -1)
+    return _as_lanes(fields & 1 if form.name == "b1" else fields, form)
 
 
 def _fma32(a: Array, b: Array, c: Array) -> Array:

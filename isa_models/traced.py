@@ -148,15 +148,15 @@ def mark() -> int:
 
 
 def origins(value: TracedValue, lane: int) -> list[Lane]:
-    """The lanes that were computed, or came from outside, whose bytes this lane is made of."""
+    """The lanes that were computed, or came from outside, whose bits this lane is made of."""
     if value.op not in MOVES:
         return [(value, lane)]
     found: dict[tuple[int, int], Lane] = {}
-    size = value.inner.array.itemsize
+    size = value.format.bits
     todo = [(value, lane * size, size)]
     while todo:
         node, first, count = todo.pop()
-        size = node.inner.array.itemsize
+        size = node.format.bits
         if node.op == "view":
             todo.append((node.inputs[0], first, count))
             continue
@@ -175,7 +175,7 @@ def origins(value: TracedValue, lane: int) -> list[Lane]:
 def copied(value: TracedValue, lane: int) -> Lane | None:
     """The one lane of the same size that this lane is a copy of, or None where it is put together or cut out."""
     found = origins(value, lane)
-    if len(found) == 1 and found[0][0].inner.array.itemsize == value.inner.array.itemsize:
+    if len(found) == 1 and found[0][0].format.bits == value.format.bits:
         return found[0]
     return None
 

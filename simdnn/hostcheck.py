@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from isa_models import REGISTRY, Instruction
+from isa_models.arrays import ArrayValue
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import TILE_ROWS
 from isa_models.intel_gpu import PLATFORMS
@@ -26,7 +27,7 @@ Array = npt.NDArray[Any]
 #: bit patterns worth meeting often: signed and unsigned edges
 _EDGES = {
     bits: [0, 1, 2, (1 << bits) - 1, (1 << bits) - 2, 1 << (bits - 1), (1 << (bits - 1)) - 1, (1 << (bits - 1)) + 1]
-    for bits in (8, 16, 32, 64)
+    for bits in (2, 4, 8, 16, 32, 64)
 }
 #: shuffles take every one of these; rounding takes 0 to 7, shifts the counts around each lane's width
 IMMEDIATES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 27, 31, 32, 63, 64, 78, 177, 228, 255)
@@ -66,6 +67,9 @@ def float_edges(name: str) -> list[int]:
 def adversarial(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Lanes of `dtype`: a mix of any bits, edges, and (floats) numbers of like and of tiny magnitude that cancel."""
     form = fmt(dtype)
+    if form.bits < 8:
+        octets = adversarial("u8", (*shape[:-1], -(-shape[-1] * form.bits // 8)), rng)
+        return ArrayValue(octets, "u8").view(dtype).array[..., : shape[-1]]
     word = np.dtype(f"u{form.bits // 8}")
     bits = rng.integers(0, 1 << form.bits, shape, np.uint64).astype(word)
     edges = np.array(float_edges(dtype) if form.is_float else _EDGES[form.bits], np.uint64).astype(word)
@@ -105,24 +109,26 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
     places: list[Place] = []
     for number, operand in enumerate(definition.operands):
         count = definition.operand_lanes(operand, lanes)
-        tensors.append(Tensor(operand.name, operand.dtype, vectors * count))
+        stored, elements = _stored(operand.dtype, count)
+        tensors.append(Tensor(operand.name, stored, vectors * elements))
         if not operand.per and operand.count == 1:
-            places.append(Memory(operand.name, i * count, operand.dtype, count))
+            places.append(Memory(operand.name, i * elements, operand.dtype, count))
             continue
         register = Register(TILES[number] if definition.tile else operand.name, operand.dtype, count)
-        body.append(_transfer(definition, register, operand.name, i * count, operand.dtype, isa, load=True))
+        body.append(_transfer(definition, register, operand.name, i * elements, operand.dtype, isa, load=True))
         places.append(register)
     name = TILES[-1] if definition.tile else "result"
     result = Register(places[0].name if isinstance(places[0], Register) and definition.destructive else name,
                       definition.result, lanes)  # fmt: skip
     choices = parameters_of(definition)
-    tensors.append(Tensor("out", definition.result, vectors * len(choices) * lanes, "output"))
+    stored, elements = _stored(definition.result, lanes)
+    tensors.append(Tensor("out", stored, vectors * len(choices) * elements, "output"))
     for k, given in enumerate(choices):
         immediates = tuple((name, n) for name, n in given.items() if isinstance(n, int))
         chosen = tuple((name, c) for name, c in given.items() if isinstance(c, str))
         if k and definition.destructive:
             body.append(body[0])
-        index = i * (lanes * len(choices)) + k * lanes
+        index = i * (elements * len(choices)) + k * elements
         if definition.tile and definition.moves:  # between memory and a tile: there and back
             body.append(_transfer(definition, register, "out", index, definition.result, isa, load=False))
             continue
@@ -136,6 +142,11 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
         tensors.append(Tensor.constant("tiles", "u8", configuration([TILE_ROWS] * len(TILES))))
         nest.insert(0, Op("ldtilecfg", Register("tilecfg", "u8", 64), (Memory("tiles", Affine(), "u8", 64),)))
     return Program(f"{definition.name}.{width}", isa, tuple(tensors), tuple(nest))
+
+
+def _stored(dtype: str, lanes: int) -> tuple[str, int]:
+    """The type and the number of the elements that hold lanes in memory: bytes hold those of fewer than 8 bits."""
+    return ("u8", lanes * fmt(dtype).bits // 8) if fmt(dtype).bits < 8 else (dtype, lanes)
 
 
 def _transfer(
@@ -214,7 +225,11 @@ def compare(definition: Instruction, width: int, native: bool, vectors: int, rng
     count = -(-vectors // len(choices))
     inputs = inputs_of(definition, width, count, rng)
     program = verify(program_of(definition, width, count))
-    met = numerics.run(program, inputs, engine="compiled", native=native)["out"].reshape(count, len(choices), -1)
+    stored = {
+        o.name: ArrayValue(inputs[o.name], o.dtype).view(_stored(o.dtype, 1)[0]).array for o in definition.operands
+    }
+    out = numerics.run(program, stored, engine="compiled", native=native)["out"].reshape(count, len(choices), -1)
+    met = ArrayValue(out, _stored(definition.result, 1)[0]).view(definition.result).array
     for k, parameters in enumerate(choices):
         if native and k and definition.choices:  # the first is the hardware's
             continue

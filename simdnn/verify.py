@@ -176,6 +176,8 @@ class _Checker:
         if isinstance(place, Register):
             if place.lanes != lanes or lanes < 1:
                 raise self.fail(op, f"{place} should have {lanes} lanes")
+            if place.bits % 8:
+                raise self.fail(op, f"{place} is no whole number of bytes")
             return
         if not 1 <= place.lanes <= lanes:
             raise self.fail(op, f"{place} should have 1 to {lanes} lanes")

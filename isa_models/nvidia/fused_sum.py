@@ -8,8 +8,8 @@ ACM TACO 2026, doi:10.1145/3830409) recorded results of eight GPUs, and this rul
 
 Those results hold numbers of moderate size alone. What they don't decide is others' word:
 - Zeros. Here each counts with the exponent -126 (MMA-Sim, which calls that a to-do). Khattak and Mikaitis let zeros
-  take no part, and let the alignment go down to 2**-132 (f32 results; Ampere, Ada) or 2**-133 (Hopper, Blackwell), and of
-  f16 results to 2**-19 (Volta), 2**-20 or 2**-21 alone. The two differ where all addends are tiny: by the second
+  take no part, and let the alignment go down to 2**-132 (f32 results; Ampere, Ada) or 2**-133 (Hopper, Blackwell),
+  and of f16 results to 2**-19 (Volta), 2**-20 or 2**-21 alone. The two differ where all addends are tiny: by the second
   rule 2**-25 + 2**-46 is 0 in f16 on Ampere, here 2**-24.
 - A sum in f32 that is cut off to zero is +0 (recorded on an RTX 4060 by mmaemu 0.1.0, not by us).
 - NaN is 0x7FFFFFFF, in f16 0x7FFF, and infinities are those of ordinary arithmetic (MMA-Sim, mmaemu).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isa_models.algebra import Value
+from isa_models.formats import fmt
 from isa_models.instruction import define, example
 from isa_models.x86.widths import AVX512_BW, AVX_VNNI, AVX_VNNI_INT8, AVX_VNNI_INT16, Widths
 
@@ -55,7 +56,7 @@ def _dot(name: str, a_type: str, b_type: str, saturating: bool, caps: Widths, ma
 
     The result is signed, but unsigned for two unsigned operands that saturate.
     """
-    count = 4 if a_type.endswith("8") else 2
+    count = 32 // fmt(a_type).bits
     both_unsigned = a_type[0] == b_type[0] == "u"
     result = "u32" if both_unsigned and saturating else "s32"
     text = f"{count} products of {a_type} by {b_type}, added to the accumulator, which " + (

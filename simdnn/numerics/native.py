@@ -21,13 +21,15 @@ def native_call(
     operands: Sequence[LlvmValue],
     immediates: Mapping[str, int],
 ) -> LlvmValue | None:
-    """The instruction itself over the operands, or None where its registers are not xmm, ymm or zmm whole.
+    """The instruction itself over the operands, or None where its registers are not xmm, ymm or zmm whole, or have
+    lanes of fewer than 8 bits, which no CPU's instruction has.
 
     Assembly, not an intrinsic: LLVM may swap the factors of an intrinsic, and then another NaN comes out. A conversion
     between lanes of two sizes may use the low part of an xmm register.
     """
     bits = fmt(definition.result).bits
-    if definition.lanes(width) != lanes or width not in _WIDTHS:
+    small = bits < 8 or any(v.format.bits < 8 for v in operands)
+    if definition.lanes(width) != lanes or width not in _WIDTHS or small:
         return None
     operands = [v if v.lanes * v.format.bits in _WIDTHS else v.pad(128 // v.format.bits) for v in operands]
     result_type = vector_type(definition.result, max(lanes, 128 // bits))
