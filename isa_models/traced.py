@@ -180,6 +180,25 @@ def copied(value: TracedValue, lane: int) -> Lane | None:
     return None
 
 
+def inside(value: TracedValue, lane: int) -> tuple[TracedValue, int, int] | None:
+    """The one lane among whose bits this lane's are, and from which of them on; None where there are several."""
+    size = value.format.bits
+    node, first, count = value, lane * size, size
+    while True:
+        size = node.format.bits
+        at = first // size
+        if node.op == "view":
+            node = node.inputs[0]
+        elif (first + count - 1) // size != at:
+            return None
+        elif node.op not in MOVES:
+            return node, at, first - at * size
+        else:
+            assert node.lanes_of is not None
+            number, source = node.lanes_of[at]
+            node, first = node.inputs[number], first + (source - at) * size
+
+
 def history(ends: Iterable[Lane]) -> list[Lane]:
     """All lanes that took part in making `ends`, in the order in which they were made; moves are no part of it."""
     found: dict[tuple[int, int], Lane] = {}
@@ -239,7 +258,9 @@ def ideal(op: str, numbers: Sequence[Number], own: Number) -> Number:
     if not numbers or any(number is None for number in numbers) or own is None:
         return own
     x = [n for n in numbers if n is not None]
-    if op in ("to", "saturate", "round", "step", "where"):
+    if op == "step":
+        return sum(x)
+    if op in ("to", "saturate", "round", "where"):
         return x[0]
     if op == "add":
         return x[0] + x[1]

@@ -16,8 +16,9 @@ import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.arrays import Array
+from isa_models.formats import fmt
 from isa_models.traced import LEAVES, Exact, Lane, Number, TracedValue, history, origins, read_as
-from simdnn.explanation import Explanation, Step, Wording, loss, real, shown
+from simdnn.explanation import PADDING, Explanation, Step, Wording, loss, real, shown, source_of
 from simdnn.kernels.origin import Origin, origins_of
 from simdnn.kernels.spec import Kernel, Parameters
 from simdnn.numerics.slicing import Slices
@@ -58,15 +59,15 @@ class Explainer:
         trace = Replayer(self.kernel.program, self._inputs, self._slices).element("dst", int(self._positions[place]))
         return _Chain(self, trace).explanation(place)
 
-    def label(self, trace: Trace, value: TracedValue, lane: int) -> str:
-        """The name of an element that was loaded."""
+    def label(self, trace: Trace, value: TracedValue, lane: int, dtype: str, bit: int) -> str:
+        """The name of an element that was loaded, or of the one that lies in it as `dtype` from `bit` on."""
         tensor, first = trace.origins.get(value.order, ("", 0))
         if not tensor:
             return ""
         if tensor in self._origins:
-            return self._origins[tensor].label(first + lane)
+            return self._origins[tensor].label(((first + lane) * value.format.bits + bit) // fmt(dtype).bits)
         kind = self.kernel.program.tensor[tensor].kind
-        return {"input": f"{tensor}[{first + lane}]", "constant": ""}.get(kind, "padding")
+        return {"input": f"{tensor}[{first + lane}]", "constant": ""}.get(kind, PADDING)
 
     @cached_property
     def _halved_compensation(self) -> Array | None:
@@ -112,8 +113,9 @@ class _Chain:
         self.exact.follow(self.lanes)
         self.tags = read_as(self.lanes, self.end)
         self.starts = [event.start for event in trace.events]
-        self.wording = Wording(lambda value, lane: explainer.label(trace, value, lane), self._other)
+        self.wording = Wording(lambda *part: explainer.label(trace, *part), self._given)
         self.now = -1  # the event that is put into words
+        self.stops = self._roundings()
 
     def explanation(self, place: tuple[int, ...]) -> Explanation:
         rows = self._rows()
@@ -143,16 +145,33 @@ class _Chain:
         for value, lane in self.lanes:
             if value.op == "element":
                 rows += [self._changed(value, lane)] if self.exact.of(value, lane) != value.number(lane) else []
-            elif value.op not in LEAVES and (value.order, lane) in handed_on:
-                rows.append(self._row(value, lane))
+            elif value.op not in LEAVES and (value.order, lane) in handed_on | self.stops:
+                row = self._row(value, lane)
+                rows += [row] if row.note or not self.wording.says_nothing(value, lane) else []
         return rows
 
     def _event(self, value: TracedValue) -> int:
         """The number of the event that computed a value; -1 for what comes from outside."""
         return -1 if value.op in LEAVES else bisect.bisect_right(self.starts, value.order) - 1
 
-    def _other(self, value: TracedValue, lane: int) -> bool:
-        return self._event(value) != self.now
+    def _given(self, value: TracedValue, lane: int) -> bool:
+        return self._event(value) != self.now or (value.order, lane) in self.stops
+
+    def _roundings(self) -> set[tuple[int, int]]:
+        """The lanes within an instruction that lost something before its result did, each a row of its own.
+
+        What is converted next belongs to the conversion, whose row tells both.
+        """
+        found = set()
+        for value, lane in self.lanes:
+            sources = value.sources(lane)
+            if value.op in ("to", "saturate", "round", "where") or value.op == "step" and len(sources) == 1:
+                continue
+            for source in sources:
+                inner = source_of(*source)
+                if inner and inner[0].op not in LEAVES and self._event(inner[0]) == self._event(value) and loss(*inner):
+                    found.add((inner[0].order, inner[1]))
+        return found
 
     def _row(self, value: TracedValue, lane: int) -> Step:
         self.now = self._event(value)
@@ -172,7 +191,7 @@ class _Chain:
         found, todo = [loss(value, lane)], list(value.sources(lane))
         while todo:
             for node, at in origins(*todo.pop()):
-                if node.op not in LEAVES and not self._other(node, at):
+                if node.op not in LEAVES and not self._given(node, at):
                     found.append(loss(node, at))
                     todo += node.sources(at)
         return [text for text in found if text]
@@ -181,7 +200,7 @@ class _Chain:
         """An element that was stored for the kernel otherwise than the user gave it."""
         exact = real(self.exact.of(value, lane))
         number = value.inner.array[lane]
-        text = f"{self.wording.label(value, lane)} is read as {shown(value, lane)}, not {_short(exact)}"
+        text = f"{self.wording.label(value, lane, value.dtype, 0)} is read as {shown(value, lane)}, not {_short(exact)}"
         return Step("", "(prepared)", text, number.item(), exact, "rounds")
 
     def _at(self, event: Event) -> str:

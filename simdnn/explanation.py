@@ -6,7 +6,7 @@ Both are made from the graph that the traced reading leaves behind (`isa_models.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models.traced import LEAVES, Lane, Number, TracedValue, copied, ideal
+from isa_models.traced import LEAVES, Lane, Number, TracedValue, copied, ideal, inside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
           "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # fmt: skip
 _WIDEST = 400  # characters of a step that the text shows
+PADDING = "padding"  # the label of an element that stands where the user has nothing
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
@@ -124,12 +125,19 @@ def tells(value: TracedValue, lane: int) -> bool:
     return bool(more) or source.format.is_float != value.format.is_float or source.number(at) != value.number(lane)
 
 
+def _traced_back(value: TracedValue, lane: int) -> Lane:
+    """Where a lane comes from, through moves and steps that say nothing; as far as it is whole."""
+    while found := copied(value, lane):
+        value, lane = found
+        if value.op in LEAVES or tells(value, lane):
+            break
+        value, lane = value.sources(lane)[0]
+    return value, lane
+
+
 def source_of(value: TracedValue, lane: int) -> Lane | None:
     """What a lane is a copy of, through moves and steps that say nothing; None where it is put together or cut out."""
-    found = copied(value, lane)
-    while found and found[0].op not in LEAVES and not tells(*found):
-        found = copied(*found[0].sources(found[1])[0])
-    return found
+    return copied(*_traced_back(value, lane))
 
 
 def _comparison(value: TracedValue) -> TracedValue | None:
@@ -151,12 +159,19 @@ def loss(value: TracedValue, lane: int) -> str:
     return "rounds" if value.format.is_float or value.op == "round" else "wraps"
 
 
+Addend = Sequence[Lane]  # the factors of a product, or one lane
+Words = tuple[str, str, int]  # with names, with numbers, and how tightly it binds (3: needs no brackets)
+
+
 @dataclass(frozen=True)
 class Wording:
-    """How lanes are put into words: `label` names a lane that comes from outside (empty: it has no name), `given` tells
-    which lanes stand for themselves and are not taken apart further."""
+    """How lanes are put into words: `label` names a lane that comes from outside, or the part of it that a type has at
+    a bit (empty: it has no name), `given` tells which lanes stand for themselves and are not taken apart further.
 
-    label: Callable[[TracedValue, int], str]
+    Sums are written in the order in which they are added up. Products with padding are left out.
+    """
+
+    label: Callable[[TracedValue, int, str, int], str]
     given: Callable[[TracedValue, int], bool]
 
     def equation(self, value: TracedValue, lane: int, result: str) -> str:
@@ -171,23 +186,38 @@ class Wording:
         text = " = ".join(dict.fromkeys([named, numbers, clipped] if numbers != before else [named, clipped]))
         return text if numbers != before else f"saturate to {value.text}: " + text.removeprefix(f"{before} = ")
 
-    def _inner(self, value: TracedValue, lane: int) -> tuple[str, str, int]:
-        """With names, with numbers, and how tightly it binds (3: needs no brackets)."""
-        number = shown(value, lane)
-        found = source_of(value, lane)
-        if found is None:
-            return number, number, 3
-        node, at = found
-        if node.op in LEAVES:
-            return self.label(node, at) or number, number, 3
-        if self.given(node, at):
-            return number, number, 3
-        return self._built(node, at)
+    def says_nothing(self, value: TracedValue, lane: int) -> bool:
+        """Whether a step multiplies by padding, or adds nothing but such products to what stands for itself."""
+        if value.op == "mul":
+            return self._empty(value.sources(lane))
+        first, *more = _addends(value, lane) or [[(value, lane)]]
+        if not more or not all(self._empty(term) for term in more):
+            return False
+        found = source_of(*first[0])
+        taken_apart = found and found[0].op not in LEAVES and not self.given(*found)
+        return self.says_nothing(*found) if found and taken_apart else True
 
-    def _built(self, node: TracedValue, at: int) -> tuple[str, str, int]:
+    def _inner(self, value: TracedValue, lane: int) -> Words:
+        end, at = _traced_back(value, lane)
+        same = end.format.is_float and end.number(at) == value.number(lane)  # widened on the way
+        number = shown(end, at) if same else shown(value, lane)
+        found = copied(end, at)
+        if found is None or found[0].op in LEAVES:
+            return self._part(value, lane) or number, number, 3
+        return (number, number, 3) if self.given(*found) else self._built(*found)
+
+    def _part(self, value: TracedValue, lane: int) -> str:
+        """The name of some bits of a lane that comes from outside."""
+        cut, at = _traced_back(value, lane)
+        found = inside(cut, at)
+        return self.label(found[0], found[1], cut.dtype, found[2]) if found and found[0].op in LEAVES else ""
+
+    def _built(self, node: TracedValue, at: int) -> Words:
         sources = node.sources(at)
         if not tells(node, at):
             return self._inner(*sources[0])
+        if addends := _addends(node, at):
+            return self._sum(node, addends)
         if node.op == "where":
             test = _comparison(node)
             assert test is not None
@@ -201,13 +231,46 @@ class Wording:
         names, numbers = ([p[k] if closed or p[2] >= rank else f"({p[k]})" for p in parts] for k in (0, 1))
         return node_form.format(*names), node_form.format(*numbers), 3 if closed else rank
 
+    def _sum(self, node: TracedValue, addends: Sequence[Addend]) -> Words:
+        terms = [self._product(term) for term in addends if not self._empty(term)] or [("0", "0", 3)]
+        named, numbers = (" + ".join(term[k] for term in terms) for k in (0, 1))
+        if node.op == "step":
+            return f"{node.text} ({named})", f"{node.text} ({numbers})", 3
+        return named, numbers, terms[0][2] if len(terms) == 1 else 1
+
+    def _product(self, factors: Addend) -> Words:
+        parts = [self._inner(*factor) for factor in factors]
+        if len(parts) == 1:
+            return parts[0]
+        named, numbers = (" * ".join(p[k] if p[2] >= 2 else f"({p[k]})" for p in parts) for k in (0, 1))
+        return named, numbers, 2
+
+    def _empty(self, factors: Addend) -> bool:
+        """Whether a product has padding among its factors."""
+        for value, lane in factors:
+            found = source_of(value, lane)
+            if found and found[0].op == "mul":
+                if self._empty(found[0].sources(found[1])):
+                    return True
+            elif self._part(value, lane) == PADDING:
+                return True
+        return False
+
+
+def _addends(node: TracedValue, at: int) -> list[Addend]:
+    """What a sum adds up, in its order; empty for what is no sum."""
+    sources = node.sources(at)
+    if node.op == "fma":
+        return [[sources[2]], sources[:2]]
+    if node.op == "add" or node.op == "step" and len(sources) > 1:
+        return [[source] for source in sources]
+    return []
+
 
 def _form(op: str, text: str, count: int) -> str:
     blanks = ", ".join(["{}"] * count)
     if op in _SIGNS:
         return f"{{}} {_SIGNS[op]} {{}}"
-    if op == "fma":
-        return "{} * {} + {}"
     verb = {"to": f"to {text} ", "saturate": f"saturate to {text} ", "step": f"{text} ", "round": "round "}
     return f"{verb.get(op, op)}({blanks})"
 

@@ -12,7 +12,7 @@ from isa_models.arrays import Array, unmasked
 from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family, Operand
 from isa_models.traced import LEAVES, MOVES, Exact, TracedValue, copied, history, operand
-from simdnn.explanation import Explanation, Step, Wording, loss, real, shown, source_of, tells
+from simdnn.explanation import PADDING, Explanation, Step, Wording, loss, real, shown, source_of, tells
 
 
 def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -> Explanation:
@@ -43,13 +43,15 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
     assert isinstance(result, TracedValue)
     exact = Exact()
     exact.follow(history([(result, lane) for lane in range(result.lanes)]))
-    rows = [row for lane in range(result.lanes) for row in _lane(definition, result, lane, exact)]
+    given = {o.name: np.asarray(array).size for o, array in zip(definition.operands, arrays, strict=True)}
+    wording = Wording(lambda *part: _named(given, *part), lambda value, i: True)
+    rows = [row for lane in range(result.lanes) for row in _lane(definition, wording, result, lane, exact)]
     left = next((row for row in rows if row.note), None)
     numbers = np.array([real(exact.of(result, lane)) for lane in range(result.lanes)], object)
     whole = "rows of tiles" if definition.tile else "registers"
     note = [f"{name} works on whole {whole}: zeros stand behind what was given"] if filled is not arrays else []
-    given = ", ".join(f"{key}={value}" for key, value in immediates.items())
-    about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual, *([given] if given else []))
+    chosen = ", ".join(f"{key}={value}" for key, value in immediates.items())
+    about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual, *([chosen] if chosen else []))
     return Explanation(signature(definition), about, result.inner.array, numbers, tuple(rows), left, tuple(note), 400)
 
 
@@ -63,15 +65,18 @@ def signature(definition: Instruction) -> str:
     return f"{definition.name}: {definition.result} <- {', '.join([*parts, *definition.immediates, *choices])}"
 
 
-def _lane(definition: Instruction, result: TracedValue, lane: int, exact: Exact) -> Sequence[Step]:
+def _lane(
+    definition: Instruction, wording: Wording, result: TracedValue, lane: int, exact: Exact
+) -> Sequence[Step]:
     """The steps of one lane of the result."""
-    wording = Wording(lambda value, i: f"{value.text}[{i}]" if value.op == "operand" else "", lambda value, i: True)
     wide = definition.row_lanes(result.dtype)
     at = f"lane {lane}" + (f" (row {lane // wide}, column {lane % wide})" if definition.tile else "")
     rows = []
     for value, i in history([(result, lane)]):
         if value.op not in LEAVES and tells(value, i):
             end = copied(result, lane) == (value, i)
+            if not end and wording.says_nothing(value, i):
+                continue
             meant = value.view(result.dtype) if end else value  # the last step may be one on the result's bits
             text, number = wording.equation(value, i, shown(meant, i)), meant.inner.array[i].item()
             rows.append(Step(at, definition.name, text, number, real(exact.of(meant, i)), loss(value, i)))
@@ -79,6 +84,17 @@ def _lane(definition: Instruction, result: TracedValue, lane: int, exact: Exact)
         number, text = result.inner.array[lane].item(), f"{_taken(result, lane)} = {shown(result, lane)}"
         rows.append(Step(at, definition.name, text, number, real(exact.of(result, lane))))
     return rows
+
+
+def _named(given: Mapping[str, int], value: TracedValue, lane: int, dtype: str, bit: int) -> str:
+    """E.g. "a[3]"; "a.bf16[7]" of a part of it; padding behind the numbers that were given."""
+    if value.op != "operand":
+        return ""
+    if lane >= given.get(value.text, value.lanes):
+        return PADDING
+    if dtype == value.dtype:
+        return f"{value.text}[{lane}]"
+    return f"{value.text}.{dtype}[{(lane * value.format.bits + bit) // fmt(dtype).bits}]"
 
 
 def _taken(value: TracedValue, lane: int) -> str:

@@ -124,19 +124,29 @@ def _elements(words: Value, dtype: str) -> Value:
     """Packed dwords as elements that products are formed of: s32 lanes of integers, f32 lanes of floats."""
     bits = fmt(dtype).bits
     if dtype == "tf32":  # a 19-bit value: what lies below is not read (DPAS.md, E8M10)
-        return (words & 0xFFFFE000).view("f32")
+        return (words & 0xFFFFE000).view("f32").step("cut to tf32", lambda: [words.view("f32")])
     if dtype == "bf16":
-        return (words.view("u16").to("u32") << 16).view("f32")
+        return _widened(words.view("bf16"))
     if dtype == "f16":
         return widen_f16(words.view("f16"))
     if bits == 8:
         return words.view(dtype).to("s32")
-    fields = words.view("u8")
+    wide = _fields(words.view("u8"), bits).to("s32")
+    sign = 1 << (bits - 1)
+    wide = (wide ^ sign) - sign if fmt(dtype).signed else wide
+    return wide.step(f"widen {dtype}", lambda: [words.view(dtype)])
+
+
+def _fields(fields: Value, bits: int) -> Value:
+    """Bytes as fields of 4 or 2 bits, one a byte."""
     for width in (4, 2)[: 2 if bits == 2 else 1]:
         fields = (fields & ((1 << width) - 1)).interleave(fields >> width)
-    wide = fields.to("s32")
-    sign = 1 << (bits - 1)
-    return (wide ^ sign) - sign if fmt(dtype).signed else wide
+    return fields
+
+
+def _widened(value: Value) -> Value:
+    """bf16 lanes as f32."""
+    return (value.view("u16").to("u32") << 16).view("f32").step("widen to f32", lambda: [value])
 
 
 def _accumulator(acc: Value | None, shape: Shape, like: Value) -> Value:
@@ -145,7 +155,7 @@ def _accumulator(acc: Value | None, shape: Shape, like: Value) -> Value:
     if shape.integer:
         return acc.view("s32")
     if shape.acc == "bf16":
-        return (acc.view("u16").to("u32") << 16).view("f32")
+        return _widened(acc)
     return widen_f16(acc) if shape.acc == "f16" else acc
 
 

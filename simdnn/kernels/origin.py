@@ -23,7 +23,7 @@ class Origin:
 
     operand: str  # "src" | "weights"
     shape: tuple[int, ...]  # of the user's array
-    index: Array
+    index: Array  # of an element of the tensor, or of the user's type where its elements are words that pack those
     factor: float = 1.0
 
     def label(self, element: int) -> str:
@@ -83,6 +83,7 @@ def _prepared(
     for name in names:
         if name in inputs:
             own = (weights if name in kernel.weights else src).dtype
-            words = inputs[name].dtype == np.uint32 and own == np.float32  # on GPUs, whose registers hold f32 as bits
-            found[name] = (inputs[name].view(own) if words else inputs[name]).reshape(-1).astype(np.float32)
+            words = inputs[name].dtype == np.uint32  # on GPUs, whose registers hold elements packed
+            elements = inputs[name].view(own) if words else inputs[name]
+            found[name] = elements.reshape(-1).astype(np.float32)
     return found

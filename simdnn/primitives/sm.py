@@ -72,11 +72,14 @@ def run(
     sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
     arrays.check_memory({"src": ((sizes["src"],), problem.src), "weights": ((sizes["wei"],), problem.wei),
                          "dst": ((sizes["dst"],), "f32")})  # fmt: skip
+    from simdnn.element import Explainer
+
     operands = arrays.native(src).copy(), arrays.native(weights).copy()
     output = values(kernel, *operands, parameters, engine)
     rebuild = functools.partial(_rebuilt, problem, machine, shape)
     departed = departures(kernel, problem, *operands, parameters, shape, rebuild, engine)
-    result = Result(**_cost_part(problem, machine, kernel, attr), output=output, departed=departed)
+    explainer = Explainer(kernel, *operands, parameters, machine)
+    result = Result(**_cost_part(problem, machine, kernel, attr), output=output, departed=departed, explainer=explainer)
     verbose.note(result)
     return result
 
