@@ -201,7 +201,11 @@ class Family(Instruction):
 
     def form(self, name: str) -> Instruction:
         """The form that a full name stands for; `UnknownName` where there is none."""
-        raise unknown_name("instruction", name, [n for n in GPU_REGISTRY if n.startswith(f"{self.name}.")])
+        raise unknown_name("instruction", name, self.forms())
+
+    def forms(self) -> list[str]:
+        """Full names of its forms, or where they are too many of some of each kind."""
+        return [name for name in GPU_REGISTRY if name.startswith(f"{self.name}.")]
 
 
 REGISTRY: dict[str, Instruction] = {}  # of x86 CPUs: what this host may have itself

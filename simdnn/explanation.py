@@ -233,7 +233,7 @@ class Wording:
 
     def _sum(self, node: TracedValue, addends: Sequence[Addend]) -> Words:
         terms = [self._product(term) for term in addends if not self._empty(term)] or [("0", "0", 3)]
-        named, numbers = (" + ".join(term[k] for term in terms) for k in (0, 1))
+        named, numbers = " + ".join(names for names, _, _ in terms), " + ".join(words for _, words, _ in terms)
         if node.op == "step":
             return f"{node.text} ({named})", f"{node.text} ({numbers})", 3
         return named, numbers, terms[0][2] if len(terms) == 1 else 1
@@ -242,8 +242,8 @@ class Wording:
         parts = [self._inner(*factor) for factor in factors]
         if len(parts) == 1:
             return parts[0]
-        named, numbers = (" * ".join(p[k] if p[2] >= 2 else f"({p[k]})" for p in parts) for k in (0, 1))
-        return named, numbers, 2
+        closed = [(names, words) if rank >= 2 else (f"({names})", f"({words})") for names, words, rank in parts]
+        return " * ".join(names for names, _ in closed), " * ".join(words for _, words in closed), 2
 
     def _empty(self, factors: Addend) -> bool:
         """Whether a product has padding among its factors."""

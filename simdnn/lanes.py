@@ -10,7 +10,7 @@ import numpy as np
 from isa_models import Instruction, InvalidArgument, Unimplemented, instruction
 from isa_models.arrays import Array, unmasked
 from isa_models.formats import fmt
-from isa_models.instruction import GPU_REGISTRY, Family, Operand
+from isa_models.instruction import Family, Operand
 from isa_models.traced import LEAVES, MOVES, Exact, TracedValue, copied, history, operand
 from simdnn.explanation import PADDING, Explanation, Step, Wording, loss, real, shown, source_of, tells
 
@@ -27,8 +27,8 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
     """
     definition = instruction(name)
     if isinstance(definition, Family):
-        forms = [form for form in GPU_REGISTRY if form.startswith(f"{name}.")] or ["dpas.s8.s8.8.8.x16.s32"]
-        raise InvalidArgument(f"{name} has forms, one for each choice of types; name one, e.g. {', '.join(forms[:3])}")
+        some = ", ".join(definition.forms()[:3])
+        raise InvalidArgument(f"{name} has forms, one for each choice of types; name one, e.g. {some}")
     if definition.configures:
         raise Unimplemented(f"{name} sets a state of the machine; there is no value to explain")
     arrays, immediates = _sorted(definition, operands, named)

@@ -293,7 +293,7 @@ class Result(Estimate):
         """
         if self.explainer is None:
             raise Unimplemented(
-                f"{self.implementation} keeps no chain of an element to show; kernels of CPUs and Intel GPUs do"
+                f"{self.implementation} keeps no chain of an element to show; products and convolutions do"
             )
         return self.explainer(*index)
 

@@ -30,6 +30,7 @@ MOST_REPEATS = 8
 EXEC_SIZES = (8, 16)
 INTEGERS = ("u8", "s8", "u4", "s4", "u2", "s2")
 FLOATS = ("bf16", "f16", "tf32")
+DEFAULT_MODEL = "sequential"  # how floats are added up where nobody says
 _MANUAL = "IGC documentation/visa/instructions/DPAS.md"
 
 
@@ -220,6 +221,11 @@ def dpas_form(shape: Shape) -> DpasForm:
         acc = None if null else values[0]
         return multiply(shape, acc, values[-2], values[-1])
 
+    text = f"{shape.m} x {shape.n} sums of {shape.k} products, the operands packed in words."
+    others = ", ".join(name for name in FLOAT_MODELS if name != shape.model)
+    model = f" Floats add up as {shape.model} (a candidate; others: {others})." if shape.model else ""
+    function.__doc__ = text + model
+
     width = max(32 * size for size in sizes)
     width = max(width, lanes * fmt(shape.dst).bits, 0 if null else lanes * fmt(shape.acc).bits)
     names = tuple(p.name for p in PLATFORMS.values() if not shape.refused_by(p))
@@ -236,7 +242,7 @@ _NAME = re.compile(
 
 
 def named_form(name: str) -> DpasForm | None:
-    """The form of a full name, None where it is none.
+    """The form of a full name, None where it is none. Floats without a model at its end have `DEFAULT_MODEL`.
 
     >>> [o.name for o in named_form("dpas.s8.u4.8.8.x16.s32.null").operands]
     ['b', 'a']
@@ -245,6 +251,7 @@ def named_form(name: str) -> DpasForm | None:
     if match is None:
         return None
     b, a, dst, acc, model = (match[g] or "" for g in ("b", "a", "dst", "acc", "model"))
+    model = model or (DEFAULT_MODEL if a in FLOATS else "")
     return dpas_form(Shape(b, a, dst, acc or dst, int(match["m"]), int(match["n"]), model))
 
 
@@ -254,6 +261,11 @@ FORMS.append(named_form)
 @dataclass(frozen=True)
 class Dpas(Family):
     """DPAS in all its forms, or DPASW. Called with logical matrices; `dpas_form` has the packed ones."""
+
+    def forms(self) -> list[str]:
+        """A form of each type with itself, of the most rows, for 16 columns."""
+        types = [(a, accumulators(a)[0]) for a in INTEGERS + FLOATS]
+        return [Shape(a, a, dst, dst, MOST_REPEATS, 16, DEFAULT_MODEL if a in FLOATS else "").name for a, dst in types]
 
     def __call__(self, *arrays: Any, lanes: int | None = None, **options: Any) -> Array:
         """(acc, a, b, *, a_dtype, b_dtype, dst_dtype, float_model="sequential", platform=None) -> D (…, M, N).
@@ -283,7 +295,7 @@ def _called(
     a_dtype: str | None = None,
     b_dtype: str | None = None,
     dst_dtype: str | None = None,
-    float_model: str = "sequential",
+    float_model: str = DEFAULT_MODEL,
     platform: str | None = None,
     saturate: bool = False,
 ) -> Array:

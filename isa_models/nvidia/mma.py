@@ -180,6 +180,8 @@ def mma_form(shape: Shape) -> MmaForm:
     def function(acc: Value, a: Value, b: Value) -> Value:
         return multiply(shape, acc, a, b)
 
+    function.__doc__ = f"{s.m} x {s.n} sums of {s.k} products, matrices by rows."
+
     bits = fmt(stored).bits
     width = max(lanes * fmt(s.result).bits, s.m * s.k * bits, s.k * s.n * bits)
     return MmaForm(
@@ -204,9 +206,18 @@ class Mma(Family):
         """
         match = _NAME.fullmatch(name)
         if match is None:
-            raise unknown_name("instruction", name, [f"{self.name}.hopper.m16n8k16.f32.f16"])
+            raise unknown_name("instruction", name, self.forms())
         sizes = (int(match[size]) for size in "mnk")
         return mma_form(Shape(self.name, match["arch"], match["operands"], match["result"], *sizes))
+
+    def forms(self) -> list[str]:
+        """A form of each generation, type and length of sums, of the rows and columns that PTX has."""
+        return [
+            Shape(self.name, arch, operands, unit.results[0], 64 if self.name == "wgmma" else 16, 8, k).name
+            for arch, units in UNITS[self.name].items()
+            for operands, unit in units.items()
+            for k in unit.ks
+        ]
 
     def __call__(self, *arrays: Any, lanes: int | None = None, **options: Any) -> Array:
         """(acc, a, b, *, arch, a_dtype=None, dst_dtype=None) -> D (…, M, N).

@@ -46,7 +46,7 @@ def check(task: Task) -> Check:
     errors, wrong, count = [0.0], 0, min(task.times, MOST_PRODUCTS)
     for _ in range(count):
         src, wei, bias = _data(task, rng)
-        attr = task.attr(_values(rng, src))
+        attr = task.attr(parameter_values(rng, src))
         into = _integers(rng, dst, task.output, 1.0) if any(op[0] == "sum" for op in attr.post_ops) else None
         result = _run(task, src, wei, bias, attr, into)
         exact, magnitude = reference(task, src, wei, bias, attr, into)
@@ -81,7 +81,9 @@ def _integers(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], shar
     return numbers.astype(np.float32 if kind.is_float else np.int8).astype(kind.dtype)
 
 
-def _values(rng: np.random.Generator, src: Array) -> Callable[[str, Parameter, tuple[int, ...]], Array]:
+def parameter_values(
+    rng: np.random.Generator, src: Array
+) -> Callable[[str, Parameter, tuple[int, ...]], Array]:
     """Parameters: what the text gives, else powers of two for scales, small integers for zero points; reductions are
     the source's sums.
     """

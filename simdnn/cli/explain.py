@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import numpy as np
 
 from isa_models import REGISTRY, Instruction, InvalidArgument, SimdnnError, instruction
 from isa_models.errors import unknown_name
-from isa_models.formats import fmt
+from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family
 from simdnn.benchdnn.descriptors import Axis, conv_dims, matmul_dims
+from simdnn.benchdnn.options import read
+from simdnn.benchdnn.tasks import task
+from simdnn.benchdnn.values import parameter_values
 from simdnn.cli import output, words
 from simdnn.explanation import Explanation
 from simdnn.lanes import explain, signature
@@ -32,12 +36,15 @@ NOTES = (
     "An element: problems as `simdnn bench` reads them (64x512:512x64, ic16ih8oc8kh3ph1), with random data of their "
     "types' whole range (--seed N); or --src FILE.npy --weights FILE.npy in place of the problem (conv: --strides, "
     "--padding, --dilation, --groups). Options: --dt SRC:WEIGHTS:DST (u8:s8:s32), --machine M (zen4), --isa ISA, "
-    "--exact, --dispatch fastest|onednn. Long chains are cut in the text and whole in --json, -o FILE.csv or .parquet.",
+    "--exact, --dispatch fastest|onednn, --attr-zero-points and --attr-scales as `simdnn bench` reads them "
+    "(src:common:3+wei:per_oc; what they leave open is random). Long chains are cut in the text and whole in --json, "
+    "-o FILE.csv or .parquet.",
 )
 EPILOG = "\n".join(textwrap.fill(note, 118, break_on_hyphens=False) for note in NOTES)
 PRIMITIVES = {"matmul": "matmul", "conv": "convolution", "convolution": "convolution"}
-_ELEMENT_OPTIONS = ("at", "dt", "machine", "isa", "dispatch", "seed", "src", "weights", "strides", "padding",
-                    "dilation", "groups")  # fmt: skip
+_ATTRIBUTES = ("attr-zero-points", "attr-scales")
+_ELEMENT_OPTIONS = (*_ATTRIBUTES, "at", "dt", "machine", "isa", "dispatch", "seed", "src", "weights", "strides",
+                    "padding", "dilation", "groups")  # fmt: skip
 _FLAGS = ("json", "exact")
 
 
@@ -118,17 +125,19 @@ def _options(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 def _usage_of(definition: Instruction) -> str:
     text = definition.doc.split("\n\n>>>")[0]
     if isinstance(definition, Family):
-        forms = [name for name in GPU_REGISTRY if name.startswith(f"{definition.name}.")]
-        return "\n".join([text, definition.manual, "", "forms: " + " ".join(forms or ["dpas.s8.s8.8.8.x16.s32 …"])])
-    return f"{signature(definition)}\n{text}\n{definition.manual}\n\n{_example(definition)}"
+        return "\n".join([text, definition.manual, "", "forms: " + " ".join(definition.forms())])
+    call = "It sets a state of the machine; there is no value to explain."
+    call = call if definition.configures else _example(definition)
+    return f"{signature(definition)}\n{text}\n{definition.manual}\n\n{call}"
 
 
 def _example(definition: Instruction) -> str:
-    """A call with as many numbers as one lane takes."""
+    """A call with as many numbers as one lane takes; of whole registers, which zeros fill up, with some."""
     words = [f"simdnn explain {definition.name}"]
     lanes = definition.lanes(min(definition.caps)) if definition.whole else 1
     for operand in definition.operands:
-        count = min(4, definition.operand_lanes(operand, lanes)) or 1
+        count = definition.operand_lanes(operand, lanes) or 1
+        count = min(4, count) if definition.whole else count
         words.append(f"--{operand.name} {','.join(str(i + 1) for i in range(count))}")
     return " ".join([*words, *(f"--{name} 0" for name in definition.immediates)])
 
@@ -136,6 +145,8 @@ def _example(definition: Instruction) -> str:
 def _instruction(name: str, options: dict[str, str]) -> Explanation:
     definition = instruction(name)
     named: dict[str, Any] = {}
+    if definition.configures:
+        explain(name)
     types = {operand.name: operand.dtype for operand in definition.operands}
     for key, text in options.items():
         if key in types:
@@ -178,7 +189,7 @@ def _element(primitive: str, words: Sequence[str], options: dict[str, str]) -> E
 
 
 def _result(primitive: str, words: Sequence[str], options: dict[str, str], exact: bool) -> Result:
-    where: dict[str, Any] = {"machine": options.get("machine", "zen4"), "attr": Attr(exact_int8=exact or None)}
+    where: dict[str, Any] = {"machine": options.get("machine", "zen4")}
     where |= {key: options[key] for key in ("isa", "dispatch") if key in options}
     src_type, wei_type, dst = _types(options.get("dt", "u8:s8:s32" if words else ""))
     if dst:
@@ -198,7 +209,30 @@ def _result(primitive: str, words: Sequence[str], options: dict[str, str], exact
         src, weights = _loaded(options["src"]), _loaded(options["weights"])
     else:
         raise InvalidArgument("a problem is needed (64x512:512x64; ic16ih8oc8kh3ph1), or --src and --weights files")
-    return (matmul if primitive == "matmul" else convolution)(src, weights, **where)
+    if words:
+        problem = words[0]
+    elif primitive == "matmul" and src.ndim == weights.ndim == 2:
+        problem = f"{src.shape[0]}x{src.shape[1]}:{weights.shape[0]}x{weights.shape[1]}"
+    else:
+        problem = ""
+    types = f"{name_of(src.dtype)}:{name_of(weights.dtype)}:{dst or 'f32'}"
+    attr = _attr(primitive, [f"--dt={types}", problem], options, src, exact)
+    return (matmul if primitive == "matmul" else convolution)(src, weights, attr=attr, **where)
+
+
+def _attr(primitive: str, problem: list[str], options: dict[str, str], src: Any, exact: bool) -> Attr:
+    """Scales and zero points in benchdnn's syntax, for a problem in it; what its text leaves open is random."""
+    given = [f"--{key}={options[key]}" for key in _ATTRIBUTES if key in options]
+    if not given:
+        return Attr(exact_int8=exact or None)
+    if not all(problem):
+        raise InvalidArgument(f"{given[0]} without a problem; a convolution's is needed, in place of two files")
+    driver = "matmul" if primitive == "matmul" else "conv"
+    cases = [case for line in read([*given, *problem], driver) for case in line.cases()]
+    if len(cases) > 1:
+        raise InvalidArgument(f"{' '.join(given)} makes {len(cases)} problems; one is explained")
+    rng = np.random.default_rng(_integer("seed", options.get("seed", "0")))
+    return replace(task(cases[0]).attr(parameter_values(rng, src)), exact_int8=exact or None)
 
 
 def _types(text: str) -> tuple[str, str, str | None]:
