@@ -132,12 +132,12 @@ def _usage_of(definition: Instruction) -> str:
 
 
 def _example(definition: Instruction) -> str:
-    """A call with as many numbers as one lane takes; of whole registers, which zeros fill up, with some."""
+    """A call with as many numbers as one lane takes; of whole registers and tiles, which zeros fill up, with some."""
     words = [f"simdnn explain {definition.name}"]
     lanes = definition.lanes(min(definition.caps)) if definition.whole else 1
     for operand in definition.operands:
         count = definition.operand_lanes(operand, lanes) or 1
-        count = min(4, count) if definition.whole else count
+        count = min(4, count) if definition.whole or definition.tile else count
         words.append(f"--{operand.name} {','.join(str(i + 1) for i in range(count))}")
     return " ".join([*words, *(f"--{name} 0" for name in definition.immediates)])
 
