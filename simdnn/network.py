@@ -149,7 +149,8 @@ def execute(prepared: list[PreparedLayer], images: F32, mode: Mode, target: Targ
 def compressed(weights: F32, mode: Mode) -> tuple[NDArray[Any], F32]:
     """Integer weights of a mode and their scales: of matrices by group along K, of others for each output channel."""
     if weights.ndim == 2:
-        return quantize.compress_weights(weights, mode.weights, group_of(mode, len(weights)))
+        found = quantize.compress_weights(weights, mode.weights, group_of(mode, len(weights)))
+        return found.values, found.scales
     channels = weights.shape[0] * (weights.shape[1] if weights.ndim == 5 else 1)
     columns = np.ascontiguousarray(weights.reshape(channels, -1).T)
     stored, scales = quantize.compress_weights(columns, mode.weights, len(columns))

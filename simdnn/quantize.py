@@ -7,6 +7,7 @@ efficient inference", arXiv:1806.08342, sections 2 and 3.)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
-from isa_models.formats import fmt
+from isa_models.arrays import Array
+from isa_models.formats import Format, fmt, name_of
+from simdnn.primitives import Attr, Quant, arrays
+from simdnn.primitives.attr import MASK_NAMES
+from simdnn.primitives.checks import integer, one_of
 
 F32 = NDArray[np.float32]
 S8_MAX = 127  # -128 is left out, so that a weight and its negative both fit
 U8_MAX = 255
 WEIGHTS = ("per_channel", "per_tensor")
 ACTIVATIONS = ("asymmetric", "symmetric", "s8")
+WEIGHT_TYPES = ("s8", "u8", "s4", "u4")
+_TINY = np.finfo(np.float32).tiny  # 2**-126
+_SHARED = (1, 3)  # axes of weights that share a scale: rows and columns of a block
 
 
 @dataclass(frozen=True)
@@ -112,27 +120,145 @@ def quantize_weights(weights: F32, scales: F32, axis: int) -> NDArray[np.int8]:
 
 
 def _scales(largest: NDArray[Any], top: int) -> F32:
-    """What makes `largest` `top`; 1 where all is zero, or so small that the scale itself would be."""
-    scales: F32 = (largest / np.float32(top)).astype(np.float32)
-    return np.where(scales > 0, scales, np.float32(1))
+    """What makes `largest` `top`, at least the least normal number: one below has few bits. 1 where all is zero."""
+    scales: F32 = np.maximum(largest / np.float32(top), _TINY).astype(np.float32)
+    return np.where(largest > 0, scales, np.float32(1))
 
 
-def compress_weights(weights: F32, dtype: str, group: int) -> tuple[NDArray[Any], F32]:
-    """Weights (K, N) as s8 or s4, and their scales (K / group, N): the largest of a group becomes 127 or 7.
+@dataclass(frozen=True, eq=False)
+class CompressedWeights:
+    """Weights stored as integers: real value = (value - zero point) * scale. What `compress_weights` returns.
+
+    `values` (K, N) s8, u8, s4 or u4 (ml_dtypes.int4, uint4). `scales` f32: (1,) common, (N,) one for each column,
+    (K / group, N) by group along K. `zero_points`: as many, of the values' type; None where symmetric. It unpacks:
+    `values, scales = …` where symmetric, else `values, scales, zero_points = …`.
+    """
+
+    values: Array
+    scales: F32
+    zero_points: Array | None = None
+
+    def __iter__(self) -> Iterator[Array]:
+        return (part for part in (self.values, self.scales, self.zero_points) if part is not None)
+
+    @property
+    def real(self) -> F32:
+        """The f32 weights (K, N) that the integers stand for: the difference is exact, its product rounded once."""
+        zero = np.zeros(1) if self.zero_points is None else self.zero_points.astype(np.float32)
+        found: F32 = (self.values.astype(np.float32) - self._spread(zero)) * self._spread(self.scales)
+        return found.astype(np.float32)
+
+    def _spread(self, parameters: Array) -> Array:
+        """One for each weight, or what broadcasts to that."""
+        return np.repeat(parameters, len(self.values) // len(parameters), 0) if parameters.ndim == 2 else parameters
+
+    def attr(self, **fields: Any) -> Attr:
+        """The attribute of a product of these weights: `simdnn.Attr(**fields)` with their scales and zero points.
+
+        >>> import simdnn
+        >>> w = compress_weights(np.array([[-1], [0], [0.5]], np.float32), "u8")
+        >>> attr = w.attr(fpmath="bf16", apply_to_int=True)
+        >>> simdnn.matmul(np.eye(3, dtype=np.float32), w.values, machine="zen4", attr=attr).output.round(1).tolist()
+        [[-1.0], [0.0], [0.5]]
+        """
+        for name, values in (("scales", self.scales), ("zero_points", self.zero_points)):
+            if values is not None:
+                groups = (len(self.values) // len(values), 1) if values.ndim == 2 else None
+                fields[name] = {**fields.get(name, {}), "wei": Quant(values, groups=groups)}
+        return Attr(**fields)
+
+    def __repr__(self) -> str:
+        rows, columns = self.values.shape
+        kind = "symmetric" if self.zero_points is None else "with zero points"
+        return f"CompressedWeights({name_of(self.values.dtype)} {rows}x{columns}, scales {self.scales.shape}, {kind})"
+
+
+def compress_weights(
+    weights: Array, dtype: str, group: int | str = "per_oc", *, symmetric: bool | None = None
+) -> CompressedWeights:
+    """Floating weights (K, N) as s8, u8, s4 or u4, with scales and, where not symmetric, zero points.
+
+    `group`: how many k of a column share a scale, a divisor of K; "per_oc" is a scale for each column, "common" one in
+    all. `symmetric=None`: signed types are, unsigned ones are not. With H the greatest value of the type (L the least)
+    and x the weights that share a scale:
+
+    symmetric    scale = max |x| / H; value = rint(x / scale) from -H to H. Unsigned types have no negative values.
+    otherwise    low = min(x, 0), high = max(x, 0), scale = (high - low) / (H - L); zero point = L - rint(low / scale);
+                 value = rint(x / scale) + zero point. Zero is exact.
+
+    So each weight is met within half a scale. The scale of zeros is 1, and none is below 2**-126. Raises
+    `InvalidArgument` for types, shapes and groups that do not fit, for NaN and infinity, and for negative weights where
+    symmetric unsigned ones are asked for.
 
     >>> stored, scales = compress_weights(np.array([[0.5], [-0.7]], np.float32), "s4", group=2)
     >>> stored.astype(int).ravel().tolist(), scales.round(2).tolist()
     ([5, -7], [[0.10000000149011612]])
+    >>> stored, scales, zero_points = compress_weights(np.array([[0.5], [-1]], np.float32), "u4")
+    >>> stored.astype(int).ravel().tolist(), scales.round(2).tolist(), zero_points.astype(int).tolist()
+    ([15, 0], [0.10000000149011612], [10])
     """
+    form = fmt(one_of("dtype", dtype, WEIGHT_TYPES))
+    if not (symmetric is None or isinstance(symmetric, bool)):
+        raise InvalidArgument(f"symmetric={symmetric!r:.60}; True, False or None is needed")
+    weights = _checked(weights)
     k, n = weights.shape
-    if k % group:
-        raise InvalidArgument(f"group={group} does not divide K = {k}")
-    groups = weights.reshape(k // group, group, n)
-    form = fmt(dtype)
-    largest = np.abs(groups).max(axis=1)
-    scales: F32 = _scales(largest, form.high)
-    stored = np.clip(np.rint(groups / scales[:, None]), -form.high, form.high)
-    return stored.reshape(k, n).astype(np.int8).astype(form.dtype), scales
+    rows, columns, shape = _sharing(group, k, n)
+    shared = weights.reshape(k // rows, rows, n // columns, columns)
+    if form.signed if symmetric is None else symmetric:
+        values, scales, zero_points = *_symmetric(shared, form), None
+    else:
+        values, scales, zero_points = _asymmetric(shared, form)
+        zero_points = zero_points.reshape(shape).astype(form.dtype)
+    return CompressedWeights(values.reshape(k, n).astype(form.dtype), scales.reshape(shape), zero_points)
+
+
+def _checked(weights: Array) -> F32:
+    """A matrix of finite f32."""
+    found = arrays.type_of("weights", weights, ("f64",))
+    if not fmt(found).is_float:
+        raise InvalidArgument(f"weights of {found}; floats are compressed: f32, f16, bf16, f64")
+    arrays.check_shape("weights", weights, ("K", "N"))
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(weights, np.float32)
+    if len(bad := np.argwhere(~np.isfinite(values))):
+        i, j = map(int, bad[0])
+        raise InvalidArgument(f"weights[{i}, {j}] is {weights[i, j]}; finite f32 values are needed to find a scale")
+    return values
+
+
+def _sharing(group: int | str, k: int, n: int) -> tuple[int, int, tuple[int, ...]]:
+    """How many rows and columns share a scale, and the shape of the scales."""
+    if isinstance(group, str):
+        common = one_of("group", group, MASK_NAMES) == "common"
+        return k, n if common else 1, (1,) if common else (n,)
+    rows = integer("group", group)
+    if k % rows:
+        nearest = max(divisor for divisor in range(1, min(rows, k) + 1) if k % divisor == 0)
+        raise InvalidArgument(f"group={rows} does not divide K = {k}; {nearest} does")
+    return rows, 1, (k // rows, n)
+
+
+def _symmetric(x: F32, form: Format) -> tuple[Array, F32]:
+    """Values and scales of weights (…, rows, …, columns) that share one."""
+    if not form.signed and x.min() < 0:
+        raise InvalidArgument(f"weights down to {x.min():g}, and symmetric {form.name} has no negative values: "
+                              f"dtype='s{form.bits}', or symmetric=False")  # fmt: skip
+    scales: F32 = _scales(np.abs(x).max(axis=_SHARED, keepdims=True), form.high)
+    values: Array = np.clip(np.rint(x / scales), -form.high, form.high).astype(np.int16)
+    return values, scales
+
+
+def _asymmetric(x: F32, form: Format) -> tuple[Array, F32, Array]:
+    """Values, scales and zero points; in f64, where the width of f32's range fits."""
+    wide = x.astype(np.float64)
+    low = np.minimum(wide.min(axis=_SHARED, keepdims=True), 0)
+    high = np.maximum(wide.max(axis=_SHARED, keepdims=True), 0)
+    steps = (high - low) / (form.high - form.low)
+    scales = np.where(steps > 0, np.maximum(steps, _TINY), 1).astype(np.float32)
+    scales = np.where(scales < steps, np.nextafter(scales, np.float32(np.inf)), scales)  # so that both ends fit
+    zero_points = form.low - np.rint(low / scales).astype(np.int16)
+    values = np.clip(np.rint(wide / scales).astype(np.int16) + zero_points, form.low, form.high)
+    return values, scales, zero_points
 
 
 def activation_scale(values: NDArray[Any], percentile: float = 100.0) -> np.float32:
