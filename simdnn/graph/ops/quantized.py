@@ -73,16 +73,16 @@ def requantized(k: Kernels, x: Array, step: Array, zero: Array | None, dtype: np
     """x / step to the nearest integer, plus the zero point, saturated, as a kernel."""
     low, high = _NARROW[label(dtype)]
     if zero is None or not zero.any():
-        return k.map(lambda v, s: _bounded(v / s, low, high).nearest(), x, step, dst=dtype, name="quantize")
+        return k.map(lambda v, s: bounded(v / s, low, high).nearest(), x, step, dst=dtype, name="quantize")
 
     def formula(v: Element, s: Element, z: Element) -> Element:
-        q = _bounded(v / s, -512.0, 512.0).nearest() + z
+        q = bounded(v / s, -512.0, 512.0).nearest() + z
         return q.at_least(low)
 
     return k.map(formula, x, step, zero.astype(np.int32), dst=dtype, name="quantize")
 
 
-def _bounded(v: Element, low: float, high: float) -> Element:
+def bounded(v: Element, low: float, high: float) -> Element:
     """Between bounds, so that the conversion to s32 cannot overflow; what is NaN becomes the lower one."""
     return _floor(v, low).minimum(float(high))
 
@@ -205,10 +205,10 @@ def qlinear_matmul(
     left = a_scale.astype(F32).reshape(_rows(a_scale)) if a_scale.size > 1 else a_scale.astype(F32).reshape(1)
     right = b_scale.astype(F32).reshape(_columns(b_scale)) if b_scale.size > 1 else b_scale.astype(F32).reshape(1)
     factor = np.float32(1) * left * right / y_scale.astype(F32)
-    return _requantize_sums(k, total, factor, y_zero)
+    return requantize_sums(k, total, factor, y_zero)
 
 
-def _requantize_sums(k: Kernels, total: Array, factor: Array, zero: Array | None) -> Array:
+def requantize_sums(k: Kernels, total: Array, factor: Array, zero: Array | None) -> Array:
     """saturate(nearest even of sum * factor + zero point)."""
     dtype = np.dtype(np.uint8) if zero is None else zero.dtype
     low, _ = _NARROW[label(dtype)]
@@ -221,7 +221,7 @@ def _requantize_sums(k: Kernels, total: Array, factor: Array, zero: Array | None
     )
 
     def formula(v: Element, s: Element, z: Element) -> Element:
-        return (_bounded(v.to_float() * s, -512.0, 512.0).nearest() + z).at_least(low)
+        return (bounded(v.to_float() * s, -512.0, 512.0).nearest() + z).at_least(low)
 
     return k.map(formula, total, factor, point, dst=dtype, name="requantize")
 
@@ -276,7 +276,7 @@ def qlinear_conv(
         added = bias.astype(np.int32).reshape(channel)
         total = k.plain((total.astype(np.int64) + added).astype(np.int32), total, added)
     factor = x_scale.astype(F32) * w_scale.astype(F32) / y_scale.astype(F32)
-    return _requantize_sums(k, total, factor.reshape(channel), y_zero)
+    return requantize_sums(k, total, factor.reshape(channel), y_zero)
 
 
 # -- weights of a few bits --------------------------------------------------------------------------------------------
@@ -338,26 +338,6 @@ def _unpack(packed: Array, width: int) -> Array:
     if width == 8:
         return packed.view(np.uint8)
     return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1).astype(np.uint8)
-
-
-@operator("QLinearAdd", "QLinearMul", domain="com.microsoft")
-def qlinear_binary(
-    k: Kernels,
-    node: Node,
-    a: Array,
-    a_scale: Array,
-    a_zero: Array,
-    b: Array,
-    b_scale: Array,
-    b_zero: Array,
-    y_scale: Array,
-    y_zero: Array | None = None,
-) -> Array:
-    parts = []
-    for x, scale, zero in ((a, a_scale, a_zero), (b, b_scale, b_zero)):
-        parts.append(dequantize_linear(k, node, x, scale, zero))
-    combine = (lambda v, w: v + w) if node.op == "QLinearAdd" else (lambda v, w: v * w)
-    return quantize_linear(k, node, k.map(combine, *parts, name=node.op.lower()), y_scale, y_zero)
 
 
 # -- products of quantize-dequantize graphs (see `simdnn.graph.qdq`) ---------------------------------------------------

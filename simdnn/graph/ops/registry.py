@@ -17,6 +17,7 @@ from simdnn.graph.ops.function import schema_of
 Operator = Callable[..., Any]
 F = TypeVar("F", bound=Operator)
 OPERATORS: dict[tuple[str, str], Operator] = {}
+OWN = "simdnn"  # the domain of what graphs are rewritten to; no model has it
 VIEWS = ("Constant", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze")
 
 
@@ -40,10 +41,19 @@ def find(node: Node) -> Operator | None:
         return OPERATORS[node.domain, node.op]
     if schema_of(node) is not None:
         return None
-    names = [name if not domain else f"{domain}::{name}" for domain, name in OPERATORS]
-    wanted = f"{node.domain}::{node.op}" if node.domain else node.op
-    near = str(unknown_name("operator", wanted, names)).partition(":")[2]
-    raise Unimplemented(f"{node}: no operator {wanted!r:.60} here;{near}")
+    names = [_whole(*known) for known in OPERATORS if known[0] != OWN]
+    wanted = _whole(node.domain, node.op)[:60]
+    hint = str(unknown_name("operator", wanted, names)).removeprefix(f"unknown operator {wanted!r}")
+    raise Unimplemented(f"{node}: no operator {wanted!r} here{hint}")
+
+
+def _whole(domain: str, name: str) -> str:
+    """An operator's name with its domain; ONNX's own has none.
+
+    >>> _whole("", "Relu"), _whole("ai.onnx.ml", "Scaler")
+    ('Relu', 'ai.onnx.ml::Scaler')
+    """
+    return f"{domain}::{name}" if domain else name
 
 
 def supported(node: Node) -> bool:
