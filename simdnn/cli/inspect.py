@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from isa_models import InvalidArgument
 from simdnn.cli.output import table
@@ -47,6 +48,15 @@ def shapes_of(words: list[str]) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def taken_as_1(names: Sequence[str]) -> str:
+    """What to say of sizes that the model leaves open.
+
+    >>> taken_as_1(["N", "T"])
+    '; N = T = 1, which the model leaves open (--shape)'
+    """
+    return f"; {' = '.join(names)} = 1, which the model leaves open (--shape)" if names else ""
+
+
 def _inspect(args: argparse.Namespace) -> int:
     from simdnn.graph.inspect import inspect
     from simdnn.graph.network import load
@@ -60,7 +70,7 @@ def _inspect(args: argparse.Namespace) -> int:
         for port in ports:
             print(f"{kind:<10} {port}")
     macs = "unknown" if found.macs is None else f"{found.macs:,}"
-    print(f"parameters {network.parameters:,}\nMACs       {macs}\n")
+    print(f"parameters {network.parameters:,}\nMACs       {macs}{taken_as_1(found.taken_as_1)}\n")
     missing = found.unsupported
     for op, count in found.operators.items():
         print(f"{count:6} {op}{'   NOT SUPPORTED' if op in missing else ''}")

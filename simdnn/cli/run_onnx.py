@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 import numpy as np
 
 import isa_models
-from isa_models import InvalidArgument
+from isa_models import InvalidArgument, SimdnnError
 from isa_models.arrays import Array
 from simdnn.cli import output
-from simdnn.cli.inspect import shapes_of
+from simdnn.cli.inspect import shapes_of, taken_as_1
 from simdnn.modes import choose
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 FORMATS = {"cycles": "{:.0f}".format, "time_us": "{:.1f}".format, "speed_up": "{:.2f}".format, "macs": "{:,.0f}".format,
-           "max_abs_error": "{:.2g}".format, "sqnr_db": "{:.1f}".format, "share": "{:.1%}".format}  # fmt: skip
+           "max_abs_error": "{:.2g}".format, "sqnr_db": "{:.1f}".format, "share": "{:.1%}".format,
+           "sat_outputs": "{:.0f}".format}  # fmt: skip
+HEADINGS = {"saturated_outputs": "sat_outputs"}
 
 
 def main(args: argparse.Namespace) -> int:
@@ -24,39 +32,33 @@ def main(args: argparse.Namespace) -> int:
     from simdnn.graph.modes import compare_modes, random_feeds
     from simdnn.graph.network import load
 
-    for name, unused in (
-        ("--layers", args.layers != "*"),
-        ("--fpmath-layers", args.fpmath_layers != "*"),
-        ("--plot", args.plot),
-    ):
-        if unused:
-            raise InvalidArgument(f"{name} is for layer tables; it says nothing about {args.workload}")
     output.check_path(args.output, output.FILE_FORMATS)
     modes, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa)
     network = load(args.workload)
     network.check_operators()
     where = {"machine": args.machine, "isa": args.isa, "threads": args.threads, "dispatch": args.dispatch}
     shapes = shapes_of(args.shape)
-    if args.no_values:
-        frame = network.estimate(shapes or None, **where).to_frame()
-        title = f"{args.workload} on {args.machine}, f32: {frame['cycles'].sum():,.0f} cycles"
-    else:
-        feeds = random_feeds(network, shapes, args.seed) if args.feeds is None else _feeds(args.feeds)
-        with output.Progress() as progress:
-            frame = compare_modes(args.workload, feeds, modes, progress=progress, **where)
-        data = f"random data, seed {args.seed}" if args.feeds is None else args.feeds.name
-        title = f"{args.workload} on {args.machine}; errors against f32 on {data}"
+    sizes, open_sizes = network.sizes(shapes) if args.feeds is None else ({}, [])
+    taken = taken_as_1(open_sizes)
+    with _about(taken), output.Progress() as progress:
+        if args.no_values and args.modes is None:
+            frame = network.estimate(sizes, **where).to_frame()
+        else:
+            feeds = random_feeds(network, shapes, args.seed) if args.feeds is None else _feeds(args.feeds)
+            frame = compare_modes(args.workload, feeds, modes, values=not args.no_values, progress=progress, **where)
+    left_out = {mode.name: reason for mode, reason in lacking.items()}
     content = {"workload": args.workload, "machine": args.machine, "rows": output.records(frame),
-               "left_out": {mode.name: reason for mode, reason in lacking.items()}}  # fmt: skip
+               "taken_as_1": open_sizes, "left_out": left_out}  # fmt: skip
     if args.output:
         output.write(args.output, frame, content)
     status = 1 if "refused" in frame and (frame["refused"] != "").any() else 0
     if args.json:
         output.print_json(content)
         return status
-    shown = frame[[c for c in frame if c not in ("note", "refused")]]
-    print(f"{title}\n\n{output.table(shown, FORMATS)}")
-    notes = [f"{mode.name}: left out, {reason}" for mode, reason in lacking.items()]
+    last = [name for name in ("confidence",) if name in frame]
+    shown = frame[[c for c in frame if c not in ("note", "refused", *last)] + last].rename(columns=HEADINGS)
+    print(f"{_title(args, frame, network.is_integer)}{taken}\n\n{output.table(shown, FORMATS)}")
+    notes = [f"{mode}: left out, {reason}" for mode, reason in left_out.items()]
     for column in ("note", "refused"):
         if column in frame:
             notes += [
@@ -66,6 +68,28 @@ def main(args: argparse.Namespace) -> int:
             ]
     print("\n" + "\n".join(notes) if notes else "")
     return status
+
+
+def _title(args: argparse.Namespace, frame: pd.DataFrame, integer: bool) -> str:
+    """The model, the machine, and what the rows are compared with."""
+    place = f"{args.workload} on {args.machine}"
+    if "mode" not in frame:
+        kind = "as stored, in integers" if integer else "f32"
+        return f"{place}, {kind}: {frame['cycles'].sum():,.0f} cycles"
+    stored = "; it is stored in integers" if integer else ""
+    if args.no_values:
+        return f"{place}{stored}"
+    data = f"random data, seed {args.seed}" if args.feeds is None else args.feeds.name
+    return f"{place}{stored}; errors against {'its own graph with exact sums' if integer else 'f32'} on {data}"
+
+
+@contextmanager
+def _about(taken: str) -> Iterator[None]:
+    """Errors tell which sizes were taken, as those may be their cause."""
+    try:
+        yield
+    except SimdnnError as error:
+        raise type(error)(f"{error}{taken}") from None
 
 
 def _feeds(path: Path) -> dict[str, Array]:

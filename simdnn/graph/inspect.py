@@ -23,12 +23,14 @@ _ANY_MACHINE = "zen4"  # shapes and multiply-accumulates are the same on every m
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """A network's nodes and totals. `rows`: node, op, output, dtype, macs, supported; the shapes are missing, and
-    `why_no_shapes` says why, where an input has no fixed one or an operator is not supported.
+    `why_no_shapes` says why, where an input has no fixed rank or an operator is not supported. `taken_as_1`: sizes
+    that the model leaves open.
     """
 
     network: Network
     rows: tuple[dict[str, Any], ...]
     why_no_shapes: str
+    taken_as_1: tuple[str, ...] = ()
 
     @property
     def operators(self) -> dict[str, int]:
@@ -61,17 +63,19 @@ class Inspection:
             "operators": self.operators,
             "unsupported": self.unsupported,
             "why_no_shapes": self.why_no_shapes,
+            "taken_as_1": list(self.taken_as_1),
             "nodes": list(self.rows),
         }
         return json.dumps(plain(record), allow_nan=False)
 
 
 def inspect(network: Network, shapes: Mapping[str, Sequence[int]] | None = None) -> Inspection:
-    """Look at a network; `shapes` gives sizes to inputs that the model leaves open. Nothing is run."""
+    """Look at a network; `shapes` gives sizes to inputs that the model leaves open, else they are 1. Nothing is run."""
     known: dict[str, dict[str, Any]] = {}
-    why = ""
+    why, taken = "", list[str]()
     try:
-        for run in network.estimate(shapes, machine=_ANY_MACHINE).nodes:
+        sizes, taken = network.sizes(shapes)
+        for run in network.estimate(sizes, machine=_ANY_MACHINE).nodes:
             shape = "?" if run.shape is None else "x".join(map(str, run.shape)) or "scalar"
             known[run.node.name] = {"output": shape, "dtype": run.dtype, "macs": run.macs}
     except SimdnnError as error:
@@ -83,7 +87,7 @@ def inspect(network: Network, shapes: Mapping[str, Sequence[int]] | None = None)
         op = f"{node.domain}::{node.op}" if node.domain else node.op
         found = known.get(node.name, {"output": "?", "dtype": "?", "macs": 0})
         rows.append({"node": node.name, "op": op, **found, "supported": supported(node)})
-    return Inspection(network, tuple(rows), why)
+    return Inspection(network, tuple(rows), why, tuple(taken))
 
 
 def _every_node(graph: Graph) -> list[Node]:

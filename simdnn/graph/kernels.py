@@ -51,6 +51,7 @@ class Call:
     macs: int = 0
     confidence: Confidence = "measured"  # of the choice of the program; its figures have their own
     departed: Departures | None = None  # of a product that ran: how it departed from exact integers
+    compute_dtype: str = ""  # of a product
 
 
 @dataclass
@@ -230,7 +231,8 @@ class Kernels:
             macs, departed = found.problem.macs * times, getattr(found, "departed", None)
             if departed and not departed.can:  # nor need its operands be kept
                 departed = None
-            self.calls.append(Call(found.implementation, found.find_cost, times, macs, departed=departed))
+            self.calls.append(Call(found.implementation, found.find_cost, times, macs, departed=departed,
+                                   compute_dtype=found.compute_dtype))  # fmt: skip
 
     def _where(self) -> dict[str, Any]:
         t = self.target

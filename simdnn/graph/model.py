@@ -24,6 +24,11 @@ class Port:
     dims: Dims | None
     kind: str = "tensor"  # tensor | sequence | optional
 
+    @property
+    def example(self) -> tuple[int, ...]:
+        """Its own sizes, 1 where it leaves one open; those of a picture where the rank is open, too."""
+        return (1, 3, 224, 224) if self.dims is None else tuple(d if isinstance(d, int) else 1 for d in self.dims)
+
     def __str__(self) -> str:
         shape = "?" if self.dims is None else "x".join(str(d) for d in self.dims) or "scalar"
         return f"{self.name} {shape} {label(self.dtype) if self.dtype else '?'}"

@@ -19,6 +19,7 @@ from simdnn.graph.load import graph_of, read
 from simdnn.graph.model import Graph, Node, Port, subgraphs
 from simdnn.graph.ops import find, sequence
 from simdnn.graph.ops.function import body
+from simdnn.graph.ops.quantized import INTEGER_PRODUCTS
 from simdnn.graph.qdq import fused
 from simdnn.graph.result import NetworkEstimate, NetworkResult, NodeRun, described
 from simdnn.graph.types import bits, label
@@ -66,6 +67,32 @@ class Network:
     @property
     def outputs(self) -> tuple[Port, ...]:
         return self.graph.outputs
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether products here are stored as integer ones: what a tool has quantized."""
+
+        def found(graph: Graph) -> bool:
+            return any(node.op in INTEGER_PRODUCTS or any(map(found, subgraphs(node))) for node in graph.nodes)
+
+        return found(self.graph)
+
+    def sizes(self, shapes: Mapping[str, Sequence[int]] | None = None) -> tuple[dict[str, tuple[int, ...]], list[str]]:
+        """A shape for each input, from `shapes` or the model, and which sizes that both leave open were taken as 1.
+
+        Raises `InvalidArgument` for shapes of inputs that are not there, and for an input without a rank.
+        """
+        given, taken = dict(shapes or {}), []
+        if unknown := [name for name in given if name not in {port.name for port in self.inputs}]:
+            raise InvalidArgument(f"a shape for {unknown[0]!r}; the inputs are {', '.join(map(str, self.inputs))}")
+        for port in self.inputs:
+            if port.name not in given:
+                if port.dims is None or port.kind != "tensor":
+                    example = ",".join(map(str, port.example))
+                    raise InvalidArgument(f"input {port} has no fixed rank; a shape is needed: {port.name}={example}")
+                taken += [dim for dim in port.dims if isinstance(dim, str)]
+                given[port.name] = port.example
+        return {name: tuple(dims) for name, dims in given.items()}, list(dict.fromkeys(taken))
 
     @property
     def parameters(self) -> int:
@@ -168,7 +195,7 @@ class Network:
             dims = port.dims if given is None else tuple(given)
             if dims is None or any(not isinstance(d, int) or isinstance(d, bool) or d < 0 for d in dims):
                 raise InvalidArgument(
-                    f"input {port} has no fixed shape; give one, as in {{{port.name!r}: (1, 3, 224, 224)}}"
+                    f"input {port} has no fixed shape; give one, as in {{{port.name!r}: {port.example}}}"
                 )
             found[port.name] = shadow([int(d) for d in dims], port.dtype or np.dtype(np.float32))
         checked = self._fed({name: found.get(name, np.zeros(0)) for name in {*feeds, *found}})

@@ -23,6 +23,8 @@ from simdnn.kernels.expression import Element
 from simdnn.primitives import Quant
 
 F32 = np.dtype(np.float32)
+#: operators, whatever their domain, that multiply integers
+INTEGER_PRODUCTS = ("ConvInteger", "MatMulInteger", "QConv", "QGemm", "QLinearConv", "QLinearMatMul", "QMatMul")
 _NARROW = {"u8": (0, 255), "s8": (-128, 127)}
 
 
