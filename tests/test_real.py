@@ -136,11 +136,11 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (["ocr", "--layers", "conv*"], 2, "--layers: ocr brings its own data"),
-        (["ocr", "--no-values"], 2, "--no-values: ocr"),
-        (["ocr", "--pictures", "x.png"], 2, "answers of ocr are no pictures"),
+        (["ocr", "--layers", "conv*"], 2, "--layers is for layer tables"),
+        (["ocr", "--no-values"], 2, "--no-values is for layer tables"),
+        (["ocr", "--pictures", "x.png"], 2, "--pictures is for fetched networks that make pictures"),
         (["llm", "--prompt", ""], 2, "--prompt '' is empty"),
-        (["digits", "--samples", "3"], 2, "not for digits"),
+        (["digits", "--samples", "3"], 2, "it says nothing about networks that classify"),
         (["ocr", "--modes", "f33"], 2, "unknown mode 'f33'"),
         (["ocr", "--modes", "f32"], 1, "`simdnn fetch-models ocr`"),  # into an empty folder
     ],

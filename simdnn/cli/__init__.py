@@ -71,6 +71,9 @@ def _main(argv: Sequence[str] | None) -> int:
         parser.error(_unrecognized(unknown, args.options))
     from isa_models.errors import InvalidArgument, SimdnnError, UnknownName
     from simdnn import verbose
+    from simdnn.cli.options import given
+
+    args.given = given(args.options, words)
 
     try:
         with verbose.apart("--json" in words):
@@ -112,7 +115,8 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
         else:
             subparsers.add_parser(name, help=title)
     for subparser in subparsers.choices.values():
-        subparser.set_defaults(options=[word for action in subparser._actions for word in action.option_strings])
+        actions = subparser._actions
+        subparser.set_defaults(options={word: one.dest for one in actions for word in one.option_strings})
     return parser
 
 

@@ -80,9 +80,8 @@ def main(args: argparse.Namespace) -> int:
         args.output.write_text(drawn, encoding="utf-8")
         drawn = ""
     if args.json:
-        contents = [
-            _content(one) | ({"values": [one.record() for one in values.written]} if values else {}) for one in found
-        ]
+        contents = [_content(one) for one in found]
+        contents[0] |= {"values": [one.record() for one in values.written]} if values else {}  # of --machine
         output.print_json(contents if len(found) > 1 else contents[0])
     elif not drawn:
         print(_beside(*found) if len(found) > 1 else _report(found[0]))

@@ -78,6 +78,8 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     if given.log:
         if lines:
             raise InvalidArgument(f"--from-verbose takes its problems from the log, not {lines[0].problem[:60]!r}, too")
+        if given.trace:
+            raise InvalidArgument("--trace is for problems; it says nothing about --from-verbose")
         return _log(given)
     if not lines:
         raise InvalidArgument("no problem given, e.g. --matmul 64x512:512x64, or --matmul --batch=FILE")

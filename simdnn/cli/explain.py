@@ -71,6 +71,9 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         if rest:
             raise InvalidArgument(f"{rest[0]!r} behind {subject}; operands are named: {_example(instruction(subject))}")
         if not options:
+            if path or as_json:
+                raise InvalidArgument(f"-o and --json are for steps; {subject} without operands has none: "
+                                      f"{_example(instruction(subject))}")  # fmt: skip
             print(_usage_of(instruction(subject)))
             return 0
         found = _instruction(subject, options)
@@ -189,6 +192,7 @@ def _element(primitive: str, words: Sequence[str], options: dict[str, str]) -> E
 
 
 def _result(primitive: str, words: Sequence[str], options: dict[str, str], exact: bool) -> Result:
+    _check_options(primitive, bool(words), options)
     where: dict[str, Any] = {"machine": options.get("machine", "zen4")}
     where |= {key: options[key] for key in ("isa", "dispatch") if key in options}
     src_type, wei_type, dst = _types(options.get("dt", "u8:s8:s32" if words else ""))
@@ -207,6 +211,9 @@ def _result(primitive: str, words: Sequence[str], options: dict[str, str], exact
         where |= more
     elif "src" in options and "weights" in options:
         src, weights = _loaded(options["src"]), _loaded(options["weights"])
+        for array, name, wanted in ((src, "src", src_type), (weights, "weights", wei_type)):
+            if "dt" in options and name_of(array.dtype) != wanted:
+                raise InvalidArgument(f"--dt says {wanted} for --{name}, and {options[name]} holds {array.dtype}")
     else:
         raise InvalidArgument("a problem is needed (64x512:512x64; ic16ih8oc8kh3ph1), or --src and --weights files")
     if words:
@@ -233,6 +240,17 @@ def _attr(primitive: str, problem: list[str], options: dict[str, str], src: Any,
         raise InvalidArgument(f"{' '.join(given)} makes {len(cases)} problems; one is explained")
     rng = np.random.default_rng(_integer("seed", options.get("seed", "0")))
     return replace(task(cases[0]).attr(parameter_values(rng, src)), exact_int8=exact or None)
+
+
+def _check_options(primitive: str, drawn: bool, options: dict[str, str]) -> None:
+    """Refuses options that a problem, or files in its place, say already, or that a matmul does not have."""
+    shape = ("strides", "padding", "dilation", "groups")
+    for name in options:
+        if name in shape and (drawn or primitive == "matmul"):
+            why = "a matmul has none" if primitive == "matmul" else "the problem says it (sh2ph1dh0g2)"
+            raise InvalidArgument(f"--{name} is for conv with --src and --weights; {why}")
+        if name == "seed" and not drawn:
+            raise InvalidArgument("--seed is for data that are drawn; --src and --weights hold theirs")
 
 
 def _types(text: str) -> tuple[str, str, str | None]:

@@ -13,6 +13,13 @@ import pandas as pd
 from isa_models import GpuMachine, Machine, SimdnnError, UnknownName, gpu_machine_names, machine, machine_names
 from isa_models.machine import CONFIDENCES, HOST, host_path
 from simdnn.cli import output
+from simdnn.cli.options import Takes, check
+
+TAKES: Takes = {
+    "list": frozenset({"json"}),
+    "show": frozenset({"json", "instruction"}),
+    "check": frozenset({"json"}),
+}
 
 
 def add(subparsers: Any) -> None:
@@ -33,6 +40,7 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command."""
+    check(args, args.what, TAKES)
     if args.what == "show" and not args.names:
         names = ", ".join((*machine_names(), *gpu_machine_names()))
         raise UnknownName(f"show needs a machine: one of {names}, or a file")

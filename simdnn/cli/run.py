@@ -15,8 +15,10 @@ import workloads
 from isa_models import InvalidArgument
 from simdnn import measures, study
 from simdnn.cli import output, run_onnx, run_real
+from simdnn.cli.options import Takes, check
 from simdnn.modes import MODES, choose
 from simdnn.workers import MOST_WORKERS
+from workloads import RealNetwork
 
 _MODES = "\n".join(f"  {mode.name:20}  {mode.title}" for mode in MODES.values())
 EPILOG = f"""\
@@ -63,6 +65,23 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 }
 
 
+_ALWAYS = frozenset({"machine", "isa", "modes", "threads", "dispatch", "json", "output"})
+_TABLE = _ALWAYS | {"layers", "fpmath_layers", "no_values", "plot"}
+_REAL = _ALWAYS | {"samples", "seed", "plot"}
+TAKES: Takes = {
+    "layer tables": _TABLE | {"seed"},
+    "layer tables with --no-values": _TABLE,
+    "networks that classify labelled data": _ALWAYS | {"fpmath_layers", "plot"},
+    "MODEL.onnx": _ALWAYS | {"no_values", "shape", "seed"},
+    "MODEL.onnx with --feeds": _ALWAYS | {"no_values", "feeds"},
+    "MODEL.onnx with --no-values": _ALWAYS | {"no_values", "shape"},
+    "fetched networks": _REAL,
+    "fetched networks that make pictures": _REAL | {"pictures"},
+    "fetched language models": _REAL,
+    "fetched language models with --prompt": _ALWAYS - {"json", "output"} | {"prompt"},
+}
+
+
 def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
@@ -105,23 +124,19 @@ def add(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     """The command: checks what can be checked first, runs, writes."""
     network = workloads.REAL_NETWORKS.get(args.workload)
-    if network and not (args.no_values and args.workload in workloads.names()):
+    if network and args.no_values and args.workload in workloads.names():
+        network = None  # the layer table of that name
+    check(args, _kind(args, network), TAKES)
+    if network:
         return run_real.main(args, network)
-    for name, takes in (
-        ("samples", lambda network: True),
-        ("pictures", lambda network: network.pictures),
-        ("prompt", lambda network: network.continues),
-    ):
-        if getattr(args, name) is not None:
-            able = ", ".join(network.name for network in workloads.REAL_NETWORKS.values() if takes(network))
-            raise InvalidArgument(f"--{name} is for {able}; not for {args.workload}")
-    if args.workload.lower().endswith(".onnx"):
+    if _is_model(args):
         return run_onnx.main(args)
-    if args.shape or args.feeds:
-        raise InvalidArgument(f"--shape and --feeds are for MODEL.onnx; {args.workload} has its sizes")
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
-    _, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa)
+    modes, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa)
+    if "fpmath_layers" in args.given and not any(mode.fpmath for mode in modes):
+        names = ", ".join(name for name, mode in MODES.items() if mode.fpmath)
+        raise InvalidArgument(f"--fpmath-layers without a math mode among the modes: --modes with one of {names}")
     with output.Progress() as progress:
         layers = _network(args, progress) if _is_network(args) else _table(args, progress)
     totals = study.totals(layers)
@@ -144,15 +159,33 @@ def main(args: argparse.Namespace) -> int:
     return 1 if (layers["refused"] != "").any() else 0
 
 
+def _kind(args: argparse.Namespace, network: RealNetwork | None) -> str:
+    """Which of `TAKES` a command line is about."""
+    if network and network.continues:
+        return "fetched language models" + (" with --prompt" if args.prompt is not None else "")
+    if network:
+        return "fetched networks" + (" that make pictures" if network.pictures else "")
+    if _is_model(args):
+        if args.feeds:
+            return "MODEL.onnx with --feeds"
+        return "MODEL.onnx with --no-values" if args.no_values and not _calibrates(args) else "MODEL.onnx"
+    if _is_network(args):
+        return "networks that classify labelled data"
+    return "layer tables with --no-values" if args.no_values else "layer tables"
+
+
+def _is_model(args: argparse.Namespace) -> bool:
+    return bool(args.workload.lower().endswith(".onnx"))
+
+
+def _calibrates(args: argparse.Namespace) -> bool:
+    """Whether a mode among those named takes ranges from data."""
+    return any(MODES[name].is_integer for name in args.modes or () if name in MODES)
+
+
 def _is_network(args: argparse.Namespace) -> bool:
     """Whether real images are to be classified; without values the network is a table of layers like any other."""
-    if args.workload not in workloads.NETWORKS or args.no_values:
-        return False
-    if args.layers != "*":
-        raise InvalidArgument(
-            f"--layers: {args.workload} is classified as a whole; with --no-values single layers can be timed"
-        )
-    return True
+    return args.workload in workloads.NETWORKS and not args.no_values
 
 
 def _network(args: argparse.Namespace, progress: study.Progress) -> pd.DataFrame:

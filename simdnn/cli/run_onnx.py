@@ -42,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
     taken = taken_as_1(open_sizes)
     with _about(taken), output.Progress() as progress:
         if args.no_values and args.modes is None:
-            frame = network.estimate(sizes, **where).to_frame()
+            frame = network.estimate(sizes or _feeds(args.feeds), **where).to_frame()
         else:
             feeds = random_feeds(network, shapes, args.seed) if args.feeds is None else _feeds(args.feeds)
             frame = compare_modes(args.workload, feeds, modes, values=not args.no_values, progress=progress, **where)

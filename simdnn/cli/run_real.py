@@ -24,7 +24,7 @@ def main(args: argparse.Namespace, network: RealNetwork) -> int:
     """The command, for one of `workloads.REAL_NETWORKS`."""
     from simdnn import real
 
-    _check(args, network)
+    _check(args)
     if args.prompt is not None:
         return _write_on(args, network)
     modes, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa, real.modes_of(network))
@@ -53,34 +53,18 @@ def main(args: argparse.Namespace, network: RealNetwork) -> int:
     return 1 if len(refused) else 0
 
 
-def _check(args: argparse.Namespace, network: RealNetwork) -> None:
+def _check(args: argparse.Namespace) -> None:
     """Refuses what can be refused before the work."""
-    for name, unused in (
-        ("--layers", args.layers != "*"),
-        ("--fpmath-layers", args.fpmath_layers != "*"),
-        ("--no-values", args.no_values),
-        ("--shape", args.shape),
-        ("--feeds", args.feeds),
-    ):
-        if unused:
-            raise InvalidArgument(f"{name}: {network.name} brings its own data and runs as a whole")
-    if args.pictures and not network.pictures:
-        raise InvalidArgument(f"--pictures: the answers of {network.name} are no pictures")
     if args.prompt is not None:
-        _check_prompt(args, network)
+        _check_prompt(args.prompt)
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
     output.check_path(args.pictures, output.PICTURE_FORMATS)
 
 
-def _check_prompt(args: argparse.Namespace, network: RealNetwork) -> None:
-    if network.continues is None:
-        raise InvalidArgument(f"--prompt: {network.name} writes no text; llm does")
-    if not args.prompt:
+def _check_prompt(prompt: str) -> None:
+    if not prompt:
         raise InvalidArgument("--prompt '' is empty; the beginning of a text is needed")
-    for name in ("samples", "plot", "json", "output"):
-        if getattr(args, name):
-            raise InvalidArgument(f"--{name} is for figures; with --prompt text is written")
 
 
 def _write_on(args: argparse.Namespace, network: RealNetwork) -> int:

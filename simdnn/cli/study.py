@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from isa_models import InvalidArgument
 from simdnn import study
 from simdnn.cli import output
 from simdnn.cli.run import FORMATS, HEADINGS
@@ -70,6 +71,8 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command."""
+    if args.dask and args.jobs:
+        raise InvalidArgument("--jobs is for workers on this host; those of --dask are its scheduler's")
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
     kept = results_path(args.file, args.results)

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
 from simdnn.cli import output
+from simdnn.cli.options import Takes, check
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SAMPLES = 15  # quiet ones, of each kernel
+
+
+TAKES: Takes = {
+    "instructions": frozenset({"json"}),
+    "--timing": frozenset({"json", "timing", "threads", "machine", "only", "output"}),
+}
 
 
 def add(subparsers: Any) -> None:
@@ -42,10 +49,9 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command."""
+    check(args, "--timing" if args.timing else "instructions", TAKES)
     if args.timing:
         return _timing(args)
-    if args.output or args.only or args.threads != 1:
-        raise InvalidArgument("-o, --only and --threads belong to --timing")
     from simdnn.hostcheck import check_host
 
     frame = check_host()

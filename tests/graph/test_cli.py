@@ -66,7 +66,7 @@ def test_wrong_usage(path: str, words: list[str], message: str, capsys: pytest.C
 
 def test_shapes_and_feeds_belong_to_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "digits", *SHAPE]) == 2
-    assert "for MODEL.onnx" in capsys.readouterr().err
+    assert "--shape is for MODEL.onnx" in capsys.readouterr().err
     assert main(["inspect", "nothing.onnx"]) == 2
     assert "no model file" in capsys.readouterr().err
 

@@ -102,7 +102,9 @@ def test_a_machine_without_vnni_loses_and_says_so(models: dict[str, Path]) -> No
 
 
 @pytest.mark.parametrize("kind", ["QDQ-s8", "QOperator-u8"])
-def test_modes_that_are_one_have_one_row(models: dict[str, Path], kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_modes_that_are_one_have_one_row(
+    models: dict[str, Path], kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert list(rows_of(capsys, str(models[kind]), "--machine", "b580", "--modes", "f32,int8-vnni")) == ["as stored"]
     assert list(rows_of(capsys, str(models[kind]), "--modes", "int8-vnni")) == ["as stored"]
     assert main(["run", str(models[kind]), "--machine", "b580", "--modes", "f32,int8-vnni"]) == 0
