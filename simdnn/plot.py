@@ -27,15 +27,17 @@ POINTS_SIZE = (7.5, 5.0)  # width and height in inches
 def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Accuracy against speed: one point a mode, from the frame of `study.totals`.
 
-    Across: the speed-up over f32. Up: a network's accuracy in percent where it was measured, else the
-    signal-to-noise ratio of the worst layer in dB; f32 is the reference there and is drawn as a line.
+    Across: the speed-up over f32. Up: a network's accuracy in percent where it was measured, else the signal-to-noise
+    ratio in dB, of the worst layer where there are several; f32 is the reference there and is drawn as a line.
     """
     _need(frame, ("mode", "speed_up"))
     if "accuracy" in frame:
-        label = f"accuracy on {int(frame['images'].iloc[0])} held-out images"
+        label = f"accuracy on {int(frame['images'].iloc[0])} held-out samples"
         return plot_quality_speed(frame, "accuracy", label, ax, percent=True)
-    ax = plot_quality_speed(frame, "sqnr_db", "signal to error against f32, worst layer (dB)", ax)
-    if np.isposinf(frame["sqnr_db"]).any():
+    column = "sqnr_db" if "worst_layer_sqnr_db" not in frame else "worst_layer_sqnr_db"
+    whose = "" if column == "sqnr_db" else ", worst layer"
+    ax = plot_quality_speed(frame, column, f"signal to error against f32{whose} (dB)", ax)
+    if np.isposinf(frame[column]).any():
         ax.axvline(1, color=_COLORS["f32"], linestyle="--")
         foot = ax.get_xaxis_transform()  # x in data, y in parts of the axes
         ax.text(1.03, 0.03, "f32 (reference)", transform=foot, rotation=90, va="bottom", color=_COLORS["f32"])

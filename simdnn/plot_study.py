@@ -21,6 +21,7 @@ MOST_BARS = 60
 MOST_TICKS = 10
 LONGEST_BESIDE = 24  # letters of a name in a legend beside the axes
 _UNITS = {"gops": "speed (1e9 operations a second)", "cycles": "cycles", "sqnr_db": "signal to error against f32 (dB)",
+          "worst_layer_sqnr_db": "signal to error against f32, worst layer (dB)",
           "accuracy": "accuracy", "time_us": "modelled time (us)"}  # fmt: skip
 
 
@@ -35,7 +36,7 @@ def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes 
     shown = _shown(frame, "time_us", quality)
     finite = shown[quality][np.isfinite(shown[quality])]
     span = finite.max() - finite.min() if len(finite) else 0.0
-    top = (finite.max() if len(finite) else 0.0) + max(0.15 * span, 1.0 if quality == "sqnr_db" else 0.01)
+    top = (finite.max() if len(finite) else 0.0) + max(0.15 * span, 1.0 if quality.endswith("sqnr_db") else 0.01)
     ax = ax if ax is not None else plot.panels(1)[0]
     colors = dict(zip((name for name, _ in _groups(shown, others)), _colors(), strict=False))
     marks = dict(zip((name for name, _ in _groups(shown, how)), cycle("osD^vP<>Xph*"), strict=False))

@@ -82,6 +82,9 @@ def test_totals(frame: pd.DataFrame) -> None:
     assert totals.loc["f32", "macs"] == workloads.load("digits").macs
     assert (totals["cycles_mb1"] > 0).all()
     assert set(totals["images"]) == {IMAGES}
+    for mode, part in frame.groupby("mode"):
+        assert totals.loc[mode, "sqnr_db"] == part["sqnr_db"].iloc[-1]  # of the outputs, as accuracy_table tells it
+        assert totals.loc[mode, "worst_layer_sqnr_db"] == part["sqnr_db"].min()
 
 
 def test_full_accuracy_of_the_shipped_network() -> None:

@@ -75,7 +75,7 @@ def test_points_are_the_frame() -> None:
     ax = plot.plot_accuracy_speed(totals([0.9, 0.91, 0.92, 0.93, 0.94]))
     points = sorted(tuple(np.round(c.get_offsets().data[0], 6)) for c in ax.collections)
     assert points == sorted(zip(SPEED, [90.0, 91.0, 92.0, 93.0, 94.0], strict=True))
-    assert "accuracy on 360 held-out images (%)" in ax.get_ylabel() and "f32" in ax.get_xlabel()
+    assert "accuracy on 360 held-out samples (%)" in ax.get_ylabel() and "f32" in ax.get_xlabel()
     low, high = ax.get_ylim()
     assert low < 90 and high > 94
 

@@ -86,7 +86,10 @@ def test_totals(frame: pd.DataFrame) -> None:
         assert row["cycles"] == pytest.approx((part["cycles"] * part["count"]).sum())
         assert row["macs"] == SMALL.macs and row["count"] == 5
         assert row["gops"] == pytest.approx(2e-3 * SMALL.macs / row["time_us"])
-        assert row["sqnr_db"] == part["sqnr_db"].min() and row["max_abs_error"] == part["max_abs_error"].max()
+        assert row["worst_layer_sqnr_db"] == part["sqnr_db"].min() and "sqnr_db" not in row
+        assert row["worst_layer_max_abs_error"] == part["max_abs_error"].max() and "max_abs_error" not in row
+        alone = study.totals(part[part["layer"] == part["layer"].iloc[0]]).iloc[0]
+        assert alone["sqnr_db"] == alone["worst_layer_sqnr_db"] == part["sqnr_db"].iloc[0]
         assert part["share_of_peak"].min() <= row["share_of_peak"] <= part["share_of_peak"].max()
         assert row["bound"] in set(part["bound"])
     assert totals.loc["f32", "speed_up"] == 1

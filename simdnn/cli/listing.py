@@ -79,7 +79,8 @@ def isa_caps() -> Rows:
 
 
 def kernels() -> Rows:
-    """The kernels that `simdnn.matmul` and `simdnn.convolution` choose from."""
+    """The kernels that `simdnn.matmul` and `simdnn.convolution` choose from; exact: whether sums of integers are."""
+    from isa_models.formats import fmt
     from simdnn.kernels import KERNELS
 
     return [
@@ -87,7 +88,7 @@ def kernels() -> Rows:
             "kernel": kind.name,
             "isa": kind.isa,
             "compute_dtype": kind.compute_dtype,
-            "exact": "yes" if kind.exact else "no",
+            "exact": "-" if fmt(kind.compute_dtype).is_float else "yes" if kind.exact else "no",
         }
         for kind in KERNELS
     ]

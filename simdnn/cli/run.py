@@ -29,7 +29,8 @@ columns
   cycles, time_us   of one occurrence of a layer; in the totals, of all
   gops, gb_s        1 MAC is 2 operations; inputs and outputs once each, over the time
   peak              share of one core's multiply-accumulates in the mode
-  max_abs, sqnr_db  error against the f32 mode on the same seeded data
+  max_abs, sqnr_db  error against the f32 mode on the same seeded data; in the totals, of a network's outputs
+  worst_sqnr_db     in the totals: of the layer that is worst
   saturated         outputs that met a saturating step on the way to the accumulator (pairs of products in 16 bits)
   halved, rounded, wrapped, clipped
                     outputs that left exact integers otherwise, where some did: weights halved (s8 convolutions without
@@ -44,10 +45,11 @@ SHOWN = ("layer", "count", "mode", "implementation", "cycles", "cycles_mb1", "ti
          "share_of_peak", "max_abs_error", "sqnr_db", "saturated_share",
          *(f"{kind}_share" for kind in RARE))  # fmt: skip
 SHOWN_TOTALS = ("mode", "accuracy", "speed_up", "cycles", "cycles_mb1", "time_us", "gops", "gb_s", "bound",
-                "share_of_peak", "max_abs_error", "sqnr_db", "saturated_outputs", "saturated_share",
-                *(f"{kind}_outputs" for kind in RARE), "confidence")  # fmt: skip
+                "share_of_peak", "max_abs_error", "sqnr_db", "worst_layer_sqnr_db", "saturated_outputs",
+                "saturated_share", *(f"{kind}_outputs" for kind in RARE), "confidence")  # fmt: skip
 HEADINGS = {"share_of_peak": "peak", "max_abs_error": "max_abs", "saturated_share": "saturated",
-            "saturated_outputs": "sat_outputs", **{f"{kind}_share": kind for kind in RARE}}  # fmt: skip
+            "saturated_outputs": "sat_outputs", "worst_layer_sqnr_db": "worst_sqnr_db",
+            **{f"{kind}_share": kind for kind in RARE}}  # fmt: skip
 FORMATS: dict[str, Callable[[Any], str]] = {
     "cycles": "{:.0f}".format,
     "cycles_mb1": "{:.0f}".format,
@@ -57,6 +59,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "peak": "{:.0%}".format,
     "max_abs": "{:.2g}".format,
     "sqnr_db": "{:.1f}".format,
+    "worst_sqnr_db": "{:.1f}".format,
     **dict.fromkeys(("saturated", *RARE), lambda share: "<0.01%" if 0 < share < 0.0001 else f"{share:.2%}"),
     "sat_outputs": "{:.0f}".format,
     **{f"{kind}_outputs": "{:.0f}".format for kind in RARE},
@@ -220,10 +223,10 @@ def _table(args: argparse.Namespace, progress: study.Progress) -> pd.DataFrame:
 
 def _print(args: argparse.Namespace, layers: pd.DataFrame, totals: pd.DataFrame, notes: list[str]) -> None:
     if "accuracy" in layers:
-        images = int(layers["images"].iloc[0])
-        print(f"Per image: cycles in one batch of {images} images, cycles_mb1 for an image by itself.\n")
+        samples = int(layers["images"].iloc[0])
+        print(f"Per sample: cycles in one batch of {samples} samples, cycles_mb1 for a sample by itself.\n")
     print(output.table(_shown(layers, SHOWN), FORMATS))
-    print(f"\nTotal of {args.workload} on {args.machine} (errors: of the worst layer)\n")
+    print(f"\nTotal of {args.workload} on {args.machine}\n")
     print(output.table(_shown(totals, SHOWN_TOTALS), FORMATS))
     for (mode, reason), part in layers[layers["refused"] != ""].groupby(["mode", "refused"], sort=False):
         notes.append(f"{mode}: refused in {', '.join(part['layer'])}: {reason}")

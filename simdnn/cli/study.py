@@ -41,7 +41,7 @@ Results are kept in FILE.jsonl while they come; run the command again to go on a
 Exit status: 0; 1 where nothing could be run, or a point failed and will be tried again; 2 for wrong usage."""
 
 MEASURES = ("implementation", "cycles", "time_us", "ipc", "gops", "gb_s", "bound", "share_of_peak", "max_abs_error",
-            "sqnr_db", "saturated_share", "accuracy", "pareto", "confidence")  # fmt: skip
+            "sqnr_db", "worst_layer_sqnr_db", "saturated_share", "accuracy", "pareto", "confidence")  # fmt: skip
 MOST_ROWS = 100  # that are printed
 MOST_REASONS = 12
 

@@ -23,7 +23,8 @@ from simdnn.study.space import Space, read_space
 
 __all__ = ["FAILED", "QUALITIES", "explore", "print_progress", "results_path"]
 
-QUALITIES = ("accuracy", "sqnr_db")  # larger is better; the first that a study has is set against speed
+#: larger is better; the first that a study has is set against speed
+QUALITIES = ("accuracy", "sqnr_db", "worst_layer_sqnr_db")
 _WORDS = {"simdnn": "this package", "machine": "the machine's table", "workload": "the layer table", "file": "the loop"}
 
 

@@ -128,8 +128,10 @@ def totals(frame: pd.DataFrame) -> pd.DataFrame:
     """One row a mode over all layers and their counts, with `speed_up` over the f32 mode's time where that was run.
 
     Costs are sums, rates follow from the sums, `bound` is the one that most time goes to, `share_of_peak` is weighted
-    by time, `confidence` is the weakest, and the errors are those of the worst layer. A mode with a refused layer has
-    no totals.
+    by time, `confidence` is the weakest. Errors: `worst_layer_max_abs_error`, `worst_layer_relative_l2`,
+    `worst_layer_sqnr_db`, each of the layer that is worst in it; of a network that was run from end to end, and of one
+    layer alone, also `max_abs_error`, `relative_l2`, `sqnr_db` of its outputs. A mode with a refused layer has no
+    totals.
     """
     rows = [_total(str(mode), part) for mode, part in frame.groupby("mode", sort=False)]
     times = {row["mode"]: row["time_us"] for row in rows}
@@ -156,9 +158,10 @@ def _total(mode: str, part: pd.DataFrame) -> Row:
         row["bound"] = (part["time_us"] * times).groupby(part["bound"]).sum().idxmax()
         row["confidence"] = weakest(part["confidence"])
     if "max_abs_error" in part:
-        row["max_abs_error"] = part["max_abs_error"].max(skipna=False)
-        row["relative_l2"] = part["relative_l2"].max(skipna=False)
-        row["sqnr_db"] = part["sqnr_db"].min(skipna=False)
+        for column, worst in (("max_abs_error", "max"), ("relative_l2", "max"), ("sqnr_db", "min")):
+            if "accuracy" in part or len(part) == 1:  # whose last layer's outputs are those of all
+                row[column] = part[column].iloc[-1]
+            row[f"worst_layer_{column}"] = getattr(part[column], worst)(skipna=False)
         row |= measures.shares(row)
     for column in ("accuracy", "images"):
         if column in part:
