@@ -10,11 +10,15 @@ from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.amx import even_parts
-from simdnn.kernels.order import above_or_behind, sees_padding_alone
+from simdnn.kernels.order import above_or_behind, groups_by_fours, jit_with_avx_vnni, sees_padding_alone
 from simdnn.kernels.spec import ConvProblem, Decompression, MatmulProblem, Problem
 
 _FP16 = "avx10_1_512"  # oneDNN's name of the cap that avx512_core_fp16 sets
 _AMX = f"{_FP16}_amx"
+#: the caps that differ in their kernels of floats, and of int8, the strongest first
+_FLOAT_TIERS = ("avx512_core_bf16", "avx512_core", "avx2")
+_INT8_TIERS = ("avx512_core_vnni", "avx512_core", "avx2_vnni", "avx2")
+_VNNI = ("avx512_core_vnni", "avx2_vnni")
 _FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
 
 
@@ -44,7 +48,7 @@ def library_choice(problem: Problem, isa: str, fpmath: str = "strict") -> tuple[
         if "avx512_core_fp16" not in caps:
             raise Unimplemented(f"oneDNN refuses f16 under {isa}: use avx512_core_fp16, or dispatch='fastest'")
         return _f16(problem)
-    tier = next(c for c in ("avx512_core_bf16", "avx512_core_vnni", "avx512_core", "avx2") if c in caps)
+    tier = next(c for c in (_FLOAT_TIERS if fmt(problem.src).is_float else _INT8_TIERS) if c in caps)
     if isinstance(problem, MatmulProblem):
         name, library = _matmul(problem, tier)
         fp16 = "avx512_core_fp16" in caps and library == "brg_matmul:avx512_core_vnni"
@@ -201,8 +205,9 @@ def _f16(problem: Problem) -> tuple[str, str]:
     return "conv:avx512_core_f16", f"{'brgconv_1x1' if _pointwise(problem) else 'brg_conv_fwd'}:{_FP16}"
 
 
-def _int8_tier(tier: str) -> str:
-    return "avx512_core_vnni" if tier == "avx512_core_bf16" else tier
+def _wide(tier: str) -> str:
+    """The cap of the kernels that need no more than registers of a tier's width."""
+    return "avx512_core" if "avx512_core" in implied(tier) else "avx2"
 
 
 def _plain(p: MatmulProblem) -> str:
@@ -226,19 +231,17 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     reference = p.reference or bool(p.group_scales and p.group_scales.reference)
     if p.wei in ("s4", "u4") and not reference:
         _refuse_raw(p)
-    library = "ref_int8:any" if reference else f"brg_matmul:{_int8_tier(tier)}"
+    library = "ref_int8:any" if reference else f"brg_matmul:{tier}"
     if p.zero_points or (p.group_scales and (p.wei == "u8" or p.epilogue.dst == "s32" or p.group_scales.group % 4)):
-        return f"ref_int8:{'avx2' if tier == 'avx2' else 'avx512_core'}", library
+        return f"ref_int8:{_wide(tier)}", library
     if reference:
-        kinds = {"avx2": "gemm:avx2_int8_exact", "avx512_core": "gemm:avx512_core_int8_exact"}
-        return kinds.get(tier, "gemm:avx512_core_vnni"), library
+        return f"{_int8('gemm', tier)}{'' if tier in _VNNI else '_exact'}", library
     if tier == "avx2":
         if p.epilogue.dst == "bf16":
             return "gemm:avx2_int8_exact", "ref_int8:any"
         exact = p.src == "s8" and (p.epilogue.zp_src or p.epilogue.zp_wei)
         return ("gemm:avx2_int8_exact" if exact else "gemm:avx2_int8"), "gemm:jit"
-    tier = _int8_tier(tier)
-    return _int8("gemm", tier), f"brg_matmul:{tier}"
+    return _int8("gemm", tier), library
 
 
 def _refuse_raw(p: MatmulProblem, tiles: bool = False) -> None:
@@ -251,33 +254,35 @@ def _refuse_raw(p: MatmulProblem, tiles: bool = False) -> None:
 
 
 def _int8(family: str, tier: str) -> str:
-    return f"{family}:{tier}" if tier == "avx512_core_vnni" else f"{family}:{tier}_int8"
+    return f"{family}:{tier}" if tier in _VNNI else f"{family}:{tier}_int8"
 
 
 def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
     ic, oc = p.ic // p.groups, p.oc // p.groups
     pointwise = _pointwise(p)
-    small_groups = p.groups > 1 and ic <= 16
-    fours = ic % 4 == 0 and oc % 4 == 0
+    small, by_fours = p.groups > 1 and ic <= 16, groups_by_fours(p, 16)
     integer = not fmt(p.src).is_float
     if p.depthwise:
         return _depthwise(p, tier)
     base = "brgconv_1x1" if pointwise else "brg_conv_fwd"
     if not integer:
         if p.src == "bf16":
-            if small_groups and fours:
+            if by_fours:
                 _refuse_copied(p)
-            return f"conv:{tier}", (f"jit_bf16:{tier}" if small_groups and fours else f"{base}:{tier}")
-        wide = "avx2" if tier == "avx2" or (small_groups and not fours) else "avx512_core"
-        jit = small_groups and fours and wide != "avx2"
+            return f"conv:{tier}", (f"jit_bf16:{tier}" if by_fours else f"{base}:{tier}")
+        wide = "avx2" if tier == "avx2" or (small and not by_fours) else "avx512_core"
+        jit = by_fours and wide != "avx2"
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
+    if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
+        return "conv:avx2_int8_exact", "ref:any"
     if tier == "avx2":
-        if p.epilogue.dst == "bf16" or (p.groups > 1 and not fours):
+        if p.groups > 1 and (ic % 4 or oc % 4):
             return "conv:avx2_int8_exact", "ref:any"
         one = pointwise and p.strides == (1, 1) and p.groups == 1
         return "conv:avx2_int8", "jit_uni_int8_1x1:avx2" if one else "jit_uni_int8:avx2"
-    tier = _int8_tier(tier)
-    if small_groups and fours:
+    if tier == "avx2_vnni":
+        return "conv:avx2_vnni", f"{'jit_uni_int8' if jit_with_avx_vnni(p) else base}:{tier}"
+    if by_fours:
         base = "jit_int8_1x1" if pointwise and p.strides == (1, 1) else "jit_int8"
     return _int8("conv", tier), f"{base}:{tier}"
 
@@ -289,9 +294,8 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
             return f"dw:{isa}", f"brdgmm_dw:{isa}"
         _refuse_copied(p)
         return f"dw:{isa}", f"jit_dw:{isa}"
-    if tier == "avx2":
-        exact = p.epilogue.dst == "bf16"
-        return ("dw:avx2_int8_exact", "ref:any") if exact else ("dw:avx2_int8", "jit_uni_int8:avx2")
-    tier = _int8_tier(tier)
-    name = "dw:avx512_core_vnni_int8" if tier == "avx512_core_vnni" else "dw:avx512_core_int8"
-    return name, "jit_int8:avx512_core" if tier == "avx512_core" else f"brdgmm_dw:{tier}"
+    if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
+        return "dw:avx2_int8_exact", "ref:any"
+    jit = "jit_int8" if tier == "avx512_core" else "jit_uni_int8"
+    brdgmm = tier == "avx512_core_vnni" or tier == "avx2_vnni" and not jit_with_avx_vnni(p)
+    return f"dw:{tier}_int8", f"{'brdgmm_dw' if brdgmm else jit}:{tier}"

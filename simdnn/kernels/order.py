@@ -56,8 +56,18 @@ def order_of(p: ConvProblem, dot: Dot, wide: bool, halved: bool) -> Order:
 
 def _small_groups(p: ConvProblem) -> bool:
     """Whether oneDNN takes a kernel for small groups instead: by fours, and no tap window wholly in the padding."""
+    return groups_by_fours(p, 16) and not sees_padding_alone(p)
+
+
+def groups_by_fours(p: ConvProblem, most: int) -> bool:
+    """Whether there are groups, of at most so many input channels, and of multiples of four on both sides."""
     ic, oc = p.ic // p.groups, p.oc // p.groups
-    return p.groups > 1 and ic <= 16 and ic % 4 == 0 and oc % 4 == 0 and not sees_padding_alone(p)
+    return p.groups > 1 and ic <= most and ic % 4 == 0 and oc % 4 == 0
+
+
+def jit_with_avx_vnni(p: ConvProblem) -> bool:
+    """Whether oneDNN's older kernel takes an int8 convolution under avx2_vnni: dilated depthwise, or small groups."""
+    return p.dilation != (1, 1) if p.depthwise else groups_by_fours(p, 8)
 
 
 def sees_padding_alone(p: ConvProblem) -> bool:

@@ -42,7 +42,7 @@ from simdnn.kernels.fused import FusedGemm, refuses_fusion
 from simdnn.kernels.gemm import Gemm, Options
 from simdnn.kernels.gemv import Gemv
 from simdnn.kernels.grouped import GroupedGemm
-from simdnn.kernels.order import Order, Part, order_of
+from simdnn.kernels.order import Order, Part, jit_with_avx_vnni, order_of
 from simdnn.kernels.ref_int8 import RefInt8
 from simdnn.kernels.spec import ConvProblem, GroupScales, Kernel, KernelKind, MatmulProblem, Problem
 
@@ -161,7 +161,8 @@ class _Row:
             cut = 1280
         elif as_f32 and k > 2048:
             cut = 320
-        merged = self.dot.acc == "s32" and not wide and not (conv and self.dot is MADDWD)
+        older = _older_kernel(self.isa, problem)
+        merged = self.dot.acc == "s32" and older and not (conv and self.dot is MADDWD)
         halve = conv and fast and problem.src == "s8"
         order = order_of(problem, self.dot, wide, halve) if isinstance(problem, ConvProblem) else Order()
         left = isinstance(problem, MatmulProblem) and problem.reference
@@ -169,7 +170,7 @@ class _Row:
         reference = exact or left or self.reference
         merged = merged and not reference
         cut = 0 if self.reference else cut
-        return Options(halve, merged, cut, split, order, conv and not wide or left, reference)
+        return Options(halve, merged, cut, split, order, conv and older or left, reference)
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
         def make(problem: Problem, machine: Machine) -> Kernel:
@@ -181,6 +182,15 @@ class _Row:
             return Gemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
 
         return make
+
+
+def _older_kernel(isa: str, problem: Problem) -> bool:
+    """Whether an int8 problem is oneDNN's older kernels' under a cap, which merge scales (rule 7): all below AVX-512,
+    but with VNNI what `jit_with_avx_vnni` says.
+    """
+    if isa == "avx2_vnni":
+        return isinstance(problem, ConvProblem) and jit_with_avx_vnni(problem)
+    return not unit_of(isa).masks
 
 
 def _emulated_cuts(p: MatmulProblem) -> Options:
@@ -242,7 +252,7 @@ def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, su
         unit = unit_of(isa)
         halve = halves and problem.src == "s8"
         bias_first = problem.dilation != (1, 1) or suffix == "_bf16_stored"  # rule 13
-        return Depthwise(name, problem, unit, halve, integer and not unit.masks, bias_first).kernel()
+        return Depthwise(name, problem, unit, halve, integer and _older_kernel(isa, problem), bias_first).kernel()
 
     return KernelKind(name, isa, "s16" if integer else "f32", accepts, build, ConvProblem, exact=not halves)
 
@@ -345,6 +355,7 @@ _ROWS = (
     _Row(MULTIPLY_ADD, "avx512_core", ("f32",), "f32", "_ref"),
     _Row(MULTIPLY_ADD, "avx2", ("f32",), "f32", "_ref"),
     _Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
+    _Row(VNNI, "avx2_vnni", _INT8, "s8"),
     _Row(MADDUBS, "avx512_core", _INT8, "s8", "_int8"),
     _Row(MADDUBS, "avx2", _INT8, "s8", "_int8"),
     _Row(MADDWD, "avx512_core", _INT8, "s8", "_int8_exact"),
@@ -376,6 +387,7 @@ _DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
     ("avx512_core", ("bf16",), False, "_bf16_stored"),
     ("avx2", ("bf16",), False, "_bf16_stored"),
     ("avx512_core_vnni", _INT8, False, ""),
+    ("avx2_vnni", _INT8, False, ""),
     ("avx512_core", _INT8, True, ""),
     ("avx2", _INT8, True, ""),
     ("avx512_core", _INT8, False, "_exact"),

@@ -20,13 +20,16 @@ _WAY_OUT = "dispatch='fastest' takes it"
 def form(attr: Attr, shape: Shape, dst: str, tag: object, caps: frozenset[str]) -> str:
     """brgemm | tiles | reference; `Unimplemented` for what the library refuses."""
     _refuse_half_bytes(attr, shape, tag)
-    if "avx512_core" not in caps:
+    wide = "avx512_core" in caps
+    if not wide and "avx2_vnni" not in caps:
         return "reference" if shape.wei != "s8" or _left_below_avx512(attr, shape) else "brgemm"
     tiles = "avx512_core_amx" in caps and not leaves_tiles(shape.src, shape.m, shape.n, shape.k)
     if not _common(attr, shape, dst, tag):
         return "reference"
     if tiles:
         return "tiles" if _tiles(attr, shape, dst) else "reference"
+    if not wide:
+        return "brgemm" if _brgemm_of_256_bits(attr, shape, dst) else "reference"
     return "brgemm" if _brgemm(attr, shape, dst, tag, "avx512_core_fp16" in caps) else "reference"
 
 
@@ -71,6 +74,15 @@ def _brgemm(attr: Attr, shape: Shape, dst: str, tag: object, fp16: bool) -> bool
         return not (along_k(attr, shape) and shape.src == "s8" and tag != "ab")
     by_columns = shape.n == 1 or tag == "ba" and shape.k > 1
     return dst in (*_FLOATS, "f16") and not (shape.src == "s8" and by_columns)
+
+
+def _brgemm_of_256_bits(attr: Attr, shape: Shape, dst: str) -> bool:
+    """Under avx2_vnni: no scales along K, no destination of 16 bits, 4-bit weights of a u8 source towards f32 alone."""
+    if _odd_scales(attr) or along_k(attr, shape):
+        return False
+    if shape.wei == "s8":
+        return dst not in ("bf16", "f16")
+    return shape.wei in _NIBBLES and (shape.src, dst) == ("u8", "f32")
 
 
 def _tiles(attr: Attr, shape: Shape, dst: str) -> bool:
