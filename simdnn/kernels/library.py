@@ -10,7 +10,7 @@ from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.amx import even_parts
-from simdnn.kernels.order import above_or_behind, groups_by_fours, jit_with_avx_vnni, sees_padding_alone
+from simdnn.kernels.order import above_or_behind, groups_by_fours, jit_with_avx_vnni, sees_padding_alone, unpadded
 from simdnn.kernels.spec import ConvProblem, Decompression, MatmulProblem, Problem
 
 _FP16 = "avx10_1_512"  # oneDNN's name of the cap that avx512_core_fp16 sets
@@ -36,6 +36,7 @@ def library_choice(problem: Problem, isa: str, fpmath: str = "strict") -> tuple[
                             "mode: dispatch='fastest' takes them")  # fmt: skip
     if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
         raise Unimplemented(f"what oneDNN picks for {problem.wei_tag} weights is not known here: wei_tag='any' works")
+    _refuse_missing(problem)
     if fmt(problem.src).is_float:
         _refuse_float_attributes(problem, caps)
     if tiled:
@@ -54,6 +55,19 @@ def library_choice(problem: Problem, isa: str, fpmath: str = "strict") -> tuple[
         fp16 = "avx512_core_fp16" in caps and library == "brg_matmul:avx512_core_vnni"
         return name, f"brg_matmul:{_FP16}" if fp16 else library
     return _convolution(problem, tier)
+
+
+def _refuse_missing(p: Problem) -> None:
+    """Raises for types that the library has no primitive for, under any cap."""
+    matmul, dst = isinstance(p, MatmulProblem), p.epilogue.dst
+    has = ""
+    if not matmul and dst == "f16" and p.src != "f16":
+        has = "convolutions to f16 from f16 alone, and to f32 from all types"
+    if matmul and p.src == "f16" and dst in ("s8", "u8"):
+        has = "f16 matmuls to f16 and f32"
+    if has:
+        what = "matmul" if matmul else "convolution"
+        raise Unimplemented(f"oneDNN has no {what} {p.src}:{p.wei}:{dst}; it has {has}; dispatch='fastest' takes it")
 
 
 def _refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
@@ -164,7 +178,7 @@ def _refuse_gathered(p: ConvProblem) -> None:
 
 
 def _pointwise(p: ConvProblem) -> bool:
-    return (p.kh, p.kw) == (1, 1) and not any(p.padding)
+    return (p.kh, p.kw) == (1, 1) and unpadded(p)
 
 
 def _decompression(d: Decompression, caps: frozenset[str]) -> tuple[str, str]:

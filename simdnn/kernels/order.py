@@ -76,6 +76,11 @@ def sees_padding_alone(p: ConvProblem) -> bool:
     return max(p.padding[0], _below(p)) >= height or max(p.padding[1], _behind(p)) >= width
 
 
+def unpadded(p: ConvProblem) -> bool:
+    """Whether no output reaches beyond the image; padding that a stride steps over counts for nothing."""
+    return not any(p.padding[:2]) and _below(p) <= 0 and _behind(p) <= 0
+
+
 def above_or_behind(p: ConvProblem) -> bool:
     """Whether the padding above the image holds the whole kernel, or that to the right of it."""
     height, width = _extent(p)

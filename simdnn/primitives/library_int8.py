@@ -9,7 +9,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from simdnn.kernels.library import leaves_tiles
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.groups import along_k
+from simdnn.primitives.groups import along_k, length_of
 from simdnn.primitives.resolve import Placed, Shape, placed
 
 _NIBBLES = ("s4", "u4")
@@ -20,6 +20,9 @@ _WAY_OUT = "dispatch='fastest' takes it"
 def form(attr: Attr, shape: Shape, dst: str, tag: object, caps: frozenset[str]) -> str:
     """brgemm | tiles | reference; `Unimplemented` for what the library refuses."""
     _refuse_half_bytes(attr, shape, tag)
+    _refuse_groups(attr, shape)
+    if "avx512_core_fp16" in caps:
+        _refuse_half_scales(attr, shape, dst)
     wide = "avx512_core" in caps
     if not wide and "avx2_vnni" not in caps:
         return "reference" if shape.wei != "s8" or _left_below_avx512(attr, shape) else "brgemm"
@@ -29,7 +32,7 @@ def form(attr: Attr, shape: Shape, dst: str, tag: object, caps: frozenset[str]) 
     if tiles:
         return "tiles" if _tiles(attr, shape, dst) else "reference"
     if not wide:
-        return "brgemm" if _brgemm_of_256_bits(attr, shape, dst) else "reference"
+        return "brgemm" if _brgemm_of_256_bits(attr, shape, dst, tag) else "reference"
     return "brgemm" if _brgemm(attr, shape, dst, tag, "avx512_core_fp16" in caps) else "reference"
 
 
@@ -76,13 +79,10 @@ def _brgemm(attr: Attr, shape: Shape, dst: str, tag: object, fp16: bool) -> bool
     return dst in (*_FLOATS, "f16") and not (shape.src == "s8" and by_columns)
 
 
-def _brgemm_of_256_bits(attr: Attr, shape: Shape, dst: str) -> bool:
-    """Under avx2_vnni: no scales along K, no destination of 16 bits, 4-bit weights of a u8 source towards f32 alone."""
-    if _odd_scales(attr) or along_k(attr, shape):
-        return False
-    if shape.wei == "s8":
-        return dst not in ("bf16", "f16")
-    return shape.wei in _NIBBLES and (shape.src, dst) == ("u8", "f32")
+def _brgemm_of_256_bits(attr: Attr, shape: Shape, dst: str, tag: object) -> bool:
+    """Under avx2_vnni no destination has 16 bits; 4-bit weights go from u8 to f32 alone, and have no zero points."""
+    nibbles = shape.wei in _NIBBLES and ((shape.src, dst) != ("u8", "f32") or bool(_points(attr, shape)))
+    return not nibbles and dst not in ("bf16", "f16") and _brgemm(attr, shape, dst, tag, fp16=False)
 
 
 def _tiles(attr: Attr, shape: Shape, dst: str) -> bool:
@@ -93,6 +93,28 @@ def _tiles(attr: Attr, shape: Shape, dst: str) -> bool:
     if odd:
         return False
     return shape.wei == "s8" or floating and (shape.wei in _NIBBLES or bool(along_k(attr, shape)))
+
+
+def _refuse_groups(attr: Attr, shape: Shape) -> None:
+    """The library's groups along K are of 1, of K, or of multiples of 16; for zero points of the source of 32."""
+    for kind, given in (("scales", along_k(attr, shape)), ("zero_points", _points(attr, shape))):
+        for name, found in given.items():
+            least = 32 if (kind, name) == ("zero_points", "src") else 16
+            length = length_of(name, found, shape)
+            if length % least and length not in (1, shape.k):
+                asked = f"{kind}[{name!r}] in groups of {length} along K={shape.k}"
+                has = f"it has groups of 1, K and multiples of {least}"
+                raise Unimplemented(f"oneDNN has no primitive with {asked}; {has}; {_WAY_OUT}")
+
+
+def _refuse_half_scales(attr: Attr, shape: Shape, dst: str) -> None:
+    """With AVX512_FP16 the library has not all that it has below."""
+    scale, points = attr.scales.get("wei"), _points(attr, shape).values()
+    by_column = scale is not None and placed("scales", "wei", scale, shape).granularity == "per_oc"
+    grouped = any(found.granularity == "grouped" and found.quant.dtype == "s32" for found in points)
+    if scale is not None and by_column and grouped and (scale.dtype, dst) == ("f16", "f16"):
+        raise Unimplemented("oneDNN has no primitive with zero points of s32 in groups, scales of f16 by column and an "
+                            f"f16 destination; it has scales of f32, or other destinations; {_WAY_OUT}")  # fmt: skip
 
 
 def _refuse_half_bytes(attr: Attr, shape: Shape, tag: object) -> None:

@@ -1,0 +1,68 @@
+"""What oneDNN 3.13 has no primitive for is refused where its choice is asked for, and "fastest" takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from simdnn import Attr, Quant, Unimplemented
+
+U8, S8 = np.ones((4, 192), np.uint8), np.ones((192, 8), np.int8)
+
+
+def matmul(attr: Attr | None = None, **options: Any) -> simdnn.Result:
+    return simdnn.matmul(U8, S8, attr=attr, **options)
+
+
+def in_groups(group: int, dtype: str, argument: str = "wei") -> Quant:
+    shape, groups = {"wei": ((192 // group, 8), (group, 1)), "src": ((4, 192 // group), (1, group))}[argument]
+    return Quant(np.ones(shape, np.float32 if dtype == "f32" else np.int32), groups=groups, dtype=dtype)
+
+
+@pytest.mark.parametrize("machine", ["hsw", "skx", "zen5", "spr"])
+@pytest.mark.parametrize("src", [np.uint8, np.int8, np.float32])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_convolutions_to_f16(machine: str, src: type, groups: int) -> None:
+    a, b = np.ones((1, 8, 3, 3), src), np.ones((8, 8 // groups, 3, 3), np.float32 if src is np.float32 else np.int8)
+    with pytest.raises(Unimplemented, match="oneDNN has no convolution .*:f16; it has convolutions to f16 from f16"):
+        simdnn.convolution(a, b, groups=groups, dst="f16", machine=machine, dispatch="onednn")
+    sizes = {"mb": 1, "ic": 8, "ih": 3, "iw": 3, "oc": 8, "kh": 3, "kw": 3, "groups": groups}
+    dt = f"{'f32:f32' if src is np.float32 else 'u8:s8' if src is np.uint8 else 's8:s8'}:f16"
+    assert simdnn.estimate("convolution", **sizes, dt=dt, machine=machine).cycles > 0
+
+
+@pytest.mark.parametrize("machine", ["skx", "spr"])
+@pytest.mark.parametrize("kind, dtype, argument, least", [
+    ("scales", "f32", "wei", 16), ("scales", "f32", "src", 16), ("zero_points", "s32", "wei", 16),
+    ("zero_points", "s32", "src", 32),
+])  # fmt: skip
+def test_groups_along_k(machine: str, kind: str, dtype: str, argument: str, least: int) -> None:
+    for group in (1, 4, 8, 16, 24, 32, 48, 192):
+        attr = Attr(**{kind: {argument: in_groups(group, dtype, argument)}})  # type: ignore[arg-type]
+        if group % least and group not in (1, 192):
+            with pytest.raises(Unimplemented, match=f"oneDNN has no primitive with {kind}.*groups of {group} along K"):
+                matmul(attr, machine=machine, dispatch="onednn")
+        else:
+            matmul(attr, machine=machine, dispatch="onednn")
+    attr = Attr(**{kind: {argument: in_groups(4, dtype, argument)}})  # type: ignore[arg-type]
+    assert matmul(attr, machine=machine).cycles > 0
+
+
+def test_grouped_points_beside_columns_of_f16() -> None:
+    scale = Quant(np.ones(8, np.float16), dtype="f16")
+    attr = Attr(scales={"wei": scale}, zero_points={"wei": in_groups(16, "s32")})
+    with pytest.raises(Unimplemented, match="oneDNN has no primitive with zero points of s32 in groups"):
+        matmul(attr, dst="f16", machine="spr", dispatch="onednn")
+    assert matmul(attr, dst="f16", machine="spr").output[0, 0] == 0
+    matmul(attr, dst="f16", machine="zen5", dispatch="onednn")  # which a Zen 5 was seen to take
+
+
+@pytest.mark.parametrize("dst", ["s8", "u8"])
+def test_f16_to_bytes(dst: str) -> None:
+    a, b = U8.astype(np.float16), S8.astype(np.float16)
+    with pytest.raises(Unimplemented, match=f"oneDNN has no matmul f16:f16:{dst}; it has f16 matmuls to f16 and f32"):
+        simdnn.matmul(a, b, dst=dst, machine="spr", dispatch="onednn")
+    assert simdnn.matmul(a, b, dst=dst, machine="spr").output[0, 0] == {"s8": 127, "u8": 192}[dst]
