@@ -6,7 +6,8 @@ in the cache; then the products are those of any floating-point GEMM.
             for each pair of rows            into the buffer, as the dot product wants it
         for each block of rows: a register tile over the buffer
 
-A scale that is common or per channel multiplies the result instead (docs/numerics.md, rule 10).
+A scale that is common or per channel multiplies the result instead (docs/numerics.md, rule 10), but not where sums are
+of f16: stored integers up to 255 would leave its range, which their scale keeps them in.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class CompressedGemm(Gemm):
     def in_weights(self) -> Placing | None:
         """The scale, where it multiplies the weights."""
         scale = self.compressed.scale
-        return scale if scale and (scale.placing == "grouped" or self.compressed.reference) else None
+        always = self.compressed.reference or self.dot.narrow_sums
+        return scale if scale and (always or scale.placing == "grouped") else None
 
     @cached_property
     def plan(self) -> Plan:

@@ -34,6 +34,11 @@ class Dot:
     chain: int = 0  # products after which an f16 accumulator is brought to f32 (`promote`)
     whole: int = 0  # channels of a tap are filled up to multiples of this, where more than `depth`
 
+    @property
+    def narrow_sums(self) -> bool:
+        """Whether products are added up in f16, whose range ends at 65504: scales belong ahead of such sums."""
+        return bool(self.chain)
+
     def load_weights(self, unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
         """A register of weights: as stored, or widened on the way."""
         if self.wei == self.wide:

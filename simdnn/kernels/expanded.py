@@ -4,6 +4,9 @@ for each vector of stored weights:               parallel
     widen, convert, less the zero point, store    to the panels that the kernel reads
 the convolution itself (gemm.py), whose epilogue has the scales
 
+A kernel that adds up in f16 has the weights' scales in its panels, before they are rounded: stored integers would take
+its sums out of f16's range.
+
 4-bit weights lie two to a byte, an element of a vector beside that of the next. oneDNN has no such convolution.
 """
 
@@ -18,7 +21,8 @@ from isa_models import Machine
 from isa_models.arrays import Array
 from isa_models.formats import fmt
 from isa_models.isa import implied
-from simdnn.kernels.code import Code, Unit, broadcast32, loop, op, store32, unit_of
+from simdnn.kernels.code import Code, Unit, broadcast32, load32, loop, op, store32, unit_of
+from simdnn.kernels.pack import Blocked, per_channel
 from simdnn.kernels.spec import ConvProblem, Kernel, Parameters, Problem
 from simdnn.kernels.stored import NIBBLES, widen
 from simdnn.program import Affine, Memory, Program, Register, Tensor
@@ -35,9 +39,10 @@ def is_stored(problem: Problem) -> bool:
     return isinstance(problem, ConvProblem) and fmt(problem.src).is_float and problem.wei in STORED
 
 
-def as_floats(problem: ConvProblem) -> ConvProblem:
-    """The problem that the kernel itself is given."""
-    return replace(problem, wei=problem.src, epilogue=replace(problem.epilogue, zp_wei=False))
+def as_floats(problem: ConvProblem, scaled: bool = False) -> ConvProblem:
+    """The problem that the kernel itself is given; `scaled`: its weights come multiplied by their scales."""
+    scale = "" if scaled else problem.epilogue.wei_scale
+    return replace(problem, wei=problem.src, epilogue=replace(problem.epilogue, zp_wei=False, wei_scale=scale))
 
 
 def refused(problem: ConvProblem, isa: str, kept: str) -> str:
@@ -49,19 +54,23 @@ def refused(problem: ConvProblem, isa: str, kept: str) -> str:
     return ""
 
 
-def taking(build: Build) -> Build:
-    """A kind's way to build convolutions of floats, for weights stored as integers as well."""
+def taking(build: Build, narrow_sums: bool) -> Build:
+    """A kind's way to build convolutions of floats, for weights stored as integers as well.
+
+    `narrow_sums`: the kind adds up in f16, so scales multiply the weights.
+    """
 
     def make(problem: Problem, machine: Machine) -> Kernel:
         if not is_stored(problem):
             return build(problem, machine)
         assert isinstance(problem, ConvProblem)
-        return _expanding(build(as_floats(problem), machine), problem)
+        scaled = narrow_sums and bool(problem.epilogue.wei_scale)
+        return _expanding(build(as_floats(problem, scaled), machine), problem, scaled)
 
     return make
 
 
-def _expanding(kernel: Kernel, problem: ConvProblem) -> Kernel:
+def _expanding(kernel: Kernel, problem: ConvProblem, scaled: bool) -> Kernel:
     """The kernel with a stage ahead that fills its panels."""
     program, unit, shifted = kernel.program, unit_of(kernel.program.isa), problem.epilogue.zp_wei
     panels = [t for t in program.tensors if t.name in _PANELS]
@@ -70,9 +79,12 @@ def _expanding(kernel: Kernel, problem: ConvProblem) -> Kernel:
     constants = [Tensor.constant("nibble", "u32", np.uint32(15).tobytes())] if problem.wei == "u4" else []
     constants += [Tensor("wei_zero", "f32", 1)] if shifted else []
     code: Code = []
+    scales = []
     for t in panels:
-        code += _stage(unit, t, problem.wei, shifted)
-    tensors = (*small, *constants, *(replace(t, kind="scratch") for t in panels), *others)
+        row, rows = _rows(kernel.blocked, t) if scaled else (0, 0)
+        scales += [Tensor(f"scale_{t.name}", "f32", t.size // rows)] if scaled else []
+        code += _stage(unit, t, problem.wei, shifted, row, rows)
+    tensors = (*small, *constants, *scales, *(replace(t, kind="scratch") for t in panels), *others)
     text = f"{program.name}, {problem.wei} weights"
     made = verify(Program(text, program.isa, tensors, (*code, *program.body)))
 
@@ -83,10 +95,30 @@ def _expanding(kernel: Kernel, problem: ConvProblem) -> Kernel:
             point, live = np.float32(p.zp_wei), kernel.prepare(src, np.ones(weights.shape, np.float32), p)
             numbers = {n: np.where(live[n].astype(np.float32) != 0, v, point) for n, v in numbers.items()}
             inputs["wei_zero"] = np.array([point])
+        if scaled:
+            inputs |= {f"scale_{name}": v for name, v in _scales(kernel.blocked, problem.oc, p).items()}
         return inputs | {f"stored_{name}": _packed(v, problem.wei, unit) for name, v in numbers.items()}
 
     stored = tuple(t.name for t in small)
     return replace(kernel, program=made, prepare=prepare, blocked=None, weights=stored)
+
+
+def _rows(blocked: Blocked | None, panel: Tensor) -> tuple[int, int]:
+    """(elements of a row of a panel, which are all columns' of a step of channels; how many rows a panel has)."""
+    assert blocked  # the kinds whose sums are narrow neither fold nor halve weights
+    layout = blocked.layout
+    columns = layout.width if panel.name == "wei" else layout.tail
+    return columns * layout.depth, blocked.taps * layout.icp // layout.depth
+
+
+def _scales(blocked: Blocked | None, oc: int, p: Parameters) -> dict[str, Array]:
+    """The weights' scales as rows of each panel have them."""
+    assert blocked and p.wei_scale is not None
+    layout = blocked.layout
+    each = per_channel(np.broadcast_to(p.wei_scale.reshape(-1), (oc,)), layout, "f32").reshape(layout.groups, -1)
+    whole = layout.full * layout.width
+    parts = {"wei": each[:, :whole], "wei_tail": each[:, whole:]}
+    return {name: part.repeat(layout.depth, 1).reshape(-1) for name, part in parts.items() if part.size}
 
 
 def _byte(wei: str) -> str:
@@ -108,8 +140,8 @@ def _packed(numbers: Array, wei: str, unit: Unit) -> Array:
     return np.ascontiguousarray(pairs[:, 0] | pairs[:, 1] << 4).reshape(-1)
 
 
-def _stage(unit: Unit, panel: Tensor, wei: str, shifted: bool) -> Code:
-    """From the stored bytes to one panel tensor."""
+def _stage(unit: Unit, panel: Tensor, wei: str, shifted: bool, row: int, rows: int) -> Code:
+    """From the stored bytes to one panel tensor. `row`: elements of a row that have scales, the same in all `rows`."""
     lanes, per = unit.lanes, 2 if wei in NIBBLES else 1
     turns, rest = divmod(panel.size // lanes, per)
     setup: Code = [broadcast32(unit.reg("zero", "f32"), "wei_zero", Affine())] if shifted else []
@@ -121,9 +153,18 @@ def _stage(unit: Unit, panel: Tensor, wei: str, shifted: bool) -> Code:
         code += _nibbles(unit, wei, count) if per == 2 else []
         for i in range(count):
             at = turn * (per * lanes) + i * lanes
-            code += _converted(unit, f"x{i}", panel, at, shifted)
+            code += _converted(unit, f"x{i}", panel, at, shifted, f"scale{i}" if row else "")
         return code
 
+    if row:
+        together = per * lanes
+        number, at = Affine.var("panel"), Affine.var("v")
+        body: Code = []
+        for i in range(per):
+            place = number * row + at * together + i * lanes
+            body.append(load32(unit, unit.reg(f"scale{i}", "f32"), f"scale_{panel.name}", place, lanes))
+        body += loop("row", rows, vectors((number * rows + Affine.var("row")) * (row // together) + at, per))
+        return loop("panel", panel.size // (row * rows), [*setup, *loop("v", row // together, body)], parallel=True)
     code = loop("v", turns, [*setup, *vectors(Affine.var("v"), per)], parallel=True)
     return code + loop("last", 1, [*setup, *vectors(Affine(turns), rest)] if rest else [], parallel=True)
 
@@ -140,11 +181,12 @@ def _nibbles(unit: Unit, wei: str, count: int) -> Code:
     return code
 
 
-def _converted(unit: Unit, name: str, panel: Tensor, at: Affine, shifted: bool) -> Code:
+def _converted(unit: Unit, name: str, panel: Tensor, at: Affine, shifted: bool, scale: str) -> Code:
     """A vector of integers as the panel's floats, in memory."""
     x = unit.reg(name, "f32")
     code: Code = [op("vcvtdq2ps", x, x.as_("s32"))]
     code += [op("vsubps", x, x, unit.reg("zero", "f32"))] if shifted else []
+    code += [op("vmulps", x, x, unit.reg(scale, "f32"))] if scale else []
     if panel.dtype == "f32":
         return [*code, store32(unit, panel.name, at, x, unit.lanes)]
     half = Register(f"h{name}", panel.dtype, unit.lanes)

@@ -283,7 +283,7 @@ def _decompressing(
         cut = dot.chain or (0 if reference else 512 if short else 1024)
         return CompressedGemm(name, problem, unit, dot, Options(cut=cut)).kernel()
 
-    return KernelKind(name, isa, dot.compute, accepts, build, narrow_sums=bool(dot.chain))
+    return KernelKind(name, isa, dot.compute, accepts, build, narrow_sums=dot.narrow_sums)
 
 
 def _gemv(isa: str, dtype: str, plain: bool, emulated: bool = False) -> KernelKind:
@@ -404,12 +404,12 @@ def _kinds() -> tuple[KernelKind, ...]:
             name = f"{family}:{row.isa}{row.suffix}"
             exact = row.dot is not MADDUBS
             accepts, build = row.accepts(operation), row.build(name)
-            build = taking(build) if row.weights == "s8" else expanded.taking(build)
+            build = taking(build) if row.weights == "s8" else expanded.taking(build, row.dot.narrow_sums)
             rounding_more = row.dot in (TF32, TF32_CUT)
             kinds.append(
                 KernelKind(
                     name, row.isa, row.dot.compute, accepts, build, operation, exact, row.library_only,
-                    more_than=f"{family}:{row.isa}" if rounding_more else "", narrow_sums=bool(row.dot.chain),
+                    more_than=f"{family}:{row.isa}" if rounding_more else "", narrow_sums=row.dot.narrow_sums,
                 )
             )  # fmt: skip
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]

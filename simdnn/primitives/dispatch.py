@@ -211,7 +211,15 @@ def out(kind: KernelKind, request: Request) -> str:
         return f"fpmath {request.fpmath} computes in {' or '.join(computes)}"
     if kind.narrow_sums and not compatible.allowed(request.fpmath, "f16"):
         return f"adds up in {kind.compute_dtype}, which fpmath {request.fpmath} does not allow"
+    if kind.narrow_sums and scaled_sums(request.problem) and request.dispatch == "fastest":
+        return f"adds up in {kind.compute_dtype} before it scales, and may overflow: dispatch={kind.name!r} takes it"
     return ""
+
+
+def scaled_sums(problem: Problem) -> bool:
+    """Whether sums are scaled that a kernel of narrow sums cannot scale ahead: all but those of integer weights."""
+    e = problem.epilogue
+    return e.src_scale or (bool(e.wei_scale) and fmt(problem.wei).is_float)
 
 
 def computes_of(request: Request) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ml_dtypes import int4, uint4
 
 import simdnn
 from isa_models.arrays import Array
@@ -159,6 +160,80 @@ def test_compressed_weights_in_f16_arithmetic(source: str) -> None:
     assert (met == chained(src, wide)).all()
     fastest = simdnn.matmul(src.astype(dtype), weights, machine="spr", attr=attr)
     assert {"wdec:avx512_core_fp16", "wdec:avx512_core"} <= set(fastest.dispatch.dropna()["implementation"])
+
+
+STORED: dict[str, tuple[Any, int, int]] = {
+    "s8": (np.int8, -128, 127), "u8": (np.uint8, 0, 255), "s4": (int4, -8, 7), "u4": (uint4, 0, 15)
+}  # fmt: skip
+
+
+def scaled_weights(rng: np.random.Generator, wei: str, shape: tuple[int, int], placing: str) -> tuple[Array, Array]:
+    """Integers with more than half of their range used, and their scales: one, or one for each of the columns."""
+    dtype, low, high = STORED[wei]
+    values = rng.integers(max(low, -high // 8), high + 1, shape).astype(np.int16).astype(dtype)
+    return values, rng.random(1 if placing == "common" else shape[1]).astype(np.float32) + np.float32(0.5)
+
+
+@pytest.mark.parametrize("source", [np.float16, np.float32])
+@pytest.mark.parametrize("placing", ["common", "per_oc"])
+@pytest.mark.parametrize("wei", list(STORED))
+def test_compressed_weights_are_scaled_before_f16_sums(wei: str, placing: str, source: Any) -> None:
+    """Outputs near 5e4 are finite and as close as f16 sums are."""
+    rng = np.random.default_rng(21)
+    src = (rng.random((5, 130)) * 1000).astype(source)
+    weights, scales = scaled_weights(rng, wei, (130, 37), placing)
+    points = {"wei": 3} if wei == "u8" else {}
+    exact = src.astype(np.float64) @ ((weights.astype(np.float64) - points.get("wei", 0)) * scales)
+    scales *= np.float32(5e4 / exact.max())
+    exact *= 5e4 / exact.max()
+    attr = Attr(fpmath="f16", apply_to_int=True, scales={"wei": scales}, zero_points=points)
+    met = run("wdec:avx512_core_fp16", src, weights, attr=attr)
+    assert np.isfinite(met).all() and abs(met - exact).max() < 5e-3 * exact.max()
+
+
+@pytest.mark.parametrize("target", ["spr", "gnr", "v100", "b580"])
+def test_what_fastest_takes_keeps_the_range_everywhere(target: str) -> None:
+    src, weights = np.full((64, 512), 32, np.float16), np.full((512, 64), 127, np.int8)
+    scales = np.full(64, 5e4 / (512 * 32 * 127), np.float32)
+    for placing in (scales[:1], scales):
+        attr = Attr(fpmath="f16", apply_to_int=True, scales={"wei": placing})
+        assert np.allclose(simdnn.matmul(src, weights, machine=target, attr=attr).output, 5e4, rtol=5e-3)
+
+
+@pytest.mark.parametrize("source", [np.float16, np.float32])
+@pytest.mark.parametrize("placing", ["common", "per_oc"])
+@pytest.mark.parametrize("wei", list(STORED))
+def test_convolutions_too(wei: str, placing: str, source: Any) -> None:
+    """By the bits of weights that are scaled and rounded beforehand; two widths of panels, and groups."""
+    rng, kernel = np.random.default_rng(22), "conv:avx512_core_fp16" + "_down" * (source is np.float32)
+    for oc, ic, groups in ((70, 7, 1), (37, 6, 2)):
+        src = (rng.random((1, groups * ic, 4, 5)) * 8).astype(source)
+        flat, scales = scaled_weights(rng, wei, (ic * 9, groups * oc), placing)
+        weights, point = np.ascontiguousarray(flat.T.reshape(groups * oc, ic, 3, 3)), 3 if wei == "u4" else 0
+        wide = (weights.astype(np.float32) - point) * scales.reshape(-1, 1, 1, 1)
+        where: dict[str, Any] = {"groups": groups, "padding": 1, "dst": "f32"}
+        largest = simdnn.convolution(src.astype(np.float32), wide, machine="spr", **where).output.max()
+        scales *= np.float32(5e4 / largest)
+        points = {"wei": point} if point else {}
+        attr = Attr(fpmath="f16", apply_to_int=True, scales={"wei": scales}, zero_points=points)
+        met = run(kernel, src, weights, attr=attr, **where)
+        wide = (weights.astype(np.float32) - point) * scales.reshape(-1, 1, 1, 1)
+        rounded = wide.astype(np.float16).astype(source)
+        assert np.isfinite(met).all() and met.max() > 4.9e4
+        assert (met == run(kernel, src, rounded, attr=F16, **where)).all()
+
+
+@pytest.mark.parametrize("scales", [{"src": 0.01}, {"wei": 0.01}, {"wei": np.full(9, 0.01, np.float32)}])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_fastest_takes_no_f16_sum_that_is_scaled_afterwards(scales: dict[str, Any], dtype: Any) -> None:
+    src, weights, attr = np.full((2, 64), 64, dtype), np.full((64, 9), 64, dtype), Attr(fpmath="f16", scales=scales)
+    for target in ("spr", "gnr"):
+        r = simdnn.matmul(src, weights, machine=target, attr=attr)
+        image = simdnn.convolution(src.reshape(2, 64, 1, 1), weights.T.reshape(9, 64, 1, 1), machine=target, attr=attr)
+        for met in (r, image):
+            assert np.allclose(met.output, 64 * 64 * 64 * 0.01, rtol=1e-3)
+        reasons = r.dispatch.set_index("implementation")["reason"]
+        assert "before it scales" in reasons["gemm:avx512_core_fp16" + "_down" * (dtype is np.float32)]
 
 
 def test_f16_arithmetic_keeps_the_bound_of_its_chains() -> None:
