@@ -76,7 +76,10 @@ PostOp = str | tuple[str, float] | tuple[str, Quant]
 class Attr:
     """How a primitive computes. See `Quant` for what `scales`, `zero_points` and `precomputed_reductions` hold.
 
-    `fpmath`, `exact_int8`: None leaves them to the scope, the thread, the environment (at last: strict, fast).
+    `fpmath`, `exact_int8`: None leaves them to the scope, the thread, the environment. At last `fpmath` is "strict",
+    and int8 on a CPU without VNNI takes the library's fast path, whose pairs of products may saturate, unless an exact
+    kernel costs no more by the estimate: then that one runs (`r.dispatch` says so). `exact_int8=True` has exact kernels
+    alone, at whatever cost; False the library's fast path, even where an exact kernel would cost less.
     A bare array as a value says its own mask: size 1 common; (N,) one per output channel; (K/G, N) weights grouped
     along K; (M, K/G) sources. `post_ops`, in order: "relu"; "sum" or ("sum", scale), which adds what the destination
     held before; ("add", values), f32: one, (N,), or of the output's shape. `float_model`: how DPAS rounds on a GPU, a

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 DISPATCHES = ("fastest", "onednn")
 NAMES = frozenset(kind.name for kind in KERNELS)
 Kinds = tuple[KernelKind, ...]
-Estimator = Callable[[Program, Machine, tuple[str, ...]], "Cost"]
+Estimator = Callable[..., "Cost"]  # as `estimate_program`; one that is told of no threads counts one core
 
 
 def check_dispatch(value: object) -> str:
@@ -43,11 +44,11 @@ def check_dispatch(value: object) -> str:
     )
 
 
-def estimate_program(program: Program, machine: Machine, cold: tuple[str, ...]) -> Cost:
+def estimate_program(program: Program, machine: Machine, cold: tuple[str, ...], threads: int = 1) -> Cost:
     """`simdnn.timing`'s, imported at first use."""
     from simdnn.timing import estimate
 
-    return estimate.estimate_program(program, machine, cold=cold)
+    return estimate.estimate_program(program, machine, cold=cold, threads=threads)
 
 
 def least_cycles(kind: KernelKind, problem: Problem, machine: Machine) -> float:
@@ -62,15 +63,20 @@ def least_cycles(kind: KernelKind, problem: Problem, machine: Machine) -> float:
 
 @dataclass(frozen=True)
 class Request:
-    """All that a choice depends on. `caps`: the ISA caps allowed; `fpmath`: the mode in force for f32 data."""
+    """All that a choice depends on. `caps`: the ISA caps allowed; `fpmath`: the mode in force for f32 data.
+
+    `exact_int8`: True exact kernels alone, False the library's fast path, None that too unless an exact one costs no
+    more on so many `threads`.
+    """
 
     problem: Problem
     machine: Machine
     caps: frozenset[str]
-    exact_int8: bool
+    exact_int8: bool | None
     fpmath: str
     dispatch: str
     cold_weights: bool = False
+    threads: int = 1
     kinds: Kinds = KERNELS
     estimator: Estimator = estimate_program
     floor: Callable[[KernelKind, Problem, Machine], float] = least_cycles
@@ -105,17 +111,18 @@ class Choice:
     @property
     def cost(self) -> Cost:
         """What the kernel costs on one core; raises `UnknownTiming`."""
-        r = self.request
-        return estimated(self.kind, r.problem, r.machine, r.cold_weights, r.estimator)
+        return self.cost_on(1)
 
     def cost_on(self, threads: int) -> Cost:
-        """What the kernel costs on several cores, which share L3 and DRAM."""
-        from simdnn.timing import estimate
+        """What the kernel costs on one core, or on several, which share L3 and DRAM; raises `UnknownTiming`."""
+        r = self.request
+        return estimated(self.kind, r.problem, r.machine, r.cold_weights, r.estimator, threads)
 
-        if threads == 1:
-            return self.cost
-        cold = self.kernel.weights if self.request.cold_weights else ()
-        return estimate.estimate_program(self.kernel.program, self.request.machine, cold=cold, threads=threads)
+    @property
+    def exactness_decided(self) -> bool:
+        """Whether exact kernels stood beside others, so that their cost decided which runs."""
+        able = {c.kind.exact for c in self.candidates if not c.reason}
+        return self.request.dispatch == "fastest" and len(able) > 1
 
     def frame(self) -> pd.DataFrame:
         """Every candidate: implementation, isa, cycles (on one core; missing where it is out), chosen, reason."""
@@ -132,6 +139,11 @@ class Choice:
         chosen, other = {"fastest": ("fewest cycles", "more cycles"), "onednn": ("", "not oneDNN's choice")}.get(
             self.request.dispatch, ("named", "not named")
         )
+        if self.exactness_decided:
+            cores = f" on {self.request.threads} cores" if self.request.threads > 1 else ""
+            if kind.exact is not self.kind.exact:
+                other = f"exact, but more cycles{cores}" if kind.exact else f"not exact, and no fewer cycles{cores}"
+            chosen = f"exact at no more cycles{cores}" if self.kind.exact else chosen
         if kind is not self.kind:
             return other
         return f"oneDNN's choice: {self.library}" if self.library else chosen or "exact_int8"
@@ -156,43 +168,62 @@ def choose(request: Request) -> Choice:
 
 
 def _fastest(request: Request, able: Kinds) -> KernelKind:
-    """The kind of least cycles. Those that cannot win are not timed: those whose peak rate alone takes longer than
-    another one's whole time, and those that do the work of an able one and more.
+    """The kind of least cycles. Where some are exact and some are not, an exact one that costs no more than the fastest
+    of the others on the threads asked for.
     """
-    names = {kind.name for kind in able}
-    floors = {kind: request.floor(kind, request.problem, request.machine) for kind in able}
-    best: tuple[float, KernelKind] | None = None
     unknown: list[str] = []
-    for kind in sorted((kind for kind in able if kind.more_than not in names), key=floors.__getitem__):
-        if best is None or floors[kind] < best[0]:
-            cycles, missing = _cycles(kind, request)
+    exact, others = (tuple(kind for kind in able if kind.exact is wanted) for wanted in (True, False))
+    threads = request.threads if exact and others else 1
+    best = _least(request, others, 1, unknown)
+    if best and threads > 1:
+        best = _cycles(best[1], request, threads)[0] or best[0], best[1]
+    rival = _least(request, exact, threads, unknown, best[0] if best else math.inf)
+    if found := rival or best:
+        return found[1]
+    raise UnknownTiming("; ".join(dict.fromkeys(unknown)))
+
+
+def _least(
+    request: Request, kinds: Kinds, threads: int, unknown: list[str], limit: float = math.inf
+) -> tuple[float, KernelKind] | None:
+    """The least cycles, no more than `limit`, and their kind; what the machine lacks to tell goes to `unknown`.
+
+    Kinds that cannot win are not timed: those whose peak rate alone takes longer than another one's whole time, and
+    those that do the work of another and more.
+    """
+    names = {kind.name for kind in kinds}
+    floors = {kind: request.floor(kind, request.problem, request.machine) / threads for kind in kinds}
+    best: tuple[float, KernelKind] | None = None
+    for kind in sorted((kind for kind in kinds if kind.more_than not in names), key=floors.__getitem__):
+        if floors[kind] <= limit if best is None else floors[kind] < best[0]:
+            cycles, missing = _cycles(kind, request, threads)
             if cycles is None:
                 unknown.append(missing)
-            elif best is None or cycles < best[0]:
+            elif cycles <= limit if best is None else cycles < best[0]:
                 best = cycles, kind
-    if best is None:
-        raise UnknownTiming("; ".join(dict.fromkeys(unknown)))
-    return best[1]
+    return best
 
 
 def considered(request: Request) -> tuple[Candidate, ...]:
     """Every kind of the operation, with the reason why it cannot run, or none.
 
-    Where int8 need not be exact, an exact kind that has a fast counterpart for the same ISA cap is the option that
-    was not asked for; exact kinds without one (VNNI, depthwise) are the normal kernels. Where such a one can run, those
-    that may saturate are out even if they take fewer cycles: a CPU with VNNI gives exact sums.
+    Where int8 need not be exact, an exact kind that has a fast counterpart for the same ISA cap is an option, which
+    "fastest" takes if it costs no more, unless the fast path was asked for; exact kinds without one (VNNI, depthwise)
+    are the normal kernels. Where such a one can run, those that may saturate are out even if they take fewer cycles: a
+    CPU with VNNI gives exact sums.
     """
     kinds = [kind for kind in request.kinds if isinstance(request.problem, kind.operation)]
     reasons = {kind: out(kind, request) for kind in kinds}
     if request.integer and not request.exact_int8:
-        fast = {kind.isa for kind, reason in reasons.items() if not reason and not kind.exact}
-        for kind, reason in reasons.items():
-            if not reason and kind.exact and kind.isa in fast:
-                reasons[kind] = "exact_int8: not asked for"
-        if normal := [kind.name for kind, reason in reasons.items() if not reason and kind.exact]:
-            for kind, reason in reasons.items():
-                if not reason and not kind.exact:
-                    reasons[kind] = f"exact_int8: some step can saturate or round; {normal[0]} is exact and runs"
+        able = [kind for kind, reason in reasons.items() if not reason]
+        fast = {kind.isa for kind in able if not kind.exact}
+        optional = [kind for kind in able if kind.exact and kind.isa in fast]
+        normal = [kind.name for kind in able if kind.exact and kind.isa not in fast]
+        if normal or request.exact_int8 is False or request.dispatch != "fastest":
+            reasons |= dict.fromkeys(optional, "exact_int8: not asked for")
+        if normal:
+            saturating = f"exact_int8: some step can saturate or round; {normal[0]} is exact and runs"
+            reasons |= dict.fromkeys((kind for kind in able if not kind.exact), saturating)
     return tuple(Candidate(kind, reason) for kind, reason in reasons.items())
 
 
@@ -261,10 +292,13 @@ def built(kind: KernelKind, problem: Problem, machine: Machine) -> Kernel:
 
 
 @functools.lru_cache(maxsize=2048)
-def estimated(kind: KernelKind, problem: Problem, machine: Machine, cold_weights: bool, estimator: Estimator) -> Cost:
-    """The kind's cost for a problem on one core of a machine."""
+def estimated(
+    kind: KernelKind, problem: Problem, machine: Machine, cold_weights: bool, estimator: Estimator, threads: int
+) -> Cost:
+    """The kind's cost for a problem on so many cores of a machine."""
     kernel = built(kind, problem, machine)
-    return estimator(kernel.program, machine, kernel.weights if cold_weights else ())
+    several = {"threads": threads} if threads > 1 else {}
+    return estimator(kernel.program, machine, kernel.weights if cold_weights else (), **several)
 
 
 @functools.lru_cache(maxsize=512)
@@ -273,11 +307,11 @@ def priced_program(program: Program, machine: Machine, cold: tuple[str, ...] = (
     return estimate_program(program, machine, cold)
 
 
-def _cycles(kind: KernelKind, request: Request) -> tuple[float | None, str]:
+def _cycles(kind: KernelKind, request: Request, threads: int = 1) -> tuple[float | None, str]:
     """Cycles, or None and the figure that the machine lacks."""
     try:
         r = request
-        return estimated(kind, r.problem, r.machine, r.cold_weights, r.estimator).cycles, ""
+        return estimated(kind, r.problem, r.machine, r.cold_weights, r.estimator, threads).cycles, ""
     except UnknownTiming as error:
         return None, str(error)
 

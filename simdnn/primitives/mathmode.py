@@ -51,6 +51,11 @@ class Setting(Generic[T]):
 
     def effective(self, call: T | None) -> T:
         """The value that holds for a call which asks for `call` (None: it doesn't say)."""
+        said = self.said(call)
+        return self.fallback if said is None else said
+
+    def said(self, call: T | None) -> T | None:
+        """The value that the call, a scope, the thread or the environment asks for; None where none of them does."""
         if call is not None:
             return self.check(call)
         if entered := self.scopes.get():
@@ -60,7 +65,7 @@ class Setting(Generic[T]):
         for variable in self.variables:
             if text := os.environ.get(variable, "").strip():
                 return self._from_environment(variable, text)
-        return self.fallback
+        return None
 
     def set_default(self, value: T | None) -> None:
         """Set this thread's default; None gives the word back to the environment."""
@@ -76,9 +81,10 @@ class Setting(Generic[T]):
 class Scope(ContextDecorator, Generic[T]):
     """`with` this, a setting has a value for calls of this thread that don't say otherwise. Scopes nest."""
 
-    def __init__(self, setting: Setting[T], value: T) -> None:
+    def __init__(self, setting: Setting[T], value: T | None) -> None:
+        """`value` has been checked; None: as if neither thread nor environment asked for one."""
         self.setting = setting
-        self.value = setting.check(value)
+        self.value = value
 
     def __enter__(self) -> None:
         self.setting.scopes.set((*self.setting.scopes.get(), self))
@@ -133,7 +139,7 @@ EXACT_INT8: Setting[bool] = Setting(("SIMDNN_EXACT_INT8",), check_exact, _parse_
 
 def fpmath_mode(mode: str) -> Scope[str]:
     """A scope in which calls of this thread that name no math mode use `mode`: strict, tf32, bf16, f16 or any."""
-    return Scope(FPMATH, mode)
+    return Scope(FPMATH, check_fpmath(mode))
 
 
 def set_default_fpmath_mode(mode: str | None) -> None:
@@ -151,12 +157,20 @@ def cold_weights(on: bool = True) -> Scope[bool]:
 
     That is how a layer runs within a network whose weights together are larger than the last cache.
     """
-    return Scope(COLD_WEIGHTS, on)
+    return Scope(COLD_WEIGHTS, check_flag("cold_weights", on))
 
 
 def exact_int8(on: bool = True) -> Scope[bool]:
-    """A scope in which int8 problems of this thread use kernels that are exact (True) or the library's fast ones."""
-    return Scope(EXACT_INT8, on)
+    """A scope in which int8 problems of this thread use kernels that are exact (True) or the library's fast path.
+
+    Where nothing is said at all, the fast path is taken unless an exact kernel costs no more.
+    """
+    return Scope(EXACT_INT8, check_exact(on))
+
+
+def as_shipped(setting: Setting[T]) -> Scope[T]:
+    """A scope in which a setting is what it is where neither user nor environment says anything."""
+    return Scope(setting, None)
 
 
 def set_default_exact_int8(on: bool | None) -> None:

@@ -70,10 +70,11 @@ def chosen(problem: Problem, target: Target, attr: Attr) -> Choice:
             problem,
             target.machine,
             target.caps,
-            exact_int8=not is_float and EXACT_INT8.effective(attr.exact_int8),
+            exact_int8=None if is_float else EXACT_INT8.said(attr.exact_int8),
             fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
             dispatch=target.dispatch,
             cold_weights=COLD_WEIGHTS.effective(None),
+            threads=target.threads,
         )
     )
 

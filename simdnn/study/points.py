@@ -15,7 +15,7 @@ import simdnn
 import workloads
 from isa_models import SimdnnError, machine, what_if
 from isa_models.known import machine_file
-from simdnn.primitives.mathmode import exact_int8, fpmath_mode
+from simdnn.primitives.mathmode import EXACT_INT8, FPMATH, as_shipped
 from simdnn.study.kinds import FILES, KINDS, Row
 from simdnn.version import version
 
@@ -67,7 +67,7 @@ class Point:
         """The measures; raises what the primitives do."""
         found = {name: str(path) for name in FILES if (path := self.path(name))}
         target = what_if(self.path("machine") or self.machine, self.figures)
-        with fpmath_mode("strict"), exact_int8(False):  # whatever the environment says
+        with as_shipped(FPMATH), as_shipped(EXACT_INT8):  # whatever the environment says
             return KINDS[self.kind].measure(target, {**self.parameters, **found}, self.values)
 
 

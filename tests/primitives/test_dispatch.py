@@ -6,8 +6,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import simdnn
 from isa_models import Machine, Unimplemented, UnknownTiming, cpu_machine, machine
 from isa_models.isa import implied
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
@@ -191,6 +193,55 @@ def test_exact_int8(cap: str, exact: bool, able: set[str]) -> None:
     assert {c.kind.name for c in choice.candidates if not c.reason} == able
     out = [c.reason for c in choice.candidates if c.reason]
     assert all(reason.startswith(("isa: ", "exact_int8: ")) for reason in out)
+
+
+@pytest.mark.parametrize(
+    ("cycles", "taken", "reasons"),
+    [
+        ({"fast2": 4, "exact2": 4}, "exact2", ["not exact, and no fewer cycles", "exact at no more cycles"]),
+        ({"fast2": 4, "exact2": 3}, "exact2", ["not exact, and no fewer cycles", "exact at no more cycles"]),
+        ({"fast2": 4, "exact2": 5}, "fast2", ["fewest cycles", "exact, but more cycles"]),
+        ({"fast2": 4}, "fast2", ["fewest cycles", "no timing for exact2"]),
+    ],
+)
+def test_an_exact_kernel_that_costs_no_more_runs_unless_the_fast_path_is_asked_for(
+    cycles: dict[str, float], taken: str, reasons: list[str]
+) -> None:
+    asked = request(*INT8[:2], clock=Clock(**cycles), src="u8", cap="avx2", exact_int8=None)
+    choice = choose(asked)
+    assert choice.kind.name == taken and list(choice.frame()["reason"]) == reasons
+    assert choose(replace(asked, exact_int8=False)).kind.name == "fast2"
+    library = choose(replace(asked, dispatch="onednn", library=picks("fast2")))
+    assert library.kind.name == "fast2" and "not asked for" in library.frame()["reason"][1]
+
+
+def test_exactness_is_weighed_on_the_threads_asked_for() -> None:
+    """On four cores both wait for memory."""
+
+    def clock(program: Program, _machine: Any, _cold: Any, threads: int = 1) -> Any:
+        alone = {"fast2": 4.0, "exact2": 6.0}[program.name]
+        return SimpleNamespace(cycles=max(alone / threads, 2.0))
+
+    asked = replace(request(*INT8[:2], clock=Clock(), src="u8", cap="avx2", exact_int8=None), estimator=clock)
+    assert choose(asked).kind.name == "fast2"
+    many = choose(replace(asked, threads=4))
+    reasons = ["not exact, and no fewer cycles on 4 cores", "exact at no more cycles on 4 cores"]
+    assert list(many.frame()["reason"]) == reasons
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("target", ["skx", "hsw"])
+def test_depthwise_int8_is_exact_where_that_is_free(target: str, threads: int) -> None:
+    rng = np.random.default_rng(0)
+    src = rng.integers(-128, 128, (1, 48, 9, 9)).astype(np.int8)
+    weights = (rng.integers(-64, 64, (48, 1, 3, 3)) * 2 + 1).astype(np.int8)  # odd: what halving loses
+    where: dict[str, Any] = {"groups": 48, "padding": 1, "machine": target, "threads": threads}
+    r, fast, exact = (
+        simdnn.convolution(src, weights, attr=simdnn.Attr(exact_int8=on), **where) for on in (None, False, True)
+    )
+    assert (r.output == exact.output).all() and (fast.output != exact.output).any()
+    assert (r.implementation, r.cycles) == (exact.implementation, exact.cycles) and r.cycles <= fast.cycles
+    assert any(reason.startswith("exact at no more cycles") for reason in r.dispatch["reason"])
 
 
 def test_an_exact_kernel_without_a_fast_counterpart_is_the_normal_one() -> None:
