@@ -163,7 +163,6 @@ class LoadWidth:
     pipes: float  # load pipes that one takes; 1.5: it takes one, but only two of three pipes can
     latency: float  # cycles, load to use
     forward_latency: float  # cycles from the data of a store still in flight to the use
-    commit_cycles: float  # cycles that one keeps a waiting store from the cache, each store once at most
     blocked_latency: float  # from the commit of a store that wrote only a part of what is read to the use
     general: bool = False
     crossing_pipes: float = 0.0  # at least so many pipes for one that crosses from a line to the next

@@ -158,12 +158,12 @@ def _loads(table: Table) -> tuple[LoadWidth, ...]:
         pipes, latency = row.number("pipes", 1, 16), row.number("latency", 1, 1000)
         if pipes * 2 % 1:
             raise row.error("pipes", "whole or half pipes", pipes)
-        forward, commit = row.number("forward_latency", 0, 1000), row.number("commit_cycles", 0, 1000)
+        forward = row.number("forward_latency", 0, 1000)
         blocked = row.number("blocked_latency", 0, 1000, latency)
         keys = "crossing_pipes", "crossing_latency"
         across, later = (row.number(key, 0, 1000, 0.0) for key in keys)
         update = row.number("update_latency", 0, 1000) if row.has("update_latency") else None
-        found.append(LoadWidth(bits, pipes, latency, forward, commit, blocked, general, across, later, update))
+        found.append(LoadWidth(bits, pipes, latency, forward, blocked, general, across, later, update))
         row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
 

@@ -65,7 +65,7 @@ def load_pipes(machine: Machine, ops: Sequence[Op]) -> float:
 
 
 def store_commit(ops: Sequence[Op]) -> float:
-    """Cycles that the stores need at commit, less what wide loads may take from them."""
+    """Cycles that the stores need at commit."""
     return sum(op.commit_cycles for op in ops if op.store is not None)
 
 

@@ -109,7 +109,6 @@ class CoreModel:
         self.store_room = core.store_queue
         self.commits: deque[float] = deque()
         self.commit_free = 0.0
-        self.undelayed = 0  # stores behind retirement that no wide load has kept from the cache
         self.values: dict[str, Node | None] = {}  # register to its last writer
         self.tile_store: Node | None = None  # the last store of a tile
         self.last_line: tuple[str, int] | None = None  # of a store that none has joined yet
@@ -121,7 +120,6 @@ class CoreModel:
             self.commit_free += commit_cycles
             self.commits.append(self.commit_free)
             self.store_room -= 1
-            self.undelayed += 1
 
     def advance(self) -> None:
         """One cycle, its stages from last to first; then on to the next in which anything can happen."""
@@ -216,7 +214,6 @@ class CoreModel:
         while commits and commits[0] <= now:
             commits.popleft()
             self.store_room += 1
-            self.undelayed = min(self.undelayed, len(commits))
         while rob and slots > 0:
             node = rob[0]
             if node.done == UNKNOWN or node.done > now:
@@ -238,7 +235,6 @@ class CoreModel:
             if op.store is not None:
                 self.commit_free = max(self.commit_free, now) + node.line_cycles
                 commits.append(self.commit_free)
-                self.undelayed += 1
                 if node.commit is not None:
                     self._finish(node.commit, self.commit_free)
 
@@ -304,9 +300,6 @@ class CoreModel:
             self.load_debt = need - here
             later = math.ceil(self.load_debt / pipes)
             node.first_issue = now
-            if self.undelayed and self.commit_free > now:  # a wide load keeps a store from the cache, once each
-                self.commit_free += node.op.load_commit_cycles
-                self.undelayed -= node.op.load_commit_cycles > 0
             self._finish(node, now + later + node.op.load_latency + node.late)
 
     def _occupy_loads(self, used: float, more: float) -> None:

@@ -72,7 +72,6 @@ class Op:
     crossing_pipes: float  # of a load that crosses from a line to the next
     crossing_latency: float  # cycles that it takes longer
     load_latency: float
-    load_commit_cycles: float
     forward_latency: float  # of a store to what loads it, or of a load from what stored it: the longer counts
     blocked_latency: float
     store: MemRef | None
@@ -194,7 +193,6 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> Op:
         crossing_pipes=load.crossing_pipes,
         crossing_latency=load.crossing_latency,
         load_latency=load.latency,
-        load_commit_cycles=load.commit_cycles * rows,
         forward_latency=max(forward, stored.forward_latency),
         blocked_latency=load.blocked_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
