@@ -14,6 +14,8 @@ import simdnn
 from simdnn.safety import largest_weight
 from tests.primitives.problems import Array
 
+FAST = simdnn.Attr(exact_int8=False)  # small exact kernels cost no more, and run where nothing is said
+
 
 def weights_of(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> Array:
     """Channels from harmless to extreme."""
@@ -39,7 +41,7 @@ def test_matmul(seed: int, span: tuple[int, int]) -> None:
     rng = np.random.default_rng(seed)
     k, n = int(rng.choice([1, 2, 7, 40, 257, 300, 301, 766, 800])), int(rng.integers(1, 12))
     weights = weights_of(rng, (k, n), 1)
-    where = {"machine": "skx", "isa": [None, "avx2"][int(rng.integers(2))]}
+    where: dict[str, Any] = {"machine": "skx", "isa": [None, "avx2"][int(rng.integers(2))], "attr": FAST}
     frame = simdnn.ranges("matmul", weights=weights, src_range=span, **where)
     hard = extremes(rng, *span, weights.T, 8)
     judged = frame.attrs["implementation"]  # more rows may make another kernel the fastest, whose pairs are others
@@ -63,7 +65,7 @@ def test_convolution(seed: int) -> None:
     shape: dict[str, Any] = {"groups": groups, "padding": int(rng.integers(0, 2)), "strides": int(rng.integers(1, 3))}
     size = int(rng.integers(1, 4)) + 2 * max(kh, kw)
     weights = weights_of(rng, (oc * groups, ic, kh, kw), 0)
-    where = {"machine": "skx", "isa": [None, "avx2"][int(rng.integers(2))]}
+    where: dict[str, Any] = {"machine": "skx", "isa": [None, "avx2"][int(rng.integers(2))], "attr": FAST}
     frame = simdnn.ranges("convolution", weights=weights, src_range=(0, 255), ih=size, iw=size, **shape, **where)
     images = rng.choice(np.array([0, 255], np.uint8), (6, ic * groups, size, size))
     images[0] = 255
