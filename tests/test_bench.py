@@ -7,6 +7,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
-from simdnn.benchdnn import Answer, Case, answer, read, values
+from simdnn.benchdnn import Answer, answer, read, values
 from simdnn.benchdnn.attributes import mask_bits, parameters
-from simdnn.benchdnn.descriptors import Axis, conv_dims, matmul_dims
-from simdnn.benchdnn.subset import IGNORED, NEUTRAL, OPTIONS
+from simdnn.benchdnn.descriptors import Axis, IpDims, conv_dims, ip_dims, matmul_dims
+from simdnn.benchdnn.subset import IGNORED, NEUTRAL, OPTIONS, OTHER_DRIVERS
 from simdnn.benchdnn.tasks import task
 from simdnn.cli import main
 from tests.streams import error_line
@@ -33,7 +34,7 @@ g32mb1ic32ih14oc32oh14kh3ph1n"depthwise"
 """
 
 
-def cases(*words: str) -> list[Case]:
+def cases(*words: str) -> list[Any]:
     return [case for line in read(words) for case in line.cases()]
 
 
@@ -176,11 +177,169 @@ def test_batch_files(tmp_path: Path) -> None:
 def test_errors_in_a_batch_file_name_the_line(tmp_path: Path) -> None:
     path = tmp_path / "shapes"
     path.write_text("2x3:3x4\n\n2x3:3xx\n")
-    with pytest.raises(InvalidArgument, match=r"shapes:3: matmul problem '2x3:3xx'"):
-        read(["--matmul", f"--batch={path}"])
-    path.write_text("--batch=shapes")
-    with pytest.raises(InvalidArgument, match="nest deeper"):
-        read(["--matmul", f"--batch={path}"])
+    _, found = answers("--matmul", "--mode=P", f"--batch={path}")
+    assert found.reason.startswith("shapes:3: matmul problem '2x3:3xx'") and found.problem == "2x3:3xx"
+    path.write_text("--batch=shapes --batch=shapes\n" * 3)
+    assert all("nest deeper" in found.reason for found in answers("--matmul", f"--batch={path}"))
+
+
+LINES = [  # a line that makes no sense in a batch file, and a part of the reason
+    ("--dtt=f32 4x8:8x4", "unknown option '--dtt=f32': did you mean --dt?"),
+    ("--dt=f33 4x8:8x4 4x8:8x5", "unknown type in --dt 'f33'"),
+    ("--mode=R", "--mode='R'; allowed"),
+    ("4x8", "src:weights are needed"),
+    ("--conv ic8oc8", "no input or kernel size"),
+    ("--ip ic8ih0oc4", "ih is 0"),
+    ("--batch=absent", "No such file"),
+    ("--machine", "--machine without a value"),
+    ("--machine=absent.toml 4x8:8x4", "absent.toml"),
+    ("--attr-post-ops=rely 4x8:8x4", "did you mean 'relu'"),
+    ("-x", "options start with --"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), LINES)
+def test_a_line_that_makes_no_sense_is_answered_and_the_rest_goes_on(
+    line: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shapes"
+    path.write_text(f"--matmul 4x8:8x4\n{line}\n--reset --machine=zen4 --matmul --dt=bf16 4x8:8x4\n")
+    assert main(["bench", "--mode=P", f"--batch={path}"]) == 1
+    _, first, wrong, last, summary = capsys.readouterr().out.splitlines()
+    assert first.startswith("PASSED") and last.startswith("PASSED") and last.endswith("--matmul --dt=bf16 4x8:8x4")
+    assert wrong.startswith("UNIMPLEMENTED:shapes:2: ") and reason in wrong and wrong.endswith(line)
+    assert summary == "tests:3 passed:2 failed:0 unimplemented:1"
+
+
+def test_an_option_that_could_not_be_read_is_not_guessed(tmp_path: Path) -> None:
+    """Problems after it are refused for it until it is given again; what does not ask for it goes on."""
+    path = tmp_path / "shapes"
+    lines = ["--dt=bf16 --wtag=ab --dir=FORWARD", "4x8:8x4", "--dt=f33", "4x8:8x4", "--dt=s8", "4x8:8x4"]
+    path.write_text("\n".join([*lines, "--conv ic8ih4oc4kh1"]))
+    found = answers("--matmul", "--mode=P", f"--batch={path}")
+    assert [one.status for one in found] == [
+        "UNIMPLEMENTED", "PASSED", "UNIMPLEMENTED", "UNIMPLEMENTED", "PASSED", "UNIMPLEMENTED"]  # fmt: skip
+    assert found[1].problem == "--matmul --dt=bf16 --wtag=ab 4x8:8x4"
+    assert found[3].reason == found[2].reason and found[3].problem == "--matmul 4x8:8x4"
+    assert found[5].reason.startswith("shapes:1: ") and "FORWARD" in found[5].reason
+
+
+def test_answers_come_before_what_fails_behind_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error that nobody thought of, too, is one problem's."""
+    answering = import_module("simdnn.benchdnn.answer")
+    right = answering.cost
+    monkeypatch.setattr(answering, "cost", lambda wanted: 1 // 0 if wanted.sizes["n"] == 5 else right(wanted))
+    assert main(["bench", "--matmul", "--mode=P", "4x8:8x4", "4x8:8x5", "4x8:8x6"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["PASSED", "FAILED", "PASSED"]
+    assert "ZeroDivisionError" in lines[2] and lines[4].startswith("tests:3 passed:2 failed:1")
+
+
+@pytest.mark.parametrize("driver", sorted(OTHER_DRIVERS))
+def test_other_drivers_are_named(driver: str) -> None:
+    """Whatever their own options are."""
+    words = f"--matmul 4x8:8x4 --{driver} --sdt=f32 --alg=SOMETHING --dt=f32 8x16 --reset --matmul 4x8:8x4"
+    first, other, last = answers("--mode=P", *words.split())
+    assert (first.status, last.status) == ("PASSED", "PASSED")
+    assert other.reason == f"not modelled: driver {driver}; drivers: --matmul, --conv, --ip"
+    assert other.problem == f"--{driver} 8x16"
+
+
+# inner products
+
+
+@pytest.mark.parametrize(
+    ("text", "dims"),
+    [
+        ("mb1ic8oc8", IpDims(1, 8, 8)),
+        ("ic8oc4", IpDims(2, 8, 4)),
+        ('mb112ic2048_ih1iw1_oc1000_n"resnet:ip1"', IpDims(112, 2048, 1000, (1, 1), "resnet:ip1")),
+        ("ic8id3oc4", IpDims(2, 8, 4, (3, 3, 3))),
+        ("ic8id3ih2iw5oc4", IpDims(2, 8, 4, (3, 2, 5))),
+        ("ic8iw5oc4", IpDims(2, 8, 4, (5,))),
+    ],
+)
+def test_inner_products_as_written(text: str, dims: IpDims) -> None:
+    assert ip_dims(text) == dims
+
+
+@pytest.mark.parametrize("text", ["", "mb1", "ic8", "ic0oc4", "ic8oc", "ic8oc4kh3", "ic8oc4ih0", "8x8:8x8"])
+def test_no_inner_product(text: str) -> None:
+    with pytest.raises(InvalidArgument):
+        ip_dims(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "matmul"),
+    [
+        ("--ip mb5ic8ih3oc7", "--bia-dt=f32 5x72:72x7"),
+        ("--ip --dir=FWD_I --mb=3 mb5ic64oc7", "3x64:64x7"),
+        ("--ip --dir=FWD_I --wtag=abx mb5ic64ih1oc7", "--wtag=ba 5x64:64x7"),
+        ("--ip --dir=FWD_I --stag=nhwc --wtag=hwio mb5ic8ih3oc7", "--wtag=ab 5x72:72x7"),
+        ("--ip --dt=u8:s8:u8 --bia-dt=f32 --attr-scales=src:common:0.5+wei:0+dst:common:2 "
+         "--attr-zero-points=src:common:3 --attr-post-ops=sum:2+relu mb5ic65oc7",
+         "--dt=u8:s8:u8 --bia-dt=f32 --attr-scales=src:common:0.5+wei:common+dst:common:2 "
+         "--attr-zero-points=src:common:3 --attr-post-ops=sum:2+relu 5x65:65x7"),
+        ("--ip --dt=s8:s8:f32 --machine=icx,skx,b580 --attr-scales=wei:per_oc --attr-post-ops=add:f32:per_oc "
+         "mb5ic65oc7",
+         "--dt=s8:s8:f32 --bia-dt=f32 --machine=icx,skx,b580 --attr-scales=wei:per_oc --attr-post-ops=add:f32:per_oc "
+         "5x65:65x7"),
+    ],
+)  # fmt: skip
+def test_an_inner_product_is_the_matmul_of_its_channels(words: str, matmul: str) -> None:
+    found, meant = answers(*words.split()), answers("--matmul", *matmul.split())
+    assert [one.status for one in found] == ["PASSED"] * len(meant) and all(one.max_error == 0 for one in found)
+    assert [replace(one, problem="") for one in found] == [replace(one, problem="") for one in meant]
+    assert all(one.problem.startswith("--ip ") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--dir=BWD_D", "no backward inner product"),
+        ("--stag=bacd", "rows contiguous"),
+        ("--wtag=iohw", "output channels in the middle"),
+        ("--stag=nchw --wtag=ohwi", "in another order"),
+        ("--stag=abc", "no plain layout of 4 dimensions"),
+        ("--attr-scales=wei:per_dim_1", "with mask per_dim_1"),
+        ("--attr-scales=wei:per_oc:f32:4x1", "groups of wei"),
+        ("--dispatch=onednn", "not modelled"),
+    ],
+)
+def test_what_inner_products_do_not_do(words: str, reason: str) -> None:
+    [found] = answers("--ip", *words.split(), "ic8ih3oc4")
+    assert found.status == "UNIMPLEMENTED" and reason in found.reason
+
+
+# kernels that are lossy by design
+
+
+@pytest.mark.parametrize("shape", ["mb1ic16ih8oc16kh3ph1", "g16mb1ic16ih8oc16kh3ph1", "g2mb1ic6ih5oc10kh3ph1sh2"])
+@pytest.mark.parametrize("options", ["--dt=s8:s8:s32,s8:s8:f32,s8:s8:u8", "--dt=s8:s8:s8 --attr-scales=wei:common:0.3"])
+@pytest.mark.parametrize("machine", ["skx", "hsw"])
+def test_halved_weights_pass_and_tell_their_loss(shape: str, options: str, machine: str) -> None:
+    """Against one product after the other, with weights halved and doubled; VNNI loses nothing."""
+    for found in answers("--conv", f"--machine={machine}", *options.split(), shape):
+        assert found.status == "PASSED" and found.loss and found.max_error is not None, found
+        assert found.note == f"lossy: halved weights, max error {found.loss:.3g} against exact arithmetic"
+    for found in answers("--conv", "--machine=clx", *options.split(), shape):
+        assert found.status == "PASSED" and found.loss is None and not found.note
+
+
+def test_a_loss_beyond_the_design_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = values.convolution
+
+    def wrong(*arguments: Any, **named: Any) -> Any:
+        result = right(*arguments, **named)
+        output = result.output.copy()
+        output[0, 0, 0, 0] += 1
+        return replace(result, output=output)
+
+    monkeypatch.setattr(values, "convolution", wrong)
+    [found] = answers("--conv", "--machine=skx", "--dt=s8:s8:s32", "mb1ic16ih8oc16kh3ph1")
+    assert found.status == "FAILED" and found.max_error == 1 and found.loss
 
 
 @pytest.mark.parametrize(
@@ -190,8 +349,7 @@ def test_errors_in_a_batch_file_name_the_line(tmp_path: Path) -> None:
         (["--matmul", "--dt=f33", "2x3:3x4"], "unknown type in --dt 'f33'"),
         (["--matmul", "--dt=f32:f32", "2x3:3x4"], "src:weights:dst"),
         (["--matmul", "--dt", "2x3:3x4"], "'--dt' needs a value"),
-        (["--pool", "2x3:3x4"], "driver --pool is not modelled. drivers: --matmul, --conv"),
-        (["2x3:3x4"], "before --matmul or --conv"),
+        (["2x3:3x4"], "before --matmul or --conv or --ip"),
         (["--matmul", "--mode=R", "2x3:3x4"], "--mode='R'; allowed: C, P, CP"),
         (["--matmul", "--machine=zen44", "2x3:3x4"], "did you mean 'zen4'"),
         (["--matmul", "--isa=avx512_core_vni"], "did you mean 'avx512_core_vnni'"),

@@ -79,6 +79,24 @@ def test_lines_of_several_versions(line: str, wanted: str) -> None:
         assert all(found.status == "PASSED" for found in map(answer, cases("--mode=P", *item.words)))
 
 
+def test_an_inner_product_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ("onednn_verbose,v1,primitive,exec,cpu,inner_product,brgemm:avx512_core_vnni,forward_inference,"
+            "src:u8::blocked:acdb::f0 wei:s8:a:blocked:AB16b64a4b::f0 bia:f32::blocked:a::f0 dst:f32::blocked:ab::f0,"
+            "attr-scales:src0:0:f32+wei:1:f32 attr-post-ops:eltwise_relu,,mb4ic8ih3iw3oc10,0.5")  # fmt: skip
+    [item] = executed([line])
+    assert isinstance(item, Executed)
+    assert " ".join(item.words) == (
+        "--ip --dt=u8:s8:f32 --stag=acdb --wtag=any --dtag=ab --dir=FWD_I --bia-dt=f32 "
+        "--attr-scales=src0:0:f32+wei:1:f32 --attr-post-ops=eltwise_relu mb4ic8ih3iw3oc10")  # fmt: skip
+    path = tmp_path / "log"
+    path.write_text(f"{line}\n{line.replace('forward_inference', 'backward_data')}\n")
+    assert main(["bench", "--from-verbose", str(path), "--machine", "clx"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("PASSED  gemm:avx512_core_vnni") and lines[1].endswith("mb4ic8ih3iw3oc10")
+    assert lines[2].startswith("UNIMPLEMENTED:--dir=BWD_D: no backward inner product")
+    assert lines[3] == "lines:2 predicted:1 unimplemented:1 skipped:0"
+
+
 def test_what_is_no_execution_is_left_out() -> None:
     text = """onednn_verbose,v1,info,oneDNN v3.13.2 (commit N/A)
 onednn_verbose,v1,primitive,info,template:operation,engine,primitive,implementation,prop_kind,memory_descriptors

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from isa_models import InvalidArgument, Unimplemented, UnknownName, UnknownTiming
+from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
 from isa_models.formats import fmt
 from simdnn.benchdnn import values
 from simdnn.benchdnn.attributes import Parameter
-from simdnn.benchdnn.options import Case
+from simdnn.benchdnn.options import Case, Unread
 from simdnn.benchdnn.tasks import Task, task
 from simdnn.primitives import estimate
 from simdnn.result import Estimate
@@ -25,7 +25,8 @@ class Answer:
 
     `gops` counts 2 operations a multiply-accumulate; `gb_s` is the inputs and outputs, once each, over the time.
     `max_error` is against the reference rounded to the destination's type; None where values were not compared, as
-    in mode P, and `note` says why in mode C.
+    in mode P, and `note` says why in mode C. The reference of a kernel that halves its weights multiplies the halved
+    ones, as the kernel is meant to; `loss` is then the output's largest distance from exact arithmetic, else None.
     """
 
     status: str
@@ -41,17 +42,22 @@ class Answer:
     bound: str = ""
     confidence: str = ""
     max_error: float | None = None
+    loss: float | None = None
     note: str = ""
 
 
-def answer(case: Case) -> Answer:
+def answer(case: Case | Unread) -> Answer:
     """The answer for a case: a problem that simdnn cannot do, or that makes no sense, is unimplemented, no error."""
+    if isinstance(case, Unread):
+        return Answer("UNIMPLEMENTED", case.text, _line(case.reason))
+    where = case.options["machine"]
     try:
         wanted = task(case)
-        priced = cost(wanted)
-        passed = _passed(wanted, priced)
-    except (InvalidArgument, Unimplemented, UnknownName, UnknownTiming) as error:
-        return Answer("UNIMPLEMENTED", case.text, " ".join(str(error).split()), case.options["machine"])
+        passed = _passed(wanted, cost(wanted))
+    except SimdnnError as error:
+        return Answer("UNIMPLEMENTED", case.text, _line(str(error)), where)
+    except Exception as error:  # a defect, and the next problems still count
+        return Answer("FAILED", case.text, f"{type(error).__name__}: {_line(str(error))}", where)
     if "C" not in case.mode:
         return passed
     if reason := too_big(wanted):
@@ -59,15 +65,21 @@ def answer(case: Case) -> Answer:
     try:
         found = values.check(wanted)
     except (Unimplemented, UnknownTiming) as error:
-        return Answer("UNIMPLEMENTED", case.text, " ".join(str(error).split()), case.options["machine"])
-    except Exception as error:  # what a problem that was priced raises is a defect, and the next ones still count
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        return replace(passed, status="FAILED", reason=reason)
-    note = f"values of {found.products} of {wanted.times} products" if found.products < wanted.times else ""
+        return Answer("UNIMPLEMENTED", case.text, _line(str(error)), where)
+    except Exception as error:  # what a problem that was priced raises is a defect, too
+        return replace(passed, status="FAILED", reason=f"{type(error).__name__}: {_line(str(error))}")
+    notes = [f"values of {found.products} of {wanted.times} products"] if found.products < wanted.times else []
+    if found.loss is not None:
+        notes.append(f"lossy: halved weights, max error {found.loss:.3g} against exact arithmetic")
+    checked = replace(passed, max_error=_finite(found.max_error), loss=found.loss, note="; ".join(notes))
     if found.wrong:
         reason = f"{found.wrong} outputs beyond the bound, max_error {found.max_error:.3g}"
-        return replace(passed, status="FAILED", reason=reason, max_error=_finite(found.max_error))
-    return replace(passed, max_error=_finite(found.max_error), note=note)
+        return replace(checked, status="FAILED", reason=reason)
+    return checked
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def cost(wanted: Task) -> Estimate:

@@ -1,4 +1,6 @@
-"""Problem descriptors: `64x512:512x64` of a matmul, `mb1ic64ih56oc64oh56kh3ph1n"name"` of a convolution."""
+"""Problem descriptors: `64x512:512x64` of a matmul, `mb1ic64ih56oc64oh56kh3ph1n"name"` of a convolution,
+`mb1ic256ih6oc10` of an inner product.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from isa_models import InvalidArgument, Unimplemented
 _MOST_DIGITS = 12  # sizes beyond are refused as no tensor has them
 _MAX_DIMS = 12  # oneDNN's
 _FIELD = re.compile(r"(mb|g|[io]c|[iokspd][dhw])(\d*)")
+_IP_FIELD = re.compile(r"(mb|[io]c|i[dhw])(\d*)")
 
 
 @dataclass(frozen=True)
@@ -114,26 +117,8 @@ def conv_dims(text: str) -> ConvDims:
 
     Raises `InvalidArgument` for another syntax and for sizes that give no output.
     """
-    given: dict[str, int] = {}
-    position, name = 0, ""
-    while position < len(text):
-        if text[position] == "_":
-            position += 1
-        elif text[position] == "n":
-            name, position = text[position + 1 :].strip('"'), len(text)
-        elif match := _FIELD.match(text, position):
-            key, number = match.groups()
-            if not _is_size(number):
-                raise InvalidArgument(f"convolution problem {_short(text)}: no size behind {key!r}")
-            given[key], position = int(number), match.end()
-        else:
-            raise InvalidArgument(
-                f"convolution problem {_short(text)}: {_short(text[position:])} is no entry; "
-                "entries are g mb ic oc, and i o k s p d with d h w, as in mb1ic64ih56oc64oh56kh3ph1"
-            )
-    for key in ("ic", "oc"):
-        if not given.get(key):
-            raise InvalidArgument(f"convolution problem {_short(text)}: {key} is missing or 0")
+    entries = "g mb ic oc, and i o k s p d with d h w, as in mb1ic64ih56oc64oh56kh3ph1"
+    given, name = _entries(f"convolution problem {_short(text)}", text, _FIELD, entries)
     if given.get("g") == 0:
         raise InvalidArgument(f"convolution problem {_short(text)}: g is 0")
     axes = [_axis(text, name, given) for name in "dhw"]
@@ -145,6 +130,71 @@ def conv_dims(text: str) -> ConvDims:
     width = width or height
     return ConvDims(given.get("mb", 2), given.get("g", 1), given["ic"], given["oc"], depth or Axis(), height or Axis(),
                     width or Axis(), "g" in given, name)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class IpDims:
+    """An inner product as written: `mb` rows of `ic` channels of sizes `spatial`, the last of d, h and w."""
+
+    mb: int
+    ic: int
+    oc: int
+    spatial: tuple[int, ...] = ()
+    name: str = ""
+
+    @property
+    def ndims(self) -> int:
+        """Dimensions of the source and of the weights; the destination has two."""
+        return 2 + len(self.spatial)
+
+    @property
+    def terms(self) -> int:
+        """How many products an output adds up."""
+        return self.ic * prod(self.spatial)
+
+
+def ip_dims(text: str) -> IpDims:
+    """The inner product that a descriptor means; mb is 2, and a cube or a square where later axes are not named.
+
+    >>> ip_dims('mb1ic256ih6oc4096n"fc6"')
+    IpDims(mb=1, ic=256, oc=4096, spatial=(6, 6), name='fc6')
+    >>> ip_dims("mb1ic8oc8").spatial
+    ()
+
+    Raises `InvalidArgument` for another syntax and for sizes of 0.
+    """
+    where = f"inner product {_short(text)}"
+    given, name = _entries(where, text, _IP_FIELD, "mb ic oc id ih iw, as in mb1ic256ih6iw6oc10")
+    if zero := [key for key, size in given.items() if not size]:
+        raise InvalidArgument(f"{where}: {zero[0]} is 0")
+    axes = [given.get(f"i{axis}") for axis in "dhw"]
+    first = next((number for number, size in enumerate(axes) if size), len(axes))
+    spatial: list[int] = []
+    for size in axes[first:]:
+        spatial.append(size or spatial[-1])
+    return IpDims(given.get("mb", 2), given["ic"], given["oc"], tuple(spatial), name)
+
+
+def _entries(where: str, text: str, field: re.Pattern[str], entries: str) -> tuple[dict[str, int], str]:
+    """The sizes of a descriptor by their names, and the problem's own name; `ic` and `oc` are among them."""
+    given: dict[str, int] = {}
+    position, name = 0, ""
+    while position < len(text):
+        if text[position] == "_":
+            position += 1
+        elif text[position] == "n":
+            name, position = text[position + 1 :].strip('"'), len(text)
+        elif match := field.match(text, position):
+            key, number = match.groups()
+            if not _is_size(number):
+                raise InvalidArgument(f"{where}: no size behind {key!r}")
+            given[key], position = int(number), match.end()
+        else:
+            raise InvalidArgument(f"{where}: {_short(text[position:])} is no entry; entries are {entries}")
+    for key in ("ic", "oc"):
+        if not given.get(key):
+            raise InvalidArgument(f"{where}: {key} is missing or 0")
+    return given, name
 
 
 def _axis(text: str, name: str, given: dict[str, int]) -> Axis | None:

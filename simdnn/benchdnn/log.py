@@ -1,8 +1,8 @@
-"""oneDNN's verbose log read as benchdnn problems: one for each matmul and convolution that was executed.
+"""oneDNN's verbose log read as benchdnn problems: one for each matmul, convolution and inner product that was executed.
 
 Read are the lines of oneDNN 3 (`onednn_verbose,v1,primitive,exec,…`), of 2 (without the version), of 1
 (`dnnl_verbose,exec,…`), each with or without a time stamp, and simdnn's own. Types, layouts, attributes and sizes
-become options, as benchdnn writes them. A matmul or convolution that cannot be read is told with the reason.
+become options, as benchdnn writes them. What cannot be read of these is told with the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 _MARKER = re.compile(r"(?:onednn|mkldnn|dnnl|simdnn)_verbose,")
 #: name, type, flags, kind, tag and strides of a memory descriptor; the type stood behind `_` before oneDNN 3.5
 _MEMORY = re.compile(r"^(src|wei|bia|dst)[:_](\w+):(\w*):(\w*):([^:]*)(?::(\d+(?:x\d+)*)?:?.*?(?:_mask(\d+))?)?$")
-_DRIVERS = {"matmul": "matmul", "convolution": "conv"}
+_DRIVERS = {"matmul": "matmul", "convolution": "conv", "inner_product": "ip"}
 _PLAIN_TAG = re.compile(r"[a-l]+")
 _OLD_SIZES = re.compile(r"(?:b(\d+))?m(\d+)n(\d+)k(\d+)")  # oneDNN 1
 _OLD_ATTRIBUTE = re.compile(r"(\w+):('[^']*'|[^;]*);")
@@ -35,7 +35,7 @@ class Executed:
 
 
 def executed(lines: Iterable[str]) -> Iterator[Executed | str]:
-    """The matmuls and convolutions of a log, and for every other executed primitive the name of its kind.
+    """The matmuls, convolutions and inner products of a log, and the name of the kind of every other primitive.
 
     >>> line = "onednn_verbose,v1,primitive,exec,cpu,matmul,brg_matmul:avx512_core,undef,src:f32::blocked:ab::f0 "
     >>> line += "wei:f32:a:blocked:BA16a64b::f0 dst:f32::blocked:ab::f0,,,128x768:768x3072,0.5"
@@ -86,7 +86,7 @@ def _executed(fields: list[str]) -> Executed:
     words += [f"--{name[0]}tag={_tag(tensors[name])}" for name in ("src", "wei", "dst")]
     if strides := [tensors[name][6] or "" for name in ("src", "wei", "dst")] if kind == "matmul" else []:
         words += [f"--strides={':'.join(strides)}"] if any(strides) else []
-    if kind == "convolution":
+    if kind != "matmul":
         words.append(f"--dir={_direction(propagation)}")
         words += [f"--alg={part[4:]}" for part in auxiliary.split() if part.startswith("alg:")]
     elif auxiliary.startswith("runtime_dims_masks:"):

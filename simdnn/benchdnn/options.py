@@ -1,21 +1,26 @@
-"""benchdnn's state machine: options hold for the problems after them, comma lists make the cross product."""
+"""benchdnn's state machine: options hold for the problems after them, comma lists make the cross product.
+
+What makes no sense on the command line is wrong usage, an error. What makes no sense in a batch file is answered: its
+line with the reason, and so is every problem after it that asks for an option whose value could not be read.
+"""
 
 from __future__ import annotations
 
 import difflib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from isa_models import InvalidArgument, SimdnnError, UnknownName
-from simdnn.benchdnn.descriptors import ConvDims, MatmulDims, conv_dims, matmul_dims
+from isa_models import InvalidArgument, SimdnnError
+from simdnn.benchdnn.descriptors import ConvDims, IpDims, MatmulDims, conv_dims, ip_dims, matmul_dims
 from simdnn.benchdnn.subset import (
     ALIASES,
     DRIVERS,
     FLAGS,
     IGNORED,
+    MODELLED,
     MODES,
     OPTIONS,
     OTHER_DRIVERS,
@@ -26,15 +31,19 @@ from simdnn.benchdnn.subset import (
 _DEEPEST = 16  # batch files within batch files
 _LARGEST = 64 << 20  # bytes of a batch file
 _SPACED = ("machine", "isa", "dispatch", "zero-point-strategy")  # simdnn's own; also --machine NAME
+_NEEDED = " or ".join(f"--{driver}" for driver in DRIVERS)
+
+Dims = MatmulDims | ConvDims | IpDims
+_DIMS: Mapping[str, Callable[[str], Dims]] = {"matmul": matmul_dims, "conv": conv_dims, "ip": ip_dims}
 
 
 @dataclass(frozen=True)
 class Case:
     """One problem with one value of each option. `text` says it again: driver, options that differ, descriptor."""
 
-    driver: str  # matmul | conv
+    driver: str  # matmul | conv | ip
     mode: str  # C | P | CP
-    dims: MatmulDims | ConvDims
+    dims: Dims
     options: Mapping[str, str]
     text: str
 
@@ -47,7 +56,7 @@ class Line:
     mode: str
     match: str
     problem: str
-    dims: MatmulDims | ConvDims
+    dims: Dims
     values: Mapping[str, tuple[str, ...]]
 
     def cases(self) -> Iterator[Case]:
@@ -60,6 +69,18 @@ class Line:
             case = Case(self.driver, self.mode, self.dims, options, _text(self, options))
             if re.search(self.match, case.text):
                 yield case
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What stands for a problem and cannot be put to a primitive: its text, and the reason, which is its answer."""
+
+    text: str
+    reason: str
+
+    def cases(self) -> Iterator[Unread]:
+        """Itself, as the only one."""
+        yield self
 
 
 def _repeated(options: dict[str, str], values: Mapping[str, tuple[str, ...]]) -> bool:
@@ -82,32 +103,62 @@ class _State:
     values: dict[str, tuple[str, ...]] = field(
         default_factory=lambda: {name: (option.default,) for name, option in OPTIONS.items()}
     )
-    lines: list[Line] = field(default_factory=list)
-    folders: list[Path] = field(default_factory=list)  # of the batch files being read, the innermost last
+    unread: dict[str, str] = field(default_factory=dict)  # options whose last value makes no sense: where, and why
+    where: str = ""  # file and line of the words being read
+    lines: list[Line | Unread] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)  # the batch files being read, the innermost last
+
+    @property
+    def modelled(self) -> bool:
+        """Whether the driver's problems are answered with figures; the options of others are not looked at."""
+        return self.driver not in OTHER_DRIVERS
+
+    def keep(self, name: str, text: str) -> None:
+        """Take an option's values; where they make no sense, remember why."""
+        try:
+            self.values[name] = _values(OPTIONS[name], text)
+            self.unread.pop(name, None)
+        except SimdnnError as error:
+            self.unread[name] = f"{self.where}{error}"
+            if self.modelled:
+                raise
+
+    def reset(self) -> None:
+        """Give options their defaults, but for those that are kept."""
+        self.match = ""
+        for key, option in OPTIONS.items():
+            if not option.kept:
+                self.values[key] = (option.default,)
+                self.unread.pop(key, None)
 
 
-def read(words: Sequence[str], driver: str = "") -> list[Line]:
-    """The problems of a command line in benchdnn's syntax.
+def read(words: Sequence[str], driver: str = "") -> list[Line | Unread]:
+    """The problems of a command line in benchdnn's syntax, batch files included, in their order.
 
-    Raises `InvalidArgument` or `UnknownName`, with the batch file and line where it stands in one, for what is not in
-    `SUBSET`.
+    A line of a batch file that makes no sense is `Unread`, as are problems of drivers that are not modelled. Raises
+    `InvalidArgument` or `UnknownName` for what makes no sense on the command line itself.
 
     >>> [case.text for line in read(["--matmul", "--dt=f32,bf16", "2x3:3x4"]) for case in line.cases()]
     ['--matmul 2x3:3x4', '--matmul --dt=bf16 2x3:3x4']
+    >>> [line.reason for line in read(["--pool", "ic16ih8oh4kh2"])]
+    ['not modelled: driver pool; drivers: --matmul, --conv, --ip']
     """
     state = _State(driver)
-    waiting = ""
-    for word in words:
-        if waiting:
-            _word(state, f"{waiting}={word}")
-            waiting = ""
-        elif word.removeprefix("--") in _SPACED and word.startswith("--"):
-            waiting = word
-        else:
-            _word(state, word)
-    if waiting:
-        raise InvalidArgument(f"{waiting} without a value")
+    for word in _joined(words):
+        _word(state, word)
     return state.lines
+
+
+def _joined(words: Iterable[str]) -> Iterator[str]:
+    """Words, each option of simdnn's own together with a value that stands behind it."""
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("--") and word[2:] in _SPACED:
+            value = next(rest, None)
+            if value is None:
+                raise InvalidArgument(f"{word} without a value")
+            word = f"{word}={value}"
+        yield word
 
 
 def _word(state: _State, word: str) -> None:
@@ -121,10 +172,9 @@ def _word(state: _State, word: str) -> None:
     name, equals, value = word[2:].partition("=")
     name = ALIASES.get(name, name)
     if not equals and name in (*DRIVERS, *OTHER_DRIVERS):
-        _driver(state, name)
+        state.driver = name
     elif name == "reset" and not value:
-        state.match = ""
-        state.values |= {key: (option.default,) for key, option in OPTIONS.items() if not option.kept}
+        state.reset()
     elif name == "batch" and equals:
         _batch(state, value)
     elif name == "mode" and equals:
@@ -134,18 +184,14 @@ def _word(state: _State, word: str) -> None:
     elif name == "match" and equals:
         state.match = _pattern(value)
     elif name in OPTIONS and equals:
-        state.values[name] = _values(OPTIONS[name], value)
-    elif name not in IGNORED:
+        state.keep(name, value)
+    elif state.driver == "graph" and name == "case":  # a partition of the graph driver is named by an option
+        _problem(state, word)
+    elif name not in IGNORED and state.modelled:
         known = [*OPTIONS, *FLAGS, *DRIVERS]
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         hint = f"{word[:40]!r} needs a value" if name in known else f"unknown option {word[:40]!r}"
         raise InvalidArgument(f"{hint}{f': did you mean --{near[0]}?' if near and near[0] != name else '.'} {SUBSET}")
-
-
-def _driver(state: _State, name: str) -> None:
-    if name not in DRIVERS:
-        raise InvalidArgument(f"driver --{name} is not modelled. {SUBSET}")
-    state.driver = name
 
 
 def _pattern(text: str) -> str:
@@ -169,17 +215,24 @@ def _values(option: Option, text: str) -> tuple[str, ...]:
 
 def _problem(state: _State, word: str) -> None:
     if not state.driver:
-        raise InvalidArgument(f"problem {word[:60]!r} before --matmul or --conv")
-    dims: MatmulDims | ConvDims = matmul_dims(word) if state.driver == "matmul" else conv_dims(word)
-    line = Line(state.driver, state.mode, state.match, word, dims, dict(state.values))
-    state.lines.append(line)
+        raise InvalidArgument(f"problem {word[:60]!r} before {_NEEDED}")
+    reason = f"not modelled: driver {state.driver}; {MODELLED}"
+    if state.modelled:
+        dims = _DIMS[state.driver](word)
+        reason = next((why for name, why in state.unread.items() if state.driver in OPTIONS[name].drivers), "")
+    if not reason:
+        state.lines.append(Line(state.driver, state.mode, state.match, word, dims, dict(state.values)))
+    elif re.search(state.match, text := f"--{state.driver} {word}"):
+        state.lines.append(Unread(text, reason))
 
 
 def _batch(state: _State, name: str) -> None:
     """Reads a batch file, relative to the one that names it, or else to the folders of those around it."""
-    if len(state.folders) >= _DEEPEST:
-        raise InvalidArgument(f"--batch={name!r}: batch files nest deeper than {_DEEPEST}")
     path = _located(state, name)
+    again = path.resolve() in [file.resolve() for file in state.files]
+    if again or len(state.files) >= _DEEPEST:
+        why = ": it is being read already" if again else ""
+        raise InvalidArgument(f"--batch={name!r}: batch files nest deeper than {_DEEPEST}{why}")
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
@@ -187,27 +240,44 @@ def _batch(state: _State, name: str) -> None:
         raise InvalidArgument(f"--batch={name[:200]!r}: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > _LARGEST:
         raise InvalidArgument(f"--batch={name!r} is larger than {_LARGEST >> 20} MiB")
-    state.folders.append(path.parent)
-    for number, word in _words(content.decode("utf-8", "replace").splitlines()):
+    state.files.append(path)
+    found = _words(content.decode("utf-8", "replace").splitlines())
+    for number, words in itertools.groupby(found, key=lambda one: one[0]):
+        _line(state, f"{path.name}:{number}: ", [word for _, word in words])
+    state.files.pop()
+
+
+def _line(state: _State, where: str, words: Sequence[str]) -> None:
+    """Read a line of a batch file. One that makes no sense is answered with the first reason, and what it asks for
+    behind that is left out; its options hold."""
+    reason, rest, around = "", iter(words), state.where
+    state.where = where
+    while True:
         try:
-            _word(state, word)
-        except (InvalidArgument, UnknownName) as error:
-            raise _within(error, f"{path.name}:{number}") from None
-    state.folders.pop()
+            for word in _joined(rest):
+                if not (reason and _asks(word)):
+                    _word(state, word)
+            break
+        except SimdnnError as error:
+            reason = reason or f"{where}{error}"
+    state.where = around
+    if reason:
+        state.lines.append(Unread(" ".join(words), reason))
+
+
+def _asks(word: str) -> bool:
+    return not word.startswith("-") or word.startswith("--batch=")
 
 
 def _located(state: _State, name: str) -> Path:
-    candidates = [folder / name for folder in reversed(state.folders)]
+    folders = [path.parent for path in state.files]
+    candidates = [folder / name for folder in reversed(folders)]
     if state.driver:  # as benchdnn, which keeps the files of a driver in a folder of its name
-        candidates += [folder.parent / state.driver / name for folder in state.folders]
+        candidates += [folder.parent / state.driver / name for folder in folders]
     try:
         return next((path for path in candidates if path.is_file()), Path(name))
     except (OSError, ValueError):
         return Path(name)
-
-
-def _within(error: SimdnnError, where: str) -> InvalidArgument:
-    return InvalidArgument(f"{where}: {error}")
 
 
 def _words(lines: Iterable[str]) -> list[tuple[int, str]]:

@@ -12,7 +12,7 @@ from simdnn.benchdnn import attributes
 from simdnn.primitives.attr import STRATEGIES
 from simdnn.primitives.dispatch import check_dispatch
 
-DRIVERS = ("matmul", "conv")
+DRIVERS = ("matmul", "conv", "ip")
 MODES = ("C", "P", "CP")
 DIRECTIONS = ("FWD_B", "FWD_D", "FWD_I", "BWD_D", "BWD_W", "BWD_WB", "BWD_DW")
 ALGORITHMS = ("direct", "auto", "wino", "convolution_direct", "convolution_auto", "convolution_wino")
@@ -90,7 +90,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("dispatch", "fastest", check_dispatch, kept=True),
         Option("zero-point-strategy", "auto", _one_of("zero-point strategy", STRATEGIES), ("matmul",), kept=True),
         Option("engine", "", _anything, kept=True),
-        Option("dir", "FWD_B", _one_of("--dir", DIRECTIONS, str.upper), ("conv",)),
+        Option("dir", "FWD_B", _one_of("--dir", DIRECTIONS, str.upper), ("conv", "ip")),
         Option("dt", "f32", _types),
         Option("stag", "any", _tag),
         Option("wtag", "any", _tag),
@@ -110,7 +110,7 @@ OPTIONS: Mapping[str, Option] = {
         _refused("attr-dropout"),
         Option("bia-dt", "undef", _type),
         Option("bia_mask", "", _integer, ("matmul",)),
-        Option("mb", "0", _integer, ("conv",)),
+        Option("mb", "0", _integer, ("conv", "ip")),
     )
 }
 ALIASES = {"bia_dt": "bia-dt"}
@@ -133,12 +133,13 @@ IGNORED = frozenset(
     "stream-kind summary verbose".split()
 )  # fmt: skip
 OTHER_DRIVERS = frozenset(
-    "binary bnorm brgemm concat deconv eltwise gnorm graph ip lnorm lrn pool prelu reduction reorder resampling rnn "
+    "binary bnorm brgemm concat deconv eltwise gnorm graph lnorm lrn pool prelu reduction reorder resampling rnn "
     "sdpa self shuffle softmax sum zeropad".split()
 )  # fmt: skip
 FLAGS = ("batch", "match", "mode", "reset")
+MODELLED = f"drivers: {', '.join(f'--{d}' for d in DRIVERS)}"
 SUBSET = (
-    f"drivers: {', '.join(f'--{d}' for d in DRIVERS)}; options: --batch=FILE --reset --match=REGEX "
+    f"{MODELLED}; options: --batch=FILE --reset --match=REGEX "
     f"--mode={'|'.join(MODES)} --dt --stag --wtag --dtag --bia-dt --bia_mask --dir=FWD_B|FWD_D|FWD_I --mb --alg "
     "--attr-fpmath --attr-scales --attr-zero-points --attr-precomputed-reductions --attr-post-ops --machine --isa "
     "--dispatch --zero-point-strategy"

@@ -10,7 +10,7 @@ from typing import Any
 from isa_models import InvalidArgument, Unimplemented
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.attributes import Parameter
-from simdnn.benchdnn.descriptors import Axis, ConvDims, MatmulDims
+from simdnn.benchdnn.descriptors import Axis, ConvDims, IpDims, MatmulDims
 from simdnn.benchdnn.options import Case
 from simdnn.benchdnn.subset import NEUTRAL
 from simdnn.primitives import Attr, Quant
@@ -91,7 +91,7 @@ class Task:
         if op.kind != "add":
             return op.kind if op.kind == "relu" else (op.kind, op.scale)
         dims = self.case.dims
-        ndims, channels = (dims.ndims, dims.ndims - 1) if isinstance(dims, MatmulDims) else (4, 1)
+        ndims, channels = (dims.ndims, dims.ndims - 1) if isinstance(dims, MatmulDims) else (len(self.output), 1)
         parameter = Parameter("dst", op.mask)
         bits = attributes.mask_bits(parameter, self.primitive, ndims, False)
         shapes: dict[int, tuple[str | int, tuple[int, ...]]] = {
@@ -121,23 +121,20 @@ class Task:
         if parameter.argument not in ("src", "wei", "dst"):
             raise Unimplemented(f"--{option} of {parameter.argument}; what works: src, wei, dst")
         dims = self.case.dims
-        matmul = isinstance(dims, MatmulDims)
-        ndims, grouped = (dims.ndims, False) if isinstance(dims, MatmulDims) else (4, dims.has_groups)
-        bits = attributes.mask_bits(parameter, self.primitive, ndims, grouped)
+        matmul, grouped = isinstance(dims, MatmulDims), isinstance(dims, ConvDims) and dims.has_groups
+        ndims = 4 if isinstance(dims, ConvDims) else dims.ndims
+        bits = attributes.mask_bits(parameter, "matmul" if matmul else "convolution", ndims, grouped)
         if not bits and not parameter.groups:
             return Quant(values(option, parameter, ()), 0, None, parameter.dtype)
-        if not matmul:
-            return self._conv_quant(option, parameter, values, bits)
-        return self._matmul_quant(option, parameter, values, bits)
-
-    def _conv_quant(self, option: str, parameter: Parameter, values: Values, bits: int) -> Quant:
+        if matmul:
+            return self._matmul_quant(option, parameter, values, bits)
         if parameter.groups:
-            raise Unimplemented(f"--{option}: groups of {parameter.argument}: no convolution here has them")
-        mask: int | str = bits
-        if parameter.argument == "wei" and bits == (3 if isinstance(self.case.dims, ConvDims)
-                                                    and self.case.dims.has_groups else 1):  # fmt: skip
-            mask = "per_oc"
-        return Quant(values(option, parameter, (self.sizes["oc"],)), mask, None, parameter.dtype)
+            raise Unimplemented(f"--{option}: groups of {parameter.argument}: what works: --matmul")
+        if parameter.argument != "wei" or bits != (3 if grouped else 1):
+            raise Unimplemented(f"--{option} of {parameter.argument} with mask {parameter.mask}; what works: common, "
+                                "and per_oc of the weights")  # fmt: skip
+        channels = self.sizes["n" if self.primitive == "matmul" else "oc"]
+        return Quant(values(option, parameter, (channels,)), "per_oc", None, parameter.dtype)
 
     def _matmul_quant(self, option: str, parameter: Parameter, values: Values, bits: int) -> Quant:
         """A parameter of one product: the mask without the batch, groups where a mask alone would not say enough."""
@@ -189,8 +186,7 @@ def task(case: Case) -> Task:
     attributes.modelled_post_ops(case.options["attr-post-ops"])
     types = case.options["dt"].split(":")
     src, wei, dst = types * 3 if len(types) == 1 else types
-    builder = _matmul if isinstance(case.dims, MatmulDims) else _convolution
-    return builder(case, (src, wei, dst))
+    return _BUILDERS[case.driver](case, (src, wei, dst))
 
 
 def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
@@ -223,9 +219,7 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
 def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
     dims, options = case.dims, case.options
     assert isinstance(dims, ConvDims)
-    direction = options["dir"].upper()
-    if not direction.startswith("FWD"):
-        raise Unimplemented(f"--dir={options['dir']}: no backward convolution here; what works: FWD_B, FWD_D, FWD_I")
+    bias = _has_bias(case, "convolution")
     if options["alg"].lower().endswith("wino"):
         raise Unimplemented(f"--alg={options['alg']}: no Winograd kernel here; what works: direct, auto")
     if dims.depth != Axis():
@@ -236,7 +230,6 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
     plain_tags = ("abx", "goihw", "abcde") if dims.has_groups else ("abx", "oihw", "abcd", "oiw", "abc")
     if options["wtag"] not in ("any", *plain_tags):
         raise Unimplemented(f"--wtag={options['wtag']}; what works: any, {', '.join(plain_tags)}")
-    _check_bias(case)
     height, width = _axes(case)
     mb = int(options["mb"]) or dims.mb
     sizes = {
@@ -245,8 +238,30 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
         "padding": (height.p, width.p, max(height.after, 0), max(width.after, 0)),
         "wei_tag": "any" if options["wtag"] == "any" else "oihw",
     }  # fmt: skip
-    bias = direction == "FWD_B" or options["bia-dt"] != "undef"
     return Task(case, "convolution", sizes, types, bias)
+
+
+def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
+    """An inner product is the matmul of its flattened channels: rows of the source by the weights (OC, IC*ID*IH*IW)."""
+    dims, options = case.dims, case.options
+    assert isinstance(dims, IpDims)
+    bias = _has_bias(case, "inner product")
+    if options["dispatch"] == "onednn":
+        raise Unimplemented("--dispatch=onednn: oneDNN's kernels for inner products are not modelled; what works: "
+                            "--dispatch=fastest, or oneDNN's choice for the --matmul")  # fmt: skip
+    if options["dtag"] not in ("any", "ab", "abx", "axb"):
+        raise Unimplemented(f"--dtag={options['dtag']}: kernels here keep rows contiguous: any, ab, abx")
+    src, wei = _layout(dims, "stag", options["stag"], "nc"), _layout(dims, "wtag", options["wtag"], "oi")
+    if src and src[0] != "a":
+        raise Unimplemented(f"--stag={options['stag']}: kernels here keep rows contiguous: any, abx, axb")
+    if wei and "a" not in (wei[0], wei[-1]):
+        raise Unimplemented(f"--wtag={options['wtag']}: output channels in the middle; what works: any, abx, axb")
+    if src and wei and src.replace("a", "") != wei.replace("a", ""):
+        raise Unimplemented(f"--stag={options['stag']} --wtag={options['wtag']}: source and weights in another order; "
+                            "what works: --wtag=any")  # fmt: skip
+    wei_tag = "any" if not wei else "ba" if wei[0] == "a" else "ab"
+    sizes = {"m": int(options["mb"]) or dims.mb, "n": dims.oc, "k": dims.terms, "wei_tag": wei_tag}
+    return Task(case, "matmul", sizes, types, bias)
 
 
 def _axes(case: Case) -> tuple[Axis, Axis]:
@@ -262,6 +277,36 @@ def _axes(case: Case) -> tuple[Axis, Axis]:
     return axes[0], axes[1]
 
 
+def _layout(dims: IpDims, name: str, tag: str, letters: str) -> str:
+    """The order of an inner product's dimensions in memory, a to e, without those of size 1; "" for any.
+
+    >>> _layout(IpDims(1, 8, 4, (3, 3)), "wtag", "hwio", "oi"), _layout(IpDims(1, 8, 4, (1, 1)), "stag", "axb", "nc")
+    ('cdba', 'ab')
+    """
+    own, known = "abcde"[: dims.ndims], letters + "dhw"[3 - len(dims.spatial) :]
+    order = {"any": "", "abx": own, "axb": f"a{own[2:]}b"}.get(tag, tag)
+    if sorted(order) == sorted(known):
+        order = order.translate(str.maketrans(known, own))
+    if order and sorted(order) != list(own):
+        raise Unimplemented(f"--{name}={tag}: no plain layout of {dims.ndims} dimensions; what works: any, abx, axb")
+    single = [axis for axis, size in zip(own[1:], (dims.ic, *dims.spatial), strict=True) if size == 1]
+    return "".join(axis for axis in order if axis not in single)
+
+
+def _has_bias(case: Case, what: str) -> bool:
+    """Of a convolution or an inner product; refuses other directions than forward."""
+    direction = case.options["dir"]
+    if not direction.upper().startswith("FWD"):
+        raise Unimplemented(f"--dir={direction}: no backward {what} here; what works: FWD_B, FWD_D, FWD_I")
+    _check_bias(case)
+    return direction.upper() == "FWD_B" or case.options["bia-dt"] != "undef"
+
+
 def _check_bias(case: Case) -> None:
     if case.options["bia-dt"] not in ("undef", "f32"):
         raise Unimplemented(f"--bia-dt={case.options['bia-dt']}: a bias here is f32")
+
+
+_BUILDERS: Mapping[str, Callable[[Case, tuple[str, str, str]], Task]] = {
+    "matmul": _matmul, "conv": _convolution, "ip": _inner_product,
+}  # fmt: skip

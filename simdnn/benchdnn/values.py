@@ -3,7 +3,9 @@
 Data are small integers, as in benchdnn, so that most sums stay exact in f32; pairs of u8 x s8 products stay below
 2**15, so no kernel here saturates on its way: what saturation does to values is `simdnn run`'s subject. Where all of a
 problem is exact up to the last rounding, the output must be the reference rounded once, bit for bit; elsewhere
-(scales that are no powers of two, very long sums) it must stay within `_bound`.
+(scales that are no powers of two, very long sums) it must stay within `_bound`. s8 convolutions without VNNI halve
+their weights, so that no pair saturates: there the reference multiplies halved weights as well, and what they lose
+against exact arithmetic is told beside it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from isa_models.arrays import Array
 from isa_models.formats import fmt
 from simdnn.benchdnn.attributes import Parameter
 from simdnn.benchdnn.tasks import Task
+from simdnn.kernels.pack import halved
 from simdnn.primitives import Attr, convolution, matmul
 from simdnn.result import Result
 
@@ -37,6 +40,7 @@ class Check:
     max_error: float  # against the reference, rounded to the destination's type
     wrong: int  # outputs beyond the bound
     products: int
+    loss: float | None  # where the kernel halves its weights: how far outputs are from exact arithmetic
 
 
 def check(task: Task) -> Check:
@@ -44,16 +48,22 @@ def check(task: Task) -> Check:
     dst = task.types[2]
     rng = np.random.default_rng(zlib.crc32(repr((task.types, task.sizes)).encode()))  # the same on every machine
     errors, wrong, count = [0.0], 0, min(task.times, MOST_PRODUCTS)
+    losses: list[float] = []
     for _ in range(count):
         src, wei, bias = _data(task, rng)
         attr = task.attr(parameter_values(rng, src))
         into = _integers(rng, dst, task.output, 1.0) if any(op[0] == "sum" for op in attr.post_ops) else None
         result = _run(task, src, wei, bias, attr, into)
-        exact, magnitude = reference(task, src, wei, bias, attr, into)
+        halves = result.kernel.halves
+        meant = 2 * halved(wei) if halves else wei
+        exact, magnitude = reference(task, src, meant, bias, attr, into)
         error, allowed = _compare(task, result, exact, magnitude, _unit(attr, bias))
         errors.append(float(error.max()))
         wrong += int((~(error <= allowed)).sum())  # a NaN is wrong, too
-    return Check(max(errors), wrong, count)
+        if halves:
+            whole, _ = reference(task, src, wei, bias, attr, into)
+            losses.append(float(abs(_rounded(whole, dst) - _wide(result.output)).max()))
+    return Check(max(errors), wrong, count, max(losses, default=None))
 
 
 def _data(task: Task, rng: np.random.Generator) -> tuple[Array, Array, Array | None]:
@@ -209,21 +219,32 @@ def _compare(
 ) -> tuple[Floats, Floats | float]:
     """The error of each output, and how much of it the types allow."""
     dst = fmt(task.types[2])
-    got = _real(result.output) if dst.is_float else result.output.astype(np.float64)
+    got = _wide(result.output)
     integer = not fmt(task.types[0]).is_float and not fmt(task.types[1]).is_float
-    plain = integer and result.problem.epilogue.dst == "s32" and not result.problem.epilogue.in_float
+    through_float = result.problem.epilogue.in_float or result.kernel.halves  # whose sums are doubled in f32
+    plain = integer and result.problem.epilogue.dst == "s32" and not through_float
     sharp = plain or (unit > 0 and float(magnitude.max()) < _MANTISSA * unit)
     with np.errstate(over="ignore", invalid="ignore"):
-        if dst.is_float:
-            rounded = exact.astype(np.float32).astype(dst.dtype).astype(np.float64)
-            wanted = rounded if sharp else exact
-        else:
-            rounded = wanted = np.clip(np.rint(exact), dst.low, dst.high)
+        rounded = _rounded(exact, dst.name)
+        wanted = rounded if sharp or not dst.is_float else exact
         error = np.where(np.isinf(got) & (got == rounded), 0.0, abs(got - wanted))  # beyond the type alike
     if sharp:
         return error, 0.0
     allowed = _bound(task, result.compute_dtype, exact, magnitude)
     return error, allowed if dst.is_float else np.ceil(allowed)
+
+
+def _rounded(exact: Floats, dtype: str) -> Floats:
+    """Outputs rounded once to the destination's type; integers saturate."""
+    dst = fmt(dtype)
+    if not dst.is_float:
+        return np.clip(np.rint(exact), dst.low, dst.high)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return exact.astype(np.float32).astype(dst.dtype).astype(np.float64)
+
+
+def _wide(output: Array) -> Floats:
+    return output.astype(np.float64) if output.dtype.kind in "iu" else _real(output)
 
 
 def _bound(task: Task, compute: str, exact: Floats, magnitude: Floats) -> Floats:

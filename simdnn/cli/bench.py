@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import collections
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 import pandas as pd
 
-from isa_models import InvalidArgument, Unimplemented, UnknownName, UnknownTiming
+from isa_models import InvalidArgument, SimdnnError
 from simdnn import verbose
-from simdnn.benchdnn import SUBSET, Answer, Case, answer, read
+from simdnn.benchdnn import SUBSET, Answer, Case, Unread, answer, read
 from simdnn.benchdnn.answer import cost
 from simdnn.benchdnn.log import Executed, executed
 from simdnn.benchdnn.subset import IGNORED, NEUTRAL
@@ -23,23 +23,30 @@ from simdnn.cli import output, words
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 
 USAGE = """\
-simdnn bench --matmul|--conv [OPTIONS] PROBLEM … [--json] [-o FILE] [--trace FILE.json]
+simdnn bench --matmul|--conv|--ip [OPTIONS] PROBLEM … [--json] [-o FILE] [--trace FILE.json]
        simdnn bench --from-verbose LOG [--machine M] [--isa ISA] [--json] [-o FILE]"""
 DESCRIPTION = "Answers problems in benchdnn's syntax, one line each: cost on a modelled machine, and values."
 NOTES = (
     f"{SUBSET}. Options hold for the problems after them; comma lists make the cross product, for --machine, --isa, "
     "--dispatch and --zero-point-strategy (Attr's), too. Problems: 64x512:512x64 (dimensions in front are a batch, its "
-    'products one after another, on GPUs in one kernel) and mb1ic64ih56oc64oh56kh3ph1n"name".',
+    'products one after another, on GPUs in one kernel), mb1ic64ih56oc64oh56kh3ph1n"name", and of --ip, which is the '
+    "matmul of flattened channels, mb1ic256ih6oc10.",
+    "Every problem has an answer, and every line of a batch file that makes no sense: it is UNIMPLEMENTED with the "
+    "reason, the options on it that make sense hold, and problems after an option whose value could not be read are "
+    "answered with that until it is given again. What makes no sense on the command line is wrong usage, and nothing is "
+    "answered.",
     "Modes: C (the default) computes values with the compiled engine on small seeded integers, so that nothing "
     "saturates on the way, and compares them with a float64 reference; beyond 2e10 multiply-accumulates or 1 GB the "
-    "cost alone is given, with a note. P gives the cost alone; nothing is compared.",
+    "cost alone is given, with a note. P gives the cost alone; nothing is compared. Kernels that are lossy by design (s8 "
+    "convolutions without VNNI halve their weights) are compared with a reference that does the same, so they pass; "
+    "behind 'lossy' stands how far they are from exact arithmetic.",
     f"Known, and a reason where they ask for something: {' '.join(f'--{name}' for name in NEUTRAL)}.",
     f"Accepted without effect: -vN, {' '.join(f'--{name}' for name in sorted(IGNORED))}.",
-    "--from-verbose reads a log of ONEDNN_VERBOSE=1 and sets the predicted time of each matmul and convolution, on one "
-    "core and with warm caches, beside the logged one; ratio is the logged time over the predicted.",
+    "--from-verbose reads a log of ONEDNN_VERBOSE=1 and sets the predicted time of each matmul, convolution and inner "
+    "product, on one core and with warm caches, beside the logged one; ratio is the logged time over the predicted.",
     "--trace writes what cores, pipes and channels do when, for Perfetto (ui.perfetto.dev).",
     "Columns: gops with 1 MAC = 2; gb_s: inputs and outputs once each over the time.",
-    "Exit status: 0; 1 where a problem failed or is unimplemented; 2 for wrong usage.",
+    "Exit status: 0; 1 where a problem failed or is unimplemented, or a line makes no sense; 2 for wrong usage.",
 )
 EPILOG = "\n".join(textwrap.fill(note, 118, break_on_hyphens=False) for note in NOTES)
 
@@ -77,26 +84,30 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     lines = read(given.words)
     if given.log:
         if lines:
-            raise InvalidArgument(f"--from-verbose takes its problems from the log, not {lines[0].problem[:60]!r}, too")
+            first = lines[0].text if isinstance(lines[0], Unread) else lines[0].problem
+            raise InvalidArgument(f"--from-verbose takes its problems from the log, not {first[:60]!r}, too")
         if given.trace:
             raise InvalidArgument("--trace is for problems; it says nothing about --from-verbose")
         return _log(given)
     if not lines:
         raise InvalidArgument("no problem given, e.g. --matmul 64x512:512x64, or --matmul --batch=FILE")
+    status = _problems(given, (case for line in lines for case in line.cases()))
     if given.trace:
-        _trace(given.trace, [case for line in lines for case in line.cases()])
-    return _problems(given, (case for line in lines for case in line.cases()))
+        _trace(given.trace, (case for line in lines for case in line.cases()))
+    return status
 
 
-def _trace(path: Path, cases: Sequence[Case]) -> None:
+def _trace(path: Path, cases: Iterable[Case | Unread]) -> None:
     """A timeline of every problem that has a cost, as processes of one file."""
     from simdnn import trace
 
     found = []
     for case in cases:
+        if isinstance(case, Unread):
+            continue
         try:
             found.append(cost(task(case)))
-        except (InvalidArgument, Unimplemented, UnknownName, UnknownTiming):
+        except SimdnnError:
             continue  # the problem's own line says why
     trace.write(path, found)
 
@@ -124,7 +135,7 @@ def _split(words: Sequence[str]) -> _Words:
     return found
 
 
-def _problems(given: _Words, cases: Iterator[Case]) -> int:
+def _problems(given: _Words, cases: Iterable[Case | Unread]) -> int:
     if not given.json:
         print(_aligned(HEADINGS, HEADINGS))
     answers = []
@@ -209,7 +220,7 @@ def _predicted(given: _Words, item: Executed) -> list[Answer]:
         return [Answer("UNIMPLEMENTED", " ".join(item.words), item.reason)]
     try:
         lines = read([*given.words, "--mode=P", *item.words])
-    except (InvalidArgument, UnknownName) as error:
+    except SimdnnError as error:
         return [Answer("UNIMPLEMENTED", " ".join(item.words), str(error))]
     return [answer(case) for line in lines for case in line.cases()]
 
