@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -37,12 +37,15 @@ def wanted() -> bool:
     return False
 
 
-def note(result: Estimate) -> None:
-    """Print the line of a primitive that was executed, where the environment asks for it."""
+def note(result: Estimate, attributes: Callable[[], Sequence[str]]) -> None:
+    """Print the line of a primitive that was executed, where the environment asks for it.
+
+    `attributes` gives the words for its attribute (`simdnn.primitives.written`).
+    """
     if wanted():
         from simdnn.verbose_line import line
 
-        print(line(result), file=sys.stderr if os.environ.get(_STREAM) == "stderr" else None, flush=True)
+        print(line(result, attributes()), file=sys.stderr if os.environ.get(_STREAM) == "stderr" else None, flush=True)
 
 
 @contextmanager

@@ -9,21 +9,23 @@ none can be; behind the attributes stand the type that products were formed in a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from isa_models import UnknownTiming
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.spec import ConvProblem, MatmulProblem, Placing, Problem
+from simdnn.kernels.spec import ConvProblem, MatmulProblem
 from simdnn.result import Estimate
 
 
-def line(result: Estimate) -> str:
-    """The line of an executed primitive."""
+def line(result: Estimate, words: Sequence[str]) -> str:
+    """The line of an executed primitive, whose attribute is told by `words`."""
     problem = result.problem
     if isinstance(problem, MatmulProblem):
         kind, propagation, auxiliary, memory, sizes = "matmul", "undef", "", _matmul_memory(problem), _matmul(problem)
     else:
         kind, propagation, auxiliary = "convolution", "forward_inference", "alg:convolution_direct"
         memory, sizes = _conv_memory(problem), _convolution(problem)
-    attributes = " ".join([*_attributes(result), f"compute:{result.compute_dtype}", f"machine:{result.machine.name}"])
+    attributes = " ".join([*words, f"compute:{result.compute_dtype}", f"machine:{result.machine.name}"])
     fields = ("simdnn_verbose", "v1", "primitive", "exec", "cpu", kind, result.implementation, propagation, memory,
               attributes, auxiliary, sizes, _milliseconds(result))  # fmt: skip
     return ",".join(fields)
@@ -37,70 +39,28 @@ def _milliseconds(result: Estimate) -> str:
 
 
 def _matmul_memory(p: MatmulProblem) -> str:
-    wei = "a:any:any" if p.wei_tag == "any" else f":blocked:{p.wei_tag}"  # a: the library chose it
-    bias = ["bia:f32::blocked:ab::f0_mask2"] if p.epilogue.bias else []
-    src, dst = (f"{name}:{dtype}::blocked:ab::f0" for name, dtype in (("src", p.src), ("dst", p.epilogue.dst)))
-    return " ".join([src, f"wei:{p.wei}:{wei}::f0", *bias, dst])
+    front = len(p.batch.extents) if isinstance(p, GpuMatmulProblem) else 0
+    rows, matrix = "abcdefghijkl"[: front + 2], "abcdefghijkl"[front : front + 2]
+    tag = rows if p.wei_tag == "ab" else rows[:front] + matrix[::-1]
+    wei = "a:any:any" if p.wei_tag == "any" else f":blocked:{tag}"  # a: the library chose it
+    bias = [f"bia:f32::blocked:{rows}::f0_mask{1 << front + 1}"] if p.epilogue.bias else []
+    types = (("src", _held(p.src)), ("dst", p.epilogue.dst))
+    src, dst = (f"{name}:{dtype}::blocked:{rows}::f0" for name, dtype in types)
+    return " ".join([src, f"wei:{_held(p.wei)}:{wei}::f0", *bias, dst])
 
 
 def _conv_memory(p: ConvProblem) -> str:
     bias = "bia:f32::blocked:a::f0" if p.epilogue.bias else "bia:undef::undef:::"
-    src, dst = (f"{name}:{dtype}:a:blocked:acdb::f0" for name, dtype in (("src", p.src), ("dst", p.epilogue.dst)))
+    types = (("src", _held(p.src)), ("dst", p.epilogue.dst))
+    src, dst = (f"{name}:{dtype}:a:blocked:acdb::f0" for name, dtype in types)
     plain = "abcde" if p.groups > 1 else "abcd"
     wei = "a:any:any" if p.wei_tag == "any" else f":blocked:{plain}"
-    return f"{src} wei:{p.wei}:{wei}::f0 {bias} {dst}"
+    return f"{src} wei:{_held(p.wei)}:{wei}::f0 {bias} {dst}"
 
 
-#: as oneDNN writes them; the mask of an add says the dimensions along which its values run, of both primitives channels
-_POST_OPS = {"relu": "eltwise_relu", "sum": "sum", "add:common": "binary_add:f32:0", "add:per_oc": "binary_add:f32:2",
-             "add:full": "binary_add:f32:per_tensor"}  # fmt: skip
-
-
-def _attributes(result: Estimate) -> list[str]:
-    """The attributes that are not the default, as oneDNN writes them."""
-    problem, found = result.problem, []
-    compressed = isinstance(problem, MatmulProblem) and problem.decompression is not None
-    if result.fpmath != "strict" or compressed:
-        found.append(f"attr-fpmath:{result.fpmath}" + (":true" if compressed else ""))
-    if scales := _scales(problem):
-        found.append("attr-scales:" + "+".join(scales))
-    if points := _zero_points(problem):
-        found.append("attr-zero-points:" + "+".join(points))
-    ops = [_POST_OPS[name] for name in problem.epilogue.post_ops]
-    return [*found, "attr-post-ops:" + "+".join(ops)] if ops else found
-
-
-def _per_oc(problem: Problem) -> int:
-    """The mask of one value for each output channel."""
-    return 2 if isinstance(problem, MatmulProblem) else 1 if problem.groups == 1 else 3
-
-
-def _scales(problem: Problem) -> list[str]:
-    e = problem.epilogue
-    found = ["src:0:f32"] if e.src_scale else []
-    grouped = problem.group_scales if isinstance(problem, MatmulProblem) else None
-    if grouped:
-        named = (("src", grouped.src, f"1x{grouped.src}"), ("wei", grouped.wei, f"{grouped.wei}x1"))
-        return [f"{name}:3:f32:{groups}" for name, group, groups in named if group]
-    if e.wei_scale:
-        found.append(f"wei:{_per_oc(problem) if e.wei_scale == 'per_oc' else 0}:f32")
-    if isinstance(problem, MatmulProblem) and problem.decompression and problem.decompression.scale:
-        found.append(_placed(problem.decompression.scale))
-    return [*found, "dst:0:f32"] if e.dst_scale else found
-
-
-def _zero_points(problem: Problem) -> list[str]:
-    e = problem.epilogue
-    found = [f"{name}:0:s32" for name, there in (("src", e.zp_src), ("wei", e.zp_wei)) if there]
-    if isinstance(problem, MatmulProblem) and problem.decompression and problem.decompression.zero_point:
-        found.append(_placed(problem.decompression.zero_point))
-    return [*found, "dst:0:s32"] if e.dst_zero_point else found
-
-
-def _placed(placing: Placing) -> str:
-    if placing.placing == "grouped":
-        return f"wei:3:{placing.dtype}:{placing.group}x1"
-    return f"wei:{2 if placing.placing == 'per_oc' else 0}:{placing.dtype}"
+def _held(dtype: str) -> str:
+    """The type that operands are stored in: a problem in tf32 is one of f32."""
+    return "f32" if dtype == "tf32" else dtype
 
 
 def _matmul(p: MatmulProblem) -> str:

@@ -148,6 +148,17 @@ def math_mode(text: str) -> tuple[str | None, bool]:
     return mode or None, _BOOLEANS.get(integers.lower(), False)
 
 
+def truth(text: str) -> bool | None:
+    """The value of --attr-exact-int8; None where nothing is said.
+
+    >>> truth("true"), truth("")
+    (True, None)
+    """
+    if text and text.lower() not in _BOOLEANS:
+        raise InvalidArgument(f"--attr-exact-int8={text[:40]!r}; true or false is needed")
+    return _BOOLEANS[text.lower()] if text else None
+
+
 @functools.lru_cache(maxsize=256)
 def post_ops(text: str) -> tuple[str, ...]:
     """The post-operations of --attr-post-ops, each with its own arguments behind its name.

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from isa_models import InvalidArgument, machine
 from isa_models.errors import unknown_name
+from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.isa import caps
 from simdnn.benchdnn import attributes
-from simdnn.primitives.attr import STRATEGIES
+from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.dispatch import check_dispatch
 
 DRIVERS = ("matmul", "conv", "ip")
@@ -88,7 +89,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("machine", "zen4", machine, kept=True),
         Option("isa", "", _isa, kept=True),
         Option("dispatch", "fastest", check_dispatch, kept=True),
-        Option("zero-point-strategy", "auto", _one_of("zero-point strategy", STRATEGIES), ("matmul",), kept=True),
+        Option("zero-point-strategy", "auto", _one_of("zero-point strategy", STRATEGIES), kept=True),
         Option("engine", "", _anything, kept=True),
         Option("dir", "FWD_B", _one_of("--dir", DIRECTIONS, str.upper), ("conv", "ip")),
         Option("dt", "f32", _types),
@@ -105,6 +106,8 @@ OPTIONS: Mapping[str, Option] = {
         _parameters("attr-precomputed-reductions"),
         Option("attr-post-ops", "", attributes.post_ops),
         Option("attr-fpmath", "", attributes.math_mode),
+        Option("attr-exact-int8", "", attributes.truth),
+        Option("attr-float-model", Attr.float_model, _one_of("float model", tuple(FLOAT_MODELS))),
         _refused("attr-acc-mode"),
         _refused("attr-rounding-mode"),
         _refused("attr-dropout"),
@@ -113,7 +116,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("mb", "0", _integer, ("conv", "ip")),
     )
 }
-ALIASES = {"bia_dt": "bia-dt"}
+ALIASES = {"bia_dt": "bia-dt", "attr-zero-point-strategy": "zero-point-strategy"}
 #: values of options that are known and not modelled under which a problem is what it would be without them
 NEUTRAL: Mapping[str, tuple[str, ...]] = {
     "engine": ("",),  # and the machine's own kind: `tasks`
@@ -141,6 +144,6 @@ MODELLED = f"drivers: {', '.join(f'--{d}' for d in DRIVERS)}"
 SUBSET = (
     f"{MODELLED}; options: --batch=FILE --reset --match=REGEX "
     f"--mode={'|'.join(MODES)} --dt --stag --wtag --dtag --bia-dt --bia_mask --dir=FWD_B|FWD_D|FWD_I --mb --alg "
-    "--attr-fpmath --attr-scales --attr-zero-points --attr-precomputed-reductions --attr-post-ops --machine --isa "
-    "--dispatch --zero-point-strategy"
+    "--attr-fpmath --attr-scales --attr-zero-points --attr-precomputed-reductions --attr-post-ops "
+    "--attr-exact-int8=true|false --attr-float-model --machine --isa --dispatch --zero-point-strategy"
 )

@@ -75,7 +75,9 @@ class Task:
             scales=self._quants("attr-scales", values),
             zero_points=self._quants("attr-zero-points", values),
             precomputed_reductions=self._reductions(values),
-            zero_point_strategy=options.get("zero-point-strategy", "auto"),
+            exact_int8=attributes.truth(options["attr-exact-int8"]),
+            float_model=options["attr-float-model"],
+            zero_point_strategy=options["zero-point-strategy"],
             post_ops=[self._post_op(op, values) for op in attributes.modelled_post_ops(options["attr-post-ops"])],
         )
 

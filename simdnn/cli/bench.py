@@ -33,17 +33,19 @@ NOTES = (
     "matmul of flattened channels, mb1ic256ih6oc10.",
     "Every problem has an answer, and every line of a batch file that makes no sense: it is UNIMPLEMENTED with the "
     "reason, the options on it that make sense hold, and problems after an option whose value could not be read are "
-    "answered with that until it is given again. What makes no sense on the command line is wrong usage, and nothing is "
+    "answered with that until it is given again. What makes no sense on the command line is wrong usage: nothing is "
     "answered.",
     "Modes: C (the default) computes values with the compiled engine on small seeded integers, so that nothing "
     "saturates on the way, and compares them with a float64 reference; beyond 2e10 multiply-accumulates or 1 GB the "
-    "cost alone is given, with a note. P gives the cost alone; nothing is compared. Kernels that are lossy by design (s8 "
-    "convolutions without VNNI halve their weights) are compared with a reference that does the same, so they pass; "
-    "behind 'lossy' stands how far they are from exact arithmetic.",
+    "cost alone is given, with a note. P gives the cost alone; nothing is compared. Kernels that are lossy by design "
+    "(s8 convolutions without VNNI halve their weights) are compared with a reference that does the same, so they "
+    "pass; behind 'lossy' stands how far they are from exact arithmetic.",
     f"Known, and a reason where they ask for something: {' '.join(f'--{name}' for name in NEUTRAL)}.",
     f"Accepted without effect: -vN, {' '.join(f'--{name}' for name in sorted(IGNORED))}.",
     "--from-verbose reads a log of ONEDNN_VERBOSE=1 and sets the predicted time of each matmul, convolution and inner "
     "product, on one core and with warm caches, beside the logged one; ratio is the logged time over the predicted.",
+    "--attr-exact-int8, --attr-float-model and --zero-point-strategy are fields of simdnn.Attr; lines of "
+    "SIMDNN_VERBOSE=1 have them beside oneDNN's own, and are read back as the problems that they tell of.",
     "--trace writes what cores, pipes and channels do when, for Perfetto (ui.perfetto.dev).",
     "Columns: gops with 1 MAC = 2; gb_s: inputs and outputs once each over the time.",
     "Exit status: 0; 1 where a problem failed or is unimplemented, or a line makes no sense; 2 for wrong usage.",

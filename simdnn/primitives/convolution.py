@@ -91,7 +91,7 @@ def convolution(
     parameters = with_operands(parameters, attr.post_ops, problem, into)
     choice = chosen(problem, target, attr)
     check_reordered(weights, choice, target)
-    return run(choice, target, arrays.native(src), arrays.native(values).reshape(oihw), parameters)
+    return run(choice, target, arrays.native(src), arrays.native(values).reshape(oihw), parameters, attr)
 
 
 def _oihw(weights: Array, groups: int) -> tuple[int, ...]:

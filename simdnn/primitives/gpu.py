@@ -31,6 +31,7 @@ from simdnn.primitives.problems import WEI_TAGS
 from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.resolve import need_values, resolve
 from simdnn.primitives.run import departures, values
+from simdnn.primitives.written import written
 from simdnn.primitives.zero_points import MISSING, check_reductions, with_tables, without_zero_points, zero_points
 from simdnn.result import Estimate, Result
 
@@ -78,7 +79,7 @@ def matmul(
     departed = departures(kernel, problem, *operands, parameters, output.shape, rebuild, engine)
     explainer = Explainer(kernel, *operands, parameters, machine)
     result = Result(**_cost_part(problem, machine, attr), output=output, departed=departed, explainer=explainer)
-    verbose.note(result)
+    verbose.note(result, lambda: written(attr, problem))
     return result
 
 

@@ -22,6 +22,7 @@ from simdnn.primitives.gpu_types import cheapest, types_of
 from simdnn.primitives.problems import Taps, conv_problem, conv_shape
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import departures, values
+from simdnn.primitives.written import written
 from simdnn.primitives.zero_points import refuse_strategy, without_zero_points
 from simdnn.result import Estimate, Result
 
@@ -111,7 +112,7 @@ def run(machine: GpuMachine, asked: Asked, src: Array, weights: Array, parameter
     departed = departures(kernel, p, *operands, parameters, output.shape, rebuild, engine)
     explainer = Explainer(kernel, *operands, parameters, machine)
     result = Result(**_cost_part(asked, machine, attr), output=output, departed=departed, explainer=explainer)
-    verbose.note(result)
+    verbose.note(result, lambda: written(attr, asked.problem))
     return result
 
 

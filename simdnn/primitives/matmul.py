@@ -89,7 +89,7 @@ def matmul(
     parameters = with_operands(parameters, attr.post_ops, problem, into)
     choice = chosen(problem, target, attr)
     check_reordered(weights, choice, target)
-    return run(choice, target, arrays.native(src), arrays.native(values), parameters)
+    return run(choice, target, arrays.native(src), arrays.native(values), parameters, attr)
 
 
 def problem_of(

@@ -20,6 +20,7 @@ from simdnn.primitives.dispatch import Choice, Request, check_dispatch, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
 from simdnn.primitives.postops import refuse_for_library
 from simdnn.primitives.reorder import Reordered, conversion
+from simdnn.primitives.written import written
 from simdnn.result import Estimate, Result
 
 if TYPE_CHECKING:
@@ -107,8 +108,10 @@ def values(
         return kernel.finish(numerics.run(kernel.program, inputs, engine=engine, threads=threads))
 
 
-def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: Parameters) -> Result:
-    """Run the chosen kernel on checked arrays."""
+def run(
+    choice: Choice, target: Target, src: Array, weights: Array, parameters: Parameters, attr: Attr
+) -> Result:  # fmt: skip
+    """Run the chosen kernel on checked arrays; `attr` is the one that its problem was made of."""
     from simdnn.element import Explainer
 
     kernel, problem = choice.kernel, choice.request.problem
@@ -118,7 +121,7 @@ def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: 
     departed = departures(kernel, problem, *kept, parameters, output.shape, rebuild, target.engine, target.threads)
     explainer = Explainer(kernel, *kept, parameters, target.machine)
     result = Result(**_cost_part(choice, target), output=output, departed=departed, explainer=explainer)
-    verbose.note(result)
+    verbose.note(result, lambda: written(attr, choice.request.problem))
     return result
 
 

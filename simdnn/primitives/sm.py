@@ -23,6 +23,7 @@ from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.run import departures, values
+from simdnn.primitives.written import written
 from simdnn.result import Estimate, Result
 
 _DESTINATIONS = ("f32", "f16")
@@ -80,7 +81,7 @@ def run(
     departed = departures(kernel, problem, *operands, parameters, shape, rebuild, engine)
     explainer = Explainer(kernel, *operands, parameters, machine)
     result = Result(**_cost_part(problem, machine, kernel, attr), output=output, departed=departed, explainer=explainer)
-    verbose.note(result)
+    verbose.note(result, lambda: written(attr, problem))
     return result
 
 

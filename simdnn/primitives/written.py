@@ -1,0 +1,84 @@
+"""An attribute in the words of benchdnn and of oneDNN's verbose log: `attr-scales:src:0:f32+wei:3:f16:32x1`.
+
+`simdnn.benchdnn` reads them as the same attribute, but for the values of parameters, which no log holds, and for
+`check`, which changes no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from isa_models.formats import fmt
+from simdnn.kernels.gpu_gemm import GpuMatmulProblem
+from simdnn.kernels.spec import ConvProblem, Problem
+from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp, Quant
+from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
+from simdnn.primitives.resolve import Shape, group_of, placed
+
+_BITS = {"common": 0, "per_token": 1, "per_oc": 2, "grouped": 3}  # masks of a matrix
+
+
+def written(attr: Attr, problem: Problem) -> list[str]:
+    """The words of the attribute of a problem that is executed, as far as they are not the default's.
+
+    Modes are those in force. `exact_int8` is told where it is in force, and where the call asked for it or against it.
+    """
+    shape, front = _shape(problem), _front(problem)
+    mode = FPMATH.effective(attr.fpmath) if fmt(shape.src).is_float else "strict"
+    found = [f"attr-fpmath:{mode}" + ":true" * shape.compressed] if mode != "strict" or shape.compressed else []
+    for name in ("scales", "zero_points", "precomputed_reductions"):
+        quants: Mapping[str, Quant] = getattr(attr, name)
+        entries = [_entry(name, key, quants[key], shape, front) for key in ARGUMENTS if key in quants]
+        found += [f"attr-{name.replace('_', '-')}:{'+'.join(entries)}"] if entries else []
+    ops = [_post_op(*pair, 1 + front) for pair in zip(problem.epilogue.post_ops, attr.post_ops, strict=True)]
+    found += [f"attr-post-ops:{'+'.join(ops)}"] if ops else []
+    if shape.integer and (attr.exact_int8 is not None or EXACT_INT8.effective(None)):
+        found.append(f"attr-exact-int8:{str(EXACT_INT8.effective(attr.exact_int8)).lower()}")
+    found += [f"attr-float-model:{attr.float_model}"] if attr.float_model != Attr.float_model else []
+    strategy = attr.zero_point_strategy
+    return [*found, f"attr-zero-point-strategy:{strategy}"] if strategy != Attr.zero_point_strategy else found
+
+
+def _shape(problem: Problem) -> Shape:
+    """What the attributes of a problem depend on."""
+    p = problem
+    if isinstance(p, ConvProblem):
+        terms = p.ic // p.groups * p.kh * p.kw
+        return Shape("convolution", p.mb * p.oh * p.ow, terms, p.oc, p.src, p.wei, p.groups)
+    return Shape("matmul", p.m, p.k, p.n, p.src, p.wei)
+
+
+def _front(problem: Problem) -> int:
+    """How many dimensions of a matmul stand in front of rows and columns."""
+    return len(problem.batch.extents) if isinstance(problem, GpuMatmulProblem) else 0
+
+
+def _entry(name: str, argument: str, quant: Quant, shape: Shape, front: int) -> str:
+    """`wei:3:f16:32x1`: argument, mask, type, groups."""
+    where = f"{argument}:{{}}:{quant.dtype}"
+    if name == "precomputed_reductions":
+        length = quant.groups[1] if quant.groups else shape.k // quant.values.shape[-1]
+        return where.format(3 << front) + f":1x{length}"
+    granularity = placed(name, argument, quant, shape).granularity
+    if shape.primitive == "convolution":
+        return where.format(0 if granularity == "common" else 1 if shape.groups == 1 else 3)
+    if granularity != "grouped":
+        return where.format(_BITS[granularity] << front)
+    groups = group_of(argument, quant, shape) if quant.groups else _groups_of(argument, quant, shape)
+    return where.format(3 << front) + ":{}x{}".format(*groups)
+
+
+def _groups_of(argument: str, quant: Quant, shape: Shape) -> tuple[int, int]:
+    """The elements that share a value, where the array's own shape says it."""
+    rows, columns = (shape.k, shape.n) if argument == "wei" else (shape.m, shape.k)
+    return rows // quant.values.shape[0], columns // quant.values.shape[1]
+
+
+def _post_op(name: str, op: PostOp, channels: int) -> str:
+    """As the log names it; the mask of an add says the dimensions along which its values run."""
+    if name == "relu":
+        return "eltwise_relu"
+    if name == "sum":
+        return "sum" if op[1] == 1 else f"sum:{op[1]!r}".replace("+", "")  # a plus would begin another one
+    masks = {"add:common": 0, "add:per_oc": 1 << channels, "add:full": "per_tensor"}
+    return f"binary_add:f32:{masks[name]}"
