@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
+from simdnn import files
 from simdnn.modes import MODES
 from simdnn.pareto import pareto
 
@@ -179,11 +180,15 @@ def error_histogram(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def save(ax: Axes, path: Path) -> None:
-    """Write the picture that `ax` belongs to, in the format that the path's suffix names."""
+    """Write the picture that `ax` belongs to, in the format that the path's suffix names.
+
+    Raises `InvalidArgument` where a file is there that this package did not write (`simdnn.files`).
+    """
     figure = ax.figure
     while isinstance(figure, SubFigure):
         figure = figure.figure
-    figure.savefig(path, dpi=150)
+    with files.replacing(path) as partial:
+        figure.savefig(partial, dpi=150, metadata=files.PICTURE_MARKS.get(path.suffix.lower()))
 
 
 def _axes(size: tuple[float, float]) -> Axes:

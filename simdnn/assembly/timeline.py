@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from isa_models.machine import Machine
+from simdnn.files import LEGEND, MARK
 from simdnn.timing.pipeline import trace_loop
 from simdnn.timing.steps import Step
 
@@ -69,7 +70,7 @@ class Timeline:
         last = min(WIDEST, max(event.retired for event in self.events) + 1)
         wide = max(len(event.text) for event in self.events) + 2
         lines = [
-            "D dispatch  = waits  L load  E execute  - waits to retire  R retire",
+            LEGEND,
             "".ljust(wide + 7) + "".join(str(cycle // 10 % 10) if cycle % 10 == 0 else "." for cycle in range(last)),
         ]
         for event in self.events:
@@ -97,7 +98,7 @@ class Timeline:
 
     def perfetto(self) -> str:
         """Chrome's trace-event JSON, which ui.perfetto.dev opens; a microsecond there is a cycle."""
-        return json.dumps({"traceEvents": list(self._trace_events()), "displayTimeUnit": "ns"}, indent=0)
+        return json.dumps(MARK | {"traceEvents": list(self._trace_events()), "displayTimeUnit": "ns"}, indent=0)
 
     def _trace_events(self) -> Iterator[dict[str, object]]:
         for number, event in enumerate(self.events):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
 import platform
 import tomllib
 from collections.abc import Callable, Collection, Mapping
@@ -17,6 +16,7 @@ import pandas as pd
 from isa_models.errors import SimdnnError
 from isa_models.isa import caps, host_caps, implied
 from isa_models.machine import ISA_CAPS, InstructionTiming, Machine, host_path, machine, machine_names
+from simdnn import files
 from simdnn.calibration import figures, ports
 from simdnn.calibration.cores import cores
 from simdnn.calibration.figures import AGREE, Figure
@@ -131,14 +131,16 @@ def nearest(measured: Mapping[tuple[str, str], Figure], isa: Collection[str]) ->
 
 
 def write_host(found: Calibration, path: Path | None = None) -> Path:
-    """Write the machine file of a calibration (`host_path()` unless told); returns where."""
+    """Write the machine file of a calibration (`host_path()` unless told); returns where.
+
+    Raises `InvalidArgument` where a file is there that no calibration wrote.
+    """
     path = path or host_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     text = _ports_said(found.ports) + toml_of(host_table(found))
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    machine(partial.rename(partial.with_suffix(".checked.toml")))  # what the schema refuses never gets the name
-    os.replace(partial.with_suffix(".checked.toml"), path)
+    with files.replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+        machine(partial)  # what the schema refuses never gets the name
     return path
 
 
@@ -227,7 +229,7 @@ def _cycles(measured: float) -> float:
 
 def toml_of(data: Mapping[str, Any]) -> str:
     """TOML of a machine file: plain keys, then tables, then arrays of tables; figures and rows as inline tables."""
-    lines = ["# Written by simdnn calibrate; measured anew by running it again."]
+    lines = [f"{files.TOML_MARK}calibrate; measured anew by running it again."]
 
     def table(prefix: str, content: Mapping[str, Any]) -> None:
         inner: list[tuple[str, Any]] = []

@@ -6,7 +6,6 @@ Of the commands the one that is asked for is imported, and what it needs: much o
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -35,6 +34,17 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         _complain(f"{message} (see {self.prog} --help)")
         raise SystemExit(2)
+
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A choice that there is not has the nearest one named."""
+        if action.choices is not None and value not in action.choices:
+            from isa_models.errors import did_you_mean
+
+            known = [str(choice) for choice in action.choices]
+            question = did_you_mean(value, known)
+            said = f"invalid choice: {value!r}; {question}{' ' * bool(question)}choose from {', '.join(known)}"
+            raise argparse.ArgumentError(action, said)
 
 
 class _Version(argparse.Action):
@@ -70,13 +80,13 @@ def _main(argv: Sequence[str] | None) -> int:
     if unknown:
         parser.error(_unrecognized(unknown, args.options))
     from isa_models.errors import InvalidArgument, SimdnnError, UnknownName
-    from simdnn import verbose
+    from simdnn import files, verbose
     from simdnn.cli.options import given
 
     args.given = given(args.options, words)
 
     try:
-        with verbose.apart("--json" in words):
+        with verbose.apart("--json" in words), files.forced("--force" in words):
             status: int = args.function(args)
         print(end="", flush=True)  # so that a reader gone or a full disk shows here, not at exit
         return status
@@ -122,9 +132,11 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
 
 def _unrecognized(words: Sequence[str], options: Iterable[str]) -> str:
     """What to say of words that a command does not know; the nearest option, where one looks like it."""
+    from isa_models.errors import nearest
+
     said = f"unrecognized arguments: {' '.join(words)}"
     met = words[0].partition("=")[0]
-    near = difflib.get_close_matches(f"--{met.strip('-')}", options, n=1) if met.startswith("-") else []
+    near = nearest(f"--{met.strip('-')}", options) if met.startswith("-") else []
     return f"{said}: did you mean {near[0]}?" if near else said
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
 from isa_models.formats import FORMATS, fmt
+from simdnn import files
 from simdnn.cli import output
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--iterations", type=int, metavar="N", help="with --values: how many (1)")
     parser.add_argument("--seed", type=int, metavar="N", help="with --values: of the random numbers (0)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the timeline goes (standard output)")
+    output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of text")
     parser.set_defaults(function=main)
 
@@ -77,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
         values = found[0].values(given, iterations=_or(args.iterations, 1), seed=_or(args.seed, 0))
     drawn = _timeline(found[0], args.timeline) if args.timeline else ""
     if args.output:
-        args.output.write_text(drawn, encoding="utf-8")
+        files.write_text(args.output, drawn)
         drawn = ""
     if args.json:
         contents = [_content(one) for one in found]

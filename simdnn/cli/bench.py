@@ -23,7 +23,7 @@ from simdnn.cli import output, words
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 
 USAGE = """\
-simdnn bench --matmul|--conv|--ip [OPTIONS] PROBLEM … [--json] [-o FILE] [--trace FILE.json]
+simdnn bench --matmul|--conv|--ip [OPTIONS] PROBLEM … [--json] [-o FILE] [--trace FILE.json] [--force]
        simdnn bench --from-verbose LOG [--machine M] [--isa ISA] [--json] [-o FILE]"""
 DESCRIPTION = "Answers problems in benchdnn's syntax, one line each: cost on a modelled machine, and values."
 NOTES = (
@@ -46,7 +46,8 @@ NOTES = (
     "product, on one core and with warm caches, beside the logged one; ratio is the logged time over the predicted.",
     "--attr-exact-int8, --attr-float-model and --zero-point-strategy are fields of simdnn.Attr; lines of "
     "SIMDNN_VERBOSE=1 have them beside oneDNN's own, and are read back as the problems that they tell of.",
-    "--trace writes what cores, pipes and channels do when, for Perfetto (ui.perfetto.dev).",
+    "--trace writes what cores, pipes and channels do when, for Perfetto (ui.perfetto.dev). -o and --trace replace "
+    "files that simdnn wrote, and others with --force.",
     "Columns: gops with 1 MAC = 2; gb_s: inputs and outputs once each over the time.",
     "Exit status: 0; 1 where a problem failed or is unimplemented, or a line makes no sense; 2 for wrong usage.",
 )
@@ -81,6 +82,7 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         parser.print_help()
         return 0
     output.check_path(given.output, output.FILE_FORMATS)
+    output.check_path(given.trace)
     for check in (FPMATH.effective, EXACT_INT8.effective, lambda _: verbose.wanted()):
         check(None)  # a word of the environment that makes no sense is told once, not with each problem
     lines = read(given.words)
@@ -120,6 +122,8 @@ def _split(words: Sequence[str]) -> _Words:
         name, equals, value = word.partition("=")
         if word == "--json":
             found.json = True
+        elif word == "--force":
+            continue  # `simdnn.cli.main` reads it
         elif word in ("-h", "--help"):
             found.help = True
         elif name in ("-o", "--output", "--from-verbose", "--trace"):

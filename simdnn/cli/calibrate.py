@@ -21,6 +21,7 @@ def add(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="another file (.toml)")
+    output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
     parser.set_defaults(function=main)
 

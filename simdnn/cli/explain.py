@@ -26,7 +26,7 @@ from simdnn.primitives import Attr, convolution, matmul
 from simdnn.result import Result
 
 USAGE = """\
-simdnn explain INSTRUCTION [--OPERAND NUMBERS …] [--IMMEDIATE N] [--lanes N] [--json] [-o FILE]
+simdnn explain INSTRUCTION [--OPERAND NUMBERS …] [--IMMEDIATE N] [--lanes N] [--json] [-o FILE [--force]]
        simdnn explain matmul MxK:KxN --at ROW,COLUMN [OPTIONS] [--json] [-o FILE]
        simdnn explain conv PROBLEM --at N,C,Y,X [OPTIONS] [--json] [-o FILE]"""
 DESCRIPTION = "Shows every step that made a lane of an instruction, or an output element of a kernel, with its values."
@@ -45,7 +45,7 @@ PRIMITIVES = {"matmul": "matmul", "conv": "convolution", "convolution": "convolu
 _ATTRIBUTES = ("attr-zero-points", "attr-scales")
 _ELEMENT_OPTIONS = (*_ATTRIBUTES, "at", "dt", "machine", "isa", "dispatch", "seed", "src", "weights", "strides",
                     "padding", "dilation", "groups")  # fmt: skip
-_FLAGS = ("json", "exact")
+_FLAGS = ("json", "exact", "force")
 
 
 def add(subparsers: Any) -> None:
@@ -64,6 +64,7 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     subject, *rest = plain
     path = Path(options.pop("output")) if "output" in options else None
     output.check_path(path, output.FILE_FORMATS)
+    options.pop("force", None)  # `simdnn.cli.main` reads it
     as_json = options.pop("json", None) is not None
     if subject in PRIMITIVES:
         found = _element(PRIMITIVES[subject], rest, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models.errors import InvalidArgument, SimdnnError, unknown_name
+from simdnn import files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,11 +75,16 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=2, allow_nan=False))
 
 
-def check_path(path: Path | None, formats: tuple[str, ...]) -> None:
-    """Refuses a path that could not be written, before the work whose result it shall hold."""
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """The option under which files are replaced whoever wrote them; `simdnn.cli.main` reads it."""
+    parser.add_argument("--force", action="store_true", help="replace files that simdnn did not write, too")
+
+
+def check_path(path: Path | None, formats: tuple[str, ...] = ()) -> None:
+    """Refuses a path that could not be written, before the work whose result it shall hold; no formats: any will do."""
     if path is None:
         return
-    if path.suffix.lower() not in formats:
+    if formats and path.suffix.lower() not in formats:
         raise unknown_name("file format", path.suffix or path.name, formats)
     if path.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise SimdnnError(f"{path} needs pyarrow: install simdnn[parquet], or write .csv or .json")
@@ -86,19 +93,23 @@ def check_path(path: Path | None, formats: tuple[str, ...]) -> None:
         raise InvalidArgument(f"{path} is a folder; the path of a file is needed")
     if not folder.is_dir():
         raise SimdnnError(f"{path} cannot be written: there is no folder {folder}")
-    if not os.access(path if path.exists() else folder, os.W_OK):
+    replaced = not path.exists() or path.is_file()
+    if path.exists() and not os.access(path, os.W_OK) or replaced and not os.access(folder, os.W_OK):
         raise SimdnnError(f"{path} cannot be written: permission denied")
+    files.check(path)
 
 
-def write(path: Path, frame: pd.DataFrame, content: Any) -> None:
+def write(path: Path, frame: pd.DataFrame, content: Mapping[Any, Any]) -> None:
     """`frame` as CSV or Parquet, or `content` as JSON, by the path's suffix."""
     suffix = path.suffix.lower()
-    if suffix == ".csv":
-        frame.to_csv(path, index=False)
-    elif suffix == ".parquet":
-        frame.to_parquet(path, index=False)
-    else:
-        path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    with files.replacing(path) as partial:
+        if suffix == ".csv":
+            frame.to_csv(partial, index=False)
+        elif suffix == ".parquet":
+            frame.to_parquet(partial, index=False)
+        else:
+            text = json.dumps({**files.MARK, **content}, indent=2, allow_nan=False)
+            partial.write_text(text + "\n", encoding="utf-8")
 
 
 class Progress:

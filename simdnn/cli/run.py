@@ -115,6 +115,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224", help="of an ONNX model's "
                         "input that has no fixed one")  # fmt: skip
     parser.add_argument("--feeds", type=Path, metavar="FILE.npz", help="an ONNX model's inputs (random ones)")
+    output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against speed (with --no-values: "

@@ -62,6 +62,7 @@ def add(subparsers: Any) -> None:
                         f"many as processors, up to {MOST_WORKERS})")  # fmt: skip
     parser.add_argument("--dask", default="", metavar="ADDRESS", help="a Dask scheduler to work instead, as "
                         "tcp://host:8786 (pip install 'simdnn[dask]')")  # fmt: skip
+    output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw quality against speed (with values), or speed "

@@ -43,6 +43,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="with --timing: rows whose shape and kernel hold it")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="with --timing: a picture (.png …) or the "
                         "table (.csv)")  # fmt: skip
+    output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
     parser.set_defaults(function=main)
 
@@ -91,10 +92,12 @@ def _timing(args: argparse.Namespace) -> int:
         if args.threads > 1:
             print(pinned)
     if args.output and args.output.suffix.lower() == ".csv":
-        output.write(args.output, frame, None)
+        output.write(args.output, frame, {})
     elif args.output and here:
+        from simdnn import plot  # matplotlib takes a second to load
+
         drawn = scaling.drawn if args.threads > 1 else kernels.drawn
-        drawn(frame, args.machine).savefig(args.output, dpi=150)
+        plot.save(drawn(frame, args.machine).axes[0], args.output)
     return 0
 
 

