@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _FEW = 40  # names that still fit an error message
 
@@ -39,6 +39,52 @@ class ProgramError(SimdnnError, ValueError):
     """A Program that fails verification; the message names the instruction."""
 
 
+#: what others call a thing, or a word for several of them, and the names here; one of a list that is meant stands first
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "avx512": ("avx512_core",), "avx512f": ("avx512_core",), "avx512bw": ("avx512_core",),
+    "vnni": ("avx512_core_vnni", "avx2_vnni"), "avx512_vnni": ("avx512_core_vnni",), "avx_vnni": ("avx2_vnni",),
+    "avx512_bf16": ("avx512_core_bf16",), "avx512_fp16": ("avx512_core_fp16",),
+    "amx": ("avx512_core_amx",), "amx_int8": ("avx512_core_amx",), "amx_bf16": ("avx512_core_amx",),
+    "fp8": ("f8_e4m3", "f8_e5m2"), "f8": ("f8_e4m3", "f8_e5m2"), "float8": ("f8_e4m3", "f8_e5m2"),
+    "e4m3": ("f8_e4m3",), "e5m2": ("f8_e5m2",), "fp4": ("f4_e2m1",), "mxfp4": ("f4_e2m1",),
+    "int8": ("s8", "u8", "int8-fast", "int8-exact", "int8-vnni"), "i8": ("s8",), "uint8": ("u8",), "ui8": ("u8",),
+    "int4": ("s4", "u4"), "i4": ("s4",), "uint4": ("u4",), "int2": ("s2", "u2"), "int32": ("s32",), "i32": ("s32",),
+    "float": ("f32",), "fp32": ("f32",), "float32": ("f32",), "single": ("f32",), "double": ("f64",), "fp64": ("f64",),
+    "float64": ("f64",), "half": ("f16",), "fp16": ("f16",), "float16": ("f16",), "bfloat16": ("bf16",),
+    "tf32": ("fpmath-tf32",), "bf16": ("fpmath-bf16",), "f16": ("fpmath-f16",),
+    "gelu": ("gelu_erf", "gelu_tanh"), "sigmoid": ("logistic",), "silu": ("swish",), "multiply": ("mul",),
+}  # fmt: skip
+_LIKE = 0.6  # how alike names are, as difflib counts it, of which one may be meant
+_BEGUN = 3  # letters of a name that say which one is meant
+
+
+def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
+    """The known names that are meant by another, the likeliest first; none where nothing is like it.
+
+    What the name is an alias of; else what is spelt alike, has its letters in another order, or begins with it.
+
+    >>> nearest("fp8", ["f32", "f8_e4m3", "f8_e5m2", "u8"]), nearest("rum", ["run", "list"]), nearest("m1", ["max1550"])
+    (['f8_e4m3', 'f8_e5m2'], ['run'], [])
+    """
+    names, word = sorted(known), str(name).lower()
+    if word in ALIASES:
+        return [meant for meant in ALIASES[word] if meant in names]
+    alike = difflib.get_close_matches(word, names, n=count, cutoff=_LIKE)
+    turned = [one for one in names if sorted(one.lower()) == sorted(word)]
+    begun = [one for one in names if len(word) >= _BEGUN and one.lower().startswith(word)]
+    return list(dict.fromkeys([*alike, *turned, *sorted(begun, key=len)]))[:count]
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """A question after the nearest names, empty where there is none.
+
+    >>> did_you_mean("gelu", ["relu", "gelu_erf", "gelu_tanh"])
+    "did you mean 'gelu_erf' or 'gelu_tanh'?"
+    """
+    found = nearest(name, known)
+    return f"did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownName:
     """An `UnknownName` that names the closest known one, and all of them where they are few.
 
@@ -46,9 +92,10 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownName:
     unknown machine 'zen': did you mean 'zen4'? Known: skx, zen4
     """
     names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=4, cutoff=0.4)
-    hint = f": did you mean {near[0]!r}?" if near else "."
+    question = did_you_mean(name, names)
+    said = f"unknown {kind} {name!r}" + (f": {question}" if question else ".")
     if len(names) <= _FEW:
-        return UnknownName(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
-    others = f" Near: {', '.join(near[1:])};" if near[1:] else ""
-    return UnknownName(f"unknown {kind} {name!r}{hint}{others} {len(names)} are known (`simdnn list`)")
+        return UnknownName(f"{said} Known: {', '.join(names)}")
+    near = nearest(name, names, 4)[1:]
+    others = f" Near: {', '.join(near)};" if near and str(name).lower() not in ALIASES else ""
+    return UnknownName(f"{said}{others} {len(names)} are known (`simdnn list`)")

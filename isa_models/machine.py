@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from .errors import Unimplemented, UnknownName, UnknownTiming, unknown_name
+from .errors import Unimplemented, UnknownName, UnknownTiming, nearest, unknown_name
 
 MACHINES_DIR = Path(__file__).with_name("machines")
 GPU_MACHINES_DIR = MACHINES_DIR / "gpu"
@@ -388,7 +388,7 @@ def unknown_timing(target: Machine, mnemonic: str, form: str) -> UnknownTiming:
         near = difflib.get_close_matches(form, forms, n=1, cutoff=0.0) or forms[:1]
         text += f"; nearest form there: {near[0]!r}"
     else:
-        near = difflib.get_close_matches(mnemonic, {m for m, _ in target.instructions}, n=1)
+        near = nearest(mnemonic, {m for m, _ in target.instructions})
         text += f"; nearest mnemonic there: {near[0]!r}" if near else ""
     others = [name for name in machine_names() if name != target.name and _lists(name, mnemonic, form)]
     return UnknownTiming(f"{text}; machines that have it: {', '.join(others) if others else 'none'}")
@@ -422,7 +422,7 @@ def shipped_name(name: str) -> str:
 def unknown_machine(name: str) -> UnknownName:
     """The error for a name that is none of a machine's."""
     known = [*_stems(MACHINES_DIR), *_stems(GPU_MACHINES_DIR)]
-    if near := difflib.get_close_matches(name.lower(), COMPILERS_NAMES, n=1, cutoff=0.65):
+    if not nearest(name, known) and (near := nearest(name, COMPILERS_NAMES)):
         ours = f"{COMPILERS_NAMES[near[0]]!r} ({near[0]})"
         return UnknownName(f"unknown machine {name!r}: did you mean {ours}? Known: {', '.join(sorted(known))}")
     return unknown_name("machine", name, known)

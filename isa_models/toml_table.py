@@ -6,13 +6,12 @@ the file's ``[sources]`` and a colon; it is then spelled out.
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from .errors import MachineFileError
+from .errors import MachineFileError, nearest
 from .machine import CONFIDENCES, Confidence, Provenance
 
 _MISSING = object()
@@ -155,7 +154,7 @@ class Table:
         """Refuse keys that the schema doesn't know."""
         for key in self.data:
             if key not in self.asked:
-                near = difflib.get_close_matches(key, self.asked, n=1)
+                near = nearest(key, self.asked)
                 hint = f"{near[0]!r}" if near else f"one of {', '.join(sorted(self.asked))}"
                 raise broken(self.reader.path, self.path(key), f"a key of the schema ({hint})", key)
 
@@ -197,7 +196,7 @@ def read_toml(path: Path) -> dict[str, object]:
     """A TOML file's content; `MachineFileError` for what is none."""
     try:
         if not path.is_file():
-            raise broken(path, "(file)", "a readable file", "a folder" if path.is_dir() else "none")
+            raise broken(path, "(file)", "a readable file", "a folder" if path.is_dir() else "no file of that name")
         if (size := path.stat().st_size) > MOST_FILE:
             raise broken(path, "(file)", f"at most {MOST_FILE} bytes", size)
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))

@@ -52,7 +52,8 @@ class Mode:
     def needs(self, machine: Machine | GpuMachine) -> str:
         """What a machine of this kind must have for it."""
         if isinstance(machine, GpuMachine):
-            return f"needs a GPU by {' or '.join(self.gpus)}" if self.gpus else "is for CPUs"
+            works = " or ".join(self.gpus)
+            return f"no kernel here has it on {machine.vendor}'s GPUs, but on {works}'s" if works else "is for CPUs"
         return f"needs {' or '.join(self.isas)}"
 
     def isa(self, machine: Machine | GpuMachine, cap: str | None = None) -> str | None:

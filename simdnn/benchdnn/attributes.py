@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 import re
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.errors import unknown_name
+from isa_models.errors import did_you_mean, unknown_name
 from simdnn.primitives.mathmode import FPMATH_MODES
 
 #: oneDNN's types; what simdnn doesn't model of them is refused when a problem asks for it
@@ -172,9 +171,9 @@ def post_ops(text: str) -> tuple[str, ...]:
     for entry in found:
         kind = entry.split(":")[0]
         if kind not in _POST_OPS:
-            near = difflib.get_close_matches(kind, _POST_OPS, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise InvalidArgument(f"--attr-post-ops: unknown post-operation {kind[:40]!r}; {hint}relu, sum, add work")
+            question = did_you_mean(kind, _POST_OPS)
+            said = f"--attr-post-ops: unknown post-operation {kind[:40]!r}; {question}{' ' * bool(question)}"
+            raise InvalidArgument(f"{said}relu, sum, add work")
     return found
 
 

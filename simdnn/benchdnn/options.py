@@ -6,7 +6,6 @@ line with the reason, and so is every problem after it that asks for an option w
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from isa_models import InvalidArgument, SimdnnError
+from isa_models.errors import nearest
 from simdnn.benchdnn.descriptors import ConvDims, IpDims, MatmulDims, conv_dims, ip_dims, matmul_dims
 from simdnn.benchdnn.subset import (
     ALIASES,
@@ -189,7 +189,7 @@ def _word(state: _State, word: str) -> None:
         _problem(state, word)
     elif name not in IGNORED and state.modelled:
         known = [*OPTIONS, *FLAGS, *DRIVERS]
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        near = nearest(name, known)
         hint = f"{word[:40]!r} needs a value" if name in known else f"unknown option {word[:40]!r}"
         raise InvalidArgument(f"{hint}{f': did you mean --{near[0]}?' if near and near[0] != name else '.'} {SUBSET}")
 

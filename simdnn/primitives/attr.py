@@ -150,7 +150,7 @@ def _post_op(entry: Any) -> PostOp:
     name, *rest = (entry,) if isinstance(entry, str) or not isinstance(entry, Sequence) or not entry else entry
     if name in _OTHER_POST_OPS:
         raise Unimplemented(f"post-operation {name!r}: no kernel here has it; what works: {', '.join(POST_OPS)}")
-    one_of("post-operation", name, POST_OPS)
+    one_of("post-operation", name, POST_OPS, _OTHER_POST_OPS)
     if len(rest) != (name == "add") and (name != "sum" or len(rest) > 1):
         raise InvalidArgument(f"post-operation {entry!r:.60}; allowed: 'relu', 'sum', ('sum', scale), ('add', values)")
     if name == "add":

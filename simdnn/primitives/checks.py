@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
+import functools
+import inspect
 import operator
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 from isa_models import InvalidArgument, Machine, cpu_machine
-from isa_models.errors import unknown_name
+from isa_models.errors import did_you_mean, unknown_name
 from isa_models.isa import caps, implied
 
+P = ParamSpec("P")
+R = TypeVar("R")
+ATTR_FIELDS = ("fpmath", "apply_to_int", "scales", "zero_points", "precomputed_reductions", "exact_int8", "post_ops",
+               "float_model", "check", "zero_point_strategy")  # fmt: skip
 _MAX_SIZE = 1 << 40  # far above any tensor that fits a memory; keeps products of sizes printable
 
 
-def one_of(what: str, value: object, allowed: Iterable[str]) -> str:
-    """`value` where it is one of the allowed words.
+def one_of(what: str, value: object, allowed: Iterable[str], like: Iterable[str] = ()) -> str:
+    """`value` where it is one of the allowed words; `like`: more names that may be meant by another.
 
     >>> one_of("engine", "auto", ["auto", "compiled"])
     'auto'
@@ -26,9 +31,8 @@ def one_of(what: str, value: object, allowed: Iterable[str]) -> str:
     names = list(allowed)
     if isinstance(value, str) and value in names:
         return value
-    near = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise InvalidArgument(f"{what} {value!r}: {hint}Allowed: {', '.join(names)}")
+    question = did_you_mean(value, [*names, *like])
+    raise InvalidArgument(f"{what} {value!r}: {question}{' ' * bool(question)}Allowed: {', '.join(names)}")
 
 
 def integer(what: str, value: Any, least: int = 1, hint: str = "") -> int:
@@ -43,6 +47,27 @@ def integer(what: str, value: Any, least: int = 1, hint: str = "") -> int:
         limit = f"up to {_MAX_SIZE}" if number > _MAX_SIZE else f"of at least {least}"
         raise InvalidArgument(f"{what}={shown}; an integer {limit} is needed{hint}")
     return number
+
+
+def keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which answers a keyword that it does not have with `InvalidArgument` and the one meant."""
+    names = tuple(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **named: P.kwargs) -> R:
+        for name in named:
+            keyword(function.__name__, name, names)
+        return function(*args, **named)
+
+    return checked
+
+
+def keyword(function: str, name: str, names: Iterable[str]) -> str:
+    """`name` where a function has it; `InvalidArgument` that tells where a field of `Attr` belongs."""
+    names = list(names)
+    if name not in names and name in ATTR_FIELDS:
+        raise InvalidArgument(f"{function} has no argument {name!r}: write attr=simdnn.Attr({name}=…)")
+    return one_of(f"argument of {function}:", name, names)
 
 
 def pair(what: str, value: Any, least: int = 1, hint: str = "") -> tuple[int, int]:

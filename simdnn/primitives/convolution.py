@@ -9,7 +9,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.arrays import Array
 from simdnn.primitives import arrays, gpu, gpu_conv
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.checks import one_of
+from simdnn.primitives.checks import keywords, one_of
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import CONV_SIZES, CONV_WEI_TAGS, Taps, conv_problem, conv_shape, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
@@ -19,6 +19,7 @@ from simdnn.primitives.zero_points import ADDED, refuse_strategy
 from simdnn.result import Result
 
 
+@keywords
 def convolution(
     src: Array,
     weights: Array | Reordered,

@@ -6,7 +6,6 @@ or refuses with its reason. Choices are cached, so a second call of the same sha
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 from collections.abc import Callable, Iterable
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from isa_models import InvalidArgument, Machine, Unimplemented, UnknownTiming
+from isa_models.errors import did_you_mean
 from isa_models.formats import fmt
 from isa_models.isa import caps
 from simdnn.kernels import KERNELS
@@ -37,11 +37,9 @@ def check_dispatch(value: object) -> str:
     """A rule of dispatch or the name of a kernel, or `InvalidArgument` with the nearest one."""
     if isinstance(value, str) and value in (*DISPATCHES, *NAMES):
         return value
-    near = difflib.get_close_matches(str(value).lower(), [*DISPATCHES, *sorted(NAMES)], n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise InvalidArgument(
-        f"dispatch {value!r:.60}: {hint}Allowed: {', '.join(DISPATCHES)}, or a kernel's name as in r.dispatch"
-    )
+    question = did_you_mean(value, [*DISPATCHES, *NAMES])
+    said = f"dispatch {value!r:.60}: {question}{' ' * bool(question)}"
+    raise InvalidArgument(f"{said}Allowed: {', '.join(DISPATCHES)}, or a kernel's name as in r.dispatch")
 
 
 def estimate_program(program: Program, machine: Machine, cold: tuple[str, ...], threads: int = 1) -> Cost:

@@ -11,7 +11,7 @@ from isa_models.formats import fmt
 from simdnn.kernels.spec import Problem
 from simdnn.primitives import arrays, gpu, gpu_conv
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.checks import integer, one_of
+from simdnn.primitives.checks import integer, keyword, one_of
 from simdnn.primitives.matmul import problem_of
 from simdnn.primitives.problems import (
     CONV_SIZES,
@@ -72,7 +72,7 @@ def estimate(
         raise InvalidArgument(f"bias is a {type(bias).__name__}; True or False is needed: an estimate reads no data")
     names, given = _SIZES[primitive], dict(_OPTIONS[primitive])
     for key, value in shape.items():
-        given[one_of(f"argument of {primitive}:", key, dict.fromkeys([*names, *_OPTIONS[primitive]]))] = value
+        given[keyword(primitive, key, dict.fromkeys([*names, *_OPTIONS[primitive]]))] = value
     if missing := [name for name in names if name not in given]:
         raise InvalidArgument(f"{primitive} without {', '.join(missing)}; needed: {', '.join(names)}")
     sizes = {name: integer(name, given.pop(name)) for name in names}

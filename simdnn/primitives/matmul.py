@@ -9,7 +9,7 @@ from isa_models.arrays import Array
 from simdnn.kernels.spec import MatmulProblem, Parameters
 from simdnn.primitives import arrays, gpu, library_int8
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.checks import one_of
+from simdnn.primitives.checks import keywords, one_of
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.postops import with_operands
@@ -21,6 +21,7 @@ from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables,
 from simdnn.result import Result
 
 
+@keywords
 def matmul(
     src: Array,
     weights: Array | Reordered,

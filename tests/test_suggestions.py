@@ -1,0 +1,112 @@
+"""What an error suggests: the name that is meant, or none where nothing is like it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import isa_models
+import simdnn
+from isa_models import InvalidArgument, SimdnnError
+from isa_models.errors import ALIASES, nearest
+from isa_models.formats import FORMATS
+from isa_models.isa import caps
+from simdnn.benchdnn import attributes
+from simdnn.cli import main
+from simdnn.modes import MODES
+from tests.streams import error_line
+
+F32 = np.ones((4, 8), np.float32), np.ones((8, 4), np.float32)
+
+
+def meant(call: object) -> list[str]:
+    """The names that an error asks after."""
+    with pytest.raises(SimdnnError) as error:
+        call()  # type: ignore[operator]
+    found = re.search(r"did you mean (.*?)\?", str(error.value))
+    return re.findall(r"'([^']*)'", found[1]) if found else []
+
+
+@pytest.mark.parametrize(
+    ("isa", "names"),
+    [("avx512", ["avx512_core"]), ("AVX512F", ["avx512_core"]), ("amx", ["avx512_core_amx"]), ("neon", []),
+     ("avx512_core_vni", ["avx512_core_vnni"]), ("avx512_vnni", ["avx512_core_vnni"])],
+)  # fmt: skip
+def test_isa_caps(isa: str, names: list[str]) -> None:
+    assert meant(lambda: simdnn.matmul(*F32, machine="spr", isa=isa)) == names
+
+
+@pytest.mark.parametrize(
+    ("dtype", "names"),
+    [("fp8", ["f8_e4m3", "f8_e5m2"]), ("int8", ["s8", "u8"]), ("uint8", ["u8"]), ("float32", ["f32"]),
+     ("fp16", ["f16"]), ("bfloat16", ["bf16"]), ("F32", ["f32"]), ("complex", [])],
+)  # fmt: skip
+def test_types(dtype: str, names: list[str]) -> None:
+    assert meant(lambda: simdnn.estimate("matmul", m=4, n=4, k=4, dt=dtype, machine="zen4")) == names
+    assert meant(lambda: attributes.data_type("--dt", dtype)) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [("gelu", ["gelu_erf", "gelu_tanh"]), ("silu", ["swish"]), ("rely", ["relu"]), ("sigmoid", ["logistic"])],
+)
+def test_post_operations(name: str, names: list[str]) -> None:
+    assert meant(lambda: attributes.post_ops(name)) == names
+    assert meant(lambda: simdnn.Attr(post_ops=[name])) == names
+
+
+@pytest.mark.parametrize(
+    ("machine", "names"), [("m1", []), ("zen44", ["zen4"]), ("skylake", ["skx"]), ("V10", ["v100"]), ("tpu", [])]
+)
+def test_machines(machine: str, names: list[str]) -> None:
+    assert meant(lambda: isa_models.machine(machine)) == names
+
+
+def test_what_others_call_it_is_known_here() -> None:
+    """Each alias leads to a name of some list, and none hides a name of its own list."""
+    known = {*FORMATS, *caps(), *MODES, *attributes.TYPES, *attributes._POST_OPS}
+    for word, names in ALIASES.items():
+        assert set(names) & known, word
+        assert nearest(word, names)[0] == names[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rum", "digits"], "did you mean 'run'? choose from"),
+        (["bnech"], "did you mean 'bench'?"),
+        (["run", "digits", "--dispatch", "onednnn"], "did you mean 'onednn'?"),
+        (["run", "digits", "--machnie", "zen4"], "did you mean --machine?"),
+        (["run", "digits", "--modes", "tf32"], "did you mean 'fpmath-tf32'?"),
+        (["study", "absent.toml"], "absent.toml"),
+    ],
+)
+def test_the_command_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = main(words)
+    except SystemExit as end:
+        status = int(str(end.code))
+    assert status in (1, 2)
+    line = error_line(capsys)
+    assert said in line and "none" not in line
+
+
+@pytest.mark.parametrize("field", [name for name in simdnn.Attr.__dataclass_fields__])
+def test_fields_of_an_attribute_given_to_a_primitive(field: str) -> None:
+    """The likeliest mistake of all, on each primitive."""
+    image, kernel = np.ones((1, 2, 3, 3), np.float32), np.ones((2, 2, 1, 1), np.float32)
+    calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+        (simdnn.matmul, F32, {}), (simdnn.convolution, (image, kernel), {}),
+        (simdnn.estimate, ("matmul",), {"m": 4, "n": 4, "k": 4}),
+    ]  # fmt: skip
+    for call, operands, sizes in calls:
+        with pytest.raises(InvalidArgument, match=rf"write attr=simdnn.Attr\({field}=…\)"):
+            call(*operands, machine="zen4", **sizes, **{field: "bf16"})
+
+
+def test_other_keywords() -> None:
+    wrong: dict[str, Any] = {"machin": "zen4"}
+    assert meant(lambda: simdnn.matmul(*F32, **wrong)) == ["machine"]
