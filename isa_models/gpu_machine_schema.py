@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import MappingProxyType
 
+from isa_models.frozen import Frozen
 from isa_models.gpu_machine import GpuCache, GpuMachine, Latency
 from isa_models.intel_gpu.platforms import PLATFORMS as INTEL_GPUS
 from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
@@ -58,8 +58,8 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
     top.close()
     return GpuMachine(
         name, title, vendor, PLATFORMS[platform], xe_cores, engines, stacks, ghz, max_ghz, base_ghz,
-        matrix_ghz, threads, MappingProxyType(vector), share, MappingProxyType(systolic), co_issue, latency,
-        (caches[0], caches[1]), gb_s, sustained, MappingProxyType(top.reader.provenance), path, converts,
+        matrix_ghz, threads, Frozen(vector), share, Frozen(systolic), co_issue, latency,
+        (caches[0], caches[1]), gb_s, sustained, Frozen(top.reader.provenance), path, converts,
         launch_us,
     )  # fmt: skip
 
@@ -80,7 +80,7 @@ def _systolic(engine: Table) -> tuple[dict[str, float], bool]:
 def _latency(table: Table, systolic: bool, nvidia: bool) -> Latency:
     dpas = {n: table.figure_number(f"dpas_{n}", 1, 1000) for n in (1, 2, 8)} if systolic and not nvidia else {}
     keys = ("vector", "vector_wide", "math", "l1", "slm", "l2", "dram", "barrier", *(("mma",) if nvidia else ()))
-    found = Latency(MappingProxyType(dpas), *(table.figure_number(key, 0, 1e5) for key in keys))
+    found = Latency(Frozen(dpas), *(table.figure_number(key, 0, 1e5) for key in keys))
     table.close()
     return found
 

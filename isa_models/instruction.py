@@ -59,6 +59,10 @@ class Instruction:
     copies: int = 1  # threads of a warp that execute it on the same element, each into a register of its own
     takes_lanes: bool = field(default=False)  # the function wants `lanes` (a broadcast cannot know it)
 
+    def __reduce__(self) -> tuple[Callable[[str], Instruction], tuple[str]]:
+        """An instruction pickles and copies by its name: its function is code of the package."""
+        return instruction, (self.name,)
+
     @property
     def doc(self) -> str:
         return inspect.getdoc(self.function) or ""

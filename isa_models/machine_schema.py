@@ -8,8 +8,9 @@ import math
 from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, cast
+
+from isa_models.frozen import Frozen
 
 from .machine import (
     AMX_ACCUMULATIONS,
@@ -45,7 +46,7 @@ def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
     dram = _dram(top.table("dram"))
     instructions: Mapping[tuple[str, str], InstructionTiming] = base.instructions if base else {}
     if not base or top.has("instructions"):
-        instructions = MappingProxyType({**instructions, **_instructions(top.table("instructions"), core)})
+        instructions = Frozen({**instructions, **_instructions(top.table("instructions"), core)})
     accumulation = _amx_accumulation(top.table("numerics")) if top.has("numerics") else AMX_ACCUMULATIONS[0]
     top.close()
     provenance: Any = top.reader.provenance
@@ -53,7 +54,7 @@ def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
         provenance = ChainMap(provenance, cast(Any, base.provenance))
     return Machine(
         name, title, vendor, uarch, isa, cores, frequency, core, caches, dram,
-        instructions, MappingProxyType(provenance), path, accumulation,
+        instructions, Frozen(provenance), path, accumulation,
     )  # fmt: skip
 
 
@@ -123,7 +124,7 @@ def _vector_registers(table: Table) -> Mapping[int, int]:
             found[int(key)] = inner.integer(key, 1, 1024)
     inner.provenance()
     inner.close()
-    return MappingProxyType(found)
+    return Frozen(found)
 
 
 def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:

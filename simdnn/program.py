@@ -1,7 +1,7 @@
 """The one description of a kernel: loops over instructions, with registers and affine memory operands.
 
 A `Program` is data. Engines run it (`simdnn.numerics`), the clock times it (`simdnn.timing`), `simdnn.verify` proves
-it sound before either looks at it.
+it sound before either looks at it. Its records hold plain data only (`isa_models.plain`), so that what was proved stays so.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from isa_models import Instruction, instruction
+from isa_models import Instruction, ProgramError, instruction
 from isa_models.formats import fmt
+from isa_models.frozen import Frozen
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
+from isa_models.plain import Record, integer
+
+MOST_LOOPS = 32  # one in another: what walks a program does so by recursion
 
 
 @dataclass(frozen=True)
-class Tensor:
+class Tensor(Record):
     """A flat array of `size` elements. Inputs and constants are only read; outputs and scratch start as zeros.
 
     A private one is scratch that every thread has for itself: each iteration of the parallel loops around a stage
@@ -29,7 +33,12 @@ class Tensor:
     size: int
     kind: str = "input"  # input | output | scratch | private | constant
     data: bytes = field(default=b"", repr=False)  # a constant's content
-    digest: str = ""  # identifies `data` in the program's signature
+    digest: str = field(default="", init=False)  # identifies `data` in the program's signature
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.data:
+            object.__setattr__(self, "digest", hashlib.sha256(self.data).hexdigest()[:16])
 
     @property
     def nbytes(self) -> int:
@@ -38,11 +47,11 @@ class Tensor:
     @staticmethod
     def constant(name: str, dtype: str, data: bytes) -> Tensor:
         size = len(data) * 8 // fmt(dtype).bits
-        return Tensor(name, dtype, size, "constant", data, hashlib.sha256(data).hexdigest()[:16])
+        return Tensor(name, dtype, size, "constant", data)
 
 
 @dataclass(frozen=True)
-class Affine:
+class Affine(Record):
     """`const + sum(coefficient * loop variable)`, in elements of a tensor.
 
     >>> str(2 * Affine.var("k") + 3)
@@ -51,14 +60,21 @@ class Affine:
 
     const: int = 0
     terms: tuple[tuple[str, int], ...] = ()
+    __array_ufunc__ = None  # a NumPy number beside it comes to the operators below, which refuse it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = [name for name, _ in self.terms]
+        if len(set(names)) < len(names):
+            raise ProgramError(f"Affine: terms={self.terms}; each variable once is needed: add its coefficients up")
 
     @staticmethod
     def var(name: str) -> Affine:
         return Affine(0, ((name, 1),))
 
     def __add__(self, other: Affine | int) -> Affine:
-        if isinstance(other, int):
-            return Affine(self.const + other, self.terms)
+        if type(other) is not Affine:
+            return Affine(self.const + _number(other), self.terms)
         terms = dict(self.terms)
         for name, coefficient in other.terms:
             terms[name] = terms.get(name, 0) + coefficient
@@ -67,6 +83,7 @@ class Affine:
     __radd__ = __add__
 
     def __mul__(self, factor: int) -> Affine:
+        factor = _number(factor)
         return Affine(self.const * factor, tuple((n, c * factor) for n, c in self.terms if factor))
 
     __rmul__ = __mul__
@@ -84,8 +101,13 @@ class Affine:
         return " + ".join([*parts, str(self.const)] if self.const or not parts else parts)
 
 
+def _number(value: object) -> int:
+    """An addend or factor of an index; refused where the record's own fields would refuse it."""
+    return value if integer(value) else Affine(value).const  # type: ignore[arg-type,return-value]
+
+
 @dataclass(frozen=True)
-class Register:
+class Register(Record):
     """A vector register by name, seen as `lanes` lanes of `dtype`; fewer bits than it holds are its low part."""
 
     name: str
@@ -105,7 +127,7 @@ class Register:
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Record):
     """`lanes` lanes of `dtype` at element `index` of `tensor`; a tile's in `rows` rows, `stride` elements apart."""
 
     tensor: str
@@ -128,7 +150,7 @@ Place = Register | Memory
 
 
 @dataclass(frozen=True)
-class Op:
+class Op(Record):
     """One instruction. A memory operand with fewer lanes than the instruction takes is a masked access."""
 
     instruction: str
@@ -196,7 +218,7 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Loop:
+class Loop(Record):
     """`body` for `var` in 0 .. extent-1; the iterations of a parallel loop are independent.
 
     `staged`, of a loop that threads of a GPU's workgroup run: so many iterations at a time, the workgroup brings what
@@ -209,12 +231,22 @@ class Loop:
     parallel: bool = False
     staged: int = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.depth > MOST_LOOPS:
+            raise ProgramError(f"for {self.var} < {self.extent}: {self.depth} loops in one another; up to {MOST_LOOPS}")
+
+    @cached_property
+    def depth(self) -> int:
+        """Loops one in another, this one included."""
+        return 1 + max((s.depth for s in self.body if isinstance(s, Loop)), default=0)
+
 
 Statement = Op | Loop
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(Record):
     """A kernel for one problem: its tensors and its statements, for CPUs with the ISA cap `isa`."""
 
     name: str
@@ -223,8 +255,9 @@ class Program:
     body: tuple[Statement, ...]
 
     @cached_property
-    def tensor(self) -> dict[str, Tensor]:
-        return {t.name: t for t in self.tensors}
+    def tensor(self) -> Mapping[str, Tensor]:
+        """The tensors by their names."""
+        return Frozen({t.name: t for t in self.tensors})
 
     @cached_property
     def signature(self) -> str:

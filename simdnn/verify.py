@@ -1,12 +1,14 @@
 """Proof that a Program is sound: types, lane counts, registers, every address inside its tensor, no races.
 
 What passes runs in every engine without fault and gives one answer; what fails is refused with the instruction named.
+Records of a program hold plain data that can't change (`isa_models.plain`), so what was proved once stays proved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +19,14 @@ from isa_models.instruction import TILE_ROW_BITS
 from isa_models.intel_gpu.platforms import MOST_GRFS, PLATFORMS, RESERVED_GRFS, Platform
 from isa_models.isa import implied
 from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
+from isa_models.plain import MOST
 from simdnn.program import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
 from simdnn.tiles import TILES, rows_of
 
 _MAX_BYTES = 1 << 36
 _MAX_ENUMERATED = 1 << 24
-_ROW = "row of a tile"
+_PROVED = "proved"
+_ROW = "row of a tile"  # no identifier, so no loop's variable
 _MASKED_BEFORE_AVX512 = ("vmaskmovps", "vpmaskmovd")
 Registers = dict[str, int]  # name -> bits
 Elements = npt.NDArray[np.int64]
@@ -30,6 +34,10 @@ Elements = npt.NDArray[np.int64]
 
 def verify(program: Program) -> Program:
     """The program itself, or `ProgramError` naming the instruction that breaks a rule."""
+    if type(program) is not Program:
+        raise ProgramError(f"a {type(program).__name__}; a simdnn.program.Program is needed")
+    if is_proved(program):
+        return program
     caps = implied(program.isa)
     names = [t.name for t in program.tensors]
     if len(set(names)) != len(names):
@@ -42,7 +50,13 @@ def verify(program: Program) -> Program:
         checker.statements((statement,), {}, {})
         configured = checker.configured
     _verify_parallel(program)
+    vars(program)[_PROVED] = True
     return program
+
+
+def is_proved(program: Program) -> bool:
+    """Whether this very object went through `verify`: a copy, or one with another name, is to be proved again."""
+    return _PROVED in vars(program)
 
 
 def _verify_tensor(program: Program, tensor: Tensor) -> None:
@@ -55,6 +69,8 @@ def _verify_tensor(program: Program, tensor: Tensor) -> None:
         raise ProgramError(f"{program.name}: tensor {tensor.name} of {tensor.dtype}: store nibbles as u8")
     if tensor.kind == "constant" and len(tensor.data) != tensor.nbytes:
         raise ProgramError(f"{program.name}: constant {tensor.name} holds {len(tensor.data)} of {tensor.nbytes} bytes")
+    if tensor.kind != "constant" and tensor.data:
+        raise ProgramError(f"{program.name}: {tensor.kind} {tensor.name} holds data, which only a constant does")
 
 
 class _Checker:
@@ -80,8 +96,12 @@ class _Checker:
 
     def loop(self, loop: Loop, defined: Registers, extents: dict[str, int]) -> None:
         label = f"for {loop.var} < {loop.extent}"
-        if not isinstance(loop.extent, int) or loop.extent < 1:
+        if loop.extent < 1:
             raise self.fail(label, "a loop runs at least once")
+        if loop.extent * prod(extents.values()) > MOST:
+            raise self.fail(label, f"more than {MOST} iterations with the loops around it")
+        if not loop.var.isidentifier():
+            raise self.fail(label, f"variable name {loop.var!r}")
         if loop.var in extents:
             raise self.fail(label, f"variable {loop.var} is a loop around it already")
         if not loop.body:
@@ -106,9 +126,10 @@ class _Checker:
             raise self.fail(op, f"takes {len(definition.operands)} operands")
         if tuple(sorted(n for n, _ in op.immediates)) != tuple(sorted(definition.immediates)):
             raise self.fail(op, f"takes the immediates {definition.immediates}")
-        if not all(isinstance(number, int) and 0 <= number <= 255 for _, number in op.immediates):
+        if not all(0 <= number <= 255 for _, number in op.immediates):
             raise self.fail(op, "an immediate is a byte, 0 to 255")
-        if any(given not in definition.choices.get(name, ()) for name, given in op.choices):
+        twice = len(dict(op.choices)) < len(op.choices)
+        if twice or any(given not in definition.choices.get(name, ()) for name, given in op.choices):
             raise self.fail(op, f"takes the choices {dict(definition.choices)}")
         if sum(isinstance(p, Memory) for p in (op.dst, *op.srcs)) > 1:
             raise self.fail(op, "at most one memory operand")
@@ -121,8 +142,7 @@ class _Checker:
             raise self.fail(op, f"not in {self.program.isa} at {op.width} bits")
         if definition.configures:
             self.configure(op, extents)
-            return
-        if definition.tile:
+        elif definition.tile:
             self.tiles(op)
         elif any(isinstance(p, Register) and p.name in TILES for p in (op.dst, *op.srcs)):
             raise self.fail(op, f"{', '.join(TILES)} are tiles")
@@ -192,6 +212,8 @@ class _Checker:
         unknown = [name for name, _ in place.index.terms if name not in extents]
         if unknown:
             raise self.fail(op, f"index variables {unknown} are not loops around it")
+        if max(map(abs, (place.stride, *(coefficient for _, coefficient in place.index.terms)))) > _MAX_BYTES:
+            raise self.fail(op, f"{place}: steps of more than {_MAX_BYTES} elements")
         low, high = place.index.range(extents)
         reach = place.stride * (place.rows - 1)
         low, last = low + min(0, reach), high + max(0, reach) + place.bits // place.rows // unit - 1

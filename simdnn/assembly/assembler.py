@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import re
 import struct
 import subprocess
@@ -25,10 +26,15 @@ class _Assembler:
     """The process, started on the first text and again after one that it refused."""
 
     def __init__(self) -> None:
+        self.forked()
+        atexit.register(self.close)
+        os.register_at_fork(after_in_child=self.forked)
+
+    def forked(self) -> None:
+        """Without a process: that of a parent answers the parent."""
         self.process: subprocess.Popen[bytes] | None = None
         self.complaints: IO[bytes] | None = None
         self.lock = threading.Lock()
-        atexit.register(self.close)
 
     def close(self) -> None:
         if self.process is not None:

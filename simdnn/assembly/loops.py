@@ -6,12 +6,12 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import iced_x86 as iced
 
 from isa_models.errors import InvalidArgument, UnknownTiming
+from isa_models.frozen import Frozen
 from isa_models.machine import unknown_timing
 from simdnn.assembly.addresses import references
 from simdnn.assembly.decode import Decoded, Decoder, instructions
@@ -23,7 +23,7 @@ from simdnn.timing.steps import MemRef, Step
 MOST_INSTRUCTIONS = 4096
 MOST_NAMED = 40  # missing forms in an error
 MOST_PLACES = 6  # of other loops in a note
-NO_LINES: Mapping[int, int] = MappingProxyType({})
+NO_LINES: Mapping[int, int] = Frozen({})
 _CONDITIONAL = iced.FlowControl.CONDITIONAL_BRANCH
 _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+")
 #: they keep lanes of a source as they are

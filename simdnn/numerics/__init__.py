@@ -3,42 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from isa_models import InvalidArgument
-from isa_models.arrays import Array, on_a_line, to_a_line
+from isa_models.arrays import Array, on_a_line, to_a_line, unmasked
 from isa_models.formats import fmt
 from simdnn.numerics import compiled, reference
-from simdnn.program import Program
+from simdnn.program import Program, Tensor
+from simdnn.verify import verify
 
 ENGINES = ("auto", "compiled", "reference")
+MOST_THREADS = 1024
 
 
 def run(
-    program: Program, inputs: Mapping[str, Array], *, engine: str = "auto", threads: int = 1, native: bool = True
+    program: Program, inputs: Mapping[str, Any], *, engine: str = "auto", threads: int = 1, native: bool = True
 ) -> dict[str, Array]:
-    """Run a verified program: arrays for its inputs (any shape, the tensors' sizes) to flat arrays of its outputs.
+    """Run a program: arrays for its inputs (any shape, the tensors' sizes) to flat new arrays of its outputs.
 
-    All tensors begin on a cache line; inputs that do not are copied.
+    A program that was not proved yet is proved first (`simdnn.verify`). All tensors begin on a cache line; inputs that
+    do not are copied. Raises `ProgramError` for a program that is unsound, `InvalidArgument` for an input that is
+    missing, masked, or of another type or size than its tensor.
     """
+    verify(program)
     if engine not in ENGINES:
         raise InvalidArgument(f"engine {engine!r}: one of {', '.join(ENGINES)}")
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise InvalidArgument(f"threads={threads!r}; an integer from 1 to {MOST_THREADS} is needed")
     buffers: dict[str, Array] = {}
     for tensor in program.tensors:
         dtype = fmt(tensor.dtype).dtype
         if tensor.kind == "constant":
             buffers[tensor.name] = to_a_line(np.frombuffer(tensor.data, dtype))
         elif tensor.kind == "input":
-            array = to_a_line(inputs[tensor.name]).reshape(-1)
-            if array.dtype != dtype or array.size != tensor.size:
-                met, wanted = f"{array.size} of {array.dtype}", f"{tensor.size} of {dtype}"
-                raise InvalidArgument(f"{program.name}: input {tensor.name} is {met}, not {wanted}")
-            buffers[tensor.name] = array
+            buffers[tensor.name] = _input(program, tensor, inputs)
         else:
-            buffers[tensor.name] = on_a_line(tensor.size, dtype)
+            buffers[tensor.name] = _zeros(program, tensor)
     if engine == "reference":
         reference.execute(program, buffers)
     else:
         compiled.execute(program, buffers, threads, native)
     return {t.name: buffers[t.name] for t in program.tensors if t.kind == "output"}
+
+
+def _input(program: Program, tensor: Tensor, inputs: Mapping[str, Any]) -> Array:
+    """The array that was given for a tensor, as a plain flat one."""
+    if tensor.name not in inputs:
+        raise InvalidArgument(f"{program.name}: no input {tensor.name}; given: {', '.join(map(str, inputs)) or 'none'}")
+    what = f"{program.name}: input {tensor.name}"
+    array = np.asarray(unmasked(what, inputs[tensor.name]))
+    dtype = fmt(tensor.dtype).dtype
+    if array.dtype != dtype or array.size != tensor.size:
+        raise InvalidArgument(f"{what} is {array.size} of {array.dtype}, not {tensor.size} of {dtype}")
+    return to_a_line(array).reshape(-1)
+
+
+def _zeros(program: Program, tensor: Tensor) -> Array:
+    try:
+        return on_a_line(tensor.size, fmt(tensor.dtype).dtype)
+    except MemoryError:
+        raise InvalidArgument(f"{program.name}: {tensor.kind} {tensor.name}: no memory for {tensor.nbytes} bytes") from None

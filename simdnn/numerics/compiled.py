@@ -12,9 +12,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import math
+import os
 import threading
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from isa_models.arrays import Array, on_a_line
+from isa_models.forks import ForkLock
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
@@ -29,9 +31,10 @@ from isa_models.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
 from simdnn.numerics.native import native_call
 from simdnn.numerics.rows import RowFunction, row_function
-from simdnn.program import Loop, Memory, Op, Program, Register, Statement
+from simdnn.numerics.turns import FIRST_OPS, in_turns, shared
+from simdnn.program import Loop, Memory, Op, Program, Register, Statement, walk
 
-_LOCK = threading.Lock()
+_LOCK = ForkLock()
 _CACHE: dict[tuple[str, bool, bool], Compiled] = {}
 _NUMBERS = itertools.count()  # of libraries, whose names must differ
 
@@ -41,6 +44,7 @@ class Compiled:
     """Machine code of a program: one function for each top-level statement, over a range of its iterations."""
 
     stages: list[tuple[Any, int]]  # C function (pointers, from, to), iterations
+    counts: list[int]  # for each stage, how many iterations to run in the first call
     keep: tuple[Any, ...]  # the JIT and its library own the code
 
 
@@ -56,18 +60,14 @@ def execute(program: Program, buffers: dict[str, Array], threads: int = 1, nativ
 def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: int) -> bool:
     """Run all stages in turn; False, and at once, where a stage raises the alarm."""
     pointers = _pointers(program, buffers)
-    for function, extent in code.stages:
-        parts = min(threads, extent)
-        if parts == 1:
-            if function(pointers, 0, extent):
-                return False
-            continue
-        own = [own_buffers(program, buffers) for _ in range(parts)]
-        jobs = [
-            _pool(threads).submit(function, _pointers(program, mine), a, b)
-            for mine, (a, b) in zip(own, cuts(extent, threads), strict=True)
-        ]
-        if any([job.result() for job in jobs]):
+    for (function, extent), count in zip(code.stages, code.counts, strict=True):
+        parts = cuts(extent, threads)
+        if len(parts) == 1:
+            alarm = in_turns(functools.partial(function, pointers), 0, extent, count)
+        else:
+            own = [_pointers(program, own_buffers(program, buffers)) for _ in parts]
+            alarm = shared([functools.partial(function, mine) for mine in own], parts, count)
+        if alarm:
             return False
     return True
 
@@ -91,11 +91,6 @@ def own_buffers(program: Program, buffers: dict[str, Array]) -> dict[str, Array]
     return buffers | {
         t.name: on_a_line(t.size, buffers[t.name].dtype) for t in program.tensors if t.kind == "private"
     }
-
-
-@functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="simdnn")
 
 
 def compile_program(program: Program, native: bool = True, optimistic: bool = True) -> Compiled:
@@ -132,13 +127,14 @@ def _compile(program: Program, native: bool, optimistic: bool, stamped: Collecti
     functions = [*(dot.text for dot in dots.values()), tiles.COPY, *(s.text for s in stages)]
     text = "\n".join([*declarations, *functions, '!0 = !{!"branch_weights", i32 1, i32 100000}'])
     machine, jit = _target()
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(text, llvm.create_context())  # of its own: a fork may leave the global one half done
     builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
     for stage in stages:
         builder.export_symbol(stage.name)
     library = builder.link(jit, f"{program.signature}{native}{optimistic}{next(_NUMBERS)}")
     signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    return Compiled([(signature(library[s.name]), s.extent) for s in stages], (jit, library))
+    entries = [(signature(library[s.name]), s.extent) for s in stages]
+    return Compiled(entries, [s.count for s in stages], (jit, library))
 
 
 @functools.cache
@@ -155,7 +151,13 @@ def _target() -> tuple[Any, Any]:
     return machine, llvm.create_lljit_compiler(target.create_target_machine(jit=True, codemodel="small", reloc="pic"))
 
 
-#: of each register that a loop carries: its value before, the phi, its value at the body's end
+def _renew() -> None:
+    """In a forked child: what LLVM was at in another thread has no end there."""
+    llvm.ffi.lib._lock._lock = threading.RLock()  # llvmlite's own, around each of its calls
+    _target.cache_clear()
+
+
+os.register_at_fork(after_in_child=_renew)
 
 
 class _Stage:
@@ -191,7 +193,8 @@ class _Stage:
         while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
             nest.append(body[0])
             body = body[0].body
-        self.extent = int(np.prod([loop.extent for loop in nest]))
+        self.extent = math.prod(loop.extent for loop in nest)
+        self.count = max(1, FIRST_OPS // sum(times for _, times in walk(body)))
         self.flat(nest, body)
         if self.native_tiles:
             emit.line(tiles.RELEASE)

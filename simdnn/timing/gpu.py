@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from isa_models import GpuMachine, Unimplemented
+from isa_models.frozen import Frozen
 from isa_models.machine import Confidence, weakest
 from simdnn.program import Loop, Memory, Op, Program, Statement, walk
 from simdnn.timing import engine
@@ -32,7 +32,7 @@ CHUNKS = 6  # steps in which a workgroup's data come
 NEAR = 0.9  # what takes at least this share of the time is what bounds it
 GROUP, THREAD = "group_", "thread_"
 Copies = Mapping[str, float]  # by tensor
-NO_COPIES: Copies = MappingProxyType({})
+NO_COPIES: Copies = Frozen({})
 
 
 @dataclass(frozen=True)
