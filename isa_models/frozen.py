@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NoReturn, TypeVar
 
 K = TypeVar("K")
@@ -37,8 +37,3 @@ class Frozen(dict[K, V]):
     def fromkeys(cls, keys: Iterable[Any], value: Any = None) -> Frozen[Any, Any]:
         """A frozen mapping of every key to one value."""
         return cls(dict.fromkeys(keys, value))
-
-
-def frozen(items: Mapping[K, V]) -> Frozen[K, V]:
-    """A frozen copy of a mapping; one that is frozen already as it is."""
-    return items if type(items) is Frozen else Frozen(items)

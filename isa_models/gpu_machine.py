@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from isa_models.errors import UnknownTiming, unknown_name
+from isa_models.identity import Identical
 from isa_models.intel_gpu.platforms import MOST_GRFS, Platform, platform
 from isa_models.machine import GPU_MACHINES_DIR, Confidence, Provenance, weakest
 from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
@@ -64,8 +65,8 @@ class Latency:
         return self.dpas[low] + (self.dpas[high] - self.dpas[low]) * (repeats - low) / (high - low)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuMachine:
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuMachine(Identical):
     """One GPU. Rates are operations a clock of one engine, a multiply-accumulate being two."""
 
     name: str
@@ -92,12 +93,6 @@ class GpuMachine:
     path: Path
     conversion_share: float = 1.0  # rate of conversions between types over that of f32
     launch_us: float = 0.0  # between a kernel's end and the start of the next one in line; 0: not modelled
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
     @property
     def engines(self) -> int:

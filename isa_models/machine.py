@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from .errors import Unimplemented, UnknownName, UnknownTiming, nearest, unknown_name
+from .identity import Identical
 
 MACHINES_DIR = Path(__file__).with_name("machines")
 GPU_MACHINES_DIR = MACHINES_DIR / "gpu"
@@ -315,8 +316,8 @@ class Frequency:
         return by_width or self.base_ghz
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+@dataclass(frozen=True, slots=True, eq=False)
+class Machine(Identical):
     """One machine: a CPU core with its instruction table, caches, memory and clock."""
 
     name: str
@@ -333,12 +334,6 @@ class Machine:
     provenance: Mapping[str, Provenance] = field(repr=False)  # dotted key, e.g. "caches.L2.size_bytes"
     path: Path
     amx_accumulation: str = AMX_ACCUMULATIONS[0]
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
     def supports(self, isa: str) -> bool:
         """Whether the machine has an ISA cap of oneDNN's names."""

@@ -1,7 +1,8 @@
 """The one description of a kernel: loops over instructions, with registers and affine memory operands.
 
 A `Program` is data. Engines run it (`simdnn.numerics`), the clock times it (`simdnn.timing`), `simdnn.verify` proves
-it sound before either looks at it. Its records hold plain data only (`isa_models.plain`), so that what was proved stays so.
+it sound before either looks at it. Its records hold plain data only (`isa_models.plain`), so that what was proved stays
+so.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from isa_models.errors import unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family
 from simdnn.benchdnn.descriptors import Axis, conv_dims, matmul_dims
-from simdnn.benchdnn.options import read
+from simdnn.benchdnn.options import Unread, read
 from simdnn.benchdnn.tasks import task
 from simdnn.benchdnn.values import parameter_values
 from simdnn.cli import output, words
@@ -239,8 +239,11 @@ def _attr(primitive: str, problem: list[str], options: dict[str, str], src: Any,
     cases = [case for line in read([*given, *problem], driver) for case in line.cases()]
     if len(cases) > 1:
         raise InvalidArgument(f"{' '.join(given)} makes {len(cases)} problems; one is explained")
+    (case,) = cases
+    if isinstance(case, Unread):
+        raise InvalidArgument(f"{case.text}: {case.reason}")
     rng = np.random.default_rng(_integer("seed", options.get("seed", "0")))
-    return replace(task(cases[0]).attr(parameter_values(rng, src)), exact_int8=exact or None)
+    return replace(task(case).attr(parameter_values(rng, src)), exact_int8=exact or None)
 
 
 def _check_options(primitive: str, drawn: bool, options: dict[str, str]) -> None:

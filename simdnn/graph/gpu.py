@@ -49,7 +49,7 @@ class GpuKernels(Kernels):
         made = _BUILT[build]
         kernel = made(problem, self.gpu)
         name = name if ":" in name else f"{name}:{self.gpu.platform.name}"
-        self.calls.append(Call(name, lambda: program_cost(made, problem, self.gpu), confidence=confidence))
+        self.calls.append(Call(name, functools.partial(program_cost, made, problem, self.gpu), confidence=confidence))
 
         def run(inputs: dict[str, Array], work: int) -> Array:
             return kernel.finish(self._run(kernel.program, kernel.prepare(inputs), work))

@@ -215,16 +215,12 @@ class Kernels:
         where = self.unit, self.target.machine, self.target.threads
         program = build(problem, self.unit)
         name = name if ":" in name else f"{name}:{self.unit.isa}"
-        self.calls.append(Call(name, lambda: program_cost(build, problem, *where), confidence=confidence))
+        self.calls.append(Call(name, functools.partial(program_cost, build, problem, *where), confidence=confidence))
         return lambda inputs, work: self._run(program, inputs, work)["dst"]
 
     def unknown(self, why: str) -> None:
         """A call whose cost nobody knows: an error for who asks."""
-
-        def fail() -> Cost:
-            raise UnknownTiming(why)
-
-        self.calls.append(Call("unknown", fail))
+        self.calls.append(Call("unknown", functools.partial(_fail, why)))
 
     def _noted(self, found: Any, times: int) -> None:
         if times:
@@ -267,6 +263,10 @@ class Kernels:
 
 
 @functools.lru_cache(maxsize=4096)
+def _fail(why: str) -> Cost:
+    raise UnknownTiming(why)
+
+
 def program_cost(build: Any, problem: Any, unit: Unit, machine: Machine, threads: int) -> Cost:
     """The clock's answer for a program."""
     from simdnn.timing.estimate import estimate_program

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from isa_models import Machine
 from isa_models.arrays import Array
-from simdnn.kernels.spec import Kernel, MatmulProblem, Parameters, Problem
+from simdnn.kernels.spec import Kernel, MatmulProblem, Parameters, Prepare, Problem
 
 WIDENED = ("u8", "s4", "u4")
 _MIDDLE = 128
@@ -51,14 +52,14 @@ def taking(build: Build) -> Build:
 
 def _fed(kernel: Kernel, problem: MatmulProblem) -> Kernel:
     """The kernel, fed with weights of the problem's type; no reorder makes its layout of them."""
-    shift = _MIDDLE if problem.wei == "u8" else 0
+    prepare = partial(_prepared, kernel.prepare, _MIDDLE if problem.wei == "u8" else 0)
+    counting, sums = (make and partial(_fed_later, make, problem) for make in (kernel.counting, kernel.sums))
+    return replace(kernel, prepare=prepare, blocked=None, counting=counting, sums=sums)
 
-    def prepare(src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        return kernel.prepare(src, stored_as_s8(weights), replace(parameters, zp_wei=parameters.zp_wei - shift))
 
-    def fed(other: Callable[[], Kernel] | None) -> Callable[[], Kernel] | None:
-        return other and (lambda: _fed(other(), problem))
+def _fed_later(make: Callable[[], Kernel], problem: MatmulProblem) -> Kernel:
+    return _fed(make(), problem)
 
-    return replace(
-        kernel, prepare=prepare, blocked=None, counting=fed(kernel.counting), sums=fed(kernel.sums)
-    )
+
+def _prepared(prepare: Prepare, shift: int, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+    return prepare(src, stored_as_s8(weights), replace(parameters, zp_wei=parameters.zp_wei - shift))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
 
 from isa_models.arrays import Array
-from simdnn.kernels.spec import Kernel, Parameters
+from simdnn.kernels.spec import Finish, Kernel, Parameters
 from simdnn.program import Affine, Program
 
 LOOP = "group_b"
@@ -119,20 +120,30 @@ def joined(parts: Sequence[Mapping[str, Array]], batch: Batch, program: Program)
 def as_batched(kernel: Kernel, batch: Batch, post_ops: Sequence[str], shape: tuple[int, ...]) -> Kernel:
     """The kernel of a problem with this batch, taking all its products at once; the output has `shape`."""
     if batch.count == 1:
-        return replace(kernel, finish=lambda outputs: kernel.finish(outputs).reshape(shape))
+        return replace(kernel, finish=partial(_shaped, kernel.finish, shape))
+    prepare = partial(_prepared, kernel, batch, tuple(post_ops))
+    return replace(kernel, prepare=prepare, finish=partial(_finished, kernel.finish, batch, shape))
 
-    def prepare(src: Array, weights: Array, given: Parameters) -> dict[str, Array]:
-        sides = src.reshape(-1, *src.shape[-2:]), weights.reshape(-1, *weights.shape[-2:])
-        turns = zip(batch.parts("src"), batch.parts("wei"), strict=True)
-        own = (_of_product(given, post_ops, number, batch) for number in range(batch.count))
-        parts = [kernel.prepare(sides[0][a], sides[1][b], next(own)) for a, b in turns]
-        return joined(parts, batch, kernel.program)
 
-    def finish(outputs: Mapping[str, Array]) -> Array:
-        parts = outputs["dst"].reshape(batch.count, -1)
-        return np.stack([kernel.finish({"dst": part}) for part in parts]).reshape(shape)
+def _shaped(finish: Finish, shape: tuple[int, ...], outputs: Mapping[str, Array]) -> Array:
+    return finish(outputs).reshape(shape)
 
-    return replace(kernel, prepare=prepare, finish=finish)
+
+def _prepared(
+    kernel: Kernel, batch: Batch, post_ops: Sequence[str], src: Array, weights: Array, given: Parameters
+) -> dict[str, Array]:
+    """Inputs of all products of a batch."""
+    sides = src.reshape(-1, *src.shape[-2:]), weights.reshape(-1, *weights.shape[-2:])
+    turns = zip(batch.parts("src"), batch.parts("wei"), strict=True)
+    own = (_of_product(given, post_ops, number, batch) for number in range(batch.count))
+    parts = [kernel.prepare(sides[0][a], sides[1][b], next(own)) for a, b in turns]
+    return joined(parts, batch, kernel.program)
+
+
+def _finished(finish: Finish, batch: Batch, shape: tuple[int, ...], outputs: Mapping[str, Array]) -> Array:
+    """The output of all products of a batch."""
+    parts = outputs["dst"].reshape(batch.count, -1)
+    return np.stack([finish({"dst": part}) for part in parts]).reshape(shape)
 
 
 def _of_product(given: Parameters, post_ops: Sequence[str], number: int, batch: Batch) -> Parameters:

@@ -55,7 +55,7 @@ class Depthwise:
         self.merged_scales = merged_scales
         self.dot = FLOAT if problem.src in ("f32", "bf16", "f16") else INTEGER
         e = problem.epilogue
-        self.bias_first = bias_first and self.dot is FLOAT and e.bias and not (e.src_scale or e.wei_scale)
+        self.bias_first = bias_first and self.dot == FLOAT and e.bias and not (e.src_scale or e.wei_scale)
 
     @cached_property
     def channels(self) -> int:
@@ -96,7 +96,7 @@ class Depthwise:
         outputs = p.mb * p.oh * p.ow * p.oc
         tensors = [
             *self.source.tensors(),
-            Tensor("wei", self.dot.wei, p.kh * p.kw * self.channels * (2 if self.dot is INTEGER else 1)),
+            Tensor("wei", self.dot.wei, p.kh * p.kw * self.channels * (2 if self.dot == INTEGER else 1)),
             *self.plan.tensors(self.unit, self.channels, p.oh * p.ow, outputs),
             Tensor("dst", p.epilogue.dst, outputs, "output"),
         ]
@@ -108,10 +108,10 @@ class Depthwise:
         n, y, u, w = (Affine.var(v) for v in "nyuw")
         accumulators = [unit.reg(f"c{i}", self.dot.acc) for i in range(rows)]
         line = n * s.image + (y * p.strides[0] + u * p.dilation[0]) * s.row
-        factor = 2 if self.dot is INTEGER else 1
+        factor = 2 if self.dot == INTEGER else 1
         body: Code = [
             load32(
-                unit, unit.reg("b", "f32" if self.dot is FLOAT else "u32"), "wei",
+                unit, unit.reg("b", "f32" if self.dot == FLOAT else "u32"), "wei",
                 ((u * p.kw + w) * self.channels + channel) * factor, unit.lanes,
             )
         ]  # fmt: skip
@@ -153,7 +153,7 @@ class Depthwise:
     @property
     def blocked(self) -> Blocked | None:
         """The weights' layout: all channels beside one another, for integers each with a zero; not where halved."""
-        p, depth = self.problem, 2 if self.dot is INTEGER else 1
+        p, depth = self.problem, 2 if self.dot == INTEGER else 1
         layout = Layout(1, p.groups, self.channels, 0, depth, depth)
         return None if self.halve else Blocked(self.unit.isa, self.dot.wei, layout, 1, p.kh, p.kw)
 
@@ -180,7 +180,7 @@ class Depthwise:
     def weights(self, taps: Array) -> Array:
         """(kh, kw, channel), widened."""
         moved = self.padded(np.ascontiguousarray(taps.transpose(1, 2, 0)))
-        if self.dot is FLOAT:
+        if self.dot == FLOAT:
             return moved.astype(np.float32).reshape(-1)
         words = np.zeros((*moved.shape, 2), np.int16)
         words[..., 0] = moved

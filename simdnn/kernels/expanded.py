@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.code import Code, Unit, broadcast32, load32, loop, op, store32, unit_of
 from simdnn.kernels.pack import Blocked, per_channel
-from simdnn.kernels.spec import ConvProblem, Kernel, Parameters, Problem
+from simdnn.kernels.spec import ConvProblem, Kernel, Parameters, Prepare, Problem
 from simdnn.kernels.stored import NIBBLES, widen
 from simdnn.program import Affine, Memory, Program, Register, Tensor
 from simdnn.verify import verify
@@ -87,18 +88,8 @@ def _expanding(kernel: Kernel, problem: ConvProblem, scaled: bool) -> Kernel:
     tensors = (*small, *constants, *scales, *(replace(t, kind="scratch") for t in panels), *others)
     text = f"{program.name}, {problem.wei} weights"
     made = verify(Program(text, program.isa, tensors, (*code, *program.body)))
-
-    def prepare(src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
-        inputs = kernel.prepare(src, weights.astype(np.float32), p)
-        numbers = {t.name: inputs.pop(t.name).astype(np.float32) for t in panels}
-        if shifted:  # what fills panels up is to be zero behind the subtraction, too
-            point, live = np.float32(p.zp_wei), kernel.prepare(src, np.ones(weights.shape, np.float32), p)
-            numbers = {n: np.where(live[n].astype(np.float32) != 0, v, point) for n, v in numbers.items()}
-            inputs["wei_zero"] = np.array([point])
-        if scaled:
-            inputs |= {f"scale_{name}": v for name, v in _scales(kernel.blocked, problem.oc, p).items()}
-        return inputs | {f"stored_{name}": _packed(v, problem.wei, unit) for name, v in numbers.items()}
-
+    fed = kernel.prepare, problem, tuple(t.name for t in panels), unit, kernel.blocked if scaled else None
+    prepare = partial(_prepared, *fed)
     stored = tuple(t.name for t in small)
     return replace(kernel, program=made, prepare=prepare, blocked=None, weights=stored)
 
@@ -111,14 +102,30 @@ def _rows(blocked: Blocked | None, panel: Tensor) -> tuple[int, int]:
     return columns * layout.depth, blocked.taps * layout.icp // layout.depth
 
 
-def _scales(blocked: Blocked | None, oc: int, p: Parameters) -> dict[str, Array]:
+def _scales(blocked: Blocked, oc: int, p: Parameters) -> dict[str, Array]:
     """The weights' scales as rows of each panel have them."""
-    assert blocked and p.wei_scale is not None
+    assert p.wei_scale is not None
     layout = blocked.layout
     each = per_channel(np.broadcast_to(p.wei_scale.reshape(-1), (oc,)), layout, "f32").reshape(layout.groups, -1)
     whole = layout.full * layout.width
     parts = {"wei": each[:, :whole], "wei_tail": each[:, whole:]}
     return {name: part.repeat(layout.depth, 1).reshape(-1) for name, part in parts.items() if part.size}
+
+
+def _prepared(
+    prepare: Prepare, problem: ConvProblem, panels: tuple[str, ...], unit: Unit, scaled: Blocked | None,
+    src: Array, weights: Array, p: Parameters,
+) -> dict[str, Array]:  # fmt: skip
+    """Inputs with the panels as they are stored; `scaled`: how they are blocked where scales go into them."""
+    inputs = prepare(src, weights.astype(np.float32), p)
+    numbers = {name: inputs.pop(name).astype(np.float32) for name in panels}
+    if problem.epilogue.zp_wei:  # what fills panels up is to be zero behind the subtraction, too
+        point, live = np.float32(p.zp_wei), prepare(src, np.ones(weights.shape, np.float32), p)
+        numbers = {n: np.where(live[n].astype(np.float32) != 0, v, point) for n, v in numbers.items()}
+        inputs["wei_zero"] = np.array([point])
+    if scaled:
+        inputs |= {f"scale_{name}": v for name, v in _scales(scaled, problem.oc, p).items()}
+    return inputs | {f"stored_{name}": _packed(v, problem.wei, unit) for name, v in numbers.items()}
 
 
 def _byte(wei: str) -> str:

@@ -54,7 +54,7 @@ class Gemm:
         self.problem = problem
         self.unit = unit
         #: the reference multiplies each product by the source's scale
-        self.dot = MULTIPLY_SCALE_ADD if dot is MULTIPLY_ADD and problem.epilogue.src_scale else dot
+        self.dot = MULTIPLY_SCALE_ADD if dot == MULTIPLY_ADD and problem.epilogue.src_scale else dot
         self.options = options
         self.conv = as_convolution(problem, options.split_k)
         self.shifted = dot.unsigned and problem.src == "s8"
@@ -140,7 +140,7 @@ class Gemm:
 
     @cached_property
     def plan(self) -> Plan:
-        if self.dot is COUNT:
+        if self.dot == COUNT:
             return Plan(self.conv.epilogue, integer=True)
         compensate = ""
         if self.shifted or self.conv.epilogue.zp_src or self.conv.epilogue.zp_wei:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from isa_models.arrays import Array
 from simdnn.kernels.batch import Batch, joined
 from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.spec import ConvProblem, Kernel, Parameters
+from simdnn.kernels.spec import ConvProblem, Finish, Kernel, Parameters
 from simdnn.program import Program
 
 
@@ -43,26 +44,30 @@ def view_copies(p: ConvProblem, program: Program) -> dict[str, float]:
 
 def as_convolution(kernel: Kernel, p: ConvProblem) -> Kernel:
     """The kernel of the product, taking nchw sources and oihw weights. Pixels beyond the edge hold the zero point."""
-    g, n = p.groups, p.oc // p.groups
-
-    def prepare(src: Array, weights: Array, given: Parameters) -> dict[str, Array]:
-        points = given.src_zero_points
-        fill = 0 if points is None else int(points.reshape(-1)[0])
-        taps = weights.reshape(g, n, -1, p.kh, p.kw).transpose(0, 3, 4, 2, 1).reshape(g, -1, n)
-        parts = [
-            kernel.prepare(rows, taps[group], _of_group(given, slice(group * n, group * n + n)))
-            for group, rows in enumerate(pixels(p, src, fill))
-        ]
-        return joined(parts, Batch.groups(g), kernel.program)
-
-    def finish(outputs: Mapping[str, Array]) -> Array:
-        matrices = [kernel.finish({"dst": part}) for part in outputs["dst"].reshape(g, -1)]
-        matrix = np.concatenate(matrices, axis=1)
-        return np.ascontiguousarray(matrix.reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))
-
     name = kernel.name.replace("gemm:", "conv:")
     program = kernel.program.renamed(f"{name} {p}")
+    prepare, finish = partial(_prepared, kernel, p), partial(_finished, kernel.finish, p)
     return replace(kernel, name=name, program=program, prepare=prepare, finish=finish, timed=None)
+
+
+def _prepared(kernel: Kernel, p: ConvProblem, src: Array, weights: Array, given: Parameters) -> dict[str, Array]:
+    """Inputs of the products of all groups."""
+    g, n = p.groups, p.oc // p.groups
+    points = given.src_zero_points
+    fill = 0 if points is None else int(points.reshape(-1)[0])
+    taps = weights.reshape(g, n, -1, p.kh, p.kw).transpose(0, 3, 4, 2, 1).reshape(g, -1, n)
+    parts = [
+        kernel.prepare(rows, taps[group], _of_group(given, slice(group * n, group * n + n)))
+        for group, rows in enumerate(pixels(p, src, fill))
+    ]
+    return joined(parts, Batch.groups(g), kernel.program)
+
+
+def _finished(finish: Finish, p: ConvProblem, outputs: Mapping[str, Array]) -> Array:
+    """nchw of the products of all groups."""
+    matrices = [finish({"dst": part}) for part in outputs["dst"].reshape(p.groups, -1)]
+    matrix = np.concatenate(matrices, axis=1)
+    return np.ascontiguousarray(matrix.reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))
 
 
 def _of_group(given: Parameters, columns: slice) -> Parameters:

@@ -37,7 +37,7 @@ class Order:
 
 def order_of(p: ConvProblem, dot: Dot, wide: bool, halved: bool) -> Order:
     """`wide`: AVX-512. `halved`: weights so small that no pair saturates."""
-    if dot is BF16_EMULATED:
+    if dot == BF16_EMULATED:
         block = _jit_block(p)
         return Order(block=block if p.ic // p.groups > block and p.kh * p.kw > 1 else 0)
     neighbours = p.kw > 1 and p.dilation[1] == 1

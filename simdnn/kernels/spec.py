@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -190,6 +191,10 @@ class ConvProblem:
 Problem = MatmulProblem | ConvProblem
 
 
+Prepare = Callable[[Array, Array, Parameters], dict[str, Array]]
+Finish = Callable[[Mapping[str, Array]], Array]
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A Program for one problem, and the way between the user's arrays and its tensors.
@@ -201,8 +206,8 @@ class Kernel:
 
     name: str  # "gemm:avx512_core_vnni"
     program: Program
-    prepare: Callable[[Array, Array, Parameters], dict[str, Array]]
-    finish: Callable[[Mapping[str, Array]], Array]
+    prepare: Prepare
+    finish: Finish
     compute_dtype: str  # the type that products are formed in
     weights: tuple[str, ...] = ("wei", "wei_tail", "plain")  # the tensors that may hold the user's weights
     blocked: Blocked | None = None  # the weights' layout, where it is the kernel's own and a reorder can make it
@@ -235,3 +240,9 @@ class KernelKind:
     library_only: bool = False  # stands for a slow form of oneDNN's, and runs only where that is asked for
     more_than: str = ""  # the kind whose work this one does too, and more besides: it is never faster
     narrow_sums: bool = False  # products are added up in f16 before they reach f32, which a math mode must allow
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """A row of the table pickles and copies by its name."""
+        from simdnn.kernels.table import kind_of
+
+        return (kind_of, (self.name,)) if kind_of(self.name) is self else super().__reduce__()

@@ -101,7 +101,7 @@ class _Row:
     @property
     def reference(self) -> bool:
         """Whether this is oneDNN's reference for floats, of which matmuls alone are made here."""
-        return self.dot is MULTIPLY_ADD
+        return self.dot == MULTIPLY_ADD
 
     @property
     def narrows_weights(self) -> bool:
@@ -140,16 +140,16 @@ class _Row:
 
     @property
     def library_only(self) -> bool:
-        return self.reference or self.dot is BF16_EMULATED
+        return self.reference or self.dot == BF16_EMULATED
 
     def options(self, problem: Problem) -> Options:
         """Where sums are cut and what else follows oneDNN 3.13 (docs/numerics.md, rules 4, 5, 7, 8, 9 and 12)."""
-        if self.dot is BF16_EMULATED and isinstance(problem, MatmulProblem):
+        if self.dot == BF16_EMULATED and isinstance(problem, MatmulProblem):
             return _emulated_cuts(problem)
         wide = unit_of(self.isa).masks
         conv = isinstance(problem, ConvProblem)
         k = problem.ic // problem.groups if isinstance(problem, ConvProblem) else problem.k
-        fast = self.dot is MADDUBS
+        fast = self.dot == MADDUBS
         split = -(-k // 2) if fast and not conv and not wide and 256 < k < 768 else 0
         cut, as_f32 = 0, self.dot.emit is FMA.emit
         if self.dot.chain:
@@ -162,11 +162,11 @@ class _Row:
         elif as_f32 and k > 2048:
             cut = 320
         older = _older_kernel(self.isa, problem)
-        merged = self.dot.acc == "s32" and older and not (conv and self.dot is MADDWD)
+        merged = self.dot.acc == "s32" and older and not (conv and self.dot == MADDWD)
         halve = conv and fast and problem.src == "s8"
         order = order_of(problem, self.dot, wide, halve) if isinstance(problem, ConvProblem) else Order()
         left = isinstance(problem, MatmulProblem) and problem.reference
-        exact = self.dot is MADDWD and not wide and conv != (problem.epilogue.dst == "bf16")
+        exact = self.dot == MADDWD and not wide and conv != (problem.epilogue.dst == "bf16")
         reference = exact or left or self.reference
         merged = merged and not reference
         cut = 0 if self.reference else cut
@@ -261,7 +261,7 @@ def _decompressing(
     isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "", fused: bool = False
 ) -> KernelKind:
     """Matmul over compressed weights; the reference form multiplies and adds apart, its scales in the weights."""
-    name, unit, reference = f"wdec{'_fused' * fused}:{isa}{suffix}", unit_of(isa), dot is MULTIPLY_ADD
+    name, unit, reference = f"wdec{'_fused' * fused}:{isa}{suffix}", unit_of(isa), dot == MULTIPLY_ADD
 
     def accepts(problem: Problem) -> str:
         if not isinstance(problem, MatmulProblem) or problem.decompression is None:
@@ -423,3 +423,8 @@ def _kinds() -> tuple[KernelKind, ...]:
 
 
 KERNELS: tuple[KernelKind, ...] = _kinds()
+
+
+def kind_of(name: str) -> KernelKind | None:
+    """The row of a name, or None."""
+    return next((kind for kind in KERNELS if kind.name == name), None)

@@ -64,4 +64,5 @@ def _zeros(program: Program, tensor: Tensor) -> Array:
     try:
         return on_a_line(tensor.size, fmt(tensor.dtype).dtype)
     except MemoryError:
-        raise InvalidArgument(f"{program.name}: {tensor.kind} {tensor.name}: no memory for {tensor.nbytes} bytes") from None
+        what = f"{program.name}: {tensor.kind} {tensor.name}"
+        raise InvalidArgument(f"{what}: no memory for {tensor.nbytes} bytes") from None

@@ -219,4 +219,4 @@ def cost(problem: GpuMatmulProblem, machine: GpuMachine, cold: bool) -> Any:
 def _cost_part(problem: GpuMatmulProblem, machine: GpuMachine, attr: Attr) -> dict[str, Any]:
     kernel = built(problem, machine)
     part = sm.cost_part(problem, machine, kernel, cost, sm.math_mode(problem.src, attr))
-    return part | {"find_conversion": lambda: conversion_of(problem, machine, kernel.program)}
+    return part | {"find_conversion": functools.partial(conversion_of, problem, machine, kernel.program)}

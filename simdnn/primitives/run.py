@@ -133,9 +133,9 @@ def _cost_part(choice: Choice, target: Target) -> dict[str, Any]:
         "kernel": choice.kernel,
         "threads": target.threads,
         "fpmath": choice.request.fpmath,
-        "find_cost": lambda: choice.cost_on(target.threads),
+        "find_cost": functools.partial(choice.cost_on, target.threads),
         "find_dispatch": choice.frame,
-        "find_conversion": lambda: conversion(choice),
+        "find_conversion": functools.partial(conversion, choice),
     }
 
 

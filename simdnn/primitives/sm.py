@@ -98,7 +98,7 @@ def estimate(machine: GpuMachine, problem: GpuMatmulProblem, attr: Attr) -> Esti
 
 def _cost_part(problem: GpuMatmulProblem, machine: GpuMachine, kernel: Kernel, attr: Attr) -> dict[str, Any]:
     part = cost_part(problem, machine, kernel, cost, math_mode(problem.src, attr))
-    return part | {"find_conversion": lambda: conversion_of(problem, machine, kernel.program)}
+    return part | {"find_conversion": functools.partial(conversion_of, problem, machine, kernel.program)}
 
 
 def math_mode(src: str, attr: Attr) -> str:
@@ -120,19 +120,25 @@ def cost(problem: GpuMatmulProblem, machine: GpuMachine, cold: bool) -> Any:
     return estimate_gpu(built(problem, machine).program, machine, cold=cold)
 
 
+def _only(name: str, platform: str, find_cost: Callable[[], Any]) -> Any:
+    """The table of candidates where there is one."""
+    import pandas as pd
+
+    row = (name, platform, find_cost().cycles, True, "the machine's kernel")
+    return pd.DataFrame([row], columns=["implementation", "isa", "cycles", "chosen", "reason"])
+
+
+def _no_conversion() -> None:
+    """Weights are read as the user stores them."""
+
+
 def cost_part(
     problem: Any, machine: GpuMachine, kernel: Kernel, cost_of: Callable[[Any, GpuMachine, bool], Any], fpmath: str
 ) -> dict[str, Any]:
     """What an `Estimate` of the only kernel that a GPU has for a problem is made of."""
     cold = COLD_WEIGHTS.effective(None)
 
-    def frame() -> Any:
-        import pandas as pd
-
-        cycles = cost_of(problem, machine, cold).cycles
-        row = (kernel.name, machine.platform.name, cycles, True, "the machine's kernel")
-        return pd.DataFrame([row], columns=["implementation", "isa", "cycles", "chosen", "reason"])
-
+    find_cost = functools.partial(cost_of, problem, machine, cold)
     return {
         "problem": problem,
         "machine": machine,
@@ -140,7 +146,7 @@ def cost_part(
         "kernel": kernel,
         "threads": 1,
         "fpmath": fpmath,
-        "find_cost": lambda: cost_of(problem, machine, cold),
-        "find_dispatch": frame,
-        "find_conversion": lambda: None,
+        "find_cost": find_cost,
+        "find_dispatch": functools.partial(_only, kernel.name, machine.platform.name, find_cost),
+        "find_conversion": _no_conversion,
     }

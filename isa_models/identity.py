@@ -1,0 +1,50 @@
+"""Machines stay who they are when they are copied or pickled: one table is one object, which caches go by."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Self
+from weakref import WeakValueDictionary
+
+_LAST: WeakValueDictionary[tuple[type[Any], str], Any] = WeakValueDictionary()  # the last one of each name
+
+
+class Identical:
+    """Base of frozen dataclasses that are equal to themselves alone. A copy is the object itself.
+
+    One that was pickled is, where this process has one of its name and content, that one.
+    """
+
+    __slots__ = ("__weakref__",)
+    name: str
+
+    def __post_init__(self) -> None:
+        _LAST[type(self), self.name] = self
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), _values(self))
+
+
+def _values(made: Any) -> tuple[Any, ...]:
+    return tuple(getattr(made, field.name) for field in fields(made))
+
+
+def _restored(kind: type[Any], values: tuple[Any, ...]) -> Any:
+    from isa_models.known import machine, machine_file
+
+    name = values[[field.name for field in fields(kind)].index("name")]
+    known = [machine(name)] if machine_file(name) else []
+    known += [_LAST[kind, name]] if (kind, name) in _LAST else []
+    return next((one for one in known if _values(one) == values), None) or kind(*values)
