@@ -38,9 +38,9 @@ def run(
         if tensor.kind == "constant":
             buffers[tensor.name] = to_a_line(np.frombuffer(tensor.data, dtype))
         elif tensor.kind == "input":
-            buffers[tensor.name] = _input(program, tensor, inputs)
+            buffers[tensor.name] = _input(program, tensor, inputs, dtype)
         else:
-            buffers[tensor.name] = _zeros(program, tensor)
+            buffers[tensor.name] = _zeros(program, tensor, dtype)
     if engine == "reference":
         reference.execute(program, buffers)
     else:
@@ -48,21 +48,21 @@ def run(
     return {t.name: buffers[t.name] for t in program.tensors if t.kind == "output"}
 
 
-def _input(program: Program, tensor: Tensor, inputs: Mapping[str, Any]) -> Array:
+def _input(program: Program, tensor: Tensor, inputs: Mapping[str, Any], dtype: np.dtype[Any]) -> Array:
     """The array that was given for a tensor, as a plain flat one."""
-    if tensor.name not in inputs:
-        raise InvalidArgument(f"{program.name}: no input {tensor.name}; given: {', '.join(map(str, inputs)) or 'none'}")
-    what = f"{program.name}: input {tensor.name}"
-    array = np.asarray(unmasked(what, inputs[tensor.name]))
-    dtype = fmt(tensor.dtype).dtype
+    name = tensor.name
+    if name not in inputs:
+        raise InvalidArgument(f"{program.name}: no input {name}; given: {', '.join(map(str, inputs)) or 'none'}")
+    array = np.asarray(unmasked(name, inputs[name]))
     if array.dtype != dtype or array.size != tensor.size:
-        raise InvalidArgument(f"{what} is {array.size} of {array.dtype}, not {tensor.size} of {dtype}")
+        met, wanted = f"{array.size} of {array.dtype}", f"{tensor.size} of {dtype}"
+        raise InvalidArgument(f"{program.name}: input {name} is {met}, not {wanted}")
     return to_a_line(array).reshape(-1)
 
 
-def _zeros(program: Program, tensor: Tensor) -> Array:
+def _zeros(program: Program, tensor: Tensor, dtype: np.dtype[Any]) -> Array:
     try:
-        return on_a_line(tensor.size, fmt(tensor.dtype).dtype)
+        return on_a_line(tensor.size, dtype)
     except MemoryError:
         what = f"{program.name}: {tensor.kind} {tensor.name}"
         raise InvalidArgument(f"{what}: no memory for {tensor.nbytes} bytes") from None

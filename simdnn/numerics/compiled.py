@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -61,12 +62,13 @@ def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: i
     """Run all stages in turn; False, and at once, where a stage raises the alarm."""
     pointers = _pointers(program, buffers)
     for (function, extent), count in zip(code.stages, code.counts, strict=True):
-        parts = cuts(extent, threads)
-        if len(parts) == 1:
-            alarm = in_turns(functools.partial(function, pointers), 0, extent, count)
+        if threads == 1 or extent == 1:
+            small = extent <= count
+            alarm = function(pointers, 0, extent) if small else in_turns(partial(function, pointers), 0, extent, count)
         else:
+            parts = cuts(extent, threads)
             own = [_pointers(program, own_buffers(program, buffers)) for _ in parts]
-            alarm = shared([functools.partial(function, mine) for mine in own], parts, count)
+            alarm = shared([partial(function, mine) for mine in own], parts, count)
         if alarm:
             return False
     return True

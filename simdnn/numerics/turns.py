@@ -1,7 +1,7 @@
 """Native code a slice of its iterations at a time, on this thread or on a team, so that an interrupt is heard.
 
 Python hears of Ctrl-C between two native calls only, and always in the main thread. So a call is made short: few
-iterations at first, then as many as take a twentieth of a second. What is small is one call as before.
+iterations at first, then as many as take a fiftieth of a second. What is small is one call as before.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 
 FIRST_OPS = 1 << 20  # instructions of a program in the first call: about a millisecond of native code
-SLICE_S = 0.05
+SLICE_S = 0.02
 _GROWTH = 16  # of a slice to the next, so that one disturbed measurement does no harm
 
 Work = Callable[[int, int], int]  # iterations from .. to; nonzero for an alarm
@@ -44,7 +44,15 @@ def shared(works: Sequence[Work], cuts: Sequence[tuple[int, int]], count: int) -
     halt = threading.Event()
     with _team(len(works), halt) as team:
         jobs = [team.submit(in_turns, work, *cut, count, halt) for work, cut in zip(works, cuts, strict=True)]
-        return any([job.result() for job in jobs])
+        return any([_result(job) for job in jobs])
+
+
+def _result(job: Future[bool]) -> bool:
+    """What a job gives. A signal that another thread receives does not end this one's wait, so it looks up at times."""
+    while not job.done():
+        with suppress(TimeoutError):
+            return job.result(SLICE_S)
+    return job.result()
 
 
 @contextmanager

@@ -1,0 +1,143 @@
+"""Ctrl-C in the midst of a product: heard soon, and the engine is as good as before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from simdnn.numerics import turns
+from simdnn.numerics.turns import in_turns, shared
+
+_PRODUCT = """
+import signal, sys, threading, time
+import numpy as np
+import simdnn
+from simdnn import numerics
+
+threads = int(sys.argv[1])
+kernel = simdnn.estimate("matmul", m=6000, n=6000, k=6000, machine="zen4").kernel
+inputs = {t.name: np.zeros(t.size, np.float32) for t in kernel.program.tensors if t.kind == "input"}
+simdnn.matmul(np.ones((64, 64), np.float32), np.ones((64, 64), np.float32), machine="zen4", threads=threads)
+from simdnn.numerics.compiled import compile_program
+compile_program(kernel.program)
+from simdnn.numerics import compiled
+rung = []
+run = compiled._run
+def ring():
+    rung.append(time.process_time())
+    signal.raise_signal(signal.SIGINT)
+def watched(*arguments):
+    threading.Timer(0.2, ring).start()
+    return run(*arguments)
+compiled._run = watched
+try:
+    numerics.run(kernel.program, inputs, threads=threads)
+    print("ran to its end")
+except KeyboardInterrupt:
+    print("heard", time.process_time() - rung[0] < 0.5)
+compiled._run = run
+print("threads", sorted(t.name for t in threading.enumerate() if t.name.startswith("simdnn")))
+before = time.process_time()
+time.sleep(0.2)
+print("idle", time.process_time() - before < 0.1)
+one = np.ones((64, 64), np.float32)
+print("right", bool((simdnn.matmul(one, one, machine="zen4", threads=threads).output == 64).all()))
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_large_product_is_interrupted(threads: int) -> None:
+    """In a process of its own, as the signal goes to the main thread. Its time counts as the process spends it: the
+    whole product takes seconds of that."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PRODUCT, str(threads)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.stdout.splitlines() == ["heard True", "threads []", "idle True", "right True"], done.stderr[-2000:]
+
+
+class Clock:
+    """Time that passes only where work says so."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(turns, "time", found)
+    return found
+
+
+def work(clock: Clock, seconds: float, calls: list[tuple[int, int]]) -> Callable[[int, int], int]:
+    """Iterations that take so many seconds each."""
+
+    def run(start: int, stop: int) -> int:
+        calls.append((start, stop))
+        clock.now += seconds * (stop - start)
+        return 0
+
+    return run
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 1e-4, 0.01, 0.2])
+def test_slices_are_short_and_cover_all(clock: Clock, seconds: float) -> None:
+    calls: list[tuple[int, int]] = []
+    assert not in_turns(work(clock, seconds, calls), 3, 5000, 1)
+    assert calls[0] == (3, 4) and calls[-1][1] == 5000
+    assert all(before[1] == after[0] for before, after in zip(calls, calls[1:], strict=False))
+    lengths = [stop - start for start, stop in calls]
+    assert all(n == 1 or n * seconds <= turns.SLICE_S * (1 + 1e-9) for n in lengths)
+    assert max(b / a for a, b in zip(lengths, lengths[1:], strict=False)) <= 16
+    assert max(lengths) >= min(1000, turns.SLICE_S / seconds - 1)
+
+
+def test_what_is_small_is_one_call(clock: Clock) -> None:
+    calls: list[tuple[int, int]] = []
+    assert not in_turns(work(clock, 1.0, calls), 0, 7, 7)
+    assert calls == [(0, 7)]
+
+
+def test_an_alarm_ends_the_run_at_once() -> None:
+    calls: list[int] = []
+
+    def raises(start: int, stop: int) -> int:
+        calls.append(start)
+        return start == 2
+
+    assert in_turns(raises, 0, 3, 1) and calls[-1] == 2 or in_turns(raises, 2, 9, 1)
+    assert calls[-1] == 2
+    halt = threading.Event()
+    assert in_turns(raises, 2, 9, 1, halt) and halt.is_set()
+    assert not in_turns(raises, 0, 2, 1, halt)
+
+
+@pytest.mark.parametrize("loud", [0, 1])
+def test_an_alarm_of_one_thread_is_heard(loud: int) -> None:
+    works = [lambda start, stop, own=number: int(own == loud) for number in range(2)]
+    assert shared(works, [(0, 4), (4, 8)], 1)
+    assert not shared([lambda start, stop: 0] * 2, [(0, 4), (4, 8)], 1)
+
+
+def test_an_error_ends_the_team() -> None:
+    """Others of the team stop at their next slice, and no thread is left."""
+    started = threading.Event()
+
+    def fails(start: int, stop: int) -> int:
+        started.wait(10)
+        raise ValueError("broken")
+
+    def endless(start: int, stop: int) -> int:
+        started.set()
+        return 0
+
+    before = set(threading.enumerate())
+    with pytest.raises(ValueError, match="broken"):
+        shared([fails, endless], [(0, 1), (0, 1 << 60)], 1)
+    assert not [t for t in threading.enumerate() if t not in before and t.name.startswith("simdnn")]
