@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa_models.errors import InvalidArgument, SimdnnError, UnknownTiming
-from isa_models.machine import machine
+from isa_models.machine import InstructionTiming, Provenance, machine
 from simdnn.timing import bounds, core_model
 from simdnn.timing.chains import slowest_chain
 from simdnn.timing.pipeline import MemRef, Step, block_cycles, block_timing, loop_cycles
@@ -346,3 +347,16 @@ def test_wide_loads_do_not_keep_stores_from_the_cache(copied: bool, mixed: bool)
     stores = [f"vmovups zmmword ptr [rdi+{64 * i}], zmm{i if copied else 8 + i}" for i in range(4)]
     body = in_turn(loads, stores) if mixed else [*loads, *stores]
     assert predicted([*body, "dec rcx", "jnz .L"]) == pytest.approx(8, rel=0.02)
+
+
+@pytest.mark.parametrize(("uops", "occupancy", "cycles"), [
+    (1, 1, 9), (1, 3, 9), (2, 1, 9), (3, 1, 9),  # the later uops fit into the latency
+    (2, 2, 10), (2, 3, 11), (3, 2, 11), (3, 3, 13),  # held up: the last one has the latency less those before it
+])  # fmt: skip
+def test_latency_of_several_uops(uops: int, occupancy: int, cycles: int) -> None:
+    """A chain of one instruction with a latency of 9, its uops on one port that each of them holds."""
+    base = machine("zen4")
+    row = InstructionTiming("vpaddd", "zmm,zmm,zmm", 9, 1, (("FP0",),) * uops, occupancy, 0.0, 9, False,
+                            Provenance("chosen for the test", "estimated"))  # fmt: skip
+    made = replace(base, instructions={**base.instructions, ("vpaddd", "zmm,zmm,zmm"): row})
+    assert loop_cycles(made, [parse("vpaddd zmm0, zmm0, zmm1")]).cycles == cycles
