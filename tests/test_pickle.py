@@ -178,8 +178,9 @@ def test_a_pool_of_processes(start: str) -> None:
 
 
 @pytest.mark.parametrize("change", [
-    lambda mapping: mapping.__setitem__("a", 2), lambda mapping: mapping.__delitem__("a"), lambda mapping: mapping.clear(),
-    lambda mapping: mapping.pop("a"), lambda mapping: mapping.popitem(), lambda mapping: mapping.update(a=2),
+    lambda mapping: mapping.__setitem__("a", 2), lambda mapping: mapping.__delitem__("a"),
+    lambda mapping: mapping.clear(), lambda mapping: mapping.pop("a"), lambda mapping: mapping.popitem(),
+    lambda mapping: mapping.update(a=2),
     lambda mapping: mapping.setdefault("b", 2), lambda mapping: mapping.__ior__({"a": 2}),
 ])  # fmt: skip
 def test_a_frozen_mapping_does_not_change(change: Callable[[Frozen[str, int]], object]) -> None:

@@ -95,7 +95,8 @@ FIELDS: list[tuple[Any, str, list[Any]]] = [
     *((record, field, TEXTS) for record, field in [
         (TENSOR, "name"), (TENSOR, "dtype"), (TENSOR, "kind"), (V, "name"), (V, "dtype"), (A, "tensor"), (A, "dtype"),
         (MOVE, "instruction"), (LOOP, "var"), (PROGRAM, "name"), (PROGRAM, "isa")]),
-    (CONSTANT, "data", [bytearray(64), np.zeros(64, np.uint8), memoryview(bytes(64)), Bytes(b"1"), "a" * 64, None, [0] * 64]),
+    (CONSTANT, "data", [bytearray(64), np.zeros(64, np.uint8), memoryview(bytes(64)), Bytes(b"1"), "a" * 64, None,
+                        [0] * 64]),
     (AT, "terms", [[("i", 1)], (["i", 1],), (("i", np.int64(1)),), (("i", True),), (("i", 1.0),), (("i", Int(1)),),
                    ((Str("i"), 1),), (("i",),), (("i", 1, 1),), (("i", 1), ("i", 1)), Tuple([("i", 1)]), {"i": 1}, None,
                    (("i", HUGE),)]),
@@ -191,7 +192,7 @@ def test_what_was_pickled_is_checked() -> None:
         pickle.loads(data.replace(b"K\x4d", b"\x88", 1))  # 77 becomes True
 
 
-# -- arrays that a run is given -----------------------------------------------------------------------------------------
+# -- arrays that a run is given ---------------------------------------------------------------------------------------
 ENGINES = pytest.mark.parametrize("engine", ["reference", "compiled"])
 NUMBERS_OF_A = np.arange(64, dtype=np.float32)
 
@@ -279,7 +280,8 @@ def test_an_alarm_of_one_thread_alone(spoiled: int) -> None:
     """One NaN, in the part of the first thread or of the second: its bits are those of the careful run."""
     x = Register("x", "f32", 16)
     add = Op("vaddps", V, (V, x))
-    code = program(Loop("p", 4, (load(16 * Affine.var("p")), load(16 * Affine.var("p"), "x"), add, store(16 * Affine.var("p"))), True))
+    at = 16 * Affine.var("p")
+    code = program(Loop("p", 4, (load(at), load(at, "x"), add, store(at)), True))
     data = NUMBERS_OF_A.copy()
     data.view(np.uint32)[spoiled] = 0xFF812345
     expected = numerics.run(code, {"a": data}, engine="reference")["o"]

@@ -1,4 +1,5 @@
-"""Each rule of the proof at its boundary: a program just inside runs alike in both engines, one just outside is refused.
+"""The rules of the proof, each at its boundary: a program just inside runs alike in both engines, one just outside is
+refused.
 
 A row: the rule; the program inside; the one outside, which differs by the one number that the rule is about; a part of
 the message.
@@ -21,7 +22,7 @@ from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statemen
 from simdnn.tiles import configuration
 from simdnn.verify import verify
 
-I, J, K, P = (Affine.var(name) for name in "ijkp")
+i, j, k, p = (Affine.var(name) for name in "ijkp")
 HUGE = 1 << 36  # bytes of the largest tensor
 
 
@@ -29,7 +30,9 @@ def reg(name: str, bits: int = 512, dtype: str = "f32") -> Register:
     return Register(name, dtype, bits // fmt(dtype).bits)
 
 
-def load(index: Affine | int = 0, name: str = "v", bits: int = 512, tensor: str = "a", lanes: int = 0, by: str = "vmovups") -> Op:
+def load(
+    index: Affine | int = 0, name: str = "v", bits: int = 512, tensor: str = "a", lanes: int = 0, by: str = "vmovups"
+) -> Op:
     register = reg(name, bits)
     return Op(by, register, (Memory(tensor, Affine() + index, "f32", lanes or register.lanes),))
 
@@ -51,7 +54,7 @@ def once(*body: Statement) -> Loop:
 
 def copies(coefficient: int, extent: int, const: int = 0, parallel: bool = False, size: int = 64) -> Program:
     """Vector after vector from `a` to `o`."""
-    at = I * coefficient + const
+    at = i * coefficient + const
     return program(Loop("i", extent, (load(at), store(at)), parallel), a=size, o=size)
 
 
@@ -111,43 +114,68 @@ def masked(isa: str, lanes: int, by: str = "vmovups") -> Program:
 def carried(bits: int, parallel: bool = False, before: bool = True) -> Program:
     """A register that is defined ahead of a loop and written in it."""
     first = [load(0, "c", 256)] if before else []
-    inner = Loop("i", 2, (load(0, "c", bits), store(I * 16, "c", 256)), parallel)
+    inner = Loop("i", 2, (load(0, "c", bits), store(i * 16, "c", 256)), parallel)
     return program(once(*first, inner))
 
 
-def tiles(rows: int, configured: int = 5, config: bytes = b"", at: int = 0, stride: int = 16, twice: bool = False, first: bool = True,
-          lanes: int = 64) -> Program:
-    """A tile's load and store of `rows` rows."""
-    tile = Register("tmm0", "u32", rows * 16)
+def tiles(
+    rows: int,
+    configured: int = 5,
+    config: bytes = b"",
+    at: int = 0,
+    stride: int = 16,
+    first: bool = True,
+    loaded: tuple[int, int] | None = None,
+    kind: str = "constant",
+    inside: bool = False,
+    name: str = "tmm0",
+) -> Program:
+    """A tile's load and store of `rows` rows; `loaded`: lanes and rows of the load, where other."""
+    tile = Register(name, "u32", rows * 16)
     data = config or configuration([configured])
     memory = Memory("a", Affine(at), "u32", rows * 16, rows, stride)
-    body = once(Op("tileloadd", tile, (memory,)), Op("tilestored", replace(memory, tensor="o", index=Affine()), (tile,)))
-    configure = Op("ldtilecfg", Register("cfg", "u8", lanes), (Memory("t", Affine(), "u8", lanes),))
-    tensors = (Tensor("a", "f32", 80), Tensor("o", "f32", 80, "output"), Tensor.constant("t", "u8", data))
+    source = memory if loaded is None else replace(memory, lanes=loaded[0], rows=loaded[1])
+    body = once(
+        Op("tileloadd", tile, (source,)), Op("tilestored", replace(memory, tensor="o", index=Affine()), (tile,))
+    )
+    configure: Statement = Op("ldtilecfg", Register("cfg", "u8", 64), (Memory("t", Affine(), "u8", 64),))
+    constant = Tensor.constant("t", "u8", data) if kind == "constant" else Tensor("t", "u8", 64, kind)
+    tensors = (Tensor("a", "f32", 80), Tensor("o", "f32", 80, "output"), constant)
+    configure = Loop("s", 1, (configure,)) if inside else configure
     statements: tuple[Statement, ...] = (configure, body) if first else (body, configure)
     return Program("p", "avx512_core_amx", tensors, statements)
 
 
 def tile_dot(b: int, registers: tuple[str, str, str] = ("tmm0", "tmm1", "tmm2")) -> Program:
     """A product of tiles; `b`: rows of the second factor, of which there are 16."""
-    acc, x, y = (Register(n, d, r * 64 // (4 if d == "s32" else 1)) for n, d, r in
-                 zip(registers, ("s32", "u8", "s8"), (3, 3, b), strict=True))
+    acc, x, y = (
+        Register(n, d, r * 64 // (4 if d == "s32" else 1))
+        for n, d, r in zip(registers, ("s32", "u8", "s8"), (3, 3, b), strict=True)
+    )
     zero = Op("tilezero", acc.as_("u32"), (acc.as_("u32"),))
-    loads = [Op("tileloadd", r.as_("u32"), (Memory("a", Affine(), "u32", r.bits // 32, r.bits // 512, 16),)) for r in (x, y)]
+    loads = [
+        Op("tileloadd", r.as_("u32"), (Memory("a", Affine(), "u32", r.bits // 32, r.bits // 512, 16),)) for r in (x, y)
+    ]
     out = Op("tilestored", Memory("o", Affine(), "u32", 48, 3, 16), (acc.as_("u32"),))
     configure = Op("ldtilecfg", Register("cfg", "u8", 64), (Memory("t", Affine(), "u8", 64),))
-    tensors = (Tensor("a", "u32", 256), Tensor("o", "f32", 48, "output"),
-               Tensor.constant("t", "u8", configuration([3, 3, b])))
-    return Program("p", "avx512_core_amx", tensors,
-                   (configure, once(zero, *loads, Op("tdpbusd", acc, (acc, x, y)), out)))
+    tensors = (
+        Tensor("a", "u32", 256),
+        Tensor("o", "f32", 48, "output"),
+        Tensor.constant("t", "u8", configuration([3, 3, b])),
+    )
+    return Program(
+        "p", "avx512_core_amx", tensors, (configure, once(zero, *loads, Op("tdpbusd", acc, (acc, x, y)), out))
+    )
 
 
 def side_by_side(width: int) -> Program:
     """Two iterations in parallel that each store a tile of 3 rows, 32 elements apart, the second `width` further."""
     tile = Register("tmm0", "u32", 48)
     configure = Op("ldtilecfg", Register("cfg", "u8", 64), (Memory("t", Affine(), "u8", 64),))
-    body = (Op("tileloadd", tile, (Memory("a", Affine(), "u32", 48, 3, 16),)),
-            Op("tilestored", Memory("o", P * width, "u32", 48, 3, 32), (tile,)))
+    body = (
+        Op("tileloadd", tile, (Memory("a", Affine(), "u32", 48, 3, 16),)),
+        Op("tilestored", Memory("o", p * width, "u32", 48, 3, 32), (tile,)),
+    )
     tensors = (Tensor("a", "f32", 48), Tensor("o", "f32", 96, "output"), Tensor.constant("t", "u8", configuration([3])))
     return Program("p", "avx512_core_amx", tensors, (configure, Loop("p", 2, body, True)))
 
@@ -164,40 +192,88 @@ def gpu(registers: int) -> Program:
 V, W = reg("v"), reg("w")
 RULES: dict[str, tuple[Program, Program, str]] = {
     # -- addresses
-    "the last address of a load": (copies(16, 4), program(Loop("i", 4, (load(I * 16 + 1), store(I * 16)))), "addresses 1 .. 64 of a"),
-    "the first address of a load": (copies(-16, 4, 48), program(Loop("i", 4, (load(I * -16 + 47), store(I * 16)))), "addresses -1 .. 62"),
-    "the last address of a store": (copies(16, 3, 16), program(Loop("i", 3, (load(), store(I * 16 + 17)))), "addresses 17 .. 64 of o"),
+    "the last address of a load": (
+        copies(16, 4),
+        program(Loop("i", 4, (load(i * 16 + 1), store(i * 16)))),
+        "addresses 1 .. 64 of a",
+    ),
+    "the first address of a load": (
+        copies(-16, 4, 48),
+        program(Loop("i", 4, (load(i * -16 + 47), store(i * 16)))),
+        "addresses -1 .. 62",
+    ),
+    "the last address of a store": (
+        copies(16, 3, 16),
+        program(Loop("i", 3, (load(), store(i * 16 + 17)))),
+        "addresses 17 .. 64 of o",
+    ),
     "the last address of a masked store": (
-        program(once(load(), store(57, lanes=7))), program(once(load(), store(57, lanes=8))), "addresses 57 .. 64"),
+        program(once(load(), store(57, lanes=7))),
+        program(once(load(), store(57, lanes=8))),
+        "addresses 57 .. 64",
+    ),
     "the last iteration": (copies(16, 4), copies(16, 5), "addresses 0 .. 79"),
-    "one element": (program(once(load(lanes=1), store(lanes=1)), a=1, o=1), program(once(load(lanes=2), store(lanes=1)), a=1, o=1), "addresses 0 .. 1"),
+    "one element": (
+        program(once(load(lanes=1), store(lanes=1)), a=1, o=1),
+        program(once(load(lanes=2), store(lanes=1)), a=1, o=1),
+        "addresses 0 .. 1",
+    ),
     "two variables": (
-        program(Loop("i", 2, (Loop("j", 3, (load(I * 32 + J * 8), store())),))),
-        program(Loop("i", 2, (Loop("j", 3, (load(I * 33 + J * 8), store())),))), "addresses 0 .. 64"),
+        program(Loop("i", 2, (Loop("j", 3, (load(i * 32 + j * 8), store())),))),
+        program(Loop("i", 2, (Loop("j", 3, (load(i * 33 + j * 8), store())),))),
+        "addresses 0 .. 64",
+    ),
     "a step that no address has": (
-        program(Loop("i", 1, (load(I * HUGE), store()))), program(Loop("i", 1, (load(I * (HUGE + 1)), store()))), "steps of more than"),
+        program(Loop("i", 1, (load(i * HUGE), store()))),
+        program(Loop("i", 1, (load(i * (HUGE + 1)), store()))),
+        "steps of more than",
+    ),
     "a step back that no address has": (
-        program(Loop("i", 1, (load(I * -HUGE), store()))), program(Loop("i", 1, (load(I * (-HUGE - 1)), store()))), "steps of more than"),
+        program(Loop("i", 1, (load(i * -HUGE), store()))),
+        program(Loop("i", 1, (load(i * (-HUGE - 1)), store()))),
+        "steps of more than",
+    ),
     "whole elements": (
         program(once(Op("vpbroadcastd", reg("v", 512, "u32"), (Memory("a", Affine(), "u32", 1),)), store())),
-        program(once(Op("vpbroadcastb", reg("v", 512, "u8"), (Memory("a", Affine(), "u8", 1),)), store())), "no whole number of f32"),
-    "a known variable": (copies(16, 4), program(Loop("i", 4, (load(J * 16), store()))), "index variables ['j']"),
+        program(once(Op("vpbroadcastb", reg("v", 512, "u8"), (Memory("a", Affine(), "u8", 1),)), store())),
+        "no whole number of f32",
+    ),
+    "a known variable": (copies(16, 4), program(Loop("i", 4, (load(j * 16), store()))), "index variables ['j']"),
     "a known tensor": (copies(16, 4), program(once(load(tensor="b"), store())), "no tensor 'b'"),
-    "outputs alone are stored to": (program(once(load(), store())), program(once(load(), store(tensor="a"))), "a is read only"),
+    "outputs alone are stored to": (
+        program(once(load(), store())),
+        program(once(load(), store(tensor="a"))),
+        "a is read only",
+    ),
     "constants are not stored to": (
-        with_constant(16, 16), replace(with_constant(16, 16), body=(once(load(), store(tensor="c")),)), "c is read only"),
+        with_constant(16, 16),
+        replace(with_constant(16, 16), body=(once(load(), store(tensor="c")),)),
+        "c is read only",
+    ),
     # -- tensors
     "a constant's size": (with_constant(16, 16), with_constant(17, 16), "holds 64 of 68 bytes"),
     "a constant's data": (with_constant(16, 16), with_constant(16, 17), "holds 68 of 64 bytes"),
     "data of a constant alone": (with_constant(16, 16), with_constant(16, 16, "input"), "input c holds data"),
-    "a tensor is not empty": (program(once(load(), store()), more=(Tensor("b", "f32", 1),)),
-                              program(once(load(), store()), more=(Tensor("b", "f32", 0),)), "has 0 elements"),
-    "a name once": (program(once(load(), store()), more=(Tensor("b", "f32", 1),)),
-                    program(once(load(), store()), more=(Tensor("a", "f32", 1),)), "two tensors of one name"),
-    "a kind": (program(once(load(), store()), more=(Tensor("b", "f32", 1, "scratch"),)),
-               program(once(load(), store()), more=(Tensor("b", "f32", 1, "other"),)), "has kind 'other'"),
-    "whole bytes": (program(once(load(), store()), more=(Tensor("b", "u8", 1),)),
-                    program(once(load(), store()), more=(Tensor("b", "u4", 2),)), "store nibbles as u8"),
+    "a tensor is not empty": (
+        program(once(load(), store()), more=(Tensor("b", "f32", 1),)),
+        program(once(load(), store()), more=(Tensor("b", "f32", 0),)),
+        "has 0 elements",
+    ),
+    "a name once": (
+        program(once(load(), store()), more=(Tensor("b", "f32", 1),)),
+        program(once(load(), store()), more=(Tensor("a", "f32", 1),)),
+        "two tensors of one name",
+    ),
+    "a kind": (
+        program(once(load(), store()), more=(Tensor("b", "f32", 1, "scratch"),)),
+        program(once(load(), store()), more=(Tensor("b", "f32", 1, "other"),)),
+        "has kind 'other'",
+    ),
+    "whole bytes": (
+        program(once(load(), store()), more=(Tensor("b", "u8", 1),)),
+        program(once(load(), store()), more=(Tensor("b", "u4", 2),)),
+        "store nibbles as u8",
+    ),
     # -- loops
     "a loop runs": (copies(16, 1), copies(16, 0), "a loop runs at least once"),
     "a body": (program(once(load(), store())), program(once(load(), store()), Loop("i", 2, ())), "an empty body"),
@@ -206,45 +282,87 @@ RULES: dict[str, tuple[Program, Program, str]] = {
     # -- registers
     "as wide as written": (changed_bits(256, 256), changed_bits(256, 512), "holds 256 bits, not 512"),
     "as wide as written, and the low part": (changed_bits(512, 256), changed_bits(128, 256), "holds 128 bits, not 256"),
-    "written before it is read": (program(once(load(), store())), program(once(store(), load())), "read before it is written"),
+    "written before it is read": (
+        program(once(load(), store())),
+        program(once(store(), load())),
+        "read before it is written",
+    ),
     "a zero idiom of one register": (
         program(once(Op("vpxor", V.as_("u32"), (W.as_("u32"), W.as_("u32"))), store())),
-        program(once(load(), Op("vpxor", V.as_("u32"), (V.as_("u32"), W.as_("u32"))), store())), "w is read before"),
+        program(once(load(), Op("vpxor", V.as_("u32"), (V.as_("u32"), W.as_("u32"))), store())),
+        "w is read before",
+    ),
     "not of another statement": (
-        program(once(load(), store())), program(once(load(), store()), once(store(16))), "read before it is written"),
+        program(once(load(), store())),
+        program(once(load(), store()), once(store(16))),
+        "read before it is written",
+    ),
     "not of a loop that is over": (
-        program(once(load(), Loop("i", 2, (load(I * 16),)), store())),
-        program(once(Loop("i", 2, (load(I * 16),)), store())), "read before it is written"),
+        program(once(load(), Loop("i", 2, (load(i * 16),)), store())),
+        program(once(Loop("i", 2, (load(i * 16),)), store())),
+        "read before it is written",
+    ),
     "32 registers of AVX-512": (sums(32, "avx512_core", 512), sums(33, "avx512_core", 512), "more than the 32"),
     "16 registers of AVX2": (sums(16, "avx2", 256), sums(17, "avx2", 256), "more than the 16"),
-    "a register's name": (program(once(load(name="v1"), store(name="v1"))),
-                          program(once(load(name="1v"), store(name="1v"))), "register name '1v'"),
-    "tiles are no vectors": (program(once(load(name="tmm8"), store(name="tmm8"))),
-                             program(once(load(name="tmm7"), store(name="tmm7"))), "are tiles"),
+    "a register's name": (
+        program(once(load(name="v1"), store(name="v1"))),
+        program(once(load(name="1v"), store(name="1v"))),
+        "register name '1v'",
+    ),
+    "tiles are no vectors": (
+        program(once(load(name="tmm8"), store(name="tmm8"))),
+        program(once(load(name="tmm7"), store(name="tmm7"))),
+        "are tiles",
+    ),
     "carried with its width": (carried(256), carried(512), "is carried with 256 bits and comes back with 512"),
-    "nothing is carried in parallel": (carried(256, True, False), carried(256, True, True), "cannot carry registers ['c']"),
+    "nothing is carried in parallel": (
+        carried(256, True, False),
+        carried(256, True, True),
+        "cannot carry registers ['c']",
+    ),
     # -- instructions
     "the number of operands": (
-        program(once(load(), Op("vaddps", V, (V, V)), store())), program(once(load(), Op("vaddps", V, (V,)), store())), "takes 2 operands"),
+        program(once(load(), Op("vaddps", V, (V, V)), store())),
+        program(once(load(), Op("vaddps", V, (V,)), store())),
+        "takes 2 operands",
+    ),
     "one memory operand": (
         program(once(load(), Op("vaddps", V, (V, Memory("a", Affine(), "f32", 16))), store())),
-        program(once(Op("vaddps", V, (Memory("a", Affine(), "f32", 16),) * 2), store())), "at most one memory operand"),
-    "a width of the ISA": (program(once(load(bits=256), store(bits=256)), isa="avx2"),
-                           program(once(load(bits=512), store(bits=512)), isa="avx2"), "not in avx2 at 512 bits"),
+        program(once(Op("vaddps", V, (Memory("a", Affine(), "f32", 16),) * 2), store())),
+        "at most one memory operand",
+    ),
+    "a width of the ISA": (
+        program(once(load(bits=256), store(bits=256)), isa="avx2"),
+        program(once(load(bits=512), store(bits=512)), isa="avx2"),
+        "not in avx2 at 512 bits",
+    ),
     "an instruction of the ISA": (dot("u8", "s8"), dot("u8", "s8", isa="avx512_core"), "not in avx512_core at 512"),
     "types": (dot("u8", "s8"), dot("s8", "s8"), "should be u8"),
     "the accumulator is the destination": (
         dot("u8", "s8"),
-        program(once(load(), load(0, "w"), Op("vfmadd231ps", W, (V, V, W)), store())), "the destination is the accumulator"),
+        program(once(load(), load(0, "w"), Op("vfmadd231ps", W, (V, V, W)), store())),
+        "the destination is the accumulator",
+    ),
     "as many lanes": (
         program(once(load(), Op("vaddps", V, (V, V)), store())),
-        program(once(load(), Op("vaddps", V, (V, reg("v", 256))), store())), "should have 16 lanes"),
-    "some lanes": (program(once(load(lanes=1), store())), program(once(Op("vmovups", V, (Memory("a", Affine(), "f32", 0),)), store())), "should have 1 to 16 lanes"),
+        program(once(load(), Op("vaddps", V, (V, reg("v", 256))), store())),
+        "should have 16 lanes",
+    ),
+    "some lanes": (
+        program(once(load(lanes=1), store())),
+        program(once(Op("vmovups", V, (Memory("a", Affine(), "f32", 0),)), store())),
+        "should have 1 to 16 lanes",
+    ),
     "no more lanes than the register": (
-        program(once(load(lanes=16), store())), program(once(load(lanes=17), store())), "should have 1 to 16 lanes"),
+        program(once(load(lanes=16), store())),
+        program(once(load(lanes=17), store())),
+        "should have 1 to 16 lanes",
+    ),
     "only tiles have rows": (
         program(once(load(), store())),
-        program(once(Op("vmovups", V, (Memory("a", Affine(), "f32", 16, 2, 8),)), store())), "only tiles have rows"),
+        program(once(Op("vmovups", V, (Memory("a", Affine(), "f32", 16, 2, 8),)), store())),
+        "only tiles have rows",
+    ),
     "masks of AVX-512": (masked("avx512_core", 7), masked("avx2", 7), "avx2 has no masks"),
     "masks of AVX2": (masked("avx2", 7, "vmaskmovps"), masked("avx2", 7), "avx2 has no masks"),
     "masks where there are some": (masked("avx2", 8), masked("avx2", 7), "avx2 has no masks"),
@@ -253,44 +371,70 @@ RULES: dict[str, tuple[Program, Program, str]] = {
     "an immediate's name": (shuffled(1), shuffled(1, "count"), "takes the immediates"),
     "an immediate once": (shuffled(1), shuffled(1, of=2), "takes the immediates"),
     # -- races
-    "a stride of a vector": (
-        parallel(load(), store(P * 16)), parallel(load(), store(P * 15)), "keep apart in o"),
+    "a stride of a vector": (parallel(load(), store(p * 16)), parallel(load(), store(p * 15)), "keep apart in o"),
     "two stores of an iteration": (
-        parallel(load(), store(P * 20), store(P * 20 + 4)), parallel(load(), store(P * 19), store(P * 19 + 4)), "keep apart in o"),
+        parallel(load(), store(p * 20), store(p * 20 + 4)),
+        parallel(load(), store(p * 19), store(p * 19 + 4)),
+        "keep apart in o",
+    ),
     "a load of what another stores": (
-        parallel(load(P * 16, tensor="o"), store(P * 16)), parallel(load(P * 16 + 1, tensor="o"), store(P * 16), o=80), "keep apart in o"),
+        parallel(load(p * 16, tensor="o"), store(p * 16)),
+        parallel(load(p * 16 + 1, tensor="o"), store(p * 16), o=80),
+        "keep apart in o",
+    ),
     "iterations that interleave": (  # 0 .. 15 and 32 .. 47 of one, 16 .. 31 and 48 .. 63 of the other
-        parallel(load(), Loop("i", 2, (store(P * 16 + I * 32),)), extent=2),
-        parallel(load(), Loop("i", 2, (store(P * 16 + I * 31),)), extent=2), "keep apart in o"),
+        parallel(load(), Loop("i", 2, (store(p * 16 + i * 32),)), extent=2),
+        parallel(load(), Loop("i", 2, (store(p * 16 + i * 31),)), extent=2),
+        "keep apart in o",
+    ),
     "an iteration that never comes": (  # the third would meet the first one's second store
-        parallel(load(), Loop("i", 2, (store(P * 16 + I * 32),)), extent=2),
-        parallel(load(), Loop("i", 2, (store(P * 16 + I * 32),)), extent=3, o=80), "keep apart in o"),
+        parallel(load(), Loop("i", 2, (store(p * 16 + i * 32),)), extent=2),
+        parallel(load(), Loop("i", 2, (store(p * 16 + i * 32),)), extent=3, o=80),
+        "keep apart in o",
+    ),
     "another stride": (
-        parallel(load(P * 16, tensor="o"), store(P * 16)), parallel(load(P * 8, tensor="o"), store(P * 16)), "keep apart in o"),
+        parallel(load(p * 16, tensor="o"), store(p * 16)),
+        parallel(load(p * 8, tensor="o"), store(p * 16)),
+        "keep apart in o",
+    ),
     "a step to where another was": (  # spans of 32 and a stride of 64, but for the load, which strides by 32
-        parallel(load(P * 64, tensor="o"), store(P * 64 + 16), extent=2, o=128),
-        parallel(load(P * 32, tensor="o"), store(P * 64 + 16), extent=2, o=128), "keep apart in o"),
+        parallel(load(p * 64, tensor="o"), store(p * 64 + 16), extent=2, o=128),
+        parallel(load(p * 32, tensor="o"), store(p * 64 + 16), extent=2, o=128),
+        "keep apart in o",
+    ),
     "a place that another loop moves": (
-        program(Loop("i", 3, (Loop("p", 2, (load(I * 32 + P * 16, tensor="o"), store(I * 32 + P * 16)), True),)), o=96),
-        program(Loop("i", 3, (Loop("p", 2, (load(I * 32 + P * 16, tensor="o"), store(P * 16)), True),)), o=96), "keep apart in o"),
+        program(Loop("i", 3, (Loop("p", 2, (load(i * 32 + p * 16, tensor="o"), store(i * 32 + p * 16)), True),)), o=96),
+        program(Loop("i", 3, (Loop("p", 2, (load(i * 32 + p * 16, tensor="o"), store(p * 16)), True),)), o=96),
+        "keep apart in o",
+    ),
     "one iteration": (parallel(load(), store(), extent=1), parallel(load(), store(), extent=2), "keep apart in o"),
     "one place for all around": (
-        program(Loop("i", 2, (Loop("p", 2, (load(), store(I * 32 + P * 16)), True),))),
-        program(Loop("i", 2, (Loop("p", 2, (load(I * 16, tensor="o"), store(I * 32 + P * 16)), True),))), "keep apart in o"),
-    "reads alone meet": (parallel(load(), store(P * 16)), parallel(load(tensor="o"), store(P * 16)), "keep apart in o"),
+        program(Loop("i", 2, (Loop("p", 2, (load(), store(i * 32 + p * 16)), True),))),
+        program(Loop("i", 2, (Loop("p", 2, (load(i * 16, tensor="o"), store(i * 32 + p * 16)), True),))),
+        "keep apart in o",
+    ),
+    "reads alone meet": (parallel(load(), store(p * 16)), parallel(load(tensor="o"), store(p * 16)), "keep apart in o"),
     # -- private tensors
     "stored before it is read": (
-        private(load(P * 16), store(0, tensor="own"), load(tensor="own"), store(P * 16)),
-        private(load(P * 16), store(1, tensor="own"), load(tensor="own"), store(P * 16)), "stored before"),
+        private(load(p * 16), store(0, tensor="own"), load(tensor="own"), store(p * 16)),
+        private(load(p * 16), store(1, tensor="own"), load(tensor="own"), store(p * 16)),
+        "stored before",
+    ),
     "all of it stored": (
-        private(load(), Loop("k", 2, (store(K * 16, tensor="own"),)), load(16, tensor="own"), store(P * 16)),
-        private(load(), Loop("k", 2, (store(K * 16, tensor="own"),)), load(17, tensor="own"), store(P * 16)), "stored before"),
+        private(load(), Loop("k", 2, (store(k * 16, tensor="own"),)), load(16, tensor="own"), store(p * 16)),
+        private(load(), Loop("k", 2, (store(k * 16, tensor="own"),)), load(17, tensor="own"), store(p * 16)),
+        "stored before",
+    ),
     "stored in each iteration around": (
-        private(load(), Loop("k", 2, (store(K * 16, tensor="own"), load(K * 16, tensor="own"))), store(P * 16)),
-        private(load(), Loop("k", 2, (store(K * 8, tensor="own"), load(K * 16, tensor="own"))), store(P * 16)), "stored before"),
+        private(load(), Loop("k", 2, (store(k * 16, tensor="own"), load(k * 16, tensor="own"))), store(p * 16)),
+        private(load(), Loop("k", 2, (store(k * 8, tensor="own"), load(k * 16, tensor="own"))), store(p * 16)),
+        "stored before",
+    ),
     "stored ahead of a loop": (
-        private(load(), store(0, tensor="own"), Loop("k", 2, (load(0, tensor="own"),)), store(P * 16)),
-        private(load(), store(0, tensor="own"), Loop("k", 2, (load(K * 16, tensor="own"),)), store(P * 16)), "stored before"),
+        private(load(), store(0, tensor="own"), Loop("k", 2, (load(0, tensor="own"),)), store(p * 16)),
+        private(load(), store(0, tensor="own"), Loop("k", 2, (load(k * 16, tensor="own"),)), store(p * 16)),
+        "stored before",
+    ),
     # -- tiles
     "rows as configured": (tiles(5), tiles(4), "should have the 5 rows"),
     "a tile's last row": (tiles(5), tiles(5, at=1), "addresses 1 .. 80"),
@@ -302,11 +446,20 @@ RULES: dict[str, tuple[Program, Program, str]] = {
     "palette 1": (tiles(5), tiles(5, config=b"\2" + configuration([5])[1:]), "no tiles of palette 1"),
     "16 rows of the second factor": (tile_dot(16), tile_dot(15), "should have 256 lanes|should have 1024 lanes"),
     "rows of a tile and of its neighbour's": (  # 3 rows of 16 each: one below the other, or row by row in turn
-        side_by_side(16), side_by_side(15), "keep apart in o"),
+        side_by_side(16),
+        side_by_side(15),
+        "keep apart in o",
+    ),
     "three tiles": (tile_dot(16), tile_dot(16, ("tmm0", "tmm1", "tmm1")), "should have|a tile twice"),
+    "no tile twice": (tile_dot(16), tile_dot(16, ("tmm0", "tmm0", "tmm2")), "a tile twice"),
+    "a tile's memory has its rows": (tiles(5), tiles(5, loaded=(64, 4)), "should have 5 rows of 64 bytes"),
+    "a tile's memory has whole rows": (tiles(5), tiles(5, loaded=(75, 5)), "should have 5 rows of 64 bytes"),
+    "tiles from a constant": (tiles(5), tiles(5, kind="input"), "outside all loops, from a constant"),
+    "tiles outside all loops": (tiles(5), tiles(5, inside=True), "outside all loops, from a constant"),
+    "tiles by their names": (tiles(5), tiles(5, name="tmm8"), "tmm8 is none of tmm0"),
     # -- GPUs
     "registers of a GPU's thread": (gpu(MOST_GRFS - RESERVED_GRFS), gpu(MOST_GRFS - RESERVED_GRFS + 1), "a thread has"),
-}  # fmt: skip
+}
 
 
 def bits(outputs: dict[str, Any]) -> dict[str, bytes]:
@@ -317,7 +470,9 @@ def bits(outputs: dict[str, Any]) -> dict[str, bytes]:
 def test_just_inside(rule: str) -> None:
     inside = verify(RULES[rule][0])
     rng = np.random.default_rng(0)
-    inputs = {t.name: rng.integers(0, 99, t.size).astype(fmt(t.dtype).dtype) for t in inside.tensors if t.kind == "input"}
+    inputs = {
+        t.name: rng.integers(0, 99, t.size).astype(fmt(t.dtype).dtype) for t in inside.tensors if t.kind == "input"
+    }
     expected = numerics.run(inside, inputs, engine="reference")
     for native in (False, True):
         for threads in (1, 2):
@@ -354,3 +509,12 @@ def test_the_largest_tensor(size: int, fits: bool) -> None:
     else:
         with pytest.raises(ProgramError, match=f"has {size} elements; 1 to {HUGE} bytes"):
             verify(made)
+
+
+def test_tiles_are_no_vector_registers() -> None:
+    """All 32 vectors beside a tile."""
+    configure, body = tiles(5).body
+    assert isinstance(body, Loop)
+    vectors = sums(32, "avx512_core", 512)
+    wide = tuple(replace(t, size=512) if t.name == "o" else t for t in tiles(5).tensors)
+    verify(Program("p", "avx512_core_amx", wide, (configure, Loop("t", 1, (*body.body, *vectors.body)))))
