@@ -67,11 +67,17 @@ def _run(code: Compiled, program: Program, buffers: dict[str, Array], threads: i
             alarm = function(pointers, 0, extent) if small else in_turns(partial(function, pointers), 0, extent, count)
         else:
             parts = cuts(extent, threads)
-            own = [_pointers(program, own_buffers(program, buffers)) for _ in parts]
-            alarm = shared([partial(function, mine) for mine in own], parts, count)
+            own = [own_buffers(program, buffers) for _ in parts]
+            alarm = shared([partial(_over, function, _pointers(program, mine), mine) for mine in own], parts, count)
         if alarm:
             return False
     return True
+
+
+def _over(function: Any, pointers: Any, buffers: object, start: int, stop: int) -> int:
+    """A native call that keeps the memory it works on, whoever else has given it up."""
+    alarm: int = function(pointers, start, stop)
+    return alarm
 
 
 def _pointers(program: Program, buffers: dict[str, Array]) -> Any:

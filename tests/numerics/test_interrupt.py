@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
-from simdnn.numerics import turns
+from simdnn import numerics
+from simdnn.numerics import compiled, turns
 from simdnn.numerics.turns import in_turns, shared
+from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Tensor
 
 _PRODUCT = """
 import signal, sys, threading, time
@@ -141,3 +147,30 @@ def test_an_error_ends_the_team() -> None:
     with pytest.raises(ValueError, match="broken"):
         shared([fails, endless], [(0, 1), (0, 1 << 60)], 1)
     assert not [t for t in threading.enumerate() if t not in before and t.name.startswith("simdnn")]
+
+
+def test_memory_outlives_who_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second Ctrl-C may end the wait for a thread at work: what it works on, private tensors too, stays its own."""
+    works: list[Callable[[int, int], int]] = []
+    monkeypatch.setattr(compiled, "shared", lambda given, cuts, count: works.extend(given) is not None)
+    x = Register("x", "f32", 16)
+    at = Affine.var("p") * 16
+    places = [Memory(name, index, "f32", 16) for name, index in (("a", at), ("own", Affine()), ("o", at))]
+    moves = [(Op("vmovups", x, (places[i],)), Op("vmovups", places[i + 1], (x,))) for i in (0, 1)]
+    tensors = (Tensor("a", "f32", 64), Tensor("own", "f32", 16, "private"), Tensor("o", "f32", 64, "output"))
+    program = Program("p", "avx512_core", tensors, (Loop("p", 4, (*moves[0], *moves[1]), True),))
+    watched = {}
+    buffers = compiled.own_buffers
+
+    def noted(*arguments: Any) -> Any:
+        found = buffers(*arguments)
+        watched[id(found["own"])] = weakref.ref(found["own"])
+        return found
+
+    monkeypatch.setattr(compiled, "own_buffers", noted)
+    numerics.run(program, {"a": np.zeros(64, np.float32)}, engine="compiled", threads=2)
+    gc.collect()
+    assert len(watched) == len(works) == 2 and all(ref() is not None for ref in watched.values())
+    works.clear()
+    gc.collect()
+    assert all(ref() is None for ref in watched.values())
