@@ -57,7 +57,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="what to run, in TOML")
     parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="where points are kept (beside FILE)")
-    parser.add_argument("--fresh", action="store_true", help="forget what is kept, run all points")
+    parser.add_argument("--fresh", action="store_true", help="forget what is kept of its points, run all")
     parser.add_argument("--jobs", type=_count, metavar="N", help="worker processes (where points are many, as "
                         f"many as processors, up to {MOST_WORKERS})")  # fmt: skip
     parser.add_argument("--dask", default="", metavar="ADDRESS", help="a Dask scheduler to work instead, as "

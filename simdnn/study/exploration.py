@@ -64,8 +64,12 @@ def explore(
     if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
         raise InvalidArgument(f"jobs={jobs!r}; a whole number of at least 1 is needed")
     space = read_space(source)
-    kept = Results(results_path(source, results), fresh)
+    kept = Results(results_path(source, results))
     try:
+        if fresh:
+            kept.forget({point.key for point in space.points})
+        for line in kept.losses:
+            print(f"simdnn: {line}", file=sys.stderr)
         stamps = {point.key: point.stamp() for point in space.points}
         lacking = {point.key: point for point in space.points if not kept.has(point.key, stamps[point.key])}
         todo = list(lacking.values())
@@ -105,8 +109,7 @@ def _notes(space: Space, kept: Results, todo: list[Point], stamps: Mapping[str, 
             stale[" and ".join(_WORDS[name] for name in new if old.get(name) != new[name])] += 1
     for reason, count in stale.items():
         yield f"{count} points are computed again: {reason} has changed since"
-    if kept.unreadable:
-        yield f"{kept.unreadable} lines of {kept.path} cannot be read and are left out"
+    yield from kept.losses
 
 
 def _run(
