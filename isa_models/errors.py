@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 
 _FEW = 40  # names that still fit an error message
+_MOST = 1000  # characters of a message
+_MOST_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
+
+
+def bounded(message: str) -> str:
+    """A message of one line and at most a thousand characters; what is quoted in it is cut in the middle first.
+
+    >>> found = bounded(f"unknown machine {'zen' * 1000!r}: did you mean 'zen4'?")
+    >>> len(found), found[:21], found[-29:]
+    (198, "unknown machine 'zenz", " zenzen': did you mean 'zen4'?")
+    """
+    if len(message) > _MOST:
+        message = _QUOTED.sub(lambda found: _cut(found[0], _MOST_QUOTED), message)
+    if not message.isprintable():
+        message = " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in message).split())
+    return _cut(message, _MOST)
+
+
+def _cut(text: str, most: int) -> str:
+    """A text with its middle left out where it is longer."""
+    head = 2 * most // 3
+    return text if len(text) <= most else f"{text[:head]} … {text[len(text) - (most - head - 3) :]}"
 
 
 class SimdnnError(Exception):
-    """Base of every error that simdnn and isa_models raise on purpose."""
+    """Base of every error that simdnn and isa_models raise on purpose. Its message is one line of bounded length."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(bounded(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __str__(self) -> str:  # KeyError below would print the repr of its message
         return str(self.args[0]) if self.args else ""
@@ -91,11 +117,20 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownName:
     >>> print(unknown_name("machine", "zen", ["zen4", "skx"]))
     unknown machine 'zen': did you mean 'zen4'? Known: skx, zen4
     """
+    return UnknownName(f"unknown {kind} {name!r}{what_is_known(name, known)}")
+
+
+def what_is_known(name: object, known: Iterable[str]) -> str:
+    """What to say behind a name that is unknown: the closest known one, and all of them where they are few.
+
+    >>> print(what_is_known("zen", ["zen4", "skx"]))
+    : did you mean 'zen4'? Known: skx, zen4
+    """
     names = sorted(known)
     question = did_you_mean(name, names)
-    said = f"unknown {kind} {name!r}" + (f": {question}" if question else ".")
+    said = f": {question}" if question else "."
     if len(names) <= _FEW:
-        return UnknownName(f"{said} Known: {', '.join(names)}")
+        return f"{said} Known: {', '.join(names)}"
     near = nearest(name, names, 4)[1:]
     others = f" Near: {', '.join(near)};" if near and str(name).lower() not in ALIASES else ""
-    return UnknownName(f"{said}{others} {len(names)} are known (`simdnn list`)")
+    return f"{said}{others} {len(names)} are known (`simdnn list`)"

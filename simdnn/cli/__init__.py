@@ -141,5 +141,7 @@ def _unrecognized(words: Sequence[str], options: Iterable[str]) -> str:
 
 
 def _complain(message: str) -> None:
+    from isa_models.errors import bounded
+
     if sys.stderr is not None:  # closed by the caller
-        print(f"simdnn: error: {' '.join(message.split())}", file=sys.stderr)
+        print(f"simdnn: error: {bounded(' '.join(message.split()))}", file=sys.stderr)

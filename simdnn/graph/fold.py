@@ -28,10 +28,11 @@ def folded(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
     made.CopyFrom(model)
     nodes = list(made.graph.node)
     tensors = {t.name: t for t in made.graph.initializer}
+    taken = {n for node in nodes for n in (*node.input, *node.output)} | tensors.keys()
     gone = set()
     for conv_at, norm_at in pairs:
         conv, norm = nodes[conv_at], nodes[norm_at]
-        if _fold(made.graph, tensors, conv, norm, folder):
+        if _fold(made.graph, tensors, taken, conv, norm, folder):
             conv.output[0] = norm.output[0]
             gone.add(norm_at)
     del made.graph.node[:]
@@ -66,7 +67,9 @@ def _pairs(graph: Any) -> list[tuple[int, int]]:
     return found
 
 
-def _fold(graph: Any, tensors: dict[str, Any], conv: Any, norm: Any, folder: Path | None) -> bool:
+def _fold(
+    graph: Any, tensors: dict[str, Any], taken: set[str], conv: Any, norm: Any, folder: Path | None
+) -> bool:
     """New weights and bias for the convolution; False where shapes do not fit, which running it will tell."""
     scale, shift, mean, variance = (array_of(tensors[n], folder).astype(np.float64) for n in list(norm.input)[1:])
     weights = array_of(tensors[conv.input[1]], folder)
@@ -79,17 +82,19 @@ def _fold(graph: Any, tensors: dict[str, Any], conv: Any, norm: Any, folder: Pat
         factor = scale / np.sqrt(variance + epsilon)
         new_weights = (weights * factor.reshape(-1, *[1] * (weights.ndim - 1))).astype(np.float32)
         new_bias = ((bias - mean) * factor + shift).astype(np.float32)
-    names = [_add(graph, tensors, f"{norm.output[0]}_{part}", v) for part, v in (("w", new_weights), ("b", new_bias))]
+    names = [_free(f"{norm.output[0]}_{part}", taken) for part in "wb"]
+    for name, values in zip(names, (new_weights, new_bias), strict=True):
+        graph.initializer.append(onnx_package().numpy_helper.from_array(values, name))
+        tensors[name] = graph.initializer[-1]
     conv.input[:] = [conv.input[0], *names]
     return True
 
 
-def _add(graph: Any, tensors: dict[str, Any], name: str, values: Array) -> str:
-    taken = {n for node in graph.node for n in (*node.input, *node.output)}
-    while name in tensors or name in taken:
+def _free(name: str, taken: set[str]) -> str:
+    """A name that nothing has; taken from now on."""
+    while name in taken:
         name += "_"
-    graph.initializer.append(onnx_package().numpy_helper.from_array(values, name))
-    tensors[name] = graph.initializer[-1]
+    taken.add(name)
     return name
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import Container, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,14 @@ from isa_models.arrays import Array
 from simdnn.graph.model import Graph, Node, Port, subgraphs
 from simdnn.graph.tensors import array_of, packed, size_of
 from simdnn.graph.types import element
+from simdnn.graph.vet import DEPTH, check_size
 from simdnn.primitives.arrays import memory_bytes
 
 if TYPE_CHECKING:
     import onnx
 
+Scope = ChainMap[str, None]  # names that may be read, a map for each graph around
 _DOMAINS = ("", "ai.onnx")
-_DEPTH = 16  # of graphs within graphs
 
 
 def onnx_package() -> Any:
@@ -40,9 +42,10 @@ def onnx_package() -> Any:
 
 
 def read(source: str | PathLike[str] | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
-    """The parsed model and the folder that it lies in (None for one in memory)."""
+    """The parsed model, of a size that can be loaded, and the folder that it lies in (None for one in memory)."""
     onnx = onnx_package()
     if isinstance(source, onnx.ModelProto):
+        check_size(source)
         return source, None
     if not isinstance(source, str | PathLike):
         raise InvalidArgument(f"model of type {type(source).__name__}; a path or an onnx.ModelProto is needed")
@@ -57,6 +60,7 @@ def read(source: str | PathLike[str] | onnx.ModelProto) -> tuple[onnx.ModelProto
     except Exception as error:  # protobuf's DecodeError, whose module differs between its implementations
         reason = " ".join(str(error).split())[:80]
         raise InvalidArgument(f"{path.name} is no ONNX model, or it is truncated ({reason})") from None
+    check_size(model)
     return model, path.parent
 
 
@@ -92,7 +96,7 @@ def graph_of(model: onnx.ModelProto, folder: Path | None) -> Graph:
             raise InvalidArgument(
                 f"the model's functions cannot be expanded: {' '.join(str(error).split())[:120]}"
             ) from None
-    return _Loader(_opsets(model), folder).graph(model.graph, frozenset(), 0)
+    return _Loader(_opsets(model), folder).graph(model.graph, ChainMap(), 0)
 
 
 def _opsets(model: Any) -> dict[str, int]:
@@ -110,11 +114,12 @@ def _opsets(model: Any) -> dict[str, int]:
 class _Loader:
     def __init__(self, opsets: dict[str, int], folder: Path | None) -> None:
         self.opsets, self.folder = opsets, folder
+        self.held = 0  # bytes of all tensors
 
-    def graph(self, proto: Any, outer: frozenset[str], depth: int) -> Graph:
+    def graph(self, proto: Any, outer: Scope, depth: int) -> Graph:
         """A graph whose nodes may read names of `outer` ones."""
-        if depth > _DEPTH:
-            raise InvalidArgument(f"graphs nested more than {_DEPTH} deep")
+        if depth > DEPTH:
+            raise InvalidArgument(f"graphs nested more than {DEPTH} deep")
         if proto.sparse_initializer:
             raise Unimplemented("sparse initializers: no operator here reads them; dense ones work")
         _check_text(proto.name, *(t.name for t in (*proto.initializer, *proto.input, *proto.output)))
@@ -122,21 +127,30 @@ class _Loader:
         for tensor in proto.initializer:
             if not tensor.name or tensor.name in constants:
                 raise InvalidArgument(f"two initializers, or one without a name: {tensor.name!r:.60}")
-            constants[tensor.name] = array_of(tensor, self.folder)
+            constants[tensor.name] = self.array(tensor)
             constants[tensor.name].setflags(write=False)
         inputs = tuple(self.port(value) for value in proto.input)
         names = [port.name for port in inputs]
         if len(set(names)) != len(names):
             raise InvalidArgument(f"two inputs of one name among {names}")
-        known = outer | set(names) | set(constants)
-        nodes = [self.node(n, i, known | _made(proto), depth) for i, n in enumerate(proto.node)]
-        ordered = _ordered(nodes, known, frozenset(names) | set(constants))
+        own = dict.fromkeys((*names, *constants))
+        inside = outer.new_child({**own, **dict.fromkeys(name for node in proto.node for name in node.output)})
+        nodes = [self.node(n, i, inside, depth) for i, n in enumerate(proto.node)]
+        ordered = _ordered(nodes, outer.new_child(own), own.keys())
         outputs = tuple(self.port(value) for value in proto.output)
-        made = known.union(*(n.outputs for n in nodes))
         for port in outputs:
-            if port.name not in made:
+            if port.name not in inside:
                 raise InvalidArgument(f"output {port.name!r} of the graph comes from nowhere")
         return Graph(proto.name, inputs, outputs, ordered, constants)
+
+    def array(self, tensor: Any) -> Array:
+        """A tensor's array; many that lie in one file could take more memory than the file has bytes."""
+        found = array_of(tensor, self.folder)
+        self.held += found.nbytes
+        if self.held > memory_bytes() // 2:
+            raise InvalidArgument(f"the model's tensors take {self.held:.3g} bytes, up to {tensor.name!r:.60}: more than "
+                                  "half of this host's memory")  # fmt: skip
+        return found
 
     def port(self, value: Any) -> Port:
         kind = value.type.WhichOneof("value")
@@ -153,7 +167,7 @@ class _Loader:
         size_of(f"{value.name!r:.60}", tuple(d for d in dims if isinstance(d, int) and d != 0))
         return Port(value.name, dtype, tuple(dims))
 
-    def node(self, proto: Any, position: int, known: frozenset[str], depth: int) -> Node:
+    def node(self, proto: Any, position: int, known: Scope, depth: int) -> Node:
         names = (
             proto.name,
             proto.op_type,
@@ -174,14 +188,14 @@ class _Loader:
         version = self.opsets[domain]
         return Node(name, proto.op_type, domain, version, tuple(proto.input), tuple(proto.output), attributes, proto)
 
-    def attribute(self, a: Any, known: frozenset[str], depth: int) -> Any:
+    def attribute(self, a: Any, known: Scope, depth: int) -> Any:
         """An attribute's value by its type (onnx.proto, AttributeProto.AttributeType)."""
         readers: dict[int, Any] = {
             1: lambda: float(a.f), 2: lambda: int(a.i), 3: lambda: a.s.decode("utf-8", "replace"),
-            4: lambda: array_of(a.t, self.folder), 5: lambda: self.graph(a.g, known, depth + 1),
+            4: lambda: self.array(a.t), 5: lambda: self.graph(a.g, known, depth + 1),
             6: lambda: [float(v) for v in a.floats], 7: lambda: [int(v) for v in a.ints],
             8: lambda: [v.decode("utf-8", "replace") for v in a.strings],
-            9: lambda: [array_of(t, self.folder) for t in a.tensors],
+            9: lambda: [self.array(t) for t in a.tensors],
             13: lambda: a.tp,
         }  # fmt: skip
         if a.ref_attr_name:
@@ -197,11 +211,7 @@ def _check_text(*names: object) -> None:
         raise InvalidArgument(f"a name that is no UTF-8 text: {bad[0]!r:.60}")
 
 
-def _made(proto: Any) -> frozenset[str]:
-    return frozenset(name for node in proto.node for name in node.output)
-
-
-def _ordered(nodes: Sequence[Node], known: frozenset[str], taken: frozenset[str]) -> tuple[Node, ...]:
+def _ordered(nodes: Sequence[Node], known: Scope, taken: Container[str]) -> tuple[Node, ...]:
     """The nodes so that each comes after those that it reads; the file's order wherever that works.
 
     `known` are all names that may be read from elsewhere, `taken` those of this graph, which no node may make again.

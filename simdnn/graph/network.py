@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -168,7 +169,7 @@ class Network:
         """The feed checked against names, types and dimensions."""
         if not isinstance(feeds, Mapping):
             raise InvalidArgument(f"feeds of type {type(feeds).__name__}; a dict of arrays by input name is needed")
-        names = [port.name for port in self.graph.inputs]
+        names = {port.name for port in self.graph.inputs}
         if unknown := [name for name in feeds if name not in names]:
             raise InvalidArgument(
                 f"feed for {unknown[0]!r}; the inputs are {', '.join(map(str, self.inputs)) or 'none'}"
@@ -264,7 +265,7 @@ def _bytes(value: Any) -> int:
     return value.nbytes if isinstance(value, np.ndarray) and 0 not in value.strides else 0
 
 
-def _apply(node: Node, values: dict[str, Any], k: Kernels) -> list[Any]:
+def _apply(node: Node, values: MutableMapping[str, Any], k: Kernels) -> list[Any]:
     """Run one node; errors name it."""
     k.body = lambda graph, inputs: _run_body(graph, inputs, values, k)
     try:
@@ -303,11 +304,11 @@ def _apply(node: Node, values: dict[str, Any], k: Kernels) -> list[Any]:
 
 
 def _run_body(
-    graph: Graph, inputs: Sequence[Any] | None, outer: Mapping[str, Any], k: Kernels, wanted: Sequence[str] = ()
+    graph: Graph, inputs: Sequence[Any] | None, outer: MutableMapping[str, Any], k: Kernels, wanted: Sequence[str] = ()
 ) -> list[Any]:
     """The outputs of a body, or those of them that are `wanted`; without inputs it reads the names around it."""
     given = {} if inputs is None else dict(zip((p.name for p in graph.inputs), inputs, strict=True))
-    values = {**outer, **graph.constants, **given}
+    values = ChainMap({**graph.constants, **given}, outer)  # a copy of all names takes longer than most bodies
     for node in graph.nodes:
         values.update(zip(node.outputs, _apply(node, values, k), strict=False))
     return [values.get(name) for name in wanted or [port.name for port in graph.outputs]]

@@ -16,6 +16,7 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.arrays import Array
 from simdnn.graph.types import bits, element
+from simdnn.primitives.arrays import memory_bytes
 
 _MOST = 1 << 33  # elements of one tensor
 
@@ -42,7 +43,7 @@ def array_of(tensor: Any, folder: Path | None) -> Array:
 
 def size_of(what: str, shape: tuple[int, ...]) -> int:
     """Elements of a shape that a file states; `InvalidArgument` where it is absurd."""
-    if any(n < 0 for n in shape) or len(shape) > 64 or prod(shape) > _MOST:
+    if any(n < 0 for n in shape) or len(shape) > 64 or prod(n for n in shape if n) > _MOST:  # NumPy counts so, too
         raise InvalidArgument(f"{what} of shape {list(shape)!s:.80}; at most {_MOST} elements are allowed")
     return prod(shape)
 
@@ -53,7 +54,7 @@ def _bytes(count: int, dtype: np.dtype[Any]) -> int:
 
 def _check(what: str, shape: tuple[int, ...], met: int, needed: int, unit: str) -> None:
     if met != needed:
-        raise InvalidArgument(f"{what} of shape {list(shape)} holds {met} {unit}; its shape and type need {needed}")
+        raise InvalidArgument(f"{what} of shape {list(shape)!s:.80} holds {met} {unit}; its shape and type need {needed}")
 
 
 def _text(tensor: Any, what: str, shape: tuple[int, ...], count: int) -> Array:
@@ -112,6 +113,8 @@ def _external(tensor: Any, what: str, folder: Path | None, needed: int) -> bytes
     except ValueError:
         raise InvalidArgument(f"{what}: offset and length of external data are no integers") from None
     size = os.path.getsize(path)
+    if needed > memory_bytes() // 2:
+        raise InvalidArgument(f"{what} takes {needed:.3g} bytes, more than half of this host's memory")
     if length != needed or offset < 0 or offset + length > size:
         raise InvalidArgument(
             f"{what} takes {needed} bytes; its external data names {length} at {offset} of a file with {size}"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.errors import unknown_name
+from isa_models.errors import what_is_known
 from simdnn.graph.model import Node
 from simdnn.graph.ops.function import schema_of
 
@@ -43,8 +43,7 @@ def find(node: Node) -> Operator | None:
         return None
     names = [_whole(*known) for known in OPERATORS if known[0] != OWN]
     wanted = _whole(node.domain, node.op)[:60]
-    hint = str(unknown_name("operator", wanted, names)).removeprefix(f"unknown operator {wanted!r}")
-    raise Unimplemented(f"{node}: no operator {wanted!r} here{hint}")
+    raise Unimplemented(f"{node}: no operator {wanted!r} here{what_is_known(wanted, names)}")
 
 
 def _whole(domain: str, name: str) -> str:
