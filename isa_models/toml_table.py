@@ -6,6 +6,7 @@ the file's ``[sources]`` and a colon; it is then spelled out.
 
 from __future__ import annotations
 
+import re
 import reprlib
 import tomllib
 from collections.abc import Sequence
@@ -15,7 +16,10 @@ from .errors import MachineFileError, nearest
 from .machine import CONFIDENCES, Confidence, Provenance
 
 _MISSING = object()
-MOST_FILE = 1 << 24  # bytes; a table of all instructions has one of 600 KB
+MOST_FILE = 1 << 21  # bytes; a table of all instructions has one of 600 KB
+_MOST_PARTS = 32  # of a dotted key; tomllib's time goes with their square
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*+{_PART}(?:\.[ \t]*+{_PART}){{{_MOST_PARTS}}}", re.MULTILINE)
 
 
 def broken(path: Path, key: str, expected: str, met: object) -> MachineFileError:
@@ -199,7 +203,10 @@ def read_toml(path: Path) -> dict[str, object]:
             raise broken(path, "(file)", "a readable file", "a folder" if path.is_dir() else "no file of that name")
         if (size := path.stat().st_size) > MOST_FILE:
             raise broken(path, "(file)", f"at most {MOST_FILE} bytes", size)
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        if found := _LONG_KEY.search(text):
+            raise broken(path, found[0], f"at most {_MOST_PARTS} parts of a dotted key", "more")
+        return tomllib.loads(text)
     except MachineFileError:
         raise
     except OSError as error:
