@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable, Sequence
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,6 +63,30 @@ def unmasked(what: str, value: Any) -> Any:
     if isinstance(value, np.ma.MaskedArray):
         raise InvalidArgument(f"{what} is a MaskedArray, whose mask would be lost: pass .filled(0), or another number")
     return value
+
+
+def held(what: str, value: Any) -> Any:
+    """The value itself; `InvalidArgument` for a masked array, and for one that this host cannot hold some copies of.
+
+    An axis that is empty leaves the others their size: results may have it along those.
+    """
+    if isinstance(unmasked(what, value), np.ndarray):
+        needed = 8 * value.itemsize * prod(max(1, size) for size in value.shape)
+        if needed > memory_bytes():
+            raise InvalidArgument(f"{what} of shape {value.shape}: work on it takes about {needed:.3g} bytes; this "
+                                  f"host has {memory_bytes():.3g}")  # fmt: skip
+    return value
+
+
+@functools.cache
+def memory_bytes() -> int:
+    """Memory that this process may use: the host's, or less where a control group (v2) limits it."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else [1 << 34]
+    try:
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):  # no such file, or "max"
+        pass
+    return min(limits)
 
 
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {

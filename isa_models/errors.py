@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 
 _FEW = 40  # names that still fit an error message
 _MOST = 1000  # characters of a message
-_MOST_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
+_MOST_QUOTED = 160  # of a value within it
+_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 
 
 def bounded(message: str) -> str:

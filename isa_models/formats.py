@@ -94,7 +94,7 @@ def fmt(name: str) -> Format:
     """The format called `name`; `UnknownName` with the nearest one otherwise."""
     try:
         return FORMATS[name]
-    except KeyError:
+    except (KeyError, TypeError):  # TypeError: what cannot be a key is no name
         raise unknown_name("data type", name, FORMATS) from None
 
 
@@ -106,5 +106,5 @@ def name_of(dtype: np.dtype[Any]) -> str:
     """
     try:
         return _BY_DTYPE[np.dtype(dtype).newbyteorder("=")]
-    except KeyError:
+    except (KeyError, TypeError):  # TypeError: what cannot be a key is no name
         raise unknown_name("data type", str(dtype), FORMATS) from None

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.arrays import Array, ArrayValue, unmasked
+from isa_models.arrays import Array, ArrayValue, held
 from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.formats import fmt, name_of
 
@@ -115,7 +115,7 @@ class Instruction:
 
     def values(self, arrays: Sequence[Any], immediates: Mapping[str, int | str]) -> list[ArrayValue]:
         """The operands that arrays or plain numbers stand for; `InvalidArgument` where they do not fit."""
-        arrays = [unmasked(f"{self.name}: an operand", array) for array in arrays]
+        arrays = [held(f"{self.name}: an operand", array) for array in arrays]
         if self.tile:
             arrays = [self._flat(o, array) for o, array in zip(self.operands, arrays, strict=False)]
         values = self._check(arrays)
@@ -224,13 +224,15 @@ def instruction(name: str) -> Instruction:
     >>> int(instruction("vpmaddubsw")(np.array([255, 255], "u1"), np.array([127, 127], "i1"))[0])
     32767
     """
+    if not isinstance(name, str):
+        raise InvalidArgument(f"instruction {name!r:.80}; the name of one is needed, e.g. 'vpmaddubsw'")
     found = REGISTRY.get(name) or GPU_REGISTRY.get(name)
     if found is not None:
         return found
     for forms in FORMS:
-        if isinstance(name, str) and (made := forms(name)) is not None:
+        if (made := forms(name)) is not None:
             return made
-    family = GPU_REGISTRY.get(name.split(".")[0]) if isinstance(name, str) else None
+    family = GPU_REGISTRY.get(name.split(".")[0])
     if isinstance(family, Family):
         return family.form(name)
     raise unknown_name("instruction", name, [*REGISTRY, *GPU_REGISTRY])

@@ -16,7 +16,7 @@ from .errors import MachineFileError, nearest
 from .machine import CONFIDENCES, Confidence, Provenance
 
 _MISSING = object()
-MOST_FILE = 1 << 21  # bytes; a table of all instructions has one of 600 KB
+MOST_FILE = 1 << 24  # bytes; a table of all instructions has one of 600 KB
 _MOST_PARTS = 32  # of a dotted key; tomllib's time goes with their square
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*+{_PART}(?:\.[ \t]*+{_PART}){{{_MOST_PARTS}}}", re.MULTILINE)

@@ -29,6 +29,7 @@ from isa_models.known import AnyMachine, machine
 from isa_models.machine import Machine
 from isa_models.toml_table import read_toml, table_of
 
+_LONGEST_KEY = 200  # characters; the time of a pattern may grow as a power of its length
 _IDENTITY = ("name", "title", "vendor", "uarch", "platform", "sources")
 _PORTS = ("core.ports", "core.load_ports")  # which rows of instructions are checked against
 _OPTIONAL = ("numerics", "launch")  # tables that a file may leave out
@@ -42,8 +43,13 @@ def what_if(base: str | Path, figures: Mapping[str, object]) -> AnyMachine:
     matches no instruction, and a value that its schema refuses; errors of `machine` for the base.
     """
     real = machine(base)
+    if not isinstance(figures, Mapping):
+        raise InvalidArgument(f"figures={figures!r:.80}; a dict is needed, e.g. {{'core.dispatch_slots': 8}}")
     if not figures:
         return real
+    for key in figures:
+        if not isinstance(key, str) or len(key) > _LONGEST_KEY:
+            raise InvalidArgument(f"figure {key!r:.80}; a dotted key of at most {_LONGEST_KEY} characters is needed")
     try:
         written = json.dumps(dict(sorted(figures.items())))
     except (TypeError, ValueError, RecursionError):

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from isa_models import Instruction, InvalidArgument, Unimplemented, instruction
-from isa_models.arrays import Array, unmasked
+from isa_models.arrays import Array, held
 from isa_models.formats import fmt
 from isa_models.instruction import Family, Operand
 from isa_models.traced import LEAVES, MOVES, Exact, TracedValue, copied, history, operand
 from simdnn.explanation import PADDING, Explanation, Step, Wording, loss, real, shown, source_of, tells
+
+_MOST_LANES = 4096  # four times the largest register: a tile
 
 
 def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -> Explanation:
@@ -31,10 +33,15 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
         raise InvalidArgument(f"{name} has forms, one for each choice of types; name one, e.g. {some}")
     if definition.configures:
         raise Unimplemented(f"{name} sets a state of the machine; there is no value to explain")
+    integer = isinstance(lanes, (int, np.integer)) and not isinstance(lanes, bool)
+    if lanes is not None and not (integer and 1 <= lanes <= _MOST_LANES):
+        raise InvalidArgument(f"lanes={lanes!r}; a whole number from 1 to {_MOST_LANES} is needed")
     arrays, immediates = _sorted(definition, operands, named)
-    arrays = [unmasked(f"{name}: an operand", array) for array in arrays]
+    arrays = [held(f"{name}: an operand", array) for array in arrays]
     filled = _filled(definition, arrays)
     values = definition.values(filled, immediates)
+    if (most := max((v.array.size for v in values), default=0)) > _MOST_LANES:
+        raise InvalidArgument(f"{name}: at most {_MOST_LANES} lanes are explained, not {most}")
     inputs = [operand(v.array.reshape(-1), v.dtype, o.name) for v, o in zip(values, definition.operands, strict=True)]
     if any(v.array.ndim > 1 for v in values):
         raise InvalidArgument(f"{name}: one vector for each operand is explained, not shapes "

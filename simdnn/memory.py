@@ -8,6 +8,7 @@ in, so that weights can be converted ahead of time. Sources and destinations kee
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from math import prod
 
@@ -42,8 +43,11 @@ class MemoryDesc:
 
     def __post_init__(self) -> None:
         fmt(self.dtype)
-        object.__setattr__(self, "shape", tuple(self.shape))
-        if not self.shape or any(not isinstance(size, int) or size < 1 for size in self.shape):
+        try:
+            object.__setattr__(self, "shape", tuple(operator.index(size) for size in self.shape))
+        except TypeError:
+            raise InvalidArgument(f"shape {self.shape!r:.80}; positive integers are needed, e.g. (64, 48)") from None
+        if not self.shape or min(self.shape) < 1:
             raise InvalidArgument(f"shape {self.shape}; positive integers are needed, e.g. (64, 48)")
         allowed = (*PLAIN.get(len(self.shape), ()), "any")
         if self.blocked is None and self.tag not in allowed:

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models import InvalidArgument
-from isa_models.arrays import Array, unmasked
+from isa_models.arrays import Array, held
 from isa_models.formats import fmt
 
+_LONGEST = 1 << 40  # elements along an axis
 _TYPES = {"s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
 
 
@@ -29,7 +30,7 @@ def pack_nibbles(array: Array) -> npt.NDArray[np.uint8]:
 
     Raises `InvalidArgument` for an array of another type.
     """
-    if not isinstance(unmasked("array", array), np.ndarray) or array.dtype not in _TYPES.values():
+    if not isinstance(held("array", array), np.ndarray) or array.dtype not in _TYPES.values():
         found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
         raise InvalidArgument(f"array of {found}; int4 or uint4 is needed: .astype(ml_dtypes.int4)")
     nibbles = np.zeros(array.size + array.size % 2, np.uint8)
@@ -46,7 +47,7 @@ def unpack_nibbles(packed: npt.NDArray[np.uint8], dtype: str, shape: int | Seque
 
     Raises `InvalidArgument` for another type, and where the bytes are not those of the shape.
     """
-    if dtype not in _TYPES:
+    if not isinstance(dtype, str) or dtype not in _TYPES:
         raise InvalidArgument(f"dtype {dtype!r}; allowed: {', '.join(_TYPES)}")
     if not isinstance(packed, np.ndarray) or packed.dtype != np.uint8 or packed.ndim != 1:
         found = f"{packed.dtype} {packed.shape}" if isinstance(packed, np.ndarray) else type(packed).__name__
@@ -56,6 +57,8 @@ def unpack_nibbles(packed: npt.NDArray[np.uint8], dtype: str, shape: int | Seque
     except TypeError:
         raise InvalidArgument(f"shape={shape!r}; integers are needed") from None
     count = prod(sizes)
+    if max(sizes, default=0) > _LONGEST:
+        raise InvalidArgument(f"shape={shape!r:.80}; sizes up to {_LONGEST} are allowed")
     if min(sizes, default=0) < 0 or packed.size != (count + 1) // 2:
         raise InvalidArgument(f"{packed.size} bytes for shape {tuple(sizes)} of {dtype}; {(count + 1) // 2} are needed")
     nibbles = np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)[:count]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import InvalidArgument, Machine, SimdnnError, Unimplemented
-from isa_models.arrays import Array
+from isa_models.arrays import Array, held
 from isa_models.formats import fmt
 from simdnn import pairs as _pairs
 from simdnn.kernels.edges import taps_inside
@@ -104,7 +104,7 @@ def largest_weight(low: int, high: int) -> int:
 
 # -- what is asked -----------------------------------------------------------------------------------------------------
 def _weights(primitive: str, weights: Array) -> Array:
-    if arrays.type_of("weights", weights) != "s8":
+    if arrays.type_of("weights", held("weights", weights)) != "s8":
         raise InvalidArgument(f"weights of {weights.dtype}; int8 weights are judged: quantize them first")
     if primitive == "convolution" and weights.ndim == 5:
         weights = weights.reshape(-1, *weights.shape[2:])

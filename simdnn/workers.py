@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import active_children, connection, get_context, parent_process
 from typing import Any, TypeVar
 
 from isa_models import SimdnnError
@@ -102,8 +102,13 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """Worker processes, which end with this one, also where it is killed or interrupted."""
     # spawn: forking a process that has threads (BLAS, engines) may leave their locks held
     executor = ProcessPoolExecutor(count, get_context("spawn"), _begin)
+    others = set(active_children())
     try:
         yield executor
+    except (KeyboardInterrupt, SystemExit):  # nobody waits for what is under way
+        for process in set(active_children()) - others:
+            process.terminate()
+        raise
     finally:
         executor.shutdown(cancel_futures=True)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.arrays import Array, unmasked
+from isa_models.arrays import Array, held
 from isa_models.errors import InvalidArgument
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family, define, example
@@ -75,7 +75,7 @@ class Dp4a(Family):
             raise InvalidArgument(f"{self.name}: unknown option {sorted(unknown)[0]!r}; allowed: saturate")
         if any(array is None for array in arrays):
             raise InvalidArgument(f"{self.name}: None among the operands; the accumulator is never left out: zeros")
-        acc, a, b = (np.asarray(unmasked(f"{self.name}: an operand", array)) for array in arrays)
+        acc, a, b = (np.asarray(held(f"{self.name}: an operand", array)) for array in arrays)
         suffix = ".sat" if options.get("saturate") else ""
         name = f"{self.name}.{_of(self, a, 'a', ('s8', 'u8'))}.{_of(self, b, 'b', ('s8', 'u8'))}"
         name += f".{_of(self, acc, 'acc', ('s32', 'u32'))}{suffix}"

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.arrays import Array, ArrayValue, unmasked
+from isa_models.arrays import Array, ArrayValue, held
 from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import FORMS, GPU_REGISTRY, Family, Instruction, Operand
@@ -280,7 +280,7 @@ class Dpas(Family):
             raise InvalidArgument(f"{self.name} takes acc (or None), a and b; met {len(arrays)} operands")
         if unknown := sorted(set(options) - set(_OPTIONS)):
             raise InvalidArgument(f"{self.name}: unknown option {unknown[0]!r}; allowed: {', '.join(_OPTIONS)}")
-        return _called(self.name, *(unmasked(f"{self.name}: an operand", a) for a in arrays), **options)
+        return _called(self.name, *(held(f"{self.name}: an operand", a) for a in arrays), **options)
 
 
 _OPTIONS = ("a_dtype", "b_dtype", "dst_dtype", "float_model", "platform", "saturate")

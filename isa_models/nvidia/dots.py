@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.arrays import Array, unmasked
+from isa_models.arrays import Array, held
 from isa_models.errors import InvalidArgument
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family, define, example
@@ -63,7 +63,7 @@ class Dots(Family):
             raise InvalidArgument(
                 f"{self.name} takes acc, a, b (dp2a: half='lo' or 'hi'), and never saturates; met {met}"
             )
-        types = [name_of(np.asarray(unmasked(f"{self.name}: an operand", array)).dtype) for array in arrays[1:]]
+        types = [name_of(np.asarray(held(f"{self.name}: an operand", array)).dtype) for array in arrays[1:]]
         if any(fmt(dtype).is_float or dtype == "b1" for dtype in types):
             raise InvalidArgument(f"{self.name}: a and b are integers, met {' and '.join(types)}")
         kind = f"{self.name}.{half}" if half else self.name

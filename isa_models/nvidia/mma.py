@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.arrays import Array, ArrayValue, unmasked
+from isa_models.arrays import Array, ArrayValue, held
 from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand
@@ -230,7 +230,7 @@ class Mma(Family):
         unknown = [name for name in options if name not in ("arch", "a_dtype", "dst_dtype")]
         if unknown:
             raise InvalidArgument(f"{self.name} takes arch, a_dtype and dst_dtype; not known: {', '.join(unknown)}")
-        return _called(self.name, *(unmasked(f"{self.name}: an operand", a) for a in arrays), **options)
+        return _called(self.name, *(held(f"{self.name}: an operand", a) for a in arrays), **options)
 
 
 def _called(

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -58,14 +61,36 @@ class _Version(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command. Returns 0, 1 where something failed, 2 for wrong usage, 130 after Ctrl-C."""
+    """Runs one command. Returns 0, 1 where something failed, 2 for wrong usage, 130 after Ctrl-C, 143 after SIGTERM."""
     try:
-        return _main(argv)
+        with _ending_in_order():
+            return _main(argv)
     except BrokenPipeError:  # the reader of the output has seen enough
         _drop_output()
         return 0
+    except _Terminated:
+        return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         return 130
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does: its workers are ended, too, and their semaphores given back."""
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    def end(*_: object) -> NoReturn:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():  # where no handler can be set
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _main(argv: Sequence[str] | None) -> int:

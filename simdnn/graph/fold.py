@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models.arrays import Array
 from simdnn.graph.load import names_read, onnx_package
 from simdnn.graph.tensors import array_of
 

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from isa_models import InvalidArgument, Machine, Unimplemented, UnknownTiming
-from isa_models.arrays import Array
+from isa_models.arrays import Array, memory_bytes
 from isa_models.machine import Confidence
 from simdnn.graph.model import Graph
 from simdnn.graph.types import bits, is_float, label
@@ -27,7 +27,6 @@ from simdnn.kernels.expression import Element, trace
 from simdnn.kernels.pool import PoolProblem, pool_inputs, pool_output, pooling
 from simdnn.kernels.reduce import ReduceProblem, merge, reduction
 from simdnn.primitives import Attr, convolution, estimate, matmul
-from simdnn.primitives.arrays import memory_bytes
 from simdnn.primitives.run import Target
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ class Kernels:
     values: bool = True
     calls: list[Call] = field(default_factory=list)
     held: int = 0  # bytes of the values that other nodes have made and somebody still reads
+    turns: int = 0  # of all loops together
     body: Callable[[Graph, Sequence[Any]], list[Any]] = lambda graph, inputs: []  # runs a control-flow body
 
     # -- element by element --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 from collections import ChainMap
 from collections.abc import Container, Sequence
 from os import PathLike
@@ -10,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.arrays import Array
+from isa_models.arrays import Array, memory_bytes
 from simdnn.graph.model import Graph, Node, Port, subgraphs
 from simdnn.graph.tensors import array_of, packed, size_of
 from simdnn.graph.types import element
 from simdnn.graph.vet import DEPTH, check_size
-from simdnn.primitives.arrays import memory_bytes
 
 if TYPE_CHECKING:
     import onnx
@@ -50,7 +50,7 @@ def read(source: str | PathLike[str] | onnx.ModelProto) -> tuple[onnx.ModelProto
     if not isinstance(source, str | PathLike):
         raise InvalidArgument(f"model of type {type(source).__name__}; a path or an onnx.ModelProto is needed")
     path = Path(source)
-    if "\0" in str(path) or not path.is_file():
+    if not os.path.isfile(path):
         raise InvalidArgument(f"no model file {str(path)!r}")
     if path.stat().st_size > memory_bytes() // 2:
         raise InvalidArgument(f"{path.name} has {path.stat().st_size:.3g} bytes, more than half of this host's memory")
@@ -148,8 +148,8 @@ class _Loader:
         found = array_of(tensor, self.folder)
         self.held += found.nbytes
         if self.held > memory_bytes() // 2:
-            raise InvalidArgument(f"the model's tensors take {self.held:.3g} bytes, up to {tensor.name!r:.60}: more than "
-                                  "half of this host's memory")  # fmt: skip
+            raise InvalidArgument(f"the model's tensors take {self.held:.3g} bytes, up to {tensor.name!r:.60}: more "
+                                  "than half of this host's memory")  # fmt: skip
         return found
 
     def port(self, value: Any) -> Port:

@@ -14,9 +14,8 @@ import ml_dtypes
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.arrays import Array
+from isa_models.arrays import Array, memory_bytes
 from simdnn.graph.types import bits, element
-from simdnn.primitives.arrays import memory_bytes
 
 _MOST = 1 << 33  # elements of one tensor
 
@@ -54,7 +53,8 @@ def _bytes(count: int, dtype: np.dtype[Any]) -> int:
 
 def _check(what: str, shape: tuple[int, ...], met: int, needed: int, unit: str) -> None:
     if met != needed:
-        raise InvalidArgument(f"{what} of shape {list(shape)!s:.80} holds {met} {unit}; its shape and type need {needed}")
+        stated = f"{what} of shape {list(shape)!s:.80}"
+        raise InvalidArgument(f"{stated} holds {met} {unit}; its shape and type need {needed}")
 
 
 def _text(tensor: Any, what: str, shape: tuple[int, ...], count: int) -> Array:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import os
 from math import prod
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
-from isa_models.arrays import Array, unmasked
+from isa_models.arrays import Array, held, memory_bytes, unmasked
 from isa_models.formats import fmt, name_of
 
 SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that every primitive takes as they are
@@ -103,7 +100,7 @@ def bias_of(bias: object) -> Array | None:
     """f32 bias values, or None; other types are refused."""
     if bias is None:
         return None
-    unmasked("bias", bias)
+    held("bias", bias)
     if not isinstance(bias, np.ndarray):
         raise InvalidArgument(f"bias is a {type(bias).__name__}; a NumPy array of float32 is needed")
     if bias.dtype.newbyteorder("=") != np.float32:
@@ -129,14 +126,3 @@ def check_memory(tensors: dict[str, tuple[tuple[int, ...], str]]) -> None:
         raise InvalidArgument(
             f"the problem takes about {needed:.3g} bytes; this host has {limit:.3g} (simdnn.estimate needs no memory)"
         )
-
-
-@functools.cache
-def memory_bytes() -> int:
-    """Memory that this process may use: the host's, or less where a control group (v2) limits it."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else [1 << 34]
-    try:
-        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    except (OSError, ValueError):  # no such file, or "max"
-        pass
-    return min(limits)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
-from isa_models.arrays import Array, unmasked
+from isa_models.arrays import Array, held
 from isa_models.formats import fmt, name_of
 from isa_models.intel_gpu import FLOAT_MODELS
 from simdnn.primitives.checks import integer, one_of
@@ -21,6 +21,7 @@ from simdnn.primitives.mathmode import check_exact, check_fpmath
 ARGUMENTS = ("src", "wei", "dst")
 STRATEGIES = ("auto", "direct", "in_kernel", "precomputed", "bias", "upconvert")
 POST_OPS = ("relu", "sum", "add")
+_MOST_POST_OPS = 32
 MASK_NAMES = ("common", "per_oc")
 _SCALE_TYPES = ("f32", "bf16", "f16")
 _ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
@@ -140,6 +141,8 @@ class Attr:
 def _post_ops(given: Any) -> tuple[PostOp, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise InvalidArgument(f"post_ops={given!r}; a list is needed, e.g. ['relu', ('sum', 0.5)]")
+    if len(given) > _MOST_POST_OPS:
+        raise InvalidArgument(f"{len(given)} post_ops; at most {_MOST_POST_OPS} are taken, as in oneDNN")
     found = tuple(_post_op(entry) for entry in given)
     if sum(entry[0] == "sum" for entry in found) > 1:
         raise Unimplemented(f"post_ops={list(given)}: one sum works")
@@ -148,7 +151,7 @@ def _post_ops(given: Any) -> tuple[PostOp, ...]:
 
 def _post_op(entry: Any) -> PostOp:
     name, *rest = (entry,) if isinstance(entry, str) or not isinstance(entry, Sequence) or not entry else entry
-    if name in _OTHER_POST_OPS:
+    if isinstance(name, str) and name in _OTHER_POST_OPS:
         raise Unimplemented(f"post-operation {name!r}: no kernel here has it; what works: {', '.join(POST_OPS)}")
     one_of("post-operation", name, POST_OPS, _OTHER_POST_OPS)
     if len(rest) != (name == "add") and (name != "sum" or len(rest) > 1):
@@ -181,7 +184,7 @@ def _sum_scale(value: Any) -> float:
 
 def _read_only(values: Any) -> Array:
     try:
-        array = np.array(unmasked("array of values", values))
+        array = np.array(held("array of values", values))
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidArgument(f"values {values!r:.60} are no array of numbers: {error}") from None
     array = array.astype(array.dtype.newbyteorder("="))

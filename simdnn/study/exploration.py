@@ -84,7 +84,9 @@ def explore(
 def results_path(study: Path | Mapping[str, Any], given: str | Path | None = None) -> Path | None:
     """Where the rows of a study are kept."""
     if given is None:
-        return study.with_suffix(".jsonl") if isinstance(study, Path) else None
+        return study.parent / f"{study.stem}.jsonl" if isinstance(study, Path) else None
+    if not isinstance(given, (str, Path)):
+        raise InvalidArgument(f"results of type {type(given).__name__}; a path is needed")
     return Path(given)
 
 

@@ -198,6 +198,8 @@ def _written(value: object) -> object:
 
 def _opened(path: Path) -> BinaryIO:
     """The file for reading, and for appending at its end whoever else writes; it is made where there is none."""
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "a NUL character in its name")
     with suppress(FileNotFoundError):
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode) or stat.S_ISDIR(mode)):  # of a folder, open says it

@@ -56,6 +56,8 @@ def read_space(source: Path | Mapping[str, Any]) -> Space:
         if isinstance(source, Path):
             return _Reader(source, read_toml(source), source.parent).space()
         return _Reader(Path("study"), _plain(source), Path()).space()
+    except RecursionError:
+        raise InvalidArgument("a study of tables and lists too deep in each other, or one that holds itself") from None
     except MachineFileError as error:
         raise InvalidArgument(str(error)) from None
 
@@ -221,5 +223,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, range, np.ndarray)):
+        if len(value) > MOST_POINTS:
+            raise InvalidArgument(f"a list of {len(value)} values in a study; at most {MOST_POINTS} points are run")
         return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else str(value) if isinstance(value, Path) else value

@@ -59,11 +59,14 @@ def loop(k: Kernels, node: Node, trips: Array | None, condition: Array | None, *
     scans: list[list[Any]] = [[] for _ in body.outputs[1 + len(carried) :]]
     turn = 0
     while going and (most is None or turn < most):
-        if turn == _MOST_TURNS:
-            raise InvalidArgument(f"a Loop that has not ended after {turn} turns, the most that are run")
+        k.turns += 1
+        if k.turns > _MOST_TURNS:
+            raise InvalidArgument(f"a Loop that has not ended after {_MOST_TURNS} turns, loops within it and before it "
+                                  "counted, the most that are run")  # fmt: skip
         given = k.body(body, [np.array(turn, np.int64), np.array(going), *states])
         going, states = _truth(k, given[0]), given[1 : 1 + len(carried)]
         for scan, value in zip(scans, given[1 + len(carried) :], strict=True):
+            k.allocate((turn + 1, *value.shape), value.dtype, shadowed=not k.values)
             scan.append(value)
         turn += 1
     ports = body.outputs[1 + len(carried) :]
