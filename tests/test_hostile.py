@@ -58,7 +58,7 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Attr(fpmath=LONG), "xxx"),
     (lambda: simdnn.load(LONG), "no model file"),
     (lambda: isa_models.instruction(LONG), "unknown instruction 'xxx"),
-    (lambda: simdnn.analyze("nop", "zen4", syntax=LONG), "xxx"),
+    (lambda: simdnn.analyze("nop", "zen4", syntax=LONG), "xxx"),  # type: ignore[arg-type]
     (lambda: explore({LONG: [1]}), "xxx"),
     (lambda: simdnn.what_if("zen4", {LONG: 1}), "at most 200 characters"),
     (lambda: simdnn.what_if("zen4", {"instructions." + "[a-z" * 10_000 + ".uops": 1}), "at most 200 characters"),
