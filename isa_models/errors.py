@@ -17,7 +17,7 @@ def bounded(message: str) -> str:
 
     >>> found = bounded(f"unknown machine {'zen' * 1000!r}: did you mean 'zen4'?")
     >>> len(found), found[:21], found[-29:]
-    (198, "unknown machine 'zenz", " zenzen': did you mean 'zen4'?")
+    (198, "unknown machine 'zenz", "zenzen': did you mean 'zen4'?")
     """
     if len(message) > _MOST:
         message = _QUOTED.sub(lambda found: _cut(found[0], _MOST_QUOTED), message)

@@ -9,6 +9,8 @@ from isa_models.errors import InvalidArgument
 
 #: a kind of argument, in words, and the options that mean something with it, as argparse calls them
 Takes = Mapping[str, frozenset[str]]
+#: options that name a file to write
+WRITING = frozenset({"output", "plot", "pictures"})
 
 
 def given(options: Mapping[str, str], words: Sequence[str]) -> dict[str, str]:
@@ -31,7 +33,10 @@ def given(options: Mapping[str, str], words: Sequence[str]) -> dict[str, str]:
 def check(args: argparse.Namespace, kind: str, takes: Takes) -> None:
     """`InvalidArgument` for an option that a kind of argument does not take, naming the kinds that do."""
     for name, option in args.given.items():
-        if name not in takes[kind]:
+        if name == "force":
+            if not WRITING & args.given.keys():
+                raise InvalidArgument("--force is for files that are written; it says nothing without one")
+        elif name not in takes[kind]:
             raise InvalidArgument(f"{option} is for {' and '.join(_taking(name, takes))}; it says nothing about {kind}")
 
 
