@@ -136,6 +136,11 @@ def test_indices_are_made_of_plain_integers(make: Callable[[], Affine]) -> None:
         make()
 
 
+def test_an_index_names_what_moves_it() -> None:
+    assert Affine.var("i") + Affine.var("i") * -1 == Affine.var("i") * 0 == Affine()
+    assert Affine.var("j") + Affine.var("i") + 1 == 1 + Affine.var("i") + Affine.var("j")
+
+
 def test_a_subclass_is_no_program() -> None:
     class Other(Program):
         pass
@@ -150,11 +155,14 @@ def test_loops_in_one_another_are_bounded() -> None:
     pickle.loads(pickle.dumps(deepest)), copy.deepcopy(deepest), repr(deepest)  # by recursion
     with pytest.raises(ProgramError, match=f"{MOST_LOOPS + 1} loops in one another"):
         nested(MOST_LOOPS + 1)
+    with pytest.raises(ProgramError, match=f"{MOST_LOOPS + 1} loops in one another"):
+        Loop("all", 1, (once(load()), deepest.body[0], load()))
 
 
 def test_iterations_fit_64_bits() -> None:
     inner = once(load(), store())
     assert verify(program(Loop("i", MOST, (inner,))))
+    assert verify(program(Loop("i", MOST // 7, (Loop("j", 7, (inner,)),)))) and MOST % 7 == 0
     with pytest.raises(ProgramError, match="iterations with the loops around it"):
         verify(program(Loop("i", MOST, (Loop("j", 2, (inner,)),))))
 

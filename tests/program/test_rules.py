@@ -111,6 +111,34 @@ def masked(isa: str, lanes: int, by: str = "vmovups") -> Program:
     return program(once(load(0, "v", 256, lanes=lanes, by=by), whole), isa=isa)
 
 
+def multiplied(lanes: int) -> Program:
+    """A vpdpbusd of AVX2 that reads so many weights from memory."""
+    acc, x = reg("acc", 256, "s32"), reg("x", 256, "u8")
+    clear = Op("vpxor", acc.as_("u32"), (acc.as_("u32"),) * 2)
+    first = Op("vmovdqu", x.as_("u32"), (Memory("a", Affine(), "u32", 8),))
+    step = Op("vpdpbusd", acc, (acc, x, Memory("a", Affine(), "s8", lanes)))
+    out = Op("vmovdqu", Memory("o", Affine(), "u32", 8), (acc.as_("u32"),))
+    return program(once(clear, first, step, out), isa="avx2_vnni")
+
+
+def chosen(times: int) -> Program:
+    """Products of tiles that say so often in which order they add up."""
+    acc, x, y = (Register(f"tmm{i}", d, 16 * n) for i, (d, n) in enumerate((("f32", 16), ("bf16", 32), ("bf16", 32))))
+    configure = Op("ldtilecfg", Register("cfg", "u8", 64), (Memory("t", Affine(), "u8", 64),))
+    loads = [Op("tileloadd", r.as_("u32"), (Memory("a", Affine(), "u32", 256, 16, 16),)) for r in (x, y)]
+    step = Op("tdpbf16ps", acc, (acc, x, y), (), (("accumulation", "sequential"),) * times)
+    out = Op("tilestored", Memory("o", Affine(), "u32", 256, 16, 16), (acc.as_("u32"),))
+    zero = Op("tilezero", acc.as_("u32"), (acc.as_("u32"),))
+    constant = Tensor.constant("t", "u8", configuration([16, 16, 16]))
+    tensors = (Tensor("a", "f32", 256), Tensor("o", "f32", 256, "output"), constant)
+    return Program("p", "avx512_core_amx", tensors, (configure, once(zero, *loads, step, out)))
+
+
+def configured_by(source: Register | Memory) -> Program:
+    made = tiles(5)
+    return replace(made, body=(Op("ldtilecfg", Register("cfg", "u8", 64), (source,)), made.body[1]))
+
+
 def carried(bits: int, parallel: bool = False, before: bool = True) -> Program:
     """A register that is defined ahead of a loop and written in it."""
     first = [load(0, "c", 256)] if before else []
@@ -168,15 +196,19 @@ def tile_dot(b: int, registers: tuple[str, str, str] = ("tmm0", "tmm1", "tmm2"))
     )
 
 
-def side_by_side(width: int) -> Program:
-    """Two iterations in parallel that each store a tile of 3 rows, 32 elements apart, the second `width` further."""
-    tile = Register("tmm0", "u32", 48)
+def side_by_side(width: int, rows: int = 3) -> Program:
+    """Two iterations in parallel that each store a tile of `rows` rows, 32 elements apart, the second `width` further."""
+    tile = Register("tmm0", "u32", 16 * rows)
     configure = Op("ldtilecfg", Register("cfg", "u8", 64), (Memory("t", Affine(), "u8", 64),))
     body = (
-        Op("tileloadd", tile, (Memory("a", Affine(), "u32", 48, 3, 16),)),
-        Op("tilestored", Memory("o", p * width, "u32", 48, 3, 32), (tile,)),
+        Op("tileloadd", tile, (Memory("a", Affine(), "u32", 16 * rows, rows, 16),)),
+        Op("tilestored", Memory("o", p * width, "u32", 16 * rows, rows, 32), (tile,)),
     )
-    tensors = (Tensor("a", "f32", 48), Tensor("o", "f32", 96, "output"), Tensor.constant("t", "u8", configuration([3])))
+    tensors = (
+        Tensor("a", "f32", 48),
+        Tensor("o", "f32", 96, "output"),
+        Tensor.constant("t", "u8", configuration([rows])),
+    )
     return Program("p", "avx512_core_amx", tensors, (configure, Loop("p", 2, body, True)))
 
 
@@ -366,6 +398,12 @@ RULES: dict[str, tuple[Program, Program, str]] = {
     "masks of AVX-512": (masked("avx512_core", 7), masked("avx2", 7), "avx2 has no masks"),
     "masks of AVX2": (masked("avx2", 7, "vmaskmovps"), masked("avx2", 7), "avx2 has no masks"),
     "masks where there are some": (masked("avx2", 8), masked("avx2", 7), "avx2 has no masks"),
+    "masks of a store": (
+        program(once(load(bits=256), store(bits=256)), isa="avx2"),
+        program(once(load(bits=256), store(bits=256, lanes=7)), isa="avx2"),
+        "avx2 has no masks",
+    ),
+    "masks of a factor": (multiplied(32), multiplied(28), "avx2_vnni has no masks"),
     "an immediate's range": (shuffled(255), shuffled(256), "an immediate is a byte"),
     "an immediate's sign": (shuffled(0), shuffled(-1), "an immediate is a byte"),
     "an immediate's name": (shuffled(1), shuffled(1, "count"), "takes the immediates"),
@@ -405,6 +443,16 @@ RULES: dict[str, tuple[Program, Program, str]] = {
     "a place that another loop moves": (
         program(Loop("i", 3, (Loop("p", 2, (load(i * 32 + p * 16, tensor="o"), store(i * 32 + p * 16)), True),)), o=96),
         program(Loop("i", 3, (Loop("p", 2, (load(i * 32 + p * 16, tensor="o"), store(p * 16)), True),)), o=96),
+        "keep apart in o",
+    ),
+    "element after element": (
+        parallel(load(), Loop("i", 2, (store(p + i * 3, lanes=1),))),
+        parallel(load(), Loop("i", 2, (store(p + i * 2, lanes=1),))),
+        "keep apart in o",
+    ),
+    "what iterations only read": (  # 48 .. 63 of one is 64 .. 79 of the one before
+        parallel(load(p * 16 + 48, tensor="o"), load(p * 16 + 64, "w", tensor="o"), store(p * 16), o=112),
+        parallel(load(p * 16 + 48, tensor="o"), load(p * 16 + 64, "w", tensor="o"), store(p * 16 + 16), o=112),
         "keep apart in o",
     ),
     "one iteration": (parallel(load(), store(), extent=1), parallel(load(), store(), extent=2), "keep apart in o"),
@@ -450,6 +498,7 @@ RULES: dict[str, tuple[Program, Program, str]] = {
         side_by_side(15),
         "keep apart in o",
     ),
+    "two rows of a tile and of its neighbour's": (side_by_side(16, 2), side_by_side(32, 2), "keep apart in o"),
     "three tiles": (tile_dot(16), tile_dot(16, ("tmm0", "tmm1", "tmm1")), "should have|a tile twice"),
     "no tile twice": (tile_dot(16), tile_dot(16, ("tmm0", "tmm0", "tmm2")), "a tile twice"),
     "a tile's memory has its rows": (tiles(5), tiles(5, loaded=(64, 4)), "should have 5 rows of 64 bytes"),
@@ -457,6 +506,17 @@ RULES: dict[str, tuple[Program, Program, str]] = {
     "tiles from a constant": (tiles(5), tiles(5, kind="input"), "outside all loops, from a constant"),
     "tiles outside all loops": (tiles(5), tiles(5, inside=True), "outside all loops, from a constant"),
     "tiles by their names": (tiles(5), tiles(5, name="tmm8"), "tmm8 is none of tmm0"),
+    "an order of sums once": (chosen(1), chosen(2), "takes the choices"),
+    "tiles from memory": (
+        configured_by(Memory("t", Affine(), "u8", 64)),
+        configured_by(Register("r", "u8", 64)),
+        "outside all loops, from a constant",
+    ),
+    "all of the configuration": (
+        configured_by(Memory("t", Affine(), "u8", 64)),
+        configured_by(Memory("t", Affine(1), "u8", 64)),
+        "addresses 1 .. 64 of t",
+    ),
     # -- GPUs
     "registers of a GPU's thread": (gpu(MOST_GRFS - RESERVED_GRFS), gpu(MOST_GRFS - RESERVED_GRFS + 1), "a thread has"),
 }
