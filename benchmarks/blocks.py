@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from isa_models.errors import SimdnnError
-from isa_models.machine import machine
+from isa_models.machines.loader import cpu_machine as machine
 from simdnn.assembly.addresses import references
 from simdnn.assembly.analysis import Analysis, analyze_body, read_body
 from simdnn.assembly.decode import Decoded

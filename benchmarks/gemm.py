@@ -20,7 +20,7 @@ from simdnn import numerics
 from simdnn.cli.output import table
 from simdnn.kernels import KERNELS, Epilogue, Kernel, MatmulProblem, Parameters
 from simdnn.numerics import compiled
-from simdnn.verify import verify
+from simdnn.program.check import verify
 
 MACHINE = "zen4"  # whose blocking the kernels take
 COMPILE_TARGET = 0.3  # seconds a kernel

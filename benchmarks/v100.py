@@ -31,7 +31,7 @@ import pandas as pd
 import simdnn
 import workloads
 from isa_models.formats import fmt
-from isa_models.gpu_machine import gpu_machine
+from isa_models.machines.loader import gpu_machine
 from workloads.layer import ConvLayer
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)

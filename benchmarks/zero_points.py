@@ -20,12 +20,12 @@ import pandas as pd
 import simdnn
 import workloads
 from isa_models import GpuMachine
-from isa_models.gpu_machine import gpu_machine
+from isa_models.machines.loader import gpu_machine
 from simdnn import Attr, Quant
-from simdnn.kernels.dynamic import Dynamic
-from simdnn.kernels.gpu_dynamic import GpuQuantization
-from simdnn.timing.engine import SYSTOLIC, VECTOR
-from simdnn.timing.gpu import estimate_gpu, gpu_time
+from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
+from simdnn.kernels.x86.dynamic import Dynamic
+from simdnn.timing.gpu.engine import SYSTOLIC, VECTOR
+from simdnn.timing.gpu.estimate import estimate_gpu, gpu_time
 from workloads.layer import MatmulLayer
 
 GPUS = ("a770", "max1550", "b580", "lnl", "dg1")

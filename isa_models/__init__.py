@@ -12,12 +12,12 @@ from isa_models.errors import (
     UnknownName,
     UnknownTiming,
 )
-from isa_models.gpu_machine import GpuMachine, gpu_machine_names
 from isa_models.instruction import GPU_REGISTRY, REGISTRY, Family, Instruction, instruction
-from isa_models.known import machine
-from isa_models.machine import Machine, machine_names
-from isa_models.machine import machine as cpu_machine
-from isa_models.what_if import what_if
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.gpu_record import GpuMachine
+from isa_models.machines.loader import cpu_machine, machine
+from isa_models.machines.shipped import gpu_machine_names, machine_names
+from isa_models.machines.what_if import what_if
 
 __all__ = [
     "GPU_REGISTRY",

@@ -42,7 +42,8 @@ def _values(made: Any) -> tuple[Any, ...]:
 
 
 def _restored(kind: type[Any], values: tuple[Any, ...]) -> Any:
-    from isa_models.known import machine, machine_file
+    from isa_models.machines.loader import machine
+    from isa_models.machines.shipped import machine_file
 
     name = values[[field.name for field in fields(kind)].index("name")]
     known = [machine(name)] if machine_file(name) else []

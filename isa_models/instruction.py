@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.arrays import Array, ArrayValue, held
 from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.formats import fmt, name_of
+from isa_models.readings.arrays import Array, ArrayValue, held
 
 TILE_ROWS = 16  # of a whole tile register, of AMX's palette 1
 TILE_ROW_BITS = 512

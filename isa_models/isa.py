@@ -7,7 +7,7 @@ import functools
 import platform
 
 from isa_models.errors import unknown_name
-from isa_models.intel_gpu.platforms import PLATFORMS as INTEL_GPUS
+from isa_models.gpu.platforms import PLATFORMS as INTEL_GPUS
 from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
 
 #: cap -> (the caps it implies directly, LLVM's feature names that a host must have)

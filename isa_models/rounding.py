@@ -23,7 +23,7 @@ def round_to(value: Value, name: str, mode: str = "even") -> Value:
     or that value where `mode` points inwards. A NaN keeps its sign and the high bits of its payload and turns quiet.
 
     >>> import numpy as np
-    >>> from isa_models.arrays import ArrayValue
+    >>> from isa_models.readings.arrays import ArrayValue
     >>> x = ArrayValue(np.array([1.00390625, 65520.0, 448.0], "f4"), "f32")
     >>> round_to(x, "bf16").array.tolist(), round_to(x, "f16", "zero").array.tolist()
     ([1.0, 65536.0, 448.0], [1.00390625, 65504.0, 448.0])
@@ -92,7 +92,7 @@ def widen_f16(value: Value) -> Value:
     """f16 lanes as f32, exactly; a NaN keeps its payload (and stays signalling where it was).
 
     >>> import numpy as np
-    >>> from isa_models.arrays import ArrayValue
+    >>> from isa_models.readings.arrays import ArrayValue
     >>> widen_f16(ArrayValue(np.array([-1.5, 2.0**-24], "f2"), "f16")).array.tolist()
     [-1.5, 5.960464477539063e-08]
     """

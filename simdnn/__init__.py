@@ -1,9 +1,9 @@
 """simdnn: what number comes out, and how long it takes, for deep-learning kernels on modelled SIMD hardware.
 
-    >>> import numpy as np, simdnn
-    >>> r = simdnn.matmul(np.full((4, 64), 2, np.uint8), np.full((64, 8), -3, np.int8), machine="zen4")
-    >>> int(r.output[0, 0]), r.output.dtype.name
-    (-384, 'int32')
+>>> import numpy as np, simdnn
+>>> r = simdnn.matmul(np.full((4, 64), 2, np.uint8), np.full((64, 8), -3, np.int8), machine="zen4")
+>>> int(r.output[0, 0]), r.output.dtype.name
+(-384, 'int32')
 """
 
 from importlib import import_module
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
         what_if,
     )
     from simdnn.assembly.analysis import Analysis, analyze
-    from simdnn.comparison import Comparison, compare
-    from simdnn.graph import float16_report, quantize_onnx, transpile_float16
-    from simdnn.graph.network import Network, load
-    from simdnn.lanes import explain
-    from simdnn.memory import MemoryDesc
-    from simdnn.nibbles import pack_nibbles, unpack_nibbles
+    from simdnn.exactness.comparison import Comparison, compare
+    from simdnn.exactness.remedy import remedies
+    from simdnn.exactness.safety import ranges
+    from simdnn.explanations.lanes import explain
+    from simdnn.networks import float16_report, quantize_onnx, transpile_float16
+    from simdnn.networks.network import Network, load
     from simdnn.primitives.attr import Attr, Quant
     from simdnn.primitives.convolution import convolution
+    from simdnn.primitives.descriptors import MemoryDesc
     from simdnn.primitives.dynamic import Quantized, quantize_dynamic
     from simdnn.primitives.estimate import estimate
     from simdnn.primitives.mathmode import (
@@ -43,10 +44,9 @@ if TYPE_CHECKING:
         set_default_fpmath_mode,
     )
     from simdnn.primitives.matmul import matmul
+    from simdnn.primitives.nibbles import pack_nibbles, unpack_nibbles
     from simdnn.primitives.reorder import Reordered, reorder
-    from simdnn.remedy import remedies
-    from simdnn.result import Conversion, Estimate, Result
-    from simdnn.safety import ranges
+    from simdnn.primitives.result import Conversion, Estimate, Result
 
     __version__: str
 else:
@@ -55,19 +55,19 @@ else:
         "isa_models": ("InvalidArgument", "MachineFileError", "ProgramError", "SimdnnError", "Unimplemented",
                        "UnknownName", "UnknownTiming", "instruction", "machine", "what_if"),
         "simdnn.assembly.analysis": ("Analysis", "analyze"),
-        "simdnn.comparison": ("Comparison", "compare"),
-        "simdnn.graph": ("float16_report", "quantize_onnx", "transpile_float16"),
-        "simdnn.graph.network": ("Network", "load"),
-        "simdnn.lanes": ("explain",),
-        "simdnn.memory": ("MemoryDesc",),
-        "simdnn.nibbles": ("pack_nibbles", "unpack_nibbles"),
+        "simdnn.exactness.comparison": ("Comparison", "compare"),
+        "simdnn.networks": ("float16_report", "quantize_onnx", "transpile_float16"),
+        "simdnn.networks.network": ("Network", "load"),
+        "simdnn.explanations.lanes": ("explain",),
+        "simdnn.primitives.descriptors": ("MemoryDesc",),
+        "simdnn.primitives.nibbles": ("pack_nibbles", "unpack_nibbles"),
         "simdnn.primitives": ("Attr", "Quant", "Quantized", "Reordered", "convolution", "estimate", "matmul",
                               "quantize_dynamic", "reorder"),
         "simdnn.primitives.mathmode": ("cold_weights", "exact_int8", "fpmath_mode", "get_default_fpmath_mode",
                                        "set_default_exact_int8", "set_default_fpmath_mode"),
-        "simdnn.remedy": ("remedies",),
-        "simdnn.result": ("Conversion", "Estimate", "Result"),
-        "simdnn.safety": ("ranges",),
+        "simdnn.exactness.remedy": ("remedies",),
+        "simdnn.primitives.result": ("Conversion", "Estimate", "Result"),
+        "simdnn.exactness.safety": ("ranges",),
     }  # fmt: skip
 
     def __getattr__(name: str) -> Any:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
 from simdnn import files
-from simdnn.modes import MODES
-from simdnn.pareto import pareto
+from simdnn.networks.precision import MODES
+from simdnn.study.pareto import pareto
 
 _MARKERS = dict(zip(MODES, cycle("osD^vP<>Xph"), strict=False))
 _COLORS = dict(zip(MODES, cycle(matplotlib.color_sequences["tab10"]), strict=False))  # pairs that do not recur

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 
 from isa_models import InvalidArgument
 from simdnn import plot
-from simdnn.modes import CHOICES
+from simdnn.networks.precision import CHOICES
 
 MOST_LINES = 20  # with a name in the legend
 MOST_BARS = 60

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models import InvalidArgument
-from isa_models.arrays import Array
 from isa_models.formats import Format, fmt, name_of
+from isa_models.readings.arrays import Array
 from simdnn.primitives import Attr, Quant, arrays
 from simdnn.primitives.attr import MASK_NAMES
 from simdnn.primitives.checks import integer, one_of

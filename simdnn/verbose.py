@@ -1,4 +1,4 @@
-"""Whether, and where to, primitives write a line of what they execute (`simdnn.verbose_line`).
+"""Whether, and where to, primitives write a line of what they execute (`simdnn.primitives.verbose_line`).
 
 `SIMDNN_VERBOSE=1` asks for it; where that is not set, `ONEDNN_VERBOSE` counts, with the values that make oneDNN print
 executions. Lines go to standard output, as oneDNN's do, or with `SIMDNN_VERBOSE_STREAM=stderr` to standard
@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TextIO
 
 from isa_models.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from simdnn.result import Estimate
 
 _STREAM = "SIMDNN_VERBOSE_STREAM"  # "stderr": not to standard output
 _ON, _OFF = ("1", "2", "profile", "profile_exec", "all"), ("", "0", "none")
@@ -37,15 +34,9 @@ def wanted() -> bool:
     return False
 
 
-def note(result: Estimate, attributes: Callable[[], Sequence[str]]) -> None:
-    """Print the line of a primitive that was executed, where the environment asks for it.
-
-    `attributes` gives the words for its attribute (`simdnn.primitives.written`).
-    """
-    if wanted():
-        from simdnn.verbose_line import line
-
-        print(line(result, attributes()), file=sys.stderr if os.environ.get(_STREAM) == "stderr" else None, flush=True)
+def stream() -> TextIO | None:
+    """Where lines go: standard error where they are to be apart, else None, which is standard output for `print`."""
+    return sys.stderr if os.environ.get(_STREAM) == "stderr" else None
 
 
 @contextmanager

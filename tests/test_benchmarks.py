@@ -7,7 +7,7 @@ import pytest
 import simdnn
 import workloads
 from benchmarks import gemm, gpu_rates, speedups, v100, zero_points, zero_points_conv
-from isa_models.gpu_machine import gpu_machine
+from isa_models.machines.loader import gpu_machine
 
 
 def test_a_small_run() -> None:

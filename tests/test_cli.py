@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import workloads
 from isa_models import SimdnnError, gpu_machine_names, machine_names
-from simdnn import hostcheck, study
+from simdnn import study
+from simdnn.calibration import hostcheck
 from simdnn.cli import main, output
-from simdnn.modes import MODES
+from simdnn.networks.precision import MODES
 from tests.streams import error_line
 
 TABLE = "layer,M,N,K,batch,count,macs,kind\nup,4,16,64,1,2,4096,weight\nqk,8,16,64,3,1,24576,act\n"

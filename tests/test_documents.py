@@ -38,7 +38,7 @@ def test_links_lead_somewhere(name: str) -> None:
 def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Block after block with the names of those before, beside a model and an image such as it speaks of."""
     onnx = pytest.importorskip("onnx")
-    from tests.graph.models import small_cnn
+    from tests.networks.models import small_cnn
 
     onnx.save(small_cnn(), tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
@@ -62,7 +62,7 @@ def test_the_studies_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert tomllib.loads(shown) == tomllib.loads((folder / "zen4_units.toml").read_text(encoding="utf-8"))
     for part in parts:
         assert list(tomllib.loads(part)) == ["axes"]
-    (command, printed), = re.findall(r"(?ms)^```console\n\$ simdnn ([^\n]*)\n(.*?)^```", text)
+    ((command, printed),) = re.findall(r"(?ms)^```console\n\$ simdnn ([^\n]*)\n(.*?)^```", text)
     assert main(command.split()) == 0
     found = capsys.readouterr().out
     for line, wanted in zip(found.splitlines(), printed.splitlines(), strict=True):

@@ -11,9 +11,10 @@ import pytest
 
 import simdnn
 from isa_models import InvalidArgument
-from simdnn import files, plot, trace
+from simdnn import files, plot
 from simdnn.calibration import host
 from simdnn.cli import main
+from simdnn.study import trace
 from tests.streams import error_line
 
 LOOP = "l: vaddps ymm0, ymm0, ymm1\ndec rcx\njnz l\n"

@@ -16,7 +16,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     """In a process of its own, as a user runs it; the file in the repository is left alone.
 
-    Without models that may have been fetched: their networks take a minute, and tests/test_real.py runs them.
+    Without models that may have been fetched: their networks take a minute, and tests/networks/test_real.py runs them.
     """
     code = (
         "import sys, nbformat; from nbclient import NotebookClient; "

@@ -111,7 +111,7 @@ def test_a_loop_s_analysis(way: Way) -> None:
 @way
 def test_a_network_and_its_result(way: Way) -> None:
     pytest.importorskip("onnx")
-    from tests.graph.models import small_cnn
+    from tests.networks.models import small_cnn
 
     x = {"x": RNG.standard_normal((2, 3, 12, 12)).astype(np.float32)}
     network = simdnn.load(small_cnn())

@@ -14,7 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from isa_models import InvalidArgument
-from simdnn import modes, plot
+from simdnn import plot
+from simdnn.networks import precision as modes
 
 MODES = [name for name, mode in modes.MODES.items() if mode.default]
 SPEED = [1.0, 1.8, 1.57, 1.39, 2.82]

@@ -16,7 +16,7 @@ from isa_models.formats import FORMATS
 from isa_models.isa import caps
 from simdnn.benchdnn import attributes
 from simdnn.cli import main
-from simdnn.modes import MODES
+from simdnn.networks.precision import MODES
 from tests.streams import error_line
 
 F32 = np.ones((4, 8), np.float32), np.ones((8, 4), np.float32)

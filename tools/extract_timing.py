@@ -182,8 +182,14 @@ def rows_of(uarch: str, table: Path) -> Iterator[dict[str, str]]:
                 continue
             seen.add((match[1], operands))
             figures = {key: row[key] for key in ("latency", "throughput", "uops", "ports")}
-            yield {"uarch": uarch, "instruction": match[1], "operands": operands,
-                   "encoding": f"{row['family']} {encoding}".strip(), **figures, "source": "uops.info"}
+            yield {
+                "uarch": uarch,
+                "instruction": match[1],
+                "operands": operands,
+                "encoding": f"{row['family']} {encoding}".strip(),
+                **figures,
+                "source": "uops.info",
+            }
 
 
 def main(checkout: str, icx: str) -> None:

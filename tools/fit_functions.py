@@ -1,4 +1,4 @@
-"""Least-squares coefficients of `simdnn/kernels/functions.py`, printed with their largest relative error.
+"""Least-squares coefficients of `simdnn/kernels/common/functions.py`, printed with their largest relative error.
 
     python tools/fit_functions.py
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from isa_models.machine import form_widths
+from isa_models.machines.cpu_record import form_widths
 from tools.machine_row import VECTOR, Row, port_bound
 
 TABLES = Path(__file__).resolve().parent
@@ -100,5 +100,13 @@ def as_zen5(row: Row, measured: tuple[float | None, float] | None) -> Row:
         source = f"InstLatx64 on Zen 5: latency {given or '-'}, one in {throughput:g} cycles; ports as Zen 4's"
         confidence = "documented"
     slots = 1 if row.form.startswith("m512") and row.slots == 2 else row.slots  # Zen 4 stores 512 bits in two halves
-    return replace(row, slots=slots, uops=uops, latency=latency, interval=round(interval, 3), occupancy=1,
-                   source=source, confidence=confidence)
+    return replace(
+        row,
+        slots=slots,
+        uops=uops,
+        latency=latency,
+        interval=round(interval, 3),
+        occupancy=1,
+        source=source,
+        confidence=confidence,
+    )

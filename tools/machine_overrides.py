@@ -12,8 +12,11 @@ LANE = "core: on FP1 and FP2, latency measured; uops.info has FP0 to FP3 and 1 c
 # machine -> (mnemonic pattern, form pattern) -> changed fields. The reason is the source.
 FMA = ("vfn?madd(132|213|231)ps", "zmm(\\{k\\})?,zmm,(zmm|m512|m32bcst)")
 SERVER_FMA = {"latency": 4, "source": "InstLatx64 on Cascade Lake: 4 cycles; uops.info has 4 to 5 by operand"}
-TWO_ALUS = {"uops": (("ALU0", "ALU3"),), "confidence": "estimated",
-            "source": "uops: two a cycle; core: 4 of them and 4 shifts take 2.6 cycles, so not on the same two"}
+TWO_ALUS = {
+    "uops": (("ALU0", "ALU3"),),
+    "confidence": "estimated",
+    "source": "uops: two a cycle; core: 4 of them and 4 shifts take 2.6 cycles, so not on the same two",
+}
 ZEN_SCALARS: list[tuple[str, str, dict[str, Any]]] = [
     ("sh[lr]|sar|ro[lr]", "r64,cl", {"latency": 1, "source": "core: 1 cycle from the register and from cl"}),
     ("cmovz|setz|adc|sbb", "r64,r64|r8", TWO_ALUS),
@@ -26,9 +29,13 @@ OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
         (
             "vbroadcasts[sd]",
             "zmm(\\{k\\})?,m(32|64)",
-            {"uops": (("FP2",),), "occupancy": 1, "confidence": "estimated",
-             "source": "core: one a cycle; uops.info has FP1 and FP2, but 5 x 4 tiles of multiply-adds lose nothing to "
-                       "them"},
+            {
+                "uops": (("FP2",),),
+                "occupancy": 1,
+                "confidence": "estimated",
+                "source": "core: one a cycle; uops.info has FP1 and FP2, but 5 x 4 tiles of multiply-adds lose nothing "
+                "to them",
+            },
         ),
         ("vextract[if]128", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),
         ("vextract[if]32x4", "(xmm|m128),ymm,i8", {"latency": 3, "uops": (FP12,), "source": LANE, "interval": 0}),

@@ -43,7 +43,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from isa_models.machine import form_widths  # noqa: E402
+from isa_models.machines.cpu_record import form_widths  # noqa: E402
 from tools.machine_measured import as_measured, as_zen5, emerald_rapids, instlatx64_zen5  # noqa: E402
 from tools.machine_overrides import OVERRIDES, TILES  # noqa: E402
 from tools.machine_row import VECTOR, Row, port_bound  # noqa: E402
@@ -243,8 +243,19 @@ class Generator:
         eliminated = not uops and not load and not store and bool(ELIMINATED.fullmatch(mnemonic))
         interval = self.interval(mnemonic, form, raw, uops, occupancy, slots)
         source = f"uops: {raw['instruction']} ({raw['operands']}) {raw['encoding']}{note}"
-        return Row(mnemonic, form, 0 if eliminated else latency, slots, tuple(uops), source, confidence, occupancy,
-                   interval, eliminated, self.merge_latency(mnemonic, raw, latency))
+        return Row(
+            mnemonic,
+            form,
+            0 if eliminated else latency,
+            slots,
+            tuple(uops),
+            source,
+            confidence,
+            occupancy,
+            interval,
+            eliminated,
+            self.merge_latency(mnemonic, raw, latency),
+        )
 
     @staticmethod
     def merge_latency(mnemonic: str, raw: dict[str, str], latency: float) -> float | None:
@@ -289,8 +300,11 @@ class Generator:
                     uops=(("BR0",),) if zen else (("p6",),),
                     slots=1,
                     latency=1,
-                    source="core: 16 lea with dec/jnz take 4.00 cycles, so it holds no ALU" if measured
-                    else "core: as dec/jnz" if zen else "macro-fused; a taken branch runs on port 6 (known)",
+                    source="core: 16 lea with dec/jnz take 4.00 cycles, so it holds no ALU"
+                    if measured
+                    else "core: as dec/jnz"
+                    if zen
+                    else "macro-fused; a taken branch runs on port 6 (known)",
                     confidence="measured" if measured else "estimated",
                 )
 

@@ -18,7 +18,7 @@ import numpy as np
 from isa_models import instruction
 from isa_models.isa import host_caps
 from simdnn import numerics
-from simdnn.hostcheck import Array, inputs_of, parameters_of, program_of
+from simdnn.calibration.hostcheck import Array, inputs_of, parameters_of, program_of
 
 NAMES = (
     "vpdpbusd", "vpdpbusds", "vpdpwssd", "vpdpwssds", "vdpbf16ps", "vcvtneps2bf16", "vcvtne2ps2bf16",

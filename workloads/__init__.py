@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from . import data, language_model, ocr, sentences, super_resolution
-from .catalog import load, names
-from .layer import ConvLayer, Layer, MatmulLayer
-from .networks import NETWORKS, Network, NetworkLayer, cancer, digits
-from .real import RealNetwork
-from .table import Workload
+from workloads import data, language_model, ocr, sentences, super_resolution
+from workloads.catalog import load, names
+from workloads.layer import ConvLayer, Layer, MatmulLayer
+from workloads.networks import NETWORKS, Network, NetworkLayer, cancer, digits
+from workloads.real import RealNetwork
+from workloads.table import Workload
 
 REAL_NETWORKS: dict[str, RealNetwork] = {
     network.name: network

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument, Unimplemented
-
-from . import untrusted
-from .onnx_writer import Writer
+from workloads import untrusted
+from workloads.onnx_writer import Writer
 
 if TYPE_CHECKING:
     import onnx

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from isa_models.errors import InvalidArgument, Unimplemented
-
-from .gguf import Gguf
+from workloads.gguf import Gguf
 
 _PRE = "smollm"
 # No digits are left where this is used, so that [^\W_] is a letter.

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isa_models.errors import InvalidArgument, unknown_name
-
-from .networks import NETWORKS
-from .table import Workload, read_layers
+from workloads.networks import NETWORKS
+from workloads.table import Workload, read_layers
 
 _LAYERS = Path(__file__).parent / "layers"
 

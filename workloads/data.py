@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument, unknown_name
-
-from .layer import ConvLayer, Layer, MatmulLayer
+from workloads.layer import ConvLayer, Layer, MatmulLayer
 
 MAX_BYTES = 4 << 30  # of one layer's tensors; the largest layer of the shipped tables in f32 takes half of it
 _CHUNK = 1 << 22  # weights drawn at once: bounds the f32 copy beside the quantized tensor to 16 MiB
@@ -115,9 +114,7 @@ def _source(rng: np.random.Generator, shape: tuple[int, ...], dt: str) -> tuple[
     return np.rint(values / scale).astype(dtype), scale
 
 
-def _weights(
-    rng: np.random.Generator, layer: Layer, outputs: int, dt: str
-) -> tuple[NDArray[Any], NDArray[np.float32]]:
+def _weights(rng: np.random.Generator, layer: Layer, outputs: int, dt: str) -> tuple[NDArray[Any], NDArray[np.float32]]:
     """Weights in the layer's shape, and the scale of each output."""
     weights = np.empty(layer.weights_shape, _numpy_type(dt))
     by_output = weights.T if isinstance(layer, MatmulLayer) else weights.reshape(outputs, -1)  # views

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .networks import Network
+from workloads.networks import Network
 
 if TYPE_CHECKING:
     import onnx

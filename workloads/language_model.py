@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument
-
-from . import bpe, gguf, llama, packages
-from .bpe import Tokenizer
-from .gguf import Gguf
-from .real import Data, Feeds, Metric, Outputs, Phase, RealNetwork, Variant
+from workloads import bpe, gguf, llama, packages
+from workloads.bpe import Tokenizer
+from workloads.gguf import Gguf
+from workloads.real import Data, Feeds, Metric, Outputs, Phase, RealNetwork, Variant
 
 if TYPE_CHECKING:
     import onnx

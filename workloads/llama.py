@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument, Unimplemented
-
-from .gguf import GROUP, Gguf, nibbles
-from .onnx_writer import Ports, Writer
+from workloads.gguf import GROUP, Gguf, nibbles
+from workloads.onnx_writer import Ports, Writer
 
 if TYPE_CHECKING:
     import onnx

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument
-
-from .layer import ConvLayer, Layer, MatmulLayer
-from .table import Workload
+from workloads.layer import ConvLayer, Layer, MatmulLayer
+from workloads.table import Workload
 
 F32 = NDArray[np.float32]
 S = TypeVar("S", bound=np.generic)

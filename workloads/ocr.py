@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument
-
-from . import packages
-from .real import Data, Metric, Outputs, RealNetwork
+from workloads import packages
+from workloads.real import Data, Metric, Outputs, RealNetwork
 
 if TYPE_CHECKING:
     import onnx

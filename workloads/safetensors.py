@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument, Unimplemented
-
-from . import untrusted
+from workloads import untrusted
 
 _MOST_HEADER = 100_000_000  # bytes, as the package allows
 _TYPES: dict[str, Any] = {

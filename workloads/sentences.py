@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument
-
-from . import bert, packages, safetensors, untrusted, wordpiece
-from .real import Data, Feeds, Metric, RealNetwork
+from workloads import bert, packages, safetensors, untrusted, wordpiece
+from workloads.real import Data, Feeds, Metric, RealNetwork
 
 if TYPE_CHECKING:
     import onnx
 
-    from .wordpiece import WordPiece
+    from workloads.wordpiece import WordPiece
 
 SENTENCES = (
     "The bread comes out of the oven with a dark, crackling crust.",

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument
-
-from . import packages, tfjs
-from .real import Data, Metric, Outputs, RealNetwork
+from workloads import packages, tfjs
+from workloads.real import Data, Metric, Outputs, RealNetwork
 
 if TYPE_CHECKING:
     import onnx

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isa_models.errors import InvalidArgument
-
-from .layer import ConvLayer, Layer, MatmulLayer
+from workloads.layer import ConvLayer, Layer, MatmulLayer
 
 CONV_COLUMNS = ("layer", "ic", "ih", "iw", "oc", "oh", "ow", "kh", "kw", "stride", "pad", "groups", "count", "macs")
 MATMUL_COLUMNS = ("layer", "M", "N", "K", "batch", "count", "macs", "kind")

@@ -16,8 +16,7 @@ from os import PathLike
 from pathlib import Path
 
 from isa_models.errors import InvalidArgument
-
-from . import untrusted
+from workloads import untrusted
 
 _SPECIAL = ("[UNK]", "[CLS]", "[SEP]", "[PAD]")
 _LONGEST = 100

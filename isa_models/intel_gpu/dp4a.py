@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.arrays import Array, held
 from isa_models.errors import InvalidArgument
 from isa_models.formats import fmt, name_of
+from isa_models.gpu.platforms import PLATFORMS
 from isa_models.instruction import GPU_REGISTRY, Family, define, example
-from isa_models.intel_gpu.platforms import PLATFORMS
+from isa_models.readings.arrays import Array, held
 
 _MANUAL = "IGC documentation/visa/instructions/DP4A.md"
 CAPS = {256: tuple(PLATFORMS), 512: tuple(PLATFORMS)}

@@ -15,14 +15,14 @@ from typing import Any, cast
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.arrays import Array, ArrayValue, held
 from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
 from isa_models.formats import fmt, name_of
+from isa_models.gpu.platforms import PLATFORMS, Platform
 from isa_models.instruction import FORMS, GPU_REGISTRY, Family, Instruction, Operand
 from isa_models.intel_gpu.packing import pack_a, pack_b
-from isa_models.intel_gpu.platforms import PLATFORMS, Platform
 from isa_models.intel_gpu.sums import FLOAT_MODELS, narrow
-from isa_models.machine import Confidence
+from isa_models.machines.provenance import Confidence
+from isa_models.readings.arrays import Array, ArrayValue, held
 from isa_models.rounding import widen_f16
 
 DEPTH = 8
@@ -357,7 +357,7 @@ def _refuse(name: str, shape: Shape, where: str | None) -> None:
         if targets and all(shape.refused_by(p) for p in targets):
             raise Unimplemented(f"dpasw: {targets[-1].title} {shape.refused_by(targets[-1])}")
         return
-    from isa_models.gpu_machine import platform_of  # a machine says its platform, and so stands above
+    from isa_models.machines.loader import platform_of  # a machine says its platform, and so stands above
 
     target = platform_of(where)
     reason = shape.refused_by(target)

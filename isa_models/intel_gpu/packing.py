@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa_models.arrays import Array
 from isa_models.errors import InvalidArgument
 from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
 
 
 def _words(elements: Array, dtype: str) -> Array:

@@ -162,6 +162,8 @@ _row("mov.s32.s16", "s32 <- s16", _one(lambda a: a.to("s32")), "Words widened by
 _row("mov.s32.u16", "s32 <- u16", _one(lambda a: a.to("s32")), "Words widened with zeros.", "[65533]", "[65533]")
 _row("mov.s16.s8", "s16 <- s8", _one(lambda a: a.to("s16")), "Bytes widened by their sign.", "[-3]", "[-3]")
 _row("mov.s16.u8", "s16 <- u8", _one(lambda a: a.to("s16")), "Bytes widened with zeros.", "[253]", "[253]")
+
+
 def _nibbles(signed: bool) -> Callable[[Value], Value]:
     def widen(a: Value) -> Value:
         wide = (a & 15).interleave(a >> 4).to("s16")

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.arrays import Array, held
 from isa_models.errors import InvalidArgument
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family, define, example
 from isa_models.intel_gpu.dp4a import dot
+from isa_models.readings.arrays import Array, held
 
 _MANUAL = 'PTX ISA, "Integer Arithmetic Instructions: dp4a, dp2a"'
 CAPS = {1024: ("sm_61",)}  # a warp of 32 lanes

@@ -16,11 +16,11 @@ from typing import Any, cast
 import numpy as np
 
 from isa_models.algebra import Value
-from isa_models.arrays import Array, ArrayValue, held
 from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand
 from isa_models.nvidia.fused_sum import Parts, added, fused_sum, parts
+from isa_models.readings.arrays import Array, ArrayValue, held
 
 _MANUAL = 'PTX ISA, "Warp-level Matrix Instructions: mma"; sums: MMA-Sim, arXiv:2511.10909'
 _FP8 = ("f8_e4m3", "f8_e5m2")

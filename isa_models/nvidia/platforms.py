@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isa_models.intel_gpu.platforms import Platform
+from isa_models.gpu.platforms import Platform
 
 WARP = 32  # threads of a warp: lanes of a register here, which has 128 bytes
 

@@ -4,7 +4,7 @@ Source: PTX ISA, "Floating Point Instructions", "Half Precision Floating Point I
 Conversion Instructions". `.rn` rounds to nearest even; subnormals count in full (no `.ftz`). A NaN result is the
 canonical one, 7FFFFFFFH of f32 and 7FFFH of f16.
 
-Runs of them over a block of M rows are written as one form, as `isa_models.intel_gpu.blocks` has it:
+Runs of them over a block of M rows are written as one form, as `isa_models.gpu.blocks` has it:
 
     fma.rn.f32.8x32.outer   acc + column * row             M instructions of a warp
     add.rn.f32.8x32.row     acc + a row of 32 columns      M instructions of a warp
@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isa_models.algebra import Value
+from isa_models.gpu.blocks import BlockForm, spread
 from isa_models.instruction import FORMS, GPU_REGISTRY, Instruction, Operand, define, example
-from isa_models.intel_gpu.blocks import BlockForm, spread
 from isa_models.nvidia.platforms import WARP
 from isa_models.rounding import round_to, widen_f16
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from isa_models.algebra import Value
 from isa_models.instruction import TILE_ROWS, define, example
-from isa_models.machine import AMX_ACCUMULATIONS
+from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
 from isa_models.rounding import widen_f16
 from isa_models.x86.bf16 import even_and_odd, fine, fma_flushed
 from isa_models.x86.floats import choose_nan, daz

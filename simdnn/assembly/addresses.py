@@ -14,7 +14,7 @@ from typing import Any
 import iced_x86 as iced
 
 from simdnn.assembly.decode import IMMEDIATES, Decoded, Memory, register_name
-from simdnn.timing.steps import MemRef
+from simdnn.timing.cpu.steps import MemRef
 
 FAR = 1 << 24  # bytes by which an access moves whose step is an unknown
 ITERATIONS = 3  # followed, to see a step repeat

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models.errors import InvalidArgument, unknown_name
-from isa_models.machine import Confidence, Machine
-from isa_models.machine import machine as machine_of
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.loader import cpu_machine as machine_of
+from isa_models.machines.provenance import Confidence
 from simdnn.assembly import elf
 from simdnn.assembly.assembler import assemble
 from simdnn.assembly.decode import Decoded
@@ -22,14 +23,13 @@ from simdnn.assembly.rows import Rows, rows
 from simdnn.assembly.text import LINE, SYNTAX_LINE, Syntax, read_text
 from simdnn.assembly.timeline import Timeline
 from simdnn.assembly.values import Values, run
-from simdnn.timing import bounds
-from simdnn.timing.chains import slowest_chain
-from simdnn.timing.pipeline import LoopTiming, loop_cycles
-from simdnn.timing.steps import MemRef, Op, Step, lower
+from simdnn.timing.cpu import bounds
+from simdnn.timing.cpu.chains import slowest_chain
+from simdnn.timing.cpu.pipeline import LoopTiming, loop_cycles
+from simdnn.timing.cpu.steps import MemRef, Op, Step, lower
 
 if TYPE_CHECKING:
     import pandas as pd
-
 
 
 _TURNS = 9  # iterations over which a value is looked for in memory
@@ -178,8 +178,10 @@ class Analysis:
         most = " and ".join(name for name, _ in users.most_common(2))
         ports = f"port {names[0]} is" if len(names) == 1 else f"ports {_listed(names)} are"
         count = sum(users.values())
-        uops = f"1 uop ({most}) that runs nowhere else takes" if count == 1 else (
-            f"{count} uops ({most}) that run nowhere else take"
+        uops = (
+            f"1 uop ({most}) that runs nowhere else takes"
+            if count == 1
+            else (f"{count} uops ({most}) that run nowhere else take")
         )
         return f"{ports} full: {uops} {cycles:.2f} of {self._cycles} cycles"
 

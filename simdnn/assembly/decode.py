@@ -217,10 +217,7 @@ class Decoder:
         size = _size(raw, first.memory_size)
         if raw.is_vsib:  # a gather's single elements: no address is followed
             return Memory("", "", 1, 0, size, True, False)
-        base, index = (
-            "" if r == iced.Register.NONE else register_name(r)
-            for r in (first.base, first.index)
-        )
+        base, index = ("" if r == iced.Register.NONE else register_name(r) for r in (first.base, first.index))
         displacement = first.displacement
         displacement -= 1 << 64 if displacement >= 1 << 63 else 0
         load = any(u.access in _READS for u in used)

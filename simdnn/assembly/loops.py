@@ -12,13 +12,13 @@ import iced_x86 as iced
 
 from isa_models.errors import InvalidArgument, UnknownTiming
 from isa_models.frozen import Frozen
-from isa_models.machine import unknown_timing
+from isa_models.machines.cpu_record import unknown_timing
 from simdnn.assembly.addresses import references
 from simdnn.assembly.decode import Decoded, Decoder, instructions
 from simdnn.assembly.elf import Code
 from simdnn.assembly.flow import ENDS, Flow, Loop
 from simdnn.assembly.rows import Rows
-from simdnn.timing.steps import MemRef, Step
+from simdnn.timing.cpu.steps import MemRef, Step
 
 MOST_INSTRUCTIONS = 4096
 MOST_NAMED = 40  # missing forms in an error
@@ -145,9 +145,7 @@ def refuse(missing: Sequence[tuple[str, str]], rows: Rows) -> UnknownTiming:
     return UnknownTiming(f"machine {rows.base.name!r} has no timing for {len(missing)} instructions: {shown}{more}")
 
 
-def steps_of(
-    body: Sequence[Decoded], start: Mapping[str, int] | None = None, memory: int | None = None
-) -> list[Step]:
+def steps_of(body: Sequence[Decoded], start: Mapping[str, int] | None = None, memory: int | None = None) -> list[Step]:
     """The steps of a body; `start` and `memory` as `addresses.references` takes them."""
     carried = _flags_that_matter(body)
     places = references(body, start, memory)

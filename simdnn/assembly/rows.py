@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from isa_models.machine import InstructionTiming, Machine, Provenance, weakest
+from isa_models.machines.cpu_record import InstructionTiming, Machine
+from isa_models.machines.provenance import Provenance, weakest
 
 #: (mnemonic, form) patterns and their replacement, tried in this order, each on the outcome of those before it
 _FMA = r"v(?:fn?m(?:add|sub)|fmaddsub|fmsubadd)(?:132|213|231)(p|s)([sd])"

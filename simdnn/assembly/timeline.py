@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from isa_models.machine import Machine
+from isa_models.machines.cpu_record import Machine
 from simdnn.files import LEGEND, MARK
-from simdnn.timing.pipeline import trace_loop
-from simdnn.timing.steps import Step
+from simdnn.timing.cpu.pipeline import trace_loop
+from simdnn.timing.cpu.steps import Step
 
 ITERATIONS = 3
 WIDEST = 160  # columns of cycles in the text

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import iced_x86 as iced
 import numpy as np
 
-from isa_models.arrays import Array
 from isa_models.errors import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.instruction import REGISTRY, Instruction, Operand
+from isa_models.readings.arrays import Array
 from simdnn.assembly.addresses import State, Sum, Terms, follow
 from simdnn.assembly.decode import IMMEDIATES, Decoded, part_name, register_name
 

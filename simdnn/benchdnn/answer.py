@@ -12,7 +12,7 @@ from simdnn.benchdnn.attributes import Parameter
 from simdnn.benchdnn.options import Case, Unread
 from simdnn.benchdnn.tasks import Task, task
 from simdnn.primitives import estimate
-from simdnn.result import Estimate
+from simdnn.primitives.result import Estimate
 
 MOST_MACS = 2 * 10**10  # beyond, values are not computed
 MOST_BYTES = 10**9

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models.arrays import Array
 from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
 from simdnn.benchdnn.attributes import Parameter
 from simdnn.benchdnn.tasks import Task
-from simdnn.kernels.pack import halved
+from simdnn.kernels.common.pack import halved
 from simdnn.primitives import Attr, convolution, matmul
-from simdnn.result import Result
+from simdnn.primitives.result import Result
 
 Floats = NDArray[np.float64]
 MOST_PRODUCTS = 4  # of a batch whose values are checked
@@ -91,9 +91,7 @@ def _integers(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], shar
     return numbers.astype(np.float32 if kind.is_float else np.int8).astype(kind.dtype)
 
 
-def parameter_values(
-    rng: np.random.Generator, src: Array
-) -> Callable[[str, Parameter, tuple[int, ...]], Array]:
+def parameter_values(rng: np.random.Generator, src: Array) -> Callable[[str, Parameter, tuple[int, ...]], Array]:
     """Parameters: what the text gives, else powers of two for scales, small integers for zero points; reductions are
     the source's sums.
     """

@@ -9,7 +9,8 @@ import iced_x86 as iced
 
 from isa_models.errors import InvalidArgument
 from isa_models.instruction import REGISTRY, Instruction
-from isa_models.machine import machine, machine_names
+from isa_models.machines.loader import cpu_machine as machine
+from isa_models.machines.shipped import machine_names
 from simdnn.assembly.assembler import machine_code
 from simdnn.calibration.sampler import TILES_AT
 

@@ -15,15 +15,17 @@ import pandas as pd
 
 from isa_models.errors import SimdnnError
 from isa_models.isa import caps, host_caps, implied
-from isa_models.machine import ISA_CAPS, InstructionTiming, Machine, host_path, machine, machine_names
+from isa_models.machines.cpu_record import ISA_CAPS, InstructionTiming, Machine
+from isa_models.machines.loader import cpu_machine as machine
+from isa_models.machines.shipped import host_path, machine_names
 from simdnn import files
 from simdnn.calibration import figures, ports
 from simdnn.calibration.cores import cores
 from simdnn.calibration.figures import AGREE, Figure
 from simdnn.calibration.forms import forms
 from simdnn.calibration.ports import Ports
-from simdnn.timing import bounds
-from simdnn.timing.steps import Step, lower
+from simdnn.timing.cpu import bounds
+from simdnn.timing.cpu.steps import Step, lower
 
 SECONDS = 130.0  # for the instructions, of the three minutes in all
 FITS = 0.06  # a row whose own ports explain the throughput as closely keeps them
@@ -74,7 +76,8 @@ def calibrate(progress: Callable[[int, int, str], None] = lambda done, total, wh
     bits = 512 if wide else 256
     speeds = {
         level: (figures.bandwidth(size, bits), figures.bandwidth(size, bits, stores=True))
-        for level in figures.SIZES if (size := figures.size_within(level))
+        for level in figures.SIZES
+        if (size := figures.size_within(level))
     }
     cpus = [own[0] for own in cores()]
     together = {level: figures.bandwidth_of_all(level, bits, cpus) for level in ("L2", "L3", "DRAM")}

@@ -15,14 +15,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from isa_models.arrays import on_a_line
 from isa_models.formats import fmt
 from isa_models.isa import host_caps
-from isa_models.machine import Machine
+from isa_models.machines.cpu_record import Machine
+from isa_models.readings.arrays import on_a_line
 from simdnn.calibration.programs import LEAST, measure
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters
-from simdnn.kernels.spec import Decompression, Placing, Problem
-from simdnn.program import Program
+from simdnn.kernels.common.spec import Decompression, Placing, Problem
+from simdnn.program.records import Program
 from simdnn.timing.estimate import estimate_program
 
 
@@ -106,8 +106,12 @@ def problems() -> Iterator[tuple[str, Variant, Problem]]:
             yield f"{m}x{k}x{n}", v, problem
     for name, (ic, size, oc, taps, stride, pad) in CONVOLUTIONS.items():
         for v in WIDE + NEWER:
-            yield name, v, ConvProblem(
-                1, ic, size, size, oc, taps, taps, v.src, v.weights, Epilogue(v.dst), (stride, stride), (pad,) * 4
+            yield (
+                name,
+                v,
+                ConvProblem(
+                    1, ic, size, size, oc, taps, taps, v.src, v.weights, Epilogue(v.dst), (stride, stride), (pad,) * 4
+                ),
             )
 
 
@@ -123,7 +127,8 @@ def row(target: Machine, shape: str, variant: Variant, problem: Problem, samples
         "measured": met.cycles,
         "predicted/measured": cost.cycles / met.cycles,
         "spread": met.spread,
-        "quiet": met.quiet, "ghz": met.ghz,
+        "quiet": met.quiet,
+        "ghz": met.ghz,
         "macs_per_cycle": problem.macs / met.cycles,
         "predicted_macs_per_cycle": problem.macs / cost.cycles,
     }

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models.arrays import Array
 from isa_models.errors import SimdnnError
+from isa_models.readings.arrays import Array
 from simdnn.calibration.native import linked
 from simdnn.calibration.sampler import tick_ns
 from simdnn.calibration.timer import usual_ratio, yardsticks
 from simdnn.numerics.compiled import compile_stamped
-from simdnn.program import Loop, Program, Statement, walk
+from simdnn.program.records import Loop, Program, Statement, walk
 
 PIECE_CYCLES = 2000.0  # of a loop's iteration that is timed by itself, at least
 QUIET = 0.05  # by which the yardsticks around a sample may differ from each other, and from what they should be

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from isa_models.machine import Machine
+from isa_models.machines.cpu_record import Machine
 from simdnn.calibration.cores import chosen, share_a_core
 from simdnn.calibration.kernels import Variant, against, build, frame_of, inputs
 from simdnn.calibration.programs import LEAST
 from simdnn.calibration.team import Team, measure
-from simdnn.kernels.spec import Problem
+from simdnn.kernels.common.spec import Problem
 from simdnn.timing.estimate import estimate_program
 
 

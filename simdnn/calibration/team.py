@@ -19,14 +19,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from isa_models.arrays import Array, on_a_line
 from isa_models.errors import SimdnnError
+from isa_models.readings.arrays import Array, on_a_line
 from simdnn.calibration.native import linked
 from simdnn.calibration.programs import LEAST, PATIENCE_S, QUIET, SAMPLE_US, Measurement
 from simdnn.calibration.sampler import LINE, tick_ns
 from simdnn.calibration.timer import Yardsticks, usual_ratio, yardsticks
 from simdnn.numerics.compiled import compile_program, cuts, own_buffers
-from simdnn.program import Program
+from simdnn.program.records import Program
 
 Result = TypeVar("Result")
 

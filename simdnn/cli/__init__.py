@@ -38,7 +38,6 @@ class _Parser(argparse.ArgumentParser):
         _complain(f"{message} (see {self.prog} --help)")
         raise SystemExit(2)
 
-
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """A choice that there is not has the nearest one named."""
         if action.choices is not None and value not in action.choices:

@@ -103,7 +103,7 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
 
 def _trace(path: Path, cases: Iterable[Case | Unread]) -> None:
     """A timeline of every problem that has a cost, as processes of one file."""
-    from simdnn import trace
+    from simdnn.study import trace
 
     found = []
     for case in cases:

@@ -20,10 +20,10 @@ from simdnn.benchdnn.options import Unread, read
 from simdnn.benchdnn.tasks import task
 from simdnn.benchdnn.values import parameter_values
 from simdnn.cli import output, words
-from simdnn.explanation import Explanation
-from simdnn.lanes import explain, signature
+from simdnn.explanations.lanes import explain, signature
+from simdnn.explanations.steps import Explanation
 from simdnn.primitives import Attr, convolution, matmul
-from simdnn.result import Result
+from simdnn.primitives.result import Result
 
 USAGE = """\
 simdnn explain INSTRUCTION [--OPERAND NUMBERS …] [--IMMEDIATE N] [--lanes N] [--json] [-o FILE [--force]]

@@ -58,8 +58,8 @@ def taken_as_1(names: Sequence[str]) -> str:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    from simdnn.graph.inspect import inspect
-    from simdnn.graph.network import load
+    from simdnn.networks.inspect import inspect
+    from simdnn.networks.network import load
 
     found = inspect(load(args.model), shapes_of(args.shape) or None)
     if args.json:

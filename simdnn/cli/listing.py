@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import isa_models
-from isa_models.gpu_machine import gpu_machine
 from isa_models.isa import caps, host_caps, implied
+from isa_models.machines.loader import gpu_machine
 from simdnn.cli import output
 from simdnn.cli.output import Rows
 

@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from isa_models import GpuMachine, Machine, SimdnnError, UnknownName, gpu_machine_names, machine, machine_names
-from isa_models.machine import CONFIDENCES, HOST, host_path
+from isa_models.machines.provenance import CONFIDENCES
+from isa_models.machines.shipped import HOST, host_path
 from simdnn.cli import output
 from simdnn.cli.options import Takes, check
 

@@ -13,11 +13,12 @@ import pandas as pd
 import isa_models
 import workloads
 from isa_models import InvalidArgument
-from simdnn import measures, study
+from simdnn import study
 from simdnn.cli import output, run_onnx, run_real
 from simdnn.cli.options import Takes, check
-from simdnn.modes import MODES, choose
-from simdnn.workers import MOST_WORKERS
+from simdnn.exactness import measures
+from simdnn.networks.precision import MODES, choose
+from simdnn.study.workers import MOST_WORKERS
 from workloads import RealNetwork
 
 _MODES = "\n".join(f"  {mode.name:20}  {mode.title}" for mode in MODES.values())

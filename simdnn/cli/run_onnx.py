@@ -13,10 +13,10 @@ import numpy as np
 
 import isa_models
 from isa_models import InvalidArgument, SimdnnError
-from isa_models.arrays import Array
+from isa_models.readings.arrays import Array
 from simdnn.cli import output
 from simdnn.cli.inspect import shapes_of, taken_as_1
-from simdnn.modes import choose
+from simdnn.networks.precision import choose
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,8 +29,8 @@ HEADINGS = {"saturated_outputs": "sat_outputs"}
 
 def main(args: argparse.Namespace) -> int:
     """The command, for a model file."""
-    from simdnn.graph.modes import compare_modes, random_feeds
-    from simdnn.graph.network import load
+    from simdnn.networks.modes import compare_modes, random_feeds
+    from simdnn.networks.network import load
 
     output.check_path(args.output, output.FILE_FORMATS)
     modes, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa)

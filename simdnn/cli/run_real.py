@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import isa_models
 from isa_models import InvalidArgument
 from simdnn.cli import output
-from simdnn.modes import choose
+from simdnn.networks.precision import choose
 from workloads import RealNetwork
 from workloads.real import Metric
 
 if TYPE_CHECKING:
-    from simdnn.real import RealRun
+    from simdnn.networks.real import RealRun
 
 FORMATS = {"speed_up": "{:.2f}".format, "tokens_per_s": "{:.1f}".format, "cycles": "{:.0f}".format,
            "time_us": "{:.1f}".format, "gops": "{:.1f}".format}  # fmt: skip
@@ -22,7 +22,7 @@ TOKENS = 16  # written after a prompt
 
 def main(args: argparse.Namespace, network: RealNetwork) -> int:
     """The command, for one of `workloads.REAL_NETWORKS`."""
-    from simdnn import real
+    from simdnn.networks import real
 
     _check(args)
     if args.prompt is not None:
@@ -69,7 +69,7 @@ def _check_prompt(prompt: str) -> None:
 
 def _write_on(args: argparse.Namespace, network: RealNetwork) -> int:
     """What a language model writes after a text, token by token as they come."""
-    from simdnn import real
+    from simdnn.networks import real
 
     modes, _ = choose(isa_models.machine(args.machine), args.modes or ["f32"], args.isa, real.modes_of(network))
     where = {"machine": args.machine, "threads": args.threads, "dispatch": args.dispatch, "engine": "compiled"}

@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     check(args, "--timing" if args.timing else "instructions", TAKES)
     if args.timing:
         return _timing(args)
-    from simdnn.hostcheck import check_host
+    from simdnn.calibration.hostcheck import check_host
 
     frame = check_host()
     if args.json:
@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _timing(args: argparse.Namespace) -> int:
     """Measured beside predicted cycles of the compiled kernels."""
-    from isa_models.machine import machine
+    from isa_models.machines.loader import cpu_machine as machine
     from simdnn.calibration import kernels, scaling
 
     if args.threads < 1:

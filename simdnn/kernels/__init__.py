@@ -1,6 +1,6 @@
 """Kernels: generators of Programs. `KERNELS` is the table that dispatch chooses from."""
 
-from simdnn.kernels.spec import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
 from simdnn.kernels.table import KERNELS
 
 __all__ = [

@@ -7,22 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from isa_models import Machine
-from isa_models.machine import AMX_ACCUMULATIONS
-from simdnn.kernels import expanded
-from simdnn.kernels.amx import (
-    TILED_BF16,
-    TILED_F16,
-    TILED_S8,
-    TILED_U8,
-    TiledCompressedGemm,
-    TiledGemm,
-    even_parts,
-)
-from simdnn.kernels.as_s8 import WIDENED, as_s8, taking
-from simdnn.kernels.code import unit_of
-from simdnn.kernels.decompress import CompressedGemm, refuses_groups
-from simdnn.kernels.depthwise import Depthwise
-from simdnn.kernels.dots import (
+from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
+from simdnn.kernels.common.code import unit_of
+from simdnn.kernels.common.spec import ConvProblem, GroupScales, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.x86 import expanded
+from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, TiledCompressedGemm, TiledGemm, even_parts
+from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, taking
+from simdnn.kernels.x86.decompress import CompressedGemm, refuses_groups
+from simdnn.kernels.x86.depthwise import Depthwise
+from simdnn.kernels.x86.dots import (
     BF16,
     BF16_EMULATED,
     BF16_STORED,
@@ -38,13 +31,12 @@ from simdnn.kernels.dots import (
     VNNI,
     Dot,
 )
-from simdnn.kernels.fused import FusedGemm, refuses_fusion
-from simdnn.kernels.gemm import Gemm, Options
-from simdnn.kernels.gemv import Gemv
-from simdnn.kernels.grouped import GroupedGemm
-from simdnn.kernels.order import Order, Part, jit_with_avx_vnni, order_of
-from simdnn.kernels.ref_int8 import RefInt8
-from simdnn.kernels.spec import ConvProblem, GroupScales, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.x86.fused import FusedGemm, refuses_fusion
+from simdnn.kernels.x86.gemm import Gemm, Options
+from simdnn.kernels.x86.gemv import Gemv
+from simdnn.kernels.x86.grouped import GroupedGemm
+from simdnn.kernels.x86.order import Order, Part, jit_with_avx_vnni, order_of
+from simdnn.kernels.x86.ref_int8 import RefInt8
 
 
 def _types(problem: Problem, sources: tuple[str, ...], weights: str) -> str:
@@ -257,9 +249,7 @@ def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, su
     return KernelKind(name, isa, "s16" if integer else "f32", accepts, build, ConvProblem, exact=not halves)
 
 
-def _decompressing(
-    isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "", fused: bool = False
-) -> KernelKind:
+def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "", fused: bool = False) -> KernelKind:
     """Matmul over compressed weights; the reference form multiplies and adds apart, its scales in the weights."""
     name, unit, reference = f"wdec{'_fused' * fused}:{isa}{suffix}", unit_of(isa), dot == MULTIPLY_ADD
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument
-from isa_models.arrays import Array, on_a_line, to_a_line, unmasked
 from isa_models.formats import fmt
+from isa_models.readings.arrays import Array, on_a_line, to_a_line, unmasked
 from simdnn.numerics import compiled, reference
-from simdnn.program import Program, Tensor
-from simdnn.verify import verify
+from simdnn.program.check import verify
+from simdnn.program.records import Program, Tensor
 
 ENGINES = ("auto", "compiled", "reference")
 MOST_THREADS = 1024
@@ -23,7 +23,7 @@ def run(
 ) -> dict[str, Array]:
     """Run a program: arrays for its inputs (any shape, the tensors' sizes) to flat new arrays of its outputs.
 
-    A program that was not proved yet is proved first (`simdnn.verify`). All tensors begin on a cache line; inputs that
+    A program not proved yet is proved first (`simdnn.program.check`). All tensors begin on a cache line; inputs that
     do not are copied. Raises `ProgramError` for a program that is unsound, `InvalidArgument` for an input that is
     missing, masked, or of another type or size than its tensor.
     """

@@ -23,17 +23,17 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from isa_models.arrays import Array, on_a_line
 from isa_models.forks import ForkLock
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
-from isa_models.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
+from isa_models.readings.arrays import Array, on_a_line
+from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
 from simdnn.numerics.native import native_call
 from simdnn.numerics.rows import RowFunction, row_function
 from simdnn.numerics.turns import FIRST_OPS, in_turns, shared
-from simdnn.program import Loop, Memory, Op, Program, Register, Statement, walk
+from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
 
 _LOCK = ForkLock()
 _CACHE: dict[tuple[str, bool, bool], Compiled] = {}
@@ -96,9 +96,7 @@ def cuts(extent: int, threads: int) -> list[tuple[int, int]]:
 
 def own_buffers(program: Program, buffers: dict[str, Array]) -> dict[str, Array]:
     """The buffers as one thread sees them, its private ones beside the shared."""
-    return buffers | {
-        t.name: on_a_line(t.size, buffers[t.name].dtype) for t in program.tensors if t.kind == "private"
-    }
+    return buffers | {t.name: on_a_line(t.size, buffers[t.name].dtype) for t in program.tensors if t.kind == "private"}
 
 
 def compile_program(program: Program, native: bool = True, optimistic: bool = True) -> Compiled:
@@ -122,8 +120,7 @@ def compile_stamped(program: Program, stamped: Collection[int]) -> Compiled:
 def _compile(program: Program, native: bool, optimistic: bool, stamped: Collection[int] = ()) -> Compiled:
     caps = host_caps() if native else frozenset()
     stages = [
-        _Stage(program, caps, f"stage{i}", statement, optimistic, stamped)
-        for i, statement in enumerate(program.body)
+        _Stage(program, caps, f"stage{i}", statement, optimistic, stamped) for i, statement in enumerate(program.body)
     ]
     dots: dict[str, tiles.Dot | RowFunction] = {}
     declarations: dict[str, None] = {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from isa_models import Instruction
 from isa_models.formats import fmt
-from isa_models.llvm import Emitter, LlvmValue, vector_type
+from isa_models.readings.llvm import Emitter, LlvmValue, vector_type
 
 _WIDTHS = (128, 256, 512)
 #: LLVM's assembler swaps the operands of these where that saves a byte of VEX prefix; the first NaN is then another

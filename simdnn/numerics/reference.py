@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isa_models.arrays import Array, ArrayValue
 from isa_models.formats import fmt
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement
+from isa_models.readings.arrays import Array, ArrayValue
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement
 
 _BATCH_LANES = 1 << 17  # parallel iterations are taken in slices of about this many lanes
 Variables = dict[str, "int | Array"]  # a parallel variable is a column (iterations, 1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from isa_models import instruction
 from isa_models.formats import fmt
-from isa_models.llvm import Carried, Emitter, LlvmValue, vector_type
+from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
 
 
 @dataclass(frozen=True)

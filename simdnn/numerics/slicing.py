@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from isa_models.formats import fmt
-from simdnn.program import Loop, Memory, Op, Program, Register, Statement
+from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement
 
 Time = tuple[int, ...]
 

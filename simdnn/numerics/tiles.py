@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from isa_models import Instruction, instruction
 from isa_models.instruction import TILE_ROW_BITS
-from isa_models.llvm import Carried, Emitter, LlvmValue, vector_type
-from simdnn.program import Op, Register, Statement, walk
+from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
+from simdnn.program.records import Op, Register, Statement, walk
 
 _ROW_BYTES = TILE_ROW_BITS // 8
 COPY = f"""define internal void @tile.copy(ptr %to, i64 %to.stride, ptr %from, i64 %from.stride, i64 %rows) nounwind {{

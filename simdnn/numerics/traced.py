@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isa_models.arrays import Array, ArrayValue
 from isa_models.formats import fmt
-from isa_models.traced import TracedValue, mark, operand
+from isa_models.readings.arrays import Array, ArrayValue
+from isa_models.readings.traced import TracedValue, mark, operand
 from simdnn.numerics.slicing import Kept, Site, Slices, Time
-from simdnn.program import Loop, Memory, Op, Program, Register
+from simdnn.program.records import Loop, Memory, Op, Program, Register
 
 Store = tuple[Site, tuple[int, ...]]
 Replay = Generator[Store, TracedValue, TracedValue]

@@ -8,8 +8,8 @@ from typing import NoReturn
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
-from isa_models.arrays import Array, held, memory_bytes, unmasked
 from isa_models.formats import fmt, name_of
+from isa_models.readings.arrays import Array, held, memory_bytes, unmasked
 
 SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that every primitive takes as they are
 _INTEGERS = ("s8", "u8", "s4", "u4")  # weights of a matmul, with an integer source or decompressed for a floating one

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
-from isa_models.arrays import Array, held
 from isa_models.formats import fmt, name_of
 from isa_models.intel_gpu import FLOAT_MODELS
+from isa_models.readings.arrays import Array, held
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.mathmode import check_exact, check_fpmath
 
@@ -86,7 +86,7 @@ class Attr:
     held before; ("add", values), f32: one, (N,), or of the output's shape. `float_model`: how DPAS rounds on a GPU, a
     candidate (`isa_models.intel_gpu.sums`). `precomputed_reductions={"src": R}`: sums of the source over groups along
     K, s32 (M, K/G); they are trusted, unless `check=True` has them verified. `zero_point_strategy`: how the
-    zero points' part of an integer matmul's sums is found (`simdnn.kernels.gpu_zero`, `gpu_upconvert`, `ref_int8`):
+    zero points' part of an integer matmul's sums is found (`simdnn.kernels.intel_gpu.zero`, `upconvert`, `ref_int8`):
     "direct", "in_kernel", "precomputed" and "bias" have the same bits, "upconvert" converts both operands and adds up
     in f32. "auto" on a GPU is the cheapest of "direct", "in_kernel" and "precomputed" that can be had: "upconvert" has
     other bits, the matrix of "bias" is work of somebody else's. On a CPU it is what oneDNN's kernels do.

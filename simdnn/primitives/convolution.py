@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
-from isa_models.arrays import Array
+from isa_models.readings.arrays import Array
 from simdnn.primitives import arrays, gpu, gpu_conv
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import keywords, one_of
@@ -14,9 +14,9 @@ from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import CONV_SIZES, CONV_WEI_TAGS, Taps, conv_problem, conv_shape, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import need_values, resolve
+from simdnn.primitives.result import Result
 from simdnn.primitives.run import ENGINES, Target, attr_of, check_reordered, chosen, run
 from simdnn.primitives.zero_points import ADDED, refuse_strategy
-from simdnn.result import Result
 
 
 @keywords

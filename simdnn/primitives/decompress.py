@@ -14,7 +14,7 @@ math mode in force then says which types may be used. "fastest" and "onednn" rea
 from __future__ import annotations
 
 from isa_models import InvalidArgument, Unimplemented
-from simdnn.kernels.spec import Decompression, Placing
+from simdnn.kernels.common.spec import Decompression, Placing
 from simdnn.primitives import compatible
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.mathmode import FPMATH

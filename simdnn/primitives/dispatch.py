@@ -17,10 +17,10 @@ from isa_models.errors import did_you_mean
 from isa_models.formats import fmt
 from isa_models.isa import caps
 from simdnn.kernels import KERNELS
-from simdnn.kernels.library import library_choice
-from simdnn.kernels.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.x86.library import library_choice
 from simdnn.primitives import compatible
-from simdnn.program import Program
+from simdnn.program.records import Program
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,7 @@ def estimate_program(program: Program, machine: Machine, cold: tuple[str, ...], 
 
 def least_cycles(kind: KernelKind, problem: Problem, machine: Machine) -> float:
     """What the multiply-accumulates take at the peak rate of the kind's unit; 0 where no unit is known."""
-    from simdnn.timing.peak import peak_macs_per_cycle
+    from simdnn.timing.cpu.peak import peak_macs_per_cycle
 
     try:
         return problem.macs / peak_macs_per_cycle(machine, kind.compute_dtype, kind.isa)

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
-from isa_models.arrays import Array
-from simdnn.kernels.code import unit_of
-from simdnn.kernels.dynamic import Dynamic, outputs_of, quantization
-from simdnn.kernels.gpu_dynamic import GpuQuantization
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import unit_of
+from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
+from simdnn.kernels.x86.dynamic import Dynamic, outputs_of, quantization
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.gpu import Given, gpu_of
+from simdnn.primitives.result import Priced
 from simdnn.primitives.run import ENGINES, Target
-from simdnn.program import Program
-from simdnn.result import Priced
+from simdnn.program.records import Program
 
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
@@ -197,7 +197,7 @@ def _check_values(values: Array, p: Dynamic) -> None:
 @functools.lru_cache(maxsize=512)
 def _cost(program: Program, machine: Machine | GpuMachine, threads: int) -> Cost:
     if isinstance(machine, GpuMachine):
-        from simdnn.timing.gpu import estimate_gpu
+        from simdnn.timing.gpu.estimate import estimate_gpu
 
         return estimate_gpu(program, machine)
     from simdnn.timing.estimate import estimate_program

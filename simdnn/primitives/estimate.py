@@ -8,7 +8,7 @@ from typing import Any
 
 from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.formats import fmt
-from simdnn.kernels.spec import Problem
+from simdnn.kernels.common.spec import Problem
 from simdnn.primitives import arrays, gpu, gpu_conv
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, keyword, one_of
@@ -25,15 +25,23 @@ from simdnn.primitives.problems import (
 )
 from simdnn.primitives.products import Products, batch_of
 from simdnn.primitives.resolve import Shape, resolve
+from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target, attr_of, chosen, priced
 from simdnn.primitives.zero_points import ADDED, refuse_strategy
-from simdnn.result import Estimate
 
 _SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
 _OPTIONS: dict[str, dict[str, Any]] = {
     "matmul": {"src_batch": (), "wei_batch": (), "wei_tag": "any", "src_tag": "any", "dst_tag": "any"},
-    "convolution": {"mb": 1, "strides": 1, "padding": 0, "dilation": 1, "groups": 1,
-                    "wei_tag": "any", "src_tag": "any", "dst_tag": "any"},
+    "convolution": {
+        "mb": 1,
+        "strides": 1,
+        "padding": 0,
+        "dilation": 1,
+        "groups": 1,
+        "wei_tag": "any",
+        "src_tag": "any",
+        "dst_tag": "any",
+    },
 }
 
 

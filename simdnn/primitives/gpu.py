@@ -11,16 +11,15 @@ import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Unimplemented, gpu_machine_names
 from isa_models import machine as any_machine
-from isa_models.arrays import Array
 from isa_models.formats import fmt
-from simdnn import verbose
-from simdnn.kernels.batch import as_batched
-from simdnn.kernels.gpu_compute import GpuComputeGemm
-from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
-from simdnn.kernels.gpu_groups import GpuGroupedGemm
-from simdnn.kernels.gpu_upconvert import LARGEST, STEP, GpuUpconvertGemm, unfillable
-from simdnn.kernels.gpu_zero import EXACT, GpuZeroGemm
-from simdnn.kernels.spec import Epilogue, Kernel, Parameters
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.batch import as_batched
+from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters
+from simdnn.kernels.intel_gpu.compute import GpuComputeGemm
+from simdnn.kernels.intel_gpu.gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.intel_gpu.groups import GpuGroupedGemm
+from simdnn.kernels.intel_gpu.upconvert import LARGEST, STEP, GpuUpconvertGemm, unfillable
+from simdnn.kernels.intel_gpu.zero import EXACT, GpuZeroGemm
 from simdnn.primitives import arrays, sm
 from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.checks import one_of
@@ -30,10 +29,11 @@ from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import WEI_TAGS
 from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.resolve import need_values, resolve
+from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import departures, values
+from simdnn.primitives.verbose_line import note
 from simdnn.primitives.written import written
 from simdnn.primitives.zero_points import MISSING, check_reductions, with_tables, without_zero_points, zero_points
-from simdnn.result import Estimate, Result
 
 DISPATCH = ("fastest",)
 
@@ -70,7 +70,7 @@ def matmul(
     parameters = with_operands(parameters, attr.post_ops, problem, into, asked.shape)
     arrays.check_memory(asked.tensors("f32", "f32", "s32"))
     check_reductions(attr, src)
-    from simdnn.element import Explainer
+    from simdnn.explanations.element import Explainer
 
     kernel = as_batched(built(problem, machine), problem.batch, problem.epilogue.post_ops, asked.shape)
     operands = arrays.native(src).copy(), arrays.native(weights).copy()
@@ -79,7 +79,7 @@ def matmul(
     departed = departures(kernel, problem, *operands, parameters, output.shape, rebuild, engine)
     explainer = Explainer(kernel, *operands, parameters, machine)
     result = Result(**_cost_part(problem, machine, attr), output=output, departed=departed, explainer=explainer)
-    verbose.note(result, lambda: written(attr, problem))
+    note(result, lambda: written(attr, problem))
     return result
 
 
@@ -210,7 +210,7 @@ def built(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
 @functools.lru_cache(maxsize=1024)
 def cost(problem: GpuMatmulProblem, machine: GpuMachine, cold: bool) -> Any:
     """What it costs; `cold`: the weights come from memory, and so does all else."""
-    from simdnn.timing.gpu import estimate_gpu
+    from simdnn.timing.gpu.estimate import estimate_gpu
 
     kernel = built(problem, machine)
     return estimate_gpu(kernel.timed or kernel.program, machine, cold=cold)

@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 
 from isa_models import GpuMachine
-from isa_models.arrays import Array
 from isa_models.formats import fmt
-from simdnn import verbose
-from simdnn.kernels import gpu_depthwise as depthwise
-from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.implicit import as_convolution, product_of, view_copies
-from simdnn.kernels.spec import ConvProblem, Decompression, Epilogue, Kernel, Parameters, Placing, ZeroPoints
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import ConvProblem, Decompression, Epilogue, Kernel, Parameters, Placing, ZeroPoints
+from simdnn.kernels.gpu import depthwise
+from simdnn.kernels.gpu.implicit import as_convolution, product_of, view_copies
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.primitives import arrays, gpu, sm
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.gpu_types import cheapest, types_of
 from simdnn.primitives.problems import Taps, conv_problem, conv_shape
 from simdnn.primitives.resolve import Shape, resolve
+from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import departures, values
+from simdnn.primitives.verbose_line import note
 from simdnn.primitives.written import written
 from simdnn.primitives.zero_points import refuse_strategy, without_zero_points
-from simdnn.result import Estimate, Result
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,7 @@ def convolution_of(
     return cheapest(asked, cost, machine), parameters
 
 
-def _compressed(
-    shape: Shape, epilogue: Epilogue, parameters: Parameters
-) -> tuple[Decompression | None, Parameters]:
+def _compressed(shape: Shape, epilogue: Epilogue, parameters: Parameters) -> tuple[Decompression | None, Parameters]:
     """How integer weights with a floating source become floats: less their common zero point; scales come later."""
     if not shape.compressed:
         return None, parameters
@@ -99,7 +97,7 @@ def _made_ahead(attr: Attr, zeros: ZeroPoints) -> Attr:
 def run(machine: GpuMachine, asked: Asked, src: Array, weights: Array, parameters: Parameters, engine: str,
         attr: Attr) -> Result:  # fmt: skip
     """Values and cost of a checked problem; weights are oihw."""
-    from simdnn.element import Explainer
+    from simdnn.explanations.element import Explainer
 
     kernel, p = built(asked, machine), asked.problem
     sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
@@ -112,7 +110,7 @@ def run(machine: GpuMachine, asked: Asked, src: Array, weights: Array, parameter
     departed = departures(kernel, p, *operands, parameters, output.shape, rebuild, engine)
     explainer = Explainer(kernel, *operands, parameters, machine)
     result = Result(**_cost_part(asked, machine, attr), output=output, departed=departed, explainer=explainer)
-    verbose.note(result, lambda: written(attr, asked.problem))
+    note(result, lambda: written(attr, asked.problem))
     return result
 
 
@@ -139,7 +137,7 @@ def built(asked: Asked, machine: GpuMachine) -> Kernel:
 @functools.lru_cache(maxsize=1024)
 def cost(asked: Asked, machine: GpuMachine, cold: bool) -> Any:
     """What it costs; `cold`: weights and all else come from memory."""
-    from simdnn.timing.gpu import estimate_gpu
+    from simdnn.timing.gpu.estimate import estimate_gpu
 
     program = built(asked, machine).program
     copies = view_copies(asked.problem, program) if asked.product else {}

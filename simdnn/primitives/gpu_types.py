@@ -16,19 +16,20 @@ import numpy as np
 from isa_models import GpuMachine, Unimplemented
 from isa_models.intel_gpu.dpas import Shape as DpasShape
 from isa_models.nvidia.mma import UNITS
-from simdnn.kernels import gpu_compute, sm_compute
-from simdnn.kernels.gpu_copy import copy_alone, is_copied
-from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.spec import Decompression, Epilogue, Parameters
+from simdnn.kernels.common.spec import Decompression, Epilogue, Parameters
+from simdnn.kernels.intel_gpu import compute as gpu_compute
+from simdnn.kernels.intel_gpu.copy import copy_alone, is_copied
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.nvidia import compute as sm_compute
 from simdnn.primitives import arrays, compatible
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.decompress import computes, placing
 from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Shape
+from simdnn.primitives.result import Conversion
 from simdnn.primitives.zero_points import refuse_strategy
-from simdnn.program import Program
-from simdnn.result import Conversion
+from simdnn.program.records import Program
 
 _INTEGERS = ("s8", "u8", "s4", "u4")
 _FLOATS = ("f32", "tf32", "bf16", "f16")
@@ -94,7 +95,7 @@ def check_zero_points(machine: GpuMachine, parts: Decompression | None, paramete
 
 def conversion_of(problem: GpuMatmulProblem, machine: GpuMachine, program: Program) -> Conversion | None:
     """The weights' way into blocks, or into another type, once and ahead of the runs, where it takes a kernel."""
-    from simdnn.timing.gpu import estimate_gpu
+    from simdnn.timing.gpu.estimate import estimate_gpu
 
     if problem.wei_tag != "any":
         return None

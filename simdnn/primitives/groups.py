@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.arrays import Array
-from simdnn.kernels.spec import Epilogue, GroupScales, Parameters
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import Epilogue, GroupScales, Parameters
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.resolve import ALONG_K, Placed, Shape, floats, group_of, placed
 

@@ -7,7 +7,7 @@ which is exact. What follows the sums differs: `groups.group_scales` and the epi
 from __future__ import annotations
 
 from isa_models import Unimplemented
-from simdnn.kernels.library import leaves_tiles
+from simdnn.kernels.x86.library import leaves_tiles
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.groups import along_k, length_of
 from simdnn.primitives.resolve import Placed, Shape, placed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from os import PathLike
 
 from isa_models import GpuMachine, Machine
-from isa_models.arrays import Array
-from simdnn.kernels.spec import MatmulProblem, Parameters
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import MatmulProblem, Parameters
 from simdnn.primitives import arrays, gpu, library_int8
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import keywords, one_of
@@ -16,9 +16,9 @@ from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import Shape, need_values, resolve
+from simdnn.primitives.result import Result
 from simdnn.primitives.run import ENGINES, Target, attr_of, check_reordered, chosen, run
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables, without_zero_points
-from simdnn.result import Result
 
 
 @keywords

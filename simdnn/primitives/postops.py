@@ -1,8 +1,8 @@
 """Post-operations: what a caller writes, its place in the epilogue, and the arrays that go with it.
 
-    "relu"                       max(x, 0)
-    "sum", ("sum", scale)        x + scale times what the destination held before: the primitive's argument `into`
-    ("add", values)              x + values: one, one per output channel, or as many as outputs; f32
+"relu"                       max(x, 0)
+"sum", ("sum", scale)        x + scale times what the destination held before: the primitive's argument `into`
+("add", values)              x + values: one, one per output channel, or as many as outputs; f32
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.arrays import Array
-from simdnn.kernels.spec import MatmulProblem, Parameters, Problem
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import MatmulProblem, Parameters, Problem
 from simdnn.primitives.arrays import native, type_of
 from simdnn.primitives.attr import PostOp, Quant
 

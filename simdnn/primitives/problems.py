@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument
-from simdnn.kernels.spec import ConvProblem, Decompression, Epilogue, GroupScales, MatmulProblem, Problem, ZeroPoints
+from simdnn.kernels.common.spec import (
+    ConvProblem,
+    Decompression,
+    Epilogue,
+    GroupScales,
+    MatmulProblem,
+    Problem,
+    ZeroPoints,
+)
 from simdnn.primitives.checks import integer, one_of, padding_of, pair
 from simdnn.primitives.resolve import Shape
 

@@ -9,8 +9,8 @@ from math import prod
 import numpy as np
 
 from isa_models import InvalidArgument
-from isa_models.arrays import Array
-from simdnn.kernels.batch import Batch
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.batch import Batch
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import integer
 from simdnn.primitives.resolve import Shape

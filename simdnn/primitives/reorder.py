@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import InvalidArgument, Machine, Unimplemented
-from isa_models.arrays import Array
 from isa_models.isa import implied
-from simdnn.kernels import pack, packing
-from simdnn.kernels.pack import Blocked, Layout
-from simdnn.memory import PLAIN, MemoryDesc, plain_weights, weights_desc
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common import pack
+from simdnn.kernels.common.pack import Blocked, Layout
+from simdnn.kernels.x86 import packing
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import one_of, target_of
+from simdnn.primitives.descriptors import PLAIN, MemoryDesc, plain_weights, weights_desc
 from simdnn.primitives.dispatch import Choice, priced_program
-from simdnn.program import Program
-from simdnn.result import Conversion, Priced
+from simdnn.primitives.result import Conversion, Priced
+from simdnn.program.records import Program
 
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost

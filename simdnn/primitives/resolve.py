@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.arrays import Array
 from isa_models.formats import fmt
-from simdnn.kernels.spec import Epilogue, Parameters
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.primitives import postops
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.checks import one_of

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import InvalidArgument, Machine
-from isa_models.arrays import Array, copied_to_a_line
 from isa_models.formats import fmt
-from simdnn import verbose
-from simdnn.kernels.spec import Epilogue, Kernel, Parameters, Problem
+from isa_models.readings.arrays import Array, copied_to_a_line
+from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of, target_of
 from simdnn.primitives.dispatch import Choice, Request, check_dispatch, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
 from simdnn.primitives.postops import refuse_for_library
 from simdnn.primitives.reorder import Reordered, conversion
+from simdnn.primitives.result import Estimate, Result
+from simdnn.primitives.verbose_line import note
 from simdnn.primitives.written import written
-from simdnn.result import Estimate, Result
 
 if TYPE_CHECKING:
-    from simdnn.departures import Departures
+    from simdnn.explanations.departures import Departures
 
 ENGINES = ("auto", "compiled", "reference")
 
@@ -47,9 +47,7 @@ class Target:
         if count > found.cores:
             said = f"threads={count}; machine {found.name!r} has {found.cores} cores"
             raise InvalidArgument(f"{said}, and two threads of a core (SMT) are not modelled")
-        return Target(
-            found, caps, count, one_of("engine", engine, ENGINES), check_dispatch(dispatch)
-        )
+        return Target(found, caps, count, one_of("engine", engine, ENGINES), check_dispatch(dispatch))
 
 
 def attr_of(attr: object) -> Attr:
@@ -112,7 +110,7 @@ def run(
     choice: Choice, target: Target, src: Array, weights: Array, parameters: Parameters, attr: Attr
 ) -> Result:  # fmt: skip
     """Run the chosen kernel on checked arrays; `attr` is the one that its problem was made of."""
-    from simdnn.element import Explainer
+    from simdnn.explanations.element import Explainer
 
     kernel, problem = choice.kernel, choice.request.problem
     kept = copied_to_a_line(src), copied_to_a_line(weights)  # the result reads them later, when the user's may differ
@@ -121,7 +119,7 @@ def run(
     departed = departures(kernel, problem, *kept, parameters, output.shape, rebuild, target.engine, target.threads)
     explainer = Explainer(kernel, *kept, parameters, target.machine)
     result = Result(**_cost_part(choice, target), output=output, departed=departed, explainer=explainer)
-    verbose.note(result, lambda: written(attr, choice.request.problem))
+    note(result, lambda: written(attr, choice.request.problem))
     return result
 
 
@@ -144,7 +142,7 @@ def departures(
     rebuild: Callable[[Epilogue], Kernel], engine: str, threads: int = 1,
 ) -> Departures:  # fmt: skip
     """What tells how a kernel that ran on these arrays, which nobody changes any more, departed from exact integers."""
-    from simdnn.departures import Departures
+    from simdnn.explanations.departures import Departures
 
     run_again = functools.partial(values, engine=engine, threads=threads)
     return Departures(kernel, problem, src, weights, parameters, shape, rebuild, run_again)

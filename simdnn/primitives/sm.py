@@ -8,23 +8,23 @@ from dataclasses import replace
 from typing import Any
 
 from isa_models import GpuMachine, Unimplemented
-from isa_models.arrays import Array
 from isa_models.formats import fmt
-from simdnn import verbose
-from simdnn.kernels.batch import as_batched
-from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.sm_compute import SmComputeGemm
-from simdnn.kernels.sm_gemm import SmGemm
-from simdnn.kernels.spec import Epilogue, Kernel, Parameters
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.batch import as_batched
+from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.nvidia.compute import SmComputeGemm
+from simdnn.kernels.nvidia.gemm import SmGemm
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.gpu_types import cheapest, check_zero_points, conversion_of, problems_of, types_of
 from simdnn.primitives.mathmode import COLD_WEIGHTS, FPMATH
 from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Shape, resolve
+from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import departures, values
+from simdnn.primitives.verbose_line import note
 from simdnn.primitives.written import written
-from simdnn.result import Estimate, Result
 
 _DESTINATIONS = ("f32", "f16")
 
@@ -73,7 +73,7 @@ def run(
     sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
     arrays.check_memory({"src": ((sizes["src"],), problem.src), "weights": ((sizes["wei"],), problem.wei),
                          "dst": ((sizes["dst"],), "f32")})  # fmt: skip
-    from simdnn.element import Explainer
+    from simdnn.explanations.element import Explainer
 
     operands = arrays.native(src).copy(), arrays.native(weights).copy()
     output = values(kernel, *operands, parameters, engine)
@@ -81,7 +81,7 @@ def run(
     departed = departures(kernel, problem, *operands, parameters, shape, rebuild, engine)
     explainer = Explainer(kernel, *operands, parameters, machine)
     result = Result(**_cost_part(problem, machine, kernel, attr), output=output, departed=departed, explainer=explainer)
-    verbose.note(result, lambda: written(attr, problem))
+    note(result, lambda: written(attr, problem))
     return result
 
 
@@ -115,7 +115,7 @@ def built(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
 @functools.lru_cache(maxsize=1024)
 def cost(problem: GpuMatmulProblem, machine: GpuMachine, cold: bool) -> Any:
     """What it costs; `cold`: weights and all else come from memory."""
-    from simdnn.timing.gpu import estimate_gpu
+    from simdnn.timing.gpu.estimate import estimate_gpu
 
     return estimate_gpu(built(problem, machine).program, machine, cold=cold)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isa_models.formats import fmt
-from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.spec import ConvProblem, Problem
+from simdnn.kernels.common.spec import ConvProblem, Problem
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp, Quant
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 from simdnn.primitives.resolve import Shape, group_of, placed

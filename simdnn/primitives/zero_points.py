@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.arrays import Array
-from simdnn.kernels.spec import Parameters, ZeroPoints
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import Parameters, ZeroPoints
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.groups import along_k, length_of
 from simdnn.primitives.resolve import Placed, Shape, placed, refuse_reductions

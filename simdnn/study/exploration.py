@@ -12,11 +12,11 @@ from typing import Any
 import pandas as pd
 
 from isa_models import InvalidArgument
-from simdnn import workers
-from simdnn.modes import CHOICES
-from simdnn.pareto import pareto
+from simdnn.networks.precision import CHOICES
+from simdnn.study import workers
 from simdnn.study.kinds import KINDS
 from simdnn.study.layers import Progress
+from simdnn.study.pareto import pareto
 from simdnn.study.points import FAILED, Outcome, Point, Stamp, lost, outcome
 from simdnn.study.results import Results
 from simdnn.study.space import Space, read_space

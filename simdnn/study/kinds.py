@@ -12,11 +12,11 @@ import pandas as pd
 
 from isa_models import GpuMachine, InvalidArgument, Unimplemented
 from isa_models.formats import fmt
-from isa_models.known import AnyMachine
-from isa_models.machine import ISA_CAPS
-from isa_models.toml_table import Table
-from simdnn import measures
-from simdnn.modes import ANY_ISA, GPUS, MODES, Mode
+from isa_models.machines.cpu_record import ISA_CAPS
+from isa_models.machines.loader import AnyMachine
+from isa_models.machines.toml_table import Table
+from simdnn.exactness import measures
+from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import FPMATH_MODES
 from simdnn.study.layers import run_layers, totals

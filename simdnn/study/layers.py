@@ -14,16 +14,17 @@ import pandas as pd
 import isa_models
 from isa_models import InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.formats import fmt
-from isa_models.known import AnyMachine
-from isa_models.machine import weakest
-from simdnn import measures, network
-from simdnn.modes import MODES, Mode, choose
+from isa_models.machines.loader import AnyMachine
+from isa_models.machines.provenance import weakest
+from simdnn.exactness import measures
+from simdnn.networks import sequential as network
+from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.primitives import Attr, Quant, convolution, matmul
 from simdnn.primitives.gpu import gpu_of
 from simdnn.primitives.mathmode import cold_weights
+from simdnn.primitives.result import Estimate, Result
 from simdnn.quantize import quantize_weights, weight_scales
-from simdnn.result import Estimate, Result
-from simdnn.workers import pool
+from simdnn.study.workers import pool
 from workloads import Layer, MatmulLayer, Workload, data
 
 Progress = Callable[[int, int, str], None]  # done, of how many, what

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pandas as pd
 
 import isa_models
-from isa_models.known import AnyMachine
-from simdnn import measures, network
-from simdnn.modes import MODES, Mode, choose
+from isa_models.machines.loader import AnyMachine
+from simdnn.exactness import measures
+from simdnn.networks import sequential as network
+from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.quantize import Scheme
 from simdnn.study.layers import Progress, Row, check_scoped
 from workloads import Network
@@ -69,5 +70,3 @@ def _scheme(mode: Mode, percentile: float) -> Scheme:
     """How a mode quantizes a network."""
     weights = "per_tensor" if mode.per_tensor else "per_channel"
     return Scheme(weights, "s8" if mode.src == "s8" else "asymmetric", percentile)
-
-

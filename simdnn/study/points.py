@@ -14,7 +14,7 @@ import isa_models
 import simdnn
 import workloads
 from isa_models import SimdnnError, machine, what_if
-from isa_models.known import machine_file
+from isa_models.machines.shipped import machine_file
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH, as_shipped
 from simdnn.study.kinds import FILES, KINDS, Row
 from simdnn.version import version

@@ -14,8 +14,8 @@ import numpy as np
 import workloads
 from isa_models import InvalidArgument, MachineFileError, SimdnnError, machine, what_if
 from isa_models.errors import unknown_name
-from isa_models.known import machine_file
-from isa_models.toml_table import Reader, Table, read_toml
+from isa_models.machines.shipped import machine_file
+from isa_models.machines.toml_table import Reader, Table, read_toml
 from simdnn.primitives.checks import one_of
 from simdnn.study.kinds import FILES, KINDS, text
 from simdnn.study.points import Point

@@ -1,6 +1,6 @@
 """The cost of a Program on a machine: cycles, what bounds them, its instructions and its traffic.
 
-The core's time (`simdnn.timing.walk`, all data in the first cache) and the time of each memory level
+The core's time (`simdnn.timing.cpu.walk`, all data in the first cache) and the time of each memory level
 (`simdnn.timing.memory`) are found apart and taken to overlap within a phase of the run (`simdnn.timing.phases`): the
 slowest of them is the phase's time, a lower bound. On cores whose first cache cannot be filled and read at once (the
 ECM model's assumption for Intel) the true time lies between it and the sum; where it was measured, a level's `exposed`
@@ -15,14 +15,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from isa_models.machine import Confidence, Machine, weakest
-from simdnn.program import Program
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.provenance import Confidence, weakest
+from simdnn.program.records import Program
+from simdnn.timing.cpu.steps import Step, lower
+from simdnn.timing.cpu.stream import Executed
+from simdnn.timing.cpu.threads import Shared, share_out
+from simdnn.timing.cpu.walk import NEAR, Piece, core_time, lower_bounds
 from simdnn.timing.memory import LevelTraffic, transfers, widest
 from simdnn.timing.phases import overlap
-from simdnn.timing.steps import Step, lower
-from simdnn.timing.stream import Executed
-from simdnn.timing.threads import Shared, share_out
-from simdnn.timing.walk import NEAR, Piece, core_time, lower_bounds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +88,7 @@ class Cost:
 def estimate_program(program: Program, machine: Machine, *, cold: Collection[str] = (), threads: int = 1) -> Cost:
     """The cost of a verified program. `cold` names tensors that start in DRAM, not where they fit.
 
-    With `threads` above 1 the cores share L3 and DRAM (`simdnn.timing.threads`). Raises `UnknownTiming` where the
+    With `threads` above 1 the cores share L3 and DRAM (`simdnn.timing.cpu.threads`). Raises `UnknownTiming` where the
     machine lacks a row for one of its instructions.
     """
     if threads > 1:

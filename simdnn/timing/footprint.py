@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.formats import fmt
-from simdnn.program import Loop, Op, Program, Statement
+from simdnn.program.records import Loop, Op, Program, Statement
 
 _MOST_RUNS = 1 << 16  # of one tensor that are kept apart; beyond, dimensions multiply
 Ints = npt.NDArray[np.int64]
@@ -196,9 +196,7 @@ def _unions(found: Sequence[Repeated], line_bytes: int) -> dict[str, tuple[Runs,
         key = tuple(sorted(dims))
         groups.setdefault(access.tensor, {}).setdefault(key, []).append((start, start + access.size, access.stores))
     return {
-        tensor: (
-            _union(runs, line_bytes), _union({d: [r for r in rs if r[2]] for d, rs in runs.items()}, line_bytes)
-        )
+        tensor: (_union(runs, line_bytes), _union({d: [r for r in rs if r[2]] for d, rs in runs.items()}, line_bytes))
         for tensor, runs in groups.items()
     }
 

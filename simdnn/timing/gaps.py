@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from isa_models.gpu_machine import GpuMachine
 from isa_models.instruction import REGISTRY, Instruction
-from isa_models.machine import Machine
-from simdnn.program import Affine, Memory, Op, Place, Register
-from simdnn.timing.stream import form, mnemonic
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.gpu_record import GpuMachine
+from simdnn.program.records import Affine, Memory, Op, Place, Register
+from simdnn.timing.cpu.stream import form, mnemonic
 
 #: memory as the destination
 _STORED = re.compile(r"tilestored|vpmovu?s?(db|dw|wb)|vcvtps2ph|vextract\w+|vpextr.|vp?maskmov\w+")

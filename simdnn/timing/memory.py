@@ -22,8 +22,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from isa_models.machine import CacheLevel, Confidence, Machine
-from simdnn.program import Program
+from isa_models.machines.cpu_record import CacheLevel, Machine
+from isa_models.machines.provenance import Confidence
+from simdnn.program.records import Program
 from simdnn.timing.footprint import Lines, Part, crossing, parts
 
 Floats = npt.NDArray[np.float64]
@@ -129,9 +130,7 @@ def widest(program: Program) -> int:
     return max((op.width for op, _ in program.ops()), default=128)
 
 
-def misses(
-    tree: Part, cache: CacheLevel, cold: Collection[str] | None = None, whole: Part | None = None
-) -> Lines:
+def misses(tree: Part, cache: CacheLevel, cold: Collection[str] | None = None, whole: Part | None = None) -> Lines:
     """Lines that a cache fetches for one run, and lines that it writes back.
 
     The run before left behind what stays, except for the tensors named in `cold` (None: all of them): what stays of the

@@ -18,10 +18,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from isa_models.machine import Machine
+from isa_models.machines.cpu_record import Machine
+from simdnn.timing.cpu.walk import CoreTime, Span
 from simdnn.timing.footprint import Lines, Part
 from simdnn.timing.memory import Fetches, LevelTraffic, Transfers, transfer_cycles
-from simdnn.timing.walk import CoreTime, Span
 
 LONG = 4  # reorder buffers of instructions: what is shorter overlaps with what is before and behind it
 
@@ -114,9 +114,7 @@ class _Cut:
         if any(near):
             yield self.phase(times, max(0.0, core), near)
 
-    def loop(
-        self, loop: Part, span: Span, fetches: Sequence[Fetches], once: Demands, times: float
-    ) -> Iterator[Phase]:
+    def loop(self, loop: Part, span: Span, fetches: Sequence[Fetches], once: Demands, times: float) -> Iterator[Phase]:
         """A run of a loop that fetches `once` what stays until its end."""
         if not any(once) and not any(f.total for f in fetches):
             return

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, UnknownName, UnknownTiming
-from isa_models.machine import machine, machine_names
+from isa_models.machines.loader import cpu_machine as machine
+from isa_models.machines.shipped import machine_names
 from simdnn.assembly.analysis import read_body
 from simdnn.assembly.assembler import machine_code
 from simdnn.assembly.rows import rows, spellings
@@ -368,9 +369,7 @@ def test_machines_by_compilers_names(name: str, loop_file: str, capsys: pytest.C
         (["--function", "f"], "unknown function 'f'"),
     ],
 )
-def test_what_a_newcomer_types(
-    words: list[str], said: str, loop_file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_newcomer_types(words: list[str], said: str, loop_file: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         status = main(["analyze", loop_file, *words])
     except SystemExit as end:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.blocks import predicted
-from isa_models.machine import machine
+from isa_models.machines.loader import cpu_machine as machine
 from simdnn.assembly.analysis import Analysis
 from simdnn.assembly.rows import rows
 

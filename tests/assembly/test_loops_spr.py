@@ -13,7 +13,7 @@ import pytest
 
 import simdnn
 from benchmarks.loops import START
-from isa_models.machine import machine
+from isa_models.machines.loader import cpu_machine as machine
 from simdnn.assembly.analysis import analyze_body, read_body
 from simdnn.assembly.rows import rows
 

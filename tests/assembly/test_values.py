@@ -16,8 +16,8 @@ import simdnn
 from isa_models import REGISTRY, InvalidArgument, SimdnnError, Unimplemented, instruction
 from isa_models.formats import fmt
 from simdnn.assembly.values import Values
+from simdnn.calibration.hostcheck import adversarial
 from simdnn.cli import main
-from simdnn.hostcheck import adversarial
 
 KERNEL = """
 1:  vmovups zmm12, [rdx]

@@ -8,7 +8,7 @@ import pytest
 
 import simdnn
 from isa_models import UnknownName
-from isa_models.machine import machine
+from isa_models.machines.loader import cpu_machine as machine
 from simdnn.calibration import sampler, timer
 from simdnn.calibration.figures import Figure, _closest
 from simdnn.calibration.forms import chained, forms, text

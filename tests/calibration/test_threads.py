@@ -11,7 +11,7 @@ import pytest
 
 from isa_models.errors import InvalidArgument
 from isa_models.isa import host_caps
-from isa_models.machine import machine
+from isa_models.machines.loader import cpu_machine as machine
 from simdnn import numerics
 from simdnn.calibration import kernels, sampler, scaling
 from simdnn.calibration.cores import chosen, cores, judged, share_a_core

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from isa_models.isa import host_caps
-from isa_models.machine import machine
+from isa_models.machines.loader import cpu_machine as machine
 from simdnn.calibration import kernels, sampler
 from simdnn.cli import main
 

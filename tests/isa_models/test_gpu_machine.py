@@ -9,8 +9,9 @@ import pytest
 
 import isa_models
 from isa_models import GpuMachine, MachineFileError, Unimplemented, UnknownName, UnknownTiming
-from isa_models.gpu_machine import gpu_machine, gpu_machine_names
-from isa_models.machine import CONFIDENCES, GPU_MACHINES_DIR
+from isa_models.machines.loader import gpu_machine
+from isa_models.machines.provenance import CONFIDENCES
+from isa_models.machines.shipped import GPU_MACHINES_DIR, gpu_machine_names
 
 ALL = ("a770", "b580", "dg1", "lnl", "max1100", "max1550", "max1550_stack", "v100")
 

@@ -19,7 +19,7 @@ from isa_models import GPU_REGISTRY, Family, InvalidArgument, SimdnnError, Unimp
 from isa_models.formats import fmt
 from isa_models.intel_gpu import FLOAT_MODELS, PLATFORMS, join_a, pack_a, pack_b, split_a, unpack_a, unpack_b
 from isa_models.intel_gpu.dpas import INTEGERS
-from simdnn.hostcheck import adversarial, compare
+from simdnn.calibration.hostcheck import adversarial, compare
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "gpu"
 MANIFEST = json.loads((VECTORS / "manifest.json").read_text())

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models import REGISTRY, instruction
-from isa_models.arrays import Array, ArrayValue
 from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family
-from isa_models.intervals import IntervalValue, Watch
+from isa_models.readings.arrays import Array, ArrayValue
+from isa_models.readings.intervals import IntervalValue, Watch
 
 FORMS = [name for name, found in GPU_REGISTRY.items() if not isinstance(found, Family)]
 

@@ -16,16 +16,11 @@ from types import ModuleType
 import pytest
 
 from isa_models.errors import MachineFileError, UnknownName, UnknownTiming
-from isa_models.machine import (
-    COMPILERS_NAMES,
-    CONFIDENCES,
-    MACHINES_DIR,
-    _lists,
-    form_widths,
-    machine,
-    machine_names,
-    weakest,
-)
+from isa_models.machines.cpu_record import form_widths
+from isa_models.machines.loader import cpu_machine as machine
+from isa_models.machines.provenance import CONFIDENCES, weakest
+from isa_models.machines.shipped import COMPILERS_NAMES, MACHINES_DIR, machine_names
+from isa_models.machines.shipped import lists_row as _lists
 
 ROOT = Path(__file__).parents[2]
 ALL = ("adl-p", "clx", "gnr", "hsw", "icx", "skx", "spr", "zen4", "zen5")
@@ -112,8 +107,11 @@ def needed(name: str) -> list[tuple[str, str]]:
         for m, ratio in NARROW.items():
             rows += [(m, f"{register(b // ratio)},{w}"), (m, f"m{b // ratio},{w}"), (m, f"m{b // ratio}{{k}},{w}")]
         if name in VNNI:
-            rows += [(m, f"{w},{w},{s}") for m in ("vpdpbusd", "vpdpbusds", "vpdpwssd", "vpdpwssds")
-                     for s in (w, f"m{b}", "m32bcst")]
+            rows += [
+                (m, f"{w},{w},{s}")
+                for m in ("vpdpbusd", "vpdpbusds", "vpdpwssd", "vpdpwssds")
+                for s in (w, f"m{b}", "m32bcst")
+            ]
         if name in FP16:
             rows += [(m, f"{w},{w},{s}") for m in ("vfmadd231ph", "vaddph", "vmulph") for s in (w, f"m{b}", "m16bcst")]
             rows += [("vcvtph2psx", f"{w},{register(b // 2)}"), ("vcvtph2psx", f"{w},m{b // 2}")]
@@ -371,14 +369,14 @@ MUTATIONS: list[tuple[Callable[[str], str], str]] = [
     (sub(r"^(  \{mnemonic = \"vpdpbusd.*\n)", r"\1\1"), "'instructions.vpdpbusd zmm,zmm,zmm.form'"),
     (sub(r"rows = \[(.|\n)*\]", "rows = []"), "'instructions.rows'"),
     (sub(r"^\[dram\]", "[dram"), "'(file)'"),
-    (sub(r'^banks = .*', 'banks = [["FP0"], ["FP1"], ["FP2"]]'), "'core.scheduler[0].banks'"),
+    (sub(r"^banks = .*", 'banks = [["FP0"], ["FP1"], ["FP2"]]'), "'core.scheduler[0].banks'"),
     (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = 1000000000"), "'core.dispatch_slots.value'"),
     (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = 0x" + "f" * 9000), "'core.dispatch_slots.value'"),
     (sub(r"^dispatch_slots = \{value = 6", "dispatch_slots = {value = " + "9" * 9000), "'(file)'"),
     (sub(r"^latency_ns = \{value = [\d.]+", "latency_ns = {value = nan"), "'dram.latency_ns.value'"),
     (sub(r"^latency_ns = \{value = [\d.]+", "latency_ns = {value = inf"), "'dram.latency_ns.value'"),
     (sub(r"^\[dram\]", "x = " + "[" * 5000 + "]" * 5000), "'(file)'"),
-    (sub(r"^\[dram\]", "[dram]\n\"" + "k" * 9000 + "\" = 1"), "'dram.kkk"),
+    (sub(r"^\[dram\]", '[dram]\n"' + "k" * 9000 + '" = 1'), "'dram.kkk"),
     (lambda text: text[: len(text) // 2], "'(file)'"),
     (lambda text: text[: len(text) // 3].rpartition("\n[")[0], "'"),
     (lambda text: "", "'sources'"),

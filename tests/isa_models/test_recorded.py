@@ -9,7 +9,7 @@ import pytest
 
 from isa_models import instruction
 from isa_models.formats import fmt
-from simdnn.hostcheck import parameters_of
+from simdnn.calibration.hostcheck import parameters_of
 
 FILES = {
     name: np.load(Path(__file__).parents[1] / "vectors" / f"x86_{name}.npz")

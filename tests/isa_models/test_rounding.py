@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from isa_models import SimdnnError, instruction
-from isa_models.arrays import ArrayValue
 from isa_models.formats import fmt
+from isa_models.readings.arrays import ArrayValue
 from isa_models.rounding import MODES, round_to, widen_f16
 
 Array = npt.NDArray[Any]

@@ -10,16 +10,16 @@ import pytest
 import simdnn
 from isa_models import REGISTRY, InvalidArgument, ProgramError
 from isa_models.algebra import Value
-from isa_models.arrays import ArrayValue
 from isa_models.formats import fmt
 from isa_models.instruction import Instruction, make
-from isa_models.intervals import IntervalValue, Watch
-from isa_models.traced import Exact, copied, history, operand
+from isa_models.readings.arrays import ArrayValue
+from isa_models.readings.intervals import IntervalValue, Watch
+from isa_models.readings.traced import Exact, copied, history, operand
 from isa_models.x86 import dot as dots
 from simdnn import numerics
-from simdnn.hostcheck import compare
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Tensor
-from simdnn.verify import verify
+from simdnn.calibration.hostcheck import compare
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
 
 WIDTHS = {128: ("avx2",), 256: ("avx2",), 512: ("avx512_core",)}
 

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName, instruction
-from isa_models.arrays import ArrayValue
 from isa_models.instruction import GPU_REGISTRY
-from isa_models.intervals import IntervalValue, Watch
 from isa_models.nvidia.mma import UNITS, Unit
-from isa_models.traced import operand
-from simdnn.hostcheck import adversarial, compare
+from isa_models.readings.arrays import ArrayValue
+from isa_models.readings.intervals import IntervalValue, Watch
+from isa_models.readings.traced import operand
+from simdnn.calibration.hostcheck import adversarial, compare
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "tensor_cores"
 RECORDED = [

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from isa_models import REGISTRY, instruction
-from isa_models.arrays import ArrayValue
 from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family
-from isa_models.traced import Exact, TracedValue, copied, history, operand, origins, read_as
+from isa_models.readings.arrays import ArrayValue
+from isa_models.readings.traced import Exact, TracedValue, copied, history, operand, origins, read_as
 
 FORMS = [name for name, found in GPU_REGISTRY.items() if not isinstance(found, Family)]
 FORMS += ["dpas.s8.u4.8.8.x16.s32", "dpas.u2.s8.8.1.x8.s32", "dpas.bf16.bf16.8.2.x16.f32.sequential",

@@ -11,7 +11,7 @@ import pytest
 
 import simdnn
 from isa_models import Machine, SimdnnError, machine
-from isa_models.what_if import what_if
+from isa_models.machines.what_if import what_if
 
 
 def figures(path: str, table: Any) -> Iterator[tuple[str, object]]:

@@ -10,7 +10,7 @@ from itertools import groupby
 
 import numpy as np
 
-from isa_models.arrays import Array
+from isa_models.readings.arrays import Array
 from simdnn.kernels import ConvProblem
 
 Tap = tuple[int, int, int] | None  # kh, kw, input channel; None: a place in a pair that stays empty

@@ -11,9 +11,9 @@ import simdnn
 from isa_models.formats import fmt
 from simdnn import numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
-from simdnn.kernels.library import library_choice
-from simdnn.kernels.spec import Decompression, GroupScales, Placing
-from simdnn.program import Memory
+from simdnn.kernels.common.spec import Decompression, GroupScales, Placing
+from simdnn.kernels.x86.library import library_choice
+from simdnn.program.records import Memory
 from simdnn.timing.estimate import estimate_program
 from tests.isa_models.test_amx import manual
 from tests.kernels.test_engines import data, exact_convolution, parameters, run_all

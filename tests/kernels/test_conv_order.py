@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isa_models.arrays import Array
+from isa_models.readings.arrays import Array
 from simdnn import numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Parameters
-from simdnn.kernels.library import library_choice
+from simdnn.kernels.x86.library import library_choice
 from tests.kernels import reference_rules as rules
 
 KINDS = {kind.name: kind for kind in KERNELS}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from isa_models.arrays import Array
 from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
 from simdnn.kernels import KERNELS, Epilogue, KernelKind, MatmulProblem, Parameters
-from simdnn.kernels.dots import F16_CHAIN
-from simdnn.kernels.spec import Decompression, Placing
+from simdnn.kernels.common.spec import Decompression, Placing
+from simdnn.kernels.x86.dots import F16_CHAIN
 from tests.kernels.test_engines import run_all
 
 KINDS = [kind for kind in KERNELS if kind.name.startswith("wdec")]

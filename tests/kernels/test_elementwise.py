@@ -12,13 +12,13 @@ import pytest
 from isa_models import Unimplemented, machine
 from isa_models.formats import fmt, name_of
 from simdnn import numerics
-from simdnn.kernels import functions
-from simdnn.kernels.code import unit_of
-from simdnn.kernels.copy import CopyProblem, copying
-from simdnn.kernels.elementwise import MapProblem, collapse, elementwise
-from simdnn.kernels.expression import Element, trace
-from simdnn.kernels.pool import PoolProblem, pool_inputs, pool_output, pooling
-from simdnn.kernels.reduce import KINDS, ReduceProblem, merge, reduction
+from simdnn.kernels.common import functions
+from simdnn.kernels.common.code import unit_of
+from simdnn.kernels.common.expression import Element, trace
+from simdnn.kernels.x86.copy import CopyProblem, copying
+from simdnn.kernels.x86.elementwise import MapProblem, collapse, elementwise
+from simdnn.kernels.x86.pool import PoolProblem, pool_inputs, pool_output, pooling
+from simdnn.kernels.x86.reduce import KINDS, ReduceProblem, merge, reduction
 from simdnn.timing.estimate import estimate_program
 
 UNITS = ("avx2", "avx512_core", "avx512_core_bf16")

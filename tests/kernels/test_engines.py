@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isa_models.arrays import Array
 from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
 from simdnn import numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
 

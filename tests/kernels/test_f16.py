@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ml_dtypes import int4, uint4
 
 import simdnn
-from isa_models.arrays import Array
+from isa_models.readings.arrays import Array
 from simdnn import Attr
-from simdnn.kernels.dots import F16_CHAIN
+from simdnn.kernels.x86.dots import F16_CHAIN
 
 F16 = Attr(fpmath="f16")
 WIDE = ("avx512_core", "avx2")

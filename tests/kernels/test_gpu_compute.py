@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.formats import fmt
-from isa_models.gpu_machine import gpu_machine
+from isa_models.machines.loader import gpu_machine
 from simdnn import Attr, Quant
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import SimdnnError, Unimplemented
 from isa_models.formats import fmt
-from isa_models.gpu_machine import gpu_machine, gpu_machine_names
+from isa_models.machines.loader import gpu_machine
+from isa_models.machines.shipped import gpu_machine_names
 from simdnn import Attr
-from simdnn.kernels.implicit import pixels
-from simdnn.kernels.spec import ConvProblem, Epilogue
+from simdnn.kernels.common.spec import ConvProblem, Epilogue
+from simdnn.kernels.gpu.implicit import pixels
 
 Array = np.ndarray[Any, np.dtype[Any]]
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, instruction, machine
 from isa_models.formats import fmt
-from isa_models.gpu_machine import gpu_machine, gpu_machine_names
+from isa_models.machines.loader import gpu_machine
+from isa_models.machines.shipped import gpu_machine_names
 from simdnn import Attr, Quant
-from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
-from simdnn.kernels.spec import Epilogue
+from simdnn.kernels.common.spec import Epilogue
+from simdnn.kernels.intel_gpu.gemm import GpuGemm, GpuMatmulProblem
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
 

@@ -11,17 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa_models import Unimplemented
-from isa_models.gpu_machine import gpu_machine, gpu_machine_names
+from isa_models.machines.loader import gpu_machine
+from isa_models.machines.shipped import gpu_machine_names
 from simdnn import numerics
-from simdnn.kernels import elementwise, functions, gpu_elementwise, gpu_move, gpu_reduce
-from simdnn.kernels.code import unit_of
-from simdnn.kernels.copy import CopyProblem
-from simdnn.kernels.elementwise import MapProblem, collapse
-from simdnn.kernels.expression import trace
-from simdnn.kernels.gpu_grid import Spread, spread
-from simdnn.kernels.pool import PoolProblem
-from simdnn.kernels.reduce import ReduceProblem, merge
-from simdnn.timing.gpu import estimate_gpu
+from simdnn.kernels.common import functions
+from simdnn.kernels.common.code import unit_of
+from simdnn.kernels.common.expression import trace
+from simdnn.kernels.gpu import elementwise as gpu_elementwise
+from simdnn.kernels.gpu import move as gpu_move
+from simdnn.kernels.gpu import reduce as gpu_reduce
+from simdnn.kernels.gpu.grid import Spread, spread
+from simdnn.kernels.x86 import elementwise
+from simdnn.kernels.x86.copy import CopyProblem
+from simdnn.kernels.x86.elementwise import MapProblem, collapse
+from simdnn.kernels.x86.pool import PoolProblem
+from simdnn.kernels.x86.reduce import ReduceProblem, merge
+from simdnn.timing.gpu.estimate import estimate_gpu
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MACHINES = st.sampled_from(gpu_machine_names())

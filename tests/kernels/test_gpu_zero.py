@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from simdnn import Attr, Quant
-from simdnn.kernels.gpu_zero import EXACT
+from simdnn.kernels.intel_gpu.zero import EXACT
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

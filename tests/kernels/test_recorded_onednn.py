@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from isa_models.arrays import Array
+from isa_models.readings.arrays import Array
 from simdnn import numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters, Problem
-from simdnn.kernels.library import library_choice
+from simdnn.kernels.x86.library import library_choice
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 #: the folder is named after the CPU: of a Zen 4, and of an Emerald Rapids with AMX and FP16

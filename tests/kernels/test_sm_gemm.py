@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import Unimplemented, instruction, machine
-from isa_models.gpu_machine import gpu_machine
+from isa_models.machines.loader import gpu_machine
 from simdnn import Attr
-from simdnn.kernels.gpu_gemm import GpuMatmulProblem
-from simdnn.kernels.implicit import product_of, view_copies
-from simdnn.kernels.sm_gemm import SmGemm
-from simdnn.kernels.spec import ConvProblem, Epilogue
-from simdnn.timing.gpu import estimate_gpu, gpu_time
+from simdnn.kernels.common.spec import ConvProblem, Epilogue
+from simdnn.kernels.gpu.implicit import product_of, view_copies
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.nvidia.gemm import SmGemm
+from simdnn.timing.gpu.estimate import estimate_gpu, gpu_time
 from simdnn.timing.system import floor
 
 V100 = gpu_machine("v100")

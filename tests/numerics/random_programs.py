@@ -13,9 +13,9 @@ from isa_models import REGISTRY, SimdnnError
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn import numerics
-from simdnn.hostcheck import adversarial
-from simdnn.program import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
-from simdnn.verify import verify
+from simdnn.calibration.hostcheck import adversarial
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
 
 ISAS = (
     "avx2",

@@ -12,8 +12,8 @@ import pytest
 
 from simdnn import numerics
 from simdnn.numerics.compiled import compile_program
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
-from simdnn.verify import verify
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 
 Array = npt.NDArray[Any]
 K = Affine.var("k")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models.arrays import Array, on_a_line
+from isa_models.readings.arrays import Array, on_a_line
 from simdnn.numerics import compiled
-from simdnn.program import Program
+from simdnn.program.records import Program
 
 LINE = 64
 

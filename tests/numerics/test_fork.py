@@ -22,7 +22,7 @@ SIZES = count(3)  # of problems that nothing has compiled yet
 
 
 def in_child(work: Callable[[], bool]) -> str:
-    """"done", "wrong", or "hangs" for what became of `work` in a forked child."""
+    """ "done", "wrong", or "hangs" for what became of `work` in a forked child."""
     child = os.fork()
     if child == 0:
         try:

@@ -16,7 +16,7 @@ import pytest
 from simdnn import numerics
 from simdnn.numerics import compiled, turns
 from simdnn.numerics.turns import in_turns, shared
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Tensor
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
 
 _PRODUCT = """
 import signal, sys, threading, time

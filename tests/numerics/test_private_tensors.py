@@ -7,8 +7,8 @@ import pytest
 
 from isa_models import ProgramError
 from simdnn import numerics
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
-from simdnn.verify import verify
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 
 ROWS, WIDTH = 6, 16
 VALUE = Register("v", "f32", WIDTH)

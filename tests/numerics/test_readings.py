@@ -10,7 +10,7 @@ import pytest
 
 from isa_models import REGISTRY, instruction
 from isa_models.isa import host_caps
-from simdnn.hostcheck import check_host, compare
+from simdnn.calibration.hostcheck import check_host, compare
 
 VALUED = {name: definition for name, definition in REGISTRY.items() if not definition.configures}
 #: the classes whose semantics are more than one operation: 2**20 lanes each

@@ -12,11 +12,11 @@ import pytest
 from isa_models import ProgramError
 from isa_models.formats import fmt
 from simdnn import numerics
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
-from simdnn.tiles import configuration
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.program.tiles import configuration
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.memory import traffic
-from simdnn.verify import verify
 from tests.timing.tiles import tiled
 
 ROWS, BLOCKS, COLUMNS = 5, 3, 2  # rows of a tile; tiles of rows (parallel); tiles of columns
@@ -114,7 +114,7 @@ def test_what_it_counts_and_costs() -> None:
 
 def test_the_listing_shows_rows() -> None:
     program = product("tdpbf16ps", "bf16", "bf16", (("accumulation", "sequential"),))
-    from simdnn.program import listing
+    from simdnn.program.records import listing
 
     text = listing(program.body)
     assert "tileloadd tmm4:u32x80, a[320*i + 32*k]:u32x80 in 5 rows 64 apart" in text

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models.arrays import Array
+from isa_models.readings.arrays import Array
 from simdnn import Attr, Quant, SimdnnError
 
 TYPES: dict[str, Any] = {

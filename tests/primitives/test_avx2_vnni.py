@@ -12,7 +12,7 @@ import isa_models
 import simdnn
 from simdnn import Attr, InvalidArgument, UnknownTiming
 from simdnn.kernels import ConvProblem, Epilogue, MatmulProblem, Problem
-from simdnn.kernels.library import library_choice
+from simdnn.kernels.x86.library import library_choice
 
 CAP = "avx2_vnni"
 SRC = np.array([[255, 1], [255, 254]], np.uint8)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import simdnn
 from simdnn import Attr, InvalidArgument, Quant, SimdnnError, Unimplemented
-from simdnn.kernels.spec import Decompression, Placing
+from simdnn.kernels.common.spec import Decompression, Placing
 from simdnn.primitives.compatible import allowed
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.resolve import Shape, resolve

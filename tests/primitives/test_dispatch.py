@@ -13,10 +13,10 @@ import simdnn
 from isa_models import Machine, Unimplemented, UnknownTiming, cpu_machine, machine
 from isa_models.isa import implied
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
-from simdnn.kernels.library import library_choice
-from simdnn.kernels.spec import Decompression
+from simdnn.kernels.common.spec import Decompression
+from simdnn.kernels.x86.library import library_choice
 from simdnn.primitives.dispatch import Request, choose, estimate_program, least_cycles
-from simdnn.program import Program
+from simdnn.program.records import Program
 
 
 class Clock:
@@ -33,9 +33,7 @@ class Clock:
         return SimpleNamespace(cycles=self.cycles[program.name])
 
 
-def kind(
-    name: str, isa: str = "avx2", *, reason: str = "", exact: bool = True, computes: str = "f32"
-) -> KernelKind:
+def kind(name: str, isa: str = "avx2", *, reason: str = "", exact: bool = True, computes: str = "f32") -> KernelKind:
     def build(*_: object) -> Kernel:
         return Kernel(name, Program(name, isa, (), ()), dict, dict, computes)  # type: ignore[arg-type]
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
-from isa_models.gpu_machine import gpu_machine
+from isa_models.machines.loader import gpu_machine
 from simdnn import Attr
-from simdnn.kernels.dynamic import Dynamic
-from simdnn.kernels.gpu_dynamic import GpuQuantization
+from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
+from simdnn.kernels.x86.dynamic import Dynamic
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32 = np.float32

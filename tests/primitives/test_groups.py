@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models.arrays import Array
+from isa_models.readings.arrays import Array
 
 RNG = np.random.default_rng(5)
 SRC = RNG.integers(-128, 128, (5, 96)).astype(np.int8)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import Unimplemented
-from isa_models.arrays import Array
+from isa_models.readings.arrays import Array
 from simdnn import Attr, Quant
 from simdnn.cli import main
 

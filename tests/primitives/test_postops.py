@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models.arrays import Array
+from isa_models.readings.arrays import Array
 from simdnn import Attr, InvalidArgument, Quant, Unimplemented
 
 DTYPES = {"f32": np.float32, "s32": np.int32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "s8": np.int8,

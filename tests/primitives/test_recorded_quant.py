@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import simdnn
-from isa_models.arrays import Array
-from simdnn.kernels.library import library_choice
+from isa_models.readings.arrays import Array
+from simdnn.kernels.x86.library import library_choice
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "onednn_quant"
 CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]

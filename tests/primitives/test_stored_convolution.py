@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.arrays import Array
+from isa_models.readings.arrays import Array
 from simdnn import Attr
 
 STORED = {"s8": np.int8, "u8": np.uint8, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}

@@ -16,11 +16,11 @@ import pytest
 
 from isa_models import ProgramError
 from isa_models.formats import fmt
-from isa_models.intel_gpu.platforms import MOST_GRFS, RESERVED_GRFS
+from isa_models.gpu.platforms import MOST_GRFS, RESERVED_GRFS
 from simdnn import numerics
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
-from simdnn.tiles import configuration
-from simdnn.verify import verify
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.program.tiles import configuration
 
 i, j, k, p = (Affine.var(name) for name in "ijkp")
 HUGE = 1 << 36  # bytes of the largest tensor
@@ -197,7 +197,7 @@ def tile_dot(b: int, registers: tuple[str, str, str] = ("tmm0", "tmm1", "tmm2"))
 
 
 def side_by_side(width: int, rows: int = 3) -> Program:
-    """Two iterations in parallel that each store a tile of `rows` rows, 32 elements apart, the second `width` further."""
+    """Two parallel iterations that each store a tile of `rows` rows, 32 elements apart, the second `width` further."""
     tile = Register("tmm0", "u32", 16 * rows)
     configure = Op("ldtilecfg", Register("cfg", "u8", 64), (Memory("t", Affine(), "u8", 64),))
     body = (
@@ -554,9 +554,9 @@ def test_just_outside(rule: str) -> None:
 def test_too_many_elements_to_look_at(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both programs are sound; where more elements than the limit would have to be looked at, the answer is no."""
     inside, _, message = RULES[rule]
-    monkeypatch.setattr("simdnn.verify._MAX_ENUMERATED", 32)
+    monkeypatch.setattr("simdnn.program.check._MAX_ENUMERATED", 32)
     verify(replace(inside, name="at the limit"))
-    monkeypatch.setattr("simdnn.verify._MAX_ENUMERATED", 31)
+    monkeypatch.setattr("simdnn.program.check._MAX_ENUMERATED", 31)
     with pytest.raises(ProgramError, match=message):
         verify(replace(inside, name="beyond"))
 

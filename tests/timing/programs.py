@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simdnn.kernels.spec import Decompression, Epilogue, GroupScales, MatmulProblem, Placing, ZeroPoints
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
-from simdnn.verify import verify
+from simdnn.kernels.common.spec import Decompression, Epilogue, GroupScales, MatmulProblem, Placing, ZeroPoints
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 
 #: kind -> (instruction, source, weights, accumulator, depth of one dot)
 KINDS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isa_models.machine import machine
-from simdnn.timing.chains import slowest_chain, slowest_cycle
-from simdnn.timing.steps import Step, lower
+from isa_models.machines.loader import cpu_machine as machine
+from simdnn.timing.cpu.chains import slowest_chain, slowest_cycle
+from simdnn.timing.cpu.steps import Step, lower
 
 Graph = dict[str, dict[str, float]]
 

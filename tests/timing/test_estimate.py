@@ -19,16 +19,17 @@ from hypothesis import strategies as st
 
 from isa_models import UnknownTiming
 from isa_models.formats import fmt
-from isa_models.machine import Provenance, machine
-from simdnn.kernels.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
+from isa_models.machines.loader import cpu_machine as machine
+from isa_models.machines.provenance import Provenance
+from simdnn.kernels.common.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.table import KERNELS as KERNEL_TABLE
 from simdnn.numerics import reference
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
-from simdnn.timing import walk
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.timing.cpu import walk
+from simdnn.timing.cpu.steps import Step, lower
+from simdnn.timing.cpu.walk import core_time, lower_bounds
 from simdnn.timing.estimate import estimate_program
-from simdnn.timing.steps import Step, lower
-from simdnn.timing.walk import core_time, lower_bounds
-from simdnn.verify import verify
 from tests.timing.programs import gemm, unusual
 
 GOLDEN = Path(__file__).with_name("golden.json")

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import UnknownTiming
-from isa_models.gpu_machine import gpu_machine, gpu_machine_names
-from simdnn.kernels.dynamic import Dynamic
-from simdnn.kernels.gpu_dynamic import GpuQuantization
-from simdnn.kernels.gpu_gemm import GpuGemm, GpuMatmulProblem
-from simdnn.kernels.spec import Epilogue
-from simdnn.program import Affine, Loop, Memory, Op, Register
-from simdnn.timing.engine import Issue, engine_time, issue_of, run
-from simdnn.timing.gpu import clock_of, estimate_gpu, gpu_time, nest_of
+from isa_models.machines.loader import gpu_machine
+from isa_models.machines.shipped import gpu_machine_names
+from simdnn.kernels.common.spec import Epilogue
+from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
+from simdnn.kernels.intel_gpu.gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.x86.dynamic import Dynamic
+from simdnn.program.records import Affine, Loop, Memory, Op, Register
+from simdnn.timing.gpu.engine import Issue, engine_time, issue_of, run
+from simdnn.timing.gpu.estimate import clock_of, estimate_gpu, gpu_time, nest_of
 from simdnn.timing.system import floor
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]

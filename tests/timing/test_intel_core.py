@@ -8,7 +8,7 @@ import pytest
 
 import simdnn
 from isa_models.errors import MachineFileError
-from isa_models.machine import machine
+from isa_models.machines.loader import cpu_machine as machine
 
 NOP = "nop"
 
@@ -135,6 +135,7 @@ def test_what_crowds_is_told() -> None:
 
 def test_from_line_to_line() -> None:
     """Twelve loads in 12.9 cycles, twelve stores in 24.2; every second one: stores 18.2."""
+
     def lines(text: str, each: int) -> list[str]:
         return [text.format(i, 64 * i + (56 if i % each == 0 else 0)) for i in range(12)]
 

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from isa_models.machine import Machine, machine, machine_names
-from simdnn.kernels.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.loader import cpu_machine as machine
+from isa_models.machines.shipped import machine_names
+from simdnn.kernels.common.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.table import KERNELS
-from simdnn.program import Program
+from simdnn.program.records import Program
+from simdnn.timing.cpu.stream import Stream
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.gaps import gaps_of
-from simdnn.timing.stream import Stream
 from tests.timing.programs import unusual
 
 TYPES = (
@@ -96,6 +98,7 @@ def test_every_kernel_is_timed(turn: int) -> None:
 
 
 # -- beyond what the kernels use: every instruction of the package -----------------------------------------------------
+
 
 @pytest.mark.parametrize("name", machine_names())
 def test_every_instruction_of_the_package_has_rows(name: str) -> None:

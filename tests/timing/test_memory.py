@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa_models.formats import fmt
-from isa_models.machine import CacheLevel, Machine, machine
-from simdnn.kernels.spec import Epilogue, MatmulProblem
+from isa_models.machines.cpu_record import CacheLevel, Machine
+from isa_models.machines.loader import cpu_machine as machine
+from simdnn.kernels.common.spec import Epilogue, MatmulProblem
 from simdnn.kernels.table import KERNELS
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.footprint import Access, crossing, distinct_lines, parts
 from simdnn.timing.memory import borrowed, misses, traffic

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isa_models.machine import machine
-from simdnn.kernels.spec import MatmulProblem
+from isa_models.machines.loader import cpu_machine as machine
+from simdnn.kernels.common.spec import MatmulProblem
 from simdnn.kernels.table import KERNELS
-from simdnn.program import Affine, Loop, Program
+from simdnn.program.records import Affine, Loop, Program
+from simdnn.timing.cpu.walk import core_time
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.memory import transfers
 from simdnn.timing.phases import LONG, overlap, phases
-from simdnn.timing.walk import core_time
 from tests.timing.programs import adds, gemm, loads, streamed, unusual
 
 ZEN4 = machine("zen4")  # nothing of its levels is exposed

@@ -14,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa_models.errors import InvalidArgument, SimdnnError, UnknownTiming
-from isa_models.machine import InstructionTiming, Provenance, machine
-from simdnn.timing import bounds, core_model
-from simdnn.timing.chains import slowest_chain
-from simdnn.timing.pipeline import MemRef, Step, block_cycles, block_timing, loop_cycles
-from simdnn.timing.steps import lower
+from isa_models.machines.cpu_record import InstructionTiming
+from isa_models.machines.loader import cpu_machine as machine
+from isa_models.machines.provenance import Provenance
+from simdnn.timing.cpu import bounds, core_model
+from simdnn.timing.cpu.chains import slowest_chain
+from simdnn.timing.cpu.pipeline import MemRef, Step, block_cycles, block_timing, loop_cycles
+from simdnn.timing.cpu.steps import lower
 
 # Measured on a Zen 4 (family 25 model 17) at 3.69 GHz; "method" in the file says how.
 VECTORS = Path(__file__).parents[1] / "vectors"

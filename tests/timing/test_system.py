@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import cpu_machine
-from simdnn.program import Loop, Op, Register, Statement
+from simdnn.program.records import Loop, Op, Register, Statement
+from simdnn.timing.cpu.threads import HANDOVER, _cut, parallel_extent, share_out
 from simdnn.timing.system import ROUNDS, Channel, Stage, System, floor, simulate
-from simdnn.timing.threads import HANDOVER, _cut, parallel_extent, share_out
 
 CHANNELS = st.lists(
     st.builds(

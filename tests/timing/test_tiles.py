@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from isa_models.errors import MachineFileError
-from isa_models.machine import MACHINES_DIR, Machine, machine
-from simdnn.timing.pipeline import Step, block_cycles, loop_cycles
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.loader import cpu_machine as machine
+from isa_models.machines.shipped import MACHINES_DIR
+from simdnn.timing.cpu.pipeline import Step, block_cycles, loop_cycles
 from tests.timing.tiles import tiled
 
 
@@ -80,6 +82,7 @@ def test_loads_of_registers_pass_between_tiles() -> None:
 
 def a_block(steps: int) -> list[Step]:
     """Four tiles of sums: cleared, `steps` steps of K, stored."""
+
     def part(c: str, a: str, b: str) -> Step:
         return Step("tdpbf16ps", "tmm,tmm,tmm", (c, a, b), (c,), c, rows=16)
 

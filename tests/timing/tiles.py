@@ -6,7 +6,9 @@ import functools
 from dataclasses import replace
 from types import MappingProxyType
 
-from isa_models.machine import InstructionTiming, Machine, Provenance, Scheduler, machine
+from isa_models.machines.cpu_record import InstructionTiming, Machine, Scheduler
+from isa_models.machines.loader import cpu_machine as machine
+from isa_models.machines.provenance import Provenance
 
 _HERE = Provenance("chosen for the tests", "estimated")
 _PRODUCTS = ("tdpbf16ps", "tdpfp16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud")

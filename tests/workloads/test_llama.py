@@ -18,7 +18,7 @@ from workloads import gguf, llama
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-from tests.graph import peer  # noqa: E402
+from tests.networks import peer  # noqa: E402
 
 LAYERS, WIDTH, HEADS, KV_HEADS, HIDDEN, WORDS, PLACES = 2, 64, 4, 2, 96, 40, 160
 HEAD = WIDTH // HEADS

@@ -1,0 +1,370 @@
+"""Machines as data: one TOML file each in `isa_models/machines`, with a source and a confidence for every figure.
+
+    >>> from isa_models import machine
+    >>> zen4 = machine("zen4")
+    >>> zen4.timing("vpdpbusd", "zmm,zmm,zmm").latency
+    4
+    >>> zen4.cache("L2").size_bytes
+    1048576
+
+A *form* is the operand classes in Intel order, destination first, joined by commas: ``zmm,zmm,m512`` (with a load),
+``m512{k},zmm`` (a masked store), ``zmm,zmm,m32bcst`` (an embedded broadcast), ``r64,i8``. AMX tiles: ``tmm,tmm,tmm``,
+``tmm,m8192`` (tileloadd), ``m8192,tmm`` (tilestored), ``tmm`` (tilezero) and ``m512`` (ldtilecfg). `machine_schema`
+reads the file; a figure's standing is kept by its dotted key in `Machine.provenance`.
+
+A row with a ``tmm`` gives the figures of a full tile of 16 rows; of fewer, an instruction takes as much less of its
+port (`occupancy`) and its unit (`interval`), and its latency is shorter by what the port saves. Memory operands of
+tiles are a load or store of 512 bits for each row (`Core.loads`, `Core.stores`), so they need no uops. That the time
+goes by rows is an estimate, from a unit that takes a row of its first source at a time. The unit wants a port of its
+own (with a scheduler): ``{mnemonic = "tdpbf16ps", form = "tmm,tmm,tmm", latency = 52, slots = 1, uops = [["TMUL"]],
+occupancy = 16, accumulator_latency = 16, …}``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from isa_models.errors import UnknownTiming, nearest, unknown_name
+from isa_models.identity import Identical
+from isa_models.machines.provenance import Confidence, Provenance, weakest
+from isa_models.machines.shipped import lists_row, machine_names
+
+ISA_CAPS = (
+    "sse41",
+    "avx2",
+    "avx2_vnni",
+    "avx512_core",
+    "avx512_core_vnni",
+    "avx512_core_bf16",
+    "avx512_core_fp16",
+    "avx512_core_amx",
+    "avx512_core_amx_fp16",
+)
+
+#: in which order a tile dot product adds up a row's products (`isa_models.x86.amx`); the first unless a machine says
+AMX_ACCUMULATIONS = ("even_odd", "sequential")
+
+
+#: "banks": the bank in which least waits and there the first port, unless that or the bank has far more; without banks
+#: the port with the fewest. "pairs": uops at even places of the dispatch group go to that port, those at odd ones to
+#: the next, unless that has three more
+BINDINGS = ("banks", "pairs")
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionTiming:
+    """What one instruction form costs on one machine.
+
+    Loads and stores are not among `uops`: the form's memory operand says that they happen (`load_bits`, `store_bits`)
+    and `Core` what they cost.
+    """
+
+    mnemonic: str
+    form: str
+    latency: float  # cycles from the last register operand to the result; what a load adds is in `Core.loads`
+    slots: int  # places taken in the dispatch group and the reorder buffer (fused uops)
+    uops: tuple[tuple[str, ...], ...]  # for each uop the ports that can run it; none: done at rename
+    occupancy: int  # cycles that each uop holds its port (2: a 512-bit operation on a 256-bit unit)
+    interval: float  # cycles between two of this mnemonic beyond what ports explain (dividers, microcode); 0: none
+    accumulator_latency: float  # cycles from the accumulator (addend) to the result
+    eliminated: bool  # a register move done by renaming: no uop, no latency
+    provenance: Provenance
+    load_bits: int = field(init=False)
+    store_bits: int = field(init=False)
+    vector_bits: int = field(init=False)  # of the widest register; 0: no vector register
+    tile: bool = field(init=False)  # whether the figures are those of a full tile
+
+    def __post_init__(self) -> None:
+        load_bits, store_bits, vector_bits = form_widths(self.mnemonic, self.form)
+        object.__setattr__(self, "load_bits", load_bits)
+        object.__setattr__(self, "store_bits", store_bits)
+        object.__setattr__(self, "vector_bits", vector_bits)
+        object.__setattr__(self, "tile", "tmm" in self.form.split(","))
+
+    @property
+    def confidence(self) -> Confidence:
+        return self.provenance.confidence
+
+    @property
+    def source(self) -> str:
+        return self.provenance.source
+
+
+_NO_WRITE = re.compile(r"v?u?comis.|cmp|test|bt|i?mul|i?div|jmp|prefetch\w+|nop|ldtilecfg")
+_BOTH = re.compile(r"adc|add|sbb|sub|and|or|xor|inc|dec|neg|not|sh[lr]d?|sar|r[co][lr]|bt[crs]|xadd|xchg")
+
+
+def form_widths(mnemonic: str, form: str) -> tuple[int, int, int]:
+    """Bits loaded, bits stored, and bits of the widest vector register of a form.
+
+    >>> form_widths("vpmovsdb", "m128,zmm")
+    (0, 128, 512)
+    >>> form_widths("vaddps", "ymm,ymm,m256")
+    (256, 0, 256)
+    """
+    load = store = vector = 0
+    for position, operand in enumerate(form.split(",")):
+        if memory := re.match(r"m(\d+)", operand):
+            bits = int(memory[1])
+            writes = position == 0 and not _NO_WRITE.fullmatch(mnemonic)
+            store = bits if writes else store
+            load = bits if not writes or _BOTH.fullmatch(mnemonic) else load
+        vector = max(vector, {"x": 128, "y": 256, "z": 512}.get(operand[:1], 0) if operand[1:3] == "mm" else 0)
+    return load, store, vector
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """A pool of waiting uops in front of some ports.
+
+    `queue` uops can wait in order before it; `banks`, where given, are its two halves, each of `size` entries, of which
+    a uop takes one for each cycle that it occupies its port. They are free again `held_cycles` after it has issued.
+    """
+
+    name: str
+    ports: tuple[str, ...]
+    size: int
+    queue: int
+    banks: tuple[tuple[str, ...], ...]
+    held_cycles: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWidth:
+    """Loads of up to `bits`; `general`: into general registers, where a machine tells them from vector loads."""
+
+    bits: int
+    pipes: float  # load pipes that one takes; 1.5: it takes one, but only two of three pipes can
+    latency: float  # cycles, load to use
+    forward_latency: float  # cycles from the data of a store still in flight to the use
+    blocked_latency: float  # from the commit of a store that wrote only a part of what is read to the use
+    general: bool = False
+    crossing_pipes: float = 0.0  # at least so many pipes for one that crosses from a line to the next
+    crossing_latency: float = 0.0  # cycles by which such a one takes longer
+    update_latency: float | None = None  # as forward_latency, of an operation of a register on memory; None: the same
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWidth:
+    """Stores of up to `bits`: cycles that one holds the commit of the store queue (1/2: two a cycle)."""
+
+    bits: int
+    commit_cycles: float
+    other_line_cycles: float  # of one alone, where two commit together to one line only (else as commit_cycles)
+    general: bool = False  # from general registers, where a machine tells them from vector stores
+    crossing_cycles: float = 0.0  # of one that crosses from a line to the next
+
+
+@dataclass(frozen=True, slots=True)
+class Crowding:
+    """Shares of a cycle that loads, stores and operations of `bits` take, all together, of what the core moves at once.
+
+    So a core may do less than its ports could. Operations by latency: `simple` ones of a cycle, and shuffles of up to
+    three on one port; `add` to three cycles, `multiply` four, `product` more. `beside`: what a simple operation gives
+    back for which there is a multiplication.
+    """
+
+    bits: int
+    load: float
+    store: float
+    simple: float
+    add: float
+    multiply: float
+    product: float
+    beside: float
+
+    @staticmethod
+    def kind(latency: float, one_port: bool) -> str:
+        """Which of the shares is an operation's uop's."""
+        if latency <= 1 or one_port and latency <= 3:
+            return "simple"
+        return "add" if latency <= 3 else "multiply" if latency <= 4 else "product"
+
+
+Width = TypeVar("Width", LoadWidth, StoreWidth)
+
+
+def _of_width(rows: tuple[Width, ...], bits: int, general: bool) -> Width:
+    """The narrowest row that holds `bits`; a machine without rows for general registers has one kind."""
+    mine = [row for row in rows if row.general == general] or [row for row in rows if not row.general]
+    return next((row for row in mine if bits <= row.bits), mine[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The out-of-order core: what `simdnn.timing.cpu.pipeline` needs beside the instruction rows."""
+
+    dispatch_slots: int
+    retire_slots: int
+    reorder_buffer: int
+    load_queue: int
+    store_queue: int
+    vector_registers: Mapping[int, int]  # architectural registers by vector bits
+    ports: tuple[str, ...]
+    load_ports: tuple[str, ...]
+    store_data_ports: tuple[str, ...]
+    store_address_ports: tuple[str, ...]
+    schedulers: tuple[Scheduler, ...]
+    loads: tuple[LoadWidth, ...]
+    stores: tuple[StoreWidth, ...]
+    zero_idioms: frozenset[str]  # with one source register twice: no uop, no dependence
+    ports_lost_to_512: tuple[str, ...]  # closed to vector uops while 512-bit instructions are in flight
+    addend_chain_use: tuple[tuple[float, float], ...]  # (slack in cycles a step, share of the ports reached)
+    splits_indexed: int = 0  # an operation on memory at two registers is dispatched as two, into so many free places
+    narrow_as_512: bool = False  # beside 512-bit instructions narrow ones run on the ports of their own 512-bit form
+    ports_lost_to_tiles: tuple[str, ...] = ()  # beside tiles, to 512-bit uops whose 256-bit form doesn't run there
+    ones_idioms: frozenset[str] = frozenset()  # with one source register twice: no dependence
+    uop_cache_line: int = 0  # slots of a loop that come from the uop cache in a cycle, none across its end; 0: any
+    loads_of_a_place: int = 0  # loads a cycle that begin at one place of their lines; 0: any
+    binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
+    crowding: tuple[Crowding, ...] = ()  # of the widths that crowd each other
+    loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)
+
+    def loop_copies(self, slots: int) -> int:
+        """How often the loop buffer holds a loop of so many fused slots; a dispatch group ends with the last copy.
+
+        0: the buffer doesn't hold it, and groups go on across its end.
+
+        >>> from isa_models import machine
+        >>> machine("icx").core.loop_copies(10), machine("skx").core.loop_copies(10)
+        (3, 0)
+        """
+        return next((copies for most, copies in self.loop_buffer if slots <= most), 0)
+
+    def load_share(self, load: LoadWidth) -> float:
+        """What a load takes of the pipes together: where two pipes of three take wide ones, two wide ones leave no room
+        for a third, and one leaves room for two others.
+        """
+        pipes = len(self.load_ports)
+        wide = max((row.pipes for row in self.loads if row.pipes % 1), default=load.pipes)
+        return load.pipes if load.pipes == wide or pipes == 1 else (pipes - wide) / (pipes - 1)
+
+    def load(self, bits: int, general: bool = False) -> LoadWidth:
+        """What a load of `bits` costs."""
+        return _of_width(self.loads, bits, general)
+
+    def store(self, bits: int, general: bool = False) -> StoreWidth:
+        """What a store of `bits` costs."""
+        return _of_width(self.stores, bits, general)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLevel:
+    """One cache level, as one core sees it."""
+
+    name: str
+    size_bytes: int  # of one instance
+    line_bytes: int
+    shared_by: int  # cores of one instance
+    load_bytes_per_cycle: float  # towards the core, of one core
+    store_bytes_per_cycle: float
+    latency_cycles: float  # load to use
+    exposed: float = 0.0  # share of its transfers' time that is not hidden behind the core's work
+    exposed_to_tiles: float = 0.0  # the same of what tile instructions move
+    ways: int = 0  # lines of a set; 0: which set a line goes to is not known (hashed), so lines spread evenly
+    stores_apart: tuple[tuple[float, float], ...] = ()  # (bytes from a stored line to the next, share of the rate)
+    keeps: tuple[tuple[float, float], ...] = ((1.0, 1.0),)  # (lines for a place, share that stays) of a cyclic walk
+
+
+@dataclass(frozen=True, slots=True)
+class Dram:
+    """Main memory: 1e9 bytes per second, of one core alone and of a whole socket."""
+
+    gb_s_core: float
+    gb_s_socket: float
+    latency_ns: float
+    exposed: float = 0.0  # as a cache level's
+
+
+@dataclass(frozen=True, slots=True)
+class Frequency:
+    """Core clock in GHz, by the widest vectors in use; None where it isn't known to differ."""
+
+    base_ghz: float
+    avx2_ghz: float | None
+    avx512_ghz: float | None
+
+    def ghz(self, vector_bits: int = 128) -> float:
+        """The clock while registers of `vector_bits` are in heavy use."""
+        by_width = self.avx512_ghz if vector_bits >= 512 else self.avx2_ghz if vector_bits >= 256 else None
+        return by_width or self.base_ghz
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machine(Identical):
+    """One machine: a CPU core with its instruction table, caches, memory and clock."""
+
+    name: str
+    title: str
+    vendor: str
+    uarch: str
+    isa: tuple[str, ...]
+    cores: int
+    frequency: Frequency
+    core: Core
+    caches: tuple[CacheLevel, ...]
+    dram: Dram
+    instructions: Mapping[tuple[str, str], InstructionTiming] = field(repr=False)
+    provenance: Mapping[str, Provenance] = field(repr=False)  # dotted key, e.g. "caches.L2.size_bytes"
+    path: Path
+    amx_accumulation: str = AMX_ACCUMULATIONS[0]
+
+    def supports(self, isa: str) -> bool:
+        """Whether the machine has an ISA cap of oneDNN's names."""
+        return isa in self.isa
+
+    def cache(self, name: str) -> CacheLevel:
+        """A cache level by name; `UnknownName` where the machine has none such."""
+        for level in self.caches:
+            if level.name == name:
+                return level
+        raise unknown_name(f"cache of {self.name}", name, [level.name for level in self.caches])
+
+    def has(self, mnemonic: str, form: str) -> bool:
+        """Whether the table holds a row."""
+        return (mnemonic, form) in self.instructions
+
+    def timing(self, mnemonic: str, form: str) -> InstructionTiming:
+        """The row of one instruction form; `UnknownTiming` names the nearest form and the machines that have it."""
+        row = self.instructions.get((mnemonic, form))
+        if row is None:
+            raise unknown_timing(self, mnemonic, form)
+        return row
+
+    def confidence_of(self, *keys: str) -> Confidence:
+        """The weakest standing among figures named by dotted keys; a key that ends a level covers all below it.
+
+        >>> from isa_models import machine
+        >>> machine("zen4").confidence_of("caches.L2.load_bytes_per_cycle")
+        'measured'
+        """
+        return weakest(_confidence_below(self, key) for key in keys)
+
+
+@functools.lru_cache(maxsize=4096)
+def _confidence_below(target: Machine, key: str) -> Confidence:
+    """The weakest standing of the figure `key` and of those below it."""
+    below = [p.confidence for k, p in target.provenance.items() if k == key or k.startswith(key + ".")]
+    if not below:
+        raise unknown_name(f"figure of {target.name}", key, target.provenance)
+    return weakest(below)
+
+
+def unknown_timing(target: Machine, mnemonic: str, form: str) -> UnknownTiming:
+    """The error for a missing row: what the machine has that is near, and who has the row."""
+    text = f"machine {target.name!r} has no timing for '{mnemonic} {form}'"
+    forms = [f for m, f in target.instructions if m == mnemonic]
+    if forms:
+        near = difflib.get_close_matches(form, forms, n=1, cutoff=0.0) or forms[:1]
+        text += f"; nearest form there: {near[0]!r}"
+    else:
+        near = nearest(mnemonic, {m for m, _ in target.instructions})
+        text += f"; nearest mnemonic there: {near[0]!r}" if near else ""
+    others = [name for name in machine_names() if name != target.name and lists_row(name, mnemonic, form)]
+    return UnknownTiming(f"{text}; machines that have it: {', '.join(others) if others else 'none'}")

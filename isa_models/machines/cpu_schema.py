@@ -1,0 +1,320 @@
+"""The schema of a machine file: reads TOML into a `Machine`, or says which key is wrong, what was expected and met.
+`toml_table` says how a figure is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from isa_models.frozen import Frozen
+from isa_models.machines.cpu_record import (
+    AMX_ACCUMULATIONS,
+    BINDINGS,
+    ISA_CAPS,
+    CacheLevel,
+    Core,
+    Crowding,
+    Dram,
+    Frequency,
+    InstructionTiming,
+    LoadWidth,
+    Machine,
+    Scheduler,
+    StoreWidth,
+)
+from isa_models.machines.toml_table import Table, open_table
+
+
+def read_machine(path: Path) -> Machine:
+    """Read and validate one machine file; `MachineFileError` names the first key that is wrong."""
+    return machine_of(open_table(path), path)
+
+
+def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
+    """The machine that a file's table describes; instructions that it has no row of are those of `base`."""
+    name, title, vendor, uarch = (top.text(key) for key in ("name", "title", "vendor", "uarch"))
+    isa = top.strings("isa", ISA_CAPS)
+    cores = top.figure_integer("cores", 1, 4096)
+    frequency = _frequency(top.table("frequency"))
+    core = _core(top.table("core"))
+    caches = _caches(top)
+    dram = _dram(top.table("dram"))
+    instructions: Mapping[tuple[str, str], InstructionTiming] = base.instructions if base else {}
+    if not base or top.has("instructions"):
+        instructions = Frozen({**instructions, **_instructions(top.table("instructions"), core)})
+    accumulation = _amx_accumulation(top.table("numerics")) if top.has("numerics") else AMX_ACCUMULATIONS[0]
+    top.close()
+    provenance: Any = top.reader.provenance
+    if base:  # of which there may be a thousand variants, so nothing is copied
+        provenance = ChainMap(provenance, cast(Any, base.provenance))
+    return Machine(
+        name, title, vendor, uarch, isa, cores, frequency, core, caches, dram,
+        instructions, Frozen(provenance), path, accumulation,
+    )  # fmt: skip
+
+
+def _amx_accumulation(table: Table) -> str:
+    found = table.figure("amx_accumulation")
+    table.close()
+    if found not in AMX_ACCUMULATIONS:
+        raise table.error("amx_accumulation.value", f"one of {', '.join(AMX_ACCUMULATIONS)}", found)
+    return str(found)
+
+
+def _frequency(table: Table) -> Frequency:
+    def optional(key: str) -> float | None:
+        return table.figure_number(key, 0.1, 10) if table.has(key) else None
+
+    found = Frequency(table.figure_number("base_ghz", 0.1, 10), optional("avx2_ghz"), optional("avx512_ghz"))
+    table.close()
+    return found
+
+
+def _core(table: Table) -> Core:
+    ports = table.figure_strings("ports")
+    if len(set(ports)) != len(ports) or not ports:
+        raise table.error("ports.value", "different names, at least one", list(ports))
+    core = Core(
+        dispatch_slots=table.figure_integer("dispatch_slots", 1, 64),
+        retire_slots=table.figure_integer("retire_slots", 1, 64),
+        reorder_buffer=table.figure_integer("reorder_buffer", 1, 100_000),
+        load_queue=table.figure_integer("load_queue", 1, 100_000),
+        store_queue=table.figure_integer("store_queue", 1, 100_000),
+        vector_registers=_vector_registers(table),
+        ports=ports,
+        load_ports=table.figure_strings("load_ports", ports),
+        store_data_ports=table.figure_strings("store_data_ports", ports),
+        store_address_ports=table.figure_strings("store_address_ports", ports),
+        schedulers=_schedulers(table, ports),
+        loads=_loads(table),
+        stores=_stores(table),
+        zero_idioms=frozenset(table.figure_strings("zero_idioms")),
+        ports_lost_to_512=table.figure_strings("ports_lost_to_512", ports),
+        addend_chain_use=_points(table, "addend_chain_use"),
+        narrow_as_512=table.has("narrow_as_512") and _truth(table, "narrow_as_512"),
+        ports_lost_to_tiles=table.figure_strings("ports_lost_to_tiles", ports, ()),
+        ones_idioms=frozenset(table.figure_strings("ones_idioms", None, ())),
+        uop_cache_line=table.figure_integer("uop_cache_line", 0, 64, 0),
+        splits_indexed=table.figure_integer("splits_indexed", 0, 64, 0),
+        loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64, 0),
+        binding=_one_of(table, "binding", BINDINGS),
+        crowding=_crowding(table) if table.has("crowding") else (),
+        loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
+    )
+    if not core.load_ports:
+        raise table.error("load_ports.value", "at least one port", [])
+    if (most := max(row.pipes for row in core.loads)) > len(core.load_ports):
+        raise table.error("load", f"at most {len(core.load_ports)} pipes a load", most)
+    if all(row.general for row in core.loads) or all(row.general for row in core.stores):
+        raise table.error("load", "a row, and one of store, that isn't for general registers alone", "general = true")
+    table.close()
+    return core
+
+
+def _vector_registers(table: Table) -> Mapping[int, int]:
+    inner = table.table("vector_registers")
+    found: dict[int, int] = {}
+    for key in ("128", "256", "512"):
+        if inner.has(key):
+            found[int(key)] = inner.integer(key, 1, 1024)
+    inner.provenance()
+    inner.close()
+    return Frozen(found)
+
+
+def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:
+    found: list[Scheduler] = []
+    taken: set[str] = set()
+    for row in table.tables("scheduler"):
+        mine = row.strings("ports", ports)
+        if taken & set(mine) or not mine:
+            raise row.error("ports", "ports of no other scheduler, at least one", list(mine))
+        taken |= set(mine)
+        banks_raw = row.raw("banks") if row.has("banks") else []
+        if not isinstance(banks_raw, list) or len(banks_raw) > 2:
+            raise row.error("banks", "a list of at most two lists of ports", banks_raw)
+        banks = tuple(row.strings_of(f"banks[{i}]", bank, mine) for i, bank in enumerate(banks_raw))
+        queue = row.integer("queue", 0, 100_000, 0)
+        held = row.integer("held_cycles", 0, 1000, 0)
+        name = row.text("name")
+        row.provenance(f"core.scheduler.{name}")
+        found.append(Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks, held))
+        row.close()
+    if missing := [port for port in ports if port not in taken]:
+        raise table.error("scheduler", "a scheduler for every port", f"none for {', '.join(missing)}")
+    return tuple(found)
+
+
+def _loads(table: Table) -> tuple[LoadWidth, ...]:
+    found = []
+    for row in table.tables("load"):
+        bits = row.integer("bits", 8, 4096)
+        general = row.flag("general")
+        row.provenance(f"core.load.{'general.' if general else ''}{bits}")
+        pipes, latency = row.number("pipes", 1, 16), row.number("latency", 1, 1000)
+        if pipes * 2 % 1:
+            raise row.error("pipes", "whole or half pipes", pipes)
+        forward = row.number("forward_latency", 0, 1000)
+        blocked = row.number("blocked_latency", 0, 1000, latency)
+        keys = "crossing_pipes", "crossing_latency"
+        across, later = (row.number(key, 0, 1000, 0.0) for key in keys)
+        update = row.number("update_latency", 0, 1000) if row.has("update_latency") else None
+        found.append(LoadWidth(bits, pipes, latency, forward, blocked, general, across, later, update))
+        row.close()
+    return tuple(sorted(found, key=lambda r: r.bits))
+
+
+def _stores(table: Table) -> tuple[StoreWidth, ...]:
+    found = []
+    for row in table.tables("store"):
+        bits = row.integer("bits", 8, 4096)
+        general = row.flag("general")
+        row.provenance(f"core.store.{'general.' if general else ''}{bits}")
+        commit = row.number("commit_cycles", 0.01, 1000)
+        other = row.number("other_line_cycles", commit, 1000, commit)
+        crossing = row.number("crossing_cycles", 0, 1000, other)
+        found.append(StoreWidth(bits, commit, other, general, crossing))
+        row.close()
+    return tuple(sorted(found, key=lambda r: r.bits))
+
+
+def _crowding(table: Table) -> tuple[Crowding, ...]:
+    found = []
+    for row in table.tables("crowding"):
+        bits = row.integer("bits", 8, 4096)
+        row.provenance(f"core.crowding.{bits}")
+        keys = "load", "store", "simple", "add", "multiply", "product", "beside"
+        shares = dict(zip(keys, (row.number(key, 0, 1) for key in keys), strict=True))
+        if shares["beside"] > (most := shares["simple"] + shares["multiply"]):
+            raise row.error("beside", f"at most what a simple operation and a multiplication take ({most:g})",
+                            shares["beside"])  # fmt: skip
+        found.append(Crowding(bits, **shares))
+        row.close()
+    return tuple(found)
+
+
+def _truth(table: Table, key: str) -> bool:
+    value = table.figure(key)
+    if not isinstance(value, bool):
+        raise table.error(f"{key}.value", "true or false", value)
+    return value
+
+
+def _one_of(table: Table, key: str, names: tuple[str, ...]) -> str:
+    """One of the names; the first where nothing is said."""
+    found = table.figure(key) if table.has(key) else names[0]
+    if found not in names:
+        raise table.error(f"{key}.value", f"one of {', '.join(names)}", found)
+    return str(found)
+
+
+def _loop_buffer(table: Table) -> tuple[tuple[int, int], ...]:
+    """Pairs of whole numbers, the first rising: slots of a loop, and how many copies of it are kept."""
+    value = table.figure("loop_buffer")
+    rows = value if isinstance(value, list) else [value]
+    pairs = [(p[0], p[1]) for p in rows if isinstance(p, list) and len(p) == 2]
+    if len(pairs) != len(rows) or not all(type(x) is int and x > 0 for pair in pairs for x in pair):
+        raise table.error("loop_buffer.value", "a list of [slots, copies] pairs of positive whole numbers", value)
+    if any(a[0] >= b[0] for a, b in zip(pairs, pairs[1:], strict=False)):
+        raise table.error("loop_buffer.value", "pairs with rising slots", value)
+    return tuple(pairs)
+
+
+def _points(table: Table, key: str) -> tuple[tuple[float, float], ...]:
+    """A curve: pairs of a number, which rises, and a share; empty where the machine has no such effect."""
+    value = table.figure(key)
+    good = isinstance(value, list) and all(
+        isinstance(p, list) and len(p) == 2 and all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in p)
+        for p in value
+    )
+    if not isinstance(value, list) or not good or any(not (0 < p[1] <= 1 and math.isfinite(p[0])) for p in value):
+        raise table.error(f"{key}.value", "a list of [number, share above 0 and up to 1] pairs", value)
+    if any(a[0] >= b[0] for a, b in zip(value, value[1:], strict=False)):
+        raise table.error(f"{key}.value", "pairs whose first numbers rise", value)
+    return tuple((float(x), float(y)) for x, y in value)
+
+
+def _caches(top: Table) -> tuple[CacheLevel, ...]:
+    found: list[CacheLevel] = []
+    for row in top.tables("caches"):
+        name = row.text("name")
+        row.key = f"caches.{name}"
+        level = CacheLevel(
+            name=name,
+            size_bytes=row.figure_integer("size_bytes"),
+            line_bytes=row.figure_integer("line_bytes", 8, 4096),
+            shared_by=row.figure_integer("shared_by", 1, 4096),
+            load_bytes_per_cycle=row.figure_number("load_bytes_per_cycle", 0.01, 1e6),
+            store_bytes_per_cycle=row.figure_number("store_bytes_per_cycle", 0.01, 1e6),
+            latency_cycles=row.figure_number("latency_cycles", 0.1, 1e6),
+            exposed=(exposed := row.figure_number("exposed", 0, 1, 0.0)),
+            exposed_to_tiles=row.figure_number("exposed_to_tiles", 0, 1, exposed),
+            ways=row.figure_integer("ways", 1, 4096, 0),
+            stores_apart=_points(row, "stores_apart") if row.has("stores_apart") else (),
+            keeps=_points(row, "keeps") or ((1.0, 1.0),) if row.has("keeps") else ((1.0, 1.0),),
+        )
+        if level.ways and level.size_bytes % (level.ways * level.line_bytes):
+            raise row.error("ways.value", f"a divisor of the {level.size_bytes // level.line_bytes} lines", level.ways)
+        row.close()
+        found.append(level)
+    for inner, outer in zip(found, found[1:], strict=False):
+        if inner.size_bytes >= outer.size_bytes or inner.name == outer.name:
+            raise top.error(f"caches.{outer.name}.size_bytes", f"more than {inner.name}'s", outer.size_bytes)
+    return tuple(found)
+
+
+def _dram(table: Table) -> Dram:
+    dram = Dram(
+        table.figure_number("gb_s_core", 0.01, 1e6),
+        table.figure_number("gb_s_socket", 0.01, 1e6),
+        table.figure_number("latency_ns", 0.1, 1e6),
+        table.figure_number("exposed", 0, 1, 0.0),
+    )
+    if dram.gb_s_socket < dram.gb_s_core:
+        raise table.error("gb_s_socket.value", f"at least gb_s_core ({dram.gb_s_core:g})", dram.gb_s_socket)
+    table.close()
+    return dram
+
+
+def _instructions(table: Table, core: Core) -> dict[tuple[str, str], InstructionTiming]:
+    found: dict[tuple[str, str], InstructionTiming] = {}
+    for row in table.tables("rows"):
+        timing = _instruction(row, core)
+        key = (timing.mnemonic, timing.form)
+        if key in found:
+            raise row.error("form", "one row for each form", f"{key[0]} {key[1]} twice")
+        found[key] = timing
+    table.close()
+    return found
+
+
+def _instruction(row: Table, core: Core) -> InstructionTiming:
+    mnemonic, form = row.text("mnemonic"), row.text("form")
+    row.key = f"instructions.{mnemonic} {form}"
+    uops = row.raw("uops")
+    if not isinstance(uops, list):
+        raise row.error("uops", "a list of lists of ports", uops)
+    ports = [port for port in core.ports if port not in core.load_ports]  # loads are the memory operand's
+    choices = tuple(row.strings_of(f"uops[{i}]", uop, ports) for i, uop in enumerate(uops))
+    if not all(choices):
+        raise row.error("uops", "at least one port for each uop", uops)
+    eliminated = row.flag("eliminated")
+    latency = row.number("latency", 0, 10_000)
+    timing = InstructionTiming(
+        mnemonic=mnemonic,
+        form=form,
+        latency=latency,
+        slots=row.integer("slots", 0, 1000),
+        uops=choices,
+        occupancy=row.integer("occupancy", 1, 1000, 1),
+        interval=row.number("interval", 0, 100_000, 0.0),
+        accumulator_latency=row.number("accumulator_latency", 0, 10_000, latency),
+        eliminated=eliminated,
+        provenance=row.provenance(),
+    )
+    row.close()
+    return timing

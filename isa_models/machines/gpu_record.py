@@ -1,0 +1,155 @@
+"""GPUs as data: one TOML file each in `isa_models/machines/gpu`, with a source and a confidence for every figure.
+
+    >>> from isa_models import machine
+    >>> a770 = machine("a770")
+    >>> a770.engines, a770.peak_ops("s8") / 1e12
+    (512, 275.2512)
+
+A GPU is `stacks` of `xe_cores`; a core has `engines_per_core` in-order engines that switch between threads, a vector
+pipe and (not on Xe-LP) a systolic pipe each, and shares its L1. The cores of a stack share L2 and DRAM. Of NVIDIA's the
+core is an SM, the engine one of its four partitions with a warp scheduler, the thread a warp, the vector pipe its CUDA
+cores and the systolic pipe its tensor cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from isa_models.errors import UnknownTiming, unknown_name
+from isa_models.gpu.platforms import MOST_GRFS, Platform
+from isa_models.identity import Identical
+from isa_models.machines.provenance import Confidence, Provenance, weakest
+from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
+
+#: operand type -> the type whose systolic rate it has
+_SYSTOLIC_AS = {"bf16": "f16", "u8": "s8", "u4": "s4", "s2": "s4", "u2": "s4"}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCache:
+    """A cache: L1 of one Xe-core, or L2 of one stack. `bytes_per_cycle` flow towards each core."""
+
+    name: str
+    size_bytes: int
+    line_bytes: int
+    bytes_per_cycle: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Cycles from issue to use."""
+
+    dpas: Mapping[int, float]  # by repeat count; empty without a systolic array
+    vector: float
+    vector_wide: float  # for each further register-sized pass
+    math: float
+    l1: float
+    slm: float
+    l2: float
+    dram: float
+    barrier: float
+    mma: float = 0.0  # NVIDIA: of one mma instruction of a warp
+
+    def dpas_of(self, repeats: int) -> float:
+        """Between the counts that are known, along a line.
+
+        >>> from isa_models import machine
+        >>> machine("max1100").latency.dpas_of(5)
+        25.0
+        """
+        low = max(n for n in self.dpas if n <= repeats)
+        high = min(n for n in self.dpas if n >= repeats)
+        if low == high:
+            return self.dpas[low]
+        return self.dpas[low] + (self.dpas[high] - self.dpas[low]) * (repeats - low) / (high - low)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuMachine(Identical):
+    """One GPU. Rates are operations a clock of one engine, a multiply-accumulate being two."""
+
+    name: str
+    title: str
+    vendor: str
+    platform: Platform
+    xe_cores: int  # of one stack
+    engines_per_core: int
+    stacks: int
+    ghz: float  # that times are given at: the vendor's graphics clock, or the one clock that is known
+    max_ghz: float | None
+    base_ghz: float | None
+    matrix_ghz: float | None  # what the power limit leaves while the systolic pipes work
+    threads: int  # of an engine with 128 registers each
+    vector_ops: Mapping[str, float]  # "f32", "f16", "dp4a"
+    s32_multiply_share: float  # rate of 32-bit integer products over that of f32
+    systolic_ops: Mapping[str, float]  # "tf32", "f16", "s8", "s4"
+    co_issue: bool  # vector and systolic pipe at once, for different threads
+    latency: Latency
+    caches: tuple[GpuCache, GpuCache]
+    dram_gb_s: float  # of one stack: the vendor's figure
+    sustained_gb_s: float  # what a streaming kernel gets of it, where that is known
+    provenance: Mapping[str, Provenance] = field(repr=False)
+    path: Path
+    conversion_share: float = 1.0  # rate of conversions between types over that of f32
+    launch_us: float = 0.0  # between a kernel's end and the start of the next one in line; 0: not modelled
+
+    @property
+    def engines(self) -> int:
+        return self.stacks * self.xe_cores * self.engines_per_core
+
+    @property
+    def l1(self) -> GpuCache:
+        return self.caches[0]
+
+    @property
+    def l2(self) -> GpuCache:
+        return self.caches[1]
+
+    @property
+    def nvidia(self) -> bool:
+        return self.platform.name in NVIDIA_GPUS
+
+    def clock(self, matrix: bool) -> float:
+        """GHz of a kernel that uses the systolic pipes, or of one that does not.
+
+        >>> from isa_models import machine
+        >>> machine("a770").clock(matrix=True)
+        2.1
+        """
+        return self.matrix_ghz or self.ghz if matrix else self.ghz
+
+    def threads_of(self, registers: int) -> int:
+        """Threads of an engine that use up to `registers` GRFs each: large-GRF mode halves them."""
+        if registers > MOST_GRFS:
+            raise unknown_name("number of GRFs", registers, ["128", "256"])
+        return self.threads if registers <= MOST_GRFS // 2 else self.threads // 2
+
+    def systolic_rate(self, a: str, b: str) -> tuple[float, str]:
+        """Operations a clock of DPAS with these operand types, and the type whose rate it is.
+
+        The wider operand decides. `UnknownTiming` where there is no such rate.
+        """
+        kinds = [dtype if self.nvidia else _SYSTOLIC_AS.get(dtype, dtype) for dtype in (a, b)]
+        kind = "s8" if "s8" in kinds else kinds[0]
+        if kind not in self.systolic_ops:
+            have = ", ".join(self.systolic_ops) or "no DPAS at all (DP4A works)"
+            unit = "mma" if self.nvidia else "DPAS"
+            raise UnknownTiming(f"machine {self.name!r} has no rate of {unit} for {a} x {b}; it has {have}")
+        return self.systolic_ops[kind], kind
+
+    def peak_ops(self, dtype: str) -> float:
+        """Operations a second of all engines: systolic, or for "dp4a" and "f32" the vector pipe."""
+        rate = self.vector_ops[dtype] if dtype in ("f32", "dp4a") else self.systolic_rate(dtype, dtype)[0]
+        return rate * self.engines * self.ghz * 1e9
+
+    def confidence_of(self, *keys: str) -> Confidence:
+        """The weakest standing among figures by dotted keys; a key that ends a level covers all below it."""
+        found = []
+        for key in keys:
+            below = [p.confidence for k, p in self.provenance.items() if k == key or k.startswith(key + ".")]
+            if not below:
+                raise unknown_name(f"figure of {self.name}", key, self.provenance)
+            found += below
+        return weakest(found)

@@ -1,0 +1,98 @@
+"""The schema of a GPU's file: reads TOML into a `GpuMachine`, or says which key is wrong, what was expected and met."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isa_models.frozen import Frozen
+from isa_models.gpu.platforms import PLATFORMS as INTEL_GPUS
+from isa_models.machines.gpu_record import GpuCache, GpuMachine, Latency
+from isa_models.machines.toml_table import Table, open_table
+from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
+
+PLATFORMS = {**INTEL_GPUS, **NVIDIA_GPUS}
+
+
+def read_gpu_machine(path: Path) -> GpuMachine:
+    """Read and validate one file; `MachineFileError` names the first key that is wrong."""
+    return gpu_machine_of(open_table(path), path)
+
+
+def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
+    """The GPU that a file's table describes."""
+    name, title, vendor, platform = (top.text(key) for key in ("name", "title", "vendor", "platform"))
+    if platform not in PLATFORMS:
+        raise top.error("platform", f"one of {', '.join(PLATFORMS)}", platform)
+    cores = top.table("cores")
+    words = ("sms", "partitions", "dies") if platform in NVIDIA_GPUS else ("xe_cores", "engines", "stacks")
+    xe_cores, engines, stacks = (cores.figure_integer(key, 1, 4096) for key in words)
+    cores.close()
+    frequency = top.table("frequency")
+    ghz = frequency.figure_number("ghz", 0.1, 10)
+    max_ghz = frequency.figure_number("max_ghz", ghz, 10) if frequency.has("max_ghz") else None
+    base_ghz = frequency.figure_number("base_ghz", 0.1, ghz) if frequency.has("base_ghz") else None
+    matrix_ghz = frequency.figure_number("matrix_ghz", 0.1, ghz) if frequency.has("matrix_ghz") else None
+    frequency.close()
+    engine = top.table("engine")
+    threads = engine.figure_integer("threads", 2, 64)
+    vector = {key: engine.figure_number(f"{key}_ops", 1, 1e5) for key in ("f32", "f16", "dp4a")}
+    share = engine.figure_number("s32_multiply_share", 0.01, 1)
+    converts = engine.figure_number("conversion_share", 0.01, 1) if engine.has("conversion_share") else 1.0
+    systolic, co_issue = _systolic(engine)
+    engine.close()
+    if bool(systolic) != (platform in NVIDIA_GPUS or bool(PLATFORMS[platform].exec_size)):
+        raise top.error("engine.systolic_ops", f"rates exactly where {platform} has DPAS", systolic)
+    latency = _latency(top.table("latency"), bool(systolic), platform in NVIDIA_GPUS)
+    caches = [_cache(row) for row in top.tables("caches")]
+    if [cache.name for cache in caches] != ["L1", "L2"]:
+        raise top.error("caches", "L1 and L2, in this order", [cache.name for cache in caches])
+    dram = top.table("dram")
+    gb_s = dram.figure_number("gb_s", 0.1, 1e6)
+    sustained = dram.figure_number("sustained_gb_s", 0.1, gb_s, gb_s)
+    dram.close()
+    launch_us = 0.0
+    if top.has("launch"):
+        launch = top.table("launch")
+        launch_us = launch.figure_number("us", 0, 1000)
+        launch.close()
+    top.close()
+    return GpuMachine(
+        name, title, vendor, PLATFORMS[platform], xe_cores, engines, stacks, ghz, max_ghz, base_ghz,
+        matrix_ghz, threads, Frozen(vector), share, Frozen(systolic), co_issue, latency,
+        (caches[0], caches[1]), gb_s, sustained, Frozen(top.reader.provenance), path, converts,
+        launch_us,
+    )  # fmt: skip
+
+
+def _systolic(engine: Table) -> tuple[dict[str, float], bool]:
+    """Rates by type, and whether the vector pipe works beside; nothing where there is no such pipe."""
+    if not engine.has("systolic_ops"):
+        return {}, False
+    inner = engine.table("systolic_ops")
+    rates = {key: inner.figure_number(key, 1, 1e6) for key in ("tf32", "f16", "s8", "s4") if inner.has(key)}
+    inner.close()
+    co_issue = engine.figure("co_issue")
+    if not isinstance(co_issue, bool):
+        raise engine.error("co_issue.value", "true or false", co_issue)
+    return rates, co_issue
+
+
+def _latency(table: Table, systolic: bool, nvidia: bool) -> Latency:
+    dpas = {n: table.figure_number(f"dpas_{n}", 1, 1000) for n in (1, 2, 8)} if systolic and not nvidia else {}
+    keys = ("vector", "vector_wide", "math", "l1", "slm", "l2", "dram", "barrier", *(("mma",) if nvidia else ()))
+    found = Latency(Frozen(dpas), *(table.figure_number(key, 0, 1e5) for key in keys))
+    table.close()
+    return found
+
+
+def _cache(row: Table) -> GpuCache:
+    name = row.text("name")
+    row.key = f"caches.{name}"
+    found = GpuCache(
+        name,
+        row.figure_integer("size_bytes"),
+        row.figure_integer("line_bytes", 8, 4096),
+        row.figure_number("bytes_per_cycle", 0.01, 1e6),
+    )
+    row.close()
+    return found

@@ -1,0 +1,117 @@
+"""Machines by name or from a file: CPUs (`Machine`) and GPUs (`GpuMachine`), parsed once."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from isa_models.errors import MachineFileError, Unimplemented, UnknownName, unknown_name
+from isa_models.gpu.platforms import Platform, platform
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.cpu_schema import read_machine
+from isa_models.machines.gpu_record import GpuMachine
+from isa_models.machines.gpu_schema import read_gpu_machine
+from isa_models.machines.shipped import (
+    GPU_MACHINES_DIR,
+    HOST,
+    MACHINES_DIR,
+    can_be_a_file,
+    gpu_machine_names,
+    host_path,
+    machine_names,
+    shipped_name,
+    unknown_machine,
+)
+from isa_models.machines.toml_table import read_toml
+
+AnyMachine = Machine | GpuMachine
+
+
+def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
+    """The machine of a name or of a TOML file: a `Machine` (CPU) or a `GpuMachine` (its file names a `platform`).
+
+    Raises `UnknownName` for a name that doesn't exist and `MachineFileError` for a file that breaks its schema.
+
+    >>> machine("zen4").cores, machine("a770").engines
+    (96, 512)
+    """
+    if isinstance(name_or_path, GpuMachine):
+        return name_or_path
+    if isinstance(name_or_path, Machine):
+        return name_or_path
+    name = str(name_or_path)
+    if not isinstance(name_or_path, Path):
+        name = name_or_path = shipped_name(name)
+    if name == HOST:
+        return cpu_machine(name)
+    if not isinstance(name_or_path, Path):
+        if name in gpu_machine_names():
+            return gpu_machine(name)
+        if name not in machine_names() and not can_be_a_file(Path(name)):
+            raise unknown_machine(name)
+    path = Path(name)
+    return read_gpu_machine(path) if _names_a_platform(path) else cpu_machine(name_or_path)
+
+
+def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
+    """The CPU of a name (see `machine_names`; "host": measured by `simdnn calibrate`) or of a TOML file; parsed once.
+
+    Compilers' names are taken as well (`COMPILERS_NAMES`). Raises `UnknownName` for a name or a file that doesn't exist
+    and `MachineFileError` for a file that breaks the schema.
+    """
+    if isinstance(name_or_path, Machine):
+        return name_or_path
+    text = str(name_or_path)
+    if not isinstance(name_or_path, Path):
+        text = name_or_path = shipped_name(text)
+    if text == HOST:
+        if not host_path().is_file():
+            raise UnknownName(f"machine 'host' is not measured yet: run `simdnn calibrate`, which writes {host_path()}")
+        name_or_path = host_path()
+    if text in gpu_machine_names() and not isinstance(name_or_path, Path):
+        raise Unimplemented(f"machine {text!r} is a GPU; here a CPU is needed: {', '.join(machine_names())}")
+    if not isinstance(name_or_path, Path) and text in machine_names():
+        return _load(MACHINES_DIR / f"{text}.toml", None)
+    path = Path(name_or_path)
+    if not can_be_a_file(path):
+        raise unknown_machine(text)
+    if not path.is_file():
+        raise UnknownName(f"no machine file {text!r}; machines that ship have names: {', '.join(machine_names())}")
+    path = path.resolve()
+    return _load(path, path.stat().st_mtime_ns)
+
+
+@functools.cache
+def gpu_machine(name: str) -> GpuMachine:
+    """The GPU of a name; `UnknownName` where there is none, `MachineFileError` for a file that breaks the schema."""
+    if name not in gpu_machine_names():
+        raise unknown_name("GPU", name, gpu_machine_names())
+    return read_gpu_machine(GPU_MACHINES_DIR / f"{name}.toml")
+
+
+def platform_of(name: str) -> Platform:
+    """The platform of a name, or of a GPU's name.
+
+    >>> platform_of("b580").name
+    'xe2'
+    """
+    return gpu_machine(name).platform if name in gpu_machine_names() else platform(name)
+
+
+@functools.lru_cache(maxsize=32)
+def _load(path: Path, changed_ns: int | None) -> Machine:
+    """Parse a file; `changed_ns` makes an edited file a new entry of the cache."""
+    return read_machine(path)
+
+
+def _names_a_platform(path: Path) -> bool:
+    """Whether a file is a GPU's; what cannot be read is left to the schema to refuse."""
+    try:
+        return path.suffix == ".toml" and _has_platform(path, path.stat().st_mtime_ns)
+    except (MachineFileError, OSError):
+        return False
+
+
+@functools.lru_cache(maxsize=32)
+def _has_platform(path: Path, changed_ns: int) -> bool:
+    return "platform" in read_toml(path)

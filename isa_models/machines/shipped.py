@@ -1,0 +1,96 @@
+"""The machines that ship, by name: a TOML file each in this folder, GPUs in `gpu`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+from isa_models.errors import UnknownName, nearest, unknown_name
+
+MACHINES_DIR = Path(__file__).parent
+GPU_MACHINES_DIR = MACHINES_DIR / "gpu"
+
+HOST = "host"
+#: what compilers call the same cores (-mcpu)
+COMPILERS_NAMES = {
+    "haswell": "hsw", "core-avx2": "hsw", "skylake-avx512": "skx", "cascadelake": "clx", "icelake-server": "icx",
+    "sapphirerapids": "spr", "emeraldrapids": "spr", "graniterapids": "gnr", "alderlake": "adl-p", "znver4": "zen4",
+    "znver5": "zen5",
+}  # fmt: skip
+
+
+def machine_names() -> tuple[str, ...]:
+    """The machines that ship with the package.
+
+    >>> machine_names()
+    ('adl-p', 'clx', 'gnr', 'hsw', 'icx', 'skx', 'spr', 'zen4', 'zen5')
+    """
+    return tuple(sorted(_stems(MACHINES_DIR)))
+
+
+def gpu_machine_names() -> tuple[str, ...]:
+    """The GPUs that ship with the package.
+
+    >>> "a770" in gpu_machine_names()
+    True
+    """
+    return tuple(sorted(_stems(GPU_MACHINES_DIR)))
+
+
+def shipped_name(name: str) -> str:
+    """The name under which a machine ships, of a compiler's or in capitals; any other name as it is.
+
+    >>> shipped_name("znver4"), shipped_name("SKX"), shipped_name("mine.toml")
+    ('zen4', 'skx', 'mine.toml')
+    """
+    small = COMPILERS_NAMES.get(name.lower(), name.lower())
+    return small if small in _stems(MACHINES_DIR) else name
+
+
+def machine_file(name: str) -> Path | None:
+    """The file of a machine that ships; None for any other name.
+
+    >>> path = machine_file("SKX")
+    >>> path.name if path else None
+    'skx.toml'
+    """
+    name = shipped_name(name)
+    if name in machine_names():
+        return MACHINES_DIR / f"{name}.toml"
+    return GPU_MACHINES_DIR / f"{name}.toml" if name in gpu_machine_names() else None
+
+
+def unknown_machine(name: str) -> UnknownName:
+    """The error for a name that is none of a machine's."""
+    known = [*_stems(MACHINES_DIR), *_stems(GPU_MACHINES_DIR)]
+    if not nearest(name, known) and (near := nearest(name, COMPILERS_NAMES)):
+        ours = f"{COMPILERS_NAMES[near[0]]!r} ({near[0]})"
+        return UnknownName(f"unknown machine {name!r}: did you mean {ours}? Known: {', '.join(sorted(known))}")
+    return unknown_name("machine", name, known)
+
+
+def host_path() -> Path:
+    """Where the machine "host" is kept: $SIMDNN_HOST, else simdnn/host.toml in the user's configuration folder."""
+    if named := os.environ.get("SIMDNN_HOST"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "simdnn" / "host.toml"
+
+
+def can_be_a_file(path: Path) -> bool:
+    """Whether a name is one of a file rather than of a machine: it ends so, or the file is there."""
+    try:
+        return path.is_file() or path.suffix == ".toml" and "\0" not in str(path)
+    except OSError:  # too long for a name
+        return False
+
+
+def lists_row(name: str, mnemonic: str, form: str) -> bool:
+    """Whether a machine that ships has a row, looked up in its file's text: to read all of them takes seconds."""
+    text = (MACHINES_DIR / f"{name}.toml").read_text(encoding="utf-8")
+    return f'{{mnemonic = "{mnemonic}", form = "{form}",' in text
+
+
+@functools.cache
+def _stems(folder: Path) -> frozenset[str]:
+    return frozenset(path.stem for path in folder.glob("*.toml"))

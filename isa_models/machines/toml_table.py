@@ -1,0 +1,217 @@
+"""Typed access to a TOML file whose every figure carries a source and a confidence.
+
+A figure is an inline table ``{value = 6, source = "…", confidence = "documented"}``. A source may start with a key of
+the file's ``[sources]`` and a colon; it is then spelled out.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from isa_models.errors import MachineFileError, nearest
+from isa_models.machines.provenance import CONFIDENCES, Confidence, Provenance
+
+_MISSING = object()
+MOST_FILE = 1 << 24  # bytes; a table of all instructions has one of 600 KB
+_MOST_PARTS = 32  # of a dotted key; tomllib's time goes with their square
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*+{_PART}(?:\.[ \t]*+{_PART}){{{_MOST_PARTS}}}", re.MULTILINE)
+
+
+def broken(path: Path, key: str, expected: str, met: object) -> MachineFileError:
+    """The error of one key, in one line."""
+    shown = "nothing" if met is _MISSING else _SHOWN.repr(met)
+    return MachineFileError(f"{path}: key {key[:_LONGEST]!r}: expected {expected}, met {shown}")
+
+
+class _Shown(reprlib.Repr):
+    """Values cut to a line's part; a number with thousands of digits has no repr of its own."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() < 4 * _LONGEST else f"a number of {x.bit_length()} bits"
+
+
+_LONGEST = 80
+_SHOWN = _Shown()
+_SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = _LONGEST
+
+
+class Table:
+    """One TOML table under its dotted key: typed access; `close` refuses keys that nobody asked for."""
+
+    def __init__(self, reader: Reader, key: str, data: object) -> None:
+        self.reader, self.key = reader, key
+        if not isinstance(data, dict):
+            raise broken(reader.path, key or "(file)", "a table", data)
+        self.data: dict[str, object] = data
+        self.asked: set[str] = set()
+
+    def path(self, key: str) -> str:
+        return f"{self.key}.{key}" if self.key else key
+
+    def error(self, key: str, expected: str, met: object) -> MachineFileError:
+        return broken(self.reader.path, self.path(key), expected, met)
+
+    def raw(self, key: str) -> object:
+        self.asked.add(key)
+        return self.data.get(key, _MISSING)
+
+    def has(self, key: str) -> bool:
+        return self.raw(key) is not _MISSING
+
+    def text(self, key: str) -> str:
+        value = self.raw(key)
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(key, "a non-empty string", value)
+        return value
+
+    def flag(self, key: str) -> bool:
+        """True or false; false where the key is left out."""
+        value = self.raw(key) if self.has(key) else False
+        if not isinstance(value, bool):
+            raise self.error(key, "true or false", value)
+        return value
+
+    def number(self, key: str, least: float = 0.0, most: float = 1e15, default: float | None = None) -> float:
+        """A number; `default`, where one is given, for a key that is left out. So with the other kinds."""
+        if default is not None and not self.has(key):
+            return default
+        return self.number_of(key, self.raw(key), least, most)
+
+    def number_of(self, key: str, value: object, least: float, most: float) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise self.error(key, f"a number from {least:g} to {most:g}", value)
+        return value
+
+    def integer(self, key: str, least: int = 0, most: int = 10**15, default: int | None = None) -> int:
+        if default is not None and not self.has(key):
+            return default
+        return self.integer_of(key, self.raw(key), least, most)
+
+    def integer_of(self, key: str, value: object, least: int, most: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self.error(key, f"a whole number from {least} to {most}", value)
+        return value
+
+    def strings(self, key: str, allowed: Sequence[str] | None = None) -> tuple[str, ...]:
+        return self.strings_of(key, self.raw(key), allowed)
+
+    def strings_of(self, key: str, value: object, allowed: Sequence[str] | None) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            raise self.error(key, "a list of non-empty strings", value)
+        for item in value:
+            if allowed is not None and item not in allowed:
+                raise self.error(key, f"only names among {', '.join(allowed)}", item)
+        return tuple(value)
+
+    def table(self, key: str) -> Table:
+        return Table(self.reader, self.path(key), self.raw(key))
+
+    def tables(self, key: str) -> list[Table]:
+        """A non-empty array of tables, each under the key `KEY[i]`."""
+        value = self.raw(key)
+        if not isinstance(value, list) or not value:
+            raise self.error(key, "a non-empty array of tables", value)
+        return [Table(self.reader, self.path(f"{key}[{i}]"), item) for i, item in enumerate(value)]
+
+    def provenance(self, key: str | None = None) -> Provenance:
+        """This table's own source and confidence; noted under `key` (its own key where None)."""
+        confidence = self.raw("confidence")
+        if confidence not in CONFIDENCES:
+            raise self.error("confidence", f"one of {', '.join(CONFIDENCES)}", confidence)
+        found = self.reader.cite(self.text("source"), next(c for c in CONFIDENCES if c == confidence))
+        self.reader.provenance[self.key if key is None else key] = found
+        return found
+
+    def figure(self, key: str) -> object:
+        """The value of a figure, its source and confidence noted."""
+        if not isinstance(met := self.raw(key), dict):
+            raise self.error(key, 'a figure {value = …, source = "…", confidence = "…"}', met)
+        inner = self.table(key)
+        value = inner.raw("value")
+        inner.provenance()
+        inner.close()
+        return value
+
+    def figure_number(self, key: str, least: float = 0.0, most: float = 1e15, default: float | None = None) -> float:
+        if default is not None and not self.has(key):
+            return default
+        return self.number_of(f"{key}.value", self.figure(key), least, most)
+
+    def figure_integer(self, key: str, least: int = 1, most: int = 10**15, default: int | None = None) -> int:
+        if default is not None and not self.has(key):
+            return default
+        return self.integer_of(f"{key}.value", self.figure(key), least, most)
+
+    def figure_strings(
+        self, key: str, allowed: Sequence[str] | None = None, default: tuple[str, ...] | None = None
+    ) -> tuple[str, ...]:
+        if default is not None and not self.has(key):
+            return default
+        return self.strings_of(f"{key}.value", self.figure(key), allowed)
+
+    def close(self) -> None:
+        """Refuse keys that the schema doesn't know."""
+        for key in self.data:
+            if key not in self.asked:
+                near = nearest(key, self.asked)
+                hint = f"{near[0]!r}" if near else f"one of {', '.join(sorted(self.asked))}"
+                raise broken(self.reader.path, self.path(key), f"a key of the schema ({hint})", key)
+
+
+class Reader:
+    """What the tables of one file share."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.provenance: dict[str, Provenance] = {}
+        self.sources: dict[str, str] = {}
+        self._cited: dict[tuple[str, Confidence], Provenance] = {}
+
+    def cite(self, source: str, confidence: Confidence) -> Provenance:
+        """A `Provenance` with the source's key spelled out; equal ones are one object."""
+        key = (source, confidence)
+        if key not in self._cited:
+            short, colon, rest = source.partition(":")
+            full = f"{self.sources[short]}: {rest.strip()}" if colon and short in self.sources else source
+            self._cited[key] = Provenance(full, confidence)
+        return self._cited[key]
+
+
+def open_table(path: Path) -> Table:
+    """The whole file as a table, its sources read; `MachineFileError` where it is no TOML."""
+    return table_of(path, read_toml(path))
+
+
+def table_of(path: Path, data: dict[str, object]) -> Table:
+    """The same of a file's content."""
+    reader = Reader(path)
+    top = Table(reader, "", data)
+    sources = top.table("sources")
+    reader.sources = {key: sources.text(key) for key in sources.data}
+    return top
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """A TOML file's content; `MachineFileError` for what is none."""
+    try:
+        if not path.is_file():
+            raise broken(path, "(file)", "a readable file", "a folder" if path.is_dir() else "no file of that name")
+        if (size := path.stat().st_size) > MOST_FILE:
+            raise broken(path, "(file)", f"at most {MOST_FILE} bytes", size)
+        text = path.read_text(encoding="utf-8-sig")
+        if found := _LONG_KEY.search(text):
+            raise broken(path, found[0], f"at most {_MOST_PARTS} parts of a dotted key", "more")
+        return tomllib.loads(text)
+    except MachineFileError:
+        raise
+    except OSError as error:
+        raise broken(path, "(file)", "a readable file", error.strerror) from error
+    except RecursionError as error:
+        raise broken(path, "(file)", "TOML", "tables too deep in each other") from error
+    except ValueError as error:  # no TOML, no UTF-8, or a number that Python does not read
+        raise broken(path, "(file)", "TOML", str(error)) from error

@@ -1,0 +1,314 @@
+"""The LLVM reading of the algebra: a Value is a name in LLVM IR text, and every operation appends a line.
+
+Equal expressions are emitted once (hash consing): unpacking a register that many instructions share costs one line,
+which keeps the text small and the compilation short.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from isa_models.algebra import Value
+from isa_models.formats import fmt
+from isa_models.readings.alarm import Alarms
+
+_FLOATS = {"f32": "float", "f64": "double"}
+
+
+ZERO = "zeroinitializer"  # LLVM's zero of any type
+ANY = "any"  # zero has every property that is ever assured
+
+
+def lane_type(dtype: str) -> str:
+    """LLVM's type of one lane. f16 and bf16 are only moved and taken apart, so they are plain bits."""
+    return _FLOATS.get(dtype) or ("i1" if dtype == "b1" else f"i{fmt(dtype).bits}")
+
+
+def vector_type(dtype: str, lanes: int) -> str:
+    """LLVM's type of so many lanes."""
+    return f"<{lanes} x {lane_type(dtype)}>"
+
+
+Carried = list[tuple["LlvmValue", "LlvmValue", "LlvmValue"]]  # value before a loop, its phi, value at the body's end
+
+
+class Emitter:
+    """Lines of one LLVM function, with fresh names, scopes of known expressions and the declarations they need.
+
+    `optimistic` code takes every shortcut and returns whether one may have been wrong (see `alarm`).
+    """
+
+    def __init__(self, optimistic: bool = False) -> None:
+        self.lines: list[str] = []
+        self.declarations: dict[str, None] = {}
+        self.block = "entry"
+        self._count = 0
+        self._known: list[dict[str, str]] = [{}]
+        self.alarms = Alarms(self) if optimistic else None
+        self.assured: set[tuple[str, str]] = set()  # (value's name, fact)
+
+    def name(self, prefix: str = "v") -> str:
+        self._count += 1
+        return f"%{prefix}{self._count}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def start(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def push(self) -> None:
+        """Enter blocks that do not dominate what follows them."""
+        self._known.append({})
+
+    def pop(self) -> None:
+        self._known.pop()
+
+    def loop(self, start: str, stop: str, inside: Callable[[str], Carried]) -> None:
+        """A loop over a counter, at least once; `inside` emits its body and says what it carries."""
+        head, done = self.name("loop")[1:], self.name("done")[1:]
+        before, counter, following = self.block, self.name("i"), self.name("i")
+        self.line(f"br label %{head}")
+        self.start(head)
+        slot = len(self.lines)
+        self.line("")
+        self.push()
+        if self.alarms:
+            self.alarms.enter()
+        carried = inside(counter)
+        phis = self.alarms.leave(before, carried) if self.alarms else []
+        self.pop()
+        phis.append(f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{self.block} ]")
+        for first, phi, last in carried:
+            phis.append(f"  {phi.name} = phi {phi.type} [ {first.name}, %{before} ], [ {last.name}, %{self.block} ]")
+        self.lines[slot] = "\n".join(phis)
+        self.line(f"{following} = add i64 {counter}, 1")
+        more = self.name()
+        self.line(f"{more} = icmp slt i64 {following}, {stop}")
+        self.line(f"br i1 {more}, label %{head}, label %{done}")
+        self.start(done)
+
+    def value(self, expression: str) -> str:
+        """The name of a pure expression, emitted now unless a dominating block has it."""
+        for scope in reversed(self._known):
+            if expression in scope:
+                return scope[expression]
+        name = self.name()
+        self.line(f"{name} = {expression}")
+        self._known[-1][expression] = name
+        return name
+
+    def call(self, result: str, function: str, *arguments: tuple[str, str]) -> str:
+        """A pure call of an intrinsic, declared on first use; arguments are (type, name)."""
+        self.declarations[f"declare {result} @{function}({', '.join(t for t, _ in arguments)})"] = None
+        return self.value(f"call {result} @{function}({', '.join(f'{t} {v}' for t, v in arguments)})")
+
+
+class LlvmValue(Value):
+    """A vector of LLVM's by its name in the text: the reading of the algebra that becomes machine code."""
+
+    def __init__(self, emitter: Emitter, name: str, dtype: str, lanes: int) -> None:
+        self.emitter = emitter
+        self.name = name
+        self.dtype = dtype
+        self.lanes = lanes
+        self.number: int | float | None = None  # of a literal
+        self.test: tuple[str, LlvmValue, int] | None = None  # of a b1 value: ("nan", x, 0) or ("below", x, bound)
+
+    @property
+    def type(self) -> str:
+        return vector_type(self.dtype, self.lanes)
+
+    def _new(self, expression: str, dtype: str, lanes: int | None = None) -> LlvmValue:
+        return LlvmValue(self.emitter, self.emitter.value(expression), dtype, self.lanes if lanes is None else lanes)
+
+    def literal(self, number: int | float) -> LlvmValue:
+        value = LlvmValue(self.emitter, constant(self.dtype, self.lanes, number), self.dtype, self.lanes)
+        value.number = number
+        return value
+
+    def _hands_on(self, *operands: LlvmValue) -> LlvmValue:
+        """This float, noted as NaN wherever one of `operands` is."""
+        if self.emitter.alarms:
+            self.emitter.alarms.hands_on[self.name] = tuple(o.name for o in operands)
+        return self
+
+    def assured(self, fact: str) -> bool:
+        known = self.emitter.assured
+        return self.emitter.alarms is not None and (
+            self.name == ZERO or (self.name, fact) in known or (self.name, ANY) in known
+        )
+
+    def facts(self) -> list[str]:
+        """All that is assured of this value."""
+        if self.name == ZERO:
+            return [ANY]
+        return [fact for name, fact in self.emitter.assured if name == self.name]
+
+    def assure(self, fact: str) -> LlvmValue:
+        self.emitter.assured.add((self.name, fact))
+        return self
+
+    def view(self, dtype: str) -> LlvmValue:
+        lanes = self.lanes * self.format.bits // fmt(dtype).bits
+        if vector_type(dtype, lanes) == self.type or self.name == ZERO:
+            return LlvmValue(self.emitter, self.name, dtype, lanes)
+        result = self._new(f"bitcast {self.type} {self.name} to {vector_type(dtype, lanes)}", dtype, lanes)
+        for fact in self.facts():
+            result.assure(fact)
+        return result._hands_on(self) if lanes == self.lanes else result
+
+    def to(self, dtype: str) -> LlvmValue:
+        source, target = self.format, fmt(dtype)
+        if dtype == self.dtype:
+            return self
+        if "f16" in (self.dtype, dtype):
+            return self._half(dtype)
+        if source.is_float and target.is_float:
+            op = "fpext" if target.bits > source.bits else "fptrunc"
+        elif source.is_float:
+            op = "fptosi" if target.signed else "fptoui"
+        elif target.is_float:
+            op = "sitofp" if source.signed else "uitofp"
+        elif target.bits == source.bits:
+            return LlvmValue(self.emitter, self.name, dtype, self.lanes)
+        elif target.bits < source.bits:
+            op = "trunc"
+        else:
+            op = "sext" if source.signed and self.dtype != "b1" else "zext"
+        return self._new(f"{op} {self.type} {self.name} to {vector_type(dtype, self.lanes)}", dtype)
+
+    def _half(self, dtype: str) -> LlvmValue:
+        """f16 lanes as f32, or f32 lanes as f16, which are plain bits outside of the conversion."""
+        half, bits = f"<{self.lanes} x half>", f"<{self.lanes} x i16>"
+        if (self.dtype, dtype) == ("f16", "f32"):
+            plain = self.emitter.value(f"bitcast {bits} {self.name} to {half}")
+            return self._new(f"fpext {half} {plain} to {vector_type(dtype, self.lanes)}", dtype)
+        assert (self.dtype, dtype) == ("f32", "f16"), (self.dtype, dtype)
+        rounded = self.emitter.value(f"fptrunc {self.type} {self.name} to {half}")
+        return self._new(f"bitcast {half} {rounded} to {bits}", dtype)
+
+    def _binary(self, op: str, other: Value) -> LlvmValue:
+        assert isinstance(other, LlvmValue) and other.type == self.type, (op, self.dtype, other.dtype)
+        if self.format.is_float:
+            return self._new(f"f{op} {self.type} {self.name}, {other.name}", self.dtype)._hands_on(self, other)
+        if op == "shr":
+            op = "ashr" if self.format.signed else "lshr"
+        return self._new(f"{op} {self.type} {self.name}, {other.name}", self.dtype)
+
+    def _compare(self, op: str, other: Value) -> LlvmValue:
+        assert isinstance(other, LlvmValue) and other.dtype == self.dtype and other.lanes == self.lanes
+        if self.format.is_float:
+            code = "fcmp " + ("une" if op == "ne" else "o" + op)
+        elif op in ("eq", "ne"):
+            code = "icmp " + op
+        else:
+            code = "icmp " + ("s" if self.format.signed else "u") + op
+        result = self._new(f"{code} {self.type} {self.name}, {other.name}", "b1")
+        if code == "fcmp une" and self.name == other.name:
+            result.test = ("nan", self, 0)
+        elif code == "icmp ult" and isinstance(other.number, int) and other.number > 0:
+            result.test = ("below", self, other.number)
+        return result
+
+    def minimum(self, other: Value | int) -> LlvmValue:
+        return self._extreme("min", other)
+
+    def maximum(self, other: Value | int) -> LlvmValue:
+        return self._extreme("max", other)
+
+    def _extreme(self, op: str, other: Value | int) -> LlvmValue:
+        right = other if isinstance(other, LlvmValue) else self.literal(other)  # type: ignore[arg-type]
+        sign = "s" if self.format.signed else "u"
+        return self._intrinsic(f"llvm.{sign}{op}", self, right)
+
+    def _intrinsic(self, name: str, *arguments: LlvmValue) -> LlvmValue:
+        suffix = f"v{self.lanes}" + (f"f{self.format.bits}" if self.format.is_float else f"i{self.format.bits}")
+        result = self.emitter.call(self.type, f"{name}.{suffix}", *((a.type, a.name) for a in arguments))
+        return LlvmValue(self.emitter, result, self.dtype, self.lanes)
+
+    def fma(self, b: Value, c: Value) -> LlvmValue:
+        assert isinstance(b, LlvmValue) and isinstance(c, LlvmValue)
+        return self._intrinsic("llvm.fma", self, b, c)._hands_on(self, b, c)
+
+    def round_even(self) -> LlvmValue:
+        return self._intrinsic("llvm.roundeven", self)
+
+    def sqrt(self) -> LlvmValue:
+        return self._intrinsic("llvm.sqrt", self)
+
+    def where(self, yes: Value, no: Value) -> LlvmValue:
+        assert isinstance(yes, LlvmValue) and isinstance(no, LlvmValue) and yes.dtype == no.dtype
+        expression = f"select {self.type} {self.name}, {yes.type} {yes.name}, {no.type} {no.name}"
+        return LlvmValue(self.emitter, self.emitter.value(expression), yes.dtype, yes.lanes)
+
+    def permute(self, lanes: Sequence[int]) -> LlvmValue:
+        mask = ", ".join(f"i32 {i}" for i in lanes)
+        expression = f"shufflevector {self.type} {self.name}, {self.type} poison, <{len(lanes)} x i32> <{mask}>"
+        return self._new(expression, self.dtype, len(lanes))
+
+    def concat(self, other: Value) -> LlvmValue:
+        assert isinstance(other, LlvmValue) and other.type == self.type, "concat takes equal lane counts"
+        n = 2 * self.lanes
+        mask = ", ".join(f"i32 {i}" for i in range(n))
+        expression = f"shufflevector {self.type} {self.name}, {other.type} {other.name}, <{n} x i32> <{mask}>"
+        return self._new(expression, self.dtype, n)
+
+    def lookup(self, index: Value) -> LlvmValue:
+        assert isinstance(index, LlvmValue)
+        result = LlvmValue(self.emitter, "poison", self.dtype, index.lanes)
+        lane = lane_type(self.dtype)
+        for i in range(index.lanes):
+            at = self.emitter.value(f"extractelement {index.type} {index.name}, i32 {i}")
+            item = self.emitter.value(f"extractelement {self.type} {self.name}, {lane_type(index.dtype)} {at}")
+            result = result._new(f"insertelement {result.type} {result.name}, {lane} {item}, i32 {i}", self.dtype)
+        return result
+
+    def shortcut(self, usual: Callable[[], tuple[Value, Sequence[Value]]], careful: Callable[[], Value]) -> LlvmValue:
+        emit = self.emitter
+        value, conditions = usual()
+        assert isinstance(value, LlvmValue)
+        if emit.alarms:
+            for condition in conditions:
+                assert isinstance(condition, LlvmValue)
+                emit.alarms.watch(condition)
+            return value
+        some = "false"
+        for condition in conditions:
+            assert isinstance(condition, LlvmValue)
+            any_ = emit.call("i1", f"llvm.vector.reduce.or.v{condition.lanes}i1", (condition.type, condition.name))
+            some = any_ if some == "false" else emit.value(f"or i1 {some}, {any_}")
+        before, slow, join = emit.block, emit.name("rare")[1:], emit.name("join")[1:]
+        emit.line(f"br i1 {some}, label %{slow}, label %{join}, !prof !0")
+        emit.start(slow)
+        emit.push()
+        fixed = careful()
+        emit.pop()
+        assert isinstance(fixed, LlvmValue)
+        after = emit.block
+        emit.line(f"br label %{join}")
+        emit.start(join)
+        result = emit.name()
+        emit.line(f"{result} = phi {value.type} [ {value.name}, %{before} ], [ {fixed.name}, %{after} ]")
+        return LlvmValue(emit, result, value.dtype, value.lanes)
+
+
+def constant(dtype: str, lanes: int, number: int | float) -> str:
+    """A splat in LLVM's text. A float is written as the bits of the double of the same value."""
+    form = fmt(dtype)
+    if dtype in _FLOATS:
+        value = float(number)
+        if dtype == "f32":
+            value = struct.unpack("<f", struct.pack("<f", value))[0]
+        text = f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    elif dtype == "b1":
+        text = "true" if number else "false"
+    elif form.is_float:  # plain bits
+        text = str(int(np.array(number, form.dtype).view(f"u{form.bits // 8}")))
+    else:
+        text = str(int(number) & ((1 << form.bits) - 1))
+    return f"splat ({lane_type(dtype)} {text})"

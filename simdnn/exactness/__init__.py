@@ -1,0 +1,1 @@
+"""Exactness: where and how far results are from exact arithmetic, why two machines differ, and what helps."""

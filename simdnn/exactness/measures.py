@@ -1,0 +1,113 @@
+"""The columns of a study: what one layer in one mode cost, and how far its values are from the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simdnn.explanations.departures import CLIPPED, HALVED, PAIR, ROUNDED, WRAPPED, Departures, percent
+from simdnn.primitives.result import Estimate, Result
+from simdnn.timing.cpu.peak import peak_macs_per_cycle
+
+COST_COLUMNS = (
+    "implementation",
+    "compute_dtype",
+    "macs",
+    "cycles",
+    "time_us",
+    "gops",
+    "bytes",
+    "gb_s",
+    "bound",
+    "share_of_peak",
+    "confidence",
+)
+#: how many outputs met each kind of departure from exact integers (`Result.departures`), and any of them
+DEPARTURE_COLUMNS = {
+    "saturated_outputs": PAIR,
+    "halved_outputs": HALVED,
+    "wrapped_outputs": WRAPPED,
+    "rounded_outputs": ROUNDED,
+    "clipped_outputs": CLIPPED,
+}
+COUNTS = (*DEPARTURE_COLUMNS, "departed_outputs")
+SHARES = tuple(column.replace("_outputs", "_share") for column in COUNTS)
+VALUE_COLUMNS = ("max_abs_error", "relative_l2", "sqnr_db", "outputs", *COUNTS, *SHARES)
+
+
+def cost(result: Estimate, isa: str, macs: int, times: float = 1) -> dict[str, Any]:
+    """`COST_COLUMNS` of a kernel that is run `times` times for `macs` multiply-accumulates in all.
+
+    `gops` counts 2 operations a multiply-accumulate. `bytes` are the program's inputs and outputs, each once; `gb_s` is
+    their rate, as benchdnn counts it (`Result.traffic` tells the levels of memory apart). `share_of_peak` is against
+    `peak_macs_per_cycle` of the type computed in, under the ISA cap `isa`.
+    """
+    cycles, seconds = result.cycles * times, result.seconds * times
+    moved = times * sum(t.nbytes for t in result.kernel.program.tensors if t.kind in ("input", "output"))
+    return {
+        "implementation": result.implementation,
+        "compute_dtype": result.compute_dtype,
+        "macs": macs,
+        "cycles": cycles,
+        "time_us": seconds * 1e6,
+        "gops": 2 * macs / seconds / 1e9,
+        "bytes": moved,
+        "gb_s": moved / seconds / 1e9,
+        "bound": result.bound,
+        "share_of_peak": macs / cycles / peak_macs_per_cycle(result.machine, result.compute_dtype, isa),
+        "confidence": result.confidence,
+    }
+
+
+def values(result: Result, real: NDArray[Any], reference: NDArray[Any], times: int = 1) -> dict[str, float]:
+    """`VALUE_COLUMNS`: the errors of the output as real numbers, and how many outputs departed from exact integers."""
+    return errors(real, reference) | departures([(result.departed, times)])
+
+
+def departures(results: Iterable[tuple[Departures, int]]) -> dict[str, float]:
+    """Outputs, `COUNTS` and `SHARES` of them, of results that each stand for several."""
+    found: dict[str, float] = dict.fromkeys(("outputs", *COUNTS), 0)
+    for departed, times in results:
+        counts = {column: departed.outputs(kind) for column, kind in DEPARTURE_COLUMNS.items()}
+        counts |= {"outputs": departed.departing.size, "departed_outputs": int(departed.departing.sum())}
+        for column, count in counts.items():
+            found[column] += count * times
+    return found | shares(found)
+
+
+def shares(counts: Mapping[str, float]) -> dict[str, float]:
+    """`SHARES` of counted outputs; 0 of none."""
+    outputs = max(1, counts["outputs"])
+    return {share: counts[count] / outputs for share, count in zip(SHARES, COUNTS, strict=True)}
+
+
+def departed_text(counts: Mapping[str, float]) -> str:
+    """The kinds that some output met and the share of outputs that did, e.g. "halved weights 99.8 %"; "" where none.
+
+    >>> departed_text(dict.fromkeys(DEPARTURE_COLUMNS, 0) | {"outputs": 8, "halved_outputs": 8, "clipped_outputs": 1})
+    'halved weights 100 %, clipped destination 12.5 %'
+    """
+    kinds = [(kind, counts[column] / max(1, counts["outputs"])) for column, kind in DEPARTURE_COLUMNS.items()]
+    return ", ".join(f"{kind} {percent(share)}" for kind, share in kinds if share > 0)
+
+
+def errors(values: NDArray[Any], reference: NDArray[Any]) -> dict[str, float]:
+    """Largest absolute error, relative L2 error and signal-to-quantization-noise ratio in dB, taken in f64.
+
+    Equal arrays give an infinite ratio.
+
+    >>> errors(np.array([3.0, 4.5]), np.array([3.0, 4.0]))
+    {'max_abs_error': 0.5, 'relative_l2': 0.1, 'sqnr_db': 20.0}
+    """
+    wanted = reference.astype(np.float64)
+    error = values.astype(np.float64) - wanted
+    noise, signal = float(np.linalg.norm(error)), float(np.linalg.norm(wanted))
+    relative = noise / signal if signal else float("inf" if noise else 0)
+    return {
+        "max_abs_error": float(np.abs(error).max()),
+        "relative_l2": relative,
+        "sqnr_db": -20 * float(np.log10(relative)) if relative else float("inf"),
+    }

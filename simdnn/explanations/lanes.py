@@ -1,0 +1,196 @@
+"""One instruction explained, lane by lane: the steps that its manual states, with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from isa_models import Instruction, InvalidArgument, Unimplemented, instruction
+from isa_models.formats import fmt
+from isa_models.instruction import Family, Operand
+from isa_models.readings.arrays import Array, held
+from isa_models.readings.traced import LEAVES, MOVES, Exact, TracedValue, copied, history, operand
+from simdnn.explanations.steps import PADDING, Explanation, Step, Wording, loss, real, shown, source_of, tells
+
+_MOST_LANES = 4096  # four times the largest register: a tile
+
+
+def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -> Explanation:
+    """An instruction over operands given in its order or by their names (`isa_models.instruction(name).operands`).
+
+    Operands are arrays or numbers of the operands' types; immediates are named. Of an instruction on whole registers,
+    operands shorter than one are filled up with zeros. `lanes`: of a broadcast's result (1). Raises `UnknownName` and
+    `InvalidArgument`, each naming what the instruction takes.
+
+    >>> print(explain("vpmaddubsw", a=[255, 255], b=[127, 127]).steps.text[3])
+    saturate to s16: 64770 -> 32767
+    """
+    definition = instruction(name)
+    if isinstance(definition, Family):
+        some = ", ".join(definition.forms()[:3])
+        raise InvalidArgument(f"{name} has forms, one for each choice of types; name one, e.g. {some}")
+    if definition.configures:
+        raise Unimplemented(f"{name} sets a state of the machine; there is no value to explain")
+    integer = isinstance(lanes, (int, np.integer)) and not isinstance(lanes, bool)
+    if lanes is not None and not (integer and 1 <= lanes <= _MOST_LANES):
+        raise InvalidArgument(f"lanes={lanes!r}; a whole number from 1 to {_MOST_LANES} is needed")
+    arrays, immediates = _sorted(definition, operands, named)
+    arrays = [held(f"{name}: an operand", array) for array in arrays]
+    filled = _filled(definition, arrays)
+    values = definition.values(filled, immediates)
+    if (most := max((v.array.size for v in values), default=0)) > _MOST_LANES:
+        raise InvalidArgument(f"{name}: at most {_MOST_LANES} lanes are explained, not {most}")
+    inputs = [operand(v.array.reshape(-1), v.dtype, o.name) for v, o in zip(values, definition.operands, strict=True)]
+    if any(v.array.ndim > 1 for v in values):
+        raise InvalidArgument(f"{name}: one vector for each operand is explained, not shapes "
+                              f"{[v.array.shape for v in values]}")  # fmt: skip
+    result = definition.apply(*inputs, lanes=lanes or 1, **immediates)
+    assert isinstance(result, TracedValue)
+    exact = Exact()
+    exact.follow(history([(result, lane) for lane in range(result.lanes)]))
+    given = {o.name: np.asarray(array).size for o, array in zip(definition.operands, arrays, strict=True)}
+    wording = Wording(lambda *part: _named(given, *part), lambda value, i: True)
+    rows = [row for lane in range(result.lanes) for row in _lane(definition, wording, result, lane, exact)]
+    left = next((row for row in rows if row.note), None)
+    numbers = np.array([real(exact.of(result, lane)) for lane in range(result.lanes)], object)
+    whole = "rows of tiles" if definition.tile else "registers"
+    note = [f"{name} works on whole {whole}: zeros stand behind what was given"] if filled is not arrays else []
+    chosen = ", ".join(f"{key}={value}" for key, value in immediates.items())
+    about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual, *([chosen] if chosen else []))
+    return Explanation(signature(definition), about, result.inner.array, numbers, tuple(rows), left, tuple(note), 400)
+
+
+def signature(definition: Instruction) -> str:
+    """E.g. "vpmaddubsw: s16 <- a u8*2, b s8*2", as the instruction's definition has it, with the operands' names."""
+    parts = [
+        f"{o.name} {o.dtype}" + (("" if o.per == 1 else f"*{o.per:g}") if o.per else f"[{o.count}]")
+        for o in definition.operands
+    ]
+    choices = [f"{name} ({' or '.join(values)})" for name, values in definition.choices.items()]
+    return f"{definition.name}: {definition.result} <- {', '.join([*parts, *definition.immediates, *choices])}"
+
+
+def _lane(definition: Instruction, wording: Wording, result: TracedValue, lane: int, exact: Exact) -> Sequence[Step]:
+    """The steps of one lane of the result."""
+    wide = definition.row_lanes(result.dtype)
+    at = f"lane {lane}" + (f" (row {lane // wide}, column {lane % wide})" if definition.tile else "")
+    rows = []
+    for value, i in history([(result, lane)]):
+        if value.op not in LEAVES and tells(value, i):
+            end = copied(result, lane) == (value, i)
+            if not end and wording.says_nothing(value, i):
+                continue
+            meant = value.view(result.dtype) if end else value  # the last step may be one on the result's bits
+            text, number = wording.equation(value, i, shown(meant, i)), meant.inner.array[i].item()
+            rows.append(Step(at, definition.name, text, number, real(exact.of(meant, i)), loss(value, i)))
+    if not rows:
+        number, text = result.inner.array[lane].item(), f"{_taken(result, lane)} = {shown(result, lane)}"
+        rows.append(Step(at, definition.name, text, number, real(exact.of(result, lane))))
+    return rows
+
+
+def _named(given: Mapping[str, int], value: TracedValue, lane: int, dtype: str, bit: int) -> str:
+    """E.g. "a[3]"; "a.bf16[7]" of a part of it; padding behind the numbers that were given."""
+    if value.op != "operand":
+        return ""
+    if lane >= given.get(value.text, value.lanes):
+        return PADDING
+    if dtype == value.dtype:
+        return f"{value.text}[{lane}]"
+    return f"{value.text}.{dtype}[{(lane * value.format.bits + bit) // fmt(dtype).bits}]"
+
+
+def _taken(value: TracedValue, lane: int) -> str:
+    """Where a lane that is only moved comes from: "a[3]", and by which index where data said so."""
+    by = ""
+    while value.op not in LEAVES:
+        if value.op == "view":
+            break
+        if value.op not in MOVES:  # a choice, or widening
+            value, lane = value.sources(lane)[0]
+        else:
+            assert value.lanes_of is not None
+            by = f" (by index {shown(value.inputs[1], lane)})" if value.op == "lookup" else by
+            number, lane = value.lanes_of[lane]
+            value = value.inputs[number]
+    found = source_of(value, lane)
+    return f"{found[0].text}[{found[1]}]{by}" if found and found[0].op == "operand" else "constant"
+
+
+def _sorted(
+    definition: Instruction, operands: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, int | str]]:
+    """Operands in order; immediates and choices."""
+    names = [o.name for o in definition.operands]
+    given = dict(zip(names, operands, strict=False))
+    unknown = [key for key in named if key not in (*names, *definition.immediates, *definition.choices)]
+    twice = [key for key in named if key in given]
+    missing = [name for name in (*names, *definition.immediates) if name not in given and name not in named]
+    if unknown or twice or missing or len(operands) > len(names):
+        wrong = f"without {', '.join(missing)}" if missing else f"with {', '.join(unknown + twice) or len(operands)}"
+        raise InvalidArgument(f"{definition.name} {wrong}; it takes {signature(definition).split(' <- ')[1]}")
+    given |= {key: value for key, value in named.items() if key in names}
+    immediates: dict[str, int | str] = {name: _byte(definition, name, named[name]) for name in definition.immediates}
+    immediates |= {name: named[name] for name in definition.choices if name in named}
+    return [given[name] for name in names], immediates
+
+
+def _byte(definition: Instruction, name: str, value: Any) -> int:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value <= 255:
+        return int(value)
+    raise InvalidArgument(f"{definition.name}: immediate {name} is {value!r}; a byte is 0 to 255")
+
+
+def _filled(definition: Instruction, arrays: list[Any]) -> list[Any]:
+    """The arrays themselves, or where a whole register is needed and none of them is longer, with zeros behind."""
+    if definition.tile:
+        return _tiles(definition, arrays)
+    if not definition.whole:
+        return arrays
+    for width in sorted(definition.caps):
+        lanes = definition.lanes(width)
+        wanted = [definition.operand_lanes(o, lanes) for o in definition.operands]
+        met = [np.atleast_1d(np.asarray(array)).shape[-1] for array in arrays]
+        if met == wanted:
+            return arrays
+        if all(m <= w for m, w in zip(met, wanted, strict=True)):
+            return [_padded(array, count) for array, count in zip(arrays, wanted, strict=True)]
+    return arrays
+
+
+def _tiles(definition: Instruction, arrays: list[Any]) -> list[Any]:
+    """Flat lists as tiles: as many rows as the longest of those that go through row by row needs."""
+    if all(np.asarray(array).ndim > 1 for array in arrays):
+        return arrays
+    pairs = list(zip(definition.operands, arrays, strict=True))
+    rows = max(-(-np.asarray(a).size // definition.row_lanes(o.dtype)) for o, a in pairs if o.per)
+    tiles = []
+    for o, array in pairs:
+        wide = definition.row_lanes(o.dtype)
+        count = o.count // wide if not o.per else rows
+        flat = np.asarray(array).reshape(-1)
+        if flat.size > count * wide:
+            raise InvalidArgument(
+                f"{definition.name}: operand {o.name} has {flat.size} elements, at most {count * wide}"
+            )
+        if not isinstance(array, np.ndarray):
+            flat = flat.astype(np.float32).astype(fmt(o.dtype).dtype) if fmt(o.dtype).is_float else _plain(o, flat)
+        tiles.append(_padded(flat, count * wide).reshape(count, wide))
+    return tiles
+
+
+def _plain(o: Operand, flat: Array) -> Array:
+    form = fmt(o.dtype)
+    if flat.dtype.kind not in "iu" or flat.min() < form.low or flat.max() > form.high:
+        raise InvalidArgument(f"operand {o.name} is {o.dtype} ({form.low} .. {form.high}), met {flat.tolist()}")
+    return flat.astype(form.dtype)
+
+
+def _padded(array: Any, count: int) -> Any:
+    if isinstance(array, np.ndarray):
+        out: Array = np.zeros(count, array.dtype)
+        out[: array.shape[-1]] = array.reshape(-1)
+        return out
+    return [*np.atleast_1d(np.asarray(array)).tolist(), *[0] * (count - np.atleast_1d(np.asarray(array)).size)]

@@ -1,0 +1,158 @@
+"""Several products of one size in one kernel: loops over them, and where each tensor's parts lie.
+
+A tensor holds its products one behind the other. One that does not move with a loop has one product for all its turns:
+operands that broadcast, and parameters that all products share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import Finish, Kernel, Parameters
+from simdnn.program.records import Affine, Program
+
+LOOP = "group_b"
+#: tensors that follow an operand's products, and not all of them, or none as parameters do that all share
+SIDES = {"src": "src", "reductions": "src", "wei": "wei", "neg_sums": "wei"}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Extents of the loops over products, from the outside in, and with which of them each operand moves.
+
+    `grouped`: the products are groups of a convolution, whose parameters by column are each one's own.
+
+    >>> heads = Batch.of((2, 12), (2, 1))  # twelve heads share a matrix of weights
+    >>> str(heads), heads.count, heads.products("wei"), heads.products("columns")
+    ('2x12:2x1', 24, 2, 1)
+    >>> Batch.of((2, 3), (2, 3)).extents, Batch.of((), (1,)).extents  # neighbours that move alike are one loop
+    ((6,), ())
+    """
+
+    extents: tuple[int, ...] = ()
+    src: tuple[bool, ...] = ()
+    wei: tuple[bool, ...] = ()
+    grouped: bool = False
+
+    @staticmethod
+    def of(src: Sequence[int], wei: Sequence[int]) -> Batch:
+        """From the operands' sizes in front of rows and columns, which broadcast."""
+        loops: list[tuple[int, bool, bool]] = []
+        for size, *moves in _aligned(src, wei):
+            if size > 1 and loops and list(loops[-1][1:]) == moves:
+                size *= loops.pop()[0]
+            loops += [(size, moves[0], moves[1])] if size > 1 else []
+        return Batch(tuple(n for n, _, _ in loops), tuple(a for _, a, _ in loops), tuple(b for _, _, b in loops))
+
+    @staticmethod
+    def groups(count: int) -> Batch:
+        """Groups of a convolution."""
+        return Batch((count,), (True,), (True,), grouped=True) if count > 1 else Batch()
+
+    @property
+    def count(self) -> int:
+        return prod(self.extents)
+
+    def _moves(self, side: str) -> tuple[bool, ...]:
+        """Whether each loop moves along "src", "wei", "dst", or the tables by "columns" or by "rows"."""
+        if side in ("src", "wei"):
+            return self.src if side == "src" else self.wei
+        return (side == "dst" or side == "columns" and self.grouped,) * len(self.extents)
+
+    def products(self, side: str = "dst") -> int:
+        """How many products a side holds."""
+        return prod(n for n, moves in zip(self.extents, self._moves(side), strict=True) if moves)
+
+    def at(self, side: str = "dst") -> Affine:
+        """Which of a side's products a turn of the loops meets."""
+        place, step = Affine(), 1
+        for number in reversed(range(len(self.extents))):
+            if self._moves(side)[number]:
+                place = place + Affine.var(self.loops[number]) * step
+                step *= self.extents[number]
+        return place
+
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """Their variables, outermost first."""
+        return tuple(f"{LOOP}{number or ''}" for number in range(len(self.extents)))
+
+    def parts(self, side: str) -> list[int]:
+        """For each turn, in order, which of a side's products it meets."""
+        own = [n if moves else 1 for n, moves in zip(self.extents, self._moves(side), strict=True)]
+        numbers = np.arange(prod(own)).reshape(own)
+        return [int(n) for n in np.broadcast_to(numbers, self.extents).reshape(-1)]
+
+    def __str__(self) -> str:
+        """As bench writes a batch, "" where there is none."""
+        sides = ("x".join(str(n if moves else 1) for n, moves in zip(self.extents, side, strict=True))
+                 for side in (self.src, self.wei))  # fmt: skip
+        return ":".join(sides) if self.extents else ""
+
+
+def _aligned(src: Sequence[int], wei: Sequence[int]) -> Iterable[tuple[int, bool, bool]]:
+    """For each dimension its extent, and whether the source and the weights have it."""
+    count = max(len(src), len(wei))
+    full = [(1,) * (count - len(side)) + tuple(side) for side in (src, wei)]
+    return [(max(a, b), a > 1, b > 1) for a, b in zip(*full, strict=True)]
+
+
+def joined(parts: Sequence[Mapping[str, Array]], batch: Batch, program: Program) -> dict[str, Array]:
+    """A program's inputs from those of each product alone: one behind the other, each as often as its tensor has it."""
+    found = {}
+    for name, first in parts[0].items():
+        count = program.tensor[name].size // first.size
+        if count == 1:
+            found[name] = first
+            continue
+        numbers = batch.parts(SIDES.get(name, "dst"))
+        turns = [numbers.index(n) for n in range(count)]
+        found[name] = np.concatenate([parts[turn][name] for turn in turns])
+    return found
+
+
+def as_batched(kernel: Kernel, batch: Batch, post_ops: Sequence[str], shape: tuple[int, ...]) -> Kernel:
+    """The kernel of a problem with this batch, taking all its products at once; the output has `shape`."""
+    if batch.count == 1:
+        return replace(kernel, finish=partial(_shaped, kernel.finish, shape))
+    prepare = partial(_prepared, kernel, batch, tuple(post_ops))
+    return replace(kernel, prepare=prepare, finish=partial(_finished, kernel.finish, batch, shape))
+
+
+def _shaped(finish: Finish, shape: tuple[int, ...], outputs: Mapping[str, Array]) -> Array:
+    return finish(outputs).reshape(shape)
+
+
+def _prepared(
+    kernel: Kernel, batch: Batch, post_ops: Sequence[str], src: Array, weights: Array, given: Parameters
+) -> dict[str, Array]:
+    """Inputs of all products of a batch."""
+    sides = src.reshape(-1, *src.shape[-2:]), weights.reshape(-1, *weights.shape[-2:])
+    turns = zip(batch.parts("src"), batch.parts("wei"), strict=True)
+    own = (_of_product(given, post_ops, number, batch) for number in range(batch.count))
+    parts = [kernel.prepare(sides[0][a], sides[1][b], next(own)) for a, b in turns]
+    return joined(parts, batch, kernel.program)
+
+
+def _finished(finish: Finish, batch: Batch, shape: tuple[int, ...], outputs: Mapping[str, Array]) -> Array:
+    """The output of all products of a batch."""
+    parts = outputs["dst"].reshape(batch.count, -1)
+    return np.stack([finish({"dst": part}) for part in parts]).reshape(shape)
+
+
+def _of_product(given: Parameters, post_ops: Sequence[str], number: int, batch: Batch) -> Parameters:
+    """The parameters of one product: its part of what is as large as the output, all of the rest."""
+
+    def part(values: Array) -> Array:
+        found: Array = values.reshape(batch.count, -1)[number]
+        return found
+
+    pairs = zip(post_ops, given.operands, strict=False)
+    operands = tuple(part(values) if name == "add:full" else values for name, values in pairs)
+    return replace(given, operands=operands, previous=None if given.previous is None else part(given.previous))

@@ -1,0 +1,89 @@
+"""Which element of the user's arrays each element of a kernel's tensors is, found by asking `prepare` itself.
+
+The arrays are filled with the digits of their own indices, one digit at a time, and what `prepare` makes of them is
+read back. So this holds for any layout, and nothing about a layout is written a second time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isa_models.formats import fmt, name_of
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import Kernel, Parameters
+
+_SOURCES = ("src", "matrix", "vector")
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Of a tensor: whose elements it holds, the flat index of each (-1: padding), and what they are multiplied by."""
+
+    operand: str  # "src" | "weights"
+    shape: tuple[int, ...]  # of the user's array
+    index: Array  # of an element of the tensor, or of the user's type where its elements are words that pack those
+    factor: float = 1.0
+
+    def label(self, element: int) -> str:
+        """E.g. "src[0,12]"; "padding" where the user has nothing."""
+        flat = int(self.index[element])
+        if flat < 0:
+            return "padding"
+        return f"{self.operand}[{','.join(str(i) for i in np.unravel_index(flat, self.shape))}]"
+
+
+def origins_of(kernel: Kernel, src: Array, weights: Array, parameters: Parameters) -> dict[str, Origin]:
+    """The tensors that hold the user's elements one by one (those of nibbles do not)."""
+    marks = _prepared(kernel, src, weights, parameters, digit=None)
+    found = {}
+    for name in marks:
+        operand, array = ("weights", weights) if name in kernel.weights else ("src", src)
+        found[name] = Origin(operand, array.shape, np.zeros(marks[name].size), float(marks[name].max()) / 2)
+    for digit in range(max(_digits(src), _digits(weights))):
+        for name, values in _prepared(kernel, src, weights, parameters, digit).items():
+            array = weights if name in kernel.weights else src
+            if found[name].factor:
+                found[name].index[:] += (values / found[name].factor / 2 - 1) * float(_base(array)) ** digit
+    result = {}
+    for name, origin in found.items():
+        index = np.where(marks[name] == 0, -1, origin.index)
+        size = (weights if name in kernel.weights else src).size
+        whole = (index == np.rint(index)).all() and (index >= -1).all() and (index < size).all()
+        if origin.factor in (0.5, 1.0) and np.isin(marks[name], (0, 2 * origin.factor)).all() and whole:
+            result[name] = Origin(origin.operand, origin.shape, index.astype(np.int64), origin.factor)
+    return result
+
+
+def _base(array: Array) -> int:
+    """So that twice a digit and two more is a number of the type."""
+    return 3 if fmt(name_of(array.dtype)).bits < 8 else 60
+
+
+def _digits(array: Array) -> int:
+    count = 1
+    while _base(array) ** count < array.size:
+        count += 1
+    return count
+
+
+def _prepared(
+    kernel: Kernel, src: Array, weights: Array, parameters: Parameters, digit: int | None
+) -> dict[str, Array]:
+    """The tensors of elements, for arrays that hold two and twice a digit of their index; or two alone (None)."""
+    filled = []
+    for array in (src, weights):
+        index = np.arange(array.size).reshape(array.shape)
+        digits = index * 0 if digit is None else index // _base(array) ** digit % _base(array)
+        filled.append((2 * digits + 2).astype(array.dtype))
+    inputs = kernel.prepare(filled[0], filled[1], parameters)
+    names = (*kernel.weights, *_SOURCES)
+    found = {}
+    for name in names:
+        if name in inputs:
+            own = (weights if name in kernel.weights else src).dtype
+            words = inputs[name].dtype == np.uint32  # on GPUs, whose registers hold elements packed
+            elements = inputs[name].view(own) if words else inputs[name]
+            found[name] = elements.reshape(-1).astype(np.float32)
+    return found

@@ -1,0 +1,252 @@
+"""What a kernel is asked to compute (a problem) and what it hands back (a Program and how to feed it)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from isa_models import Machine
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.pack import Blocked
+from simdnn.program.records import Program
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What happens to an accumulator on its way to the destination, in this order."""
+
+    dst: str = "s32"  # s32 f32 bf16 f16 s8 u8
+    zp_src: bool = False  # a common source zero point, s32
+    zp_wei: bool = False  # a common weights zero point, s32
+    src_scale: bool = False  # a common f32 scale
+    wei_scale: str = ""  # "" | "common" | "per_oc"
+    bias: bool = False  # f32, one per output channel
+    post_ops: tuple[str, ...] = ()  # in order: relu, sum, add:common, add:per_oc, add:full
+    dst_scale: bool = False  # a common f32 scale: the result is divided by it
+    dst_zero_point: bool = False  # a common s32 zero point, added last
+
+    @property
+    def in_float(self) -> bool:
+        """Whether an s32 accumulator goes through f32 at all."""
+        return self.dst != "s32" or bool(
+            set(self.post_ops) - {"relu"}
+            or self.src_scale
+            or self.wei_scale
+            or self.bias
+            or self.dst_scale
+            or self.dst_zero_point
+        )
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Where a parameter of compressed weights belongs: "common", "per_oc" or "grouped" along K; and its stored type."""
+
+    placing: str
+    dtype: str  # scales: f32 bf16 f16; zero points: s32 s8 u8 s4 u4
+    group: int = 0  # grouped: how many k share a value
+    shared: bool = False  # grouped: all channels share it, too
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether each channel has a value of its own."""
+        return self.placing != "common" and not self.shared
+
+    def __str__(self) -> str:
+        return f"{self.placing} {self.group or ''} {self.dtype}".replace("  ", " ") + " shared" * self.shared
+
+
+@dataclass(frozen=True)
+class GroupScales:
+    """Scales of an integer matmul that change along K: how many k share one of the source, of the weights (0: none).
+
+    Each group's s32 sum is scaled in f32 by itself; the groups are added up in order.
+    """
+
+    src: int = 0  # Parameters.src_group_scale is (M, K / src)
+    wei: int = 0  # Parameters.wei_scale is (K / wei, N)
+    weights_first: bool = True  # (sum * weights scale) * source scale, as oneDNN's brgemm; else the other way round
+    reference: bool = False  # what oneDNN leaves to its reference implementation, which is exact
+    merged: bool = False  # the weights' scales come multiplied by the source's common one, as oneDNN has them on tiles
+
+    @property
+    def group(self) -> int:
+        """How many k have all their scales in common."""
+        return min(g for g in (self.src, self.wei) if g)
+
+    def __str__(self) -> str:
+        return " ".join(f"{name} by {g}" for name, g in (("src", self.src), ("wei", self.wei)) if g)
+
+
+@dataclass(frozen=True)
+class Decompression:
+    """Integer weights that are brought to floating point before the products: (w - zero point) * scale."""
+
+    computes: tuple[str, ...]  # the types that products may be formed in, f32 or bf16; a kernel has one of its own
+    scale: Placing | None = None
+    zero_point: Placing | None = None
+    reference: bool = False  # as oneDNN's reference does it: multiply, then add, scale always in the weights
+
+
+@dataclass(frozen=True)
+class ZeroPoints:
+    """Zero points of an integer matmul that change along K or by column, and how their part of the sum is found."""
+
+    group: int  # how many k have all their zero points (and scales) in common, and one reduction of the source
+    wei: bool  # Parameters.wei_zero_points is (K / any multiple, N)
+    src: bool  # Parameters.src_zero_points is (M, K / any multiple)
+    reductions: bool = False  # Parameters.reductions, (M, K / group), are the user's
+    strategy: str = ""  # direct | in_kernel | precomputed | bias | upconvert
+    src_group: int = 0  # how many k share a zero point of the source, where there are some
+
+    def __str__(self) -> str:
+        given = " reductions given" if self.reductions else ""
+        return f"{'src ' * self.src}{'wei ' * self.wei}by {self.group}{given} {self.strategy}".strip()
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The run-time arguments that an `Epilogue` announces. Scales are f32, zero points s32.
+
+    With a `Decompression`, `wei_scale` is (1,), (N,), (K / group, N) or (K / group, 1), and so is
+    `wei_zero_points`.
+    """
+
+    bias: npt.NDArray[np.float32] | None = None  # (N,)
+    src_scale: float = 1.0
+    wei_scale: npt.NDArray[np.float32] | None = None  # (1,) or (N,)
+    dst_scale: float = 1.0
+    zp_src: int = 0
+    zp_wei: int = 0
+    dst_zero_point: int = 0
+    wei_zero_points: Array | None = None  # of compressed weights, s32
+    operands: tuple[Array, ...] = ()  # f32, one for each post-operation: sum's scale, what add adds; else empty
+    previous: Array | None = None  # what the destination held before, which sum reads
+    src_group_scale: Array | None = None  # f32 (M, K / group)
+    src_zero_points: Array | None = None  # with `ZeroPoints`, s32 (M, groups)
+    reductions: Array | None = None  # s32 (M, groups)
+
+
+@dataclass(frozen=True)
+class MatmulProblem:
+    """dst (m, n) = src (m, k) x weights (k, n); types by oneDNN's names."""
+
+    m: int
+    n: int
+    k: int
+    src: str
+    wei: str
+    epilogue: Epilogue
+    wei_tag: str = "any"  # any | ab (plain) | ba (k contiguous)
+    decompression: Decompression | None = None
+    group_scales: GroupScales | None = None
+    reference: bool = False  # integers that oneDNN leaves to its reference implementation, which is exact
+    zero_points: ZeroPoints | None = None
+
+    @property
+    def macs(self) -> int:
+        return self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class ConvProblem:
+    """Forward convolution: src (mb, ic, ih, iw), weights (oc, ic / groups, kh, kw), dst (mb, oc, oh, ow)."""
+
+    mb: int
+    ic: int
+    ih: int
+    iw: int
+    oc: int
+    kh: int
+    kw: int
+    src: str
+    wei: str
+    epilogue: Epilogue
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)  # top, left, bottom, right
+    dilation: tuple[int, int] = (1, 1)  # 1: dense taps (oneDNN writes 0)
+    groups: int = 1
+    wei_tag: str = "any"  # any | oihw (plain; goihw with groups)
+
+    @property
+    def oh(self) -> int:
+        top, _, bottom, _ = self.padding
+        return (self.ih + top + bottom - (self.kh - 1) * self.dilation[0] - 1) // self.strides[0] + 1
+
+    @property
+    def ow(self) -> int:
+        _, left, _, right = self.padding
+        return (self.iw + left + right - (self.kw - 1) * self.dilation[1] - 1) // self.strides[1] + 1
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every channel is a group of its own."""
+        return 1 < self.groups == self.ic == self.oc
+
+    @property
+    def macs(self) -> int:
+        return self.mb * self.oc * self.oh * self.ow * (self.ic // self.groups) * self.kh * self.kw
+
+
+Problem = MatmulProblem | ConvProblem
+
+
+Prepare = Callable[[Array, Array, Parameters], dict[str, Array]]
+Finish = Callable[[Mapping[str, Array]], Array]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A Program for one problem, and the way between the user's arrays and its tensors.
+
+    `prepare(src, weights, parameters)` takes src (m, k) or nchw and weights (k, n) or goihw in their storage types and
+    gives the program's inputs; weights are put in the kernel's own layout there. `finish(outputs)` gives dst (m, n)
+    or nchw.
+    """
+
+    name: str  # "gemm:avx512_core_vnni"
+    program: Program
+    prepare: Prepare
+    finish: Finish
+    compute_dtype: str  # the type that products are formed in
+    weights: tuple[str, ...] = ("wei", "wei_tail", "plain")  # the tensors that may hold the user's weights
+    blocked: Blocked | None = None  # the weights' layout, where it is the kernel's own and a reorder can make it
+    accumulation: str = ""  # on tiles: in which order an instruction adds up its products
+    timed: Program | None = None  # what the clock sees where it is more than `program`: copies ahead of it
+    counting: Callable[[], Kernel] | None = None  # where a step can saturate: how often it does, for each output
+    sums: Callable[[], Kernel] | None = None  # there, too: the s32 sums that come of it, and nothing after them
+    halves: bool = False  # multiplies by halved weights, rounded to nearest even, and doubles the sums
+
+    @property
+    def saturates(self) -> bool:
+        """Whether some step can saturate on the way to the accumulator."""
+        return self.counting is not None
+
+
+@dataclass(frozen=True, eq=False)
+class KernelKind:
+    """A row of the kernel table, equal to itself alone: what it takes, and how it is built.
+
+    `accepts(problem)` answers "" or the reason why this kind cannot do the problem, which is one of its `operation`.
+    """
+
+    name: str
+    isa: str
+    compute_dtype: str
+    accepts: Callable[[Problem], str]
+    build: Callable[[Problem, Machine], Kernel]
+    operation: type[MatmulProblem] | type[ConvProblem] = MatmulProblem
+    exact: bool = True  # integer kernels: no step on the way can saturate or round
+    library_only: bool = False  # stands for a slow form of oneDNN's, and runs only where that is asked for
+    more_than: str = ""  # the kind whose work this one does too, and more besides: it is never faster
+    narrow_sums: bool = False  # products are added up in f16 before they reach f32, which a math mode must allow
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """A row of the table pickles and copies by its name."""
+        from simdnn.kernels.table import kind_of
+
+        return (kind_of, (self.name,)) if kind_of(self.name) is self else super().__reduce__()

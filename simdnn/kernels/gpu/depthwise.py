@@ -1,0 +1,171 @@
+"""Depthwise convolution on a GPU's vector pipe: lanes run over channels, a thread makes neighbouring pixels of a row.
+
+Matrix instructions would multiply zeros here, a group having one channel. Everything is multiplied and added up in f32,
+tap after tap; sums of 8-bit integers are exact there for as many taps as `accepts` lets through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from isa_models import GpuMachine
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
+from simdnn.kernels.gpu.grid import filled, lanes_for, spread, steps_of
+from simdnn.kernels.gpu.words import words_of
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Program, Register, Tensor
+
+_PIXELS = 4  # of a thread
+_MOST_TAPS = 225  # 255 - -128 times 128, so often, is still below 2**24; and a kernel's text stays short
+
+
+def accepts(p: ConvProblem) -> bool:
+    """Whether the kernel does a problem: a channel a group, relu at most after the scales and the bias."""
+    if not p.depthwise or fmt(p.wei).bits < 8:  # nibbles are not loaded one by one
+        return False
+    return p.kh * p.kw <= _MOST_TAPS and not p.epilogue.zp_wei and set(p.epilogue.post_ops) <= {"relu"}
+
+
+class GpuDepthwise:
+    """The generator for one problem on one machine."""
+
+    def __init__(self, problem: ConvProblem, machine: GpuMachine) -> None:
+        self.problem, self.machine, self.words = problem, machine, words_of(machine)
+        p = problem
+        self.lanes, self.pixels = lanes_for(p.oc), min(_PIXELS if p.strides[1] < _PIXELS else 1, p.ow)
+        self.grid = spread((p.mb, p.oh, -(-p.ow // self.pixels), -(-p.oc // self.lanes)), machine)
+        images, rows, runs, channels = self.grid.full
+        self.dest = (images, rows, runs * self.pixels, channels * self.lanes)
+        sides = zip(self.dest[1:3], p.strides, (p.kh, p.kw), p.dilation, strict=True)
+        self.source = (images, *((n - 1) * s + (k - 1) * d + 1 for n, s, k, d in sides), self.dest[3])
+
+    # -- program --------------------------------------------------------------------------------------------------
+    @property
+    def name(self) -> str:
+        return f"conv:{self.machine.platform.name}_depthwise"
+
+    @cached_property
+    def program(self) -> Program:
+        p, body = self.problem, [*self.start(), *self.taps(), *self.epilogue()]
+        code = self.grid.nest(body)
+        return verify(Program(f"{self.name} {p}", self.machine.platform.name, tuple(self.tensors()), tuple(code)))
+
+    def tensors(self) -> list[Tensor]:
+        p = self.problem
+        return [
+            Tensor("src", p.src, prod(self.source)),
+            Tensor("wei", p.wei, p.kh * p.kw * self.dest[3]),
+            *(Tensor(name, "f32", size) for name, size in self.parameters.items()),
+            Tensor("dst", p.epilogue.dst, prod(self.dest), "output"),
+        ]
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """What the epilogue reads, f32, and its elements."""
+        e, channels = self.problem.epilogue, self.dest[3]
+        asked = {
+            "zp_src": e.zp_src, "src_scale": e.src_scale, "wei_scale": bool(e.wei_scale), "bias": e.bias,
+            "zero": "relu" in e.post_ops, "dst_scale": e.dst_scale, "dst_zero_point": e.dst_zero_point,
+        }  # fmt: skip
+        return {name: channels if name in ("wei_scale", "bias") else 1 for name, wanted in asked.items() if wanted}
+
+    def register(self, name: str) -> Register:
+        return Register(name, "f32", self.lanes)
+
+    def start(self) -> Code:
+        """Sums of zero, and the parameters."""
+        bits = [self.register(f"c{i}").as_("u32") for i in range(self.pixels)]
+        code: Code = [op("xor.b32" if self.words.nvidia else "xor.u32", r, r, r) for r in bits]
+        for name, size in self.parameters.items():
+            at = self.grid.index(3) * self.lanes if size > 1 else Affine()
+            code += self.words.load(name, name, "f32", at, self.lanes, same=size == 1)
+        return code
+
+    def as_float(self, name: str, tensor: str, dtype: str, at: Affine) -> Code:
+        """A vector of a tensor in a register as f32."""
+        code, value = self.words.load(name, tensor, dtype, at, self.lanes), self.register(name)
+        return code if fmt(dtype).is_float else [*code, *self.words.apply("float", value, value)]
+
+    def taps(self) -> Code:
+        """Row by row of the kernel; a pixel of the source is loaded once for all that read it."""
+        p, steps, code = self.problem, steps_of(self.source), Code()
+        n, y, x, c = (self.grid.index(axis) for axis in range(4))
+        base = n * steps[0] + y * (p.strides[0] * steps[1]) + x * (self.pixels * p.strides[1] * steps[2])
+        for u in range(p.kh):
+            line = base + c * self.lanes + u * p.dilation[0] * steps[1]
+            loaded: set[int] = set()
+            for w in range(p.kw):
+                at = c * self.lanes + (u * p.kw + w) * self.dest[3]
+                code += self.as_float("k", "wei", p.wei, at)
+                for i in range(self.pixels):
+                    column = i * p.strides[1] + w * p.dilation[1]
+                    value = self.register(f"x{column % self.reach}")
+                    if column not in loaded:
+                        loaded.add(column)
+                        code += self.as_float(value.name, "src", p.src, line + column * steps[2])
+                        if p.epilogue.zp_src:
+                            code += self.words.apply("sub", value, value, self.register("zp_src"))
+                    acc = self.register(f"c{i}")
+                    code += self.words.apply("fma", acc, value, self.register("k"), acc)
+        return code
+
+    @property
+    def reach(self) -> int:
+        """Pixels of a row of the source from the first to the last that one tap reads: what is kept at a time."""
+        return (self.pixels - 1) * self.problem.strides[1] + 1
+
+    def epilogue(self) -> Code:
+        p, code, steps = self.problem, Code(), steps_of(self.dest)
+        dst, n, y, x, c = p.epilogue.dst, *(self.grid.index(axis) for axis in range(4))
+        order = (("src_scale", "mul"), ("wei_scale", "mul"), ("bias", "add"), ("zero", "max"), ("dst_scale", "mul"),
+                 ("dst_zero_point", "add"))  # fmt: skip
+        for i in range(self.pixels):
+            acc = self.register(f"c{i}")
+            for name, step in order:
+                code += self.words.apply(step, acc, acc, self.register(name)) if name in self.parameters else []
+            if not fmt(dst).is_float:
+                code += self.words.apply("nearest", acc, acc)
+                acc = acc.as_("s32")
+            at = n * steps[0] + y * steps[1] + (x * self.pixels + i) * steps[2] + c * self.lanes
+            code += self.words.store("dst", dst, at, acc)
+        return code
+
+    # -- between the user's arrays and the program's -----------------------------------------------------------------
+    def kernel(self) -> Kernel:
+        return Kernel(self.name, self.program, self.prepare, self.finish, "f32", ("wei",))
+
+    def prepare(self, src: Array, weights: Array, given: Parameters) -> dict[str, Array]:
+        """Channels last, filled up; pixels beyond the edge hold the zero point."""
+        p, channels = self.problem, self.dest[3]
+        edges = ((0, 0), (p.padding[0], p.padding[2]), (p.padding[1], p.padding[3]), (0, 0))
+        padded = np.pad(src.transpose(0, 2, 3, 1), edges, constant_values=src.dtype.type(given.zp_src))
+        inside = padded[:, : self.source[1], : self.source[2]]
+
+        def per_channel(values: Array | None) -> Array:
+            assert values is not None
+            return filled(np.broadcast_to(values.astype(np.float32).reshape(-1), (p.oc,)), (channels,))
+
+        made: dict[str, Callable[[], Array]] = {
+            "zp_src": lambda: np.array([given.zp_src], np.float32),
+            "src_scale": lambda: np.array([given.src_scale], np.float32),
+            "wei_scale": lambda: per_channel(given.wei_scale),
+            "bias": lambda: per_channel(given.bias),
+            "zero": lambda: np.zeros(1, np.float32),
+            "dst_scale": lambda: np.array([1], np.float32) / np.float32(given.dst_scale),
+            "dst_zero_point": lambda: np.array([given.dst_zero_point], np.float32),
+        }
+        taps = weights.reshape(p.oc, p.kh * p.kw).T
+        found = {"src": filled(inside, self.source), "wei": filled(taps, (p.kh * p.kw, channels))}
+        return found | {name: made[name]() for name in self.parameters}
+
+    def finish(self, outputs: Mapping[str, Array]) -> Array:
+        p = self.problem
+        inside = outputs["dst"].reshape(self.dest)[: p.mb, : p.oh, : p.ow, : p.oc]
+        return np.ascontiguousarray(inside.transpose(0, 3, 1, 2))

@@ -1,0 +1,93 @@
+"""A convolution as the GEMM of its output pixels (implicit GEMM): a row of A is a pixel, its columns taps and channels.
+
+`prepare` writes that view of the source out; a GPU's kernel computes its addresses instead, so its memory holds each
+element once (`view_copies` says how often the view does). Each group of a grouped convolution is a product of its own,
+all of them in one kernel: the `batch` of its problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.batch import Batch, joined
+from simdnn.kernels.common.spec import ConvProblem, Finish, Kernel, Parameters
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.program.records import Program
+
+
+def product_of(p: ConvProblem, **more: Any) -> GpuMatmulProblem:
+    """The matmul of one group's pixels by its output channels; `more` of its fields.
+
+    >>> from simdnn.kernels.common.spec import Epilogue
+    >>> p = product_of(ConvProblem(2, 8, 5, 5, 32, 3, 3, "f16", "f16", Epilogue("f32"), groups=4))
+    >>> p.m, p.n, p.k, p.batch.count
+    (18, 8, 18, 4)
+    """
+    m, n, k = p.mb * p.oh * p.ow, p.oc // p.groups, p.kh * p.kw * p.ic // p.groups
+    return GpuMatmulProblem(m, n, k, p.src, p.wei, p.epilogue, batch=Batch.groups(p.groups), **more)
+
+
+def view_copies(p: ConvProblem, program: Program) -> dict[str, float]:
+    """How many bytes of the view there are for each of the source."""
+    form, size = program.tensor["src"], p.mb * p.ic * p.ih * p.iw
+    from isa_models.formats import fmt
+
+    return {"src": max(1.0, form.nbytes * 8 / (size * fmt(p.src).bits))}
+
+
+def as_convolution(kernel: Kernel, p: ConvProblem) -> Kernel:
+    """The kernel of the product, taking nchw sources and oihw weights. Pixels beyond the edge hold the zero point."""
+    name = kernel.name.replace("gemm:", "conv:")
+    program = kernel.program.renamed(f"{name} {p}")
+    prepare, finish = partial(_prepared, kernel, p), partial(_finished, kernel.finish, p)
+    return replace(kernel, name=name, program=program, prepare=prepare, finish=finish, timed=None)
+
+
+def _prepared(kernel: Kernel, p: ConvProblem, src: Array, weights: Array, given: Parameters) -> dict[str, Array]:
+    """Inputs of the products of all groups."""
+    g, n = p.groups, p.oc // p.groups
+    points = given.src_zero_points
+    fill = 0 if points is None else int(points.reshape(-1)[0])
+    taps = weights.reshape(g, n, -1, p.kh, p.kw).transpose(0, 3, 4, 2, 1).reshape(g, -1, n)
+    parts = [
+        kernel.prepare(rows, taps[group], _of_group(given, slice(group * n, group * n + n)))
+        for group, rows in enumerate(pixels(p, src, fill))
+    ]
+    return joined(parts, Batch.groups(g), kernel.program)
+
+
+def _finished(finish: Finish, p: ConvProblem, outputs: Mapping[str, Array]) -> Array:
+    """nchw of the products of all groups."""
+    matrices = [finish({"dst": part}) for part in outputs["dst"].reshape(p.groups, -1)]
+    matrix = np.concatenate(matrices, axis=1)
+    return np.ascontiguousarray(matrix.reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))
+
+
+def _of_group(given: Parameters, columns: slice) -> Parameters:
+    """The parameters of some output channels."""
+
+    def part(values: Array | None) -> Array | None:
+        return values if values is None or values.size == 1 else values.reshape(-1)[columns]
+
+    table = given.wei_zero_points
+    points = table if table is None or table.shape[1] == 1 else table[:, columns]
+    return replace(given, bias=part(given.bias), wei_scale=part(given.wei_scale), wei_zero_points=points)
+
+
+def pixels(p: ConvProblem, src: Array, fill: int = 0) -> Array:
+    """nchw as (groups, output pixels, taps and channels): kh, kw, ic from the outside in."""
+    top, left, bottom, right = p.padding
+    edges = ((0, 0), (top, bottom), (left, right), (0, 0))
+    nhwc = np.pad(src.transpose(0, 2, 3, 1), edges, constant_values=src.dtype.type(fill))
+    reach = [(size - 1) * d + 1 for size, d in zip((p.kh, p.kw), p.dilation, strict=True)]
+    windows = sliding_window_view(nhwc, reach, (1, 2))
+    taps = windows[:, :: p.strides[0], :: p.strides[1], :, :: p.dilation[0], :: p.dilation[1]]
+    grouped = taps.reshape(*taps.shape[:3], p.groups, -1, p.kh, p.kw)
+    return grouped.transpose(3, 0, 1, 2, 5, 6, 4).reshape(p.groups, p.mb * p.oh * p.ow, -1)

@@ -1,0 +1,233 @@
+"""How a GEMM is cut for an Intel GPU: blocks of a matrix instruction, a thread's tile of them, a workgroup of threads.
+
+A Program's parallel loops `group_m` and `group_n` are the workgroups, one for a Xe-core; `thread_m` and `thread_n`
+inside are the threads of one, which go through K together and so share what its L1 holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from isa_models import GpuMachine
+from isa_models.formats import fmt
+from isa_models.gpu.platforms import MOST_GRFS, RESERVED_GRFS
+from isa_models.intel_gpu.dpas import Shape
+from simdnn.kernels.common.batch import Batch
+from simdnn.kernels.common.code import Code, loop
+from simdnn.program.records import Affine
+
+#: bytes along K of each row that a workgroup brings into shared memory between two barriers: 32 f16, as in CUTLASS's
+#: default tiles for Volta and oneDNN's systolic kernels for Xe-HP and Xe-HPG (K unrolled by 32)
+STAGED_BYTES = 64
+GROUP_LOOPS = ("group_m", "group_n")
+THREAD_LOOPS = ("thread_m", "thread_n")
+VECTOR_K = 8  # k of a step on the vector pipe: 32 bytes of f32 in a row of A
+
+
+@dataclass(frozen=True)
+class Block:
+    """One matrix instruction's sizes: `m` rows, `n` columns, `k`; DPAS, or the DP4As or mads that stand for it."""
+
+    m: int
+    n: int
+    k: int
+    src: str
+    wei: str
+    model: str = ""
+    systolic: bool = True
+    copies: tuple[int, int] = (1, 1)  # threads whose registers take each element of A, of B
+    from_shared: bool = False  # operands are always read from shared memory
+
+    @property
+    def acc(self) -> str:
+        return "f32" if fmt(self.src).is_float else "s32"
+
+    @property
+    def instruction(self) -> str:
+        if self.systolic:
+            return Shape(self.wei, self.src, self.acc, self.acc, self.m, self.n, self.model).name
+        if fmt(self.src).is_float:
+            return f"mad.f32.{self.m}x{self.n}x{self.k}"
+        return f"dp4a.{self.wei}.{self.src}.8.{self.m}.x{self.n}.s32"
+
+    @property
+    def unit(self) -> str:
+        """The instruction's family."""
+        return self.instruction.split(".")[0]
+
+    @property
+    def widened(self) -> bool:
+        """Whether operands are brought to f32 in registers, for an instruction that takes no other floats."""
+        return self.unit == "mad" and self.src != "f32"
+
+    def rate(self, machine: GpuMachine) -> float:
+        """Operations a clock of an engine on the instruction."""
+        if self.systolic:
+            return machine.systolic_rate(self.src, self.wei)[0]
+        return machine.vector_ops["f32" if fmt(self.src).is_float else "dp4a"]
+
+    @property
+    def a_words(self) -> int:
+        return self.m * self.k * fmt(self.src).bits // 32
+
+    @property
+    def b_words(self) -> int:
+        return self.n * self.k * fmt(self.wei).bits // 32
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A thread's blocks along M and N, and a workgroup's threads along each."""
+
+    block: Block
+    rows: int
+    cols: int
+    threads: tuple[int, int]
+
+    @property
+    def m(self) -> int:
+        """Rows of a workgroup."""
+        return self.block.m * self.rows * self.threads[0]
+
+    @property
+    def n(self) -> int:
+        return self.block.n * self.cols * self.threads[1]
+
+    def groups(self, m: int, n: int) -> tuple[int, int]:
+        return -(-m // self.m), -(-n // self.n)
+
+    def blocks(self, m: int, n: int) -> tuple[int, int]:
+        """Blocks along M and N of all groups, those beyond the matrix among them."""
+        down, across = self.groups(m, n)
+        return down * self.threads[0] * self.rows, across * self.threads[1] * self.cols
+
+    def row(self, i: int) -> Affine:
+        """The block row of a thread's i-th."""
+        return (Affine.var(GROUP_LOOPS[0]) * self.threads[0] + Affine.var(THREAD_LOOPS[0])) * self.rows + i
+
+    def col(self, j: int) -> Affine:
+        return (Affine.var(GROUP_LOOPS[1]) * self.threads[1] + Affine.var(THREAD_LOOPS[1])) * self.cols + j
+
+    def nest(self, body: Code, groups: tuple[int, int], batch: Batch) -> Code:
+        """`body` for every thread of every workgroup of every product of a batch."""
+        for names, extents in ((THREAD_LOOPS, self.threads), (GROUP_LOOPS, groups)):
+            for var, extent in zip(reversed(names), reversed(extents), strict=True):
+                body = loop(var, extent, body, parallel=True)
+        for var, extent in zip(reversed(batch.loops), reversed(batch.extents), strict=True):
+            body = loop(var, extent, body, parallel=True)
+        return body
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether operands go through shared memory: not where one block of rows, or of columns, is all there is."""
+        several = self.rows * self.threads[0] > 1 and self.cols * self.threads[1] > 1
+        return several or self.block.from_shared
+
+    def staged(self, row_bytes: int) -> int:
+        """Iterations of K, of so many bytes of a row, between barriers."""
+        return max(1, STAGED_BYTES // row_bytes) if self.is_staged else 0
+
+    def registers(self, grf_bytes: int, copies: int = 1) -> int:
+        """GRFs of the accumulators (`copies` of each) and of the operands of one step of K."""
+        words = grf_bytes // 4
+        b = self.block
+        acc = self.rows * self.cols * -(-b.m * b.n // words) * copies
+        if b.unit == "mad":  # its operands leave least: a bias by column, a zero to compare with, a narrow result
+            acc += self.cols * -(-b.n // words) + 2 * -(-b.m * b.n // words)
+        if b.widened:
+            acc += -(-b.m * b.k // words) * self.rows + -(-b.k * b.n // words) * self.cols
+        return acc + self.rows * -(-b.a_words // words) + self.cols * -(-b.b_words // words) + RESERVED_GRFS
+
+
+def block_of(machine: GpuMachine, m: int, src: str, wei: str, model: str) -> Block:
+    """The block for a problem of `m` rows: eight of them, or as many as there are."""
+    platform = machine.platform
+    rows = min(8, m)
+    if fmt(src).is_float and (src == "f32" or not platform.exec_size):
+        return Block(rows, 16, VECTOR_K, src, wei, systolic=False)
+    if platform.exec_size:
+        shape = Shape(wei, src, "f32" if fmt(src).is_float else "s32", "null", rows, platform.exec_size, model)
+        return Block(rows, platform.exec_size, shape.k, src, wei, model)
+    return Block(rows, 16, 32, src, wei, systolic=False)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a kernel needs beside the plain GEMM's registers."""
+
+    registers: int = 0  # GRFs
+    copies: int = 1  # accumulators of each block
+    per_row: int = 0  # bytes beside each block of rows
+    per_column: int = 0
+
+    def grfs(self, rows: int, cols: int, grf_bytes: int) -> int:
+        """GRFs of a tile."""
+        return self.registers + rows * -(-self.per_row // grf_bytes) + cols * -(-self.per_column // grf_bytes)
+
+
+def choose_tile(
+    machine: GpuMachine, block: Block, m: int, n: int, k: int, budget: Budget | None = None, batch: int = 1,
+    sizes: Collection[tuple[int, int]] = (),
+) -> Tile:  # fmt: skip
+    """The tile of the least time, by rates alone: matrix pipe, L1, L2, DRAM, and how evenly groups fill the cores.
+
+    `sizes`: the workgroups' rows and columns that a library has kernels for; a problem too small for them has others.
+    """
+    budget = budget or Budget()
+    best: tuple[tuple[float, float], Tile] | None = None
+    for rows, cols in itertools.product((1, 2, 4, 8), (1, 2, 4, 8)):
+        if rows > 1 and block.m * (rows - 1) >= m or cols > 1 and block.n * (cols - 1) >= n:
+            continue
+        for registers in (MOST_GRFS // 2, MOST_GRFS):
+            plain = Tile(block, rows, cols, (1, 1))
+            grf = machine.platform.grf_bytes
+            if plain.registers(grf, budget.copies) + budget.grfs(rows, cols, grf) > registers:
+                continue
+            capacity = machine.engines_per_core * machine.threads_of(registers)
+            for tile in _groups(plain, capacity, m, n):
+                if sizes and (tile.m, tile.n) not in sizes:
+                    continue
+                score = _score(machine, tile, m, n, k, batch)
+                if best is None or score < best[0]:
+                    best = score, tile
+            break
+    if best is None and sizes:
+        return choose_tile(machine, block, m, n, k, budget, batch)
+    assert best is not None
+    return best[1]
+
+
+def _groups(plain: Tile, capacity: int, m: int, n: int) -> list[Tile]:
+    """Workgroups of up to `capacity` threads, powers of two along each axis."""
+    sizes = [1 << i for i in range(capacity.bit_length())]
+    found = []
+    for down, across in itertools.product(sizes, sizes):
+        spare_m = down > 1 and plain.m * (down // 2) >= m
+        spare_n = across > 1 and plain.n * (across // 2) >= n
+        if down * across <= capacity and not spare_m and not spare_n:
+            found.append(Tile(plain.block, plain.rows, plain.cols, (down, across)))
+    return found
+
+
+def _score(machine: GpuMachine, tile: Tile, m: int, n: int, k: int, batch: int) -> tuple[float, float]:
+    """Cycles of the whole problem by rates alone; among equals, bytes from L2."""
+    b, (gm, gn) = tile.block, tile.groups(m, n)
+    steps, threads = -(-k // b.k), tile.threads[0] * tile.threads[1]
+    per_engine = -(-threads // machine.engines_per_core)
+    matrix = tile.rows * tile.cols * 2 * b.m * b.n * b.k / b.rate(machine) * per_engine
+    read = 4 * (tile.rows * b.a_words * b.copies[0] + tile.cols * b.b_words * b.copies[1]) * threads
+    shared = 4 * (tile.rows * b.a_words * tile.threads[0] + tile.cols * b.b_words * tile.threads[1])
+    latency = 2 * machine.latency.l1  # a step's loads, seen by a thread that has the engine to itself
+    waiting = latency / per_engine if per_engine < 2 else 0.0
+    if not machine.platform.block_loads and tile.is_staged:  # staged: in step, so the first one's loads are seen
+        waiting += machine.latency.slm + read / threads / (machine.l1.bytes_per_cycle / machine.engines_per_core)
+        read += 2 * shared  # on their way into shared memory
+    step = max(matrix + waiting, read / machine.l1.bytes_per_cycle, shared / machine.l2.bytes_per_cycle)
+    cores = machine.xe_cores * machine.stacks
+    rounds = -(-gm * gn * batch // cores)
+    together = float(min(gm * gn, cores)) ** 0.5  # groups at work share rows, columns
+    fetched = float(shared * steps * gm * gn * batch) / together
+    dram = fetched / (machine.sustained_gb_s * machine.stacks / machine.ghz)
+    return max(rounds * (step * steps + machine.latency.dram), dram), float(shared * steps * gm * gn)

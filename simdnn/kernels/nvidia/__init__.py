@@ -1,0 +1,1 @@
+"""Kernels of NVIDIA GPUs: products on CUDA cores and tensor cores."""

@@ -1,0 +1,201 @@
+"""Depthwise convolution: lanes run over channels, every tap is one multiply-accumulate a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from isa_models.readings.arrays import Array, to_a_line
+from simdnn.kernels.common.code import Code, Unit, load32, load_bf16, load_f16, loop, op, zero
+from simdnn.kernels.common.edges import Edges
+from simdnn.kernels.common.pack import Blocked, Layout, halved, wrap32
+from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
+from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.x86.source import Source
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
+
+_ROWS = {512: 12, 256: 6}  # pixels of a tile: accumulators that cover the latency of the multiply-accumulate
+
+
+@dataclass(frozen=True)
+class DepthwiseDot:
+    """How one tap is taken: the weights' type in memory, the loads that widen, and the multiply-accumulate."""
+
+    wei: str
+    acc: str
+    compute: str
+
+    def emit(self, unit: Unit, acc: Register, a: str, b: str) -> list[Op]:
+        if self.acc == "f32":
+            return [op("vfmadd231ps", acc, acc, unit.reg(a, "f32"), unit.reg(b, "f32"))]
+        product = unit.reg(a, "s32")
+        return [op("vpmaddwd", product, unit.reg(a, "s16"), unit.reg(b, "s16")), op("vpaddd", acc, acc, product)]
+
+
+#: s8 weights are stored as words with a zero beside each, so that vpmaddwd multiplies the source's low word alone
+INTEGER = DepthwiseDot("s16", "s32", "s16")
+FLOAT = DepthwiseDot("f32", "f32", "f32")
+_EXTEND = {"u8": "vpmovzxbd", "s8": "vpmovsxbd"}
+
+
+class Depthwise:
+    """The generator for one problem with groups = ic = oc. `bias_first`: a sum of floats starts from the bias."""
+
+    def __init__(
+        self, name: str, problem: ConvProblem, unit: Unit, halve: bool, merged_scales: bool, bias_first: bool = False
+    ) -> None:
+        self.name = name
+        self.problem = problem
+        self.unit = unit
+        self.halve = halve
+        self.merged_scales = merged_scales
+        self.dot = FLOAT if problem.src in ("f32", "bf16", "f16") else INTEGER
+        e = problem.epilogue
+        self.bias_first = bias_first and self.dot == FLOAT and e.bias and not (e.src_scale or e.wei_scale)
+
+    @cached_property
+    def channels(self) -> int:
+        """Channels with the padding of whole vectors."""
+        return -(-self.problem.groups // self.unit.lanes) * self.unit.lanes
+
+    @cached_property
+    def source(self) -> Source:
+        """As a single group: channels without masks are padded to whole vectors, because loads widen them."""
+        p = self.problem
+        icp = p.ic if self.unit.masks else self.channels
+        return Source(p.src, p.src, p.mb, p.ih, p.iw, 1, p.ic, icp, p.padding)
+
+    @cached_property
+    def plan(self) -> Plan:
+        p = self.problem
+        edges = "position" if any(p.padding) else "channel"
+        return Plan(
+            p.epilogue, self.dot.acc == "s32", edges if p.epilogue.zp_src else "", self.halve, self.merged_scales
+        )
+
+    @cached_property
+    def program(self) -> Program:
+        p = self.problem
+        code = self.source.stage(self.unit)
+        turns, rest = divmod(p.groups, self.unit.lanes)
+        rows = min(p.ow, _ROWS[self.unit.width])
+        blocks, tail = divmod(p.ow, rows)
+        for channel, live, count in (
+            (Affine.var("j") * self.unit.lanes, self.unit.lanes, turns),
+            (Affine(turns * self.unit.lanes), rest, 1 if rest else 0),
+        ):
+            body: Code = loop("r", blocks, self.tile(Affine.var("r") * rows, rows, channel, live))
+            body += self.tile(Affine(blocks * rows), tail, channel, live) if tail else []
+            for var, extent in (("j", count), ("y", p.oh), ("n", p.mb)):
+                body = loop(var, extent, body, parallel=True)
+            code += body
+        outputs = p.mb * p.oh * p.ow * p.oc
+        tensors = [
+            *self.source.tensors(),
+            Tensor("wei", self.dot.wei, p.kh * p.kw * self.channels * (2 if self.dot == INTEGER else 1)),
+            *self.plan.tensors(self.unit, self.channels, p.oh * p.ow, outputs),
+            Tensor("dst", p.epilogue.dst, outputs, "output"),
+        ]
+        return verify(Program(f"{self.name} {p}", self.unit.isa, tuple(tensors), tuple(code)))
+
+    def tile(self, first: Affine, rows: int, channel: Affine, live: int) -> Code:
+        """`rows` neighbouring pixels of a line, one vector of channels."""
+        p, s, unit = self.problem, self.source, self.unit
+        n, y, u, w = (Affine.var(v) for v in "nyuw")
+        accumulators = [unit.reg(f"c{i}", self.dot.acc) for i in range(rows)]
+        line = n * s.image + (y * p.strides[0] + u * p.dilation[0]) * s.row
+        factor = 2 if self.dot == INTEGER else 1
+        body: Code = [
+            load32(
+                unit, unit.reg("b", "f32" if self.dot == FLOAT else "u32"), "wei",
+                ((u * p.kw + w) * self.channels + channel) * factor, unit.lanes,
+            )
+        ]  # fmt: skip
+        for i, acc in enumerate(accumulators):
+            pixel = (first + i) * p.strides[1] + w * p.dilation[1]
+            body += self.load_source(line + pixel * s.pixel + channel, live)
+            body += self.dot.emit(unit, acc, "a", "b")
+        code: Code = [
+            load32(unit, acc, "bias", channel, unit.lanes) if self.bias_first else zero(acc) for acc in accumulators
+        ]
+        code += loop("u", p.kh, loop("w", p.kw, body))
+        numbers = [(n * p.oh + y) * p.ow + first + i for i in range(rows)]
+        positions = [(y * p.ow + first + i) * self.channels + channel for i in range(rows)]
+        rows_of_dst = [x * p.oc + channel for x in numbers]
+        final = Tile(unit, [[acc] for acc in accumulators], [live], rows_of_dst, channel, positions)
+        rest = replace(self.plan, epilogue=replace(self.plan.epilogue, bias=False)) if self.bias_first else self.plan
+        return code + finish_tile(rest, final)
+
+    def load_source(self, at: Affine, live: int) -> Code:
+        """One vector of channels, widened to 32 bits."""
+        unit, s = self.unit, self.source
+        if s.read == "f32":
+            return [load32(unit, unit.reg("a", "f32"), s.tensor, at, live)]
+        lanes = live if unit.masks else unit.lanes
+        if s.read == "bf16":
+            return load_bf16(unit, "a", s.tensor, at, lanes)
+        if s.read == "f16":
+            return load_f16(unit, "a", s.tensor, at, lanes)
+        extend = _EXTEND[s.read]
+        register = unit.reg("a", "u32" if s.read == "u8" else "s32")
+        return [op(extend, register, Memory(s.tensor, at, s.read, lanes))]
+
+    def kernel(self) -> Kernel:
+        return Kernel(
+            self.name, self.program, self.prepare, self.finish, self.dot.compute, blocked=self.blocked,
+            halves=self.halve,
+        )  # fmt: skip
+
+    @property
+    def blocked(self) -> Blocked | None:
+        """The weights' layout: all channels beside one another, for integers each with a zero; not where halved."""
+        p, depth = self.problem, 2 if self.dot == INTEGER else 1
+        layout = Layout(1, p.groups, self.channels, 0, depth, depth)
+        return None if self.halve else Blocked(self.unit.isa, self.dot.wei, layout, 1, p.kh, p.kw)
+
+    def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
+        """The program's inputs."""
+        problem = self.problem
+        taps = weights.reshape(problem.groups, problem.kh, problem.kw)  # s16 or f32 where a reorder has widened them
+        if self.halve:
+            taps = halved(taps)
+        inputs: dict[str, Array] = {
+            "src": to_a_line(src.transpose(0, 2, 3, 1)).reshape(-1),
+            "wei": self.weights(taps),
+            **self.plan.inputs(p, self.padded),
+        }
+        if self.plan.compensate:
+            inputs["comp"] = self.compensation(taps, p.zp_src)
+        return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
+
+    def padded(self, values: Array) -> Array:
+        out = np.zeros((*values.shape[:-1], self.channels), values.dtype)
+        out[..., : values.shape[-1]] = values
+        return out
+
+    def weights(self, taps: Array) -> Array:
+        """(kh, kw, channel), widened."""
+        moved = self.padded(np.ascontiguousarray(taps.transpose(1, 2, 0)))
+        if self.dot == FLOAT:
+            return moved.astype(np.float32).reshape(-1)
+        words = np.zeros((*moved.shape, 2), np.int16)
+        words[..., 0] = moved
+        return words.reshape(-1)
+
+    def compensation(self, taps: Array, zero_point: int) -> Array:
+        """-zero point x sum of the weights whose taps fall on the image."""
+        p = self.problem
+        w = taps.astype(np.int64)
+        if self.plan.compensate == "channel":
+            return self.padded(wrap32(-zero_point * w.sum(axis=(1, 2))))
+        edges = Edges.of(p)
+        return edges.spread(self.padded(wrap32(-zero_point * edges.sums(w)))).reshape(-1)
+
+    def finish(self, outputs: Mapping[str, Array]) -> Array:
+        """dst in nchw."""
+        p = self.problem
+        return np.ascontiguousarray(outputs["dst"].reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))

@@ -1,0 +1,194 @@
+"""How a dot product goes into an accumulator: the one table in which the GEMM kernels differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from simdnn.kernels.common.code import Code, Unit, load32, load_bf16, load_f16, op
+from simdnn.program.records import Affine, Memory, Op, Register
+
+Emit = Callable[[Unit, str, str, str, str], list[Op]]  # unit, accumulator, a, b, temporary register names
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One step takes 4 bytes of the source (`depth` elements), in every lane, times `depth` x lanes weights."""
+
+    name: str
+    src: str  # what the unit reads of the source (after the copy stage, if it changes the type)
+    wei: str  # packed weights in memory
+    wide: str  # the weights in the register
+    depth: int
+    acc: str
+    compute: str  # the type that r.compute_dtype tells
+    emit: Emit
+    temporaries: int = 0
+    ones: bool = False  # wants a register of s16 ones
+    scaled: bool = False  # wants a register of the source's scale
+    saturates: bool = False
+    unsigned: bool = False  # the unit takes u8 sources: s8 ones are shifted by 128
+    uops: int = 1  # multiply-pipe uops in `emit`
+    load_uops: int = 0  # such uops of a load of weights
+    rounds: str = ""  # f32 data is rounded so before it is multiplied: a kind of rounding.py
+    chain: int = 0  # products after which an f16 accumulator is brought to f32 (`promote`)
+    whole: int = 0  # channels of a tap are filled up to multiples of this, where more than `depth`
+
+    @property
+    def narrow_sums(self) -> bool:
+        """Whether products are added up in f16, whose range ends at 65504: scales belong ahead of such sums."""
+        return bool(self.chain)
+
+    def load_weights(self, unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
+        """A register of weights: as stored, or widened on the way."""
+        if self.wei == self.wide:
+            return [load32(unit, unit.reg(register, "f32" if self.wei == "f32" else "u32"), tensor, index, lanes)]
+        if self.wei == "f16":
+            return load_f16(unit, register, tensor, index, lanes)
+        if self.wei == "bf16":
+            return load_bf16(unit, register, tensor, index, lanes)
+        return [op("vpmovsxbw", unit.reg(register, "s16"), Memory(tensor, index, self.wei, unit.width // 16))]
+
+    def promote(self, unit: Unit, acc: str) -> Code:
+        """An accumulator of f16 pairs as f32: the even product's sum plus the odd one's."""
+        if not self.chain:
+            return []
+        total, odd = unit.reg(acc, "f32"), unit.reg("t1", "f32")
+        low, high = (Register(name, "u16", unit.lanes) for name in ("t0", "t1"))
+        return [
+            op("vpmovdw", low, total.as_("u32")),
+            op("vpsrld", odd.as_("u32"), total.as_("u32"), imm=16),
+            op("vpmovdw", high, odd.as_("u32")),
+            op("vcvtph2ps", total, low.as_("f16")),
+            op("vcvtph2ps", odd, high.as_("f16")),
+            op("vaddps", total, total, odd),
+        ]
+
+
+def _fma(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total = unit.reg(acc, "f32")
+    return [op("vfmadd231ps", total, total, unit.reg(a, "f32"), unit.reg(b, "f32"))]
+
+
+def _bf16(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total = unit.reg(acc, "f32")
+    return [op("vdpbf16ps", total, total, unit.reg(a, "bf16"), unit.reg(b, "bf16"))]
+
+
+def _bf16_emulated(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    """Each element widened in its register, the odd one first: as vdpbf16ps, but nothing is flushed to zero."""
+    total, x, y = unit.reg(acc, "f32"), unit.reg("t0"), unit.reg("t1")
+    code: list[Op] = []
+    for halves in (("vpsrld", "vpslld"), ("vpslld",)):
+        for wide, pairs in ((x, unit.reg(a)), (y, unit.reg(b))):
+            code.append(op(halves[0], wide, pairs, imm=16))
+            code += [op(shift, wide, wide, imm=16) for shift in halves[1:]]
+        code.append(op("vfmadd231ps", total, total, x.as_("f32"), y.as_("f32")))
+    return code
+
+
+def _fp16(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total = unit.reg(acc, "f16")
+    return [op("vfmadd231ph", total, total, unit.reg(a, "f16"), unit.reg(b, "f16"))]
+
+
+def _vnni(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total = unit.reg(acc, "s32")
+    return [op("vpdpbusd", total, total, unit.reg(a, "u8"), unit.reg(b, "s8"))]
+
+
+def _maddubs(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total, words = unit.reg(acc, "s32"), unit.reg(temp, "s16")
+    return [
+        op("vpmaddubsw", words, unit.reg(a, "u8"), unit.reg(b, "s8")),
+        op("vpmaddwd", words.as_("s32"), words, unit.reg("ones", "s16")),
+        op("vpaddd", total, total, words.as_("s32")),
+    ]
+
+
+def _maddwd(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total, sums = unit.reg(acc, "s32"), unit.reg(temp, "s32")
+    return [
+        op("vpmaddwd", sums, unit.reg(a, "s16"), unit.reg(b, "s16")),
+        op("vpaddd", total, total, sums),
+    ]
+
+
+def _count(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    """How many pairs saturate: those where the saturated sum is not the wrapped sum of the two products by themselves.
+
+    A single product fits 16 bits (255 x 128 < 2**15), and a sum of two that leaves the range wraps to another value.
+    """
+    total, whole = unit.reg(acc, "s32"), unit.reg(b, "s8")
+    even, odd = unit.reg("t0", "u16"), unit.reg("t1", "u16")
+    return [
+        op("vpsllw", even, unit.reg(a, "u16"), imm=8),
+        op("vpsrlw", even, even, imm=8),
+        op("vpmaddubsw", even.as_("s16"), even.as_("u8"), whole),
+        op("vpsrlw", odd, unit.reg(a, "u16"), imm=8),
+        op("vpsllw", odd, odd, imm=8),
+        op("vpmaddubsw", odd.as_("s16"), odd.as_("u8"), whole),
+        op("vpaddw", even.as_("s16"), even.as_("s16"), odd.as_("s16")),
+        op("vpmaddubsw", odd.as_("s16"), unit.reg(a, "u8"), whole),
+        op("vpsubw", even.as_("s16"), even.as_("s16"), odd.as_("s16")),
+        op("vpminuw", even, even, unit.reg("ones", "u16")),
+        op("vpmaddwd", even.as_("s32"), even.as_("s16"), unit.reg("ones", "s16")),
+        op("vpaddd", total, total, even.as_("s32")),
+    ]
+
+
+def _multiply_add(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total, product = unit.reg(acc, "f32"), unit.reg(temp, "f32")
+    return [
+        op("vmulps", product, unit.reg(a, "f32"), unit.reg(b, "f32")),
+        op("vaddps", total, total, product),
+    ]
+
+
+def _multiply_scale_add(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+    total, product = unit.reg(acc, "f32"), unit.reg(temp, "f32")
+    return [
+        op("vmulps", product, unit.reg(a, "f32"), unit.reg(b, "f32")),
+        op("vmulps", product, product, unit.reg("scale", "f32")),
+        op("vaddps", total, total, product),
+    ]
+
+
+FMA = Dot("fma", "f32", "f32", "f32", 1, "f32", "f32", _fma)
+#: two roundings, as a plain loop in C has them
+MULTIPLY_ADD = Dot("multiply_add", "f32", "f32", "f32", 1, "f32", "f32", _multiply_add, temporaries=2)
+#: products of the f32 unit, with operands that hold no more than tf32 does: nearest even, or cut off
+TF32 = replace(FMA, name="tf32", compute="tf32", rounds="tf32")
+TF32_CUT = replace(TF32, name="tf32_cut", rounds="tf32_cut")
+#: f16 weights widened by the load; the source is widened by the copy stage
+F16 = replace(FMA, name="f16", wei="f16", load_uops=2)
+#: bf16 data where there is no bf16 arithmetic, likewise
+BF16_STORED = replace(FMA, name="bf16_stored", wei="bf16", load_uops=2)
+F16_DOWN = replace(F16, name="f16_down", compute="f16", rounds="f16")
+F16_CHAIN = 128
+#: f16 arithmetic: two sums a lane, of the even and of the odd products, brought to f32 after F16_CHAIN products
+FP16 = Dot("fp16", "f16", "f16", "f16", 2, "f16", "f16", _fp16, temporaries=2, chain=F16_CHAIN)
+#: each product times the source's scale
+MULTIPLY_SCALE_ADD = Dot(
+    "multiply_scale_add", "f32", "f32", "f32", 1, "f32", "f32", _multiply_scale_add, temporaries=2, scaled=True, uops=2
+)
+BF16 = Dot("bf16", "bf16", "bf16", "bf16", 2, "f32", "bf16", _bf16)
+#: bf16 pairs without AVX512_BF16, as oneDNN emulates them
+BF16_EMULATED = Dot(
+    "bf16_emulated", "bf16", "bf16", "bf16", 2, "f32", "f32", _bf16_emulated, temporaries=2, uops=8
+)  # fmt: skip
+VNNI = Dot("vnni", "u8", "s8", "s8", 4, "s32", "s8", _vnni, unsigned=True)
+MADDUBS = Dot(
+    "maddubs", "u8", "s8", "s8", 4, "s32", "s8", _maddubs, temporaries=2, ones=True, saturates=True, unsigned=True,
+    uops=2,
+)  # fmt: skip
+#: not a product at all: the number of pairs that MADDUBS saturates, for people who want to see them
+COUNT = Dot(
+    "count", "u8", "s8", "s8", 4, "s32", "s8", _count, temporaries=2, ones=True, unsigned=True, uops=4
+)  # fmt: skip
+MADDWD = Dot("maddwd", "s16", "s8", "s16", 2, "s32", "s16", _maddwd, temporaries=2)
+
+
+def accumulator(unit: Unit, row: int, column: int, dot: Dot) -> Register:
+    """The register that a tile's sum at (row, column of registers) is kept in."""
+    return unit.reg(f"c{row}_{column}", dot.acc)

@@ -1,0 +1,313 @@
+"""From accumulators to the destination, as passes over a tile: each loads one parameter and applies it everywhere.
+
+Order and roundings follow oneDNN 3.13 (docs/numerics.md, rule 7): s32 compensation, then f32 with source scale,
+weights scale, bias, relu, destination scale, destination zero point, clamp, round to nearest even.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isa_models.isa import implied
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, load_float, op, store32, store_bytes, zero
+from simdnn.kernels.common.rounding import nearest_even, rounding_constants
+from simdnn.kernels.common.spec import Epilogue, Parameters
+from simdnn.program.records import Affine, Memory, Register, Tensor
+
+_BF16_BITS = 16  # of an f32 that bf16 lacks
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the epilogue does for one kernel: the problem's part and the kernel's own."""
+
+    epilogue: Epilogue
+    integer: bool  # the accumulator is s32
+    compensate: str = ""  # "" | "channel" | "position": s32 tensor `comp`, one a channel or one an output element
+    doubled: bool = False  # halved weights: the sum counts twice
+    merged_scales: bool = False  # source and weights scale multiplied with each other beforehand
+    through_float: bool = False  # even an s32 destination gets the sum as rounded to f32
+    reference: bool = False  # as oneDNN's reference: divides by the destination's scale, relu keeps a zero's sign
+
+    @property
+    def in_float(self) -> bool:
+        return self.integer and (self.epilogue.in_float or self.doubled or self.through_float)
+
+    def tensors(self, unit: Unit, channels: int, positions: int, outputs: int) -> list[Tensor]:
+        """The parameter tensors that the passes read; `channels` counts the padding of panels."""
+        e = self.epilogue
+        wanted = [
+            ("comp", "s32", channels * (positions if self.compensate == "position" else 1), bool(self.compensate)),
+            ("src_scale", "f32", 1, e.src_scale and not self.merged_scales),
+            ("wei_scale", "f32", channels if e.wei_scale == "per_oc" else 1, self.scale_pass),
+            ("bias", "f32", channels, e.bias),
+            *((f"post{i}", "f32", size, True) for i, size in enumerate(self._operands(channels, outputs)) if size),
+            ("previous", e.dst, outputs, "sum" in e.post_ops),
+            ("dst_scale", "f32", 1, e.dst_scale),
+            ("dst_zero_point", "f32", 1, e.dst_zero_point),
+        ]
+        tensors = [Tensor(name, dtype, size) for name, dtype, size, used in wanted if used]
+        if self.doubled and self.in_float:
+            tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
+        low, high = self.bounds
+        tensors += store_constants(unit, e.dst)
+        for name, value in (("low", low), ("high", high)):
+            if value is not None:
+                tensors.append(Tensor.constant(name, "f32", np.float32(value).tobytes()))
+        return tensors
+
+    def inputs(self, p: Parameters, spread: Callable[[Array], Array]) -> dict[str, Array]:
+        """What `tensors` announces, but for `comp`; `spread` lays one value a channel out as the kernel reads them."""
+        scale = np.asarray(1.0 if p.wei_scale is None else p.wei_scale, np.float32).reshape(-1)
+        if self.merged_scales:
+            scale = (scale * np.float32(p.src_scale)).astype(np.float32)
+        divisor = np.array([p.dst_scale], np.float32)
+        found: dict[str, Array] = {
+            "src_scale": np.array([p.src_scale], np.float32),
+            "wei_scale": spread(scale) if self.epilogue.wei_scale == "per_oc" else scale,
+            "dst_scale": divisor if self.reference else np.float32(1) / divisor,
+            "dst_zero_point": np.array([p.dst_zero_point], np.float32),
+        }
+        for i, (name, values) in enumerate(zip(self.epilogue.post_ops, p.operands, strict=False)):
+            found[f"post{i}"] = spread(values) if name == "add:per_oc" else values
+        if p.previous is not None:
+            found["previous"] = p.previous
+        if p.bias is not None:
+            found["bias"] = spread(np.asarray(p.bias, np.float32))
+        return found
+
+    def _operands(self, channels: int, outputs: int) -> list[int]:
+        """How many values each post-operation reads, the destination apart."""
+        sizes = {"relu": 0, "sum": 1, "add:common": 1, "add:per_oc": channels, "add:full": outputs}
+        return [sizes[name] for name in self.epilogue.post_ops]
+
+    @property
+    def scale_pass(self) -> bool:
+        return bool(self.epilogue.wei_scale) or (self.epilogue.src_scale and self.merged_scales)
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """f32 clamps before the conversion to an integer destination; conversion itself clamps below s8 and s32."""
+        if self.epilogue.dst == "u8":
+            return 0.0, 255.0
+        if self.epilogue.dst == "s8":
+            return None, 127.0
+        if self.epilogue.dst == "s32" and (self.in_float or not self.integer):
+            return None, 2147483520.0  # the greatest f32 below 2**31
+        return None, None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The accumulators of a tile and where they belong: row i, column vector j holds `lanes[j]` live lanes."""
+
+    unit: Unit
+    registers: Sequence[Sequence[Register]]
+    lanes: Sequence[int]
+    row_index: Sequence[Affine]  # in dst
+    channel: Affine  # first channel of the tile, in parameter tensors (padded panels)
+    position: Sequence[Affine]  # rows in `comp`, where it is one an output element
+    row_number: Sequence[Affine] = ()  # rows in `rowsum`
+
+
+def finish_tile(plan: Plan, tile: Tile, rowsum: bool = False) -> Code:
+    """The passes and the stores of one tile."""
+    e, passes = plan.epilogue, _Passes(plan, tile)
+    low, high = plan.bounds
+    to_integer = e.dst in ("s32", "s8", "u8") and (plan.in_float or not plan.integer)
+    steps: tuple[tuple[bool, Callable[[], Code]], ...] = (
+        (plan.compensate == "channel", lambda: passes.per_channel("vpaddd", "s32", "comp")),
+        (plan.compensate == "position", passes.compensate_positions),
+        (rowsum, passes.subtract_row_sums),
+        (plan.in_float, lambda: passes.convert("vcvtdq2ps", "f32", "s32")),
+        (plan.doubled, lambda: passes.common("vmulps", "two")),
+        (e.src_scale and not plan.merged_scales, lambda: passes.common("vmulps", "src_scale")),
+        (plan.scale_pass, passes.scale),
+        (e.bias, lambda: passes.per_channel("vaddps", "f32", "bias")),
+        (bool(e.post_ops), passes.post_ops),
+        (e.dst_scale, lambda: passes.common("vdivps" if plan.reference else "vmulps", "dst_scale")),
+        (e.dst_zero_point, lambda: passes.common("vaddps", "dst_zero_point")),
+        (low is not None, lambda: passes.common("vmaxps", "low")),
+        (high is not None, lambda: passes.common("vminps", "high")),
+        (to_integer, lambda: passes.convert("vcvtps2dq", "s32", "f32")),
+        (True, passes.store),
+    )
+    return [instruction for wanted, step in steps if wanted for instruction in step()]
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """The passes over one tile; each holds the value that it applies in the register `p`."""
+
+    plan: Plan
+    tile: Tile
+
+    def value(self, dtype: str = "u32") -> Register:
+        return self.tile.unit.reg("p", dtype)
+
+    def accumulators(self, dtype: str) -> list[Register]:
+        return [acc.as_(dtype) for row in self.tile.registers for acc in row]
+
+    def each(self, name: str, dtype: str) -> Code:
+        """acc = name(acc, p) everywhere, p holding a common value."""
+        return [op(name, acc, acc, self.value(dtype)) for acc in self.accumulators(dtype)]
+
+    def convert(self, name: str, to: str, dtype: str) -> Code:
+        return [op(name, acc.as_(to), acc) for acc in self.accumulators(dtype)]
+
+    def common(self, name: str, tensor: str) -> Code:
+        return [broadcast32(self.value("f32"), tensor, Affine()), *self.each(name, "f32")]
+
+    def per_channel(self, name: str, dtype: str, tensor: str) -> Code:
+        unit = self.tile.unit
+        code: Code = []
+        for j in range(len(self.tile.lanes)):
+            code.append(load32(unit, self.value(dtype), tensor, self.tile.channel + j * unit.lanes, unit.lanes))
+            column = (row[j].as_(dtype) for row in self.tile.registers)
+            code += [op(name, acc, acc, self.value(dtype)) for acc in column]
+        return code
+
+    def compensate_positions(self) -> Code:
+        unit = self.tile.unit
+        code: Code = []
+        for row, position in zip(self.tile.registers, self.tile.position, strict=True):
+            for j, acc in enumerate(acc.as_("s32") for acc in row):
+                code.append(load32(unit, self.value(), "comp", position + j * unit.lanes, unit.lanes))
+                code.append(op("vpaddd", acc, acc, self.value("s32")))
+        return code
+
+    def subtract_row_sums(self) -> Code:
+        code: Code = []
+        for row, number in zip(self.tile.registers, self.tile.row_number, strict=True):
+            code.append(broadcast32(self.value(), "rowsum", number))
+            code += [op("vpsubd", acc, acc, self.value("s32")) for acc in (acc.as_("s32") for acc in row)]
+        return code
+
+    def scale(self) -> Code:
+        """The weights' scale."""
+        if self.plan.epilogue.wei_scale == "per_oc":
+            return self.per_channel("vmulps", "f32", "wei_scale")
+        return self.common("vmulps", "wei_scale")
+
+    def post_ops(self) -> Code:
+        code: Code = []
+        for i, name in enumerate(self.plan.epilogue.post_ops):
+            code += self.relu() if name == "relu" else self.post_op(name, f"post{i}")
+        return code
+
+    def relu(self) -> Code:
+        """max(acc, 0); in the reference acc > 0 ? acc : 0 acc, which is -0 where acc is negative."""
+        nothing, lost = self.value("f32"), self.tile.unit.reg("a", "f32")
+        code: Code = [zero(nothing)]
+        if not self.plan.reference or self.plan.integer and not self.plan.in_float:  # s32 has no -0
+            return code + self.each("vmaxps", "f32")
+        for acc in self.accumulators("f32"):
+            code += [
+                op("vminps", lost, nothing, acc),
+                op("vmulps", lost, lost, nothing),
+                op("vmaxps", acc, acc, nothing),
+                op("vpor", acc.as_("u32"), acc.as_("u32"), lost.as_("u32")),
+            ]
+        return code
+
+    def post_op(self, name: str, tensor: str) -> Code:
+        """An add; or sum: acc + scale * previous, fused but for the reference."""
+        if name == "add:common":
+            return self.common("vaddps", tensor)
+        if name == "add:per_oc":
+            return self.per_channel("vaddps", "f32", tensor)
+        unit, value, scale = self.tile.unit, self.value("f32"), self.tile.unit.reg("a", "f32")
+        if name == "add:full":
+            return [
+                instruction
+                for acc, at, lanes in self.places("f32")
+                for instruction in (load32(unit, value, tensor, at, lanes), op("vaddps", acc, acc, value))
+            ]
+        code: Code = [broadcast32(scale, tensor, Affine())]
+        for acc, at, lanes in self.places("f32"):
+            code += load_float(unit, "p", "previous", self.plan.epilogue.dst, at, lanes)
+            if self.plan.reference:
+                code += [op("vmulps", value, value, scale), op("vaddps", acc, acc, value)]
+            else:
+                code.append(op("vfmadd231ps", acc, acc, value, scale))
+        return code
+
+    def places(self, dtype: str) -> Iterator[tuple[Register, Affine, int]]:
+        """Each accumulator with its index in the destination and its live lanes."""
+        for row, index in zip(self.tile.registers, self.tile.row_index, strict=True):
+            for j, (acc, lanes) in enumerate(zip(row, self.tile.lanes, strict=True)):
+                yield acc.as_(dtype), index + j * self.tile.unit.lanes, lanes
+
+    def store(self) -> Code:
+        dst = self.plan.epilogue.dst
+        return [found for acc, at, lanes in self.places("u32") for found in store(self.tile.unit, dst, acc, at, lanes)]
+
+
+def _rounds_to_bf16(unit: Unit) -> bool:
+    """Whether the unit has vcvtneps2bf16."""
+    return "avx512_core_bf16" in implied(unit.isa)
+
+
+def store_constants(unit: Unit, dst: str) -> list[Tensor]:
+    """The tensors that `store` reads for a destination of that type."""
+    return [rounding_constants(_BF16_BITS)] if dst == "bf16" and not _rounds_to_bf16(unit) else []
+
+
+def store(unit: Unit, dst: str, acc: Register, at: Affine, lanes: int) -> Code:
+    """One accumulator's `lanes` values to dst, narrowed to its type."""
+    if dst in ("s32", "f32"):
+        return [store32(unit, "dst", at, acc.as_(dst), lanes)]
+    if dst == "bf16" and not _rounds_to_bf16(unit):
+        return _store_bf16_emulated(unit, acc.as_("u32"), at, lanes)
+    if dst == "bf16":
+        half = Register("p", "bf16", unit.lanes)
+        store = op("vmovdqu16", Memory("dst", at, "u16", lanes), half.as_("u16"))
+        return [op("vcvtneps2bf16", half, acc.as_("f32")), store]
+    if dst == "f16":
+        return _store_f16(unit, acc.as_("f32"), at, lanes)
+    if unit.masks:
+        name = "vpmovsdb" if dst == "s8" else "vpmovusdb"
+        source = acc.as_("s32" if dst == "s8" else "u32")
+        return [op(name, Memory("dst", at, dst, lanes), source)]
+    words, quads = unit.reg("p", "s16"), unit.reg("p", "u64")
+    low, packed = Register("p", "s16", 8), Register("p", dst, 16)
+    return [
+        op("vpackssdw", words, acc.as_("s32"), acc.as_("s32")),
+        op("vpermq", quads, quads, imm=0b1000),  # the two 128-bit lanes' words side by side
+        op("vpacksswb" if dst == "s8" else "vpackuswb", packed, low, low),
+        *store_bytes(unit, "dst", at, packed, lanes),
+    ]
+
+
+def _store_bf16_emulated(unit: Unit, x: Register, at: Affine, lanes: int) -> Code:
+    """Rounding to bf16 in integer arithmetic, where there is no vcvtneps2bf16."""
+    rounded = nearest_even(unit, x, ("p", "a", "b0"), _BF16_BITS)
+    return [*rounded, op("vpsrld", x, x, imm=_BF16_BITS), *_store_low_words(unit, x, at, lanes)]
+
+
+def _store_f16(unit: Unit, x: Register, at: Affine, lanes: int) -> Code:
+    """Rounded to nearest even by the instruction, which stores; without masks a part of a register word by word."""
+    if unit.masks or lanes == unit.lanes:
+        return [op("vcvtps2ph", Memory("dst", at, "f16", lanes), x, imm=0)]
+    words = Register("p", "u16", 8)
+    convert = op("vcvtps2ph", words.as_("f16"), x, imm=0)
+    return [convert, *[op("vpextrw", Memory("dst", at + i, "u16", 1), words, imm=i) for i in range(lanes)]]
+
+
+def _store_low_words(unit: Unit, x: Register, at: Affine, lanes: int) -> Code:
+    """The low word of each doubleword; the high ones are zero."""
+    if unit.masks:
+        return [op("vpmovdw", Memory("dst", at, "u16", lanes), x)]
+    words, quads = x.as_("u16"), x.as_("u64")
+    low = Register(x.name, "u16", 8)
+    code: Code = [
+        op("vpackusdw", words, x.as_("s32"), x.as_("s32")),
+        op("vpermq", quads, quads, imm=0b1000),  # the two 128-bit lanes' words side by side
+    ]
+    if lanes == 8:
+        return [*code, op("vmovdqu", Memory("dst", at, "u32", 4), low.as_("u32"))]
+    return [*code, *[op("vpextrw", Memory("dst", at + i, "u16", 1), low, imm=i) for i in range(lanes)]]

@@ -1,0 +1,202 @@
+"""Convolutions of floats with integer weights: stored small in the kernel's own layout, made floats of once a run.
+
+for each vector of stored weights:               parallel
+    widen, convert, less the zero point, store    to the panels that the kernel reads
+the convolution itself (gemm.py), whose epilogue has the scales
+
+A kernel that adds up in f16 has the weights' scales in its panels, before they are rounded: stored integers would take
+its sums out of f16's range.
+
+4-bit weights lie two to a byte, an element of a vector beside that of the next. oneDNN has no such convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from isa_models import Machine
+from isa_models.formats import fmt
+from isa_models.isa import implied
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, loop, op, store32, unit_of
+from simdnn.kernels.common.pack import Blocked, per_channel
+from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters, Prepare, Problem
+from simdnn.kernels.x86.stored import NIBBLES, widen
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+
+STORED = ("s8", "u8", "s4", "u4")
+_PANELS = ("wei", "wei_tail")
+
+Build = Callable[[Problem, Machine], Kernel]
+
+
+def is_stored(problem: Problem) -> bool:
+    """Whether a problem is such a convolution."""
+    return isinstance(problem, ConvProblem) and fmt(problem.src).is_float and problem.wei in STORED
+
+
+def as_floats(problem: ConvProblem, scaled: bool = False) -> ConvProblem:
+    """The problem that the kernel itself is given; `scaled`: its weights come multiplied by their scales."""
+    scale = "" if scaled else problem.epilogue.wei_scale
+    return replace(problem, wei=problem.src, epilogue=replace(problem.epilogue, zp_wei=False, wei_scale=scale))
+
+
+def refused(problem: ConvProblem, isa: str, kept: str) -> str:
+    """Why a kernel whose panels are of type `kept` cannot be given stored weights; empty where it can."""
+    if problem.wei_tag != "any":
+        return f"reads {problem.wei} weights in its own layout only (wei_tag='any')"
+    if kept == "bf16" and "avx512_core_bf16" not in implied(isa):
+        return f"has no way to bring {problem.wei} weights to bf16"
+    return ""
+
+
+def taking(build: Build, narrow_sums: bool) -> Build:
+    """A kind's way to build convolutions of floats, for weights stored as integers as well.
+
+    `narrow_sums`: the kind adds up in f16, so scales multiply the weights.
+    """
+
+    def make(problem: Problem, machine: Machine) -> Kernel:
+        if not is_stored(problem):
+            return build(problem, machine)
+        assert isinstance(problem, ConvProblem)
+        scaled = narrow_sums and bool(problem.epilogue.wei_scale)
+        return _expanding(build(as_floats(problem, scaled), machine), problem, scaled)
+
+    return make
+
+
+def _expanding(kernel: Kernel, problem: ConvProblem, scaled: bool) -> Kernel:
+    """The kernel with a stage ahead that fills its panels."""
+    program, unit, shifted = kernel.program, unit_of(kernel.program.isa), problem.epilogue.zp_wei
+    panels = [t for t in program.tensors if t.name in _PANELS]
+    others = [t for t in program.tensors if t.name not in _PANELS]
+    small = [Tensor(f"stored_{t.name}", _byte(problem.wei), _bytes(t.size, problem.wei, unit)) for t in panels]
+    constants = [Tensor.constant("nibble", "u32", np.uint32(15).tobytes())] if problem.wei == "u4" else []
+    constants += [Tensor("wei_zero", "f32", 1)] if shifted else []
+    code: Code = []
+    scales = []
+    for t in panels:
+        row, rows = _rows(kernel.blocked, t) if scaled else (0, 0)
+        scales += [Tensor(f"scale_{t.name}", "f32", t.size // rows)] if scaled else []
+        code += _stage(unit, t, problem.wei, shifted, row, rows)
+    tensors = (*small, *constants, *scales, *(replace(t, kind="scratch") for t in panels), *others)
+    text = f"{program.name}, {problem.wei} weights"
+    made = verify(Program(text, program.isa, tensors, (*code, *program.body)))
+    fed = kernel.prepare, problem, tuple(t.name for t in panels), unit, kernel.blocked if scaled else None
+    prepare = partial(_prepared, *fed)
+    stored = tuple(t.name for t in small)
+    return replace(kernel, program=made, prepare=prepare, blocked=None, weights=stored)
+
+
+def _rows(blocked: Blocked | None, panel: Tensor) -> tuple[int, int]:
+    """(elements of a row of a panel, which are all columns' of a step of channels; how many rows a panel has)."""
+    assert blocked  # the kinds whose sums are narrow neither fold nor halve weights
+    layout = blocked.layout
+    columns = layout.width if panel.name == "wei" else layout.tail
+    return columns * layout.depth, blocked.taps * layout.icp // layout.depth
+
+
+def _scales(blocked: Blocked, oc: int, p: Parameters) -> dict[str, Array]:
+    """The weights' scales as rows of each panel have them."""
+    assert p.wei_scale is not None
+    layout = blocked.layout
+    each = per_channel(np.broadcast_to(p.wei_scale.reshape(-1), (oc,)), layout, "f32").reshape(layout.groups, -1)
+    whole = layout.full * layout.width
+    parts = {"wei": each[:, :whole], "wei_tail": each[:, whole:]}
+    return {name: part.repeat(layout.depth, 1).reshape(-1) for name, part in parts.items() if part.size}
+
+
+def _prepared(
+    prepare: Prepare, problem: ConvProblem, panels: tuple[str, ...], unit: Unit, scaled: Blocked | None,
+    src: Array, weights: Array, p: Parameters,
+) -> dict[str, Array]:  # fmt: skip
+    """Inputs with the panels as they are stored; `scaled`: how they are blocked where scales go into them."""
+    inputs = prepare(src, weights.astype(np.float32), p)
+    numbers = {name: inputs.pop(name).astype(np.float32) for name in panels}
+    if problem.epilogue.zp_wei:  # what fills panels up is to be zero behind the subtraction, too
+        point, live = np.float32(p.zp_wei), prepare(src, np.ones(weights.shape, np.float32), p)
+        numbers = {n: np.where(live[n].astype(np.float32) != 0, v, point) for n, v in numbers.items()}
+        inputs["wei_zero"] = np.array([point])
+    if scaled:
+        inputs |= {f"scale_{name}": v for name, v in _scales(scaled, problem.oc, p).items()}
+    return inputs | {f"stored_{name}": _packed(v, problem.wei, unit) for name, v in numbers.items()}
+
+
+def _byte(wei: str) -> str:
+    return "u8" if wei in NIBBLES else wei
+
+
+def _bytes(size: int, wei: str, unit: Unit) -> int:
+    """Of so many elements, which are whole vectors."""
+    return -(-size // (2 * unit.lanes)) * unit.lanes if wei in NIBBLES else size
+
+
+def _packed(numbers: Array, wei: str, unit: Unit) -> Array:
+    """The stored bytes of a panel tensor."""
+    if wei not in NIBBLES:
+        return numbers.astype(np.int16).astype(fmt(wei).dtype)
+    whole = np.zeros(2 * _bytes(numbers.size, wei, unit), np.uint8)
+    whole[: numbers.size] = numbers.astype(np.int8).view(np.uint8) & 15
+    pairs = whole.reshape(-1, 2, unit.lanes)
+    return np.ascontiguousarray(pairs[:, 0] | pairs[:, 1] << 4).reshape(-1)
+
+
+def _stage(unit: Unit, panel: Tensor, wei: str, shifted: bool, row: int, rows: int) -> Code:
+    """From the stored bytes to one panel tensor. `row`: elements of a row that have scales, the same in all `rows`."""
+    lanes, per = unit.lanes, 2 if wei in NIBBLES else 1
+    turns, rest = divmod(panel.size // lanes, per)
+    setup: Code = [broadcast32(unit.reg("zero", "f32"), "wei_zero", Affine())] if shifted else []
+    setup += [broadcast32(unit.reg("nibble"), "nibble", Affine())] if wei == "u4" else []
+
+    def vectors(turn: Affine, count: int) -> Code:
+        source = Memory(f"stored_{panel.name}", turn * lanes, _byte(wei), lanes)
+        code: Code = [widen(unit, "x0", source)]
+        code += _nibbles(unit, wei, count) if per == 2 else []
+        for i in range(count):
+            at = turn * (per * lanes) + i * lanes
+            code += _converted(unit, f"x{i}", panel, at, shifted, f"scale{i}" if row else "")
+        return code
+
+    if row:
+        together = per * lanes
+        number, at = Affine.var("panel"), Affine.var("v")
+        body: Code = []
+        for i in range(per):
+            place = number * row + at * together + i * lanes
+            body.append(load32(unit, unit.reg(f"scale{i}", "f32"), f"scale_{panel.name}", place, lanes))
+        body += loop("row", rows, vectors((number * rows + Affine.var("row")) * (row // together) + at, per))
+        return loop("panel", panel.size // (row * rows), [*setup, *loop("v", row // together, body)], parallel=True)
+    code = loop("v", turns, [*setup, *vectors(Affine.var("v"), per)], parallel=True)
+    return code + loop("last", 1, [*setup, *vectors(Affine(turns), rest)] if rest else [], parallel=True)
+
+
+def _nibbles(unit: Unit, wei: str, count: int) -> Code:
+    """The high and the low half of each byte of x0, to x1 and x0."""
+    low, high = unit.reg("x0"), unit.reg("x1")
+    if wei == "u4":
+        code: Code = [op("vpsrld", high, low, imm=4)] if count > 1 else []
+        return [*code, op("vpand", low, low, unit.reg("nibble"))]
+    code = []
+    for register, left in ((high, 24), (low, 28))[2 - count :]:
+        code += [op("vpslld", register, low, imm=left), op("vpsrad", register.as_("s32"), register.as_("s32"), imm=28)]
+    return code
+
+
+def _converted(unit: Unit, name: str, panel: Tensor, at: Affine, shifted: bool, scale: str) -> Code:
+    """A vector of integers as the panel's floats, in memory."""
+    x = unit.reg(name, "f32")
+    code: Code = [op("vcvtdq2ps", x, x.as_("s32"))]
+    code += [op("vsubps", x, x, unit.reg("zero", "f32"))] if shifted else []
+    code += [op("vmulps", x, x, unit.reg(scale, "f32"))] if scale else []
+    if panel.dtype == "f32":
+        return [*code, store32(unit, panel.name, at, x, unit.lanes)]
+    half = Register(f"h{name}", panel.dtype, unit.lanes)
+    code.append(op("vcvtneps2bf16", half, x) if panel.dtype == "bf16" else op("vcvtps2ph", half, x, imm=0))
+    words = Memory(panel.name, at, "u32", unit.lanes // 2)
+    return [*code, op("vmovdqu", words, half.as_("u32"))]

@@ -1,0 +1,143 @@
+"""The order in which oneDNN 3.13's `brg_conv_fwd` sums a convolution (docs/numerics.md, rule 9).
+
+Integer sums without saturation do not depend on it: there, a single input channel is folded for speed alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.x86.dots import BF16_EMULATED, Dot
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs of kernel columns (first, how many), each summed from zero by itself: over all rows, or row by row."""
+
+    columns: tuple[tuple[int, int], ...]
+    row_by_row: bool = False
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a sum goes through the taps; by default rows outside, columns, then channels inside, in one chain.
+
+    `fold` makes channels of taps where a group has a single input channel: "row" of the columns in a kernel row,
+    "window" of all taps, column by column. `columns_outside` goes through the taps column by column. `block`: so many
+    channels go through all taps before the next ones do.
+    """
+
+    fold: str = ""
+    columns_outside: bool = False
+    block: int = 0
+    parts: tuple[Part, ...] = ()  # chains whose sums are added up in order; none: one chain
+
+
+def order_of(p: ConvProblem, dot: Dot, wide: bool, halved: bool) -> Order:
+    """`wide`: AVX-512. `halved`: weights so small that no pair saturates."""
+    if dot == BF16_EMULATED:
+        block = _jit_block(p)
+        return Order(block=block if p.ic // p.groups > block and p.kh * p.kw > 1 else 0)
+    neighbours = p.kw > 1 and p.dilation[1] == 1
+    single = p.ic == p.groups
+    if dot.acc == "s32" and (halved or not dot.saturates):
+        return Order("row" if single and neighbours and p.groups == 1 else "")
+    if single and wide and not (dot.depth == 1 and (p.groups > 1 or _folds_columns(p) or dot.wei == "f16")):
+        if p.kh > 1 and p.ow > 4 and p.dilation == (1, 1):
+            return Order("window") if dot.depth > 1 else Order(columns_outside=True)
+        if neighbours:
+            return Order("row") if dot.depth > 1 else Order()
+    if dot.acc == "s32" or (wide and _small_groups(p)) or not _padding_is_wide(p):
+        return Order()
+    return Order(parts=_parts(p))
+
+
+def _small_groups(p: ConvProblem) -> bool:
+    """Whether oneDNN takes a kernel for small groups instead: by fours, and no tap window wholly in the padding."""
+    return groups_by_fours(p, 16) and not sees_padding_alone(p)
+
+
+def groups_by_fours(p: ConvProblem, most: int) -> bool:
+    """Whether there are groups, of at most so many input channels, and of multiples of four on both sides."""
+    ic, oc = p.ic // p.groups, p.oc // p.groups
+    return p.groups > 1 and ic <= most and ic % 4 == 0 and oc % 4 == 0
+
+
+def jit_with_avx_vnni(p: ConvProblem) -> bool:
+    """Whether oneDNN's older kernel takes an int8 convolution under avx2_vnni: dilated depthwise, or small groups."""
+    return p.dilation != (1, 1) if p.depthwise else groups_by_fours(p, 8)
+
+
+def sees_padding_alone(p: ConvProblem) -> bool:
+    """Whether the padding on some side holds the whole kernel."""
+    height, width = _extent(p)
+    return max(p.padding[0], _below(p)) >= height or max(p.padding[1], _behind(p)) >= width
+
+
+def unpadded(p: ConvProblem) -> bool:
+    """Whether no output reaches beyond the image; padding that a stride steps over counts for nothing."""
+    return not any(p.padding[:2]) and _below(p) <= 0 and _behind(p) <= 0
+
+
+def above_or_behind(p: ConvProblem) -> bool:
+    """Whether the padding above the image holds the whole kernel, or that to the right of it."""
+    height, width = _extent(p)
+    return p.padding[0] >= height or _behind(p) >= width
+
+
+def _extent(p: ConvProblem) -> tuple[int, int]:
+    """Rows and columns of the image that a kernel reaches over."""
+    height, width = ((k - 1) * d + 1 for k, d in zip((p.kh, p.kw), p.dilation, strict=True))
+    return height, width
+
+
+def _jit_block(p: ConvProblem) -> int:
+    """Channels that `jit_bf16` takes through all taps together."""
+    ic, oc = p.ic // p.groups, p.oc // p.groups
+    if p.groups == 1 or max(ic, oc) >= 16 or ic % 4 or oc % 4:
+        return 16
+    return 4 if ic % 8 or oc % 8 else 8
+
+
+def _below(p: ConvProblem) -> int:
+    """As `_behind`, for rows."""
+    return (p.oh - 1) * p.strides[0] + (p.kh - 1) * p.dilation[0] + 1 - p.ih - p.padding[0]
+
+
+def _behind(p: ConvProblem) -> int:
+    """Columns behind the image that the last output reaches; negative where the image is not used up."""
+    return (p.ow - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1 - p.iw - p.padding[1]
+
+
+def _folds_columns(p: ConvProblem) -> bool:
+    """Whether oneDNN makes channels of `n` neighbouring columns (and so a narrower kernel), which keeps the order."""
+    stride = p.strides[1]
+    if stride == 1 or p.kw == 1 or p.dilation[1] > 1 or p.padding[1] or _behind(p) > 0:
+        return False
+    return any(p.iw % n == 0 and p.kw % n == 0 and stride % n == 0 for n in range(2, min(p.kw, stride, p.iw) + 1))
+
+
+def _padding_is_wide(p: ConvProblem) -> bool:
+    """Whether padding beside the image is more than oneDNN's kernel skips on the way."""
+    left, right, stride = p.padding[1], max(0, _behind(p)), p.strides[1]
+    skipped = max(left, right) <= (p.kw - 1) * stride and (p.ow - 1) * stride < p.iw
+    return not skipped or max(left, right) > p.ow
+
+
+def _parts(p: ConvProblem) -> tuple[Part, ...]:
+    """Columns that see the image from every output make one run; each other one that sees it at all is its own."""
+
+    def seen(j: int) -> tuple[bool, ...]:
+        first = j * p.dilation[1] - p.padding[1]
+        return tuple(0 <= first + x * p.strides[1] < p.iw for x in range(p.ow))
+
+    parts: list[Part] = []
+    for full, group in groupby(filter(lambda j: any(seen(j)), range(p.kw)), key=lambda j: all(seen(j))):
+        columns = list(group)
+        if full:
+            parts.append(Part(((columns[0], len(columns)),)))
+        else:
+            parts.append(Part(tuple((j, 1) for j in columns), row_by_row=p.kh > p.kw))
+    return tuple(parts)

@@ -1,0 +1,251 @@
+"""The stage that brings plain weights into a kernel's own layout (pack.py), and the reorder which is that alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from isa_models.formats import fmt
+from simdnn.kernels.common.code import Code, Unit, loop, op, unit_of, zero
+from simdnn.kernels.common.pack import Blocked
+from simdnn.kernels.common.rounding import constants, round_f32
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
+
+_XMM = 16  # bytes
+_WIDE = Register("wide", "f32", 8)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where the user's weights lie: their type, and how many elements apart neighbours of each dimension are."""
+
+    dtype: str
+    oc: int
+    ic: int
+    group: int = 0
+    kh: int = 0
+    kw: int = 0
+
+
+def stored(tag: str, dtype: str, blocked: Blocked) -> Stored:
+    """A plain layout: "ab" (rows of N), "ba" (columns of K), "oihw" (goihw with groups)."""
+    oc, taps = blocked.layout.oc, blocked.kh * blocked.kw
+    if tag == "ab":
+        return Stored(dtype, 1, oc)
+    return Stored(dtype, blocked.ic * taps, taps, oc * blocked.ic * taps, blocked.kw, 1)  # "ba" is oihw with one tap
+
+
+#: (type stored, type wanted): the ISA cap that converts
+CONVERSIONS = {
+    ("f32", "bf16"): "avx512_core_bf16",
+    ("f32", "f16"): "avx2",
+    ("bf16", "f32"): "avx2",
+    ("f16", "f32"): "avx2",
+    ("s8", "s16"): "avx2",
+}
+
+
+def reorder(tag: str, dtype: str, blocked: Blocked) -> Program:
+    """The program that brings plain weights there: input "plain", outputs "wei" and "wei_tail"."""
+    packing = Packing(unit_of(blocked.isa), stored(tag, dtype, blocked), blocked)
+    size = blocked.layout.groups * blocked.layout.oc * blocked.ic * blocked.kh * blocked.kw
+    outputs = [Tensor(name, blocked.dtype, count, "output") for name, count in blocked.sizes.items()]
+    name = f"reorder {dtype} {tag} to {blocked}"
+    code = packing.columns() if blocked.columns else packing.stage()
+    tensors = (Tensor("plain", dtype, size), *outputs, *constants(blocked.rounds))
+    return verify(Program(name, blocked.isa, tensors, tuple(code)))
+
+
+@dataclass(frozen=True)
+class Packing:
+    """From the tensor "plain" to `to`, the whole panels, and to `to` with "_tail" behind its name."""
+
+    unit: Unit
+    plain: Stored
+    blocked: Blocked
+    to: str = "wei"
+
+    @property
+    def element(self) -> int:
+        return fmt(self.blocked.dtype).bits // 8
+
+    @property
+    def across(self) -> int:
+        """Columns that one xmm register of a row holds."""
+        return _XMM // self.element
+
+    def stage(self) -> Code:
+        """Row by row of groups of `depth` k, panel by panel, for each tap."""
+        b, plain = self.blocked, self.plain
+        if b.split:
+            whole, rest = divmod(b.ic, b.split)
+            part = Affine.var("part") if whole > 1 else Affine()
+            code = loop("part", whole, self.tap(part, part * (b.split * plain.ic), b.split), parallel=True)
+            last = self.tap(Affine(whole), Affine(whole * b.split * plain.ic), rest) if rest else []
+            return code + last
+        u, w = (Affine.var(name) if size > 1 else Affine() for name, size in (("u", b.kh), ("w", b.kw)))
+        code = self.tap(u * b.kw + w, u * plain.kh + w * plain.kw + self.group * plain.group, b.ic)
+        for var, extent in (("w", b.kw), ("u", b.kh), ("g", b.layout.groups)):
+            code = loop(var, extent, code, parallel=True) if extent > 1 else code
+        return code
+
+    @property
+    def group(self) -> Affine:
+        return Affine.var("g") if self.blocked.layout.groups > 1 else Affine()
+
+    def tap(self, tap: Affine, at: Affine, count: int) -> Code:
+        """The `count` input channels of one tap, from `at`."""
+        depth = self.blocked.layout.depth
+        code: Code = []
+        turns, rest = divmod(count, depth)
+        for steps, step, rows in ((turns, Affine.var("k"), depth), (1 if rest else 0, Affine(turns), rest)):
+            for tensor, panels, width, column in self.panels():
+                body: Code = []
+                for offset in range(0, width, self.across):
+                    body += self.block(tensor, tap, at, step, rows, width, column + offset, offset)
+                code += loop("j", panels, loop("k", steps, body, parallel=True), parallel=True)
+        return code
+
+    def columns(self) -> Code:
+        """Each output channel's row of input channels, as the columns of a matrix one after the other."""
+        b, turned = self.blocked, replace(self.plain, oc=self.plain.ic, ic=self.plain.oc)
+        along = Packing(self.unit, turned, b)
+        turns, rest = divmod(b.ic, self.across)
+        column, chunk = Affine.var("j"), Affine.var("k") * self.across
+        code: Code = []
+        for steps, first, count in ((turns, chunk, self.across), (1, Affine(b.ic - rest), rest)):
+            if count:
+                body = along.load("r0", column * self.plain.oc + first * self.plain.ic, count)
+                body += self.store(column * b.ic + first, count)
+                code += loop("j", b.layout.oc, loop("k", steps, body, parallel=True), parallel=True)
+        return code
+
+    def store(self, at: Affine, count: int) -> Code:
+        """The first `count` elements of r0 to "wei"."""
+        size = count * self.element
+        if size == _XMM:
+            return [op("vmovdqu", Memory("wei", at, "u32", 4), Register("r0", "u32", 4))]
+        if self.unit.masks:
+            return [op("vmovdqu8", Memory("wei", at, "u8", size), Register("r0", "u8", 16))]
+        name, dtype = {1: ("vpextrb", "u8"), 2: ("vpextrw", "u16"), 4: ("vpextrd", "u32")}[self.element]
+        value = Register("r0", dtype, self.across)
+        return [op(name, Memory("wei", at + i, dtype, 1), value, imm=i) for i in range(count)]
+
+    def panels(self) -> list[tuple[str, int, int, Affine]]:
+        """(tensor, how many, width, first column)."""
+        layout = self.blocked.layout
+        whole, tail = layout.full * layout.width, layout.tail
+        found = [(self.to, layout.full, layout.width, Affine.var("j") * layout.width)] if layout.full else []
+        return [*found, *([(f"{self.to}_tail", 1, tail, Affine(whole))] if tail else [])]
+
+    def block(
+        self, tensor: str, tap: Affine, at: Affine, step: Affine, rows: int, width: int, column: Affine, offset: int
+    ) -> Code:
+        """`rows` input channels of one step by `across` columns, interleaved to `depth` elements a column."""
+        layout = self.blocked.layout
+        depth, steps = layout.depth, layout.icp // layout.depth
+        live = min(self.across, width - offset)
+        if tensor != self.to or layout.full == 1:
+            live = min(live, layout.oc - column.const)
+        if live <= 0:
+            return []
+        code: Code = []
+        for r in range(depth):
+            if r < rows:
+                code += self.load(f"r{r}", at + (step * depth + r) * self.plain.ic + column * self.plain.oc, live)
+            else:
+                code.append(zero(Register(f"r{r}", "u32", 4)))
+        panels = layout.full if tensor == self.to else 1
+        panel = self.blocked.taps * steps * width * depth
+        base = self.group * (panels * panel) + (Affine.var("j") * panel if tensor == self.to else 0)
+        out = base + (tap * steps + step) * (width * depth) + offset * depth
+        room = min(self.across, width - offset)
+        for i, register in enumerate(self.interleave(code)):
+            columns = _XMM // (self.element * depth)
+            here = min(columns, room - i * columns)
+            if here > 0:
+                size = here * depth * self.element
+                code.append(self.store_columns(tensor, out + i * columns * depth, register, size))
+        return code
+
+    def store_columns(self, tensor: str, at: Affine, register: str, size: int) -> Op:
+        """A register, or its lower half where a panel has no room for more."""
+        if size == _XMM:
+            return op("vmovdqu", Memory(tensor, at, "u32", _XMM // 4), Register(register, "u32", 4))
+        return op("vmovq", Memory(tensor, at, "u64", 1), Register(register, "u64", 2))
+
+    def load(self, register: str, at: Affine, live: int) -> Code:
+        """`live` columns of a row; of columns that are no neighbours, one element at a time."""
+        if self.plain.dtype != self.blocked.dtype:
+            return self.load_converted(register, at, live)
+        code = self.load_same(register, at, live)
+        if kind := self.blocked.rounds:
+            xmm = Unit(self.unit.isa, _XMM * 8)
+            code += round_f32(xmm, kind, Register(register, "f32", 4), ("t0", "t1", "t2"))
+        return code
+
+    def load_same(self, register: str, at: Affine, live: int) -> Code:
+        """As they are stored."""
+        size = live * self.element
+        if self.plain.oc == 1 and size == _XMM:
+            return [op("vmovdqu", Register(register, "u32", 4), Memory("plain", at, "u32", 4))]
+        if self.plain.oc == 1 and self.unit.masks:
+            return [op("vmovdqu8", Register(register, "u8", 16), Memory("plain", at, "u8", size))]
+        return self.gather(register, at, live, self.element)
+
+    def load_converted(self, register: str, at: Affine, live: int) -> Code:
+        """A register of columns in the type wanted; f32 is rounded to nearest even (docs/numerics.md, rule 2)."""
+        kinds = self.plain.dtype, self.blocked.dtype
+        if kinds == ("f32", "f16"):
+            return [*self.floats(at, live), op("vcvtps2ph", Register(register, "f16", 8), _WIDE, imm=0)]
+        if kinds == ("f32", "bf16"):
+            return [*self.floats(at, live), op("vcvtneps2bf16", Register(register, "bf16", 8), _WIDE)]
+        narrow = self.gather(register, at, live, fmt(self.plain.dtype).bits // 8)
+        if kinds == ("s8", "s16"):
+            return [*narrow, op("vpmovsxbw", Register(register, "s16", 8), Register(register, "s8", 8))]
+        if kinds == ("f16", "f32"):
+            return [*narrow, op("vcvtph2ps", Register(register, "f32", 4), Register(register, "f16", 4))]
+        words = Register(register, "u32", 4)
+        return [*narrow, op("vpmovzxwd", words, Register(register, "u16", 4)), op("vpslld", words, words, imm=16)]
+
+    def floats(self, at: Affine, live: int) -> Code:
+        """Eight columns of f32 in a register, zeros behind the last."""
+        if self.plain.oc == 1 and (self.unit.masks or live == 8):
+            return [op("vmovups", _WIDE, Memory("plain", at, "f32", live))]
+        if self.plain.oc == 1:
+            return [op("vmaskmovps", _WIDE, Memory("plain", at, "f32", live))]
+        code: Code = [zero(_WIDE)]
+        for half in range(-(-live // 4)):
+            code += self.gather("half", at + self.plain.oc * 4 * half, min(live - 4 * half, 4), 4)
+            code.append(op("vinsertf128", _WIDE, _WIDE, Register("half", "f32", 4), imm=half))
+        return code
+
+    def gather(self, register: str, at: Affine, live: int, size: int) -> Code:
+        name, dtype = {1: ("vpinsrb", "u8"), 2: ("vpinsrw", "u16"), 4: ("vpinsrd", "u32")}[size]
+        value = Register(register, dtype, _XMM // size)
+        code: Code = [zero(value)]
+        for i in range(live):
+            code.append(op(name, value, value, Memory("plain", at + i * self.plain.oc, dtype, 1), imm=i))
+        return code
+
+    def interleave(self, code: Code) -> list[str]:
+        """The rows' elements side by side, `depth` of a column together; the registers that hold them in order."""
+        depth, bits = self.blocked.layout.depth, self.element * 8
+        names = [f"r{i}" for i in range(depth)]
+        if depth == 1:
+            return names
+        suffix, dtype = {8: ("bw", "u8"), 16: ("wd", "u16")}[bits]
+        pairs = [("s0", "s1", names[0], names[1])]
+        if depth == 4:
+            pairs.append(("s2", "s3", names[2], names[3]))
+        for low, high, x, y in pairs:
+            a, b = Register(x, dtype, 128 // bits), Register(y, dtype, 128 // bits)
+            code.append(op(f"vpunpckl{suffix}", Register(low, dtype, 128 // bits), a, b))
+            code.append(op(f"vpunpckh{suffix}", Register(high, dtype, 128 // bits), a, b))
+        if depth == 2:
+            return ["s0", "s1"]
+        quads = (("r0", "l", "s0", "s2"), ("r1", "h", "s0", "s2"), ("r2", "l", "s1", "s3"), ("r3", "h", "s1", "s3"))
+        for target, half, x, y in quads:
+            a, b = Register(x, "u16", 8), Register(y, "u16", 8)
+            code.append(op(f"vpunpck{half}wd", Register(target, "u16", 8), a, b))
+        return names

@@ -1,0 +1,219 @@
+"""Reductions: sums, extremes and products along some dimensions of an array.
+
+Where the innermost dimension is kept, it runs in lanes. Where it is reduced, four accumulators of lanes are combined at
+the end of each line. Arithmetic is in f32, whatever the storage type.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, prod
+
+import numpy as np
+
+from isa_models import Unimplemented
+from simdnn.kernels.common.code import Code, Unit, broadcast32, loop, op
+from simdnn.kernels.x86.elements import LOADED, STORED, broadcast, load
+from simdnn.kernels.x86.epilogue import store, store_constants
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Program, Register, Tensor
+
+#: kind -> (what nothing yields, the instruction that takes one more)
+KINDS = {
+    "sum": (0.0, "vaddps"),
+    "sum_square": (0.0, "vfmadd231ps"),
+    "sum_abs": (0.0, "vaddps"),
+    "max": (-inf, "vmaxps"),
+    "min": (inf, "vminps"),
+    "prod": (1.0, "vmulps"),
+}
+_ACCUMULATORS = 4
+
+
+@dataclass(frozen=True)
+class ReduceProblem:
+    """dst[kept …] = kind of src over the dimensions that `reduced` marks, divided by `divisor` where that is not 1.
+
+    src and dst are contiguous. Neighbouring dimensions of one kind should have been made one (`merge`).
+    """
+
+    kind: str
+    dims: tuple[int, ...]
+    reduced: tuple[bool, ...]
+    src: str
+    dst: str
+    divisor: int = 1
+
+    @property
+    def size(self) -> int:
+        """Elements of dst."""
+        return prod(n for n, r in zip(self.dims, self.reduced, strict=True) if not r)
+
+
+def merge(shape: tuple[int, ...], axes: frozenset[int]) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """Dimensions with neighbours of one kind made one, and which of them are reduced.
+
+    >>> merge((2, 3, 4, 5), frozenset({2, 3}))
+    ((6, 20), (False, True))
+    """
+    dims: list[int] = []
+    reduced: list[bool] = []
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        if reduced and reduced[-1] == (axis in axes):
+            dims[-1] *= size
+        else:
+            dims.append(size)
+            reduced.append(axis in axes)
+    return (tuple(dims), tuple(reduced)) if dims else ((1,), (True,))
+
+
+@functools.lru_cache(maxsize=512)
+def reduction(problem: ReduceProblem, unit: Unit) -> Program:
+    """The program: input src, output dst. Raises `Unimplemented` for types that no vector load here has."""
+    return _Reduction(problem, unit).program()
+
+
+class _Reduction:
+    def __init__(self, problem: ReduceProblem, unit: Unit) -> None:
+        self.problem, self.unit = problem, unit
+        if problem.src not in LOADED or problem.dst not in STORED or problem.src[0] in "su":
+            raise Unimplemented(f"reduction of {problem.src} to {problem.dst}; floats work: f32, bf16, f16")
+        self.empty, self.instruction = KINDS[problem.kind]
+
+    def program(self) -> Program:
+        p = self.problem
+        source, dest = Affine(), Affine()
+        outer: list[tuple[str, int]] = []
+        inner: list[tuple[str, int]] = []
+        kept = p.size
+        *most, last = p.dims
+        for k, size in enumerate(most):
+            source = source + Affine.var(f"i{k}") * prod(p.dims[k + 1 :])
+            if not p.reduced[k]:
+                kept //= size
+                dest = dest + Affine.var(f"i{k}") * kept
+            (inner if p.reduced[k] else outer).append((f"i{k}", size))
+        code = self.along_line(source, dest, inner, last) if p.reduced[-1] else self.across(source, dest, inner, last)
+        for name, extent in reversed(outer):
+            code = loop(name, extent, code, parallel=True)
+        if not outer and p.reduced[-1]:  # registers do not cross the statements of a program
+            code = loop("once", 1, code)
+        return verify(Program(f"reduce {p.kind} {p.dims}", self.unit.isa, tuple(self.tensors()), tuple(code)))
+
+    def tensors(self) -> list[Tensor]:
+        p = self.problem
+        found = [Tensor("src", p.src, prod(p.dims))]
+        numbers = np.array([self.empty, p.divisor], np.float32)
+        found.append(Tensor.constant("numbers", "f32", numbers.tobytes()))
+        if p.kind == "sum_abs":
+            found.append(Tensor.constant("magnitude", "u32", np.uint32(0x7FFFFFFF).tobytes()))
+        return [*found, *store_constants(self.unit, p.dst), Tensor("dst", p.dst, p.size, "output")]
+
+    def start(self, *registers: Register) -> Code:
+        return [broadcast32(register, "numbers", Affine()) for register in registers]
+
+    def take(self, acc: Register, x: Register) -> Code:
+        """One more value for an accumulator."""
+        if self.problem.kind == "sum_square":
+            return [op(self.instruction, acc, acc, x, x)]
+        code: Code = []
+        if self.problem.kind == "sum_abs":
+            bits = x.as_("u32")
+            code = [op("vpand", bits, bits, Register("m", "u32", bits.lanes))]
+        return [*code, op(self.instruction, acc, acc, x)]
+
+    def combine(self, acc: Register, other: Register) -> Code:
+        """Two accumulators into one."""
+        name = "vaddps" if self.problem.kind.startswith("sum") else self.instruction
+        return [op(name, acc, acc, other)]
+
+    def mask(self) -> Code:
+        if self.problem.kind != "sum_abs":
+            return []
+        return [broadcast32(self.unit.reg("m"), "magnitude", Affine())]
+
+    def finish(self, acc: Register, at: Affine, lanes: int) -> Code:
+        code: Code = []
+        if self.problem.divisor != 1:
+            divisor = self.unit.reg("x", "f32")
+            code = [broadcast32(divisor, "numbers", Affine(1)), op("vdivps", acc, acc, divisor)]
+        return code + store(self.unit, self.problem.dst, acc, at, lanes)
+
+    def across(self, source: Affine, dest: Affine, inner: list[tuple[str, int]], line: int) -> Code:
+        """The innermost dimension is kept."""
+        unit = self.unit
+        masked = unit.masks or self.problem.src == "f32"
+
+        def block(at: Affine, lanes: int, single: bool = False) -> Code:
+            acc, x = unit.reg("c0", "f32"), unit.reg("x", "f32")
+            parts = (unit, "x", "src", self.problem.src, source + at)
+            body = (broadcast(*parts) if single else load(*parts, lanes)) + self.take(acc, x)
+            for name, extent in reversed(inner):
+                body = loop(name, extent, body)
+            return [*self.mask(), *self.start(acc), *body, *self.finish(acc, dest + at, lanes)]
+
+        turns, rest = divmod(line, unit.lanes)
+        code = loop("v", turns, block(Affine.var("v") * unit.lanes, unit.lanes), parallel=True)
+        tail = Affine(turns * unit.lanes)
+        if rest and masked:
+            code += loop("once", 1, block(tail, rest))
+        elif rest:
+            code += loop("t", rest, block(tail + Affine.var("t"), 1, True), parallel=True)
+        return code
+
+    def along_line(self, source: Affine, dest: Affine, inner: list[tuple[str, int]], line: int) -> Code:
+        """The innermost dimension is reduced."""
+        unit, p = self.unit, self.problem
+        x = unit.reg("x", "f32")
+        accumulators = [unit.reg(f"c{i}", "f32") for i in range(_ACCUMULATORS)]
+        step = _ACCUMULATORS * unit.lanes
+        rounds, left = divmod(line, step)
+        turns, rest = divmod(left, unit.lanes)
+
+        def one(at: Affine, lanes: int, acc: Register) -> Code:
+            return load(unit, "x", "src", p.src, source + at, lanes) + self.take(acc, x)
+
+        body = loop(
+            "r", rounds,
+            [s for i, acc in enumerate(accumulators)
+             for s in one(Affine.var("r") * step + i * unit.lanes, unit.lanes, acc)],
+        )  # fmt: skip
+        for turn in range(turns):
+            body += one(Affine(rounds * step + turn * unit.lanes), unit.lanes, accumulators[turn])
+        tail = Affine(line - rest)
+        masked = p.kind.startswith("sum") and (unit.masks or p.src == "f32")  # zeros in the other lanes do no harm
+        if rest and masked:
+            body += one(tail, rest, accumulators[-1])
+        code: Code = [*self.mask(), *self.start(*accumulators)]
+        code += _nest(inner, body)
+        code += self.combine(accumulators[0], accumulators[1]) + self.combine(accumulators[2], accumulators[3])
+        code += self.combine(accumulators[0], accumulators[2]) + horizontal(unit, "c0", self.combine)
+        if rest and not masked:
+            element = broadcast(unit, "x", "src", p.src, source + tail + Affine.var("t"))
+            code += _nest([*inner, ("t", rest)], element + self.take(accumulators[0], x))
+        return code + self.finish(accumulators[0], dest, 1)
+
+
+def horizontal(unit: Unit, name: str, combine: Callable[[Register, Register], Code]) -> Code:
+    """All lanes of a register combined by halves, the result in every lane; register h is used on the way."""
+    code: Code = []
+    widths = [16, 8, 4] if unit.width == 512 else [8, 4]
+    for lanes in widths[:-1]:
+        extract = "vextractf64x4" if lanes == 16 else "vextractf128"
+        half = Register(name, "f32", lanes // 2)
+        upper = Register("h", "f32", lanes // 2)
+        code += [op(extract, upper, Register(name, "f32", lanes), imm=1), *combine(half, upper)]
+    low, other = Register(name, "f32", 4), Register("h", "f32", 4)
+    code += [op("vmovhlps", other, low, low), *combine(low, other)]
+    code += [op("vmovshdup", other, low), *combine(low, other)]
+    return [*code, op("vbroadcastss", unit.reg(name, "f32"), Register(name, "f32", 1))]
+
+
+def _nest(loops: list[tuple[str, int]], body: Code) -> Code:
+    for name, extent in reversed(loops):
+        body = loop(name, extent, body)
+    return body

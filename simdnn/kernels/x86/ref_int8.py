@@ -1,0 +1,249 @@
+"""Integer matmul with zero points that change along K or from column to column: oneDNN's `ref_int8`, which is exact.
+
+widen the source to s32
+for each row, each vector of columns:           parallel
+    for each group of scales:
+        for each group of zero points, each k:  sum += (src - its zero point) * (weights - theirs)
+        to f32, times both scales, added to the total (only where scales change along K)
+    epilogue (epilogue.py)
+
+That is strategy "direct". With the user's reductions R (sums of the source over each group), "precomputed", the weights
+go into the products as they are, and each group's sum loses zero point * (R - source's zero point * group's length); R
+is trusted. The library has these two. By the others, the loop forms R itself ("in_kernel"); the weights zero points'
+part of each group of scales is a matrix made before ("bias"); both factors are converted to f32 and their products
+added up there ("upconvert"), which gives the same bits as long as sums stay below 2**24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, loop, op, store32, zero
+from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, ZeroPoints
+from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.x86.stored import widen
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Memory, Program, Tensor
+
+
+class RefInt8:
+    """The generator for one problem with `zero_points`."""
+
+    def __init__(self, name: str, problem: MatmulProblem, unit: Unit) -> None:
+        self.name, self.problem, self.unit = name, problem, unit
+        scales = problem.group_scales
+        self.period = scales.group if scales else problem.k  # k that share their scales
+        self.zeros = problem.zero_points or ZeroPoints(self.period, wei=False, src=False)
+        self.columns = -(-problem.n // unit.lanes) * unit.lanes
+        self.groups = problem.k // self.zeros.group
+        self.strategy = self.zeros.strategy or ("precomputed" if self.zeros.reductions else "direct")
+
+    @property
+    def floating(self) -> bool:
+        """Whether products are added up in f32."""
+        return self.strategy == "upconvert"
+
+    def uses(self, strategy: str) -> bool:
+        """Whether the weights' zero points are applied so."""
+        return self.zeros.wei and self.strategy == strategy
+
+    @property
+    def scaled(self) -> bool:
+        return self.problem.group_scales is not None
+
+    @cached_property
+    def plan(self) -> Plan:
+        p, integer = self.problem, not (self.scaled or self.floating)
+        ends = p.group_scales.reference if p.group_scales else True  # but where oneDNN's brgemm is followed
+        return Plan(p.epilogue, integer, through_float=p.reference, reference=ends)
+
+    @property
+    def stored(self) -> str:
+        """The weights' type in memory: 4-bit ones become s8 ahead of time."""
+        return "u8" if self.problem.wei == "u8" else "s8"
+
+    # -- program --------------------------------------------------------------------------------------------------
+    @cached_property
+    def program(self) -> Program:
+        p, lanes = self.problem, self.unit.lanes
+        turns, rest = divmod(p.n, lanes)
+        code = self.widen()
+        for count, first, live in ((turns, Affine.var("j") * lanes, lanes), (1, Affine(turns * lanes), rest)):
+            if count and live:
+                inner = loop("j", count, self.vector(first, live), parallel=True)
+                code += loop("r", p.m, inner, parallel=True)
+        text = f"{self.name} {p}"
+        return verify(Program(text, self.unit.isa, tuple(self.tensors()), tuple(code)))
+
+    def tensors(self) -> list[Tensor]:
+        p, z = self.problem, self.zeros
+        scales = p.group_scales
+        wanted = [
+            Tensor("src", p.src, p.m * p.k),
+            Tensor("wide", "s32", p.m * p.k, "scratch"),
+            Tensor("wei", self.stored, p.k * self.columns),
+            *([Tensor("wei_zeros", "s32", self.groups * self.columns)] if z.wei else []),
+            *([Tensor("src_zeros", "s32", p.m * self.groups)] if z.src else []),
+        ]
+        parts = p.k // self.period
+        if self.uses("precomputed"):
+            wanted.append(Tensor("reductions", "s32", p.m * self.groups))
+            wanted += [Tensor.constant("length", "s32", np.int32(z.group).tobytes())] if z.src else []
+        if self.uses("bias"):
+            wanted.append(Tensor("term", "s32", p.m * parts * self.columns))
+        if scales:
+            wanted += [Tensor("src_group_scale", "f32", p.m * parts)] if scales.src else []
+            wanted += [Tensor("wei_group_scale", "f32", parts * self.columns)] if scales.wei else []
+        dst = Tensor("dst", p.epilogue.dst, p.m * p.n, "output")
+        return [*wanted, *self.plan.tensors(self.unit, self.columns, 1, p.m * p.n), dst]
+
+    def widen(self) -> Code:
+        """The source as s32, so that one element can be broadcast."""
+        unit, size = self.unit, self.problem.m * self.problem.k
+        name = "vpmovzxbd" if self.problem.src == "u8" else "vpmovsxbd"
+        dtype = "u32" if self.problem.src == "u8" else "s32"
+
+        def step(at: Affine, count: int) -> Code:
+            value = unit.reg("a", dtype)
+            load = op(name, value, Memory("src", at, self.problem.src, count))
+            return [load, store32(unit, "wide", at, value.as_("u32"), count)]
+
+        turns, rest = divmod(size, unit.lanes)
+        code = loop("w", turns, step(Affine.var("w") * unit.lanes, unit.lanes), parallel=True)
+        if rest:  # without masks the last whole register, some of it once more
+            first, count = (turns * unit.lanes, rest) if unit.masks else (size - unit.lanes, unit.lanes)
+            code += loop("tail", 1, step(Affine(first), count), parallel=True)
+        return code
+
+    def vector(self, first: Affine, live: int) -> Code:
+        """One row's outputs in one vector of columns."""
+        unit, p = self.unit, self.problem
+        total = unit.reg("total", "f32" if self.scaled or self.floating else "s32")
+        code: Code = [zero(total)]
+        if self.scaled:
+            part = self.scale(Affine.var("q"), first)
+            sums = [*self.group(first, "sum"), *self.term(Affine.var("q"), first, "sum")]
+            code += loop("q", p.k // self.period, [zero(unit.reg("sum")), *sums, *part])
+        else:
+            code += [*self.group(first, "total"), *self.term(Affine(), first, "total")]
+        row = Affine.var("r") * p.n + first
+        tile = Tile(unit, [[total]], [live], [row], first, [row])
+        return code + finish_tile(self.plan, tile)
+
+    def group(self, first: Affine, sum_register: str) -> Code:
+        """The groups of zero points within one group of scales."""
+        unit, p, z = self.unit, self.problem, self.zeros
+        inside = self.period // z.group
+        g = Affine.var("g") + (Affine.var("q") * inside if self.scaled else 0)
+        acc, a, w = (unit.reg(name, "s32") for name in (sum_register, "a", "w"))
+        points, offset, product, sums = (unit.reg(name, "s32") for name in ("points", "offset", "product", "sums"))
+        code: Code = []
+        if z.wei and self.strategy != "bias":
+            code.append(load32(unit, points, "wei_zeros", g * self.columns + first, unit.lanes))
+        if z.src:
+            code.append(broadcast32(offset, "src_zeros", Affine.var("r") * self.groups + g))
+        code += [zero(sums)] if self.uses("in_kernel") else []
+        k = g * z.group + Affine.var("k")
+        weights = Memory("wei", k * self.columns + first, self.stored, unit.lanes)
+        step: Code = [broadcast32(a, "wide", Affine.var("r") * p.k + k), widen(unit, "w", weights)]
+        step += [op("vpsubd", a, a, offset)] if z.src else []
+        step += [op("vpsubd", w, w, points)] if self.uses("direct") or self.uses("upconvert") else []
+        step += [op("vpaddd", sums, sums, a)] if self.uses("in_kernel") else []
+        code += loop("k", z.group, [*step, *self.products(sum_register)])
+        if self.uses("precomputed"):
+            code.append(broadcast32(sums, "reductions", Affine.var("r") * self.groups + g))
+            if z.src:  # the sums of what the products were formed of
+                length = unit.reg("w", "s32")
+                code += [broadcast32(length, "length", Affine()), op("vpmulld", length, length, offset)]
+                code.append(op("vpsubd", sums, sums, length))
+        if self.uses("precomputed") or self.uses("in_kernel"):
+            code += [op("vpmulld", product, sums, points), op("vpsubd", acc, acc, product)]
+        return loop("g", inside, code)
+
+    def products(self, sum_register: str) -> Code:
+        """The products of `a` and `w` added to a sum."""
+        if self.floating:
+            acc, a, w = (self.unit.reg(name, "f32") for name in (sum_register, "a", "w"))
+            converted = [op("vcvtdq2ps", x, x.as_("s32")) for x in (a, w)]
+            return [*converted, op("vfmadd231ps", acc, acc, a, w)]
+        acc, a, w, product = (self.unit.reg(name, "s32") for name in (sum_register, "a", "w", "product"))
+        return [op("vpmulld", product, a, w), op("vpaddd", acc, acc, product)]
+
+    def term(self, q: Affine, first: Affine, sum_register: str) -> Code:
+        """The weights zero points' part of a group of scales, from the matrix (bias)."""
+        if not self.uses("bias"):
+            return []
+        acc, points = self.unit.reg(sum_register, "s32"), self.unit.reg("points", "s32")
+        at = (Affine.var("r") * (self.problem.k // self.period) + q) * self.columns + first
+        return [load32(self.unit, points, "term", at, self.unit.lanes), op("vpaddd", acc, acc, points)]
+
+    def scale(self, q: Affine, first: Affine) -> Code:
+        """A group's sum, times the source's scale and the weights', added to the total."""
+        unit, p = self.unit, self.problem
+        assert p.group_scales is not None
+        x, factor, total = (unit.reg(name, "f32") for name in ("sum", "a", "total"))
+        code: Code = [] if self.floating else [op("vcvtdq2ps", x, x.as_("s32"))]
+        by_row: Code = []
+        if p.group_scales.src:
+            at = Affine.var("r") * (p.k // self.period) + q
+            by_row = [broadcast32(factor, "src_group_scale", at), op("vmulps", x, x, factor)]
+        by_column: Code = []
+        if p.group_scales.wei:
+            at = q * self.columns + first
+            by_column = [load32(unit, factor, "wei_group_scale", at, unit.lanes), op("vmulps", x, x, factor)]
+        order = [*by_column, *by_row] if p.group_scales.weights_first else [*by_row, *by_column]
+        return [*code, *order, op("vaddps", total, total, x)]
+
+    # -- arrays ---------------------------------------------------------------------------------------------------
+    def kernel(self) -> Kernel:
+        return Kernel(self.name, self.program, self.prepare, self.finish, "f32" if self.floating else "s32")
+
+    def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
+        """The program's inputs; tables that change more slowly are repeated."""
+
+        def each_group(values: Array | None, axis: int, parts: int) -> Array:
+            assert values is not None
+            return np.repeat(values, parts // values.shape[axis], axis=axis)
+
+        def by_column(values: Array) -> Array:
+            return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, self.columns - self.problem.n)])
+
+        parts = self.problem.k // self.period
+        inputs: dict[str, Array] = {
+            "src": src.reshape(-1),
+            "wei": by_column(weights.astype(fmt(self.stored).dtype, copy=False)).reshape(-1),
+            **self.plan.inputs(p, by_column),
+        }
+        if self.zeros.wei:
+            inputs["wei_zeros"] = by_column(each_group(p.wei_zero_points, 0, self.groups)).astype(np.int32)
+        if self.zeros.src:
+            inputs["src_zeros"] = each_group(p.src_zero_points, 1, self.groups).astype(np.int32)
+        if self.uses("precomputed"):
+            inputs["reductions"] = each_group(p.reductions, 1, self.groups)
+        if self.uses("bias"):
+            inputs["term"] = by_column(self.matrix(src, p, parts)).reshape(-1)
+        if p.src_group_scale is not None:
+            inputs["src_group_scale"] = each_group(p.src_group_scale, 1, parts).astype(np.float32)
+        if self.scaled and p.wei_scale is not None and p.wei_scale.ndim == 2:
+            inputs["wei_group_scale"] = by_column(each_group(p.wei_scale, 0, parts)).astype(np.float32)
+        return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
+
+    def matrix(self, src: Array, p: Parameters, parts: int) -> Array:
+        """What the weights' zero points add to each group of scales, (M, groups, N)."""
+        m, groups = len(src), self.groups
+        sums = src.astype(np.int64).reshape(m, groups, -1).sum(axis=2)
+        if p.src_zero_points is not None:
+            zs = p.src_zero_points.astype(np.int64)
+            sums = sums - np.repeat(zs, groups // zs.shape[1], axis=1) * self.zeros.group
+        assert p.wei_zero_points is not None
+        zw = p.wei_zero_points.astype(np.int64)
+        zw = np.repeat(zw, groups // len(zw), axis=0).reshape(parts, -1, zw.shape[1])
+        return np.asarray(-np.einsum("mqg,qgn->mqn", sums.reshape(m, parts, -1), zw)).astype(np.int32)
+
+    def finish(self, outputs: Mapping[str, Array]) -> Array:
+        return outputs["dst"].reshape(self.problem.m, self.problem.n)

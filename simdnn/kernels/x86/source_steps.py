@@ -1,0 +1,148 @@
+"""Where the dot products of a convolution find their source: distances in a tensor, after the taps are folded.
+
+A single input channel leaves most of a dot product empty. Taps that lie side by side take its place: the columns of a
+kernel row are neighbours in the image as it is ("row"); all taps are neighbours in a copy that stores, for each line
+of outputs, the rows of the kernel side by side ("window").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, Unit, loop, op
+from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.x86.dots import Dot
+from simdnn.kernels.x86.order import Order
+from simdnn.kernels.x86.source import Source, padded_channels
+from simdnn.program.records import Affine, Memory, Tensor
+
+
+@dataclass(frozen=True)
+class Planes:
+    """A copy of one-channel groups: planes of lines, with `taps` rows of the image side by side in a line.
+
+    Element (n, g, line, x, i) is pixel x of row `line * step + i`.
+    """
+
+    source: Source
+    lines: int
+    step: int
+    taps: int
+    slack: int  # elements behind the end that the last dot product still loads (against weights of zero)
+
+    @property
+    def row(self) -> int:
+        return self.source.row // self.source.pixel * self.taps
+
+    @property
+    def plane(self) -> int:
+        return self.lines * self.row
+
+    @property
+    def image(self) -> int:
+        return self.source.groups * self.plane
+
+    def tensor(self) -> Tensor:
+        return Tensor("planes", self.source.read, self.source.mb * self.image + self.slack, "scratch")
+
+    def stage(self, unit: Unit) -> Code:
+        """One masked element at a time."""
+        s, n, g, y, x = self.source, *(Affine.var(v) for v in "ngyx")
+        kind = f"u{fmt(s.read).bits}"
+        value = unit.reg("m", kind)
+        body: Code = []
+        for i in range(self.taps):
+            stored = n * s.image + (y * self.step + i) * s.row + x * s.pixel + g
+            copy = n * self.image + g * self.plane + y * self.row + x * self.taps + i
+            body.append(op(f"vmovdq{kind}", value, Memory(s.tensor, stored, kind, 1)))
+            body.append(op(f"vmovdq{kind}", Memory("planes", copy, kind, 1), value))
+        body = loop("x", self.row // self.taps, body)
+        for var, extent in (("y", self.lines), ("g", s.groups), ("n", s.mb)):
+            body = loop(var, extent, body, parallel=True)
+        return body
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The source as the tiles walk over it; distances are in elements of `tensor`."""
+
+    source: Source
+    tensor: str
+    image: int
+    line: int  # from one line of outputs to the next
+    column: int  # from one output of a line to the next
+    group: int
+    down: int  # from one row of the kernel to the next
+    across: int
+    kh: int  # taps that are left as such
+    kw: int
+    ic: int  # channels of a tap, padded to whole dot products
+    origin: int = 0  # the first tap of the first output
+    planes: Planes | None = None
+
+    @property
+    def weights(self) -> int:
+        """Weights of one output channel, padded."""
+        return self.kh * self.kw * self.ic
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.source.tensors(), *([self.planes.tensor()] if self.planes else [])]
+
+    def stage(self, unit: Unit) -> Code:
+        return self.source.stage(unit) + (self.planes.stage(unit) if self.planes else [])
+
+
+def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> Reading:
+    """`split`: a matmul as two taps that are parts of K, each padded by itself."""
+    fold = order.fold
+    read = c.src if dot.unsigned else dot.src
+    rounds = dot.rounds if c.src == "f32" else ""
+    ic = c.ic // c.groups
+    if not fold:
+        icp = padded_channels(unit, dot, c.src, ic)
+        icp = -(-icp // order.block) * order.block if order.block else icp
+        s = Source(c.src, read, c.mb, c.ih, c.iw, 1 if split else c.groups, ic, icp, c.padding, rounds)
+        across = s.pixel if split else c.dilation[1] * s.pixel
+        return Reading(
+            s, s.tensor, s.image, c.strides[0] * s.row, c.strides[1] * s.pixel, icp, c.dilation[0] * s.row, across,
+            c.kh, c.kw, icp,
+        )  # fmt: skip
+    taps = c.kw if fold == "row" else c.kw * c.kh
+    padded = -(-taps // dot.depth) * dot.depth
+    if fold == "row" and c.groups == 1:
+        return _row_in_place(c, unit, read, padded, rounds)
+    s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, 1, 1, c.padding, rounds)
+    if fold == "row":
+        p = Planes(s, c.ih + c.padding[0] + c.padding[2], 1, 1, padded - taps)
+        line, down, kh = c.strides[0] * p.row, c.dilation[0] * p.row, c.kh
+    else:
+        p = Planes(s, c.oh, c.strides[0], c.kh, padded - taps)
+        line, down, kh = p.row, 0, 1
+    return Reading(s, "planes", p.image, line, c.strides[1] * p.taps, p.plane, down, 0, kh, 1, padded, planes=p)
+
+
+def _row_in_place(c: ConvProblem, unit: Unit, read: str, padded: int, rounds: str) -> Reading:
+    """Rows wide enough that the last dot product stays inside; without masks, edges at whole moves of four elements."""
+    top, left, bottom, right = c.padding
+    step = 1 if unit.masks else 4
+    edge = -(-left // step) * step
+    needed = max(left + c.iw + right, (c.ow - 1) * c.strides[1] + padded) - left
+    wide = edge + needed
+    behind = -(-wide // step) * step - edge - c.iw
+    s = Source(c.src, read, c.mb, c.ih, c.iw, 1, 1, 1, (top, edge, bottom, behind), rounds)
+    return Reading(
+        s, s.tensor, s.image, c.strides[0] * s.row, c.strides[1], 1, c.dilation[0] * s.row, 0, c.kh, 1, padded,
+        origin=edge - left,
+    )  # fmt: skip
+
+
+def fold_weights(weights: Array, fold: str) -> Array:
+    """goihw weights of one channel with the folded taps as channels."""
+    if not fold:
+        return weights
+    groups, oc, _, kh, kw = weights.shape
+    if fold == "row":
+        return weights.transpose(0, 1, 4, 3, 2)
+    return weights.transpose(0, 1, 2, 4, 3).reshape(groups, oc, kw * kh, 1, 1)

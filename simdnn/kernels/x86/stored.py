@@ -1,0 +1,227 @@
+"""Compressed weights as they lie in memory, and their rows in registers.
+
+A kernel's own layout is panels of columns, row by row; 4-bit weights there have two rows in a byte. Plain rows
+("ab") are read in place, 4-bit ones two columns to a byte. What else is plain is brought into panels first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from isa_models.readings.arrays import Array, to_a_line
+from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, op, zero
+from simdnn.kernels.common.pack import Blocked, Layout
+from simdnn.kernels.x86.packing import Packing
+from simdnn.kernels.x86.packing import stored as plain
+from simdnn.kernels.x86.tile import Panel
+from simdnn.program.records import Affine, Memory, Op, Register, Tensor
+
+NIBBLES = ("s4", "u4")
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Weights (k, n) of type `wei`: s8 u8 s4 u4 f32, laid out as `tag` says; `layout` has the kernel's panels."""
+
+    unit: Unit
+    wei: str
+    tag: str
+    k: int
+    n: int
+    layout: Layout
+
+    @property
+    def nibbles(self) -> bool:
+        return self.wei in NIBBLES
+
+    @property
+    def direct(self) -> bool:
+        """Whether rows are read as the user stores them: whole bytes, and without masks whole registers of them."""
+        if self.nibbles:
+            return self.tag == "ab" and self.n > 1
+        return self.tag == "ab" and (self.unit.masks or self.n % self.unit.lanes == 0)
+
+    @property
+    def paired(self) -> bool:
+        """Whether a byte holds two rows, the first one's nibble low."""
+        return self.nibbles and not self.direct
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether nibbles become floats by a table of sixteen in a register, rather than integers by shifts."""
+        return self.nibbles and self.unit.masks
+
+    @property
+    def _dtype(self) -> str:
+        return "u8" if self.nibbles else self.wei
+
+    @property
+    def _rows(self) -> int:
+        """Rows of elements in memory, in panels."""
+        return -(-self.k // 2) if self.nibbles else self.k
+
+    @property
+    def _packed_tag(self) -> str:
+        """Nibbles that are not read in place are neighbours along K, a single column's ones, too."""
+        return "ba" if self.nibbles else self.tag
+
+    @property
+    def _packing(self) -> Packing | None:
+        if self.tag == "any" or self.direct:
+            return None
+        blocked = Blocked(self.unit.isa, self._dtype, replace(self.layout, depth=1, icp=self._rows), self._rows)
+        return Packing(self.unit, plain(self._packed_tag, self._dtype, blocked), blocked, to="stored")
+
+    def tensors(self) -> list[Tensor]:
+        constants: list[Tensor] = []
+        if self.looked_up:
+            constants = [Tensor.constant("nibbles", "f32", _values(self.wei).tobytes())]
+        elif self.wei == "u4":
+            constants = [Tensor.constant("nibble", "u32", np.uint32(15).tobytes())]
+        return constants + self._weights()
+
+    def _weights(self) -> list[Tensor]:
+        if self.direct:
+            return [Tensor("stored", self._dtype, -(-self.k * self.n // (1 + self.nibbles)))]
+        found = [Tensor("plain", self._dtype, self._rows * self.n)] if self._packing else []
+        kind = "scratch" if self._packing else "input"
+        for name, width in (("", self.layout.full * self.layout.width), ("_tail", self.layout.tail)):
+            found += [Tensor(f"stored{name}", self._dtype, self._rows * width, kind)] if width else []
+        return found
+
+    def stage(self) -> Code:
+        """From plain weights to panels; empty where they are read in place."""
+        return self._packing.stage() if self._packing else []
+
+    def arrays(self, weights: Array) -> dict[str, Array]:
+        """The tensors of weights (k, n) in their storage type."""
+        rows = weights.astype(np.int8) if self.wei == "s4" else weights.astype(np.uint8) if self.nibbles else weights
+        if self.direct:
+            return {"stored": to_a_line(_bytes(rows.T).T if self.nibbles else rows).reshape(-1)}
+        rows = _bytes(rows) if self.nibbles else rows
+        if self._packing:
+            return {"plain": to_a_line(rows.T if self._packed_tag == "ba" else rows).reshape(-1)}
+        wide = np.zeros((len(rows), self.layout.channels), rows.dtype)
+        wide[:, : self.n] = rows
+        whole = self.layout.full * self.layout.width
+        panels = wide[:, :whole].reshape(len(rows), self.layout.full, self.layout.width).transpose(1, 0, 2)
+        return {"stored": to_a_line(panels).reshape(-1), "stored_tail": wide[:, whole:].reshape(-1)}
+
+    # -- rows in registers ------------------------------------------------------------------------------------------
+    def setup(self, table: str) -> Code:
+        """What `load` finds in register `table`, if it wants it."""
+        return [load32(self.unit, self.unit.reg(table, "f32"), "nibbles", Affine(), 16)] if self.looked_up else []
+
+    def load(
+        self, to: Sequence[str], scratch: str, table: str, panel: Panel, number: Affine, j: int, row: Affine
+    ) -> Code:
+        """One row or two from `row` on to the registers `to`, of vector `j` of panel `number`: 32-bit integers, or f32
+        where weights are f32 or `looked_up`.
+
+        Two rows begin at an even one.
+        """
+        if self.paired:
+            return self._pair(to, scratch, table, panel, number, j, row)
+        unit, live = self.unit, panel.lanes[j] if self.direct else self.unit.lanes
+        width = panel.vectors * unit.lanes
+        if self.direct:
+            tensor, at, stride = "stored", row * self.n + panel.dst + j * unit.lanes, self.n
+        else:
+            tensor, stride = panel.tensor.replace("wei", "stored"), width
+            at = number * (self._rows * width) + row * width + j * unit.lanes
+        if self.nibbles:
+            rows = enumerate(to)
+            return [o for i, r in rows for o in self._columns(r, scratch, table, _half(at + i * stride), live)]
+        if self.wei == "f32":
+            return [load32(unit, unit.reg(r, "f32"), tensor, at + i * stride, live) for i, r in enumerate(to)]
+        return [widen(unit, r, Memory(tensor, at + i * stride, self.wei, live)) for i, r in enumerate(to)]
+
+    def _pair(
+        self, to: Sequence[str], scratch: str, table: str, panel: Panel, number: Affine, j: int, row: Affine
+    ) -> Code:
+        """Both nibbles of each byte of a panel, or the low ones alone."""
+        unit, width = self.unit, panel.vectors * self.unit.lanes
+        at = number * (self._rows * width) + _half(row) * width + j * unit.lanes
+        low, high = unit.reg(to[0]), unit.reg(to[-1])
+        tensor = panel.tensor.replace("wei", "stored")
+        code: Code = [op("vpmovzxbd", low, Memory(tensor, at, "u8", unit.lanes))]
+        if len(to) > 1 and (self.wei == "u4" or self.looked_up):
+            code += [op("vpsrld", high, low, imm=4)]
+            code += self._lowest(to[1], scratch, table) if self.looked_up else []
+        elif len(to) > 1:
+            code += [op("vpslld", high, low, imm=24), op("vpsrad", high.as_("s32"), high.as_("s32"), imm=28)]
+        return code + self._lowest(to[0], scratch, table)
+
+    def _columns(self, register: str, scratch: str, table: str, at: Affine, live: int) -> Code:
+        """A row's `live` nibbles, two to a byte, from byte `at` on."""
+        packed = Register(register, "u8", 16)
+        size = -(-live // 2)
+        whole = {8: ("vmovq", "u64"), 4: ("vmovd", "u32")}.get(size)
+        code: Code
+        if whole:
+            name, dtype = whole
+            code = [op(name, packed.as_(dtype), Memory("stored", at, dtype, 1))]
+        elif self.unit.masks:
+            code = [op("vmovdqu8", packed, Memory("stored", at, "u8", size))]
+        else:
+            code = [zero(packed)]
+            code += [op("vpinsrb", packed, packed, Memory("stored", at + i, "u8", 1), imm=i) for i in range(size)]
+        odd = Register(scratch, "u8", 16)
+        code += [
+            op("vpsrlw", odd.as_("u16"), packed.as_("u16"), imm=4),
+            op("vpunpcklbw", packed, packed, odd),
+            op("vpmovzxbd", self.unit.reg(register), Register(register, "u8", self.unit.lanes)),
+        ]
+        return code + self._lowest(register, scratch, table)
+
+    def _lowest(self, register: str, scratch: str, table: str) -> Code:
+        """The lowest four bits of each lane as a number."""
+        value = self.unit.reg(register)
+        if self.looked_up:
+            return [op("vpermps", value.as_("f32"), value, self.unit.reg(table, "f32"))]
+        if self.wei == "u4":
+            mask = self.unit.reg(scratch)
+            return [broadcast32(mask, "nibble", Affine()), op("vpand", value, value, mask)]
+        signed = value.as_("s32")
+        return [op("vpslld", value, value, imm=28), op("vpsrad", signed, signed, imm=28)]
+
+
+def odd_nibbles(wei: str, tag: str, k: int, n: int) -> str:
+    """What is wrong with plain 4-bit weights whose rows or columns share a byte; empty where nothing is."""
+    run_length = n if tag == "ab" else k
+    if wei not in NIBBLES or tag == "any" or run_length % 2 == 0 or n == 1 or (k == 1 and tag == "ab"):
+        return ""
+    run = f"rows (N = {n})" if tag == "ab" else f"columns (K = {k})"
+    return f"reads plain {wei} weights in whole bytes: {run} of an even length, or wei_tag='any'"
+
+
+def widen(unit: Unit, register: str, source: Memory) -> Op:
+    """Bytes to 32-bit lanes."""
+    name, wide = ("vpmovsxbd", "s32") if source.dtype == "s8" else ("vpmovzxbd", "u32")
+    return op(name, unit.reg(register, wide), source)
+
+
+def _values(wei: str) -> npt.NDArray[np.float32]:
+    """What each nibble stands for.
+
+    >>> _values("s4").astype(int).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1]
+    """
+    nibbles = np.arange(16)
+    return np.where((nibbles > 7) & (wei == "s4"), nibbles - 16, nibbles).astype(np.float32)
+
+
+def _half(at: Affine) -> Affine:
+    return Affine(at.const // 2, tuple((name, coefficient // 2) for name, coefficient in at.terms))
+
+
+def _bytes(rows: Array) -> Array:
+    """Two rows in a byte, the first one's nibble low."""
+    if len(rows) % 2:
+        rows = np.concatenate([rows, np.zeros_like(rows[:1])])
+    low, high = rows[0::2].astype(np.uint8) & 15, rows[1::2].astype(np.uint8) & 15
+    return (low | high << 4).astype(np.uint8)

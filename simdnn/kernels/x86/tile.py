@@ -1,0 +1,247 @@
+"""The register tile: sums of dot products over taps and channels, then the epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, loop, op, store32, zero
+from simdnn.kernels.x86.dots import Dot, accumulator
+from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
+from simdnn.program.records import Affine
+
+
+@dataclass(frozen=True)
+class Taps:
+    """A sequential loop of the reduction around the channels: how far source and weights move with it."""
+
+    var: str
+    extent: int
+    source: int
+    weights: int
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Columns that a tile computes: where their weights stand, and how many lanes of each vector are real."""
+
+    tensor: str
+    vectors: int
+    lanes: tuple[int, ...]  # live lanes of each vector
+    base: Affine  # first weight
+    step: int  # weights from one channel step to the next
+    dst: Affine  # first column in a row of dst
+    channel: Affine  # the same in the parameter tensors
+    plain: bool = False  # weights as the user stores them: nothing stands behind the last column
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One sum from zero: loops over taps, then `steps` dots over channels, from an element of source and weights."""
+
+    taps: tuple[Taps, ...]
+    steps: int
+    source: int = 0
+    weights: int = 0
+
+    @property
+    def loops(self) -> list[Taps]:
+        return [taps for taps in self.taps if taps.extent > 1]
+
+    def at(self, rows: Sequence[Affine], weights: Affine) -> tuple[list[Affine], Affine]:
+        """Each row's source, and the weights, inside the loops over taps."""
+        moved, weights = [row + self.source for row in rows], weights + self.weights
+        for taps in self.loops:
+            moved = [row + Affine.var(taps.var) * taps.source for row in moved]
+            weights = weights + Affine.var(taps.var) * taps.weights
+        return moved, weights
+
+    def around(self, code: Code) -> Code:
+        """`code` in the loops over taps."""
+        for taps in reversed(self.loops):
+            code = loop(taps.var, taps.extent, code)
+        return code
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Chains one after the other, `over.extent` times; an extent of 1 is once."""
+
+    chains: tuple[Chain, ...]
+    over: Taps = Taps("part", 1, 0, 0)
+
+
+@dataclass(frozen=True)
+class Group:
+    """How the s32 sum of one group of K becomes an f32 term: `comp` added, converted, scaled in the order given.
+
+    The tensors hold values by group and channel, the source's by row and group.
+    """
+
+    channels: int  # from one group to the next, in tensors by channel
+    groups: int  # from one row to the next, in the source's
+    compensate: bool
+    scales: tuple[str, ...]  # "wei", "src", in order
+
+    def term(self, unit: Unit, final: Tile, group: Affine) -> Code:
+        """For one group; `final` names the tile's registers, channels and rows."""
+        code: Code = []
+        p = unit.reg("p")
+        columns = range(len(final.lanes))
+        for j in columns if self.compensate else ():
+            at = group * self.channels + final.channel + j * unit.lanes
+            code.append(load32(unit, p, "group_comp", at, unit.lanes))
+            code += [op("vpaddd", row[j].as_("s32"), row[j].as_("s32"), p.as_("s32")) for row in final.registers]
+        for row in final.registers:
+            code += [op("vcvtdq2ps", acc.as_("f32"), acc.as_("s32")) for acc in row]
+        for scale in self.scales:
+            value = p.as_("f32")
+            if scale == "wei":
+                for j in columns:
+                    at = group * self.channels + final.channel + j * unit.lanes
+                    code.append(load32(unit, value, "wei_group_scale", at, unit.lanes))
+                    code += [op("vmulps", row[j].as_("f32"), row[j].as_("f32"), value) for row in final.registers]
+                continue
+            for i, row in enumerate(final.registers):
+                code.append(broadcast32(value, "src_group_scale", final.row_number[i] * self.groups + group))
+                code += [op("vmulps", acc.as_("f32"), acc.as_("f32"), value) for acc in row]
+        return code
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The sum that every output is: the sums of its chains, added up in order."""
+
+    dot: Dot
+    source: str  # tensor
+    shifted: bool  # s8 source for an unsigned unit: add 128
+    sums: tuple[Repeat, ...]
+    group: Group | None = None  # what makes an integer chain an f32 term
+
+    @property
+    def chains(self) -> int:
+        return sum(len(r.chains) * r.over.extent for r in self.sums)
+
+
+Moves = tuple[Affine, Affine]  # in source, in weights
+
+
+def setup(unit: Unit, reduction: Reduction) -> Code:
+    """Registers that stay for the whole tile."""
+    code: Code = []
+    if reduction.dot.ones:
+        code.append(broadcast32(unit.reg("ones"), "ones", Affine()))
+    if reduction.dot.scaled:
+        code.append(broadcast32(unit.reg("scale", "f32"), "src_scale", Affine()))
+    if reduction.shifted:
+        code.append(broadcast32(unit.reg("shift"), "shift", Affine()))
+    return code
+
+
+def steps(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine], weights: Affine, count: int) -> Code:
+    """The innermost loop: `count` dots for every accumulator of the tile."""
+    dot = reduction.dot
+    at = Affine.var("k")
+    body: Code = []
+    for j in range(panel.vectors):
+        index = weights + at * panel.step + j * unit.lanes * dot.depth
+        body += dot.load_weights(unit, f"b{j}", panel.tensor, index, panel.lanes[j] if panel.plain else unit.lanes)
+    turn = 0
+    for i, row in enumerate(rows):
+        a = unit.reg("a", "f32" if dot.src == "f32" else "u32")
+        body.append(broadcast32(a, reduction.source, row + at * dot.depth))
+        if reduction.shifted:
+            body.append(op("vpaddb", a.as_("s8"), a.as_("s8"), unit.reg("shift", "s8")))
+        for j in range(panel.vectors):
+            temporary = f"t{turn % max(1, dot.temporaries)}"
+            turn += 1
+            body += dot.emit(unit, f"c{i}_{j}", "a", f"b{j}", temporary)
+    return loop("k", count, body)
+
+
+def reduce_(unit: Unit, reduction: Reduction, panel: Panel, rows: Sequence[Affine], chain: Chain, at: Moves) -> Code:
+    """Accumulators from zero, over one chain; `at` says how far source and weights are on already."""
+    moved, weights = chain.at([row + at[0] for row in rows], panel.base + at[1])
+    code = chain.around(steps(unit, reduction, panel, moved, weights, chain.steps))
+    clear: Code = [zero(accumulator(unit, i, j, reduction.dot)) for i in range(len(rows)) for j in range(panel.vectors)]
+    return clear + code
+
+
+def turns(sums: Sequence[Repeat]) -> list[tuple[Repeat, int, int]]:
+    """(repeat, first turn, turns): the very first and the very last turn apart, because their sums go elsewhere."""
+    found = []
+    for r, repeat in enumerate(sums):
+        extent = repeat.over.extent
+        cuts = {0, extent} | ({1} if r == 0 else set()) | ({extent - 1} if r == len(sums) - 1 else set())
+        edges = sorted(cuts)
+        found += [(repeat, low, high - low) for low, high in zip(edges, edges[1:], strict=False)]
+    return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some chains of a tile's sums, for `extent` turns of loop `var`; the last part ends with the destination."""
+
+    var: str
+    extent: int
+    code: Code
+
+    @property
+    def whole(self) -> Code:
+        """With its loop around it."""
+        return loop(self.var, self.extent, self.code) if self.extent > 1 else self.code
+
+
+def tile(
+    unit: Unit,
+    reduction: Reduction,
+    plan: Plan,
+    panel: Panel,
+    sources: Sequence[Affine],
+    dst_rows: Sequence[Affine],
+    total: str,
+    position: Sequence[Affine],
+    row_number: Sequence[Affine],
+    rowsum: bool,
+) -> list[Part]:
+    """One tile from nothing to memory. `total` names the f32 tensor that keeps the sum of chains so far, so that parts
+    need not follow each other at once.
+    """
+    dot = reduction.dot
+    accumulators = [[accumulator(unit, i, j, dot) for j in range(panel.vectors)] for i in range(len(sources))]
+    at = [row + panel.dst for row in dst_rows]
+    final = Tile(unit, accumulators, panel.lanes, at, panel.channel, [p + panel.channel for p in position], row_number)
+
+    def partial(add: bool, store: bool) -> Code:
+        code: Code = []
+        for i, row in enumerate(accumulators):
+            for j, acc in enumerate(row):
+                index = at[i] + j * unit.lanes
+                if add:
+                    earlier = unit.reg("p", "f32")
+                    code.append(load32(unit, earlier, total, index, panel.lanes[j]))
+                    code.append(op("vaddps", acc.as_("f32"), earlier, acc.as_("f32")))
+                if store:
+                    code.append(store32(unit, total, index, acc.as_("f32"), panel.lanes[j]))
+        return code
+
+    parts: list[Part] = []
+    pieces = turns(reduction.sums)
+    for p, (repeat, first, count) in enumerate(pieces):
+        over, turn = repeat.over, Affine.var(repeat.over.var) + first if count > 1 else Affine(first)
+        body = setup(unit, reduction) if p == 0 else []
+        for c, chain in enumerate(repeat.chains):
+            body += reduce_(unit, reduction, panel, sources, chain, (turn * over.source, turn * over.weights))
+            for row in accumulators:
+                for acc in row:
+                    body += dot.promote(unit, acc.name)
+            if reduction.group:
+                body += reduction.group.term(unit, final, turn)
+            opening = p == 0 and c == 0
+            closing = p == len(pieces) - 1 and c == len(repeat.chains) - 1
+            if reduction.chains > 1:
+                body += partial(add=not opening, store=not closing)
+        if p == len(pieces) - 1:
+            body += finish_tile(plan, final, rowsum)
+        parts.append(Part(over.var, count, body))
+    return parts

@@ -1,0 +1,434 @@
+"""simdnn.transpile_float16: an f32 model to one that computes in f16 (or bf16) and still takes and returns f32.
+
+Casts stand after the f32 inputs, before the f32 outputs, and around operators that stay f32; every f32 parameter that a
+converted operator reads gets a narrow copy, rounded to nearest even, and the old one goes when nobody reads it. What is
+narrow already, integer, or inside of control flow stays as it is. Values keep their names; an f16 value whose name must
+stay f32 (an output, or what a control-flow body reads) is called NAME_f16.
+
+The idea of casting at the edges and converting parameters is that of Paddle's float16 inference transpiler (K. Zhao,
+"Float16 Inference in PaddlePaddle Fluid", 2018).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa_models import InvalidArgument
+from isa_models.readings.arrays import Array
+from simdnn.networks.load import graph_of, inline_data, names_read, onnx_package, read
+from simdnn.networks.network import Network
+from simdnn.networks.opset import raised
+from simdnn.networks.tensors import FLOAT16, array_of, packed
+from simdnn.networks.types import number
+from simdnn.primitives.checks import one_of
+
+if TYPE_CHECKING:
+    import onnx
+
+_F32 = 1  # TensorProto.FLOAT
+_KEY = "simdnn.float16"
+_BF16_OPSET = 22  # convolutions and pooling came last
+_IR = 4  # the first version whose initializers need not be inputs as well
+#: operators that stay f32 unless asked otherwise, and why
+BLOCKED: Mapping[str, str] = {
+    "CumSum": "running sums lose what is added to a large total",
+    "RandomNormal": "random numbers are drawn in f32",
+    "RandomUniform": "random numbers are drawn in f32",
+    "Range": "f16 has no integers above 2048 apart from each other",
+    "NonMaxSuppression": "box coordinates need more than 11 bits",
+    "RoiAlign": "box coordinates need more than 11 bits",
+    "GridSample": "coordinates need more than 11 bits",
+    "Resize": "its scales and coordinates are f32",
+    "Upsample": "its scales and coordinates are f32",
+    "ReduceSumSquare": "squares leave f16's range early",
+    "ReduceL2": "squares leave f16's range early",
+    "ReduceLogSumExp": "exponentials leave f16's range early",
+    "LpNormalization": "squares leave f16's range early",
+    "LRN": "squares leave f16's range early",
+    "MeanVarianceNormalization": "squares leave f16's range early",
+    "QuantizeLinear": "scales of integers stay f32",
+    "DequantizeLinear": "scales of integers stay f32",
+    "DynamicQuantizeLinear": "scales of integers stay f32",
+    "QLinearConv": "scales of integers stay f32",
+    "QLinearMatMul": "scales of integers stay f32",
+}
+
+
+#: inputs that say which shape comes out, by operator
+_SHAPES = {
+    "Reshape": (1,), "Expand": (1,), "Tile": (1, 2), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "TopK": (1,), "Split": (1,),
+    "ConstantOfShape": (0,), "Range": (0, 1, 2), "OneHot": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Loop": (0,),
+    "Resize": (1, 2, 3), "Upsample": (1,), "CenterCropPad": (1,), "AffineGrid": (1,), "MaxUnpool": (2,),
+}  # fmt: skip
+#: attributes that decide a type, of operators that make f32 without them
+_TYPED = {"RandomNormal": "dtype", "RandomUniform": "dtype", "SequenceEmpty": "dtype", "BlackmanWindow":
+          "output_datatype", "HannWindow": "output_datatype", "HammingWindow": "output_datatype",
+          "MelWeightMatrix": "output_datatype"}  # fmt: skip
+
+
+@dataclass
+class Float16Report:
+    """What a transpilation did. `overflow`: of each parameter how many finite values became infinite; `underflow`: how
+    many became zero. `activations`: of each other tensor how many values of the calibration data become infinite.
+    `kept` names the nodes that stay f32 with the reason.
+    """
+
+    dtype: str
+    converted: list[str] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+    parameters: int = 0
+    overflow: dict[str, int] = field(default_factory=dict)
+    underflow: dict[str, int] = field(default_factory=dict)
+    activations: dict[str, int] = field(default_factory=dict)
+
+
+def float16_report(model: str | PathLike[str] | onnx.ModelProto) -> Float16Report:
+    """The report that `transpile_float16` leaves in a model's metadata; `InvalidArgument` where it left none."""
+    for entry in read(model)[0].metadata_props:
+        if entry.key == _KEY:
+            return Float16Report(**json.loads(entry.value))
+    raise InvalidArgument("the model has no report: transpile_float16 did not make it")
+
+
+def transpile_float16(
+    model: str | PathLike[str] | onnx.ModelProto,
+    *,
+    dtype: str = "f16",
+    keep: Collection[str] | Mapping[str, str] = BLOCKED,
+    only: Sequence[str] = ("*",),
+    calibration: Iterable[Mapping[str, Array]] = (),
+) -> onnx.ModelProto:
+    """The model with its f32 arithmetic in `dtype`, "f16" or "bf16"; f32 in, f32 out.
+
+    `keep` are operators (or node names) that stay f32, a mapping with reasons or names alone; `only` patterns of node
+    names (`fnmatch`) that say which part is converted: two calls with different types make a mixed model. All operators
+    have bf16 from opset 22 on, to which older models are raised where onnx's converter can. The report stands in the
+    result's metadata (`float16_report`); what overflows is a `RuntimeWarning` too: parameters, and of the feeds in
+    `calibration`, which are run in f32, all tensors.
+
+    >>> import workloads
+    >>> from workloads.export import onnx_model
+    >>> half = transpile_float16(onnx_model(workloads.NETWORKS["digits"]()), keep=["fc"])
+    >>> report = float16_report(half)
+    >>> report.kept, report.converted
+    ({'fc': 'asked for'}, ['conv1', 'conv1.relu', 'conv2', 'conv2.relu', 'conv3', 'conv3.relu', 'fc.flat'])
+    """
+    package = onnx_package()
+    one_of("dtype", dtype, FLOAT16)
+    proto, folder = read(model)
+    graph = graph_of(proto, folder)  # everything that makes a model unfit is found here
+    made: onnx.ModelProto = package.ModelProto()
+    made.CopyFrom(package.inliner.inline_local_functions(proto) if proto.functions else proto)
+    made.ir_version = max(made.ir_version, _IR)
+    inline_data(made.graph, folder)
+    made, stuck = raised(made, _BF16_OPSET) if dtype == "bf16" else (made, "")
+    reasons = dict(keep) if isinstance(keep, Mapping) else {name: "asked for" for name in keep}
+    report = _Transpiler(made, dtype, reasons, tuple(only), stuck).run()
+    report.activations = _overflowing(Network(graph), calibration, dtype)
+    _store_report(made, report)
+    for kind, found in (("parameters", report.overflow), ("tensors of the calibration data", report.activations)):
+        if found:
+            worst = ", ".join(f"{name} ({count})" for name, count in list(found.items())[:5])
+            warnings.warn(f"{dtype} overflow to infinity in {len(found)} {kind}: {worst}", RuntimeWarning, 2)
+    return made
+
+
+def _overflowing(network: Network, calibration: Iterable[Mapping[str, Array]], dtype: str) -> dict[str, int]:
+    """How many values of each f32 tensor of a network become infinite in `dtype`; tensors without one are left out."""
+    found: dict[str, int] = {}
+
+    def see(names: Sequence[str], values: Sequence[Any]) -> None:
+        for name, value in zip(names, values, strict=False):
+            if isinstance(value, np.ndarray) and value.dtype == np.float32 and (count := narrowed(value, dtype)[1]):
+                found[name] = found.get(name, 0) + count
+
+    for feeds in calibration:
+        see(list(feeds), list(feeds.values()))
+        network.run(feeds, machine="zen4", dispatch="onednn", watch=lambda node, given: see(node.outputs, given))
+    return found
+
+
+def narrowed(values: Array, dtype: str) -> tuple[Array, int, int]:
+    """f32 values in a narrow type, nearest even; how many overflow, and how many vanish.
+
+    >>> narrowed(np.array([65520, 1e-9, 1], np.float32), "f16")
+    (array([inf,  0.,  1.], dtype=float16), 1, 1)
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        result = values.astype(FLOAT16[dtype])
+    infinite = np.isinf(result.astype(np.float32)) & np.isfinite(values)
+    return result, int(infinite.sum()), int(((result == 0) & (values != 0)).sum())
+
+
+def _store_report(model: Any, report: Float16Report) -> None:
+    entry = next((e for e in model.metadata_props if e.key == _KEY), None) or model.metadata_props.add()
+    entry.key, entry.value = _KEY, json.dumps(asdict(report))
+
+
+class _Transpiler:
+    """One pass over the nodes. `narrow` and `wide` name, for each f32 value of the source model, the value that holds
+    it in each type; a cast is put in when one is first needed that is missing.
+    """
+
+    def __init__(self, model: Any, dtype: str, keep: Mapping[str, str], only: Sequence[str], stuck: str) -> None:
+        self.onnx = onnx_package()
+        self.model, self.graph, self.dtype = model, model.graph, dtype
+        self.element = number(FLOAT16[dtype])
+        self.keep, self.only = keep, only
+        self.stuck = stuck and f", and it cannot be raised: {stuck}"
+        self.report = Float16Report(dtype)
+        if not any(o.domain in ("", "ai.onnx") for o in model.opset_import):  # casts are of this domain
+            model.opset_import.append(self.onnx.helper.make_opsetid("", self.onnx.defs.onnx_opset_version()))
+        self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+        self.types = types = self._types()
+        self.read = names_read(self.graph)
+        self.f32 = {name for name, kind in types.items() if kind == _F32}
+        self.floats = {name for name, kind in types.items() if kind in (10, 11, 16)}  # f16, f64, bf16
+        self.parameters = {t.name: t for t in self.graph.initializer if t.data_type == _F32}
+        self.sizes = self._sizes()
+        self.fixed = {v.name for v in self.graph.output} | self._captured()  # names that stay f32
+        self.narrow: dict[str, str] = {}
+        self.wide: dict[str, str] = {name: name for name in (*self.parameters, *(v.name for v in self.graph.input))}
+        self.taken = {name for node in self.graph.node for name in (*node.input, *node.output)} | set(self.wide)
+        self.nodes: list[Any] = []
+
+    def run(self) -> Float16Report:
+        for position, node in enumerate(list(self.graph.node)):
+            name = node.name or f"{node.op_type}_{position}"
+            if not self._touches_f32(node):
+                self.nodes.append(node)
+                continue
+            if self._decides_a_type(node):
+                self._keep(node)
+                continue
+            if reason := self._why_kept(node, name):
+                self.report.kept[name] = reason
+                self._keep(node)
+            else:
+                self.report.converted.append(name)
+                self._convert(node)
+        for output in self.graph.output:
+            if output.name in self.narrow:
+                self._wide(output.name)
+        del self.graph.node[:]
+        self.graph.node.extend(self.nodes)
+        self._drop_unused()
+        self._describe_values()
+        return self.report
+
+    # -- what is what --------------------------------------------------------------------------------------------
+    def _types(self) -> dict[str, int]:
+        """The element types of the graph's values, by type inference."""
+        onnx = self.onnx
+        bare: Any = onnx.ModelProto()
+        bare.CopyFrom(self.model)
+        try:
+            graph = onnx.shape_inference.infer_shapes(bare).graph
+        except Exception as error:  # the C++ side's errors have no documented type
+            raise InvalidArgument(f"types cannot be inferred: {' '.join(str(error).split())[:120]}") from None
+        ports = (*graph.value_info, *graph.input, *graph.output)
+        found = {v.name: v.type.tensor_type.elem_type for v in ports}
+        return found | {t.name: t.data_type for t in graph.initializer}
+
+    def _captured(self) -> set[str]:
+        """Names of this graph that bodies of control flow read."""
+        bodies = [a.g for node in self.graph.node for a in node.attribute if a.HasField("g")]
+        return {name for body in bodies for name in names_read(body)}
+
+    def _sizes(self) -> set[str]:
+        """Names that decide shapes and come from shapes and constants alone: f16 has no room for sizes above 2048."""
+        maker = {name: node for node in self.graph.node for name in node.output}
+        known = {t.name for t in self.graph.initializer} | {""}
+        for node in self.graph.node:  # in an order that runs, as ONNX asks for
+            random = node.op_type.startswith("Random") or node.op_type in ("Multinomial", "Bernoulli")
+            if node.op_type in ("Shape", "Size") or not random and known.issuperset(node.input):
+                known.update(node.output)
+        todo = [node.input[i] for node in self.graph.node for i in _SHAPES.get(node.op_type, ()) if i < len(node.input)]
+        found: set[str] = set()
+        while todo:
+            name = todo.pop()
+            if name in known and name not in found:
+                found.add(name)
+                if name in maker and maker[name].op_type not in ("Shape", "Size"):
+                    todo += maker[name].input
+        return found
+
+    def _touches_f32(self, node: Any) -> bool:
+        return any(name in self.f32 for name in (*node.input, *node.output)) or self._has_body(node)
+
+    def _decides_a_type(self, node: Any) -> bool:
+        """A cast from f32, or between floats: somebody's decision, which stays. Casts of integers to f32 follow."""
+        if node.op_type != "Cast":
+            return False
+        return node.input[0] in self.f32 or node.input[0] in self.floats
+
+    def _has_body(self, node: Any) -> bool:
+        return any(a.HasField("g") for a in node.attribute)
+
+    def _why_kept(self, node: Any, name: str) -> str:
+        """The reason why a node stays f32; empty where it is converted."""
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in self.only):
+            return "not in the part asked for"
+        for key in (name, node.op_type):
+            if key in self.keep:
+                return self.keep[key]
+        if any(name in self.sizes and name in self.f32 for name in node.output):
+            return "it decides a shape"
+        if self._has_body(node):
+            return "bodies of control flow stay as they are"
+        if node.op_type == "BitCast":
+            return "its bits are f32's"
+        if not all(self.types.get(name) for name in node.output if name in self.read):
+            return "what it makes is no tensor of a known type"
+        schema = self._schema(node)
+        if schema is None:
+            return f"no schema of {node.domain or 'ai.onnx'}::{node.op_type} says which types it takes"
+        if not any(self._takes(schema, node, i) for i, n in enumerate(node.input) if n in self.f32) and not any(
+            self._gives(schema, i) for i, n in enumerate(node.output) if n in self.f32
+        ):
+            return f"opset {self.opsets.get(node.domain, 1)} defines it without {self.dtype}{self.stuck}"
+        if any(n in self.f32 and not self._gives(schema, i) for i, n in enumerate(node.output)):
+            return f"its output is f32 in opset {self.opsets.get(node.domain, 1)}"
+        return ""
+
+    def _schema(self, node: Any) -> Any:
+        try:
+            version = self.opsets["" if node.domain == "ai.onnx" else node.domain]
+            return self.onnx.defs.get_schema(node.op_type, version, node.domain)
+        except (self.onnx.defs.SchemaError, KeyError):
+            return None
+
+    def _takes(self, schema: Any, node: Any, position: int) -> bool:
+        """Whether an input may be of the narrow type."""
+        return self._admits(schema, schema.inputs[min(position, len(schema.inputs) - 1)].type_str)
+
+    def _gives(self, schema: Any, position: int) -> bool:
+        return self._admits(schema, schema.outputs[min(position, len(schema.outputs) - 1)].type_str)
+
+    def _admits(self, schema: Any, kind: str) -> bool:
+        wanted = {"f16": "tensor(float16)", "bf16": "tensor(bfloat16)"}[self.dtype]
+        for constraint in schema.type_constraints:
+            if constraint.type_param_str == kind:
+                return wanted in constraint.allowed_type_strs
+        return kind == wanted
+
+    # -- nodes ---------------------------------------------------------------------------------------------------
+    def _keep(self, node: Any) -> None:
+        """An f32 node: its narrow inputs are cast back."""
+        node.input[:] = [self._wide(name) if name in self.f32 else name for name in node.input]
+        for name in self._captured_by(node):
+            self._wide(name)
+        self.nodes.append(node)
+        self.wide.update((name, name) for name in node.output if name in self.f32)
+
+    def _captured_by(self, node: Any) -> list[str]:
+        if not self._has_body(node):
+            return []
+        return [name for name in self.narrow if name in self.fixed]
+
+    def _convert(self, node: Any) -> None:
+        """A node in the narrow type, on narrow inputs wherever its schema lets it."""
+        schema = self._schema(node)
+        names = []
+        for i, name in enumerate(node.input):
+            takes = name in self.f32 and self._takes(schema, node, i)
+            names.append(self._narrow(name) if takes else self._wide(name) if name in self.f32 else name)
+        node.input[:] = names
+        self._convert_attributes(node)
+        for i, name in enumerate(node.output):
+            if name in self.f32:
+                node.output[i] = self._fresh(f"{name}_{self.dtype}") if name in self.fixed else name
+                self.narrow[name] = node.output[i]
+        self.nodes.append(node)
+
+    def _convert_attributes(self, node: Any) -> None:
+        """Attributes that decide the type of what a node makes; f32 is said where it is the default."""
+        given = {attribute.name for attribute in node.attribute}
+        if node.op_type in _TYPED and _TYPED[node.op_type] not in given:
+            node.attribute.append(self.onnx.helper.make_attribute(_TYPED[node.op_type], _F32))
+        if node.op_type == "ConstantOfShape" and "value" not in given:
+            zero = self.onnx.numpy_helper.from_array(np.zeros(1, np.float32))
+            node.attribute.append(self.onnx.helper.make_attribute("value", zero))
+        for attribute in node.attribute:
+            named = attribute.name in ("to", "dtype", "output_dtype", "output_datatype", "stash_type")
+            if named and attribute.i == _F32:
+                if attribute.name != "stash_type":  # that one is the type of statistics inside
+                    attribute.i = self.element
+            elif attribute.name == "value" and attribute.t.data_type == _F32:
+                label = node.name or node.output[0]
+                attribute.t.CopyFrom(self._converted(label, array_of(attribute.t, None), attribute.t.name))
+            elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+                numbers = np.array(
+                    attribute.f if attribute.name == "value_float" else list(attribute.floats), np.float32
+                )
+                label = node.name or node.output[0]
+                attribute.Clear()
+                attribute.name, attribute.type = "value", self.onnx.AttributeProto.TENSOR
+                attribute.t.CopyFrom(self._converted(label, numbers, ""))
+
+    # -- values --------------------------------------------------------------------------------------------------
+    def _narrow(self, name: str) -> str:
+        """The narrow value of an f32 one: a parameter's copy, or a cast."""
+        if name not in self.narrow:
+            fresh = self._fresh(f"{name}_{self.dtype}")
+            if name in self.parameters:
+                self.graph.initializer.append(self._converted(name, array_of(self.parameters[name], None), fresh))
+            else:
+                self._cast(self._wide(name), fresh, self.element)
+            self.narrow[name] = fresh
+        return self.narrow[name]
+
+    def _wide(self, name: str) -> str:
+        """The f32 value; a cast of the narrow one where there is no other."""
+        if name not in self.wide:
+            if name not in self.narrow:
+                return name  # a value that nothing converted
+            fresh = name if name in self.fixed else self._fresh(f"{name}_f32")
+            self._cast(self.narrow[name], fresh, _F32)
+            self.wide[name] = fresh
+        return self.wide[name]
+
+    def _cast(self, source: str, target: str, element: int) -> None:
+        name = self._fresh(f"cast_{target}")
+        self.nodes.append(self.onnx.helper.make_node("Cast", [source], [target], name, to=element))
+
+    def _converted(self, label: str, values: Array, name: str) -> Any:
+        """A narrow TensorProto; what overflows or vanishes is noted under `label`."""
+        result, overflow, underflow = narrowed(values, self.dtype)
+        self.report.parameters += 1
+        if overflow:
+            self.report.overflow[label] = overflow
+        if underflow:
+            self.report.underflow[label] = underflow
+        return self.onnx.helper.make_tensor(name, self.element, values.shape, packed(result), raw=True)
+
+    def _fresh(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    # -- at the end ----------------------------------------------------------------------------------------------
+    def _drop_unused(self) -> None:
+        """f32 parameters that nobody reads any more, with the inputs that older files repeat them as."""
+        read = {name for node in self.graph.node for name in node.input} | self.fixed
+        gone = {name for name in self.parameters if name not in read and name in self.narrow}
+        for ports in (self.graph.initializer, self.graph.input):
+            kept = [port for port in ports if port.name not in gone]
+            del ports[:]
+            ports.extend(kept)
+
+    def _describe_values(self) -> None:
+        """Types in value_info follow the values."""
+        types = {narrow: self.element for wide, narrow in self.narrow.items() if wide not in self.parameters}
+        for value in self.graph.value_info:
+            if value.name in types:
+                value.type.tensor_type.elem_type = types[value.name]

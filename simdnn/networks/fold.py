@@ -1,0 +1,103 @@
+"""BatchNormalization folded into the convolution before it, as runtimes do before they run a network.
+
+A channel's factor scale / sqrt(variance + epsilon) goes into its weights, the rest into its bias; both are computed in
+f64 and rounded once. Only f32 constants are folded, and only where nobody else reads the convolution's output.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simdnn.networks.load import names_read, onnx_package
+from simdnn.networks.tensors import array_of
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def folded(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
+    """The model with its BatchNormalizations folded where that can be done; the model itself where there is none."""
+    pairs = _pairs(model.graph)
+    if not pairs:
+        return model
+    made: Any = onnx_package().ModelProto()
+    made.CopyFrom(model)
+    nodes = list(made.graph.node)
+    tensors = {t.name: t for t in made.graph.initializer}
+    taken = {n for node in nodes for n in (*node.input, *node.output)} | tensors.keys()
+    gone = set()
+    for conv_at, norm_at in pairs:
+        conv, norm = nodes[conv_at], nodes[norm_at]
+        if _fold(made.graph, tensors, taken, conv, norm, folder):
+            conv.output[0] = norm.output[0]
+            gone.add(norm_at)
+    del made.graph.node[:]
+    made.graph.node.extend(node for i, node in enumerate(nodes) if i not in gone)
+    _drop_unread(made.graph, tensors)
+    result: onnx.ModelProto = made
+    return result
+
+
+def _pairs(graph: Any) -> list[tuple[int, int]]:
+    """Positions of a Conv and of the BatchNormalization that alone reads it."""
+    constants = {t.name for t in graph.initializer if t.data_type == 1} - {v.name for v in graph.input}
+    maker = {name: i for i, node in enumerate(graph.node) for name in node.output}
+    readers: dict[str, int] = {}
+    for name in (n for node in graph.node for n in node.input):
+        readers[name] = readers.get(name, 0) + 1
+    inside = {name for node in graph.node for a in node.attribute if a.HasField("g") for name in names_read(a.g)}
+    kept = {value.name for value in graph.output} | inside
+    found = []
+    for i, norm in enumerate(graph.node):
+        if norm.op_type != "BatchNormalization" or norm.domain not in ("", "ai.onnx") or len(norm.input) != 5:
+            continue
+        at = maker.get(norm.input[0])
+        conv = None if at is None or at >= i else graph.node[at]
+        if conv is None or len(conv.input) < 2 or conv.op_type != "Conv" or conv.domain not in ("", "ai.onnx"):
+            continue
+        parameters = [*list(conv.input)[1:], *list(norm.input)[1:]]
+        alone = readers[norm.input[0]] == 1 and norm.input[0] not in kept and not any(list(norm.output)[1:])
+        training = any(a.name == "training_mode" and a.i for a in norm.attribute)
+        if alone and not training and all(p in constants for p in parameters if p):
+            found.append((int(at or 0), i))
+    return found
+
+
+def _fold(graph: Any, tensors: dict[str, Any], taken: set[str], conv: Any, norm: Any, folder: Path | None) -> bool:
+    """New weights and bias for the convolution; False where shapes do not fit, which running it will tell."""
+    scale, shift, mean, variance = (array_of(tensors[n], folder).astype(np.float64) for n in list(norm.input)[1:])
+    weights = array_of(tensors[conv.input[1]], folder)
+    channels = (weights.shape[0],) if weights.ndim > 2 else ()
+    bias = array_of(tensors[conv.input[2]], folder) if len(conv.input) > 2 and conv.input[2] else np.zeros(channels)
+    if any(v.shape != channels for v in (scale, shift, mean, variance, bias)):
+        return False
+    epsilon = next((a.f for a in norm.attribute if a.name == "epsilon"), 1e-5)
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + epsilon)
+        new_weights = (weights * factor.reshape(-1, *[1] * (weights.ndim - 1))).astype(np.float32)
+        new_bias = ((bias - mean) * factor + shift).astype(np.float32)
+    names = [_free(f"{norm.output[0]}_{part}", taken) for part in "wb"]
+    for name, values in zip(names, (new_weights, new_bias), strict=True):
+        graph.initializer.append(onnx_package().numpy_helper.from_array(values, name))
+        tensors[name] = graph.initializer[-1]
+    conv.input[:] = [conv.input[0], *names]
+    return True
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A name that nothing has; taken from now on."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _drop_unread(graph: Any, tensors: dict[str, Any]) -> None:
+    """Parameters that only the folded nodes read."""
+    read = names_read(graph)
+    kept = [t for t in graph.initializer if t.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)

@@ -1,0 +1,332 @@
+"""The kernels of one machine as operators call them: each call computes values and notes what it costs.
+
+An operator is written once, over the calls of `Kernels`. With `values=False` the same code gives the cost alone: what
+kernels would compute is then a shadow, zeros of the right shape and type that take no memory.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from isa_models import InvalidArgument, Machine, Unimplemented, UnknownTiming
+from isa_models.machines.provenance import Confidence
+from isa_models.readings.arrays import Array, memory_bytes
+from simdnn.kernels.common.code import Unit, unit_of
+from simdnn.kernels.common.expression import Element, trace
+from simdnn.kernels.x86.copy import CopyProblem, copying
+from simdnn.kernels.x86.elementwise import MapProblem, collapse, elementwise
+from simdnn.kernels.x86.pool import PoolProblem, pool_inputs, pool_output, pooling
+from simdnn.kernels.x86.reduce import ReduceProblem, merge, reduction
+from simdnn.networks.model import Graph
+from simdnn.networks.types import bits, is_float, label
+from simdnn.primitives import Attr, convolution, estimate, matmul
+from simdnn.primitives.run import Target
+
+if TYPE_CHECKING:
+    from simdnn.explanations.departures import Departures
+    from simdnn.timing.estimate import Cost
+
+SMALL = 1 << 14  # elements, and multiply-accumulates, up to which reading a program is quicker than compiling it
+FLOATS = ("f32", "f16", "bf16")  # types with kernels of their own
+_BF16 = np.dtype(ml_dtypes.bfloat16)
+Formula = Callable[..., Element]
+Run = Callable[[dict[str, Array], int], Array]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kernel call: its name and how to find the cost of one of its `times` runs."""
+
+    implementation: str
+    find_cost: Callable[[], Cost]
+    times: int = 1
+    macs: int = 0
+    confidence: Confidence = "measured"  # of the choice of the program; its figures have their own
+    departed: Departures | None = None  # of a product that ran: how it departed from exact integers
+    compute_dtype: str = ""  # of a product
+
+
+@dataclass
+class Kernels:
+    """Kernels on `target` under `attr`; `calls` fills as operators run."""
+
+    target: Target
+    attr: Attr
+    values: bool = True
+    calls: list[Call] = field(default_factory=list)
+    held: int = 0  # bytes of the values that other nodes have made and somebody still reads
+    turns: int = 0  # of all loops together
+    body: Callable[[Graph, Sequence[Any]], list[Any]] = lambda graph, inputs: []  # runs a control-flow body
+
+    # -- element by element --------------------------------------------------------------------------------------
+    def map(self, formula: Formula, *operands: Array, dst: np.dtype[Any] | None = None, name: str = "map") -> Array:
+        """`formula` over operands that broadcast; floats of the kernels' types, or integers that it takes as s32.
+
+        The result has `dst`'s type, or the first operand's.
+        """
+        dtype = operands[0].dtype if dst is None else dst
+        shape = self.broadcast(*operands)
+        self.allocate(shape, dtype, shadowed=not self.values)
+        if prod(shape) == 0:
+            return np.zeros(shape, dtype)
+        dims, strides = collapse(shape, [_strides(a.shape, shape) for a in operands])
+        expression = trace(formula, [label(a.dtype) for a in operands])
+        problem = MapProblem(expression, dims, tuple(strides), label(dtype))
+        run = self.called(name, elementwise, problem)
+        if not self.values:
+            return shadow(shape, dtype)
+        return run({f"src{i}": a for i, a in enumerate(operands)}, problem.size).reshape(shape)
+
+    def plain(self, result: Array, *operands: Array, steps: int = 1) -> Array:
+        """`result`, which NumPy computed from `operands`; its cost is estimated as `steps` multiply-adds an element.
+
+        The estimate's program reads and writes the same bytes. Text has no cost that is known.
+        """
+        if result.size == 0:
+            return result
+        if any(a.dtype.kind == "O" for a in (result, *operands)):
+            self.unknown("text has no kernel here; its cost is not known")
+            return result
+        size = max(1, max(a.nbytes for a in (result, *operands)) // 4)
+        strides = tuple((1,) if 2 * a.size >= result.size else (0,) for a in operands[:3]) or ((0,),)
+        problem = MapProblem(_work(len(strides), steps), (size,), strides, "f32")
+        self.called("estimate:map", elementwise, problem, "estimated")
+        return result
+
+    # -- along dimensions ----------------------------------------------------------------------------------------
+    def reduce(
+        self, kind: str, x: Array, axes: Sequence[int], divisor: int = 1, dst: np.dtype[Any] | None = None
+    ) -> Array:
+        """`kind` (see `simdnn.kernels.x86.reduce`) over `axes`, which stay as dimensions of 1. f32, f16, bf16."""
+        axes = [a % x.ndim for a in axes] if x.ndim else []
+        shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+        dtype = x.dtype if dst is None else dst
+        dims, reduced = merge(x.shape, frozenset(axes))
+        problem = ReduceProblem(kind, dims, reduced, label(x.dtype), label(dtype), divisor)
+        run = self.called("reduce", reduction, problem)
+        return run({"src": x}, x.size).reshape(shape) if self.values else shadow(shape, dtype)
+
+    def pool(self, problem: PoolProblem, padded: Array, counts: Array | None) -> Array:
+        """Windows of a padded nchw source; `counts` (oh, ow) divide means."""
+        run = self.called("pool", pooling, problem)
+        shape = (problem.mb, problem.c, problem.oh, problem.ow)
+        if not self.values:
+            return shadow(shape, padded.dtype)
+        size = prod(shape) * problem.kh * problem.kw
+        return pool_output(problem, {"dst": run(pool_inputs(problem, padded, counts), size)})
+
+    # -- moves ---------------------------------------------------------------------------------------------------
+    def moved(self, result: Array, run: int | None = None, source: tuple[int, ...] | None = None) -> Array:
+        """`result`, made by moving elements alone: in runs of `run` neighbours (None: all), or from a source with these
+        strides, in elements.
+        """
+        if result.size == 0:
+            return result
+        if result.dtype.kind == "O":
+            self.unknown("text has no kernel here; its cost is not known")
+            return result
+        if source is not None:
+            dims, strides = collapse(result.shape, [tuple(abs(s) for s in source)])
+            dims, stride = (dims, strides[0]) if strides[0][-1] == 1 else ((*dims, 1), (*strides[0], 1))
+            dims, stride = (dims[:-1], stride[:-1]) if dims[-1] == 1 and len(dims) > 1 else (dims, stride)
+        else:
+            run = max(1, min(run or result.size, result.size))
+            dims, stride = (max(1, result.size // run), run), (run, 1)
+        size = min(8, result.dtype.itemsize)
+        self.called("copy", copying, CopyProblem(dims, stride, size))
+        return result if self.values else shaded(result)
+
+    # -- products ------------------------------------------------------------------------------------------------
+    def matmul(self, a: Array, b: Array, bias: Array | None = None, **options: Any) -> Array:
+        """a (..., M, K) x b (..., K, N) as `simdnn.matmul`; what stands in front broadcasts."""
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        m, n = a.shape[-2], b.shape[-1]
+        if b.ndim == 2 and a.ndim > 2:
+            return self.matmul(_flat(a), b, bias, **options).reshape(*batch, m, n)
+        return self._batch(a, b, bias, (*batch, m, n), options)
+
+    def _batch(self, a: Array, b: Array, bias: Array | None, shape: tuple[int, ...], options: dict[str, Any]) -> Array:
+        """Products one after the other."""
+        batch, (m, n) = shape[:-2], shape[-2:]
+        a, b = (np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, b))
+        engine = self._engine(len(a) * m * n * a.shape[-1])  # a program that runs often is worth compiling
+        first = self._product(a[0], b[0], bias, len(a), engine, options)
+        if not self.values:
+            return shadow((*batch, m, n), first.dtype)
+        rest = [self._product(x, y, bias, 0, engine, options) for x, y in zip(a[1:], b[1:], strict=True)]
+        return np.stack([first, *rest]).reshape(*batch, m, n)
+
+    def _product(
+        self, a: Array, b: Array, bias: Array | None, times: int, engine: str, options: dict[str, Any]
+    ) -> Array:
+        """One call of the primitive, noted as `times` like it."""
+        attr, dst = options.get("attr", self.attr), options.get("dst")
+        (*src_batch, m, k), (*wei_batch, _, n) = a.shape, b.shape
+        if not self.values:
+            types = f"{label(a.dtype)}:{label(b.dtype)}:{dst or _default_dst(a)}"
+            found = estimate("matmul", m=m, n=n, k=k, src_batch=src_batch, wei_batch=wei_batch, dt=types,
+                             bias=bias is not None, attr=attr, **self._where())  # fmt: skip
+            self._noted(found, times)
+            outer = np.broadcast_shapes(tuple(src_batch), tuple(wei_batch))
+            return shadow((*outer, m, n), _dst_type(dst or _default_dst(a)))
+        result = matmul(a, b, bias, attr=attr, dst=dst, engine=engine, **self._where())
+        self._noted(result, times)
+        return result.output
+
+    def convolution(self, src: Array, weights: Array, bias: Array | None = None, **options: Any) -> Array:
+        """`simdnn.convolution` of nchw sources with oihw weights."""
+        attr, dst = options.pop("attr", self.attr), options.pop("dst", None)
+        mb, ic, ih, iw = src.shape
+        oc, _, kh, kw = weights.shape
+        if not self.values:
+            types = f"{label(src.dtype)}:{label(weights.dtype)}:{dst or _default_dst(src)}"
+            sizes = {"mb": mb, "ic": ic, "ih": ih, "iw": iw, "oc": oc, "kh": kh, "kw": kw}
+            found = estimate(
+                "convolution", dt=types, bias=bias is not None, attr=attr, **sizes, **options, **self._where()
+            )
+            self._noted(found, 1)
+            problem: Any = found.problem
+            return shadow((mb, oc, problem.oh, problem.ow), _dst_type(dst or _default_dst(src)))
+        engine = self._engine(mb * oc * ih * iw * weights[0].size)
+        result = convolution(src, weights, bias, attr=attr, dst=dst, engine=engine, **options, **self._where())
+        self._noted(result, 1)
+        return result.output
+
+    # -- bookkeeping ---------------------------------------------------------------------------------------------
+    @functools.cached_property
+    def unit(self) -> Unit:
+        """The vector unit for everything but products."""
+        for isa in ("avx512_core_bf16", "avx512_core", "avx2"):
+            if isa in self.target.caps:
+                return unit_of(isa)
+        raise Unimplemented(f"networks on {self.target.machine.name} up to {max(self.target.caps)}: needs avx2")
+
+    def called(self, name: str, build: Any, problem: Any, confidence: Confidence = "measured") -> Run:
+        """Note a call of the program that `build(problem, unit)` makes; the answer runs it on inputs of some work."""
+        where = self.unit, self.target.machine, self.target.threads
+        program = build(problem, self.unit)
+        name = name if ":" in name else f"{name}:{self.unit.isa}"
+        self.calls.append(Call(name, functools.partial(program_cost, build, problem, *where), confidence=confidence))
+        return lambda inputs, work: self._run(program, inputs, work)["dst"]
+
+    def unknown(self, why: str) -> None:
+        """A call whose cost nobody knows: an error for who asks."""
+        self.calls.append(Call("unknown", functools.partial(_fail, why)))
+
+    def _noted(self, found: Any, times: int) -> None:
+        if times:
+            macs, departed = found.problem.macs * times, getattr(found, "departed", None)
+            if departed and not departed.can:  # nor need its operands be kept
+                departed = None
+            self.calls.append(Call(found.implementation, found.find_cost, times, macs, departed=departed,
+                                   compute_dtype=found.compute_dtype))  # fmt: skip
+
+    def _where(self) -> dict[str, Any]:
+        t = self.target
+        isa = None if t.caps == _all_caps(t.machine) else _strongest(t)
+        return {"machine": t.machine, "isa": isa, "threads": t.threads, "dispatch": t.dispatch}
+
+    def _engine(self, work: int) -> str:
+        return "reference" if self.target.engine == "auto" and work <= SMALL else self.target.engine
+
+    def _run(self, program: Any, inputs: dict[str, Array], work: int) -> dict[str, Array]:
+        from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
+
+        with np.errstate(all="ignore"):
+            return numerics.run(program, inputs, engine=self._engine(work), threads=self.target.threads)
+
+    def broadcast(self, *operands: Array) -> tuple[int, ...]:
+        """The common shape."""
+        try:
+            return np.broadcast_shapes(*(a.shape for a in operands))
+        except ValueError:
+            raise InvalidArgument(f"shapes {', '.join(str(a.shape) for a in operands)} do not broadcast") from None
+
+    def allocate(self, shape: Sequence[int], dtype: np.dtype[Any], shadowed: bool = False) -> None:
+        """`InvalidArgument` for an output that this host cannot hold beside what is held; shadows take no memory."""
+        needed, limit = prod(shape) * bits(dtype) // 8, max(0, memory_bytes() // 2 - self.held)
+        if any(n < 0 for n in shape) or len(shape) > 64:
+            raise InvalidArgument(f"an output of shape {tuple(shape)!s:.80}")
+        if needed > limit and not shadowed or needed > 1 << 44:
+            raise InvalidArgument(
+                f"an output of shape {tuple(shape)} takes {needed:.3g} bytes; {limit:.3g} are at hand"
+            )
+
+
+@functools.lru_cache(maxsize=4096)
+def _fail(why: str) -> Cost:
+    raise UnknownTiming(why)
+
+
+def program_cost(build: Any, problem: Any, unit: Unit, machine: Machine, threads: int) -> Cost:
+    """The clock's answer for a program."""
+    from simdnn.timing.estimate import estimate_program
+
+    return estimate_program(build(problem, unit), machine, threads=threads)
+
+
+def shadow(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """Zeros that take no memory."""
+    return np.broadcast_to(np.zeros((), dtype), tuple(shape))
+
+
+def shaded(array: Array) -> Array:
+    """A shadow in place of float values, where they are many; integers may be sizes that somebody reads."""
+    return shadow(array.shape, array.dtype) if is_float(array.dtype) and array.size > 64 else array
+
+
+@functools.lru_cache(maxsize=64)
+def _work(operands: int, steps: int) -> Any:
+    """A formula of `steps` multiply-adds in a chain over `operands` values."""
+
+    def formula(*values: Element) -> Element:
+        total = functools.reduce(lambda a, b: a + b, values)
+        for i in range(steps - len(values) + 1):
+            total = total.fma(values[0], 1.0 + i % 4)
+        return total
+
+    return trace(formula, ["f32"] * operands)
+
+
+def _strides(shape: tuple[int, ...], into: tuple[int, ...]) -> tuple[int, ...]:
+    """Element strides of a contiguous array of `shape` as it broadcasts `into` a shape."""
+    own = [0 if n == 1 else prod(shape[i + 1 :]) for i, n in enumerate(shape)]
+    return (0,) * (len(into) - len(shape)) + tuple(own)
+
+
+def _flat(a: Array) -> Array:
+    """(M, K) of (..., M, K)."""
+    return (
+        shadow((prod(a.shape[:-1]), a.shape[-1]), a.dtype)
+        if not a.flags.owndata and 0 in a.strides and a.size
+        else a.reshape(-1, a.shape[-1])
+    )
+
+
+def _default_dst(a: Array) -> str:
+    return "f32" if is_float(a.dtype) else "s32"
+
+
+def _dst_type(name: str) -> np.dtype[Any]:
+    from isa_models.formats import fmt
+
+    return fmt(name).dtype
+
+
+def _all_caps(machine: Machine) -> frozenset[str]:
+    from isa_models.isa import implied
+
+    return frozenset().union(*(implied(cap) for cap in machine.isa))
+
+
+def _strongest(target: Target) -> str:
+    from isa_models.isa import caps
+
+    return max(target.caps, key=caps().index)

@@ -1,0 +1,106 @@
+"""A program as simdnn holds it: nodes in an order in which they can run, over tensors with names and types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from isa_models import InvalidArgument
+from isa_models.readings.arrays import Array
+from simdnn.networks.types import label
+
+Dims = tuple[int | str, ...]  # a name stands for a size that a feed decides
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a graph. `dims` is None where the rank is open, `dtype` where the model doesn't say it."""
+
+    name: str
+    dtype: np.dtype[Any] | None
+    dims: Dims | None
+    kind: str = "tensor"  # tensor | sequence | optional
+
+    @property
+    def example(self) -> tuple[int, ...]:
+        """Its own sizes, 1 where it leaves one open; those of a picture where the rank is open, too."""
+        return (1, 3, 224, 224) if self.dims is None else tuple(d if isinstance(d, int) else 1 for d in self.dims)
+
+    def __str__(self) -> str:
+        shape = "?" if self.dims is None else "x".join(str(d) for d in self.dims) or "scalar"
+        return f"{self.name} {shape} {label(self.dtype) if self.dtype else '?'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator. An empty name among `inputs` is an optional input left out; `version` is its domain's opset."""
+
+    name: str
+    op: str
+    domain: str
+    version: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    proto: Any = field(default=None, repr=False)  # the NodeProto that it comes from
+
+    def __str__(self) -> str:
+        return f"node {self.name!r} ({self.domain + '::' if self.domain else ''}{self.op})"
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An attribute: int, float, str, array, Graph, or a list of one of them."""
+        return self.attributes.get(name, default)
+
+    def _typed(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
+        found = self.attributes.get(name, default)
+        if found is None:
+            raise InvalidArgument(f"attribute {name!r} is missing")
+        if not isinstance(found, kinds) and found is not default:
+            raise InvalidArgument(f"attribute {name}={found!r:.60}; {kinds[0].__name__} is needed")
+        return found
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        return int(self._typed(name, (int,), default))
+
+    def number(self, name: str, default: float | None = None) -> float:
+        return float(self._typed(name, (float, int), default))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return str(self._typed(name, (str,), default))
+
+    def integers(self, name: str, default: list[int] | None = None) -> list[int]:
+        found = self._typed(name, (list,), default)
+        if not all(isinstance(v, int) for v in found):
+            raise InvalidArgument(f"attribute {name}={found!r:.60}; a list of integers is needed")
+        return list(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in order. `constants` are the initializers; an input that has one too may be left out of a feed."""
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Array]
+
+    @property
+    def outer(self) -> tuple[str, ...]:
+        """Names that the nodes read and that come from a graph around this one."""
+        known = {port.name for port in self.inputs} | set(self.constants)
+        found: dict[str, None] = {}
+        for node in self.nodes:
+            reads = [*node.inputs, *(n for g in subgraphs(node) for n in g.outer)]
+            found.update((name, None) for name in reads if name and name not in known)
+            known.update(node.outputs)
+        found.update((port.name, None) for port in self.outputs if port.name not in known)
+        return tuple(found)
+
+
+def subgraphs(node: Node) -> list[Graph]:
+    """The bodies of a control-flow node."""
+    return [v for v in node.attributes.values() if isinstance(v, Graph)]

@@ -1,0 +1,48 @@
+"""Operators whose values come from ONNX's own reference implementation. What they cost here is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isa_models import InvalidArgument, UnknownTiming
+from isa_models.readings.arrays import Array
+from simdnn.networks.kernels import Kernels
+from simdnn.networks.model import Node
+from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.types import number
+
+NAMES = ("GridSample", "NonMaxSuppression", "RoiAlign", "DFT", "STFT", "Col2Im", "Det", "DeformConv", "MelWeightMatrix")
+
+_MOST = 1 << 12  # of an integer attribute: the reference loops over them in Python
+
+
+@operator(*NAMES)
+def by_reference(k: Kernels, node: Node, *operands: Array | None) -> tuple[Any, ...]:
+    """The node alone through `onnx.reference`."""
+    import onnx
+    import onnx.reference
+
+    huge = [
+        n
+        for n, v in node.attributes.items()
+        if any(isinstance(i, int) and abs(i) > _MOST for i in np.ravel(v).tolist())
+    ]
+    need(not huge, f"attribute {huge[:1]} above {_MOST}")
+    k.unknown(f"{node.op} has no kernel here: its values are ONNX's reference's, its cost is not known")
+    if not k.values:
+        raise UnknownTiming(f"the cost of {node.op} is not known; run it for its values")
+    given = {name: a for name, a in zip(node.inputs, operands, strict=True) if a is not None}
+    inputs = [onnx.helper.make_tensor_value_info(n, number(a.dtype), a.shape) for n, a in given.items()]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.outputs if name]
+    graph = onnx.helper.make_graph([node.proto], node.op, inputs, outputs)
+    imports = [onnx.helper.make_opsetid("", node.version)]
+    model = onnx.helper.make_model(graph, opset_imports=imports)
+    try:
+        with np.errstate(all="ignore"):
+            found = onnx.reference.ReferenceEvaluator(model).run(None, given)
+    except Exception as error:  # whatever NumPy or the reference says of operands that do not fit
+        raise InvalidArgument(" ".join(str(error).split())[:160] or type(error).__name__) from None
+    made = iter(found)
+    return tuple(next(made) if name else None for name in node.outputs)

@@ -1,0 +1,324 @@
+"""Operators that compute every element by itself.
+
+Floats of the kernels' types run as a formula; other types (f64, integers, truth values) and functions without a formula
+get NumPy's values, and an estimated cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from isa_models import InvalidArgument
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common import functions as f
+from simdnn.kernels.common.expression import Element
+from simdnn.networks.kernels import FLOATS, Formula, Kernels
+from simdnn.networks.model import Node
+from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.types import element, is_float, label
+
+Plain = Callable[..., Any]
+
+
+def has_kernel(*operands: Array) -> bool:
+    """Whether formulas take these types."""
+    return all(label(a.dtype) in FLOATS for a in operands)
+
+
+def computed(k: Kernels, name: str, formula: Formula, plain: Plain, *operands: Array, steps: int = 1) -> Array:
+    """The formula where a kernel takes the operands, else NumPy's values in their own type."""
+    if has_kernel(*operands):
+        return k.map(formula, *operands, name=name)
+    return by_numpy(k, plain, *operands, steps=steps)
+
+
+def by_numpy(k: Kernels, plain: Plain, *operands: Array, steps: int = 1, dst: Any = None) -> Array:
+    """NumPy's values; narrow floats are computed in f32 and rounded once."""
+    dtype = operands[0].dtype if dst is None else np.dtype(dst)
+    k.allocate(k.broadcast(*operands), dtype)
+    narrow = [a.astype(np.float32) if is_float(a.dtype) and a.dtype.itemsize < 4 else a for a in operands]
+    with np.errstate(all="ignore"):
+        result = np.asarray(plain(*narrow)).astype(dtype, copy=False)
+    return k.plain(result, *operands, steps=steps)
+
+
+# -- one operand ------------------------------------------------------------------------------------------------------
+def _softplus(x: Element) -> Element:
+    return x.maximum(0.0) + f.log(f.exp(-(x.abs())) + 1.0)
+
+
+_UNARY: dict[str, tuple[Formula, Plain]] = {
+    "Abs": (lambda x: x.abs(), np.abs),
+    "Neg": (lambda x: -x, np.negative),
+    "Relu": (lambda x: x.maximum(0.0), lambda x: np.maximum(x, 0)),
+    "Sqrt": (lambda x: x.sqrt(), np.sqrt),
+    "Reciprocal": (lambda x: 1.0 / x, np.reciprocal),
+    "Exp": (f.exp, np.exp),
+    "Log": (f.log, np.log),
+    "Sigmoid": (f.sigmoid, lambda x: 1 / (1 + np.exp(-x))),
+    "Tanh": (f.tanh, np.tanh),
+    "Erf": (f.erf, lambda x: np.vectorize(math.erf, otypes=[x.dtype])(x)),
+    "Softplus": (_softplus, lambda x: np.logaddexp(x, 0)),
+    "Softsign": (lambda x: x / (x.abs() + 1.0), lambda x: x / (1 + np.abs(x))),
+    "HardSwish": (
+        lambda x: x * x.fma(1 / 6, 0.5).maximum(0.0).minimum(1.0),
+        lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    ),
+    "Mish": (lambda x: x * f.tanh(_softplus(x)), lambda x: x * np.tanh(np.logaddexp(x, 0))),
+}
+
+
+def _unary(name: str, formula: Formula, plain: Plain) -> None:
+    @operator(name)
+    def unary(k: Kernels, node: Node, x: Array) -> Array:
+        return computed(k, name.lower(), formula, plain, x, steps=8)
+
+
+for _name, (_formula, _plain) in _UNARY.items():
+    _unary(_name, _formula, _plain)
+
+#: functions without a formula here: NumPy's values, and the multiply-adds that their polynomials take (estimated)
+_BY_NUMPY: dict[str, tuple[Plain, int]] = {
+    "Floor": (np.floor, 1), "Ceil": (np.ceil, 1), "Round": (np.rint, 1), "Sign": (np.sign, 3),
+    "Sin": (np.sin, 12), "Cos": (np.cos, 12), "Tan": (np.tan, 16), "Asin": (np.arcsin, 14), "Acos": (np.arccos, 14),
+    "Atan": (np.arctan, 14), "Sinh": (np.sinh, 16), "Cosh": (np.cosh, 16), "Asinh": (np.arcsinh, 20),
+    "Acosh": (np.arccosh, 20), "Atanh": (np.arctanh, 20), "BitwiseNot": (np.bitwise_not, 1), "Not": (np.logical_not, 1),
+}  # fmt: skip
+
+
+def _unary_by_numpy(name: str, plain: Plain, steps: int) -> None:
+    @operator(name)
+    def unary(k: Kernels, node: Node, x: Array) -> Array:
+        return by_numpy(k, plain, x, steps=steps)
+
+
+for _name, (_plain, _steps) in _BY_NUMPY.items():
+    _unary_by_numpy(_name, _plain, _steps)
+
+
+@operator("IsNaN")
+def isnan(k: Kernels, node: Node, x: Array) -> Array:
+    return by_numpy(k, np.isnan, x, dst=bool)
+
+
+@operator("IsInf")
+def isinf(k: Kernels, node: Node, x: Array) -> Array:
+    up, down = node.integer("detect_positive", 1), node.integer("detect_negative", 1)
+    return by_numpy(k, lambda v: (np.isposinf(v) & bool(up)) | (np.isneginf(v) & bool(down)), x, dst=bool)
+
+
+# -- several operands -------------------------------------------------------------------------------------------------
+def _divide(a: Array, b: Array) -> Array:
+    """Integers: towards zero, as C does."""
+    if is_float(a.dtype):
+        return a / b
+    if (b == 0).any():
+        raise InvalidArgument("an integer divided by zero")
+    quotient = np.floor_divide(a, b)
+    result: Array = quotient + ((a % b != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
+    return result
+
+
+_BINARY: dict[str, tuple[Formula, Plain]] = {
+    "Add": (lambda a, b: a + b, np.add),
+    "Sub": (lambda a, b: a - b, np.subtract),
+    "Mul": (lambda a, b: a * b, np.multiply),
+    "Div": (lambda a, b: a / b, _divide),
+}
+
+
+def aligned(node: Node, a: Array, b: Array) -> Array:
+    """b as the first opsets broadcast it: only with `broadcast`, from dimension `axis` of a on."""
+    if node.version >= 7 or not node.integer("broadcast", 0) or b.ndim == 0:
+        return b
+    axis = node.integer("axis", a.ndim - b.ndim) % max(1, a.ndim)
+    return b.reshape(b.shape + (1,) * (a.ndim - axis - b.ndim))
+
+
+def _binary(name: str, formula: Formula, plain: Plain) -> None:
+    @operator(name)
+    def binary(k: Kernels, node: Node, a: Array, b: Array) -> Array:
+        need(a.dtype == b.dtype, f"operands of {label(a.dtype)} and {label(b.dtype)}; one type is needed")
+        return computed(k, name.lower(), formula, plain, a, aligned(node, a, b))
+
+
+for _name, (_formula, _plain) in _BINARY.items():
+    _binary(_name, _formula, _plain)
+
+
+def _many(name: str, formula: Formula, plain: Plain) -> None:
+    @operator(name)
+    def many(k: Kernels, node: Node, *operands: Array) -> Array:
+        need(bool(operands), "no operands")
+        if len(operands) == 1:
+            return operands[0]
+        result = reduce(lambda a, b: computed(k, name.lower(), formula, plain, a, b), operands)
+        if name != "Mean":
+            return result
+        count = len(operands)
+        return computed(k, "mean", lambda v: v / float(count), lambda v: v / count, result)
+
+
+_many("Sum", lambda a, b: a + b, np.add)
+_many("Mean", lambda a, b: a + b, np.add)
+_many("Max", lambda a, b: a.maximum(b), np.maximum)
+_many("Min", lambda a, b: a.minimum(b), np.minimum)
+
+_COMPARISONS: dict[str, Plain] = {
+    "Equal": np.equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Less": np.less,
+    "LessOrEqual": np.less_equal, "And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor,
+}  # fmt: skip
+_BITWISE: dict[str, Plain] = {"BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor}
+
+
+def _by_numpy(name: str, plain: Plain, dst: Any) -> None:
+    @operator(name)
+    def binary(k: Kernels, node: Node, a: Array, b: Array) -> Array:
+        return by_numpy(k, plain, a, aligned(node, a, b), dst=dst)
+
+
+for _name, _plain in _COMPARISONS.items():
+    _by_numpy(_name, _plain, bool)
+for _name, _plain in _BITWISE.items():
+    _by_numpy(_name, _plain, None)
+
+
+@operator("BitShift")
+def bit_shift(k: Kernels, node: Node, a: Array, b: Array) -> Array:
+    direction = node.text("direction")
+    need(direction in ("LEFT", "RIGHT"), f"direction={direction!r}; allowed: LEFT, RIGHT")
+    return by_numpy(k, np.left_shift if direction == "LEFT" else np.right_shift, a, b)
+
+
+@operator("Mod")
+def mod(k: Kernels, node: Node, a: Array, b: Array) -> Array:
+    if node.integer("fmod", 0):
+        return by_numpy(k, np.fmod, a, b, steps=4)
+    need(is_float(a.dtype) or not (b == 0).any(), "an integer divided by zero")
+    return by_numpy(k, np.mod, a, b, steps=4)
+
+
+_POWERS: dict[float, Formula] = {
+    2.0: lambda x: x * x, 3.0: lambda x: x * x * x, 0.5: lambda x: x.sqrt(), -1.0: lambda x: 1.0 / x,
+    1.0: lambda x: x * 1.0, -0.5: lambda x: 1.0 / x.sqrt(), 4.0: lambda x: (x * x) * (x * x),
+}  # fmt: skip
+
+
+@operator("Pow")
+def power(k: Kernels, node: Node, x: Array, exponent: Array) -> Array:
+    """Common exponents are products and roots; others are e**(y log x), whose values here are NumPy's."""
+    exponent = aligned(node, x, exponent)
+    if has_kernel(x) and exponent.size == 1 and exponent.ndim <= x.ndim and float(exponent.reshape(-1)[0]) in _POWERS:
+        return k.map(_POWERS[float(exponent.reshape(-1)[0])], x, name="pow")
+
+    def plain(v: Array, y: Array) -> Array:
+        if not is_float(v.dtype) and is_float(y.dtype):
+            return np.power(v.astype(np.float64), y)
+        if not is_float(v.dtype) and (y < 0).any():
+            return np.power(v.astype(np.float64), y)
+        return np.power(v, y)
+
+    return by_numpy(k, plain, x, exponent, steps=30)
+
+
+@operator("Where")
+def where(k: Kernels, node: Node, condition: Array, yes: Array, no: Array) -> Array:
+    need(yes.dtype == no.dtype, f"operands of {label(yes.dtype)} and {label(no.dtype)}; one type is needed")
+    k.allocate(k.broadcast(condition, yes, no), yes.dtype)
+    return k.plain(np.where(condition, yes, no), condition, yes, no, steps=2)
+
+
+# -- conversions ------------------------------------------------------------------------------------------------------
+@operator("BitCast")
+def bit_cast(k: Kernels, node: Node, x: Array) -> Array:
+    """The same bits as another type of the same size; nothing moves."""
+    dtype = element(node.integer("to"))
+    need(
+        dtype.kind != "O" and dtype.itemsize == x.dtype.itemsize, f"{label(x.dtype)} and {label(dtype)} differ in size"
+    )
+    return x.view(dtype)
+
+
+@operator("Cast")
+def cast(k: Kernels, node: Node, x: Array) -> Array:
+    return _cast(k, node, x, element(node.integer("to")))
+
+
+@operator("CastLike")
+def cast_like(k: Kernels, node: Node, x: Array, like: Array) -> Array:
+    return _cast(k, node, x, like.dtype)
+
+
+def _cast(k: Kernels, node: Node, x: Array, dtype: np.dtype[Any]) -> Array:
+    saturate = bool(node.integer("saturate", 1))
+    if dtype.name == "float8_e8m0fnu":
+        return k.plain(powers_of_two(x.astype(np.float32), saturate, node.text("round_mode", "up")), x, steps=3)
+    return cast_to(k, x, dtype, saturate)
+
+
+_CONVERTED = {(a, b) for a in FLOATS for b in FLOATS if a != b} | {(a, "f32") for a in ("s8", "u8", "s32")}
+
+
+def cast_to(k: Kernels, x: Array, dtype: np.dtype[Any], saturate: bool = True) -> Array:
+    """Between f32, f16 and bf16 by the kernels' conversions (nearest even); the rest as ONNX states it, by NumPy."""
+    if x.dtype == dtype:
+        return x
+    kind = label(x.dtype), label(dtype)
+    if kind in _CONVERTED and kind[0] in FLOATS:
+        return k.map(lambda v: v, x, dst=dtype, name="convert")
+    if kind in _CONVERTED:
+        return k.map(lambda v: v.to_float(), x, dst=dtype, name="convert")
+    with np.errstate(all="ignore"):
+        return k.plain(_as(x, dtype, saturate), x)
+
+
+def _as(x: Array, dtype: np.dtype[Any], saturate: bool) -> Array:
+    if dtype.kind == "O":
+        return np.array([_text(v) for v in x.reshape(-1)], object).reshape(x.shape)
+    if x.dtype.kind == "O":
+        return np.array([float(v) for v in x.reshape(-1)], np.float64).reshape(x.shape).astype(dtype)
+    if dtype.kind == "b":
+        return np.asarray(x.astype(np.float32) != 0 if is_float(x.dtype) else x != 0)
+    if "float8" in dtype.name or "float4" in dtype.name:
+        return narrowed(x, dtype, saturate)
+    if dtype.name in ("int4", "uint4", "int2", "uint2"):
+        wide = x.astype(np.float32) if is_float(x.dtype) else x
+        width = int(dtype.name[-1])
+        low, mask = (-(1 << (width - 1)) if dtype.name[0] == "i" else 0), (1 << width) - 1
+        whole = np.trunc(wide).astype(np.int64)
+        return np.asarray((((whole - low) & mask) + low).astype(np.int8).astype(dtype))
+    if is_float(x.dtype) and x.dtype.itemsize < 4:
+        x = x.astype(np.float32)
+    return x.astype(dtype)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return "NaN" if np.isnan(value) else ("-INF" if value < 0 else "INF") if np.isinf(value) else f"{value:.9g}"
+    return str(value)
+
+
+def powers_of_two(x: Array, saturate: bool, mode: str) -> Array:
+    """To the 8-bit exponents of block scales, rounded up, down or to the nearest (a tie goes up)."""
+    need(mode in ("up", "down", "nearest"), f"round_mode={mode!r}; allowed: up, down, nearest")
+    wide = np.clip(x, 2.0**-127, 2.0**127) if saturate else x
+    share, exponent = np.frexp(wide.astype(np.float64))  # share from 1/2 up to 1
+    above = share > 0.5 if mode == "up" else share >= 0.75 if mode == "nearest" else np.zeros(share.shape, bool)
+    rounded = np.ldexp(1.0, exponent - 1 + above)
+    return np.where(np.isfinite(wide), rounded, wide).astype(np.float32).astype(ml_dtypes.float8_e8m0fnu)
+
+
+def narrowed(x: Array, dtype: np.dtype[Any], saturate: bool) -> Array:
+    """To an 8-bit or 4-bit float, nearest even; with `saturate` what is too large becomes the largest."""
+    wide = x.astype(np.float32)
+    most = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+    if not saturate and dtype.name != "float4_e2m1fn":
+        return wide.astype(dtype)
+    kept = np.isnan(wide)
+    return np.where(kept, wide, np.clip(wide, -most, most)).astype(np.float32).astype(dtype)

@@ -1,0 +1,306 @@
+"""Products: matrices and convolutions, through the primitives, so with the bits and cycles of their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isa_models import Unimplemented
+from isa_models.readings.arrays import Array
+from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.model import Node
+from simdnn.networks.ops.elementwise import by_numpy
+from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.shape import transposed, view
+from simdnn.networks.types import is_float, label
+
+F32 = np.dtype(np.float32)
+_NARROW = ("f16", "bf16")
+
+
+def in_own_type(k: Kernels, product: Callable[..., Array], *operands: Array | None) -> Array:
+    """`product(*operands, dst=…)` in the operands' float type, or, where the machine has no kernel for it, in f32
+    between conversions. A bias is brought to f32 with the weights, before the runs.
+    """
+    kind = label(next(a for a in operands if a is not None).dtype)
+    if kind == "f32":
+        return product(*operands)
+    try:
+        wide = [*operands[:2], *(None if b is None else b.astype(F32) for b in operands[2:])]
+        return product(*wide, dst=kind)
+    except Unimplemented:
+        dtype = np.dtype(operands[0].dtype) if operands[0] is not None else F32
+        return converted(k, product(*(None if a is None else converted(k, a, F32) for a in operands)), dtype)
+
+
+def converted(k: Kernels, x: Array, dtype: np.dtype[Any]) -> Array:
+    return x if x.dtype == dtype else k.map(lambda v: v, x, dst=dtype, name="convert")
+
+
+def products(k: Kernels, a: Array, b: Array, bias: Array | None = None) -> Array:
+    """a (..., M, K) x b (..., K, N) + bias (N,) in the type of a."""
+    need(a.dtype == b.dtype, f"operands of {label(a.dtype)} and {label(b.dtype)}; one type is needed")
+    need(a.shape[-1] == b.shape[-2], f"{a.shape} x {b.shape}: {a.shape[-1]} columns meet {b.shape[-2]} rows")
+    shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    k.allocate(shape, a.dtype, shadowed=not k.values)
+    if prod(shape) == 0 or a.shape[-1] == 0:
+        return np.zeros(shape, a.dtype) + (0 if bias is None else bias)
+    if label(a.dtype) not in ("f32", *_NARROW):
+        k.unknown(
+            f"a product of {label(a.dtype)} has no kernel here, so its cost is not known; f32, f16, bf16 have one"
+        )
+        with np.errstate(all="ignore"):
+            found: Array = np.matmul(a, b)
+        return found if bias is None else found + bias
+    return in_own_type(k, lambda x, y, z, **options: k.matmul(x, y, z, **options), a, b, bias)
+
+
+@operator("MatMul")
+def matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
+    """NumPy's rules: a vector is a row on the left and a column on the right, and its dimension goes again."""
+    need(a.ndim > 0 and b.ndim > 0, "a scalar is no matrix")
+    left, right = (a[None, :] if a.ndim == 1 else a), (b[:, None] if b.ndim == 1 else b)
+    result = products(k, left, right)
+    shape = list(result.shape)
+    if b.ndim == 1:
+        del shape[-1]
+    if a.ndim == 1:
+        del shape[-1 if b.ndim == 1 else -2]
+    return view(k, result, shape)
+
+
+@operator("Gemm")
+def gemm(k: Kernels, node: Node, a: Array, b: Array, c: Array | None = None) -> Array:
+    need(a.ndim == 2 and b.ndim == 2, f"{a.shape} x {b.shape}; two matrices are needed")
+    alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
+    a = transposed(k, a, (1, 0)) if node.integer("transA", 0) else a
+    b = b.T if node.integer("transB", 0) else b  # the kernel lays weights out as it likes
+    shape = (a.shape[0], b.shape[1])
+    need(c is None or np.broadcast_shapes(c.shape, shape) == shape, f"C of shape {getattr(c, 'shape', ())} for {shape}")
+    floating = label(a.dtype) in ("f32", *_NARROW)
+    fused = c is not None and floating and alpha == beta == 1.0 and c.size == shape[1] and shape[1] == c.shape[-1]
+    result = products(k, a, b, np.ascontiguousarray(c).reshape(-1) if fused and c is not None else None)
+    if c is None or fused:
+        return result if alpha == 1.0 else scaled(k, result, alpha)
+    if not floating:
+        return by_numpy(k, lambda r, x: alpha * r + beta * x, result, c, steps=2)
+    if alpha == 1.0:
+        return k.map(lambda r, x: x.fma(beta, r), result, c, name="add")
+    return k.map(lambda r, x: r.fma(alpha, x * beta), result, c, name="add")
+
+
+def scaled(k: Kernels, x: Array, factor: float) -> Array:
+    if label(x.dtype) not in ("f32", *_NARROW):
+        return by_numpy(k, lambda v: v * factor, x)
+    return k.map(lambda v: v * factor, x, name="mul")
+
+
+@operator("FusedMatMul", domain="com.microsoft")
+def fused_matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
+    need(
+        not node.integer("transBatchA", 0) and not node.integer("transBatchB", 0),
+        "transBatchA and transBatchB are not known here",
+    )
+    a = np.swapaxes(a, -1, -2) if node.integer("transA", 0) else a
+    b = np.swapaxes(b, -1, -2) if node.integer("transB", 0) else b
+    result, alpha = products(k, a, b), node.number("alpha", 1.0)
+    return result if alpha == 1.0 else scaled(k, result, alpha)
+
+
+# -- convolution ------------------------------------------------------------------------------------------------------
+class Windows(NamedTuple):
+    """Where a kernel looks, a number for each spatial axis."""
+
+    strides: list[int]
+    dilations: list[int]
+    before: list[int]  # padding
+    after: list[int]
+
+
+def windows(node: Node, size: Sequence[int], kernel: Sequence[int]) -> Windows:
+    """Those of a node with pads or auto_pad."""
+    rank = len(size)
+    strides, dilations = node.integers("strides", [1] * rank), node.integers("dilations", [1] * rank)
+    pads, auto = node.integers("pads", [0] * (2 * rank)), node.text("auto_pad", "NOTSET")
+    need(
+        len(strides) == len(dilations) == rank and len(pads) == 2 * rank,
+        f"strides, dilations or pads not of {rank} axes",
+    )
+    need(
+        min(strides, default=1) > 0 and min(dilations, default=1) > 0, "strides and dilations of at least 1 are needed"
+    )
+    need(all(abs(p) < 1 << 20 for p in pads), f"pads {pads}")
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        before, after = [], []
+        for n, s, w, d in zip(size, strides, kernel, dilations, strict=True):
+            total = max(0, (-(-n // s) - 1) * s + (w - 1) * d + 1 - n)
+            small = total // 2
+            before.append(small if auto == "SAME_UPPER" else total - small)
+            after.append(total - before[-1])
+        return Windows(strides, dilations, before, after)
+    need(auto in ("NOTSET", "VALID", ""), f"auto_pad={auto!r}; allowed: NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+    if auto == "VALID":
+        return Windows(strides, dilations, [0] * rank, [0] * rank)
+    return Windows(strides, dilations, pads[:rank], pads[rank:])
+
+
+@operator("Conv")
+def conv(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = None) -> Array:
+    return convolve(k, node, x, w, bias)
+
+
+def checked_conv(node: Node, x: Array, w: Array) -> None:
+    """Shapes of a source and weights that a convolution takes."""
+    need(x.ndim >= 3 and w.ndim == x.ndim, f"a source of shape {x.shape} and weights of {w.shape}")
+    kernel = node.integers("kernel_shape", list(w.shape[2:]))
+    need(kernel == list(w.shape[2:]), f"kernel_shape {kernel} and weights of shape {w.shape}")
+
+
+def convolve(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = None, **options: Any) -> Array:
+    """One, two or three dimensions: one as two of which one is 1, three as the sum over the depth of two."""
+    checked_conv(node, x, w)
+    at = windows(node, x.shape[2:], w.shape[2:])
+    if any(p < 0 for p in (*at.before, *at.after)):
+        cut = [slice(None)] * 2 + [
+            slice(max(0, -a), n - max(0, -b)) for n, a, b in zip(x.shape[2:], at.before, at.after, strict=True)
+        ]
+        x = x[tuple(cut)]
+        at = at._replace(before=[max(0, p) for p in at.before], after=[max(0, p) for p in at.after])
+    options = options | {"groups": node.integer("group", 1)}
+    if x.ndim == 3:
+        one = Windows([1, *at.strides], [1, *at.dilations], [0, *at.before], [0, *at.after])
+        return _plane(k, x[:, :, None], w[:, :, None], bias, one, options)[:, :, 0]
+    if x.ndim == 4:
+        return _plane(k, x, w, bias, at, options)
+    need(x.ndim == 5, f"a source of shape {x.shape}; one to three dimensions besides N and C work")
+    return _volume(k, x, w, bias, at, options)
+
+
+def _plane(k: Kernels, x: Array, w: Array, bias: Array | None, at: Windows, options: dict[str, Any]) -> Array:
+    where = {"strides": tuple(at.strides), "padding": (*at.before, *at.after), "dilation": tuple(at.dilations)}
+    if label(x.dtype) not in ("f32", *_NARROW, "u8", "s8"):
+        raise Unimplemented(f"a convolution of {label(x.dtype)}; f32, f16, bf16 and int8 have kernels")
+    if not is_float(x.dtype):
+        return k.convolution(x, w, bias, **where, **options)
+    return in_own_type(k, lambda a, b, c, **more: k.convolution(a, b, c, **where, **more, **options), x, w, bias)
+
+
+def _volume(k: Kernels, x: Array, w: Array, bias: Array | None, at: Windows, options: dict[str, Any]) -> Array:
+    """One convolution of planes for each weight along the depth, added up."""
+    stride, dilation, before, after = (axes[0] for axes in at)
+    inner = Windows(*(axes[1:] for axes in at))
+    x = np.pad(x, [(0, 0), (0, 0), (before, after), (0, 0), (0, 0)])
+    depth = (x.shape[2] - (w.shape[2] - 1) * dilation - 1) // stride + 1
+    need(depth > 0, f"a kernel of depth {w.shape[2]} on a padded source of {x.shape[2]}")
+    total: Array | None = None
+    for d in range(w.shape[2]):
+        planes = x[:, :, d * dilation :][:, :, : (depth - 1) * stride + 1 : stride]
+        flat = np.ascontiguousarray(planes.transpose(0, 2, 1, 3, 4)).reshape(-1, x.shape[1], *x.shape[3:])
+        part = _plane(k, flat, np.ascontiguousarray(w[:, :, d]), bias if d == 0 else None, inner, options)
+        total = part if total is None else k.map(lambda a, b: a + b, total, part, name="add")
+    assert total is not None
+    return np.ascontiguousarray(total.reshape(x.shape[0], depth, *total.shape[1:]).transpose(0, 2, 1, 3, 4))
+
+
+@operator("ConvTranspose")
+def conv_transpose(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = None) -> Array:
+    """Each input element times the weights, added where it falls: a product, then sums of its parts."""
+    need(x.ndim >= 3 and w.ndim == x.ndim, f"a source of shape {x.shape} and weights of {w.shape}")
+    rank, groups = x.ndim - 2, node.integer("group", 1)
+    size, kernel = list(x.shape[2:]), list(w.shape[2:])
+    strides, dilations = node.integers("strides", [1] * rank), node.integers("dilations", [1] * rank)
+    extra = node.integers("output_padding", [0] * rank)
+    reach = [(w_ - 1) * d + 1 for w_, d in zip(kernel, dilations, strict=True)]
+    full = [(n - 1) * s + r for n, s, r in zip(size, strides, reach, strict=True)]
+    before, out = _transposed_pads(node, size, strides, full, extra)
+    channels = w.shape[1]
+    need(
+        groups > 0 and x.shape[1] == w.shape[0] and x.shape[1] % groups == 0,
+        f"{x.shape[1]} channels, weights {w.shape}",
+    )
+    k.allocate((x.shape[0], groups * channels, *full), x.dtype)
+    inside = x.shape[1] // groups
+    canvas = np.zeros(
+        (x.shape[0], groups * channels, *(max(f, b + o) for f, b, o in zip(full, before, out, strict=True))), F32
+    )
+    for g in range(groups):
+        rows = np.moveaxis(x[:, g * inside : (g + 1) * inside], 1, -1).reshape(-1, inside)
+        parts = products(k, np.ascontiguousarray(rows), w[g * inside : (g + 1) * inside].reshape(inside, -1))
+        parts = parts.astype(F32).reshape(x.shape[0], *size, channels, *kernel)
+        for tap in np.ndindex(*kernel):
+            place = [
+                slice(t * d, t * d + (n - 1) * s + 1, s)
+                for t, d, n, s in zip(tap, dilations, size, strides, strict=True)
+            ]
+            target = canvas[(slice(None), slice(g * channels, (g + 1) * channels), *place)]
+            target += np.moveaxis(parts[(..., *tap)], -1, 1)
+        k.plain(parts, parts)
+    result = canvas[(slice(None), slice(None), *(slice(b, b + o) for b, o in zip(before, out, strict=True)))]
+    if bias is not None:
+        result = result + bias.reshape(-1, *[1] * rank)
+    result = np.ascontiguousarray(result).astype(x.dtype)
+    return result if k.values else shadow(result.shape, x.dtype)
+
+
+def _transposed_pads(
+    node: Node, size: list[int], strides: list[int], full: list[int], extra: list[int]
+) -> tuple[list[int], list[int]]:
+    """What is cut off in front, and the output's size."""
+    rank, auto = len(size), node.text("auto_pad", "NOTSET")
+    shape = node.get("output_shape")
+    pads = node.integers("pads", [0] * (2 * rank))
+    if shape is not None:
+        shape = list(shape)[-rank:]
+    elif auto in ("SAME_UPPER", "SAME_LOWER"):
+        shape = [n * s for n, s in zip(size, strides, strict=True)]
+    if shape is None:
+        return pads[:rank], [f + e - a - b for f, e, a, b in zip(full, extra, pads[:rank], pads[rank:], strict=True)]
+    total = [max(0, f + e - o) for f, e, o in zip(full, extra, shape, strict=True)]
+    return [t // 2 if auto != "SAME_LOWER" else t - t // 2 for t in total], shape
+
+
+@operator("Einsum")
+def einsum(k: Kernels, node: Node, *operands: Array) -> Array:
+    """One product of two operands as batched matrices; other equations by NumPy, at a cost that is not known."""
+    equation = node.text("equation").replace(" ", "")
+    if len(operands) == 2 and is_float(operands[0].dtype):
+        plan = _as_matmul(equation, *operands)
+        if plan is not None:
+            left, right, shape, order = plan
+            return transposed(k, view(k, products(k, left, right), shape), order)
+    k.unknown(f"einsum {equation!r:.60} is no product of two matrices; its cost is not known")
+    wide = [x.astype(F32) if x.dtype.itemsize < 4 and is_float(x.dtype) else x for x in operands]
+    terms = equation.split("->")[0].split(",")
+    sizes = {letter: n for term, x in zip(terms, wide, strict=False) for letter, n in zip(term, x.shape, strict=False)}
+    k.allocate([sizes.get(letter, 1) for letter in equation.partition("->")[2]], wide[0].dtype)
+    return np.asarray(np.einsum(equation, *wide)).astype(operands[0].dtype)
+
+
+def _as_matmul(equation: str, a: Array, b: Array) -> tuple[Array, Array, list[int], list[int]] | None:
+    """Operands (batch, M, K) and (batch, K, N), the product's shape by letters, and the order of them in the output."""
+    inputs, arrow, output = equation.partition("->")
+    left, comma, right = inputs.partition(",")
+    if not arrow or not comma or "." in equation or len(left) != a.ndim or len(right) != b.ndim:
+        return None
+    if any(len(set(t)) != len(t) for t in (left, right, output)) or not set(output) <= set(left) | set(right):
+        return None
+    size = dict(zip(left, a.shape, strict=True)) | dict(zip(right, b.shape, strict=True))
+    batch = [c for c in left if c in right and c in output]
+    inner = [c for c in left if c in right and c not in output]
+    rows, columns = ([c for c in t if c not in o] for t, o in ((left, right), (right, left)))
+    if not inner or any(c not in output for c in (*rows, *columns)):
+        return None
+    count = [prod(size[c] for c in group) for group in (batch, rows, inner, columns)]
+    x = a.transpose([left.index(c) for c in (*batch, *rows, *inner)]).reshape(count[0], count[1], count[2])
+    y = b.transpose([right.index(c) for c in (*batch, *inner, *columns)]).reshape(count[0], count[2], count[3])
+    letters = [*batch, *rows, *columns]
+    return x, y, [size[c] for c in letters], [letters.index(c) for c in output]
+
+
+def with_attr(k: Kernels, **changes: Any) -> Any:
+    """The call's attribute with changes; for integers its math mode does not apply."""
+    return replace(k.attr, fpmath=None, apply_to_int=False, **changes)

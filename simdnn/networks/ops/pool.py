@@ -1,0 +1,177 @@
+"""Pooling and resampling."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from isa_models import InvalidArgument
+from isa_models.readings.arrays import Array
+from simdnn.kernels.x86.pool import PoolProblem
+from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.model import Node
+from simdnn.networks.ops.elementwise import has_kernel
+from simdnn.networks.ops.linear import windows
+from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.types import is_float, label
+
+F32 = np.dtype(np.float32)
+_MOST_STEPS = 1 << 40  # elements that windows read, all in all: a quarter of an hour
+
+
+class _Pool:
+    """Windows of a node over an input (N, C, …)."""
+
+    def __init__(self, k: Kernels, node: Node, x: Array) -> None:
+        need(x.ndim >= 3, f"an input of shape {x.shape}; (N, C, …) is needed")
+        self.x, self.size = x, list(x.shape[2:])
+        self.kernel = node.integers("kernel_shape")
+        need(len(self.kernel) == len(self.size) and min(self.kernel) > 0, f"kernel_shape {self.kernel} for {x.shape}")
+        self.strides, self.dilations, self.before, self.after = windows(node, self.size, self.kernel)
+        reach = [(w - 1) * d + 1 for w, d in zip(self.kernel, self.dilations, strict=True)]
+        up = node.integer("ceil_mode", 0)
+        self.out: list[int] = []
+        parts = zip(self.size, self.before, self.after, reach, self.strides, strict=True)
+        for n, a, b, r, s in parts:
+            span = n + a + b - r
+            need(span >= 0, f"a window of {r} on a padded dimension of {n + a + b}")
+            count = (-(-span // s) if up else span // s) + 1
+            self.out.append(count - 1 if up and (count - 1) * s >= n + a else count)
+        steps = prod((*x.shape[:2], *self.out, *self.kernel))
+        if k.values and steps > _MOST_STEPS:
+            raise InvalidArgument(f"windows of {prod(self.kernel)} elements, {prod(self.out)} in each of {x.shape[:2]} "
+                                  f"channels: {steps:.3g} steps; at most {_MOST_STEPS:.3g} are run")  # fmt: skip
+        #: elements behind the padding that the last windows reach
+        self.beyond = [
+            max(0, (o - 1) * s + r - n - a - b)
+            for o, s, r, n, a, b in zip(self.out, self.strides, reach, self.size, self.before, self.after, strict=True)
+        ]
+        k.allocate(
+            (*x.shape[:2], *(n + a + b for n, a, b in zip(self.size, self.before, self.after, strict=True))), x.dtype
+        )
+
+    def padded(self, values: Array, fill: float) -> Array:
+        """Values with `fill` around, so that every window is whole."""
+        widths = [(a, b + c) for a, b, c in zip(self.before, self.after, self.beyond, strict=True)]
+        lead = [(0, 0)] * (values.ndim - len(widths))
+        return np.pad(values, lead + widths, constant_values=fill)
+
+    def windows(self, padded: Array) -> Array:
+        """(…, out…, kernel…), a view."""
+        rank = len(self.kernel)
+        strides = padded.strides[-rank:]
+        shape = (*padded.shape[:-rank], *self.out, *self.kernel)
+        steps = [t * s for t, s in zip(strides, self.strides, strict=True)]
+        taps = [t * d for t, d in zip(strides, self.dilations, strict=True)]
+        return np.lib.stride_tricks.as_strided(padded, shape, (*padded.strides[:-rank], *steps, *taps), writeable=False)
+
+    def counts(self, all_of_them: bool) -> Array:
+        """How many elements count in each window: those of the source, or of the padding too."""
+        ones = np.ones(self.size, np.float32)
+        if all_of_them:
+            ones = np.pad(ones, list(zip(self.before, self.after, strict=True)), constant_values=1)
+            ones = np.pad(ones, [(0, c) for c in self.beyond])
+        else:
+            ones = self.padded(ones, 0)
+        taps = tuple(range(-len(self.kernel), 0))
+        return np.asarray(self.windows(ones).sum(taps))
+
+    def run(self, k: Kernels, kind: str, counts: Array | None) -> Array:
+        """The pooling kernel; three dimensions are one kernel over all taps, its source gathered by depth."""
+        x, rank = self.x, len(self.kernel)
+        shape = (*x.shape[:2], *self.out)
+        if not is_float(x.dtype) or not has_kernel(x) or rank > 2:
+            return self.by_numpy(k, kind, counts)
+        fill = -np.inf if kind == "max" else 0
+        source = self.padded(x, fill)
+        lead = [1] * (2 - rank)
+        (kh, kw), (sh, sw), (dh, dw) = ((*lead, *v) for v in (self.kernel, self.strides, self.dilations))
+        (oh, ow), (ih, iw) = ((*lead, *v) for v in (self.out, source.shape[2:]))
+        problem = PoolProblem(kind, x.shape[0], x.shape[1], ih, iw, kh, kw, oh, ow, label(x.dtype), (sh, sw), (dh, dw))
+        planes = source.reshape(*x.shape[:2], ih, iw) if k.values else shadow((*x.shape[:2], ih, iw), x.dtype)
+        return k.pool(problem, planes, None if counts is None else counts.reshape(oh, ow)).reshape(shape)
+
+    def by_numpy(self, k: Kernels, kind: str, counts: Array | None) -> Array:
+        x = self.x
+        taps = tuple(range(-len(self.kernel), 0))
+        if kind == "max":
+            low = -np.inf if is_float(x.dtype) else float(np.iinfo(x.dtype).min)
+            found = self.windows(self.padded(x, low)).max(taps)
+        else:
+            wide = x.astype(F32) if is_float(x.dtype) and x.dtype.itemsize < 4 else x
+            found = (self.windows(self.padded(wide, 0)).sum(taps) / counts).astype(x.dtype)
+        return k.plain(np.ascontiguousarray(found), x, steps=prod(self.kernel))
+
+
+@operator("MaxPool")
+def max_pool(k: Kernels, node: Node, x: Array) -> Any:
+    pool = _Pool(k, node, x)
+    result = pool.run(k, "max", None)
+    if len(node.outputs) < 2:
+        return result
+    numbers = np.arange(x.size, dtype=np.int64).reshape(x.shape)
+    if node.integer("storage_order", 0):  # column major within an image
+        flat = np.arange(prod(pool.size), dtype=np.int64).reshape(pool.size[::-1]).T
+        numbers = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(pool.size)) * prod(pool.size) + flat
+    rank = len(pool.kernel)
+    low = -np.inf if is_float(x.dtype) else float(np.iinfo(x.dtype).min)
+    taps = pool.windows(pool.padded(x.astype(F32) if is_float(x.dtype) else x, low))
+    best = taps.reshape(*taps.shape[:-rank], -1).argmax(-1)
+    places = pool.windows(pool.padded(numbers, 0)).reshape(*taps.shape[:-rank], -1)
+    indices = np.take_along_axis(places, best[..., None], -1)[..., 0]
+    return result, k.plain(indices, x, steps=prod(pool.kernel))
+
+
+@operator("AveragePool")
+def average_pool(k: Kernels, node: Node, x: Array) -> Array:
+    pool = _Pool(k, node, x)
+    return pool.run(k, "mean", pool.counts(bool(node.integer("count_include_pad", 0))))
+
+
+@operator("LpPool")
+def lp_pool(k: Kernels, node: Node, x: Array) -> Array:
+    pool, p = _Pool(k, node, x), node.integer("p", 2)
+    taps = pool.windows(pool.padded(x.astype(F32), 0))
+    found = (np.abs(taps) ** p).sum(tuple(range(-len(pool.kernel), 0))) ** (1 / p)
+    return k.plain(found.astype(x.dtype), x, steps=prod(pool.kernel) * 2)
+
+
+@operator("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(k: Kernels, node: Node, x: Array) -> Array:
+    axes = list(range(2, x.ndim))
+    if not has_kernel(x):
+        find = np.mean if node.op == "GlobalAveragePool" else np.max
+        return k.plain(np.asarray(find(x, axis=tuple(axes), keepdims=True), x.dtype), x)
+    if node.op == "GlobalMaxPool":
+        return k.reduce("max", x, axes)
+    return k.reduce("sum", x, axes, prod(x.shape[2:]))
+
+
+@operator("GlobalLpPool")
+def global_lp_pool(k: Kernels, node: Node, x: Array) -> Array:
+    p = node.integer("p", 2)
+    found = (np.abs(x.astype(F32)) ** p).sum(tuple(range(2, x.ndim)), keepdims=True) ** (1 / p)
+    return k.plain(found.astype(x.dtype), x, steps=4)
+
+
+@operator("MaxUnpool")
+def max_unpool(k: Kernels, node: Node, x: Array, indices: Array, wanted: Array | None = None) -> Array:
+    kernel, rank = node.integers("kernel_shape"), x.ndim - 2
+    strides, pads = node.integers("strides", [1] * rank), node.integers("pads", [0] * 2 * rank)
+    shape = [
+        (n - 1) * s + w - a - b
+        for n, s, w, a, b in zip(x.shape[2:], strides, kernel, pads[:rank], pads[rank:], strict=True)
+    ]
+    inferred = (*x.shape[:2], *shape)
+    final = inferred if wanted is None else tuple(int(v) for v in wanted)
+    k.allocate(final, x.dtype)
+    need(indices.size == x.size and len(final) == x.ndim, f"indices of shape {indices.shape}, output {final}")
+    result = np.zeros(final, x.dtype)
+    flat = indices.reshape(-1)
+    need(bool(((flat >= 0) & (flat < prod(inferred))).all()), "indices beyond the output")
+    places = np.unravel_index(flat, inferred)
+    need(all(int(p.max(initial=0)) < n for p, n in zip(places, final, strict=True)), "indices beyond the output")
+    result[places] = x.reshape(-1)
+    return k.moved(result, 1)

@@ -1,0 +1,416 @@
+"""Integer operators: sums by the machine's int8 kernels, and the conversions around them."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from isa_models import InvalidArgument, Unimplemented
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.expression import Element
+from simdnn.networks.kernels import Kernels
+from simdnn.networks.model import Node
+from simdnn.networks.ops.elementwise import cast_to, narrowed
+from simdnn.networks.ops.linear import checked_conv, converted, convolve, products, with_attr
+from simdnn.networks.ops.registry import axis_of, need, operator
+from simdnn.networks.ops.shape import padded, view
+from simdnn.networks.types import element, is_float, label
+from simdnn.primitives import Quant
+
+F32 = np.dtype(np.float32)
+#: operators, whatever their domain, that multiply integers
+INTEGER_PRODUCTS = ("ConvInteger", "MatMulInteger", "QConv", "QGemm", "QLinearConv", "QLinearMatMul", "QMatMul")
+_NARROW = {"u8": (0, 255), "s8": (-128, 127)}
+
+
+# -- to and from integers ---------------------------------------------------------------------------------------------
+def placed(node: Node, values: Array, x: Array, what: str) -> Array:
+    """A scale or zero point as it broadcasts over x: one, one for each index of `axis`, or one a block of it."""
+    if values.size == 1:
+        return values.reshape((1,) * x.ndim)
+    axis, block = axis_of(node.integer("axis", 1), x.ndim), node.integer("block_size", 0)
+    if values.ndim == x.ndim and block:
+        need(values.shape[axis] * block >= x.shape[axis], f"{what} of shape {values.shape} with blocks of {block}")
+        return np.repeat(values, block, axis).take(np.arange(x.shape[axis]), axis)
+    need(
+        values.ndim == 1 and values.size == x.shape[axis],
+        f"{what} of shape {values.shape} for axis {axis} of {x.shape}",
+    )
+    return values.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+
+
+@operator("QuantizeLinear")
+@operator("QuantizeLinear", domain="com.microsoft")
+def quantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Array | None = None) -> Array:
+    """saturate(nearest even of x / scale + zero point); to 8-bit floats the quotient is rounded once."""
+    dtype = zero.dtype if zero is not None else element(node.integer("output_dtype", 0) or 2)
+    precision = element(node.integer("precision", 0) or 1)
+    if precision != F32 and precision != np.float64:  # the quotient in a narrower type
+        x = cast_to(k, cast_to(k, x, precision), F32)
+    step = placed(node, scale, x, "scale").astype(F32)
+    offset = None if zero is None else placed(node, zero, x, "zero point")
+    if label(dtype) in _NARROW and label(x.dtype) in ("f32", "f16", "bf16"):
+        return requantized(k, x, step, offset, dtype)
+    with np.errstate(all="ignore"):
+        quotient = x.astype(np.float32) / step
+    if is_float(dtype):
+        return k.plain(narrowed(quotient, dtype, bool(node.integer("saturate", 1))), x, steps=3)
+    low, high = limits(dtype)
+    total = np.rint(quotient) + (0 if offset is None else offset.astype(np.int64))
+    return k.plain(np.clip(total, low, high).astype(np.int64).astype(dtype), x, steps=4)
+
+
+def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The least and greatest value of an integer type, ml_dtypes' included."""
+    found = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return int(found.min), int(found.max)
+
+
+def requantized(k: Kernels, x: Array, step: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:
+    """x / step to the nearest integer, plus the zero point, saturated, as a kernel."""
+    low, high = _NARROW[label(dtype)]
+    if zero is None or not zero.any():
+        return k.map(lambda v, s: bounded(v / s, low, high).nearest(), x, step, dst=dtype, name="quantize")
+
+    def formula(v: Element, s: Element, z: Element) -> Element:
+        q = bounded(v / s, -512.0, 512.0).nearest() + z
+        return q.at_least(low)
+
+    return k.map(formula, x, step, zero.astype(np.int32), dst=dtype, name="quantize")
+
+
+def bounded(v: Element, low: float, high: float) -> Element:
+    """Between bounds, so that the conversion to s32 cannot overflow; what is NaN becomes the lower one."""
+    return _floor(v, low).minimum(float(high))
+
+
+def _floor(v: Element, low: float) -> Element:
+    return v._apply("max", v._lift(float(low)))  # the second operand survives where the first is NaN
+
+
+@operator("DequantizeLinear")
+@operator("DequantizeLinear", domain="com.microsoft")
+def dequantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Array | None = None) -> Array:
+    dtype = element(node.integer("output_dtype", 0)) if node.get("output_dtype") else scale.dtype
+    step = placed(node, scale, x, "scale")
+    offset = None if zero is None or is_float(x.dtype) else placed(node, zero, x, "zero point")
+    if label(x.dtype) in ("u8", "s8", "s32") and label(dtype) in ("f32", "f16", "bf16") and step.dtype == F32:
+        if offset is None or not offset.any():
+            return k.map(lambda v, s: v.to_float() * s, x, step, dst=dtype, name="dequantize")
+        if label(x.dtype) != "s32":
+            offset = offset.astype(np.int32)
+            return k.map(lambda v, s, z: (v - z).to_float() * s, x, step, offset, dst=dtype, name="dequantize")
+    wide = (
+        x.astype(np.float32)
+        if is_float(x.dtype)
+        else x.astype(np.int64) - (0 if offset is None else offset.astype(np.int64))
+    )
+    result = (wide.astype(np.float32) * step.astype(np.float32)).astype(dtype)
+    return k.plain(result, x, steps=2)
+
+
+@operator("DynamicQuantizeLinear")
+def dynamic_quantize_linear(k: Kernels, node: Node, x: Array) -> tuple[Array, Array, Array]:
+    """u8 over the range that the data has, 0 included."""
+    every = list(range(x.ndim))
+    flat = view(k, x, (1, x.size)) if x.ndim == 0 else x
+    every = list(range(flat.ndim))
+    low, high = k.reduce("min", flat, every), k.reduce("max", flat, every)
+    bottom, top = min(0.0, float(low.reshape(-1)[0])), max(0.0, float(high.reshape(-1)[0]))
+    scale = np.float32((np.float32(top) - np.float32(bottom)) / np.float32(255))
+    point = np.rint(np.clip(-np.float32(bottom) / scale, 0, 255)) if scale else np.float32(0)
+    zero = np.array(point, np.uint8)
+    step = np.full((1,) * flat.ndim, scale or 1, F32)
+    q = requantized(k, flat, step, zero.reshape((1,) * flat.ndim), np.dtype(np.uint8))
+    return view(k, q, x.shape), np.asarray(scale), zero
+
+
+# -- integer products -------------------------------------------------------------------------------------------------
+def signed(w: Array, zero: Array | None) -> tuple[Array, Array | None]:
+    """u8 weights as s8 ones, 128 less, and their zero point likewise: kernels multiply by s8."""
+    if label(w.dtype) == "s8":
+        return w, zero
+    need(label(w.dtype) == "u8", f"weights of {label(w.dtype)}; u8 and s8 have kernels")
+    shifted = (w.astype(np.int16) - 128).astype(np.int8)
+    point = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64)
+    return shifted, point - 128
+
+
+def _common(zero: Array | None) -> int | None:
+    """A zero point that is one number; None where it is several."""
+    if zero is None:
+        return 0
+    values = np.unique(zero.astype(np.int64))
+    return int(values[0]) if values.size == 1 else None
+
+
+def integer_product(k: Kernels, a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> Array:
+    """(a - a_zero) x (b - b_zero) in s32. Zero points that are not common are corrected after the kernel's sums."""
+    need(label(a.dtype) in _NARROW, f"a source of {label(a.dtype)}; u8 and s8 have kernels")
+    need(a.ndim >= 2 and b.ndim >= 2, f"{a.shape} x {b.shape}; matrices are needed")
+    need(a.shape[-1] == b.shape[-2], f"{a.shape} x {b.shape}: {a.shape[-1]} columns meet {b.shape[-2]} rows")
+    b, b_zero = signed(b, b_zero)
+    source, weights = _common(a_zero), _common(b_zero)
+    points = {name: np.array([v], np.int32) for name, v in (("src", source), ("wei", weights)) if v}
+    total = k.matmul(a, b, attr=with_attr(k, zero_points=points))
+    if source is not None and weights is not None:
+        return total
+    wide_a, wide_b = a.astype(np.int64), b.astype(np.int64)
+    za = np.zeros(1, np.int64) if a_zero is None else a_zero.astype(np.int64).reshape(_rows(a_zero))
+    zb = np.zeros(1, np.int64) if b_zero is None else b_zero.astype(np.int64).reshape(_columns(b_zero))
+    with_source = wide_a - za if source is None else wide_a - source
+    exact = total.astype(np.int64)
+    if weights is None:
+        exact = exact - with_source.sum(-1, keepdims=True) * zb
+    if source is None:
+        exact = exact - za * (wide_b.sum(-2, keepdims=True) - wide_b.shape[-2] * (weights or 0))
+        if weights is None:
+            exact = exact + za * 0
+    return k.plain(exact.astype(np.int32), total, steps=4)
+
+
+def _rows(zero: Array) -> tuple[int, ...]:
+    return (-1, 1) if zero.ndim == 1 and zero.size > 1 else zero.shape
+
+
+def _columns(zero: Array) -> tuple[int, ...]:
+    return (1, -1) if zero.ndim == 1 and zero.size > 1 else zero.shape
+
+
+@operator("MatMulInteger")
+def matmul_integer(
+    k: Kernels, node: Node, a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None
+) -> Array:
+    return integer_product(k, a, b, a_zero, b_zero)
+
+
+@operator("QLinearMatMul")
+@operator("QLinearMatMul", domain="com.microsoft")
+def qlinear_matmul(
+    k: Kernels,
+    node: Node,
+    a: Array,
+    a_scale: Array,
+    a_zero: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+) -> Array:
+    total = integer_product(k, a, b, a_zero, b_zero)
+    left = a_scale.astype(F32).reshape(_rows(a_scale)) if a_scale.size > 1 else a_scale.astype(F32).reshape(1)
+    right = b_scale.astype(F32).reshape(_columns(b_scale)) if b_scale.size > 1 else b_scale.astype(F32).reshape(1)
+    factor = np.float32(1) * left * right / y_scale.astype(F32)
+    return requantize_sums(k, total, factor, y_zero)
+
+
+def requantize_sums(k: Kernels, total: Array, factor: Array, zero: Array | None) -> Array:
+    """saturate(nearest even of sum * factor + zero point)."""
+    dtype = np.dtype(np.uint8) if zero is None else zero.dtype
+    low, _ = _NARROW[label(dtype)]
+    point = np.zeros((1,) * total.ndim, np.int32) if zero is None else zero.astype(np.int32)
+    point = point.reshape((1,) * total.ndim) if point.size == 1 else point
+    factor = np.asarray(factor, F32)
+    factor = factor.reshape((1,) * (total.ndim - factor.ndim) + factor.shape)
+    need(
+        np.broadcast_shapes(point.shape, factor.shape, total.shape) == total.shape, "scales and zero points do not fit"
+    )
+
+    def formula(v: Element, s: Element, z: Element) -> Element:
+        return (bounded(v.to_float() * s, -512.0, 512.0).nearest() + z).at_least(low)
+
+    return k.map(formula, total, factor, point, dst=dtype, name="requantize")
+
+
+def integer_convolution(
+    k: Kernels, node: Node, x: Array, w: Array, x_zero: Array | None, w_zero: Array | None
+) -> Array:
+    """The s32 sums. Weights' zero points, one a channel or one in all, are taken off after the kernel's sums."""
+    need(label(x.dtype) in _NARROW, f"a source of {label(x.dtype)}; u8 and s8 have kernels")
+    checked_conv(node, x, w)
+    w, w_zero = signed(w, w_zero)
+    source = _common(x_zero)
+    need(source is not None, "several source zero points; one is needed")
+    points = {"src": np.array([source], np.int32)} if source else {}
+    total = convolve(k, node, x, w, attr=with_attr(k, zero_points=points))
+    if w_zero is None or not w_zero.any():
+        return total
+    need(w_zero.size in (1, w.shape[0]), f"{w_zero.size} weight zero points for {w.shape[0]} channels")
+    ones = np.ones((1, *w.shape[1:]), np.int8)
+    groups = node.integer("group", 1)
+    every = np.repeat(ones, groups, 0)
+    sums = convolve(k, node, x, every, attr=with_attr(k, zero_points=points))  # of the source under each window
+    sums = np.repeat(sums, w.shape[0] // groups, 1).astype(np.int64)
+    exact = total.astype(np.int64) - sums * w_zero.astype(np.int64).reshape([1, -1] + [1] * (x.ndim - 2))
+    return k.plain(exact.astype(np.int32), total, sums.astype(np.int32), steps=2)
+
+
+@operator("ConvInteger")
+def conv_integer(
+    k: Kernels, node: Node, x: Array, w: Array, x_zero: Array | None = None, w_zero: Array | None = None
+) -> Array:
+    return integer_convolution(k, node, x, w, x_zero, w_zero)
+
+
+@operator("QLinearConv")
+def qlinear_conv(
+    k: Kernels,
+    node: Node,
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+    bias: Array | None = None,
+) -> Array:
+    total = integer_convolution(k, node, x, w, x_zero, w_zero)
+    channel = [1, -1] + [1] * (x.ndim - 2)
+    if bias is not None:
+        added = bias.astype(np.int32).reshape(channel)
+        total = k.plain((total.astype(np.int64) + added).astype(np.int32), total, added)
+    factor = x_scale.astype(F32) * w_scale.astype(F32) / y_scale.astype(F32)
+    return requantize_sums(k, total, factor.reshape(channel), y_zero)
+
+
+# -- weights of a few bits --------------------------------------------------------------------------------------------
+@operator("MatMulNBits", domain="com.microsoft")
+def matmul_nbits(
+    k: Kernels,
+    node: Node,
+    a: Array,
+    b: Array,
+    scales: Array,
+    zeros: Array | None = None,
+    groups: Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    """a x weights of 4 (or 8) bits in groups along K, decompressed by the kernel that the math mode allows."""
+    inner, columns, width, block = (
+        node.integer("K"),
+        node.integer("N"),
+        node.integer("bits", 4),
+        node.integer("block_size"),
+    )
+    need(
+        width in (4, 8) and block >= 16 and inner > 0 and columns > 0,
+        f"bits={width}, block_size={block}, K={inner}, N={columns}",
+    )
+    if groups is not None and groups.size:
+        raise Unimplemented("g_idx: groups in another order; groups of neighbours work")
+    blocks = -(-inner // block)
+    need(
+        b.size == columns * blocks * block * width // 8,
+        f"{b.size} bytes of weights for K={inner}, N={columns}, block_size={block}",
+    )
+    w = _unpack(b.reshape(columns, -1), width).T
+    scale = scales.reshape(columns, blocks).T.astype(np.float32)
+    if zeros is None:
+        zero = np.full((blocks, columns), 1 << (width - 1), np.uint8)
+    elif is_float(zeros.dtype):
+        raise InvalidArgument("zero points in floating point; packed integers work")
+    else:
+        zero = _unpack(zeros.reshape(columns, -1), width)[:, :blocks].T
+    storage = np.dtype(ml_dtypes.uint4 if width == 4 else np.uint8)
+    attr = replace(
+        k.attr,
+        apply_to_int=True,
+        scales={"wei": Quant(np.ascontiguousarray(scale), groups=(block, 1))},
+        zero_points={"wei": Quant(np.ascontiguousarray(zero.astype(storage)), groups=(block, 1))},
+    )
+    source = converted(k, a, F32) if label(a.dtype) not in ("f32", "bf16", "f16") else a
+    flat = source.reshape(-1, inner)
+    if missing := -inner % block:  # what fills the last block meets zeros
+        flat = padded(k, flat, [0, 0], [0, missing], "constant")
+    added = None if bias is None else converted(k, bias, F32)
+    result = k.matmul(flat, np.ascontiguousarray(w).astype(storage), added, attr=attr, dst="f32")
+    return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
+
+
+def _unpack(packed: Array, width: int) -> Array:
+    """Bytes to values, the lower half first."""
+    if width == 8:
+        return packed.view(np.uint8)
+    return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1).astype(np.uint8)
+
+
+# -- products of quantize-dequantize graphs (see `simdnn.networks.qdq`) -----------------------------------------------
+@operator("QConv", "QMatMul", domain="simdnn")
+def fused_product(
+    k: Kernels,
+    node: Node,
+    x: Array,
+    x_scale: Array,
+    x_zero: Array | None,
+    w: Array,
+    w_scale: Array,
+    w_zero: Array | None,
+    bias: Array | None = None,
+    y_scale: Array | None = None,
+    y_zero: Array | None = None,
+) -> Array:
+    """One kernel with scales, zero points and Relu after its sums; in f32, with a `RuntimeWarning` that says why, where
+    no int8 kernel takes the problem.
+    """
+    relu = bool(node.integer("relu", 0))
+    dtype = (np.dtype(np.uint8) if y_zero is None else y_zero.dtype) if y_scale is not None else F32
+    try:
+        need(label(x.dtype) in _NARROW, "")
+        weights, point = signed(w, w_zero)
+        zero = {"src": x_zero, "wei": point, "dst": y_zero}
+        scales = {"src": x_scale.reshape(1), "wei": w_scale.reshape(-1)}
+        attr = with_attr(
+            k,
+            scales={
+                n: v.astype(F32)
+                for n, v in (scales | ({"dst": y_scale.reshape(1)} if y_scale is not None else {})).items()
+            },
+            zero_points={n: np.unique(v.astype(np.int32)) for n, v in zero.items() if v is not None and v.any()},
+            post_ops=["relu"] if relu else [],
+        )
+        if node.op == "QConv":
+            return convolve(k, node, x, weights, bias, attr=attr, dst=label(dtype))
+        return k.matmul(x, weights, bias, attr=attr, dst=label(dtype))
+    except (Unimplemented, InvalidArgument) as error:
+        reason = str(error) or f"{label(x.dtype)} operands"
+        warnings.warn(f"node {node.name!r} ({node.op[1:]}) is computed in f32: {reason}", RuntimeWarning, 2)
+        return _fused_in_f32(k, node, (x, x_scale, x_zero), (w, w_scale, w_zero), bias, (y_scale, y_zero), relu)
+
+
+@operator("StoredConv", domain="simdnn")
+def stored_convolution(
+    k: Kernels, node: Node, x: Array, floats: Array, bias: Array | None, integers: Array, scale: Array
+) -> Array:
+    """A convolution of floats with weights stored as integers: read as such where integers may be computed in
+    floats and a kernel takes them; else what they stand for, made ahead of time.
+    """
+    attr = replace(k.attr, scales={"wei": scale.reshape(-1).astype(F32)})
+    if k.attr.apply_to_int and label(x.dtype) == "f32":
+        with contextlib.suppress(Unimplemented):
+            return convolve(k, node, x, integers, bias, attr=attr)
+    return convolve(k, node, x, floats, bias)
+
+
+def _fused_in_f32(
+    k: Kernels,
+    node: Node,
+    source: tuple[Array, Array, Array | None],
+    weights: tuple[Array, Array, Array | None],
+    bias: Array | None,
+    target: tuple[Array | None, Array | None],
+    relu: bool,
+) -> Array:
+    """The pattern as it is written."""
+    by_channel = Node("", "", "", 13, (), (), {"axis": 0 if node.op == "QConv" else weights[0].ndim - 1})
+    x, w = dequantize_linear(k, node, *source), dequantize_linear(k, by_channel, *weights)
+    result = convolve(k, node, x, w, bias) if node.op == "QConv" else products(k, x, w, bias)
+    result = k.map(lambda v: v.maximum(0.0), result, name="relu") if relu else result
+    return result if target[0] is None else quantize_linear(k, node, result, target[0], target[1])

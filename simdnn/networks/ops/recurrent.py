@@ -1,0 +1,225 @@
+"""Recurrent layers: one product over all steps for the inputs, then a product and a few formulas for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from isa_models import Unimplemented
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common import functions as f
+from simdnn.kernels.common.expression import Element
+from simdnn.networks.kernels import Formula, Kernels
+from simdnn.networks.model import Node
+from simdnn.networks.ops.elementwise import has_kernel
+from simdnn.networks.ops.linear import products
+from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.types import label
+
+
+def _activation(name: str, alpha: float | None, beta: float | None) -> Formula:
+    """An activation by ONNX's name; the names are not case-sensitive."""
+    a, b = alpha, beta
+    known: dict[str, Formula] = {
+        "sigmoid": f.sigmoid,
+        "tanh": f.tanh,
+        "relu": lambda x: x.maximum(0.0),
+        "affine": lambda x: x.fma(1.0 if a is None else a, 0.0 if b is None else b),
+        "leakyrelu": lambda x: x.minimum(0.0).fma(0.01 if a is None else a, x.maximum(0.0)),
+        "scaledtanh": lambda x: f.tanh(x * (1.0 if b is None else b)) * (1.0 if a is None else a),
+        "hardsigmoid": lambda x: x.fma(0.2 if a is None else a, 0.5 if b is None else b).maximum(0.0).minimum(1.0),
+        "elu": lambda x: f.expm1(x.minimum(0.0)).fma(1.0 if a is None else a, x.maximum(0.0)),
+        "softsign": lambda x: x / (x.abs() + 1.0),
+        "softplus": lambda x: x.maximum(0.0) + f.log(f.exp(-(x.abs())) + 1.0),
+    }
+    need(name.lower() in known, f"activation {name!r}; allowed: {', '.join(known)}")
+    return known[name.lower()]
+
+
+class _Layer:
+    """What the three recurrent operators share: directions, layouts, lengths, peeling of the parameters."""
+
+    def __init__(
+        self,
+        k: Kernels,
+        node: Node,
+        gates: int,
+        defaults: list[str],
+        x: Array,
+        w: Array,
+        r: Array,
+        bias: Array | None,
+        lengths: Array | None,
+        starts: list[Array | None],
+    ) -> None:
+        if not has_kernel(x, w, r):
+            raise Unimplemented(f"a recurrent layer of {label(x.dtype)}; f32, f16 and bf16 have kernels")
+        self.k, self.batch_first = k, bool(node.integer("layout", 0))
+        self.x = x.transpose(1, 0, 2) if self.batch_first else x
+        need(self.x.ndim == 3 and w.ndim == 3 and r.ndim == 3, f"shapes {x.shape}, {w.shape}, {r.shape}")
+        self.steps, self.batch, _ = self.x.shape
+        self.w, self.r, self.gates = w, r, gates
+        self.hidden = node.integer("hidden_size", r.shape[2])
+        direction = node.text("direction", "forward")
+        self.directions = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(direction, [])
+        need(len(self.directions) == w.shape[0] == r.shape[0], f"direction={direction!r} with weights {w.shape}")
+        need(
+            w.shape[1:] == (gates * self.hidden, self.x.shape[2]) and r.shape[1:] == (gates * self.hidden, self.hidden),
+            f"weights of shape {w.shape} and {r.shape} for hidden_size={self.hidden}",
+        )
+        self.bias = np.zeros((len(w), 2 * gates * self.hidden), x.dtype) if bias is None else bias
+        need(self.bias.shape == (len(w), 2 * gates * self.hidden), f"a bias of shape {self.bias.shape}")
+        self.lengths = np.full(self.batch, self.steps, np.int64) if lengths is None else lengths.astype(np.int64)
+        shape = (len(w), self.batch, self.hidden)
+        self.starts = []
+        for start in starts:
+            value = (
+                np.zeros(shape, x.dtype) if start is None else start.transpose(1, 0, 2) if self.batch_first else start
+            )
+            need(value.shape == shape, f"an initial state of shape {value.shape}; {shape} is needed")
+            self.starts.append(value)
+        names = node.get("activations", defaults * len(self.directions))
+        alphas, betas = (iter(node.get(n, [])) for n in ("activation_alpha", "activation_beta"))
+        taking = ("affine", "leakyrelu", "scaledtanh", "hardsigmoid", "elu", "thresholdedrelu")
+        both = ("affine", "scaledtanh", "hardsigmoid")
+        self.activations = [
+            _activation(
+                n, next(alphas, None) if n.lower() in taking else None, next(betas, None) if n.lower() in both else None
+            )
+            for n in names
+        ]
+        self.clip = node.get("clip")
+
+    def clipped(self, v: Element) -> Element:
+        return v if self.clip is None else v.minimum(float(self.clip)).maximum(-float(self.clip))
+
+    def run(self, step: Callable[[int, Array, list[Array]], list[Array]], with_cell: bool) -> Any:
+        """`step(direction, inputs' product at a time, states)` over time; the states of the last step of each row."""
+        k, outputs, finals = self.k, [], []
+        for d, backwards in enumerate(self.directions):
+            gate_bias = self.bias[d, : self.gates * self.hidden]
+            flat = products(k, np.ascontiguousarray(self.x).reshape(self.steps * self.batch, -1), self.w[d].T)
+            inputs = k.map(lambda v, b: v + b, flat, gate_bias, name="add").reshape(self.steps, self.batch, -1)
+            states = [start[d] for start in self.starts]
+            lines = np.zeros((self.steps, self.batch, self.hidden), self.x.dtype)
+            rows = np.arange(self.batch)
+            for t in range(self.steps):
+                lives = t < self.lengths
+                place = np.where(lives, self.lengths - 1 - t, t) if backwards else np.full(self.batch, t)
+                fresh = step(d, np.ascontiguousarray(inputs[place, rows]), states)
+                states = [np.where(lives[:, None], new, old) for new, old in zip(fresh, states, strict=True)]
+                lines[place, rows] = np.where(lives[:, None], fresh[0], 0)
+            outputs.append(lines)
+            finals.append(states)
+        y = np.stack(outputs, 1)  # (steps, directions, batch, hidden)
+        last = [np.stack([states[i] for states in finals]) for i in range(2 if with_cell else 1)]
+        if self.batch_first:
+            return y.transpose(2, 0, 1, 3), *(s.transpose(1, 0, 2) for s in last)
+        return y, *last
+
+    def recurrent(self, d: int, state: Array, rows: slice = slice(None)) -> Array:
+        """The state's product with the recurrent weights, their bias added."""
+        bias = self.bias[d, self.gates * self.hidden :][rows]
+        return self.k.map(lambda v, b: v + b, products(self.k, state, self.r[d][rows].T), bias, name="add")
+
+    def part(self, gates: Array, i: int) -> Array:
+        return np.ascontiguousarray(gates[:, i * self.hidden : (i + 1) * self.hidden])
+
+
+@operator("RNN")
+def rnn(
+    k: Kernels,
+    node: Node,
+    x: Array,
+    w: Array,
+    r: Array,
+    bias: Array | None = None,
+    lengths: Array | None = None,
+    start: Array | None = None,
+) -> Any:
+    layer = _Layer(k, node, 1, ["Tanh"], x, w, r, bias, lengths, [start])
+
+    def step(d: int, now: Array, states: list[Array]) -> list[Array]:
+        act = layer.activations[d]
+        return [k.map(lambda a, b: act(layer.clipped(a + b)), now, layer.recurrent(d, states[0]), name="rnn")]
+
+    return layer.run(step, False)
+
+
+@operator("GRU")
+def gru(
+    k: Kernels,
+    node: Node,
+    x: Array,
+    w: Array,
+    r: Array,
+    bias: Array | None = None,
+    lengths: Array | None = None,
+    start: Array | None = None,
+) -> Any:
+    """Gates in the order z, r, h."""
+    layer = _Layer(k, node, 3, ["Sigmoid", "Tanh"], x, w, r, bias, lengths, [start])
+    before, h = bool(node.integer("linear_before_reset", 0)), layer.hidden
+
+    def step(d: int, now: Array, states: list[Array]) -> list[Array]:
+        gate, act = layer.activations[2 * d], layer.activations[2 * d + 1]
+        inner = layer.recurrent(d, states[0], slice(0, 2 * h))
+        z, reset = (
+            k.map(lambda a, b: gate(layer.clipped(a + b)), layer.part(now, i), layer.part(inner, i), name="gate")
+            for i in (0, 1)
+        )
+        last = slice(2 * h, 3 * h)
+        if before:
+            hidden = layer.recurrent(d, states[0], last)
+            fresh = k.map(
+                lambda a, b, c: act(layer.clipped(c.fma(b, a))), layer.part(now, 2), hidden, reset, name="gru"
+            )
+        else:
+            damped = k.map(lambda a, b: a * b, states[0], reset, name="mul")
+            hidden = layer.recurrent(d, damped, last)
+            fresh = k.map(lambda a, b: act(layer.clipped(a + b)), layer.part(now, 2), hidden, name="gru")
+        return [k.map(lambda u, n, o: u.fma(o - n, n), z, fresh, states[0], name="gru")]
+
+    return layer.run(step, False)
+
+
+@operator("LSTM")
+def lstm(
+    k: Kernels,
+    node: Node,
+    x: Array,
+    w: Array,
+    r: Array,
+    bias: Array | None = None,
+    lengths: Array | None = None,
+    start: Array | None = None,
+    cell: Array | None = None,
+    peepholes: Array | None = None,
+) -> Any:
+    """Gates in the order i, o, f, c; peepholes in the order i, o, f."""
+    layer = _Layer(k, node, 4, ["Sigmoid", "Tanh", "Tanh"], x, w, r, bias, lengths, [start, cell])
+    coupled = bool(node.integer("input_forget", 0))
+    holes = np.zeros((len(w), 3 * layer.hidden), x.dtype) if peepholes is None else peepholes
+    need(holes.shape == (len(w), 3 * layer.hidden), f"peepholes of shape {holes.shape}")
+
+    def step(d: int, now: Array, states: list[Array]) -> list[Array]:
+        gate, act, out = layer.activations[3 * d : 3 * d + 3]
+        old, inner = states[1], layer.recurrent(d, states[0])
+        hole = [np.ascontiguousarray(holes[d, i * layer.hidden : (i + 1) * layer.hidden]) for i in range(3)]
+
+        def opened(i: int, memory: Array, peep: Array) -> Array:
+            parts = layer.part(now, i), layer.part(inner, i)
+            if peepholes is None:
+                return k.map(lambda a, b: gate(layer.clipped(a + b)), *parts, name="gate")
+            return k.map(lambda a, b, c, p: gate(layer.clipped(p.fma(c, a + b))), *parts, memory, peep, name="gate")
+
+        i = opened(0, old, hole[0])
+        forget = k.map(lambda v: 1.0 - v, i, name="sub") if coupled else opened(2, old, hole[2])
+        c = k.map(lambda a, b: act(layer.clipped(a + b)), layer.part(now, 3), layer.part(inner, 3), name="gate")
+        memory = k.map(lambda g, m, a, b: g.fma(m, a * b), forget, old, i, c, name="cell")
+        o = opened(1, memory, hole[1])
+        return [k.map(lambda g, m: g * out(m), o, memory, name="lstm"), memory]
+
+    return layer.run(step, True)

@@ -1,0 +1,311 @@
+"""Reductions, and the operators that are made of reductions and formulas: softmax and the normalizations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common import functions as f
+from simdnn.networks.kernels import FLOATS, Kernels
+from simdnn.networks.model import Node
+from simdnn.networks.ops.elementwise import by_numpy, has_kernel
+from simdnn.networks.ops.registry import axis_of, need, operator
+from simdnn.networks.ops.shape import ints, view
+from simdnn.networks.types import is_float, label
+
+F32 = np.dtype(np.float32)
+#: operator -> (reduction kernel, NumPy's values for other types)
+_REDUCTIONS: dict[str, tuple[str, Callable[..., Array]]] = {
+    "ReduceSum": ("sum", np.sum),
+    "ReduceMean": ("sum", np.mean),
+    "ReduceMax": ("max", np.max),
+    "ReduceMin": ("min", np.min),
+    "ReduceProd": ("prod", np.prod),
+    "ReduceL1": ("sum_abs", lambda x, **o: np.sum(np.abs(x), **o)),
+    "ReduceL2": ("sum_square", lambda x, **o: np.sqrt(np.sum(np.square(x), **o))),
+    "ReduceSumSquare": ("sum_square", lambda x, **o: np.sum(np.square(x), **o)),
+    "ReduceLogSum": ("sum", lambda x, **o: np.log(np.sum(x, **o))),
+    "ReduceLogSumExp": ("sum", lambda x, **o: np.log(np.sum(np.exp(x), **o))),
+}
+
+
+@operator(*_REDUCTIONS)
+def reduction(k: Kernels, node: Node, x: Array, axes: Array | None = None) -> Array:
+    since = 13 if node.op == "ReduceSum" else 18
+    given = node.get("axes") if node.version < since else None if axes is None else ints(axes, "axes")
+    if not given and node.integer("noop_with_empty_axes", 0):
+        return x
+    along = sorted({axis_of(a, x.ndim) for a in given}) if given else list(range(x.ndim))
+    result = _reduced(k, node, x, along)
+    kept = result.shape if node.integer("keepdims", 1) else [n for i, n in enumerate(result.shape) if i not in along]
+    return view(k, result, kept)
+
+
+def _reduced(k: Kernels, node: Node, x: Array, axes: list[int]) -> Array:
+    """With the reduced dimensions left as 1."""
+    kind, plain = _REDUCTIONS[node.op]
+    if not has_kernel(x) or x.size == 0 or x.ndim == 0:
+        wide = x.astype(F32) if is_float(x.dtype) and x.dtype.itemsize < 4 else x
+        if node.op in ("ReduceMax", "ReduceMin") and x.size == 0:
+            plain = _extreme_of_nothing(plain, node.op, wide)
+        with np.errstate(all="ignore"):
+            found = np.asarray(plain(wide, axis=tuple(axes), keepdims=True)).astype(x.dtype)
+        return k.plain(found, x, steps=2)
+    if node.op == "ReduceLogSumExp":
+        top = k.reduce("max", x, axes, dst=F32)
+        top = np.where(np.isfinite(top), top, 0).astype(F32) if k.values else top
+        total = k.reduce("sum", k.map(lambda v, t: f.exp(v - t), x, top, dst=F32, name="exp"), axes)
+        return k.map(lambda s, t: f.log(s) + t, total, top, dst=x.dtype, name="log")
+    divisor = prod(x.shape[a] for a in axes) if node.op == "ReduceMean" else 1
+    last = {"ReduceL2": lambda v: v.sqrt(), "ReduceLogSum": f.log}.get(node.op)
+    total = k.reduce(kind, x, axes, divisor, dst=F32 if last else x.dtype)
+    return total if last is None else k.map(last, total, dst=x.dtype, name="map")
+
+
+def _extreme_of_nothing(plain: Callable[..., Array], op: str, x: Array) -> Callable[..., Array]:
+    if is_float(x.dtype):
+        start: Any = -np.inf if op == "ReduceMax" else np.inf
+    elif x.dtype == bool:
+        start = op != "ReduceMax"
+    else:
+        limits = np.iinfo(x.dtype)
+        start = limits.min if op == "ReduceMax" else limits.max
+    return lambda v, **o: np.asarray(plain(v, initial=start, **o))
+
+
+# -- softmax ----------------------------------------------------------------------------------------------------------
+@operator("Softmax", "LogSoftmax", "Hardmax")
+def softmax(k: Kernels, node: Node, x: Array) -> Array:
+    """Over one axis since opset 13; before, over all dimensions from `axis` on, taken as one."""
+    if node.version < 13:
+        axis = axis_of(node.integer("axis", 1), x.ndim, 1) if x.ndim else 0
+        flat = view(k, x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+        return view(k, _softmax(k, node.op, flat, 1), x.shape)
+    return _softmax(k, node.op, x, axis_of(node.integer("axis", -1), x.ndim))
+
+
+def _softmax(k: Kernels, op: str, x: Array, axis: int) -> Array:
+    if op == "Hardmax":
+        places = np.expand_dims(np.argmax(x, axis), axis)
+        result = np.zeros_like(x)
+        np.put_along_axis(result, places, 1, axis)
+        return k.plain(result, x, steps=4)
+    if x.size == 0:
+        return x
+    if not has_kernel(x):
+
+        def plain(v: Array) -> Any:
+            shifted = v - v.max(axis=axis, keepdims=True)
+            total = np.exp(shifted).sum(axis=axis, keepdims=True)
+            return np.exp(shifted) / total if op == "Softmax" else shifted - np.log(total)
+
+        return by_numpy(k, plain, x, steps=20)
+    return softmax_kernel(k, x, axis, op == "LogSoftmax")
+
+
+def softmax_kernel(k: Kernels, x: Array, axis: int, logarithm: bool = False) -> Array:
+    """Four passes: the greatest, e**(x - greatest), their sum, the quotient; in f32 between the passes."""
+    top = k.reduce("max", x, [axis], dst=F32)
+    if logarithm:
+        total = k.reduce("sum", k.map(lambda v, t: f.exp(v - t), x, top, dst=F32, name="exp"), [axis])
+        return k.map(lambda v, t, s: v - t - f.log(s), x, top, total, name="logsoftmax")
+    powers = k.map(lambda v, t: f.exp(v - t), x, top, dst=F32, name="exp")
+    total = k.reduce("sum", powers, [axis])
+    return k.map(lambda v, s: v / s, powers, total, dst=x.dtype, name="div")
+
+
+# -- normalizations ---------------------------------------------------------------------------------------------------
+def normalized(
+    k: Kernels, x: Array, axes: Sequence[int], epsilon: float, dst: np.dtype[Any] | None = None, centre: bool = True
+) -> tuple[Array, Array, Array]:
+    """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean, and 1 / sqrt(…); statistics in f32."""
+    count = prod(x.shape[a] for a in axes)
+    mean = k.reduce("sum", x, axes, count, dst=F32)
+    centred = k.map(lambda v, m: v - m, x, mean, dst=F32, name="sub") if centre else x
+    variance = k.reduce("sum_square", centred, axes, count, dst=F32)
+    inverse = k.map(lambda v: 1.0 / (v + epsilon).sqrt(), variance, name="rsqrt")
+    return k.map(lambda c, i: c * i, centred, inverse, dst=dst or x.dtype, name="mul"), mean, inverse
+
+
+def _wide(k: Kernels, x: Array) -> Array:
+    """f64 and the like have no kernel here: they are computed in f32."""
+    return x if label(x.dtype) in FLOATS else by_numpy(k, lambda v: v, x, dst=F32)
+
+
+@operator("LayerNormalization")
+def layer_normalization(k: Kernels, node: Node, x: Array, scale: Array, bias: Array | None = None) -> tuple[Array, ...]:
+    axis = axis_of(node.integer("axis", -1), x.ndim)
+    dtype, x = x.dtype, _wide(k, x)
+    unit, mean, inverse = normalized(k, x, range(axis, x.ndim), node.number("epsilon", 1e-5), F32)
+    if bias is None:
+        result = k.map(lambda u, s: u * s, unit, _wide(k, scale), dst=x.dtype, name="scale")
+    else:
+        result = k.map(lambda u, s, b: u.fma(s, b), unit, _wide(k, scale), _wide(k, bias), dst=x.dtype, name="scale")
+    return _narrow(k, result, dtype), mean, inverse
+
+
+def _narrow(k: Kernels, x: Array, dtype: np.dtype[Any]) -> Array:
+    return x if x.dtype == dtype else by_numpy(k, lambda v: v, x, dst=dtype)
+
+
+@operator("RMSNormalization")
+@operator("SimplifiedLayerNormalization")
+def rms_normalization(k: Kernels, node: Node, x: Array, scale: Array) -> Array:
+    axis = axis_of(node.integer("axis", -1), x.ndim)
+    dtype, x, epsilon = x.dtype, _wide(k, x), node.number("epsilon", 1e-5)
+    axes = range(axis, x.ndim)
+    mean = k.reduce("sum_square", x, list(axes), prod(x.shape[a] for a in axes), dst=F32)
+    inverse = k.map(lambda v: 1.0 / (v + epsilon).sqrt(), mean, name="rsqrt")
+    result = k.map(lambda v, i, s: v * i * s, x, inverse, _wide(k, scale), dst=x.dtype, name="scale")
+    return _narrow(k, result, dtype)
+
+
+@operator("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft")
+def skip_layer_normalization(
+    k: Kernels, node: Node, x: Array, skip: Array, gamma: Array, *more: Array | None
+) -> tuple[Any, ...]:
+    total = k.map(lambda a, b: a + b, x, skip, name="add")
+    simple = node.op.startswith("SkipSimplified")
+    beta, bias = (
+        (None if simple else (more[0] if more else None)),
+        (more[-1] if len(more) > (0 if simple else 1) else None),
+    )
+    if bias is not None:
+        total = k.map(lambda a, b: a + b, total, bias, name="add")
+    if simple:
+        return rms_normalization(k, node, total, gamma), None, None, total
+    return layer_normalization(k, node, total, gamma, beta)[0], None, None, total
+
+
+def by_channel(values: Array, rank: int) -> Array:
+    """(C,) as it broadcasts over (N, C, …)."""
+    return values.reshape((1, -1) + (1,) * (rank - 2)) if rank > 1 else values
+
+
+@operator("BatchNormalization")
+def batch_normalization(
+    k: Kernels, node: Node, x: Array, scale: Array, bias: Array, mean: Array, variance: Array
+) -> Any:
+    """Inference: one multiply-add an element, its factor and addend computed for each channel before."""
+    epsilon = node.number("epsilon", 1e-5)
+    training = (
+        node.integer("training_mode", 0)
+        if node.version >= 14
+        else not node.integer("is_test", 1)
+        if node.version < 7
+        else 0
+    )
+    channels = x.shape[1] if x.ndim > 1 else 1
+    need(all(v.size == channels for v in (scale, bias, mean, variance)), f"parameters do not have {channels} values")
+    if not has_kernel(x, scale, bias, mean, variance) or x.ndim < 2:
+        return by_numpy(
+            k,
+            lambda v, s, b, m, w: (v - m) / np.sqrt(w + epsilon) * s + b,
+            x,
+            *(by_channel(p, x.ndim) for p in (scale, bias, mean, variance)),
+            steps=2,
+        )
+    extra: tuple[Array, ...] = ()
+    if training:
+        axes = [a for a in range(x.ndim) if a != 1]
+        count = prod(x.shape[a] for a in axes)
+        seen = k.reduce("sum", x, axes, count, dst=F32)
+        centred = k.map(lambda v, m: v - m, x, seen, dst=F32, name="sub")
+        spread = k.reduce("sum_square", centred, axes, count)
+        momentum = node.number("momentum", 0.9)
+        old = mean, variance
+        mean, variance = seen.reshape(-1), spread.reshape(-1)
+        extra = tuple(
+            k.map(lambda r, s: r * momentum + s * (1 - momentum), r, s)
+            for r, s in zip(old, (mean, variance), strict=True)
+        )
+    factor = k.map(lambda s, w: s / (w + epsilon).sqrt(), scale, variance, dst=F32, name="scale")
+    addend = k.map(lambda b, m, g: b - m * g, bias, mean, factor, dst=F32, name="shift")
+    result = k.map(
+        lambda v, g, a: v.fma(g, a), x, by_channel(factor, x.ndim), by_channel(addend, x.ndim), name="batchnorm"
+    )
+    return (result, *extra) if extra else result
+
+
+@operator("InstanceNormalization")
+def instance_normalization(k: Kernels, node: Node, x: Array, scale: Array, bias: Array) -> Array:
+    dtype, x = x.dtype, _wide(k, x)
+    unit, _, _ = normalized(k, x, range(2, x.ndim), node.number("epsilon", 1e-5), F32)
+    parts = [by_channel(_wide(k, p), x.ndim) for p in (scale, bias)]
+    return _narrow(k, k.map(lambda u, s, b: u.fma(s, b), unit, *parts, dst=x.dtype, name="scale"), dtype)
+
+
+@operator("GroupNormalization")
+def group_normalization(k: Kernels, node: Node, x: Array, scale: Array, bias: Array) -> Array:
+    """Scale and bias are one a group until opset 20, one a channel from 21 on."""
+    groups, channels = node.integer("num_groups"), x.shape[1]
+    need(groups > 0 and channels % groups == 0, f"num_groups={groups} does not divide {channels} channels")
+    dtype, x = x.dtype, _wide(k, x)
+    flat = view(k, x, (x.shape[0], groups, prod(x.shape[1:]) // groups))
+    unit, _, _ = normalized(k, flat, [2], node.number("epsilon", 1e-5), F32)
+    parts = [_wide(k, p) for p in (scale, bias)]
+    if node.version < 21 and scale.size == groups != channels:
+        parts = [np.repeat(p, channels // groups) for p in parts]
+    parts = [by_channel(p, x.ndim) for p in parts]
+    return _narrow(
+        k, k.map(lambda u, s, b: u.fma(s, b), view(k, unit, x.shape), *parts, dst=x.dtype, name="scale"), dtype
+    )
+
+
+@operator("MeanVarianceNormalization")
+def mean_variance_normalization(k: Kernels, node: Node, x: Array) -> Array:
+    axes = [axis_of(a, x.ndim) for a in node.integers("axes", [0, 2, 3])]
+    return normalized(k, x, axes, 1e-9)[0]
+
+
+@operator("LpNormalization")
+def lp_normalization(k: Kernels, node: Node, x: Array) -> Array:
+    axis, p = axis_of(node.integer("axis", -1), x.ndim), node.integer("p", 2)
+    need(p in (1, 2), f"p={p}; allowed: 1, 2")
+    total = k.reduce("sum_abs" if p == 1 else "sum_square", x, [axis], dst=F32)
+    if k.values:
+        total = np.where(total == 0, np.float32(1), total)  # a line of zeros stays one
+    return k.map((lambda v, t: v / t) if p == 1 else (lambda v, t: v / t.sqrt()), x, total, name="div")
+
+
+@operator("LRN")
+def lrn(k: Kernels, node: Node, x: Array) -> Array:
+    """x / (bias + alpha / size * sum of squares of the channels around) ** beta; the sum is NumPy's."""
+    size, alpha, beta, bias = (
+        node.integer("size"),
+        node.number("alpha", 1e-4),
+        node.number("beta", 0.75),
+        node.number("bias", 1.0),
+    )
+    need(0 < size < 1 << 16, f"size={size}")
+    squares = k.map(lambda v: v * v, x, dst=F32, name="square")
+    before = (size - 1) // 2
+    window = np.pad(squares, [(0, 0), (before, size - 1 - before)] + [(0, 0)] * (x.ndim - 2))
+    around = [window[:, i : i + x.shape[1]] for i in range(size)]
+    total = k.plain(np.asarray(np.sum(around, axis=0, dtype=F32)), squares, steps=size)
+    return k.map(lambda v, t: v * f.exp(f.log(t.fma(alpha / size, bias)) * -beta), x, total, name="lrn")
+
+
+@operator("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
+def loss(k: Kernels, node: Node, scores: Array, labels: Array, weights: Array | None = None) -> Any:
+    """Minus the log-probability of each label, weighted, then their mean, sum, or each."""
+    logs = scores
+    if node.op == "SoftmaxCrossEntropyLoss":
+        logs = softmax_kernel(k, scores, 1, True)
+    kind, ignored = node.text("reduction", "mean"), node.get("ignore_index")
+    need(kind in ("mean", "sum", "none"), f"reduction={kind!r}; allowed: mean, sum, none")
+    kept = np.ones(labels.shape, bool) if ignored is None else labels != ignored
+    safe = np.where(kept, labels, 0)
+    need(bool(((safe >= 0) & (safe < scores.shape[1])).all()), f"labels beyond {scores.shape[1]} classes")
+    weight = kept.astype(np.float32) * (1 if weights is None else np.asarray(weights, F32)[safe])
+    each: Any = -np.take_along_axis(logs, np.expand_dims(safe, 1), 1).squeeze(1) * weight
+    if kind == "sum":
+        each = np.sum(each, dtype=F32)
+    elif kind == "mean":
+        each = np.sum(each, dtype=F32) / np.sum(weight, dtype=F32)
+    result = k.plain(np.asarray(each).astype(scores.dtype), scores, steps=4)
+    return (result, logs) if node.op == "SoftmaxCrossEntropyLoss" else result

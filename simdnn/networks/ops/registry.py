@@ -1,0 +1,72 @@
+"""Operators by name. Each is a function `(kernels, node, *inputs)` that returns an output or a tuple of them.
+
+Optional inputs that a node leaves out are None. What an operator computes is stated by ONNX (docs/Operators.md); how
+its versions differ is read from `node.version`, the opset that the model imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from isa_models import InvalidArgument, Unimplemented
+from isa_models.errors import what_is_known
+from simdnn.networks.model import Node
+from simdnn.networks.ops.function import schema_of
+
+Operator = Callable[..., Any]
+F = TypeVar("F", bound=Operator)
+OPERATORS: dict[tuple[str, str], Operator] = {}
+OWN = "simdnn"  # the domain of what graphs are rewritten to; no model has it
+VIEWS = ("Constant", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze")
+
+
+def operator(*names: str, domain: str = "") -> Callable[[F], F]:
+    """Register the decorated function for these operator names."""
+
+    def register(function: F) -> F:
+        for name in names:
+            OPERATORS[domain, name] = function
+        return function
+
+    return register
+
+
+def find(node: Node) -> Operator | None:
+    """The node's operator; None where ONNX's own body is to run in its place.
+
+    Raises `Unimplemented` naming the node and the nearest operator.
+    """
+    if (node.domain, node.op) in OPERATORS:
+        return OPERATORS[node.domain, node.op]
+    if schema_of(node) is not None:
+        return None
+    names = [_whole(*known) for known in OPERATORS if known[0] != OWN]
+    wanted = _whole(node.domain, node.op)[:60]
+    raise Unimplemented(f"{node}: no operator {wanted!r} here{what_is_known(wanted, names)}")
+
+
+def _whole(domain: str, name: str) -> str:
+    """An operator's name with its domain; ONNX's own has none.
+
+    >>> _whole("", "Relu"), _whole("ai.onnx.ml", "Scaler")
+    ('Relu', 'ai.onnx.ml::Scaler')
+    """
+    return f"{domain}::{name}" if domain else name
+
+
+def supported(node: Node) -> bool:
+    """Whether a node's operator is known, here or as ONNX's function of known ones."""
+    return (node.domain, node.op) in OPERATORS or schema_of(node) is not None
+
+
+def need(condition: bool, message: str) -> None:
+    """`InvalidArgument` where a node's operands do not fit; the caller adds the node."""
+    if not condition:
+        raise InvalidArgument(message)
+
+
+def axis_of(axis: int, rank: int, extra: int = 0) -> int:
+    """A non-negative axis of an array of `rank` dimensions."""
+    need(-rank - extra <= axis < rank + extra, f"axis {axis} of an array with {rank} dimensions")
+    return axis % (rank + extra) if rank + extra else 0

@@ -1,0 +1,174 @@
+"""The precision modes that studies compare: what is stored in which type, and which kernels may run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from isa_models import GpuMachine, InvalidArgument, Machine
+from isa_models.errors import unknown_name
+from isa_models.isa import caps, implied
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One precision mode.
+
+    `isas`: the ISA caps that bring its kernels, best first; the first that a machine has is the one it runs under.
+    `gpus`: the vendors whose GPUs have its kernels; there the cap is the platform.
+    A mode with `fpmath` keeps f32 data, and what it computes in is the machine's choice (a hint).
+    """
+
+    name: str
+    title: str
+    src: str
+    weights: str
+    isas: tuple[str, ...]
+    exact_int8: bool | None = None
+    fpmath: str | None = None
+    weight_group: int = 0  # weights compressed, with a scale for each so many k and each output channel
+    per_tensor: bool = False  # integer weights have one scale, not one for each output channel
+    default: bool = True  # among those that run where none is named
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def is_integer(self) -> bool:
+        return self.src in ("u8", "s8")
+
+    def fpmath_of(self, layer: str, layers: str = "*") -> str | None:
+        """The math mode of one layer where only `layers` are in the mode (patterns of a shell, by commas).
+
+        >>> MODES["fpmath-bf16"].fpmath_of("conv1", "conv*"), MODES["fpmath-bf16"].fpmath_of("fc", "conv*")
+        ('bf16', 'strict')
+        """
+        inside = any(fnmatchcase(layer, pattern) for pattern in layers.split(","))
+        return self.fpmath if self.fpmath is None or inside else "strict"
+
+    def usual(self, machine: Machine | GpuMachine) -> bool:
+        """Whether it is among those that run where none is named: f16, too, on a GPU."""
+        return self.default or isinstance(machine, GpuMachine) and self.src == "f16"
+
+    def needs(self, machine: Machine | GpuMachine) -> str:
+        """What a machine of this kind must have for it."""
+        if isinstance(machine, GpuMachine):
+            works = " or ".join(self.gpus)
+            return f"no kernel here has it on {machine.vendor}'s GPUs, but on {works}'s" if works else "is for CPUs"
+        return f"needs {' or '.join(self.isas)}"
+
+    def isa(self, machine: Machine | GpuMachine, cap: str | None = None) -> str | None:
+        """The ISA cap that the mode runs under on a machine (at most `cap`), or None where it cannot."""
+        if isinstance(machine, GpuMachine):
+            return machine.platform.name if machine.vendor in self.gpus else None
+        allowed = implied(cap) if cap else set(self.isas)
+        return next((isa for isa in self.isas if machine.supports(isa) and isa in allowed), None)
+
+
+_FLOAT = ("avx512_core", "avx2")
+_BF16 = ("avx512_core_amx", "avx512_core_bf16")
+#: what can be chosen for one problem on one machine: a mode's name, or its parts, and which kernels are allowed
+CHOICES = ("mode", "src", "weights", "group", "fpmath", "exact_int8", "isa", "dispatch")
+ANY_ISA = tuple(reversed(caps()))
+_VNNI = ("avx512_core_amx", "avx512_core_vnni", "avx2_vnni")
+GPUS = ("Intel", "NVIDIA")
+
+
+def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
+    """int8 products as a library computes them without VNNI, fast and exactly, and with it.
+
+    Fast: pairs of products in 16 bits, which saturate; with s8 sources oneDNN's way around that, sources shifted by 128
+    and, in convolutions, halved weights.
+    """
+    name = "int8" + ("-s8" if src == "s8" else "") + ("-tensor" if per_tensor else "")
+    what = f"{src} x s8" + (" with one scale" if per_tensor else "")
+    fast = "pairs saturate at 16 bits" if src == "u8" else "shifted to u8; convolutions halve weights, others saturate"
+    rows = (
+        ("fast", f"{what} without VNNI; {fast}", _FLOAT, False),
+        ("exact", f"{what} without VNNI, exact", _FLOAT, True),
+        ("vnni", f"{what} exact, VNNI or AMX allowed (GPUs: DPAS, DP4A)", _VNNI, True),
+    )
+    return [
+        Mode(
+            f"{name}-{kind}",
+            title,
+            src,
+            "s8",
+            isas,
+            exact_int8=exact,
+            default=default,
+            per_tensor=per_tensor,
+            gpus=GPUS[:1] if kind == "vnni" else (),
+        )
+        for kind, title, isas, exact in rows
+    ]
+
+
+MODES: Mapping[str, Mode] = {
+    mode.name: mode
+    for mode in (
+        Mode("f32", "f32, fused multiply-add", "f32", "f32", _FLOAT, gpus=GPUS),
+        Mode("bf16", "bf16 products, f32 sums", "bf16", "bf16", _BF16, gpus=GPUS[:1]),
+        *_int8("u8", per_tensor=False, default=True),
+        Mode("f16", "f16 data", "f16", "f16", ANY_ISA, default=False, gpus=GPUS),
+        *(
+            Mode(f"fpmath-{mode}", f"f32 data, {mode} allowed inside", "f32", "f32", ANY_ISA, fpmath=mode,
+                 default=False, gpus=GPUS)
+            for mode in ("tf32", "bf16", "f16")
+        ),
+        *(
+            Mode(f"{bits}-weights", f"f32 sources, {bits} weights a scale for up to 128 k each, bf16 allowed inside",
+                 "f32", bits, ANY_ISA, fpmath="bf16", weight_group=128, default=False, gpus=GPUS)
+            for bits in ("s8", "s4")
+        ),
+        *_int8("u8", per_tensor=True),
+        *_int8("s8", per_tensor=False),
+        *_int8("s8", per_tensor=True),
+    )
+}  # fmt: skip
+
+
+def choose(
+    machine: Machine | GpuMachine,
+    modes: Iterable[str] | None = None,
+    isa: str | None = None,
+    known: Mapping[str, Mode] = MODES,
+) -> tuple[dict[Mode, str], dict[Mode, str]]:
+    """The modes to run with the ISA cap of each, and those left out with the reason.
+
+    `modes=None` asks for the usual ones; then what the machine lacks is left out. A mode named that the machine lacks,
+    or an `isa` that it lacks, is an `InvalidArgument`; a name that is not `known` an `UnknownName`.
+
+    >>> from isa_models import machine
+    >>> run, lacking = choose(machine("skx"))
+    >>> [mode.name for mode in run], [mode.name for mode in lacking]
+    (['f32', 'int8-fast', 'int8-exact'], ['bf16', 'int8-vnni'])
+    """
+    has = (machine.platform.name,) if isinstance(machine, GpuMachine) else machine.isa
+    if isa is not None and isa not in has:
+        implied(isa)  # an unknown name is told apart from one that the machine lacks
+        raise InvalidArgument(f"isa={isa!r}; machine {machine.name!r} has {', '.join(has)}")
+    names = tuple(n for n in known if known[n].usual(machine)) if modes is None else tuple(dict.fromkeys(modes))
+    for name in names:
+        if name not in known:
+            raise unknown_name("mode", name, known)
+    if not names:
+        raise InvalidArgument(f"no mode given; allowed: {', '.join(known)}")
+    run: dict[Mode, str] = {}
+    lacking: dict[Mode, str] = {}
+    for mode in map(known.__getitem__, names):
+        found = mode.isa(machine, isa)
+        if found:
+            run[mode] = found
+        else:
+            limit = f"isa={isa!r} does not include" if mode.isa(machine) else f"machine {machine.name!r} does not have"
+            lacking[mode] = f"{mode.needs(machine)}, which {limit}"
+            if isinstance(machine, GpuMachine):
+                lacking[mode] = f"{mode.needs(machine)}; {machine.name!r} is {machine.title}"
+    if lacking and modes is not None:
+        mode, reason = next(iter(lacking.items()))
+        able = ", ".join(m.name for m in known.values() if m.isa(machine, isa))
+        raise InvalidArgument(f"mode {mode.name!r} {reason}; modes that run: {able}")
+    if not run:
+        mode, reason = next(iter(lacking.items()))
+        raise InvalidArgument(f"no mode runs; {mode.name!r} {reason}")
+    return run, lacking

@@ -1,0 +1,173 @@
+"""Quantize-dequantize models on integer kernels: products whose operands come from DequantizeLinear become one node.
+
+DequantizeLinear -> Conv | MatMul | Gemm [-> Relu] [-> QuantizeLinear] is what quantization tools write for "this runs
+in integers". The pattern is replaced, when a model is loaded, by an operator that hands scales and zero points to the
+primitive, as a library that takes such graphs does. A convolution whose weights alone are dequantized becomes one that
+has both, the integers and what they stand for: `ops.quantized.stored_convolution`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isa_models.readings.arrays import Array
+from simdnn.networks.model import Graph, Node, subgraphs
+
+DOMAIN = "simdnn"
+_PRODUCTS = ("Conv", "MatMul", "Gemm")
+
+
+@dataclass(frozen=True)
+class _Integers:
+    """A dequantized value: the names of its integers, scale and zero point ("" where it has none)."""
+
+    node: Node
+    values: str
+    scale: str
+    zero: str
+
+
+def fused(graph: Graph) -> Graph:
+    """The graph with every product of dequantized operands as one integer node."""
+    return _Fusion(graph).run()
+
+
+class _Fusion:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.maker = {name: node for node in graph.nodes for name in node.outputs if name}
+        self.readers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in (*node.inputs, *(n for g in subgraphs(node) for n in g.outer)):
+                self.readers.setdefault(name, []).append(node)
+        self.outputs = {port.name for port in graph.outputs}
+        inputs = {port.name for port in graph.inputs}
+        self.constants: dict[str, Array] = {n: a for n, a in graph.constants.items() if n not in inputs}
+        for node in graph.nodes:
+            if node.op == "Constant" and isinstance(node.get("value"), np.ndarray):
+                self.constants[node.outputs[0]] = node.get("value")
+        self.added: dict[str, Array] = {}
+        self.gone: set[int] = set()
+
+    def run(self) -> Graph:
+        nodes = []
+        replaced: dict[int, Node] = {}
+        for node in self.graph.nodes:
+            if node.op in _PRODUCTS and not node.domain and (made := self.product(node)):
+                replaced[id(node)] = made
+        for node in self.graph.nodes:
+            if id(node) not in self.gone:
+                nodes.append(replaced.get(id(node), node))
+        read = {
+            n for node in nodes for n in (*node.inputs, *(o for g in subgraphs(node) for o in g.outer))
+        } | self.outputs
+        nodes = [n for n in nodes if n.op != "DequantizeLinear" or read & set(n.outputs)]
+        return replace(self.graph, nodes=tuple(nodes), constants={**self.graph.constants, **self.added})
+
+    def dequantized(self, name: str) -> _Integers | None:
+        """Where a value comes from, if that is a DequantizeLinear with constant parameters and no blocks."""
+        node = self.maker.get(name)
+        if node is None or node.op != "DequantizeLinear" or node.get("block_size"):
+            return None
+        zero = node.inputs[2] if len(node.inputs) > 2 else ""
+        fixed = node.inputs[1] in self.constants and (not zero or zero in self.constants)
+        return _Integers(node, node.inputs[0], node.inputs[1], zero) if fixed else None
+
+    def product(self, node: Node) -> Node | None:
+        """The integer node that replaces a product; None where the pattern is another."""
+        if len(node.inputs) < 2 or not node.outputs:
+            return None
+        x, w = (self.dequantized(name) for name in node.inputs[:2])
+        if x is None and w is not None and node.op == "Conv":
+            return self.stored(node, w)
+        if x is None or w is None or self.constants[x.scale].size != 1 or not self.plain(node):
+            return None
+        weights, channels = self.constants.get(w.values), self.constants[w.scale]
+        if node.op != "MatMul" and weights is None:
+            return None
+        turned = node.op == "Gemm" and bool(node.get("transB", 0))
+        if weights is not None:
+            axis = 0 if node.op == "Conv" or turned else weights.ndim - 1
+            if weights.dtype.name not in ("int8", "uint8") or (node.op == "Conv" and weights.ndim not in (3, 4)):
+                return None
+            if channels.size > 1 and w.node.get("axis", 1) % weights.ndim != axis:
+                return None
+        elif channels.size > 1:
+            return None
+        zeros = self.constants[w.zero] if w.zero else np.zeros(1, np.int8)
+        if np.unique(zeros).size > 1:
+            return None
+        bias = self.bias(node)
+        if bias is None:
+            return None
+        integers = w.values
+        if turned and weights is not None:
+            integers = self.hold(f"{w.values}_t", np.ascontiguousarray(weights.T))
+        relu, after = self.after(node)
+        inputs = [x.values, x.scale, x.zero, integers, w.scale, w.zero, bias]
+        output = node.outputs[0] if after is None else after.outputs[0]
+        if after is None and relu is not None:
+            output = relu.outputs[0]
+        if after is not None:
+            inputs += [after.inputs[1], after.inputs[2] if len(after.inputs) > 2 else ""]
+        attributes = {k: v for k, v in node.attributes.items() if node.op == "Conv"}
+        attributes |= {"relu": int(relu is not None), "requantize": int(after is not None)}
+        self.gone |= {id(n) for n in (relu, after) if n is not None}
+        kind = "QConv" if node.op == "Conv" else "QMatMul"
+        return Node(node.name, kind, DOMAIN, node.version, tuple(inputs), (output,), attributes)
+
+    def stored(self, node: Node, w: _Integers) -> Node | None:
+        """A convolution of floats with constant integer weights, one scale or one a channel, and no zero point."""
+        weights, scales = self.constants.get(w.values), self.constants[w.scale]
+        zero = self.constants[w.zero] if w.zero else np.zeros(1, np.int8)
+        channels = scales.size == 1 or weights is not None and w.node.get("axis", 1) % weights.ndim == 0
+        if weights is None or weights.dtype.name not in ("int8", "int4") or not channels or zero.astype(np.int32).any():
+            return None
+        inputs = (*node.inputs[:2], node.inputs[2] if len(node.inputs) > 2 else "", w.values, w.scale)
+        return Node(node.name, "StoredConv", DOMAIN, node.version, inputs, node.outputs[:1], node.attributes)
+
+    def plain(self, node: Node) -> bool:
+        """Whether a Gemm is a product and a bias."""
+        if node.op != "Gemm":
+            return True
+        return not node.get("transA", 0) and node.get("alpha", 1.0) == node.get("beta", 1.0) == 1.0
+
+    def bias(self, node: Node) -> str | None:
+        """The name of f32 bias values, one a channel; "" where there is none, None where they are something else."""
+        if len(node.inputs) < 3 or not node.inputs[2]:
+            return ""
+        name = node.inputs[2]
+        found = self.dequantized(name)
+        if found is not None and found.values in self.constants:
+            values = self.constants[found.values].astype(np.float32) * self.constants[found.scale].astype(np.float32)
+            return self.hold(f"{name}_f32", values.reshape(-1).astype(np.float32))
+        values = self.constants.get(name, np.zeros(0))
+        if values.dtype != np.float32 or values.size != max(values.shape, default=0):
+            return None
+        return self.hold(f"{name}_flat", values.reshape(-1))
+
+    def after(self, node: Node) -> tuple[Node | None, Node | None]:
+        """A Relu and a QuantizeLinear to 8 bits that follow, and that nobody else reads beside."""
+        relu = None
+        last = self.only_reader(node.outputs[0])
+        if last is not None and last.op == "Relu":
+            relu, last = last, self.only_reader(last.outputs[0])
+        if last is None or last.op != "QuantizeLinear" or last.get("block_size") or last.get("precision"):
+            return relu, None
+        known = all(name in self.constants for name in last.inputs[1:])
+        zero = self.constants.get(last.inputs[2]) if len(last.inputs) > 2 else np.zeros(1, np.uint8)
+        small = zero is not None and zero.dtype.name in ("int8", "uint8") and zero.size == 1
+        return relu, last if known and small and self.constants[last.inputs[1]].size == 1 else None
+
+    def only_reader(self, name: str) -> Node | None:
+        readers = self.readers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
+
+    def hold(self, name: str, values: Array) -> str:
+        """A new constant."""
+        while name in self.graph.constants or name in self.maker:
+            name += "_"
+        self.added[name] = values
+        return name

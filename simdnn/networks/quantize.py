@@ -1,0 +1,338 @@
+"""simdnn.quantize_onnx: post-training quantization of a float ONNX model.
+
+Schemes: "static" puts QuantizeLinear and DequantizeLinear around Conv, MatMul and Gemm with constant weights, ranges
+of the sources taken from calibration data; "dynamic" finds each source's range as it runs (DynamicQuantizeLinear);
+"weights" leaves sources in f32 and stores the weights of products in 8 or 4 bits, grouped along K (MatMulNBits), those
+of convolutions with a scale a channel (DequantizeLinear; in 4 bits where the model can be raised to opset 21).
+Weights are symmetric, the largest magnitude becoming 127 (or 7). What the schemes are good for is told by R.
+Krishnamoorthi, "Quantizing deep convolutional networks for efficient inference", arXiv:1806.08342.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa_models import InvalidArgument
+from isa_models.readings.arrays import Array
+from simdnn import quantize
+from simdnn.networks.fold import folded
+from simdnn.networks.load import graph_of, inline_data, names_read, onnx_package, read
+from simdnn.networks.model import Node
+from simdnn.networks.network import Network
+from simdnn.networks.opset import raised, version
+from simdnn.networks.tensors import array_of
+from simdnn.primitives.checks import integer, one_of
+
+if TYPE_CHECKING:
+    import onnx
+
+Ranges = Mapping[str, tuple[float, float]]  # the least and greatest value by tensor
+SCHEMES = ("static", "dynamic", "weights")
+_OPSET = 13  # the first with scales for each channel
+_BITS = {"s8": 8, "s4": 4}
+_INT4_OPSET = 21  # the first in which DequantizeLinear takes 4 bits
+_LEAST_GROUP = 16  # that MatMulNBits allows
+
+
+def quantize_onnx(
+    model: str | PathLike[str] | onnx.ModelProto,
+    calibration: Iterable[Mapping[str, Array]] | Ranges | None = None,
+    *,
+    scheme: str = "static",
+    per_channel: bool = True,
+    sources: str = "u8",
+    weights: str = "s8",
+    group: int = 32,
+    only: Sequence[str] = ("*",),
+    machine: str = "zen4",
+) -> onnx.ModelProto:
+    """The quantized model. `calibration`: feeds to run for "static" on `machine`'s f32 kernels, or `ranges_of` them.
+
+    `sources` "u8" (with a zero point) or "s8" (symmetric) for "static"; `weights` "s4" for "weights" alone, in groups
+    of `group` along K (a power of two; less where that does not divide K; zeros fill a K that is not a multiple of 16);
+    `only`: patterns of node names. Nodes that do not fit (weights that are no constant matrix or filter) stay as they
+    are. Raises `InvalidArgument`.
+
+    >>> import workloads
+    >>> from workloads.export import onnx_model
+    >>> made = quantize_onnx(onnx_model(workloads.NETWORKS["digits"]()), {"images": (0, 1)}, only=["conv1"])
+    >>> [node.op_type for node in made.graph.node][:5]
+    ['DequantizeLinear', 'QuantizeLinear', 'DequantizeLinear', 'Conv', 'Relu']
+    """
+    package = onnx_package()
+    one_of("scheme", scheme, SCHEMES)
+    one_of("sources", sources, ("u8", "s8"))
+    one_of("weights", weights, ("s8", "s4") if scheme == "weights" else ("s8",))
+    group = integer("group", group, _LEAST_GROUP)
+    if group & (group - 1):
+        raise InvalidArgument(f"group={group}; a power of two is needed, as 32")
+    proto, folder = read(model)
+    proto = folded(proto, folder)
+    graph = graph_of(proto, folder)
+    made: Any = package.ModelProto()
+    made.CopyFrom(package.inliner.inline_local_functions(proto) if proto.functions else proto)
+    made, stuck = raised(made, _OPSET)
+    if stuck:
+        raise InvalidArgument(f"opset {version(made)} has no scales for each channel, and it cannot be raised: {stuck}")
+    if weights == "s4" and any(node.op_type == "Conv" for node in made.graph.node):
+        made, _ = raised(made, _INT4_OPSET)  # where it cannot be raised, convolutions keep f32 weights
+    made.ir_version = max(made.ir_version, 4 if weights == "s8" else 10)
+    inline_data(made.graph, folder)
+    ranges: Ranges = {}
+    if scheme == "static":
+        if isinstance(calibration, Mapping):
+            ranges = _checked(calibration)
+        else:
+            ranges = _ranges(Network(graph), calibration, machine)
+    known = {n: a for n, a in graph.constants.items() if a.dtype == np.float32}
+    writer = _Writer(made, known, per_channel, sources, ranges)
+    nodes = list(made.graph.node)
+    for position, node in enumerate(nodes):
+        name = node.name or f"{node.op_type}_{position}"
+        wanted = any(fnmatch.fnmatchcase(name, pattern) for pattern in only)
+        if not wanted or node.op_type not in ("Conv", "MatMul", "Gemm") or node.domain or not writer.fits(node):
+            writer.nodes.append(node)
+        elif scheme == "static":
+            writer.static(node)
+        elif scheme == "dynamic":
+            writer.dynamic(node)
+        else:
+            writer.packed(node, _BITS[weights], group)
+    writer.finish()
+    result: onnx.ModelProto = made
+    return result
+
+
+def ranges_of(
+    model: str | PathLike[str] | onnx.ModelProto, calibration: Iterable[Mapping[str, Array]], machine: str = "zen4"
+) -> Ranges:
+    """What calibration data find out about a model, to quantize it in several ways without running it again."""
+    proto, folder = read(model)
+    return _ranges(Network(graph_of(folded(proto, folder), folder)), calibration, machine)
+
+
+def _checked(ranges: Mapping[str, Any]) -> Ranges:
+    """Ranges that a caller gives, 0 included."""
+    for name, pair in ranges.items():
+        if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and np.isfinite(pair).all() and pair[0] <= pair[1]):
+            raise InvalidArgument(
+                f"calibration[{name!r}] is {type(pair).__name__}; ranges are finite (least, greatest), feeds come in a "
+                "list: [{…}]"
+            )
+    return {name: (min(pair[0], 0.0), max(pair[1], 0.0)) for name, pair in ranges.items()}
+
+
+def _ranges(network: Network, calibration: Iterable[Mapping[str, Array]] | None, machine: str) -> Ranges:
+    """The least and greatest value of every f32 tensor over the calibration data, 0 included."""
+    found: dict[str, tuple[float, float]] = {}
+
+    def see(name: str, value: Any) -> None:
+        if isinstance(value, np.ndarray) and value.dtype == np.float32 and value.size:
+            if not np.isfinite(value).all():
+                raise InvalidArgument(f"calibration makes NaN or infinity in {name!r}; finite values are needed")
+            low, high = found.get(name, (0.0, 0.0))
+            found[name] = min(low, float(value.min())), max(high, float(value.max()))
+
+    def watch(node: Node, given: Sequence[Any]) -> None:
+        for name, value in zip(node.outputs, given, strict=False):
+            see(name, value)
+
+    count = 0
+    for feeds in () if calibration is None else calibration:
+        if not isinstance(feeds, Mapping):
+            kind = type(feeds).__name__
+            raise InvalidArgument(f"calibration of {kind}; a list of feeds, dicts of arrays by input name, is needed")
+        for name, value in feeds.items():
+            see(name, value)
+        network.run(feeds, machine=machine, dispatch="onednn", watch=watch)  # no time is asked for
+        count += 1
+    if not count:
+        raise InvalidArgument("static quantization needs calibration data: a list of feeds, as network.run takes them")
+    return found
+
+
+class _Writer:
+    """Writes quantized nodes in place of float ones."""
+
+    def __init__(
+        self,
+        model: Any,
+        known: Mapping[str, Array],
+        per_channel: bool,
+        sources: str,
+        ranges: Ranges,
+    ) -> None:
+        self.onnx, self.model, self.graph = onnx_package(), model, model.graph
+        self.known = dict(known)
+        for tensor in self.graph.initializer:
+            if tensor.data_type == 1 and tensor.data_location == 0:
+                self.known[tensor.name] = array_of(tensor, None)
+        self.per_channel, self.sources, self.ranges = per_channel, sources, ranges
+        self.nodes: list[Any] = []
+        self.taken = {n for node in self.graph.node for n in (*node.input, *node.output)} | set(self.known)
+        self.quantized: dict[str, str] = {}
+
+    def fits(self, node: Any) -> bool:
+        """Whether a node's weights are constant and of a shape that the schemes know."""
+        w = self.known.get(node.input[1]) if len(node.input) > 1 and node.output else None
+        if w is None or w.ndim < 2 or (node.op_type != "Conv" and w.ndim != 2) or not np.isfinite(w).all():
+            return False
+        attributes = {a.name: a for a in node.attribute}
+        if node.op_type == "Gemm":
+            plain = all(n not in attributes or attributes[n].f == 1.0 for n in ("alpha", "beta"))
+            return plain and ("transA" not in attributes or not attributes["transA"].i)
+        return True
+
+    def turned(self, node: Any) -> bool:
+        """Whether weights are (N, K)."""
+        return node.op_type == "Conv" or any(a.name == "transB" and a.i for a in node.attribute)
+
+    def integers(self, w: Array, axis: int) -> tuple[Array, Array]:
+        """s8 weights, and their scales: one a channel along `axis`, or one."""
+        scales = quantize.weight_scales(w, axis)
+        if not self.per_channel:
+            scales = np.full_like(
+                scales, scales[np.abs(w).max(axis=tuple(i for i in range(w.ndim) if i != axis)).argmax()]
+            )
+        return quantize.quantize_weights(w, scales, axis), scales if self.per_channel else scales[:1]
+
+    # -- schemes -------------------------------------------------------------------------------------------------
+    def static(self, node: Any) -> None:
+        """Source and weights through integers and back; the kernel multiplies the integers."""
+        if node.input[0] not in self.ranges:  # computed from constants alone
+            self.nodes.append(node)
+            return
+        axis = 0 if self.turned(node) else 1
+        values, scales = self.integers(self.known[node.input[1]], axis)
+        zeros: Any = np.zeros(scales.size, np.int8) if self.per_channel else np.int8(0)
+        parts = {"s8": values, "scale": scales if self.per_channel else scales[0], "zero": zeros}
+        integers = [self.hold(f"{node.input[1]}_{part}", v) for part, v in parts.items()]
+        back = self.fresh(f"{node.input[1]}_dq")
+        more: dict[str, Any] = {"axis": axis} if self.per_channel else {}
+        self.put("DequantizeLinear", integers, [back], **more)
+        node.input[0], node.input[1] = self.source(node.input[0]), back
+        self.nodes.append(node)
+
+    def source(self, name: str) -> str:
+        """A value through integers and back."""
+        if name not in self.quantized:
+            low, high = self.ranges[name]
+            if self.sources == "u8":
+                step = np.float32((high - low) / 255 or 1.0)
+                zero: Any = np.uint8(np.clip(np.rint(-low / step), 0, 255))
+            else:
+                step, zero = np.float32(max(-low, high) / 127 or 1.0), np.int8(0)
+            scale, point = self.hold(f"{name}_scale", step), self.hold(f"{name}_zero", zero)
+            whole, back = self.fresh(f"{name}_q"), self.fresh(f"{name}_dq")
+            self.put("QuantizeLinear", [name, scale, point], [whole])
+            self.put("DequantizeLinear", [whole, scale, point], [back])
+            self.quantized[name] = back
+        return self.quantized[name]
+
+    def dynamic(self, node: Any) -> None:
+        """Integers whose scale is found at each run; sums in s32, then scaled."""
+        w, bias = self.known[node.input[1]], (list(node.input) + [""])[2]
+        if self.turned(node) and node.op_type == "Gemm":
+            w = w.T
+        values, scales = self.integers(w, 0 if node.op_type == "Conv" else 1)
+        rank = w.ndim
+        shape = (1, -1) + (1,) * (rank - 2) if node.op_type == "Conv" else (-1,)
+        name = self.hold(f"{node.input[1]}_s8", np.ascontiguousarray(values))
+        factor = self.hold(f"{node.input[1]}_scale", scales.reshape(shape) if self.per_channel else scales[0])
+        x, step, zero, sums, real, scale = (
+            self.fresh(f"{node.output[0]}_{p}") for p in ("q", "step", "zero", "sum", "f32", "scale")
+        )
+        self.put("DynamicQuantizeLinear", [node.input[0]], [x, step, zero])
+        kept = list(node.attribute) if node.op_type == "Conv" else []
+        self.put("ConvInteger" if node.op_type == "Conv" else "MatMulInteger", [x, name, zero], [sums])
+        self.nodes[-1].attribute.extend(kept)
+        self.nodes[-1].name = node.name
+        self.put("Cast", [sums], [real], to=1)
+        self.put("Mul", [step, factor], [scale])
+        if not bias:
+            self.put("Mul", [real, scale], [node.output[0]])
+            return
+        scaled = self.fresh(f"{node.output[0]}_scaled")
+        self.put("Mul", [real, scale], [scaled])
+        if node.op_type == "Conv" and bias in self.known:
+            bias = self.hold(f"{bias}_nc", self.known[bias].reshape(shape))
+        self.put("Add", [scaled, bias], [node.output[0]])
+
+    def packed(self, node: Any, bits: int, group: int) -> None:
+        """Weights in groups along K, with a scale each; zero points stay at the middle."""
+        w = self.known[node.input[1]]
+        w = w if self.turned(node) else w.T  # (N, K)
+        bias = (list(node.input) + [""])[2]
+        flat_bias = not bias or (
+            bias in self.known and self.known[bias].size == self.known[bias].shape[-1] == w.shape[0]
+        )
+        if node.op_type == "Conv" and (bits == 8 or version(self.model) >= _INT4_OPSET):
+            self.filters(node, f"s{bits}")
+            return
+        if node.op_type == "Conv" or not flat_bias:
+            self.nodes.append(node)
+            return
+        inner = w.shape[1]
+        group = min(group, max(_LEAST_GROUP, inner & -inner))  # the largest that divides K
+        w = np.pad(w, ((0, 0), (0, -inner % group)))
+        blocks, middle = w.reshape(len(w), -1, group), 1 << (bits - 1)
+        most = np.abs(blocks).max(2)
+        scales = np.where(most > 0, most / (middle - 1), 1).astype(np.float32)
+        whole = np.clip(np.rint(blocks / scales[:, :, None]), 1 - middle, middle - 1).astype(np.int16) + middle
+        stored: Array = whole.astype(np.uint8)
+        if bits == 4:
+            stored = stored[:, :, 0::2] | (stored[:, :, 1::2] << 4)
+        names = [self.hold(f"{node.input[1]}_s{bits}", stored), self.hold(f"{node.input[1]}_scale", scales.reshape(-1))]
+        more = ["", "", self.hold(f"{bias}_flat", self.known[bias].reshape(-1))] if bias else []
+        self.put("MatMulNBits", [node.input[0], *names, *more], [node.output[0]], "com.microsoft",
+                 K=inner, N=len(w), bits=bits, block_size=group)  # fmt: skip
+        self.nodes[-1].name = node.name
+        if not any(o.domain == "com.microsoft" for o in self.model.opset_import):
+            self.model.opset_import.append(self.onnx.helper.make_opsetid("com.microsoft", 1))
+
+    def filters(self, node: Any, dtype: str) -> None:
+        """A convolution's weights with a scale for each output channel; a depthwise one keeps its own."""
+        w = self.known[node.input[1]]
+        group = next((a.i for a in node.attribute if a.name == "group"), 1)
+        if 1 < group == len(w) and w.shape[1] == 1:
+            self.nodes.append(node)
+            return
+        rows = w.reshape(len(w), -1)
+        stored, scales = quantize.compress_weights(np.ascontiguousarray(rows.T), dtype, rows.shape[1])
+        parts = {dtype: np.ascontiguousarray(stored.T).reshape(w.shape), "scale": scales[0]}
+        back = self.fresh(f"{node.input[1]}_dq")
+        self.put("DequantizeLinear", [self.hold(f"{node.input[1]}_{n}", v) for n, v in parts.items()], [back], axis=0)
+        node.input[1] = back
+        self.nodes.append(node)
+
+    # -- writing -------------------------------------------------------------------------------------------------
+    def put(self, op: str, inputs: list[str], outputs: list[str], domain: str = "", **attributes: Any) -> None:
+        name = self.fresh(f"{op}_{outputs[0]}")
+        self.nodes.append(self.onnx.helper.make_node(op, inputs, outputs, name, domain=domain, **attributes))
+
+    def hold(self, name: str, values: Any) -> str:
+        name = self.fresh(name)
+        self.graph.initializer.append(self.onnx.numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def fresh(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def finish(self) -> None:
+        """The nodes into the graph; parameters that nobody reads any more go, and shapes are told anew by who asks."""
+        del self.graph.node[:]
+        self.graph.node.extend(self.nodes)
+        read = names_read(self.graph)
+        for ports in (self.graph.initializer, self.graph.input):
+            kept = [p for p in ports if p.name in read or p.name not in self.known]
+            del ports[:]
+            ports.extend(kept)
+        del self.graph.value_info[:]

@@ -1,0 +1,242 @@
+"""What a network's run hands back: outputs, and what each node cost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from isa_models import GpuMachine, Machine, SimdnnError
+from isa_models.machines.provenance import Confidence, weakest
+from isa_models.readings.arrays import Array
+from simdnn.exactness import measures
+from simdnn.explanations.departures import COLUMNS, Departures
+from simdnn.networks.kernels import Call
+from simdnn.networks.model import Node
+from simdnn.networks.types import label
+from simdnn.primitives.result import plain
+from simdnn.version import version
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRun:
+    """One node as it ran: its kernel calls and the shape and type of its first output.
+
+    `free` says why it costs nothing: "constant" (computed once, before any run) or "view" (elements stay where they
+    are); empty where kernels ran.
+    """
+
+    node: Node
+    calls: tuple[Call, ...]
+    shape: tuple[int, ...] | None
+    dtype: str
+    free: str = ""
+
+    @property
+    def implementation(self) -> str:
+        """The kernels' names in the order of their first call."""
+        return self.free or " + ".join(dict.fromkeys(call.implementation for call in self.calls))
+
+    @property
+    def macs(self) -> int:
+        return sum(call.macs for call in self.calls)
+
+    @cached_property
+    def cost(self) -> NodeCost:
+        """Raises `UnknownTiming` naming the node where a figure is missing."""
+        total = NodeCost()
+        for call in self.calls:
+            try:
+                found = call.find_cost()
+            except SimdnnError as error:
+                raise type(error)(f"{self.node}: {error}") from None
+            cycles = found.cycles * call.times
+            if cycles > total.largest:
+                total.largest, total.bound = cycles, found.bound
+            total.cycles += cycles
+            total.seconds += found.seconds * call.times
+            total.confidence = weakest([total.confidence, found.confidence, call.confidence])
+        return total
+
+
+@dataclass
+class NodeCost:
+    """Sums over a node's calls; `bound` is that of the longest one."""
+
+    cycles: float = 0.0
+    seconds: float = 0.0
+    bound: str = ""
+    confidence: Confidence = "measured"
+    largest: float = field(default=0.0, repr=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkEstimate:
+    """What a network costs on `threads` cores, node after node, each with its operands where the caches hold them.
+
+    The constants of a network that has more of them than the last cache holds come from memory.
+    """
+
+    machine: Machine | GpuMachine
+    isa: str | None
+    threads: int
+    nodes: tuple[NodeRun, ...]
+
+    @cached_property
+    def _costs(self) -> list[NodeCost]:
+        return [run.cost for run in self.nodes]
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of all nodes. Raises `UnknownTiming` naming the first node whose cost nobody knows."""
+        return sum(cost.cycles for cost in self._costs)
+
+    @property
+    def seconds(self) -> float:
+        return sum(cost.seconds for cost in self._costs)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the products."""
+        return sum(run.macs for run in self.nodes)
+
+    @property
+    def confidence(self) -> Confidence:
+        """The weakest standing among the figures used; "estimated" where a node's program stands in for another."""
+        return weakest([cost.confidence for cost in self._costs])
+
+    @cached_property
+    def traffic(self) -> pd.DataFrame:
+        """Frame: level, read_bytes, written_bytes, over all nodes; the nearest level first."""
+        import pandas as pd
+
+        parts = [
+            call.find_cost().traffic.set_index("level")[["read_bytes", "written_bytes"]] * call.times
+            for run in self.nodes
+            for call in run.calls
+        ]
+        if not parts:
+            return pd.DataFrame(columns=["level", "read_bytes", "written_bytes"])
+        return pd.concat(parts).groupby(level=0, sort=False).sum().reset_index()
+
+    @cached_property
+    def provenance(self) -> dict[str, str]:
+        """What the numbers come from: machine and digest of its file, package version, the nodes and their kernels."""
+        ran = "\n".join(f"{run.node} {run.shape} {run.dtype} {run.implementation}" for run in self.nodes)
+        return {
+            "machine": self.machine.name,
+            "machine_sha256": hashlib.sha256(self.machine.path.read_bytes()).hexdigest(),
+            "simdnn": version(),
+            "nodes_sha256": hashlib.sha256(ran.encode()).hexdigest(),
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row a node: node, op, implementation, output, dtype, macs, cycles, time_us, share, bound, confidence."""
+        import pandas as pd
+
+        total = self.cycles or 1.0
+        rows = [
+            {
+                "node": run.node.name,
+                "op": run.node.op,
+                "implementation": run.implementation,
+                "output": "?" if run.shape is None else "x".join(map(str, run.shape)),
+                "dtype": run.dtype,
+                "macs": run.macs,
+                "cycles": cost.cycles,
+                "time_us": cost.seconds * 1e6,
+                "share": cost.cycles / total,
+                "bound": cost.bound,
+                "confidence": cost.confidence,
+            }
+            for run, cost in zip(self.nodes, self._costs, strict=True)
+        ]
+        columns = ["node", "op", "implementation", "output", "dtype", "macs", "cycles", "time_us", "share", "bound",
+                   "confidence"]  # fmt: skip
+        return pd.DataFrame(rows, columns=columns)
+
+    def to_json(self) -> str:
+        """The totals, the rows of `to_frame`, `traffic` and `provenance`."""
+        record = {"machine": self.machine.name, "isa": self.isa, "threads": self.threads, "cycles": self.cycles,
+                  "seconds": self.seconds, "macs": self.macs, "confidence": self.confidence,
+                  "nodes": self.to_frame().to_dict("records"),
+                  "traffic": self.traffic.to_dict("records"), "provenance": self.provenance}  # fmt: skip
+        return json.dumps(plain(record), allow_nan=False)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.nodes)} nodes on {self.machine.name})"
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame().to_html(index=False, max_rows=40))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkResult(NetworkEstimate):
+    """An estimate together with the values."""
+
+    outputs: dict[str, Array]
+
+    @cached_property
+    def saturation(self) -> pd.DataFrame:
+        """Frame: node, implementation, outputs, saturated_outputs, saturated_share; a row a node that can saturate.
+
+        The products of those nodes are computed once more, counting. Of a batch of products the first one is counted.
+        """
+        import pandas as pd
+
+        rows = [
+            (node, call.implementation, counts.size, int((counts > 0).sum()), float((counts > 0).mean()))
+            for node, call, departed in self._departed
+            if (counts := departed.saturated) is not None and counts.size
+        ]
+        columns = ["node", "implementation", "outputs", "saturated_outputs", "saturated_share"]
+        return pd.DataFrame(rows, columns=columns)
+
+    @cached_property
+    def departures(self) -> pd.DataFrame:
+        """Every departure of the nodes' integer kernels from exact arithmetic: a row a node and kind that happened.
+
+        Columns: node, implementation, and those of `Result.departures`. Products are computed once more to find them;
+        of a batch of products the first one is told. `attrs`: exact (nothing departed), summary, and over all nodes
+        with such kernels outputs, saturated_outputs, halved_outputs … , departed_outputs and the shares.
+        """
+        import pandas as pd
+
+        frames = [departed.frame().assign(node=node, implementation=call.implementation)
+                  for node, call, departed in self._departed if departed.found]  # fmt: skip
+        columns = ["node", "implementation", *COLUMNS]
+        found = pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+        counts = measures.departures((departed, call.times) for _, call, departed in self._departed)
+        found.attrs.clear()  # those of one node
+        found.attrs.update(counts, exact=found.empty, summary=measures.departed_text(counts) or "none")
+        return found
+
+    @property
+    def _departed(self) -> Iterator[tuple[str, Call, Departures]]:
+        """Nodes' calls of kernels that may depart."""
+        for run in self.nodes:
+            for call in run.calls:
+                if call.departed is not None:
+                    yield run.node.name, call, call.departed
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows of the estimate; and departed_outputs and departures (kinds with their shares), "" where none."""
+        frame = super().to_frame()
+        counts = [measures.departures((call.departed, call.times) for call in run.calls if call.departed)
+                  for run in self.nodes]  # fmt: skip
+        frame["departed_outputs"] = [int(c["departed_outputs"]) for c in counts]
+        frame["departures"] = [measures.departed_text(c) for c in counts]
+        return frame
+
+
+def described(value: Any) -> tuple[tuple[int, ...] | None, str]:
+    """Shape and type of a node's output; of a sequence how many tensors it has."""
+    if isinstance(value, list):
+        return (len(value),), "sequence"
+    return (None, "?") if value is None else (value.shape, label(value.dtype))

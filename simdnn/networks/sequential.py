@@ -1,0 +1,196 @@
+"""Runs a trained sequential network layer by layer through the primitives, in one precision mode.
+
+Between layers, activations stay in the mode's own type: f32, bf16, or 8-bit integers that the kernel itself requantizes
+to (bias, relu and the next layer's scale in its epilogue). The last layer gives f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa_models import InvalidArgument
+from isa_models.formats import fmt
+from isa_models.machines.loader import AnyMachine
+from simdnn import quantize
+from simdnn.networks.precision import MODES, Mode
+from simdnn.primitives import Attr, convolution, estimate, matmul
+from simdnn.primitives.gpu import gpu_of
+from simdnn.primitives.result import Estimate, Result
+from simdnn.quantize import F32, Activation, Scheme
+from workloads import Layer, MatmulLayer, Network, NetworkLayer
+
+_SCHEME = Scheme()
+CALIBRATION_IMAGES = 360  # the first training images: those that activation scales are taken from
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedLayer:
+    """A layer with its weights in a mode's type. Scales are None where the mode stores floating-point numbers."""
+
+    layer: NetworkLayer
+    weights: NDArray[Any]
+    dst: str
+    src_as: Activation | None = None  # how source and destination are stored
+    wei_scale: F32 | None = None
+    dst_as: Activation | None = None
+    fpmath: str | None = None  # the math mode of this layer
+
+    def attr(self, mode: Mode) -> Attr:
+        """The attribute that makes the kernel scale, clip at zero and requantize."""
+        stored = {name: found for name, found in (("src", self.src_as), ("dst", self.dst_as)) if found}
+        scales = {name: found.scale for name, found in stored.items()}
+        return Attr(
+            scales=scales if self.wei_scale is None else scales | {"wei": self.wei_scale},
+            apply_to_int=bool(mode.weight_group),
+            zero_points={name: found.zero_point for name, found in stored.items() if found.zero_point},
+            exact_int8=mode.exact_int8,
+            fpmath=self.fpmath,
+            post_ops=["relu"] if self.layer.relu else [],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LayerRun:
+    """What one layer gave: the primitive's result, and its output as real numbers in f32."""
+
+    layer: NetworkLayer
+    result: Result
+    values: F32
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where layers run: the keyword arguments that every primitive takes."""
+
+    machine: str | AnyMachine
+    isa: str
+    threads: int = 1
+    dispatch: str = "fastest"
+
+
+def activations(network: Network, target: Target, scheme: Scheme = _SCHEME) -> list[Activation]:
+    """How each layer's source is stored, from the f32 network over the first `CALIBRATION_IMAGES` training images.
+
+    Raises `InvalidArgument` naming a layer whose source is no finite number.
+    """
+    images = network.train_images[:CALIBRATION_IMAGES]
+    f32 = MODES["f32"]
+    runs = execute(prepare(network, f32), images, f32, target)
+    scales = []
+    for layer, values in zip(network.layers, [images, *(r.values for r in runs)], strict=False):
+        try:
+            scales.append(quantize.activation(values, scheme))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"source of layer {layer.name!r}: {error}") from None
+    return scales
+
+
+def prepare(
+    network: Network,
+    mode: Mode,
+    stored: Sequence[Activation] = (),
+    fpmath_layers: str = "*",
+    scheme: Scheme = _SCHEME,
+) -> list[PreparedLayer]:
+    """Weights in the mode's type; for integers `stored` says how each layer's source is (`activations`).
+
+    Of a mode that is a math mode, layers whose names `fpmath_layers` does not match stay strict (`Mode.fpmath_of`).
+    """
+    last = len(network.layers) - 1
+    prepared = []
+    for index, layer in enumerate(network.layers):
+        if not mode.is_integer:
+            dst = "f32" if index == last else mode.src
+            fpmath = mode.fpmath_of(layer.name, fpmath_layers)
+            weights, scale = compressed(layer.weights, mode) if mode.weight_group else (None, None)
+            weights = _stored(layer.weights, mode.weights) if weights is None else weights
+            prepared.append(PreparedLayer(layer, weights, dst, wei_scale=scale, fpmath=fpmath))
+            continue
+        axis = 0 if layer.kind == "conv" else 1
+        wei_scale = quantize.weight_scales(layer.weights, axis)
+        if scheme.weights == "per_tensor":
+            wei_scale = np.full_like(wei_scale, quantize.weight_scales(layer.weights.reshape(1, -1), 0)[0])
+        prepared.append(
+            PreparedLayer(
+                layer,
+                quantize.quantize_weights(layer.weights, wei_scale, axis),
+                dst="f32" if index == last else stored[index + 1].dtype,
+                src_as=stored[index],
+                wei_scale=wei_scale,
+                dst_as=None if index == last else stored[index + 1],
+            )
+        )
+    return prepared
+
+
+def execute(prepared: list[PreparedLayer], images: F32, mode: Mode, target: Target) -> list[LayerRun]:
+    """Feed `images` through prepared layers, each reading what the one before it wrote."""
+    first = prepared[0].src_as
+    x = _stored(images, mode.src) if first is None else first.stored(images)
+    runs = []
+    for step in prepared:
+        layer = step.layer
+        where: dict[str, Any] = {**vars(target), "dst": step.dst, "attr": step.attr(mode)}
+        if layer.kind == "conv":
+            result = convolution(x, step.weights, layer.bias, strides=layer.stride, padding=layer.pad, **where)
+        else:
+            result = matmul(x.reshape(len(x), -1), step.weights, layer.bias, **where)
+        x = result.output
+        values: F32 = x.astype(np.float32) if step.dst_as is None else step.dst_as.real(x)
+        runs.append(LayerRun(layer, result, values))
+    return runs
+
+
+def compressed(weights: F32, mode: Mode) -> tuple[NDArray[Any], F32]:
+    """Integer weights of a mode and their scales: of matrices by group along K, of others for each output channel."""
+    if weights.ndim == 2:
+        found = quantize.compress_weights(weights, mode.weights, group_of(mode, len(weights)))
+        return found.values, found.scales
+    channels = weights.shape[0] * (weights.shape[1] if weights.ndim == 5 else 1)
+    columns = np.ascontiguousarray(weights.reshape(channels, -1).T)
+    stored, scales = quantize.compress_weights(columns, mode.weights, len(columns))
+    return np.ascontiguousarray(stored.T).reshape(weights.shape), scales[0]
+
+
+def group_of(mode: Mode, k: int) -> int:
+    """How many k share a scale: as many as the mode says where they divide K, else all."""
+    return mode.weight_group if k % mode.weight_group == 0 else k
+
+
+def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Target) -> Estimate:
+    """What a prepared layer costs for an image that comes alone."""
+    src = prepared.src_as.dtype if prepared.src_as else mode.src
+    types = f"{src}:{mode.weights}:{prepared.dst}"
+    return estimate_layer(shape, types, bias=True, attr=prepared.attr(mode), **vars(target))
+
+
+def estimate_layer(shape: Layer, types: str, **where: Any) -> Estimate:
+    """The cost of a layer of a table: `simdnn.estimate` with its sizes; `types` is src:weights:dst.
+
+    Of a batch of products: all of it on a GPU, one of them on a CPU.
+    """
+    if isinstance(shape, MatmulLayer):
+        batch = (shape.batch,) if gpu_of(where["machine"]) else ()  # a CPU's kernels do one product after the other
+        return estimate("matmul", m=shape.m, n=shape.n, k=shape.k, src_batch=batch, wei_batch=batch, dt=types, **where)
+    sizes = {name: getattr(shape, name) for name in ("ic", "ih", "iw", "oc", "kh", "kw", "groups")}
+    return estimate("convolution", **sizes, strides=shape.stride, padding=shape.pad, dt=types, **where)
+
+
+def accuracy(logits: F32, labels: NDArray[Any]) -> float:
+    """Share of images whose largest logit is the label's.
+
+    >>> accuracy(np.array([[0, 1], [2, 1]], np.float32), np.array([1, 1]))
+    0.5
+    """
+    return float((logits.argmax(axis=1) == labels).mean())
+
+
+def _stored(values: F32, dtype: str) -> NDArray[Any]:
+    """f32 values in a floating-point storage type, rounded to nearest even once."""
+    stored: NDArray[Any] = values.astype(fmt(dtype).dtype)
+    return stored

@@ -1,0 +1,327 @@
+"""What a primitive hands back: values, what they cost, and where both come from."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models.machines.provenance import Confidence
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem, Problem
+from simdnn.primitives import descriptors as memory
+from simdnn.primitives.descriptors import MemoryDesc
+from simdnn.version import version
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simdnn.explanations.departures import Departures
+    from simdnn.explanations.steps import Explanation
+    from simdnn.timing.estimate import Cost
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What it costs once to bring the user's weights to the kernel's type and layout, ahead of the runs.
+
+    The column sums that integer kernels with s8 sources or zero points also want are not in it.
+    """
+
+    cycles: float
+    seconds: float
+    read_bytes: int
+    written_bytes: int
+    confidence: Confidence
+
+
+class Priced(ABC):
+    """What has a cost: a primitive's kernel, a reorder, a quantization."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> Cost:
+        """The clock's full answer; the properties below are parts of it."""
+
+    @property
+    def cycles(self) -> float:
+        """Clock cycles of one run."""
+        return self.cost.cycles
+
+    @property
+    def seconds(self) -> float:
+        """The time of one run: `cycles` at the clock that the machine holds for this width of registers."""
+        return self.cost.seconds
+
+    @property
+    def bound(self) -> str:
+        """What sets the time: compute, latency, front-end, or a memory level."""
+        return self.cost.bound
+
+    @property
+    def confidence(self) -> Confidence:
+        """The weakest standing among the figures used: measured, documented or estimated."""
+        return self.cost.confidence
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate(Priced):
+    """What one problem costs with the kernel chosen for it, found when it is first asked for.
+
+    `cycles` holds the conversion of weights that come in a plain layout (wei_tag "ab", "ba", "oihw"): the kernel does
+    it in every run. For "any" it is done once before, which `conversion` tells and `amortised_cycles` shares out.
+
+    Costs are those of `threads` cores; the candidates in `dispatch` are compared on one. A figure that the machine's
+    table lacks raises `UnknownTiming`.
+    """
+
+    problem: Problem
+    machine: Machine | GpuMachine
+    isa: str  # the ISA cap of the kernel; of a GPU its platform
+    kernel: Kernel
+    threads: int
+    fpmath: str  # the math mode that was in force (a hint: see `compute_dtype`)
+    find_cost: Callable[[], Cost]
+    find_dispatch: Callable[[], pd.DataFrame]
+    find_conversion: Callable[[], Conversion | None]
+
+    @property
+    def implementation(self) -> str:
+        """The kernel's name, e.g. "gemm:avx512_core_vnni"."""
+        return self.kernel.name
+
+    @property
+    def compute_dtype(self) -> str:
+        """The type that products are formed in."""
+        return self.kernel.compute_dtype
+
+    @property
+    def accumulation(self) -> str:
+        """How a tile instruction orders a sum of floats: "even_odd" or "sequential"; "" where there is none.
+
+        It is the machine's `numerics.amx_accumulation`.
+        """
+        return self.kernel.accumulation
+
+    @property
+    def float_model(self) -> str | None:
+        """Which candidate says how DPAS rounds floats; None where no DPAS multiplies floats."""
+        return getattr(self.problem, "float_model", None) or None
+
+    @cached_property
+    def dispatch(self) -> pd.DataFrame:
+        """Every candidate kernel: implementation, isa, cycles on one core, chosen, and the reason."""
+        return self.find_dispatch()
+
+    @cached_property
+    def cost(self) -> Cost:
+        """The clock's full answer; the properties below are parts of it."""
+        return self.find_cost()
+
+    @cached_property
+    def conversion(self) -> Conversion | None:
+        """The conversion of weights ahead of time; None where the kernel reads them as the user stores them.
+
+        Raises `Unimplemented` where no reorder makes the kernel's layout.
+        """
+        return self.find_conversion()
+
+    def amortised_cycles(self, runs: int) -> float:
+        """Cycles of one run where the weights are converted once for `runs` of them."""
+        if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
+            raise InvalidArgument(f"runs={runs!r}; an integer of at least 1 is needed")
+        return self.cycles + (self.conversion.cycles / runs if self.conversion else 0.0)
+
+    @cached_property
+    def assumes(self) -> str:
+        """What the cost takes for granted of a cache that other cores share; "" where their part is left to them.
+
+        Where others are at work, cold weights (`simdnn.cold_weights`) are the other end.
+        """
+        from simdnn.timing.memory import borrowed
+
+        if not isinstance(self.machine, Machine):
+            return ""
+        bytes_, shares = borrowed(self.kernel.program, self.machine, self.cost.levels, self.threads)
+        last = self.machine.caches[-1].name
+        return f"{bytes_ / 1e6:.1f} MB stay in {last}, {shares:.1f} times an even share of it" if bytes_ else ""
+
+    @property
+    def src_desc(self) -> MemoryDesc:
+        """The source as the kernel reads it: the user's type, rows contiguous or channels last."""
+        return memory.src_desc(self.problem)
+
+    @property
+    def weights_desc(self) -> MemoryDesc:
+        """The weights that the kernel wants: what `simdnn.reorder` takes."""
+        return memory.weights_desc(self.problem, self.kernel)
+
+    @property
+    def dst_desc(self) -> MemoryDesc:
+        """The destination as the kernel writes it; its type is never narrowed."""
+        return memory.dst_desc(self.problem)
+
+    @property
+    def instructions(self) -> pd.DataFrame:
+        """Frame: instruction, form, count, uops, ports, cycles_share."""
+        return self.cost.instructions
+
+    @property
+    def traffic(self) -> pd.DataFrame:
+        """Frame: level, read_bytes, written_bytes, bytes_per_cycle, share_of_peak."""
+        return self.cost.traffic
+
+    @cached_property
+    def provenance(self) -> dict[str, str]:
+        """What the numbers come from: machine and digest of its file, package version, the program's signature."""
+        return {
+            "machine": self.machine.name,
+            "machine_sha256": hashlib.sha256(self.machine.path.read_bytes()).hexdigest(),
+            "simdnn": version(),
+            "program": self.kernel.program.signature,
+        }
+
+    @property
+    def gops(self) -> float:
+        """1e9 operations a second, a multiply-accumulate counted as 2."""
+        return 2e-9 * self.problem.macs / self.seconds
+
+    def _summary(self) -> dict[str, Any]:
+        """One flat record: the problem, the kernel, the cost."""
+        names = [f.name for f in fields(self.problem) if f.name not in ("epilogue", "decompression")]
+        sizes = {name: getattr(self.problem, name) for name in names}
+        if isinstance(self.problem, MatmulProblem) and (parts := self.problem.decompression):
+            sizes |= {"wei_scale": str(parts.scale or ""), "wei_zero_point": str(parts.zero_point or "")}
+        flat = {key: "x".join(map(str, v)) if isinstance(v, tuple) else str(v) if is_dataclass(v) else v
+                for key, v in sizes.items()}  # fmt: skip
+        return {
+            "primitive": "convolution" if isinstance(self.problem, ConvProblem) else "matmul",
+            **flat,
+            "dst": self.problem.epilogue.dst,
+            "machine": self.machine.name,
+            "isa": self.isa,
+            "threads": self.threads,
+            "fpmath": self.fpmath,
+            "implementation": self.implementation,
+            "compute_dtype": self.compute_dtype,
+            "macs": self.problem.macs,
+            "cycles": self.cycles,
+            "time_us": self.seconds * 1e6,
+            "gops": self.gops,
+            "bound": self.bound,
+            "confidence": self.confidence,
+            "assumes": self.assumes,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """A frame of one row: the problem, the kernel, and its cost; units stand in the columns' names."""
+        import pandas as pd
+
+        return pd.DataFrame([self._summary()])
+
+    def to_json(self) -> str:
+        """The summary, `instructions`, `traffic`, `dispatch` and `provenance`, of a result `departures`, too.
+
+        Missing figures are null, never NaN.
+        """
+        return json.dumps(plain(self._summary() | self._records() | {"provenance": self.provenance}), allow_nan=False)
+
+    def _records(self) -> dict[str, Any]:
+        """The frames of `to_json`."""
+        return {name: _records(getattr(self, name)) for name in ("instructions", "traffic", "dispatch")}
+
+    def __repr__(self) -> str:
+        cost = f"{self.cycles:.0f} cycles, {self.bound}" + (f", {self.threads} threads" if self.threads > 1 else "")
+        cost += f"; {self.assumes}" if self.assumes else ""
+        return f"{type(self).__name__}({self.implementation} on {self.machine.name}: {cost})"
+
+    def _repr_html_(self) -> str:
+        shown = self._summary()
+        cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(_text(v))}</td></tr>" for k, v in shown.items())
+        return f"<table>{cells}</table>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Estimate):
+    """An `Estimate` together with the values: `output` holds the exact bits that the kernel yields."""
+
+    output: Array
+    departed: Departures
+    explainer: Callable[..., Explanation] | None = None
+
+    @property
+    def saturation(self) -> Array | None:
+        """For each output how often a step on its way to the sum saturated; None where nothing can saturate.
+
+        A saturated pair is one departure from exact integers of several: `departures` tells them all.
+        """
+        return self.departed.saturated
+
+    @cached_property
+    def departures(self) -> pd.DataFrame:
+        """Every departure from exact integer arithmetic, a row a kind that happened; empty where none did.
+
+        Columns: kind; step (what did it); outputs (that met it) and their share of all; events (how often in all);
+        changed (outputs whose sum it made another one); max_error (the largest change of a sum, before scales; of a
+        clipped destination, of the result). Kinds: "saturated pair", "halved weights" (an event is a product of an odd
+        weight and a source that is not zero), "wrong reductions", "wrapped sum" (beyond s32), "rounded sum" (beyond
+        2**24 on its way to f32), "clipped destination". `attrs`: outputs, departing (those that met any kind), exact
+        (none did), proven (none can, whatever the source), summary (a line of text).
+        """
+        return self.departed.frame()
+
+    def departure_map(self, kind: str) -> Array:
+        """How often a kind of `departures` happened on the way to each output: integers of the output's shape.
+
+        Raises `InvalidArgument` for a kind that there is not.
+        """
+        return self.departed.counts(kind)
+
+    def explain(self, *index: int) -> Explanation:
+        """The chain of instructions that made the output element at `index`, with values, and the step at which it
+        left the exact value: (row, column) of a matmul, (n, c, y, x) of a convolution.
+
+        Raises `InvalidArgument` for an element that is not there.
+        """
+        if self.explainer is None:
+            raise Unimplemented(
+                f"{self.implementation} keeps no chain of an element to show; products and convolutions do"
+            )
+        return self.explainer(*index)
+
+    def _summary(self) -> dict[str, Any]:
+        output = f"{'x'.join(map(str, self.output.shape))} {self.output.dtype}"
+        return super()._summary() | {"output": output, "departures": self.departed.summary}
+
+    def _records(self) -> dict[str, Any]:
+        facts = {name: self.departures.attrs[name] for name in ("exact", "proven")}
+        return super()._records() | {"departures": _records(self.departures)} | facts
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+
+
+def plain(value: Any) -> Any:
+    """The same in JSON's types; NaN and infinities become None."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def _text(value: object) -> str:
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,85 @@
+"""One line for each executed primitive, in the grammar of oneDNN's verbose log.
+
+    simdnn_verbose,v1,primitive,exec,cpu,matmul,<implementation>,undef,<memory>,<attributes>,,128x768:768x3072,<ms>
+
+Fields are oneDNN's (developer guide, "Verbose mode"). The time is the one predicted for the machine, `unknown` where
+none can be; behind the attributes stand the type that products were formed in and the machine. `simdnn bench
+--from-verbose` reads such lines as it reads oneDNN's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from isa_models import UnknownTiming
+from simdnn import verbose
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.primitives.result import Estimate
+
+
+def line(result: Estimate, words: Sequence[str]) -> str:
+    """The line of an executed primitive, whose attribute is told by `words`."""
+    problem = result.problem
+    if isinstance(problem, MatmulProblem):
+        kind, propagation, auxiliary, memory, sizes = "matmul", "undef", "", _matmul_memory(problem), _matmul(problem)
+    else:
+        kind, propagation, auxiliary = "convolution", "forward_inference", "alg:convolution_direct"
+        memory, sizes = _conv_memory(problem), _convolution(problem)
+    attributes = " ".join([*words, f"compute:{result.compute_dtype}", f"machine:{result.machine.name}"])
+    fields = ("simdnn_verbose", "v1", "primitive", "exec", "cpu", kind, result.implementation, propagation, memory,
+              attributes, auxiliary, sizes, _milliseconds(result))  # fmt: skip
+    return ",".join(fields)
+
+
+def _milliseconds(result: Estimate) -> str:
+    try:
+        return f"{result.seconds * 1e3:.6g}"
+    except UnknownTiming:  # a machine without the figure
+        return "unknown"
+
+
+def _matmul_memory(p: MatmulProblem) -> str:
+    front = len(p.batch.extents) if isinstance(p, GpuMatmulProblem) else 0
+    rows, matrix = "abcdefghijkl"[: front + 2], "abcdefghijkl"[front : front + 2]
+    tag = rows if p.wei_tag == "ab" else rows[:front] + matrix[::-1]
+    wei = "a:any:any" if p.wei_tag == "any" else f":blocked:{tag}"  # a: the library chose it
+    bias = [f"bia:f32::blocked:{rows}::f0_mask{1 << front + 1}"] if p.epilogue.bias else []
+    types = (("src", _held(p.src)), ("dst", p.epilogue.dst))
+    src, dst = (f"{name}:{dtype}::blocked:{rows}::f0" for name, dtype in types)
+    return " ".join([src, f"wei:{_held(p.wei)}:{wei}::f0", *bias, dst])
+
+
+def _conv_memory(p: ConvProblem) -> str:
+    bias = "bia:f32::blocked:a::f0" if p.epilogue.bias else "bia:undef::undef:::"
+    types = (("src", _held(p.src)), ("dst", p.epilogue.dst))
+    src, dst = (f"{name}:{dtype}:a:blocked:acdb::f0" for name, dtype in types)
+    plain = "abcde" if p.groups > 1 else "abcd"
+    wei = "a:any:any" if p.wei_tag == "any" else f":blocked:{plain}"
+    return f"{src} wei:{_held(p.wei)}:{wei}::f0 {bias} {dst}"
+
+
+def _held(dtype: str) -> str:
+    """The type that operands are stored in: a problem in tf32 is one of f32."""
+    return "f32" if dtype == "tf32" else dtype
+
+
+def _matmul(p: MatmulProblem) -> str:
+    if not isinstance(p, GpuMatmulProblem) or p.batch.count == 1:
+        return f"{p.m}x{p.k}:{p.k}x{p.n}"
+    src, wei = str(p.batch).split(":")
+    return f"{src}x{p.m}x{p.k}:{wei}x{p.k}x{p.n}"
+
+
+def _convolution(p: ConvProblem) -> str:
+    top, left, _, _ = p.padding
+    groups = f"g{p.groups}" if p.groups > 1 else ""
+    height = f"ih{p.ih}oh{p.oh}kh{p.kh}sh{p.strides[0]}dh{p.dilation[0] - 1}ph{top}"
+    width = f"iw{p.iw}ow{p.ow}kw{p.kw}sw{p.strides[1]}dw{p.dilation[1] - 1}pw{left}"
+    return f"{groups}mb{p.mb}_ic{p.ic}oc{p.oc}_{height}_{width}"
+
+
+def note(result: Estimate, words: Callable[[], Sequence[str]]) -> None:
+    """Print the line of a primitive that was executed, where the environment asks; `words` tell its attribute."""
+    if verbose.wanted():
+        print(line(result, words()), file=verbose.stream(), flush=True)

@@ -1,0 +1,423 @@
+"""Proof that a Program is sound: types, lane counts, registers, every address inside its tensor, no races.
+
+What passes runs in every engine without fault and gives one answer; what fails is refused with the instruction named.
+Records of a program hold plain data that can't change (`isa_models.plain`), so what was proved once stays proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from isa_models import ProgramError, SimdnnError
+from isa_models.formats import fmt
+from isa_models.gpu.platforms import MOST_GRFS, PLATFORMS, RESERVED_GRFS, Platform
+from isa_models.instruction import TILE_ROW_BITS
+from isa_models.isa import implied
+from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
+from isa_models.plain import MOST
+from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
+from simdnn.program.tiles import TILES, rows_of
+
+_MAX_BYTES = 1 << 36
+_MAX_ENUMERATED = 1 << 24
+_PROVED = "proved"
+_ROW = "row of a tile"  # no identifier, so no loop's variable
+_MASKED_BEFORE_AVX512 = ("vmaskmovps", "vpmaskmovd")
+Registers = dict[str, int]  # name -> bits
+Elements = npt.NDArray[np.int64]
+
+
+def verify(program: Program) -> Program:
+    """The program itself, or `ProgramError` naming the instruction that breaks a rule."""
+    if type(program) is not Program:
+        raise ProgramError(f"a {type(program).__name__}; a simdnn.program.Program is needed")
+    if is_proved(program):
+        return program
+    caps = implied(program.isa)
+    names = [t.name for t in program.tensors]
+    if len(set(names)) != len(names):
+        raise ProgramError(f"{program.name}: two tensors of one name among {names}")
+    for tensor in program.tensors:
+        _verify_tensor(program, tensor)
+    configured: tuple[int, ...] | None = None
+    for statement in program.body:
+        checker = _Checker(program, caps, configured)
+        checker.statements((statement,), {}, {})
+        configured = checker.configured
+    _verify_parallel(program)
+    vars(program)[_PROVED] = True
+    return program
+
+
+def is_proved(program: Program) -> bool:
+    """Whether this very object went through `verify`: a copy, or one with another name, is to be proved again."""
+    return _PROVED in vars(program)
+
+
+def _verify_tensor(program: Program, tensor: Tensor) -> None:
+    fmt(tensor.dtype)
+    if tensor.kind not in ("input", "output", "scratch", "private", "constant"):
+        raise ProgramError(f"{program.name}: tensor {tensor.name} has kind {tensor.kind!r}")
+    if tensor.size < 1 or tensor.nbytes > _MAX_BYTES:
+        raise ProgramError(f"{program.name}: tensor {tensor.name} has {tensor.size} elements; 1 to {_MAX_BYTES} bytes")
+    if fmt(tensor.dtype).bits % 8:
+        raise ProgramError(f"{program.name}: tensor {tensor.name} of {tensor.dtype}: store nibbles as u8")
+    if tensor.kind == "constant" and len(tensor.data) != tensor.nbytes:
+        raise ProgramError(f"{program.name}: constant {tensor.name} holds {len(tensor.data)} of {tensor.nbytes} bytes")
+    if tensor.kind != "constant" and tensor.data:
+        raise ProgramError(f"{program.name}: {tensor.kind} {tensor.name} holds data, which only a constant does")
+
+
+class _Checker:
+    """One walk over a top-level statement, with the registers defined so far and the loops around."""
+
+    def __init__(self, program: Program, caps: frozenset[str], configured: tuple[int, ...] | None) -> None:
+        self.program = program
+        self.caps = caps
+        self.platform = PLATFORMS.get(program.isa) or NVIDIA_GPUS.get(program.isa)
+        self.configured = configured  # rows of each tile register
+        self.limit = 32 if "avx512_core" in caps else 16
+        self.names: dict[str, int] = {}  # register -> bits
+
+    def fail(self, op: object, why: str) -> ProgramError:
+        return ProgramError(f"{self.program.name}: `{op}`: {why}")
+
+    def statements(self, body: Sequence[Statement], defined: Registers, extents: dict[str, int]) -> None:
+        for statement in body:
+            if isinstance(statement, Loop):
+                self.loop(statement, defined, extents)
+            else:
+                self.op(statement, defined, extents)
+
+    def loop(self, loop: Loop, defined: Registers, extents: dict[str, int]) -> None:
+        label = f"for {loop.var} < {loop.extent}"
+        if loop.extent < 1:
+            raise self.fail(label, "a loop runs at least once")
+        if loop.extent * prod(extents.values()) > MOST:
+            raise self.fail(label, f"more than {MOST} iterations with the loops around it")
+        if not loop.var.isidentifier():
+            raise self.fail(label, f"variable name {loop.var!r}")
+        if loop.var in extents:
+            raise self.fail(label, f"variable {loop.var} is a loop around it already")
+        if not loop.body:
+            raise self.fail(label, "an empty body")
+        inside = dict(defined)
+        self.statements(loop.body, inside, {**extents, loop.var: loop.extent})
+        for name, bits in defined.items():
+            if inside[name] != bits:
+                met = f"{bits} bits and comes back with {inside[name]}"
+                raise self.fail(label, f"register {name} is carried with {met}")
+        written = {op.dst.name for op in _ops(loop.body) if isinstance(op.dst, Register)}
+        carried = sorted(written & defined.keys())
+        if loop.parallel and carried:
+            raise self.fail(label, f"a parallel loop cannot carry registers {carried}")
+
+    def op(self, op: Op, defined: Registers, extents: dict[str, int]) -> None:
+        try:
+            definition = op.definition
+        except SimdnnError as error:
+            raise self.fail(op.instruction, str(error)) from None
+        if len(op.srcs) != len(definition.operands):
+            raise self.fail(op, f"takes {len(definition.operands)} operands")
+        if tuple(sorted(n for n, _ in op.immediates)) != tuple(sorted(definition.immediates)):
+            raise self.fail(op, f"takes the immediates {definition.immediates}")
+        if not all(0 <= number <= 255 for _, number in op.immediates):
+            raise self.fail(op, "an immediate is a byte, 0 to 255")
+        twice = len(dict(op.choices)) < len(op.choices)
+        if twice or any(given not in definition.choices.get(name, ()) for name, given in op.choices):
+            raise self.fail(op, f"takes the choices {dict(definition.choices)}")
+        if sum(isinstance(p, Memory) for p in (op.dst, *op.srcs)) > 1:
+            raise self.fail(op, "at most one memory operand")
+        if op.masked and not self.platform and not self.limit == 32 and op.instruction not in _MASKED_BEFORE_AVX512:
+            raise self.fail(op, f"{self.program.isa} has no masks: {op.memory} should be whole")
+        caps = definition.caps.get(op.width)
+        if self.platform and not definition.whole:  # vectors of any length: register after register
+            caps = tuple(cap for brings in definition.caps.values() for cap in brings)
+        if caps is None or not self.caps.intersection(caps):
+            raise self.fail(op, f"not in {self.program.isa} at {op.width} bits")
+        if definition.configures:
+            self.configure(op, extents)
+        elif definition.tile:
+            self.tiles(op)
+        elif any(isinstance(p, Register) and p.name in TILES for p in (op.dst, *op.srcs)):
+            raise self.fail(op, f"{', '.join(TILES)} are tiles")
+        if definition.whole and op.lanes != definition.lanes(op.width):
+            raise self.fail(op, f"works on whole registers: {definition.lanes(op.width)} lanes of its result")
+        for operand, place in zip(definition.operands, op.srcs, strict=True):
+            wanted = definition.operand_lanes(operand, op.lanes)
+            self.place(op, place, operand.dtype, wanted, extents)
+            if isinstance(place, Register) and not op.is_zero_idiom:
+                self.read(op, place, defined)
+        self.place(op, op.dst, definition.result, op.lanes, extents)
+        if isinstance(op.dst, Register):
+            self.write(op, op.dst, defined)
+        elif self.program.tensor[op.dst.tensor].kind in ("input", "constant"):
+            raise self.fail(op, f"{op.dst.tensor} is read only")
+        if definition.destructive and (not isinstance(op.dst, Register) or op.dst != op.srcs[0]):
+            raise self.fail(op, "the destination is the accumulator, its first operand")
+
+    def configure(self, op: Op, extents: dict[str, int]) -> None:
+        """What the tiles are from here on, in every thread: so it stands outside all loops, and is known."""
+        (source,) = op.srcs
+        tensor = self.program.tensor.get(source.tensor) if isinstance(source, Memory) else None
+        if extents or tensor is None or tensor.kind != "constant":
+            raise self.fail(op, "tiles are configured outside all loops, from a constant")
+        try:
+            self.configured = rows_of(tensor.data)
+        except ValueError as error:
+            raise self.fail(op, str(error)) from None
+
+    def tiles(self, op: Op) -> None:
+        """Registers as they are configured, all different, and memory in rows."""
+        registers = [p for p in (op.dst, *op.srcs[op.definition.destructive :]) if isinstance(p, Register)]
+        if self.configured is None:
+            raise self.fail(op, "no ldtilecfg before it")
+        for register in registers:
+            if register.name not in TILES:
+                raise self.fail(op, f"{register.name} is none of {', '.join(TILES)}")
+            rows = self.configured[TILES.index(register.name)]
+            if register.bits != rows * TILE_ROW_BITS:
+                raise self.fail(op, f"{register} should have the {rows} rows of 64 bytes it is configured with")
+        if len({register.name for register in registers}) < len(registers):
+            raise self.fail(op, "a tile twice")
+        memory = op.memory
+        if memory and (memory.bits != memory.rows * TILE_ROW_BITS or memory.rows != op.rows):
+            raise self.fail(op, f"{memory} should have {op.rows} rows of 64 bytes")
+
+    def place(self, op: Op, place: Place, dtype: str, lanes: int, extents: dict[str, int]) -> None:
+        """Type, lane count, and for memory: the range of its addresses."""
+        if place.dtype != dtype:
+            raise self.fail(op, f"{place} should be {dtype}")
+        if isinstance(place, Register):
+            if place.lanes != lanes or lanes < 1:
+                raise self.fail(op, f"{place} should have {lanes} lanes")
+            if place.bits % 8:
+                raise self.fail(op, f"{place} is no whole number of bytes")
+            return
+        if not 1 <= place.lanes <= lanes:
+            raise self.fail(op, f"{place} should have 1 to {lanes} lanes")
+        if place.rows != 1 and not op.definition.tile:
+            raise self.fail(op, f"{place}: only tiles have rows")
+        if place.tensor not in self.program.tensor:
+            raise self.fail(op, f"no tensor {place.tensor!r}")
+        tensor = self.program.tensor[place.tensor]
+        unit = fmt(tensor.dtype).bits
+        if place.bits % (unit * place.rows):
+            raise self.fail(op, f"{place} is no whole number of {tensor.dtype}")
+        unknown = [name for name, _ in place.index.terms if name not in extents]
+        if unknown:
+            raise self.fail(op, f"index variables {unknown} are not loops around it")
+        if max(map(abs, (place.stride, *(coefficient for _, coefficient in place.index.terms)))) > _MAX_BYTES:
+            raise self.fail(op, f"{place}: steps of more than {_MAX_BYTES} elements")
+        low, high = place.index.range(extents)
+        reach = place.stride * (place.rows - 1)
+        low, last = low + min(0, reach), high + max(0, reach) + place.bits // place.rows // unit - 1
+        if low < 0 or last >= tensor.size:
+            raise self.fail(op, f"addresses {low} .. {last} of {tensor.name}, which has 0 .. {tensor.size - 1}")
+
+    def read(self, op: Op, register: Register, defined: Registers) -> None:
+        if register.name not in defined:
+            raise self.fail(op, f"register {register.name} is read before it is written")
+        if defined[register.name] < register.bits:
+            raise self.fail(op, f"register {register.name} holds {defined[register.name]} bits, not {register.bits}")
+
+    def write(self, op: Op, register: Register, defined: Registers) -> None:
+        if not register.name.isidentifier():
+            raise self.fail(op, f"register name {register.name!r}")
+        defined[register.name] = register.bits
+        if register.name in TILES:
+            return
+        self.names[register.name] = max(register.bits, self.names.get(register.name, 0))
+        if self.platform:
+            self.fits_register_file(op, self.platform)
+        elif len(self.names) > self.limit:
+            raise self.fail(op, f"more than the {self.limit} vector registers of {self.program.isa}")
+
+    def fits_register_file(self, op: Op, platform: Platform) -> None:
+        """All registers of a thread, in whole GRFs, next to those that hold its addresses and loop counters."""
+        unit = 8 * platform.grf_bytes
+        taken = sum(-(-bits // unit) for bits in self.names.values()) + RESERVED_GRFS
+        if taken > MOST_GRFS:
+            raise self.fail(op, f"{taken} registers of {platform.grf_bytes} bytes; a thread has {MOST_GRFS}")
+
+
+def _ops(body: Sequence[Statement]) -> list[Op]:
+    found: list[Op] = []
+    for statement in body:
+        found += _ops(statement.body) if isinstance(statement, Loop) else [statement]
+    return found
+
+
+# -- parallel loops: no iteration touches what another one writes ---------------------------------------------------
+@dataclass(frozen=True)
+class _Access:
+    """`count` elements from `index`, by one iteration of a parallel loop; `inner` are the loops inside it."""
+
+    index: Affine
+    count: int
+    store: bool
+    inner: dict[str, int]
+
+    def stride(self, var: str) -> int:
+        return dict(self.index.terms).get(var, 0)
+
+    def around(self, var: str) -> Affine:
+        """The part of the index that the loops around the parallel one give: fixed for our purpose."""
+        return Affine(0, tuple((n, c) for n, c in self.index.terms if n not in self.inner and n != var))
+
+    def span(self) -> tuple[int, int]:
+        """First element and the one behind the last, the loops around and the parallel one at zero."""
+        low = high = self.index.const
+        for name, coefficient in self.index.terms:
+            reach = coefficient * (self.inner.get(name, 1) - 1)
+            low, high = low + min(0, reach), high + max(0, reach)
+        return low, high + self.count
+
+    def points(self) -> Elements | None:
+        """All elements, likewise; None where they are too many to look at."""
+        points = np.arange(self.count)
+        for name, coefficient in self.index.terms:
+            if name in self.inner:
+                if points.size * self.inner[name] > _MAX_ENUMERATED:
+                    return None
+                points = (points[:, None] + coefficient * np.arange(self.inner[name])[None, :]).ravel()
+        return points + self.index.const
+
+
+def _access(program: Program, memory: Memory, store: bool, inner: dict[str, int]) -> _Access:
+    """A memory operand with the loops around it; the rows of a tile are one more."""
+    count = memory.bits // memory.rows // fmt(program.tensor[memory.tensor].dtype).bits
+    if memory.rows == 1:
+        return _Access(memory.index, count, store, inner)
+    rows = Affine.var(_ROW) * memory.stride
+    return _Access(memory.index + rows, count, store, {**inner, _ROW: memory.rows})
+
+
+def _verify_parallel(program: Program) -> None:
+    def visit(body: Sequence[Statement], nest: bool) -> None:
+        """`nest`: nothing but parallel loops around, each the only statement of the one around it."""
+        for statement in body:
+            if isinstance(statement, Loop):
+                if statement.parallel and statement.extent > 1:
+                    _verify_independent(program, statement, nest)
+                visit(statement.body, nest and statement.parallel and len(statement.body) == 1)
+
+    visit(program.body, True)
+    for statement in program.body:
+        _verify_private(program, statement)
+
+
+def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
+    accesses: dict[str, list[_Access]] = {}
+
+    def collect(body: Sequence[Statement], inner: dict[str, int]) -> None:
+        for statement in body:
+            if isinstance(statement, Loop):
+                collect(statement.body, {**inner, statement.var: statement.extent})
+            elif (memory := statement.memory) is not None:
+                access = _access(program, memory, memory is statement.dst, inner)
+                accesses.setdefault(memory.tensor, []).append(access)
+
+    collect(loop.body, {})
+    for tensor, found in accesses.items():
+        if nest and program.tensor[tensor].kind == "private":
+            continue  # each iteration has its own
+        if any(access.store for access in found) and not _keep_apart(loop, found):
+            raise ProgramError(
+                f"{program.name}: `parallel for {loop.var} < {loop.extent}`: "
+                f"cannot show that its iterations keep apart in {tensor}"
+            )
+
+
+def _keep_apart(loop: Loop, accesses: list[_Access]) -> bool:
+    """Whether no element that one iteration stores is touched by another one."""
+    strides = {access.stride(loop.var) for access in accesses}
+    if len(strides) != 1 or len({access.around(loop.var) for access in accesses}) != 1:
+        return False
+    stride = abs(strides.pop())
+    spans = [access.span() for access in accesses]
+    if stride >= max(high for _, high in spans) - min(low for low, _ in spans):
+        return True
+    return stride > 0 and _differences_apart(loop, accesses, stride)
+
+
+def _differences_apart(loop: Loop, accesses: list[_Access], stride: int) -> bool:
+    """The exact answer: iterations meet where elements differ by a multiple of the stride, of which there are `extent`.
+
+    Among elements of one remainder it is enough to look at neighbours: those further apart differ by more.
+    """
+    every = [(access.points(), access.store) for access in accesses]
+    found = [(points, store) for points, store in every if points is not None]
+    if len(found) < len(every):
+        return False
+    touched = np.unique(np.concatenate([points for points, _ in found]))
+    stored = np.isin(touched, np.concatenate([points for points, store in found if store]))
+    order = np.lexsort((touched, touched % stride))
+    touched, stored = touched[order], stored[order]
+    difference = touched[1:] - touched[:-1]
+    near = (difference % stride == 0) & (difference > 0) & (difference < stride * loop.extent)
+    return not (near & (stored[1:] | stored[:-1])).any()
+
+
+# -- private tensors: nothing is read that the same iteration has not stored before -----------------------------------
+@dataclass(frozen=True)
+class _Step:
+    """An access with its place in the text: the position in the body of each loop around it, outermost first."""
+
+    op: Op
+    tensor: str
+    access: _Access
+    place: tuple[int, ...]
+    loops: tuple[str, ...]
+
+    def shared(self, later: _Step) -> tuple[str, ...]:
+        """The loops around both."""
+        count = next(i for i, (a, b) in enumerate(zip(self.place, later.place, strict=False)) if a != b)
+        return self.loops[:count]
+
+    def elements(self, fixed: tuple[str, ...]) -> Elements | None:
+        """What is touched while the loops named stand still, at their variables' zero."""
+        inner = {name: extent for name, extent in self.access.inner.items() if name not in fixed}
+        return _Access(self.access.index, self.access.count, self.access.store, inner).points()
+
+
+def _verify_private(program: Program, statement: Statement) -> None:
+    """Each load of a private tensor must be covered by stores that stand before it under the same loops' variables."""
+    steps: list[_Step] = []
+
+    def collect(body: Sequence[Statement], place: tuple[int, ...], loops: tuple[Loop, ...]) -> None:
+        for position, part in enumerate(body):
+            here = (*place, position)
+            if isinstance(part, Loop):
+                collect(part.body, here, (*loops, part))
+            elif (memory := part.memory) is not None and program.tensor[memory.tensor].kind == "private":
+                access = _access(program, memory, memory is part.dst, {loop.var: loop.extent for loop in loops})
+                steps.append(_Step(part, memory.tensor, access, here, tuple(loop.var for loop in loops)))
+
+    collect((statement,), (), ())
+    for i, load in enumerate(steps):
+        if not load.access.store and not _covered(load, steps[:i]):
+            raise ProgramError(f"{program.name}: `{load.op}`: cannot show that it reads what was stored before")
+
+
+def _covered(load: _Step, earlier: Sequence[_Step]) -> bool:
+    """Whether stores that share the same loops with the load cover it, wherever those loops stand."""
+    stores = [step for step in earlier if step.access.store and step.tensor == load.tensor]
+    return any(
+        _all_of(load, [step for step in stores if step.shared(load) == loops], loops)
+        for loops in {step.shared(load) for step in stores}
+    )
+
+
+def _all_of(load: _Step, stores: Sequence[_Step], loops: tuple[str, ...]) -> bool:
+    if any(step.access.stride(name) != load.access.stride(name) for step in stores for name in loops):
+        return False
+    read, written = load.elements(loops), [step.elements(loops) for step in stores]
+    if read is None or any(points is None for points in written):
+        return False
+    return bool(np.isin(read, np.concatenate([points for points in written if points is not None])).all())

@@ -1,0 +1,295 @@
+"""The one description of a kernel: loops over instructions, with registers and affine memory operands.
+
+A `Program` is data. Engines run it (`simdnn.numerics`), the clock times it (`simdnn.timing`), `check` proves it
+sound before either looks at it. Its records hold plain data only (`isa_models.plain`), so that what was proved stays
+so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from isa_models import Instruction, ProgramError, instruction
+from isa_models.formats import fmt
+from isa_models.frozen import Frozen
+from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
+from isa_models.plain import Record, integer
+
+MOST_LOOPS = 32  # one in another: what walks a program does so by recursion
+
+
+@dataclass(frozen=True)
+class Tensor(Record):
+    """A flat array of `size` elements. Inputs and constants are only read; outputs and scratch start as zeros.
+
+    A private one is scratch that every thread has for itself: each iteration of the parallel loops around a stage
+    finds it undefined.
+    """
+
+    name: str
+    dtype: str
+    size: int
+    kind: str = "input"  # input | output | scratch | private | constant
+    data: bytes = field(default=b"", repr=False)  # a constant's content
+    digest: str = field(default="", init=False)  # identifies `data` in the program's signature
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.data:
+            object.__setattr__(self, "digest", hashlib.sha256(self.data).hexdigest()[:16])
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * fmt(self.dtype).bits // 8
+
+    @staticmethod
+    def constant(name: str, dtype: str, data: bytes) -> Tensor:
+        size = len(data) * 8 // fmt(dtype).bits
+        return Tensor(name, dtype, size, "constant", data)
+
+
+@dataclass(frozen=True)
+class Affine(Record):
+    """`const + sum(coefficient * loop variable)`, in elements of a tensor.
+
+    >>> str(2 * Affine.var("k") + 3)
+    '2*k + 3'
+    """
+
+    const: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+    __array_ufunc__ = None  # a NumPy number beside it comes to the operators below, which refuse it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = [name for name, _ in self.terms]
+        if len(set(names)) < len(names):
+            raise ProgramError(f"Affine: terms={self.terms}; each variable once is needed: add its coefficients up")
+
+    @staticmethod
+    def var(name: str) -> Affine:
+        return Affine(0, ((name, 1),))
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if type(other) is not Affine:
+            return Affine(self.const + _number(other), self.terms)
+        terms = dict(self.terms)
+        for name, coefficient in other.terms:
+            terms[name] = terms.get(name, 0) + coefficient
+        return Affine(self.const + other.const, tuple(sorted((n, c) for n, c in terms.items() if c)))
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: int) -> Affine:
+        factor = _number(factor)
+        return Affine(self.const * factor, tuple((n, c * factor) for n, c in self.terms if factor))
+
+    __rmul__ = __mul__
+
+    def range(self, extents: Mapping[str, int]) -> tuple[int, int]:
+        """Least and greatest value where each variable runs over 0 .. extent-1."""
+        low = high = self.const
+        for name, coefficient in self.terms:
+            reach = coefficient * (extents[name] - 1)
+            low, high = low + min(0, reach), high + max(0, reach)
+        return low, high
+
+    def __str__(self) -> str:
+        parts = [f"{c}*{n}" if c != 1 else n for n, c in self.terms]
+        return " + ".join([*parts, str(self.const)] if self.const or not parts else parts)
+
+
+def _number(value: object) -> int:
+    """An addend or factor of an index; refused where the record's own fields would refuse it."""
+    return value if integer(value) else Affine(value).const  # type: ignore[arg-type,return-value]
+
+
+@dataclass(frozen=True)
+class Register(Record):
+    """A vector register by name, seen as `lanes` lanes of `dtype`; fewer bits than it holds are its low part."""
+
+    name: str
+    dtype: str
+    lanes: int
+
+    @property
+    def bits(self) -> int:
+        return self.lanes * fmt(self.dtype).bits
+
+    def as_(self, dtype: str) -> Register:
+        """The same register seen in lanes of another type."""
+        return Register(self.name, dtype, self.bits // fmt(dtype).bits)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.dtype}x{self.lanes}"
+
+
+@dataclass(frozen=True)
+class Memory(Record):
+    """`lanes` lanes of `dtype` at element `index` of `tensor`; a tile's in `rows` rows, `stride` elements apart."""
+
+    tensor: str
+    index: Affine
+    dtype: str
+    lanes: int
+    rows: int = 1
+    stride: int = 0
+
+    @property
+    def bits(self) -> int:
+        return self.lanes * fmt(self.dtype).bits
+
+    def __str__(self) -> str:
+        rows = f" in {self.rows} rows {self.stride} apart" if self.rows > 1 else ""
+        return f"{self.tensor}[{self.index}]:{self.dtype}x{self.lanes}{rows}"
+
+
+Place = Register | Memory
+
+
+@dataclass(frozen=True)
+class Op(Record):
+    """One instruction. A memory operand with fewer lanes than the instruction takes is a masked access."""
+
+    instruction: str
+    dst: Place
+    srcs: tuple[Place, ...]
+    immediates: tuple[tuple[str, int], ...] = ()
+    choices: tuple[tuple[str, str], ...] = ()  # of what the manual leaves open
+
+    @cached_property
+    def definition(self) -> Instruction:
+        return instruction(self.instruction)
+
+    @cached_property
+    def lanes(self) -> int:
+        """Lanes of the result, masked ones included (from a register operand, or what the memory operand names)."""
+        definition = self.definition
+        if isinstance(self.dst, Register):
+            return self.dst.lanes
+        for operand, place in zip(definition.operands, self.srcs, strict=True):
+            if isinstance(place, Register) and operand.per:
+                return int(place.lanes / operand.per)
+        return self.dst.lanes
+
+    @cached_property
+    def width(self) -> int:
+        """Bits of the widest register operand; of a tile instruction those of a whole tile."""
+        if self.definition.tile:
+            return TILE_ROWS * TILE_ROW_BITS
+        return max(128, *(p.bits for p in (self.dst, *self.srcs) if isinstance(p, Register)))
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tile that goes through a tile instruction; 0 for others."""
+        return self.lanes * fmt(self.definition.result).bits // TILE_ROW_BITS if self.definition.tile else 0
+
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        """Immediates and choices, as the instruction's function takes them."""
+        return {**dict(self.immediates), **dict(self.choices)}
+
+    @cached_property
+    def memory(self) -> Memory | None:
+        return next((p for p in (self.dst, *self.srcs) if isinstance(p, Memory)), None)
+
+    @property
+    def is_zero_idiom(self) -> bool:
+        """x ^ x: zero whatever x holds, so x need not be defined."""
+        clearing = ("vpxor", "xor.u32", "xor.b32")
+        return self.instruction == "tilezero" or self.instruction in clearing and self.srcs[0] == self.srcs[1]
+
+    @property
+    def masked(self) -> bool:
+        memory = self.memory
+        if memory is None or self.definition.partial or self.definition.tile:
+            return False
+        if memory is self.dst:
+            return memory.lanes < self.lanes
+        definition = self.definition
+        position = self.srcs.index(memory)
+        return memory.lanes < definition.operand_lanes(definition.operands[position], self.lanes)
+
+    def __str__(self) -> str:
+        immediates = "".join(f", {v}" for _, v in (*self.immediates, *self.choices))
+        return f"{self.instruction} {self.dst}, {', '.join(map(str, self.srcs))}{immediates}"
+
+
+@dataclass(frozen=True)
+class Loop(Record):
+    """`body` for `var` in 0 .. extent-1; the iterations of a parallel loop are independent.
+
+    `staged`, of a loop that threads of a GPU's workgroup run: so many iterations at a time, the workgroup brings what
+    they load into shared memory, between two barriers. It says nothing about values, only when things happen.
+    """
+
+    var: str
+    extent: int
+    body: tuple[Statement, ...]
+    parallel: bool = False
+    staged: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.depth > MOST_LOOPS:
+            raise ProgramError(f"for {self.var} < {self.extent}: {self.depth} loops in one another; up to {MOST_LOOPS}")
+
+    @cached_property
+    def depth(self) -> int:
+        """Loops one in another, this one included."""
+        return 1 + max((s.depth for s in self.body if isinstance(s, Loop)), default=0)
+
+
+Statement = Op | Loop
+
+
+@dataclass(frozen=True)
+class Program(Record):
+    """A kernel for one problem: its tensors and its statements, for CPUs with the ISA cap `isa`."""
+
+    name: str
+    isa: str
+    tensors: tuple[Tensor, ...]
+    body: tuple[Statement, ...]
+
+    @cached_property
+    def tensor(self) -> Mapping[str, Tensor]:
+        """The tensors by their names."""
+        return Frozen({t.name: t for t in self.tensors})
+
+    @cached_property
+    def signature(self) -> str:
+        """A digest of everything that an engine or the clock can see: the key of their caches."""
+        return hashlib.sha256(repr((self.isa, self.tensors, self.body)).encode()).hexdigest()
+
+    def ops(self) -> Iterator[tuple[Op, int]]:
+        """Every instruction of the text, with how often it is executed."""
+        yield from walk(self.body)
+
+    def renamed(self, name: str) -> Program:
+        return replace(self, name=name)
+
+
+def walk(body: Sequence[Statement], times: int = 1) -> Iterator[tuple[Op, int]]:
+    """The instructions below `body`, each with its number of executions."""
+    for statement in body:
+        if isinstance(statement, Loop):
+            yield from walk(statement.body, times * statement.extent)
+        else:
+            yield statement, times
+
+
+def listing(body: Sequence[Statement], depth: int = 0) -> str:
+    """The program's text, for people."""
+    lines = []
+    for statement in body:
+        if isinstance(statement, Loop):
+            kind = "parallel for" if statement.parallel else "for"
+            lines.append("  " * depth + f"{kind} {statement.var} < {statement.extent}:")
+            lines.append(listing(statement.body, depth + 1))
+        else:
+            lines.append("  " * depth + str(statement))
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""A CPU core's clock: streams of instructions, ports, chains, phases of a program."""

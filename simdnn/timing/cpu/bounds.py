@@ -1,0 +1,106 @@
+"""Lower bounds on the cycles of a loop body, each true of any schedule: ports, dispatch, memory, and chains."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from isa_models.machines.cpu_record import Machine
+from simdnn.timing.cpu.steps import Op
+
+MOST_UNIONS = 4096
+MICROCODED = 4  # slots beyond which an instruction is not decoded, but read from the microcode
+
+
+def port_load(ops: Sequence[Op]) -> float:
+    """Cycles that the busiest set of ports needs for the uops that can run nowhere else (loads: `load_pipes`).
+
+    The bound is exact for the best assignment (max-flow, min-cut), over the unions of the port lists that occur.
+    """
+    own: dict[str, float] = defaultdict(float)
+    for op in ops:
+        if op.interval:
+            own[op.row.mnemonic] += op.interval
+    return max(busiest_ports(ops)[0], max(own.values(), default=0.0))
+
+
+def busiest_ports(ops: Sequence[Op]) -> tuple[float, frozenset[int]]:
+    """The cycles of `port_load` less intervals, and the set of ports."""
+    work: dict[frozenset[int], float] = defaultdict(float)
+    for op in ops:
+        for uop in op.uops:
+            work[frozenset(uop)] += op.occupancy
+    loads = [(sum(w for s, w in work.items() if s <= u) / len(u), u) for u in _unions(list(work))]
+    return max(loads, key=lambda found: (found[0], len(found[1])), default=(0.0, frozenset()))
+
+
+def _unions(sets: list[frozenset[int]]) -> set[frozenset[int]]:
+    """All unions of some of the sets (there are few different port lists)."""
+    found: set[frozenset[int]] = set()
+    for one in sets:
+        if len(found) > MOST_UNIONS:  # no core's; fewer sets bound as truly, if less tightly
+            break
+        found |= {one | other for other in found} | {one}
+    return found
+
+
+def load_pipes(machine: Machine, ops: Sequence[Op]) -> float:
+    """Cycles that the load pipes need: all loads, those that fewer of them take, and stores whose address they form.
+
+    A store's address at two registers is formed on the load ports where those are among the ports for addresses of
+    stores (the other one forms simple addresses alone); else loads and stores together have all of these ports.
+    """
+    core = machine.core
+    pipes = len(core.load_ports)
+    loads = [op for op in ops if op.load is not None]
+    wide = sum(op.load_share for op in loads if op.load_pipes <= pipes)
+    every = sum(op.load_pipes for op in loads)
+    if not set(core.load_ports) < set(core.store_address_ports):
+        return max(every, wide) / pipes
+    stores = [op.store for op in ops if op.store is not None]
+    indexed = sum(store.indexed for store in stores)
+    return max(max(every + indexed, wide) / pipes, (every + len(stores)) / len(core.store_address_ports))
+
+
+def store_commit(ops: Sequence[Op]) -> float:
+    """Cycles that the stores need at commit."""
+    return sum(op.commit_cycles for op in ops if op.store is not None)
+
+
+def crowding(machine: Machine, ops: Sequence[Op]) -> float:
+    """Cycles that wide loads, stores and operations need all together (`Core.crowding`); tiles have their own paths."""
+    total = 0.0
+    for row in machine.core.crowding:
+        kinds = Counter[str]()
+        for op in ops:
+            if not op.row.tile:
+                kinds["load"] += op.load is not None and op.row.load_bits == row.bits
+                kinds["store"] += op.store is not None and op.row.store_bits == row.bits
+                uops = op.uops if op.row.vector_bits == row.bits else ()
+                kinds.update(row.kind(op.row.latency, len(uop) == 1) for uop in uops)
+        total += sum(getattr(row, kind) * count for kind, count in kinds.items())
+        total -= row.beside * min(kinds["simple"], kinds["multiply"])
+    return total
+
+
+def dispatch(machine: Machine, ops: Sequence[Op]) -> float:
+    """Cycles to dispatch and to retire the slots."""
+    return sum(op.slots for op in ops) / min(machine.core.dispatch_slots, machine.core.retire_slots)
+
+
+def loop_dispatch(machine: Machine, ops: Sequence[Op]) -> float:
+    """`dispatch` of a loop's body: whole cycles for the copies that the loop buffer holds, or for its lines of uops."""
+    core, copies, least = machine.core, loop_copies(machine, ops), dispatch(machine, ops)
+    slots = sum(op.slots for op in ops)
+    if copies:
+        return max(least, math.ceil(copies * slots / core.dispatch_slots) / copies)
+    fused = slots - sum(bool(op.split) for op in ops)
+    return max(least, float(math.ceil(fused / core.uop_cache_line))) if core.uop_cache_line else least
+
+
+def loop_copies(machine: Machine, ops: Sequence[Op]) -> int:
+    """How often the loop buffer holds these ops, 0 where it doesn't: then groups go on across the loop's end."""
+    if any(op.row.slots > MICROCODED for op in ops):
+        return 0
+    return machine.core.loop_copies(sum(op.slots - bool(op.split) for op in ops))

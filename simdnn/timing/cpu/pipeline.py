@@ -1,0 +1,206 @@
+"""Cycles of an instruction stream on one core: a loop in its steady state, or a block executed once.
+
+The core is `core_model.CoreModel`; which of its mechanisms matter, and by how much, was measured on a Zen 4. All its
+parameters are in the machine's file. Data are in the L1 cache: what lies beyond is `simdnn.timing.memory`'s.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isa_models.errors import InvalidArgument
+from isa_models.machines.cpu_record import Machine
+from isa_models.machines.provenance import Confidence, weakest
+from simdnn.timing.cpu import bounds
+from simdnn.timing.cpu.chains import slowest_chain
+from simdnn.timing.cpu.core_model import CoreModel, Execution
+from simdnn.timing.cpu.steps import MemRef, Op, Step, lower
+
+__all__ = ["BlockTiming", "LoopTiming", "MemRef", "Step", "block_cycles", "block_timing", "loop_cycles", "trace_loop"]
+
+WARM_SLOTS = 1  # windows (reorder buffers) to fill before the steady state is looked for
+LONGEST_PERIOD = 12  # iterations
+REPEATS = 3  # of a period before it is believed, and at least as many slots as WARM_SLOTS says
+MOST_SLOTS = 2400  # simulated before the mean of the last three quarters is taken instead
+BOUNDS_ORDER = ("compute", "load", "store", "crowding", "front-end", "latency")
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTiming:
+    """The steady state of a loop.
+
+    `cycles` is an iteration's; `startup_cycles` is what one alone takes beyond it. `port_cycles` is the work
+    an iteration puts on each port. `limits` are lower bounds by name, and `bound` is the largest of them.
+    `confidence` is the weakest standing among the instruction rows and core figures used.
+    """
+
+    cycles: float
+    startup_cycles: float
+    port_cycles: dict[str, float]
+    bound: str
+    limits: dict[str, float]
+    chain_cycles: float
+    confidence: Confidence
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTiming:
+    """A block executed once: the cycle of the last retirement, and each step's own (fused steps share theirs)."""
+
+    cycles: int
+    retire_cycles: tuple[int, ...]
+    port_cycles: dict[str, float]
+    confidence: Confidence
+
+
+def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
+    """Cycles per iteration of `body` repeated for ever, with what bounds them.
+
+    Raises `UnknownTiming` for a step whose row the machine lacks, `InvalidArgument` for an empty body.
+    """
+    if not body:
+        raise InvalidArgument("loop body: met no steps; at least one is needed")
+    ops = lower(machine, body)
+    steady, ports = _steady_state(machine, ops)
+    limits = _limits(machine, ops)
+    slack_free = _addend_bound(machine, ops, limits["compute"])
+    cycles = max(steady, slack_free, *limits.values())
+    chain = limits["latency"]
+    limits["latency"] = max(chain, slack_free if slack_free > limits["compute"] else 0.0)
+    bound = max(BOUNDS_ORDER, key=lambda name: (round(limits[name], 6), -BOUNDS_ORDER.index(name)))
+    startup = max(0.0, _run(machine, ops).cycle - cycles)
+    return LoopTiming(cycles, startup, ports, bound, limits, chain, _confidence(machine, ops, bound))
+
+
+def trace_loop(machine: Machine, body: Sequence[Step], iterations: int) -> tuple[list[Execution], list[int]]:
+    """The first iterations of a loop op by op, from an empty core, and the cycle in which each op retires."""
+    ops = lower(machine, body)
+    model = CoreModel(machine, ((op, turn) for turn in range(iterations) for op in ops))
+    model.trace = []
+    while not model.idle:
+        model.advance()
+    return model.trace, model.retired
+
+
+def block_cycles(machine: Machine, steps: Sequence[Step]) -> int:
+    """Cycles from the first dispatch to the last retirement of a stream executed once (0 for an empty one)."""
+    return block_timing(machine, steps).cycles
+
+
+def block_timing(machine: Machine, steps: Sequence[Step]) -> BlockTiming:
+    """`block_cycles` with the retirement of each step and the work on each port."""
+    ops = lower(machine, steps)
+    model = _run(machine, ops)
+    retire: list[int] = []
+    for op, cycle in zip(ops, model.retired, strict=True):
+        retire += [cycle] * op.steps
+    ports = dict(zip(machine.core.ports, model.busy, strict=True))
+    stores_too = math.ceil(bounds.load_pipes(machine, ops) - 1e-9)  # the core model places no stores' addresses
+    return BlockTiming(max(stores_too, *retire[-1:]) if retire else 0, tuple(retire), ports, _confidence(machine, ops))
+
+
+def _run(machine: Machine, ops: Sequence[Op]) -> CoreModel:
+    """Execute ops once, to the last retirement."""
+    model = CoreModel(machine, ((op, 0) for op in ops))
+    while not model.idle:
+        model.advance()
+    return model
+
+
+def _confidence(machine: Machine, ops: Sequence[Op], bound: str = "") -> Confidence:
+    """The weakest standing among what a stream's time rests on."""
+    keys = ["core.dispatch_slots", "core.reorder_buffer"]
+    loads = [machine.core.load(op.row.load_bits, not op.row.vector_bits) for op in ops if op.load is not None]
+    stores = [machine.core.store(op.row.store_bits, not op.row.vector_bits) for op in ops if op.store is not None]
+    keys += [f"core.load.{'general.' if row.general else ''}{row.bits}" for row in loads]
+    keys += [f"core.store.{'general.' if row.general else ''}{row.bits}" for row in stores]
+    keys += [f"core.crowding.{row.bits}" for row in machine.core.crowding if bound == "crowding"]
+    return weakest([*(op.row.confidence for op in ops), *(machine.provenance[key].confidence for key in keys)])
+
+
+def _limits(machine: Machine, ops: Sequence[Op]) -> dict[str, float]:
+    """Lower bounds on an iteration, by what would set them."""
+    return {
+        "compute": bounds.port_load(ops),
+        "load": bounds.load_pipes(machine, ops),
+        "store": bounds.store_commit(ops),
+        "crowding": bounds.crowding(machine, ops),
+        "front-end": bounds.loop_dispatch(machine, ops),
+        "latency": slowest_chain(ops)[0],
+    }
+
+
+def _steady_state(machine: Machine, ops: Sequence[Op]) -> tuple[float, dict[str, float]]:
+    """Cycles an iteration once the time between iterations repeats, and its work on each port."""
+    size, slots = len(ops), max(1, sum(op.slots for op in ops))
+    warm = max(8, -(-WARM_SLOTS * machine.core.reorder_buffer // slots))
+    most = max(2 * warm + REPEATS * LONGEST_PERIOD, MOST_SLOTS // slots)
+    stream = ((op, turn) for turn in itertools.count() for op in ops)
+    model = CoreModel(machine, stream, buffered=bounds.loop_copies(machine, ops) * size)
+    stores = [op.commit_cycles for op in ops if op.store is not None]
+    if stores:
+        model.fill_store_queue(max(stores))
+    ends: list[int] = []
+    period = 0
+    retired, upcoming = model.retired, size
+    while len(ends) < most and not period:
+        while len(retired) < upcoming:
+            model.advance()
+        ends += retired[upcoming - 1 :: size]
+        upcoming = (len(ends) + 1) * size
+        period = _period(ends, warm)
+    period = period or len(ends) - len(ends) // 4
+    work = sum(len(op.uops) * op.occupancy + op.load_pipes * (op.load is not None) for op in ops)
+    iterations = sum(model.busy) / work if work else 1.0  # issued
+    ports = {port: busy / iterations for port, busy in zip(machine.core.ports, model.busy, strict=True)}
+    return (ends[-1] - ends[-1 - period]) / period, ports
+
+
+def _period(ends: list[int], warm: int) -> int:
+    """The shortest period with which the ends of iterations have advanced for `warm` iterations, 0 where none shows."""
+    most = max(REPEATS * LONGEST_PERIOD, warm)
+    gaps = [after - before for before, after in itertools.pairwise(ends[-1 - most :])]
+    for period in range(1, LONGEST_PERIOD + 1):
+        span = max(REPEATS * period, warm)
+        if len(ends) < warm + span:
+            return 0
+        if gaps[period + 1 - span :] == gaps[1 - span : -period]:
+            return period
+    return 0
+
+
+def _addend_bound(machine: Machine, ops: Sequence[Op], compute: float) -> float:
+    """Cycles an iteration of chains through the addend that have little slack on the ports (`addend_chain_use`).
+
+    On Zen 4, fused multiply-adds and dot products of 256 bits or less whose chains leave the ports no slack reach only
+    part of them; measured as a curve over the slack that each step of the chain has.
+    """
+    curve = machine.core.addend_chain_use
+    chains = _addend_chains(ops) if curve else []
+    if not chains:
+        return 0.0
+    length, steps = max((sum(op.latency - op.accumulator_gain for op in chain), len(chain)) for chain in chains)
+    slack = (compute - length) / steps
+    if slack < curve[0][0] or slack >= curve[-1][0]:
+        return 0.0
+    for (x0, y0), (x1, y1) in itertools.pairwise(curve):
+        if slack <= x1:
+            return compute / (y0 + (y1 - y0) * (slack - x0) / (x1 - x0))
+    return 0.0
+
+
+def _addend_chains(ops: Sequence[Op]) -> list[list[Op]]:
+    """Chains through the addend alone, at 256 bits or less: the writers of a register that nothing else writes."""
+    writers: dict[str, list[Op]] = {}
+    for op in ops:
+        for register in op.writes:
+            writers.setdefault(register, []).append(op)
+    return [
+        chain
+        for register, chain in writers.items()
+        if all(op.accumulator == register and register not in op.reads for op in chain)
+        and all(0 < op.row.vector_bits <= 256 for op in chain)
+    ]

@@ -1,0 +1,203 @@
+"""What the clock reads: a stream of instruction steps, and the steps lowered to what a core sees of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from isa_models.instruction import TILE_ROWS
+from isa_models.machines.cpu_record import InstructionTiming, Machine
+
+_NARROW = re.compile(r"\br(8|16|32)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class MemRef:
+    """A memory operand.
+
+    `address` is a byte offset into `tensor`; None: never the same bytes as another reference. `step` is what a loop
+    adds to it each iteration. `registers` form the address (empty: known early, as with pointers that only count up).
+    """
+
+    tensor: str
+    address: int | None
+    bytes: int
+    step: int = 0
+    registers: tuple[str, ...] = ()
+    indexed: bool = False  # formed of two registers
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One executed instruction: its timing row's key, the registers read and written, and its memory operand.
+
+    `accumulator` is a register among `reads` that is needed late: the addend of a fused multiply-add or dot product.
+
+    >>> Step("vfmadd231ps", "zmm,zmm,zmm", ("acc", "a", "b"), ("acc",), "acc").accumulator
+    'acc'
+    """
+
+    mnemonic: str
+    form: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    accumulator: str | None = None
+    load: MemRef | None = None
+    store: MemRef | None = None
+    rows: int = 0  # of a tile instruction's destination (stores: source): what its time goes by
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A step as one core handles it: fused, renamed, its ports numbered."""
+
+    row: InstructionTiming
+    steps: int  # 2 where two were fused
+    slots: int
+    uops: tuple[tuple[int, ...], ...]  # ports by number
+    occupancy: int
+    latency: float
+    accumulator_gain: float  # cycles by which the accumulator may come later than the other operands
+    interval: float
+    reads: tuple[str, ...]  # registers needed early
+    accumulator: str | None
+    writes: tuple[str, ...]
+    moves: str | None  # an eliminated move: the writes become other names of this register
+    load: MemRef | None
+    load_pipes: float
+    load_share: float  # of what the load pipes move together in a cycle, in pipes
+    crossing_pipes: float  # of a load that crosses from a line to the next
+    crossing_latency: float  # cycles that it takes longer
+    load_latency: float
+    forward_latency: float  # of a store to what loads it, or of a load from what stored it: the longer counts
+    blocked_latency: float
+    store: MemRef | None
+    commit_cycles: float
+    other_line_cycles: float  # of the commit, where it isn't joined by one to the same line
+    crossing_cycles: float  # of the commit of a store that crosses from a line to the next
+    split: int  # places that a group must have left for one that goes into the core as two, fused until then
+
+    only_loads: bool = field(init=False)  # nothing is done with what is loaded
+
+    def __post_init__(self) -> None:
+        waits = self.uops or self.store or self.latency or self.reads or self.accumulator is not None
+        object.__setattr__(self, "only_loads", self.load is not None and not waits)
+
+
+def lower(machine: Machine, steps: Sequence[Step]) -> list[Op]:
+    """The ops of a stream on a machine: branches fused, moves and zero idioms eliminated, closed ports left out.
+
+    Raises `UnknownTiming` for a step whose row the machine lacks.
+    """
+    rows = [machine.timing(*key) for key in {(step.mnemonic, step.form) for step in steps}]
+    wide, tiles = any(row.vector_bits == 512 for row in rows), any(row.tile for row in rows)
+    met: dict[tuple[int, str], Op] = {}  # by identity, which costs less than to compare
+    found: list[Op] = []
+    index = 0
+    while index < len(steps):
+        step, jump = steps[index], ""
+        if index + 1 < len(steps) and steps[index + 1].mnemonic.startswith("j"):
+            jump = "+" + steps[index + 1].mnemonic
+            jump = jump if machine.has(step.mnemonic + jump, _fused_form(step.form)) else ""
+        key = id(step), jump
+        found.append(met.get(key) or met.setdefault(key, _op(machine, step, jump, wide, tiles)))
+        index += 2 if jump else 1
+    return found
+
+
+def _fused_form(form: str) -> str:
+    """The form under which a table lists an integer operation fused with a jump: registers of any width are one."""
+    return _NARROW.sub("r64", form)
+
+
+def _open_ports(machine: Machine, row: InstructionTiming, wide: bool, tiles: bool) -> Iterator[tuple[str, ...]]:
+    """For each uop of a row the ports that 512-bit instructions and tiles beside it leave open."""
+    core = machine.core
+    twin = None
+    lost: tuple[str, ...] = ()
+    if wide and 0 < row.vector_bits < 512:
+        lost = core.ports_lost_to_512
+        twin = machine.instructions.get((row.mnemonic, _at_width(row.form, 512))) if core.narrow_as_512 else None
+    elif wide and row.vector_bits:
+        lost = core.ports_lost_to_512
+    if tiles and row.vector_bits == 512 and core.ports_lost_to_tiles:
+        narrow = machine.instructions.get((row.mnemonic, _at_width(row.form, 256)))
+        own = {port for uop in narrow.uops for port in uop} if narrow else set(core.ports)
+        lost += tuple(port for port in core.ports_lost_to_tiles if port not in own)
+    as_twin = twin is not None and len(twin.uops) == len(row.uops)
+    for uop in twin.uops if twin is not None and as_twin else row.uops:
+        yield tuple(port for port in uop if port not in lost) or uop
+
+
+def _at_width(form: str, bits: int) -> str:
+    """A form with all its vector registers, of one width, at another; "" where they are of several.
+
+    >>> _at_width("ymm,ymm,m256", 512), _at_width("zmm,ymm", 256)
+    ('zmm,zmm,m512', '')
+    """
+    if len(set(re.findall(r"[xyz]mm", form))) != 1:
+        return ""
+    register = {256: "ymm", 512: "zmm"}[bits]
+    return re.sub(r"\bm(128|256|512)\b", f"m{bits}", re.sub(r"[xyz]mm", register, form))
+
+
+def _has_three_sources(step: Step) -> bool:
+    """Whether a load and operation is more than one entry can name: an address at two registers, and not the
+    destination for the other source (as in ``add r64,m64`` and the legacy ``addps xmm,m128``).
+    """
+    joined = step.form.count(",") == 1 and set(step.writes) <= set(step.reads)
+    return step.load is not None and step.load.indexed and not joined
+
+
+@lru_cache(maxsize=1 << 16)  # kernels are lowered over and over from the same steps
+def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> Op:
+    """One step with its row, fused with the `jump` behind it; `wide`, `tiles`: beside 512-bit registers, and tiles."""
+    core = machine.core
+    row = machine.timing(step.mnemonic + jump, _fused_form(step.form) if jump else step.form)
+    same = len(set(step.reads)) == 1 and len(step.writes) == 1
+    zero = same and step.mnemonic in core.zero_idioms and not row.load_bits
+    ones = same and step.mnemonic in core.ones_idioms and not row.load_bits
+    moves = step.reads[0] if row.eliminated and len(step.reads) == 1 else None
+    nothing = zero or moves is not None
+    number = {port: i for i, port in enumerate(core.ports)}
+    choices = [tuple(number[p] for p in uop) for uop in _open_ports(machine, row, wide, tiles)]
+    full = TILE_ROWS if row.tile else 1
+    rows = step.rows or full  # a tile's memory operand is one of 512 bits for each row
+    occupancy = -(-row.occupancy * rows // full)
+    sooner = row.occupancy - occupancy  # a tile with fewer rows is through the unit by so much earlier
+    split = core.splits_indexed if choices and row.slots == 1 and _has_three_sources(step) else 0
+    general = not row.vector_bits and not row.tile
+    load, store = core.load(row.load_bits // full, general), core.store(row.store_bits // full, general)
+    stored = core.load(row.store_bits // full, general) if row.store_bits else load
+    updates = load.update_latency is not None and row.load_bits and row.store_bits and step.reads
+    forward = load.update_latency if updates and load.update_latency is not None else load.forward_latency
+    return Op(
+        row=row,
+        steps=2 if jump else 1,
+        slots=max(1, row.slots) + bool(split),
+        uops=() if nothing else tuple(choices),
+        occupancy=occupancy,
+        latency=0 if nothing else row.latency - sooner,
+        accumulator_gain=row.latency - sooner - row.accumulator_latency,
+        interval=0 if nothing else row.interval * rows / full,
+        reads=() if zero or ones else tuple(r for r in dict.fromkeys(step.reads) if r != step.accumulator),
+        accumulator=step.accumulator,
+        writes=step.writes,
+        moves=moves,
+        load=(step.load or MemRef("?", None, row.load_bits // 8)) if row.load_bits else None,
+        load_pipes=math.floor(load.pipes) if load.pipes % 1 and rows == 1 else load.pipes * rows,
+        load_share=core.load_share(load) * rows,
+        crossing_pipes=load.crossing_pipes,
+        crossing_latency=load.crossing_latency,
+        load_latency=load.latency,
+        forward_latency=max(forward, stored.forward_latency),
+        blocked_latency=load.blocked_latency,
+        store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
+        commit_cycles=store.commit_cycles * rows,
+        other_line_cycles=store.other_line_cycles * rows,
+        crossing_cycles=store.crossing_cycles,
+        split=split,
+    )

@@ -1,0 +1,165 @@
+"""A Program's instructions as the steps that the core model reads, with the loop control that a compiler would emit.
+
+Loop control is no part of a Program, so it is chosen here, as compilers emit it: every iteration of a loop that runs
+more than once moves its pointers with one `add` each and ends with a fused `dec`/`jnz`. A pointer serves all accesses
+to a tensor that differ by a constant (the displacement). It is moved in a loop whose variable it depends on, and in one
+around such a loop, where the add also takes it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from isa_models.formats import fmt
+from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Statement
+from simdnn.timing.cpu.steps import MemRef, Step
+
+_MASK_IN_REGISTER = ("vmaskmovps", "vpmaskmovd")  # AVX2: the mask is an operand, after the destination
+
+
+_CONFIGURATION = "tilecfg"  # a register that all tile instructions read
+
+
+class Executed(NamedTuple):
+    """What executions are counted by: the mnemonic that engines count ("" for loop control), the timing row, how many
+    different registers are read (one alone can make a zero idiom), and a tile's rows.
+    """
+
+    counted: str
+    mnemonic: str
+    form: str
+    sources: int
+    rows: int = 0  # of a tile instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A step, under the mnemonic by which engines count it (empty for loop control)."""
+
+    counted: str
+    step: Step
+
+    @property
+    def key(self) -> Executed:
+        return Executed(self.counted, self.step.mnemonic, self.step.form, len(set(self.step.reads)), self.step.rows)
+
+
+def mnemonic(op: Op) -> str:
+    """The mnemonic of an op's timing row: a mask needs the EVEX one at any width.
+
+    >>> from simdnn.program import Affine
+    >>> word = Register("x", "u32", 4)
+    >>> mnemonic(Op("vmovdqu", word, (Memory("a", Affine(), "u32", 3),)))
+    'vmovdqu32'
+    """
+    evex = op.definition.evex
+    return evex if evex and op.masked else op.definition.mnemonic(op.width)
+
+
+def form(op: Op) -> str:
+    """Operand classes in Intel order, destination first.
+
+    >>> from simdnn.program import Affine
+    >>> wide, narrow = Register("x", "s32", 16), Memory("c", Affine(), "s8", 16)
+    >>> form(Op("vpmovsdb", narrow, (wide,)))
+    'm128,zmm'
+    >>> form(Op("vmovups", Register("x", "f32", 16), (Memory("a", Affine(), "f32", 5),)))
+    'zmm{k},m512'
+    """
+    definition = op.definition
+    if definition.configures:
+        return f"m{op.width}"
+    lanes = [op.lanes, *(definition.operand_lanes(o, op.lanes) for o in definition.operands)]
+    if definition.partial:
+        lanes = [place.lanes for place in (op.dst, *op.srcs)]
+    classes = [_operand(place, count) for place, count in zip((op.dst, *op.srcs), lanes, strict=True)]
+    if definition.tile:
+        classes = [f"m{op.width}" if isinstance(place, Memory) else "tmm" for place in (op.dst, *op.srcs)]
+    if definition.destructive:
+        del classes[1]  # the destination itself
+    if op.instruction in _MASK_IN_REGISTER:
+        classes.insert(1, next(c for c in classes if not c.startswith("m")))
+    elif op.masked:
+        classes[0] += "{k}"
+    return ",".join([*classes, *("i8" for _ in op.immediates)])
+
+
+def _operand(place: Place, lanes: int) -> str:
+    if isinstance(place, Memory):
+        return f"m{lanes * fmt(place.dtype).bits}"
+    return "zmm" if place.bits > 256 else "ymm" if place.bits > 128 else "xmm"
+
+
+class Stream:
+    """The lines of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        stored = {op.dst.tensor for op, _ in program.ops() if isinstance(op.dst, Memory)}
+        loaded = {p.tensor for op, _ in program.ops() for p in op.srcs if isinstance(p, Memory)}
+        self._both = stored & loaded  # tensors through which a store may feed a load
+        self._fixed: dict[int, Line] = {}
+        self._controls: dict[int, tuple[Line, ...]] = {}
+
+    def line(self, op: Op, at: Mapping[str, int], moving: str = "") -> Line:
+        """The line of an op where the variables stand `at`; `moving` is the variable of the loop that repeats it."""
+        fixed = self._fixed.get(id(op)) or self._fixed.setdefault(id(op), self._line(op))
+        memory = op.memory
+        if memory is None or memory.tensor not in self._both:
+            return fixed
+        unit = fmt(self.program.tensor[memory.tensor].dtype).bits // 8
+        terms = dict(memory.index.terms)
+        address = (memory.index.const + sum(c * at.get(name, 0) for name, c in terms.items())) * unit
+        reach = memory.stride * (memory.rows - 1) * unit  # a tile's rows, and what is between them
+        size = memory.bits // memory.rows // 8 + abs(reach)
+        known, ref = fixed.step, MemRef(memory.tensor, address + min(0, reach), size, terms.get(moving, 0) * unit)
+        load, store = (ref, None) if known.load else (None, ref)
+        return Line(fixed.counted, replace(known, load=load, store=store))
+
+    def _line(self, op: Op) -> Line:
+        """Its memory operand at no address: never the same bytes as another."""
+        clears = op.definition.tile and op.is_zero_idiom
+        reads = tuple(p.name for p in op.srcs if isinstance(p, Register) and not clears)
+        writes = (op.dst.name,) if isinstance(op.dst, Register) else ()
+        if op.definition.configures:
+            writes = (_CONFIGURATION,)
+        elif op.definition.tile:
+            reads = (*reads, _CONFIGURATION)
+        accumulator = writes[0] if writes and op.definition.accumulates else None
+        memory = op.memory
+        ref = MemRef("", None, memory.bits // 8) if memory is not None else None
+        stores = memory is not None and memory is op.dst
+        load, store = (None, ref) if stores else (ref, None)
+        step = Step(mnemonic(op), form(op), reads, writes, accumulator, load, store, op.rows)
+        return Line(op.definition.mnemonic(op.width), step)
+
+    def control(self, loop: Loop) -> tuple[Line, ...]:
+        """What ends each iteration of a loop."""
+        if loop.extent == 1:
+            return ()
+        if id(loop) not in self._controls:
+            names = [f"{loop.var}.{i}" for i in range(len(_pointers(loop)))]
+            adds = [Step("add", "r64,i32", (name,), (name,)) for name in names]
+            counter = (f"{loop.var}.count",)
+            steps = [*adds, Step("dec", "r64", counter, counter), Step("jnz", "rel")]
+            self._controls[id(loop)] = tuple(Line("", step) for step in steps)
+        return self._controls[id(loop)]
+
+
+def _pointers(loop: Loop) -> set[tuple[str, tuple[tuple[str, int], ...]]]:
+    """The address streams below a loop that its end has to move."""
+
+    def accesses(body: Sequence[Statement], inside: frozenset[str]) -> Iterator[tuple[Memory, frozenset[str]]]:
+        for statement in body:
+            if isinstance(statement, Loop):
+                yield from accesses(statement.body, inside | {statement.var} if statement.extent > 1 else inside)
+            elif statement.memory is not None:
+                yield statement.memory, inside
+
+    return {
+        (memory.tensor, memory.index.terms)
+        for memory, inside in accesses(loop.body, frozenset({loop.var}))
+        if any(name in inside for name, _ in memory.index.terms)
+    }

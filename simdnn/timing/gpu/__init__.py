@@ -1,0 +1,1 @@
+"""A GPU's clock: engines that switch between threads, with caches and memory."""

@@ -1,0 +1,285 @@
+"""An in-order GPU engine that switches between threads: the cycles of a thread's instructions, several threads at once.
+
+Each thread issues its instructions in order, at most one a cycle, when their operands are there. An engine issues to
+each pipe when that is free, from the thread that can go first: a systolic pipe (DPAS), a vector pipe, and the sends,
+whose bytes share the Xe-core's L1 with the other engines. Issue goes by rate, use by latency. Where the machine says
+`co_issue`, the systolic and the vector pipe work at once (for different threads, or for one whose operands allow);
+else they are one. Of threads that could go at once the oldest does ("age based", compute-runtime's default for Gen12;
+for Xe-HPC it sets round robin after dependency, which keeps threads out of step as well). Loads are taken to hit L1:
+the workgroup's threads go through K together, and prefetches run ahead. In a staged loop they read shared memory
+instead: every so many iterations each thread loads its share of the next ones' data from L2 into registers, stores it
+when it is through with the present ones, and all threads meet at a barrier, which puts them in step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from isa_models import GpuMachine, Instruction
+from isa_models.formats import fmt
+from isa_models.gpu.blocks import BlockForm
+from isa_models.intel_gpu.dpas import DpasForm
+from isa_models.machines.provenance import Confidence
+from isa_models.nvidia.mma import MmaForm
+from isa_models.nvidia.platforms import WARP
+from isa_models.nvidia.vector import SharedLoad
+from simdnn.program.records import Loop, Memory, Op, Register, Statement
+
+_MATH = ("inv.f32", "div.f32", "sqrt.f32", "div.rn.f32", "sqrt.rn.f32")  # a quarter of the rate
+FEW = 6  # iterations of a loop that are simulated, and half as many beside
+FEW_DEEP = 4  # the same where loops are three deep
+SYSTOLIC, VECTOR, SEND, BARRIER = "systolic", "vector", "send", "barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """An instruction as an engine sees it."""
+
+    name: str
+    pipe: str
+    occupancy: float  # cycles that its pipe is taken
+    latency: float  # from issue to use
+    reads: tuple[str, ...]
+    writes: str
+    count: int = 1  # machine instructions that it stands for
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class EngineTime:
+    """Cycles until all threads of an engine are done, and how long each pipe was taken."""
+
+    cycles: float
+    busy: Mapping[str, float]
+
+
+def issue_of(op: Op, machine: GpuMachine) -> Issue:
+    """What an instruction costs on a machine; `UnknownTiming` where the machine has no rate for it."""
+    definition = op.definition
+    reads = tuple(p.name for p in op.srcs if isinstance(p, Register)) if not op.is_zero_idiom else ()
+    writes = op.dst.name if isinstance(op.dst, Register) else ""
+    if op.memory is not None:
+        size, latency = op.memory.bits // 8, machine.latency.l1
+        if isinstance(definition, SharedLoad):
+            size, latency = size * definition.copies, machine.latency.slm
+        share = machine.l1.bytes_per_cycle / machine.engines_per_core
+        return Issue(op.instruction, SEND, max(1.0, size / share), latency, reads, writes, bytes=size)
+    if isinstance(definition, MmaForm):
+        assert definition.shape is not None
+        mma = definition.shape
+        work = 2 * mma.m * mma.n * mma.k / machine.systolic_rate(mma.operands, mma.operands)[0]
+        return Issue(op.instruction, SYSTOLIC, work, machine.latency.mma, reads, writes)
+    if isinstance(definition, DpasForm):
+        assert definition.shape is not None
+        shape = definition.shape
+        work = 2 * shape.m * shape.n * shape.k / machine.systolic_rate(shape.a, shape.b)[0]
+        return Issue(op.instruction, SYSTOLIC, max(1.0, work), machine.latency.dpas_of(shape.m), reads, writes)
+    count, lanes, unit = 1, op.lanes, definition
+    if isinstance(definition, BlockForm):
+        count, lanes = definition.repeats, definition.each
+        unit = _unit(definition)
+    if machine.nvidia:  # a register of 32 lanes is an instruction
+        count, lanes = -(-op.lanes * definition.copies // WARP), WARP
+    passes = -(-lanes * _bits(unit) // _pass_bits(machine))
+    each = passes / _share(unit, machine)
+    occupancy = each * count
+    latency = machine.latency.vector + (passes - 1) * machine.latency.vector_wide + (count - 1) * each
+    if unit.name in _MATH:
+        occupancy, latency = 4 * occupancy, machine.latency.math + (passes - 1) * 4
+    return Issue(op.instruction, VECTOR, occupancy, latency, reads, writes, count)
+
+
+def _unit(form: BlockForm) -> Instruction:
+    from isa_models import instruction
+
+    return instruction(form.unit)
+
+
+def _bits(definition: Instruction) -> int:
+    """Bits of a lane: the widest operand's; f16 conversions go lane by lane with their f32."""
+    return max(fmt(definition.result).bits, *(fmt(o.dtype).bits for o in definition.operands))
+
+
+def _pass_bits(machine: GpuMachine) -> int:
+    """Bits that the vector pipe takes a cycle: its f32 lanes (two operations each)."""
+    return int(machine.vector_ops["f32"] / 2) * 32
+
+
+def _share(definition: Instruction, machine: GpuMachine) -> float:
+    """Rate over that of an f32 operation."""
+    if definition.name in ("mul.s32", "mad.s32"):
+        return machine.s32_multiply_share
+    if definition.name.startswith("cvt."):
+        return machine.conversion_share
+    if definition.name.startswith("dp4a"):
+        return machine.vector_ops["dp4a"] / (4 * machine.vector_ops["f32"])
+    return 1.0
+
+
+def confidences(op: Op, machine: GpuMachine) -> list[Confidence]:
+    """The standing of the figures that `issue_of` uses."""
+    definition = op.definition
+    if op.memory is not None:
+        latency = "latency.slm" if isinstance(definition, SharedLoad) else "latency.l1"
+        return [machine.confidence_of("caches.L1.bytes_per_cycle", latency)]
+    if isinstance(definition, MmaForm):
+        return [machine.confidence_of("engine.systolic_ops", "latency.mma")]
+    if isinstance(definition, DpasForm):
+        assert definition.shape is not None
+        kind = machine.systolic_rate(definition.shape.a, definition.shape.b)[1]
+        return [machine.confidence_of(f"engine.systolic_ops.{kind}", "latency.dpas_8"), definition.shape.confidence]
+    if "dp4a" in op.instruction:
+        return [machine.confidence_of("engine.dp4a_ops", "latency.vector")]
+    keys = ["engine.f32_ops", "latency.vector"]
+    if machine.conversion_share < 1 and op.instruction.startswith("cvt."):
+        keys.append("engine.conversion_share")
+    return [machine.confidence_of(*keys)]
+
+
+# -- simulation -----------------------------------------------------------------------------------------------------
+def run(streams: Sequence[Sequence[Issue]], co_issue: bool) -> EngineTime:
+    """Cycles until every thread's stream is done."""
+    count = len(streams)
+    at, earliest = [0] * count, [float(t) for t in range(count)]
+    ready: list[dict[str, float]] = [{} for _ in range(count)]
+    free: dict[str, float] = {SYSTOLIC: 0.0, VECTOR: 0.0, SEND: 0.0}
+    busy: dict[str, float] = dict.fromkeys(free, 0.0)
+    done = 0.0
+    left = [t for t in range(count) if streams[t]]
+    while left:
+        best, start = -1, float("inf")
+        for t in left:
+            issue, known = streams[t][at[t]], ready[t]
+            if issue.pipe == BARRIER:
+                continue
+            when = max(earliest[t], free[issue.pipe])
+            for name in (*issue.reads, issue.writes):
+                when = max(when, known.get(name, 0.0))
+            if when < start:  # the oldest of those that can go first
+                best, start = t, when
+        if best < 0:  # all have arrived, and what they stored is there
+            met = max(free[SEND], *(earliest[t] for t in left)) + streams[left[0]][at[left[0]]].latency
+            for t in left:
+                at[t], earliest[t] = at[t] + 1, met
+            left = [t for t in left if at[t] < len(streams[t])]
+            done = max(done, met)
+            continue
+        issue = streams[best][at[best]]
+        end = start + issue.occupancy
+        busy[issue.pipe] += issue.occupancy
+        free[issue.pipe] = end
+        if not co_issue and issue.pipe != SEND:
+            free[SYSTOLIC] = free[VECTOR] = end
+        earliest[best] = start + 1
+        if issue.writes:
+            ready[best][issue.writes] = start + max(issue.latency, issue.occupancy)
+        done = max(done, end, start + issue.latency if issue.writes else end)
+        at[best] += 1
+        if at[best] == len(streams[best]):
+            left.remove(best)
+    return EngineTime(done, busy)
+
+
+def engine_time(body: Sequence[Statement], machine: GpuMachine, threads: int, copied: float = 0.0) -> EngineTime:
+    """The time of `threads` threads on one engine, each running `body`.
+
+    `copied`: bytes that a thread brings into shared memory for each iteration of a staged loop. Loops are cut to a few
+    iterations and the others added at their rate; that is exact where every further iteration of a loop takes as long
+    as the last ones.
+    """
+    choices = []  # for each depth: how many iterations are simulated, and how often that counts
+    for extent, few in _extents(tuple(body)):
+        cut = min(extent, few)
+        share = (extent - cut) / (cut - cut // 2) if extent > cut else 0.0
+        choices.append([(cut, 1 + share), (cut // 2, -share)] if share else [(cut, 1.0)])
+    cycles, busy = 0.0, dict.fromkeys((SYSTOLIC, VECTOR, SEND), 0.0)
+    for choice in itertools.product(*choices):
+        weight = math.prod(w for _, w in choice)
+        part = _cut(tuple(body), machine, threads, tuple(n for n, _ in choice), copied)
+        cycles += part.cycles * weight
+        busy = {pipe: busy[pipe] + part.busy[pipe] * weight for pipe in busy}
+    return EngineTime(max(cycles, *busy.values()), busy)
+
+
+def _extents(body: tuple[Statement, ...]) -> list[tuple[int, int]]:
+    """For each depth the greatest extent of its loops, and how many iterations of them are simulated."""
+    levels = []
+    loops = [s for s in body if isinstance(s, Loop)]
+    while loops:
+        levels.append((max(s.extent for s in loops), max(s.staged for s in loops)))
+        loops = [s for loop in loops for s in loop.body if isinstance(s, Loop)]
+    few, stages = (FEW, 4) if len(levels) < 3 else (FEW_DEEP, 2)
+    return [(extent, few if staged < 2 else stages * staged) for extent, staged in levels]
+
+
+@lru_cache(maxsize=1024)
+def _cut(
+    body: tuple[Statement, ...], machine: GpuMachine, threads: int, limits: tuple[int, ...], copied: float
+) -> EngineTime:
+    stream = _stream(body, machine, limits, _Staging(machine, copied))
+    return run([stream] * threads, machine.co_issue)
+
+
+@dataclass
+class _Staging:
+    """How a thread takes part in bringing data into shared memory; counts the iterations of staged loops."""
+
+    machine: GpuMachine
+    copied: float  # bytes of an iteration
+    iterations: int = 0
+
+    def iteration(self, body: Sequence[Issue], every: int) -> list[Issue]:
+        """An iteration's instructions, with what stands before and behind those of `every` ones."""
+        share = self.machine.l1.bytes_per_cycle / self.machine.engines_per_core
+        size = max(1.0, every * self.copied / share)
+        load = Issue("copy.load", SEND, size, self.machine.latency.l2, (), "copied")
+        store = Issue("copy.store", SEND, size, 0.0, ("copied",), "")
+        meet = Issue("barrier", BARRIER, 0.0, self.machine.latency.barrier, (), "")
+        slm = self.machine.latency.slm
+        found = [replace(i, latency=slm) if i.pipe == SEND and i.writes else i for i in body]
+        if self.iterations == 0:
+            found = [load, store, meet, load, *found]
+        elif self.iterations % every == 0:
+            found = [store, meet, load, *found]
+        self.iterations += 1
+        return found
+
+
+def _stream(body: Sequence[Statement], machine: GpuMachine, limits: tuple[int, ...], staging: _Staging) -> list[Issue]:
+    found: list[Issue] = []
+    for statement in body:
+        if isinstance(statement, Op):
+            found.append(issue_of(statement, machine))
+            continue
+        for _ in range(min(statement.extent, limits[0])):
+            once = _stream(statement.body, machine, limits[1:], staging)
+            found += staging.iteration(once, statement.staged) if statement.staged else once
+    return found
+
+
+def executed(body: Sequence[Statement], machine: GpuMachine) -> Counter[str]:
+    """Machine instructions of one thread, by name."""
+    found: Counter[str] = Counter()
+    for statement in body:
+        if isinstance(statement, Op):
+            found[statement.instruction] += issue_of(statement, machine).count
+        else:
+            for name, times in executed(statement.body, machine).items():
+                found[name] += times * statement.extent
+    return found
+
+
+def accesses(body: Sequence[Statement], times: int = 1) -> list[tuple[Memory, bool, int]]:
+    """Every memory operand of one thread: (operand, whether it is stored to, executions)."""
+    found = []
+    for statement in body:
+        if isinstance(statement, Loop):
+            found += accesses(statement.body, times * statement.extent)
+        elif statement.memory is not None:
+            found.append((statement.memory, statement.memory is statement.dst, times))
+    return found

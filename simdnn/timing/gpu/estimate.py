@@ -1,0 +1,315 @@
+"""The cost of a Program on a GPU: engines, caches and memory together.
+
+A top-level statement is a nest of parallel loops, workgroups (`group_…`) around threads (`thread_…`), around what a
+thread runs. A workgroup has a Xe-core to itself. Its cycles there are those of its busiest engine (`engine`), or of its
+bytes from L2 where these take longer. Workgroups are the tiles of `system`, whose channels are L2 and DRAM of a stack.
+
+Bytes: threads of a workgroup go through their loops together, so each line comes once from L2 for all of them. As many
+workgroups as there are cores work at a time, near a square of the grid, and so do they for DRAM; what they fetch stays
+for the next ones of their row of the grid if it fits L2, and the whole problem stays if that fits. A tensor may be a
+view whose elements are `copies` of fewer bytes of memory (a convolution's source by output pixels and taps): L2 hands
+out the view, DRAM the memory behind. A stage begins `launch_us` after the one before, where a machine names it. Not
+modelled: cores that reach for another stack's memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from isa_models import GpuMachine, Unimplemented
+from isa_models.frozen import Frozen
+from isa_models.machines.provenance import Confidence, weakest
+from simdnn.program.records import Loop, Memory, Op, Program, Statement, walk
+from simdnn.timing.estimate import Cost, InstructionCost
+from simdnn.timing.footprint import Lines, Part, distinct_lines, parts
+from simdnn.timing.gpu import engine
+from simdnn.timing.memory import LevelTraffic
+from simdnn.timing.system import Channel, Simulated, Stage, System, simulate
+
+CHUNKS = 6  # steps in which a workgroup's data come
+NEAR = 0.9  # what takes at least this share of the time is what bounds it
+GROUP, THREAD = "group_", "thread_"
+Copies = Mapping[str, float]  # by tensor
+NO_COPIES: Copies = Frozen({})
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A stage: extents of the parallel loops by variable, and what a thread runs."""
+
+    groups: Mapping[str, int]
+    threads: Mapping[str, int]
+    body: tuple[Statement, ...]
+
+    @property
+    def group_count(self) -> int:
+        return _product(self.groups)
+
+    @property
+    def thread_count(self) -> int:
+        return _product(self.threads)
+
+
+def _product(extents: Mapping[str, int]) -> int:
+    total = 1
+    for extent in extents.values():
+        total *= extent
+    return total
+
+
+def nest_of(statement: Statement) -> Nest:
+    """A stage's loops; `Unimplemented` where they are not workgroups around threads."""
+    groups: dict[str, int] = {}
+    threads: dict[str, int] = {}
+    body: tuple[Statement, ...] = (statement,)
+    while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
+        loop = body[0]
+        if not loop.var.startswith((GROUP, THREAD)):
+            raise Unimplemented(f"parallel loop {loop.var!r} on a GPU; what works: {GROUP}* around {THREAD}*")
+        (groups if loop.var.startswith(GROUP) else threads)[loop.var] = loop.extent
+        body = loop.body
+    return Nest(groups, threads, body)
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """One stage: a workgroup's cycles on an engine, bytes between the levels of all workgroups."""
+
+    nest: Nest
+    engine: engine.EngineTime
+    l1: tuple[int, int]  # bytes read, written
+    l2: tuple[int, int]
+    dram: tuple[int, int]
+    stage: Stage
+    bound: str
+
+
+@dataclass(frozen=True)
+class GpuTime:
+    """All stages, simulated."""
+
+    stages: tuple[StageCost, ...]
+    simulated: Simulated
+    system: System
+
+
+def gpu_time(
+    program: Program, machine: GpuMachine, cold: bool = False, spans: bool = False, copies: Copies = NO_COPIES
+) -> GpuTime:
+    """The stages of a program and their simulation on the cores of each stack. `cold`: nothing is cached before."""
+    channels = (
+        Channel("L2", machine.l2.bytes_per_cycle * machine.xe_cores, latency=machine.latency.l2),
+        Channel("DRAM", machine.sustained_gb_s / clock_of(program, machine), latency=machine.latency.dram),
+    )
+    system = System(machine.xe_cores, channels)
+    tree = parts(program, machine.l2.line_bytes)
+    stays = _bytes(tree.iteration, machine, copies) <= machine.l2.size_bytes * machine.stacks and not cold
+    stages = tuple(
+        _stage(program, statement, machine, part, None if stays else copies)
+        for statement, part in zip(program.body, _stage_parts(program, machine), strict=True)
+    )
+    return GpuTime(stages, simulate(system, [s.stage for s in stages], spans), system)
+
+
+def clock_of(program: Program, machine: GpuMachine) -> float:
+    """GHz that a program runs at: of all of it, be it that only one of its stages uses the systolic pipes."""
+    return machine.clock(any(engine.issue_of(op, machine).pipe == engine.SYSTOLIC for op, _ in program.ops()))
+
+
+def _stage_parts(program: Program, machine: GpuMachine) -> list[Part]:
+    """The part of each top-level statement."""
+    line = machine.l2.line_bytes
+    return [parts(_alone(program, statement), line) for statement in program.body]
+
+
+def _alone(program: Program, statement: Statement) -> Program:
+    return Program(program.name, program.isa, program.tensors, (statement,))
+
+
+def _bytes(lines: Mapping[str, Lines], machine: GpuMachine, copies: Copies) -> float:
+    return sum(found.touched / copies.get(name, 1) for name, found in lines.items()) * machine.l2.line_bytes
+
+
+def _stage(program: Program, statement: Statement, machine: GpuMachine, part: Part, copies: Copies | None) -> StageCost:
+    """`copies` None: what it needs stays in L2."""
+    nest = nest_of(statement)
+    per_engine = -(-nest.thread_count // machine.engines_per_core)
+    group = _lines(part, dict.fromkeys(nest.groups, 1), machine)
+    copied = group[0] / nest.thread_count / max(1, _staged_iterations(nest.body))
+    time = engine.engine_time(nest.body, machine, per_engine, copied)
+    reads = writes = 0
+    for memory, stored, times in engine.accesses(nest.body):
+        size = memory.bits // 8 * times * nest.thread_count * nest.group_count
+        reads, writes = (reads, writes + size) if stored else (reads + size, writes)
+    l2 = tuple(side * nest.group_count for side in group)
+    dram = (0, 0) if copies is None else _dram(part, nest, machine, copies)
+    tiles = -(-nest.group_count // machine.stacks)
+    from_l2 = sum(group) / machine.l2.bytes_per_cycle
+    cycles = max(time.cycles, from_l2)
+    bytes_ = {"L2": float(sum(group)), "DRAM": sum(dram) / machine.stacks / tiles}
+    bound = "L2" if from_l2 >= NEAR * cycles else _bound(time)
+    chunks = max(1, min(CHUNKS, _iterations(nest.body)))
+    stage = Stage(tiles, cycles, bytes_, chunks, _stage_name(program, statement))
+    return StageCost(nest, time, (reads, writes), (l2[0], l2[1]), dram, stage, bound)
+
+
+def _stage_name(program: Program, statement: Statement) -> str:
+    """The kernel's name for the last stage, what one before it writes for that."""
+    if statement is program.body[-1]:
+        return program.name.split()[0]
+    written = {op.dst.tensor for op, _ in walk((statement,)) if isinstance(op.dst, Memory)}
+    return f"to {', '.join(sorted(written))}"
+
+
+def _iterations(body: Sequence[Statement]) -> int:
+    """How often the longest nest of loops runs its innermost body."""
+    return max((s.extent * _iterations(s.body) for s in body if isinstance(s, Loop)), default=1)
+
+
+def _staged_iterations(body: Sequence[Statement]) -> int:
+    """How often the bodies of staged loops are run."""
+    loops = [s for s in body if isinstance(s, Loop)]
+    return sum(s.extent * (1 if s.staged else _staged_iterations(s.body)) for s in loops)
+
+
+def _bound(time: engine.EngineTime) -> str:
+    """The pipe that is taken nearly all the time, else latency."""
+    pipe = max(time.busy, key=lambda name: time.busy[name])
+    if time.busy[pipe] < NEAR * time.cycles:
+        return "latency"
+    return "L1" if pipe == engine.SEND else "compute"
+
+
+def _lines(part: Part, extents: Mapping[str, int], machine: GpuMachine, copies: Copies = NO_COPIES) -> tuple[int, int]:
+    """Bytes of distinct lines (read, written) with some loops' extents replaced."""
+    found = [
+        (access, tuple((var, extents.get(var, extent)) for var, extent in loops))
+        for access, loops in part.accesses_below()
+    ]
+    lines = distinct_lines(found, machine.l2.line_bytes)
+    written = int(sum(line.written for line in lines.values())) * machine.l2.line_bytes
+    return int(_bytes(lines, machine, copies)) - written, written
+
+
+def _dram(part: Part, nest: Nest, machine: GpuMachine, copies: Copies) -> tuple[int, int]:
+    """Bytes (read, written) between L2 and memory: wave after wave of workgroups, rows of waves."""
+    shape = _wave(nest, machine.xe_cores * machine.stacks)
+    names = list(nest.groups)
+    wave = _lines(part, shape, machine, copies)
+    waves = [-(-nest.groups[name] // shape[name]) for name in names]
+    if sum(wave) > machine.l2.size_bytes * machine.stacks or len(names) < 2:
+        count = 1
+        for n in waves:
+            count *= n
+        exact = _lines(part, {}, machine, copies)
+        return max(exact[0], _scaled(wave[0], count, nest, shape)), exact[1]
+    along = {**shape, names[-1]: nest.groups[names[-1]]}
+    row = _lines(part, along, machine, copies)
+    rows = nest.group_count / _product(along)
+    exact = _lines(part, {}, machine, copies)
+    return max(exact[0], int(row[0] * rows)), exact[1]
+
+
+def _scaled(wave: int, count: int, nest: Nest, shape: Mapping[str, int]) -> int:
+    """A wave's bytes for all waves; the last ones of rows and columns may be part empty."""
+    return int(wave * nest.group_count / _product(shape))
+
+
+def _wave(nest: Nest, cores: int) -> dict[str, int]:
+    """Workgroups at work together: near a square of the grid's two inner axes, then along the others."""
+    names = list(nest.groups)
+    if len(names) > 2:
+        inner = _wave(Nest({name: nest.groups[name] for name in names[1:]}, {}, ()), cores)
+        return {names[0]: max(1, min(nest.groups[names[0]], cores // _product(inner))), **inner}
+    if not names:
+        return {}
+    if len(names) == 1:
+        return {names[0]: min(nest.groups[names[0]], cores)}
+    down, across = nest.groups[names[0]], nest.groups[names[-1]]
+    best = max(
+        range(1, min(down, cores) + 1), key=lambda r: (min(r * min(across, cores // r), cores), -abs(r - cores**0.5))
+    )
+    return {names[0]: best, names[-1]: max(1, min(across, cores // best))}
+
+
+# -- the answer -----------------------------------------------------------------------------------------------------
+def estimate_gpu(program: Program, machine: GpuMachine, *, cold: bool = False, copies: Copies = NO_COPIES) -> Cost:
+    """The cost of a verified program on a GPU; `UnknownTiming` where the machine has no rate for an instruction."""
+    time = gpu_time(program, machine, cold, copies=copies)
+    ghz = clock_of(program, machine)
+    launch = machine.launch_us * 1e3 * ghz * len(time.stages)
+    cycles = time.simulated.cycles + launch
+    levels = _levels(time, machine, ghz)
+    shares = [stage.stage.cycles * stage.stage.tiles for stage in time.stages]
+    bound = time.stages[shares.index(max(shares))].bound
+    for level in levels[1:]:
+        if level.cycles >= NEAR * cycles:
+            bound = level.level
+    bound = "launch" if launch > time.simulated.cycles else bound
+    forms = _forms(time, machine)
+    counted: Counter[str] = Counter({form.instruction: form.count for form in forms})
+    return Cost(
+        machine=machine.name,
+        cycles=cycles,
+        seconds=cycles / (ghz * 1e9),
+        bound=bound,
+        core_cycles=sum(stage.engine.cycles for stage in time.stages),
+        pieces=(),
+        levels=levels,
+        forms=forms,
+        executed=counted,
+        confidence=_confidence(program, machine, levels),
+    )
+
+
+def _levels(time: GpuTime, machine: GpuMachine, ghz: float) -> tuple[LevelTraffic, ...]:
+    """Traffic of L1, L2 and DRAM of all stages; cycles that each works at its peak, the mean of its instances."""
+    cores = machine.xe_cores * machine.stacks
+    l1, l2, dram = (
+        [sum(getattr(stage, name)[side] for stage in time.stages) for side in (0, 1)] for name in ("l1", "l2", "dram")
+    )
+    rates = {
+        "L1": machine.l1.bytes_per_cycle * cores,
+        "L2": machine.l2.bytes_per_cycle * cores,
+        "DRAM": machine.sustained_gb_s * machine.stacks / ghz,
+    }
+    keys = {"L1": "caches.L1.bytes_per_cycle", "L2": "caches.L2", "DRAM": "dram"}
+    return tuple(
+        LevelTraffic(name, found[0], found[1], rates[name], rates[name], sum(found) / rates[name],
+                     machine.confidence_of(keys[name]))
+        for name, found in (("L1", l1), ("L2", l2), ("DRAM", dram))
+    )  # fmt: skip
+
+
+def _forms(time: GpuTime, machine: GpuMachine) -> tuple[InstructionCost, ...]:
+    """Each instruction's executions (machine instructions), pipe, and its share of the pipes' work."""
+    work: dict[str, list[float]] = {}
+    for stage in time.stages:
+        threads = stage.nest.thread_count * stage.nest.group_count
+        for op, times in _ops(stage.nest.body):
+            issue = engine.issue_of(op, machine)
+            row = work.setdefault(op.instruction, [0.0, 0.0])
+            row[0] += issue.count * times * threads
+            row[1] += issue.occupancy * times * threads
+    total = sum(row[1] for row in work.values())
+    pipes = {op.instruction: engine.issue_of(op, machine).pipe for s in time.stages for op, _ in _ops(s.nest.body)}
+    return tuple(
+        InstructionCost(name, name, int(count), int(count), pipes[name], occupancy / total)
+        for name, (count, occupancy) in work.items()
+    )
+
+
+def _ops(body: Sequence[Statement], times: int = 1) -> list[tuple[Op, int]]:
+    found: list[tuple[Op, int]] = []
+    for statement in body:
+        found += _ops(statement.body, times * statement.extent) if isinstance(statement, Loop) else [(statement, times)]
+    return found
+
+
+def _confidence(program: Program, machine: GpuMachine, levels: Sequence[LevelTraffic]) -> Confidence:
+    found = {c for op, _ in program.ops() for c in engine.confidences(op, machine)}
+    used = [level.confidence for level in levels if level.bytes]
+    launch = ["launch"] if machine.launch_us else []
+    return weakest([*found, *used, machine.confidence_of("frequency", "engine.threads", "cores", *launch)])

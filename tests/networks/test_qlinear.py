@@ -1,0 +1,138 @@
+"""Operators of QOperator models beside onnxruntime: integers bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import helper, numpy_helper  # noqa: E402
+
+import simdnn  # noqa: E402
+from tests.networks import peer  # noqa: E402
+
+RNG = np.random.default_rng(7)
+
+
+def model(op: str, feeds: Mapping[str, Any], inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """A node of onnxruntime's domain; `inputs` are names of feeds, or constants."""
+    names = [value if isinstance(value, str) else f"c{i}" for i, value in enumerate(inputs)]
+    known = {name: value for name, value in zip(names, inputs, strict=True) if name not in feeds}
+    constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in known.items()]
+    ports = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+             for n, a in feeds.items()]  # fmt: skip
+    node = helper.make_node(op, names, ["y"], "node", domain="com.microsoft", **attributes)
+    graph = helper.make_graph([node], "g", ports, [onnx.ValueInfoProto(name="y")], constants)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def compare(op: str, feeds: Mapping[str, Any], inputs: list[Any], machine: str = "zen4", **attributes: Any) -> None:
+    found = model(op, feeds, inputs, attributes)
+    wanted = peer.output(found, dict(feeds), optimized=False)
+    result = simdnn.load(found).run(feeds, machine=machine)
+    assert result.outputs["y"].dtype == wanted.dtype
+    np.testing.assert_array_equal(result.outputs["y"], wanted)
+    assert result.cycles > 0
+
+
+def scale(low: float = 0.005, high: float = 0.1) -> Any:
+    return np.float32(RNG.uniform(low, high))
+
+
+def drawn(dtype: Any, *shape: int) -> Any:
+    info = np.iinfo(dtype)
+    return RNG.integers(info.min, info.max, shape, endpoint=True).astype(dtype)
+
+
+@pytest.fixture(params=[np.uint8, np.int8], ids=["u8", "s8"])
+def dtype(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.mark.parametrize("machine", ["zen4", "b580"])
+@pytest.mark.parametrize("spatial", [(1, 1), (7, 5), (13,), (3, 2, 4)])
+def test_global_mean(dtype: Any, machine: str, spatial: tuple[int, ...]) -> None:
+    x = drawn(dtype, 2, 9, *spatial)
+    compare("QLinearGlobalAveragePool", {"x": x}, ["x", scale(), drawn(dtype), scale(), drawn(dtype)], machine)
+
+
+def test_global_mean_of_many(dtype: Any) -> None:
+    """The sum is past 2**24, where f32 no longer counts by ones."""
+    x = np.full((1, 1, 300, 300), np.iinfo(dtype).max, dtype)
+    x[0, 0, :3] -= 1
+    low = np.array(np.iinfo(dtype).min, dtype)
+    compare("QLinearGlobalAveragePool", {"x": x}, ["x", np.float32(0.1), low, np.float32(0.1), low])
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(17, -1), (17, 1), (12, 1), (11, 3)])
+def test_softmax(dtype: Any, opset: int, axis: int) -> None:
+    low = np.array(np.iinfo(dtype).min, dtype)
+    for width in (1, 2, 10):
+        x = drawn(dtype, 2, 5, 3, width)
+        for step, point in ((1 / 256, low), (0.011, low), (0.0037, drawn(dtype))):
+            compare("QLinearSoftmax", {"x": x}, ["x", scale(0.002, 0.4), drawn(dtype), np.float32(step), point],
+                    opset=opset, axis=axis)  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ["QLinearLeakyRelu", "QLinearSigmoid"])
+def test_unary(dtype: Any, op: str) -> None:
+    x = np.arange(np.iinfo(dtype).min, np.iinfo(dtype).max + 1).astype(dtype)
+    compare(op, {"x": x}, ["x", scale(), drawn(dtype), scale(0.003, 0.1), drawn(dtype)])
+
+
+@pytest.mark.parametrize("inside", [0, 1])
+def test_mean_pool(dtype: Any, inside: int) -> None:
+    compare("QLinearAveragePool", {"x": drawn(dtype, 2, 3, 9, 8)}, ["x", scale(), drawn(dtype), scale(), drawn(dtype)],
+            kernel_shape=[3, 3], pads=[1, 1, 0, 1], strides=[2, 1], count_include_pad=inside)  # fmt: skip
+
+
+def test_joined_and_chosen(dtype: Any) -> None:
+    a, b = drawn(dtype, 2, 4, 5), drawn(dtype, 2, 4, 5)
+    first, second = [scale(), drawn(dtype)], [scale(), drawn(dtype)]
+    compare("QLinearConcat", {"a": a, "b": b}, [*first, "a", *first, "b", *second], axis=1)
+    condition = RNG.integers(0, 2, a.shape).astype(bool)
+    compare("QLinearWhere", {"if": condition, "a": a, "b": b}, ["if", "a", *first, "b", *second, *second])
+
+
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+def test_binary(dtype: Any, op: str) -> None:
+    feeds = {"a": drawn(dtype, 2, 4, 5), "b": drawn(dtype, 4, 1)}
+    compare(op, feeds, ["a", scale(), drawn(dtype), "b", scale(), drawn(dtype), scale(), drawn(dtype)])
+
+
+def test_gemm(dtype: Any) -> None:
+    a, b = drawn(dtype, 7, 33), drawn(np.int8, 12, 33)
+    bias = RNG.integers(-5000, 5000, 12).astype(np.int32)
+    scales, zeros = RNG.uniform(0.001, 0.01, 12).astype(np.float32), np.zeros(12, np.int8)
+    own = [scale(), drawn(dtype)]
+    compare("QGemm", {"a": a}, ["a", *own, b, scales, zeros, bias, scale(0.1, 1), drawn(dtype)], transB=1)
+    compare("QGemm", {"a": a}, ["a", *own, b.T.copy(), np.float32(0.01), np.int8(3), bias], alpha=0.5)
+    compare("QGemm", {"a": np.ascontiguousarray(a.T)}, ["a", *own, b.T.copy(), np.float32(0.01), np.int8(3)], transA=1)
+
+
+def test_what_is_not_there() -> None:
+    found = model("QLinearGlobalAveragePool", {"x": drawn(np.uint8, 1, 4, 4, 2)},
+                  ["x", scale(), np.uint8(0), scale(), np.uint8(0)], {"channels_last": 1})  # fmt: skip
+    with pytest.raises(simdnn.Unimplemented, match="channels_last=1"):
+        simdnn.load(found).run({"x": drawn(np.uint8, 1, 4, 4, 2)}, machine="zen4")
+
+
+@pytest.mark.parametrize(
+    ("domain", "op", "message"),
+    [
+        ("ai.onnx.ml", "Scaler", r"no operator 'ai.onnx.ml::Scaler' here: did you mean '\w+'\?"),
+        ("com.microsoft", "QLinearSoftMax", "QLinearSoftMax' here: did you mean 'com.microsoft::QLinearSoftmax'"),
+    ],
+)
+def test_an_operator_of_a_domain_is_named_whole(domain: str, op: str, message: str) -> None:
+    nodes = [helper.make_node(op, ["x"], ["y"], "n", domain=domain)]
+    ports = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
+    with pytest.raises(simdnn.Unimplemented, match=message) as caught:
+        simdnn.load(helper.make_model(graph, opset_imports=opsets, ir_version=8)).check_operators()
+    assert ";:" not in str(caught.value) and "simdnn::" not in str(caught.value)

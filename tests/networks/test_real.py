@@ -1,0 +1,174 @@
+"""`simdnn run ocr` and its like: a made-up network shows what the runner does; the real ones run where fetched."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import workloads
+from isa_models import SimdnnError, machine
+from simdnn.cli import main
+from simdnn.networks import real
+from simdnn.networks.precision import MODES, choose
+from workloads import RealNetwork, packages
+from workloads.real import Data, Metric, Outputs, Phase, Picture, Variant
+
+HERE = all((packages.folder() / "ocr" / name).is_file() for name in ("recogniser.onnx", "mnist_5k.csv.gz"))
+ZEN4 = machine("zen4")
+
+
+def product(noise: float = 0.0) -> onnx.ModelProto:
+    """y = x w, with weights that bf16 rounds."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(64, 8)) + noise
+    x, y = (helper.make_tensor_value_info(n, 1, ["rows", width]) for n, width in (("x", 64), ("y", 8)))
+    initializer = numpy_helper.from_array(weights.astype(np.float32), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [initializer])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def data(model: onnx.ModelProto, count: int, seed: int) -> Data:
+    del model
+    rng = np.random.default_rng(seed)
+    samples = [{"x": rng.normal(size=(4, 64)).astype(np.float32)} for _ in range(count + 1)]
+
+    def score(answers: Sequence[Any], reference: Sequence[Any]) -> dict[str, float]:
+        errors = [float(np.abs(a - r).max()) for a, r in zip(answers, reference, strict=True)]
+        return {"error": max(errors), "rows": float(len(answers))}
+
+    def picture(outputs: Outputs) -> Picture:
+        return np.clip(np.abs(outputs["y"][..., None]) * 50 + np.zeros(3), 0, 255).astype(np.uint8)
+
+    phases = (Phase("many", {"x": (512, 64)}, tokens=512), Phase("one", {"x": (1, 64)}))
+    grey = np.full((4, 8, 3), 128, np.uint8)
+    return Data(samples[1:], samples[:1], lambda outputs: outputs["y"], score, phases, {"grey": grey}, picture)
+
+
+MADE_UP = RealNetwork(
+    name="made-up",
+    title="a product",
+    samples="products",
+    count=3,
+    metrics=(Metric("error", "largest error", "{:.3f}", higher_is_better=False), Metric("rows", "products", "{:.0f}")),
+    model=product,
+    data=data,
+    against_f32=True,
+    pictures=True,
+    variants={"off": Variant("weights that are off by 1", lambda: product(1.0))},
+)
+
+
+def test_a_row_a_mode_and_phase() -> None:
+    modes, _ = choose(ZEN4, ["bf16", "int8-vnni", "off", "s4-weights"], known=real.modes_of(MADE_UP))
+    told: list[tuple[int, int]] = []
+    run = real.run_real(MADE_UP, modes, seed=1, progress=lambda done, total, what: told.append((done, total)))
+    rows = run.rows.set_index(["mode", "phase"])
+    assert list(rows.index)[:6] == [(m, p) for m in ("bf16", "int8-vnni", "off") for p in ("many", "one")]
+    assert 0 < rows.loc[("bf16", "one"), "error"] < rows.loc[("int8-vnni", "one"), "error"] < 2
+    assert rows.loc[("off", "one"), "error"] > 2
+    assert (run.rows["rows"].dropna() == 3).all() and (run.rows["samples"].dropna() == 3).all()
+    assert rows.loc[("bf16", "many"), "macs"] == 512 * 64 * 8
+    many = rows.loc[("bf16", "many")]
+    assert many["tokens_per_s"] == pytest.approx(512e6 / many["time_us"])
+    assert np.isnan(rows.loc[("bf16", "one"), "tokens_per_s"])
+    assert rows.loc[("off", "many"), "speed_up"] == pytest.approx(1)
+    assert rows.loc[("bf16", "many"), "speed_up"] != 1  # each mode and phase has a time of its own
+    assert rows.loc[("bf16", "many"), "cycles"] > 10 * rows.loc[("bf16", "one"), "cycles"]
+    assert 1 < rows.loc[("s4-weights", "one"), "error"] < 5
+    assert told == [(done, 15) for done in range(15)]  # f32 first, which the others are compared with
+    assert list(run.pictures) == ["grey", "f32", "bf16", "int8-vnni", "off", "s4-weights"]
+
+
+def test_nothing_runs_twice_and_seeds_decide() -> None:
+    modes, _ = choose(ZEN4, ["f32"])
+    told: list[int] = []
+    first = real.run_real(MADE_UP, modes, count=2, progress=lambda done, total, what: told.append(done))
+    assert told == [0, 1]
+    assert first.rows["error"].tolist() == [0, 0] and first.rows["speed_up"].tolist() == [1, 1]
+    bf16, _ = choose(ZEN4, ["bf16"])
+    errors = [real.run_real(MADE_UP, bf16, count=2, seed=seed).rows["error"].iloc[0] for seed in (0, 1, 0)]
+    assert errors[0] == errors[2] != errors[1]
+
+
+def test_a_mode_that_is_refused_keeps_its_row() -> None:
+    modes, _ = choose(ZEN4, ["f32", "bad"], known={**MODES, "bad": dataclasses.replace(MODES["f32"], name="bad")})
+    network = dataclasses.replace(MADE_UP, variants={"bad": Variant("a model with an unknown operator", broken)})
+    rows = real.run_real(network, modes, count=1).rows
+    assert rows["refused"].iloc[0] == "" and "Nonsense" in rows["refused"].iloc[-1]
+    modes.pop(MODES["f32"])
+    with pytest.raises(SimdnnError, match="no mode could be run: .*Nonsense"):
+        real.run_real(network, modes, count=1)
+
+
+def broken() -> onnx.ModelProto:
+    made = product()
+    made.graph.node[0].op_type = "Nonsense"
+    return made
+
+
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(workloads.REAL_NETWORKS, "made-up", MADE_UP)
+    drawn, files = [tmp_path / f"{name}.png" for name in ("plot", "pictures")], tmp_path / "rows.csv"
+    words = ["run", "made-up", "--modes", "f32,bf16,off", "--samples", "2"]
+    assert main([*words, "--plot", str(drawn[0]), "--pictures", str(drawn[1]), "-o", str(files)]) == 0
+    text = capsys.readouterr().out
+    assert "a product on zen4, 2 products, seed 0; error: largest error; rows: products" in text
+    assert text.count("picture: ") == 2 and "many" in text
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)
+    assert files.read_text().count("\n") == 1 + 3 * 2
+    assert main([*words, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [row["mode"] for row in content["totals"]] == ["f32", "f32", "bf16", "bf16", "off", "off"]
+    spoilt = dataclasses.replace(MADE_UP, variants={"bad": Variant("a model with an unknown operator", broken)})
+    monkeypatch.setitem(workloads.REAL_NETWORKS, "made-up", spoilt)
+    assert main(["run", "made-up", "--modes", "f32,bad"]) == 1
+    assert "bad: refused: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (["ocr", "--layers", "conv*"], 2, "--layers is for layer tables"),
+        (["ocr", "--no-values"], 2, "--no-values is for layer tables"),
+        (["ocr", "--pictures", "x.png"], 2, "--pictures is for fetched networks that make pictures"),
+        (["llm", "--prompt", ""], 2, "--prompt '' is empty"),
+        (["digits", "--samples", "3"], 2, "it says nothing about networks that classify"),
+        (["ocr", "--modes", "f33"], 2, "unknown mode 'f33'"),
+        (["ocr", "--modes", "f32"], 1, "`simdnn fetch-models ocr`"),  # into an empty folder
+    ],
+)
+def test_one_line_says_what_is_wrong(
+    words: list[str],
+    status: int,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SIMDNN_MODELS", str(tmp_path))
+    assert main(["run", *words]) == status
+    error = capsys.readouterr().err.strip()
+    assert told in error and "\n" not in error
+
+
+def test_each_network_has_its_packages() -> None:
+    for name, network in workloads.REAL_NETWORKS.items():
+        assert network.name == name and name in packages.MODELS
+        assert dataclasses.is_dataclass(network) and network.metrics and network.count > 0
+
+
+@pytest.mark.skipif(not HERE, reason="`simdnn fetch-models ocr` has not been run")
+def test_real_digits_are_read() -> None:
+    modes, _ = choose(ZEN4, ["f32"])
+    row = real.run_real(workloads.REAL_NETWORKS["ocr"], modes, count=2).rows.iloc[0]
+    assert row["accuracy"] > 0.9 and row["speed_up"] == 1 and row["cycles"] > 0
+    with pytest.raises(SimdnnError, match="617"):
+        real.run_real(workloads.REAL_NETWORKS["ocr"], modes, count=618)
