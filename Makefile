@@ -22,6 +22,7 @@ test: lint typecheck pytest
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 
 typecheck: $(VENV)/.installed-dev
 	$(BIN)/mypy

@@ -175,9 +175,12 @@ def compared(code: str, cycles: float, target: Any) -> dict[str, Any]:
     body, one = read_body(code), predicted(code, target)
     return {
         "kind": "vector" if any("mm" in i.form for i in body.instructions) else "scalar",
-        "stores": any(step.store for step in one.steps), "cycles": cycles, "predicted": one.cycles_per_iteration,
-        "error": one.cycles_per_iteration / cycles - 1, "assumed": len(one.assumed),
-    }  # fmt: skip
+        "stores": any(step.store for step in one.steps),
+        "cycles": cycles,
+        "predicted": one.cycles_per_iteration,
+        "error": one.cycles_per_iteration / cycles - 1,
+        "assumed": len(one.assumed),
+    }
 
 
 if __name__ == "__main__":

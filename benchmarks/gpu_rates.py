@@ -38,9 +38,15 @@ class Rate:
         dst = self.dst or ("s32" if self.dtype == "s8" else "f32")
         attr = Attr(fpmath="tf32") if tf32 else None
         return simdnn.estimate(
-            "matmul", m=self.m, n=self.n, k=self.k, dt=f"{src}:{src}:{dst}", machine=self.machine, attr=attr,
+            "matmul",
+            m=self.m,
+            n=self.n,
+            k=self.k,
+            dt=f"{src}:{src}:{dst}",
+            machine=self.machine,
+            attr=attr,
             wei_tag="ab",
-        )  # fmt: skip
+        )
 
 
 def _square(machine: str, dtype: str, size: int, tflops: float, source: str, dst: str = "") -> Rate:
@@ -66,7 +72,7 @@ RATES = (
     _square("max1550_stack", "s8", 8192, 577.0, ALCF),
     _square("max1550_stack", "f32", 8192, 23.0, ALCF),
     _square("max1100", "bf16", 2472, 136.4, "oneDNN NN, a mean (triton-xpu #3328); size from its 220.7 GB/s", "bf16"),
-)  # fmt: skip
+)
 
 
 def table(rates: tuple[Rate, ...] = RATES) -> pd.DataFrame:
@@ -76,9 +82,18 @@ def table(rates: tuple[Rate, ...] = RATES) -> pd.DataFrame:
         found = rate.estimate()
         tflops = found.gops / 1e3
         size = str(rate.m) if rate.m == rate.n == rate.k else f"{rate.m}x{rate.n}x{rate.k}"
-        rows.append({"machine": rate.machine, "type": rate.dtype, "size": size, "source": rate.source,
-                     "published": rate.tflops, "model": tflops, "error": tflops / rate.tflops - 1,
-                     "bound": found.bound})  # fmt: skip
+        rows.append(
+            {
+                "machine": rate.machine,
+                "type": rate.dtype,
+                "size": size,
+                "source": rate.source,
+                "published": rate.tflops,
+                "model": tflops,
+                "error": tflops / rate.tflops - 1,
+                "bound": found.bound,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -90,8 +105,10 @@ def main() -> None:
     for row in found.to_dict("records"):
         error = f"{row['error']:+.0%}".replace("%", " %")
         error = f"**{error}**" if abs(row["error"]) <= NEAR else error
-        print(f"| {row['machine']} | {row['type']} | {row['size']} | {row['source']} | {row['published']:.1f} "
-              f"| {row['model']:.1f} | {error} | {row['bound']} |")  # fmt: skip
+        print(
+            f"| {row['machine']} | {row['type']} | {row['size']} | {row['source']} | {row['published']:.1f} "
+            f"| {row['model']:.1f} | {error} | {row['bound']} |"
+        )
     print(f"\n{int((found['error'].abs() <= NEAR).sum())} of {len(found)} within 15 %")
 
 

@@ -64,10 +64,20 @@ def conversion() -> str:
         ahead = simdnn.estimate("matmul", m=m, **sizes)
         once = f"{ahead.conversion.cycles:.3g}" if ahead.conversion else "0"
         shared = [f"{ahead.amortised_cycles(runs):.3g}" for runs in (1, 10, 100)]
-        rows.append([str(m), inside.compute_dtype, f"{inside.cycles:.3g}", ahead.compute_dtype, f"{ahead.cycles:.3g}",
-                     once, *shared])  # fmt: skip
-    return markdown(["M", "`ab` in", "cycles", "`any` in", "cycles", "once before", "a run of 1", "of 10", "of 100"],
-                    rows)  # fmt: skip
+        rows.append(
+            [
+                str(m),
+                inside.compute_dtype,
+                f"{inside.cycles:.3g}",
+                ahead.compute_dtype,
+                f"{ahead.cycles:.3g}",
+                once,
+                *shared,
+            ]
+        )
+    return markdown(
+        ["M", "`ab` in", "cycles", "`any` in", "cycles", "once before", "a run of 1", "of 10", "of 100"], rows
+    )
 
 
 # -- the spellings --------------------------------------------------------------------------------------------------
@@ -93,8 +103,12 @@ class Problem:
 
 
 Spelling = Callable[[Problem], Asked | str]  # or the refusal by the proposal's own rule
-PROBLEMS = (Problem("f32", "s8", "zen4"), Problem("f32", "s8", "clx"), Problem("f32", "f32", "zen4"),
-            Problem("u8", "s8", "zen4"))  # fmt: skip
+PROBLEMS = (
+    Problem("f32", "s8", "zen4"),
+    Problem("f32", "s8", "clx"),
+    Problem("f32", "f32", "zen4"),
+    Problem("u8", "s8", "zen4"),
+)
 
 
 def apply_to_int(mode: str, applies: bool) -> Spelling:
@@ -176,8 +190,12 @@ def spellings() -> str:
     return markdown(headings, [[name, *(outcome(p, spelling) for p in PROBLEMS)] for name, spelling in SPELLINGS])
 
 
-TABLES: dict[str, Callable[[], str]] = {"modes": modes, "query": query, "conversion": conversion,
-                                        "spellings": spellings}  # fmt: skip
+TABLES: dict[str, Callable[[], str]] = {
+    "modes": modes,
+    "query": query,
+    "conversion": conversion,
+    "spellings": spellings,
+}
 
 
 def filled(text: str) -> str:

@@ -70,8 +70,16 @@ class Matmul:
         }
         primitive = ctypes.c_void_p()
         plan = ctypes.c_void_p()
-        self._call("dnnl_matmul_primitive_desc_create", ctypes.byref(plan), self.engine, descriptors["src"],
-                   descriptors["wei"], None, descriptors["dst"], None)  # fmt: skip
+        self._call(
+            "dnnl_matmul_primitive_desc_create",
+            ctypes.byref(plan),
+            self.engine,
+            descriptors["src"],
+            descriptors["wei"],
+            None,
+            descriptors["dst"],
+            None,
+        )
         self._call("dnnl_primitive_create", ctypes.byref(primitive), plan)
         self.primitive = primitive
         query = self.library.dnnl_primitive_desc_query_md

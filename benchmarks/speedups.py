@@ -26,14 +26,24 @@ MATMULS: Mapping[str, Mapping[str, int]] = {
 }
 CONVOLUTIONS: Mapping[str, Mapping[str, int]] = {
     f"{kernel}x{kernel}{f' s{strides}' if strides > 1 else ''}, {ic} to {oc}, {size}x{size}": {
-        "ic": ic, "ih": size, "iw": size, "oc": oc,
-        "kh": kernel, "kw": kernel, "strides": strides, "padding": kernel // 2,
+        "ic": ic,
+        "ih": size,
+        "iw": size,
+        "oc": oc,
+        "kh": kernel,
+        "kw": kernel,
+        "strides": strides,
+        "padding": kernel // 2,
     }
     for kernel, strides, ic, oc, size in (
-        (3, 1, 64, 64, 28), (3, 1, 256, 256, 14), (1, 1, 256, 256, 14),
-        (1, 2, 256, 512, 28), (3, 2, 128, 128, 56), (7, 2, 3, 64, 224),
+        (3, 1, 64, 64, 28),
+        (3, 1, 256, 256, 14),
+        (1, 1, 256, 256, 14),
+        (1, 2, 256, 512, 28),
+        (3, 2, 128, 128, 56),
+        (7, 2, 3, 64, 224),
     )
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -74,15 +84,18 @@ MATMUL_VARIANTS = (
     Variant("f32, avx2", "f32", (0.98, 0.95, 0.97, 0.64, 0.94), "avx2"),
     Variant("f32 x s8", "f32:s8:f32", (0.92, 1.03, 1.09, 1.04, 1.00), attr=_compressed("strict")),
     Variant("bf16 x s8", "bf16:s8:f32", (1.84, 1.88, 1.24, 1.58, 1.94), attr=_compressed("bf16")),
-    Variant("bf16 x s8, zero points", "bf16:s8:f32", (1.79, 1.93, 1.02, 1.40, 1.89),
-            attr=_compressed("bf16", points="s8")),
+    Variant(
+        "bf16 x s8, zero points", "bf16:s8:f32", (1.79, 1.93, 1.02, 1.40, 1.89), attr=_compressed("bf16", points="s8")
+    ),
     Variant("bf16 x s8, scales by column", "bf16:s8:f32", (1.84, 1.98, 1.56, 1.77, 1.99), attr=_compressed("bf16", 0)),
     Variant("bf16 x s4", "bf16:s4:f32", (1.80, 1.98, 1.04, 1.40, 1.93), attr=_compressed("bf16")),
-    Variant("bf16 x s4, zero points", "bf16:s4:f32", (1.78, 1.82, 0.88, 1.21, 1.87),
-            attr=_compressed("bf16", points="s4")),
-    Variant("bf16 x u4, zero points", "bf16:u4:f32", (1.79, 1.93, 0.95, 1.34, 1.87),
-            attr=_compressed("bf16", points="u4")),
-)  # fmt: skip
+    Variant(
+        "bf16 x s4, zero points", "bf16:s4:f32", (1.78, 1.82, 0.88, 1.21, 1.87), attr=_compressed("bf16", points="s4")
+    ),
+    Variant(
+        "bf16 x u4, zero points", "bf16:u4:f32", (1.79, 1.93, 0.95, 1.34, 1.87), attr=_compressed("bf16", points="u4")
+    ),
+)
 CONVOLUTION_VARIANTS = (
     Variant("bf16", "bf16:bf16:f32", (1.89, 1.98, 1.87, 1.90, 2.02, 1.46)),
     Variant("u8s8, VNNI", "u8:s8:s32", (3.60, 3.95, 3.32, 3.47, 3.79, 2.67)),

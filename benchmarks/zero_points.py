@@ -139,9 +139,11 @@ def published() -> pd.DataFrame:
     """oneDNN's RFC 20250819, 2172 x 4096 x 14336 to f16: milliseconds published, and predicted beside them."""
     sizes, f16 = {"m": 2172, "k": 4096, "n": 14336}, {"dt": "f16:f16:f16"}
     kinds: dict[str, tuple[float, str]] = {
-        "f16": (2.45, ""), "reductions given": (1.44, "precomputed"), "sums in the kernel": (7.32, "in_kernel"),
+        "f16": (2.45, ""),
+        "reductions given": (1.44, "precomputed"),
+        "sums in the kernel": (7.32, "in_kernel"),
         "converted to f16": (7.32, "upconvert"),
-    }  # fmt: skip
+    }
     found = []
     for name, (ms, strategy) in kinds.items():
         row: dict[str, Any] = {"kernel": name, "published": ms}

@@ -32,24 +32,51 @@ def detect(side: int, channels: int) -> list[Conv]:
 
 
 YOLOV8N: list[Conv] = [
-    (640, 3, 16, 3, 2), (320, 16, 32, 3, 2), *c2f(160, 32, 32, 1), (160, 32, 64, 3, 2), *c2f(80, 64, 64, 2),
-    (80, 64, 128, 3, 2), *c2f(40, 128, 128, 2), (40, 128, 256, 3, 2), *c2f(20, 256, 256, 1),
-    (20, 256, 128, 1, 1), (20, 512, 256, 1, 1),
-    *c2f(40, 384, 128, 1), *c2f(80, 192, 64, 1), (80, 64, 64, 3, 2), *c2f(40, 192, 128, 1), (40, 128, 128, 3, 2),
-    *c2f(20, 384, 256, 1), *detect(80, 64), *detect(40, 128), *detect(20, 256),
-]  # fmt: skip
+    (640, 3, 16, 3, 2),
+    (320, 16, 32, 3, 2),
+    *c2f(160, 32, 32, 1),
+    (160, 32, 64, 3, 2),
+    *c2f(80, 64, 64, 2),
+    (80, 64, 128, 3, 2),
+    *c2f(40, 128, 128, 2),
+    (40, 128, 256, 3, 2),
+    *c2f(20, 256, 256, 1),
+    (20, 256, 128, 1, 1),
+    (20, 512, 256, 1, 1),
+    *c2f(40, 384, 128, 1),
+    *c2f(80, 192, 64, 1),
+    (80, 64, 64, 3, 2),
+    *c2f(40, 192, 128, 1),
+    (40, 128, 128, 3, 2),
+    *c2f(20, 384, 256, 1),
+    *detect(80, 64),
+    *detect(40, 128),
+    *detect(20, 256),
+]
 
 
 @cache
 def seconds(machine: str, conv: Conv, zero_point: bool) -> float:
     """One convolution."""
     side, ic, oc, kernel, stride = conv
-    attr = Attr(scales={"src": Quant(None), "wei": Quant(None, mask="per_oc"), "dst": Quant(None)},
-                zero_points={"src": Quant(None)} if zero_point else {})  # fmt: skip
+    attr = Attr(
+        scales={"src": Quant(None), "wei": Quant(None, mask="per_oc"), "dst": Quant(None)},
+        zero_points={"src": Quant(None)} if zero_point else {},
+    )
     return simdnn.estimate(
-        "convolution", ic=ic, ih=side, iw=side, oc=oc, kh=kernel, kw=kernel, strides=stride, padding=kernel // 2,
-        dt="u8:s8:u8", machine=machine, attr=attr,
-    ).seconds  # fmt: skip
+        "convolution",
+        ic=ic,
+        ih=side,
+        iw=side,
+        oc=oc,
+        kh=kernel,
+        kw=kernel,
+        strides=stride,
+        padding=kernel // 2,
+        dt="u8:s8:u8",
+        machine=machine,
+        attr=attr,
+    ).seconds
 
 
 def table() -> pd.DataFrame:

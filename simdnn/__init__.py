@@ -52,8 +52,18 @@ if TYPE_CHECKING:
 else:
     # Who analyses a loop wants no kernels, and who asks the command for help wants nothing.
     _LATER = {
-        "isa_models": ("InvalidArgument", "MachineFileError", "ProgramError", "SimdnnError", "Unimplemented",
-                       "UnknownName", "UnknownTiming", "instruction", "machine", "what_if"),
+        "isa_models": (
+            "InvalidArgument",
+            "MachineFileError",
+            "ProgramError",
+            "SimdnnError",
+            "Unimplemented",
+            "UnknownName",
+            "UnknownTiming",
+            "instruction",
+            "machine",
+            "what_if",
+        ),
         "simdnn.assembly.analysis": ("Analysis", "analyze"),
         "simdnn.exactness.comparison": ("Comparison", "compare"),
         "simdnn.networks": ("float16_report", "quantize_onnx", "transpile_float16"),
@@ -61,14 +71,29 @@ else:
         "simdnn.explanations.lanes": ("explain",),
         "simdnn.primitives.descriptors": ("MemoryDesc",),
         "simdnn.primitives.nibbles": ("pack_nibbles", "unpack_nibbles"),
-        "simdnn.primitives": ("Attr", "Quant", "Quantized", "Reordered", "convolution", "estimate", "matmul",
-                              "quantize_dynamic", "reorder"),
-        "simdnn.primitives.mathmode": ("cold_weights", "exact_int8", "fpmath_mode", "get_default_fpmath_mode",
-                                       "set_default_exact_int8", "set_default_fpmath_mode"),
+        "simdnn.primitives": (
+            "Attr",
+            "Quant",
+            "Quantized",
+            "Reordered",
+            "convolution",
+            "estimate",
+            "matmul",
+            "quantize_dynamic",
+            "reorder",
+        ),
+        "simdnn.primitives.mathmode": (
+            "cold_weights",
+            "exact_int8",
+            "fpmath_mode",
+            "get_default_fpmath_mode",
+            "set_default_exact_int8",
+            "set_default_fpmath_mode",
+        ),
         "simdnn.exactness.remedy": ("remedies",),
         "simdnn.primitives.result": ("Conversion", "Estimate", "Result"),
         "simdnn.exactness.safety": ("ranges",),
-    }  # fmt: skip
+    }
 
     def __getattr__(name: str) -> Any:
         """Import a name of `_LATER`, or a module of the package, when it is first asked for."""

@@ -29,9 +29,12 @@ KONATA = ("Kanata\t0004\nC=\t0\n", "\nL\t0\t0\t[0] ", "\nS\t0\t0\tDs\n")
 TOML_MARK = f"# Written by {WRITER} "
 #: columns that only tables of commands have together: of run and bench, of studies, of explain, of verify
 COLUMNS = (
-    {"cycles", "confidence"}, {"cycles", "refused"}, {"machine", "refused"}, {"at", "instruction", "value", "exact"},
+    {"cycles", "confidence"},
+    {"cycles", "refused"},
+    {"machine", "refused"},
+    {"at", "instruction", "value", "exact"},
     {"shape", "predicted"},
-)  # fmt: skip
+)
 
 _forced: ContextVar[bool] = ContextVar("forced", default=False)
 
@@ -76,8 +79,10 @@ def write_text(path: Path, text: str) -> None:
 def check(path: Path) -> None:
     """`InvalidArgument` where a file is there that this package did not write, and that is not `forced`."""
     if path.is_file() and not _forced.get() and not is_own(path):
-        raise InvalidArgument(f"{path} is there already and was not written by {WRITER}; another path, or --force, "
-                              f"which replaces it (in Python: `with {WRITER}.files.forced():`)")  # fmt: skip
+        raise InvalidArgument(
+            f"{path} is there already and was not written by {WRITER}; another path, or --force, "
+            f"which replaces it (in Python: `with {WRITER}.files.forced():`)"
+        )
 
 
 def is_own(path: Path) -> bool:

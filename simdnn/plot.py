@@ -210,8 +210,14 @@ def _label(ax: Axes, points: list[tuple[str, float, float]]) -> None:
         ax.text(start, height, name, transform=ax.transAxes, va="center", color=color)
         nearest = min(max(x, start), start + width)
         if abs(height - y) > 0.06 or abs(nearest - x) > 0.03:
-            ax.plot([x, nearest], [y, height + (0.02 if height < y else -0.02)], color=color, linewidth=0.7, zorder=2,
-                    transform=ax.transAxes)  # fmt: skip
+            ax.plot(
+                [x, nearest],
+                [y, height + (0.02 if height < y else -0.02)],
+                color=color,
+                linewidth=0.7,
+                zorder=2,
+                transform=ax.transAxes,
+            )
 
 
 def _places(x: float, y: float, width: float, count: int) -> list[tuple[float, float]]:

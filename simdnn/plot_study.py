@@ -20,9 +20,14 @@ MOST_LINES = 20  # with a name in the legend
 MOST_BARS = 60
 MOST_TICKS = 10
 LONGEST_BESIDE = 24  # letters of a name in a legend beside the axes
-_UNITS = {"gops": "speed (1e9 operations a second)", "cycles": "cycles", "sqnr_db": "signal to error against f32 (dB)",
-          "worst_layer_sqnr_db": "signal to error against f32, worst layer (dB)",
-          "accuracy": "accuracy", "time_us": "modelled time (us)"}  # fmt: skip
+_UNITS = {
+    "gops": "speed (1e9 operations a second)",
+    "cycles": "cycles",
+    "sqnr_db": "signal to error against f32 (dB)",
+    "worst_layer_sqnr_db": "signal to error against f32, worst layer (dB)",
+    "accuracy": "accuracy",
+    "time_us": "modelled time (us)",
+}
 
 
 def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes | None = None) -> Axes:
@@ -45,8 +50,16 @@ def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes 
         for way, points in _groups(part, how):
             height = points[quality].clip(upper=top)
             edges = ["black" if best else "none" for best in points["pareto"]]
-            ax.scatter(points["time_us"], height, s=size, marker=marks[way], color=colors[name], edgecolors=edges,
-                       linewidths=1.2, zorder=3)  # fmt: skip
+            ax.scatter(
+                points["time_us"],
+                height,
+                s=size,
+                marker=marks[way],
+                color=colors[name],
+                edgecolors=edges,
+                linewidths=1.2,
+                zorder=3,
+            )
     if np.isposinf(shown[quality]).any():
         ax.axhline(top, color="grey", linewidth=0.7, linestyle="--")
         ax.annotate("exact", (0.01, top), (0, 2), ("axes fraction", "data"), "offset points", color="grey")
@@ -118,8 +131,13 @@ def _said(axis: str, value: Any) -> str:
 
 
 def _is_number(column: pd.Series[Any]) -> bool:
-    return all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and value == value
-               for value in column) and column.nunique() > 1  # fmt: skip
+    return (
+        all(
+            isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and value == value
+            for value in column
+        )
+        and column.nunique() > 1
+    )
 
 
 def _colors() -> Iterator[Any]:

@@ -241,8 +241,10 @@ def _sharing(group: int | str, k: int, n: int) -> tuple[int, int, tuple[int, ...
 def _symmetric(x: F32, form: Format) -> tuple[Array, F32]:
     """Values and scales of weights (…, rows, …, columns) that share one."""
     if not form.signed and x.min() < 0:
-        raise InvalidArgument(f"weights down to {x.min():g}, and symmetric {form.name} has no negative values: "
-                              f"dtype='s{form.bits}', or symmetric=False")  # fmt: skip
+        raise InvalidArgument(
+            f"weights down to {x.min():g}, and symmetric {form.name} has no negative values: "
+            f"dtype='s{form.bits}', or symmetric=False"
+        )
     scales: F32 = _scales(np.abs(x).max(axis=_SHARED, keepdims=True), form.high)
     values: Array = np.clip(np.rint(x / scales), -form.high, form.high).astype(np.int16)
     return values, scales

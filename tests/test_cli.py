@@ -54,7 +54,11 @@ def test_json_is_json_and_holds_what_the_table_holds(small: str, capsys: pytest.
     assert main(["run", small, "--machine", "zen4", "--modes", "f32,int8-vnni", "--json"]) == 0
     content = json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
     assert [(row["layer"], row["mode"]) for row in content["layers"]] == [
-        ("up", "f32"), ("up", "int8-vnni"), ("qk", "f32"), ("qk", "int8-vnni")]  # fmt: skip
+        ("up", "f32"),
+        ("up", "int8-vnni"),
+        ("qk", "f32"),
+        ("qk", "int8-vnni"),
+    ]
     up, exact = content["layers"][0], content["layers"][1]
     assert up["max_abs_error"] == 0 and up["sqnr_db"] is None  # infinite
     assert exact["max_abs_error"] > 0 and exact["saturated_outputs"] == 0
@@ -175,8 +179,30 @@ def test_no_words_get_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert not out and "simdnn COMMAND --help" in err and all(name in err for name in ("run", "bench", "fetch-models"))
 
 
-words = st.sampled_from(["run", "list", "verify", "--json", "-o", "--modes", "--layers", "--isa", "--seed", "\0", "",
-                         "--threads", "-1", "é", "a" * 300, "--plot", "--", "*", "zen4", "--machine"])  # fmt: skip
+words = st.sampled_from(
+    [
+        "run",
+        "list",
+        "verify",
+        "--json",
+        "-o",
+        "--modes",
+        "--layers",
+        "--isa",
+        "--seed",
+        "\0",
+        "",
+        "--threads",
+        "-1",
+        "é",
+        "a" * 300,
+        "--plot",
+        "--",
+        "*",
+        "zen4",
+        "--machine",
+    ]
+)
 
 
 @settings(max_examples=100)
@@ -277,8 +303,13 @@ def test_machines_lists_and_shows_gpus(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("mismatches", [0, 3])
 def test_verify(mismatches: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The report and the exit status; the comparison itself is tested where it is made."""
-    frame = pd.DataFrame({"instruction": ["vpand", "vpxor"], "status": ["ok", "mismatch" if mismatches else "ok"],
-                          "mismatches": [0, mismatches]})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "instruction": ["vpand", "vpxor"],
+            "status": ["ok", "mismatch" if mismatches else "ok"],
+            "mismatches": [0, mismatches],
+        }
+    )
     monkeypatch.setattr(hostcheck, "check_host", lambda: frame)
     assert main(["verify"]) == (1 if mismatches else 0)
     text = capsys.readouterr().out

@@ -22,20 +22,28 @@ STUDY = '[study]\nkind = "matmul"\n[axes]\nm = [1, 2]\n[fixed]\nn = 8\nk = 8\nma
 BENCH = ["bench", "--matmul", "--mode=P", "4x8:8x4"]
 RUN = ["run", "digits", "--no-values", "--modes", "f32"]
 COMMANDS = {  # a command that writes the file named last
-    "bench.csv": [*BENCH, "-o"], "bench.json": [*BENCH, "-o"], "bench.parquet": [*BENCH, "-o"],
-    "trace.json": [*BENCH, "--trace"], "trace": [*BENCH, "--trace"],
-    "run.csv": [*RUN, "-o"], "run.png": [*RUN, "--plot"],
+    "bench.csv": [*BENCH, "-o"],
+    "bench.json": [*BENCH, "-o"],
+    "bench.parquet": [*BENCH, "-o"],
+    "trace.json": [*BENCH, "--trace"],
+    "trace": [*BENCH, "--trace"],
+    "run.csv": [*RUN, "-o"],
+    "run.png": [*RUN, "--plot"],
     "explain.csv": ["explain", "vpmaddubsw", "--a", "255,255", "--b", "127,127", "-o"],
     "explain.json": ["explain", "vpmaddubsw", "--a", "255,255", "--b", "127,127", "-o"],
-    "study.csv": ["study", "file.toml", "-o"], "study.png": ["study", "file.toml", "--plot"],
+    "study.csv": ["study", "file.toml", "-o"],
+    "study.png": ["study", "file.toml", "--plot"],
     "loop.txt": ["analyze", "loop.s", "--timeline", "-o"],
     "loop.kanata": ["analyze", "loop.s", "--timeline", "konata", "-o"],
     "loop.json": ["analyze", "loop.s", "--timeline", "perfetto", "-o"],
-}  # fmt: skip
+}
 USERS = {  # what somebody else may have put there
-    ".csv": b"name,cycles\na,1\n", ".json": b'{"simdnn": 1}', ".parquet": b"PAR1 thesis PAR1",
-    ".png": b"\x89PNG thesis", ".kanata": b"Kanata\t0004\nC=\t0\n",
-}  # fmt: skip
+    ".csv": b"name,cycles\na,1\n",
+    ".json": b'{"simdnn": 1}',
+    ".parquet": b"PAR1 thesis PAR1",
+    ".png": b"\x89PNG thesis",
+    ".kanata": b"Kanata\t0004\nC=\t0\n",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +86,10 @@ def test_the_text_before_is_kept_where_a_write_fails(here: Path, monkeypatch: py
     with pytest.raises(OSError, match="No space left"):
         trace.write(path, [estimate])
     assert path.read_bytes() == before and sorted(file.name for file in here.iterdir()) == [
-        "file.toml", "loop.s", "t.json"]  # fmt: skip
+        "file.toml",
+        "loop.s",
+        "t.json",
+    ]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
@@ -133,20 +144,38 @@ class Nothing:
     ports = None
 
 
-@pytest.mark.parametrize("columns", [
-    "shape,kernel,predicted,bound", "mode,accuracy,samples,speed_up,cycles,time_us,bound,confidence,refused",
-    "mode,cycles,time_us,speed_up,macs,note,refused", "m,machine,refused",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "shape,kernel,predicted,bound",
+        "mode,accuracy,samples,speed_up,cycles,time_us,bound,confidence,refused",
+        "mode,cycles,time_us,speed_up,macs,note,refused",
+        "m,machine,refused",
+    ],
+)
 def test_tables_of_slow_commands_are_own(columns: str, here: Path) -> None:
     path = here / "table.csv"
     path.write_text(f"{columns}\n")
     assert files.is_own(path)
 
 
-@pytest.mark.parametrize("content", [
-    b"cycles\n", b"a,b\n", b"notes", b"\xff\xfe", b"[1]", b'{"traceEvents": []}', b'{"written_by": "me"}', b"{", b"#",
-    b'{"report": {"written_by": "simdnn"}}', b"# Written by hand, simdnn calibrate\n", b"PAR1",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"cycles\n",
+        b"a,b\n",
+        b"notes",
+        b"\xff\xfe",
+        b"[1]",
+        b'{"traceEvents": []}',
+        b'{"written_by": "me"}',
+        b"{",
+        b"#",
+        b'{"report": {"written_by": "simdnn"}}',
+        b"# Written by hand, simdnn calibrate\n",
+        b"PAR1",
+    ],
+)
 def test_what_others_wrote(content: bytes, here: Path) -> None:
     path = here / "file"
     path.write_bytes(content)

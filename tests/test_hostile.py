@@ -111,7 +111,7 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: isa_models.instruction("vaddps")(ONES, ONES), "bytes"),
     (lambda: simdnn.ranges("matmul", weights=np.broadcast_to(np.int8(1), (2**20, 2**20)), machine="skx"), "bytes"),
     (lambda: simdnn.quantize_dynamic(ONES, machine="zen4"), "bytes"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("number", range(len(CALLS)), ids=[f"{i} {said}" for i, (_, said) in enumerate(CALLS)])
@@ -148,11 +148,18 @@ def test_messages_keep_what_they_suggest() -> None:
 # -- files of TOML -----------------------------------------------------------------------------------------------------
 
 TOML = {
-    "dotted": "a." * 30_000 + "a = 1", "header": "[" + "a." * 30_000 + "a]", "quoted": '"a".' * 30_000 + "a = 1",
-    "inline": "x = {b = 1, " + "a . " * 30_000 + "a = 1}", "arrays": "x = " + "[" * 100_000,
-    "tables": "x = " + "{a = " * 50_000, "one word": "a" * 2_000_000, "brackets": "[ " * 1_000_000,
-    "digits": "x = " + "9" * 1_000_000, "nul": "a\0 = 1", "surrogates": "a = '\ud800'",
-}  # fmt: skip
+    "dotted": "a." * 30_000 + "a = 1",
+    "header": "[" + "a." * 30_000 + "a]",
+    "quoted": '"a".' * 30_000 + "a = 1",
+    "inline": "x = {b = 1, " + "a . " * 30_000 + "a = 1}",
+    "arrays": "x = " + "[" * 100_000,
+    "tables": "x = " + "{a = " * 50_000,
+    "one word": "a" * 2_000_000,
+    "brackets": "[ " * 1_000_000,
+    "digits": "x = " + "9" * 1_000_000,
+    "nul": "a\0 = 1",
+    "surrogates": "a = '\ud800'",
+}
 
 
 @pytest.mark.parametrize("name", TOML)
@@ -173,11 +180,19 @@ def test_hostile_toml(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("run", b"\xff\xfe.onnx"), ("study", b"\xff\xfe.toml"), ("list", LONG), ("run", "/"), ("study", "/"),
-        ("analyze", "/"), ("inspect", "/"), ("bench", "--batch=/"), ("explain", LONG), ("--" + LONG,),
+        ("run", b"\xff\xfe.onnx"),
+        ("study", b"\xff\xfe.toml"),
+        ("list", LONG),
+        ("run", "/"),
+        ("study", "/"),
+        ("analyze", "/"),
+        ("inspect", "/"),
+        ("bench", "--batch=/"),
+        ("explain", LONG),
+        ("--" + LONG,),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_hostile_words(words: tuple[str | bytes, ...], capsys: pytest.CaptureFixture[str]) -> None:
     try:
         status: object = main([os.fsdecode(word) for word in words])
@@ -188,8 +203,10 @@ def test_hostile_words(words: tuple[str | bytes, ...], capsys: pytest.CaptureFix
 
 def test_a_study_that_is_terminated_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "long.toml"
-    path.write_text('[study]\nkind = "matmul"\n[axes]\nm = [' + ", ".join(map(str, range(1, 4000))) + "]\n"
-                    '[fixed]\nmachine = "zen4"\nn = 512\nk = 512\n')  # fmt: skip
+    path.write_text(
+        '[study]\nkind = "matmul"\n[axes]\nm = [' + ", ".join(map(str, range(1, 4000))) + "]\n"
+        '[fixed]\nmachine = "zen4"\nn = 512\nk = 512\n'
+    )
     words = [sys.executable, "-m", "simdnn", "study", str(path), "--jobs", "2"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         rows = path.with_suffix(".jsonl")

@@ -27,8 +27,11 @@ def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     own = {"PYTHONPATH": paths, "MPLBACKEND": "agg", "SIMDNN_MODELS": str(tmp_path / "models")}
     done = subprocess.run(
         [sys.executable, "-c", code, str(notebook), str(tmp_path)],
-        env={**os.environ, **own}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -49,21 +49,23 @@ MADE: dict[str, Callable[[], simdnn.Estimate]] = {
     "gemv": _matmul(F32[:1], WEI, "zen4"),
     "tiles": _matmul(BF16, WEIB, "spr"),
     "f16": _matmul(F16, WEI16, "zen4"),
-    "compressed": _matmul(F32, S8, "zen4", attr=simdnn.Attr(fpmath="bf16", apply_to_int=True,
-                                                          scales={"wei": np.ones(8, np.float32)})),
+    "compressed": _matmul(
+        F32, S8, "zen4", attr=simdnn.Attr(fpmath="bf16", apply_to_int=True, scales={"wei": np.ones(8, np.float32)})
+    ),
     "Intel GPU": _matmul(F16, WEI16, "a770"),
     "Intel GPU, batch": _matmul(F16[None].repeat(2, 0), WEI16, "a770"),
     "Intel GPU, int8": _matmul(U8, S8, "max1100"),
     "NVIDIA GPU": _matmul(F16, WEI16, "v100"),
     "convolution": _convolution(IMAGE, TAPS, "zen4"),
     "depthwise": _convolution(IMAGE, TAPS[:, :1], "zen4", groups=8),
-    "convolution, int8 weights": _convolution(IMAGE, TAPS.astype(np.int8), "zen4",
-                                              attr=simdnn.Attr(fpmath="strict", apply_to_int=True)),
+    "convolution, int8 weights": _convolution(
+        IMAGE, TAPS.astype(np.int8), "zen4", attr=simdnn.Attr(fpmath="strict", apply_to_int=True)
+    ),
     "convolution on a GPU": _convolution(IMAGE, TAPS, "a770"),
     "depthwise on a GPU": _convolution(IMAGE, TAPS[:, :1], "a770", groups=8),
     "cost alone": partial(simdnn.estimate, "matmul", m=8, n=8, k=8, dt="u8:s8:s32", machine="clx"),
     "cost of a GPU": partial(simdnn.estimate, "matmul", m=8, n=8, k=8, dt="f16", machine="b580"),
-}  # fmt: skip
+}
 
 
 @cache
@@ -177,12 +179,19 @@ def test_a_pool_of_processes(start: str) -> None:
     assert [result.to_json() for result in found] == [work(src).to_json() for src in (U8, U8[:1])]
 
 
-@pytest.mark.parametrize("change", [
-    lambda mapping: mapping.__setitem__("a", 2), lambda mapping: mapping.__delitem__("a"),
-    lambda mapping: mapping.clear(), lambda mapping: mapping.pop("a"), lambda mapping: mapping.popitem(),
-    lambda mapping: mapping.update(a=2),
-    lambda mapping: mapping.setdefault("b", 2), lambda mapping: mapping.__ior__({"a": 2}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda mapping: mapping.__setitem__("a", 2),
+        lambda mapping: mapping.__delitem__("a"),
+        lambda mapping: mapping.clear(),
+        lambda mapping: mapping.pop("a"),
+        lambda mapping: mapping.popitem(),
+        lambda mapping: mapping.update(a=2),
+        lambda mapping: mapping.setdefault("b", 2),
+        lambda mapping: mapping.__ior__({"a": 2}),
+    ],
+)
 def test_a_frozen_mapping_does_not_change(change: Callable[[Frozen[str, int]], object]) -> None:
     mapping = Frozen({"a": 1})
     with pytest.raises(TypeError, match="can't be changed"):

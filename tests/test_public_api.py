@@ -15,14 +15,14 @@ import simdnn
 SIGNATURES = {
     simdnn.matmul: "src weights bias machine isa dst attr threads engine dispatch wei_tag into",
     simdnn.convolution: "src weights bias strides padding dilation groups machine isa dst attr threads engine dispatch "
-                        "wei_tag into",
+    "wei_tag into",
     simdnn.reorder: "array desc machine isa engine",
     simdnn.MemoryDesc: "shape dtype tag blocked",
     simdnn.estimate: "primitive dt bias machine isa attr threads dispatch shape",
     simdnn.Attr: "fpmath apply_to_int scales zero_points precomputed_reductions exact_int8 post_ops "
-                 "float_model check zero_point_strategy",
+    "float_model check zero_point_strategy",
     simdnn.Quant: "values mask groups dtype",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("function", SIGNATURES, ids=lambda f: f.__name__)
@@ -38,9 +38,16 @@ def test_keywords() -> None:
     assert keyword_only == "machine isa dst attr threads engine dispatch wei_tag into".split()
     defaults = {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty}
     assert defaults == {
-        "bias": None, "isa": None, "dst": None, "attr": None, "threads": 1, "engine": "auto", "dispatch": "fastest",
-        "wei_tag": "any", "into": None,
-    }  # fmt: skip
+        "bias": None,
+        "isa": None,
+        "dst": None,
+        "attr": None,
+        "threads": 1,
+        "engine": "auto",
+        "dispatch": "fastest",
+        "wei_tag": "any",
+        "into": None,
+    }
 
 
 def test_names() -> None:

@@ -57,8 +57,9 @@ def test_products_take_the_attribute(machine: str, dtype: str, symmetric: bool) 
     weights = np.abs(weights) if symmetric and dtype[0] == "u" else weights
     for group in ("common", "per_oc", 16):
         w = compress_weights(weights, dtype, group, symmetric=symmetric)
-        floats = simdnn.matmul(np.eye(32, dtype=np.float32), w.values, machine=machine,
-                               attr=w.attr(fpmath="strict", apply_to_int=True)).output  # fmt: skip
+        floats = simdnn.matmul(
+            np.eye(32, dtype=np.float32), w.values, machine=machine, attr=w.attr(fpmath="strict", apply_to_int=True)
+        ).output
         assert np.allclose(floats, w.real, rtol=1e-6, atol=1e-6), group  # (v - z) * s, the scale at the end or not
         src = rng.integers(0, 8, (3, 32)).astype(np.uint8)
         integers = simdnn.matmul(src, w.values, machine=machine, attr=w.attr(scales={"src": 0.5}), dst="f32").output
@@ -68,8 +69,10 @@ def test_products_take_the_attribute(machine: str, dtype: str, symmetric: bool) 
 def test_unsigned_weights_do_not_wrap() -> None:
     """They hold what signed ones hold: zero points are found where nobody says whether there are any."""
     weights = np.random.default_rng(0).normal(size=(256, 32)).astype(np.float32)
-    error = {dtype: np.linalg.norm(compress_weights(weights, dtype, 64).real - weights) / np.linalg.norm(weights)
-             for dtype in WEIGHT_TYPES}  # fmt: skip
+    error = {
+        dtype: np.linalg.norm(compress_weights(weights, dtype, 64).real - weights) / np.linalg.norm(weights)
+        for dtype in WEIGHT_TYPES
+    }
     assert error["u8"] < 1.05 * error["s8"] < 0.01 and error["u4"] < 1.05 * error["s4"] < 0.15
 
 

@@ -51,9 +51,12 @@ def row(value: float = 1.0) -> Outcome:
 def opened(path: Path, first: str = "", count: int = 0) -> subprocess.Popen[str]:
     """A process that has opened the file and writes when it is told to."""
     process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), first, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", WRITER, str(path), first, str(count)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None and process.stdout.readline() == "open\n"
     return process
 
@@ -154,9 +157,11 @@ def test_a_full_disk_is_said_and_leaves_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     done = subprocess.run(
         [sys.executable, "-m", "simdnn", "study", str(tmp_path / "s.toml"), "--jobs", "1"],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True,
+        text=True,
+        timeout=60,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)),
-    )  # fmt: skip
+    )
     assert done.returncode == 1 and done.stdout == ""
     assert "cannot be written on: File too large" in done.stderr and "points of this run are kept" in done.stderr
     assert 0 < len(keys(path)) < 8 and path.read_bytes().endswith(b"\n")
@@ -186,10 +191,18 @@ def test_a_lock_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX files")
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [("folder", "Is a directory"), ("fifo", "a file is needed"), ("socket", "a file is needed"),
-     ("/dev/full", "No space left"), ("/dev/zero", ""), ("/dev/null", ""), ("/proc/version", "something else|cannot"),
-     ("text", "something else"), ("nowhere/x.jsonl", "No such file")]
-)  # fmt: skip
+    [
+        ("folder", "Is a directory"),
+        ("fifo", "a file is needed"),
+        ("socket", "a file is needed"),
+        ("/dev/full", "No space left"),
+        ("/dev/zero", ""),
+        ("/dev/null", ""),
+        ("/proc/version", "something else|cannot"),
+        ("text", "something else"),
+        ("nowhere/x.jsonl", "No such file"),
+    ],
+)
 def test_places_that_keep_no_rows(kind: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / kind
     if kind == "folder":

@@ -32,18 +32,32 @@ def meant(call: object) -> list[str]:
 
 @pytest.mark.parametrize(
     ("isa", "names"),
-    [("avx512", ["avx512_core"]), ("AVX512F", ["avx512_core"]), ("amx", ["avx512_core_amx"]), ("neon", []),
-     ("avx512_core_vni", ["avx512_core_vnni"]), ("avx512_vnni", ["avx512_core_vnni"])],
-)  # fmt: skip
+    [
+        ("avx512", ["avx512_core"]),
+        ("AVX512F", ["avx512_core"]),
+        ("amx", ["avx512_core_amx"]),
+        ("neon", []),
+        ("avx512_core_vni", ["avx512_core_vnni"]),
+        ("avx512_vnni", ["avx512_core_vnni"]),
+    ],
+)
 def test_isa_caps(isa: str, names: list[str]) -> None:
     assert meant(lambda: simdnn.matmul(*F32, machine="spr", isa=isa)) == names
 
 
 @pytest.mark.parametrize(
     ("dtype", "names"),
-    [("fp8", ["f8_e4m3", "f8_e5m2"]), ("int8", ["s8", "u8"]), ("uint8", ["u8"]), ("float32", ["f32"]),
-     ("fp16", ["f16"]), ("bfloat16", ["bf16"]), ("F32", ["f32"]), ("complex", [])],
-)  # fmt: skip
+    [
+        ("fp8", ["f8_e4m3", "f8_e5m2"]),
+        ("int8", ["s8", "u8"]),
+        ("uint8", ["u8"]),
+        ("float32", ["f32"]),
+        ("fp16", ["f16"]),
+        ("bfloat16", ["bf16"]),
+        ("F32", ["f32"]),
+        ("complex", []),
+    ],
+)
 def test_types(dtype: str, names: list[str]) -> None:
     assert meant(lambda: simdnn.estimate("matmul", m=4, n=4, k=4, dt=dtype, machine="zen4")) == names
     assert meant(lambda: attributes.data_type("--dt", dtype)) == names
@@ -99,9 +113,10 @@ def test_fields_of_an_attribute_given_to_a_primitive(field: str) -> None:
     """The likeliest mistake of all, on each primitive."""
     image, kernel = np.ones((1, 2, 3, 3), np.float32), np.ones((2, 2, 1, 1), np.float32)
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
-        (simdnn.matmul, F32, {}), (simdnn.convolution, (image, kernel), {}),
+        (simdnn.matmul, F32, {}),
+        (simdnn.convolution, (image, kernel), {}),
         (simdnn.estimate, ("matmul",), {"m": 4, "n": 4, "k": 4}),
-    ]  # fmt: skip
+    ]
     for call, operands, sizes in calls:
         with pytest.raises(InvalidArgument, match=rf"write attr=simdnn.Attr\({field}=…\)"):
             call(*operands, machine="zen4", **sizes, **{field: "bf16"})

@@ -39,8 +39,9 @@ def as_measured(row: Row, figures: dict[tuple[str, str], dict[str, float]], core
     if row.source.startswith("emr:"):  # overridden
         return row
     if (row.mnemonic, row.form) in AT_RENAME:
-        return replace(row, latency=0, uops=(), eliminated=True, source="emr: 24 in a chain take 4.2 cycles",
-                       confidence="measured")  # fmt: skip
+        return replace(
+            row, latency=0, uops=(), eliminated=True, source="emr: 24 in a chain take 4.2 cycles", confidence="measured"
+        )
     register = re.sub(r"m\d+(bcst)?", "xmm" if "xmm" in row.form else "ymm" if "ymm" in row.form else "zmm", row.form)
     own = figures.get((row.mnemonic, row.form), {})
     load, store, vector = form_widths(row.mnemonic, row.form)

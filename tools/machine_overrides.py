@@ -20,7 +20,7 @@ TWO_ALUS = {
 ZEN_SCALARS: list[tuple[str, str, dict[str, Any]]] = [
     ("sh[lr]|sar|ro[lr]", "r64,cl", {"latency": 1, "source": "core: 1 cycle from the register and from cl"}),
     ("cmovz|setz|adc|sbb", "r64,r64|r8", TWO_ALUS),
-]  # fmt: skip
+]
 OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
     "skx": [(*FMA, SERVER_FMA)],
     "clx": [(*FMA, SERVER_FMA)],
@@ -85,8 +85,16 @@ TILES = {
         "emr: one in 8.4 cycles",
         "emr: one in 16.0 cycles, a line a cycle",
         "emr: one in 0.25 cycles; taken as done at rename",
-        Row("ldtilecfg", "m512", 201, 1, (("p0",),), "emr: one in 201 cycles; taken as the latency, too", "estimated",
-            interval=201),
+        Row(
+            "ldtilecfg",
+            "m512",
+            201,
+            1,
+            (("p0",),),
+            "emr: one in 201 cycles; taken as the latency, too",
+            "estimated",
+            interval=201,
+        ),
     ),
     "gnr": tile_rows(
         (*PRODUCTS, "tdpfp16ps"),
@@ -94,7 +102,15 @@ TILES = {
         "bench: one in 8.4 cycles",
         "bench: one in 16.1 cycles, a line a cycle",
         "bench: 0.50 cycles; taken as done at rename",
-        Row("ldtilecfg", "m512", 204, 1, (("p0",),), "bench: one in 182 to 216 cycles; latency as Sapphire Rapids",
-            "estimated", interval=199),
+        Row(
+            "ldtilecfg",
+            "m512",
+            204,
+            1,
+            (("p0",),),
+            "bench: one in 182 to 216 cycles; latency as Sapphire Rapids",
+            "estimated",
+            interval=199,
+        ),
     ),
-}  # fmt: skip
+}

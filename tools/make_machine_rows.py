@@ -63,8 +63,13 @@ UARCH = {
 AMD = ("zen4", "zen5")
 CLIENT = {"icx": "client core", "spr": "Alder Lake-P", "gnr": "Alder Lake-P, carried over"}  # whose rows a server has
 GLC = ("spr", "gnr")  # the same core, or said to be
-F16_TWIN = {"vfmadd231ph": "vfmadd231ps", "vaddph": "vaddps", "vmulph": "vmulps", "vcvtph2psx": "vcvtph2ps",
-            "vcvtps2phx": "vcvtps2ph"}  # fmt: skip
+F16_TWIN = {
+    "vfmadd231ph": "vfmadd231ps",
+    "vaddph": "vaddps",
+    "vmulph": "vmulps",
+    "vcvtph2psx": "vcvtph2ps",
+    "vcvtps2phx": "vcvtps2ph",
+}
 SERVER_UNIT = re.compile(r"vfn?m(add|sub)(132|213|231)ps")  # seen at two a cycle on Sapphire Rapids
 FUSED = ("dec", "inc", "add", "sub", "cmp", "test", "and")  # with a jcc behind them: one macro-op
 #: scalar instructions whose first source gives the upper lanes alone, which a loop carries as it does an accumulator

@@ -21,10 +21,24 @@ from simdnn import numerics
 from simdnn.calibration.hostcheck import Array, inputs_of, parameters_of, program_of
 
 NAMES = (
-    "vpdpbusd", "vpdpbusds", "vpdpwssd", "vpdpwssds", "vdpbf16ps", "vcvtneps2bf16", "vcvtne2ps2bf16",
-    "vpmaddubsw", "vpmaddwd", "vfmadd231ps", "vfmadd213ps", "vcvtps2dq", "vaddps", "vmulps", "vdivps", "vminps",
+    "vpdpbusd",
+    "vpdpbusds",
+    "vpdpwssd",
+    "vpdpwssds",
+    "vdpbf16ps",
+    "vcvtneps2bf16",
+    "vcvtne2ps2bf16",
+    "vpmaddubsw",
+    "vpmaddwd",
+    "vfmadd231ps",
+    "vfmadd213ps",
+    "vcvtps2dq",
+    "vaddps",
+    "vmulps",
+    "vdivps",
+    "vminps",
     "vmaxps",
-)  # fmt: skip
+)
 WIDTH, VECTORS = 128, 320
 TILES, TILE_VECTORS = 8192, 12  # a tile is 64 registers of 128 bits
 

@@ -34,8 +34,15 @@ def encoder(config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], toke
 class _Encoder:
     def __init__(self, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], tokens: int) -> None:
         self.writer, self.tensors, self.tokens = Writer(), tensors, tokens
-        sizes = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "vocab_size",
-                 "max_position_embeddings", "type_vocab_size")  # fmt: skip
+        sizes = (
+            "hidden_size",
+            "num_attention_heads",
+            "num_hidden_layers",
+            "intermediate_size",
+            "vocab_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+        )
         (self.hidden, self.heads, self.layers, self.inner, self.words, self.places, self.kinds) = (
             untrusted.field(dict(config), key, int, "config.json") for key in sizes
         )
@@ -62,8 +69,11 @@ class _Encoder:
         mean = w.put("Div", [total, w.put("ReduceSum", ["mask", axis], "length", keepdims=1)], "mean")
         w.put("Div", [mean, w.put("ReduceL2", [mean, axis], "norm", keepdims=1)], "embedding")
         tokens: list[int | str] = ["n", self.tokens]
-        return w.model("bert", {"ids": ("int64", tokens), "mask": ("float32", tokens)},
-                       {"embedding": ("float32", ["n", self.hidden])})  # fmt: skip
+        return w.model(
+            "bert",
+            {"ids": ("int64", tokens), "mask": ("float32", tokens)},
+            {"embedding": ("float32", ["n", self.hidden])},
+        )
 
     def embeddings(self) -> str:
         """Of words, places and the first kind of sentence, normalized."""
@@ -79,17 +89,32 @@ class _Encoder:
         w, width = self.writer, self.hidden // self.heads
         split = self.shape(f"{name}.split", [0, 0, self.heads, width])
         query, key, value = (
-            w.put("Transpose", [w.put("Reshape", [self.linear(x, f"{name}.attention.self.{part}", self.hidden,
-                                                              self.hidden), split], f"{name}.{part}.heads")],
-                  f"{name}.{part}.turned", perm=turned)
+            w.put(
+                "Transpose",
+                [
+                    w.put(
+                        "Reshape",
+                        [self.linear(x, f"{name}.attention.self.{part}", self.hidden, self.hidden), split],
+                        f"{name}.{part}.heads",
+                    )
+                ],
+                f"{name}.{part}.turned",
+                perm=turned,
+            )
             for part, turned in (("query", [0, 2, 1, 3]), ("key", [0, 2, 3, 1]), ("value", [0, 2, 1, 3]))
-        )  # fmt: skip
+        )
         products = w.put("MatMul", [query, key], f"{name}.products")
         scale = w.hold(f"{name}.scale", np.float32(1 / np.sqrt(width)))
         scores = w.put("Add", [w.put("Mul", [products, scale], f"{name}.scaled"), mask], f"{name}.scores")
         mixed = w.put("MatMul", [w.put("Softmax", [scores], f"{name}.attention", axis=-1), value], f"{name}.mixed")
-        joined = w.put("Reshape", [w.put("Transpose", [mixed], f"{name}.rows", perm=[0, 2, 1, 3]),
-                                   self.shape(f"{name}.join", [0, 0, self.hidden])], f"{name}.joined")  # fmt: skip
+        joined = w.put(
+            "Reshape",
+            [
+                w.put("Transpose", [mixed], f"{name}.rows", perm=[0, 2, 1, 3]),
+                self.shape(f"{name}.join", [0, 0, self.hidden]),
+            ],
+            f"{name}.joined",
+        )
         added = self.linear(joined, f"{name}.attention.output.dense", self.hidden, self.hidden)
         x = self.normalized(w.put("Add", [added, x], f"{name}.attended"), f"{name}.attention.output.LayerNorm")
         inside = self.linear(x, f"{name}.intermediate.dense", self.inner, self.hidden)

@@ -134,8 +134,7 @@ def quality(logits: Sequence[NDArray[Any]], tokens: Sequence[Sequence[int]]) -> 
         total = np.log(np.exp(told - top[:, None]).sum(axis=1)) + top
         lost.append(total - told[np.arange(len(wanted)), wanted])
         right.append(told.argmax(axis=1) == wanted)
-    return {"perplexity": float(np.exp(np.concatenate(lost).mean())),
-            "next_token": float(np.concatenate(right).mean())}  # fmt: skip
+    return {"perplexity": float(np.exp(np.concatenate(lost).mean())), "next_token": float(np.concatenate(right).mean())}
 
 
 def _starts(tokens: Tokenizer, documents: Sequence[str]) -> Iterator[tuple[int, list[int]]]:

@@ -62,11 +62,16 @@ def sizes(file: Gguf) -> Sizes:
         raise Unimplemented(f"architecture {kind!r:.40}; 'llama' is known")
     heads = file.get("llama.attention.head_count", int)
     found = Sizes(
-        file.get("llama.block_count", int), file.get("llama.embedding_length", int), heads,
-        file.get("llama.attention.head_count_kv", int, heads), file.get("llama.feed_forward_length", int),
-        len(file.get("tokenizer.ggml.tokens", list)), file.get("llama.context_length", int),
-        file.get("llama.attention.layer_norm_rms_epsilon", float), file.get("llama.rope.freq_base", float, 10000.0),
-    )  # fmt: skip
+        file.get("llama.block_count", int),
+        file.get("llama.embedding_length", int),
+        heads,
+        file.get("llama.attention.head_count_kv", int, heads),
+        file.get("llama.feed_forward_length", int),
+        len(file.get("tokenizer.ggml.tokens", list)),
+        file.get("llama.context_length", int),
+        file.get("llama.attention.layer_norm_rms_epsilon", float),
+        file.get("llama.rope.freq_base", float, 10000.0),
+    )
     whole = (found.layers, found.width, found.heads, found.kv_heads, found.hidden, found.vocabulary, found.places)
     fits = min(whole) > 0 and not found.width % (2 * heads) and not heads % found.kv_heads
     if not fits or not np.isfinite([found.epsilon, found.rope_base]).all() or found.rope_base <= 0:
@@ -154,9 +159,11 @@ class _Builder:
         """Inputs and outputs."""
         size = self.size
         inputs: dict[str, tuple[str, list[int | str]]] = {
-            "tokens": ("int64", ["n"]), "places": ("int64", ["n"]), "wanted": ("int64", ["w"]),
+            "tokens": ("int64", ["n"]),
+            "places": ("int64", ["n"]),
+            "wanted": ("int64", ["w"]),
             "mask": ("float32", ["n", "all"]),
-        }  # fmt: skip
+        }
         outputs: dict[str, tuple[str, list[int | str]]] = {"logits": ("float32", ["w", size.vocabulary])}
         for ports, prefix, length in ((inputs, "", "past"), (outputs, "new_", "all")):
             for i in range(size.layers):
@@ -175,8 +182,12 @@ class _Builder:
             "shape_shared": [size.kv_heads, -1, 0],  # rows of all heads that share keys
             "shape_heads": [size.heads, -1, 0],
             "shape_joined": [-1, size.width],
-            "axis_0": [0], "axis_1": [1], "axis_last": [-1], "half": [size.head // 2], "end": [size.head],
-        }.items():  # fmt: skip
+            "axis_0": [0],
+            "axis_1": [1],
+            "axis_last": [-1],
+            "half": [size.head // 2],
+            "end": [size.head],
+        }.items():
             w.hold(name, np.array(shape))
         w.hold("scale", np.float32(1 / np.sqrt(size.head)))
         if self.weights == "own":
@@ -220,8 +231,9 @@ class _Builder:
         mixed = w.put(
             "MatMul", [w.put("Reshape", [weights, "shape_shared"], f"{name}.shared"), values], f"{name}.mixed"
         )
-        heads = w.put("Transpose", [w.put("Reshape", [mixed, "shape_heads"], f"{name}.heads")], f"{name}.turned",
-                      perm=[1, 0, 2])  # fmt: skip
+        heads = w.put(
+            "Transpose", [w.put("Reshape", [mixed, "shape_heads"], f"{name}.heads")], f"{name}.turned", perm=[1, 0, 2]
+        )
         joined = w.put("Reshape", [heads, "shape_joined"], f"{name}.joined")
         return self.linear(joined, f"{name}.attn_output", size.width, size.width)
 
@@ -272,10 +284,13 @@ class _Builder:
     def integers(self, x: str, name: str, stored: U8, scale: F32, bits: int, result: str) -> str:
         """x times integers (rows, groups, bytes) around their middle, with a scale a group."""
         rows, groups = stored.shape[:2]
-        held = [self.writer.hold(f"{name}.q", stored),
-                self.writer.hold(f"{name}.scale", scale.astype(np.float32).reshape(-1))]  # fmt: skip
-        return self.writer.put("MatMulNBits", [x, *held], result, domain=_CONTRIB, K=groups * GROUP, N=rows, bits=bits,
-                               block_size=GROUP)  # fmt: skip
+        held = [
+            self.writer.hold(f"{name}.q", stored),
+            self.writer.hold(f"{name}.scale", scale.astype(np.float32).reshape(-1)),
+        ]
+        return self.writer.put(
+            "MatMulNBits", [x, *held], result, domain=_CONTRIB, K=groups * GROUP, N=rows, bits=bits, block_size=GROUP
+        )
 
     def by_token(self, x: str, name: str, weight: F32, result: str) -> str:
         """Both in s8, the largest magnitude of a token and of an output channel being 127; sums in s32."""

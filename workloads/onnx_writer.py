@@ -60,10 +60,12 @@ class Writer:
     def model(self, title: str, inputs: Ports, outputs: Ports, opset: int = OPSET) -> onnx.ModelProto:
         """The whole model, in an opset and version 1 of other domains that its nodes are of."""
         ports = [
-            [self.helper.make_tensor_value_info(name, self.helper.np_dtype_to_tensor_dtype(np.dtype(kind)), dims)
-             for name, (kind, dims) in group.items()]
+            [
+                self.helper.make_tensor_value_info(name, self.helper.np_dtype_to_tensor_dtype(np.dtype(kind)), dims)
+                for name, (kind, dims) in group.items()
+            ]
             for group in (inputs, outputs)
-        ]  # fmt: skip
+        ]
         graph = self.helper.make_graph(self.nodes, title, *ports, list(self.constants.values()))
         others = sorted({node.domain for node in self.nodes} - {""})
         imports = [self.helper.make_opsetid("", opset), *(self.helper.make_opsetid(domain, 1) for domain in others)]

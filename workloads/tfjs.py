@@ -125,8 +125,9 @@ def _layer(entry: Any) -> _Layer:
         inputs = ()
     if len(inputs) != len(sources):
         raise InvalidArgument(f"{what}: its inputs are no list of [layer, 0, 0, {{}}]")
-    return _Layer(name, untrusted.field(entry, "class_name", str, what), untrusted.field(entry, "config", dict, what),
-                  inputs)  # fmt: skip
+    return _Layer(
+        name, untrusted.field(entry, "class_name", str, what), untrusted.field(entry, "config", dict, what), inputs
+    )
 
 
 class _Graph:
@@ -141,9 +142,13 @@ class _Graph:
 
     def model(self) -> onnx.ModelProto:
         kinds: dict[str, Callable[[_Layer], int]] = {
-            "InputLayer": self.input, "Conv2D": self.convolution, "Activation": self.activation,
-            "Concatenate": self.concatenate, "Add": self.add, "UpSampling2D": self.upsampling,
-        }  # fmt: skip
+            "InputLayer": self.input,
+            "Conv2D": self.convolution,
+            "Activation": self.activation,
+            "Concatenate": self.concatenate,
+            "Add": self.add,
+            "UpSampling2D": self.upsampling,
+        }
         for layer in self.layers:
             if layer.kind not in kinds:
                 raise Unimplemented(f"layer {layer.name!r:.60} is a {layer.kind:.40}; what works: {', '.join(kinds)}")
@@ -155,8 +160,11 @@ class _Graph:
         source, result = self.ends
         if source not in self.known or result not in self.known:
             raise InvalidArgument(f"input {source!r:.60} or output {result!r:.60} of the model is no layer")
-        return self.writer.model(self.title, {source: ("float32", ["n", self.known[source], "h", "w"])},
-                                 {result: ("float32", ["n", self.known[result], "h_out", "w_out"])})  # fmt: skip
+        return self.writer.model(
+            self.title,
+            {source: ("float32", ["n", self.known[source], "h", "w"])},
+            {result: ("float32", ["n", self.known[result], "h_out", "w_out"])},
+        )
 
     # -- layers: each writes its nodes and gives its channels ----------------------------------------------------
     def input(self, layer: _Layer) -> int:
@@ -206,8 +214,14 @@ class _Graph:
         layer.get("data_format", "channels_last", "channels_last")
         layer.get("interpolation", "nearest", "nearest")
         scales = self.writer.hold(f"{layer.name}/scales", np.array([1, 1, *layer.pair("size", 2)], np.float32))
-        self.writer.put("Resize", [layer.inputs[0], "", scales], layer.name, mode="nearest",
-                        coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+        self.writer.put(
+            "Resize",
+            [layer.inputs[0], "", scales],
+            layer.name,
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
         return self.known[layer.inputs[0]]
 
     # -- parts ---------------------------------------------------------------------------------------------------

@@ -88,9 +88,20 @@ def block_form(name: str) -> BlockForm | None:
     function: Callable[..., Value] = two if way == "outer" else scaled if "mad" in kind else one
     operands, counts = tuple(operand for operand, _ in parts), tuple(count for _, count in parts)
     return BlockForm(
-        name, operands, dtype, function, basic.manual, CAPS,
-        accumulates="mad" in kind, native=False, counts=counts, size=m * n, repeats=m, unit=basic.name, each=n,
-    )  # fmt: skip
+        name,
+        operands,
+        dtype,
+        function,
+        basic.manual,
+        CAPS,
+        accumulates="mad" in kind,
+        native=False,
+        counts=counts,
+        size=m * n,
+        repeats=m,
+        unit=basic.name,
+        each=n,
+    )
 
 
 def _products(name: str, m: int, n: int, k: int) -> BlockForm:
@@ -105,9 +116,20 @@ def _products(name: str, m: int, n: int, k: int) -> BlockForm:
 
     operands = (Operand("acc", "f32"), Operand("a", "f32", k / n), Operand("b", "f32", k / m))
     return BlockForm(
-        name, operands, "f32", product, basic.manual, CAPS, accumulates=True, native=False,
-        counts=(m * n, m * k, k * n), size=m * n, repeats=m * k, unit=basic.name, each=n,
-    )  # fmt: skip
+        name,
+        operands,
+        "f32",
+        product,
+        basic.manual,
+        CAPS,
+        accumulates=True,
+        native=False,
+        counts=(m * n, m * k, k * n),
+        size=m * n,
+        repeats=m * k,
+        unit=basic.name,
+        each=n,
+    )
 
 
 def _dots(name: str, shape: Shape) -> BlockForm:
@@ -120,9 +142,20 @@ def _dots(name: str, shape: Shape) -> BlockForm:
     operands = (Operand("acc", "s32"), Operand("b", "u32", sizes[0] / lanes), Operand("a", "u32", sizes[1] / lanes))
     unit = f"dp4a.{shape.a}.{shape.b}.s32"
     return BlockForm(
-        name, operands, "s32", dots, GPU_REGISTRY[unit].manual, CAPS, accumulates=True, native=False,
-        counts=(lanes, *sizes), size=lanes, repeats=shape.m * shape.k // 4, unit=unit, each=shape.n,
-    )  # fmt: skip
+        name,
+        operands,
+        "s32",
+        dots,
+        GPU_REGISTRY[unit].manual,
+        CAPS,
+        accumulates=True,
+        native=False,
+        counts=(lanes, *sizes),
+        size=lanes,
+        repeats=shape.m * shape.k // 4,
+        unit=unit,
+        each=shape.n,
+    )
 
 
 FORMS.append(block_form)

@@ -46,9 +46,16 @@ def _define(a_type: str, b_type: str, acc_type: str, saturating: bool) -> None:
     doc = example(name, text, f"[{top}], [1, 0, 0, 0], [1, 0, 0, 0]", result)
 
     @define(
-        name, f"{acc_type} <- {acc_type}, {a_type}*4, {b_type}*4", CAPS, _MANUAL, GPU_REGISTRY,
-        doc=doc, accumulates=True, saturates=saturating, native=False,
-    )  # fmt: skip
+        name,
+        f"{acc_type} <- {acc_type}, {a_type}*4, {b_type}*4",
+        CAPS,
+        _MANUAL,
+        GPU_REGISTRY,
+        doc=doc,
+        accumulates=True,
+        saturates=saturating,
+        native=False,
+    )
     def dp4a(acc: Value, a: Value, b: Value) -> Value:
         return saturated(acc, a, b) if saturating else dot(acc, a, b)
 

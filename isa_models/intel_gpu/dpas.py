@@ -230,9 +230,18 @@ def dpas_form(shape: Shape) -> DpasForm:
     width = max(width, lanes * fmt(shape.dst).bits, 0 if null else lanes * fmt(shape.acc).bits)
     names = tuple(p.name for p in PLATFORMS.values() if not shape.refused_by(p))
     return DpasForm(
-        shape.name, operands, shape.dst, function, _MANUAL, {width: names},
-        accumulates=not null and shape.acc == shape.dst, native=False, whole=True, shape=shape, counts=counts,
-    )  # fmt: skip
+        shape.name,
+        operands,
+        shape.dst,
+        function,
+        _MANUAL,
+        {width: names},
+        accumulates=not null and shape.acc == shape.dst,
+        native=False,
+        whole=True,
+        shape=shape,
+        counts=counts,
+    )
 
 
 _NAME = re.compile(
@@ -350,8 +359,10 @@ def _repeats_of_dpasw(shape: Shape) -> tuple[int, ...]:
 def _refuse(name: str, shape: Shape, where: str | None) -> None:
     """`Unimplemented`, with the platform's title, for what it rejects."""
     if name == "dpasw" and shape.m not in (counts := _repeats_of_dpasw(shape)):
-        raise InvalidArgument(f"dpasw: repeat count (rows of A) {shape.m} of {shape.a} with B of {shape.b}; allowed: "
-                              + ", ".join(map(str, counts)))  # fmt: skip
+        raise InvalidArgument(
+            f"dpasw: repeat count (rows of A) {shape.m} of {shape.a} with B of {shape.b}; allowed: "
+            + ", ".join(map(str, counts))
+        )
     if where is None:
         targets = [p for p in PLATFORMS.values() if p.dpasw] if name == "dpasw" else []
         if targets and all(shape.refused_by(p) for p in targets):

@@ -68,35 +68,70 @@ def _mad_function() -> Callable[[Value, Value, Value], Value]:
 
 for _type, _sum in (("f32", "[7.0]"), ("s32", "[7]")):
     _row(
-        f"mad.{_type}", f"{_type} <- {_type}, {_type}, {_type}", _mad_function(),
-        "acc + a * b: floats rounded once, integers wrap.", "[1], [2], [3]", _sum, accumulates=True,
-    )  # fmt: skip
+        f"mad.{_type}",
+        f"{_type} <- {_type}, {_type}, {_type}",
+        _mad_function(),
+        "acc + a * b: floats rounded once, integers wrap.",
+        "[1], [2], [3]",
+        _sum,
+        accumulates=True,
+    )
 
 
-_row("mad.f32.apart", "f32 <- f32, f32, f32", _mad_function(), "mad.f32 into a register of its own.",
-     "[1], [2], [3]", "[7.0]")  # fmt: skip
+_row(
+    "mad.f32.apart",
+    "f32 <- f32, f32, f32",
+    _mad_function(),
+    "mad.f32 into a register of its own.",
+    "[1], [2], [3]",
+    "[7.0]",
+)
 
 
 def _madw(acc: Value, a: Value, b: Value) -> Value:
     return acc + a * b.to("s32")
 
 
-_row("madw.s32", "s32 <- s32, s32, s16", _madw,
-     "acc + a * b of 32 by 16 bits, wrapping: as fast as an addition, which 32 by 32 bits is not.",
-     "[1], [2], [3]", "[7]", accumulates=True)  # fmt: skip
+_row(
+    "madw.s32",
+    "s32 <- s32, s32, s16",
+    _madw,
+    "acc + a * b of 32 by 16 bits, wrapping: as fast as an addition, which 32 by 32 bits is not.",
+    "[1], [2], [3]",
+    "[7]",
+    accumulates=True,
+)
 _row("mul.f32", "f32 <- f32, f32", _two(lambda a, b: a * b), "Product.", "[2.5], [2]", "[5.0]")
-_row("mul.f16", "f16 <- f16, f16", lambda a, b: round_to(_quiet(widen_f16(a) * widen_f16(b)), "f16"),
-     "Product, rounded once.", "[2.5], [2]", "[5.0]")  # fmt: skip
+_row(
+    "mul.f16",
+    "f16 <- f16, f16",
+    lambda a, b: round_to(_quiet(widen_f16(a) * widen_f16(b)), "f16"),
+    "Product, rounded once.",
+    "[2.5], [2]",
+    "[5.0]",
+)
 _row("mul.s32", "s32 <- s32, s32", _two(lambda a, b: a * b), "Product, wrapping.", "[65536], [65537]", "[65536]")
 _row("sub.s32", "s32 <- s32, s32", _two(lambda a, b: a - b), "Difference, wrapping.", "[2], [5]", "[-3]")
 _row("sub.f32", "f32 <- f32, f32", _two(lambda a, b: a - b), "Difference.", "[2], [5]", "[-3.0]")
 _row("sub.s16", "s16 <- s16, s16", _two(lambda a, b: a - b), "Difference, wrapping.", "[2], [5]", "[-3]")
 _row("lastbit.s16", "s16 <- s16", _one(lambda a: a & 1), "And with 1 (an immediate operand).", "[-3]", "[1]")
-_row("max.f32", "f32 <- f32, f32", _two(lambda a, b: (a > b).where(a, b)), "The greater; b where one is NaN.",
-     "[2], [5]", "[5.0]")  # fmt: skip
+_row(
+    "max.f32",
+    "f32 <- f32, f32",
+    _two(lambda a, b: (a > b).where(a, b)),
+    "The greater; b where one is NaN.",
+    "[2], [5]",
+    "[5.0]",
+)
 _row("max.s32", "s32 <- s32, s32", _two(lambda a, b: (a > b).where(a, b)), "The greater.", "[2], [-5]", "[2]")
-_row("min.f32", "f32 <- f32, f32", _two(lambda a, b: (a < b).where(a, b)), "The lesser; b where one is NaN.",
-     "[2], [5]", "[2.0]")  # fmt: skip
+_row(
+    "min.f32",
+    "f32 <- f32, f32",
+    _two(lambda a, b: (a < b).where(a, b)),
+    "The lesser; b where one is NaN.",
+    "[2], [5]",
+    "[2.0]",
+)
 
 
 def _fold(name: str, dtype: str, text: str, result: str) -> None:
@@ -108,9 +143,14 @@ def _fold(name: str, dtype: str, text: str, result: str) -> None:
         return found
 
     define(
-        f"{name}.fold", f"{dtype} <- {dtype}*2", CAPS, f"{_MANUAL}{name.split('.')[0].upper()}.md", GPU_REGISTRY,
-        doc=example(f"{name}.fold", text, "[1, 5, 4, 2], lanes=2", result), native=False,
-    )(fold)  # fmt: skip
+        f"{name}.fold",
+        f"{dtype} <- {dtype}*2",
+        CAPS,
+        f"{_MANUAL}{name.split('.')[0].upper()}.md",
+        GPU_REGISTRY,
+        doc=example(f"{name}.fold", text, "[1, 5, 4, 2], lanes=2", result),
+        native=False,
+    )(fold)
 
 
 _fold("max.f32", "f32", "The greater of each lane and that half a register further.", "[4.0, 5.0]")
@@ -122,13 +162,31 @@ _row("max.s32", "s32 <- s32, s32", _two(lambda a, b: (a > b).where(a, b)), "The 
 _row("or.u32", "u32 <- u32, u32", _two(lambda a, b: a | b), "Or.", "[12], [10]", "[14]")
 _row("and.u32", "u32 <- u32, u32", _two(lambda a, b: a & b), "And.", "[12], [10]", "[8]")
 _row("xor.u32", "u32 <- u32, u32", _two(lambda a, b: a ^ b), "Exclusive or.", "[12], [10]", "[6]")
-_row("inv.f32", "f32 <- f32", _one(lambda a: _quiet(a.literal(1.0) / a)), "1 / x, correctly rounded here; the unit's "
-     "own error (1 ulp) is not modelled.", "[4]", "[0.25]")  # fmt: skip
+_row(
+    "inv.f32",
+    "f32 <- f32",
+    _one(lambda a: _quiet(a.literal(1.0) / a)),
+    "1 / x, correctly rounded here; the unit's own error (1 ulp) is not modelled.",
+    "[4]",
+    "[0.25]",
+)
 
-_row("div.f32", "f32 <- f32, f32", _two(lambda a, b: a / b), "Quotient, correctly rounded here; the unit's own error "
-     "(1 ulp) is not modelled.", "[1], [4]", "[0.25]")  # fmt: skip
-_row("sqrt.f32", "f32 <- f32", _one(lambda a: _quiet(a.sqrt())), "Square root, correctly rounded here; the unit's own "
-     "error (1 ulp) is not modelled.", "[9]", "[3.0]")  # fmt: skip
+_row(
+    "div.f32",
+    "f32 <- f32, f32",
+    _two(lambda a, b: a / b),
+    "Quotient, correctly rounded here; the unit's own error (1 ulp) is not modelled.",
+    "[1], [4]",
+    "[0.25]",
+)
+_row(
+    "sqrt.f32",
+    "f32 <- f32",
+    _one(lambda a: _quiet(a.sqrt())),
+    "Square root, correctly rounded here; the unit's own error (1 ulp) is not modelled.",
+    "[9]",
+    "[3.0]",
+)
 
 
 def _shift(name: str, dtype: str, text: str, result: str, function: Callable[[Value, int], Value]) -> None:
@@ -153,8 +211,14 @@ def _to_integer(a: Value, dtype: str) -> Value:
     return (a > high).where(a.literal(high), a).to("s32").to(dtype)
 
 
-_row("rnde.f32", "f32 <- f32", _one(lambda a: _quiet(a.round_even())), "To the nearest integer, ties to even.",
-     "[2.5]", "[2.0]")  # fmt: skip
+_row(
+    "rnde.f32",
+    "f32 <- f32",
+    _one(lambda a: _quiet(a.round_even())),
+    "To the nearest integer, ties to even.",
+    "[2.5]",
+    "[2.0]",
+)
 _row("mov.f32.s32", "f32 <- s32", _one(lambda a: a.to("f32")), "Integers to floats, nearest even.", "[3]", "[3.0]")
 _row("mov.s32.s8", "s32 <- s8", _one(lambda a: a.to("s32")), "Bytes widened by their sign.", "[-3]", "[-3]")
 _row("mov.s32.u8", "s32 <- u8", _one(lambda a: a.to("s32")), "Bytes widened with zeros.", "[253]", "[253]")
@@ -172,26 +236,75 @@ def _nibbles(signed: bool) -> Callable[[Value], Value]:
     return widen
 
 
-_row("mov.s16.u4", "s16 <- u8*0.5", _nibbles(False), "Nibbles as words, the low one first (And and Shr into every "
-     "second word).", "[33], lanes=2", "[1, 2]")  # fmt: skip
-_row("mov.s16.s4", "s16 <- u8*0.5", _nibbles(True), "Nibbles as words by their sign, the low one first (Shl and Asr "
-     "into every second word).", "[47], lanes=2", "[-1, 2]")  # fmt: skip
+_row(
+    "mov.s16.u4",
+    "s16 <- u8*0.5",
+    _nibbles(False),
+    "Nibbles as words, the low one first (And and Shr into every second word).",
+    "[33], lanes=2",
+    "[1, 2]",
+)
+_row(
+    "mov.s16.s4",
+    "s16 <- u8*0.5",
+    _nibbles(True),
+    "Nibbles as words by their sign, the low one first (Shl and Asr into every second word).",
+    "[47], lanes=2",
+    "[-1, 2]",
+)
 _row("mov.s8.s16", "s8 <- s16", _one(lambda a: a.to("s8")), "The low bytes of words.", "[-3]", "[-3]")
-_row("mov.f16.s16", "f16 <- s16", _one(lambda a: round_to(a.to("s32").to("f32"), "f16")), "Words to floats, nearest "
-     "even; exact up to 2048.", "[-3]", "[-3.0]")  # fmt: skip
+_row(
+    "mov.f16.s16",
+    "f16 <- s16",
+    _one(lambda a: round_to(a.to("s32").to("f32"), "f16")),
+    "Words to floats, nearest even; exact up to 2048.",
+    "[-3]",
+    "[-3.0]",
+)
 _row("mov.f32.s16", "f32 <- s16", _one(lambda a: a.to("s32").to("f32")), "Words to floats, exactly.", "[-3]", "[-3.0]")
-_row("mov.f32.bf16", "f32 <- bf16", _one(lambda a: _quiet((a.view("u16").to("u32") << 16).view("f32"))),
-     "bf16 as f32, exactly.", "[1.5]", "[1.5]")  # fmt: skip
+_row(
+    "mov.f32.bf16",
+    "f32 <- bf16",
+    _one(lambda a: _quiet((a.view("u16").to("u32") << 16).view("f32"))),
+    "bf16 as f32, exactly.",
+    "[1.5]",
+    "[1.5]",
+)
 _row("mov.f32.f16", "f32 <- f16", _one(lambda a: _quiet(widen_f16(a))), "f16 as f32, exactly.", "[1.5]", "[1.5]")
-_row("mov.bf16.f32", "bf16 <- f32", _one(lambda a: round_to(_quiet(a), "bf16")), "Rounded to nearest even.",
-     "[1.00390625]", "[1.0]")  # fmt: skip
-_row("mov.f16.f32", "f16 <- f32", _one(lambda a: round_to(_quiet(a), "f16")), "Rounded to nearest even.",
-     "[1.5]", "[1.5]")  # fmt: skip
-_row("mov.tf32.f32", "f32 <- f32", _one(lambda a: round_to(_quiet(a), "tf32")), "Rounded to 10 digits, nearest even, "
-     "in f32's place (the tf32 conversion of the compiler's intrinsic).", "[1.5]", "[1.5]")  # fmt: skip
+_row(
+    "mov.bf16.f32",
+    "bf16 <- f32",
+    _one(lambda a: round_to(_quiet(a), "bf16")),
+    "Rounded to nearest even.",
+    "[1.00390625]",
+    "[1.0]",
+)
+_row(
+    "mov.f16.f32",
+    "f16 <- f32",
+    _one(lambda a: round_to(_quiet(a), "f16")),
+    "Rounded to nearest even.",
+    "[1.5]",
+    "[1.5]",
+)
+_row(
+    "mov.tf32.f32",
+    "f32 <- f32",
+    _one(lambda a: round_to(_quiet(a), "tf32")),
+    "Rounded to 10 digits, nearest even, in f32's place (the tf32 conversion of the compiler's intrinsic).",
+    "[1.5]",
+    "[1.5]",
+)
 for _type, _range in (("s8", "[127]"), ("u8", "[255]")):
-    _row(f"mov.{_type}.f32.sat", f"{_type} <- f32", _one(lambda a, dtype=_type: _to_integer(a, dtype)),  # type: ignore[misc]
-         "An integral float, saturated; NaN becomes 0.", "[300]", _range, saturates=True)  # fmt: skip
+    _row(
+        f"mov.{_type}.f32.sat",
+        f"{_type} <- f32",
+        _one(lambda a, dtype=_type: _to_integer(a, dtype)),  # type: ignore[misc]
+        "An integral float, saturated; NaN becomes 0.",
+        "[300]",
+        _range,
+        saturates=True,
+    )
 
 
 def _to_s32(a: Value) -> Value:
@@ -202,8 +315,15 @@ def _to_s32(a: Value) -> Value:
     return (a < above).where(whole, whole.literal((1 << 31) - 1))
 
 
-_row("mov.s32.f32.sat", "s32 <- f32", _one(_to_s32), "An integral float, saturated; NaN becomes 0.", "[3e9]",
-     "[2147483647]", saturates=True)  # fmt: skip
+_row(
+    "mov.s32.f32.sat",
+    "s32 <- f32",
+    _one(_to_s32),
+    "An integral float, saturated; NaN becomes 0.",
+    "[3e9]",
+    "[2147483647]",
+    saturates=True,
+)
 
 
 def _clamped(a: Value, dtype: str) -> Value:
@@ -213,8 +333,15 @@ def _clamped(a: Value, dtype: str) -> Value:
 
 
 for _type, _range in (("s8", "[127]"), ("u8", "[255]")):
-    _row(f"mov.{_type}.s32.sat", f"{_type} <- s32", _one(lambda a, dtype=_type: _clamped(a, dtype)),  # type: ignore[misc]
-         "Integers, saturated.", "[300]", _range, saturates=True)  # fmt: skip
+    _row(
+        f"mov.{_type}.s32.sat",
+        f"{_type} <- s32",
+        _one(lambda a, dtype=_type: _clamped(a, dtype)),  # type: ignore[misc]
+        "Integers, saturated.",
+        "[300]",
+        _range,
+        saturates=True,
+    )
 
 
 # -- moves and messages -----------------------------------------------------------------------------------------------
@@ -229,13 +356,27 @@ for _type in ("u32", "s32", "f32", "u16", "s16", "u8", "s8", "bf16", "f16"):
     _call, _result = ("[1.5]", "[1.5]") if _type in ("f32", "bf16", "f16") else ("[7]", "[7]")
     _row(f"mov.{_type}", f"{_type} <- {_type}", _move(), "A copy.", _call, _result, moves=True)
     define(
-        f"load.{_type}", f"{_type} <- {_type}", CAPS, _MANUAL + "LSC_LOAD.md", GPU_REGISTRY, moves=True, native=False,
-        partial=True, doc=example(f"load.{_type}", "A block load (LSC message).", _call, _result),
-    )(_move())  # fmt: skip
+        f"load.{_type}",
+        f"{_type} <- {_type}",
+        CAPS,
+        _MANUAL + "LSC_LOAD.md",
+        GPU_REGISTRY,
+        moves=True,
+        native=False,
+        partial=True,
+        doc=example(f"load.{_type}", "A block load (LSC message).", _call, _result),
+    )(_move())
     define(
-        f"store.{_type}", f"{_type} <- {_type}", CAPS, _MANUAL + "LSC_STORE.md", GPU_REGISTRY, moves=True, native=False,
-        partial=True, doc=example(f"store.{_type}", "A block store (LSC message).", _call, _result),
-    )(_move())  # fmt: skip
+        f"store.{_type}",
+        f"{_type} <- {_type}",
+        CAPS,
+        _MANUAL + "LSC_STORE.md",
+        GPU_REGISTRY,
+        moves=True,
+        native=False,
+        partial=True,
+        doc=example(f"store.{_type}", "A block store (LSC message).", _call, _result),
+    )(_move())
 
 
 def _broadcast(a: Value, lanes: int) -> Value:
@@ -249,6 +390,12 @@ for _type in ("s32", "f32", "u32", "f16", "bf16", "u8", "s8", "u16", "s16"):
         return _broadcast(a, lanes)
 
     define(
-        f"load_splat.{_type}", f"{_type} <- {_type}*0", CAPS, _MANUAL + "LSC_LOAD.md", GPU_REGISTRY, moves=True,
-        native=False, doc=example(f"load_splat.{_type}", "One element in every lane.", _call, _result),
-    )(_spread)  # fmt: skip
+        f"load_splat.{_type}",
+        f"{_type} <- {_type}*0",
+        CAPS,
+        _MANUAL + "LSC_LOAD.md",
+        GPU_REGISTRY,
+        moves=True,
+        native=False,
+        doc=example(f"load_splat.{_type}", "One element in every lane.", _call, _result),
+    )(_spread)

@@ -52,9 +52,21 @@ def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
     if base:  # of which there may be a thousand variants, so nothing is copied
         provenance = ChainMap(provenance, cast(Any, base.provenance))
     return Machine(
-        name, title, vendor, uarch, isa, cores, frequency, core, caches, dram,
-        instructions, Frozen(provenance), path, accumulation,
-    )  # fmt: skip
+        name,
+        title,
+        vendor,
+        uarch,
+        isa,
+        cores,
+        frequency,
+        core,
+        caches,
+        dram,
+        instructions,
+        Frozen(provenance),
+        path,
+        accumulation,
+    )
 
 
 def _amx_accumulation(table: Table) -> str:
@@ -190,8 +202,9 @@ def _crowding(table: Table) -> tuple[Crowding, ...]:
         keys = "load", "store", "simple", "add", "multiply", "product", "beside"
         shares = dict(zip(keys, (row.number(key, 0, 1) for key in keys), strict=True))
         if shares["beside"] > (most := shares["simple"] + shares["multiply"]):
-            raise row.error("beside", f"at most what a simple operation and a multiplication take ({most:g})",
-                            shares["beside"])  # fmt: skip
+            raise row.error(
+                "beside", f"at most what a simple operation and a multiplication take ({most:g})", shares["beside"]
+            )
         found.append(Crowding(bits, **shares))
         row.close()
     return tuple(found)

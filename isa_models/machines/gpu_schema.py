@@ -57,11 +57,31 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
         launch.close()
     top.close()
     return GpuMachine(
-        name, title, vendor, PLATFORMS[platform], xe_cores, engines, stacks, ghz, max_ghz, base_ghz,
-        matrix_ghz, threads, Frozen(vector), share, Frozen(systolic), co_issue, latency,
-        (caches[0], caches[1]), gb_s, sustained, Frozen(top.reader.provenance), path, converts,
+        name,
+        title,
+        vendor,
+        PLATFORMS[platform],
+        xe_cores,
+        engines,
+        stacks,
+        ghz,
+        max_ghz,
+        base_ghz,
+        matrix_ghz,
+        threads,
+        Frozen(vector),
+        share,
+        Frozen(systolic),
+        co_issue,
+        latency,
+        (caches[0], caches[1]),
+        gb_s,
+        sustained,
+        Frozen(top.reader.provenance),
+        path,
+        converts,
         launch_us,
-    )  # fmt: skip
+    )
 
 
 def _systolic(engine: Table) -> tuple[dict[str, float], bool]:

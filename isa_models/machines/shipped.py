@@ -14,10 +14,18 @@ GPU_MACHINES_DIR = MACHINES_DIR / "gpu"
 HOST = "host"
 #: what compilers call the same cores (-mcpu)
 COMPILERS_NAMES = {
-    "haswell": "hsw", "core-avx2": "hsw", "skylake-avx512": "skx", "cascadelake": "clx", "icelake-server": "icx",
-    "sapphirerapids": "spr", "emeraldrapids": "spr", "graniterapids": "gnr", "alderlake": "adl-p", "znver4": "zen4",
+    "haswell": "hsw",
+    "core-avx2": "hsw",
+    "skylake-avx512": "skx",
+    "cascadelake": "clx",
+    "icelake-server": "icx",
+    "sapphirerapids": "spr",
+    "emeraldrapids": "spr",
+    "graniterapids": "gnr",
+    "alderlake": "adl-p",
+    "znver4": "zen4",
     "znver5": "zen5",
-}  # fmt: skip
+}
 
 
 def machine_names() -> tuple[str, ...]:

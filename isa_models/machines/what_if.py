@@ -110,8 +110,10 @@ def _change_rows(
     names = ["mnemonic", "form"] if " " in pattern else ["mnemonic"]
     matched = [i for i, row in enumerate(rows) if fnmatchcase(" ".join(row[name] for name in names), pattern)]
     if not matched:
-        raise UnknownName(f"figure {key!r}: no instruction of {base.name} matches {pattern!r}; a mnemonic as 'vpdp*', "
-                          "or mnemonic and form as 'vpdp* zmm,*', is needed")  # fmt: skip
+        raise UnknownName(
+            f"figure {key!r}: no instruction of {base.name} matches {pattern!r}; a mnemonic as 'vpdp*', "
+            "or mnemonic and form as 'vpdp* zmm,*', is needed"
+        )
     for i in matched:
         row = changed.get(i, rows[i])
         changed[i] = row | {name: value} | _standing(row, name, row.get(name))
@@ -147,8 +149,10 @@ def _inside(base: AnyMachine, outer: Any, parts: list[str], key: str) -> tuple[A
             name = _identity(row).split(".")
             if parts[1 : 1 + len(name)] == name and len(parts) > 1 + len(name):
                 return row, parts[1 + len(name) :]
-        raise InvalidArgument(f"figure {key!r} of {base.name}: {parts[0]!r} is an array of tables; what follows names "
-                              f"one, and a figure of it: {', '.join(map(_identity, found))}")  # fmt: skip
+        raise InvalidArgument(
+            f"figure {key!r} of {base.name}: {parts[0]!r} is an array of tables; what follows names "
+            f"one, and a figure of it: {', '.join(map(_identity, found))}"
+        )
     if found is None and parts[0] in _OPTIONAL:
         found = outer[parts[0]] = {}
     if isinstance(found, dict) and "value" in found:

@@ -32,9 +32,15 @@ def _define(kind: str, a_type: str, b_type: str) -> None:
     doc = example(name, f"{count} products{picked}, the sum wraps.", f"[3], [2{zeros}], [1, 0, 2, 0]", f"[{result}]")
 
     @define(
-        name, f"{acc} <- {acc}, {a_type}*{count}, {b_type}*4", CAPS, _MANUAL, GPU_REGISTRY,
-        doc=doc, accumulates=True, native=False,
-    )  # fmt: skip
+        name,
+        f"{acc} <- {acc}, {a_type}*{count}, {b_type}*4",
+        CAPS,
+        _MANUAL,
+        GPU_REGISTRY,
+        doc=doc,
+        accumulates=True,
+        native=False,
+    )
     def dots(acc: Value, a: Value, b: Value) -> Value:
         if count == 4:
             return dot(acc, a, b)

@@ -185,9 +185,17 @@ def mma_form(shape: Shape) -> MmaForm:
     bits = fmt(stored).bits
     width = max(lanes * fmt(s.result).bits, s.m * s.k * bits, s.k * s.n * bits)
     return MmaForm(
-        s.name, operands, s.result, function, _MANUAL, {width: (s.arch,)},
-        accumulates=True, native=False, whole=True, shape=shape,
-    )  # fmt: skip
+        s.name,
+        operands,
+        s.result,
+        function,
+        _MANUAL,
+        {width: (s.arch,)},
+        accumulates=True,
+        native=False,
+        whole=True,
+        shape=shape,
+    )
 
 
 _NAME = re.compile(r"(wg)?mma\.(?P<arch>\w+)\.m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)\.(?P<result>f\d+)\.(?P<operands>\w+)")

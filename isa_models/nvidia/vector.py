@@ -61,14 +61,28 @@ def _zero(a: Value, b: Value) -> Value:
 
 
 _row("add.rn.f32", "f32 <- f32, f32", _add, "Sum.", "[2.5], [1]", "[3.5]")
-_row("fma.rn.f32", "f32 <- f32, f32, f32", _fma, "acc + a * b, rounded once.", "[1], [2], [3]", "[7.0]",
-     accumulates=True)  # fmt: skip
-_row("fma.rn.f32.apart", "f32 <- f32, f32, f32", lambda acc, a, b: _fma(acc, a, b), "fma.rn.f32 into a register of its "
-     "own.", "[1], [2], [3]", "[7.0]")  # fmt: skip
-_row("ptx_max.f32", "f32 <- f32, f32", _max, 'The greater, or the one that is a number (PTX: max.f32).', "[2], [5]",
-     "[5.0]")  # fmt: skip
-_row("cvt.rn.f16.f32", "f16 <- f32", lambda a: round_to(_canonical(a), "f16"), "To f16, nearest even.", "[1.5]",
-     "[1.5]")  # fmt: skip
+_row(
+    "fma.rn.f32", "f32 <- f32, f32, f32", _fma, "acc + a * b, rounded once.", "[1], [2], [3]", "[7.0]", accumulates=True
+)
+_row(
+    "fma.rn.f32.apart",
+    "f32 <- f32, f32, f32",
+    lambda acc, a, b: _fma(acc, a, b),
+    "fma.rn.f32 into a register of its own.",
+    "[1], [2], [3]",
+    "[7.0]",
+)
+_row(
+    "ptx_max.f32",
+    "f32 <- f32, f32",
+    _max,
+    "The greater, or the one that is a number (PTX: max.f32).",
+    "[2], [5]",
+    "[5.0]",
+)
+_row(
+    "cvt.rn.f16.f32", "f16 <- f32", lambda a: round_to(_canonical(a), "f16"), "To f16, nearest even.", "[1.5]", "[1.5]"
+)
 _row("cvt.f32.f16", "f32 <- f16", lambda a: _canonical(widen_f16(a)), "f16 as f32, exactly.", "[1.5]", "[1.5]")
 _row("xor.b32", "u32 <- u32, u32", _zero, "Exclusive or.", "[12], [10]", "[6]")
 
@@ -117,29 +131,95 @@ def _steps() -> None:
         ("sub.rn.f32", f32, lambda a, b: _canonical(a - b), "Difference.", "[2.5], [1]", "[1.5]"),
         ("mul.rn.f32", f32, lambda a, b: _canonical(a * b), "Product.", "[2.5], [2]", "[5.0]"),
         ("div.rn.f32", f32, lambda a, b: _canonical(a / b), "Quotient, correctly rounded.", "[1], [4]", "[0.25]"),
-        ("sub.rn.f16", "f16 <- f16, f16", lambda a, b: half(widen_f16(a) - widen_f16(b)), "Difference (of two at a "
-         "time: sub.rn.f16x2).", "[2.5], [1]", "[1.5]"),
-        ("mul.rn.f16", "f16 <- f16, f16", lambda a, b: half(widen_f16(a) * widen_f16(b)), "Product, rounded once (of "
-         "two at a time: mul.rn.f16x2).", "[2.5], [2]", "[5.0]"),
-        ("prmt.b32.halves", "u32 <- u32*0.5", bytes_as_halves, "A word's bytes below the bits of 1024, as halves: two "
-         "byte permutes with 64H.", "[0x04030201], lanes=2", "[1677878273, 1678009347]"),
-        ("prmt.b32.words", "u32 <- u32*0.25", bytes_as_words, "A word's bytes below the bits of 2^23, as f32: four "
-         "byte permutes with 4B00H.", "[0x04030201], lanes=4", "[1258291201, 1258291202, 1258291203, 1258291204]"),
-        ("shr.b32.halves", "u32 <- u32*0.25", lambda a: shifted(a, 4), "A word shifted right by 0, 4, 8 and 12.",
-         "[0x43210], lanes=4", "[274960, 17185, 1074, 67]"),
-        ("shr.b32.words", "u32 <- u32*0.125", lambda a: shifted(a, 8), "A word shifted right by 0, 4, 8 and so on.",
-         "[0x43210], lanes=8", "[274960, 17185, 1074, 67, 4, 0, 0, 0]"),
-        ("lop3.b32.words", "u32 <- u32", lambda a: (a & 15) | a.literal(0x4B000000), "The lowest four bits below the "
-         "bits of 2^23 (immLut 0xEA).", "[0x13]", "[1258291203]"),
-        ("lop3.b32.halves", "u32 <- u32", lambda a: (a & 0x000F000F) | a.literal(0x64006400), "The lowest four bits of "
-         "each half below the bits of 1024 (immLut 0xEA).", "[0x00130012]", "[1677943810]"),
-        ("sqrt.rn.f32", "f32 <- f32", lambda a: _canonical(a.sqrt()), "Square root, correctly rounded.", "[9]",
-         "[3.0]"),
-        ("set.gt.u32.f32", "u32 <- f32, f32", lambda a, b: mask(a > b, a), "All ones where a > b.", "[2], [1]",
-         "[4294967295]"),
+        (
+            "sub.rn.f16",
+            "f16 <- f16, f16",
+            lambda a, b: half(widen_f16(a) - widen_f16(b)),
+            "Difference (of two at a time: sub.rn.f16x2).",
+            "[2.5], [1]",
+            "[1.5]",
+        ),
+        (
+            "mul.rn.f16",
+            "f16 <- f16, f16",
+            lambda a, b: half(widen_f16(a) * widen_f16(b)),
+            "Product, rounded once (of two at a time: mul.rn.f16x2).",
+            "[2.5], [2]",
+            "[5.0]",
+        ),
+        (
+            "prmt.b32.halves",
+            "u32 <- u32*0.5",
+            bytes_as_halves,
+            "A word's bytes below the bits of 1024, as halves: two byte permutes with 64H.",
+            "[0x04030201], lanes=2",
+            "[1677878273, 1678009347]",
+        ),
+        (
+            "prmt.b32.words",
+            "u32 <- u32*0.25",
+            bytes_as_words,
+            "A word's bytes below the bits of 2^23, as f32: four byte permutes with 4B00H.",
+            "[0x04030201], lanes=4",
+            "[1258291201, 1258291202, 1258291203, 1258291204]",
+        ),
+        (
+            "shr.b32.halves",
+            "u32 <- u32*0.25",
+            lambda a: shifted(a, 4),
+            "A word shifted right by 0, 4, 8 and 12.",
+            "[0x43210], lanes=4",
+            "[274960, 17185, 1074, 67]",
+        ),
+        (
+            "shr.b32.words",
+            "u32 <- u32*0.125",
+            lambda a: shifted(a, 8),
+            "A word shifted right by 0, 4, 8 and so on.",
+            "[0x43210], lanes=8",
+            "[274960, 17185, 1074, 67, 4, 0, 0, 0]",
+        ),
+        (
+            "lop3.b32.words",
+            "u32 <- u32",
+            lambda a: (a & 15) | a.literal(0x4B000000),
+            "The lowest four bits below the bits of 2^23 (immLut 0xEA).",
+            "[0x13]",
+            "[1258291203]",
+        ),
+        (
+            "lop3.b32.halves",
+            "u32 <- u32",
+            lambda a: (a & 0x000F000F) | a.literal(0x64006400),
+            "The lowest four bits of each half below the bits of 1024 (immLut 0xEA).",
+            "[0x00130012]",
+            "[1677943810]",
+        ),
+        (
+            "sqrt.rn.f32",
+            "f32 <- f32",
+            lambda a: _canonical(a.sqrt()),
+            "Square root, correctly rounded.",
+            "[9]",
+            "[3.0]",
+        ),
+        (
+            "set.gt.u32.f32",
+            "u32 <- f32, f32",
+            lambda a, b: mask(a > b, a),
+            "All ones where a > b.",
+            "[2], [1]",
+            "[4294967295]",
+        ),
         ("set.lt.u32.f32", "u32 <- f32, f32", lambda a, b: mask(a < b, a), "All ones where a < b.", "[2], [1]", "[0]"),
-        ("lop3.b32.select", "u32 <- u32, u32, u32", lambda m, a, b: (m & a) | ((m ^ 0xFFFFFFFF) & b),
-         "Bits of a where those of the first operand are set, else of b (immLut 0xCA).", "[12], [10], [7]", "[11]"),
+        (
+            "lop3.b32.select",
+            "u32 <- u32, u32, u32",
+            lambda m, a, b: (m & a) | ((m ^ 0xFFFFFFFF) & b),
+            "Bits of a where those of the first operand are set, else of b (immLut 0xCA).",
+            "[12], [10], [7]",
+            "[11]",
+        ),
         ("and.b32", u32, lambda a, b: a & b, "And.", "[12], [10]", "[8]"),
         ("or.b32", u32, lambda a, b: a | b, "Or.", "[12], [10]", "[14]"),
         ("ptx_add.s32", s32, lambda a, b: a + b, "Sum, wrapping (PTX: add.s32).", "[2], [5]", "[7]"),
@@ -147,11 +227,13 @@ def _steps() -> None:
         ("ptx_max.s32", s32, lambda a, b: (a > b).where(a, b), "The greater (PTX: max.s32).", "[2], [5]", "[5]"),
         ("cvt.rn.f32.s32", "f32 <- s32", lambda a: a.to("f32"), "To f32, nearest even.", "[3]", "[3.0]"),
         ("cvt.rni.s32.f32", "s32 <- f32", to_s32, "To the nearest integer, saturated; NaN becomes 0.", "[2.5]", "[2]"),
-        *((f"cvt.s32.{t}", f"s32 <- {t}", lambda a: a.to("s32"), "Widened.", "[3]", "[3]")
-          for t in ("s8", "u8", "s16", "u16")),
+        *(
+            (f"cvt.s32.{t}", f"s32 <- {t}", lambda a: a.to("s32"), "Widened.", "[3]", "[3]")
+            for t in ("s8", "u8", "s16", "u16")
+        ),
         ("cvt.sat.s8.s32", "s8 <- s32", lambda a: clamped(a, "s8"), "Saturated.", "[300]", "[127]"),
         ("cvt.sat.u8.s32", "u8 <- s32", lambda a: clamped(a, "u8"), "Saturated.", "[300]", "[255]"),
-    ]  # fmt: skip
+    ]
     for row in rows:
         _row(*row)
 
@@ -169,9 +251,14 @@ def _steps() -> None:
         return a.permute(list(range(lanes, 2 * lanes)))
 
     define(
-        "shfl.down.f32", "f32 <- f32*2", CAPS, _MANUAL + "shfl.sync", GPU_REGISTRY, native=False,
+        "shfl.down.f32",
+        "f32 <- f32*2",
+        CAPS,
+        _MANUAL + "shfl.sync",
+        GPU_REGISTRY,
+        native=False,
         doc=example("shfl.down.f32", "The lanes half a register further.", "[1, 5, 4, 2], lanes=2", "[4.0, 2.0]"),
-    )(down)  # fmt: skip
+    )(down)
 
 
 _steps()
@@ -193,9 +280,17 @@ def _shared_load(name: str) -> SharedLoad | None:
     if match is None:
         return None
     return SharedLoad(
-        name, (Operand("a", match[1]),), match[1], _copy(), _MANUAL + "ld", CAPS,
-        native=False, moves=True, partial=True, copies=int(match[2]),
-    )  # fmt: skip
+        name,
+        (Operand("a", match[1]),),
+        match[1],
+        _copy(),
+        _MANUAL + "ld",
+        CAPS,
+        native=False,
+        moves=True,
+        partial=True,
+        copies=int(match[2]),
+    )
 
 
 def _copy() -> Callable[[Value], Value]:
@@ -216,11 +311,20 @@ for _type in ("f32", "f16", "s32", "u32", "s16", "u16", "s8", "u8"):
         return a.permute([0] * lanes)
 
     define(
-        f"ld.global.{_type}.same", f"{_type} <- {_type}*0", CAPS, _MANUAL + "ld", GPU_REGISTRY, moves=True,
+        f"ld.global.{_type}.same",
+        f"{_type} <- {_type}*0",
+        CAPS,
+        _MANUAL + "ld",
+        GPU_REGISTRY,
+        moves=True,
         native=False,
-        doc=example(f"ld.global.{_type}.same", "One address for all lanes.", f"{_call}, lanes=2",
-                    f"[{_result[1:-1]}, {_result[1:-1]}]"),
-    )(_same)  # fmt: skip
+        doc=example(
+            f"ld.global.{_type}.same",
+            "One address for all lanes.",
+            f"{_call}, lanes=2",
+            f"[{_result[1:-1]}, {_result[1:-1]}]",
+        ),
+    )(_same)
 
 
 # -- blocks -----------------------------------------------------------------------------------------------------------
@@ -248,10 +352,20 @@ def _block(name: str) -> BlockForm | None:
     column, row = (Operand("column", dtype, 1 / n), m), (Operand("row", dtype, 1 / m), n)
     parts = [(Operand("acc", dtype), m * n), *([row] if match[5] == "row" else [column, row])]
     return BlockForm(
-        name, tuple(operand for operand, _ in parts), dtype, outer if match[5] == "outer" else along, basic.manual,
-        CAPS, accumulates=match[5] == "outer", native=False, counts=tuple(count for _, count in parts), size=m * n,
-        repeats=m * n // WARP, unit=basic.name, each=WARP,
-    )  # fmt: skip
+        name,
+        tuple(operand for operand, _ in parts),
+        dtype,
+        outer if match[5] == "outer" else along,
+        basic.manual,
+        CAPS,
+        accumulates=match[5] == "outer",
+        native=False,
+        counts=tuple(count for _, count in parts),
+        size=m * n,
+        repeats=m * n // WARP,
+        unit=basic.name,
+        each=WARP,
+    )
 
 
 _COPIED = re.compile(r"((?!ld\.).+)\.to(\d+)")

@@ -73,8 +73,10 @@ def held(what: str, value: Any) -> Any:
     if isinstance(unmasked(what, value), np.ndarray):
         needed = 8 * value.itemsize * prod(max(1, size) for size in value.shape)
         if needed > memory_bytes():
-            raise InvalidArgument(f"{what} of shape {value.shape}: work on it takes about {needed:.3g} bytes; this "
-                                  f"host has {memory_bytes():.3g}")  # fmt: skip
+            raise InvalidArgument(
+                f"{what} of shape {value.shape}: work on it takes about {needed:.3g} bytes; this "
+                f"host has {memory_bytes():.3g}"
+            )
     return value
 
 

@@ -50,9 +50,14 @@ class IntervalValue(Value):
     """
 
     def __init__(
-        self, dtype: str, low: Array, high: Array, watch: Watch | None = None, nan: Array | None = None,
+        self,
+        dtype: str,
+        low: Array,
+        high: Array,
+        watch: Watch | None = None,
+        nan: Array | None = None,
         point: Array | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.dtype = dtype
         self.low, self.high = low, high
         self.lanes = len(low)
@@ -119,8 +124,10 @@ class IntervalValue(Value):
         lost = np.logical_or.reduce([o.nan for o in operands])
         if fmt(dtype).is_float:
             lost = lost | np.isnan(results).any(axis=0)
-            lost = lost | np.logical_or.reduce([~np.isfinite(x) for o in operands if o.format.is_float
-                                                for x in (o.low, o.high)] or [np.zeros(lanes, bool)])  # fmt: skip
+            lost = lost | np.logical_or.reduce(
+                [~np.isfinite(x) for o in operands if o.format.is_float for x in (o.low, o.high)]
+                or [np.zeros(lanes, bool)]
+            )
         points = np.logical_and.reduce([o.point for o in operands])
         top = self._top(dtype, lanes)
         with np.errstate(all="ignore"):

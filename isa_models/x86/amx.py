@@ -37,9 +37,12 @@ def _row(k: int, lanes: int, first: int = 0) -> list[int]:
 
 
 def _float_sum(
-    acc: Value, a: tuple[Value, Value], b: tuple[Value, Value], accumulation: str,
+    acc: Value,
+    a: tuple[Value, Value],
+    b: tuple[Value, Value],
+    accumulation: str,
     fma: Callable[[Value, Value, Value], Value],
-) -> Value:  # fmt: skip
+) -> Value:
     """acc + the products of even and of odd elements, in the order named; `fma` does each step."""
     n = acc.lanes
     if accumulation == "sequential":

@@ -53,8 +53,14 @@ def fma_flushed(a: Value, b: Value, c: Value) -> Value:
     return (small & nonzero).rarely(result, flushed)
 
 
-@define("vdpbf16ps", "f32 <- f32, bf16*2, bf16*2", AVX512_BF16, "Intel SDM Vol. 2C, VDPBF16PS",
-        accumulates=True, steady=True)  # fmt: skip
+@define(
+    "vdpbf16ps",
+    "f32 <- f32, bf16*2, bf16*2",
+    AVX512_BF16,
+    "Intel SDM Vol. 2C, VDPBF16PS",
+    accumulates=True,
+    steady=True,
+)
 def vdpbf16ps(acc: Value, a: Value, b: Value) -> Value:
     """Two products of bf16 added to an f32 accumulator, the odd elements first, each step a fused multiply-add.
 

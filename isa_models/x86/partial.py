@@ -43,9 +43,20 @@ def vmovss(a: Value) -> Value:
 
 
 def _insert(name: str, dtype: str, lanes: int) -> None:
-    @define(name, f"{dtype} <- {dtype}, {dtype}*0", _XMM, "Intel SDM Vol. 2B, PINSRB/PINSRD/PINSRQ and PINSRW",
-            native=False, whole=True, doc=example(name, "Replace one lane.", f"{list(range(lanes))}, [99], imm=2",
-                                      str([99 if i == 2 else i for i in range(lanes)])))  # fmt: skip
+    @define(
+        name,
+        f"{dtype} <- {dtype}, {dtype}*0",
+        _XMM,
+        "Intel SDM Vol. 2B, PINSRB/PINSRD/PINSRQ and PINSRW",
+        native=False,
+        whole=True,
+        doc=example(
+            name,
+            "Replace one lane.",
+            f"{list(range(lanes))}, [99], imm=2",
+            str([99 if i == 2 else i for i in range(lanes)]),
+        ),
+    )
     def insert(a: Value, b: Value, imm: int) -> Value:
         lane = imm % a.lanes
         extended = a.concat(b.permute([0] * a.lanes))

@@ -44,9 +44,12 @@ class Sum:
 
 _M = iced.Mnemonic
 _ON_NUMBERS: dict[int, Callable[[int, int], int]] = {
-    _M.AND: lambda a, b: a & b, _M.OR: lambda a, b: a | b, _M.XOR: lambda a, b: a ^ b,
-    _M.SHR: lambda a, b: a >> (b & 63), _M.IMUL: lambda a, b: a * b,
-}  # fmt: skip
+    _M.AND: lambda a, b: a & b,
+    _M.OR: lambda a, b: a | b,
+    _M.XOR: lambda a, b: a ^ b,
+    _M.SHR: lambda a, b: a >> (b & 63),
+    _M.IMUL: lambda a, b: a * b,
+}
 
 
 @dataclass

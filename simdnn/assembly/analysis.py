@@ -106,10 +106,17 @@ class Analysis:
             row = known[one.mnemonic, one.form]
             ports = " ".join("/".join(uop) for uop in row.uops) or "-"
             found.append(
-                {"instruction": one.text, "slots": row.slots, "latency": row.latency, "ports": ports,
-                 "loads_bits": row.load_bits, "stores_bits": row.store_bits, "confidence": row.confidence,
-                 "source": row.source}
-            )  # fmt: skip
+                {
+                    "instruction": one.text,
+                    "slots": row.slots,
+                    "latency": row.latency,
+                    "ports": ports,
+                    "loads_bits": row.load_bits,
+                    "stores_bits": row.store_bits,
+                    "confidence": row.confidence,
+                    "source": row.source,
+                }
+            )
         return found
 
     @functools.cached_property

@@ -22,19 +22,21 @@ def _names(kind: Any) -> dict[int, str]:
 _MNEMONICS = _names(iced.Mnemonic)
 _REGISTERS = _names(iced.Register)
 MNEMONICS, REGISTERS = frozenset(_MNEMONICS.values()), frozenset(_REGISTERS.values())
-_READS = {
-    iced.OpAccess.READ, iced.OpAccess.COND_READ, iced.OpAccess.READ_WRITE, iced.OpAccess.READ_COND_WRITE
-}  # fmt: skip
-_WRITES = {
-    iced.OpAccess.WRITE, iced.OpAccess.COND_WRITE, iced.OpAccess.READ_WRITE, iced.OpAccess.READ_COND_WRITE
-}  # fmt: skip
+_READS = {iced.OpAccess.READ, iced.OpAccess.COND_READ, iced.OpAccess.READ_WRITE, iced.OpAccess.READ_COND_WRITE}
+_WRITES = {iced.OpAccess.WRITE, iced.OpAccess.COND_WRITE, iced.OpAccess.READ_WRITE, iced.OpAccess.READ_COND_WRITE}
 _SHORT_IMMEDIATES = {
-    iced.OpKind.IMMEDIATE8, iced.OpKind.IMMEDIATE8_2ND, iced.OpKind.IMMEDIATE8TO16, iced.OpKind.IMMEDIATE8TO32,
+    iced.OpKind.IMMEDIATE8,
+    iced.OpKind.IMMEDIATE8_2ND,
+    iced.OpKind.IMMEDIATE8TO16,
+    iced.OpKind.IMMEDIATE8TO32,
     iced.OpKind.IMMEDIATE8TO64,
-}  # fmt: skip
+}
 _LONG_IMMEDIATES = {
-    iced.OpKind.IMMEDIATE16, iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64
-}  # fmt: skip
+    iced.OpKind.IMMEDIATE16,
+    iced.OpKind.IMMEDIATE32,
+    iced.OpKind.IMMEDIATE32TO64,
+    iced.OpKind.IMMEDIATE64,
+}
 IMMEDIATES = _SHORT_IMMEDIATES | _LONG_IMMEDIATES
 _BRANCHES = {iced.FlowControl.CONDITIONAL_BRANCH, iced.FlowControl.UNCONDITIONAL_BRANCH}
 _CLASSES = (("zmm", "zmm"), ("ymm", "ymm"), ("xmm", "xmm"), ("tmm", "tmm"), ("mm", "mm"), ("k", "k"), ("st", "st"))

@@ -29,10 +29,14 @@ _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+")
 #: they keep lanes of a source as they are
 _MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
 _LEAVES = {
-    iced.FlowControl.RETURN: "returns", iced.FlowControl.CALL: "calls", iced.FlowControl.INDIRECT_CALL: "calls",
-    iced.FlowControl.INDIRECT_BRANCH: "jumps where nobody knows", iced.FlowControl.INTERRUPT: "interrupts",
-    iced.FlowControl.EXCEPTION: "raises an exception", iced.FlowControl.XBEGIN_XABORT_XEND: "holds a transaction",
-}  # fmt: skip
+    iced.FlowControl.RETURN: "returns",
+    iced.FlowControl.CALL: "calls",
+    iced.FlowControl.INDIRECT_CALL: "calls",
+    iced.FlowControl.INDIRECT_BRANCH: "jumps where nobody knows",
+    iced.FlowControl.INTERRUPT: "interrupts",
+    iced.FlowControl.EXCEPTION: "raises an exception",
+    iced.FlowControl.XBEGIN_XABORT_XEND: "holds a transaction",
+}
 #: IACA's marks: mov ebx, 111 (start) or 222 (end), and the bytes 64 67 90
 MARKS = (bytes.fromhex("bb6f000000646790"), bytes.fromhex("bbde000000646790"))
 
@@ -166,10 +170,14 @@ def _step(one: Decoded, place: MemRef | None, carried: frozenset[str]) -> Step:
     late = _late(one, reads, writes)
     moved = one.memory
     return Step(
-        one.mnemonic, one.form, reads, writes, late,
+        one.mnemonic,
+        one.form,
+        reads,
+        writes,
+        late,
         load=place if moved and moved.load else None,
         store=place if moved and moved.store else None,
-    )  # fmt: skip
+    )
 
 
 def _late(one: Decoded, reads: Sequence[str], writes: Sequence[str]) -> str | None:

@@ -70,13 +70,42 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
 #: under a mask these are another operation: a load that merges, a move that is not eliminated
 _CHANGED_BY_A_MASK = re.compile(r"v(p?mov|p?broadcast|cvt|p?expand|p?compress|p?gather|p?scatter)\w*")
 _SCALAR_SPELLINGS = {
-    "sub": "add", "and": "add", "or": "add", "xor": "add", "neg": "dec", "not": "neg", "inc": "dec", "dec": "neg",
-    "sar": "shl", "shr": "shl", "movsx": "movzx", "movsxd": "movzx", "movzx": "movsxd", "cdqe": "dec", "test": "cmp",
-    "prefetcht1": "prefetcht0", "prefetcht2": "prefetcht0", "prefetchnta": "prefetcht0", "prefetchw": "prefetcht0",
-    "jmp": "jnz", "shl": "shr", "rol": "shl", "ror": "rol", "rcr": "rcl", "shrd": "shld", "shrx": "shlx",
-    "sarx": "shlx", "btr": "bts", "btc": "bts", "cwde": "cdqe", "cbw": "cdqe", "cwd": "cdq", "bsf": "bsr",
-    "sbb": "adc", "adox": "adcx",
-}  # fmt: skip
+    "sub": "add",
+    "and": "add",
+    "or": "add",
+    "xor": "add",
+    "neg": "dec",
+    "not": "neg",
+    "inc": "dec",
+    "dec": "neg",
+    "sar": "shl",
+    "shr": "shl",
+    "movsx": "movzx",
+    "movsxd": "movzx",
+    "movzx": "movsxd",
+    "cdqe": "dec",
+    "test": "cmp",
+    "prefetcht1": "prefetcht0",
+    "prefetcht2": "prefetcht0",
+    "prefetchnta": "prefetcht0",
+    "prefetchw": "prefetcht0",
+    "jmp": "jnz",
+    "shl": "shr",
+    "rol": "shl",
+    "ror": "rol",
+    "rcr": "rcl",
+    "shrd": "shld",
+    "shrx": "shlx",
+    "sarx": "shlx",
+    "btr": "bts",
+    "btc": "bts",
+    "cwde": "cdqe",
+    "cbw": "cdqe",
+    "cwd": "cdq",
+    "bsf": "bsr",
+    "sbb": "adc",
+    "adox": "adcx",
+}
 
 
 def spellings(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
@@ -199,9 +228,14 @@ class Rows:
             row = self.find(*(("vpaddd", "xmm,xmm,xmm") if vector else ("add", "r64,r64")))
             latency = 4.0 if vector else 1.0
             other.found[mnemonic, form] = replace(
-                row, mnemonic=mnemonic, form=form, latency=latency, accumulator_latency=latency, slots=1,
+                row,
+                mnemonic=mnemonic,
+                form=form,
+                latency=latency,
+                accumulator_latency=latency,
+                slots=1,
                 provenance=Provenance(f"assumed: one uop, {latency:g} cycles", "estimated"),
-            )  # fmt: skip
+            )
         return other
 
 

@@ -26,9 +26,22 @@ _DIRECTIVE = re.compile(r"\.([A-Za-z_]\w*)(.*)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(\.|[A-Za-z_.$][\w.$]*)\s*==?(?!=)")
 _SYMBOL_SET = re.compile(r"\s*([A-Za-z_.$][\w.$]*)")
 _KEPT = {
-    "byte", "short", "word", "value", "hword", "2byte", "long", "int", "4byte", "quad", "8byte", "set", "equ",
-    "intel_syntax", "att_syntax",
-}  # fmt: skip
+    "byte",
+    "short",
+    "word",
+    "value",
+    "hword",
+    "2byte",
+    "long",
+    "int",
+    "4byte",
+    "quad",
+    "8byte",
+    "set",
+    "equ",
+    "intel_syntax",
+    "att_syntax",
+}
 _PASSED_OVER = re.compile(
     r"globl|global|type|size|p2align\w?|align|balign\w?|cfi_\w+|file|loc\w*|ident|weak\w*|hidden|internal|protected"
     r"|local|addrsig\w*|loh|L?func_\w+|code64|arch|cpu|comm|lcomm|symver|version|def|scl|endef|seh_\w+|cv_\w+"

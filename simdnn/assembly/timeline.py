@@ -58,11 +58,17 @@ class Timeline:
             issued = None if alone or not entry.op.uops else int(node.first_issue)
             events.append(
                 Event(
-                    entry.iteration, number % len(texts), texts[number % len(texts)], entry.dispatched,
-                    int(load.first_issue) if load else None, int(load.done) if load else None, issued,
-                    int(node.done), end,
+                    entry.iteration,
+                    number % len(texts),
+                    texts[number % len(texts)],
+                    entry.dispatched,
+                    int(load.first_issue) if load else None,
+                    int(load.done) if load else None,
+                    issued,
+                    int(node.done),
+                    end,
                 )
-            )  # fmt: skip
+            )
         return cls(tuple(events))
 
     def __str__(self) -> str:
@@ -105,8 +111,16 @@ class Timeline:
             name = f"[{event.iteration}] {event.text}"
             yield {"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": name}}
             for stage, start, end in event.stages():
-                yield {"ph": "X", "name": stage, "cat": event.text, "pid": 1, "tid": number, "ts": start,
-                       "dur": end - start, "args": {"iteration": event.iteration}}  # fmt: skip
+                yield {
+                    "ph": "X",
+                    "name": stage,
+                    "cat": event.text,
+                    "pid": 1,
+                    "tid": number,
+                    "ts": start,
+                    "dur": end - start,
+                    "args": {"iteration": event.iteration},
+                }
 
 
 #: names of stages there; the one with an X is where Konata's arrows would start

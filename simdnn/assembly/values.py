@@ -31,14 +31,36 @@ _SMALL = 1000  # integers of 32 and 64 bits are drawn from -1000 to 1000
 _BY_MNEMONIC = {name: one for one in REGISTRY.values() for name in (one.name, one.evex) if name and not one.tile}
 #: spellings with the same bits: element types that the operation does not look at
 _SAME_BITS = {
-    **{f"v{p}{op}{end}": f"vp{op}" for op in ("and", "andn", "or", "xor") for p, end in
-       (("p", "d"), ("p", "q"), ("", "ps"), ("", "pd"))},
+    **{
+        f"v{p}{op}{end}": f"vp{op}"
+        for op in ("and", "andn", "or", "xor")
+        for p, end in (("p", "d"), ("p", "q"), ("", "ps"), ("", "pd"))
+    },
     **dict.fromkeys(("vmovaps", "vmovntps"), "vmovups"),
-    **dict.fromkeys(("vmovdqa", "vmovdqa32", "vmovdqa64", "vmovdqu64", "vmovapd", "vmovupd", "vlddqu", "vmovntdq",
-                     "vmovntdqa", "vmovntpd"), "vmovdqu"),
-}  # fmt: skip
-_PURE_SCALARS = {iced.Mnemonic.PREFETCHT0, iced.Mnemonic.PREFETCHT1, iced.Mnemonic.PREFETCHT2,
-                 iced.Mnemonic.PREFETCHNTA, iced.Mnemonic.PREFETCHW, iced.Mnemonic.NOP}  # fmt: skip
+    **dict.fromkeys(
+        (
+            "vmovdqa",
+            "vmovdqa32",
+            "vmovdqa64",
+            "vmovdqu64",
+            "vmovapd",
+            "vmovupd",
+            "vlddqu",
+            "vmovntdq",
+            "vmovntdqa",
+            "vmovntpd",
+        ),
+        "vmovdqu",
+    ),
+}
+_PURE_SCALARS = {
+    iced.Mnemonic.PREFETCHT0,
+    iced.Mnemonic.PREFETCHT1,
+    iced.Mnemonic.PREFETCHT2,
+    iced.Mnemonic.PREFETCHNTA,
+    iced.Mnemonic.PREFETCHW,
+    iced.Mnemonic.NOP,
+}
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,14 @@ def _line(text: str) -> str:
 
 def cost(wanted: Task) -> Estimate:
     """The cost of one call, without data."""
-    return estimate(wanted.primitive, dt=":".join(wanted.types), bias=wanted.bias, attr=wanted.attr(_given),
-                    **wanted.where, **wanted.sizes)  # fmt: skip
+    return estimate(
+        wanted.primitive,
+        dt=":".join(wanted.types),
+        bias=wanted.bias,
+        attr=wanted.attr(_given),
+        **wanted.where,
+        **wanted.sizes,
+    )
 
 
 def _given(option: str, parameter: Parameter, shape: tuple[int, ...]) -> float | int | None:

@@ -12,10 +12,43 @@ from isa_models.errors import did_you_mean, unknown_name
 from simdnn.primitives.mathmode import FPMATH_MODES
 
 #: oneDNN's types; what simdnn doesn't model of them is refused when a problem asks for it
-TYPES = ("f32", "bf16", "f16", "f64", "tf32", "s32", "s8", "u8", "s4", "u4", "f8_e5m2", "f8_e4m3", "f4_e2m1",
-         "f4_e3m0", "e8m0", "boolean", "s64", "undef")  # fmt: skip
-MASKS = ("common", "host_scalar", "per_dim_0", "per_dim_1", "per_dim_01", "per_dim_2", "per_dim_3", "per_dim_12",
-         "per_dim_023", "per_dim_123", "per_oc", "per_ocic", "per_tensor", "mx", "dynamic_fp")  # fmt: skip
+TYPES = (
+    "f32",
+    "bf16",
+    "f16",
+    "f64",
+    "tf32",
+    "s32",
+    "s8",
+    "u8",
+    "s4",
+    "u4",
+    "f8_e5m2",
+    "f8_e4m3",
+    "f4_e2m1",
+    "f4_e3m0",
+    "e8m0",
+    "boolean",
+    "s64",
+    "undef",
+)
+MASKS = (
+    "common",
+    "host_scalar",
+    "per_dim_0",
+    "per_dim_1",
+    "per_dim_01",
+    "per_dim_2",
+    "per_dim_3",
+    "per_dim_12",
+    "per_dim_023",
+    "per_dim_123",
+    "per_oc",
+    "per_ocic",
+    "per_tensor",
+    "mx",
+    "dynamic_fp",
+)
 _PLAIN_MASKS = {"common": 0, "host_scalar": 0} | {
     mask: sum(1 << int(digit) for digit in mask[8:]) for mask in MASKS if mask.startswith("per_dim_")
 }
@@ -207,5 +240,6 @@ def _post_op(entry: str) -> PostOp:
         mask: int | str = int(given) if given.isascii() and given.isdigit() and len(given) < 4 else given
         if isinstance(mask, int) or mask in MASKS:
             return PostOp(kind, mask=mask)
-    raise Unimplemented(f"post-operation {entry!r}: no kernel here has it; what works: relu, sum[:SCALE], "
-                        "add:f32[:MASK]")  # fmt: skip
+    raise Unimplemented(
+        f"post-operation {entry!r}: no kernel here has it; what works: relu, sum[:SCALE], add:f32[:MASK]"
+    )

@@ -128,8 +128,17 @@ def conv_dims(text: str) -> ConvDims:
     if depth:  # a cube or square where later axes are not named
         height = height or depth
     width = width or height
-    return ConvDims(given.get("mb", 2), given.get("g", 1), given["ic"], given["oc"], depth or Axis(), height or Axis(),
-                    width or Axis(), "g" in given, name)  # fmt: skip
+    return ConvDims(
+        given.get("mb", 2),
+        given.get("g", 1),
+        given["ic"],
+        given["oc"],
+        depth or Axis(),
+        height or Axis(),
+        width or Axis(),
+        "g" in given,
+        name,
+    )
 
 
 @dataclass(frozen=True)

@@ -134,11 +134,11 @@ IGNORED = frozenset(
     "cpu-isa-hints ctx-exe ctx-init execution-mode fast-ref fix-times-per-prb global-impl global-skip-impl impl "
     "inplace max-ms-per-prb mem-check memory-kind mode-modifier num-streams perf-template repeats-per-prb skip-impl "
     "stream-kind summary verbose".split()
-)  # fmt: skip
+)
 OTHER_DRIVERS = frozenset(
     "binary bnorm brgemm concat deconv eltwise gnorm graph lnorm lrn pool prelu reduction reorder resampling rnn "
     "sdpa self shuffle softmax sum zeropad".split()
-)  # fmt: skip
+)
 FLAGS = ("batch", "match", "mode", "reset")
 MODELLED = f"drivers: {', '.join(f'--{d}' for d in DRIVERS)}"
 SUBSET = (

@@ -62,8 +62,10 @@ class Task:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of a matmul's arguments, a batch's sizes in front."""
-        return {name: (*front, *matrix) for (name, matrix), front in
-                zip(self.rows_and_columns.items(), self.batch, strict=True)}  # fmt: skip
+        return {
+            name: (*front, *matrix)
+            for (name, matrix), front in zip(self.rows_and_columns.items(), self.batch, strict=True)
+        }
 
     def attr(self, values: Values) -> Attr:
         """The attributes, with parameters that `values` makes."""
@@ -133,8 +135,10 @@ class Task:
         if parameter.groups:
             raise Unimplemented(f"--{option}: groups of {parameter.argument}: what works: --matmul")
         if parameter.argument != "wei" or bits != (3 if grouped else 1):
-            raise Unimplemented(f"--{option} of {parameter.argument} with mask {parameter.mask}; what works: common, "
-                                "and per_oc of the weights")  # fmt: skip
+            raise Unimplemented(
+                f"--{option} of {parameter.argument} with mask {parameter.mask}; what works: common, "
+                "and per_oc of the weights"
+            )
         channels = self.sizes["n" if self.primitive == "matmul" else "oc"]
         return Quant(values(option, parameter, (channels,)), "per_oc", None, parameter.dtype)
 
@@ -235,11 +239,19 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
     height, width = _axes(case)
     mb = int(options["mb"]) or dims.mb
     sizes = {
-        "mb": mb, "ic": dims.ic, "oc": dims.oc, "groups": dims.groups, "ih": height.i, "iw": width.i,
-        "kh": height.k, "kw": width.k, "strides": (height.s, width.s), "dilation": (height.d + 1, width.d + 1),
+        "mb": mb,
+        "ic": dims.ic,
+        "oc": dims.oc,
+        "groups": dims.groups,
+        "ih": height.i,
+        "iw": width.i,
+        "kh": height.k,
+        "kw": width.k,
+        "strides": (height.s, width.s),
+        "dilation": (height.d + 1, width.d + 1),
         "padding": (height.p, width.p, max(height.after, 0), max(width.after, 0)),
         "wei_tag": "any" if options["wtag"] == "any" else "oihw",
-    }  # fmt: skip
+    }
     return Task(case, "convolution", sizes, types, bias)
 
 
@@ -249,8 +261,10 @@ def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
     assert isinstance(dims, IpDims)
     bias = _has_bias(case, "inner product")
     if options["dispatch"] == "onednn":
-        raise Unimplemented("--dispatch=onednn: oneDNN's kernels for inner products are not modelled; what works: "
-                            "--dispatch=fastest, or oneDNN's choice for the --matmul")  # fmt: skip
+        raise Unimplemented(
+            "--dispatch=onednn: oneDNN's kernels for inner products are not modelled; what works: "
+            "--dispatch=fastest, or oneDNN's choice for the --matmul"
+        )
     if options["dtag"] not in ("any", "ab", "abx", "axb"):
         raise Unimplemented(f"--dtag={options['dtag']}: kernels here keep rows contiguous: any, ab, abx")
     src, wei = _layout(dims, "stag", options["stag"], "nc"), _layout(dims, "wtag", options["wtag"], "oi")
@@ -259,8 +273,10 @@ def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
     if wei and "a" not in (wei[0], wei[-1]):
         raise Unimplemented(f"--wtag={options['wtag']}: output channels in the middle; what works: any, abx, axb")
     if src and wei and src.replace("a", "") != wei.replace("a", ""):
-        raise Unimplemented(f"--stag={options['stag']} --wtag={options['wtag']}: source and weights in another order; "
-                            "what works: --wtag=any")  # fmt: skip
+        raise Unimplemented(
+            f"--stag={options['stag']} --wtag={options['wtag']}: source and weights in another order; "
+            "what works: --wtag=any"
+        )
     wei_tag = "any" if not wei else "ba" if wei[0] == "a" else "ab"
     sizes = {"m": int(options["mb"]) or dims.mb, "n": dims.oc, "k": dims.terms, "wei_tag": wei_tag}
     return Task(case, "matmul", sizes, types, bias)
@@ -310,5 +326,7 @@ def _check_bias(case: Case) -> None:
 
 
 _BUILDERS: Mapping[str, Callable[[Case, tuple[str, str, str]], Task]] = {
-    "matmul": _matmul, "conv": _convolution, "ip": _inner_product,
-}  # fmt: skip
+    "matmul": _matmul,
+    "conv": _convolution,
+    "ip": _inner_product,
+}

@@ -56,13 +56,18 @@ class Calibration:
         for (mnemonic, form), figure in self.instructions.items():
             known = self.nearest.instructions.get((mnemonic, form))
             rows.append(
-                {"instruction": mnemonic, "form": form, "throughput": figure.throughput,
-                 self.nearest.name: throughput_of(self.nearest, known) if known else math.nan,
-                 "latency": figure.latency if figure.latency is not None else math.nan,
-                 f"{self.nearest.name}_latency": known.latency if known else math.nan,
-                 "accumulator": figure.accumulator if figure.accumulator is not None else math.nan,
-                 "spread": figure.spread, "stable": figure.stable}
-            )  # fmt: skip
+                {
+                    "instruction": mnemonic,
+                    "form": form,
+                    "throughput": figure.throughput,
+                    self.nearest.name: throughput_of(self.nearest, known) if known else math.nan,
+                    "latency": figure.latency if figure.latency is not None else math.nan,
+                    f"{self.nearest.name}_latency": known.latency if known else math.nan,
+                    "accumulator": figure.accumulator if figure.accumulator is not None else math.nan,
+                    "spread": figure.spread,
+                    "stable": figure.stable,
+                }
+            )
         return pd.DataFrame(rows)
 
 
@@ -85,10 +90,19 @@ def calibrate(progress: Callable[[int, int, str], None] = lambda done, total, wh
     widths = ((128, "xmm0", "xmmword"), (256, "ymm0", "ymmword"), (512, "zmm0", "zmmword"))
     rounds |= {b: figures.forwarding(register, pointer, "vmovups") for b, register, pointer in widths if b <= bits}
     return Calibration(
-        cpu_name(), datetime.date.today().isoformat(), figures.clock(), isa, nearest(measured, isa), measured, speeds,
-        len(cpus), together, rounds,
-        figures.load_to_use(), ports.measure(wide),
-    )  # fmt: skip
+        cpu_name(),
+        datetime.date.today().isoformat(),
+        figures.clock(),
+        isa,
+        nearest(measured, isa),
+        measured,
+        speeds,
+        len(cpus),
+        together,
+        rounds,
+        figures.load_to_use(),
+        ports.measure(wide),
+    )
 
 
 def cpu_name() -> str:

@@ -118,8 +118,9 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
         body.append(_transfer(definition, register, operand.name, i * elements, operand.dtype, isa, load=True))
         places.append(register)
     name = TILES[-1] if definition.tile else "result"
-    result = Register(places[0].name if isinstance(places[0], Register) and definition.destructive else name,
-                      definition.result, lanes)  # fmt: skip
+    result = Register(
+        places[0].name if isinstance(places[0], Register) and definition.destructive else name, definition.result, lanes
+    )
     choices = parameters_of(definition)
     stored, elements = _stored(definition.result, lanes)
     tensors.append(Tensor("out", stored, vectors * len(choices) * elements, "output"))

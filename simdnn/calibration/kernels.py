@@ -237,6 +237,12 @@ def against(frame: pd.DataFrame, measured: str, predicted: str, ends: Sequence[f
 def drawn(frame: pd.DataFrame, name: str) -> Figure:
     """Predicted over measured cycles."""
     return against(
-        frame, "measured", "predicted", [frame["measured"].min(), frame["measured"].max()],
-        xscale="log", yscale="log", xlabel="measured on this host, cycles", ylabel=f"predicted for {name}, cycles",
-    )  # fmt: skip
+        frame,
+        "measured",
+        "predicted",
+        [frame["measured"].min(), frame["measured"].max()],
+        xscale="log",
+        yscale="log",
+        xlabel="measured on this host, cycles",
+        ylabel=f"predicted for {name}, cycles",
+    )

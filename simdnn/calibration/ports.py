@@ -20,11 +20,15 @@ NEAR = 0.12  # of a whole number of ports, beyond which a count isn't believed
 MOST_PORTS = 5
 #: one instruction of each class that competes for ports; vectors of the host's full width ({h}: of half of it)
 CLASSES = {
-    "multiply-add": "vfmadd231ps {w}{d}, {w}14, {w}15", "add": "vaddps {w}{d}, {w}14, {w}15",
-    "integer multiply": "vpmaddwd {w}{d}, {w}14, {w}15", "integer add": "vpaddd {w}{d}, {w}14, {w}15",
-    "shift": "vpslld {w}{d}, {w}14, 3", "shuffle": "vpshufb {w}{d}, {w}14, {w}15",
-    "convert": "vcvtdq2ps {w}{d}, {w}14", "widen": "vpmovsxbw {w}{d}, {h}14",
-}  # fmt: skip
+    "multiply-add": "vfmadd231ps {w}{d}, {w}14, {w}15",
+    "add": "vaddps {w}{d}, {w}14, {w}15",
+    "integer multiply": "vpmaddwd {w}{d}, {w}14, {w}15",
+    "integer add": "vpaddd {w}{d}, {w}14, {w}15",
+    "shift": "vpslld {w}{d}, {w}14, 3",
+    "shuffle": "vpshufb {w}{d}, {w}14, {w}15",
+    "convert": "vcvtdq2ps {w}{d}, {w}14",
+    "widen": "vpmovsxbw {w}{d}, {h}14",
+}
 
 
 @dataclass(frozen=True)

@@ -29,18 +29,26 @@ def row(
     kernel, runs_here = build(target, variant, problem)
     alone, shared = (estimate_program(kernel.program, target, threads=team.size) for team in teams)
     found = {
-        "shape": shape, "kernel": variant.name, "predicted_alone": alone.cycles, "predicted": shared.cycles,
-        "predicted_scaling": alone.cycles / shared.cycles, "bound": shared.bound,
-    }  # fmt: skip
+        "shape": shape,
+        "kernel": variant.name,
+        "predicted_alone": alone.cycles,
+        "predicted": shared.cycles,
+        "predicted_scaling": alone.cycles / shared.cycles,
+        "bound": shared.bound,
+    }
     if not runs_here:
         return found
     buffers = inputs(kernel, problem)
     one, many = (measure(kernel.program, buffers, samples, team) for team in teams)
     return found | {
-        "measured_alone": one.cycles, "measured": many.cycles, "scaling": one.cycles / many.cycles,
+        "measured_alone": one.cycles,
+        "measured": many.cycles,
+        "scaling": one.cycles / many.cycles,
         "predicted/measured": shared.cycles / many.cycles,
-        "spread": max(one.spread, many.spread), "quiet": min(one.quiet, many.quiet), "ghz": many.ghz,
-    }  # fmt: skip
+        "spread": max(one.spread, many.spread),
+        "quiet": min(one.quiet, many.quiet),
+        "ghz": many.ghz,
+    }
 
 
 def compare(
@@ -85,6 +93,10 @@ def drawn(frame: pd.DataFrame, name: str) -> Figure:
     """Predicted over measured scaling."""
     both = frame[["scaling", "predicted_scaling"]].to_numpy(float)
     return against(
-        frame, "scaling", "predicted_scaling", [float(np.nanmin(both)), float(np.nanmax(both))],
-        xlabel="measured on this host, times as fast as one thread", ylabel=f"predicted for {name}",
-    )  # fmt: skip
+        frame,
+        "scaling",
+        "predicted_scaling",
+        [float(np.nanmin(both)), float(np.nanmax(both))],
+        xlabel="measured on this host, times as fast as one thread",
+        ylabel=f"predicted for {name}",
+    )

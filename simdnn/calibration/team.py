@@ -153,9 +153,17 @@ class Ready:
         def turn(number: int) -> Spent:
             ticks, own = np.zeros(1, np.int64), np.zeros((2, 2), np.int64)  # of the clock: seconds, nanoseconds
             raised = self.repeat(
-                self.functions, self.ranges[number].ctypes.data, self.count, self.pointers[number], times,
-                barrier.ctypes.data, self.team.size, time.CLOCK_THREAD_CPUTIME_ID, ticks.ctypes.data, own.ctypes.data,
-            )  # fmt: skip
+                self.functions,
+                self.ranges[number].ctypes.data,
+                self.count,
+                self.pointers[number],
+                times,
+                barrier.ctypes.data,
+                self.team.size,
+                time.CLOCK_THREAD_CPUTIME_ID,
+                ticks.ctypes.data,
+                own.ctypes.data,
+            )
             if raised:
                 raise SimdnnError(f"{self.name}: its data raise the engine's alarm, so it cannot be timed")
             seconds, ns = (own[1] - own[0]).tolist()

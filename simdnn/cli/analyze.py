@@ -32,21 +32,45 @@ def add(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="text, hexadecimal digits or an object file; - for standard input")
-    parser.add_argument("--machine", "--mcpu", "-mcpu", default="zen4", metavar="MACHINE",
-                        help="a machine's name or file; compilers' names will do (zen4)")  # fmt: skip
+    parser.add_argument(
+        "--machine",
+        "--mcpu",
+        "-mcpu",
+        default="zen4",
+        metavar="MACHINE",
+        help="a machine's name or file; compilers' names will do (zen4)",
+    )
     parser.add_argument("--syntax", choices=("intel", "att"), help="of the text (what it shows)")
     parser.add_argument("--function", dest="symbol", metavar="NAME", help="of a text or an object file")
-    parser.add_argument("--loop", type=int, metavar="N", help="the N-th innermost loop, by address (the deepest with "
-                        "most vector instructions)")  # fmt: skip
+    parser.add_argument(
+        "--loop",
+        type=int,
+        metavar="N",
+        help="the N-th innermost loop, by address (the deepest with most vector instructions)",
+    )
     parser.add_argument("--compare-with", metavar="MACHINE", help="a second machine, side by side")
     parser.add_argument("--assume", action="store_true", help="go on where instructions are missing, and mark them")
-    parser.add_argument("--timeline", nargs="?", const="text", choices=TIMELINES, metavar="KIND", help="the first "
-                        f"iterations, on --machine: {', '.join(TIMELINES)} (text)")  # fmt: skip
-    parser.add_argument("--values", action="store_true", help="run the loop on random registers and memory: what the "
-                        "last iteration leaves, instruction by instruction")  # fmt: skip
-    parser.add_argument("--set", action="append", metavar="REGISTER=VALUE", help="with --values, any number of times: "
-                        "what a register holds at the start, zmm1=u8:1,2,3 (repeated to fill it) or rcx=5, or points "
-                        "to, rsi=f32:0.5,1")  # fmt: skip
+    parser.add_argument(
+        "--timeline",
+        nargs="?",
+        const="text",
+        choices=TIMELINES,
+        metavar="KIND",
+        help=f"the first iterations, on --machine: {', '.join(TIMELINES)} (text)",
+    )
+    parser.add_argument(
+        "--values",
+        action="store_true",
+        help="run the loop on random registers and memory: what the last iteration leaves, instruction by instruction",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        metavar="REGISTER=VALUE",
+        help="with --values, any number of times: "
+        "what a register holds at the start, zmm1=u8:1,2,3 (repeated to fill it) or rcx=5, or points "
+        "to, rsi=f32:0.5,1",
+    )
     parser.add_argument("--iterations", type=int, metavar="N", help="with --values: how many (1)")
     parser.add_argument("--seed", type=int, metavar="N", help="with --values: of the random numbers (0)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the timeline goes (standard output)")
@@ -71,8 +95,9 @@ def main(args: argparse.Namespace) -> int:
         raise InvalidArgument("--set, --iterations and --seed belong to --values; cycles are of endless iterations")
     code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else Path(args.file)
     names = [args.machine] + ([args.compare_with] if args.compare_with else [])
-    found = [analyze(code, name, args.syntax, function=args.symbol, loop=args.loop, assume=args.assume)
-             for name in names]  # fmt: skip
+    found = [
+        analyze(code, name, args.syntax, function=args.symbol, loop=args.loop, assume=args.assume) for name in names
+    ]
     values = None
     if args.values:
         given = dict(_register(word) for word in args.set or ())

@@ -212,8 +212,12 @@ def _log(given: _Words) -> int:
                 if not given.json:
                     print(_log_line(found, item), flush=True)
     counts = collections.Counter(row["status"] for row in rows)
-    summary = {"lines": len(rows), "predicted": counts["PASSED"], "unimplemented": counts["UNIMPLEMENTED"],
-               "skipped": skipped.total()}  # fmt: skip
+    summary = {
+        "lines": len(rows),
+        "predicted": counts["PASSED"],
+        "unimplemented": counts["UNIMPLEMENTED"],
+        "skipped": skipped.total(),
+    }
     _finish(given, rows, summary)
     if skipped and not given.json:
         print("skipped: " + ", ".join(f"{count} {kind[:40]}" for kind, count in sorted(skipped.items())))
@@ -243,8 +247,16 @@ def _log_line(found: Answer, item: Executed) -> str:
     if found.time_us is None:
         return f"UNIMPLEMENTED:{found.reason}  {_number(logged)}  {item.implementation}  {found.problem}"
     ratio = "-" if logged is None else f"{logged / found.time_us:.3g}"
-    columns = [found.status, found.implementation, _number(found.time_us), _number(logged), ratio, found.bound,
-               item.implementation, found.problem]  # fmt: skip
+    columns = [
+        found.status,
+        found.implementation,
+        _number(found.time_us),
+        _number(logged),
+        ratio,
+        found.bound,
+        item.implementation,
+        found.problem,
+    ]
     return _aligned(LOG_HEADINGS, columns)
 
 

@@ -37,13 +37,18 @@ def main(args: argparse.Namespace) -> int:
     frame = found.comparison()
     stable = int(frame["stable"].sum())
     summary = {
-        "file": str(path), "cpu": found.cpu, "ghz": round(found.ghz, 3), "nearest": found.nearest.name,
+        "file": str(path),
+        "cpu": found.cpu,
+        "ghz": round(found.ghz, 3),
+        "nearest": found.nearest.name,
         "load_to_use_cycles": found.load_to_use,
         "bytes_per_cycle": {level: list(pair) for level, pair in found.bandwidth.items()},
-        "cores": found.cores, "bytes_per_cycle_of_all": dict(found.together),
+        "cores": found.cores,
+        "bytes_per_cycle_of_all": dict(found.together),
         "forwarding_cycles": {str(bits): cycles for bits, cycles in found.forwarding.items()},
-        "rows": len(frame), "stable": stable,
-    }  # fmt: skip
+        "rows": len(frame),
+        "stable": stable,
+    }
     if args.json:
         shared = [{"one": a, "other": b, "shared": round(count, 3)} for (a, b), count in found.ports.shared.items()]
         counts = {name: round(count, 3) for name, count in found.ports.counts.items()}

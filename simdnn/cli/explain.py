@@ -43,8 +43,21 @@ NOTES = (
 EPILOG = "\n".join(textwrap.fill(note, 118, break_on_hyphens=False) for note in NOTES)
 PRIMITIVES = {"matmul": "matmul", "conv": "convolution", "convolution": "convolution"}
 _ATTRIBUTES = ("attr-zero-points", "attr-scales")
-_ELEMENT_OPTIONS = (*_ATTRIBUTES, "at", "dt", "machine", "isa", "dispatch", "seed", "src", "weights", "strides",
-                    "padding", "dilation", "groups")  # fmt: skip
+_ELEMENT_OPTIONS = (
+    *_ATTRIBUTES,
+    "at",
+    "dt",
+    "machine",
+    "isa",
+    "dispatch",
+    "seed",
+    "src",
+    "weights",
+    "strides",
+    "padding",
+    "dilation",
+    "groups",
+)
 _FLAGS = ("json", "exact", "force")
 
 
@@ -73,8 +86,10 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
             raise InvalidArgument(f"{rest[0]!r} behind {subject}; operands are named: {_example(instruction(subject))}")
         if not options:
             if path or as_json:
-                raise InvalidArgument(f"-o and --json are for steps; {subject} without operands has none: "
-                                      f"{_example(instruction(subject))}")  # fmt: skip
+                raise InvalidArgument(
+                    f"-o and --json are for steps; {subject} without operands has none: "
+                    f"{_example(instruction(subject))}"
+                )
             print(_usage_of(instruction(subject)))
             return 0
         found = _instruction(subject, options)
@@ -199,8 +214,11 @@ def _result(primitive: str, words: Sequence[str], options: dict[str, str], exact
     src_type, wei_type, dst = _types(options.get("dt", "u8:s8:s32" if words else ""))
     if dst:
         where["dst"] = dst
-    taps = {key: [_integer(key, w) for w in options[key].split(",")] for key in ("strides", "padding", "dilation")
-            if key in options}  # fmt: skip
+    taps = {
+        key: [_integer(key, w) for w in options[key].split(",")]
+        for key in ("strides", "padding", "dilation")
+        if key in options
+    }
     where |= {key: value[0] if len(value) == 1 else value for key, value in taps.items()}
     where |= {"groups": _integer("groups", options["groups"])} if "groups" in options else {}
     if words:
@@ -278,8 +296,12 @@ def _shapes(primitive: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...]
     h, w = c.height, c.width
     if c.depth != Axis():
         raise InvalidArgument(f"{text}: a convolution of three dimensions; two are explained")
-    taps = {"strides": (h.s, w.s), "dilation": (h.d + 1, w.d + 1), "groups": c.groups,
-            "padding": (h.p, w.p, max(0, h.after), max(0, w.after))}  # fmt: skip
+    taps = {
+        "strides": (h.s, w.s),
+        "dilation": (h.d + 1, w.d + 1),
+        "groups": c.groups,
+        "padding": (h.p, w.p, max(0, h.after), max(0, w.after)),
+    }
     return (c.mb, c.ic, h.i, w.i), (c.oc, c.ic // c.groups, h.k, w.k), taps
 
 

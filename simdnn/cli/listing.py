@@ -42,14 +42,26 @@ def machines() -> Rows:
     rows = [isa_models.cpu_machine(name) for name in isa_models.machine_names()]
     gpus = [gpu_machine(name) for name in isa_models.gpu_machine_names()]
     return [
-        {"machine": m.name, "cores": m.cores, "base_ghz": float(m.frequency.base_ghz), "instruction_forms":
-         len(m.instructions), "title": m.title, "isa": " ".join(m.isa)}
+        {
+            "machine": m.name,
+            "cores": m.cores,
+            "base_ghz": float(m.frequency.base_ghz),
+            "instruction_forms": len(m.instructions),
+            "title": m.title,
+            "isa": " ".join(m.isa),
+        }
         for m in rows
     ] + [
-        {"machine": g.name, "cores": g.stacks * g.xe_cores, "base_ghz": float(g.ghz), "instruction_forms": 0,
-         "title": g.title, "isa": g.platform.name}
+        {
+            "machine": g.name,
+            "cores": g.stacks * g.xe_cores,
+            "base_ghz": float(g.ghz),
+            "instruction_forms": 0,
+            "title": g.title,
+            "isa": g.platform.name,
+        }
         for g in gpus
-    ]  # fmt: skip
+    ]
 
 
 def workload_table() -> Rows:
@@ -58,10 +70,15 @@ def workload_table() -> Rows:
 
     rows = [workloads.load(name) for name in workloads.names()]
     return [
-        {"workload": w.name, "layers": sum(layer.count for layer in w.layers), "gmacs": round(w.macs / 1e9, 3),
-         "weights_millions": round(w.parameters / 1e6, 2), "title": w.title}
+        {
+            "workload": w.name,
+            "layers": sum(layer.count for layer in w.layers),
+            "gmacs": round(w.macs / 1e9, 3),
+            "weights_millions": round(w.parameters / 1e6, 2),
+            "title": w.title,
+        }
         for w in rows
-    ]  # fmt: skip
+    ]
 
 
 def isa_caps() -> Rows:
@@ -97,10 +114,15 @@ def kernels() -> Rows:
 def instructions() -> Rows:
     """The instructions that are modelled, with the types of their operands and register widths in bits."""
     return [
-        {"instruction": i.name, "widths": "/".join(map(str, sorted(i.caps))), "result": i.result,
-         "operands": ", ".join(f"{o.name}:{o.dtype}" for o in i.operands), "manual": i.manual}
+        {
+            "instruction": i.name,
+            "widths": "/".join(map(str, sorted(i.caps))),
+            "result": i.result,
+            "operands": ", ".join(f"{o.name}:{o.dtype}" for o in i.operands),
+            "manual": i.manual,
+        }
         for i in sorted((*isa_models.REGISTRY.values(), *isa_models.GPU_REGISTRY.values()), key=lambda i: i.name)
-    ]  # fmt: skip
+    ]
 
 
 LISTS: dict[str, Callable[[], Rows]] = {

@@ -79,12 +79,16 @@ def shown(target: Machine | GpuMachine, pattern: str | None) -> pd.DataFrame:
         values = dict(_stated("", tomllib.loads(target.path.read_text(encoding="utf-8"))))
         figures = {key: p for key, p in target.provenance.items() if not key.startswith("instructions.")}
         return pd.DataFrame(
-            [{"figure": key, "value": values.get(key, ""), "confidence": p.confidence, "source": p.source}
-             for key, p in figures.items()]
-        )  # fmt: skip
+            [
+                {"figure": key, "value": values.get(key, ""), "confidence": p.confidence, "source": p.source}
+                for key, p in figures.items()
+            ]
+        )
     if isinstance(target, GpuMachine):
-        raise UnknownName(f"--instruction {pattern!r}: GPU {target.name!r} has rates and latencies by pipe, no rows of "
-                          f"instructions; simdnn machines show {target.name}")  # fmt: skip
+        raise UnknownName(
+            f"--instruction {pattern!r}: GPU {target.name!r} has rates and latencies by pipe, no rows of "
+            f"instructions; simdnn machines show {target.name}"
+        )
     try:
         wanted = re.compile(pattern)
     except re.error as error:
@@ -94,12 +98,20 @@ def shown(target: Machine | GpuMachine, pattern: str | None) -> pd.DataFrame:
         raise UnknownName(f"machine {target.name!r} has no row of an instruction {pattern!r}")
     return pd.DataFrame(
         [
-            {"instruction": row.mnemonic, "form": row.form, "latency": row.latency, "slots": row.slots,
-             "ports": " ".join("/".join(uop) for uop in row.uops) or "-", "occupancy": row.occupancy,
-             "interval": row.interval, "confidence": row.confidence, "source": row.source}
+            {
+                "instruction": row.mnemonic,
+                "form": row.form,
+                "latency": row.latency,
+                "slots": row.slots,
+                "ports": " ".join("/".join(uop) for uop in row.uops) or "-",
+                "occupancy": row.occupancy,
+                "interval": row.interval,
+                "confidence": row.confidence,
+                "source": row.source,
+            }
             for row in rows
         ]
-    )  # fmt: skip
+    )
 
 
 def _stated(prefix: str, table: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -126,11 +138,14 @@ def _check(targets: Sequence[Machine | GpuMachine], as_json: bool) -> int:
     from simdnn.timing.gaps import gaps_of, without_source
 
     found: list[dict[str, Any]] = [
-        {"machine": one.name, "rows": len(one.instructions if isinstance(one, Machine) else one.provenance),
-         "gaps": [" ".join(key) for key in gaps_of(one)] if isinstance(one, Machine) else [],
-         "without_source": without_source(one)}
+        {
+            "machine": one.name,
+            "rows": len(one.instructions if isinstance(one, Machine) else one.provenance),
+            "gaps": [" ".join(key) for key in gaps_of(one)] if isinstance(one, Machine) else [],
+            "without_source": without_source(one),
+        }
         for one in targets
-    ]  # fmt: skip
+    ]
     if as_json:
         output.print_json(found)
     else:

@@ -53,10 +53,13 @@ def _columns(frame: pd.DataFrame | Rows) -> list[tuple[str, list[Any], bool]]:
     import pandas as pd
 
     return [
-        (str(name), [None if pd.isna(value) else value for value in frame[name]],
-         pd.api.types.is_numeric_dtype(frame[name]))
+        (
+            str(name),
+            [None if pd.isna(value) else value for value in frame[name]],
+            pd.api.types.is_numeric_dtype(frame[name]),
+        )
         for name in frame.columns
-    ]  # fmt: skip
+    ]
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -42,15 +42,50 @@ Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usa
 
 #: kinds of departure that are shown where there are some
 RARE = tuple(column.removesuffix("_outputs") for column in measures.DEPARTURE_COLUMNS if column != "saturated_outputs")
-SHOWN = ("layer", "count", "mode", "implementation", "cycles", "cycles_mb1", "time_us", "gops", "gb_s", "bound",
-         "share_of_peak", "max_abs_error", "sqnr_db", "saturated_share",
-         *(f"{kind}_share" for kind in RARE))  # fmt: skip
-SHOWN_TOTALS = ("mode", "accuracy", "speed_up", "cycles", "cycles_mb1", "time_us", "gops", "gb_s", "bound",
-                "share_of_peak", "max_abs_error", "sqnr_db", "worst_layer_sqnr_db", "saturated_outputs",
-                "saturated_share", *(f"{kind}_outputs" for kind in RARE), "confidence")  # fmt: skip
-HEADINGS = {"share_of_peak": "peak", "max_abs_error": "max_abs", "saturated_share": "saturated",
-            "saturated_outputs": "sat_outputs", "worst_layer_sqnr_db": "worst_sqnr_db",
-            **{f"{kind}_share": kind for kind in RARE}}  # fmt: skip
+SHOWN = (
+    "layer",
+    "count",
+    "mode",
+    "implementation",
+    "cycles",
+    "cycles_mb1",
+    "time_us",
+    "gops",
+    "gb_s",
+    "bound",
+    "share_of_peak",
+    "max_abs_error",
+    "sqnr_db",
+    "saturated_share",
+    *(f"{kind}_share" for kind in RARE),
+)
+SHOWN_TOTALS = (
+    "mode",
+    "accuracy",
+    "speed_up",
+    "cycles",
+    "cycles_mb1",
+    "time_us",
+    "gops",
+    "gb_s",
+    "bound",
+    "share_of_peak",
+    "max_abs_error",
+    "sqnr_db",
+    "worst_layer_sqnr_db",
+    "saturated_outputs",
+    "saturated_share",
+    *(f"{kind}_outputs" for kind in RARE),
+    "confidence",
+)
+HEADINGS = {
+    "share_of_peak": "peak",
+    "max_abs_error": "max_abs",
+    "saturated_share": "saturated",
+    "saturated_outputs": "sat_outputs",
+    "worst_layer_sqnr_db": "worst_sqnr_db",
+    **{f"{kind}_share": kind for kind in RARE},
+}
 FORMATS: dict[str, Callable[[Any], str]] = {
     "cycles": "{:.0f}".format,
     "cycles_mb1": "{:.0f}".format,
@@ -95,32 +130,54 @@ def add(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("workload", metavar="WORKLOAD", help="a name of `simdnn list workloads`, a layer table.csv, "
-                        f"a MODEL.onnx, or, once fetched, {', '.join(workloads.REAL_NETWORKS)} (minilm "
-                        "with --no-values: the layer table of that name)")  # fmt: skip
+    parser.add_argument(
+        "workload",
+        metavar="WORKLOAD",
+        help="a name of `simdnn list workloads`, a layer table.csv, "
+        f"a MODEL.onnx, or, once fetched, {', '.join(workloads.REAL_NETWORKS)} (minilm "
+        "with --no-values: the layer table of that name)",
+    )
     parser.add_argument("--machine", default="zen4", help="a name of `simdnn list machines`, or machine.toml (zen4)")
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--modes", type=_words, metavar="MODE,…", help="some of those below, as f32,int8-vnni")
     parser.add_argument("--layers", default="*", metavar="PATTERN", help="only layers of that name, as 'layer3.*'")
-    parser.add_argument("--fpmath-layers", default="*", metavar="PATTERN,…", help="in math modes, which layers are in "
-                        "the mode; the others stay strict, as with 'conv*' (all)")  # fmt: skip
+    parser.add_argument(
+        "--fpmath-layers",
+        default="*",
+        metavar="PATTERN,…",
+        help="in math modes, which layers are in the mode; the others stay strict, as with 'conv*' (all)",
+    )
     parser.add_argument("--threads", type=_integer(1, 1024), default=1, metavar="N", help="threads of a kernel (1)")
     parser.add_argument("--no-values", action="store_true", help="cost alone; nothing is computed")
-    parser.add_argument("--dispatch", choices=("fastest", "onednn"), default="fastest", help="how kernels "
-                        "are picked: by estimated cycles, or as oneDNN 3.13 does (fastest)")  # fmt: skip
+    parser.add_argument(
+        "--dispatch",
+        choices=("fastest", "onednn"),
+        default="fastest",
+        help="how kernels are picked: by estimated cycles, or as oneDNN 3.13 does (fastest)",
+    )
     seed = _integer(0, 2**32 - 1)
     parser.add_argument("--seed", type=seed, metavar="N", default=0, help="of data that are drawn (0)")
     counts = ", ".join(f"{network.name}: {network.count}" for network in workloads.REAL_NETWORKS.values())
-    parser.add_argument("--samples", type=_integer(1, 5000), metavar="N", help="how many a fetched network is judged "
-                        f"by ({counts})")  # fmt: skip
-    parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224", help="of an ONNX model's "
-                        "input that has no fixed one")  # fmt: skip
+    parser.add_argument(
+        "--samples", type=_integer(1, 5000), metavar="N", help=f"how many a fetched network is judged by ({counts})"
+    )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1,3,224,224",
+        help="of an ONNX model's input that has no fixed one",
+    )
     parser.add_argument("--feeds", type=Path, metavar="FILE.npz", help="an ONNX model's inputs (random ones)")
     output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against speed (with --no-values: "
-                        "time of each layer) into FILE.png, .pdf or .svg")  # fmt: skip
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw accuracy against speed (with --no-values: time of each layer) into FILE.png, .pdf or .svg",
+    )
     parser.add_argument("--prompt", metavar="TEXT", help="what a language model writes on after, in f32 or --modes")
     parser.add_argument("--pictures", type=Path, metavar="FILE", help="pictures that a network makes, side by side")
     parser.set_defaults(function=main)
@@ -240,8 +297,12 @@ def _print(args: argparse.Namespace, layers: pd.DataFrame, totals: pd.DataFrame,
 
 def _shown(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
     """The columns to print that the frame has, a layer's name only on its first line."""
-    never = [f"{kind}_{what}" for kind in RARE for what in ("share", "outputs")
-             if f"{kind}_outputs" in frame and not (frame[f"{kind}_outputs"] > 0).any()]  # fmt: skip
+    never = [
+        f"{kind}_{what}"
+        for kind in RARE
+        for what in ("share", "outputs")
+        if f"{kind}_outputs" in frame and not (frame[f"{kind}_outputs"] > 0).any()
+    ]
     kept = [column for column in columns if column in frame and column not in never]
     shown = frame[kept].rename(columns=HEADINGS)
     if "layer" in shown:

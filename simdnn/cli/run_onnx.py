@@ -21,9 +21,16 @@ from simdnn.networks.precision import choose
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = {"cycles": "{:.0f}".format, "time_us": "{:.1f}".format, "speed_up": "{:.2f}".format, "macs": "{:,.0f}".format,
-           "max_abs_error": "{:.2g}".format, "sqnr_db": "{:.1f}".format, "share": "{:.1%}".format,
-           "sat_outputs": "{:.0f}".format}  # fmt: skip
+FORMATS = {
+    "cycles": "{:.0f}".format,
+    "time_us": "{:.1f}".format,
+    "speed_up": "{:.2f}".format,
+    "macs": "{:,.0f}".format,
+    "max_abs_error": "{:.2g}".format,
+    "sqnr_db": "{:.1f}".format,
+    "share": "{:.1%}".format,
+    "sat_outputs": "{:.0f}".format,
+}
 HEADINGS = {"saturated_outputs": "sat_outputs"}
 
 
@@ -47,8 +54,13 @@ def main(args: argparse.Namespace) -> int:
             feeds = random_feeds(network, shapes, args.seed) if args.feeds is None else _feeds(args.feeds)
             frame = compare_modes(args.workload, feeds, modes, values=not args.no_values, progress=progress, **where)
     left_out = {mode.name: reason for mode, reason in lacking.items()}
-    content = {"workload": args.workload, "machine": args.machine, "rows": output.records(frame),
-               "taken_as_1": open_sizes, "left_out": left_out}  # fmt: skip
+    content = {
+        "workload": args.workload,
+        "machine": args.machine,
+        "rows": output.records(frame),
+        "taken_as_1": open_sizes,
+        "left_out": left_out,
+    }
     if args.output:
         output.write(args.output, frame, content)
     status = 1 if "refused" in frame and (frame["refused"] != "").any() else 0

@@ -15,8 +15,13 @@ from workloads.real import Metric
 if TYPE_CHECKING:
     from simdnn.networks.real import RealRun
 
-FORMATS = {"speed_up": "{:.2f}".format, "tokens_per_s": "{:.1f}".format, "cycles": "{:.0f}".format,
-           "time_us": "{:.1f}".format, "gops": "{:.1f}".format}  # fmt: skip
+FORMATS = {
+    "speed_up": "{:.2f}".format,
+    "tokens_per_s": "{:.1f}".format,
+    "cycles": "{:.0f}".format,
+    "time_us": "{:.1f}".format,
+    "gops": "{:.1f}".format,
+}
 TOKENS = 16  # written after a prompt
 
 
@@ -29,13 +34,27 @@ def main(args: argparse.Namespace, network: RealNetwork) -> int:
         return _write_on(args, network)
     modes, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa, real.modes_of(network))
     with output.Progress() as progress:
-        run = real.run_real(network, modes, machine=args.machine, isa=args.isa, count=args.samples, seed=args.seed,
-                            threads=args.threads, dispatch=args.dispatch, progress=progress)  # fmt: skip
+        run = real.run_real(
+            network,
+            modes,
+            machine=args.machine,
+            isa=args.isa,
+            count=args.samples,
+            seed=args.seed,
+            threads=args.threads,
+            dispatch=args.dispatch,
+            progress=progress,
+        )
     frame = run.rows
     left_out = {mode.name: reason for mode, reason in lacking.items()}
     if args.output or args.json:
-        content = {"workload": network.name, "machine": args.machine, "seed": args.seed,
-                   "totals": output.records(frame), "left_out": left_out}  # fmt: skip
+        content = {
+            "workload": network.name,
+            "machine": args.machine,
+            "seed": args.seed,
+            "totals": output.records(frame),
+            "left_out": left_out,
+        }
         if args.output:
             output.write(args.output, frame, content)
         if args.json:
@@ -96,8 +115,14 @@ def _draw(args: argparse.Namespace, network: RealNetwork, run: RealRun) -> list[
         axes = plot.panels(len(phases))
         for ax, phase in zip(axes, phases, strict=True):
             part = rows[rows["phase"] == phase] if phase else rows
-            plot.plot_quality_speed(part, metric.name, metric.title, ax, percent="%" in metric.form,
-                                    higher_is_better=metric.higher_is_better)  # fmt: skip
+            plot.plot_quality_speed(
+                part,
+                metric.name,
+                metric.title,
+                ax,
+                percent="%" in metric.form,
+                higher_is_better=metric.higher_is_better,
+            )
             ax.set_title(f"{network.title} on {args.machine}{phase and ', '}{phase}")
         plot.save(axes[0], args.plot)
     if args.pictures:

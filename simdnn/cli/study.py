@@ -40,8 +40,23 @@ kinds, and their parameters besides machine and its figures (in brackets: may be
 Results are kept in FILE.jsonl while they come; run the command again to go on after an interruption.
 Exit status: 0; 1 where nothing could be run, or a point failed and will be tried again; 2 for wrong usage."""
 
-MEASURES = ("implementation", "cycles", "time_us", "ipc", "gops", "gb_s", "bound", "share_of_peak", "max_abs_error",
-            "sqnr_db", "worst_layer_sqnr_db", "saturated_share", "accuracy", "pareto", "confidence")  # fmt: skip
+MEASURES = (
+    "implementation",
+    "cycles",
+    "time_us",
+    "ipc",
+    "gops",
+    "gb_s",
+    "bound",
+    "share_of_peak",
+    "max_abs_error",
+    "sqnr_db",
+    "worst_layer_sqnr_db",
+    "saturated_share",
+    "accuracy",
+    "pareto",
+    "confidence",
+)
 MOST_ROWS = 100  # that are printed
 MOST_REASONS = 12
 
@@ -58,15 +73,28 @@ def add(subparsers: Any) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="what to run, in TOML")
     parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="where points are kept (beside FILE)")
     parser.add_argument("--fresh", action="store_true", help="forget what is kept of its points, run all")
-    parser.add_argument("--jobs", type=_count, metavar="N", help="worker processes (where points are many, as "
-                        f"many as processors, up to {MOST_WORKERS})")  # fmt: skip
-    parser.add_argument("--dask", default="", metavar="ADDRESS", help="a Dask scheduler to work instead, as "
-                        "tcp://host:8786 (pip install 'simdnn[dask]')")  # fmt: skip
+    parser.add_argument(
+        "--jobs",
+        type=_count,
+        metavar="N",
+        help=f"worker processes (where points are many, as many as processors, up to {MOST_WORKERS})",
+    )
+    parser.add_argument(
+        "--dask",
+        default="",
+        metavar="ADDRESS",
+        help="a Dask scheduler to work instead, as tcp://host:8786 (pip install 'simdnn[dask]')",
+    )
     output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw quality against speed (with values), or speed "
-                        "over the longest axis of numbers, into FILE.png, .pdf or .svg")  # fmt: skip
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw quality against speed (with values), or speed "
+        "over the longest axis of numbers, into FILE.png, .pdf or .svg",
+    )
     parser.set_defaults(function=main)
 
 
@@ -81,9 +109,14 @@ def main(args: argparse.Namespace) -> int:
     try:
         with output.Progress() as progress:
             frame = study.explore(
-                args.file, results=kept, jobs=args.jobs, dask=args.dask, fresh=args.fresh, progress=progress,
+                args.file,
+                results=kept,
+                jobs=args.jobs,
+                dask=args.dask,
+                fresh=args.fresh,
+                progress=progress,
                 note=notes.append,
-            )  # fmt: skip
+            )
     except KeyboardInterrupt:
         print(f"simdnn: interrupted; what is done is kept in {kept}", file=sys.stderr)
         raise

@@ -32,17 +32,22 @@ def add(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--timing", action="store_true",
+        "--timing",
+        action="store_true",
         help="instead: the package's compiled kernels on this host, measured beside predicted (minutes)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--threads", type=int, default=1, metavar="N",
+        "--threads",
+        type=int,
+        default=1,
+        metavar="N",
         help="with --timing: on N threads too, each pinned to a core of its own, and what they gain over one (1)",
-    )  # fmt: skip
+    )
     parser.add_argument("--machine", default="zen4", help="with --timing: whose clock, a name or file (zen4)")
     parser.add_argument("--only", default="", metavar="TEXT", help="with --timing: rows whose shape and kernel hold it")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="with --timing: a picture (.png …) or the "
-                        "table (.csv)")  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="with --timing: a picture (.png …) or the table (.csv)"
+    )
     output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
     parser.set_defaults(function=main)

@@ -144,11 +144,17 @@ class Comparison:
         """Elements, differing, max_abs_error, max_rel, max_ulp, relative_l2, sqnr_db (of b against a), speed_ratio."""
         wide = [_wide(r.output).astype(np.float64) for r in (self.a, self.b)]
         return {
-            "a": self._name(self.a), "b": self._name(self.b), "elements": self._differ.size,
-            "differing": self.differing, **measures.errors(wide[1], wide[0]),
-            "max_rel": float(self.outputs["rel"].max()), "max_ulp": int(self.outputs["ulp"].max()),
-            "a_cycles": self.a.cycles, "b_cycles": self.b.cycles, "speed_ratio": self.speed_ratio,
-        }  # fmt: skip
+            "a": self._name(self.a),
+            "b": self._name(self.b),
+            "elements": self._differ.size,
+            "differing": self.differing,
+            **measures.errors(wide[1], wide[0]),
+            "max_rel": float(self.outputs["rel"].max()),
+            "max_ulp": int(self.outputs["ulp"].max()),
+            "a_cycles": self.a.cycles,
+            "b_cycles": self.b.cycles,
+            "speed_ratio": self.speed_ratio,
+        }
 
     def to_frame(self) -> pd.DataFrame:
         """`summary` as a frame of one row."""
@@ -179,8 +185,10 @@ class Comparison:
             if result.saturation is not None:
                 count = result.saturation
                 detail = f"{int(count.sum())} pairs in {int((count > 0).sum())} outputs of {result.implementation}"
-                return [(SATURATED, side, self._differ & (count > 0), detail),
-                        (ORDER, "both", self._differ & (count == 0), detail)]  # fmt: skip
+                return [
+                    (SATURATED, side, self._differ & (count > 0), detail),
+                    (ORDER, "both", self._differ & (count == 0), detail),
+                ]
         names = f"{self.a.implementation} and {self.b.implementation}"
         if types[0] != types[1]:
             return [(f"products in {types[0]} against {types[1]}", "both", self._differ, names)]
@@ -238,12 +246,17 @@ class Comparison:
 
     def __str__(self) -> str:
         s = self.summary
-        lines = [f"a: {s['a']}, {s['a_cycles']:.0f} cycles", f"b: {s['b']}, {s['b_cycles']:.0f} cycles",
-                 f"b is {s['speed_ratio']:.3g} times as fast as a",
-                 f"{s['differing']} of {s['elements']} elements differ"]  # fmt: skip
+        lines = [
+            f"a: {s['a']}, {s['a_cycles']:.0f} cycles",
+            f"b: {s['b']}, {s['b_cycles']:.0f} cycles",
+            f"b is {s['speed_ratio']:.3g} times as fast as a",
+            f"{s['differing']} of {s['elements']} elements differ",
+        ]
         if self.differing:
-            lines.append(f"max abs {s['max_abs_error']:.6g}, max rel {s['max_rel']:.3g}, max ulp {s['max_ulp']}, "
-                         f"SQNR {s['sqnr_db']:.1f} dB")  # fmt: skip
+            lines.append(
+                f"max abs {s['max_abs_error']:.6g}, max rel {s['max_rel']:.3g}, max ulp {s['max_ulp']}, "
+                f"SQNR {s['sqnr_db']:.1f} dB"
+            )
             lines += [f"  {r.reason} ({r.side}): {r.elements} elements; {r.detail}" for r in self.reasons.itertuples()]
         return "\n".join(lines)
 

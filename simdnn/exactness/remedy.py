@@ -65,13 +65,17 @@ def remedies(
         attr = Attr(exact_int8=exact, scales={"wei": scale.astype(np.float32)})
         result = call(src, stored, **where, dst="f32", attr=attr)
         size = result.output.size
-        rows.append({
-            "remedy": name, "implementation": result.implementation, "cycles": result.cycles,
-            "safe_share": 1.0 if exact else float(safe(stored).mean()),
-            "saturated_share": result.departed.outputs(PAIR) / size,
-            "halved_share": result.departed.outputs(HALVED) / size,
-            **measures.errors(result.output, wanted),
-        })  # fmt: skip
+        rows.append(
+            {
+                "remedy": name,
+                "implementation": result.implementation,
+                "cycles": result.cycles,
+                "safe_share": 1.0 if exact else float(safe(stored).mean()),
+                "saturated_share": result.departed.outputs(PAIR) / size,
+                "halved_share": result.departed.outputs(HALVED) / size,
+                **measures.errors(result.output, wanted),
+            }
+        )
     frame = pd.DataFrame(rows)
     frame.insert(3, "price", frame["cycles"] / frame["cycles"].iloc[0])
     return frame

@@ -65,8 +65,10 @@ def ranges(
     src, (low, high) = _source(src_range, calibration)
     found = _estimate(primitive, weights, src, calibration, dict(shape), machine, isa, attr, dispatch)
     if not isinstance(found.machine, Machine):
-        raise Unimplemented(f"machine {found.machine.name!r} is a GPU, whose integer kernels add no pairs in 16 bits; "
-                            "ranges are judged for CPUs, e.g. machine='skx'")  # fmt: skip
+        raise Unimplemented(
+            f"machine {found.machine.name!r} is a GPU, whose integer kernels add no pairs in 16 bits; "
+            "ranges are judged for CPUs, e.g. machine='skx'"
+        )
     channels = found.problem.oc if isinstance(found.problem, ConvProblem) else weights.shape[1]
     frame = pd.DataFrame({"channel": np.arange(channels)})
     about: dict[str, Any] = {"implementation": found.implementation, "src_range": (low, high)}
@@ -135,9 +137,16 @@ def _source(src_range: tuple[int, int] | None, calibration: Array | None) -> tup
 
 
 def _estimate(
-    primitive: str, weights: Array, src: str, calibration: Array | None, shape: dict[str, Any], machine: Any,
-    isa: str | None, attr: Attr | None, dispatch: str,
-) -> Estimate:  # fmt: skip
+    primitive: str,
+    weights: Array,
+    src: str,
+    calibration: Array | None,
+    shape: dict[str, Any],
+    machine: Any,
+    isa: str | None,
+    attr: Attr | None,
+    dispatch: str,
+) -> Estimate:
     """The kernel that the problem would get."""
     where: dict[str, Any] = {"machine": machine, "isa": isa, "attr": attr, "dispatch": dispatch, "dt": f"{src}:s8:s32"}
     if primitive == "matmul":
@@ -169,8 +178,9 @@ def _always_safe(
     odd = int((weights % 2 != 0).sum()) if halves else 0
     about["reason"] = (
         f"weights are halved so that no pair saturates; {odd} of {weights.size} are odd and lose their last bit"
-        if halves else f"no step of {found.implementation} can saturate"
-    )  # fmt: skip
+        if halves
+        else f"no step of {found.implementation} can saturate"
+    )
     about |= {"odd_weights": odd, "largest_weight": 128}
     columns = {"safe": True, "pairs": 0, "unsafe_pairs": 0, "max_abs_pair": 0, "at": None, "witness": None}
     for name, value in columns.items():

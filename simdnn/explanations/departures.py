@@ -88,8 +88,9 @@ class Departures:
         """Those of which there are some, in the output's shape."""
         return tuple(
             replace(d, events=d.events.reshape(self.shape), error=d.error.reshape(self.shape))
-            for d in kinds if d.events.any()
-        )  # fmt: skip
+            for d in kinds
+            if d.events.any()
+        )
 
     def counts(self, kind: str) -> Array:
         """How often a kind happened on the way to each output (int64, of the output's shape)."""
@@ -143,15 +144,27 @@ class Departures:
         import pandas as pd
 
         rows = [
-            (d.kind, d.step, int((d.events > 0).sum()), float((d.events > 0).mean()), int(d.events.sum()),
-             int((d.error > 0).sum()), float(d.error.max()))
+            (
+                d.kind,
+                d.step,
+                int((d.events > 0).sum()),
+                float((d.events > 0).mean()),
+                int(d.events.sum()),
+                int((d.error > 0).sum()),
+                float(d.error.max()),
+            )
             for d in self.found
-        ]  # fmt: skip
+        ]
         frame = pd.DataFrame(rows, columns=list(COLUMNS))
-        frame.attrs.update({
-            "outputs": self.departing.size, "departing": int(self.departing.sum()), "exact": not self.found,
-            "proven": self.proven, "summary": self.summary,
-        })  # fmt: skip
+        frame.attrs.update(
+            {
+                "outputs": self.departing.size,
+                "departing": int(self.departing.sum()),
+                "exact": not self.found,
+                "proven": self.proven,
+                "summary": self.summary,
+            }
+        )
         return frame
 
     # -- on the way to the sum -----------------------------------------------------------------------------------------
@@ -191,9 +204,11 @@ class Departures:
             wide = self.weights.astype(np.int64)
             lost = 2 * halved(self.weights).astype(np.int64) - wide
             yield Departure(
-                HALVED, "weights as prepared", _total(sums.counting(lost != 0)),
+                HALVED,
+                "weights as prepared",
+                _total(sums.counting(lost != 0)),
                 np.abs(_total(sums.of_weights(lost))).astype(np.float64),
-            )  # fmt: skip
+            )
             sums = sums.of_weights(wide + lost)
         if self._given_reductions:
             yield self._wrong_reductions()

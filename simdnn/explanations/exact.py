@@ -106,8 +106,12 @@ def _convolved(p: ConvProblem, src: Array, weights: Array) -> Array:
     for u in range(p.kh):
         for v in range(p.kw):
             y, x = u * p.dilation[0], v * p.dilation[1]
-            window = padded[:, :, y : y + (p.oh - 1) * p.strides[0] + 1 : p.strides[0],
-                            x : x + (p.ow - 1) * p.strides[1] + 1 : p.strides[1]]  # fmt: skip
+            window = padded[
+                :,
+                :,
+                y : y + (p.oh - 1) * p.strides[0] + 1 : p.strides[0],
+                x : x + (p.ow - 1) * p.strides[1] + 1 : p.strides[1],
+            ]
             columns = window.reshape(p.mb, p.groups, -1, p.oh * p.ow)
             total += np.matmul(taps[..., u, v], columns)
     return total.reshape(p.mb, p.oc, p.oh, p.ow)

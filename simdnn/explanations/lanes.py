@@ -44,8 +44,9 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
         raise InvalidArgument(f"{name}: at most {_MOST_LANES} lanes are explained, not {most}")
     inputs = [operand(v.array.reshape(-1), v.dtype, o.name) for v, o in zip(values, definition.operands, strict=True)]
     if any(v.array.ndim > 1 for v in values):
-        raise InvalidArgument(f"{name}: one vector for each operand is explained, not shapes "
-                              f"{[v.array.shape for v in values]}")  # fmt: skip
+        raise InvalidArgument(
+            f"{name}: one vector for each operand is explained, not shapes {[v.array.shape for v in values]}"
+        )
     result = definition.apply(*inputs, lanes=lanes or 1, **immediates)
     assert isinstance(result, TracedValue)
     exact = Exact()

@@ -20,8 +20,23 @@ from isa_models.readings.traced import LEAVES, Lane, Number, TracedValue, copied
 if TYPE_CHECKING:
     import pandas as pd
 
-_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
-          "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # fmt: skip
+_SIGNS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "shr": ">>",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+}
 _WIDEST = 400  # characters of a step that the text shows
 PADDING = "padding"  # the label of an element that stands where the user has nothing
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
@@ -67,10 +82,14 @@ class Explanation:
     def record(self) -> dict[str, Any]:
         """Title, value, exact value, steps in JSON's types; infinities and NaN are None."""
         record = {
-            "title": self.title, "about": self.about, "value": plain(self.value), "exact": plain(self.exact),
-            "left_exact": self.left_exact and asdict(self.left_exact), "remarks": self.remarks,
+            "title": self.title,
+            "about": self.about,
+            "value": plain(self.value),
+            "exact": plain(self.exact),
+            "left_exact": self.left_exact and asdict(self.left_exact),
+            "remarks": self.remarks,
             "steps": [asdict(row) for row in self.rows],
-        }  # fmt: skip
+        }
         found: dict[str, Any] = _finite(record)
         return found
 

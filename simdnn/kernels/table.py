@@ -398,10 +398,18 @@ def _kinds() -> tuple[KernelKind, ...]:
             rounding_more = row.dot in (TF32, TF32_CUT)
             kinds.append(
                 KernelKind(
-                    name, row.isa, row.dot.compute, accepts, build, operation, exact, row.library_only,
-                    more_than=f"{family}:{row.isa}" if rounding_more else "", narrow_sums=row.dot.narrow_sums,
+                    name,
+                    row.isa,
+                    row.dot.compute,
+                    accepts,
+                    build,
+                    operation,
+                    exact,
+                    row.library_only,
+                    more_than=f"{family}:{row.isa}" if rounding_more else "",
+                    narrow_sums=row.dot.narrow_sums,
                 )
-            )  # fmt: skip
+            )
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_gemv("avx512_core", "bf16", plain=False, emulated=True)]
     kinds += [_decompressing(*row) for row in _DECOMPRESSING]

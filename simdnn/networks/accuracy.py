@@ -20,8 +20,20 @@ from workloads import Network
 MACHINES = ("skx", "icx", "clx", "zen4")
 SCHEMES = tuple(Scheme(w, a, p) for w in WEIGHTS for a in ACTIVATIONS[:2] for p in (100.0, 99.9))
 _SHARES = {"saturated_share": PAIR, "halved_share": HALVED}
-_COLUMNS = ("network", "machine", "isa", "weights", "activations", "percentile", "mode", "accuracy", "lost", "sqnr_db",
-            *_SHARES, "cycles")  # fmt: skip
+_COLUMNS = (
+    "network",
+    "machine",
+    "isa",
+    "weights",
+    "activations",
+    "percentile",
+    "mode",
+    "accuracy",
+    "lost",
+    "sqnr_db",
+    *_SHARES,
+    "cycles",
+)
 _KINDS = ("int8-exact", "int8-fast")
 
 
@@ -85,12 +97,16 @@ def lossy_channels(
         for channel in range(layer.bias.size):
             a, b = (run.values[:, channel].astype(np.float64) for run in (wanted, met))
             scale = float(np.sqrt((a**2).mean()))
-            rows.append({
-                "layer": layer.name, "channel": channel, "implementation": met.result.implementation,
-                **{share: float((counts[:, channel] > 0).mean()) for share, counts in maps.items()},
-                "changed_share": float((a != b).mean()),
-                "error": float(np.sqrt(((a - b) ** 2).mean())) / scale if scale else 0.0,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "layer": layer.name,
+                    "channel": channel,
+                    "implementation": met.result.implementation,
+                    **{share: float((counts[:, channel] > 0).mean()) for share, counts in maps.items()},
+                    "changed_share": float((a != b).mean()),
+                    "error": float(np.sqrt(((a - b) ** 2).mean())) / scale if scale else 0.0,
+                }
+            )
     frame = pd.DataFrame(rows)
     return frame.sort_values("error", ascending=False, kind="stable", ignore_index=True)
 

@@ -64,14 +64,35 @@ BLOCKED: Mapping[str, str] = {
 
 #: inputs that say which shape comes out, by operator
 _SHAPES = {
-    "Reshape": (1,), "Expand": (1,), "Tile": (1, 2), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "TopK": (1,), "Split": (1,),
-    "ConstantOfShape": (0,), "Range": (0, 1, 2), "OneHot": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Loop": (0,),
-    "Resize": (1, 2, 3), "Upsample": (1,), "CenterCropPad": (1,), "AffineGrid": (1,), "MaxUnpool": (2,),
-}  # fmt: skip
+    "Reshape": (1,),
+    "Expand": (1,),
+    "Tile": (1, 2),
+    "Slice": (1, 2, 3, 4),
+    "Pad": (1, 3),
+    "TopK": (1,),
+    "Split": (1,),
+    "ConstantOfShape": (0,),
+    "Range": (0, 1, 2),
+    "OneHot": (1,),
+    "Squeeze": (1,),
+    "Unsqueeze": (1,),
+    "Loop": (0,),
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+    "CenterCropPad": (1,),
+    "AffineGrid": (1,),
+    "MaxUnpool": (2,),
+}
 #: attributes that decide a type, of operators that make f32 without them
-_TYPED = {"RandomNormal": "dtype", "RandomUniform": "dtype", "SequenceEmpty": "dtype", "BlackmanWindow":
-          "output_datatype", "HannWindow": "output_datatype", "HammingWindow": "output_datatype",
-          "MelWeightMatrix": "output_datatype"}  # fmt: skip
+_TYPED = {
+    "RandomNormal": "dtype",
+    "RandomUniform": "dtype",
+    "SequenceEmpty": "dtype",
+    "BlackmanWindow": "output_datatype",
+    "HannWindow": "output_datatype",
+    "HammingWindow": "output_datatype",
+    "MelWeightMatrix": "output_datatype",
+}
 
 
 @dataclass

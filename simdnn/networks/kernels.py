@@ -171,8 +171,18 @@ class Kernels:
         (*src_batch, m, k), (*wei_batch, _, n) = a.shape, b.shape
         if not self.values:
             types = f"{label(a.dtype)}:{label(b.dtype)}:{dst or _default_dst(a)}"
-            found = estimate("matmul", m=m, n=n, k=k, src_batch=src_batch, wei_batch=wei_batch, dt=types,
-                             bias=bias is not None, attr=attr, **self._where())  # fmt: skip
+            found = estimate(
+                "matmul",
+                m=m,
+                n=n,
+                k=k,
+                src_batch=src_batch,
+                wei_batch=wei_batch,
+                dt=types,
+                bias=bias is not None,
+                attr=attr,
+                **self._where(),
+            )
             self._noted(found, times)
             outer = np.broadcast_shapes(tuple(src_batch), tuple(wei_batch))
             return shadow((*outer, m, n), _dst_type(dst or _default_dst(a)))
@@ -225,8 +235,16 @@ class Kernels:
             macs, departed = found.problem.macs * times, getattr(found, "departed", None)
             if departed and not departed.can:  # nor need its operands be kept
                 departed = None
-            self.calls.append(Call(found.implementation, found.find_cost, times, macs, departed=departed,
-                                   compute_dtype=found.compute_dtype))  # fmt: skip
+            self.calls.append(
+                Call(
+                    found.implementation,
+                    found.find_cost,
+                    times,
+                    macs,
+                    departed=departed,
+                    compute_dtype=found.compute_dtype,
+                )
+            )
 
     def _where(self) -> dict[str, Any]:
         t = self.target

@@ -148,8 +148,10 @@ class _Loader:
         found = array_of(tensor, self.folder)
         self.held += found.nbytes
         if self.held > memory_bytes() // 2:
-            raise InvalidArgument(f"the model's tensors take {self.held:.3g} bytes, up to {tensor.name!r:.60}: more "
-                                  "than half of this host's memory")  # fmt: skip
+            raise InvalidArgument(
+                f"the model's tensors take {self.held:.3g} bytes, up to {tensor.name!r:.60}: more "
+                "than half of this host's memory"
+            )
         return found
 
     def port(self, value: Any) -> Port:
@@ -191,13 +193,17 @@ class _Loader:
     def attribute(self, a: Any, known: Scope, depth: int) -> Any:
         """An attribute's value by its type (onnx.proto, AttributeProto.AttributeType)."""
         readers: dict[int, Any] = {
-            1: lambda: float(a.f), 2: lambda: int(a.i), 3: lambda: a.s.decode("utf-8", "replace"),
-            4: lambda: self.array(a.t), 5: lambda: self.graph(a.g, known, depth + 1),
-            6: lambda: [float(v) for v in a.floats], 7: lambda: [int(v) for v in a.ints],
+            1: lambda: float(a.f),
+            2: lambda: int(a.i),
+            3: lambda: a.s.decode("utf-8", "replace"),
+            4: lambda: self.array(a.t),
+            5: lambda: self.graph(a.g, known, depth + 1),
+            6: lambda: [float(v) for v in a.floats],
+            7: lambda: [int(v) for v in a.ints],
             8: lambda: [v.decode("utf-8", "replace") for v in a.strings],
             9: lambda: [self.array(t) for t in a.tensors],
             13: lambda: a.tp,
-        }  # fmt: skip
+        }
         if a.ref_attr_name:
             raise InvalidArgument(f"attribute {a.name!r:.60} refers to a function's, outside of one")
         if a.type not in readers:

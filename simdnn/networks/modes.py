@@ -213,8 +213,13 @@ def _costs(result: NetworkEstimate) -> dict[str, Any]:
         macs[call.compute_dtype] = macs.get(call.compute_dtype, 0) + call.macs
     ordered = sorted(macs.items(), key=lambda entry: -entry[1])
     shares = [f"{name} {count / result.macs:.0%}" if len(macs) > 1 else name for name, count in ordered]
-    return {"computes": ", ".join(shares), "cycles": result.cycles, "time_us": result.seconds * 1e6,
-            "macs": result.macs, "confidence": result.confidence}  # fmt: skip
+    return {
+        "computes": ", ".join(shares),
+        "cycles": result.cycles,
+        "time_us": result.seconds * 1e6,
+        "macs": result.macs,
+        "confidence": result.confidence,
+    }
 
 
 def _departed(result: NetworkResult) -> dict[str, Any]:

@@ -111,20 +111,37 @@ MODES: Mapping[str, Mode] = {
         *_int8("u8", per_tensor=False, default=True),
         Mode("f16", "f16 data", "f16", "f16", ANY_ISA, default=False, gpus=GPUS),
         *(
-            Mode(f"fpmath-{mode}", f"f32 data, {mode} allowed inside", "f32", "f32", ANY_ISA, fpmath=mode,
-                 default=False, gpus=GPUS)
+            Mode(
+                f"fpmath-{mode}",
+                f"f32 data, {mode} allowed inside",
+                "f32",
+                "f32",
+                ANY_ISA,
+                fpmath=mode,
+                default=False,
+                gpus=GPUS,
+            )
             for mode in ("tf32", "bf16", "f16")
         ),
         *(
-            Mode(f"{bits}-weights", f"f32 sources, {bits} weights a scale for up to 128 k each, bf16 allowed inside",
-                 "f32", bits, ANY_ISA, fpmath="bf16", weight_group=128, default=False, gpus=GPUS)
+            Mode(
+                f"{bits}-weights",
+                f"f32 sources, {bits} weights a scale for up to 128 k each, bf16 allowed inside",
+                "f32",
+                bits,
+                ANY_ISA,
+                fpmath="bf16",
+                weight_group=128,
+                default=False,
+                gpus=GPUS,
+            )
             for bits in ("s8", "s4")
         ),
         *_int8("u8", per_tensor=True),
         *_int8("s8", per_tensor=False),
         *_int8("s8", per_tensor=True),
     )
-}  # fmt: skip
+}
 
 
 def choose(

@@ -289,8 +289,16 @@ class _Writer:
             stored = stored[:, :, 0::2] | (stored[:, :, 1::2] << 4)
         names = [self.hold(f"{node.input[1]}_s{bits}", stored), self.hold(f"{node.input[1]}_scale", scales.reshape(-1))]
         more = ["", "", self.hold(f"{bias}_flat", self.known[bias].reshape(-1))] if bias else []
-        self.put("MatMulNBits", [node.input[0], *names, *more], [node.output[0]], "com.microsoft",
-                 K=inner, N=len(w), bits=bits, block_size=group)  # fmt: skip
+        self.put(
+            "MatMulNBits",
+            [node.input[0], *names, *more],
+            [node.output[0]],
+            "com.microsoft",
+            K=inner,
+            N=len(w),
+            bits=bits,
+            block_size=group,
+        )
         self.nodes[-1].name = node.name
         if not any(o.domain == "com.microsoft" for o in self.model.opset_import):
             self.model.opset_import.append(self.onnx.helper.make_opsetid("com.microsoft", 1))

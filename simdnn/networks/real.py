@@ -153,6 +153,14 @@ class _Runner:
             time_us = cost.seconds * 1e6
             row: dict[str, Any] = {"phase": phase.name} if phase.name else {}
             row |= {"tokens_per_s": phase.tokens / cost.seconds} if phase.tokens else {}
-            rows.append(row | {"cycles": cost.cycles, "time_us": time_us, "macs": cost.macs,
-                               "gops": 2e-3 * cost.macs / time_us, "confidence": cost.confidence})  # fmt: skip
+            rows.append(
+                row
+                | {
+                    "cycles": cost.cycles,
+                    "time_us": time_us,
+                    "macs": cost.macs,
+                    "gops": 2e-3 * cost.macs / time_us,
+                    "confidence": cost.confidence,
+                }
+            )
         return rows

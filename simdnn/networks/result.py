@@ -157,16 +157,35 @@ class NetworkEstimate:
             }
             for run, cost in zip(self.nodes, self._costs, strict=True)
         ]
-        columns = ["node", "op", "implementation", "output", "dtype", "macs", "cycles", "time_us", "share", "bound",
-                   "confidence"]  # fmt: skip
+        columns = [
+            "node",
+            "op",
+            "implementation",
+            "output",
+            "dtype",
+            "macs",
+            "cycles",
+            "time_us",
+            "share",
+            "bound",
+            "confidence",
+        ]
         return pd.DataFrame(rows, columns=columns)
 
     def to_json(self) -> str:
         """The totals, the rows of `to_frame`, `traffic` and `provenance`."""
-        record = {"machine": self.machine.name, "isa": self.isa, "threads": self.threads, "cycles": self.cycles,
-                  "seconds": self.seconds, "macs": self.macs, "confidence": self.confidence,
-                  "nodes": self.to_frame().to_dict("records"),
-                  "traffic": self.traffic.to_dict("records"), "provenance": self.provenance}  # fmt: skip
+        record = {
+            "machine": self.machine.name,
+            "isa": self.isa,
+            "threads": self.threads,
+            "cycles": self.cycles,
+            "seconds": self.seconds,
+            "macs": self.macs,
+            "confidence": self.confidence,
+            "nodes": self.to_frame().to_dict("records"),
+            "traffic": self.traffic.to_dict("records"),
+            "provenance": self.provenance,
+        }
         return json.dumps(plain(record), allow_nan=False)
 
     def __repr__(self) -> str:
@@ -208,8 +227,11 @@ class NetworkResult(NetworkEstimate):
         """
         import pandas as pd
 
-        frames = [departed.frame().assign(node=node, implementation=call.implementation)
-                  for node, call, departed in self._departed if departed.found]  # fmt: skip
+        frames = [
+            departed.frame().assign(node=node, implementation=call.implementation)
+            for node, call, departed in self._departed
+            if departed.found
+        ]
         columns = ["node", "implementation", *COLUMNS]
         found = pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
         counts = measures.departures((departed, call.times) for _, call, departed in self._departed)
@@ -228,8 +250,10 @@ class NetworkResult(NetworkEstimate):
     def to_frame(self) -> pd.DataFrame:
         """The rows of the estimate; and departed_outputs and departures (kinds with their shares), "" where none."""
         frame = super().to_frame()
-        counts = [measures.departures((call.departed, call.times) for call in run.calls if call.departed)
-                  for run in self.nodes]  # fmt: skip
+        counts = [
+            measures.departures((call.departed, call.times) for call in run.calls if call.departed)
+            for run in self.nodes
+        ]
         frame["departed_outputs"] = [int(c["departed_outputs"]) for c in counts]
         frame["departures"] = [measures.departed_text(c) for c in counts]
         return frame

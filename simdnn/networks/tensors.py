@@ -77,9 +77,15 @@ def _unpacked(data: bytes, dtype: np.dtype[Any], count: int) -> Array:
 
 def _typed(tensor: Any, what: str, dtype: np.dtype[Any], shape: tuple[int, ...], count: int) -> Array:
     """From the field that holds the type's values."""
-    fields = {"float32": "float_data", "complex64": "float_data", "float64": "double_data",
-              "complex128": "double_data", "int64": "int64_data", "uint64": "uint64_data",
-              "uint32": "uint64_data"}  # fmt: skip
+    fields = {
+        "float32": "float_data",
+        "complex64": "float_data",
+        "float64": "double_data",
+        "complex128": "double_data",
+        "int64": "int64_data",
+        "uint64": "uint64_data",
+        "uint32": "uint64_data",
+    }
     values = getattr(tensor, fields.get(dtype.name, "int32_data"))
     width = bits(dtype)
     needed = _bytes(count, dtype) if width < 8 else count * (2 if dtype.kind == "c" else 1)

@@ -36,11 +36,14 @@ def check_size(model: Any) -> None:
         _measure(key, functions, sizes)
     total = _sum(_nodes(model.graph, "the graph"), sizes)
     if total.nodes > _MOST_NODES:
-        raise InvalidArgument(f"a model of {_shown(total.nodes)} nodes, functions and bodies expanded; at most "
-                              f"{_MOST_NODES} are loaded")  # fmt: skip
+        raise InvalidArgument(
+            f"a model of {_shown(total.nodes)} nodes, functions and bodies expanded; at most {_MOST_NODES} are loaded"
+        )
     if total.copied > _MOST_COPIED:
-        raise InvalidArgument(f"the model's functions take {_shown(total.copied)} bytes where they are expanded; at "
-                              f"most {_MOST_COPIED} are")  # fmt: skip
+        raise InvalidArgument(
+            f"the model's functions take {_shown(total.copied)} bytes where they are expanded; at "
+            f"most {_MOST_COPIED} are"
+        )
 
 
 def _measure(first: Any, functions: dict[Any, Any], sizes: dict[Any, _Size]) -> None:

@@ -172,9 +172,14 @@ class _Stage:
     """
 
     def __init__(
-        self, program: Program, caps: frozenset[str], name: str, statement: Statement, optimistic: bool,
+        self,
+        program: Program,
+        caps: frozenset[str],
+        name: str,
+        statement: Statement,
+        optimistic: bool,
         stamped: Collection[int] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.program = program
         self.caps = caps
         self.stamped = stamped

@@ -25,8 +25,26 @@ _MOST_POST_OPS = 32
 MASK_NAMES = ("common", "per_oc")
 _SCALE_TYPES = ("f32", "bf16", "f16")
 _ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
-_OTHER_POST_OPS = ("abs", "clip", "elu", "exp", "gelu_erf", "gelu_tanh", "hardsigmoid", "hardswish", "linear",
-                   "logistic", "max", "min", "mul", "prelu", "sqrt", "sub", "swish", "tanh")  # fmt: skip
+_OTHER_POST_OPS = (
+    "abs",
+    "clip",
+    "elu",
+    "exp",
+    "gelu_erf",
+    "gelu_tanh",
+    "hardsigmoid",
+    "hardswish",
+    "linear",
+    "logistic",
+    "max",
+    "min",
+    "mul",
+    "prelu",
+    "sqrt",
+    "sub",
+    "swish",
+    "tanh",
+)
 
 
 @dataclass(frozen=True, eq=False)

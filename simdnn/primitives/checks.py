@@ -14,8 +14,18 @@ from isa_models.isa import caps, implied
 
 P = ParamSpec("P")
 R = TypeVar("R")
-ATTR_FIELDS = ("fpmath", "apply_to_int", "scales", "zero_points", "precomputed_reductions", "exact_int8", "post_ops",
-               "float_model", "check", "zero_point_strategy")  # fmt: skip
+ATTR_FIELDS = (
+    "fpmath",
+    "apply_to_int",
+    "scales",
+    "zero_points",
+    "precomputed_reductions",
+    "exact_int8",
+    "post_ops",
+    "float_model",
+    "check",
+    "zero_point_strategy",
+)
 _MAX_SIZE = 1 << 40  # far above any tensor that fits a memory; keeps products of sizes printable
 
 

@@ -149,8 +149,9 @@ def _on_cpu(problem: Dynamic, target: Target) -> _Made:
 
 def _on_gpu(problem: Dynamic, machine: GpuMachine) -> _Made:
     if machine.nvidia:
-        raise Unimplemented(f"quantize_dynamic on {machine.name!r}: no kernel here for NVIDIA GPUs; Intel GPUs and "
-                            "CPUs work")  # fmt: skip
+        raise Unimplemented(
+            f"quantize_dynamic on {machine.name!r}: no kernel here for NVIDIA GPUs; Intel GPUs and CPUs work"
+        )
     found = GpuQuantization(problem, machine)
     return _Made(machine, machine.platform.name, found.program, found.prepare, found.finish)
 

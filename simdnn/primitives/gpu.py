@@ -50,9 +50,16 @@ def gpu_of(machine: object) -> GpuMachine | None:
 
 
 def matmul(
-    machine: GpuMachine, src: Array, weights: Any, bias: Any, attr: Attr, dst: str | None, engine: str, given: Given,
+    machine: GpuMachine,
+    src: Array,
+    weights: Any,
+    bias: Any,
+    attr: Attr,
+    dst: str | None,
+    engine: str,
+    given: Given,
     into: Any = None,
-) -> Result:  # fmt: skip
+) -> Result:
     """`simdnn.matmul` on a GPU."""
     given.check(machine)
     need_values(attr)
@@ -106,23 +113,29 @@ class Given:
     """Keyword arguments that mean something on CPUs alone, as the caller gave them."""
 
     def __init__(
-        self, isa: object = None, threads: object = 1, dispatch: object = "fastest", tag: Any = "any",
+        self,
+        isa: object = None,
+        threads: object = 1,
+        dispatch: object = "fastest",
+        tag: Any = "any",
         known: tuple[str, ...] = WEI_TAGS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.isa, self.threads, self.dispatch, self.tag, self.known = isa, threads, dispatch, tag, known
 
     def check(self, machine: GpuMachine) -> None:
         """`InvalidArgument` or `Unimplemented` for what a GPU does not have."""
         name = machine.name
         if self.isa not in (None, machine.platform.name):
-            raise InvalidArgument(f"isa={self.isa!r}; machine {name!r} is a GPU of platform "
-                                  f"{machine.platform.name}: leave isa out")  # fmt: skip
+            raise InvalidArgument(
+                f"isa={self.isa!r}; machine {name!r} is a GPU of platform {machine.platform.name}: leave isa out"
+            )
         if self.threads != 1 or isinstance(self.threads, bool):
             raise InvalidArgument(f"threads={self.threads!r}; on {name!r} all cores work: leave it at 1")
         if self.dispatch != "fastest":
             one_of("dispatch", self.dispatch, (*DISPATCH, "onednn"))
-            raise Unimplemented(f"dispatch={self.dispatch!r} on a GPU: what oneDNN picks there is not modelled; "
-                                "what works: 'fastest'")  # fmt: skip
+            raise Unimplemented(
+                f"dispatch={self.dispatch!r} on a GPU: what oneDNN picks there is not modelled; what works: 'fastest'"
+            )
         tags = ("any",) if self.known != WEI_TAGS else ("any", "ab") if machine.nvidia else WEI_TAGS
         if one_of("wei_tag", self.tag, self.known) not in tags:
             raise Unimplemented(f"wei_tag={self.tag!r} on {name!r}; what works: {', '.join(map(repr, tags))}")

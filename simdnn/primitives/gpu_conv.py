@@ -36,9 +36,14 @@ class Asked:
 
 
 def convolution_of(
-    machine: GpuMachine, sizes: dict[str, int], taps: Taps, types: tuple[str, str], attr: Attr, dst: str | None,
+    machine: GpuMachine,
+    sizes: dict[str, int],
+    taps: Taps,
+    types: tuple[str, str],
+    attr: Attr,
+    dst: str | None,
     bias: Any,
-) -> tuple[Asked, Parameters]:  # fmt: skip
+) -> tuple[Asked, Parameters]:
     """The problem of a convolution; refusals name the machine and what works."""
     shape, zeros = conv_shape(sizes, taps, *types), None
     candidates = types_of(machine, shape, attr)
@@ -94,16 +99,18 @@ def _made_ahead(attr: Attr, zeros: ZeroPoints) -> Attr:
     return replace(attr, zero_point_strategy="precomputed") if alone else attr
 
 
-def run(machine: GpuMachine, asked: Asked, src: Array, weights: Array, parameters: Parameters, engine: str,
-        attr: Attr) -> Result:  # fmt: skip
+def run(
+    machine: GpuMachine, asked: Asked, src: Array, weights: Array, parameters: Parameters, engine: str, attr: Attr
+) -> Result:
     """Values and cost of a checked problem; weights are oihw."""
     from simdnn.explanations.element import Explainer
 
     kernel, p = built(asked, machine), asked.problem
     sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
     view = sizes["src"] * (fmt(kernel.program.tensor["src"].dtype).bits // fmt(p.src).bits)
-    arrays.check_memory({"source by taps": ((view,), p.src), "weights": ((sizes["wei"],), p.wei),
-                         "dst": ((sizes["dst"],), "f32")})  # fmt: skip
+    arrays.check_memory(
+        {"source by taps": ((view,), p.src), "weights": ((sizes["wei"],), p.wei), "dst": ((sizes["dst"],), "f32")}
+    )
     operands = arrays.native(src).copy(), arrays.native(weights).copy()
     output = values(kernel, *operands, parameters, engine)
     rebuild = functools.partial(_rebuilt, asked, machine)

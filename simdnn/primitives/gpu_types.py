@@ -74,8 +74,21 @@ def problems_of(
         parts = decompression(shape, attr, t.compute)
         if parts and parts.scale and parts.scale.placing != "grouped":
             epilogue = replace(epilogue, wei_scale=parts.scale.placing)
-        found.append(GpuMatmulProblem(shape.m, shape.n, shape.k, t.src, t.wei, epilogue, decompression=parts,
-                                      float_model=t.model, batch=asked.batch, compute=t.compute, **more))  # fmt: skip
+        found.append(
+            GpuMatmulProblem(
+                shape.m,
+                shape.n,
+                shape.k,
+                t.src,
+                t.wei,
+                epilogue,
+                decompression=parts,
+                float_model=t.model,
+                batch=asked.batch,
+                compute=t.compute,
+                **more,
+            )
+        )
     return found
 
 
@@ -89,8 +102,10 @@ def check_zero_points(machine: GpuMachine, parts: Decompression | None, paramete
     """`Unimplemented` for zero points of compressed weights that f16 cannot take from them."""
     points, most = parameters.wei_zero_points, sm_compute.LARGEST if machine.nvidia else gpu_compute.LARGEST
     if parts and points is not None and (largest := int(np.abs(points.astype(np.int64)).max())) > most:
-        raise Unimplemented(f"zero_points['wei'] up to {largest} of compressed weights on {machine.name!r}: they are "
-                            f"taken from them in words or f16 there; what works: -{most} to {most}")  # fmt: skip
+        raise Unimplemented(
+            f"zero_points['wei'] up to {largest} of compressed weights on {machine.name!r}: they are "
+            f"taken from them in words or f16 there; what works: -{most} to {most}"
+        )
 
 
 def conversion_of(problem: GpuMatmulProblem, machine: GpuMachine, program: Program) -> Conversion | None:
@@ -124,8 +139,10 @@ def _compressed(machine: GpuMachine, shape: Shape, attr: Attr) -> list[Types]:
     refuse_strategy(attr, f"{shape.src} x {shape.wei}", "weights less their zero point are multiplied")
     units = _units(machine)
     if machine.nvidia and shape.src not in ("f32", *units):
-        raise Unimplemented(f"{shape.src} source on {machine.name!r}: {machine.platform.title} has no {shape.src}; "
-                            f"what works: f32, {', '.join(units)}")  # fmt: skip
+        raise Unimplemented(
+            f"{shape.src} source on {machine.name!r}: {machine.platform.title} has no {shape.src}; "
+            f"what works: f32, {', '.join(units)}"
+        )
     wanted = computes(shape.src, FPMATH.effective(attr.fpmath), "bf16" in units)
     allowed = [dtype for dtype in wanted if dtype in ("f32", *units)]
     return [Types(shape.src, shape.wei, "" if c == "f32" or machine.nvidia else attr.float_model, c) for c in allowed]
@@ -158,8 +175,10 @@ def _on_intel(machine: GpuMachine, shape: Shape, attr: Attr) -> Types:
     src, wei, platform = shape.src, shape.wei, machine.platform
     integers = src in _INTEGERS and wei in _INTEGERS
     if not integers and not (src == wei and src in _FLOATS):
-        raise Unimplemented(f"{src} source with {wei} weights on {machine.name!r}; src:weights that work: any two of "
-                            f"{', '.join(_INTEGERS)}, or f32:f32, bf16:bf16, f16:f16")  # fmt: skip
+        raise Unimplemented(
+            f"{src} source with {wei} weights on {machine.name!r}; src:weights that work: any two of "
+            f"{', '.join(_INTEGERS)}, or f32:f32, bf16:bf16, f16:f16"
+        )
     if not platform.exec_size:
         if integers and (src not in ("s8", "u8") or wei not in ("s8", "u8")):
             raise Unimplemented(f"{src}:{wei} on {machine.name!r}: {platform.title} has no DPAS, DP4A takes s8 and u8")

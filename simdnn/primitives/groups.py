@@ -25,9 +25,7 @@ def _scales(attr: Attr, shape: Shape) -> dict[str, Placed]:
     return {name: placed("scales", name, attr.scales[name], shape) for name in ("src", "wei") if name in attr.scales}
 
 
-def group_scales(
-    attr: Attr, shape: Shape, form: str = "", exact: bool = False, finest: int = 0
-) -> GroupScales | None:  # fmt: skip
+def group_scales(attr: Attr, shape: Shape, form: str = "", exact: bool = False, finest: int = 0) -> GroupScales | None:
     """How scales change along K; None where they do not. Raises `InvalidArgument` where groups do not nest.
 
     `form`: oneDNN's, where its choice is asked for (`library_int8`). Its brgemm scales a group's sum by what is grouped

@@ -88,8 +88,10 @@ def _brgemm_of_256_bits(attr: Attr, shape: Shape, dst: str, tag: object) -> bool
 def _tiles(attr: Attr, shape: Shape, dst: str) -> bool:
     floating, odd = dst in (*_FLOATS, "f16"), _odd_scales(attr)
     if shape.wei in _NIBBLES and floating and odd:
-        raise Unimplemented(f"oneDNN leaves tiles for scales that are not f32 beside {shape.wei} weights, which is not "
-                            f"modelled; isa='avx512_core_fp16' works, and {_WAY_OUT}")  # fmt: skip
+        raise Unimplemented(
+            f"oneDNN leaves tiles for scales that are not f32 beside {shape.wei} weights, which is not "
+            f"modelled; isa='avx512_core_fp16' works, and {_WAY_OUT}"
+        )
     if odd:
         return False
     return shape.wei == "s8" or floating and (shape.wei in _NIBBLES or bool(along_k(attr, shape)))
@@ -113,8 +115,10 @@ def _refuse_half_scales(attr: Attr, shape: Shape, dst: str) -> None:
     by_column = scale is not None and placed("scales", "wei", scale, shape).granularity == "per_oc"
     grouped = any(found.granularity == "grouped" and found.quant.dtype == "s32" for found in points)
     if scale is not None and by_column and grouped and (scale.dtype, dst) == ("f16", "f16"):
-        raise Unimplemented("oneDNN has no primitive with zero points of s32 in groups, scales of f16 by column and an "
-                            f"f16 destination; it has scales of f32, or other destinations; {_WAY_OUT}")  # fmt: skip
+        raise Unimplemented(
+            "oneDNN has no primitive with zero points of s32 in groups, scales of f16 by column and an "
+            f"f16 destination; it has scales of f32, or other destinations; {_WAY_OUT}"
+        )
 
 
 def _refuse_half_bytes(attr: Attr, shape: Shape, tag: object) -> None:
@@ -125,5 +129,7 @@ def _refuse_half_bytes(attr: Attr, shape: Shape, tag: object) -> None:
     for name, found in _points(attr, shape).items():
         dtype = found.quant.dtype
         if dtype in _NIBBLES and (found.granularity == "common" or name == "wei" and shape.n % 2):
-            raise Unimplemented(f"oneDNN refuses zero_points[{name!r}] of {dtype} that are one, or odd rows of them "
-                                f"(N={shape.n}); {_WAY_OUT}")  # fmt: skip
+            raise Unimplemented(
+                f"oneDNN refuses zero_points[{name!r}] of {dtype} that are one, or odd rows of them "
+                f"(N={shape.n}); {_WAY_OUT}"
+            )

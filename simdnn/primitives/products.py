@@ -62,8 +62,11 @@ class Products:
 
     def tensors(self, src: str, wei: str, dst: str) -> dict[str, tuple[tuple[int, ...], str]]:
         """Shape and type of each tensor."""
-        rows = (("src", "src", self.m, self.k, src), ("weights", "wei", self.k, self.n, wei),
-                ("dst", "dst", self.m, self.n, dst))  # fmt: skip
+        rows = (
+            ("src", "src", self.m, self.k, src),
+            ("weights", "wei", self.k, self.n, wei),
+            ("dst", "dst", self.m, self.n, dst),
+        )
         return {name: ((self.batch.products(side), *shape), dtype) for name, side, *shape, dtype in rows}
 
 

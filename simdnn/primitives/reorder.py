@@ -140,8 +140,9 @@ def plain_of(weights: object) -> tuple[Any, str]:
 
 def _wanted(desc: MemoryDesc, source: MemoryDesc, caps: frozenset[str]) -> Blocked:
     """The layout to make: a kernel's own, the columns of a matrix, or the elements in their order as one column."""
-    if desc.shape != source.shape and not (desc.blocked and prod(desc.shape) == prod(source.shape)
-                                           and source.shape[-2:] == desc.shape[-2:]):  # fmt: skip
+    if desc.shape != source.shape and not (
+        desc.blocked and prod(desc.shape) == prod(source.shape) and source.shape[-2:] == desc.shape[-2:]
+    ):
         raise InvalidArgument(f"array of shape {source.shape} for {desc}; the shapes must be the same")
     if desc.blocked:
         return desc.blocked

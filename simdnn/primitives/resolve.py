@@ -227,8 +227,10 @@ def _refuse_unbuilt(scales: dict[str, Placed], points: dict[str, Placed], shape:
             raise InvalidArgument(f"zero_points[{argument!r}] for {shape.src} x {shape.wei}; integers alone have them")
     held = fmt(shape.wei)
     if shape.compressed and shape.primitive != "matmul" and not held.low <= _integer(points.get("wei")) <= held.high:
-        raise Unimplemented(f"zero_points['wei'] of {_integer(points['wei'])} for stored {shape.wei} weights of a "
-                            f"convolution; what works: {held.low} to {held.high}, which they hold")  # fmt: skip
+        raise Unimplemented(
+            f"zero_points['wei'] of {_integer(points['wei'])} for stored {shape.wei} weights of a "
+            f"convolution; what works: {held.low} to {held.high}, which they hold"
+        )
     fine, inside = ("common", "per_oc", "grouped"), shape.compressed and shape.primitive == "matmul"
     for name, found, works in (("scales", scales, fine[:2]), ("zero_points", points, fine[:1])):
         for argument, (_, granularity) in found.items():

@@ -200,8 +200,10 @@ class Estimate(Priced):
         sizes = {name: getattr(self.problem, name) for name in names}
         if isinstance(self.problem, MatmulProblem) and (parts := self.problem.decompression):
             sizes |= {"wei_scale": str(parts.scale or ""), "wei_zero_point": str(parts.zero_point or "")}
-        flat = {key: "x".join(map(str, v)) if isinstance(v, tuple) else str(v) if is_dataclass(v) else v
-                for key, v in sizes.items()}  # fmt: skip
+        flat = {
+            key: "x".join(map(str, v)) if isinstance(v, tuple) else str(v) if is_dataclass(v) else v
+            for key, v in sizes.items()
+        }
         return {
             "primitive": "convolution" if isinstance(self.problem, ConvProblem) else "matmul",
             **flat,

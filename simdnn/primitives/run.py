@@ -95,9 +95,7 @@ def check_reordered(weights: Array | Reordered, choice: Choice, target: Target) 
         )
 
 
-def values(
-    kernel: Kernel, src: Array, weights: Array, parameters: Parameters, engine: str, threads: int = 1
-) -> Array:  # fmt: skip
+def values(kernel: Kernel, src: Array, weights: Array, parameters: Parameters, engine: str, threads: int = 1) -> Array:
     """What a kernel makes of checked arrays."""
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
@@ -106,9 +104,7 @@ def values(
         return kernel.finish(numerics.run(kernel.program, inputs, engine=engine, threads=threads))
 
 
-def run(
-    choice: Choice, target: Target, src: Array, weights: Array, parameters: Parameters, attr: Attr
-) -> Result:  # fmt: skip
+def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: Parameters, attr: Attr) -> Result:
     """Run the chosen kernel on checked arrays; `attr` is the one that its problem was made of."""
     from simdnn.explanations.element import Explainer
 
@@ -138,9 +134,16 @@ def _cost_part(choice: Choice, target: Target) -> dict[str, Any]:
 
 
 def departures(
-    kernel: Kernel, problem: Problem, src: Array, weights: Array, parameters: Parameters, shape: tuple[int, ...],
-    rebuild: Callable[[Epilogue], Kernel], engine: str, threads: int = 1,
-) -> Departures:  # fmt: skip
+    kernel: Kernel,
+    problem: Problem,
+    src: Array,
+    weights: Array,
+    parameters: Parameters,
+    shape: tuple[int, ...],
+    rebuild: Callable[[Epilogue], Kernel],
+    engine: str,
+    threads: int = 1,
+) -> Departures:
     """What tells how a kernel that ran on these arrays, which nobody changes any more, departed from exact integers."""
     from simdnn.explanations.departures import Departures
 

@@ -50,8 +50,10 @@ def epilogue_of(
     check_post_ops(machine, attr)
     epilogue, parameters = resolve(attr, shape, dst, bias)
     if any(name != "wei" or not shape.compressed for name in (*attr.scales, *attr.zero_points)):
-        raise Unimplemented(f"scales or zero points on {machine.name!r}: no kernel here has them but of compressed "
-                            "weights; bias and relu work")  # fmt: skip
+        raise Unimplemented(
+            f"scales or zero points on {machine.name!r}: no kernel here has them but of compressed "
+            "weights; bias and relu work"
+        )
     if epilogue.dst not in _DESTINATIONS:
         works = ", ".join(_DESTINATIONS)
         raise Unimplemented(f"dst {epilogue.dst!r} on {machine.name!r}: no kernel here stores it; what works: {works}")
@@ -65,14 +67,25 @@ def check_post_ops(machine: GpuMachine, attr: Attr) -> None:
 
 
 def run(
-    machine: GpuMachine, problem: GpuMatmulProblem, src: Array, weights: Array, parameters: Parameters, engine: str,
-    attr: Attr, shape: tuple[int, ...],
-) -> Result:  # fmt: skip
+    machine: GpuMachine,
+    problem: GpuMatmulProblem,
+    src: Array,
+    weights: Array,
+    parameters: Parameters,
+    engine: str,
+    attr: Attr,
+    shape: tuple[int, ...],
+) -> Result:
     """Values and cost of a checked problem whose output has `shape`."""
     kernel = as_batched(built(problem, machine), problem.batch, problem.epilogue.post_ops, shape)
     sizes = {name: tensor.size for name, tensor in kernel.program.tensor.items()}
-    arrays.check_memory({"src": ((sizes["src"],), problem.src), "weights": ((sizes["wei"],), problem.wei),
-                         "dst": ((sizes["dst"],), "f32")})  # fmt: skip
+    arrays.check_memory(
+        {
+            "src": ((sizes["src"],), problem.src),
+            "weights": ((sizes["wei"],), problem.wei),
+            "dst": ((sizes["dst"],), "f32"),
+        }
+    )
     from simdnn.explanations.element import Explainer
 
     operands = arrays.native(src).copy(), arrays.native(weights).copy()

@@ -27,8 +27,21 @@ def line(result: Estimate, words: Sequence[str]) -> str:
         kind, propagation, auxiliary = "convolution", "forward_inference", "alg:convolution_direct"
         memory, sizes = _conv_memory(problem), _convolution(problem)
     attributes = " ".join([*words, f"compute:{result.compute_dtype}", f"machine:{result.machine.name}"])
-    fields = ("simdnn_verbose", "v1", "primitive", "exec", "cpu", kind, result.implementation, propagation, memory,
-              attributes, auxiliary, sizes, _milliseconds(result))  # fmt: skip
+    fields = (
+        "simdnn_verbose",
+        "v1",
+        "primitive",
+        "exec",
+        "cpu",
+        kind,
+        result.implementation,
+        propagation,
+        memory,
+        attributes,
+        auxiliary,
+        sizes,
+        _milliseconds(result),
+    )
     return ",".join(fields)
 
 

@@ -64,8 +64,10 @@ def on_cpu(attr: Attr, shape: Shape, dispatch: str) -> ZeroPoints | None:
     zeros = zero_points(attr, shape, every=asked != "auto" or bool(along_k(attr, shape)))
     if dispatch == "onednn" and zeros and (asked not in _LIBRARY or by_row and not attr.zero_points["src"].groups):
         what = f"zero_point_strategy={asked!r}" if asked not in _LIBRARY else "zero_points['src'] with mask 1"
-        raise Unimplemented(f"dispatch='onednn' with {what}: oneDNN has none; what works: dispatch='fastest', "
-                            f"strategies {', '.join(_LIBRARY)}, and groups=(1, K) for a zero point a row")  # fmt: skip
+        raise Unimplemented(
+            f"dispatch='onednn' with {what}: oneDNN has none; what works: dispatch='fastest', "
+            f"strategies {', '.join(_LIBRARY)}, and groups=(1, K) for a zero point a row"
+        )
     if zeros is None or asked == "auto":
         return zeros
     if asked == "precomputed" and zeros.wei and not zeros.reductions:
@@ -136,8 +138,9 @@ def _reductions(attr: Attr, shape: Shape) -> int:
     if quant.groups is not None:
         rows, length = quant.groups
         if rows != 1 or shape.k % length:
-            raise InvalidArgument(f"precomputed_reductions['src']: groups={quant.groups}; (1, G) with G dividing "
-                                  f"K={shape.k} is needed")  # fmt: skip
+            raise InvalidArgument(
+                f"precomputed_reductions['src']: groups={quant.groups}; (1, G) with G dividing K={shape.k} is needed"
+            )
     elif quant.values is None:
         raise InvalidArgument("precomputed_reductions['src'] without values; say how long a group is: groups=(1, 128)")
     else:

@@ -138,8 +138,10 @@ def _run(
 
 
 def _frame(space: Space, found: list[Outcome]) -> pd.DataFrame:
-    rows = [{key: _cell(value) for key, value in given.items()} | one.row
-            for given, one in zip(space.given, found, strict=True)]  # fmt: skip
+    rows = [
+        {key: _cell(value) for key, value in given.items()} | one.row
+        for given, one in zip(space.given, found, strict=True)
+    ]
     known = dict.fromkeys((*space.columns, *KINDS[space.kind].columns))
     others = dict.fromkeys(key for row in rows for key in row if key not in known and key != "refused")
     frame = pd.DataFrame(rows, columns=[*known, *others, "refused"])

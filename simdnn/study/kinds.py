@@ -82,8 +82,10 @@ def _convolution(machine: AnyMachine, given: Parameters, values: bool) -> Row:
     sizes = {name: given[name] for name in ("ic", "ih", "iw", "oc", "kh", "kw")}
     oh, ow = ((sizes[i] + 2 * pad - sizes[k]) // stride + 1 for i, k in (("ih", "kh"), ("iw", "kw")))
     if oh < 1 or ow < 1:
-        raise InvalidArgument(f"kernel {sizes['kh']}x{sizes['kw']} is larger than the source {sizes['ih']}x"
-                              f"{sizes['iw']} with padding={pad}")  # fmt: skip
+        raise InvalidArgument(
+            f"kernel {sizes['kh']}x{sizes['kw']} is larger than the source {sizes['ih']}x"
+            f"{sizes['iw']} with padding={pad}"
+        )
     groups = given.get("groups", 1)
     layer = ConvLayer("convolution", **sizes, oh=oh, ow=ow, stride=stride, pad=pad, groups=groups)
     return _one_layer(layer, machine, given, values)
@@ -99,10 +101,16 @@ def _workload(machine: AnyMachine, given: Parameters, values: bool) -> Row:
     scoped = {key: given[key] for key in ("layers", "fpmath_layers") if key in given}
     if values and name in NETWORKS:
         if scoped.pop("layers", "*") != "*" or mode.name not in MODES:
-            raise Unimplemented(f"{name} is classified as a whole, in a mode that has a name: leave layers and types "
-                                "out, or values")  # fmt: skip
-        frame = run_network(NETWORKS[name](), machine, [mode.name], **scoped,
-                            **{key: value for key, value in where.items() if key != "seed"})  # fmt: skip
+            raise Unimplemented(
+                f"{name} is classified as a whole, in a mode that has a name: leave layers and types out, or values"
+            )
+        frame = run_network(
+            NETWORKS[name](),
+            machine,
+            [mode.name],
+            **scoped,
+            **{key: value for key, value in where.items() if key != "seed"},
+        )
     else:
         frame = run_layers(load(name), machine, [mode], values=values, **scoped, **where)
     return _record(totals(frame).iloc[0])
@@ -115,8 +123,12 @@ def _loop(machine: AnyMachine, given: Parameters, values: bool) -> Row:
         raise Unimplemented(f"a loop on {machine.name!r}, which is a GPU; loops are of CPUs")
     which = {key: given[key] for key in ("function", "loop", "syntax") if key in given}
     found = analyze(Path(given["file"]), machine, **which)
-    return {"cycles": found.cycles_per_iteration, "ipc": found.ipc, "bound": found.bound,
-            "confidence": found.confidence}  # fmt: skip
+    return {
+        "cycles": found.cycles_per_iteration,
+        "ipc": found.ipc,
+        "bound": found.bound,
+        "confidence": found.confidence,
+    }
 
 
 def _where(given: Parameters) -> dict[str, Any]:
@@ -132,8 +144,10 @@ def _mode(given: Parameters) -> Mode:
     src, weights = own.get("src", mode.src), own.get("weights", mode.weights)
     compressed = fmt(src).is_float and not fmt(weights).is_float
     if "group" in given and not compressed:
-        raise InvalidArgument(f"group={given['group']} with src={src} and weights={weights}: scales by group are of "
-                              "integer weights under floating-point sources")  # fmt: skip
+        raise InvalidArgument(
+            f"group={given['group']} with src={src} and weights={weights}: scales by group are of "
+            "integer weights under floating-point sources"
+        )
     if own.get("fpmath", "strict") != "strict" and not fmt(src).is_float:
         raise InvalidArgument(f"fpmath={own['fpmath']} with src={src}: math modes are of floating-point sources")
     own["weight_group"] = given.get("group", mode.weight_group or _GROUP) if compressed else 0
@@ -144,8 +158,11 @@ def _mode(given: Parameters) -> Mode:
 def _record(row: pd.Series[Any]) -> Row:
     """A row of a frame in Python's own types, without what a point's parameters say already."""
     said = ("layer", "count", "mode", "speed_up")
-    return {str(key): value.item() if isinstance(value, np.generic) else value for key, value in row.items()
-            if key not in said}  # fmt: skip
+    return {
+        str(key): value.item() if isinstance(value, np.generic) else value
+        for key, value in row.items()
+        if key not in said
+    }
 
 
 _SIZE = _integer(1, 1 << 32)
@@ -164,25 +181,34 @@ _CONV = ("ic", "ih", "iw", "oc", "kh", "kw")
 
 KINDS: Mapping[str, Kind] = {
     "matmul": Kind(
-        "a product (m, k) x (k, n)", ("m", "n", "k"),
+        "a product (m, k) x (k, n)",
+        ("m", "n", "k"),
         {**dict.fromkeys(("m", "n", "k", "batch"), _SIZE), "group": _SIZE, **_PRECISION},
-        _matmul, measures.COST_COLUMNS,
+        _matmul,
+        measures.COST_COLUMNS,
     ),
     "convolution": Kind(
-        "a convolution of one image", _CONV,
+        "a convolution of one image",
+        _CONV,
         {**dict.fromkeys((*_CONV, "strides", "groups"), _SIZE), "padding": _integer(0, 1 << 32), **_PRECISION},
-        _convolution, measures.COST_COLUMNS,
+        _convolution,
+        measures.COST_COLUMNS,
     ),
     "workload": Kind(
-        "all layers of a network or a table", ("workload",),
+        "all layers of a network or a table",
+        ("workload",),
         {"workload": text, "layers": text, "fpmath_layers": text, "group": _SIZE, **_PRECISION},
-        _workload, measures.COST_COLUMNS,
+        _workload,
+        measures.COST_COLUMNS,
     ),
     "loop": Kind(
-        "a loop in assembly or machine code, its data in the first cache", ("file",),
+        "a loop in assembly or machine code, its data in the first cache",
+        ("file",),
         {"file": text, "function": text, "loop": _integer(1, 1 << 20), "syntax": _name("intel", "att")},
-        _loop, ("cycles", "ipc", "bound", "confidence"), values=False,
+        _loop,
+        ("cycles", "ipc", "bound", "confidence"),
+        values=False,
     ),
-}  # fmt: skip
+}
 #: parameters that name a file, where they end so
 FILES = {"machine": ".toml", "workload": ".csv", "file": ""}

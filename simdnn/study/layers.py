@@ -232,8 +232,9 @@ def _estimate(job: _Job, mode: Mode, isa: str) -> Estimate:
     if mode.weight_group:
         along_k = Quant(None, groups=(network.group_of(mode, layer.k), 1)) if isinstance(layer, MatmulLayer) else None
         scales["wei"] = along_k or Quant(None, mask="per_oc")
-    return network.estimate_layer(layer, f"{mode.src}:{mode.weights}:f32", attr=_attr(job, mode, scales),
-                                  **job.where(isa))  # fmt: skip
+    return network.estimate_layer(
+        layer, f"{mode.src}:{mode.weights}:f32", attr=_attr(job, mode, scales), **job.where(isa)
+    )
 
 
 def _attr(job: _Job, mode: Mode, scales: dict[str, Any]) -> Attr:

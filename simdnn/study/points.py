@@ -42,8 +42,13 @@ class Point:
     @functools.cached_property
     def key(self) -> str:
         """A digest of all that tells it from other points; where the files lie is no part of it."""
-        own = {"kind": self.kind, "values": self.values, "machine": self.machine, "figures": dict(self.figures),
-               "parameters": dict(self.parameters)}  # fmt: skip
+        own = {
+            "kind": self.kind,
+            "values": self.values,
+            "machine": self.machine,
+            "figures": dict(self.figures),
+            "parameters": dict(self.parameters),
+        }
         return _digest(json.dumps(own, sort_keys=True).encode())
 
     def path(self, name: str) -> Path | None:

@@ -51,8 +51,10 @@ class Results:
                 self._begin(self._file, path)
         except OSError as error:
             self.close()
-            raise InvalidArgument(f"results {str(path)!r} cannot be written: {error.strerror}; "
-                                  "another path can be named (--results FILE.jsonl)") from None  # fmt: skip
+            raise InvalidArgument(
+                f"results {str(path)!r} cannot be written: {error.strerror}; "
+                "another path can be named (--results FILE.jsonl)"
+            ) from None
         except SimdnnError:
             self.close()
             raise
@@ -65,8 +67,10 @@ class Results:
         with os.fdopen(os.dup(file.fileno()), "rb") as reader:
             start = reader.read(len(_HEAD))
             if not _HEAD.startswith(start):
-                raise InvalidArgument(f"{str(path)!r} holds something else than results of a study; another path "
-                                      "can be named (--results FILE.jsonl)")  # fmt: skip
+                raise InvalidArgument(
+                    f"{str(path)!r} holds something else than results of a study; another path "
+                    "can be named (--results FILE.jsonl)"
+                )
             end = len(_HEAD) if start == _HEAD else 0
             for line in _lines(reader):
                 found = _row(line)
@@ -122,8 +126,10 @@ class Results:
         try:
             with _alone(self._file, self.path):
                 if not os.fstat(self._file.fileno()).st_nlink:
-                    raise SimdnnError(f"results {str(self.path)!r} were removed or replaced while the study ran: "
-                                      f"{self.written} points that it had written are lost")  # fmt: skip
+                    raise SimdnnError(
+                        f"results {str(self.path)!r} were removed or replaced while the study ran: "
+                        f"{self.written} points that it had written are lost"
+                    )
                 if clear and os.fstat(self._file.fileno()).st_size == clear:
                     self._file.truncate(len(_HEAD))
                 elif lines:
@@ -230,8 +236,10 @@ def _locked(file: BinaryIO, path: Path) -> bool:
             return True
         except BlockingIOError:
             if time.monotonic() > until:
-                raise SimdnnError(f"results {str(path)!r} have been locked by another process for {_PATIENCE_S:g} "
-                                  "seconds; another path can be named (--results FILE.jsonl)") from None  # fmt: skip
+                raise SimdnnError(
+                    f"results {str(path)!r} have been locked by another process for {_PATIENCE_S:g} "
+                    "seconds; another path can be named (--results FILE.jsonl)"
+                ) from None
             time.sleep(0.01)
         except OSError:  # a file system without locks
             return False

@@ -98,16 +98,25 @@ class _Reader:
         points = tuple(point for point, _ in found.values())
         self._check_figures(points)
         axes = dict.fromkeys(key for options in self.options for option in options for key in option)
-        return Space(self.name, self.kind_name, self.values, self.scheduler, tuple(axes), points,
-                     tuple(given for _, given in found.values()))  # fmt: skip
+        return Space(
+            self.name,
+            self.kind_name,
+            self.values,
+            self.scheduler,
+            tuple(axes),
+            points,
+            tuple(given for _, given in found.values()),
+        )
 
     def _point(self, given: Bindings) -> Point:
         if missing := [key for key in ("machine", *self.kind.needed) if key not in given]:
             known = ", ".join(("machine", *self.kind.parameters))
             needed = ", ".join(("machine", *self.kind.needed))
-            raise InvalidArgument(f"{self.top.reader.path}: a point has no {', '.join(missing)}: {self.kind_name!r} "
-                                  f"needs {needed}, in [axes] or [fixed]; known: {known}, and figures of the machine "
-                                  "as core.dispatch_slots")  # fmt: skip
+            raise InvalidArgument(
+                f"{self.top.reader.path}: a point has no {', '.join(missing)}: {self.kind_name!r} "
+                f"needs {needed}, in [axes] or [fixed]; known: {known}, and figures of the machine "
+                "as core.dispatch_slots"
+            )
         base, figures = self.machines.get(given["machine"], (given["machine"], {}))
         own = {key: value for key, value in given.items() if "." in key}
         parameters = {key: value for key, value in given.items() if key != "machine" and "." not in key}
@@ -137,11 +146,14 @@ class _Reader:
             tables = [isinstance(value, dict) for value in values]
             if any(tables) and not all(tables):
                 raise table.error(key, "either tables or plain values", values)
-            found.append([
-                self._bindings(Table(table.reader, table.path(f"{key}[{i}]"), value), key)
-                if isinstance(value, dict) else {key: self._checked(table, key, f"{key}[{i}]", value)}
-                for i, value in enumerate(values)
-            ])  # fmt: skip
+            found.append(
+                [
+                    self._bindings(Table(table.reader, table.path(f"{key}[{i}]"), value), key)
+                    if isinstance(value, dict)
+                    else {key: self._checked(table, key, f"{key}[{i}]", value)}
+                    for i, value in enumerate(values)
+                ]
+            )
         return found
 
     def _bindings(self, table: Table, name: str) -> Bindings:

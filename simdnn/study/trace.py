@@ -32,8 +32,10 @@ def events(estimate: Estimate, process: int = 0) -> list[Event]:
     if isinstance(machine, GpuMachine):
         time = gpu_time(program, machine, spans=True)
         spans, ghz = time.simulated.spans, clock_of(program, machine)
-        shares = {s.stage.name: {p: busy / max(s.stage.cycles, 1e-9) for p, busy in s.engine.busy.items() if busy}
-                  for s in time.stages}  # fmt: skip
+        shares = {
+            s.stage.name: {p: busy / max(s.stage.cycles, 1e-9) for p, busy in s.engine.busy.items() if busy}
+            for s in time.stages
+        }
     else:
         spans = share_out(program, machine, estimate.threads, spans=True).simulated.spans
         ghz = machine.frequency.base_ghz
@@ -44,8 +46,17 @@ def events(estimate: Estimate, process: int = 0) -> list[Event]:
     found += [_named("thread_name", place, process, number) for place, number in tracks.items()]
     for span in spans:
         start, end = (round(cycles / ghz / 1e3, 4) for cycles in (span.start, span.end))
-        found.append({"name": span.name, "ph": "X", "ts": start, "dur": round(end - start, 4), "pid": process,
-                      "tid": tracks[span.place], "args": {"cycles": round(span.end - span.start, 1)}})  # fmt: skip
+        found.append(
+            {
+                "name": span.name,
+                "ph": "X",
+                "ts": start,
+                "dur": round(end - start, 4),
+                "pid": process,
+                "tid": tracks[span.place],
+                "args": {"cycles": round(span.end - span.start, 1)},
+            }
+        )
     return found
 
 

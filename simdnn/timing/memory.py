@@ -252,9 +252,13 @@ def _first_level(tree: Part, machine: Machine) -> LevelTraffic:
 
 
 def _level(
-    name: str, found: tuple[dict[str, Lines], Fetches], line: int, rates: tuple[float, float],
-    confidence: Confidence, exposed: float,
-) -> LevelTraffic:  # fmt: skip
+    name: str,
+    found: tuple[dict[str, Lines], Fetches],
+    line: int,
+    rates: tuple[float, float],
+    confidence: Confidence,
+    exposed: float,
+) -> LevelTraffic:
     missed = _all(*found)
     read, written = round(missed.touched * line), round(missed.written * line)
     return LevelTraffic(name, read, written, *rates, transfer_cycles(read, written, *rates), confidence, exposed)

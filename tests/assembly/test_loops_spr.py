@@ -33,8 +33,9 @@ def found(part: str) -> dict[str, tuple[float, float]]:
             analyze_body(read_body("\n".join(loop["body"])), target, start=START).cycles_per_iteration,
             loop["cycles_per_iteration"],
         )
-        for loop in LOOPS if loop["part"] == part and loop.get("stable", True)
-    }  # fmt: skip
+        for loop in LOOPS
+        if loop["part"] == part and loop.get("stable", True)
+    }
 
 
 def errors(part: str) -> list[float]:
@@ -45,8 +46,9 @@ def order(part: str) -> float:
     """Kendall's tau over pairs that differ by more than half a percent."""
     signs = [
         (a[0] > b[0]) - (a[0] < b[0]) if a[1] > b[1] else (a[0] < b[0]) - (a[0] > b[0])
-        for a, b in itertools.combinations(found(part).values(), 2) if abs(a[1] / b[1] - 1) > 0.005
-    ]  # fmt: skip
+        for a, b in itertools.combinations(found(part).values(), 2)
+        if abs(a[1] / b[1] - 1) > 0.005
+    ]
     return statistics.mean(signs)
 
 

@@ -63,10 +63,16 @@ def test_a_kernel_is_what_its_instructions_give() -> None:
 
 
 THREE = sorted(
-    name for name, one in REGISTRY.items()
-    if not one.tile and not one.immediates and not one.moves and one.operands[0].per and len(one.operands) <= 3
-    and all(o.per <= 8 for o in one.operands) and not one.configures
-)  # fmt: skip
+    name
+    for name, one in REGISTRY.items()
+    if not one.tile
+    and not one.immediates
+    and not one.moves
+    and one.operands[0].per
+    and len(one.operands) <= 3
+    and all(o.per <= 8 for o in one.operands)
+    and not one.configures
+)
 
 
 @pytest.mark.parametrize("name", [n for n in THREE if not n.startswith(("vpdpbs", "vpdpbu", "vpdpw"))])
@@ -106,8 +112,10 @@ def test_spellings() -> None:
     assert lanes("psrld xmm1, 1", {"xmm1": np.arange(4, dtype=np.uint32)}) == [0, 0, 1, 1]
     assert lanes("vxorps xmm1, xmm1, xmm1", {}) == [0] * 4
     assert lanes("pshufd xmm0, xmm1, 27", {"xmm1": np.arange(4, dtype=np.uint32)}) == [3, 2, 1, 0]
-    assert lanes("vpermd ymm0, ymm1, ymm2", {"ymm1": np.arange(8, dtype=np.uint32)[::-1].copy(),
-                                             "ymm2": np.arange(8, dtype=np.uint32)}) == [*range(7, -1, -1)]  # fmt: skip
+    assert lanes(
+        "vpermd ymm0, ymm1, ymm2",
+        {"ymm1": np.arange(8, dtype=np.uint32)[::-1].copy(), "ymm2": np.arange(8, dtype=np.uint32)},
+    ) == [*range(7, -1, -1)]
     # lowest lanes: to and from general registers and memory
     assert lanes("movq xmm0, xmm1", {"xmm1": np.array([5, 6], np.uint64)}) == [5, 0]
     assert lanes("vmovd xmm0, eax\nvpextrd ecx, xmm0, 0\nvpbroadcastd ymm1, ecx", {"rax": -7}) == [2**32 - 7] * 8

@@ -110,9 +110,20 @@ def test_no_matmul(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["ic3", "ic3oc4", "ih5kh3", "ic3oc4ih5", "ic3oc4ih5kh", "ic3oc4ih5kh3q1", "ic3oc4ih5kh7", "g0ic3oc4ih5kh3",
-     "ic3oc4ih5kh3sh0", "ic3oc4ih5oh9kh3sh" + "9" * 30, "ic3oc4ih50oh5kh3"],
-)  # fmt: skip
+    [
+        "ic3",
+        "ic3oc4",
+        "ih5kh3",
+        "ic3oc4ih5",
+        "ic3oc4ih5kh",
+        "ic3oc4ih5kh3q1",
+        "ic3oc4ih5kh7",
+        "g0ic3oc4ih5kh3",
+        "ic3oc4ih5kh3sh0",
+        "ic3oc4ih5oh9kh3sh" + "9" * 30,
+        "ic3oc4ih50oh5kh3",
+    ],
+)
 def test_no_convolution(text: str) -> None:
     with pytest.raises(InvalidArgument):
         conv_dims(text)
@@ -136,7 +147,9 @@ def test_options_hold_until_changed_and_lists_make_the_product() -> None:
 
 def test_an_empty_value_is_the_default() -> None:
     assert texts("--matmul", "--dt=bf16", "--dt=", "--attr-post-ops=,relu", "2x3:3x4") == [
-        "--matmul 2x3:3x4", "--matmul --attr-post-ops=relu 2x3:3x4"]  # fmt: skip
+        "--matmul 2x3:3x4",
+        "--matmul --attr-post-ops=relu 2x3:3x4",
+    ]
 
 
 def test_reset_keeps_machines_and_mode() -> None:
@@ -218,7 +231,13 @@ def test_an_option_that_could_not_be_read_is_not_guessed(tmp_path: Path) -> None
     path.write_text("\n".join([*lines, "--conv ic8ih4oc4kh1"]))
     found = answers("--matmul", "--mode=P", f"--batch={path}")
     assert [one.status for one in found] == [
-        "UNIMPLEMENTED", "PASSED", "UNIMPLEMENTED", "UNIMPLEMENTED", "PASSED", "UNIMPLEMENTED"]  # fmt: skip
+        "UNIMPLEMENTED",
+        "PASSED",
+        "UNIMPLEMENTED",
+        "UNIMPLEMENTED",
+        "PASSED",
+        "UNIMPLEMENTED",
+    ]
     assert found[1].problem == "--matmul --dt=bf16 --wtag=ab 4x8:8x4"
     assert found[3].reason == found[2].reason and found[3].problem == "--matmul 4x8:8x4"
     assert found[5].reason.startswith("shapes:1: ") and "FORWARD" in found[5].reason
@@ -278,16 +297,21 @@ def test_no_inner_product(text: str) -> None:
         ("--ip --dir=FWD_I --mb=3 mb5ic64oc7", "3x64:64x7"),
         ("--ip --dir=FWD_I --wtag=abx mb5ic64ih1oc7", "--wtag=ba 5x64:64x7"),
         ("--ip --dir=FWD_I --stag=nhwc --wtag=hwio mb5ic8ih3oc7", "--wtag=ab 5x72:72x7"),
-        ("--ip --dt=u8:s8:u8 --bia-dt=f32 --attr-scales=src:common:0.5+wei:0+dst:common:2 "
-         "--attr-zero-points=src:common:3 --attr-post-ops=sum:2+relu mb5ic65oc7",
-         "--dt=u8:s8:u8 --bia-dt=f32 --attr-scales=src:common:0.5+wei:common+dst:common:2 "
-         "--attr-zero-points=src:common:3 --attr-post-ops=sum:2+relu 5x65:65x7"),
-        ("--ip --dt=s8:s8:f32 --machine=icx,skx,b580 --attr-scales=wei:per_oc --attr-post-ops=add:f32:per_oc "
-         "mb5ic65oc7",
-         "--dt=s8:s8:f32 --bia-dt=f32 --machine=icx,skx,b580 --attr-scales=wei:per_oc --attr-post-ops=add:f32:per_oc "
-         "5x65:65x7"),
+        (
+            "--ip --dt=u8:s8:u8 --bia-dt=f32 --attr-scales=src:common:0.5+wei:0+dst:common:2 "
+            "--attr-zero-points=src:common:3 --attr-post-ops=sum:2+relu mb5ic65oc7",
+            "--dt=u8:s8:u8 --bia-dt=f32 --attr-scales=src:common:0.5+wei:common+dst:common:2 "
+            "--attr-zero-points=src:common:3 --attr-post-ops=sum:2+relu 5x65:65x7",
+        ),
+        (
+            "--ip --dt=s8:s8:f32 --machine=icx,skx,b580 --attr-scales=wei:per_oc --attr-post-ops=add:f32:per_oc "
+            "mb5ic65oc7",
+            "--dt=s8:s8:f32 --bia-dt=f32 --machine=icx,skx,b580 --attr-scales=wei:per_oc "
+            "--attr-post-ops=add:f32:per_oc "
+            "5x65:65x7",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_inner_product_is_the_matmul_of_its_channels(words: str, matmul: str) -> None:
     found, meant = answers(*words.split()), answers("--matmul", *matmul.split())
     assert [one.status for one in found] == ["PASSED"] * len(meant) and all(one.max_error == 0 for one in found)

@@ -41,33 +41,54 @@ def test_a_log_becomes_problems() -> None:
 
 
 OLD_AND_NEW = [  # the line behind "…verbose,", its words or the reason why it is not answered
-    ("dnnl_verbose,exec,cpu,matmul,gemm:jit,undef,src_f32::blocked:abc:f0 wei_f32::blocked:acb:f0 "
-     "dst_f32::blocked:abc:f0,scratchpad_mode:user;post_ops:'eltwise_relu;';,,b10m20n30k40,0.1",
-     "--matmul --dt=f32:f32:f32 --stag=abc --wtag=acb --dtag=abc --attr-post-ops=eltwise_relu 10x20x40:10x40x30"),
-    ("onednn_verbose,v1,1701245378920.128906,primitive,exec,cpu,matmul,brg_matmul:avx512_core_bf16,undef,"
-     "src:f32::blocked:ab::f0 wei:s8:ap:blocked:BA16a64b::f0 dst:f32::blocked:ab::f0,attr-fpmath:bf16:true "
-     "attr-scales:wei:2:f32,,16x64:64x48,0.5",
-     "--matmul --dt=f32:s8:f32 --stag=ab --wtag=any --dtag=ab --attr-fpmath=bf16:true --attr-scales=wei:2:f32 "
-     "16x64:64x48"),
-    ("onednn_verbose,1693533460193.346924,primitive,exec,cpu,matmul,brg:avx512_core,undef,src_f32::blocked:ab::f0 "
-     "wei_f32::blocked:ba::f0 dst_f32::blocked:ab::f0,attr-scratchpad:user ,,16x64:64x48:16x48,0.5",
-     "--matmul --dt=f32:f32:f32 --stag=ab --wtag=ba --dtag=ab --attr-scratchpad=user 16x64:64x48:16x48"),
-    ("onednn_verbose,v1,primitive,exec,cpu,matmul,brg_matmul:avx512_core,undef,src:f32::blocked:ab:128x1:f0 "
-     "wei:f32::blocked:ab::f0 dst:f32::blocked:ab::f0,,,16x64:64x48,0.5",
-     "--matmul --dt=f32:f32:f32 --stag=ab --wtag=ab --dtag=ab --strides=128x1:: 16x64:64x48"),
-    ("onednn_verbose,v1,primitive,exec,cpu,convolution,brg_conv_fwd:avx512_core,forward_inference,"
-     "src:u8:a:blocked:acdb::f0 wei:s8:a:blocked:AcdB16b64a4b::f8:s8m1 bia:undef::undef::: dst:u8:a:blocked:acdb::f0,"
-     "attr-acc-mode:any attr-zero-points:src0:0:s32,alg:convolution_direct,"
-     "mb1_ic64oc64_ih28oh28kh3sh1dh0ph1_iw28ow28kw3sw1dw0pw1,0.5",
-     "--conv --dt=u8:s8:u8 --stag=any --wtag=any --dtag=any --dir=FWD_I --alg=convolution_direct --attr-acc-mode=any "
-     "--attr-zero-points=src0:0:s32 mb1_ic64oc64_ih28oh28kh3sh1dh0ph1_iw28ow28kw3sw1dw0pw1"),
-    ("dnnl_verbose,exec,cpu,matmul,gemm:ref,undef,src_s8::blocked:ba:f0 wei_s8::blocked:ab:f0 "
-     "dst_s32::blocked:ab:f0,oscale:0:2;zero_points:'src:0:-2_wei:0:2';,,m10n20k2,0.4", "attribute oscale:0:2 of"),
-    ("mkldnn_verbose,exec,convolution,jit_1x1:avx2,forward_training,fsrc:nChw8c fwei:OIhw8i8o fbia:undef fdst:nChw8c,"
-     "alg:convolution_direct,mb1_g1ic8oc5_ih14oh14kh1sh1dh0ph0_iw14ow14kw1sw1dw0pw0,2.9", "a log of mkldnn"),
-    ("onednn_verbose,v1,primitive,exec,cpu,matmul,any,undef,wei:f32::blocked:ab::f0,,,1x1:1x1,1",
-     "no memory descriptor of src, dst"),
-]  # fmt: skip
+    (
+        "dnnl_verbose,exec,cpu,matmul,gemm:jit,undef,src_f32::blocked:abc:f0 wei_f32::blocked:acb:f0 "
+        "dst_f32::blocked:abc:f0,scratchpad_mode:user;post_ops:'eltwise_relu;';,,b10m20n30k40,0.1",
+        "--matmul --dt=f32:f32:f32 --stag=abc --wtag=acb --dtag=abc --attr-post-ops=eltwise_relu 10x20x40:10x40x30",
+    ),
+    (
+        "onednn_verbose,v1,1701245378920.128906,primitive,exec,cpu,matmul,brg_matmul:avx512_core_bf16,undef,"
+        "src:f32::blocked:ab::f0 wei:s8:ap:blocked:BA16a64b::f0 dst:f32::blocked:ab::f0,attr-fpmath:bf16:true "
+        "attr-scales:wei:2:f32,,16x64:64x48,0.5",
+        "--matmul --dt=f32:s8:f32 --stag=ab --wtag=any --dtag=ab --attr-fpmath=bf16:true --attr-scales=wei:2:f32 "
+        "16x64:64x48",
+    ),
+    (
+        "onednn_verbose,1693533460193.346924,primitive,exec,cpu,matmul,brg:avx512_core,undef,src_f32::blocked:ab::f0 "
+        "wei_f32::blocked:ba::f0 dst_f32::blocked:ab::f0,attr-scratchpad:user ,,16x64:64x48:16x48,0.5",
+        "--matmul --dt=f32:f32:f32 --stag=ab --wtag=ba --dtag=ab --attr-scratchpad=user 16x64:64x48:16x48",
+    ),
+    (
+        "onednn_verbose,v1,primitive,exec,cpu,matmul,brg_matmul:avx512_core,undef,src:f32::blocked:ab:128x1:f0 "
+        "wei:f32::blocked:ab::f0 dst:f32::blocked:ab::f0,,,16x64:64x48,0.5",
+        "--matmul --dt=f32:f32:f32 --stag=ab --wtag=ab --dtag=ab --strides=128x1:: 16x64:64x48",
+    ),
+    (
+        "onednn_verbose,v1,primitive,exec,cpu,convolution,brg_conv_fwd:avx512_core,forward_inference,"
+        "src:u8:a:blocked:acdb::f0 wei:s8:a:blocked:AcdB16b64a4b::f8:s8m1 bia:undef::undef::: "
+        "dst:u8:a:blocked:acdb::f0,"
+        "attr-acc-mode:any attr-zero-points:src0:0:s32,alg:convolution_direct,"
+        "mb1_ic64oc64_ih28oh28kh3sh1dh0ph1_iw28ow28kw3sw1dw0pw1,0.5",
+        "--conv --dt=u8:s8:u8 --stag=any --wtag=any --dtag=any --dir=FWD_I --alg=convolution_direct "
+        "--attr-acc-mode=any "
+        "--attr-zero-points=src0:0:s32 mb1_ic64oc64_ih28oh28kh3sh1dh0ph1_iw28ow28kw3sw1dw0pw1",
+    ),
+    (
+        "dnnl_verbose,exec,cpu,matmul,gemm:ref,undef,src_s8::blocked:ba:f0 wei_s8::blocked:ab:f0 "
+        "dst_s32::blocked:ab:f0,oscale:0:2;zero_points:'src:0:-2_wei:0:2';,,m10n20k2,0.4",
+        "attribute oscale:0:2 of",
+    ),
+    (
+        "mkldnn_verbose,exec,convolution,jit_1x1:avx2,forward_training,fsrc:nChw8c fwei:OIhw8i8o fbia:undef "
+        "fdst:nChw8c,"
+        "alg:convolution_direct,mb1_g1ic8oc5_ih14oh14kh1sh1dh0ph0_iw14ow14kw1sw1dw0pw0,2.9",
+        "a log of mkldnn",
+    ),
+    (
+        "onednn_verbose,v1,primitive,exec,cpu,matmul,any,undef,wei:f32::blocked:ab::f0,,,1x1:1x1,1",
+        "no memory descriptor of src, dst",
+    ),
+]
 
 
 @pytest.mark.parametrize(("line", "wanted"), OLD_AND_NEW)
@@ -80,14 +101,17 @@ def test_lines_of_several_versions(line: str, wanted: str) -> None:
 
 
 def test_an_inner_product_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ("onednn_verbose,v1,primitive,exec,cpu,inner_product,brgemm:avx512_core_vnni,forward_inference,"
-            "src:u8::blocked:acdb::f0 wei:s8:a:blocked:AB16b64a4b::f0 bia:f32::blocked:a::f0 dst:f32::blocked:ab::f0,"
-            "attr-scales:src0:0:f32+wei:1:f32 attr-post-ops:eltwise_relu,,mb4ic8ih3iw3oc10,0.5")  # fmt: skip
+    line = (
+        "onednn_verbose,v1,primitive,exec,cpu,inner_product,brgemm:avx512_core_vnni,forward_inference,"
+        "src:u8::blocked:acdb::f0 wei:s8:a:blocked:AB16b64a4b::f0 bia:f32::blocked:a::f0 dst:f32::blocked:ab::f0,"
+        "attr-scales:src0:0:f32+wei:1:f32 attr-post-ops:eltwise_relu,,mb4ic8ih3iw3oc10,0.5"
+    )
     [item] = executed([line])
     assert isinstance(item, Executed)
     assert " ".join(item.words) == (
         "--ip --dt=u8:s8:f32 --stag=acdb --wtag=any --dtag=ab --dir=FWD_I --bia-dt=f32 "
-        "--attr-scales=src0:0:f32+wei:1:f32 --attr-post-ops=eltwise_relu mb4ic8ih3iw3oc10")  # fmt: skip
+        "--attr-scales=src0:0:f32+wei:1:f32 --attr-post-ops=eltwise_relu mb4ic8ih3iw3oc10"
+    )
     path = tmp_path / "log"
     path.write_text(f"{line}\n{line.replace('forward_inference', 'backward_data')}\n")
     assert main(["bench", "--from-verbose", str(path), "--machine", "clx"]) == 1

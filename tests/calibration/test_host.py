@@ -32,12 +32,19 @@ def figures_of(name: str, factor: float = 1.0, spread: float = 0.01) -> dict[tup
 
 def calibration(**changes: object) -> Calibration:
     known: dict[str, object] = {
-        "cpu": 'A "CPU" (family 1 model 2)', "date": "2026-01-01", "ghz": 3.5,
-        "nearest": machine("zen4"), "isa": machine("zen4").isa,
-        "instructions": figures_of("zen4"), "bandwidth": {"L1": (60.0, 30.0), "DRAM": (5.0, None)},
-        "cores": 2, "together": {"L2": 90.0, "L3": None, "DRAM": 8.0},
-        "forwarding": {64: 0.5, 128: 9.02, 512: None}, "load_to_use": 4.01, "ports": SEEN,
-    }  # fmt: skip
+        "cpu": 'A "CPU" (family 1 model 2)',
+        "date": "2026-01-01",
+        "ghz": 3.5,
+        "nearest": machine("zen4"),
+        "isa": machine("zen4").isa,
+        "instructions": figures_of("zen4"),
+        "bandwidth": {"L1": (60.0, 30.0), "DRAM": (5.0, None)},
+        "cores": 2,
+        "together": {"L2": 90.0, "L3": None, "DRAM": 8.0},
+        "forwarding": {64: 0.5, 128: 9.02, 512: None},
+        "load_to_use": 4.01,
+        "ports": SEEN,
+    }
     return Calibration(**(known | changes))  # type: ignore[arg-type]
 
 
@@ -79,8 +86,9 @@ def test_slower_and_unstable_rows(host: Path) -> None:
     write_host(calibration(instructions=figures_of("zen4", factor=3.0, spread=0.2)))
     row = machine("host").timing("vmulps", "ymm,ymm,ymm")
     assert row.interval == 1.5 and row.confidence == "estimated" and "two runs differ by 20%" in row.source
-    assert simdnn.analyze("\n".join(f"vmulps ymm{i}, ymm14, ymm15" for i in range(8)), machine="host") \
-        .cycles_per_iteration == pytest.approx(12, rel=0.02)  # fmt: skip
+    assert simdnn.analyze(
+        "\n".join(f"vmulps ymm{i}, ymm14, ymm15" for i in range(8)), machine="host"
+    ).cycles_per_iteration == pytest.approx(12, rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["zen4", "zen5", "spr", "gnr"])
@@ -106,8 +114,12 @@ def test_forms_and_their_text() -> None:
 
 def test_toml_of_strings() -> None:
     assert toml_of({"a": 'x"\\y', "t": {"b": 1.5, "c": [True, "z"]}}).splitlines()[1:] == [
-        'a = "x\\"\\\\y"', "", "[t]", "b = 1.5", 'c = [true, "z"]'
-    ]  # fmt: skip
+        'a = "x\\"\\\\y"',
+        "",
+        "[t]",
+        "b = 1.5",
+        'c = [true, "z"]',
+    ]
 
 
 @pytest.mark.skipif(not sampler.available(), reason="the loops are x86-64's, with System V's calls")

@@ -176,8 +176,13 @@ def test_remedies_and_their_prices() -> None:
     best = frame["sqnr_db"]
     assert best["exact path"] > best["7-bit where unsafe"] >= best["7-bit weights"] > best["per-channel scales"]
     assert frame.loc["fast", "price"] == 1 < frame.loc["exact path", "price"]
-    stored = simdnn.remedies("convolution", weights=operands("u8", (1,), (4, 6, 3, 3))[1], padding=1, machine="skx",
-                             src=rng.integers(0, 256, (2, 6, 8, 8)).astype(np.uint8))  # fmt: skip
+    stored = simdnn.remedies(
+        "convolution",
+        weights=operands("u8", (1,), (4, 6, 3, 3))[1],
+        padding=1,
+        machine="skx",
+        src=rng.integers(0, 256, (2, 6, 8, 8)).astype(np.uint8),
+    )
     assert stored["remedy"].tolist() == ["fast", "7-bit weights", "7-bit where unsafe", "exact path"]
     assert stored["max_abs_error"].iloc[-1] == 0 < stored["max_abs_error"].iloc[0]
     for wrong in ({"src": src.astype(np.float32)}, {"weights": weights.astype(np.float64)}):

@@ -101,8 +101,9 @@ def test_padding_of_wide_kernels_does_not_count() -> None:
     """Two taps that no output ever sees together on the image cannot saturate together."""
     taps = np.zeros((1, 1, 3, 3), np.int8)
     taps[0, 0, 0, 0] = taps[0, 0, 1, 0] = 127
-    frame = simdnn.ranges("convolution", weights=taps, machine="skx", isa="avx512_core", ih=1, iw=9, padding=1,
-                          dispatch="onednn")  # fmt: skip
+    frame = simdnn.ranges(
+        "convolution", weights=taps, machine="skx", isa="avx512_core", ih=1, iw=9, padding=1, dispatch="onednn"
+    )
     assert frame["safe"].all()
 
 
@@ -113,8 +114,9 @@ def test_what_cannot_saturate() -> None:
     for frame, name in ((exact, "_exact"), (vnni, "vnni")):
         assert frame["safe"].all() and name in frame.attrs["implementation"]
         assert "can saturate" in frame.attrs["reason"]
-    halved = simdnn.ranges("convolution", weights=np.full((4, 3, 3, 3), 127, np.int8), src_range=(-128, 127),
-                           machine="skx")  # fmt: skip
+    halved = simdnn.ranges(
+        "convolution", weights=np.full((4, 3, 3, 3), 127, np.int8), src_range=(-128, 127), machine="skx"
+    )
     assert halved["safe"].all() and halved.attrs["odd_weights"] == 108 and "halved" in halved.attrs["reason"]
     depthwise = simdnn.ranges("convolution", weights=np.full((8, 1, 3, 3), 127, np.int8), groups=8, machine="skx")
     assert depthwise["safe"].all()

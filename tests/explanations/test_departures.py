@@ -80,8 +80,12 @@ def place(rng: np.random.Generator) -> dict[str, Any]:
 
 
 @settings(max_examples=8, deadline=None)
-@given(st.integers(0, 1 << 32), st.sampled_from(["u8", "s8"]), st.sampled_from([None, "s8", "u8", "f32", "f16"]),
-       st.sampled_from([1.0, 0.5, 0.05]))  # fmt: skip
+@given(
+    st.integers(0, 1 << 32),
+    st.sampled_from(["u8", "s8"]),
+    st.sampled_from([None, "s8", "u8", "f32", "f16"]),
+    st.sampled_from([1.0, 0.5, 0.05]),
+)
 def test_matmul(seed: int, src: str, dst: str | None, spread: float) -> None:
     rng = np.random.default_rng(seed)
     m, k, n = int(rng.integers(1, 9)), int(rng.choice([3, 16, 70, 300])), int(rng.integers(1, 40))
@@ -95,8 +99,12 @@ def test_matmul(seed: int, src: str, dst: str | None, spread: float) -> None:
 
 
 @settings(max_examples=8, deadline=None)
-@given(st.integers(0, 1 << 32), st.sampled_from(["u8", "s8"]), st.sampled_from([None, "s8", "u8", "f32"]),
-       st.sampled_from(["dense", "grouped", "depthwise"]))  # fmt: skip
+@given(
+    st.integers(0, 1 << 32),
+    st.sampled_from(["u8", "s8"]),
+    st.sampled_from([None, "s8", "u8", "f32"]),
+    st.sampled_from(["dense", "grouped", "depthwise"]),
+)
 def test_convolution(seed: int, src: str, dst: str | None, form: str) -> None:
     rng = np.random.default_rng(seed)
     taps, stride, pad = int(rng.choice([1, 3])), int(rng.integers(1, 3)), int(rng.integers(0, 2))
@@ -106,17 +114,32 @@ def test_convolution(seed: int, src: str, dst: str | None, form: str) -> None:
     w = integers(rng, "s8", (oc, ic // groups, taps, taps), float(rng.choice([1.0, 0.02])))
     points = {"src": np.array([5], np.int32)} if rng.random() < 0.4 else {}
     scales = {} if dst is None else {"src": np.float32(_SCALE)}
-    r = simdnn.convolution(a, w, strides=stride, padding=pad, groups=groups, dst=dst, engine="reference",
-                           attr=Attr(scales=scales, zero_points=points), **place(rng))  # fmt: skip
+    r = simdnn.convolution(
+        a,
+        w,
+        strides=stride,
+        padding=pad,
+        groups=groups,
+        dst=dst,
+        engine="reference",
+        attr=Attr(scales=scales, zero_points=points),
+        **place(rng),
+    )
     exact = convolved(a.astype(np.int64) - (5 if points else 0), w, stride, pad, groups)
     check(r, exact, 1.0 if dst is None else _SCALE)
 
 
 @pytest.mark.parametrize("engine", ["compiled", "reference"])
-@pytest.mark.parametrize(("isa", "shape", "groups"), [
-    ("avx512_core", (16, 16, 3, 3), 1), ("avx2", (16, 16, 3, 3), 1), ("avx512_core", (16, 16, 1, 1), 1),
-    ("avx512_core", (16, 1, 3, 3), 16), ("avx2", (16, 1, 3, 3), 16),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("isa", "shape", "groups"),
+    [
+        ("avx512_core", (16, 16, 3, 3), 1),
+        ("avx2", (16, 16, 3, 3), 1),
+        ("avx512_core", (16, 16, 1, 1), 1),
+        ("avx512_core", (16, 1, 3, 3), 16),
+        ("avx2", (16, 1, 3, 3), 16),
+    ],
+)
 def test_halved_weights_are_told(isa: str, shape: tuple[int, ...], groups: int, engine: str) -> None:
     """Nothing saturates, and nearly all outputs differ from the exact ones: each product of an odd weight is off."""
     rng = np.random.default_rng(7)
@@ -137,8 +160,10 @@ def test_halved_weights_are_told(isa: str, shape: tuple[int, ...], groups: int, 
     assert even.departures.empty and not even.departures.attrs["proven"]
 
 
-@pytest.mark.parametrize(("machine", "strategy"), [("icx", "auto"), ("icx", "upconvert"), ("b580", "in_kernel"),
-                                                   ("b580", "direct"), ("b580", "upconvert")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("machine", "strategy"),
+    [("icx", "auto"), ("icx", "upconvert"), ("b580", "in_kernel"), ("b580", "direct"), ("b580", "upconvert")],
+)
 def test_sums_that_round_and_zero_points_by_column(machine: str, strategy: str) -> None:
     """To f32 beyond 2**24, where the exact number is odd."""
     rng = np.random.default_rng(5)
@@ -193,8 +218,11 @@ def test_largest_zero_points() -> None:
 def test_reductions_that_are_wrong(machine: str) -> None:
     a, w = np.full((2, 64), 9, np.uint8), np.full((64, 8), 5, np.int8)
     given = np.array([[64 * 9], [0]], np.int32)
-    attr = Attr(check=False, zero_points={"wei": Quant(np.array([0, *[3] * 7], np.int8), mask="per_oc")},
-                precomputed_reductions={"src": Quant(given, groups=(1, 64))})  # fmt: skip
+    attr = Attr(
+        check=False,
+        zero_points={"wei": Quant(np.array([0, *[3] * 7], np.int8), mask="per_oc")},
+        precomputed_reductions={"src": Quant(given, groups=(1, 64))},
+    )
     r = simdnn.matmul(a, w, machine=machine, attr=attr)
     check(r, a.astype(np.int64) @ (w.astype(np.int64) - [0, *[3] * 7]))
     assert r.departure_map("wrong reductions").tolist() == [[0] * 8, [0, *[1] * 7]]
@@ -249,10 +277,12 @@ def test_networks_tell_each_node(machine: str) -> None:
     helper, f32 = onnx.helper, onnx.TensorProto.FLOAT
     w = (rng.normal(size=(8, 3, 3, 3)) * 0.2).astype(np.float32)
     graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"], "one")], "g",
-        [helper.make_tensor_value_info("x", f32, [2, 3, 8, 8])], [helper.make_tensor_value_info("y", f32, None)],
+        [helper.make_node("Conv", ["x", "w"], ["y"], "one")],
+        "g",
+        [helper.make_tensor_value_info("x", f32, [2, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", f32, None)],
         [onnx.numpy_helper.from_array(w, "w")],
-    )  # fmt: skip
+    )
     source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     feeds = {"x": rng.normal(size=(2, 3, 8, 8)).astype(np.float32)}
     run = simdnn.load(simdnn.quantize_onnx(source, [feeds], sources="s8")).run(feeds, machine=machine)

@@ -213,8 +213,15 @@ def test_a_chain_in_the_order_of_the_hardware() -> None:
     assert [(row.value, row.note) for row in rows if row.instruction == "vdpbf16ps"] == [(2.0**26, "rounds")]
 
 
-HALVES = [("zen4", BF16), ("spr", BF16), ("a770", BF16), ("a770", np.float16), ("v100", np.float16),
-          ("v100", np.float32), ("b580", BF16)]  # fmt: skip
+HALVES = [
+    ("zen4", BF16),
+    ("spr", BF16),
+    ("a770", BF16),
+    ("a770", np.float16),
+    ("v100", np.float16),
+    ("v100", np.float32),
+    ("b580", BF16),
+]
 
 
 @pytest.mark.parametrize(("machine", "dtype"), HALVES)
@@ -233,8 +240,13 @@ def test_cancellation_shows_where_it_rounds(machine: str, dtype: Any) -> None:
         assert "rounds" in found.left_exact.note and found.left_exact.value != 0
 
 
-PACKED = [("a770", ("s8", "s8")), ("a770", ("u8", "s8")), ("a770", ("f16", "f16")), ("a770", ("bf16", "bf16")),
-          ("v100", ("f16", "f16"))]  # fmt: skip
+PACKED = [
+    ("a770", ("s8", "s8")),
+    ("a770", ("u8", "s8")),
+    ("a770", ("f16", "f16")),
+    ("a770", ("bf16", "bf16")),
+    ("v100", ("f16", "f16")),
+]
 
 
 @pytest.mark.parametrize(("machine", "types"), PACKED)

@@ -107,8 +107,10 @@ def test_integer_products_wrap(name: str) -> None:
     definition = instruction(name)
     types = [fmt(o.dtype) for o in definition.operands[1:]]
     assert [t.name[0] for t in types] == [name[4], name[5]]
-    a, b = (rng.choice([t.low, t.high, *rng.integers(t.low, t.high, 5)], s).astype(t.dtype)
-            for t, s in zip(types, ((2, 5, 64), (2, 16, 64)), strict=True))  # fmt: skip
+    a, b = (
+        rng.choice([t.low, t.high, *rng.integers(t.low, t.high, 5)], s).astype(t.dtype)
+        for t, s in zip(types, ((2, 5, 64), (2, 16, 64)), strict=True)
+    )
     acc = rng.choice([2**31 - 1, -(2**31)], (2, 5, 16)).astype(np.int32)
     spread = b.astype(np.int64).reshape(2, 16, 16, 4).transpose(0, 1, 3, 2).reshape(2, 64, 16)
     exact = acc + a.astype(np.int64) @ spread

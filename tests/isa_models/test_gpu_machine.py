@@ -82,7 +82,7 @@ def test_what_a_machine_lacks_is_said() -> None:
     "old,new,message",
     [
         ('platform = "xe2"', 'platform = "xe9"', "'platform': expected one of"),
-        ("value = 8, source = \"xe2", "value = 0, source = \"xe2", "cores.engines.value"),
+        ('value = 8, source = "xe2', 'value = 0, source = "xe2', "cores.engines.value"),
         ('name = "L2"', 'name = "L3"', "'caches': expected L1 and L2"),
         ("[dram]", "[dram]\nmistake = 1", "'dram.mistake'"),
         ("co_issue = {value = true", "co_issue = {value = 1", "co_issue.value"),
@@ -90,7 +90,7 @@ def test_what_a_machine_lacks_is_said() -> None:
         ("gb_s = {value = 456", "gb_s = {value = -1", "dram.gb_s.value"),
         ("[engine.systolic_ops]", "[engine.systolic]", "engine.co_issue"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_file_names_the_key(old: str, new: str, message: str, tmp_path: Path) -> None:
     text = (GPU_MACHINES_DIR / "b580.toml").read_text()
     assert old in text

@@ -77,8 +77,9 @@ def test_recorded_dp4a(case: dict[str, Any], recorded: dict[str, Array]) -> None
     a, b = (x.view(fmt(case[t][:2]).dtype) for x, t in ((a, "src1_type"), (b, "src2_type")))
     met = instruction("dp4a")(acc.view(kind), a, b, saturate=bool(case["sat_flag"]))
     assert (met == expected.view(kind)).all()
-    assert (instruction("dp4a")(acc.view(kind), a.reshape(-1, 4), b.reshape(-1, 4),
-                                saturate=bool(case["sat_flag"])) == met).all()  # fmt: skip
+    assert (
+        instruction("dp4a")(acc.view(kind), a.reshape(-1, 4), b.reshape(-1, 4), saturate=bool(case["sat_flag"])) == met
+    ).all()
 
 
 @pytest.mark.parametrize("a_dtype,b_dtype", list(itertools.product(INTEGERS, INTEGERS)))
@@ -140,8 +141,10 @@ def test_narrow_results_are_rounded_once_at_the_end() -> None:
     tiny = np.zeros((1, 16), np.float32)
     tiny[:] = 1.75 * 2.0**-133  # a subnormal bf16 and three quarters of a step
     zeros = np.zeros((1, 16), ml_dtypes.bfloat16), np.zeros((16, 16), ml_dtypes.bfloat16)
-    steps = {m: float(instruction("dpas")(tiny, *zeros, dst_dtype="bf16", float_model=m)[0, 0]) / 2.0**-133
-             for m in FLOAT_MODELS}  # fmt: skip
+    steps = {
+        m: float(instruction("dpas")(tiny, *zeros, dst_dtype="bf16", float_model=m)[0, 0]) / 2.0**-133
+        for m in FLOAT_MODELS
+    }
     assert steps == {"sequential": 1.0, "stage_fused": 2.0, "pair_first": 2.0}
 
 
@@ -165,8 +168,10 @@ def test_nan_and_infinity() -> None:
 def test_packing_there_and_back(dtype: str, m: int, n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     k, form = 64, fmt(dtype)
-    a, b = (rng.standard_normal(s) if form.is_float else rng.integers(form.low, form.high + 1, s)
-            for s in ((2, m, k), (2, k, n)))  # fmt: skip
+    a, b = (
+        rng.standard_normal(s) if form.is_float else rng.integers(form.low, form.high + 1, s)
+        for s in ((2, m, k), (2, k, n))
+    )
     a, b = a.astype(form.dtype), b.astype(form.dtype)
     assert (unpack_a(pack_a(a, dtype), dtype, m) == a).all() and (unpack_b(pack_b(b, dtype), dtype, n) == b).all()
     first, second = split_a(pack_a(a, dtype))
@@ -185,9 +190,17 @@ def test_dpasw_is_dpas_where_it_exists() -> None:
 
 @pytest.mark.parametrize(
     "a,b,counts",
-    [("s8", "s8", range(1, 9)), ("s8", "u2", range(1, 9)), ("s4", "s4", range(1, 9)), ("u4", "s8", (4, 8)),
-     ("s2", "s4", (4, 8)), ("s2", "u2", (4, 8)), ("s2", "s8", (8,)), ("bf16", "bf16", range(1, 9))],
-)  # fmt: skip
+    [
+        ("s8", "s8", range(1, 9)),
+        ("s8", "u2", range(1, 9)),
+        ("s4", "s4", range(1, 9)),
+        ("u4", "s8", (4, 8)),
+        ("s2", "s4", (4, 8)),
+        ("s2", "u2", (4, 8)),
+        ("s2", "s8", (8,)),
+        ("bf16", "bf16", range(1, 9)),
+    ],
+)
 def test_repeat_counts_of_dpasw(a: str, b: str, counts: Any) -> None:
     """intel/llvm, sycl/ext/intel/esimd/xmx/dpas.hpp."""
     k = 8 * min(8, 32 // max(fmt(a).bits, fmt(b).bits))
@@ -219,9 +232,14 @@ def dpas(a: str, b: str, n: int, dst: str | None = None, acc: str | None = None,
     k = 8 * min(8, 32 // max(fmt(a).bits, fmt(b).bits))
     start = None if acc is None else np.zeros((8, n), fmt(acc).dtype)
     return instruction("dpas")(
-        start, np.zeros((8, k), fmt(a).dtype), np.zeros((k, n), fmt(b).dtype),
-        a_dtype=a, b_dtype=b, dst_dtype=dst, platform=platform,
-    )  # fmt: skip
+        start,
+        np.zeros((8, k), fmt(a).dtype),
+        np.zeros((k, n), fmt(b).dtype),
+        a_dtype=a,
+        b_dtype=b,
+        dst_dtype=dst,
+        platform=platform,
+    )
 
 
 @pytest.mark.parametrize(
@@ -259,29 +277,47 @@ def test_what_a_platform_has() -> None:
         (InvalidArgument, "repeat count", lambda d: d(None, np.zeros((9, 32), "i1"), np.zeros((32, 8), "i1"))),
         (InvalidArgument, "exec size", lambda d: d(None, np.zeros((8, 32), "i1"), np.zeros((32, 12), "i1"))),
         (InvalidArgument, "K = 32", lambda d: d(None, np.zeros((8, 16), "i1"), np.zeros((16, 8), "i1"))),
-        (InvalidArgument, "s4 is -8 to 7", lambda d: d(None, np.full((8, 64), 9), np.zeros((64, 8)).astype(int),
-                                                      a_dtype="s4", b_dtype="s4")),
+        (
+            InvalidArgument,
+            "s4 is -8 to 7",
+            lambda d: d(None, np.full((8, 64), 9), np.zeros((64, 8)).astype(int), a_dtype="s4", b_dtype="s4"),
+        ),
         (InvalidArgument, "same one of", lambda d: dpas("bf16", "f16", 8)),
         (InvalidArgument, "same one of", lambda d: d(None, np.zeros((8, 32), "i1"), np.zeros((32, 8), "f2"))),
         (InvalidArgument, "accumulator", lambda d: dpas("s8", "s8", 8, None, "f32")),
         (InvalidArgument, "dst_dtype", lambda d: dpas("bf16", "bf16", 8, "f16")),
-        (InvalidArgument, "needs elements", lambda d: d(None, np.zeros((8, 16), "u2"), np.zeros((16, 8), "u2"),
-                                                        a_dtype="bf16", b_dtype="bf16")),
-        (InvalidArgument, "acc of shape", lambda d: d(np.zeros((8, 16), "i4"), np.zeros((8, 32), "i1"),
-                                                      np.zeros((32, 8), "i1"))),
+        (
+            InvalidArgument,
+            "needs elements",
+            lambda d: d(None, np.zeros((8, 16), "u2"), np.zeros((16, 8), "u2"), a_dtype="bf16", b_dtype="bf16"),
+        ),
+        (
+            InvalidArgument,
+            "acc of shape",
+            lambda d: d(np.zeros((8, 16), "i4"), np.zeros((8, 32), "i1"), np.zeros((32, 8), "i1")),
+        ),
         (InvalidArgument, "operands", lambda d: d(None, np.zeros((8, 32), "i1"))),
         (InvalidArgument, "repeat count", lambda d: d(None, np.zeros((0, 32), "i1"), np.zeros((32, 8), "i1"))),
-        (InvalidArgument, "a_dtype, b_dtype", lambda d: d(None, np.zeros((8, 32), "i1"), np.zeros((32, 8), "i1"),
-                                                          a_type="s8")),
+        (
+            InvalidArgument,
+            "a_dtype, b_dtype",
+            lambda d: d(None, np.zeros((8, 32), "i1"), np.zeros((32, 8), "i1"), a_type="s8"),
+        ),
         (InvalidArgument, "don't broadcast", lambda d: d(None, np.zeros((2, 8, 32), "i1"), np.zeros((3, 32, 8), "i1"))),
-        (InvalidArgument, "don't broadcast", lambda d: d(np.zeros((4, 8, 8), "i4"), np.zeros((2, 8, 32), "i1"),
-                                                         np.zeros((32, 8), "i1"))),
+        (
+            InvalidArgument,
+            "don't broadcast",
+            lambda d: d(np.zeros((4, 8, 8), "i4"), np.zeros((2, 8, 32), "i1"), np.zeros((32, 8), "i1")),
+        ),
         (Unimplemented, "wrap", lambda d: d(None, np.zeros((8, 32), "i1"), np.zeros((32, 8), "i1"), saturate=True)),
-        (UnknownName, "stage_fused", lambda d: d(None, np.zeros((8, 32), "i1"), np.zeros((32, 8), "i1"),
-                                                 float_model="fused")),
+        (
+            UnknownName,
+            "stage_fused",
+            lambda d: d(None, np.zeros((8, 32), "i1"), np.zeros((32, 8), "i1"), float_model="fused"),
+        ),
         (UnknownName, "platform", lambda d: dpas("s8", "s8", 8, platform="xe9")),
     ],
-)  # fmt: skip
+)
 def test_bad_calls_say_what_is_allowed(error: type[SimdnnError], message: str, call: Any) -> None:
     with pytest.raises(error, match=message) as caught:
         call(instruction("dpas"))

@@ -184,15 +184,24 @@ def test_granite_rapids_claims_no_measurement_of_its_core() -> None:
 @pytest.mark.parametrize(
     ("name", "mnemonic", "latency", "throughput"),
     [
-        ("clx", "vpdpbusd", 5, 0.5), ("icx", "vpdpbusd", 5, 0.5), ("zen4", "vpdpbusd", 4, 1),
-        ("clx", "vpmaddubsw", 5, 0.5), ("icx", "vpmaddubsw", 5, 0.5), ("zen4", "vpmaddubsw", 3, 1),
-        ("clx", "vfmadd231ps", 4, 0.5), ("icx", "vfmadd231ps", 4, 0.5), ("zen4", "vfmadd231ps", 4, 1),
-        ("zen4", "vdpbf16ps", 6, 1), ("skx", "vfmadd231ps", 4, 0.5), ("spr", "vfmadd231ps", 4, 0.5),
+        ("clx", "vpdpbusd", 5, 0.5),
+        ("icx", "vpdpbusd", 5, 0.5),
+        ("zen4", "vpdpbusd", 4, 1),
+        ("clx", "vpmaddubsw", 5, 0.5),
+        ("icx", "vpmaddubsw", 5, 0.5),
+        ("zen4", "vpmaddubsw", 3, 1),
+        ("clx", "vfmadd231ps", 4, 0.5),
+        ("icx", "vfmadd231ps", 4, 0.5),
+        ("zen4", "vfmadd231ps", 4, 1),
+        ("zen4", "vdpbf16ps", 6, 1),
+        ("skx", "vfmadd231ps", 4, 0.5),
+        ("spr", "vfmadd231ps", 4, 0.5),
         ("spr", "vfmadd231ph", 5, 0.5),
         # measured: 6.02 in a chain by itself, 5.7 in several; 5 within one of the two units
-        ("spr", "vpdpbusd", 6, 0.5), ("gnr", "vpmaddubsw", 6, 0.5),
+        ("spr", "vpdpbusd", 6, 0.5),
+        ("gnr", "vpmaddubsw", 6, 0.5),
     ],
-)  # fmt: skip
+)
 def test_published_figures_of_512_bits(name: str, mnemonic: str, latency: float, throughput: float) -> None:
     row = machine(name).timing(mnemonic, "zmm,zmm,zmm")
     assert row.latency == latency

@@ -11,10 +11,7 @@ from isa_models import instruction
 from isa_models.formats import fmt
 from simdnn.calibration.hostcheck import parameters_of
 
-FILES = {
-    name: np.load(Path(__file__).parents[1] / "vectors" / f"x86_{name}.npz")
-    for name in ("zen4", "spr")
-}  # fmt: skip
+FILES = {name: np.load(Path(__file__).parents[1] / "vectors" / f"x86_{name}.npz") for name in ("zen4", "spr")}
 RECORDED = sorted({(cpu, key.split(".")[0]) for cpu, file in FILES.items() for key in file.files if "." in key})
 
 
@@ -35,8 +32,10 @@ def test_recorded_results(cpu: str, name: str) -> None:
     file, definition = FILES[cpu], instruction(name)
     operands = [file[f"{name}.{o.name}"].view(fmt(o.dtype).dtype) for o in definition.operands]
     if definition.tile:
-        operands = [a.reshape(len(a), -1, definition.row_lanes(o.dtype))
-                    for a, o in zip(operands, definition.operands, strict=True)]  # fmt: skip
+        operands = [
+            a.reshape(len(a), -1, definition.row_lanes(o.dtype))
+            for a, o in zip(operands, definition.operands, strict=True)
+        ]
     expected = file[f"{name}.out"]
     met = definition(*operands, **parameters_of(definition)[0]).view(expected.dtype)
     assert expected.size >= 1200

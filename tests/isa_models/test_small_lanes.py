@@ -87,8 +87,10 @@ def test_readings_agree(name: str) -> None:
         points = [IntervalValue.between(o.dtype, x.astype(int), x.astype(int), Watch()) for x, o in pairs]
         met = definition.apply(*points)
         assert (met.low == wanted.astype(int)).all() and (met.high == wanted.astype(int)).all()
-        whole = [IntervalValue.between(o.dtype, x.astype(int) * 0 + fmt(o.dtype).low, fmt(o.dtype).high, Watch())
-                 for x, o in pairs]  # fmt: skip
+        whole = [
+            IntervalValue.between(o.dtype, x.astype(int) * 0 + fmt(o.dtype).low, fmt(o.dtype).high, Watch())
+            for x, o in pairs
+        ]
         held = definition.apply(*whole)
         assert (held.low <= wanted.astype(int)).all() and (wanted.astype(int) <= held.high).all()
 
@@ -125,17 +127,22 @@ def test_origins_are_nibbles() -> None:
 def product(lanes: int) -> Program:
     a, b = Register("a", "s4", lanes * 8), Register("b", "u4", lanes * 8)
     acc, i = Register("acc", "s32", lanes), Affine.var("i")
-    load = [Op("vmovdqu", r.as_("u32"), (Memory(name, i * lanes * 4, "u32", lanes),))
-            for r, name in ((a, "x"), (b, "y"))]  # fmt: skip
+    load = [
+        Op("vmovdqu", r.as_("u32"), (Memory(name, i * lanes * 4, "u32", lanes),)) for r, name in ((a, "x"), (b, "y"))
+    ]
     body = (
-        Op("vpxor", acc.as_("u32"), (acc.as_("u32"), acc.as_("u32"))), *load,
+        Op("vpxor", acc.as_("u32"), (acc.as_("u32"), acc.as_("u32"))),
+        *load,
         Op("eight_u4_s4", acc, (acc, b, a)),
         Op("eight_s4", acc, (acc, a, Memory("y", i * lanes * 4, "s4", lanes * 8))),
         Op("eight_s4", acc, (acc, a, Memory("y", i * lanes * 4, "s4", lanes * 4))),  # the other half is zeros
         Op("vmovdqu", Memory("out", i * lanes, "u32", lanes), (acc.as_("u32"),)),
-    )  # fmt: skip
-    tensors = (Tensor("x", "u8", 30 * lanes * 4), Tensor("y", "u8", 30 * lanes * 4),
-               Tensor("out", "s32", 30 * lanes, "output"))  # fmt: skip
+    )
+    tensors = (
+        Tensor("x", "u8", 30 * lanes * 4),
+        Tensor("y", "u8", 30 * lanes * 4),
+        Tensor("out", "s32", 30 * lanes, "output"),
+    )
     return Program("nibbles", "avx512_core", tensors, (Loop("i", 30, body, True),))
 
 

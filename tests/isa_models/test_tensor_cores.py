@@ -27,12 +27,19 @@ from simdnn.calibration.hostcheck import adversarial, compare
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "tensor_cores"
 RECORDED = [
-    (recorded, result) for recorded in json.loads((VECTORS / "manifest.json").read_text())["files"]
+    (recorded, result)
+    for recorded in json.loads((VECTORS / "manifest.json").read_text())["files"]
     for result in recorded["results"]
-]  # fmt: skip
+]
 
-TYPES = {"f16": np.float16, "f32": np.float32, "bf16": ml_dtypes.bfloat16, "tf32": np.float32,
-         "f8_e4m3": ml_dtypes.float8_e4m3fn, "f8_e5m2": ml_dtypes.float8_e5m2}  # fmt: skip
+TYPES = {
+    "f16": np.float16,
+    "f32": np.float32,
+    "bf16": ml_dtypes.bfloat16,
+    "tf32": np.float32,
+    "f8_e4m3": ml_dtypes.float8_e4m3fn,
+    "f8_e5m2": ml_dtypes.float8_e5m2,
+}
 LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "f32": -126, "f8_e4m3": -6, "f8_e5m2": -14}
 FORMS = [
     (name, arch, dtype, k, result)
@@ -57,9 +64,12 @@ def test_recorded(recorded: dict[str, Any], result: dict[str, Any]) -> None:
         acc = (arrays[result["c"]] if result["c"] else np.zeros_like(d)).view(TYPES[result["dst"]])
     kind = TYPES[recorded["operands"]]
     called = instruction(result["instruction"])(
-        acc[:, None, None], a[:, None, :].view(kind), b[:, :, None].view(kind), arch=result["arch"],
+        acc[:, None, None],
+        a[:, None, :].view(kind),
+        b[:, :, None].view(kind),
+        arch=result["arch"],
         a_dtype=recorded["operands"],
-    )  # fmt: skip
+    )
     np.testing.assert_array_equal(called.reshape(-1).view(d.dtype), d)
     form = instruction(result["form"])
     assert form.name == result["form"] and form.result == result["dst"]
@@ -139,8 +149,14 @@ def test_against_exact_numbers(name: str, arch: str, dtype: str, k: int, result:
         np.testing.assert_array_equal(got, wanted)
 
 
-READ = ["mma.hopper.m2n1k32.f32.f8_e4m3", "mma.blackwell.m2n1k32.f16.f8_e5m2", "mma.ada.m2n1k32.f32.f8_e5m2",
-        "wgmma.hopper.m1n2k32.f32.f8_e4m3", "mma.ampere.m2n2k8.f32.tf32", "mma.volta.m2n2k4.f16.f16"]  # fmt: skip
+READ = [
+    "mma.hopper.m2n1k32.f32.f8_e4m3",
+    "mma.blackwell.m2n1k32.f16.f8_e5m2",
+    "mma.ada.m2n1k32.f32.f8_e5m2",
+    "wgmma.hopper.m1n2k32.f32.f8_e4m3",
+    "mma.ampere.m2n2k8.f32.tf32",
+    "mma.volta.m2n2k4.f16.f16",
+]
 
 
 @pytest.mark.parametrize("name", READ)

@@ -15,8 +15,13 @@ from isa_models.readings.arrays import ArrayValue
 from isa_models.readings.traced import Exact, TracedValue, copied, history, operand, origins, read_as
 
 FORMS = [name for name, found in GPU_REGISTRY.items() if not isinstance(found, Family)]
-FORMS += ["dpas.s8.u4.8.8.x16.s32", "dpas.u2.s8.8.1.x8.s32", "dpas.bf16.bf16.8.2.x16.f32.sequential",
-          "dpas.f16.f16.8.2.x8.f16.f32.stage_fused", "dpas.tf32.tf32.8.1.x16.f32.pair_first"]  # fmt: skip
+FORMS += [
+    "dpas.s8.u4.8.8.x16.s32",
+    "dpas.u2.s8.8.1.x8.s32",
+    "dpas.bf16.bf16.8.2.x16.f32.sequential",
+    "dpas.f16.f16.8.2.x8.f16.f32.stage_fused",
+    "dpas.tf32.tf32.8.1.x16.f32.pair_first",
+]
 
 
 @pytest.mark.parametrize("name", [*sorted(REGISTRY), *FORMS])

@@ -65,8 +65,9 @@ def test_every_destination(dst: str) -> None:
     a, b = data(rng, (m, k), "u8"), data(rng, (k, n), "s8")
     e = Epilogue(dst, zp_src=True, src_scale=True, wei_scale="per_oc", bias=True, post_ops=("relu",), dst_scale=True)
     p = replace(parameters(rng, e, n), src_scale=0.25, wei_scale=2.0 ** rng.integers(-8, -4, n).astype(np.float32))
-    tiles, vnni = (KINDS[name].build(MatmulProblem(m, n, k, "u8", "s8", e), tiled())
-                   for name in (INT8, "gemm:avx512_core_vnni"))  # fmt: skip
+    tiles, vnni = (
+        KINDS[name].build(MatmulProblem(m, n, k, "u8", "s8", e), tiled()) for name in (INT8, "gemm:avx512_core_vnni")
+    )
     assert run_all(tiles, a, b, p).tobytes() == run_all(vnni, a, b, p).tobytes()
 
 
@@ -199,8 +200,9 @@ def test_the_library_takes_tiles_where_it_has_them() -> None:
     assert library_choice(replace(conv, groups=32), amx)[0].startswith("dw:")
 
 
-@pytest.mark.parametrize(("name", "src", "wei", "peak"), [("gemm:avx512_core_amx", "bf16", "bf16", 512),
-                                                          (INT8, "u8", "s8", 1024)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "src", "wei", "peak"), [("gemm:avx512_core_amx", "bf16", "bf16", 512), (INT8, "u8", "s8", 1024)]
+)
 def test_a_large_product_keeps_the_unit_busy(name: str, src: str, wei: str, peak: int) -> None:
     """Multiply-adds a cycle, all data in the first cache: the tile unit's, less what the epilogue takes."""
     dst = "f32" if src == "bf16" else "s32"

@@ -45,9 +45,15 @@ def exact(name: str, x: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("name", "low", "high", "ulp"),
-    [("exp", -87, 88.7, 1), ("expm1", -30, 87.9, 2.2), ("tanh", -12, 12, 4), ("sigmoid", -87, 80, 3),
-     ("log", 1e-30, 1e30, 1), ("erf", -5, 5, 5)],
-)  # fmt: skip
+    [
+        ("exp", -87, 88.7, 1),
+        ("expm1", -30, 87.9, 2.2),
+        ("tanh", -12, 12, 4),
+        ("sigmoid", -87, 80, 3),
+        ("log", 1e-30, 1e30, 1),
+        ("erf", -5, 5, 5),
+    ],
+)
 @pytest.mark.parametrize("isa", UNITS[:2])
 def test_functions_keep_their_stated_error(name: str, low: float, high: float, ulp: float, isa: str) -> None:
     rng = np.random.default_rng(1)
@@ -62,8 +68,11 @@ def test_functions_keep_their_stated_error(name: str, low: float, high: float, u
 def test_functions_at_the_ends() -> None:
     x = np.array([0, np.inf, -np.inf, np.nan, 200, -200], np.float32)
     with np.errstate(all="ignore"):
-        for name, want in (("exp", [1, np.inf, 0, np.nan, np.inf, 0]), ("tanh", [0, 1, -1, np.nan, 1, -1]),
-                           ("sigmoid", [0.5, 1, 0, np.nan, 1, 0])):  # fmt: skip
+        for name, want in (
+            ("exp", [1, np.inf, 0, np.nan, np.inf, 0]),
+            ("tanh", [0, 1, -1, np.nan, 1, -1]),
+            ("sigmoid", [0.5, 1, 0, np.nan, 1, 0]),
+        ):
             np.testing.assert_array_equal(run(getattr(functions, name), [x], "f32", "avx512_core"), np.float32(want))
         logarithm = run(functions.log, [x], "f32", "avx2")
     np.testing.assert_array_equal(logarithm[:4], np.float32([-np.inf, np.inf, np.nan, np.nan]))
@@ -105,13 +114,22 @@ def test_integers_convert_and_saturate(isa: str) -> None:
 def test_reductions(isa: str, dtype: str) -> None:
     rng = np.random.default_rng(4)
     exactly: dict[str, Any] = {
-        "sum": lambda x, a: x.sum(a), "sum_square": lambda x, a: (x * x).sum(a), "sum_abs": lambda x, a: abs(x).sum(a),
-        "max": lambda x, a: x.max(a), "min": lambda x, a: x.min(a), "prod": lambda x, a: x.prod(a),
-    }  # fmt: skip
+        "sum": lambda x, a: x.sum(a),
+        "sum_square": lambda x, a: (x * x).sum(a),
+        "sum_abs": lambda x, a: abs(x).sum(a),
+        "max": lambda x, a: x.max(a),
+        "min": lambda x, a: x.min(a),
+        "prod": lambda x, a: x.prod(a),
+    }
     cases: list[tuple[tuple[int, ...], set[int]]] = [
-        ((3, 5, 21), {2}), ((3, 5, 21), {1}), ((3, 5, 21), {0, 2}), ((7,), {0}), ((3, 100), {1}), ((1,), {0}),
+        ((3, 5, 21), {2}),
+        ((3, 5, 21), {1}),
+        ((3, 5, 21), {0, 2}),
+        ((7,), {0}),
+        ((3, 100), {1}),
+        ((1,), {0}),
         ((9, 17), set()),
-    ]  # fmt: skip
+    ]
     for (shape, axes), kind in product(cases, KINDS):
         x = rng.normal(size=shape).astype(fmt(dtype).dtype)
         dims, reduced = merge(shape, frozenset(axes))

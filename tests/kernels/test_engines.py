@@ -50,19 +50,29 @@ def epilogue(rng: np.random.Generator, integer: bool, matmul: bool) -> Epilogue:
     pick = lambda *options: options[int(rng.integers(len(options)))]  # noqa: E731
     dst = pick("f32", "s8", "u8", "bf16", "f16")
     return Epilogue(
-        dst, zp_src=integer and pick(False, True), zp_wei=integer and matmul and pick(False, True),
-        src_scale=pick(False, True), wei_scale=pick("", "common", "per_oc"), bias=pick(False, True),
-        post_ops=("relu",) if pick(False, True) else (), dst_scale=pick(False, True), dst_zero_point=pick(False, True),
-    )  # fmt: skip
+        dst,
+        zp_src=integer and pick(False, True),
+        zp_wei=integer and matmul and pick(False, True),
+        src_scale=pick(False, True),
+        wei_scale=pick("", "common", "per_oc"),
+        bias=pick(False, True),
+        post_ops=("relu",) if pick(False, True) else (),
+        dst_scale=pick(False, True),
+        dst_zero_point=pick(False, True),
+    )
 
 
 def parameters(rng: np.random.Generator, e: Epilogue, n: int) -> Parameters:
     scale = rng.uniform(0.001, 0.02, n if e.wei_scale == "per_oc" else 1).astype(np.float32)
     return Parameters(
         bias=rng.standard_normal(n).astype(np.float32) if e.bias else None,
-        src_scale=0.37, wei_scale=scale, dst_scale=1.7,
-        zp_src=int(rng.integers(-9, 200)), zp_wei=int(rng.integers(-9, 9)), dst_zero_point=int(rng.integers(-5, 6)),
-    )  # fmt: skip
+        src_scale=0.37,
+        wei_scale=scale,
+        dst_scale=1.7,
+        zp_src=int(rng.integers(-9, 200)),
+        zp_wei=int(rng.integers(-9, 9)),
+        dst_zero_point=int(rng.integers(-5, 6)),
+    )
 
 
 def bits(array: Array) -> bytes:
@@ -184,5 +194,7 @@ def test_saturated_pairs_are_counted(seed: int) -> None:
 
 def test_all_types_are_covered() -> None:
     assert {str(fmt(t).dtype) for k in KERNELS for t in types(k, np.random.default_rng(0))} >= {
-        "float32", "int8", str(np.dtype(ml_dtypes.bfloat16)),
-    }  # fmt: skip
+        "float32",
+        "int8",
+        str(np.dtype(ml_dtypes.bfloat16)),
+    }

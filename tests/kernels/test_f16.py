@@ -163,8 +163,11 @@ def test_compressed_weights_in_f16_arithmetic(source: str) -> None:
 
 
 STORED: dict[str, tuple[Any, int, int]] = {
-    "s8": (np.int8, -128, 127), "u8": (np.uint8, 0, 255), "s4": (int4, -8, 7), "u4": (uint4, 0, 15)
-}  # fmt: skip
+    "s8": (np.int8, -128, 127),
+    "u8": (np.uint8, 0, 255),
+    "s4": (int4, -8, 7),
+    "u4": (uint4, 0, 15),
+}
 
 
 def scaled_weights(rng: np.random.Generator, wei: str, shape: tuple[int, int], placing: str) -> tuple[Array, Array]:

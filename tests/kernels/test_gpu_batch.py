@@ -105,12 +105,22 @@ def test_a_batch_costs_less_than_its_products_and_no_less_than_its_bytes(machine
         (InvalidArgument, "2 to 12 dimensions", (1,) * 11 + (4, 8), (2, 8, 6), {}),
         (InvalidArgument, "2 to 12 dimensions", (8,), (2, 8, 6), {}),
         (Unimplemented, "on a CPU", (2, 4, 8), (2, 8, 6), {"machine": "zen4"}),
-        (Unimplemented, "of a batch", (2, 4, 8), (2, 8, 6), {"attr": Attr(
-            zero_points={"wei": 1}, precomputed_reductions={"src": np.zeros((4, 1), np.int32)})}),
-        (InvalidArgument, r"needed: \(2, 4, 6\)", (2, 4, 8), (2, 8, 6), {
-            "attr": Attr(post_ops=["sum"]), "into": np.zeros((4, 6), np.int32)}),
+        (
+            Unimplemented,
+            "of a batch",
+            (2, 4, 8),
+            (2, 8, 6),
+            {"attr": Attr(zero_points={"wei": 1}, precomputed_reductions={"src": np.zeros((4, 1), np.int32)})},
+        ),
+        (
+            InvalidArgument,
+            r"needed: \(2, 4, 6\)",
+            (2, 4, 8),
+            (2, 8, 6),
+            {"attr": Attr(post_ops=["sum"]), "into": np.zeros((4, 6), np.int32)},
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals(
     error: type[SimdnnError], message: str, src: tuple[int, ...], wei: tuple[int, ...], options: dict[str, Any]
 ) -> None:

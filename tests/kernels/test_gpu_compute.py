@@ -31,8 +31,11 @@ def drawn(kind: str, k: int, n: int, group: int, make: Any) -> Any:
     shapes = {"common": (1,), "per_oc": (n,), "grouped": (k // group, n), "shared": (k // group, 1)}
     if kind == "":
         return None
-    return Quant(make(shapes[kind]), groups=(group, n)) if kind == "shared" else Quant(
-        make(shapes[kind]), groups=(group, 1) if kind == "grouped" else None)  # fmt: skip
+    return (
+        Quant(make(shapes[kind]), groups=(group, n))
+        if kind == "shared"
+        else Quant(make(shapes[kind]), groups=(group, 1) if kind == "grouped" else None)
+    )
 
 
 def spread(values: Array, k: int, n: int) -> Array:
@@ -44,16 +47,30 @@ KINDS = ("", "common", "per_oc", "grouped", "shared")
 
 
 @given(
-    st.sampled_from(GPUS), st.sampled_from(["f32", "bf16", "f16"]), st.sampled_from(STORED),
-    st.sampled_from(["strict", "bf16", "f16", "any"]), st.sampled_from(KINDS), st.sampled_from(KINDS),
-    st.sampled_from(["f32", "f16", "bf16"]), st.tuples(st.integers(1, 20), st.integers(1, 40)),
-    st.tuples(st.integers(1, 3), st.integers(1, 3)), st.sampled_from(["reference", "reference", "compiled"]),
-)  # fmt: skip
+    st.sampled_from(GPUS),
+    st.sampled_from(["f32", "bf16", "f16"]),
+    st.sampled_from(STORED),
+    st.sampled_from(["strict", "bf16", "f16", "any"]),
+    st.sampled_from(KINDS),
+    st.sampled_from(KINDS),
+    st.sampled_from(["f32", "f16", "bf16"]),
+    st.tuples(st.integers(1, 20), st.integers(1, 40)),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.sampled_from(["reference", "reference", "compiled"]),
+)
 @settings(max_examples=25, deadline=None)
 def test_decompressed_products_have_the_bits_of_the_floats_that_they_mean(
-    name: str, src: str, wei: str, mode: str, scaled: str, shifted: str, stored: str, size: tuple[int, int],
-    groups: tuple[int, int], engine: str,
-) -> None:  # fmt: skip
+    name: str,
+    src: str,
+    wei: str,
+    mode: str,
+    scaled: str,
+    shifted: str,
+    stored: str,
+    size: tuple[int, int],
+    groups: tuple[int, int],
+    engine: str,
+) -> None:
     src = "f32" if (name, src) == ("v100", "bf16") else src  # bf16 it has not
     if {src, mode} == {"bf16", "f16"}:  # a conversion between types of one size is refused
         mode = "any"
@@ -65,8 +82,13 @@ def test_decompressed_products_have_the_bits_of_the_floats_that_they_mean(
     floats = fmt(stored).dtype
     scale = drawn(scaled, k, n, group, lambda s: rng.uniform(0.01, 0.1, s).astype(floats))
     point = drawn(shifted, k, n, group, lambda s: rng.integers(-20, 300, s).astype(np.int32))
-    attr = Attr(fpmath=mode, apply_to_int=True, post_ops=["relu"], scales={} if scale is None else {"wei": scale},
-                zero_points={} if point is None else {"wei": point})  # fmt: skip
+    attr = Attr(
+        fpmath=mode,
+        apply_to_int=True,
+        post_ops=["relu"],
+        scales={} if scale is None else {"wei": scale},
+        zero_points={} if point is None else {"wei": point},
+    )
     found = simdnn.matmul(x, w, bias, machine=name, attr=attr, engine=engine)
     compute = found.compute_dtype
     real = w.astype(np.int32) - (0 if point is None else spread(point.values, k, n))
@@ -80,8 +102,15 @@ def test_decompressed_products_have_the_bits_of_the_floats_that_they_mean(
     assert np.array_equal(found.output, np.maximum(sums * after + bias, 0))
 
 
-@given(st.sampled_from(GPUS), st.sampled_from(STORED), st.integers(1, 9), st.integers(1, 20), st.integers(1, 7),
-       st.integers(1, 40), st.sampled_from([0, 9, 300, -1700]))  # fmt: skip
+@given(
+    st.sampled_from(GPUS),
+    st.sampled_from(STORED),
+    st.integers(1, 9),
+    st.integers(1, 20),
+    st.integers(1, 7),
+    st.integers(1, 40),
+    st.sampled_from([0, 9, 300, -1700]),
+)
 @settings(max_examples=12, deadline=None)
 def test_groups_of_any_length_are_filled_up_with_nothing(
     name: str, wei: str, m: int, n: int, parts: int, group: int, point: int
@@ -91,17 +120,27 @@ def test_groups_of_any_length_are_filled_up_with_nothing(
     rng = np.random.default_rng([m, n, k])
     x, w = rng.integers(0, 2, (m, k)).astype(np.float16), integers(wei, (k, n), rng)
     scales = 2.0 ** rng.integers(-2, 2, (parts, n))
-    attr = Attr(fpmath="f16", apply_to_int=True, scales={"wei": Quant(scales.astype(np.float16), groups=(group, 1))},
-                zero_points={"wei": point})  # fmt: skip
+    attr = Attr(
+        fpmath="f16",
+        apply_to_int=True,
+        scales={"wei": Quant(scales.astype(np.float16), groups=(group, 1))},
+        zero_points={"wei": point},
+    )
     assume(name != "v100" or abs(point) < 900)
     exact = x.astype(float) @ ((w.astype(int) - point) * np.repeat(scales, group, axis=0))
     assert (simdnn.matmul(x, w, machine=name, attr=attr, engine="reference").output == exact).all()
 
 
-@pytest.mark.parametrize(("name", "mode", "tag"), [
-    ("b580", "bf16", "any"), ("a770", "f16", "ab"), ("lnl", "bf16", "ab"), ("v100", "f16", "any"),
-    ("v100", "f16", "ab"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "mode", "tag"),
+    [
+        ("b580", "bf16", "any"),
+        ("a770", "f16", "ab"),
+        ("lnl", "bf16", "ab"),
+        ("v100", "f16", "any"),
+        ("v100", "f16", "ab"),
+    ],
+)
 def test_f32_data_is_rounded_where_a_mode_allows_it(name: str, mode: str, tag: str) -> None:
     rng = np.random.default_rng(3)
     x, w = rng.standard_normal((9, 70)).astype("f4"), rng.standard_normal((70, 37)).astype("f4")
@@ -166,13 +205,21 @@ def test_stored_weights_pay_where_a_row_is_read(name: str) -> None:
         (Unimplemented, "types of one size", ("f16", "s8"), Attr(fpmath="bf16", apply_to_int=True)),
         (Unimplemented, "apply_to_int for s8", ("s8", "s8"), Attr(fpmath="bf16", apply_to_int=True)),
         (Unimplemented, "what works: -", ("f16", "s8"), Attr(apply_to_int=True, zero_points={"wei": 3000})),
-        (Unimplemented, "along N", ("f16", "s8"), Attr(apply_to_int=True, scales={
-            "wei": Quant(np.ones((1, 2), "f4"), groups=(8, 3))})),
-        (Unimplemented, "less their zero point", ("f16", "s8"), Attr(
-            apply_to_int=True, zero_points={"wei": 3}, zero_point_strategy="bias")),
+        (
+            Unimplemented,
+            "along N",
+            ("f16", "s8"),
+            Attr(apply_to_int=True, scales={"wei": Quant(np.ones((1, 2), "f4"), groups=(8, 3))}),
+        ),
+        (
+            Unimplemented,
+            "less their zero point",
+            ("f16", "s8"),
+            Attr(apply_to_int=True, zero_points={"wei": 3}, zero_point_strategy="bias"),
+        ),
         (InvalidArgument, "integers alone", ("f16", "s8"), Attr(apply_to_int=True, zero_points={"src": 1})),
     ],
-)  # fmt: skip
+)
 def test_refusals(error: type[SimdnnError], message: str, types: tuple[str, str], attr: Attr) -> None:
     for name in ("b580", "dg1", "v100")[: 2 if "s8" in types[:1] else 3]:
         shapes = zip(((4, 8), (8, 6)), types, strict=True)

@@ -48,9 +48,20 @@ def problems(draw: st.DrawFn, src: str, wei: str) -> ConvProblem:
     sizes = [(k - 1) * d + 1 + draw(st.integers(0, 6)) for k, d in zip((kh, kw), dilation, strict=True)]
     ic, oc = groups * draw(st.integers(1, 9)), groups * draw(st.integers(1, 20))
     return ConvProblem(
-        draw(st.integers(1, 2)), ic, *sizes, oc, kh, kw, src, wei, Epilogue(),
-        draw(st.tuples(*[st.integers(1, 3)] * 2)), draw(SIDES), dilation, groups,
-    )  # fmt: skip
+        draw(st.integers(1, 2)),
+        ic,
+        *sizes,
+        oc,
+        kh,
+        kw,
+        src,
+        wei,
+        Epilogue(),
+        draw(st.tuples(*[st.integers(1, 3)] * 2)),
+        draw(SIDES),
+        dilation,
+        groups,
+    )
 
 
 def options(p: ConvProblem) -> dict[str, Any]:
@@ -58,9 +69,13 @@ def options(p: ConvProblem) -> dict[str, Any]:
 
 
 @given(
-    st.sampled_from(INTEL), st.sampled_from(["s8", "u8"]), st.data(), st.integers(-9, 9), st.integers(-3, 3),
+    st.sampled_from(INTEL),
+    st.sampled_from(["s8", "u8"]),
+    st.data(),
+    st.integers(-9, 9),
+    st.integers(-3, 3),
     st.sampled_from(["compiled", "reference"]),
-)  # fmt: skip
+)
 @settings(max_examples=25, deadline=None)
 def test_integers_are_exact(name: str, src: str, data: st.DataObject, zs: int, zw: int, engine: str) -> None:
     p = data.draw(problems(src, "s8"))
@@ -95,15 +110,28 @@ def test_floats_are_the_matmul_of_pixels_and_taps(name: str, dtype: str) -> None
 
 
 @given(
-    st.sampled_from(gpu_machine_names()), st.sampled_from(["f32", "f16", "u8", "s8"]), st.integers(2, 70),
-    st.tuples(*[st.integers(1, 5)] * 2), st.tuples(*[st.integers(1, 5)] * 2), st.tuples(*[st.integers(1, 2)] * 2),
-    SIDES, st.integers(0, 9), st.sampled_from(["compiled", "reference"]),
-)  # fmt: skip
+    st.sampled_from(gpu_machine_names()),
+    st.sampled_from(["f32", "f16", "u8", "s8"]),
+    st.integers(2, 70),
+    st.tuples(*[st.integers(1, 5)] * 2),
+    st.tuples(*[st.integers(1, 5)] * 2),
+    st.tuples(*[st.integers(1, 2)] * 2),
+    SIDES,
+    st.integers(0, 9),
+    st.sampled_from(["compiled", "reference"]),
+)
 @settings(max_examples=40, deadline=None)
 def test_depthwise(
-    name: str, src: str, channels: int, kernel: tuple[int, int], strides: tuple[int, int], dilation: tuple[int, int],
-    padding: tuple[int, int, int, int], zero: int, engine: str,
-) -> None:  # fmt: skip
+    name: str,
+    src: str,
+    channels: int,
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    dilation: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    zero: int,
+    engine: str,
+) -> None:
     floating = fmt(src).is_float
     if name == "v100" and not floating:
         src, floating = "f16", True
@@ -111,8 +139,10 @@ def test_depthwise(
     types = (src, src if floating else "s8")
     p = ConvProblem(2, channels, *sides, channels, *kernel, *types, Epilogue(), strides, padding, dilation, channels)
     rng = np.random.default_rng(channels)
-    x, w = ((rng.integers(0, 100, s) - 50 * (t != "u8")).astype(fmt(t).dtype) for s, t in (
-        ((2, channels, *sides), src), ((channels, 1, *kernel), types[1])))  # fmt: skip
+    x, w = (
+        (rng.integers(0, 100, s) - 50 * (t != "u8")).astype(fmt(t).dtype)
+        for s, t in (((2, channels, *sides), src), ((channels, 1, *kernel), types[1]))
+    )
     attr = Attr(zero_points={} if floating or not zero else {"src": zero})
     found = simdnn.convolution(x, w, machine=name, attr=attr, engine=engine, **options(p))
     assert found.implementation.endswith("_depthwise")
@@ -153,8 +183,21 @@ def test_all_that_follows_the_sums_leaves_room_in_the_registers(name: str) -> No
     scales = {"src": 0.5, "wei": np.ones(16, np.float32), "dst": 0.5}
     attr = Attr(scales=scales, zero_points={"src": 128, "dst": 3}, post_ops=["relu"])
     for ic, side in ((3, 640), (64, 20)):
-        found = simdnn.estimate("convolution", ic=ic, ih=side, iw=side, oc=16, kh=3, kw=3, strides=2, padding=1,
-                                bias=True, dt="u8:s8:u8", attr=attr, machine=name)  # fmt: skip
+        found = simdnn.estimate(
+            "convolution",
+            ic=ic,
+            ih=side,
+            iw=side,
+            oc=16,
+            kh=3,
+            kw=3,
+            strides=2,
+            padding=1,
+            bias=True,
+            dt="u8:s8:u8",
+            attr=attr,
+            machine=name,
+        )
         assert found.kernel.program.signature  # verified, its registers too
 
 

@@ -33,9 +33,14 @@ def drawn(dtype: str, shape: tuple[int, int], rng: np.random.Generator) -> Array
 
 
 @given(
-    st.sampled_from(INTEL), st.sampled_from(INTEGERS), st.sampled_from(INTEGERS),
-    st.integers(1, 70), st.integers(1, 90), st.integers(1, 150), st.sampled_from(["compiled", "reference"]),
-)  # fmt: skip
+    st.sampled_from(INTEL),
+    st.sampled_from(INTEGERS),
+    st.sampled_from(INTEGERS),
+    st.integers(1, 70),
+    st.integers(1, 90),
+    st.integers(1, 150),
+    st.sampled_from(["compiled", "reference"]),
+)
 @settings(max_examples=40, deadline=None)
 def test_integers_are_exact(name: str, src: str, wei: str, m: int, n: int, k: int, engine: str) -> None:
     if name == "dg1":
@@ -86,8 +91,14 @@ def test_the_vector_pipe_adds_up_k_after_k(name: str, dtype: str, engine: str) -
     assert found.implementation.endswith("_mad") and found.compute_dtype == "f32" and found.float_model is None
 
 
-@given(st.sampled_from(INTEL), st.sampled_from(["f32", "f16", "bf16"]), st.sampled_from(["f32", "f16", "bf16", "u8"]),
-       st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 100))  # fmt: skip
+@given(
+    st.sampled_from(INTEL),
+    st.sampled_from(["f32", "f16", "bf16"]),
+    st.sampled_from(["f32", "f16", "bf16", "u8"]),
+    st.integers(1, 3000),
+    st.integers(1, 3000),
+    st.integers(1, 100),
+)
 @settings(max_examples=40, deadline=None)
 def test_float_tiles_leave_room_for_what_follows(name: str, dtype: str, dst: str, m: int, n: int, k: int) -> None:
     attr = Attr(post_ops=["relu"], scales={"dst": np.float32(2)})
@@ -210,14 +221,19 @@ def test_tiles_fit_the_registers_and_the_threads(name: str, size: tuple[int, int
         (InvalidArgument, "wei_tag", "a770", ("s8", "s8"), {"wei_tag": "abc"}),
         (InvalidArgument, "into is missing", "a770", ("s8", "s8"), {"attr": Attr(post_ops=["sum"])}),
         (InvalidArgument, "no post-operation 'sum'", "a770", ("s8", "s8"), {"into": np.zeros((4, 6), np.int32)}),
-        (InvalidArgument, "does not divide K=8", "a770", ("s8", "s8"), {"attr": Attr(scales={
-            "src": np.ones((4, 4), "f4"), "wei": Quant(np.ones((1, 6), "f4"), groups=(3, 1))})}),
+        (
+            InvalidArgument,
+            "does not divide K=8",
+            "a770",
+            ("s8", "s8"),
+            {"attr": Attr(scales={"src": np.ones((4, 4), "f4"), "wei": Quant(np.ones((1, 6), "f4"), groups=(3, 1))})},
+        ),
         (InvalidArgument, "leave it at 1", "a770", ("s8", "s8"), {"threads": 2}),
         (InvalidArgument, "is a GPU", "a770", ("s8", "s8"), {"isa": "avx2"}),
         (InvalidArgument, "dst 's32'", "a770", ("f16", "f16"), {"dst": "s32"}),
         (InvalidArgument, "engine", "a770", ("s8", "s8"), {"engine": "fast"}),
     ],
-)  # fmt: skip
+)
 def test_refusals(
     error: type[SimdnnError], message: str, name: str, types: tuple[str, str], options: dict[str, Any]
 ) -> None:

@@ -77,8 +77,13 @@ def test_elements_are_the_cpus(name: str, formula: str, shape: tuple[int, ...], 
     np.testing.assert_array_equal(found.astype(np.float64), cpu.astype(np.float64))  # every NaN is like another
 
 
-@given(MACHINES, st.sampled_from(["sum", "sum_square", "sum_abs", "max", "min", "prod"]), SHAPES, st.data(),
-       st.sampled_from(["f32", "f16"]))  # fmt: skip
+@given(
+    MACHINES,
+    st.sampled_from(["sum", "sum_square", "sum_abs", "max", "min", "prod"]),
+    SHAPES,
+    st.data(),
+    st.sampled_from(["f32", "f16"]),
+)
 @settings(max_examples=60, deadline=None)
 def test_reductions(name: str, kind: str, shape: tuple[int, ...], data: st.DataObject, dtype: str) -> None:
     axes = data.draw(st.sets(st.integers(0, len(shape) - 1)).map(frozenset))
@@ -88,9 +93,13 @@ def test_reductions(name: str, kind: str, shape: tuple[int, ...], data: st.DataO
     over = tuple(sorted(axes))
     wide = x.astype(np.float64)
     steps = {
-        "sum": lambda: wide.sum(over) / 3, "sum_square": lambda: (wide**2).sum(over), "max": lambda: wide.max(over),
-        "sum_abs": lambda: abs(wide).sum(over), "min": lambda: wide.min(over), "prod": lambda: wide.prod(over),
-    }  # fmt: skip
+        "sum": lambda: wide.sum(over) / 3,
+        "sum_square": lambda: (wide**2).sum(over),
+        "max": lambda: wide.max(over),
+        "sum_abs": lambda: abs(wide).sum(over),
+        "min": lambda: wide.min(over),
+        "prod": lambda: wide.prod(over),
+    }
     scale = np.abs(wide).sum(over).max() if kind.startswith("sum") else 0
     found = run(gpu_reduce.reduction(problem, gpu_machine(name)), {"src": x})
     with np.errstate(over="ignore"):

@@ -44,16 +44,32 @@ def expected(a: Array, w: Array, points: dict[str, Any], scales: dict[str, Any],
 
 
 @given(
-    st.sampled_from(["a770", "b580", "dg1", "max1550", "lnl"]), st.sampled_from(["i1", "u1"]),
-    st.sampled_from(["i1", "u1"]), st.integers(1, 20), st.integers(1, 40), st.integers(1, 3), st.integers(1, 2),
-    st.sampled_from([8, 20, 32, 64]), st.sampled_from(["", "common", "per_token", "grouped"]),
-    st.sampled_from(["", "per_token", "grouped", "both", "wei"]), st.integers(0),
-)  # fmt: skip
+    st.sampled_from(["a770", "b580", "dg1", "max1550", "lnl"]),
+    st.sampled_from(["i1", "u1"]),
+    st.sampled_from(["i1", "u1"]),
+    st.integers(1, 20),
+    st.integers(1, 40),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.sampled_from([8, 20, 32, 64]),
+    st.sampled_from(["", "common", "per_token", "grouped"]),
+    st.sampled_from(["", "per_token", "grouped", "both", "wei"]),
+    st.integers(0),
+)
 @settings(max_examples=25, deadline=None)
 def test_strategies_have_the_same_bits(
-    name: str, src: str, wei: str, m: int, n: int, parts: int, inside: int, group: int, points: str, scaled: str,
+    name: str,
+    src: str,
+    wei: str,
+    m: int,
+    n: int,
+    parts: int,
+    inside: int,
+    group: int,
+    points: str,
+    scaled: str,
     seed: int,
-) -> None:  # fmt: skip
+) -> None:
     """Weights zero points by `group`; scales, where grouped, by `period`: `inside` groups."""
     rng = np.random.default_rng(seed)
     period, k = group * inside, group * inside * parts
@@ -72,8 +88,13 @@ def test_strategies_have_the_same_bits(
     given_points["wei"] = Quant(zero_points["wei"], groups=(group, 1))
     right = expected(a, w, zero_points, scales, k if scaled == "per_token" else period)
     for strategy in (*EXACT, "auto", "upconvert"):
-        attr = Attr(zero_points=given_points, scales=scales, precomputed_reductions={"src": sums}, check=True,
-                    zero_point_strategy=strategy)  # fmt: skip
+        attr = Attr(
+            zero_points=given_points,
+            scales=scales,
+            precomputed_reductions={"src": sums},
+            check=True,
+            zero_point_strategy=strategy,
+        )
         result = simdnn.matmul(a, w, machine=name, attr=attr, engine="reference")
         assert (result.output == right).all(), strategy  # upconvert: sums here stay below 2**24
         assert result.implementation.endswith(strategy if strategy != "auto" else tuple(EXACT))
@@ -126,10 +147,16 @@ def test_dynamic_quantization_feeds_every_strategy() -> None:
 
 
 @given(
-    st.sampled_from(["a770", "b580"]), st.sampled_from(["i1", "u1", "s4", "u4"]), st.sampled_from(["s4", "u4"]),
-    st.integers(1, 12), st.integers(1, 36), st.integers(1, 3), st.sampled_from([16, 20, 64]), st.booleans(),
+    st.sampled_from(["a770", "b580"]),
+    st.sampled_from(["i1", "u1", "s4", "u4"]),
+    st.sampled_from(["s4", "u4"]),
+    st.integers(1, 12),
+    st.integers(1, 36),
+    st.integers(1, 3),
+    st.sampled_from([16, 20, 64]),
+    st.booleans(),
     st.integers(0),
-)  # fmt: skip
+)
 @settings(max_examples=12, deadline=None)
 def test_weights_of_four_bits(
     name: str, src: str, wei: str, m: int, n: int, parts: int, group: int, scaled: bool, seed: int
@@ -143,8 +170,13 @@ def test_weights_of_four_bits(
     right = expected(wide, w.astype(int), points, scales, group)
     for strategy in (*EXACT, "upconvert", "auto"):
         sums = wide.astype(np.int32).reshape(m, parts, group).sum(axis=2, dtype=np.int32)
-        attr = Attr(zero_points=points, scales=scales, precomputed_reductions={"src": sums}, check=True,
-                    zero_point_strategy=strategy)  # fmt: skip
+        attr = Attr(
+            zero_points=points,
+            scales=scales,
+            precomputed_reductions={"src": sums},
+            check=True,
+            zero_point_strategy=strategy,
+        )
         output = simdnn.matmul(a, w, machine=name, attr=attr, engine="reference").output
         assert (output == right).all(), strategy
 
@@ -194,14 +226,22 @@ def test_given_reductions_are_trusted_and_a_wrong_one_shows() -> None:
         (Unimplemented, "-8 to 7", ml_dtypes.int4, {"zero_point_strategy": "direct", "zero_points": {"wei": 8}}),
         (Unimplemented, "-128 to 127", np.int8, {"zero_point_strategy": "direct", "zero_points": {"wei": 128}}),
         (Unimplemented, "16 bits", np.int8, {"zero_point_strategy": "in_kernel", "zero_points": {"wei": 1 << 15}}),
-        (InvalidArgument, "is missing", np.int8, {"zero_points": {}, "precomputed_reductions":
-                                                  {"src": np.zeros((4, 2), np.int32)}}),
+        (
+            InvalidArgument,
+            "is missing",
+            np.int8,
+            {"zero_points": {}, "precomputed_reductions": {"src": np.zeros((4, 2), np.int32)}},
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals(error: type[SimdnnError], message: str, wei: Any, attr: dict[str, Any]) -> None:
     with pytest.raises(error, match=message):
-        simdnn.matmul(np.ones((4, 64), np.int8), np.ones((64, 8), wei), machine="a770",
-                      attr=Attr(**{"zero_points": {"wei": 3}} | attr))  # fmt: skip
+        simdnn.matmul(
+            np.ones((4, 64), np.int8),
+            np.ones((64, 8), wei),
+            machine="a770",
+            attr=Attr(**{"zero_points": {"wei": 3}} | attr),
+        )
     with pytest.raises(InvalidArgument, match="zero_point_strategy"):
         Attr(zero_point_strategy="fast")
 
@@ -213,9 +253,10 @@ def test_the_cost_follows_the_strategy() -> None:
         attr = Attr()
         if strategy:
             attr = Attr(
-                zero_points={"wei": Quant(None, groups=(group, 1), dtype="u8")}, zero_point_strategy=strategy,
+                zero_points={"wei": Quant(None, groups=(group, 1), dtype="u8")},
+                zero_point_strategy=strategy,
                 precomputed_reductions={"src": Quant(None, groups=(1, group))} if strategy == "precomputed" else {},
-            )  # fmt: skip
+            )
         return simdnn.estimate("matmul", m=2048, n=4096, k=4096, dt="s8:u8:s32", machine="b580", attr=attr).cycles
 
     plain = cycles(128, None)

@@ -68,9 +68,16 @@ def problem_of(case: dict[str, Any]) -> Problem:
     padding = (*pair(params["pad"]), *pair(params.get("pad_r", params["pad"])))
     groups = wei[0] if len(wei) == 5 else 1
     return ConvProblem(
-        *src, wei[-4] * groups, *wei[-2:], *types, epilogue,
-        pair(params["str"]), padding, pair(params.get("dil", "1x1")), groups,
-    )  # fmt: skip
+        *src,
+        wei[-4] * groups,
+        *wei[-2:],
+        *types,
+        epilogue,
+        pair(params["str"]),
+        padding,
+        pair(params.get("dil", "1x1")),
+        groups,
+    )
 
 
 def parameters_of(stored: dict[str, Array]) -> Parameters:

@@ -47,9 +47,13 @@ def chained(a: Array, b: Array) -> Array:
 
 
 @given(
-    st.sampled_from(["f32", "f16"]), st.integers(1, 40), st.integers(1, 70), st.integers(1, 24), ENGINES,
+    st.sampled_from(["f32", "f16"]),
+    st.integers(1, 40),
+    st.integers(1, 70),
+    st.integers(1, 24),
+    ENGINES,
     st.floats(1e-4, 1e4),
-)  # fmt: skip
+)
 @settings(max_examples=12, deadline=None)
 def test_matmul_is_a_chain_of_its_instruction(dtype: str, m: int, n: int, k: int, engine: str, scale: float) -> None:
     a = (drawn(dtype, (m, k), k) * np.float32(scale)).astype(TYPES[dtype])
@@ -89,9 +93,17 @@ def test_convolution_is_the_matmul_of_its_pixels_and_taps(dtype: str) -> None:
     for dst in ("f32", "f16"):
         for engine in ("compiled", "reference"):
             found = simdnn.convolution(
-                src, wei, bias, strides=(2, 1), padding=(1, 2, 0, 1), dilation=(2, 1), machine="v100", dst=dst,
-                engine=engine, attr=Attr(post_ops=["relu"]),
-            )  # fmt: skip
+                src,
+                wei,
+                bias,
+                strides=(2, 1),
+                padding=(1, 2, 0, 1),
+                dilation=(2, 1),
+                machine="v100",
+                dst=dst,
+                engine=engine,
+                attr=Attr(post_ops=["relu"]),
+            )
             assert found.output.shape == (2, 19, 3, 9)
             assert (found.output == expected.astype(TYPES[dst])).all() and found.output.dtype == TYPES[dst]
     assert found.implementation == f"conv:volta_{'mma' if dtype == 'f16' else 'fma'}"
@@ -157,10 +169,21 @@ def test_a_view_of_the_source_is_not_what_memory_holds(dtype: str) -> None:
 def test_large_estimates_are_quick_and_cheaper_in_f16() -> None:
     start = time.process_time()
     seconds = [
-        simdnn.estimate("convolution", mb=128, ic=256, ih=56, iw=56, oc=256, kh=3, kw=3, padding=1, dt=dtype,
-                        machine=machine("v100")).seconds
+        simdnn.estimate(
+            "convolution",
+            mb=128,
+            ic=256,
+            ih=56,
+            iw=56,
+            oc=256,
+            kh=3,
+            kw=3,
+            padding=1,
+            dt=dtype,
+            machine=machine("v100"),
+        ).seconds
         for dtype in ("f16", "f32")
-    ]  # fmt: skip
+    ]
     assert time.process_time() - start < 10  # about a second; hours if every step were simulated
     assert 4 < seconds[1] / seconds[0] < 8  # peaks are 8 apart
 

@@ -45,9 +45,15 @@ def small_cnn(seed: int = 0, opset: int = 17, soft: bool = True) -> onnx.ModelPr
         return rng.normal(size=shape, scale=0.4).astype(np.float32)
 
     constants = {
-        "w": normal(8, 3, 3, 3), "b": normal(8), "scale": normal(8) + 1, "shift": normal(8), "mean": normal(8),
-        "var": np.abs(normal(8)) + 0.5, "fc": normal(10, 288), "fb": normal(10),
-    }  # fmt: skip
+        "w": normal(8, 3, 3, 3),
+        "b": normal(8),
+        "scale": normal(8) + 1,
+        "shift": normal(8),
+        "mean": normal(8),
+        "var": np.abs(normal(8)) + 0.5,
+        "fc": normal(10, 288),
+        "fb": normal(10),
+    }
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1, 1, 1, 1]),
         helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["n"], "norm"),

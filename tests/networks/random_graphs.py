@@ -11,8 +11,24 @@ from onnx import helper
 from tests.networks import peer
 from tests.networks.models import model
 
-UNARY = ("Relu", "Sigmoid", "Tanh", "Exp", "Abs", "Neg", "Softplus", "HardSwish", "Erf", "LeakyRelu", "Elu",
-         "HardSigmoid", "Softsign", "Identity", "Floor", "Sign")  # fmt: skip
+UNARY = (
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Exp",
+    "Abs",
+    "Neg",
+    "Softplus",
+    "HardSwish",
+    "Erf",
+    "LeakyRelu",
+    "Elu",
+    "HardSigmoid",
+    "Softsign",
+    "Identity",
+    "Floor",
+    "Sign",
+)
 BINARY = ("Add", "Sub", "Mul", "Max", "Min")
 
 
@@ -66,8 +82,10 @@ class Builder:
         pads = [int(v) for v in self.rng.integers(0, 3, 4)]
         groups = int(self.rng.choice([g for g in (1, 2, c) if c % g == 0]))
         out = groups * int(self.rng.integers(1, 4))
-        size = [(s + pads[i] + pads[i + 2] - (k - 1) * d - 1) // t + 1
-                for i, (s, k, d, t) in enumerate(zip((h, w), kernel, dilations, strides, strict=True))]  # fmt: skip
+        size = [
+            (s + pads[i] + pads[i + 2] - (k - 1) * d - 1) // t + 1
+            for i, (s, k, d, t) in enumerate(zip((h, w), kernel, dilations, strides, strict=True))
+        ]
         if min(size) >= 1:
             weights = self.constant(out, c // groups, *kernel)
             more = [self.constant(out)] if self.rng.random() < 0.5 else []

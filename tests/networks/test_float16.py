@@ -172,8 +172,11 @@ def test_a_type_that_is_only_a_default_is_converted(attributes: dict[str, Any]) 
 
 
 def test_a_parameter_that_both_worlds_read_exists_in_both() -> None:
-    nodes = [helper.make_node("Add", ["x", "w"], ["a"], "one"), helper.make_node("CumSum", ["w", "axis"], ["b"], "two"),
-             helper.make_node("Add", ["a", "b"], ["y"], "three")]  # fmt: skip
+    nodes = [
+        helper.make_node("Add", ["x", "w"], ["a"], "one"),
+        helper.make_node("CumSum", ["w", "axis"], ["b"], "two"),
+        helper.make_node("Add", ["a", "b"], ["y"], "three"),
+    ]
     constants = {"w": np.ones(4, np.float32), "axis": np.array(0)}
     made = simdnn.transpile_float16(model(nodes, {"x": [4]}, ["y"], constants))
     assert kinds(made) == {"w": 1, "axis": 7, "w_f16": 10}
@@ -196,8 +199,12 @@ def test_constants_casts_and_integers() -> None:
 
 
 def test_bodies_of_control_flow_and_outputs_read_inside_stay_f32() -> None:
-    branch = [helper.make_graph([helper.make_node(op, ["a", "k"], ["o"])], op, [],
-                                [helper.make_tensor_value_info("o", 1, [4])]) for op in ("Add", "Mul")]  # fmt: skip
+    branch = [
+        helper.make_graph(
+            [helper.make_node(op, ["a", "k"], ["o"])], op, [], [helper.make_tensor_value_info("o", 1, [4])]
+        )
+        for op in ("Add", "Mul")
+    ]
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], "one"),
         helper.make_node("ReduceMax", ["a"], ["top"], "top", keepdims=0),

@@ -29,8 +29,15 @@ def model(nodes: list[Any], constants: list[Any] = [], functions: list[Any] = []
 def function(name: str, called: list[str], domain: str = "f") -> Any:
     """A function that calls others (or plain operators), one after the other."""
     last = len(called) - 1
-    nodes = [helper.make_node(op, ["a" if i == 0 else f"t{i}"], ["b" if i == last else f"t{i + 1}"],
-                              domain="f" if op.startswith("f") else "") for i, op in enumerate(called)]  # fmt: skip
+    nodes = [
+        helper.make_node(
+            op,
+            ["a" if i == 0 else f"t{i}"],
+            ["b" if i == last else f"t{i + 1}"],
+            domain="f" if op.startswith("f") else "",
+        )
+        for i, op in enumerate(called)
+    ]
     return helper.make_function(domain, name, ["a"], ["b"], nodes, OPSETS)
 
 
@@ -69,8 +76,9 @@ def branches(count: int) -> Any:
     nodes = []
     for i in range(count):
         relus = [(helper.make_node("Relu", ["x"], [name]), name) for name in (f"then{i}", f"else{i}")]
-        bodies = [helper.make_graph([node], "g", [], [helper.make_tensor_value_info(name, 1, None)])
-                  for node, name in relus]  # fmt: skip
+        bodies = [
+            helper.make_graph([node], "g", [], [helper.make_tensor_value_info(name, 1, None)]) for node, name in relus
+        ]
         name = "y" if i == count - 1 else f"z{i}"
         nodes.append(helper.make_node("If", ["c"], [name], then_branch=bodies[0], else_branch=bodies[1]))
     return model(nodes, [numpy_helper.from_array(np.array(True), "c")])

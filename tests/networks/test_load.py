@@ -107,8 +107,10 @@ def test_external_data_of_a_model_in_memory_is_refused(tmp_path: Path) -> None:
 def edited(change: Any) -> Any:
     made = model(
         [helper.make_node("Relu", ["x"], ["a"], "one"), helper.make_node("Add", ["a", "w"], ["y"], "two")],
-        {"x": [4]}, ["y"], {"w": np.ones(4, np.float32)},
-    )  # fmt: skip
+        {"x": [4]},
+        ["y"],
+        {"w": np.ones(4, np.float32)},
+    )
     change(made)
     return made
 
@@ -164,12 +166,20 @@ def _input(m: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_cycle, "cycle"), (_dangling, "node 'two'.*'nowhere'"), (_twice, "exists already"), (_huge, "at most"),
-        (_negative, "at most"), (_short, "holds 16 bytes"), (_opset, "opset 9999"), (_type, "element type 99"),
-        (_output, "comes from nowhere"), (_domain, "operator set 'my.own'"), (_no_opset, "no operator set"),
+        (_cycle, "cycle"),
+        (_dangling, "node 'two'.*'nowhere'"),
+        (_twice, "exists already"),
+        (_huge, "at most"),
+        (_negative, "at most"),
+        (_short, "holds 16 bytes"),
+        (_opset, "opset 9999"),
+        (_type, "element type 99"),
+        (_output, "comes from nowhere"),
+        (_domain, "operator set 'my.own'"),
+        (_no_opset, "no operator set"),
         (_input, "at most"),
     ],
-)  # fmt: skip
+)
 def test_broken_graphs(change: Any, message: str) -> None:
     refused(edited(change), message)
 
@@ -187,15 +197,29 @@ def test_nodes_in_another_order_still_run() -> None:
         ([helper.make_node("Tile", ["x", "n"], ["y"])], {"n": np.array([1 << 40])}),
         ([helper.make_node("Pad", ["x", "n"], ["y"])], {"n": np.array([1 << 40, 0])}),
         ([helper.make_node("Resize", ["x", "", "s"], ["y"])], {"s": np.array([1e12], np.float32)}),
-        ([helper.make_node("Range", ["a", "n", "d"], ["y"])],
-         {"a": np.array(0), "n": np.array(1 << 50), "d": np.array(1)}),
-        ([helper.make_node("Unsqueeze", ["x", "one"], ["a"]), helper.make_node("Expand", ["x", "n"], ["b"]),
-          helper.make_node("Add", ["a", "b"], ["y"])], {"one": np.array([1]), "n": np.array([1 << 50])}),
-        ([helper.make_node("Concat", ["x"] * 4096, ["a"], axis=0), helper.make_node("Concat", ["a"] * 4096, ["b"],
-          axis=0), helper.make_node("Concat", ["b"] * 4096, ["y"], axis=0)], {}),
+        (
+            [helper.make_node("Range", ["a", "n", "d"], ["y"])],
+            {"a": np.array(0), "n": np.array(1 << 50), "d": np.array(1)},
+        ),
+        (
+            [
+                helper.make_node("Unsqueeze", ["x", "one"], ["a"]),
+                helper.make_node("Expand", ["x", "n"], ["b"]),
+                helper.make_node("Add", ["a", "b"], ["y"]),
+            ],
+            {"one": np.array([1]), "n": np.array([1 << 50])},
+        ),
+        (
+            [
+                helper.make_node("Concat", ["x"] * 4096, ["a"], axis=0),
+                helper.make_node("Concat", ["a"] * 4096, ["b"], axis=0),
+                helper.make_node("Concat", ["b"] * 4096, ["y"], axis=0),
+            ],
+            {},
+        ),
         ([helper.make_node("Einsum", ["x"] * 20, ["y"], equation=f"{','.join(AXES)}->{AXES}")], {}),
     ],
-)  # fmt: skip
+)
 def test_absurd_sizes_are_refused_before_allocation(nodes: Any, constants: Any) -> None:
     made = model(nodes, {"x": [4]}, ["y"], constants)
     made.graph.output[0].type.tensor_type.ClearField("shape")  # stated there it is refused as the model is loaded

@@ -44,13 +44,23 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
     node = helper.make_node
     nodes = [
-        node("Conv", ["img", "w1", "b1"], ["c1"], "c1", pads=[1] * 4), node("Relu", ["c1"], ["r1"], "r1"),
-        node("Conv", ["r1", "w2", "b2"], ["c2"], "c2", pads=[1] * 4), node("Relu", ["c2"], ["r2"], "r2"),
-        node("GlobalAveragePool", ["r2"], ["g"], "g"), node("Flatten", ["g"], ["f"], "f"),
-        node("Gemm", ["f", "w3", "b3"], ["l"], "fc", transB=1), node("Softmax", ["l"], ["y"], "sm"),
-    ]  # fmt: skip
-    constants = [held("w1", 16, 3, 3, 3), held("b1", 16), held("w2", 16, 16, 3, 3), held("b2", 16), held("w3", 10, 16),
-                 held("b3", 10)]  # fmt: skip
+        node("Conv", ["img", "w1", "b1"], ["c1"], "c1", pads=[1] * 4),
+        node("Relu", ["c1"], ["r1"], "r1"),
+        node("Conv", ["r1", "w2", "b2"], ["c2"], "c2", pads=[1] * 4),
+        node("Relu", ["c2"], ["r2"], "r2"),
+        node("GlobalAveragePool", ["r2"], ["g"], "g"),
+        node("Flatten", ["g"], ["f"], "f"),
+        node("Gemm", ["f", "w3", "b3"], ["l"], "fc", transB=1),
+        node("Softmax", ["l"], ["y"], "sm"),
+    ]
+    constants = [
+        held("w1", 16, 3, 3, 3),
+        held("b1", 16),
+        held("w2", 16, 16, 3, 3),
+        held("b2", 16),
+        held("w3", 10, 16),
+        held("b3", 10),
+    ]
     ports = [helper.make_tensor_value_info(n, 1, ["N", *dims]) for n, dims in (("img", [3, 16, 16]), ("y", [10]))]
     graph = helper.make_graph(nodes, "cnn", ports[:1], ports[1:], constants)
     folder = tmp_path_factory.mktemp("models")
@@ -58,9 +68,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), found["f32"])
     for kind in KINDS:
         form, source = kind.split("-")
-        quantize_static(found["f32"], found[kind], Data(), quant_format=QuantFormat[form], per_channel=True,
-                        activation_type=QuantType.QInt8 if source == "s8" else QuantType.QUInt8,
-                        weight_type=QuantType.QInt8)  # fmt: skip
+        quantize_static(
+            found["f32"],
+            found[kind],
+            Data(),
+            quant_format=QuantFormat[form],
+            per_channel=True,
+            activation_type=QuantType.QInt8 if source == "s8" else QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
     return found
 
 

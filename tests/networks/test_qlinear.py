@@ -22,8 +22,9 @@ def model(op: str, feeds: Mapping[str, Any], inputs: list[Any], attributes: Mapp
     names = [value if isinstance(value, str) else f"c{i}" for i, value in enumerate(inputs)]
     known = {name: value for name, value in zip(names, inputs, strict=True) if name not in feeds}
     constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in known.items()]
-    ports = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-             for n, a in feeds.items()]  # fmt: skip
+    ports = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
     node = helper.make_node(op, names, ["y"], "node", domain="com.microsoft", **attributes)
     graph = helper.make_graph([node], "g", ports, [onnx.ValueInfoProto(name="y")], constants)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
@@ -74,8 +75,13 @@ def test_softmax(dtype: Any, opset: int, axis: int) -> None:
     for width in (1, 2, 10):
         x = drawn(dtype, 2, 5, 3, width)
         for step, point in ((1 / 256, low), (0.011, low), (0.0037, drawn(dtype))):
-            compare("QLinearSoftmax", {"x": x}, ["x", scale(0.002, 0.4), drawn(dtype), np.float32(step), point],
-                    opset=opset, axis=axis)  # fmt: skip
+            compare(
+                "QLinearSoftmax",
+                {"x": x},
+                ["x", scale(0.002, 0.4), drawn(dtype), np.float32(step), point],
+                opset=opset,
+                axis=axis,
+            )
 
 
 @pytest.mark.parametrize("op", ["QLinearLeakyRelu", "QLinearSigmoid"])
@@ -86,8 +92,15 @@ def test_unary(dtype: Any, op: str) -> None:
 
 @pytest.mark.parametrize("inside", [0, 1])
 def test_mean_pool(dtype: Any, inside: int) -> None:
-    compare("QLinearAveragePool", {"x": drawn(dtype, 2, 3, 9, 8)}, ["x", scale(), drawn(dtype), scale(), drawn(dtype)],
-            kernel_shape=[3, 3], pads=[1, 1, 0, 1], strides=[2, 1], count_include_pad=inside)  # fmt: skip
+    compare(
+        "QLinearAveragePool",
+        {"x": drawn(dtype, 2, 3, 9, 8)},
+        ["x", scale(), drawn(dtype), scale(), drawn(dtype)],
+        kernel_shape=[3, 3],
+        pads=[1, 1, 0, 1],
+        strides=[2, 1],
+        count_include_pad=inside,
+    )
 
 
 def test_joined_and_chosen(dtype: Any) -> None:
@@ -115,8 +128,12 @@ def test_gemm(dtype: Any) -> None:
 
 
 def test_what_is_not_there() -> None:
-    found = model("QLinearGlobalAveragePool", {"x": drawn(np.uint8, 1, 4, 4, 2)},
-                  ["x", scale(), np.uint8(0), scale(), np.uint8(0)], {"channels_last": 1})  # fmt: skip
+    found = model(
+        "QLinearGlobalAveragePool",
+        {"x": drawn(np.uint8, 1, 4, 4, 2)},
+        ["x", scale(), np.uint8(0), scale(), np.uint8(0)],
+        {"channels_last": 1},
+    )
     with pytest.raises(simdnn.Unimplemented, match="channels_last=1"):
         simdnn.load(found).run({"x": drawn(np.uint8, 1, 4, 4, 2)}, machine="zen4")
 

@@ -184,9 +184,12 @@ def test_filters_alone(weights: str, error: float) -> None:
 def test_a_product_left_to_f32_says_why() -> None:
     """Integer weights with a zero point of their own: no convolution here has one."""
     constants = {
-        "s": np.array(0.1, np.float32), "z": np.array(7, np.uint8), "ws": np.array(0.1, np.float32),
-        "w": np.ones((2, 3, 1, 1), np.int8), "wz": np.array(3, np.int8),
-    }  # fmt: skip
+        "s": np.array(0.1, np.float32),
+        "z": np.array(7, np.uint8),
+        "ws": np.array(0.1, np.float32),
+        "w": np.ones((2, 3, 1, 1), np.int8),
+        "wz": np.array(3, np.int8),
+    }
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),

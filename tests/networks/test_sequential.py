@@ -27,8 +27,12 @@ TARGET = network.Target("zen4", "avx512_core_vnni")
 def digits() -> Network:
     """The network with a few of its images, so that the tests stay short."""
     full = workloads.digits()
-    return replace(full, test_images=full.test_images[:IMAGES], test_labels=full.test_labels[:IMAGES],
-                   train_images=full.train_images[:IMAGES])  # fmt: skip
+    return replace(
+        full,
+        test_images=full.test_images[:IMAGES],
+        test_labels=full.test_labels[:IMAGES],
+        train_images=full.train_images[:IMAGES],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +56,9 @@ def test_integers_by_hand(digits: Network) -> None:
     runs = network.execute(prepared, digits.test_images, vnni, TARGET)
     assert runs[0].result.output.dtype == np.uint8 and runs[-1].result.output.dtype == np.float32
     source = stored[0].stored(digits.test_images).astype(np.float32)
-    integers = replace(first.layer, weights=first.weights.astype(np.float32), bias=np.zeros_like(first.layer.bias),
-                       relu=False)  # fmt: skip
+    integers = replace(
+        first.layer, weights=first.weights.astype(np.float32), bias=np.zeros_like(first.layer.bias), relu=False
+    )
     sums = replace(digits, layers=(integers,)).reference(source)  # exact: below 2^24
     assert first.wei_scale is not None
     real = sums * (stored[0].scale * first.wei_scale)[:, None, None] + first.layer.bias[:, None, None]
@@ -172,8 +177,9 @@ def test_part_of_a_network_in_bf16_the_rest_strict(digits: Network) -> None:
         with simdnn.fpmath_mode("bf16" if layer.name in ("conv1", "conv2") else "strict"):
             where = {"machine": "zen4", "dst": "f32", "attr": relu if layer.relu else None}
             if layer.kind == "conv":
-                x = simdnn.convolution(x, layer.weights, layer.bias, strides=layer.stride, padding=layer.pad,
-                                       **where).output  # fmt: skip
+                x = simdnn.convolution(
+                    x, layer.weights, layer.bias, strides=layer.stride, padding=layer.pad, **where
+                ).output
             else:
                 x = simdnn.matmul(x.reshape(len(x), -1), layer.weights, layer.bias, **where).output
         assert x.tobytes() == run.result.output.tobytes()

@@ -31,8 +31,10 @@ def run(program: Program, data: dict[str, Array]) -> tuple[bool, Array]:
     """Whether the optimistic code raised the alarm; the portable result, checked against the reference."""
     verify(program)
     code = compile_program(program, native=False)
-    buffers = {t.name: np.ascontiguousarray(data[t.name]) if t.name in data else np.zeros(t.size, np.float32)
-               for t in program.tensors}  # fmt: skip
+    buffers = {
+        t.name: np.ascontiguousarray(data[t.name]) if t.name in data else np.zeros(t.size, np.float32)
+        for t in program.tensors
+    }
     pointers = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers.values()))
     alarm = any(function(pointers, 0, extent) for function, extent in code.stages)
     expected = numerics.run(program, data, engine="reference")["out"]
@@ -47,8 +49,12 @@ def dot(steps: int, initial: tuple[Op, ...] = (ZERO,), after: tuple[Statement, .
     """`steps` vdpbf16ps into one accumulator."""
     a, b = Register("a", "bf16", 32), Register("b", "bf16", 32)
     loop = Loop("k", steps, (load(a, "a", 32 * K), load(b, "b", 32 * K), Op("vdpbf16ps", ACC, (ACC, a, b))))
-    tensors = (Tensor("a", "bf16", 32 * steps), Tensor("b", "bf16", 32 * steps), Tensor("c", "f32", 16),
-               Tensor("out", "f32", 16, "output"))  # fmt: skip
+    tensors = (
+        Tensor("a", "bf16", 32 * steps),
+        Tensor("b", "bf16", 32 * steps),
+        Tensor("c", "f32", 16),
+        Tensor("out", "f32", 16, "output"),
+    )
     return Program("dot", "avx512_core_bf16", tensors, (Loop("s", 1, (*initial, loop, *after, STORE)),))
 
 
@@ -76,8 +82,9 @@ def test_one_odd_factor(value: float, lane: int) -> None:
     assert run(dot(4), data)[0]
 
 
-@pytest.mark.parametrize("pattern", [0x00000001, 0x80000001, 0x007FFFFF, 0x00800000, 0x00800001, 0x0CFFFFFF, 0x7F800001,
-                                     0xFFC00123])  # fmt: skip
+@pytest.mark.parametrize(
+    "pattern", [0x00000001, 0x80000001, 0x007FFFFF, 0x00800000, 0x00800001, 0x0CFFFFFF, 0x7F800001, 0xFFC00123]
+)
 def test_an_odd_addend(pattern: int) -> None:
     data = ordinary(1)
     data["a"][:] = 0
@@ -108,8 +115,13 @@ def test_boundaries_of_the_shortcut() -> None:
 def test_a_nan_is_heard_even_where_the_accumulator_is_written_anew(step: int) -> None:
     """In each iteration the accumulator starts from zero: a NaN must not be forgotten with the one before."""
     x, y = Register("x", "f32", 16), Register("y", "f32", 16)
-    body = (ZERO, load(x, "a", 16 * K), load(y, "b", 16 * K), Op("vfmadd231ps", ACC, (ACC, x, y)),
-            Op("vmovups", Memory("out", 16 * K, "f32", 16), (ACC,)))  # fmt: skip
+    body = (
+        ZERO,
+        load(x, "a", 16 * K),
+        load(y, "b", 16 * K),
+        Op("vfmadd231ps", ACC, (ACC, x, y)),
+        Op("vmovups", Memory("out", 16 * K, "f32", 16), (ACC,)),
+    )
     tensors = (Tensor("a", "f32", 80), Tensor("b", "f32", 80), Tensor("out", "f32", 80, "output"))
     program = Program("anew", "avx512_core", tensors, (Loop("s", 1, (ZERO, Loop("k", 5, body))),))
     a, b = (np.random.default_rng(i).standard_normal(80).astype(np.float32) for i in (1, 2))
@@ -137,8 +149,12 @@ def test_alarms_reach_the_top_from_nested_and_parallel_loops() -> None:
     p, j = Affine.var("p"), Affine.var("j")
     inner = Loop("k", 3, (load(x, "a", 96 * p + 48 * j + 16 * K), Op("vaddps", ACC, (ACC, x))))
     nest = Loop("j", 2, (inner, Op("vmovups", Memory("out", 32 * p + 16 * j, "f32", 16), (ACC,))))
-    program = Program("nest", "avx512_core", (Tensor("a", "f32", 384), Tensor("out", "f32", 128, "output")),
-                      (Loop("p", 4, (ZERO, nest), parallel=True),))  # fmt: skip
+    program = Program(
+        "nest",
+        "avx512_core",
+        (Tensor("a", "f32", 384), Tensor("out", "f32", 128, "output")),
+        (Loop("p", 4, (ZERO, nest), parallel=True),),
+    )
     a = np.random.default_rng(0).standard_normal(384).astype(np.float32)
     assert not run(program, {"a": a})[0]
     for at in (0, 100, 383):

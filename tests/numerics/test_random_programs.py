@@ -19,8 +19,12 @@ def test_in_a_process_of_its_own(first: int, valid: int, broken: int) -> None:
     arguments = [str(first), str(valid * SCALE), str(broken * SCALE)]
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-m", "tests.numerics.random_programs", *arguments],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=600 * SCALE, check=False,
-    )  # fmt: skip
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=600 * SCALE,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"{valid * SCALE} valid programs" in done.stdout
     if broken:

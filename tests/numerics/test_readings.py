@@ -15,9 +15,20 @@ from simdnn.calibration.hostcheck import check_host, compare
 VALUED = {name: definition for name, definition in REGISTRY.items() if not definition.configures}
 #: the classes whose semantics are more than one operation: 2**20 lanes each
 DEEP = (
-    "vpmaddubsw", "vpmaddwd", "vpdpbusd", "vpdpbusds", "vpdpwssd", "vpdpwssds", "vdpbf16ps", "vcvtneps2bf16",
-    "vcvtph2ps", "vcvtps2ph", "vfmadd231ps", "vfmadd213ps", "vcvtps2dq",
-)  # fmt: skip
+    "vpmaddubsw",
+    "vpmaddwd",
+    "vpdpbusd",
+    "vpdpbusds",
+    "vpdpwssd",
+    "vpdpwssds",
+    "vdpbf16ps",
+    "vcvtneps2bf16",
+    "vcvtph2ps",
+    "vcvtps2ph",
+    "vfmadd231ps",
+    "vfmadd213ps",
+    "vcvtps2dq",
+)
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["portable", "native"])

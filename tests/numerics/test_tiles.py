@@ -69,8 +69,14 @@ def inputs(program: Program, seed: int, special: bool = False) -> dict[str, Any]
     return found
 
 
-CASES = [("tdpbf16ps", "bf16", "bf16"), ("tdpfp16ps", "f16", "f16"), ("tdpbssd", "s8", "s8"), ("tdpbusd", "u8", "s8"),
-         ("tdpbsud", "s8", "u8"), ("tdpbuud", "u8", "u8")]  # fmt: skip
+CASES = [
+    ("tdpbf16ps", "bf16", "bf16"),
+    ("tdpfp16ps", "f16", "f16"),
+    ("tdpbssd", "s8", "s8"),
+    ("tdpbusd", "u8", "s8"),
+    ("tdpbsud", "s8", "u8"),
+    ("tdpbuud", "u8", "u8"),
+]
 
 
 @pytest.mark.parametrize(("name", "src", "wei"), CASES)
@@ -149,15 +155,23 @@ def memory(op: Op, **changes: Any) -> Op:
         (lambda p: changed(p, "tileloadd", lambda o: memory(o, stride=-64)), "addresses -256"),
         (lambda p: changed(p, "tileloadd", lambda o: memory(o, stride=400)), "addresses 0 .. "),
         (lambda p: changed(p, "tileloadd", lambda o: replace(o, dst=replace(o.dst, name="zmm1"))), "zmm1 is none of"),
-        (lambda p: changed(p, "tilezero", lambda o: Op("vpxor", Register("tmm0", "u32", 16),
-                                                       (Register("tmm0", "u32", 16),) * 2)), "are tiles"),
-        (lambda p: changed(p, "tdpbf16ps", lambda o: replace(o, srcs=(o.srcs[0], o.srcs[1], o.srcs[1]))),
-         "should be|should have|a tile twice"),
+        (
+            lambda p: changed(
+                p, "tilezero", lambda o: Op("vpxor", Register("tmm0", "u32", 16), (Register("tmm0", "u32", 16),) * 2)
+            ),
+            "are tiles",
+        ),
+        (
+            lambda p: changed(p, "tdpbf16ps", lambda o: replace(o, srcs=(o.srcs[0], o.srcs[1], o.srcs[1]))),
+            "should be|should have|a tile twice",
+        ),
         (lambda p: changed(p, "tdpbf16ps", lambda o: replace(o, choices=(("accumulation", "any"),))), "the choices"),
-        (lambda p: changed(p, "tilestored", lambda o: replace(o, dst=replace(o.dst, index=96 * Affine.var("i")))),
-         "keep apart in c"),
+        (
+            lambda p: changed(p, "tilestored", lambda o: replace(o, dst=replace(o.dst, index=96 * Affine.var("i")))),
+            "keep apart in c",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(change: Callable[[Program], Program], message: str) -> None:
     with pytest.raises(ProgramError, match=message):
         verify(change(product("tdpbf16ps", "bf16", "bf16")))

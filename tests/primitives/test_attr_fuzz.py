@@ -14,14 +14,37 @@ from isa_models.readings.arrays import Array
 from simdnn import Attr, Quant, SimdnnError
 
 TYPES: dict[str, Any] = {
-    "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "s8": np.int8, "u8": np.uint8,
-    "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4, "s32": np.int32, "f64": np.float64,
-}  # fmt: skip
+    "f32": np.float32,
+    "bf16": ml_dtypes.bfloat16,
+    "f16": np.float16,
+    "s8": np.int8,
+    "u8": np.uint8,
+    "s4": ml_dtypes.int4,
+    "u4": ml_dtypes.uint4,
+    "s32": np.int32,
+    "f64": np.float64,
+}
 RANGES = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8), "u4": (0, 16), "s32": (-50, 50)}
 EPS = {"f32": 2.0**-24, "tf32": 2.0**-10, "bf16": 2.0**-8, "f16": 2.0**-10}
-PAIRS = [("f32", "f32"), ("f32", "s8"), ("bf16", "s8"), ("f32", "s4"), ("u8", "s8"),
-         ("bf16", "bf16"), ("u8", "s8"), ("s8", "s8"), ("f32", "s8"), ("bf16", "s4"), ("f32", "u4"),
-         ("f16", "u8"), ("bf16", "u8"), ("f16", "f16"), ("s8", "u8"), ("f64", "f32"), ("f32", "bf16")]  # fmt: skip
+PAIRS = [
+    ("f32", "f32"),
+    ("f32", "s8"),
+    ("bf16", "s8"),
+    ("f32", "s4"),
+    ("u8", "s8"),
+    ("bf16", "bf16"),
+    ("u8", "s8"),
+    ("s8", "s8"),
+    ("f32", "s8"),
+    ("bf16", "s4"),
+    ("f32", "u4"),
+    ("f16", "u8"),
+    ("bf16", "u8"),
+    ("f16", "f16"),
+    ("s8", "u8"),
+    ("f64", "f32"),
+    ("f32", "bf16"),
+]
 
 
 class Draw:
@@ -122,16 +145,28 @@ def attempt(seed: int) -> str:
         attr = Attr(
             fpmath=None if integer and d.chance(0.9) else mode,
             apply_to_int=d.chance(0.9) if src_type not in RANGES else d.chance(0.03),
-            scales=scales, zero_points=points, post_ops=ops, exact_int8=True,
+            scales=scales,
+            zero_points=points,
+            post_ops=ops,
+            exact_int8=True,
             precomputed_reductions={"src": Quant(np.zeros((m, 1), np.int32))} if d.chance(0.03) else {},
-        )  # fmt: skip
+        )
         dst = d.pick(None, "f32", "f32", "bf16", "s8", "u8", "s32", "f16")
         if any(op[0] == "sum" for op in attr.post_ops):
             into = d.data(dst if dst in TYPES else "f32", (m, n))
         where = {"machine": d.pick("zen4", "zen4", "skx", "spr"), "isa": d.pick(None, "avx2", "avx512_core")}
         dispatch = d.pick("fastest", "fastest", "onednn")
-        result = simdnn.matmul(src, wei, bias, attr=attr, dst=dst, into=into, dispatch=dispatch, **where,
-                               wei_tag=d.pick("any", "any", "ab", "ba"))  # fmt: skip
+        result = simdnn.matmul(
+            src,
+            wei,
+            bias,
+            attr=attr,
+            dst=dst,
+            into=into,
+            dispatch=dispatch,
+            **where,
+            wei_tag=d.pick("any", "any", "ab", "ba"),
+        )
     except SimdnnError as error:
         assert str(error) and "\n" not in str(error)
         return ""

@@ -94,7 +94,7 @@ MATMUL: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
     (U, S, {"attr": Attr(scales={"wei": np.ones(4)})}, InvalidArgument, r"\(5,\) per_oc"),
     (U, S, {"attr": Attr(scales={"src": Quant(None)})}, InvalidArgument, "no values"),
     (U, S, {"attr": Attr(fpmath="bf16")}, InvalidArgument, "allowed for integers"),
-]  # fmt: skip
+]
 
 CONVOLUTION: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
     (IMAGE[0], TAPS, {}, InvalidArgument, r"src\[None\]"),
@@ -122,7 +122,7 @@ CONVOLUTION: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
     (IMAGE, TAPS, {"bias": np.ones(4, np.float32)}, InvalidArgument, r"\(6,\)"),
     (IMAGE, TAPS, {"attr": Attr(zero_points={"wei": 1})}, Unimplemented, "weights zero point"),
     (IMAGE.astype(np.float32), TAPS, {}, Unimplemented, "ambiguous"),
-]  # fmt: skip
+]
 
 
 def call(primitive: Any, src: Any, weights: Any, options: dict[str, Any]) -> Any:
@@ -226,9 +226,20 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
 }
 DTYPES = mostly(
     [("f4", "f4"), ("u1", "i1"), ("i1", "i1"), (BF16, BF16), (">f4", "f4")],
-    [("f8", "f4"), ("i4", "i1"), ("?", "i1"), ("O", "f4"), ("c8", "c8"), ("f2", "f2"), ("U1", "i1"), ("f4", "i1"),
-     ("u1", "u1"), (BF16, "f4"), ("f4", ml_dtypes.int4)],
-)  # fmt: skip
+    [
+        ("f8", "f4"),
+        ("i4", "i1"),
+        ("?", "i1"),
+        ("O", "f4"),
+        ("c8", "c8"),
+        ("f2", "f2"),
+        ("U1", "i1"),
+        ("f4", "i1"),
+        ("u1", "u1"),
+        (BF16, "f4"),
+        ("f4", ml_dtypes.int4),
+    ],
+)
 SIZES = mostly([1, 2, 3], [0, 5])
 
 

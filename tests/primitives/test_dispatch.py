@@ -132,14 +132,22 @@ def test_exactness_comes_before_the_library() -> None:
     [
         (MatmulProblem(1, 9, 9, "f32", "f32", Epilogue("f32")), "avx512_core", "gemv:avx2", "brg_matmul:avx2"),
         (MatmulProblem(1, 9, 9, "f32", "f32", Epilogue("f32"), "ab"), "avx2", "gemv:avx2_plain", "brg_matmul:avx2"),
-        (MatmulProblem(2, 9, 9, "u8", "s8", Epilogue()), "avx512_core_fp16", "gemm:avx512_core_vnni",
-         "brg_matmul:avx10_1_512"),
+        (
+            MatmulProblem(2, 9, 9, "u8", "s8", Epilogue()),
+            "avx512_core_fp16",
+            "gemm:avx512_core_vnni",
+            "brg_matmul:avx10_1_512",
+        ),
         (MatmulProblem(2, 9, 9, "s8", "s8", Epilogue(zp_src=True)), "avx2", "gemm:avx2_int8_exact", "gemm:jit"),
-        (ConvProblem(1, 8, 9, 9, 8, 3, 3, "u8", "s8", Epilogue(), groups=8), "avx512_core", "dw:avx512_core_int8",
-         "jit_int8:avx512_core"),
+        (
+            ConvProblem(1, 8, 9, 9, 8, 3, 3, "u8", "s8", Epilogue(), groups=8),
+            "avx512_core",
+            "dw:avx512_core_int8",
+            "jit_int8:avx512_core",
+        ),
         (ConvProblem(1, 6, 9, 9, 6, 3, 3, "u8", "s8", Epilogue(), groups=2), "avx2", "conv:avx2_int8_exact", "ref:any"),
     ],
-)  # fmt: skip
+)
 def test_what_the_library_picks(problem: Problem, isa: str, name: str, library: str) -> None:
     assert library_choice(problem, isa) == (name, library)
     assert name in {kind.name for kind in KERNELS}

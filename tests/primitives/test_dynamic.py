@@ -56,16 +56,32 @@ def source(rng: np.random.Generator, m: int, k: int, kind: str, dtype: str) -> A
 
 
 @given(
-    st.integers(1, 4), st.integers(1, 3), st.one_of(st.integers(1, 70), st.sampled_from([96, 128, 200])),
-    st.sampled_from([*TYPES]), st.sampled_from(["s8", "u8"]), st.booleans(), st.booleans(),
-    st.sampled_from(["plain", "wild", "ties", "constant"]), st.sampled_from(["avx512_core", "avx2"]),
-    st.sampled_from(["compiled", "reference", "reference"]), st.integers(0),
-)  # fmt: skip
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.one_of(st.integers(1, 70), st.sampled_from([96, 128, 200])),
+    st.sampled_from([*TYPES]),
+    st.sampled_from(["s8", "u8"]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["plain", "wild", "ties", "constant"]),
+    st.sampled_from(["avx512_core", "avx2"]),
+    st.sampled_from(["compiled", "reference", "reference"]),
+    st.integers(0),
+)
 @settings(max_examples=60, deadline=None)
 def test_bits(
-    m: int, parts: int, group: int, src: str, dtype: str, symmetric: bool, sums: bool, kind: str, isa: str,
-    engine: str, seed: int,
-) -> None:  # fmt: skip
+    m: int,
+    parts: int,
+    group: int,
+    src: str,
+    dtype: str,
+    symmetric: bool,
+    sums: bool,
+    kind: str,
+    isa: str,
+    engine: str,
+    seed: int,
+) -> None:
     a = source(np.random.default_rng(seed), m, parts * group, kind, src)
     a = np.abs(a) if symmetric and dtype == "u8" else a
     options: dict[str, Any] = {"group": group, "symmetric": symmetric, "reductions": sums}
@@ -78,15 +94,30 @@ def test_bits(
 
 
 @given(
-    st.integers(1, 9), st.integers(1, 3), st.sampled_from([16, 48, 128, 192, 512]), st.sampled_from([*TYPES]),
-    st.sampled_from(["s8", "u8"]), st.booleans(), st.booleans(), st.sampled_from(["plain", "wild", "ties"]),
-    st.sampled_from(["b580", "a770", "dg1", "max1550"]), st.integers(0),
-)  # fmt: skip
+    st.integers(1, 9),
+    st.integers(1, 3),
+    st.sampled_from([16, 48, 128, 192, 512]),
+    st.sampled_from([*TYPES]),
+    st.sampled_from(["s8", "u8"]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["plain", "wild", "ties"]),
+    st.sampled_from(["b580", "a770", "dg1", "max1550"]),
+    st.integers(0),
+)
 @settings(max_examples=40, deadline=None)
 def test_same_bits_on_gpus(
-    m: int, parts: int, group: int, src: str, dtype: str, symmetric: bool, sums: bool, kind: str, machine: str,
+    m: int,
+    parts: int,
+    group: int,
+    src: str,
+    dtype: str,
+    symmetric: bool,
+    sums: bool,
+    kind: str,
+    machine: str,
     seed: int,
-) -> None:  # fmt: skip
+) -> None:
     a = source(np.random.default_rng(seed), m, parts * group, kind, src)
     a = np.abs(a) if symmetric and dtype == "u8" else a
     options: dict[str, Any] = {"group": group, "symmetric": symmetric, "reductions": sums}

@@ -33,9 +33,16 @@ def wide(array: Array) -> Array:
 
 
 @given(
-    st.sampled_from(["u8", "s8"]), st.sampled_from(["u8", "s4", "u4"]), st.sampled_from(TARGETS), st.booleans(),
-    st.integers(1, 9), st.integers(1, 70), st.integers(1, 40), st.booleans(), st.integers(0),
-)  # fmt: skip
+    st.sampled_from(["u8", "s8"]),
+    st.sampled_from(["u8", "s4", "u4"]),
+    st.sampled_from(TARGETS),
+    st.booleans(),
+    st.integers(1, 9),
+    st.integers(1, 70),
+    st.integers(1, 40),
+    st.booleans(),
+    st.integers(0),
+)
 @settings(max_examples=40, deadline=None)
 def test_sums_are_exact(
     src: str, wei: str, target: tuple[str, str | None], exact: bool, m: int, k: int, n: int, points: bool, seed: int
@@ -106,7 +113,7 @@ CALLS: list[tuple[str, str, dict[str, Any], str]] = [
     ("u8", "u4", {"dispatch": "onednn", "dst": "f32"}, "leaves bits of s32"),
     ("s8", "s4", {"dispatch": "onednn", "n": 7}, r"odd number \(N=7\)"),
     ("s8", "s8", {"dispatch": "onednn", "attr": Attr(zero_points={"wei": Quant(1, dtype="s4")})}, "of s4 that are one"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("src", "wei", "options", "reason"), CALLS, ids=[c[-1] for c in CALLS])

@@ -35,10 +35,15 @@ def test_convolutions_to_f16(machine: str, src: type, groups: int) -> None:
 
 
 @pytest.mark.parametrize("machine", ["skx", "spr"])
-@pytest.mark.parametrize("kind, dtype, argument, least", [
-    ("scales", "f32", "wei", 16), ("scales", "f32", "src", 16), ("zero_points", "s32", "wei", 16),
-    ("zero_points", "s32", "src", 32),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, dtype, argument, least",
+    [
+        ("scales", "f32", "wei", 16),
+        ("scales", "f32", "src", 16),
+        ("zero_points", "s32", "wei", 16),
+        ("zero_points", "s32", "src", 32),
+    ],
+)
 def test_groups_along_k(machine: str, kind: str, dtype: str, argument: str, least: int) -> None:
     for group in (1, 4, 8, 16, 24, 32, 48, 192):
         attr = Attr(**{kind: {argument: in_groups(group, dtype, argument)}})  # type: ignore[arg-type]

@@ -14,8 +14,14 @@ import simdnn
 from isa_models.readings.arrays import Array
 from simdnn import Attr, InvalidArgument, Quant, Unimplemented
 
-DTYPES = {"f32": np.float32, "s32": np.int32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "s8": np.int8,
-          "u8": np.uint8}  # fmt: skip
+DTYPES = {
+    "f32": np.float32,
+    "s32": np.int32,
+    "bf16": ml_dtypes.bfloat16,
+    "f16": np.float16,
+    "s8": np.int8,
+    "u8": np.uint8,
+}
 
 
 def small(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -44,8 +50,15 @@ def operations(rng: np.random.Generator, channels: int, shape: tuple[int, ...]) 
         if kind in ("sum", "scaled") and any(op == "sum" or op[0] == "sum" for op in found):
             continue
         sizes: dict[str, tuple[int, ...]] = {"common": (1,), "per_oc": (channels,), "full": shape}
-        found.append("relu" if kind == "relu" else "sum" if kind == "sum" else ("sum", 2.0) if kind == "scaled"
-                     else ("add", small(rng, sizes[kind], np.float32)))  # fmt: skip
+        found.append(
+            "relu"
+            if kind == "relu"
+            else "sum"
+            if kind == "sum"
+            else ("sum", 2.0)
+            if kind == "scaled"
+            else ("add", small(rng, sizes[kind], np.float32))
+        )
     return found
 
 
@@ -106,7 +119,7 @@ def test_they_cost_instructions_and_bytes() -> None:
         ([7], None, "post-operation"),
         ([()], None, "post-operation"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(ops: list[Any], into: Array | None, error: str) -> None:
     a, b = np.ones((2, 4), np.float32), np.ones((4, 3), np.float32)
     with pytest.raises(InvalidArgument, match=error):
@@ -116,7 +129,8 @@ def test_what_does_not_fit_is_refused(ops: list[Any], into: Array | None, error:
 def test_what_is_not_known_of_the_library_is_not_promised() -> None:
     a, b = np.ones((2, 4), np.float32), np.ones((4, 3), np.float32)
     with pytest.raises(Unimplemented, match="post-operation 'sum'"):
-        simdnn.matmul(a, b, machine="zen4", attr=Attr(post_ops=["sum"]), into=np.zeros((2, 3), np.float32),
-                      dispatch="onednn")  # fmt: skip
+        simdnn.matmul(
+            a, b, machine="zen4", attr=Attr(post_ops=["sum"]), into=np.zeros((2, 3), np.float32), dispatch="onednn"
+        )
     with pytest.raises(Unimplemented, match="one sum"):
         Attr(post_ops=["sum", "sum"])

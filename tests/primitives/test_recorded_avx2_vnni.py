@@ -33,8 +33,9 @@ def parameters(case: dict[str, Any], stored: Any, kind: str) -> dict[str, simdnn
     said = {name: case["attrs"].get(f"{kind}_{name}") for name in ("src", "wei", "dst")}
     return {
         name: simdnn.Quant(typed(stored[f"{kind}_{name}"].reshape(-1), what["dtype"]), dtype=what["dtype"])
-        for name, what in said.items() if what
-    }  # fmt: skip
+        for name, what in said.items()
+        if what
+    }
 
 
 def pair(text: str) -> tuple[int, int]:
@@ -47,9 +48,12 @@ def run(case: dict[str, Any], isa: str, machine: str, dispatch: str) -> simdnn.R
     src, weights = (typed(stored[name], case[name]["dtype"]) for name in ("src", "wei"))
     bias = stored["bias"].reshape(-1) if case["bias"] else None
     attr = simdnn.Attr(
-        fpmath=said.get("fpmath"), apply_to_int=bool(said.get("fpint")), post_ops=["relu"] if "post" in said else [],
-        scales=parameters(case, stored, "sc"), zero_points=parameters(case, stored, "zp"),
-    )  # fmt: skip
+        fpmath=said.get("fpmath"),
+        apply_to_int=bool(said.get("fpint")),
+        post_ops=["relu"] if "post" in said else [],
+        scales=parameters(case, stored, "sc"),
+        zero_points=parameters(case, stored, "zp"),
+    )
     options: dict[str, Any] = {"machine": machine, "isa": isa, "dst": case["dst"]["dtype"], "attr": attr}
     options["dispatch"] = dispatch
     if case["op"] == "matmul":

@@ -46,16 +46,23 @@ def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     stored = np.load(FOLDER / f"{case['name']}.npz")
     said = case["attrs"] | case["params"]
     attr = simdnn.Attr(
-        fpmath=said.get("fpmath"), apply_to_int=bool(said.get("fpint")),
-        scales=parameters(case, stored, "sc"), zero_points=parameters(case, stored, "zp"),
+        fpmath=said.get("fpmath"),
+        apply_to_int=bool(said.get("fpint")),
+        scales=parameters(case, stored, "sc"),
+        zero_points=parameters(case, stored, "zp"),
         post_ops=["relu"] if said.get("post") == "relu" else [],
-    )  # fmt: skip
+    )
     r = simdnn.matmul(
-        typed(stored["src"], case["src"]["dtype"]), typed(stored["wei"], case["wei"]["dtype"]),
+        typed(stored["src"], case["src"]["dtype"]),
+        typed(stored["wei"], case["wei"]["dtype"]),
         stored["bias"].reshape(-1) if case["bias"] else None,
-        machine="zen4", isa=ISA[cap], dst=case["dst"]["dtype"], attr=attr, dispatch="onednn",
+        machine="zen4",
+        isa=ISA[cap],
+        dst=case["dst"]["dtype"],
+        attr=attr,
+        dispatch="onednn",
         wei_tag="ab" if case["wei"]["tag"] == "plain" else "any",
-    )  # fmt: skip
+    )
     assert r.output.tobytes() == stored[f"out__{cap}"].tobytes()
     kernel, implementation = library_choice(r.problem, ISA[cap] or "avx512_core_bf16", r.fpmath)
     assert r.implementation == kernel and case["runs"][cap]["impl"] in implementation

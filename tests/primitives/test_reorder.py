@@ -102,8 +102,9 @@ def test_reordered_matmul(sizes: tuple[int, int, int], target: tuple[str, str | 
         assert r.conversion.cycles == packed.cycles > 0
 
 
-CONVS = st.tuples(st.sampled_from([1, 2, 3]), st.integers(1, 9), st.integers(1, 20), st.integers(1, 3),
-                  st.integers(1, 3))  # fmt: skip
+CONVS = st.tuples(
+    st.sampled_from([1, 2, 3]), st.integers(1, 9), st.integers(1, 20), st.integers(1, 3), st.integers(1, 3)
+)
 
 
 @settings(max_examples=6, deadline=None)
@@ -147,9 +148,13 @@ def test_goihw_weights_are_taken_as_they_are() -> None:
 
 
 KINDS = {
-    "f32": ("f32", Attr(fpmath="any")), "bf16": ("bf16", None), "f16": ("f16", Attr(fpmath="any")),
-    "u8": ("s8", Attr(exact_int8=True)), "s8": ("s8", Attr(exact_int8=True)), "u8 fast": ("s8", Attr(exact_int8=False)),
-}  # fmt: skip
+    "f32": ("f32", Attr(fpmath="any")),
+    "bf16": ("bf16", None),
+    "f16": ("f16", Attr(fpmath="any")),
+    "u8": ("s8", Attr(exact_int8=True)),
+    "s8": ("s8", Attr(exact_int8=True)),
+    "u8 fast": ("s8", Attr(exact_int8=False)),
+}
 GEOMETRIES = {"dense": (1, 5, 20), "groups": (2, 4, 6), "depthwise": (8, 1, 1)}
 
 
@@ -178,8 +183,29 @@ def test_every_kernels_own_layout(name: str) -> None:
 
 
 # -- plain layouts --------------------------------------------------------------------------------------------------
-SPECIAL = np.array([0.0, -0.0, 1.0, -1.5, 1e-40, -1e-40, 1e-44, 3.4e38, np.inf, -np.inf, np.nan, 65504, 65520, 1e-7,
-                    1.00390625, 1.01171875, 5.9604645e-08, 2.9802322e-08], np.float32)  # fmt: skip
+SPECIAL = np.array(
+    [
+        0.0,
+        -0.0,
+        1.0,
+        -1.5,
+        1e-40,
+        -1e-40,
+        1e-44,
+        3.4e38,
+        np.inf,
+        -np.inf,
+        np.nan,
+        65504,
+        65520,
+        1e-7,
+        1.00390625,
+        1.01171875,
+        5.9604645e-08,
+        2.9802322e-08,
+    ],
+    np.float32,
+)
 
 
 @pytest.mark.parametrize("engine", ["reference", "compiled"])
@@ -222,11 +248,15 @@ def test_weights_made_for_another_problem_are_refused() -> None:
     rng = np.random.default_rng(0)
     src, weights = weights_of(rng, (64, 96), "f32"), weights_of(rng, (96, 100), "f32")
     bf16 = Attr(fpmath="bf16")
-    packed = simdnn.reorder(weights, simdnn.matmul(src, weights, machine="zen4", attr=bf16).weights_desc,
-                            machine="zen4")  # fmt: skip
+    packed = simdnn.reorder(
+        weights, simdnn.matmul(src, weights, machine="zen4", attr=bf16).weights_desc, machine="zen4"
+    )
     assert packed.desc.dtype == "bf16"
-    with pytest.raises(InvalidArgument, match=r"reordered to bf16 BA\S+ 96x100 for zen4; gemm:\S+ on zen4 "
-                                              r"wants f32 BA\S+ 96x100"):  # fmt: skip
+    with pytest.raises(
+        InvalidArgument,
+        match=r"reordered to bf16 BA\S+ 96x100 for zen4; gemm:\S+ on zen4 "
+        r"wants f32 BA\S+ 96x100",
+    ):
         simdnn.matmul(src, packed, machine="zen4")  # strict
     with pytest.raises(InvalidArgument, match="for zen4; .* on clx wants"):
         simdnn.matmul(src, packed, machine="clx", attr=bf16)

@@ -26,15 +26,30 @@ def weights_of(rng: np.random.Generator, dtype: str, *shape: int) -> Array:
 
 
 @given(
-    st.sampled_from(list(FLOATS)), st.sampled_from(list(STORED)), st.sampled_from(["strict", "bf16"]),
-    st.sampled_from([("zen4", None), ("zen4", "avx2"), ("spr", None)]), st.sampled_from([(1, 0), (3, 1)]),
-    st.integers(1, 2), st.integers(1, 19), st.integers(1, 40), st.integers(0, 7), st.integers(0),
-)  # fmt: skip
+    st.sampled_from(list(FLOATS)),
+    st.sampled_from(list(STORED)),
+    st.sampled_from(["strict", "bf16"]),
+    st.sampled_from([("zen4", None), ("zen4", "avx2"), ("spr", None)]),
+    st.sampled_from([(1, 0), (3, 1)]),
+    st.integers(1, 2),
+    st.integers(1, 19),
+    st.integers(1, 40),
+    st.integers(0, 7),
+    st.integers(0),
+)
 @settings(max_examples=25, deadline=None)
 def test_bits_are_those_of_floats(
-    src: str, wei: str, mode: str, target: tuple[str, str | None], taps: tuple[int, int], groups: int, ic: int,
-    oc: int, point: int, seed: int,
-) -> None:  # fmt: skip
+    src: str,
+    wei: str,
+    mode: str,
+    target: tuple[str, str | None],
+    taps: tuple[int, int],
+    groups: int,
+    ic: int,
+    oc: int,
+    point: int,
+    seed: int,
+) -> None:
     if target[1] == "avx2" and src == "bf16":
         return  # refused: below
     rng = np.random.default_rng(seed)

@@ -38,12 +38,21 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("own", "library", "wanted"),
     [
-        (None, None, False), ("1", None, True), ("0", "1", False), ("", "1", False), (None, "1", True),
-        (None, "2", True), (None, "0", False), (None, "none", False), (None, "profile_create", False),
+        (None, None, False),
+        ("1", None, True),
+        ("0", "1", False),
+        ("", "1", False),
+        (None, "1", True),
+        (None, "2", True),
+        (None, "0", False),
+        (None, "none", False),
+        (None, "profile_create", False),
         (None, "dispatch,profile_exec", True),
-        (None, "all", True), (None, "something new", False), ("profile_exec", None, True),
+        (None, "all", True),
+        (None, "something new", False),
+        ("profile_exec", None, True),
     ],
-)  # fmt: skip
+)
 def test_when(own: str | None, library: str | None, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SIMDNN_VERBOSE", own), ("ONEDNN_VERBOSE", library)):
         if value is not None:
@@ -70,8 +79,13 @@ def test_one_line_for_each_execution(capsys: pytest.CaptureFixture[str], monkeyp
     fields = line.split(",")
     assert fields[:6] == ["simdnn_verbose", "v1", "primitive", "exec", "cpu", "matmul"]
     assert fields[6:12] == [
-        result.implementation, "undef", "src:f32::blocked:ab::f0 wei:f32:a:any:any::f0 dst:f32::blocked:ab::f0",
-        "compute:f32 machine:zen4", "", "4x64:64x8"]  # fmt: skip
+        result.implementation,
+        "undef",
+        "src:f32::blocked:ab::f0 wei:f32:a:any:any::f0 dst:f32::blocked:ab::f0",
+        "compute:f32 machine:zen4",
+        "",
+        "4x64:64x8",
+    ]
     assert float(fields[12]) == pytest.approx(result.seconds * 1e3, rel=1e-5)
 
 
@@ -103,8 +117,17 @@ def compressed() -> Any:
 
 def strided() -> Any:
     src, wei = np.ones((1, 8, 9, 7), np.float32), np.ones((6, 4, 3, 2), np.float32)
-    return simdnn.convolution(src, wei, np.ones(6, np.float32), strides=(2, 1), padding=(1, 0, 1, 1), dilation=(1, 2),
-                              groups=2, machine="zen4", attr=simdnn.Attr(post_ops=["relu"]))  # fmt: skip
+    return simdnn.convolution(
+        src,
+        wei,
+        np.ones(6, np.float32),
+        strides=(2, 1),
+        padding=(1, 0, 1, 1),
+        dilation=(1, 2),
+        groups=2,
+        machine="zen4",
+        attr=simdnn.Attr(post_ops=["relu"]),
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,13 +160,24 @@ def test_lines_are_read_back_as_the_same_problem(
     [case] = problem.cases()
     found = answer(case)
     assert (found.status, found.implementation, found.compute_dtype, found.cycles) == (
-        "PASSED", result.implementation, result.compute_dtype, result.cycles), found  # fmt: skip
+        "PASSED",
+        result.implementation,
+        result.compute_dtype,
+        result.cycles,
+    ), found
     assert item.ms == pytest.approx(result.seconds * 1e3, rel=1e-5)
 
 
-@pytest.mark.parametrize(("given", "scope", "told"), [
-    (True, None, "true"), (False, None, "false"), (None, True, "true"), (False, True, "false"), (None, None, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "scope", "told"),
+    [
+        (True, None, "true"),
+        (False, None, "false"),
+        (None, True, "true"),
+        (False, True, "false"),
+        (None, None, ""),
+    ],
+)
 def test_exact_int8_is_told(
     given: bool | None,
     scope: bool | None,
@@ -178,12 +212,23 @@ def scales(draw: Any, argument: str, k: int, grouped: bool) -> simdnn.Quant:
     shapes: list[Any] = [dict(values=np.float32(0.5))]
     if argument == "wei":
         shapes += [dict(values=ones(8)), dict(values=ones(8), mask=2)]
-        shapes += [dict(values=ones((k // 32, 8))), dict(values=ones((k // 16, 8)), groups=(16, 1)),
-                   dict(values=ones((k // 32, 1)), groups=(32, 8)),
-                   dict(values=ones((k // 32, 1)), mask=1, groups=(32, 1))] if grouped else []  # fmt: skip
+        shapes += (
+            [
+                dict(values=ones((k // 32, 8))),
+                dict(values=ones((k // 16, 8)), groups=(16, 1)),
+                dict(values=ones((k // 32, 1)), groups=(32, 8)),
+                dict(values=ones((k // 32, 1)), mask=1, groups=(32, 1)),
+            ]
+            if grouped
+            else []
+        )
     if argument == "src" and grouped:
-        shapes += [dict(values=ones((4, 1))), dict(values=ones((4, k // 32))), dict(values=ones(4), mask=1),
-                   dict(values=ones((4, k // 16)), mask=3, groups=(1, 16))]  # fmt: skip
+        shapes += [
+            dict(values=ones((4, 1))),
+            dict(values=ones((4, k // 32))),
+            dict(values=ones(4), mask=1),
+            dict(values=ones((4, k // 16)), mask=3, groups=(1, 16)),
+        ]
     given = draw(st.sampled_from(shapes))
     return simdnn.Quant(**given | {"values": np.asarray(given["values"], np.float32)}, dtype=dtype)
 
@@ -201,12 +246,16 @@ def problems(draw: Any) -> tuple[str, dict[str, Any], simdnn.Attr]:
     machine = draw(st.sampled_from(["zen4", "skx", "spr", "b580", "v100"]))
     kind = draw(st.sampled_from(["integer", "integer", "compressed", "float", "convolution"]))
     integer = {"src": ["u8", "s8"], "wei": ["s8"], "dst": ["s32", "f32", "s8"]}
-    types = {"float": {"src": ["f32"], "wei": ["f32"], "dst": ["f32", "bf16"]},
-             "compressed": {"src": ["f32", "bf16", "f16"], "wei": ["s8", "u4"], "dst": ["f32"]},
-             }.get(kind, integer)  # fmt: skip
+    types = {
+        "float": {"src": ["f32"], "wei": ["f32"], "dst": ["f32", "bf16"]},
+        "compressed": {"src": ["f32", "bf16", "f16"], "wei": ["s8", "u4"], "dst": ["f32"]},
+    }.get(kind, integer)
     k, matmul = 64, kind != "convolution"
-    sizes = dict(m=4, n=8, k=k) if matmul else dict(ic=8, ih=5, iw=6, oc=8, kh=3, kw=2, mb=2, groups=draw(
-        st.sampled_from([1, 2, 8])))  # fmt: skip
+    sizes = (
+        dict(m=4, n=8, k=k)
+        if matmul
+        else dict(ic=8, ih=5, iw=6, oc=8, kh=3, kw=2, mb=2, groups=draw(st.sampled_from([1, 2, 8])))
+    )
     output = (4, 8) if matmul else (2, 8, 3, 5)
     quants: dict[str, dict[str, simdnn.Quant]] = {"scales": {}, "zero_points": {}}
     for name, make in (("scales", scales), ("zero_points", points)):
@@ -229,7 +278,7 @@ def problems(draw: Any) -> tuple[str, dict[str, Any], simdnn.Attr]:
         check=draw(st.booleans()),
         zero_point_strategy=draw(st.sampled_from(["auto", "direct", "in_kernel"])) if points_there else "auto",
         **quants,
-    )  # fmt: skip
+    )
     dt = ":".join(draw(st.sampled_from(types[name])) for name in ("src", "wei", "dst"))
     bias, tag = draw(st.booleans()), draw(st.sampled_from(["any", "any", "ab" if matmul else "oihw"]))
     primitive = "matmul" if matmul else "convolution"
@@ -258,10 +307,23 @@ def test_every_field_of_an_attribute_is_read_back(asked: tuple[str, dict[str, An
 
 @pytest.mark.parametrize("tag", ["any", "ab", "ba"])
 def test_a_batch_on_a_gpu_is_read_back(tag: str) -> None:
-    attr = simdnn.Attr(scales={"wei": np.ones((2, 8), np.float32), "src": np.ones((4, 1), np.float32)},
-                       post_ops=[("add", np.ones(8, np.float32))])  # fmt: skip
-    result = simdnn.estimate("matmul", m=4, n=8, k=64, src_batch=(2, 3), wei_batch=(2, 1), dt="s8:s8:f32", wei_tag=tag,
-                             bias=True, machine="b580", attr=attr)  # fmt: skip
+    attr = simdnn.Attr(
+        scales={"wei": np.ones((2, 8), np.float32), "src": np.ones((4, 1), np.float32)},
+        post_ops=[("add", np.ones(8, np.float32))],
+    )
+    result = simdnn.estimate(
+        "matmul",
+        m=4,
+        n=8,
+        k=64,
+        src_batch=(2, 3),
+        wei_batch=(2, 1),
+        dt="s8:s8:f32",
+        wei_tag=tag,
+        bias=True,
+        machine="b580",
+        attr=attr,
+    )
     found = cost(task(read_back(verbose_line.line(result, written(attr, result.problem)), "b580")))
     assert (found.problem, found.implementation) == (result.problem, result.implementation)
 

@@ -25,10 +25,17 @@ def problem(seed: int, m: int, n: int, k: int, src: str) -> tuple[Array, Array, 
 
 
 @given(
-    st.integers(1, 9), st.integers(1, 40), st.integers(1, 4), st.sampled_from([4, 6, 16, 32]), st.integers(1, 3),
-    st.sampled_from(["u1", "i1"]), st.sampled_from(["", "common", "grouped"]), st.booleans(),
-    st.sampled_from(["avx512_core_vnni", "avx512_core"]), st.integers(0),
-)  # fmt: skip
+    st.integers(1, 9),
+    st.integers(1, 40),
+    st.integers(1, 4),
+    st.sampled_from([4, 6, 16, 32]),
+    st.integers(1, 3),
+    st.sampled_from(["u1", "i1"]),
+    st.sampled_from(["", "common", "grouped"]),
+    st.booleans(),
+    st.sampled_from(["avx512_core_vnni", "avx512_core"]),
+    st.integers(0),
+)
 @settings(max_examples=40, deadline=None)
 def test_exact_by_group(
     m: int,
@@ -60,15 +67,25 @@ def test_exact_by_group(
     for engine in ("compiled", "reference"):
         r = simdnn.matmul(a, w, machine="zen4", isa=isa, attr=attr, engine=engine)
         assert r.implementation.startswith("ref_int8:") and (r.output == expected).all()
-    assert r.cycles == simdnn.estimate("matmul", m=m, n=n, k=k, dt=f"{'u8' if src == 'u1' else 's8'}:s8:s32",
-                                       machine="zen4", isa=isa, attr=attr).cycles  # fmt: skip
+    assert (
+        r.cycles
+        == simdnn.estimate(
+            "matmul", m=m, n=n, k=k, dt=f"{'u8' if src == 'u1' else 's8'}:s8:s32", machine="zen4", isa=isa, attr=attr
+        ).cycles
+    )
 
 
 @given(
-    st.integers(1, 5), st.integers(1, 20), st.integers(1, 3), st.sampled_from([6, 16]), st.integers(1, 2),
-    st.sampled_from(["u1", "i1"]), st.sampled_from(["", "common", "per_token", "grouped"]), st.booleans(),
+    st.integers(1, 5),
+    st.integers(1, 20),
+    st.integers(1, 3),
+    st.sampled_from([6, 16]),
+    st.integers(1, 2),
+    st.sampled_from(["u1", "i1"]),
+    st.sampled_from(["", "common", "per_token", "grouped"]),
+    st.booleans(),
     st.integers(0),
-)  # fmt: skip
+)
 @settings(max_examples=15, deadline=None)
 def test_every_strategy(
     m: int, n: int, parts: int, length: int, inside: int, src: str, src_points: str, scaled: bool, seed: int
@@ -93,8 +110,13 @@ def test_every_strategy(
             expected += (x[:, part] @ y[part]).astype(np.float32) * scales["src"] * scales["wei"][g]
     sums = a.astype(np.int32).reshape(m, -1, length).sum(axis=2, dtype=np.int32)
     for strategy in ("direct", "in_kernel", "precomputed", "bias", "upconvert"):
-        attr = Attr(zero_points=points, scales=scales, precomputed_reductions={"src": sums}, check=True,
-                    zero_point_strategy=strategy)  # fmt: skip
+        attr = Attr(
+            zero_points=points,
+            scales=scales,
+            precomputed_reductions={"src": sums},
+            check=True,
+            zero_point_strategy=strategy,
+        )
         r = simdnn.matmul(a, w, machine="zen4", attr=attr, engine="reference")
         assert (r.output == expected).all(), strategy  # upconvert: these sums stay below 2**24
         assert r.compute_dtype == ("f32" if strategy == "upconvert" else "s32")
@@ -153,8 +175,11 @@ def test_grouped_scales_source_first() -> None:
         total = total + sums * ss[:, g : g + 1] * sw[g // 2]
     for sums_given in (False, True):
         sums = a.astype(np.int32).reshape(5, 4, 16).sum(axis=2, dtype=np.int32)
-        attr = Attr(scales={"src": ss, "wei": sw}, zero_points={"wei": zw},
-                    precomputed_reductions={"src": sums} if sums_given else {})  # fmt: skip
+        attr = Attr(
+            scales={"src": ss, "wei": sw},
+            zero_points={"wei": zw},
+            precomputed_reductions={"src": sums} if sums_given else {},
+        )
         r = simdnn.matmul(a, w, machine="zen4", attr=attr, dispatch="onednn")
         assert (r.output == total).all() and "ref_int8:any" in "; ".join(r.dispatch["reason"])
 
@@ -188,8 +213,9 @@ def test_reductions_are_trusted_unless_checked() -> None:
     exact[2] -= 3 * 7
     assert (simdnn.matmul(a, w, machine="zen4", attr=attr).output == exact).all()
     with pytest.raises(InvalidArgument, match=r"\[2, 1\] is .* \(1 of 8 entries"):
-        simdnn.matmul(a, w, machine="zen4",
-                      attr=Attr(zero_points={"wei": zw}, precomputed_reductions={"src": sums}, check=True))  # fmt: skip
+        simdnn.matmul(
+            a, w, machine="zen4", attr=Attr(zero_points={"wei": zw}, precomputed_reductions={"src": sums}, check=True)
+        )
 
 
 SUMS = np.zeros((4, 2), np.int32)
@@ -221,16 +247,24 @@ WEI = np.zeros((2, 8), np.int32)
         (InvalidArgument, "object", [[10**30] * 2] * 4, {"wei": WEI}, {}),
         (InvalidArgument, "no values", Quant(None, groups=(1, 32)), {"wei": WEI}, {}),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("machine", ["zen4", "b580"])
 def test_what_is_not_accepted(
-    machine: str, error: type[SimdnnError], message: str, reductions: Any, points: dict[str, Any],
+    machine: str,
+    error: type[SimdnnError],
+    message: str,
+    reductions: Any,
+    points: dict[str, Any],
     scales: dict[str, Any],
-) -> None:  # fmt: skip
+) -> None:
     a, w, _ = problem(1, 4, 8, 64, "u1")
     with pytest.raises(error, match=message) as caught:
-        simdnn.matmul(a, w, machine=machine, attr=Attr(
-            zero_points=points, scales=scales, precomputed_reductions={"src": reductions}))  # fmt: skip
+        simdnn.matmul(
+            a,
+            w,
+            machine=machine,
+            attr=Attr(zero_points=points, scales=scales, precomputed_reductions={"src": reductions}),
+        )
     assert "\n" not in str(caught.value)
 
 
@@ -327,10 +361,18 @@ def test_lines_of_the_published_measurements(machine: str, capsys: pytest.Captur
     from simdnn.cli import main
 
     options = ["--engine=gpu", "--dt=s8:u8:f16", "--stag=ab", "--wtag=ba", "--dtag=ab", f"--machine={machine}"]
-    reduced = ["--attr-scales=src0:per_tensor:f16:1x128+wei:per_oc:f16", "--attr-zero-points=wei:per_oc:u8",
-               "--attr-precomputed-reductions=src:per_tensor:s32:1x128", "7x256:256x24"]  # fmt: skip
-    tokens = ["--attr-scales=src0:per_ocic:f16:1x4096+wei:per_oc:f16", "--attr-precomputed-reductions=",
-              "--attr-zero-points=src0:per_ocic:u8:1x4096+wei:per_oc:u8", "--attr-post-ops=binary_add:f32:3:ab",
-              "5x4096:4096x24"]  # fmt: skip
+    reduced = [
+        "--attr-scales=src0:per_tensor:f16:1x128+wei:per_oc:f16",
+        "--attr-zero-points=wei:per_oc:u8",
+        "--attr-precomputed-reductions=src:per_tensor:s32:1x128",
+        "7x256:256x24",
+    ]
+    tokens = [
+        "--attr-scales=src0:per_ocic:f16:1x4096+wei:per_oc:f16",
+        "--attr-precomputed-reductions=",
+        "--attr-zero-points=src0:per_ocic:u8:1x4096+wei:per_oc:u8",
+        "--attr-post-ops=binary_add:f32:3:ab",
+        "5x4096:4096x24",
+    ]
     assert main(["bench", "--matmul", *options, *reduced, *tokens]) == 0
     assert capsys.readouterr().out.count("PASSED") == 2

@@ -117,9 +117,14 @@ def test_values_seeds_and_the_front() -> None:
 
 
 def test_types_of_ones_own() -> None:
-    weights = [{"weights": "f32"}, {"weights": "s8", "group": 64}, {"weights": "s4", "group": 32},
-               {"weights": "s4", "group": 48}, {"src": "u8", "weights": "s8", "group": 32},
-               {"mode": "s4-weights", "group": 64}]  # fmt: skip
+    weights = [
+        {"weights": "f32"},
+        {"weights": "s8", "group": 64},
+        {"weights": "s4", "group": 32},
+        {"weights": "s4", "group": 48},
+        {"src": "u8", "weights": "s8", "group": 32},
+        {"mode": "s4-weights", "group": 64},
+    ]
     what = space(axes={"weights": weights}, fixed={"fpmath": "bf16"})
     frame = study.explore(what)
     assert (frame["refused"] != "").tolist() == [False, False, False, True, True, False]
@@ -168,8 +173,12 @@ def test_one_bad_point_does_not_end_a_study(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setitem(kinds.KINDS, "matmul", dataclasses.replace(matmul, measure=measure))  # type: ignore[arg-type]
     what = space(axes={"m": [1, 2, 3, 4]}, fixed={"isa": "avx512_core"})
     frame = study.explore(what, results=tmp_path / "kept.jsonl")
-    assert frame["refused"].tolist() == ["", "failed: internal error: ZeroDivisionError('a mistake of ours')",
-                                         "failed: out of memory", ""]  # fmt: skip
+    assert frame["refused"].tolist() == [
+        "",
+        "failed: internal error: ZeroDivisionError('a mistake of ours')",
+        "failed: out of memory",
+        "",
+    ]
     seen: list[int] = []
     study.explore(what, results=tmp_path / "kept.jsonl", progress=lambda done, total, name: seen.append(total))
     assert seen == [2, 2]
@@ -263,10 +272,19 @@ def test_numbers_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['{"key": 1}', "[]", "3", '{"key": "a", "stamp": {}, "row": {}}', '{"key": "a", "stamp": [], "row": {}}',
-             '{"key": "a", "stamp": {}, "row": {"refused": "", "cycles": "many"}}', "[" * 100_000,
-             '{"key": "a", "stamp": {}, "row": {"refused": "", "cycles": [1]}}', "9" * 5000]
-)  # fmt: skip
+    "line",
+    [
+        '{"key": 1}',
+        "[]",
+        "3",
+        '{"key": "a", "stamp": {}, "row": {}}',
+        '{"key": "a", "stamp": [], "row": {}}',
+        '{"key": "a", "stamp": {}, "row": {"refused": "", "cycles": "many"}}',
+        "[" * 100_000,
+        '{"key": "a", "stamp": {}, "row": {"refused": "", "cycles": [1]}}',
+        "9" * 5000,
+    ],
+)
 def test_a_line_that_is_no_row_is_left_out(line: str, tmp_path: Path, small: Path) -> None:
     explored(small)
     with small.with_suffix(".jsonl").open("a") as file:
@@ -403,8 +421,16 @@ def test_nothing_but_refusals(small: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_pictures() -> None:
-    frame = pd.DataFrame({"m": [1, 8, 1, 8], "mode": ["f32", "f32", "bf16", "bf16"], "time_us": [2.0, 9, 1, 5],
-                          "sqnr_db": [np.inf, np.inf, 50, 51], "gops": [1.0, 2, 3, 4], "pareto": True})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "m": [1, 8, 1, 8],
+            "mode": ["f32", "f32", "bf16", "bf16"],
+            "time_us": [2.0, 9, 1, 5],
+            "sqnr_db": [np.inf, np.inf, 50, 51],
+            "gops": [1.0, 2, 3, 4],
+            "pareto": True,
+        }
+    )
     front = plot_study.plot_front(frame, ["m", "mode"], "sqnr_db")
     assert len(front.collections) == 4 and front.get_ylim()[1] > 51
     lines = plot_study.plot_space(frame, ["m", "mode"], "gops").get_lines()

@@ -36,9 +36,7 @@ def test_cores_pipes_and_channels(machine: str, threads: int, places: set[str]) 
 def test_stages_have_names_and_tiles_are_whole() -> None:
     found = simdnn.estimate("matmul", m=4096, n=4096, k=4096, dt="f16:f16:f32", machine="a770", wei_tag="ab")
     events = [event for event in trace.events(found) if event["ph"] == "X"]
-    assert {event["name"] for event in events} == {
-        "to src", "to wei", "gemm:xe_hpg_dpas", "systolic", "vector", "send"
-    }  # fmt: skip
+    assert {event["name"] for event in events} == {"to src", "to wei", "gemm:xe_hpg_dpas", "systolic", "vector", "send"}
     copies = [event for event in events if event["name"].startswith("to ")]
     assert max(e["ts"] + e["dur"] for e in copies) <= min(e["ts"] for e in events if e["name"] == "systolic")
     assert len(json.dumps(events)) < 1e6  # 8 rounds of 32 tiles, and some of the copies'

@@ -204,8 +204,10 @@ def test_loads_and_stores_are_uops_with_ports() -> None:
 
 def test_vnni_reaches_four_times_f32_on_zen4() -> None:
     """The compute-bound ratios that a Zen 4 is known for: 1 : 2 : 2 : 4."""
-    cycles = {k: estimate_program(gemm(k, 64, 128, 256, 8, 2), machine("zen4")).core_cycles for k in
-              ("f32", "bf16", "maddubs", "vnni")}  # fmt: skip
+    cycles = {
+        k: estimate_program(gemm(k, 64, 128, 256, 8, 2), machine("zen4")).core_cycles
+        for k in ("f32", "bf16", "maddubs", "vnni")
+    }
     ratios = [cycles["f32"] / cycles[k] for k in ("bf16", "maddubs", "vnni")]
     assert ratios == pytest.approx([2, 2, 4], rel=0.01)
 
@@ -257,8 +259,10 @@ def test_the_clock_has_the_standing_of_its_width(guessed: str) -> None:
     known = {**dict.fromkeys(skx.provenance, seen), f"frequency.{guessed}": replace(seen, confidence="estimated")}
     rows = {key: replace(row, provenance=seen) for key, row in skx.instructions.items()}
     target = replace(skx, provenance=known, instructions=rows)
-    found = {name: estimate_program(KERNELS[kernel], target).confidence
-             for name, kernel in (("avx512_ghz", "f32 14x2"), ("avx2_ghz", "f32 ymm 4x2"))}  # fmt: skip
+    found = {
+        name: estimate_program(KERNELS[kernel], target).confidence
+        for name, kernel in (("avx512_ghz", "f32 14x2"), ("avx2_ghz", "f32 ymm 4x2"))
+    }
     assert found == {name: "estimated" if name == guessed else "measured" for name in found}
 
 

@@ -72,9 +72,7 @@ def test_long_loops_are_extrapolated() -> None:
     assert nested.busy["vector"] == pytest.approx(4 * (20 * 31)) and nested.cycles >= nested.busy["vector"]
 
 
-@given(
-    st.sampled_from(INTEL), st.integers(1, 600), st.integers(1, 600), st.integers(1, 800), st.booleans()
-)  # fmt: skip
+@given(st.sampled_from(INTEL), st.integers(1, 600), st.integers(1, 600), st.integers(1, 800), st.booleans())
 @settings(max_examples=30, deadline=None)
 def test_conservation(name: str, m: int, n: int, k: int, cold: bool) -> None:
     gpu = gpu_machine(name)
@@ -150,10 +148,17 @@ def test_memory_gives_what_it_sustains() -> None:
 
 @pytest.mark.parametrize(
     "name,dtype,size,published",
-    [("a770", "f16", 2048, 78.2), ("a770", "f16", 8192, 80.4), ("a770", "bf16", 10240, 85.1),
-     ("b580", "bf16", 4096, 89.7), ("b580", "bf16", 4096, 92.6), ("max1550_stack", "bf16", 8192, 273),
-     ("max1550_stack", "f16", 8192, 263), ("max1550_stack", "s8", 8192, 577)],
-)  # fmt: skip
+    [
+        ("a770", "f16", 2048, 78.2),
+        ("a770", "f16", 8192, 80.4),
+        ("a770", "bf16", 10240, 85.1),
+        ("b580", "bf16", 4096, 89.7),
+        ("b580", "bf16", 4096, 92.6),
+        ("max1550_stack", "bf16", 8192, 273),
+        ("max1550_stack", "f16", 8192, 263),
+        ("max1550_stack", "s8", 8192, 577),
+    ],
+)
 def test_published_rates(name: str, dtype: str, size: int, published: float) -> None:
     """Those within 15 %; docs/validation.md has the others, and why they are not."""
     dst = "s32" if dtype == "s8" else "f32"

@@ -61,9 +61,15 @@ def test_fusion_with_a_jump_is_not_for_64_bits_alone(end: str) -> None:
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [("vaddps ymm{0}, ymm14, [rsi+r8]", 15), ("vcvtdq2ps ymm{0}, [rsi+r8]", 15), ("vaddps ymm{0}, ymm14, [rsi]", 12.17),
-     ("add rax, [rsi+r8]", 12.17), ("vpshufd ymm{0}, [rsi+r8], 78", 14.17), ("vmovups [rsi+r8], ymm{0}", 12.17)],
-)  # fmt: skip
+    [
+        ("vaddps ymm{0}, ymm14, [rsi+r8]", 15),
+        ("vcvtdq2ps ymm{0}, [rsi+r8]", 15),
+        ("vaddps ymm{0}, ymm14, [rsi]", 12.17),
+        ("add rax, [rsi+r8]", 12.17),
+        ("vpshufd ymm{0}, [rsi+r8], 78", 14.17),
+        ("vmovups [rsi+r8], ymm{0}", 12.17),
+    ],
+)
 def test_where_in_a_group_golden_cove_takes_a_split_operation(line: str, expected: float) -> None:
     """Twelve with five nops each; measured 16.1, 16.1, 12.2, 12.3, 14.4 (at one register)."""
     body = [text for i in range(12) for text in (line.format(i), *[NOP] * 5)]
@@ -78,9 +84,14 @@ def test_lines_of_the_uop_cache(slots: int, expected: float) -> None:
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [("vpxord zmm0, zmm0, zmm0", 4.17), ("vpcmpgtb ymm0, ymm0, ymm0", 4.17), ("xor eax, eax", 4.17),
-     ("vpcmpeqd ymm0, ymm0, ymm0", 12), ("vpandn ymm0, ymm0, ymm0", 24)],
-)  # fmt: skip
+    [
+        ("vpxord zmm0, zmm0, zmm0", 4.17),
+        ("vpcmpgtb ymm0, ymm0, ymm0", 4.17),
+        ("xor eax, eax", 4.17),
+        ("vpcmpeqd ymm0, ymm0, ymm0", 12),
+        ("vpandn ymm0, ymm0, ymm0", 24),
+    ],
+)
 def test_registers_with_themselves(line: str, expected: float) -> None:
     """24 of each; measured 4.19, 4.19, 4.14, 12.4, 24.1."""
     assert cycles("spr", [line] * 24) == pytest.approx(expected, abs=0.05)
@@ -91,9 +102,14 @@ def test_registers_with_themselves(line: str, expected: float) -> None:
 
 @pytest.mark.parametrize(
     ("offsets", "expected"),
-    [([64 * i for i in range(12)], 6), ([0] * 12, 6), ([32 * i for i in range(12)], 4),
-     ([64 * i + 32 * (i % 2) for i in range(12)], 4), ([64 * i + 4 * (i % 2) for i in range(12)], 4)],
-)  # fmt: skip
+    [
+        ([64 * i for i in range(12)], 6),
+        ([0] * 12, 6),
+        ([32 * i for i in range(12)], 4),
+        ([64 * i + 32 * (i % 2) for i in range(12)], 4),
+        ([64 * i + 4 * (i % 2) for i in range(12)], 4),
+    ],
+)
 def test_two_loads_of_a_place_a_cycle(offsets: list[int], expected: float) -> None:
     narrow = [f"vmovups xmm{i}, [rsi+{offset}]" for i, offset in enumerate(offsets)]
     assert cycles("spr", narrow) == pytest.approx(expected, abs=0.1)
@@ -112,10 +128,20 @@ def test_wide_loads_leave_room_for_narrow_ones_or_for_each_other() -> None:
 
 @pytest.mark.parametrize(
     ("line", "loads", "stores", "measured"),
-    [("vpaddd", 16, 0, 9.89), ("vpaddd", 12, 0, 9.14), ("vpaddd", 8, 8, 10.0), ("vpaddd", 16, 8, 12.19),
-     ("vmulps", 16, 0, 9.06), ("vmulps", 12, 0, 8.03), ("vmulps", 8, 8, 8.98), ("vaddps", 16, 8, 8.47),
-     ("vpmullw", 16, 8, 8.10), ("vpaddd", 8, 0, 8.01), ("vpaddd", 0, 8, 8.02)],
-)  # fmt: skip
+    [
+        ("vpaddd", 16, 0, 9.89),
+        ("vpaddd", 12, 0, 9.14),
+        ("vpaddd", 8, 8, 10.0),
+        ("vpaddd", 16, 8, 12.19),
+        ("vmulps", 16, 0, 9.06),
+        ("vmulps", 12, 0, 8.03),
+        ("vmulps", 8, 8, 8.98),
+        ("vaddps", 16, 8, 8.47),
+        ("vpmullw", 16, 8, 8.10),
+        ("vpaddd", 8, 0, 8.01),
+        ("vpaddd", 0, 8, 8.02),
+    ],
+)
 def test_wide_operations_crowd_loads_and_stores(line: str, loads: int, stores: int, measured: float) -> None:
     """16 operations beside loads and stores, all of 512 bits and independent: more than any port explains."""
     body = [f"{line} zmm{8 + i % 8}, zmm30, zmm31" for i in range(16)]
@@ -164,9 +190,14 @@ def test_three_ports_are_found_by_place(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [("vaddps ymm{0}, ymm14, ymm15", 6), ("vpmaddwd ymm{0}, ymm14, ymm15", 6), ("vcvtdq2ps ymm{0}, ymm14", 6),
-     ("vpsrld ymm{0}, ymm14, 3", 12), ("vpshufb ymm{0}, ymm14, ymm15", 12)],
-)  # fmt: skip
+    [
+        ("vaddps ymm{0}, ymm14, ymm15", 6),
+        ("vpmaddwd ymm{0}, ymm14, ymm15", 6),
+        ("vcvtdq2ps ymm{0}, ymm14", 6),
+        ("vpsrld ymm{0}, ymm14, 3", 12),
+        ("vpshufb ymm{0}, ymm14, ymm15", 12),
+    ],
+)
 def test_narrow_instructions_beside_512_bits(line: str, expected: float) -> None:
     """Measured 6.02, 6.03, 6.05, 12.1, 12.0."""
     beside = "vmovups zmm16, [rsi]"
@@ -175,9 +206,13 @@ def test_narrow_instructions_beside_512_bits(line: str, expected: float) -> None
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [("vfmadd231ps zmm{0}, zmm30, zmm31", 24), ("vpmullw zmm{0}, zmm30, zmm31", 24),
-     ("vpaddd zmm{0}, zmm30, zmm31", 16), ("vfmadd231ps ymm{0}, ymm30, ymm31", 16)],
-)  # fmt: skip
+    [
+        ("vfmadd231ps zmm{0}, zmm30, zmm31", 24),
+        ("vpmullw zmm{0}, zmm30, zmm31", 24),
+        ("vpaddd zmm{0}, zmm30, zmm31", 16),
+        ("vfmadd231ps ymm{0}, ymm30, ymm31", 16),
+    ],
+)
 def test_tiles_take_the_wide_products_of_port_5(line: str, expected: float) -> None:
     """24 beside a tile product; measured 23.4, 25.1, 16.2, 16.0."""
     beside = "tdpbssd tmm0, tmm1, tmm2"

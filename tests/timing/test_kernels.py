@@ -50,9 +50,21 @@ def problems() -> Iterator[Problem]:
                 for groups, ic, oc in CHANNELS:
                     for size, stride, pad, dilation in TAPS:
                         yield ConvProblem(
-                            1, ic, 8, 9, oc, size, size, src, wei, epilogue,
-                            (stride, stride), (pad,) * 4, (dilation, dilation), groups,
-                        )  # fmt: skip
+                            1,
+                            ic,
+                            8,
+                            9,
+                            oc,
+                            size,
+                            size,
+                            src,
+                            wei,
+                            epilogue,
+                            (stride, stride),
+                            (pad,) * 4,
+                            (dilation, dilation),
+                            groups,
+                        )
 
 
 PROBLEMS = tuple(problems())

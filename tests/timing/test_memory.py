@@ -232,9 +232,10 @@ def test_lines_by_brute_force(rows: list[tuple[int, int, bool]], dims: list[tupl
 
 
 @given(
-    start=st.integers(0, 100), size=st.sampled_from([1, 4, 16, 32, 64]),
+    start=st.integers(0, 100),
+    size=st.sampled_from([1, 4, 16, 32, 64]),
     dims=st.lists(st.tuples(st.integers(-300, 300), st.integers(1, 90)), max_size=2),
-)  # fmt: skip
+)
 def test_accesses_in_two_lines(start: int, size: int, dims: list[tuple[int, int]]) -> None:
     strides = tuple((f"i{n}", stride) for n, (stride, _) in enumerate(dims))
     places = [start]

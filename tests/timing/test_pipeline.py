@@ -251,11 +251,19 @@ def test_an_unknown_step_is_an_error_not_a_guess() -> None:
 # -- conservation --------------------------------------------------------------------------------------------------
 
 KINDS = (
-    ("vfmadd231ps", "{w},{w},{w}", True), ("vpmaddubsw", "{w},{w},{w}", False), ("vpaddd", "{w},{w},{w}", False),
-    ("vpaddd", "{w},{w},m{b}", False), ("vmovups", "{w},m{b}", False), ("vmovups", "m{b},{w}", False),
-    ("vcvtdq2ps", "{w},{w}", False), ("vpshufb", "{w},{w},{w}", False), ("vmovups", "{w},{w}", False),
-    ("vdivps", "{w},{w},{w}", False), ("vpslld", "{w},{w},i8", False), ("vpxord", "{w},{w},{w}", False),
-)  # fmt: skip
+    ("vfmadd231ps", "{w},{w},{w}", True),
+    ("vpmaddubsw", "{w},{w},{w}", False),
+    ("vpaddd", "{w},{w},{w}", False),
+    ("vpaddd", "{w},{w},m{b}", False),
+    ("vmovups", "{w},m{b}", False),
+    ("vmovups", "m{b},{w}", False),
+    ("vcvtdq2ps", "{w},{w}", False),
+    ("vpshufb", "{w},{w},{w}", False),
+    ("vmovups", "{w},{w}", False),
+    ("vdivps", "{w},{w},{w}", False),
+    ("vpslld", "{w},{w},i8", False),
+    ("vpxord", "{w},{w},{w}", False),
+)
 
 
 @st.composite
@@ -332,8 +340,10 @@ def test_tiles_of_multiply_adds_fill_the_ports_of_a_zen4(rows: int, vectors: int
 
 def test_classes_of_two_ports_do_not_lock_into_a_bank() -> None:
     """Extensions on FP1 and FP2, products on FP0 and FP1: three ports share 16 cycles of work."""
-    pairs = [(f"vpmovsxbw zmm{8 + i}, ymmword ptr [rsi+{32 * i}]", f"vpdpwssd zmm{i}, zmm{8 + i}, zmm{8 + i}")
-             for i in range(4)]  # fmt: skip
+    pairs = [
+        (f"vpmovsxbw zmm{8 + i}, ymmword ptr [rsi+{32 * i}]", f"vpdpwssd zmm{i}, zmm{8 + i}, zmm{8 + i}")
+        for i in range(4)
+    ]
     assert predicted([*itertools.chain(*pairs), "add rsi, r8", "dec rcx", "jnz .L"]) <= 1.15 * 16 / 3
 
 
@@ -351,14 +361,33 @@ def test_wide_loads_do_not_keep_stores_from_the_cache(copied: bool, mixed: bool)
     assert predicted([*body, "dec rcx", "jnz .L"]) == pytest.approx(8, rel=0.02)
 
 
-@pytest.mark.parametrize(("uops", "occupancy", "cycles"), [
-    (1, 1, 9), (1, 3, 9), (2, 1, 9), (3, 1, 9),  # the later uops fit into the latency
-    (2, 2, 10), (2, 3, 11), (3, 2, 11), (3, 3, 13),  # held up: the last one has the latency less those before it
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("uops", "occupancy", "cycles"),
+    [
+        (1, 1, 9),
+        (1, 3, 9),
+        (2, 1, 9),
+        (3, 1, 9),  # the later uops fit into the latency
+        (2, 2, 10),
+        (2, 3, 11),
+        (3, 2, 11),
+        (3, 3, 13),  # held up: the last one has the latency less those before it
+    ],
+)
 def test_latency_of_several_uops(uops: int, occupancy: int, cycles: int) -> None:
     """A chain of one instruction with a latency of 9, its uops on one port that each of them holds."""
     base = machine("zen4")
-    row = InstructionTiming("vpaddd", "zmm,zmm,zmm", 9, 1, (("FP0",),) * uops, occupancy, 0.0, 9, False,
-                            Provenance("chosen for the test", "estimated"))  # fmt: skip
+    row = InstructionTiming(
+        "vpaddd",
+        "zmm,zmm,zmm",
+        9,
+        1,
+        (("FP0",),) * uops,
+        occupancy,
+        0.0,
+        9,
+        False,
+        Provenance("chosen for the test", "estimated"),
+    )
     made = replace(base, instructions={**base.instructions, ("vpaddd", "zmm,zmm,zmm"): row})
     assert loop_cycles(made, [parse("vpaddd zmm0, zmm0, zmm1")]).cycles == cycles

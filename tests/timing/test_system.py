@@ -28,9 +28,13 @@ CHANNELS = st.lists(
 
 
 @given(
-    st.integers(1, 12), CHANNELS, st.integers(1, 150), st.floats(0, 5000, allow_subnormal=False), st.integers(1, 8),
+    st.integers(1, 12),
+    CHANNELS,
+    st.integers(1, 150),
+    st.floats(0, 5000, allow_subnormal=False),
+    st.integers(1, 8),
     st.lists(st.floats(0, 1e5), min_size=3, max_size=3),
-)  # fmt: skip
+)
 @settings(max_examples=80, deadline=None)
 def test_conservation(
     cores: int, channels: list[Channel], tiles: int, cycles: float, chunks: int, bytes_: list[float]
@@ -88,15 +92,18 @@ def test_the_steady_state_is_extrapolated(rest: int) -> None:
 
 def test_many_tiles_take_no_longer_to_simulate() -> None:
     start = time.process_time()
-    simulate(System(64, (Channel("L2", 4096.0), Channel("DRAM", 1024.0, 0, 700.0))),
-             [Stage(10**6, 60000.0, {"L2": 4e6, "DRAM": 1e6}, 8)])  # fmt: skip
+    simulate(
+        System(64, (Channel("L2", 4096.0), Channel("DRAM", 1024.0, 0, 700.0))),
+        [Stage(10**6, 60000.0, {"L2": 4e6, "DRAM": 1e6}, 8)],
+    )
     assert time.process_time() - start < 5  # hours without the extrapolation
 
 
 @pytest.mark.parametrize("dt", ["f32", "u8:s8:s32"])
 def test_cpu_threads_share_the_last_cache_and_memory(dt: str) -> None:
-    cycles = [simdnn.estimate("matmul", m=256, n=512, k=512, dt=dt, machine="zen4", threads=t).cycles
-              for t in (1, 2, 4, 8)]  # fmt: skip
+    cycles = [
+        simdnn.estimate("matmul", m=256, n=512, k=512, dt=dt, machine="zen4", threads=t).cycles for t in (1, 2, 4, 8)
+    ]
     assert cycles == sorted(cycles, reverse=True)
     for threads, found in zip((1, 2, 4, 8), cycles, strict=True):
         assert cycles[0] / threads <= found * 1.001 and found <= 1.4 * cycles[0] / threads
@@ -139,10 +146,11 @@ def test_what_one_thread_wrote_costs_the_others_more() -> None:
     """The exact int8 kernel widens its source by one thread, and all threads read it."""
     exact = simdnn.Attr(exact_int8=True)
     one, two = (
-        simdnn.estimate("matmul", m=256, n=256, k=256, dt="u8:s8:s32", machine="spr", isa="avx512_core", attr=exact,
-                        threads=t)
+        simdnn.estimate(
+            "matmul", m=256, n=256, k=256, dt="u8:s8:s32", machine="spr", isa="avx512_core", attr=exact, threads=t
+        )
         for t in (1, 2)
-    )  # fmt: skip
+    )
     lines = 256 * 256 * 2 // 64
     handed = lines * HANDOVER * cpu_machine("spr").cache("L3").latency_cycles
     assert [t.kind for t in one.kernel.program.tensors].count("scratch") == 1

@@ -53,8 +53,10 @@ def test_one_chain_of_products_is_forwarded() -> None:
 
 
 def test_a_result_that_becomes_a_source_is_waited_for() -> None:
-    chain = [Step("tdpbf16ps", "tmm,tmm,tmm", ("c", "a", "b"), ("c",), "c"),
-             Step("tdpbf16ps", "tmm,tmm,tmm", ("a", "c", "b"), ("a",), "a")]  # fmt: skip
+    chain = [
+        Step("tdpbf16ps", "tmm,tmm,tmm", ("c", "a", "b"), ("c",), "c"),
+        Step("tdpbf16ps", "tmm,tmm,tmm", ("a", "c", "b"), ("a",), "a"),
+    ]
     assert loop_cycles(tiled(), chain).cycles == pytest.approx(52 + 52, abs=1)
 
 
@@ -87,8 +89,16 @@ def a_block(steps: int) -> list[Step]:
         return Step("tdpbf16ps", "tmm,tmm,tmm", (c, a, b), (c,), c, rows=16)
 
     clear = [Step("tilezero", "tmm", (), (f"c{i}",), rows=16) for i in range(4)]
-    step = [load("a0"), load("a1"), load("b0"), part("c0", "a0", "b0"), part("c2", "a1", "b0"),
-            load("b1"), part("c1", "a0", "b1"), part("c3", "a1", "b1")]  # fmt: skip
+    step = [
+        load("a0"),
+        load("a1"),
+        load("b0"),
+        part("c0", "a0", "b0"),
+        part("c2", "a1", "b0"),
+        load("b1"),
+        part("c1", "a0", "b1"),
+        part("c3", "a1", "b1"),
+    ]
     store = [Step("tilestored", "m8192,tmm", (f"c{i}",), rows=16) for i in range(4)]
     return [*clear, *step * steps, *store]
 

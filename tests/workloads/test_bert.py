@@ -17,9 +17,16 @@ from workloads import bert
 
 F32 = NDArray[np.float32]
 CONFIG: dict[str, Any] = {
-    "hidden_size": 12, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 20, "vocab_size": 30,
-    "max_position_embeddings": 9, "type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_act": "gelu",
-}  # fmt: skip
+    "hidden_size": 12,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "intermediate_size": 20,
+    "vocab_size": 30,
+    "max_position_embeddings": 9,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "hidden_act": "gelu",
+}
 
 
 def tensors() -> dict[str, F32]:
@@ -55,8 +62,10 @@ def embed(t: dict[str, F32], ids: list[int]) -> NDArray[np.float64]:
 
     n, heads, width = len(ids), CONFIG["num_attention_heads"], 12 // CONFIG["num_attention_heads"]
     table = "embeddings.{}_embeddings.weight".format
-    x = norm(t[table("word")].astype(np.float64)[ids] + t[table("token_type")][0] + t[table("position")][:n],
-             "embeddings.LayerNorm")  # fmt: skip
+    x = norm(
+        t[table("word")].astype(np.float64)[ids] + t[table("token_type")][0] + t[table("position")][:n],
+        "embeddings.LayerNorm",
+    )
     for i in range(CONFIG["num_hidden_layers"]):
         layer = f"encoder.layer.{i}"
         q, k, v = (

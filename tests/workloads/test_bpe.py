@@ -96,8 +96,12 @@ def test_what_is_not_known() -> None:
     ],
 )
 def test_from_metadata(tmp_path: Path, metadata: dict[str, object], error: type[Exception], message: str) -> None:
-    good = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": ["a", "b", "ab"],
-            "tokenizer.ggml.merges": ["a b"]}  # fmt: skip
+    good = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.tokens": ["a", "b", "ab"],
+        "tokenizer.ggml.merges": ["a b"],
+    }
     path = tmp_path / "x.gguf"
     path.write_bytes(gguf_file.content(good, {}))
     assert bpe.tokenizer(gguf.read(path)).encode("abba") == [2, 1, 0]

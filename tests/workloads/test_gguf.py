@@ -16,8 +16,15 @@ from tests.workloads import gguf_file
 from tests.workloads.gguf_file import Raw, content
 from workloads import gguf
 
-METADATA = {"general.architecture": "llama", "n": 3, "below": -5, "eps": 0.5, "yes": True, "tokens": ["a", "ü", ""],
-            "kinds": [1, -2, 3]}  # fmt: skip
+METADATA = {
+    "general.architecture": "llama",
+    "n": 3,
+    "below": -5,
+    "eps": 0.5,
+    "yes": True,
+    "tokens": ["a", "ü", ""],
+    "kinds": [1, -2, 3],
+}
 FILE_SETTINGS = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -47,7 +54,11 @@ def test_metadata(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument, match=key):
             found.get(key, kind)
     assert {name: (t.type, t.shape) for name, t in found.tensors.items()} == {
-        "norm": ("F32", (5,)), "half": ("F16", (2, 3)), "q4": ("Q4_1", (2, 32)), "q8": ("Q8_0", (2, 64))}  # fmt: skip
+        "norm": ("F32", (5,)),
+        "half": ("F16", (2, 3)),
+        "q4": ("Q4_1", (2, 32)),
+        "q8": ("Q8_0", (2, 64)),
+    }
     with pytest.raises(UnknownName, match="q4"):
         found.array("q5")
 
@@ -62,8 +73,12 @@ def test_every_type_is_dequantized_bit_for_bit(tmp_path: Path, rows: int, groups
     u4, s8 = rng.integers(0, 16, (rows, groups, 32)), rng.integers(-128, 128, (rows, groups, 32))
     raw = Raw((rows, groups), 1, d.astype("<f2").tobytes())
     plain = rng.normal(size=(rows, 3)).astype(np.float32)
-    found = read(tmp_path, content({}, {"q4": gguf_file.q4_1(u4, d, m), "q8": gguf_file.q8_0(s8, d), "f16": raw,
-                                        "f32": gguf_file.f32(plain)}))  # fmt: skip
+    found = read(
+        tmp_path,
+        content(
+            {}, {"q4": gguf_file.q4_1(u4, d, m), "q8": gguf_file.q8_0(s8, d), "f16": raw, "f32": gguf_file.f32(plain)}
+        ),
+    )
     for name, q in (("q4", u4), ("q8", s8)):
         values = found.array(name)
         assert values.dtype == np.float32 and values.shape == (rows, groups * 32)
@@ -119,12 +134,21 @@ def tensor(shape: tuple[int, ...], kind: int, size: int, start: int = 0) -> byte
         (b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 0), InvalidArgument, f"{1 << 60} tensors"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 40), InvalidArgument, "metadata entries"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1 << 63) + bytes(32), InvalidArgument, "text of"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + gguf_file.text("k") + struct.pack("<IIQ", 9, 10, 1 << 61),
-         InvalidArgument, "values at byte"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + gguf_file.text("k") + struct.pack("<IIQ", 9, 9, 1), Unimplemented,
-         "array of metadata type 9"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + gguf_file.text("k") + struct.pack("<I", 13) + bytes(8),
-         InvalidArgument, "type 13"),
+        (
+            b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + gguf_file.text("k") + struct.pack("<IIQ", 9, 10, 1 << 61),
+            InvalidArgument,
+            "values at byte",
+        ),
+        (
+            b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + gguf_file.text("k") + struct.pack("<IIQ", 9, 9, 1),
+            Unimplemented,
+            "array of metadata type 9",
+        ),
+        (
+            b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + gguf_file.text("k") + struct.pack("<I", 13) + bytes(8),
+            InvalidArgument,
+            "type 13",
+        ),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2) + b"\xff\xff" + bytes(16), InvalidArgument, "UTF-8"),
         (content({"general.alignment": 0}, {}), InvalidArgument, "alignment"),
         (content({"general.alignment": "x"}, {}), InvalidArgument, "alignment"),
@@ -137,10 +161,13 @@ def tensor(shape: tuple[int, ...], kind: int, size: int, start: int = 0) -> byte
         (tensor((1 << 62, 1 << 62), 0, 256), InvalidArgument, "file ends at"),
         (tensor((4,), 0, 256, 1 << 62), InvalidArgument, "file ends at"),
         (tensor((4,), 0, 256, 4), InvalidArgument, "multiples of 32"),
-        (content({}, {"a": Raw((1,), 0, bytes(4))}).replace(gguf_file.text("a"), gguf_file.text("")), InvalidArgument,
-         "file ends at|multiples"),
+        (
+            content({}, {"a": Raw((1,), 0, bytes(4))}).replace(gguf_file.text("a"), gguf_file.text("")),
+            InvalidArgument,
+            "file ends at|multiples",
+        ),
     ],
-)  # fmt: skip
+)
 def test_hostile(tmp_path: Path, data: bytes, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         read(tmp_path, data)

@@ -23,12 +23,20 @@ from tests.networks import peer  # noqa: E402
 LAYERS, WIDTH, HEADS, KV_HEADS, HIDDEN, WORDS, PLACES = 2, 64, 4, 2, 96, 40, 160
 HEAD = WIDTH // HEADS
 METADATA: dict[str, Any] = {
-    "general.architecture": "llama", "llama.block_count": LAYERS, "llama.embedding_length": WIDTH,
-    "llama.attention.head_count": HEADS, "llama.attention.head_count_kv": KV_HEADS,
-    "llama.feed_forward_length": HIDDEN, "llama.context_length": PLACES, "llama.rope.freq_base": 100.0,
-    "llama.attention.layer_norm_rms_epsilon": 1e-5, "tokenizer.ggml.tokens": list(ascii_letters[:WORDS]),
-    "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.merges": [],
-}  # fmt: skip
+    "general.architecture": "llama",
+    "llama.block_count": LAYERS,
+    "llama.embedding_length": WIDTH,
+    "llama.attention.head_count": HEADS,
+    "llama.attention.head_count_kv": KV_HEADS,
+    "llama.feed_forward_length": HIDDEN,
+    "llama.context_length": PLACES,
+    "llama.rope.freq_base": 100.0,
+    "llama.attention.layer_norm_rms_epsilon": 1e-5,
+    "tokenizer.ggml.tokens": list(ascii_letters[:WORDS]),
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "smollm",
+    "tokenizer.ggml.merges": [],
+}
 TOKENS = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7]
 
 
@@ -48,11 +56,20 @@ def tensors(head: bool = False) -> dict[str, Raw]:
 
     found = {"token_embd.weight": table(), "output_norm.weight": norm()}
     for i in range(LAYERS):
-        found |= {f"blk.{i}.{name}.weight": made for name, made in {
-            "attn_norm": norm(), "ffn_norm": norm(), "attn_q": matrix(WIDTH, WIDTH),
-            "attn_k": matrix(KV_HEADS * HEAD, WIDTH), "attn_v": matrix(KV_HEADS * HEAD, WIDTH),
-            "attn_output": matrix(WIDTH, WIDTH), "ffn_gate": matrix(HIDDEN, WIDTH), "ffn_up": matrix(HIDDEN, WIDTH),
-            "ffn_down": matrix(WIDTH, HIDDEN)}.items()}  # fmt: skip
+        found |= {
+            f"blk.{i}.{name}.weight": made
+            for name, made in {
+                "attn_norm": norm(),
+                "ffn_norm": norm(),
+                "attn_q": matrix(WIDTH, WIDTH),
+                "attn_k": matrix(KV_HEADS * HEAD, WIDTH),
+                "attn_v": matrix(KV_HEADS * HEAD, WIDTH),
+                "attn_output": matrix(WIDTH, WIDTH),
+                "ffn_gate": matrix(HIDDEN, WIDTH),
+                "ffn_up": matrix(HIDDEN, WIDTH),
+                "ffn_down": matrix(WIDTH, HIDDEN),
+            }.items()
+        }
     return found | ({"output.weight": table()} if head else {})
 
 

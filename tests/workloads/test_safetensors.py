@@ -15,9 +15,21 @@ from hypothesis import strategies as st
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from workloads import safetensors
 
-KINDS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "I64": np.int64,
-         "I32": np.int32, "I16": np.int16, "I8": np.int8, "U64": np.uint64, "U32": np.uint32, "U16": np.uint16,
-         "U8": np.uint8, "BOOL": np.bool_}  # fmt: skip
+KINDS = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
 
 
 def write(path: Path, header: Any, body: bytes, length: int | None = None) -> Path:
@@ -31,8 +43,10 @@ def entry(start: int, end: int, *shape: int, kind: str = "U8") -> dict[str, Any]
 
 
 @settings(max_examples=60, deadline=None)
-@given(parts=st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.lists(st.integers(0, 4), max_size=3)), max_size=5),
-       order=st.randoms(use_true_random=False))  # fmt: skip
+@given(
+    parts=st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.lists(st.integers(0, 4), max_size=3)), max_size=5),
+    order=st.randoms(use_true_random=False),
+)
 def test_what_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[str, list[int]]], order: Any
 ) -> None:

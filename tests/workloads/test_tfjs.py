@@ -27,8 +27,15 @@ def layer(kind: str, name: str, *inputs: str, **config: Any) -> Model:
 
 
 def convolution(name: str, source: str, filters: int, size: int, **config: Any) -> Model:
-    usual = {"kernel_size": [size, size], "strides": [1, 1], "padding": "same", "data_format": "channels_last",
-             "dilation_rate": [1, 1], "activation": "linear", "use_bias": True}  # fmt: skip
+    usual = {
+        "kernel_size": [size, size],
+        "strides": [1, 1],
+        "padding": "same",
+        "data_format": "channels_last",
+        "dilation_rate": [1, 1],
+        "activation": "linear",
+        "use_bias": True,
+    }
     return layer("Conv2D", name, source, filters=filters, **usual | config)
 
 
@@ -71,17 +78,31 @@ def write(
         layer("UpSampling2D", "g", "f", size=[2, 3], data_format="channels_last", interpolation="nearest"),
     ]
     rng = np.random.default_rng(0)
-    shapes = {"a/kernel": (3, 3, 2, 3), "a/bias": (3,), "b/kernel": (1, 1, 3, 3), "e/kernel": (2, 2, 6, 3),
-              "e/bias": (3,)}  # fmt: skip
+    shapes = {
+        "a/kernel": (3, 3, 2, 3),
+        "a/bias": (3,),
+        "b/kernel": (1, 1, 3, 3),
+        "e/kernel": (2, 2, 6, 3),
+        "e/bias": (3,),
+    }
     made = [stored(n, rng.normal(size=s).astype(np.float32), how) for n, s in shapes.items()]
     data = b"".join(part for _, part, _ in made)
     cut = len(data) // 3
     root: Model = {
         "format": "layers-model",
-        "modelTopology": {"model_config": {"class_name": "Model", "config": {
-            "name": "small", "layers": layers, "input_layers": [["in", 0, 0]], "output_layers": [["g", 0, 0]]}}},
+        "modelTopology": {
+            "model_config": {
+                "class_name": "Model",
+                "config": {
+                    "name": "small",
+                    "layers": layers,
+                    "input_layers": [["in", 0, 0]],
+                    "output_layers": [["g", 0, 0]],
+                },
+            }
+        },
         "weightsManifest": [{"paths": ["1.bin", "2.bin"], "weights": [entry for entry, _, _ in made]}],
-    }  # fmt: skip
+    }
     change(root)
     folder.mkdir(exist_ok=True)
     (folder / "1.bin").write_bytes(data[:cut])
@@ -183,7 +204,7 @@ def set_layer(index: int, key: str, value: Any) -> Callable[[Model], object]:
         (lambda r: r["weightsManifest"][0].update(paths=["3.bin"]), "3.bin cannot be read"),
         (lambda r: r["weightsManifest"][0].update(paths=["a\0b"]), "cannot be read"),
     ],
-)  # fmt: skip
+)
 def test_broken_models(tmp_path: Path, change: Callable[[Model], object], message: str) -> None:
     path, _ = write(tmp_path, change)
     with pytest.raises((InvalidArgument, Unimplemented), match=message) as error:

@@ -70,12 +70,41 @@ def test_vocabularies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [  # as BertWordPieceTokenizer of the tokenizers package, 0.23.3, gives them
-        ("She grinds the coffee by hand every morning.",
-         [101, 2016, 23088, 2015, 1996, 4157, 2011, 2192, 2296, 2851, 1012, 102]),
-        ("Naïve café-goers (über 3.5€) antidisestablishmentarianism 東京!",
-         [101, 15743, 7668, 1011, 2175, 2545, 1006, 19169, 1017, 1012, 1019, 30102, 1007, 3424, 10521, 4355, 7875,
-          13602, 3672, 12199, 2964, 1879, 1755, 999, 102]),
+        (
+            "She grinds the coffee by hand every morning.",
+            [101, 2016, 23088, 2015, 1996, 4157, 2011, 2192, 2296, 2851, 1012, 102],
+        ),
+        (
+            "Naïve café-goers (über 3.5€) antidisestablishmentarianism 東京!",
+            [
+                101,
+                15743,
+                7668,
+                1011,
+                2175,
+                2545,
+                1006,
+                19169,
+                1017,
+                1012,
+                1019,
+                30102,
+                1007,
+                3424,
+                10521,
+                4355,
+                7875,
+                13602,
+                3672,
+                12199,
+                2964,
+                1879,
+                1755,
+                999,
+                102,
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_real_vocabulary(text: str, wanted: list[int]) -> None:
     assert wordpiece.read(packages.path("minilm", "vocab.txt")).encode(text) == wanted

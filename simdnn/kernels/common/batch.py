@@ -91,8 +91,10 @@ class Batch:
 
     def __str__(self) -> str:
         """As bench writes a batch, "" where there is none."""
-        sides = ("x".join(str(n if moves else 1) for n, moves in zip(self.extents, side, strict=True))
-                 for side in (self.src, self.wei))  # fmt: skip
+        sides = (
+            "x".join(str(n if moves else 1) for n, moves in zip(self.extents, side, strict=True))
+            for side in (self.src, self.wei)
+        )
         return ":".join(sides) if self.extents else ""
 
 

@@ -86,8 +86,9 @@ class Blocked:
         grouped = self.layout.groups > 1
         if self.columns:
             return "ba"
-        outer, oc, ic = ("BA", "b", "a") if operation == "matmul" else ("aBdeC", "b", "c") if grouped else (
-            "AcdB", "a", "b")  # fmt: skip
+        outer, oc, ic = (
+            ("BA", "b", "a") if operation == "matmul" else ("aBdeC", "b", "c") if grouped else ("AcdB", "a", "b")
+        )
         depth = f"{self.layout.depth}{ic}" if self.layout.depth > 1 else ""
         tail = f"+{self.layout.tail}" if self.layout.tail and self.layout.full else ""
         width = self.layout.width if self.layout.full else self.layout.tail

@@ -58,15 +58,23 @@ def nearest_even(unit: Unit, x: Register, scratch: tuple[str, str, str], cut: in
     signed = is_nan.as_("s32")
     magnitude, infinity, one, half, quiet = (broadcast32(constant, f"rounding{cut}", Affine(i)) for i in range(5))
     return [
-        magnitude, op("vpand", rounded, x, constant),
-        infinity, op("vpsubd", signed, constant.as_("s32"), rounded.as_("s32")), op("vpsrad", signed, signed, imm=31),
+        magnitude,
+        op("vpand", rounded, x, constant),
+        infinity,
+        op("vpsubd", signed, constant.as_("s32"), rounded.as_("s32")),
+        op("vpsrad", signed, signed, imm=31),
         op("vpsrld", rounded, x, imm=cut),
-        one, op("vpand", rounded, rounded, constant),
-        half, op("vpaddd", rounded.as_("s32"), rounded.as_("s32"), constant.as_("s32")),
+        one,
+        op("vpand", rounded, rounded, constant),
+        half,
+        op("vpaddd", rounded.as_("s32"), rounded.as_("s32"), constant.as_("s32")),
         op("vpaddd", rounded.as_("s32"), rounded.as_("s32"), x.as_("s32")),
         op("vpandn", rounded, is_nan, rounded),
-        quiet, op("vpor", x, x, constant), op("vpand", x, x, is_nan), op("vpor", x, x, rounded),
-    ]  # fmt: skip
+        quiet,
+        op("vpor", x, x, constant),
+        op("vpand", x, x, is_nan),
+        op("vpor", x, x, rounded),
+    ]
 
 
 def ahead(values: Array, dtype: str, kind: str) -> Array:

@@ -71,9 +71,14 @@ class GpuDepthwise:
         """What the epilogue reads, f32, and its elements."""
         e, channels = self.problem.epilogue, self.dest[3]
         asked = {
-            "zp_src": e.zp_src, "src_scale": e.src_scale, "wei_scale": bool(e.wei_scale), "bias": e.bias,
-            "zero": "relu" in e.post_ops, "dst_scale": e.dst_scale, "dst_zero_point": e.dst_zero_point,
-        }  # fmt: skip
+            "zp_src": e.zp_src,
+            "src_scale": e.src_scale,
+            "wei_scale": bool(e.wei_scale),
+            "bias": e.bias,
+            "zero": "relu" in e.post_ops,
+            "dst_scale": e.dst_scale,
+            "dst_zero_point": e.dst_zero_point,
+        }
         return {name: channels if name in ("wei_scale", "bias") else 1 for name, wanted in asked.items() if wanted}
 
     def register(self, name: str) -> Register:
@@ -124,8 +129,14 @@ class GpuDepthwise:
     def epilogue(self) -> Code:
         p, code, steps = self.problem, Code(), steps_of(self.dest)
         dst, n, y, x, c = p.epilogue.dst, *(self.grid.index(axis) for axis in range(4))
-        order = (("src_scale", "mul"), ("wei_scale", "mul"), ("bias", "add"), ("zero", "max"), ("dst_scale", "mul"),
-                 ("dst_zero_point", "add"))  # fmt: skip
+        order = (
+            ("src_scale", "mul"),
+            ("wei_scale", "mul"),
+            ("bias", "add"),
+            ("zero", "max"),
+            ("dst_scale", "mul"),
+            ("dst_zero_point", "add"),
+        )
         for i in range(self.pixels):
             acc = self.register(f"c{i}")
             for name, step in order:

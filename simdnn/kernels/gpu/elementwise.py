@@ -65,8 +65,9 @@ def elementwise(p: MapProblem, machine: GpuMachine) -> Spread:
         start += words.load(f"x{i}", f"src{i}", p.expression.inputs[i], at(shapes[i], Affine()), LANES, same=True)
     code = [*start, *loop("v", turns, body(Affine.var("v") * LANES, LANES))]
     code += body(Affine(turns * LANES), rest) if rest else []
-    tensors = [Tensor(f"src{i}", d, prod(shape)) for i, (d, shape) in enumerate(
-        zip(p.expression.inputs, shapes, strict=True))]  # fmt: skip
+    tensors = [
+        Tensor(f"src{i}", d, prod(shape)) for i, (d, shape) in enumerate(zip(p.expression.inputs, shapes, strict=True))
+    ]
     tensors += [*formula.tensors(), Tensor("dst", p.dst, prod(full), "output")]
     program = verify(Program(f"elementwise {p.dims}", machine.platform.name, tuple(tensors), tuple(grid.nest(code))))
 

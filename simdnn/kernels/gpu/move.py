@@ -40,8 +40,10 @@ def copying(p: CopyProblem, machine: GpuMachine) -> Spread:
 
     def move(along: Affine, lanes: int) -> Code:
         register = Register("x", dtype, lanes)
-        read, written = (Memory("src", source + along * step, dtype, lanes),
-                         Memory("dst", dest + along * wide, dtype, lanes))  # fmt: skip
+        read, written = (
+            Memory("src", source + along * step, dtype, lanes),
+            Memory("dst", dest + along * wide, dtype, lanes),
+        )
         load, store = (name.format(dtype) for name in (words.load_name, words.store_name))
         return [op(load, register, read), op(store, written, register)]
 

@@ -138,8 +138,10 @@ def pooling(p: PoolProblem, machine: GpuMachine) -> Spread:
     channels = -(-p.c // lanes)
     grid = spread((p.mb, p.oh, p.ow, channels), machine)
     n, y, x, c = (grid.index(axis) for axis in range(4))
-    rows, columns = ((s - 1) * step + (k - 1) * d + 1 for s, step, k, d in zip(
-        grid.full[1:3], p.strides, (p.kh, p.kw), p.dilation, strict=True))  # fmt: skip
+    rows, columns = (
+        (s - 1) * step + (k - 1) * d + 1
+        for s, step, k, d in zip(grid.full[1:3], p.strides, (p.kh, p.kw), p.dilation, strict=True)
+    )
     source = (grid.full[0], max(rows, p.ih), max(columns, p.iw), grid.full[3] * lanes)
     steps, dest = steps_of(source), (*grid.full[:3], grid.full[3] * lanes)
     u, w = Affine.var("u"), Affine.var("w")

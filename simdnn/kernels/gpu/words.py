@@ -10,25 +10,69 @@ from simdnn.kernels.common.code import Code, op
 from simdnn.program.records import Affine, Memory, Place, Register
 
 _INTEL = {
-    "add": "add.f32", "sub": "sub.f32", "mul": "mul.f32", "div": "div.f32", "min": "min.f32", "max": "max.f32",
-    "sqrt": "sqrt.f32", "fma": "mad.f32.apart", "and": "and.u32", "or": "or.u32", "xor": "xor.u32",
-    "float": "mov.f32.s32", "iadd": "add.s32", "isub": "sub.s32", "imax": "max.s32", "shl": "shl.u32",
-    "shr": "shr.u32", "sar": "asr.s32",
-    "f32<-f16": "mov.f32.f16", "f32<-bf16": "mov.f32.bf16", "f16<-f32": "mov.f16.f32", "bf16<-f32": "mov.bf16.f32",
-    "s32<-s8": "mov.s32.s8", "s32<-u8": "mov.s32.u8", "s32<-s16": "mov.s32.s16", "s32<-u16": "mov.s32.u16",
-    "s8<-s32": "mov.s8.s32.sat", "u8<-s32": "mov.u8.s32.sat",
-}  # fmt: skip
+    "add": "add.f32",
+    "sub": "sub.f32",
+    "mul": "mul.f32",
+    "div": "div.f32",
+    "min": "min.f32",
+    "max": "max.f32",
+    "sqrt": "sqrt.f32",
+    "fma": "mad.f32.apart",
+    "and": "and.u32",
+    "or": "or.u32",
+    "xor": "xor.u32",
+    "float": "mov.f32.s32",
+    "iadd": "add.s32",
+    "isub": "sub.s32",
+    "imax": "max.s32",
+    "shl": "shl.u32",
+    "shr": "shr.u32",
+    "sar": "asr.s32",
+    "f32<-f16": "mov.f32.f16",
+    "f32<-bf16": "mov.f32.bf16",
+    "f16<-f32": "mov.f16.f32",
+    "bf16<-f32": "mov.bf16.f32",
+    "s32<-s8": "mov.s32.s8",
+    "s32<-u8": "mov.s32.u8",
+    "s32<-s16": "mov.s32.s16",
+    "s32<-u16": "mov.s32.u16",
+    "s8<-s32": "mov.s8.s32.sat",
+    "u8<-s32": "mov.u8.s32.sat",
+}
 _NVIDIA = {
-    "add": "add.rn.f32", "sub": "sub.rn.f32", "mul": "mul.rn.f32", "div": "div.rn.f32", "sqrt": "sqrt.rn.f32",
-    "fma": "fma.rn.f32.apart", "and": "and.b32", "or": "or.b32", "xor": "xor.b32", "float": "cvt.rn.f32.s32",
-    "nearest": "cvt.rni.s32.f32", "iadd": "ptx_add.s32", "isub": "ptx_sub.s32", "imax": "ptx_max.s32",
-    "shl": "shl.b32", "shr": "ptx_shr.u32", "sar": "ptx_shr.s32",
-    "f32<-f16": "cvt.f32.f16", "f16<-f32": "cvt.rn.f16.f32", "s32<-s8": "cvt.s32.s8", "s32<-u8": "cvt.s32.u8",
-    "s32<-s16": "cvt.s32.s16", "s32<-u16": "cvt.s32.u16", "s8<-s32": "cvt.sat.s8.s32", "u8<-s32": "cvt.sat.u8.s32",
-}  # fmt: skip
-_INTEGER = {"float": ("s32", "f32"), "nearest": ("f32", "s32"), **dict.fromkeys(("and", "or", "xor"), ("u32", "u32")),
-            **dict.fromkeys(("shl", "shr"), ("u32", "u32")),
-            **dict.fromkeys(("iadd", "isub", "imax", "sar"), ("s32", "s32"))}  # fmt: skip
+    "add": "add.rn.f32",
+    "sub": "sub.rn.f32",
+    "mul": "mul.rn.f32",
+    "div": "div.rn.f32",
+    "sqrt": "sqrt.rn.f32",
+    "fma": "fma.rn.f32.apart",
+    "and": "and.b32",
+    "or": "or.b32",
+    "xor": "xor.b32",
+    "float": "cvt.rn.f32.s32",
+    "nearest": "cvt.rni.s32.f32",
+    "iadd": "ptx_add.s32",
+    "isub": "ptx_sub.s32",
+    "imax": "ptx_max.s32",
+    "shl": "shl.b32",
+    "shr": "ptx_shr.u32",
+    "sar": "ptx_shr.s32",
+    "f32<-f16": "cvt.f32.f16",
+    "f16<-f32": "cvt.rn.f16.f32",
+    "s32<-s8": "cvt.s32.s8",
+    "s32<-u8": "cvt.s32.u8",
+    "s32<-s16": "cvt.s32.s16",
+    "s32<-u16": "cvt.s32.u16",
+    "s8<-s32": "cvt.sat.s8.s32",
+    "u8<-s32": "cvt.sat.u8.s32",
+}
+_INTEGER = {
+    "float": ("s32", "f32"),
+    "nearest": ("f32", "s32"),
+    **dict.fromkeys(("and", "or", "xor"), ("u32", "u32")),
+    **dict.fromkeys(("shl", "shr"), ("u32", "u32")),
+    **dict.fromkeys(("iadd", "isub", "imax", "sar"), ("s32", "s32")),
+}
 
 
 @dataclass(frozen=True)
@@ -56,8 +100,10 @@ class Words:
         if self.nvidia and step in ("min", "max"):  # of two numbers PTX's own takes the one that is none
             mask = Register("mask", "u32", dst.lanes)
             compare = "set.gt.u32.f32" if step == "max" else "set.lt.u32.f32"
-            return [op(compare, mask, *values), op("lop3.b32.select", result.as_("u32"), mask,
-                                                   *(v.as_("u32") for v in values))]  # fmt: skip
+            return [
+                op(compare, mask, *values),
+                op("lop3.b32.select", result.as_("u32"), mask, *(v.as_("u32") for v in values)),
+            ]
         if not self.nvidia and step == "nearest":
             whole = Register("whole", "f32", dst.lanes)
             return [op("rnde.f32", whole, *values), op("mov.s32.f32.sat", result, whole)]

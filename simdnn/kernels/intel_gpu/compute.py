@@ -126,8 +126,11 @@ class GpuComputeGemm(GpuGroupedGemm):
         sizes = {name: batch.products(name) * n * self.steps * b.k for name, n in lines.items()}
         own = {"src": Tensor("src", p.src, sizes["src"])} if p.src != self.compute else {}
         if not self.converted:
-            own["wei"] = Tensor("wei", p.wei, sizes["wei"]) if p.wei == "f32" else \
-                Tensor("wei", stored_type(p.wei), sizes["wei"] * fmt(p.wei).bits // 8)  # fmt: skip
+            own["wei"] = (
+                Tensor("wei", p.wei, sizes["wei"])
+                if p.wei == "f32"
+                else Tensor("wei", stored_type(p.wei), sizes["wei"] * fmt(p.wei).bits // 8)
+            )
         found = [own.get(tensor.name, tensor) for tensor in super().tensors()]
         table = self.pairs * lines["wei"] * self.parts * batch.products("columns")
         found += [Tensor("wei_zeros", "s16", table)] if self.parts_of.zero_point else []

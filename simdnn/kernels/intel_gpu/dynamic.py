@@ -39,8 +39,10 @@ class GpuQuantization:
         self.lanes = next((w for w in _WIDTHS if shortest % w == 0), 0)
         if not self.lanes:
             length = -(-shortest // 16) * 16
-            raise Unimplemented(f"groups of {shortest} on {machine.name!r}: no kernel here for less than vectors "
-                                f"of 16; what works: multiples of 16, such as {length}")  # fmt: skip
+            raise Unimplemented(
+                f"groups of {shortest} on {machine.name!r}: no kernel here for less than vectors "
+                f"of 16; what works: multiples of 16, such as {length}"
+            )
         cores, threads = machine.xe_cores * machine.stacks, machine.engines_per_core * machine.threads
         groups, source = problem.m * problem.parts, problem.m * problem.k * fmt(problem.src).bits // 8
         again = groups < cores or 2 * source <= machine.l2.size_bytes * machine.stacks  # stages may read it twice
@@ -81,8 +83,12 @@ class GpuQuantization:
     def nest(self, threads: int, code: Code) -> Code:
         """`code` for the groups of each workgroup, by so many threads along K."""
         p = self.problem
-        sizes = (("thread_n", threads), ("thread_m", self.down),
-                 ("group_n", p.parts // self.across), ("group_m", self.rows // self.down))  # fmt: skip
+        sizes = (
+            ("thread_n", threads),
+            ("thread_m", self.down),
+            ("group_n", p.parts // self.across),
+            ("group_m", self.rows // self.down),
+        )
         for var, extent in sizes:
             code = loop(var, extent, code, parallel=True)
         return code
@@ -181,24 +187,30 @@ class GpuQuantization:
         else:
             code.append(op("sub.f32", high, high, low))
         code += [
-            self.splat("c", 1), op("max.f32", high, high, value),
-            self.splat("c", 2), self.splat("l", 3),
+            self.splat("c", 1),
+            op("max.f32", high, high, value),
+            self.splat("c", 2),
+            self.splat("l", 3),
             op("mul.f32", q, high, value),
-            op("mov.f32", rest, high), op("mad.f32", rest, rest, q, levels),
+            op("mov.f32", rest, high),
+            op("mad.f32", rest, rest, q, levels),
             op("mad.f32", q, q, rest, value),
             op("store.f32", Memory("scales", self.place, "f32", 1), q),
             op("inv.f32", inverse, q),
-        ]  # fmt: skip
+        ]
         if p.symmetric:
             return code
         byte, stored = Register("n", p.dst, 1), Register("k", "s32", 1)
         return [
             *code,
-            op("mul.f32", low, low, inverse), op("rnde.f32", low, low),
-            self.splat("z", 4), op("sub.f32", zero, zero, low),
-            op(f"mov.{p.dst}.f32.sat", byte, zero), op(f"mov.s32.{p.dst}", stored, byte),
+            op("mul.f32", low, low, inverse),
+            op("rnde.f32", low, low),
+            self.splat("z", 4),
+            op("sub.f32", zero, zero, low),
+            op(f"mov.{p.dst}.f32.sat", byte, zero),
+            op(f"mov.s32.{p.dst}", stored, byte),
             op("store.s32", Memory("zero_points", self.place, "s32", 1), stored),
-        ]  # fmt: skip
+        ]
 
     def quantize(self) -> Code:
         p, lanes = self.problem, self.lanes

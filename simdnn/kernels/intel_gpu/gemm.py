@@ -32,8 +32,13 @@ from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
 #: a step of the destination's type out of f32: instruction, and whether the value is rounded to an integer before
-_NARROW = {"bf16": ("mov.bf16.f32", False), "f16": ("mov.f16.f32", False), "s8": ("mov.s8.f32.sat", True),
-           "u8": ("mov.u8.f32.sat", True), "s32": ("mov.s32.f32.sat", True)}  # fmt: skip
+_NARROW = {
+    "bf16": ("mov.bf16.f32", False),
+    "f16": ("mov.f16.f32", False),
+    "s8": ("mov.s8.f32.sat", True),
+    "u8": ("mov.u8.f32.sat", True),
+    "s32": ("mov.s32.f32.sat", True),
+}
 
 
 @dataclass(frozen=True)
@@ -235,8 +240,12 @@ class GpuGemm:
         if other.dtype != "f32":
             code.append(op(f"mov.f32.{other.dtype}", wide, other))
             other = wide
-        return [*code, op("add.f32", x, x, other) if name == "add:full"
-                else op(f"mad.f32.{self.size}.row", x, x, other, self.splat(tensor))]  # fmt: skip
+        return [
+            *code,
+            op("add.f32", x, x, other)
+            if name == "add:full"
+            else op(f"mad.f32.{self.size}.row", x, x, other, self.splat(tensor)),
+        ]
 
     @cached_property
     def parameters(self) -> dict[str, Tensor]:

@@ -168,9 +168,15 @@ class Budget:
 
 
 def choose_tile(
-    machine: GpuMachine, block: Block, m: int, n: int, k: int, budget: Budget | None = None, batch: int = 1,
+    machine: GpuMachine,
+    block: Block,
+    m: int,
+    n: int,
+    k: int,
+    budget: Budget | None = None,
+    batch: int = 1,
     sizes: Collection[tuple[int, int]] = (),
-) -> Tile:  # fmt: skip
+) -> Tile:
     """The tile of the least time, by rates alone: matrix pipe, L1, L2, DRAM, and how evenly groups fill the cores.
 
     `sizes`: the workgroups' rows and columns that a library has kernels for; a problem too small for them has others.

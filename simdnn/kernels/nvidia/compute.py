@@ -29,8 +29,12 @@ LARGEST = 896  # zero point that, with 1024 and 128, f16 holds
 _ABOVE = {"f16": 1 << 10, "f32": 1 << 23}  # what stored integers are put below
 _CONVERSION = {("f32", "f16"): "cvt.rn.f16.f32", ("f16", "f32"): "cvt.f32.f16"}
 #: where the elements of a word stand; nibbles, for f16, so that a shift and a mask leave two of them in its halves
-_SHIFTS = {(8, "f16"): (0, 8, 16, 24), (8, "f32"): (0, 8, 16, 24),
-           (4, "f16"): (0, 16, 4, 20, 8, 24, 12, 28), (4, "f32"): tuple(range(0, 32, 4))}  # fmt: skip
+_SHIFTS = {
+    (8, "f16"): (0, 8, 16, 24),
+    (8, "f32"): (0, 8, 16, 24),
+    (4, "f16"): (0, 16, 4, 20, 8, 24, 12, 28),
+    (4, "f32"): tuple(range(0, 32, 4)),
+}
 
 
 class SmComputeGemm(SmGemm):

@@ -132,11 +132,16 @@ class SmGemm:
 
     def multiply(self, copy: int) -> Code:
         return [
-            op(self.block.instruction, self.acc(i, j), self.acc(i, j), self.operand("a", i, copy),
-               self.operand("b", j, copy))
+            op(
+                self.block.instruction,
+                self.acc(i, j),
+                self.acc(i, j),
+                self.operand("a", i, copy),
+                self.operand("b", j, copy),
+            )
             for j in range(self.tile.cols)
             for i in range(self.tile.rows)
-        ]  # fmt: skip
+        ]
 
     def epilogue(self) -> Code:
         e, b = self.problem.epilogue, self.block
@@ -168,8 +173,11 @@ class SmGemm:
     def tensors(self) -> list[Tensor]:
         b, steps, batch, e = self.block, 2 * self.pairs, self.problem.batch, self.problem.epilogue
         rows, columns = (self.fragment(side, 0, 0) for side in "ab")
-        by_column = [Tensor(name, "f32", batch.products("columns") * self.col_blocks * b.n)
-                     for name, given in (("wei_scale", e.wei_scale), ("bias", e.bias)) if given]  # fmt: skip
+        by_column = [
+            Tensor(name, "f32", batch.products("columns") * self.col_blocks * b.n)
+            for name, given in (("wei_scale", e.wei_scale), ("bias", e.bias))
+            if given
+        ]
         return [
             Tensor("src", rows.dtype, batch.products("src") * (self.row_blocks * steps + 1) * rows.lanes),
             Tensor("wei", columns.dtype, batch.products("wei") * (self.col_blocks * steps + 1) * columns.lanes),
@@ -189,8 +197,9 @@ class SmGemm:
         }
         n, e = self.problem.n, self.problem.epilogue
         for name, values, given in (
-            ("wei_scale", parameters.wei_scale, e.wei_scale), ("bias", parameters.bias, e.bias)
-        ):  # fmt: skip
+            ("wei_scale", parameters.wei_scale, e.wei_scale),
+            ("bias", parameters.bias, e.bias),
+        ):
             if given and values is not None:
                 found[name] = np.pad(np.broadcast_to(values, (n,)), (0, self.col_blocks * self.block.n - n))
         return found

@@ -158,8 +158,9 @@ class TiledGemm(Gemm):
         body: Code = []
         for i, row in enumerate(rows):
             at = row + k * (_STEPS * dot.depth)
-            body.append(op("tileloadd", self.of_rows(i, "u32"),
-                           self.rows_at(i, self.reading.tensor, at, self.reading.column)))  # fmt: skip
+            body.append(
+                op("tileloadd", self.of_rows(i, "u32"), self.rows_at(i, self.reading.tensor, at, self.reading.column))
+            )
         for j in range(panel.vectors):
             at = weights + k * (_STEPS * panel.step) + j * _COLUMNS * dot.depth
             whole = Memory(panel.tensor, at, "u32", TILE_ROWS * _COLUMNS, TILE_ROWS, panel.step)
@@ -209,8 +210,10 @@ class TiledGemm(Gemm):
         load: Code = []
         for i in rows:
             at = (first + i) * width
-            load += [load32(unit, register.as_("u32"), _SUMS, at + j * _COLUMNS, _COLUMNS)
-                     for j, register in zip(columns, registers[i], strict=True)]  # fmt: skip
+            load += [
+                load32(unit, register.as_("u32"), _SUMS, at + j * _COLUMNS, _COLUMNS)
+                for j, register in zip(columns, registers[i], strict=True)
+            ]
         numbers = [number + first + i for i in rows]
         beside = self.conv.groups * self.layout.channels
         tile = Tile(
@@ -240,5 +243,8 @@ class TiledCompressedGemm(TiledGemm, CompressedGemm):
         if not missing:
             return code
         clear: Code = [zero(self.unit.reg("z"))]
-        return [*clear, *fill_zero(self.unit, panel.tensor, self.dot.wei, panel.base + filled * row, missing * row,
-                                   "f", "z"), *code]  # fmt: skip
+        return [
+            *clear,
+            *fill_zero(self.unit, panel.tensor, self.dot.wei, panel.base + filled * row, missing * row, "f", "z"),
+            *code,
+        ]

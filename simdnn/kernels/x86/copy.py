@@ -85,5 +85,7 @@ def _move(name: str, size: int, source: Affine, dest: Affine) -> Code:
     dtype = "u64" if name == "vmovq" else "u32"
     width = size // (8 if name == "vmovq" else 4)
     register = Register("x", dtype, max(16, size) // (8 if name == "vmovq" else 4))
-    return [op(name, register, Memory("src", source, dtype, width)),
-            op(name, Memory("dst", dest, dtype, width), register)]  # fmt: skip
+    return [
+        op(name, register, Memory("src", source, dtype, width)),
+        op(name, Memory("dst", dest, dtype, width), register),
+    ]

@@ -111,10 +111,13 @@ class Depthwise:
         factor = 2 if self.dot == INTEGER else 1
         body: Code = [
             load32(
-                unit, unit.reg("b", "f32" if self.dot == FLOAT else "u32"), "wei",
-                ((u * p.kw + w) * self.channels + channel) * factor, unit.lanes,
+                unit,
+                unit.reg("b", "f32" if self.dot == FLOAT else "u32"),
+                "wei",
+                ((u * p.kw + w) * self.channels + channel) * factor,
+                unit.lanes,
             )
-        ]  # fmt: skip
+        ]
         for i, acc in enumerate(accumulators):
             pixel = (first + i) * p.strides[1] + w * p.dilation[1]
             body += self.load_source(line + pixel * s.pixel + channel, live)
@@ -146,9 +149,14 @@ class Depthwise:
 
     def kernel(self) -> Kernel:
         return Kernel(
-            self.name, self.program, self.prepare, self.finish, self.dot.compute, blocked=self.blocked,
+            self.name,
+            self.program,
+            self.prepare,
+            self.finish,
+            self.dot.compute,
+            blocked=self.blocked,
             halves=self.halve,
-        )  # fmt: skip
+        )
 
     @property
     def blocked(self) -> Blocked | None:

@@ -174,18 +174,25 @@ MULTIPLY_SCALE_ADD = Dot(
 )
 BF16 = Dot("bf16", "bf16", "bf16", "bf16", 2, "f32", "bf16", _bf16)
 #: bf16 pairs without AVX512_BF16, as oneDNN emulates them
-BF16_EMULATED = Dot(
-    "bf16_emulated", "bf16", "bf16", "bf16", 2, "f32", "f32", _bf16_emulated, temporaries=2, uops=8
-)  # fmt: skip
+BF16_EMULATED = Dot("bf16_emulated", "bf16", "bf16", "bf16", 2, "f32", "f32", _bf16_emulated, temporaries=2, uops=8)
 VNNI = Dot("vnni", "u8", "s8", "s8", 4, "s32", "s8", _vnni, unsigned=True)
 MADDUBS = Dot(
-    "maddubs", "u8", "s8", "s8", 4, "s32", "s8", _maddubs, temporaries=2, ones=True, saturates=True, unsigned=True,
+    "maddubs",
+    "u8",
+    "s8",
+    "s8",
+    4,
+    "s32",
+    "s8",
+    _maddubs,
+    temporaries=2,
+    ones=True,
+    saturates=True,
+    unsigned=True,
     uops=2,
-)  # fmt: skip
+)
 #: not a product at all: the number of pairs that MADDUBS saturates, for people who want to see them
-COUNT = Dot(
-    "count", "u8", "s8", "s8", 4, "s32", "s8", _count, temporaries=2, ones=True, unsigned=True, uops=4
-)  # fmt: skip
+COUNT = Dot("count", "u8", "s8", "s8", 4, "s32", "s8", _count, temporaries=2, ones=True, unsigned=True, uops=4)
 MADDWD = Dot("maddwd", "s16", "s8", "s16", 2, "s32", "s16", _maddwd, temporaries=2)
 
 

@@ -113,9 +113,15 @@ def _scales(blocked: Blocked, oc: int, p: Parameters) -> dict[str, Array]:
 
 
 def _prepared(
-    prepare: Prepare, problem: ConvProblem, panels: tuple[str, ...], unit: Unit, scaled: Blocked | None,
-    src: Array, weights: Array, p: Parameters,
-) -> dict[str, Array]:  # fmt: skip
+    prepare: Prepare,
+    problem: ConvProblem,
+    panels: tuple[str, ...],
+    unit: Unit,
+    scaled: Blocked | None,
+    src: Array,
+    weights: Array,
+    p: Parameters,
+) -> dict[str, Array]:
     """Inputs with the panels as they are stored; `scaled`: how they are blocked where scales go into them."""
     inputs = prepare(src, weights.astype(np.float32), p)
     numbers = {name: inputs.pop(name).astype(np.float32) for name in panels}

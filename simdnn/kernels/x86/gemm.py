@@ -274,9 +274,17 @@ class Gemm:
         c = self.conv
         reduction = Reduction(self.dot, self.reading.tensor, self.shifted, self.sums(panel.step), self.group)
         return tile(
-            self.unit, reduction, self.plan, panel, sources, [n * c.oc for n in numbers], self.total, position, numbers,
+            self.unit,
+            reduction,
+            self.plan,
+            panel,
+            sources,
+            [n * c.oc for n in numbers],
+            self.total,
+            position,
+            numbers,
             c.epilogue.zp_wei,
-        )  # fmt: skip
+        )
 
     def by_parts(self, panel: Panel) -> bool:
         """Whether all rows of a chunk are taken through one part of the sums before the next: where the second cache
@@ -355,9 +363,16 @@ class Gemm:
         halves = self.options.halve
         saturates = self.dot.saturates and not halves
         return Kernel(
-            self.name, self.program, self.prepare, self.finish, self.dot.compute, blocked=self.blocked,
-            counting=self.counting if saturates else None, sums=self.summing if saturates else None, halves=halves,
-        )  # fmt: skip
+            self.name,
+            self.program,
+            self.prepare,
+            self.finish,
+            self.dot.compute,
+            blocked=self.blocked,
+            counting=self.counting if saturates else None,
+            sums=self.summing if saturates else None,
+            halves=halves,
+        )
 
     def counting(self) -> Kernel:
         """The same walk over the same operands, counting saturated pairs instead of adding them up."""

@@ -32,8 +32,10 @@ def library_choice(problem: Problem, isa: str, fpmath: str = "strict") -> tuple[
     if isinstance(problem, MatmulProblem) and problem.decompression:
         return tiled or _decompression(problem.decompression, caps)
     if isinstance(problem, ConvProblem) and fmt(problem.src).is_float and not fmt(problem.wei).is_float:
-        raise Unimplemented(f"oneDNN refuses convolutions of {problem.src} with {problem.wei} weights under every math "
-                            "mode: dispatch='fastest' takes them")  # fmt: skip
+        raise Unimplemented(
+            f"oneDNN refuses convolutions of {problem.src} with {problem.wei} weights under every math "
+            "mode: dispatch='fastest' takes them"
+        )
     if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
         raise Unimplemented(f"what oneDNN picks for {problem.wei_tag} weights is not known here: wei_tag='any' works")
     _refuse_missing(problem)
@@ -263,8 +265,10 @@ def _refuse_raw(p: MatmulProblem, tiles: bool = False) -> None:
     e = p.epilogue
     later = e.bias or e.post_ops or e.src_scale or e.wei_scale or e.dst_scale or p.group_scales
     if e.dst == "f32" and not later and (p.src == "u8" or tiles):
-        raise Unimplemented(f"oneDNN 3.13 leaves bits of s32 in the f32 output of {p.src} x {p.wei} without scales; "
-                            "with scales, dst='s32' or dispatch='fastest' it works")  # fmt: skip
+        raise Unimplemented(
+            f"oneDNN 3.13 leaves bits of s32 in the f32 output of {p.src} x {p.wei} without scales; "
+            "with scales, dst='s32' or dispatch='fastest' it works"
+        )
 
 
 def _int8(family: str, tier: str) -> str:

@@ -178,10 +178,14 @@ class _Reduction:
             return load(unit, "x", "src", p.src, source + at, lanes) + self.take(acc, x)
 
         body = loop(
-            "r", rounds,
-            [s for i, acc in enumerate(accumulators)
-             for s in one(Affine.var("r") * step + i * unit.lanes, unit.lanes, acc)],
-        )  # fmt: skip
+            "r",
+            rounds,
+            [
+                s
+                for i, acc in enumerate(accumulators)
+                for s in one(Affine.var("r") * step + i * unit.lanes, unit.lanes, acc)
+            ],
+        )
         for turn in range(turns):
             body += one(Affine(rounds * step + turn * unit.lanes), unit.lanes, accumulators[turn])
         tail = Affine(line - rest)

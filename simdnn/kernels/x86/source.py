@@ -121,14 +121,18 @@ class Source:
                 kind, size = "u32", fmt(self.read).bits // 8
                 count, room = count * size // 4, room * size // 4
             value = unit.reg("m", kind)
-            return [op(name, value, Memory("src", stored, kind, count)),
-                    op(name, Memory("padded", read, kind, room), value)]  # fmt: skip
+            return [
+                op(name, value, Memory("src", stored, kind, count)),
+                op(name, Memory("padded", read, kind, room), value),
+            ]
         value = unit.reg("m", "u16" if self.stored == "u8" else "s16")
         extend = "vpmovzxbw" if self.stored == "u8" else "vpmovsxbw"
         name = "vmovdqu16" if unit.masks else "vmovdqu"
         kind = "u16" if unit.masks else "u32"
-        return [op(extend, value, Memory("src", stored, self.stored, count)),
-                op(name, Memory("padded", read, kind, room if unit.masks else room // 2), value.as_(kind))]  # fmt: skip
+        return [
+            op(extend, value, Memory("src", stored, self.stored, count)),
+            op(name, Memory("padded", read, kind, room if unit.masks else room // 2), value.as_(kind)),
+        ]
 
     def _convert(self, unit: Unit, stored: Affine, read: Affine, count: int, room: int) -> Code:
         """One register's worth of floats, changed on the way. Without masks f32 is all that is read."""

@@ -106,9 +106,18 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
         s = Source(c.src, read, c.mb, c.ih, c.iw, 1 if split else c.groups, ic, icp, c.padding, rounds)
         across = s.pixel if split else c.dilation[1] * s.pixel
         return Reading(
-            s, s.tensor, s.image, c.strides[0] * s.row, c.strides[1] * s.pixel, icp, c.dilation[0] * s.row, across,
-            c.kh, c.kw, icp,
-        )  # fmt: skip
+            s,
+            s.tensor,
+            s.image,
+            c.strides[0] * s.row,
+            c.strides[1] * s.pixel,
+            icp,
+            c.dilation[0] * s.row,
+            across,
+            c.kh,
+            c.kw,
+            icp,
+        )
     taps = c.kw if fold == "row" else c.kw * c.kh
     padded = -(-taps // dot.depth) * dot.depth
     if fold == "row" and c.groups == 1:
@@ -133,9 +142,19 @@ def _row_in_place(c: ConvProblem, unit: Unit, read: str, padded: int, rounds: st
     behind = -(-wide // step) * step - edge - c.iw
     s = Source(c.src, read, c.mb, c.ih, c.iw, 1, 1, 1, (top, edge, bottom, behind), rounds)
     return Reading(
-        s, s.tensor, s.image, c.strides[0] * s.row, c.strides[1], 1, c.dilation[0] * s.row, 0, c.kh, 1, padded,
+        s,
+        s.tensor,
+        s.image,
+        c.strides[0] * s.row,
+        c.strides[1],
+        1,
+        c.dilation[0] * s.row,
+        0,
+        c.kh,
+        1,
+        padded,
         origin=edge - left,
-    )  # fmt: skip
+    )
 
 
 def fold_weights(weights: Array, fold: str) -> Array:

@@ -61,8 +61,10 @@ def loop(k: Kernels, node: Node, trips: Array | None, condition: Array | None, *
     while going and (most is None or turn < most):
         k.turns += 1
         if k.turns > _MOST_TURNS:
-            raise InvalidArgument(f"a Loop that has not ended after {_MOST_TURNS} turns, loops within it and before it "
-                                  "counted, the most that are run")  # fmt: skip
+            raise InvalidArgument(
+                f"a Loop that has not ended after {_MOST_TURNS} turns, loops within it and before it "
+                "counted, the most that are run"
+            )
         given = k.body(body, [np.array(turn, np.int64), np.array(going), *states])
         going, states = _truth(k, given[0]), given[1 : 1 + len(carried)]
         for scan, value in zip(scans, given[1 + len(carried) :], strict=True):

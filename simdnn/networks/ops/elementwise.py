@@ -85,11 +85,24 @@ for _name, (_formula, _plain) in _UNARY.items():
 
 #: functions without a formula here: NumPy's values, and the multiply-adds that their polynomials take (estimated)
 _BY_NUMPY: dict[str, tuple[Plain, int]] = {
-    "Floor": (np.floor, 1), "Ceil": (np.ceil, 1), "Round": (np.rint, 1), "Sign": (np.sign, 3),
-    "Sin": (np.sin, 12), "Cos": (np.cos, 12), "Tan": (np.tan, 16), "Asin": (np.arcsin, 14), "Acos": (np.arccos, 14),
-    "Atan": (np.arctan, 14), "Sinh": (np.sinh, 16), "Cosh": (np.cosh, 16), "Asinh": (np.arcsinh, 20),
-    "Acosh": (np.arccosh, 20), "Atanh": (np.arctanh, 20), "BitwiseNot": (np.bitwise_not, 1), "Not": (np.logical_not, 1),
-}  # fmt: skip
+    "Floor": (np.floor, 1),
+    "Ceil": (np.ceil, 1),
+    "Round": (np.rint, 1),
+    "Sign": (np.sign, 3),
+    "Sin": (np.sin, 12),
+    "Cos": (np.cos, 12),
+    "Tan": (np.tan, 16),
+    "Asin": (np.arcsin, 14),
+    "Acos": (np.arccos, 14),
+    "Atan": (np.arctan, 14),
+    "Sinh": (np.sinh, 16),
+    "Cosh": (np.cosh, 16),
+    "Asinh": (np.arcsinh, 20),
+    "Acosh": (np.arccosh, 20),
+    "Atanh": (np.arctanh, 20),
+    "BitwiseNot": (np.bitwise_not, 1),
+    "Not": (np.logical_not, 1),
+}
 
 
 def _unary_by_numpy(name: str, plain: Plain, steps: int) -> None:
@@ -171,9 +184,15 @@ _many("Max", lambda a, b: a.maximum(b), np.maximum)
 _many("Min", lambda a, b: a.minimum(b), np.minimum)
 
 _COMPARISONS: dict[str, Plain] = {
-    "Equal": np.equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Less": np.less,
-    "LessOrEqual": np.less_equal, "And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor,
-}  # fmt: skip
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+}
 _BITWISE: dict[str, Plain] = {"BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor}
 
 
@@ -205,9 +224,14 @@ def mod(k: Kernels, node: Node, a: Array, b: Array) -> Array:
 
 
 _POWERS: dict[float, Formula] = {
-    2.0: lambda x: x * x, 3.0: lambda x: x * x * x, 0.5: lambda x: x.sqrt(), -1.0: lambda x: 1.0 / x,
-    1.0: lambda x: x * 1.0, -0.5: lambda x: 1.0 / x.sqrt(), 4.0: lambda x: (x * x) * (x * x),
-}  # fmt: skip
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+    0.5: lambda x: x.sqrt(),
+    -1.0: lambda x: 1.0 / x,
+    1.0: lambda x: x * 1.0,
+    -0.5: lambda x: 1.0 / x.sqrt(),
+    4.0: lambda x: (x * x) * (x * x),
+}
 
 
 @operator("Pow")

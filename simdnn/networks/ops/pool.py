@@ -41,8 +41,10 @@ class _Pool:
             self.out.append(count - 1 if up and (count - 1) * s >= n + a else count)
         steps = prod((*x.shape[:2], *self.out, *self.kernel))
         if k.values and steps > _MOST_STEPS:
-            raise InvalidArgument(f"windows of {prod(self.kernel)} elements, {prod(self.out)} in each of {x.shape[:2]} "
-                                  f"channels: {steps:.3g} steps; at most {_MOST_STEPS:.3g} are run")  # fmt: skip
+            raise InvalidArgument(
+                f"windows of {prod(self.kernel)} elements, {prod(self.out)} in each of {x.shape[:2]} "
+                f"channels: {steps:.3g} steps; at most {_MOST_STEPS:.3g} are run"
+            )
         #: elements behind the padding that the last windows reach
         self.beyond = [
             max(0, (o - 1) * s + r - n - a - b)

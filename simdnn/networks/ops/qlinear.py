@@ -61,8 +61,9 @@ def unary(
     k: Kernels, node: Node, x: Array, scale: Array, zero: Array | None, y_scale: Array, y_zero: Array | None = None
 ) -> Array:
     apply = leaky_relu if node.op == "QLinearLeakyRelu" else OPERATORS["", "Sigmoid"]
-    return quantize_linear(k, node, apply(k, node, dequantize_linear(k, node, x, scale, zero)), y_scale,
-                           _point(y_zero, x))  # fmt: skip
+    return quantize_linear(
+        k, node, apply(k, node, dequantize_linear(k, node, x, scale, zero)), y_scale, _point(y_zero, x)
+    )
 
 
 @operator("QLinearConcat", domain=MICROSOFT)

@@ -146,8 +146,10 @@ def transposed(k: Kernels, x: Array, order: Sequence[int]) -> Array:
 def concat(k: Kernels, node: Node, *parts: Array) -> Array:
     need(bool(parts) and parts[0].ndim > 0, "nothing to join, or scalars")
     axis = axis_of(node.integer("axis", 1 if node.version < 4 else None), parts[0].ndim)
-    k.allocate([*parts[0].shape[:axis], sum(p.shape[axis] for p in parts if p.ndim), *parts[0].shape[axis + 1 :]],
-               parts[0].dtype)  # fmt: skip
+    k.allocate(
+        [*parts[0].shape[:axis], sum(p.shape[axis] for p in parts if p.ndim), *parts[0].shape[axis + 1 :]],
+        parts[0].dtype,
+    )
     result = np.concatenate(parts, axis)
     return k.moved(result, prod(result.shape[axis:]) // max(1, len(parts)))
 

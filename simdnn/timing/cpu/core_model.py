@@ -27,9 +27,22 @@ class Node:
     """A load or an operation in flight; `done` is the cycle of its result, UNKNOWN until it issues."""
 
     __slots__ = (
-        "age", "op", "is_load", "waits", "ready", "done", "unissued", "first_issue", "bound", "users", "commit",
-        "line_cycles", "place", "pipes", "late",
-    )  # fmt: skip
+        "age",
+        "op",
+        "is_load",
+        "waits",
+        "ready",
+        "done",
+        "unissued",
+        "first_issue",
+        "bound",
+        "users",
+        "commit",
+        "line_cycles",
+        "place",
+        "pipes",
+        "late",
+    )
     bound: tuple[int, ...]
     commit: Node | None
 

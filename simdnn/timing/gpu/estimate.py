@@ -277,10 +277,17 @@ def _levels(time: GpuTime, machine: GpuMachine, ghz: float) -> tuple[LevelTraffi
     }
     keys = {"L1": "caches.L1.bytes_per_cycle", "L2": "caches.L2", "DRAM": "dram"}
     return tuple(
-        LevelTraffic(name, found[0], found[1], rates[name], rates[name], sum(found) / rates[name],
-                     machine.confidence_of(keys[name]))
+        LevelTraffic(
+            name,
+            found[0],
+            found[1],
+            rates[name],
+            rates[name],
+            sum(found) / rates[name],
+            machine.confidence_of(keys[name]),
+        )
         for name, found in (("L1", l1), ("L2", l2), ("DRAM", dram))
-    )  # fmt: skip
+    )
 
 
 def _forms(time: GpuTime, machine: GpuMachine) -> tuple[InstructionCost, ...]:
