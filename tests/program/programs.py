@@ -200,6 +200,16 @@ def side_by_side(width: int, rows: int = 3) -> Program:
     return Program("p", "avx512_core_amx", tensors, (configure, Loop("p", 2, body, True)))
 
 
+def packed(bits: int, lanes: int) -> Program:
+    """A vpackssdw of registers of these bits to so many lanes of s16."""
+    v, w = reg("v", bits, "u32"), reg("w", bits, "u32")
+    loads = [Op("vmovdqu", r, (Memory("a", Affine(), "u32", bits // 32),)) for r in (v, w)]
+    half = Register("v", "s32", lanes // 2)
+    step = Op("vpackssdw", Register("x", "s16", lanes), (half, replace(half, name="w")))
+    out = Op("vmovdqu", Memory("o", Affine(), "u32", lanes // 2), (Register("x", "u32", lanes // 2),))
+    return program(once(*loads, step, out))
+
+
 def gpu(registers: int) -> Program:
     """Loads of 64 bytes into so many registers of Ponte Vecchio."""
     register = [Register(f"r{i}", "u32", 16) for i in range(registers)]

@@ -39,6 +39,7 @@ from tests.program.programs import (
     nested,
     once,
     p,
+    packed,
     parallel,
     private,
     program,
@@ -200,6 +201,7 @@ RULES: dict[str, tuple[Program, Program, str]] = {
         "not in avx2 at 512 bits",
     ),
     "an instruction of the ISA": (dot("u8", "s8"), dot("u8", "s8", isa="avx512_core"), "not in avx512_core at 512"),
+    "whole registers": (packed(128, 8), packed(128, 4), "works on whole registers"),
     "types": (dot("u8", "s8"), dot("s8", "s8"), "should be u8"),
     "the accumulator is the destination": (
         dot("u8", "s8"),
