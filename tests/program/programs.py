@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from isa_models.formats import fmt
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
-from simdnn.tiles import configuration
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from simdnn.program.tiles import configuration
 
 i, j, k, p = (Affine.var(name) for name in "ijkp")
 HUGE = 1 << 36  # bytes of the largest tensor

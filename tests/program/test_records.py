@@ -16,8 +16,8 @@ import pytest
 from isa_models import InvalidArgument, ProgramError
 from isa_models.plain import MOST
 from simdnn import numerics
-from simdnn.program import MOST_LOOPS, Affine, Loop, Memory, Op, Program, Register, Tensor
-from simdnn.verify import verify
+from simdnn.program.check import verify
+from simdnn.program.records import MOST_LOOPS, Affine, Loop, Memory, Op, Program, Register, Tensor
 from tests.program.programs import copies, load, nested, once, program, store
 
 HUGE = 10**30

@@ -16,11 +16,11 @@ import pytest
 
 from isa_models import ProgramError
 from isa_models.formats import fmt
-from isa_models.intel_gpu.platforms import MOST_GRFS, RESERVED_GRFS
+from isa_models.gpu.platforms import MOST_GRFS, RESERVED_GRFS
 from simdnn import numerics
-from simdnn.program import Affine, Loop, Memory, Op, Program, Register, Tensor
-from simdnn.tiles import configuration
-from simdnn.verify import verify
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
+from simdnn.program.tiles import configuration
 from tests.program.programs import (
     HUGE,
     carried,
@@ -387,9 +387,9 @@ def test_just_outside(rule: str) -> None:
 def test_too_many_elements_to_look_at(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both programs are sound; where more elements than the limit would have to be looked at, the answer is no."""
     inside, _, message = RULES[rule]
-    monkeypatch.setattr("simdnn.verify._MAX_ENUMERATED", 32)
+    monkeypatch.setattr("simdnn.program.check._MAX_ENUMERATED", 32)
     verify(replace(inside, name="at the limit"))
-    monkeypatch.setattr("simdnn.verify._MAX_ENUMERATED", 31)
+    monkeypatch.setattr("simdnn.program.check._MAX_ENUMERATED", 31)
     with pytest.raises(ProgramError, match=message):
         verify(replace(inside, name="beyond"))
 
