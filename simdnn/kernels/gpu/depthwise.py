@@ -17,7 +17,8 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
-from simdnn.kernels.gpu.grid import filled, lanes_for, spread, steps_of
+from simdnn.kernels.common.vocabulary import filled, steps_of
+from simdnn.kernels.gpu.grid import lanes_for, spread
 from simdnn.kernels.gpu.words import words_of
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Register, Tensor
