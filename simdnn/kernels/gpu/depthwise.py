@@ -1,7 +1,8 @@
 """Depthwise convolution on a GPU's vector pipe: lanes run over channels, a thread makes neighbouring pixels of a row.
 
 Matrix instructions would multiply zeros here, a group having one channel. Everything is multiplied and added up in f32,
-tap after tap; sums of 8-bit integers are exact there for as many taps as `accepts` lets through.
+tap after tap; sums of 8-bit integers are exact there for as many taps as `accepts` lets through. CPUs multiply in the
+source's own type, in tiles with the epilogue of their products, so theirs is a kernel beside this one.
 """
 
 from __future__ import annotations
