@@ -1,7 +1,8 @@
 """Which kernel runs: every row of the kernel table is a candidate, with its cycles or the reason why it is out.
 
-"fastest" takes the least estimated cycles; "onednn" takes what oneDNN 3.13 picks; the name of a kernel takes that one
-or refuses with its reason. Choices are cached, so a second call of the same shape builds and estimates nothing.
+"fastest" takes the least estimated cycles; a library's name takes what that picks (`simdnn.libraries`); the name of a
+kernel takes that one or refuses with its reason. Choices are cached, so a second call of the same shape builds and
+estimates nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from isa_models.formats import fmt
 from isa_models.isa import caps
 from simdnn.kernels import KERNELS
 from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Problem
-from simdnn.kernels.x86.library import library_choice
+from simdnn.libraries import LIBRARIES, UNKNOWN, Pick, modelled
 from simdnn.primitives import compatible
 from simdnn.program.records import Program
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from simdnn.timing.estimate import Cost
 
-DISPATCHES = ("fastest", "onednn")
 NAMES = frozenset(kind.name for kind in KERNELS)
 Kinds = tuple[KernelKind, ...]
 Estimator = Callable[..., "Cost"]  # as `estimate_program`; one that is told of no threads counts one core
@@ -35,11 +35,17 @@ Estimator = Callable[..., "Cost"]  # as `estimate_program`; one that is told of 
 
 def check_dispatch(value: object) -> str:
     """A rule of dispatch or the name of a kernel, or `InvalidArgument` with the nearest one."""
-    if isinstance(value, str) and value in (*DISPATCHES, *NAMES):
+    rules = "fastest", *LIBRARIES
+    if isinstance(value, str) and value in (*rules, *NAMES):
         return value
-    question = did_you_mean(value, [*DISPATCHES, *NAMES])
+    if isinstance(value, str) and value in UNKNOWN:
+        raise InvalidArgument(
+            f"dispatch {value!r}: what {UNKNOWN[value]} picks, and its order of sums, is not known here; {modelled()}; "
+            "dispatch='fastest' works, or a kernel's name as in r.dispatch"
+        )
+    question = did_you_mean(value, [*rules, *NAMES])
     said = f"dispatch {value!r:.60}: {question}{' ' * bool(question)}"
-    raise InvalidArgument(f"{said}Allowed: {', '.join(DISPATCHES)}, or a kernel's name as in r.dispatch")
+    raise InvalidArgument(f"{said}Allowed: {', '.join(rules)}, or a kernel's name as in r.dispatch")
 
 
 def estimate_program(program: Program, machine: Machine, cold: tuple[str, ...], threads: int = 1) -> Cost:
@@ -78,7 +84,7 @@ class Request:
     kinds: Kinds = KERNELS
     estimator: Estimator = estimate_program
     floor: Callable[[KernelKind, Problem, Machine], float] = least_cycles
-    library: Callable[[Problem, str, str], tuple[str, str]] = library_choice
+    library: Callable[[Problem, str, str], Pick] | None = None  # instead of the one that `dispatch` names
 
     @property
     def integer(self) -> bool:
@@ -100,7 +106,7 @@ class Choice:
     request: Request
     kind: KernelKind
     candidates: tuple[Candidate, ...]
-    library: str = ""  # oneDNN's name of the implementation, where it was asked what it picks
+    library: str = ""  # a library's name of the implementation, where it was asked what it picks
 
     @property
     def kernel(self) -> Kernel:
@@ -134,9 +140,13 @@ class Choice:
         return frame.astype({"cycles": "float64"})
 
     def _why(self, kind: KernelKind) -> str:
-        chosen, other = {"fastest": ("fewest cycles", "more cycles"), "onednn": ("", "not oneDNN's choice")}.get(
-            self.request.dispatch, ("named", "not named")
-        )
+        library = LIBRARIES.get(self.request.dispatch)
+        if library:
+            chosen, other = "exact_int8", f"not {library.title}'s choice"
+        elif self.request.dispatch == "fastest":
+            chosen, other = "fewest cycles", "more cycles"
+        else:
+            chosen, other = "named", "not named"
         if self.exactness_decided:
             cores = f" on {self.request.threads} cores" if self.request.threads > 1 else ""
             if kind.exact is not self.kind.exact:
@@ -144,7 +154,7 @@ class Choice:
             chosen = f"exact at no more cycles{cores}" if self.kind.exact else chosen
         if kind is not self.kind:
             return other
-        return f"oneDNN's choice: {self.library}" if self.library else chosen or "exact_int8"
+        return f"{library.title}'s choice: {self.library}" if library and self.library else chosen
 
 
 @functools.lru_cache(maxsize=512)
@@ -154,14 +164,14 @@ def choose(request: Request) -> Choice:
     Raises `Unimplemented`, with the reasons, where no kind takes the problem, and `UnknownTiming` where "fastest" has
     no candidate whose cost is known.
     """
-    if request.dispatch not in DISPATCHES:
+    if request.dispatch != "fastest" and request.dispatch not in LIBRARIES:
         return named(request)
     candidates = considered(request)
     able = tuple(c.kind for c in candidates if not c.reason)
     if not able:
         raise Unimplemented(_refusal(request, candidates))
-    if request.dispatch == "onednn":
-        return onednn(request, able, candidates)
+    if request.dispatch in LIBRARIES:
+        return picked(request, able, candidates)
     return Choice(request, _fastest(request, able), candidates)
 
 
@@ -233,8 +243,9 @@ def out(kind: KernelKind, request: Request) -> str:
         return reason
     if request.integer and request.exact_int8 and not kind.exact:
         return "exact_int8: some step can saturate or round"
-    if kind.library_only and request.dispatch == "fastest":
-        return "a slow form of oneDNN's: dispatch='onednn' takes it where oneDNN does"
+    if kind.library and request.dispatch == "fastest":
+        title = LIBRARIES[kind.library].title
+        return f"a slow form of {title}'s: dispatch={kind.library!r} takes it where {title} does"
     computes = computes_of(request)
     if computes and kind.compute_dtype not in computes:
         return f"fpmath {request.fpmath} computes in {' or '.join(computes)}"
@@ -262,15 +273,15 @@ def computes_of(request: Request) -> tuple[str, ...]:
     return compatible.computes(request.fpmath) if problem.src == "f32" else ()
 
 
-def onednn(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> Choice:
-    """What oneDNN 3.13 picks; where exactness is asked for, which it does not offer, the strongest kind that has it."""
-    strongest = max(request.caps, key=caps().index)
-    name, library = request.library(request.problem, strongest, request.fpmath)
+def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> Choice:
+    """What a library picks; where exactness is asked for and that is not exact, the strongest kind that is."""
+    strongest, of = max(request.caps, key=caps().index), LIBRARIES[request.dispatch]
+    name, library = (request.library or of.choose)(request.problem, strongest, request.fpmath)
     kind = next(kind for kind in request.kinds if kind.name == name)
     if request.integer and request.exact_int8 and not kind.exact:
         kind, library = max(able, key=lambda kind: caps().index(kind.isa)), ""
     if reason := kind.accepts(request.problem):
-        raise Unimplemented(f"oneDNN takes {library}, whose counterpart {name} cannot do this: {reason}")
+        raise Unimplemented(f"{of.title} takes {library}, whose counterpart {name} cannot do this: {reason}")
     return Choice(request, kind, candidates, library)
 
 

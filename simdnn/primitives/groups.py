@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.params import ALONG_K, Param, Params
 from simdnn.kernels.common.spec import Epilogue, GroupScales, Parameters
-from simdnn.primitives.attr import Attr
-from simdnn.primitives.resolve import ALONG_K, Placed, Shape, floats, group_of, placed
+from simdnn.primitives.attr import Attr, Quant
+from simdnn.primitives.resolve import Placed, Shape, floats, group_of, placed
+
+
+def params_of(attr: Attr, shape: Shape) -> Params:
+    """The parameters of an integer matmul, as a library judges them."""
+
+    def found(kind: str, quants: Mapping[str, Quant]) -> dict[str, Param]:
+        answer = {}
+        for name, quant in quants.items():
+            where = placed(kind, name, quant, shape)
+            length = length_of(name, where, shape) if name != "dst" else 0
+            answer[name] = Param(where.granularity, str(quant.dtype), length)
+        return answer
+
+    scales, points = found("scales", attr.scales), found("zero_points", attr.zero_points)
+    return Params(scales, points, bool(attr.precomputed_reductions))
 
 
 def along_k(attr: Attr, shape: Shape) -> dict[str, Placed]:
@@ -25,19 +42,20 @@ def _scales(attr: Attr, shape: Shape) -> dict[str, Placed]:
     return {name: placed("scales", name, attr.scales[name], shape) for name in ("src", "wei") if name in attr.scales}
 
 
-def group_scales(attr: Attr, shape: Shape, form: str = "", exact: bool = False, finest: int = 0) -> GroupScales | None:
+def group_scales(
+    attr: Attr, shape: Shape, exact: bool = False, merged: bool = False, finest: int = 0
+) -> GroupScales | None:
     """How scales change along K; None where they do not. Raises `InvalidArgument` where groups do not nest.
 
-    `form`: oneDNN's, where its choice is asked for (`library_int8`). Its brgemm scales a group's sum by what is grouped
-    and the total by the rest; its reference scales the sum of each group, down to the `finest` of zero points, by both,
-    and so do kernels that are `exact` the groups of scales.
+    A group's sum is scaled by what is grouped and the total by the rest; kernels that are `exact` scale each group's by
+    both, down to the `finest` of zero points where there is one. `merged`: the weights' scales come multiplied by the
+    source's common one.
     """
-    reference = form == "reference" or exact and not form
-    by_points = form == "reference" and 0 < finest < shape.k
+    by_points = 0 < finest < shape.k
     found = _scales(attr, shape) if by_points else along_k(attr, shape)
     if not found:
         return None
-    kept = found if reference else {name: p for name, p in found.items() if p.granularity in ALONG_K}
+    kept = found if exact else {name: p for name, p in found.items() if p.granularity in ALONG_K}
     length = {name: length_of(name, p, shape) for name, p in kept.items()}
     if by_points:
         length = {name: min(g, finest) for name, g in length.items()}
@@ -45,7 +63,7 @@ def group_scales(attr: Attr, shape: Shape, form: str = "", exact: bool = False, 
     if src and wei and max(src, wei) % min(src, wei):
         raise InvalidArgument(f"scales in groups of {src} (src) and {wei} (wei) along K; one must divide the other")
     one_group = min(g for g in (src, wei) if g) == shape.k
-    return GroupScales(src, wei, not (one_group or reference), reference, merged=form == "tiles" and not src)
+    return GroupScales(src, wei, not (one_group or exact), exact, merged=merged and not src)
 
 
 def with_groups(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from os import PathLike
 
 from isa_models import GpuMachine, Machine
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import MatmulProblem, Parameters
-from simdnn.primitives import arrays, gpu, library_int8
+from simdnn.libraries import Form
+from simdnn.primitives import arrays, gpu
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import keywords, one_of
 from simdnn.primitives.decompress import decompression
-from simdnn.primitives.groups import group_scales, with_groups
+from simdnn.primitives.groups import group_scales, params_of, with_groups
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
@@ -97,12 +99,25 @@ def problem_of(
     shape: Shape, attr: Attr, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
 ) -> tuple[MatmulProblem, Parameters]:
     """What a kernel of a CPU is asked, and with which numbers; refusals name what works."""
-    zeros = on_cpu(attr, shape, target.dispatch)
+    library = target.library
+    zeros = on_cpu(attr, shape, library)
     epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
-    unpacking = decompression(attr, shape, epilogue.dst, target.dispatch, target.caps)
-    asked = target.dispatch == "onednn" and shape.integer
-    form = library_int8.form(attr, shape, epilogue.dst, wei_tag, target.caps) if asked else ""
-    groups = group_scales(attr, shape, form, exact=zeros is not None, finest=zeros.group if zeros else 0)
+    asked = matmul_problem(shape, epilogue, wei_tag)
+    unpacking = decompression(attr, shape, asked, library, target.caps)
+    form, reference = Form(reference=zeros is not None), False
+    if library and shape.integer:
+        form = library.integers(asked, params_of(attr, shape), target.caps)
+        reference = form.reference
+    finest = zeros.group if zeros and reference else 0
+    groups = group_scales(attr, shape, form.reference, form.merged, finest)
     epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
     parameters = with_tables(parameters, attr, shape, zeros) if zeros else parameters
-    return matmul_problem(shape, epilogue, wei_tag, unpacking, groups, form == "reference", zeros), parameters
+    problem = replace(
+        asked,
+        epilogue=epilogue,
+        decompression=unpacking,
+        group_scales=groups,
+        reference=reference,
+        zero_points=zeros,
+    )
+    return problem, parameters

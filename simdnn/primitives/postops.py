@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from isa_models import InvalidArgument, Unimplemented
+from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import MatmulProblem, Parameters, Problem
 from simdnn.primitives.arrays import native, type_of
@@ -85,9 +85,3 @@ def _in_order(what: str, values: Array, problem: Problem, shape: tuple[int, ...]
     if values.shape != wanted:
         raise InvalidArgument(f"{what} of shape {values.shape}; the output's is needed: {wanted}")
     return np.ascontiguousarray(values if matrix else values.transpose(0, 2, 3, 1)).reshape(-1)
-
-
-def refuse_for_library(problem: Problem) -> None:
-    """oneDNN's roundings of these were not looked at, so its choice is not promised."""
-    if others := [name for name in problem.epilogue.post_ops if name != "relu"]:
-        raise Unimplemented(f"dispatch='onednn' with post-operation {others[0]!r}: not modelled; 'fastest' takes it")

@@ -6,15 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument
-from simdnn.kernels.common.spec import (
-    ConvProblem,
-    Decompression,
-    Epilogue,
-    GroupScales,
-    MatmulProblem,
-    Problem,
-    ZeroPoints,
-)
+from simdnn.kernels.common.spec import ConvProblem, Epilogue, MatmulProblem, Problem
 from simdnn.primitives.checks import integer, one_of, padding_of, pair
 from simdnn.primitives.resolve import Shape
 
@@ -44,19 +36,10 @@ class Taps:
         )
 
 
-def matmul_problem(
-    shape: Shape,
-    epilogue: Epilogue,
-    wei_tag: object,
-    decompression: Decompression | None,
-    groups: GroupScales | None = None,
-    reference: bool = False,
-    zeros: ZeroPoints | None = None,
-) -> MatmulProblem:
-    """The problem of a checked shape."""
+def matmul_problem(shape: Shape, epilogue: Epilogue, wei_tag: object) -> MatmulProblem:
+    """The problem of a checked shape, but for what its parameters add to it."""
     tag = one_of("wei_tag", wei_tag, WEI_TAGS)
-    sizes = shape.m, shape.n, shape.k, shape.src, shape.wei
-    return MatmulProblem(*sizes, epilogue, tag, decompression, groups, reference, zeros)
+    return MatmulProblem(shape.m, shape.n, shape.k, shape.src, shape.wei, epilogue, tag)
 
 
 def conv_shape(sizes: Mapping[str, int], taps: Taps, src: str, wei: str) -> Shape:

@@ -17,12 +17,12 @@ import numpy.typing as npt
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.params import ALONG_K
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.primitives import postops
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.checks import one_of
 
-ALONG_K = ("grouped", "per_token")
 DESTINATIONS = ("s32", "f32", "bf16", "f16", "s8", "u8")
 
 

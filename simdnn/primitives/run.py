@@ -13,11 +13,11 @@ from isa_models import InvalidArgument, Machine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, copied_to_a_line
 from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem
+from simdnn.libraries import LIBRARIES, Library
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of, target_of
 from simdnn.primitives.dispatch import Choice, Request, check_dispatch, choose
 from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
-from simdnn.primitives.postops import refuse_for_library
 from simdnn.primitives.reorder import Reordered, conversion
 from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.verbose_line import note
@@ -38,6 +38,11 @@ class Target:
     threads: int
     engine: str
     dispatch: str
+
+    @property
+    def library(self) -> Library | None:
+        """The library whose bits are asked for, where `dispatch` names one."""
+        return LIBRARIES.get(self.dispatch)
 
     @staticmethod
     def of(machine: object, isa: object, threads: object, engine: object, dispatch: object) -> Target:
@@ -61,8 +66,8 @@ def attr_of(attr: object) -> Attr:
 
 def chosen(problem: Problem, target: Target, attr: Attr) -> Choice:
     """The kernel for a problem under the modes in force; raises `Unimplemented` or `UnknownTiming`."""
-    if target.dispatch == "onednn":
-        refuse_for_library(problem)
+    if target.library:
+        target.library.check(problem)
     is_float = fmt(problem.src).is_float
     return choose(
         Request(

@@ -13,13 +13,13 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import Parameters, ZeroPoints
+from simdnn.libraries import Library
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.groups import along_k, length_of
 from simdnn.primitives.resolve import Placed, Shape, placed, refuse_reductions
 
 MISSING = "precomputed_reductions={'src': R} are missing; 'in_kernel' finds them itself"
 ADDED = "its kernels add the zero point's part to the sums"
-_LIBRARY = ("auto", "direct", "precomputed")  # what oneDNN's reference does
 _ALLOWED = {"src": ("common", "per_token", "grouped"), "wei": ("common", "per_oc", "grouped")}
 
 
@@ -53,21 +53,17 @@ def zero_points(attr: Attr, shape: Shape, every: bool = False) -> ZeroPoints | N
     return ZeroPoints(group, "wei" in found, "src" in found, bool(given), src_group=src_group)
 
 
-def on_cpu(attr: Attr, shape: Shape, dispatch: str) -> ZeroPoints | None:
-    """The same on a CPU, with the strategy that is asked for; "auto" is what oneDNN's reference does, direct or by
-    the reductions given. Common zero points belong to every kernel, unless a strategy is asked for or scales change
+def on_cpu(attr: Attr, shape: Shape, library: Library | None) -> ZeroPoints | None:
+    """The zero points of a matmul on a CPU, with the strategy that is asked for; "auto" is direct, or by the reductions
+    given. Common zero points belong to every kernel, unless a strategy is asked for or scales change
     along K.
     """
     if not shape.integer:
         refuse_strategy(attr, f"{shape.src} x {shape.wei}", "weights less their zero point are multiplied")
     asked, by_row = attr.zero_point_strategy, "src" in attr.zero_points and attr.zero_points["src"].mask == 1
     zeros = zero_points(attr, shape, every=asked != "auto" or bool(along_k(attr, shape)))
-    if dispatch == "onednn" and zeros and (asked not in _LIBRARY or by_row and not attr.zero_points["src"].groups):
-        what = f"zero_point_strategy={asked!r}" if asked not in _LIBRARY else "zero_points['src'] with mask 1"
-        raise Unimplemented(
-            f"dispatch='onednn' with {what}: oneDNN has none; what works: dispatch='fastest', "
-            f"strategies {', '.join(_LIBRARY)}, and groups=(1, K) for a zero point a row"
-        )
+    if library and zeros:
+        library.check_zero_points(asked, by_row and not attr.zero_points["src"].groups)
     if zeros is None or asked == "auto":
         return zeros
     if asked == "precomputed" and zeros.wei and not zeros.reductions:

@@ -9,10 +9,9 @@ import pytest
 
 import simdnn
 from isa_models.formats import fmt
-from simdnn import numerics
+from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.common.spec import Decompression, GroupScales, Placing
-from simdnn.kernels.x86.library import library_choice
 from simdnn.program.records import Memory
 from simdnn.timing.estimate import estimate_program
 from tests.isa_models.test_amx import manual
@@ -186,18 +185,19 @@ def test_the_library_takes_tiles_where_it_has_them() -> None:
     named = "avx10_1_512_amx"
     amx, fp16 = "avx512_core_amx", "avx512_core_amx_fp16"
     for isa in (amx, fp16):
-        assert library_choice(bf16, isa) == ("gemm:avx512_core_amx", f"brg_matmul:{named}")
-        assert library_choice(u8, isa) == ("gemm:avx512_core_amx_int8", f"brg_matmul:{named}")
-        assert library_choice(f32, isa, "bf16") == ("gemm:avx512_core_amx_down", f"brg_matmul:{named}")
-        assert library_choice(f32, isa)[1] == library_choice(f32, isa, "tf32")[1] == "brg_matmul:avx512_core"
-    assert library_choice(f32, "avx512_core_bf16", "bf16")[1] == "brg_matmul:avx512_core"
+        assert libraries.choose("onednn", bf16, isa) == ("gemm:avx512_core_amx", f"brg_matmul:{named}")
+        assert libraries.choose("onednn", u8, isa) == ("gemm:avx512_core_amx_int8", f"brg_matmul:{named}")
+        assert libraries.choose("onednn", f32, isa, "bf16") == ("gemm:avx512_core_amx_down", f"brg_matmul:{named}")
+        names = {libraries.choose("onednn", f32, isa, mode).name for mode in ("strict", "tf32")}
+        assert names == {"brg_matmul:avx512_core"}
+    assert libraries.choose("onednn", f32, "avx512_core_bf16", "bf16")[1] == "brg_matmul:avx512_core"
     half = MatmulProblem(40, 8, 17, "f16", "f16", e)
-    assert library_choice(half, fp16) == ("gemm:avx512_core_amx_fp16", f"brg_matmul:{named}_fp16")
-    assert library_choice(replace(u8, group_scales=GroupScales(wei=8)), amx)[1] == "brg_matmul:avx10_1_512"
+    assert libraries.choose("onednn", half, fp16) == ("gemm:avx512_core_amx_fp16", f"brg_matmul:{named}_fp16")
+    assert libraries.choose("onednn", replace(u8, group_scales=GroupScales(wei=8)), amx)[1] == "brg_matmul:avx10_1_512"
     conv = ConvProblem(1, 32, 6, 6, 32, 3, 3, "u8", "s8", e)
-    assert library_choice(conv, amx) == ("conv:avx512_core_amx_int8", f"brg_conv_fwd:{named}")
-    assert library_choice(replace(conv, kh=1, kw=1), amx)[1] == f"brgconv_1x1:{named}"
-    assert library_choice(replace(conv, groups=32), amx)[0].startswith("dw:")
+    assert libraries.choose("onednn", conv, amx) == ("conv:avx512_core_amx_int8", f"brg_conv_fwd:{named}")
+    assert libraries.choose("onednn", replace(conv, kh=1, kw=1), amx)[1] == f"brgconv_1x1:{named}"
+    assert libraries.choose("onednn", replace(conv, groups=32), amx)[0].startswith("dw:")
 
 
 @pytest.mark.parametrize(

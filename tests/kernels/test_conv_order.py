@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models.readings.arrays import Array
-from simdnn import numerics
+from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Parameters
-from simdnn.kernels.x86.library import library_choice
 from tests.kernels import reference_rules as rules
 
 KINDS = {kind.name: kind for kind in KERNELS}
@@ -57,7 +56,7 @@ def operands(p: ConvProblem, seed: int) -> tuple[Array, Array]:
 
 
 def computed(p: ConvProblem, isa: str, src: Array, wei: Array) -> tuple[Array, str]:
-    name, library = library_choice(p, isa)
+    name, library = libraries.choose("onednn", p, isa)
     kernel = KINDS[name].build(p, None)  # type: ignore[arg-type]  # no kernel here asks for the machine
     return kernel.finish(numerics.run(kernel.program, kernel.prepare(src, wei, Parameters()))), library
 

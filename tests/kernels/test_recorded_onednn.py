@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from isa_models.readings.arrays import Array
-from simdnn import numerics
+from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters, Problem
-from simdnn.kernels.x86.library import library_choice
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 #: the folder is named after the CPU: of a Zen 4, and of an Emerald Rapids with AMX and FP16
@@ -92,7 +91,7 @@ def parameters_of(stored: dict[str, Array]) -> Parameters:
 @pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
 def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     stored, problem, run = arrays(case["file"]), problem_of(case), case["runs"][cap]
-    kind, implementation = library_choice(problem, isa_of(cap), case["params"].get("fpmath", "strict"))
+    kind, implementation = libraries.choose("onednn", problem, isa_of(cap), case["params"].get("fpmath", "strict"))
     assert same_family(implementation) == same_family(run["impl"])
     kernel = KINDS[kind].build(problem, None)  # type: ignore[arg-type]  # no kernel here asks for the machine
     views = [

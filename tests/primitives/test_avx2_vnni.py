@@ -10,9 +10,8 @@ import pytest
 
 import isa_models
 import simdnn
-from simdnn import Attr, InvalidArgument, UnknownTiming
+from simdnn import Attr, InvalidArgument, UnknownTiming, libraries
 from simdnn.kernels import ConvProblem, Epilogue, MatmulProblem, Problem
-from simdnn.kernels.x86.library import library_choice
 
 CAP = "avx2_vnni"
 SRC = np.array([[255, 1], [255, 254]], np.uint8)
@@ -80,7 +79,7 @@ def conv(ic: int, oc: int, k: int = 3, groups: int = 1, **rest: Any) -> ConvProb
     ],
 )
 def test_the_librarys_names(problem: Problem, expected: tuple[str, str]) -> None:
-    assert library_choice(problem, CAP) == expected
+    assert libraries.choose("onednn", problem, CAP) == expected
 
 
 def test_nothing_can_saturate() -> None:

@@ -12,9 +12,9 @@ import pytest
 import simdnn
 from isa_models import Machine, Unimplemented, UnknownTiming, cpu_machine, machine
 from isa_models.isa import implied
+from simdnn import libraries
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.common.spec import Decompression
-from simdnn.kernels.x86.library import library_choice
 from simdnn.primitives.dispatch import Request, choose, estimate_program, least_cycles
 from simdnn.program.records import Program
 
@@ -149,21 +149,21 @@ def test_exactness_comes_before_the_library() -> None:
     ],
 )
 def test_what_the_library_picks(problem: Problem, isa: str, name: str, library: str) -> None:
-    assert library_choice(problem, isa) == (name, library)
+    assert libraries.choose("onednn", problem, isa) == (name, library)
     assert name in {kind.name for kind in KERNELS}
 
 
 def test_the_library_takes_f16_where_the_cpu_has_its_arithmetic() -> None:
     problem = MatmulProblem(2, 3, 4, "f16", "f16", Epilogue("f32"))
-    assert library_choice(problem, "avx512_core_amx") == ("gemm:avx512_core_f16", "brg_matmul:avx10_1_512")
+    assert libraries.choose("onednn", problem, "avx512_core_amx") == ("gemm:avx512_core_f16", "brg_matmul:avx10_1_512")
     for isa in ("avx512_core_bf16", "avx512_core", "avx2"):
         with pytest.raises(Unimplemented, match=f"refuses f16 under {isa}"):
-            library_choice(problem, isa)
+            libraries.choose("onednn", problem, isa)
 
 
 def test_the_library_has_no_bf16_below_avx512() -> None:
     with pytest.raises(Unimplemented, match="no bf16 under avx2"):
-        library_choice(MatmulProblem(2, 3, 4, "bf16", "bf16", Epilogue("f32")), "avx2")
+        libraries.choose("onednn", MatmulProblem(2, 3, 4, "bf16", "bf16", Epilogue("f32")), "avx2")
 
 
 def test_a_kernel_of_unknown_cost_is_out_of_the_race() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import simdnn
 from isa_models.readings.arrays import Array
-from simdnn.kernels.x86.library import library_choice
+from simdnn import libraries
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "onednn_avx2_vnni"
 CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
@@ -73,6 +73,6 @@ def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
     r = run(case, cap.lower(), "spr", "onednn")
     stored, said = np.load(FOLDER / f"{case['name']}.npz"), case["runs"][cap]
     expected = stored["out__" + said.get("as", cap)]
-    kernel, library = library_choice(r.problem, cap.lower(), r.fpmath)
+    kernel, library = libraries.choose("onednn", r.problem, cap.lower(), r.fpmath)
     assert (r.implementation, library) == (kernel, said["impl"])
     assert r.output.tobytes() == expected.tobytes(), f"{np.sum(r.output.view(expected.dtype) != expected)} differ"

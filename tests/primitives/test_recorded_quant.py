@@ -12,7 +12,7 @@ import pytest
 
 import simdnn
 from isa_models.readings.arrays import Array
-from simdnn.kernels.x86.library import library_choice
+from simdnn import libraries
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "onednn_quant"
 CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
@@ -64,5 +64,5 @@ def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
         wei_tag="ab" if case["wei"]["tag"] == "plain" else "any",
     )
     assert r.output.tobytes() == stored[f"out__{cap}"].tobytes()
-    kernel, implementation = library_choice(r.problem, ISA[cap] or "avx512_core_bf16", r.fpmath)
+    kernel, implementation = libraries.choose("onednn", r.problem, ISA[cap] or "avx512_core_bf16", r.fpmath)
     assert r.implementation == kernel and case["runs"][cap]["impl"] in implementation

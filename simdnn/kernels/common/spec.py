@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -241,12 +240,6 @@ class KernelKind:
     build: Callable[[Problem, Machine], Kernel]
     operation: type[MatmulProblem] | type[ConvProblem] = MatmulProblem
     exact: bool = True  # integer kernels: no step on the way can saturate or round
-    library_only: bool = False  # stands for a slow form of oneDNN's, and runs only where that is asked for
+    library: str = ""  # stands for a slow form of this library's, and runs only where that is asked for
     more_than: str = ""  # the kind whose work this one does too, and more besides: it is never faster
     narrow_sums: bool = False  # products are added up in f16 before they reach f32, which a math mode must allow
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        """A row of the table pickles and copies by its name."""
-        from simdnn.kernels.table import kind_of
-
-        return (kind_of, (self.name,)) if kind_of(self.name) is self else super().__reduce__()

@@ -19,12 +19,13 @@ from dataclasses import dataclass, replace
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from simdnn.kernels.common.code import Code, Unit, load32, loop, op
 from simdnn.kernels.common.spec import Problem
+from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import BF16, VNNI, Dot
 from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
 from simdnn.kernels.x86.gemm import Gemm, epilogue_of
-from simdnn.kernels.x86.product import Blocks, Options, Product, panels_of
+from simdnn.kernels.x86.product import Blocks, Product, panels_of
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.tile import Panel, Part
 from simdnn.kernels.x86.weights import PackedWeights
@@ -53,16 +54,6 @@ TILED_BF16 = _dot("tdpbf16ps", "bf16", "bf16", BF16)
 TILED_F16 = _dot("tdpfp16ps", "f16", "f16", BF16)
 TILED_U8 = _dot("tdpbusd", "u8", "s8", VNNI)
 TILED_S8 = replace(_dot("tdpbssd", "s8", "s8", VNNI), emit=_row_sum_s8)
-
-
-def even_parts(k: int) -> int:
-    """The length of equal, even parts of K that are as few as parts of 32 would be; 0 where there are none such.
-
-    >>> even_parts(52), even_parts(80), even_parts(64)
-    (26, 0, 0)
-    """
-    parts = -(-k // 32)
-    return k // parts if k % (2 * parts) == 0 and k % 32 and parts > 1 else 0
 
 
 def tiled_gemm(

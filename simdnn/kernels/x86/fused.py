@@ -19,12 +19,13 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, Unit, broadcast32, loop, zero
 from simdnn.kernels.common.spec import Decompression, Kernel, MatmulProblem, Parameters
+from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import row_blocks
 from simdnn.kernels.x86.decompress import GIVEN
 from simdnn.kernels.x86.decompressor import Decompressor, lengths, nest, scale_inside
 from simdnn.kernels.x86.dots import Dot, accumulator
 from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
-from simdnn.kernels.x86.product import Blocks, Options, Product, panels_of
+from simdnn.kernels.x86.product import Blocks, Product, panels_of
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Tensor

@@ -21,13 +21,14 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, Unit, loop
 from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem
+from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL, choose, chunk, row_blocks
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import COUNT, Dot
 from simdnn.kernels.x86.epilogue import Plan
 from simdnn.kernels.x86.grouped import GroupedChains
-from simdnn.kernels.x86.product import Blocks, Options, Product, panels_of
+from simdnn.kernels.x86.product import Blocks, Product, panels_of
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.tile import Panel, Part, Reduction, tile
 from simdnn.kernels.x86.weights import PackedWeights, PlainWeights, weights_of

@@ -16,27 +16,14 @@ from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Unit
 from simdnn.kernels.common.rounding import ahead
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Parameters, Problem
+from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL
 from simdnn.kernels.x86.dots import MULTIPLY_ADD, MULTIPLY_SCALE_ADD, Dot
-from simdnn.kernels.x86.order import Order
 from simdnn.kernels.x86.source_steps import Reading, reading
 from simdnn.program.records import Affine, Program, Tensor
 
 #: what a part of a kernel makes of the user's weights and parameters: some of the program's inputs
 Makes = Callable[[Array, Parameters], dict[str, Array]]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a kernel treats its problem, beyond the dot product."""
-
-    halve: bool = False  # s8 convolution on vpmaddubsw: weights times 1/2
-    merged_scales: bool = False
-    cut: int = 0  # channels after which a sum restarts (floating point)
-    split_k: int = 0  # matmul: K in parts of this length, dot products restart at each
-    order: Order = Order()  # of a convolution's taps
-    through_float: bool = False  # an s32 sum is rounded to f32 on its way to an s32 destination
-    reference: bool = False  # ends as oneDNN's reference does
 
 
 class Product:

@@ -10,8 +10,9 @@ from isa_models import Machine
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
 from simdnn.kernels.common.code import unit_of
 from simdnn.kernels.common.spec import ConvProblem, GroupScales, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86 import expanded
-from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, even_parts, tiled_gemm
+from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, tiled_gemm
 from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, taking
 from simdnn.kernels.x86.decompressor import refuses_groups
 from simdnn.kernels.x86.depthwise import Depthwise
@@ -34,9 +35,16 @@ from simdnn.kernels.x86.dots import (
 from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
 from simdnn.kernels.x86.gemv import Gemv
-from simdnn.kernels.x86.order import Order, Part, jit_with_avx_vnni, order_of
-from simdnn.kernels.x86.product import Options
 from simdnn.kernels.x86.ref_int8 import RefInt8
+from simdnn.libraries.onednn.sums import (
+    bias_comes_first,
+    cut_as_emulated,
+    cut_by_channels,
+    cut_decompressed,
+    cut_for_tiles,
+    not_cut,
+    older_kernel,
+)
 
 
 def _types(problem: Problem, sources: tuple[str, ...], weights: str) -> str:
@@ -54,6 +62,8 @@ class _Row:
     sources: tuple[str, ...]
     weights: str
     suffix: str = ""
+    sums: Callable[[Dot, str, Problem], Options] = cut_by_channels
+    library: str = ""  # whose slow form this is, where nobody else wants it
 
     def accepts(self, operation: type[MatmulProblem] | type[ConvProblem]) -> Callable[[Problem], str]:
         def answer(problem: Problem) -> str:
@@ -130,39 +140,9 @@ class _Row:
             return f"takes k in fours: groups of a multiple of 4, not {scales.group}"
         return ""
 
-    @property
-    def library_only(self) -> bool:
-        return self.reference or self.dot == BF16_EMULATED
-
     def options(self, problem: Problem) -> Options:
-        """Where sums are cut and what else follows oneDNN 3.13 (docs/numerics.md, rules 4, 5, 7, 8, 9 and 12)."""
-        if self.dot == BF16_EMULATED and isinstance(problem, MatmulProblem):
-            return _emulated_cuts(problem)
-        wide = unit_of(self.isa).masks
-        conv = isinstance(problem, ConvProblem)
-        k = problem.ic // problem.groups if isinstance(problem, ConvProblem) else problem.k
-        fast = self.dot == MADDUBS
-        split = -(-k // 2) if fast and not conv and not wide and 256 < k < 768 else 0
-        cut, as_f32 = 0, self.dot.emit is FMA.emit
-        if self.dot.chain:
-            taps = problem.kh * problem.kw if isinstance(problem, ConvProblem) else 1
-            return Options(cut=self.dot.chain // taps // 2 * 2)
-        if self.dot.acc == "f32" and not conv:
-            cut = 512 if wide and k <= 1024 else 1024
-        elif as_f32 and wide:
-            cut = 1280
-        elif as_f32 and k > 2048:
-            cut = 320
-        older = _older_kernel(self.isa, problem)
-        merged = self.dot.acc == "s32" and older and not (conv and self.dot == MADDWD)
-        halve = conv and fast and problem.src == "s8"
-        order = order_of(problem, self.dot, wide, halve) if isinstance(problem, ConvProblem) else Order()
-        left = isinstance(problem, MatmulProblem) and problem.reference
-        exact = self.dot == MADDWD and not wide and conv != (problem.epilogue.dst == "bf16")
-        reference = exact or left or self.reference
-        merged = merged and not reference
-        cut = 0 if self.reference else cut
-        return Options(halve, merged, cut, split, order, conv and older or left, reference)
+        """Where the sums of a problem are cut, and what follows them."""
+        return self.sums(self.dot, self.isa, problem)
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
         def make(problem: Problem, machine: Machine) -> Kernel:
@@ -176,36 +156,14 @@ class _Row:
         return make
 
 
-def _older_kernel(isa: str, problem: Problem) -> bool:
-    """Whether an int8 problem is oneDNN's older kernels' under a cap, which merge scales (rule 7): all below AVX-512,
-    but with VNNI what `jit_with_avx_vnni` says.
-    """
-    if isa == "avx2_vnni":
-        return isinstance(problem, ConvProblem) and jit_with_avx_vnni(problem)
-    return not unit_of(isa).masks
-
-
-def _emulated_cuts(p: MatmulProblem) -> Options:
-    """Rule 12: a vector restarts every 8 k; a matrix in the middle of K, or every 768."""
-    if p.m == 1:
-        return Options(cut=8)
-    if 384 < p.k < 2 * 768:
-        return Options(split_k=-(-p.k // 2), order=Order(parts=(Part(((0, 1), (1, 1))),)))
-    return Options(cut=768)
-
-
 @dataclass(frozen=True)
 class _TileRow(_Row):
     """The same on AMX tiles; `dot` is that of the first source."""
 
+    sums: Callable[[Dot, str, Problem], Options] = cut_for_tiles
+
     def refuses_groups(self, problem: MatmulProblem, scales: GroupScales) -> str:
         return "has no scales along K on tiles"
-
-    def options(self, problem: Problem) -> Options:
-        """Rule 14: a matmul of bf16 as it comes is cut into even parts, where they are as few as parts of 64 bytes."""
-        if isinstance(problem, MatmulProblem) and problem.src == "bf16" and (even := even_parts(problem.k)):
-            return Options(split_k=even)
-        return Options(merged_scales=self.dot.acc == "s32")
 
     def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
         def make(problem: Problem, machine: Machine) -> Kernel:
@@ -242,8 +200,9 @@ def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, su
         assert isinstance(problem, ConvProblem)
         unit = unit_of(isa)
         halve = halves and problem.src == "s8"
-        bias_first = problem.dilation != (1, 1) or suffix == "_bf16_stored"  # rule 13
-        return Depthwise(name, problem, unit, halve, integer and _older_kernel(isa, problem), bias_first).kernel()
+        merged = integer and older_kernel(isa, problem)
+        bias_first = bias_comes_first(problem, suffix == "_bf16_stored")
+        return Depthwise(name, problem, unit, halve, merged, bias_first).kernel()
 
     return KernelKind(name, isa, "s16" if integer else "f32", accepts, build, ConvProblem, exact=not halves)
 
@@ -268,9 +227,7 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
             return fused_gemm(name, problem, unit, dot).kernel()
         if dot in (TILED_BF16, TILED_F16):
             return tiled_gemm(name, problem, unit, dot, _accumulation(machine), Options(), compressed=True).kernel()
-        short = unit.masks and (problem.k <= 1024 or problem.m == 1)
-        cut = dot.chain or (0 if reference else 512 if short else 1024)
-        return compressed_gemm(name, problem, unit, dot, Options(cut=cut)).kernel()
+        return compressed_gemm(name, problem, unit, dot, cut_decompressed(dot, isa, problem)).kernel()
 
     return KernelKind(name, isa, dot.compute, accepts, build, narrow_sums=dot.narrow_sums)
 
@@ -294,7 +251,7 @@ def _gemv(isa: str, dtype: str, plain: bool, emulated: bool = False) -> KernelKi
         return Gemv(name, problem, unit_of(isa), plain, emulated).kernel()
 
     compute = "bf16" if dtype == "bf16" and not plain and not emulated else "f32"
-    return KernelKind(name, isa, compute, accepts, build, library_only=emulated)
+    return KernelKind(name, isa, compute, accepts, build, library="onednn" if emulated else "")
 
 
 def _ref_int8(isa: str) -> KernelKind:
@@ -332,7 +289,7 @@ _ROWS = (
     _Row(F16, "avx2", ("f16",), "f16", "_f16"),
     _Row(BF16_STORED, "avx512_core", ("bf16",), "bf16", "_bf16_stored"),
     _Row(BF16_STORED, "avx2", ("bf16",), "bf16", "_bf16_stored"),
-    _Row(BF16_EMULATED, "avx512_core", ("bf16",), "bf16", "_bf16_emulated"),
+    _Row(BF16_EMULATED, "avx512_core", ("bf16",), "bf16", "_bf16_emulated", cut_as_emulated, "onednn"),
     _Row(F16_DOWN, "avx512_core", ("f32",), "f32", "_f16_down"),
     _Row(F16_DOWN, "avx2", ("f32",), "f32", "_f16_down"),
     _Row(FP16, "avx512_core_fp16", ("f16",), "f16"),
@@ -341,8 +298,8 @@ _ROWS = (
     _Row(TF32, "avx2", ("f32",), "f32", "_tf32"),
     _Row(TF32_CUT, "avx512_core", ("f32",), "f32", "_tf32_cut"),
     _Row(TF32_CUT, "avx2", ("f32",), "f32", "_tf32_cut"),
-    _Row(MULTIPLY_ADD, "avx512_core", ("f32",), "f32", "_ref"),
-    _Row(MULTIPLY_ADD, "avx2", ("f32",), "f32", "_ref"),
+    _Row(MULTIPLY_ADD, "avx512_core", ("f32",), "f32", "_ref", not_cut, "onednn"),
+    _Row(MULTIPLY_ADD, "avx2", ("f32",), "f32", "_ref", not_cut, "onednn"),
     _Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
     _Row(VNNI, "avx2_vnni", _INT8, "s8"),
     _Row(MADDUBS, "avx512_core", _INT8, "s8", "_int8"),
@@ -404,7 +361,7 @@ def _kinds() -> tuple[KernelKind, ...]:
                     build,
                     operation,
                     exact,
-                    row.library_only,
+                    row.library,
                     more_than=f"{family}:{row.isa}" if rounding_more else "",
                     narrow_sums=row.dot.narrow_sums,
                 )

@@ -5,41 +5,17 @@ Integer sums without saturation do not depend on it: there, a single input chann
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 
 from simdnn.kernels.common.spec import ConvProblem
-from simdnn.kernels.x86.dots import BF16_EMULATED, Dot
+from simdnn.kernels.common.sums import DotProduct, Order, Part
 
 
-@dataclass(frozen=True)
-class Part:
-    """Runs of kernel columns (first, how many), each summed from zero by itself: over all rows, or row by row."""
+def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order:
+    """The order in which a convolution goes through its taps.
 
-    columns: tuple[tuple[int, int], ...]
-    row_by_row: bool = False
-
-
-@dataclass(frozen=True)
-class Order:
-    """How a sum goes through the taps; by default rows outside, columns, then channels inside, in one chain.
-
-    `fold` makes channels of taps where a group has a single input channel: "row" of the columns in a kernel row,
-    "window" of all taps, column by column. `columns_outside` goes through the taps column by column. `block`: so many
-    channels go through all taps before the next ones do.
+    `wide`: AVX-512. `halved`: weights so small that no pair saturates.
     """
-
-    fold: str = ""
-    columns_outside: bool = False
-    block: int = 0
-    parts: tuple[Part, ...] = ()  # chains whose sums are added up in order; none: one chain
-
-
-def order_of(p: ConvProblem, dot: Dot, wide: bool, halved: bool) -> Order:
-    """`wide`: AVX-512. `halved`: weights so small that no pair saturates."""
-    if dot == BF16_EMULATED:
-        block = _jit_block(p)
-        return Order(block=block if p.ic // p.groups > block and p.kh * p.kw > 1 else 0)
     neighbours = p.kw > 1 and p.dilation[1] == 1
     single = p.ic == p.groups
     if dot.acc == "s32" and (halved or not dot.saturates):
@@ -81,6 +57,11 @@ def unpadded(p: ConvProblem) -> bool:
     return not any(p.padding[:2]) and _below(p) <= 0 and _behind(p) <= 0
 
 
+def pointwise(p: ConvProblem) -> bool:
+    """Whether a kernel has one tap, and sees the image alone."""
+    return (p.kh, p.kw) == (1, 1) and unpadded(p)
+
+
 def above_or_behind(p: ConvProblem) -> bool:
     """Whether the padding above the image holds the whole kernel, or that to the right of it."""
     height, width = _extent(p)
@@ -93,12 +74,12 @@ def _extent(p: ConvProblem) -> tuple[int, int]:
     return height, width
 
 
-def _jit_block(p: ConvProblem) -> int:
-    """Channels that `jit_bf16` takes through all taps together."""
+def order_of_emulated(p: ConvProblem) -> Order:
+    """The order of `jit_bf16`, which takes a block of channels through all taps together (rule 12)."""
     ic, oc = p.ic // p.groups, p.oc // p.groups
-    if p.groups == 1 or max(ic, oc) >= 16 or ic % 4 or oc % 4:
-        return 16
-    return 4 if ic % 8 or oc % 8 else 8
+    by_sixteen = p.groups == 1 or max(ic, oc) >= 16 or ic % 4 or oc % 4
+    block = 16 if by_sixteen else 4 if ic % 8 or oc % 8 else 8
+    return Order(block=block if ic > block and p.kh * p.kw > 1 else 0)
 
 
 def _below(p: ConvProblem) -> int:

@@ -1,0 +1,62 @@
+"""Where a kernel's sums are cut, how they go through a convolution's taps, and what follows them: words of all kernels.
+
+Which of these a row of the table takes is decided in `simdnn.libraries`, as it follows what a library does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs of kernel columns (first, how many), each summed from zero by itself: over all rows, or row by row."""
+
+    columns: tuple[tuple[int, int], ...]
+    row_by_row: bool = False
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a sum goes through the taps; by default rows outside, columns, then channels inside, in one chain.
+
+    `fold` makes channels of taps where a group has a single input channel: "row" of the columns in a kernel row,
+    "window" of all taps, column by column. `columns_outside` goes through the taps column by column. `block`: so many
+    channels go through all taps before the next ones do.
+    """
+
+    fold: str = ""
+    columns_outside: bool = False
+    block: int = 0
+    parts: tuple[Part, ...] = ()  # chains whose sums are added up in order; none: one chain
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a kernel treats its problem, beyond the dot product."""
+
+    halve: bool = False  # s8 convolution on vpmaddubsw: weights times 1/2
+    merged_scales: bool = False
+    cut: int = 0  # channels after which a sum restarts (floating point)
+    split_k: int = 0  # matmul: K in parts of this length, dot products restart at each
+    order: Order = Order()  # of a convolution's taps
+    through_float: bool = False  # an s32 sum is rounded to f32 on its way to an s32 destination
+    reference: bool = False  # ends as oneDNN's reference does
+
+
+class DotProduct(Protocol):
+    """What the order of sums depends on in a dot product: its fields, as `simdnn.kernels.x86.dots.Dot` has them."""
+
+    @property
+    def wei(self) -> str: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def acc(self) -> str: ...
+    @property
+    def compute(self) -> str: ...
+    @property
+    def saturates(self) -> bool: ...
+    @property
+    def chain(self) -> int: ...

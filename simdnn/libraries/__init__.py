@@ -1,0 +1,39 @@
+"""Whose bits: for each library that is modelled, which kernel it picks, how its sums go, what it refuses.
+
+`choose("onednn", problem, "avx2")` names the row of the kernel table that yields a library's bits. Each row names the
+function that orders its sums (`simdnn.libraries.onednn.sums`), so dispatch by cost asks no library.
+"""
+
+from __future__ import annotations
+
+from isa_models import InvalidArgument
+from isa_models.errors import did_you_mean
+from simdnn.kernels.common.spec import Problem
+from simdnn.libraries import onednn
+from simdnn.libraries.model import Form, Library, Pick
+
+LIBRARIES: dict[str, Library] = {"onednn": onednn.LIBRARY}
+#: libraries by name that are not modelled
+UNKNOWN = {"onnxruntime": "ONNX Runtime", "ggml": "ggml"}
+
+__all__ = ["LIBRARIES", "UNKNOWN", "Form", "Library", "Pick", "choose"]
+
+
+def choose(library: str, problem: Problem, isa: str, fpmath: str = "strict") -> Pick:
+    """What a library picks for a problem under the ISA cap `isa`, in a math mode for f32 data.
+
+    Raises `InvalidArgument` for a library without a model, `Unimplemented` where the library refuses the problem.
+
+    >>> from simdnn.kernels import Epilogue, MatmulProblem
+    >>> choose("onednn", MatmulProblem(4, 16, 64, "u8", "s8", Epilogue()), "avx2")
+    Pick(row='gemm:avx2_int8', name='gemm:jit')
+    """
+    if library not in LIBRARIES:
+        question = did_you_mean(library, LIBRARIES)
+        raise InvalidArgument(f"library {library!r:.60}: {question}{' ' * bool(question)}{modelled()}")
+    return LIBRARIES[library].choose(problem, isa, fpmath)
+
+
+def modelled() -> str:
+    """Which libraries there are, as an error says it."""
+    return f"what is modelled: {', '.join(LIBRARIES)}"

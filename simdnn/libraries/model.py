@@ -1,0 +1,45 @@
+"""What is known of a library: which kernel here yields its bits, in which form it takes a problem, what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simdnn.kernels.common.params import Params
+from simdnn.kernels.common.spec import MatmulProblem, Placing, Problem
+
+
+class Pick(NamedTuple):
+    """A library's choice: the row of the kernel table that yields its bits, and its own name for the implementation.
+
+    The order of sums is the row's: one that adds up otherwise is another row.
+    """
+
+    row: str
+    name: str
+
+
+class Form(NamedTuple):
+    """How a library takes a matmul of integers with scales by group, or one of compressed weights."""
+
+    reference: bool = False  # left to its reference implementation
+    merged: bool = False  # the weights' scales come multiplied by the source's common one
+    compute: str = ""  # of compressed weights: the type that products are formed in
+
+
+@dataclass(frozen=True)
+class Library:
+    """One library's habits; each function raises `Unimplemented` for what the library refuses or is not known to do."""
+
+    title: str
+    #: (problem, the strongest ISA cap, math mode for f32 data) -> its choice
+    choose: Callable[[Problem, str, str], Pick]
+    #: (problem so far, its parameters, ISA caps) -> how it takes integers
+    integers: Callable[[MatmulProblem, Params, frozenset[str]], Form]
+    #: (problem so far, math mode, scale and zero point of the weights, ISA caps) -> how it takes compressed weights
+    decompressed: Callable[[MatmulProblem, str, Placing | None, Placing | None, frozenset[str]], Form]
+    #: (problem) -> nothing: whether its attributes are known
+    check: Callable[[Problem], None]
+    #: (strategy, whether rows of the source have zero points without groups) -> nothing: whether it has them
+    check_zero_points: Callable[[str, bool], None]

@@ -1,0 +1,13 @@
+"""oneDNN 3.13 on x86 CPUs, as observed (docs/numerics.md): its choice, its orders and cuts of sums, what it refuses."""
+
+from simdnn.libraries.model import Library
+from simdnn.libraries.onednn import choice, decompress, int8, refusals
+
+LIBRARY = Library(
+    "oneDNN",
+    choice.choose,
+    int8.form,
+    decompress.form,
+    refusals.check_post_ops,
+    refusals.check_zero_points,
+)

@@ -1,0 +1,182 @@
+"""What oneDNN 3.13 picks for a problem under an ISA cap: the kernel here that yields its bits, and its own name for it.
+
+Observed over some 70,000 convolution and 27,000 matmul problems (docs/numerics.md, "Which implementation"). The choice
+depends on types, groups, kernel size and stride, hardly ever on sizes.
+"""
+
+from __future__ import annotations
+
+from isa_models import Unimplemented
+from isa_models.formats import fmt
+from isa_models.isa import implied
+from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
+from simdnn.libraries.model import Pick
+from simdnn.libraries.onednn.order import groups_by_fours, jit_with_avx_vnni, pointwise, sees_padding_alone
+from simdnn.libraries.onednn.refusals import refuse_copied, refuse_float_attributes, refuse_missing, refuse_raw
+from simdnn.libraries.onednn.tiles import on_tiles
+
+_FP16 = "avx10_1_512"  # oneDNN's name of the cap that avx512_core_fp16 sets
+#: the caps that differ in their kernels of floats, and of int8, the strongest first
+_FLOAT_TIERS = ("avx512_core_bf16", "avx512_core", "avx2")
+_INT8_TIERS = ("avx512_core_vnni", "avx512_core", "avx2_vnni", "avx2")
+_VNNI = ("avx512_core_vnni", "avx2_vnni")
+
+
+def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
+    """The row and oneDNN's implementation name for the cap `isa`, under a math mode for f32 data.
+
+    Raises `Unimplemented` where the library refuses the problem, or falls to an emulation that is not modelled here.
+    """
+    return Pick(*_choice(problem, isa, fpmath))
+
+
+def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
+    caps = implied(isa)
+    tiled = on_tiles(problem, caps, fpmath) if "avx512_core_amx" in caps else None
+    if isinstance(problem, MatmulProblem) and problem.decompression:
+        return tiled or _decompression(problem.decompression, caps)
+    if isinstance(problem, ConvProblem) and fmt(problem.src).is_float and not fmt(problem.wei).is_float:
+        raise Unimplemented(
+            f"oneDNN refuses convolutions of {problem.src} with {problem.wei} weights under every math "
+            "mode: dispatch='fastest' takes them"
+        )
+    if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
+        raise Unimplemented(f"what oneDNN picks for {problem.wei_tag} weights is not known here: wei_tag='any' works")
+    refuse_missing(problem)
+    if fmt(problem.src).is_float:
+        refuse_float_attributes(problem, caps)
+    if tiled:
+        return tiled
+    if problem.src == "bf16" and "avx512_core_bf16" not in caps:
+        if "avx512_core" in caps:
+            return _emulated(problem)
+        raise Unimplemented(f"oneDNN has no bf16 under {isa}: use avx512_core_bf16, or f32")
+    if problem.src == "f16":
+        if "avx512_core_fp16" not in caps:
+            raise Unimplemented(f"oneDNN refuses f16 under {isa}: use avx512_core_fp16, or dispatch='fastest'")
+        return _f16(problem)
+    tier = next(c for c in (_FLOAT_TIERS if fmt(problem.src).is_float else _INT8_TIERS) if c in caps)
+    if isinstance(problem, MatmulProblem):
+        name, library = _matmul(problem, tier)
+        fp16 = "avx512_core_fp16" in caps and library == "brg_matmul:avx512_core_vnni"
+        return name, f"brg_matmul:{_FP16}" if fp16 else library
+    return _convolution(problem, tier)
+
+
+def _decompression(d: Decompression, caps: frozenset[str]) -> tuple[str, str]:
+    """The acceptance table, which depends on the math mode, is `simdnn.libraries.onednn.decompress`."""
+    if d.computes == ("bf16",):
+        return "wdec:avx512_core_bf16", "brg_matmul:avx512_core_bf16"
+    wide = "avx512_core" if "avx512_core" in caps else "avx2"
+    return (f"wdec:{wide}_ref", "ref:any") if d.reference else (f"wdec:{wide}", f"brg_matmul:{wide}")
+
+
+def _emulated(p: Problem) -> tuple[str, str]:
+    """bf16 without AVX512_BF16 (docs/numerics.md, rule 12)."""
+    isa = "avx512_core"
+    if isinstance(p, MatmulProblem):
+        dots = p.m > 1 if p.n == 1 else p.m == 1 and p.wei_tag == "ba"
+        return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
+    refuse_copied(p)
+    if p.depthwise:
+        return f"dw:{isa}_bf16_stored", f"jit_dw:{isa}"
+    return f"conv:{isa}_bf16_emulated", f"jit_bf16{'_1x1' if pointwise(p) else ''}:{isa}"
+
+
+def _f16(problem: Problem) -> tuple[str, str]:
+    """Products in f32, in the orders of f32, but that vectors are summed in 16 lanes."""
+    if isinstance(problem, MatmulProblem):
+        vector = f"gemv:avx512_core_f16{_plain(problem)}"
+        return vector if 1 in (problem.m, problem.n) else "gemm:avx512_core_f16", f"brg_matmul:{_FP16}"
+    if problem.depthwise:
+        copied = problem.dilation != (1, 1) and sees_padding_alone(problem)
+        base = "brg_conv_fwd" if copied else "brdgmm_dw" if problem.dilation == (1, 1) else "jit_dw"
+        return "dw:avx512_core_f16", f"{base}:{_FP16}"
+    return "conv:avx512_core_f16", f"{'brgconv_1x1' if pointwise(problem) else 'brg_conv_fwd'}:{_FP16}"
+
+
+def _wide(tier: str) -> str:
+    """The cap of the kernels that need no more than registers of a tier's width."""
+    return "avx512_core" if "avx512_core" in implied(tier) else "avx2"
+
+
+def _plain(p: MatmulProblem) -> str:
+    """How the kernel of a vector is called where lanes run over N."""
+    return "_plain" if p.n > 1 and p.wei_tag == "ab" else ""
+
+
+def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
+    vector = 1 in (p.m, p.n)
+    plain = _plain(p)
+    if p.src == "f32":
+        if p.epilogue.dst != "f32":
+            return f"gemm:{'avx2' if tier == 'avx2' else 'avx512_core'}_ref", "ref:any"
+        if vector:
+            return f"gemv:avx2{plain}", "brg_matmul:avx2"
+        wide = "avx2" if tier == "avx2" else "avx512_core"
+        return f"gemm:{wide}", f"brg_matmul:{wide}"
+    if p.src == "bf16":
+        kind = f"gemv:{tier}{plain and plain + '_bf16'}" if vector else f"gemm:{tier}"
+        return kind, f"brg_matmul:{tier}"
+    reference = p.reference or bool(p.group_scales and p.group_scales.reference)
+    if p.wei in ("s4", "u4") and not reference:
+        refuse_raw(p)
+    library = "ref_int8:any" if reference else f"brg_matmul:{tier}"
+    if p.zero_points or (p.group_scales and (p.wei == "u8" or p.epilogue.dst == "s32" or p.group_scales.group % 4)):
+        return f"ref_int8:{_wide(tier)}", library
+    if reference:
+        return f"{_int8('gemm', tier)}{'' if tier in _VNNI else '_exact'}", library
+    if tier == "avx2":
+        if p.epilogue.dst == "bf16":
+            return "gemm:avx2_int8_exact", "ref_int8:any"
+        exact = p.src == "s8" and (p.epilogue.zp_src or p.epilogue.zp_wei)
+        return ("gemm:avx2_int8_exact" if exact else "gemm:avx2_int8"), "gemm:jit"
+    return _int8("gemm", tier), library
+
+
+def _int8(family: str, tier: str) -> str:
+    return f"{family}:{tier}" if tier in _VNNI else f"{family}:{tier}_int8"
+
+
+def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
+    ic, oc = p.ic // p.groups, p.oc // p.groups
+    one_tap = pointwise(p)
+    small, by_fours = p.groups > 1 and ic <= 16, groups_by_fours(p, 16)
+    integer = not fmt(p.src).is_float
+    if p.depthwise:
+        return _depthwise(p, tier)
+    base = "brgconv_1x1" if one_tap else "brg_conv_fwd"
+    if not integer:
+        if p.src == "bf16":
+            if by_fours:
+                refuse_copied(p)
+            return f"conv:{tier}", (f"jit_bf16:{tier}" if by_fours else f"{base}:{tier}")
+        wide = "avx2" if tier == "avx2" or (small and not by_fours) else "avx512_core"
+        jit = by_fours and wide != "avx2"
+        return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
+    if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
+        return "conv:avx2_int8_exact", "ref:any"
+    if tier == "avx2":
+        if p.groups > 1 and (ic % 4 or oc % 4):
+            return "conv:avx2_int8_exact", "ref:any"
+        one = one_tap and p.strides == (1, 1) and p.groups == 1
+        return "conv:avx2_int8", "jit_uni_int8_1x1:avx2" if one else "jit_uni_int8:avx2"
+    if tier == "avx2_vnni":
+        return "conv:avx2_vnni", f"{'jit_uni_int8' if jit_with_avx_vnni(p) else base}:{tier}"
+    if by_fours:
+        base = "jit_int8_1x1" if one_tap and p.strides == (1, 1) else "jit_int8"
+    return _int8("conv", tier), f"{base}:{tier}"
+
+
+def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
+    if p.src in ("f32", "bf16"):
+        isa = "avx2" if tier == "avx2" else tier if p.src == "bf16" else "avx512_core"
+        if p.dilation == (1, 1):
+            return f"dw:{isa}", f"brdgmm_dw:{isa}"
+        refuse_copied(p)
+        return f"dw:{isa}", f"jit_dw:{isa}"
+    if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
+        return "dw:avx2_int8_exact", "ref:any"
+    jit = "jit_int8" if tier == "avx512_core" else "jit_uni_int8"
+    brdgmm = tier == "avx512_core_vnni" or tier == "avx2_vnni" and not jit_with_avx_vnni(p)
+    return f"dw:{tier}_int8", f"{'brdgmm_dw' if brdgmm else jit}:{tier}"

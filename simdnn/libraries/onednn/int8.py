@@ -1,0 +1,142 @@
+"""Which form of oneDNN 3.13 takes an integer matmul, by its types, layout and attributes (docs/numerics.md, rule 15).
+
+"brgemm" is brg_matmul without tiles, or below AVX-512 the jit GEMM; "tiles" brg_matmul on AMX; "reference" ref_int8,
+which is exact. What follows the sums differs: scales by group and the epilogue of the reference.
+"""
+
+from __future__ import annotations
+
+from isa_models import Unimplemented
+from simdnn.kernels.common.params import Param, Params
+from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.libraries.model import Form
+from simdnn.libraries.onednn.tiles import leaves_tiles
+
+_NIBBLES = ("s4", "u4")
+_FLOATS = ("f32", "bf16")
+_WAY_OUT = "dispatch='fastest' takes it"
+
+
+def form(p: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
+    """How the library takes a matmul of integers, of which scales and zero points are in `params`.
+
+    Raises `Unimplemented` for what it refuses.
+    """
+    name = taken_by(p, params, caps)
+    return Form(reference=name == "reference", merged=name == "tiles")
+
+
+def taken_by(p: MatmulProblem, params: Params, caps: frozenset[str]) -> str:
+    """brgemm | tiles | reference; `Unimplemented` for what the library refuses."""
+    _refuse_half_bytes(p, params)
+    _refuse_groups(p, params)
+    if "avx512_core_fp16" in caps:
+        _refuse_half_scales(p, params)
+    wide = "avx512_core" in caps
+    if not wide and "avx2_vnni" not in caps:
+        return "reference" if p.wei != "s8" or _left_below_avx512(params) else "brgemm"
+    tiles = "avx512_core_amx" in caps and not leaves_tiles(p.src, p.m, p.n, p.k)
+    if not _common(p, params):
+        return "reference"
+    if tiles:
+        return "tiles" if _tiles(p, params) else "reference"
+    if not wide:
+        return "brgemm" if _brgemm_of_256_bits(p, params) else "reference"
+    return "brgemm" if _brgemm(p, params, "avx512_core_fp16" in caps) else "reference"
+
+
+def _left_below_avx512(params: Params) -> bool:
+    return any(p.dtype != "s32" for p in _points(params).values()) or _odd_scales(params) or bool(params.along_k)
+
+
+def _odd_scales(params: Params) -> bool:
+    return any(scale.dtype != "f32" for scale in params.scales.values())
+
+
+def _points(params: Params) -> dict[str, Param]:
+    return {name: point for name, point in params.zero_points.items() if name != "dst"}
+
+
+def _common(p: MatmulProblem, params: Params) -> bool:
+    """What both forms of brg_matmul ask: no scale a row; where scales or zero points change along K, zero points of the
+    types of their data, and beside s8 weights common ones or the weights' alone.
+    """
+    if any(found.granularity == "per_token" for found in params.along_k.values()):
+        return False
+    points = _points(params)
+    nibbles, common = p.wei in _NIBBLES, all(found.granularity == "common" for found in points.values())
+    if not points or p.wei == "s8" and common and not params.along_k:
+        return True
+    both = ("common", "grouped")
+    allowed = {"src": both if nibbles else both[: int(common)], "wei": () if p.wei == "u8" else both}
+    own = {"src": p.src, "wei": p.wei}
+    fits = all(found.granularity in allowed[name] and found.dtype == own[name] for name, found in points.items())
+    tags = ("any", "ab") if nibbles else ("ab",)
+    return fits and not params.reductions and p.wei_tag in tags and p.epilogue.dst in _FLOATS
+
+
+def _brgemm(p: MatmulProblem, params: Params, fp16: bool) -> bool:
+    """`fp16`: with AVX512_FP16 4-bit weights take scales of any type, and f16 destinations."""
+    further, dst = fp16 and p.wei in _NIBBLES, p.epilogue.dst
+    if p.wei == "u8" or not further and (_odd_scales(params) or dst == "f16"):
+        return False
+    if p.wei == "s8":
+        return not (params.along_k and p.src == "s8" and p.wei_tag != "ab")
+    by_columns = p.n == 1 or p.wei_tag == "ba" and p.k > 1
+    return dst in (*_FLOATS, "f16") and not (p.src == "s8" and by_columns)
+
+
+def _brgemm_of_256_bits(p: MatmulProblem, params: Params) -> bool:
+    """Under avx2_vnni no destination has 16 bits; 4-bit weights go from u8 to f32 alone, and have no zero points."""
+    dst = p.epilogue.dst
+    nibbles = p.wei in _NIBBLES and ((p.src, dst) != ("u8", "f32") or bool(_points(params)))
+    return not nibbles and dst not in ("bf16", "f16") and _brgemm(p, params, fp16=False)
+
+
+def _tiles(p: MatmulProblem, params: Params) -> bool:
+    floating, odd = p.epilogue.dst in (*_FLOATS, "f16"), _odd_scales(params)
+    if p.wei in _NIBBLES and floating and odd:
+        raise Unimplemented(
+            f"oneDNN leaves tiles for scales that are not f32 beside {p.wei} weights, which is not "
+            f"modelled; isa='avx512_core_fp16' works, and {_WAY_OUT}"
+        )
+    if odd:
+        return False
+    return p.wei == "s8" or floating and (p.wei in _NIBBLES or bool(params.along_k))
+
+
+def _refuse_groups(p: MatmulProblem, params: Params) -> None:
+    """The library's groups along K are of 1, of K, or of multiples of 16; for zero points of the source of 32."""
+    for kind, given in (("scales", params.along_k), ("zero_points", _points(params))):
+        for name, found in given.items():
+            least = 32 if (kind, name) == ("zero_points", "src") else 16
+            if found.length % least and found.length not in (1, p.k):
+                asked = f"{kind}[{name!r}] in groups of {found.length} along K={p.k}"
+                has = f"it has groups of 1, K and multiples of {least}"
+                raise Unimplemented(f"oneDNN has no primitive with {asked}; {has}; {_WAY_OUT}")
+
+
+def _refuse_half_scales(p: MatmulProblem, params: Params) -> None:
+    """With AVX512_FP16 the library has not all that it has below."""
+    scale, points = params.scales.get("wei"), _points(params).values()
+    by_column = scale is not None and (scale.granularity, scale.dtype) == ("per_oc", "f16")
+    grouped = any((point.granularity, point.dtype) == ("grouped", "s32") for point in points)
+    if by_column and grouped and p.epilogue.dst == "f16":
+        raise Unimplemented(
+            "oneDNN has no primitive with zero points of s32 in groups, scales of f16 by column and an "
+            f"f16 destination; it has scales of f32, or other destinations; {_WAY_OUT}"
+        )
+
+
+def _refuse_half_bytes(p: MatmulProblem, params: Params) -> None:
+    """The library has no rows with half a byte more, and no single one."""
+    run, what = (p.k, "K") if p.wei_tag == "ba" else (p.n, "N")
+    if p.wei in _NIBBLES and run % 2 and p.k > 1 and p.n > 1:
+        raise Unimplemented(f"oneDNN refuses rows of an odd number ({what}={run}) of {p.wei}; {_WAY_OUT}")
+    for name, found in _points(params).items():
+        dtype = found.dtype
+        if dtype in _NIBBLES and (found.granularity == "common" or name == "wei" and p.n % 2):
+            raise Unimplemented(
+                f"oneDNN refuses zero_points[{name!r}] of {dtype} that are one, or odd rows of them "
+                f"(N={p.n}); {_WAY_OUT}"
+            )

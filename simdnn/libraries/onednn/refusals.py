@@ -1,0 +1,74 @@
+"""What oneDNN 3.13 refuses, or does in a way that is not known here: types, attributes, orders of sums."""
+
+from __future__ import annotations
+
+from isa_models import Unimplemented
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.libraries.onednn.order import sees_padding_alone
+
+STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its reference does
+
+
+def check_post_ops(problem: Problem) -> None:
+    """The roundings of all post-operations but relu were not looked at, so its choice is not promised."""
+    if others := [name for name in problem.epilogue.post_ops if name != "relu"]:
+        raise Unimplemented(f"dispatch='onednn' with post-operation {others[0]!r}: not modelled; 'fastest' takes it")
+
+
+def check_zero_points(strategy: str, by_row: bool) -> None:
+    """Raises for a strategy of zero points that is not its own, and for source zero points by row without groups."""
+    if strategy in STRATEGIES and not by_row:
+        return
+    what = f"zero_point_strategy={strategy!r}" if strategy not in STRATEGIES else "zero_points['src'] with mask 1"
+    raise Unimplemented(
+        f"dispatch='onednn' with {what}: oneDNN has none; what works: dispatch='fastest', "
+        f"strategies {', '.join(STRATEGIES)}, and groups=(1, K) for a zero point a row"
+    )
+
+
+def refuse_missing(p: Problem) -> None:
+    """Raises for types that the library has no primitive for, under any cap."""
+    matmul, dst = isinstance(p, MatmulProblem), p.epilogue.dst
+    has = ""
+    if not matmul and dst == "f16" and p.src != "f16":
+        has = "convolutions to f16 from f16 alone, and to f32 from all types"
+    if matmul and p.src == "f16" and dst in ("s8", "u8"):
+        has = "f16 matmuls to f16 and f32"
+    if has:
+        what = "matmul" if matmul else "convolution"
+        raise Unimplemented(f"oneDNN has no {what} {p.src}:{p.wei}:{dst}; it has {has}; dispatch='fastest' takes it")
+
+
+def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
+    """Raises for what may follow floating-point sums here and oneDNN refuses, or does in an order not known."""
+    e, types = problem.epilogue, f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
+    if e.dst_zero_point:
+        raise Unimplemented(f"oneDNN refuses a destination zero point for {types}: dispatch='fastest' takes it")
+    if isinstance(problem, MatmulProblem):
+        if problem.src == "bf16" and e.dst in ("s8", "u8"):
+            raise Unimplemented(f"oneDNN takes its reference for a matmul {types}, not modelled: use dst f32 or bf16")
+        return
+    if e.src_scale or e.wei_scale or e.dst_scale:
+        raise Unimplemented(f"oneDNN refuses scales of a convolution {types}: dispatch='fastest' takes them")
+    if e.dst in ("s8", "u8"):
+        raise Unimplemented(f"oneDNN takes its reference for a convolution {types}, not modelled: use dst f32")
+    small = problem.groups > 1 and problem.ic // problem.groups <= 16
+    if (problem.src, e.dst) == ("f32", "bf16") and (small or "avx512_core" not in caps):
+        raise Unimplemented(f"oneDNN refuses {types} below avx512_core, and groups of up to 16 channels: use dst f32")
+
+
+def refuse_copied(p: ConvProblem) -> None:
+    """Raises where the kernels that take no tap window wholly in the padding leave a problem to a GEMM."""
+    if sees_padding_alone(p):
+        raise Unimplemented("oneDNN takes a GEMM over a copy of the image, in an order not known: less padding works")
+
+
+def refuse_raw(p: MatmulProblem, tiles: bool = False) -> None:
+    """Raises where the library leaves the bits of s32 sums in an f32 destination."""
+    e = p.epilogue
+    later = e.bias or e.post_ops or e.src_scale or e.wei_scale or e.dst_scale or p.group_scales
+    if e.dst == "f32" and not later and (p.src == "u8" or tiles):
+        raise Unimplemented(
+            f"oneDNN 3.13 leaves bits of s32 in the f32 output of {p.src} x {p.wei} without scales; "
+            "with scales, dst='s32' or dispatch='fastest' it works"
+        )

@@ -1,0 +1,99 @@
+"""Where oneDNN 3.13 cuts the sums of a kernel, and what follows them (docs/numerics.md, rules 4 to 10 and 12 to 14).
+
+A row of the kernel table names one of these functions: what it takes by default, whoever asks for the row.
+"""
+
+from __future__ import annotations
+
+from simdnn.kernels.common.code import unit_of
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
+from simdnn.libraries.onednn.order import jit_with_avx_vnni, order_of, order_of_emulated
+
+
+def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """A GEMM or convolution on vectors: rules 4, 5, 7, 8 and 9."""
+    wide = unit_of(isa).masks
+    if isinstance(problem, ConvProblem):
+        return _convolution(dot, isa, problem, wide)
+    if dot.chain:
+        return Options(cut=dot.chain)
+    cut, split, k, integer = 0, 0, problem.k, dot.acc == "s32"
+    if dot.acc == "f32":
+        cut = 512 if wide and k <= 1024 else 1024
+    if dot.saturates and not wide and 256 < k < 768:
+        split = -(-k // 2)
+    exact = dot.compute == "s16" and not wide and problem.epilogue.dst == "bf16"
+    reference = exact or problem.reference
+    merged = integer and older_kernel(isa, problem) and not reference
+    return Options(False, merged, cut, split, Order(), problem.reference, reference)
+
+
+def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
+    if dot.chain:
+        return Options(cut=dot.chain // (problem.kh * problem.kw) // 2 * 2)
+    cut = 0
+    if dot.acc == "f32" and dot.depth == 1:
+        cut = 1280 if wide else 320 if problem.ic // problem.groups > 2048 else 0
+    older, exact = older_kernel(isa, problem), dot.compute == "s16"
+    halve = dot.saturates and problem.src == "s8"
+    reference = exact and not wide and problem.epilogue.dst != "bf16"
+    merged = dot.acc == "s32" and older and not exact
+    return Options(halve, merged, cut, 0, order_of(problem, dot, wide, halve), older, reference)
+
+
+def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """Rule 12, bf16 by f32: a vector restarts every 8 k; a matrix in the middle of K, or every 768."""
+    if isinstance(problem, ConvProblem):
+        return Options(order=order_of_emulated(problem))
+    if problem.m == 1:
+        return Options(cut=8)
+    if 384 < problem.k < 2 * 768:
+        return Options(split_k=-(-problem.k // 2), order=Order(parts=(Part(((0, 1), (1, 1))),)))
+    return Options(cut=768)
+
+
+def not_cut(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """The library's reference for floats: one chain."""
+    return Options(reference=True)
+
+
+def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """Rule 14: a matmul of bf16 as it comes is cut into even parts, where they are as few as parts of 64 bytes."""
+    if isinstance(problem, MatmulProblem) and problem.src == "bf16" and (even := even_parts(problem.k)):
+        return Options(split_k=even)
+    return Options(merged_scales=dot.acc == "s32")
+
+
+def cut_decompressed(dot: DotProduct, isa: str, problem: MatmulProblem) -> Options:
+    """Rule 10: weights made floats of; the reference form is one chain."""
+    if dot.chain:
+        return Options(cut=dot.chain)
+    if problem.decompression and problem.decompression.reference:
+        return Options()
+    short = unit_of(isa).masks and (problem.k <= 1024 or problem.m == 1)
+    return Options(cut=512 if short else 1024)
+
+
+def older_kernel(isa: str, problem: Problem) -> bool:
+    """Whether an int8 problem is the library's older kernels' under a cap, which merge scales (rule 7): all below
+    AVX-512, but with VNNI what `jit_with_avx_vnni` says.
+    """
+    if isa == "avx2_vnni":
+        return isinstance(problem, ConvProblem) and jit_with_avx_vnni(problem)
+    return not unit_of(isa).masks
+
+
+def bias_comes_first(problem: ConvProblem, stored: bool) -> bool:
+    """Whether a depthwise sum of floats starts from the bias (rule 13); `stored`: in bf16, and widened."""
+    return problem.dilation != (1, 1) or stored
+
+
+def even_parts(k: int) -> int:
+    """The length of equal, even parts of K that are as few as parts of 32 would be; 0 where there are none such.
+
+    >>> even_parts(52), even_parts(80), even_parts(64)
+    (26, 0, 0)
+    """
+    parts = -(-k // 32)
+    return k // parts if k % (2 * parts) == 0 and k % 32 and parts > 1 else 0

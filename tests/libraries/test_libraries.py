@@ -1,0 +1,90 @@
+"""Whose bits: libraries by name, what they are asked, and that dispatch by cost asks none."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simdnn
+from simdnn import InvalidArgument, Unimplemented, libraries
+from simdnn.kernels import Epilogue, MatmulProblem
+from simdnn.libraries import LIBRARIES, UNKNOWN, Library, Pick
+from simdnn.primitives import dispatch
+
+ROOT = Path(__file__).parents[2]
+SIZES: dict[str, Any] = {"m": 8, "n": 32, "k": 64}
+PROBLEM = MatmulProblem(8, 32, 64, "u8", "s8", Epilogue())
+
+
+def refusing(*_: Any) -> Any:
+    raise AssertionError("a library was asked")
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every library fails when it is asked anything."""
+    for name, library in LIBRARIES.items():
+        functions = {field.name: refusing for field in fields(Library) if callable(getattr(library, field.name))}
+        monkeypatch.setitem(LIBRARIES, name, replace(library, **functions))
+
+
+@pytest.mark.usefixtures("nobody")
+@pytest.mark.parametrize("dt", ["f32", "bf16", "u8:s8:s32", "s8:u4:f32", "f32:s8:f32"])
+def test_dispatch_by_cost_asks_no_library(dt: str) -> None:
+    attr = simdnn.Attr(apply_to_int=dt == "f32:s8:f32", scales={"wei": simdnn.Quant(None, groups=(32, 1), dtype="f32")})
+    attr = attr if dt.endswith(":f32") else simdnn.Attr()
+    dispatch.choose.cache_clear()
+    assert simdnn.estimate("matmul", **SIZES, dt=dt, attr=attr, machine="zen4").cycles > 0
+    with pytest.raises(AssertionError, match="was asked"):
+        simdnn.estimate("matmul", **SIZES, dt=dt, attr=attr, machine="zen4", dispatch="onednn")
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_library_without_a_model_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InvalidArgument, match=rf"(?s){UNKNOWN[name]}.*not known here.*onednn.*fastest"):
+        simdnn.estimate("matmul", **SIZES, machine="zen4", dispatch=name)
+    with pytest.raises(InvalidArgument, match="what is modelled: onednn"):
+        libraries.choose(name, PROBLEM, "avx2")
+
+
+def test_a_misspelt_library_is_asked_after() -> None:
+    with pytest.raises(InvalidArgument, match="onednn"):
+        libraries.choose("onedn", PROBLEM, "avx2")
+
+
+def library(name: str, check: Callable[..., None] = lambda *_: None) -> Library:
+    """One that takes the row `name` for everything, and calls it "it"."""
+    pick = Pick(name, "it")
+    return replace(LIBRARIES["onednn"], title="Mine", choose=lambda *_: pick, check=check)
+
+
+def test_a_library_that_is_added_is_dispatched_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LIBRARIES, "mine", library("gemm:avx2_int8_exact"))
+    r = simdnn.estimate("matmul", **SIZES, dt="u8:s8:s32", machine="hsw", dispatch="mine")
+    assert r.implementation == "gemm:avx2_int8_exact"
+    rows = r.dispatch.set_index("implementation")["reason"]
+    assert rows["gemm:avx2_int8_exact"] == "Mine's choice: it" and rows["gemm:avx2_int8"] == "not Mine's choice"
+
+
+def test_what_a_library_refuses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(problem: object) -> None:
+        raise Unimplemented("Mine refuses all")
+
+    monkeypatch.setitem(LIBRARIES, "careful", library("gemm:avx2", check))
+    with pytest.raises(Unimplemented, match="Mine refuses all"):
+        simdnn.estimate("matmul", **SIZES, machine="hsw", dispatch="careful")
+
+
+def test_one_call_stands_in_front() -> None:
+    """Only rows of kernels, which take their order of sums as data, reach into a library's package."""
+    reach = set()
+    for path in (ROOT / "simdnn").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simdnn.libraries."):
+                reach.add(path.relative_to(ROOT / "simdnn").as_posix())
+    assert {path for path in reach if not path.startswith("libraries/")} == {"kernels/x86/rows.py"}
