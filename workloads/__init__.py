@@ -5,7 +5,7 @@ from __future__ import annotations
 from workloads import data, language_model, ocr, sentences, super_resolution
 from workloads.catalog import load, names
 from workloads.layer import ConvLayer, Layer, MatmulLayer
-from workloads.networks import NETWORKS, Network, NetworkLayer, cancer, digits
+from workloads.networks import NETWORKS, Classifier, NetworkLayer, cancer, digits
 from workloads.real import RealNetwork
 from workloads.table import Workload
 
@@ -17,10 +17,10 @@ REAL_NETWORKS: dict[str, RealNetwork] = {
 __all__ = [
     "NETWORKS",
     "REAL_NETWORKS",
+    "Classifier",
     "ConvLayer",
     "Layer",
     "MatmulLayer",
-    "Network",
     "NetworkLayer",
     "RealNetwork",
     "Workload",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workloads.networks import Network
+from workloads.networks import Classifier
 
 if TYPE_CHECKING:
     import onnx
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _OPSET = 17
 
 
-def onnx_model(network: Network) -> onnx.ModelProto:
+def onnx_model(network: Classifier) -> onnx.ModelProto:
     """Input `images` f32 (N, C, H, W), output `logits` (N, classes); each layer's nodes carry its name."""
     from onnx import TensorProto, helper, numpy_helper
 

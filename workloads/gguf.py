@@ -74,7 +74,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Stored:
+class BlockFormat:
     """Elements of a block and what the block holds, field by field."""
 
     elements: int
@@ -82,15 +82,15 @@ class Stored:
 
 
 _STORED = {
-    "F32": Stored(1, np.dtype("<f4")),
-    "F16": Stored(1, np.dtype("<f2")),
-    "Q4_1": Stored(GROUP, np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("q", "u1", (GROUP // 2,))])),
-    "Q8_0": Stored(GROUP, np.dtype([("scale", "<f2"), ("q", "i1", (GROUP,))])),
+    "F32": BlockFormat(1, np.dtype("<f4")),
+    "F16": BlockFormat(1, np.dtype("<f2")),
+    "Q4_1": BlockFormat(GROUP, np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("q", "u1", (GROUP // 2,))])),
+    "Q8_0": BlockFormat(GROUP, np.dtype([("scale", "<f2"), ("q", "i1", (GROUP,))])),
 }
 
 
 @dataclass(frozen=True)
-class Tensor:
+class GgufTensor:
     """Where a tensor lies: its shape as NumPy orders dimensions, the type's name, the byte at which it starts."""
 
     name: str
@@ -104,7 +104,7 @@ class Gguf:
     """A file's metadata (numbers, text, lists of text, arrays) and tensors."""
 
     metadata: dict[str, Any]
-    tensors: dict[str, Tensor]
+    tensors: dict[str, GgufTensor]
     _bytes: U8 = field(repr=False)
 
     def get(self, key: str, kind: type, default: Any = None) -> Any:
@@ -137,7 +137,7 @@ class Gguf:
             real = nibbles(blocks["q"]) * scale + blocks["minimum"].astype(np.float32)[..., None]
         return real.astype(np.float32).reshape(tensor.shape)
 
-    def _find(self, name: str) -> Tensor:
+    def _find(self, name: str) -> GgufTensor:
         if name not in self.tensors:
             raise unknown_name("tensor", name, self.tensors)
         return self.tensors[name]
@@ -213,7 +213,7 @@ def _parsed(cursor: _Cursor) -> Gguf:
         if key in metadata:
             raise InvalidArgument(f"metadata {key!r:.60} twice")
         metadata[key] = _value(cursor, cursor.number("I"))
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, GgufTensor] = {}
     for _ in range(tensor_count):
         tensor = _tensor(cursor)
         if tensor.name in tensors:
@@ -243,7 +243,7 @@ def _numbers(cursor: _Cursor, kind: int, count: int) -> NDArray[Any]:
     return np.frombuffer(cursor.take(count * dtype.itemsize, "values"), dtype)
 
 
-def _tensor(cursor: _Cursor) -> Tensor:
+def _tensor(cursor: _Cursor) -> GgufTensor:
     """A tensor with its start counted from where the data begin."""
     name, rank = cursor.text(), cursor.number("I")
     if not 1 <= rank <= _MOST_DIMS:
@@ -256,10 +256,10 @@ def _tensor(cursor: _Cursor) -> Tensor:
         raise Unimplemented(f"tensor {name!r:.60} is stored as {_NAMES[kind]}; read here: {', '.join(_STORED)}")
     if 0 in shape or shape[-1] % _STORED[_NAMES[kind]].elements:
         raise InvalidArgument(f"tensor {name!r:.60} of {_NAMES[kind]} has shape {shape}: no whole number of blocks")
-    return Tensor(name, shape, _NAMES[kind], start)
+    return GgufTensor(name, shape, _NAMES[kind], start)
 
 
-def _located(tensors: dict[str, Tensor], metadata: dict[str, Any], cursor: _Cursor) -> dict[str, Tensor]:
+def _located(tensors: dict[str, GgufTensor], metadata: dict[str, Any], cursor: _Cursor) -> dict[str, GgufTensor]:
     """The tensors with their starts in the file, all of them inside of it."""
     alignment = metadata.get(_ALIGNMENT, 32)
     if not isinstance(alignment, int) or alignment < 8 or alignment > 1 << 20 or alignment % 8:
@@ -274,5 +274,5 @@ def _located(tensors: dict[str, Tensor], metadata: dict[str, Any], cursor: _Curs
                 f"tensor {name!r:.60} of {size} bytes at byte {start}; the file ends at {len(cursor.content)}, and "
                 f"tensors start at multiples of {alignment}"
             )
-        found[name] = Tensor(name, tensor.shape, tensor.type, start)
+        found[name] = GgufTensor(name, tensor.shape, tensor.type, start)
     return found

@@ -21,7 +21,7 @@ from isa_models.errors import InvalidArgument
 from workloads import bpe, gguf, llama, packages
 from workloads.bpe import Tokenizer
 from workloads.gguf import Gguf
-from workloads.real import Data, Feeds, Metric, Outputs, Phase, RealNetwork, Variant
+from workloads.real import CostPhase, Data, Feeds, Metric, Outputs, RealNetwork, StoredVariant
 
 if TYPE_CHECKING:
     import onnx
@@ -51,8 +51,8 @@ def data(model: onnx.ModelProto, count: int, seed: int) -> Data:
         lambda outputs: outputs["logits"],
         score,
         (
-            Phase(f"prefill {WINDOW}", llama.feeds(size, test[0], wanted=[WINDOW - 1]), tokens=WINDOW),
-            Phase("decode", llama.feeds(size, test[0][:1], llama.blank(size, WINDOW)), tokens=1),
+            CostPhase(f"prefill {WINDOW}", llama.feeds(size, test[0], wanted=[WINDOW - 1]), tokens=WINDOW),
+            CostPhase("decode", llama.feeds(size, test[0][:1], llama.blank(size, WINDOW)), tokens=1),
         ),
     )
 
@@ -88,9 +88,11 @@ NETWORK = RealNetwork(
     model=model,
     data=data,
     variants={
-        "q4_1": Variant("its own u4 weights in groups of 32 with float minima, f32 arithmetic", lambda: model("own")),
-        "q4_1-bf16": Variant("its own u4 weights, bf16 allowed inside", lambda: model("own"), fpmath="bf16"),
-        "int8-token": Variant("s8 x s8, a scale for each token and each output channel", lambda: model("s8")),
+        "q4_1": StoredVariant(
+            "its own u4 weights in groups of 32 with float minima, f32 arithmetic", lambda: model("own")
+        ),
+        "q4_1-bf16": StoredVariant("its own u4 weights, bf16 allowed inside", lambda: model("own"), fpmath="bf16"),
+        "int8-token": StoredVariant("s8 x s8, a scale for each token and each output channel", lambda: model("s8")),
     },
     continues=continues,
 )

@@ -46,7 +46,7 @@ class NetworkLayer:
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class Classifier:
     """A trained classifier and its real data. Images are f32 (N, C, H, W), pixels in 0..1; labels are u8 (N,)."""
 
     name: str
@@ -93,7 +93,7 @@ def _weights(network: str) -> dict[str, NDArray[Any]]:
 
 
 def _samples(images: NDArray[Any], labels: NDArray[Any], held_out: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
-    """The fields of a `Network` that hold its samples: those to train on, and those held out to test."""
+    """The fields of a `Classifier` that hold its samples: those to train on, and those held out to test."""
     return {
         "train_images": _frozen(images[~held_out]),
         "train_labels": _frozen(labels[~held_out]),
@@ -103,7 +103,7 @@ def _samples(images: NDArray[Any], labels: NDArray[Any], held_out: NDArray[np.bo
 
 
 @cache
-def digits() -> Network:
+def digits() -> Classifier:
     """The digits network: three 3x3 convolutions and a fully connected layer, with 1437 training and 360 test images.
 
     >>> digits().test_images.shape
@@ -112,7 +112,7 @@ def digits() -> Network:
     with np.load(DATA_FILES / "digits_images.npz") as data:
         images = (data["images"][:, None] / PIXEL_MAX).astype(np.float32)
         labels, held_out = data["labels"], data["held_out"].astype(bool)
-    return Network(
+    return Classifier(
         name="digits",
         title="Handwritten digits: 3 convolutions and a fully connected layer, one 8x8 image",
         source="UCI Optical Recognition of Handwritten Digits (CC BY 4.0) via scikit-learn; tools/train_digits.py",
@@ -136,7 +136,7 @@ def digits_layers(weights: dict[str, Any]) -> tuple[NetworkLayer, ...]:
 
 
 @cache
-def cancer() -> Network:
+def cancer() -> Classifier:
     """The cancer network: three fully connected layers over 30 standardized measures, 427 training, 142 test samples.
 
     A sample is an "image" of 30 channels and one pixel. Its values can be negative, as pixels cannot.
@@ -147,7 +147,7 @@ def cancer() -> Network:
     with np.load(DATA_FILES / "cancer_samples.npz") as data:
         samples = data["samples"][:, :, None, None]
         labels, held_out = data["labels"], data["held_out"].astype(bool)
-    return Network(
+    return Classifier(
         name="cancer",
         title="Malignant or benign from 30 measures of cell nuclei: 3 fully connected layers, one sample",
         source="UCI Breast Cancer Wisconsin (Diagnostic) (CC BY 4.0) via scikit-learn; tools/train_cancer.py",
@@ -166,7 +166,7 @@ def cancer_layers(weights: dict[str, Any]) -> tuple[NetworkLayer, ...]:
 
 
 #: networks whose weights and data ship with the package
-NETWORKS: dict[str, Callable[[], Network]] = {"digits": digits, "cancer": cancer}
+NETWORKS: dict[str, Callable[[], Classifier]] = {"digits": digits, "cancer": cancer}
 
 
 def _convolve(x: F32, layer: NetworkLayer) -> F32:

@@ -35,7 +35,7 @@ GAP, ENDS, ABOVE = 6, 8, 4  # paper between digits, beside them, above and below
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
+class LinePictures:
     """Pictures f32 (N, 3, 48, 320) and what is written on them."""
 
     images: F32
@@ -77,7 +77,7 @@ def digits() -> tuple[U8, U8]:
     return table[:, :-1].reshape(-1, 28, 28), table[:, -1]
 
 
-def draw(images: U8, labels: U8, count: int, seed: int = 0) -> tuple[Lines, Lines]:
+def draw(images: U8, labels: U8, count: int, seed: int = 0) -> tuple[LinePictures, LinePictures]:
     """`count` lines of digits drawn without repetition, and `CALIBRATION_LINES` more of digits that those have not.
 
     `images` (D, 28, 28), `labels` (D,). Raises `InvalidArgument` where there are too few digits.
@@ -128,9 +128,9 @@ def character_accuracy(read: Sequence[str], wanted: Sequence[str]) -> float:
     return max(0.0, 1 - wrong / sum(map(len, wanted)))
 
 
-def _lines(images: U8, labels: U8, picked: NDArray[Any]) -> Lines:
+def _lines(images: U8, labels: U8, picked: NDArray[Any]) -> LinePictures:
     texts = tuple("".join(map(str, labels[row])) for row in picked)
-    return Lines(np.stack([_picture(images[row]) for row in picked]), texts)
+    return LinePictures(np.stack([_picture(images[row]) for row in picked]), texts)
 
 
 def _picture(figures: U8) -> F32:

@@ -42,7 +42,7 @@ class Metric:
 
 
 @dataclass(frozen=True, eq=False)
-class Phase:
+class CostPhase:
     """A part of the work with a cost of its own. `feeds`: arrays, or shapes where the values do not matter. `model`
     where it is another program than the network's; int8 modes then need `calibration` for it too. `tokens`: how many it
     reads or writes, where they are counted.
@@ -68,13 +68,13 @@ class Data:
     calibration: Sequence[Feeds]
     answer: Callable[[Outputs], Any]
     score: Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]
-    phases: Sequence[Phase] = ()
+    phases: Sequence[CostPhase] = ()
     pictures: Mapping[str, Picture] = field(default_factory=dict)  # to stand beside those of the first sample
     picture: Callable[[Outputs], Picture] | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Variant:
+class StoredVariant:
     """Another program of a network, as its makers stored it: a mode of its own. `fpmath`: a hint as in `Attr`."""
 
     title: str
@@ -95,5 +95,5 @@ class RealNetwork:
     data: Callable[[onnx.ModelProto, int, int], Data]
     against_f32: bool = False
     pictures: bool = False  # whether its data make pictures of outputs
-    variants: Mapping[str, Variant] = field(default_factory=dict)  # by the mode's name
+    variants: Mapping[str, StoredVariant] = field(default_factory=dict)  # by the mode's name
     continues: Continues | None = None  # a language model: what it writes after a text

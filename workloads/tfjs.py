@@ -91,7 +91,7 @@ def _weight(entry: dict[str, Any], what: str, data: bytes, start: int) -> tuple[
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _KerasLayer:
     name: str
     kind: str
     config: dict[str, Any]
@@ -112,7 +112,7 @@ class _Layer:
         return list(found)
 
 
-def _layer(entry: Any) -> _Layer:
+def _layer(entry: Any) -> _KerasLayer:
     name = untrusted.field(entry, "name", str, "a layer")
     what = f"layer {name!r:.60}"
     calls = untrusted.field(entry, "inbound_nodes", list, what)
@@ -125,7 +125,7 @@ def _layer(entry: Any) -> _Layer:
         inputs = ()
     if len(inputs) != len(sources):
         raise InvalidArgument(f"{what}: its inputs are no list of [layer, 0, 0, {{}}]")
-    return _Layer(
+    return _KerasLayer(
         name, untrusted.field(entry, "class_name", str, what), untrusted.field(entry, "config", dict, what), inputs
     )
 
@@ -141,7 +141,7 @@ class _Graph:
         self.known: dict[str, int] = {}  # channels of what each layer gives
 
     def model(self) -> onnx.ModelProto:
-        kinds: dict[str, Callable[[_Layer], int]] = {
+        kinds: dict[str, Callable[[_KerasLayer], int]] = {
             "InputLayer": self.input,
             "Conv2D": self.convolution,
             "Activation": self.activation,
@@ -167,13 +167,13 @@ class _Graph:
         )
 
     # -- layers: each writes its nodes and gives its channels ----------------------------------------------------
-    def input(self, layer: _Layer) -> int:
+    def input(self, layer: _KerasLayer) -> int:
         dims = layer.get("batch_input_shape", None)
         if layer.name != self.ends[0] or not isinstance(dims, list) or len(dims) != 4:
             raise Unimplemented(f"layer {layer.name!r:.60}: one input of shape [null, h, w, channels] works")
         return untrusted.shape(dims[-1:], f"layer {layer.name!r:.60}")[0]
 
-    def convolution(self, layer: _Layer) -> int:
+    def convolution(self, layer: _KerasLayer) -> int:
         layer.get("data_format", "channels_last", "channels_last")
         layer.get("groups", 1, 1)
         size, steps, spread = layer.pair("kernel_size", 1), layer.pair("strides", 1), layer.pair("dilation_rate", 1)
@@ -192,16 +192,16 @@ class _Graph:
         self.activated(layer, lambda name: self.writer.put("Conv", names, name, **attributes))
         return int(kernel.shape[-1])
 
-    def activation(self, layer: _Layer) -> int:
+    def activation(self, layer: _KerasLayer) -> int:
         self.activated(layer, lambda name: layer.inputs[0] if name != layer.name else self.copy(layer))
         return self.known[layer.inputs[0]]
 
-    def concatenate(self, layer: _Layer) -> int:
+    def concatenate(self, layer: _KerasLayer) -> int:
         layer.get("axis", -1, -1, 3)
         self.writer.put("Concat", layer.inputs, layer.name, axis=1)
         return sum(self.known[name] for name in layer.inputs)
 
-    def add(self, layer: _Layer) -> int:
+    def add(self, layer: _KerasLayer) -> int:
         channels = {self.known[name] for name in layer.inputs}
         if len(channels) > 1 or len(layer.inputs) < 2:
             raise InvalidArgument(f"layer {layer.name!r:.60} adds {len(layer.inputs)} tensors of {channels} channels")
@@ -210,7 +210,7 @@ class _Graph:
             total = self.writer.put("Add", [total, name], layer.name + (f"/{i}" if i < len(layer.inputs) else ""))
         return channels.pop()
 
-    def upsampling(self, layer: _Layer) -> int:
+    def upsampling(self, layer: _KerasLayer) -> int:
         layer.get("data_format", "channels_last", "channels_last")
         layer.get("interpolation", "nearest", "nearest")
         scales = self.writer.hold(f"{layer.name}/scales", np.array([1, 1, *layer.pair("size", 2)], np.float32))
@@ -225,17 +225,17 @@ class _Graph:
         return self.known[layer.inputs[0]]
 
     # -- parts ---------------------------------------------------------------------------------------------------
-    def activated(self, layer: _Layer, write: Callable[[str], str]) -> None:
+    def activated(self, layer: _KerasLayer, write: Callable[[str], str]) -> None:
         """What `write` puts under a name, with the layer's activation behind it under the layer's own."""
         if layer.get("activation", "linear", "linear", "relu") == "linear":
             write(layer.name)
         else:
             self.writer.put("Relu", [write(f"{layer.name}/linear")], layer.name)
 
-    def copy(self, layer: _Layer) -> str:
+    def copy(self, layer: _KerasLayer) -> str:
         return self.writer.put("Identity", layer.inputs, layer.name)
 
-    def weight(self, layer: _Layer, part: str, shape: Sequence[Any]) -> F32:
+    def weight(self, layer: _KerasLayer, part: str, shape: Sequence[Any]) -> F32:
         found = self.weights.get(f"{layer.name}/{part}")
         if found is None or list(found.shape) != list(shape):
             met = "missing" if found is None else f"of shape {list(found.shape)}"

@@ -13,9 +13,9 @@ from simdnn.exactness import measures
 from simdnn.explanations.departures import HALVED, PAIR
 from simdnn.networks import sequential as network
 from simdnn.networks.precision import MODES, Mode
-from simdnn.networks.sequential import LayerRun, Target
+from simdnn.networks.sequential import LayerRun, Place
 from simdnn.quantize import ACTIVATIONS, WEIGHTS, Scheme
-from workloads import Network
+from workloads import Classifier
 
 MACHINES = ("skx", "icx", "clx", "zen4")
 SCHEMES = tuple(Scheme(w, a, p) for w in WEIGHTS for a in ACTIVATIONS[:2] for p in (100.0, 99.9))
@@ -38,7 +38,7 @@ _KINDS = ("int8-exact", "int8-fast")
 
 
 def accuracy_table(
-    net: Network,
+    net: Classifier,
     machines: Iterable[str] = MACHINES,
     schemes: Sequence[Scheme] = SCHEMES,
     *,
@@ -57,7 +57,7 @@ def accuracy_table(
     for name in machines:
         machine = isa_models.cpu_machine(name)
         f32 = MODES["f32"]
-        target = Target(name, str(f32.isa(machine, isa)), dispatch=dispatch)
+        target = Place(name, str(f32.isa(machine, isa)), dispatch=dispatch)
         own = isa or _strongest(machine)
         reference = network.execute(network.prepare(net, f32), net.test_images, f32, target)
         exactly = network.accuracy(reference[-1].values, net.test_labels)
@@ -65,7 +65,7 @@ def accuracy_table(
         rows.append(about | _measured("f32", reference, reference, net) | {"lost": 0.0})
         for scheme in schemes:
             for kind in _KINDS:
-                runs = _run(net, scheme, kind, Target(name, own, dispatch=dispatch), target)
+                runs = _run(net, scheme, kind, Place(name, own, dispatch=dispatch), target)
                 row: dict[str, Any] = about | {"weights": scheme.weights, "activations": scheme.activations}
                 row |= {"percentile": scheme.percentile} | _measured(kind, runs, reference, net)
                 rows.append(row | {"lost": exactly - row["accuracy"]})
@@ -73,7 +73,7 @@ def accuracy_table(
 
 
 def lossy_channels(
-    net: Network, machine: str, scheme: Scheme = SCHEMES[0], *, isa: str | None = None, dispatch: str = "fastest"
+    net: Classifier, machine: str, scheme: Scheme = SCHEMES[0], *, isa: str | None = None, dispatch: str = "fastest"
 ) -> pd.DataFrame:
     """Where fast int8 loses accuracy: a row per layer and output channel, those that lose most first.
 
@@ -83,8 +83,8 @@ def lossy_channels(
     """
     model = isa_models.cpu_machine(machine)
     own = isa or _strongest(model)
-    target, f32 = Target(machine, own, dispatch=dispatch), MODES["f32"]
-    calibrated = Target(machine, str(f32.isa(model, isa)), dispatch=dispatch)
+    target, f32 = Place(machine, own, dispatch=dispatch), MODES["f32"]
+    calibrated = Place(machine, str(f32.isa(model, isa)), dispatch=dispatch)
     stored = network.activations(net, calibrated, scheme)
     exact = network.prepare(net, MODES["int8-exact"], stored, scheme=scheme)
     fast = network.prepare(net, MODES["int8-fast"], stored, scheme=scheme)
@@ -117,13 +117,13 @@ def _strongest(machine: isa_models.Machine) -> str:
     return next(cap for cap in caps if machine.supports(cap))
 
 
-def _run(net: Network, scheme: Scheme, kind: str, target: Target, calibrated: Target) -> list[LayerRun]:
+def _run(net: Classifier, scheme: Scheme, kind: str, target: Place, calibrated: Place) -> list[LayerRun]:
     mode: Mode = MODES[kind]
     stored = network.activations(net, calibrated, scheme)
     return network.execute(network.prepare(net, mode, stored, scheme=scheme), net.test_images, mode, target)
 
 
-def _measured(mode: str, runs: list[LayerRun], reference: list[LayerRun], net: Network) -> dict[str, Any]:
+def _measured(mode: str, runs: list[LayerRun], reference: list[LayerRun], net: Classifier) -> dict[str, Any]:
     outputs = sum(run.result.output.size for run in runs)
     return {
         "mode": mode,

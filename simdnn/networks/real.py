@@ -18,7 +18,7 @@ from simdnn.networks.network import Network
 from simdnn.networks.precision import ANY_ISA, MODES, Mode
 from simdnn.primitives import Attr
 from workloads import RealNetwork
-from workloads.real import Data, Phase, Picture
+from workloads.real import CostPhase, Data, Picture
 
 if TYPE_CHECKING:
     import onnx
@@ -147,7 +147,7 @@ class _Runner:
     def costs(self, mode: Mode, isa: str | None, prepared: tuple[Network, Attr]) -> list[dict[str, Any]]:
         """The columns of cost, a row a phase."""
         rows = []
-        for phase in self.data.phases or [Phase("", self.data.samples[0])]:
+        for phase in self.data.phases or [CostPhase("", self.data.samples[0])]:
             network, attr = prepared if phase.name not in self.phases else in_mode(self.phases[phase.name], mode)
             cost = network.estimate(phase.feeds, isa=isa, attr=attr, **self.where)
             time_us = cost.seconds * 1e6

@@ -22,7 +22,7 @@ from simdnn.primitives import Attr, convolution, estimate, matmul
 from simdnn.primitives.gpu import gpu_of
 from simdnn.primitives.result import Estimate, Result
 from simdnn.quantize import F32, Activation, Scheme
-from workloads import Layer, MatmulLayer, Network, NetworkLayer
+from workloads import Classifier, Layer, MatmulLayer, NetworkLayer
 
 _SCHEME = Scheme()
 CALIBRATION_IMAGES = 360  # the first training images: those that activation scales are taken from
@@ -64,7 +64,7 @@ class LayerRun:
 
 
 @dataclass(frozen=True)
-class Target:
+class Place:
     """Where layers run: the keyword arguments that every primitive takes."""
 
     machine: str | AnyMachine
@@ -73,7 +73,7 @@ class Target:
     dispatch: str = "fastest"
 
 
-def activations(network: Network, target: Target, scheme: Scheme = _SCHEME) -> list[Activation]:
+def activations(network: Classifier, target: Place, scheme: Scheme = _SCHEME) -> list[Activation]:
     """How each layer's source is stored, from the f32 network over the first `CALIBRATION_IMAGES` training images.
 
     Raises `InvalidArgument` naming a layer whose source is no finite number.
@@ -91,7 +91,7 @@ def activations(network: Network, target: Target, scheme: Scheme = _SCHEME) -> l
 
 
 def prepare(
-    network: Network,
+    network: Classifier,
     mode: Mode,
     stored: Sequence[Activation] = (),
     fpmath_layers: str = "*",
@@ -128,7 +128,7 @@ def prepare(
     return prepared
 
 
-def execute(prepared: list[PreparedLayer], images: F32, mode: Mode, target: Target) -> list[LayerRun]:
+def execute(prepared: list[PreparedLayer], images: F32, mode: Mode, target: Place) -> list[LayerRun]:
     """Feed `images` through prepared layers, each reading what the one before it wrote."""
     first = prepared[0].src_as
     x = _stored(images, mode.src) if first is None else first.stored(images)
@@ -162,7 +162,7 @@ def group_of(mode: Mode, k: int) -> int:
     return mode.weight_group if k % mode.weight_group == 0 else k
 
 
-def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Target) -> Estimate:
+def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Place) -> Estimate:
     """What a prepared layer costs for an image that comes alone."""
     src = prepared.src_as.dtype if prepared.src_as else mode.src
     types = f"{src}:{mode.weights}:{prepared.dst}"

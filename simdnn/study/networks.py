@@ -14,11 +14,11 @@ from simdnn.networks import sequential as network
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.quantize import Scheme
 from simdnn.study.layers import Progress, Row, check_scoped
-from workloads import Network
+from workloads import Classifier
 
 
 def run_network(
-    net: Network,
+    net: Classifier,
     machine: str | AnyMachine = "zen4",
     modes: Iterable[str] | None = None,
     *,
@@ -39,7 +39,7 @@ def run_network(
     chosen, _ = choose(model, modes, isa)
     f32 = MODES["f32"]
     f32_isa = choose(model, ["f32"], isa)[0][f32]
-    target = network.Target(machine, f32_isa, threads, dispatch)
+    target = network.Place(machine, f32_isa, threads, dispatch)
     schemes = {mode: _scheme(mode, percentile) for mode in chosen}
     stored = {
         scheme.activations: network.activations(net, target, scheme)

@@ -15,19 +15,19 @@ from simdnn import quantize
 from simdnn.networks.accuracy import accuracy_table, lossy_channels
 from simdnn.quantize import Scheme
 from tools import train_cancer
-from workloads import Network
+from workloads import Classifier
 
 SCHEMES = (Scheme(), Scheme("per_tensor", "symmetric", 99.9))
 
 
 @pytest.fixture(scope="module")
-def digits() -> Network:
+def digits() -> Classifier:
     """The digits network over fewer images."""
     net = workloads.digits()
     return replace(net, test_images=net.test_images[:60], test_labels=net.test_labels[:60])
 
 
-def test_table(digits: Network) -> None:
+def test_table(digits: Classifier) -> None:
     frame = accuracy_table(digits, ("skx", "zen4"), SCHEMES)
     assert len(frame) == 2 * (1 + 2 * len(SCHEMES))
     assert (frame["accuracy"] > 0.95).all() and frame["lost"].abs().max() < 0.05
@@ -38,7 +38,7 @@ def test_table(digits: Network) -> None:
     assert (skx.loc["int8-exact", "cycles"].to_numpy() > skx.loc["int8-fast", "cycles"].to_numpy()).all()
 
 
-def test_channels_are_named_where_they_lose(digits: Network) -> None:
+def test_channels_are_named_where_they_lose(digits: Classifier) -> None:
     frame = lossy_channels(digits, "skx")
     assert set(frame["layer"]) == {"conv1", "conv2", "conv3", "fc"} and len(frame) == 16 + 32 + 64 + 10
     assert frame["error"].is_monotonic_decreasing and frame["layer"].iloc[0] == "conv1"

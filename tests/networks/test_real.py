@@ -19,7 +19,7 @@ from simdnn.cli import main
 from simdnn.networks import real
 from simdnn.networks.precision import MODES, choose
 from workloads import RealNetwork, packages
-from workloads.real import Data, Metric, Outputs, Phase, Picture, Variant
+from workloads.real import CostPhase, Data, Metric, Outputs, Picture, StoredVariant
 
 HERE = all((packages.folder() / "ocr" / name).is_file() for name in ("recogniser.onnx", "mnist_5k.csv.gz"))
 ZEN4 = machine("zen4")
@@ -47,7 +47,7 @@ def data(model: onnx.ModelProto, count: int, seed: int) -> Data:
     def picture(outputs: Outputs) -> Picture:
         return np.clip(np.abs(outputs["y"][..., None]) * 50 + np.zeros(3), 0, 255).astype(np.uint8)
 
-    phases = (Phase("many", {"x": (512, 64)}, tokens=512), Phase("one", {"x": (1, 64)}))
+    phases = (CostPhase("many", {"x": (512, 64)}, tokens=512), CostPhase("one", {"x": (1, 64)}))
     grey = np.full((4, 8, 3), 128, np.uint8)
     return Data(samples[1:], samples[:1], lambda outputs: outputs["y"], score, phases, {"grey": grey}, picture)
 
@@ -62,7 +62,7 @@ MADE_UP = RealNetwork(
     data=data,
     against_f32=True,
     pictures=True,
-    variants={"off": Variant("weights that are off by 1", lambda: product(1.0))},
+    variants={"off": StoredVariant("weights that are off by 1", lambda: product(1.0))},
 )
 
 
@@ -100,7 +100,7 @@ def test_nothing_runs_twice_and_seeds_decide() -> None:
 
 def test_a_mode_that_is_refused_keeps_its_row() -> None:
     modes, _ = choose(ZEN4, ["f32", "bad"], known={**MODES, "bad": dataclasses.replace(MODES["f32"], name="bad")})
-    network = dataclasses.replace(MADE_UP, variants={"bad": Variant("a model with an unknown operator", broken)})
+    network = dataclasses.replace(MADE_UP, variants={"bad": StoredVariant("a model with an unknown operator", broken)})
     rows = real.run_real(network, modes, count=1).rows
     assert rows["refused"].iloc[0] == "" and "Nonsense" in rows["refused"].iloc[-1]
     modes.pop(MODES["f32"])
@@ -127,7 +127,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert main([*words, "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert [row["mode"] for row in content["totals"]] == ["f32", "f32", "bf16", "bf16", "off", "off"]
-    spoilt = dataclasses.replace(MADE_UP, variants={"bad": Variant("a model with an unknown operator", broken)})
+    spoilt = dataclasses.replace(MADE_UP, variants={"bad": StoredVariant("a model with an unknown operator", broken)})
     monkeypatch.setitem(workloads.REAL_NETWORKS, "made-up", spoilt)
     assert main(["run", "made-up", "--modes", "f32,bad"]) == 1
     assert "bad: refused: " in capsys.readouterr().out

@@ -17,14 +17,14 @@ from isa_models import InvalidArgument
 from simdnn import quantize, study
 from simdnn.networks import sequential as network
 from simdnn.networks.precision import MODES
-from workloads import Network
+from workloads import Classifier
 
 IMAGES = 24
-TARGET = network.Target("zen4", "avx512_core_vnni")
+TARGET = network.Place("zen4", "avx512_core_vnni")
 
 
 @pytest.fixture(scope="module")
-def digits() -> Network:
+def digits() -> Classifier:
     """The network with a few of its images, so that the tests stay short."""
     full = workloads.digits()
     return replace(
@@ -36,18 +36,18 @@ def digits() -> Network:
 
 
 @pytest.fixture(scope="module")
-def frame(digits: Network) -> pd.DataFrame:
+def frame(digits: Classifier) -> pd.DataFrame:
     return study.run_network(digits, "zen4")
 
 
-def test_f32_is_the_reference(digits: Network) -> None:
+def test_f32_is_the_reference(digits: Classifier) -> None:
     f32 = MODES["f32"]
     runs = network.execute(network.prepare(digits, f32), digits.test_images, f32, TARGET)
     assert [run.layer.name for run in runs] == ["conv1", "conv2", "conv3", "fc"]
     np.testing.assert_allclose(runs[-1].values, digits.reference(digits.test_images), rtol=1e-4, atol=1e-4)
 
 
-def test_integers_by_hand(digits: Network) -> None:
+def test_integers_by_hand(digits: Classifier) -> None:
     """The first layer's u8 result, from the scheme's own formula in NumPy."""
     vnni = MODES["int8-vnni"]
     stored = network.activations(digits, TARGET)
@@ -102,7 +102,7 @@ def test_full_accuracy_of_the_shipped_network() -> None:
     assert wanted - 3 / 360 <= network.accuracy(logits, digits.test_labels) <= 1
 
 
-def test_a_layer_that_can_be_negative(digits: Network) -> None:
+def test_a_layer_that_can_be_negative(digits: Classifier) -> None:
     """Gets a zero point, or s8; the layers around it are none the worse."""
     bare = replace(digits, layers=tuple(replace(layer, relu=False) for layer in digits.layers))
     points = network.activations(bare, TARGET)
@@ -120,7 +120,7 @@ def test_a_layer_that_can_be_negative(digits: Network) -> None:
         network.activations(infinite, TARGET)
 
 
-def test_percentile_clips(digits: Network) -> None:
+def test_percentile_clips(digits: Classifier) -> None:
     largest = [a.scale for a in network.activations(digits, TARGET)]
     clipped = [a.scale for a in network.activations(digits, TARGET, quantize.Scheme(percentile=99))]
     assert all(a <= b for a, b in zip(clipped, largest, strict=True)) and clipped[1] < largest[1]
@@ -165,9 +165,9 @@ def test_weights_that_are_no_numbers() -> None:
         quantize.weight_scales(np.array([[np.nan, 1]], np.float32), 0)
 
 
-def test_part_of_a_network_in_bf16_the_rest_strict(digits: Network) -> None:
+def test_part_of_a_network_in_bf16_the_rest_strict(digits: Classifier) -> None:
     """A sub-graph in a math mode: the same bits as calls of the layers, each within its scope."""
-    mode, target = MODES["fpmath-bf16"], network.Target("zen4", "avx512_core_bf16")
+    mode, target = MODES["fpmath-bf16"], network.Place("zen4", "avx512_core_bf16")
     prepared = network.prepare(digits, mode, fpmath_layers="conv1,conv2")
     runs = network.execute(prepared, digits.test_images, mode, target)
     assert [run.result.fpmath for run in runs] == ["bf16", "bf16", "strict", "strict"]
@@ -191,7 +191,7 @@ def test_part_of_a_network_in_bf16_the_rest_strict(digits: Network) -> None:
     assert 0 < errors[0] and 0 < errors[1]
 
 
-def test_the_runner_scopes_a_math_mode(digits: Network) -> None:
+def test_the_runner_scopes_a_math_mode(digits: Classifier) -> None:
     frame = study.run_network(digits, "zen4", ["f32", "fpmath-bf16"], fpmath_layers="conv[12]")
     found = frame[frame["mode"] == "fpmath-bf16"].set_index("layer")
     assert list(found["compute_dtype"]) == ["f32", "bf16", "f32", "f32"]

@@ -10,20 +10,20 @@ import pytest
 import workloads
 from isa_models.errors import InvalidArgument
 from tools import train_digits
-from workloads.networks import DATA_FILES, Network
+from workloads.networks import DATA_FILES, Classifier
 
 
 @pytest.fixture(scope="module")
-def digits() -> Network:
+def digits() -> Classifier:
     return workloads.digits()
 
 
-def test_held_out_accuracy(digits: Network) -> None:
+def test_held_out_accuracy(digits: Classifier) -> None:
     correct = digits.reference(digits.test_images).argmax(axis=1) == digits.test_labels
     assert correct.mean() >= 0.98
 
 
-def test_split(digits: Network) -> None:
+def test_split(digits: Classifier) -> None:
     """All 1797 images, none on both sides, the same number of each class held out."""
     sides = [{image.tobytes() for image in images} for images in (digits.train_images, digits.test_images)]
     assert not sides[0] & sides[1]
@@ -32,7 +32,7 @@ def test_split(digits: Network) -> None:
     assert (np.bincount(digits.test_labels) == 36).all()
 
 
-def test_images_are_scikit_learns(digits: Network) -> None:
+def test_images_are_scikit_learns(digits: Classifier) -> None:
     datasets = pytest.importorskip("sklearn.datasets")
     data = datasets.load_digits()
     held_out = train_digits.split(data.target)
@@ -41,7 +41,7 @@ def test_images_are_scikit_learns(digits: Network) -> None:
     assert (digits.train_images[:, 0] * 16 == data.images[~held_out]).all()
 
 
-def test_types_and_ranges(digits: Network) -> None:
+def test_types_and_ranges(digits: Classifier) -> None:
     assert digits.test_images.dtype == np.float32 and digits.test_images.shape[1:] == (1, 8, 8)
     assert digits.test_images.min() == 0 and digits.test_images.max() == 1
     for layer in digits.layers:
@@ -53,11 +53,11 @@ def test_files_are_small() -> None:
     assert sum(path.stat().st_size for path in DATA_FILES.iterdir()) < 250_000  # two networks
 
 
-def test_reference_by_hand(digits: Network) -> None:
+def test_reference_by_hand(digits: Classifier) -> None:
     """One output of the strided second convolution, summed in Python."""
     first, second = digits.layers[:2]
-    source = Network(**{**vars(digits), "layers": (first,)}).reference(digits.test_images[:1])
-    result = Network(**{**vars(digits), "layers": (first, second)}).reference(digits.test_images[:1])
+    source = Classifier(**{**vars(digits), "layers": (first,)}).reference(digits.test_images[:1])
+    result = Classifier(**{**vars(digits), "layers": (first, second)}).reference(digits.test_images[:1])
     total = float(second.bias[5])
     for c in range(16):
         for i in range(3):
@@ -69,12 +69,12 @@ def test_reference_by_hand(digits: Network) -> None:
     assert result[0, 5, 3, 1] == pytest.approx(max(total, 0), abs=1e-5)
 
 
-def test_training_forward_equals_reference(digits: Network) -> None:
+def test_training_forward_equals_reference(digits: Classifier) -> None:
     logits, _ = train_digits.forward(digits.test_images[:50], digits.layers)
     np.testing.assert_allclose(logits, digits.reference(digits.test_images[:50]), atol=1e-4)
 
 
-def test_gradients_equal_finite_differences(digits: Network) -> None:
+def test_gradients_equal_finite_differences(digits: Classifier) -> None:
     """d loss / d weight of each layer at its steepest weight, against a central difference."""
     images, labels = digits.train_images[:8], digits.train_labels[:8]
     weights = train_digits.initial_weights(np.random.default_rng(0))
@@ -95,7 +95,7 @@ def test_gradients_equal_finite_differences(digits: Network) -> None:
         assert difference == pytest.approx(float(gradient[at]), rel=0.05), key
 
 
-def test_a_few_epochs_learn(digits: Network) -> None:
+def test_a_few_epochs_learn(digits: Classifier) -> None:
     images, labels = digits.train_images[:400], digits.train_labels[:400]
     weights = train_digits.train(images, labels, epochs=4)
     again = train_digits.train(images, labels, epochs=4)
@@ -105,7 +105,7 @@ def test_a_few_epochs_learn(digits: Network) -> None:
 
 
 def test_the_script_writes_what_the_package_reads(
-    digits: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    digits: Classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("sklearn")
     monkeypatch.setattr(train_digits, "EPOCHS", 1)
@@ -118,7 +118,7 @@ def test_the_script_writes_what_the_package_reads(
     assert shapes == [(layer.name, layer.weights.shape) for layer in digits.layers]
 
 
-def test_as_a_table(digits: Network) -> None:
+def test_as_a_table(digits: Classifier) -> None:
     workload = workloads.load("digits")
     assert [layer.name for layer in workload.layers] == ["conv1", "conv2", "conv3", "fc"]
     assert workload.macs == 8 * 8 * 16 * 9 + 4 * 4 * 32 * 16 * 9 + 2 * 2 * 64 * 32 * 9 + 256 * 10
@@ -126,7 +126,7 @@ def test_as_a_table(digits: Network) -> None:
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (2, 1, 8, 9), (2, 3, 8, 8)])
-def test_images_of_another_shape(digits: Network, shape: tuple[int, ...]) -> None:
+def test_images_of_another_shape(digits: Classifier, shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidArgument, match=r"digits needs \(N, 1, 8, 8\)"):
         digits.reference(np.zeros(shape, np.float32))
 
