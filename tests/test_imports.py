@@ -26,7 +26,7 @@ FLOORS = (
     {"simdnn.libraries"},
     {"simdnn.kernels.common"},
     {"simdnn.program"},
-    {"isa_models", "workloads", "simdnn.files", "simdnn.verbose", "simdnn.version"},
+    {"isa_models", "workloads", "simdnn.files", "simdnn.verbose", "simdnn.version", "simdnn.workers"},
 )
 
 

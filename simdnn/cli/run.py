@@ -18,7 +18,7 @@ from simdnn.cli import output, run_onnx, run_real
 from simdnn.cli.options import Takes, check
 from simdnn.exactness import measures
 from simdnn.networks.precision import MODES, choose
-from simdnn.study.workers import MOST_WORKERS
+from simdnn.workers import MOST_WORKERS
 from workloads import RealNetwork
 
 _MODES = "\n".join(f"  {mode.name:20}  {mode.title}" for mode in MODES.values())

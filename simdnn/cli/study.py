@@ -17,7 +17,7 @@ from simdnn.cli import output
 from simdnn.cli.run import FORMATS, HEADINGS
 from simdnn.study.exploration import FAILED, QUALITIES, results_path
 from simdnn.study.kinds import KINDS, Kind
-from simdnn.study.workers import MOST_WORKERS
+from simdnn.workers import MOST_WORKERS
 
 
 def _words(kind: Kind) -> str:

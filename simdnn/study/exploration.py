@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 
 from isa_models import InvalidArgument
+from simdnn import workers
 from simdnn.networks.precision import CHOICES
-from simdnn.study import workers
+from simdnn.networks.runner import Progress
 from simdnn.study.kinds import KINDS
-from simdnn.study.layers import Progress
 from simdnn.study.pareto import pareto
 from simdnn.study.points import FAILED, Outcome, Point, Stamp, lost, outcome
 from simdnn.study.results import Results

@@ -16,11 +16,12 @@ from isa_models.isa import caps
 from isa_models.machines.loader import AnyMachine
 from isa_models.machines.toml_table import Table
 from simdnn.exactness import measures
+from simdnn.networks.classified import run_network
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
+from simdnn.networks.runner import totals
+from simdnn.networks.tables import run_layers
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import FPMATH_MODES
-from simdnn.study.layers import run_layers, totals
-from simdnn.study.networks import run_network
 from workloads import NETWORKS, ConvLayer, MatmulLayer, Workload, load
 from workloads.data import SRC_TYPES
 

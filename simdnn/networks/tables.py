@@ -1,0 +1,194 @@
+"""A layer table in precision modes: each layer by itself on seeded data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import isa_models
+from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
+from isa_models.formats import fmt
+from isa_models.machines.loader import AnyMachine
+from simdnn.exactness import measures
+from simdnn.networks import sequential as network
+from simdnn.networks.precision import MODES, Mode, choose
+from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes, some
+from simdnn.primitives import Attr, Quant, convolution, matmul
+from simdnn.primitives.gpu import gpu_of
+from simdnn.primitives.mathmode import cold_weights
+from simdnn.primitives.result import Estimate, Result
+from simdnn.quantize import quantize_weights, weight_scales
+from workloads import Layer, MatmulLayer, Workload, data
+
+
+@dataclass(frozen=True)
+class TableLayer:
+    """One layer of a table in all modes, a `runner.Part`: what a worker process is handed."""
+
+    layer: Layer
+    machine: str | AnyMachine
+    modes: tuple[tuple[Mode, str], ...]  # and the ISA cap of each
+    threads: int
+    values: bool
+    dispatch: str
+    seed: int
+    cold: frozenset[str]  # modes in which the network's weights do not stay in the caches from run to run
+    fpmath_layers: str = "*"  # in math modes: patterns of the layers that are in the mode
+    base: Mode | None = None
+    hides: bool = False
+    refusals: tuple[type[SimdnnError], ...] = (Unimplemented, UnknownTiming)
+
+    @property
+    def name(self) -> str:
+        return self.layer.name
+
+    @property
+    def macs(self) -> int:
+        return self.layer.macs
+
+    def where(self, isa: str) -> dict[str, Any]:
+        """The keyword arguments that primitives share."""
+        return {"machine": self.machine, "isa": isa, "threads": self.threads, "dispatch": self.dispatch}
+
+    def reference(self) -> Result | None:
+        """The layer in f32, under the machine's own ISA where f32 wasn't asked for; None where values aren't."""
+        if not self.values:
+            return None
+        f32 = MODES["f32"]
+        isa = dict(self.modes).get(f32) or f32.isa(isa_models.machine(self.machine))
+        if isa is None:
+            raise InvalidArgument(f"machine {self.machine!r} has none of {', '.join(f32.isas)}, which f32 values need")
+        with cold_weights("f32" in self.cold):
+            return _primitive(self, f32, isa)
+
+    def in_mode(self, mode: Mode, isa: str | None, reference: Result | None) -> InMode:
+        """One row: cost, and with values the errors against f32."""
+        cap = str(isa)
+        batch = self.layer.batch if isinstance(self.layer, MatmulLayer) else 1
+        together = batch > 1 and gpu_of(self.machine) is not None  # one kernel; values are those of one product
+        with cold_weights(mode.name in self.cold):
+            run = _primitive if self.values else _estimate
+            result = reference if reference and mode == MODES["f32"] else run(self, mode, cap)
+            priced = _estimate(self, mode, cap) if together else result
+        found = measures.cost(priced, cap, self.macs, times=1 if together else batch)
+        if isinstance(result, Result) and reference:
+            found |= measures.values(result, result.output, reference.output, times=batch)
+        return InMode([self._row(mode) | found | {"refused": ""}])
+
+    def refused(self, mode: Mode, reason: str) -> InMode:
+        return InMode([self._row(mode) | {"implementation": "refused", "refused": reason}])
+
+    def _row(self, mode: Mode) -> Row:
+        return {"layer": self.layer.name, "count": self.layer.count, "mode": mode.name}
+
+
+def run_table(
+    workload: Workload,
+    machine: str | AnyMachine = "zen4",
+    modes: Iterable[str | Mode] | None = None,
+    *,
+    isa: str | None = None,
+    layers: str = "*",
+    threads: int = 1,
+    values: bool = True,
+    dispatch: str = "fastest",
+    seed: int = 0,
+    jobs: int = 1,
+    fpmath_layers: str = "*",
+    progress: Progress | None = None,
+) -> Frames:
+    """Each layer of a workload in each mode: its cost, and the error of its values against the f32 mode.
+
+    Layers of one shape are run once, under the first one's name, and their counts are added. `layers` is a pattern of
+    names (as in a shell); `modes` are names, or modes of one's own, `None` all that the machine can do; `values=False`
+    takes the cost alone. `fpmath_layers`: in modes that are math modes, layers that no pattern of this comma list
+    matches stay strict. `jobs` is the number of worker processes (not of modelled threads); a script that asks for
+    several runs its own code under `if __name__ == "__main__"`. A layer that a mode cannot do keeps its row, with the
+    reason in `refused` and no figures.
+    """
+    model = isa_models.machine(machine)
+    own = {mode.name: mode for mode in modes or () if isinstance(mode, Mode)}
+    names = None if modes is None else [mode.name if isinstance(mode, Mode) else mode for mode in modes]
+    chosen, _ = choose(model, names, isa, {**MODES, **own})
+    last = model.caches[-1].size_bytes
+    cold = frozenset(mode.name for mode in chosen if workload.parameters * fmt(mode.weights).bytes > last)
+    check_scoped([layer.name for layer in workload.layers], fpmath_layers)
+    parts = [
+        TableLayer(layer, machine, tuple(chosen.items()), threads, values, dispatch, seed, cold, fpmath_layers)
+        for layer in select(workload, layers, fpmath_layers)
+    ]
+    return run_modes(parts, chosen, jobs=jobs, progress=progress)
+
+
+def run_layers(
+    workload: Workload, machine: str | AnyMachine = "zen4", modes: Iterable[str | Mode] | None = None, **options: Any
+) -> pd.DataFrame:
+    """The layers of `run_table`, which takes the same options; `totals` of the frame are its totals."""
+    return run_table(workload, machine, modes, **options).layers
+
+
+def select(workload: Workload, pattern: str = "*", apart: str = "*") -> list[Layer]:
+    """The layers whose names match a shell pattern, those of one shape merged into the first.
+
+    Layers that patterns of the comma list `apart` match are not merged with others.
+
+    >>> import workloads
+    >>> [(layer.name, layer.count) for layer in select(workloads.load("resnet50"), "layer1.*.conv2")]
+    [('layer1.0.conv2', 3)]
+    """
+    merged: dict[tuple[Layer, bool], Layer] = {}
+    for layer in workload.layers:
+        if fnmatchcase(layer.name, pattern):
+            alone = any(fnmatchcase(layer.name, part) for part in apart.split(","))
+            shape = replace(layer, name="", count=1), alone
+            known = merged.get(shape)
+            merged[shape] = replace(known, count=known.count + layer.count) if known else layer
+    if not merged:
+        names = some([layer.name for layer in workload.layers])
+        raise InvalidArgument(f"layers={pattern!r} matches none of {workload.name}; they are {names}")
+    return list(merged.values())
+
+
+def _primitive(job: TableLayer, mode: Mode, isa: str) -> Result:
+    """The layer through its primitive on seeded data; the destination is f32, integers are scaled in the kernel."""
+    layer = job.layer
+    narrowed = mode.weight_group or mode.per_tensor  # from f32, here
+    tensors = data.tensors(layer, f"{mode.src}:{'f32' if narrowed else mode.weights}", job.seed)
+    scales = {"src": tensors.src_scale, "wei": tensors.wei_scale} if mode.is_integer else {}
+    weights = tensors.weights
+    if mode.weight_group:
+        weights, scales["wei"] = network.compressed(weights, mode)
+    if mode.per_tensor:
+        row = weights.reshape(1, -1)
+        largest = weight_scales(row, 0)
+        weights, scales["wei"] = quantize_weights(row, largest, 0).reshape(weights.shape), largest
+    where = job.where(isa) | {"dst": "f32", "attr": _attr(job, mode, scales)}
+    if isinstance(layer, MatmulLayer):
+        return matmul(tensors.src, weights, **where)
+    where |= {"strides": layer.stride, "padding": layer.pad, "groups": layer.groups}
+    return convolution(tensors.src, weights, **where)
+
+
+def _estimate(job: TableLayer, mode: Mode, isa: str) -> Estimate:
+    """The cost of what `_primitive` runs, without data."""
+    layer = job.layer
+    outputs = layer.n if isinstance(layer, MatmulLayer) else layer.oc
+    count = 1 if mode.per_tensor else outputs
+    scales: dict[str, Any] = {"src": 1.0, "wei": np.ones(count, np.float32)} if mode.is_integer else {}
+    if mode.weight_group:
+        along_k = Quant(None, groups=(network.group_of(mode, layer.k), 1)) if isinstance(layer, MatmulLayer) else None
+        scales["wei"] = along_k or Quant(None, mask="per_oc")
+    return network.estimate_layer(
+        layer, f"{mode.src}:{mode.weights}:f32", attr=_attr(job, mode, scales), **job.where(isa)
+    )
+
+
+def _attr(job: TableLayer, mode: Mode, scales: dict[str, Any]) -> Attr:
+    compressed = bool(mode.weight_group)
+    fpmath = mode.fpmath_of(job.layer.name, job.fpmath_layers)
+    return Attr(fpmath=fpmath, apply_to_int=compressed, scales=scales, exact_int8=mode.exact_int8)
