@@ -1,10 +1,10 @@
-"""A network in each precision mode: the model changed, or the kernels told, and what comes out beside f32."""
+"""An ONNX model in precision modes: the model changed, or the kernels told, and what comes out beside f32."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,17 @@ import numpy as np
 
 from isa_models import SimdnnError, Unimplemented
 from isa_models.formats import fmt
+from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
-from simdnn.exactness.measures import errors
+from simdnn.exactness import measures
 from simdnn.networks.float16 import float16_report, transpile_float16
-from simdnn.networks.network import Network, load
+from simdnn.networks.model import Node
+from simdnn.networks.network import Network, Watch, load
+from simdnn.networks.ops.quantized import stands_for
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
 from simdnn.networks.quantize import Ranges, quantize_onnx, ranges_of
 from simdnn.networks.result import NetworkEstimate, NetworkResult
+from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, computed, run_modes
 from simdnn.networks.types import is_float
 from simdnn.primitives import Attr
 
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     Model = str | PathLike[str] | onnx.ModelProto
-Progress = Callable[[int, int, str], None]
 #: of a model whose products are integer ones already: all kernels of the machine, nothing changed
 STORED = Mode("as stored", "an integer model's own graph", "", "", ANY_ISA, gpus=GPUS)
 CALIBRATED_ON_ITSELF = "its ranges are from the very data that it is judged on"
@@ -104,137 +107,204 @@ def random_feeds(network: Network, shapes: Mapping[str, Sequence[int]], seed: in
     return found
 
 
-def compare_modes(
+def run_model(
     model: Model,
     feeds: Mapping[str, Array],
     modes: Mapping[Mode, str],
     *,
+    machine: str | AnyMachine = "zen4",
+    isa: str | None = None,
     values: bool = True,
+    layers: bool = False,
     progress: Progress | None = None,
+    fpmath_layers: str = "*",
     **where: Any,
-) -> pd.DataFrame:
-    """A row a mode: mode, computes (the types of its products, by multiply-accumulates), cycles, time, speed-up, of all
-    outputs the error, and of its integer products how many outputs met a saturating step and the departures from exact
-    arithmetic (kinds, and the share of the outputs that met them); `values=False`: the cost alone.
+) -> Frames:
+    """A row a node and mode, and totals with errors of all outputs, and departures of the integer products.
 
-    `modes` maps each to the ISA cap that it runs under; `where` are the other arguments of `Network.run`. Speed and
-    errors are against f32. A model that is stored in integers has no f32: its first row, against which speed is told,
-    is "as stored", its errors are against its own graph with exact sums, and a mode that gives the kernels and bits of
-    another row has none of its own. What a mode changes nothing of, and what it was calibrated on, is in `note`; a mode
-    that a node refuses has the reason in `refused`.
+    `modes` maps each to the ISA cap that it runs under, `isa` caps the f32 that others are compared with; `where` are
+    other arguments of `Network.run`. `values=False`: the cost alone. `layers`: errors of each node's output, too, for
+    which all values of f32 are kept. `fpmath_layers`: in modes that are math modes, nodes whose names no pattern of
+    this comma list matches stay strict.
+
+    A model that is stored in integers has no f32: its first row, against which speed is told, is "as stored", its
+    errors are against its own graph with exact sums, and a mode that gives the kernels and bits of another row has none
+    of its own. What a mode changes nothing of, and what it was calibrated on, is in `note`; a mode that a node refuses
+    has the reason in `refused`.
     """
-    import pandas as pd
-
     calibrated = Calibrated(model, [feeds])
-    integer = calibrated.is_integer
-    first = STORED if integer else MODES["f32"]
-    others = {mode: isa for mode, isa in modes.items() if not (integer and mode.name == "f32")}
-    chosen = {first: where.pop("isa", None), **others}
-    reference = _exact_outputs(model, feeds, chosen[first], where) if integer and values else []
-    rows: list[_Row] = []
-    for position, (mode, isa) in enumerate(chosen.items()):
-        if progress:
-            progress(position, len(chosen), mode.name)
-        try:
-            row = _run(calibrated, mode, feeds if values else None, {"isa": isa, **where})
-        except SimdnnError as error:
-            if not rows:
-                raise
-            rows.append(_Row(mode.name, {"refused": str(error)}))
-            continue
-        reference = reference or row.outputs
-        row.figures |= _errors(row.outputs, reference)
-        twin = next((other for other in rows if other.ran == row.ran), None)
-        if twin and integer:
-            twin.same.append(mode.name)
-            continue
-        if twin:
-            row.notes.append(f"changes nothing: the products, cycles and bits of {twin.mode}")
-        if mode.is_integer and not integer and values:
-            row.notes.append(CALIBRATED_ON_ITSELF)
-        rows.append(row)
-    frame = pd.DataFrame([row.record() for row in rows])
-    frame.insert(4, "speed_up", frame["cycles"].iloc[0] / frame["cycles"])
-    return frame if integer or MODES["f32"] in modes else frame.iloc[1:].reset_index(drop=True)
+    where |= {"machine": machine, "fpmath_layers": fpmath_layers}
+    check_scoped([node.name for node in load(model).graph.nodes], fpmath_layers)
+    part = ModelRun(calibrated, feeds, values, layers, isa, where)
+    if part.hides:
+        modes = {mode: cap for mode, cap in modes.items() if mode.name != "f32"}
+    return run_modes([part], modes, isa=isa, progress=progress)
 
 
-@dataclass(eq=False)
-class _Row:
-    """A mode, its figures, and what ran: products, cycles and bits, equal where two modes are one."""
-
-    mode: str
-    figures: dict[str, Any]
-    ran: tuple[Any, ...] | None = None
-    outputs: list[Array] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    same: list[str] = field(default_factory=list)  # other modes that would be this row
-
-    def record(self) -> dict[str, Any]:
-        same = [f"{' and '.join(self.same)} would be this very run"] if self.same else []
-        return {"mode": self.mode, **self.figures, "note": "; ".join([*self.notes, *same])}
+def compare_modes(model: Model, feeds: Mapping[str, Array], modes: Mapping[Mode, str], **options: Any) -> pd.DataFrame:
+    """The totals of `run_model`, which takes the same options: a row a mode."""
+    return run_model(model, feeds, modes, **options).totals
 
 
-def _run(calibrated: Calibrated, mode: Mode, feeds: Mapping[str, Array] | None, where: dict[str, Any]) -> _Row:
-    """One mode; without feeds of one's own, the cost alone."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", RuntimeWarning)
-        network, attr = in_mode(calibrated, mode)
-        if feeds is None:
-            result = network.estimate(calibrated.feeds[0], attr=attr, **where)
-        else:
-            result = network.run(feeds, attr=attr, **where)
-    figures = _costs(result) | {"refused": ""}
-    row = _Row(mode.name, figures, notes=list(dict.fromkeys(str(w.message) for w in caught)))
-    calls = (call for run in result.nodes for call in run.calls)
-    row.ran = round(result.cycles, 3), *((call.implementation, call.compute_dtype) for call in calls if call.macs)
-    if isinstance(result, NetworkResult):
-        row.ran += tuple(v.tobytes() for v in result.outputs.values() if isinstance(v, np.ndarray))
-        row.outputs = _floats(result)
-        row.figures |= _departed(result)
-    return row
+@dataclass(frozen=True, eq=False)
+class ModelRun:
+    """An ONNX model and a feed as a `runner.Part`; `layers`: errors of nodes, too."""
+
+    calibrated: Calibrated
+    feeds: Mapping[str, Array]
+    values: bool
+    layers: bool
+    isa: str | None
+    where: Mapping[str, Any]
+    name: str = "model"
+    macs: int = 0
+    refusals: tuple[type[SimdnnError], ...] = (SimdnnError,)
+
+    @property
+    def hides(self) -> bool:
+        return self.calibrated.is_integer
+
+    @property
+    def base(self) -> Mode:
+        return STORED if self.hides else MODES["f32"]
+
+    def reference(self) -> Seen:
+        """Values of a model with exact sums; those of f32 come from its own run."""
+        seen = Seen(self.layers)
+        if self.hides and self.values:
+            self._exact(seen)
+        return seen
+
+    def in_mode(self, mode: Mode, isa: str | None, reference: Seen) -> InMode:
+        """A row a node. The first mode fills a reference that is empty."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RuntimeWarning)
+            network, attr = in_mode(self.calibrated, mode)
+            if not self.values:
+                result = network.estimate(self.feeds, isa=isa, attr=attr, **self.where)
+                rows, whole = node_rows(result), {}
+            else:
+                seen = Seen(self.layers)
+                result = network.run(self.feeds, isa=isa, attr=attr, watch=seen.watching(network), **self.where)
+                seen.outputs = floats_of(result)
+                if not reference.outputs:
+                    reference.take(seen)
+                rows = node_rows(result, seen.errors(reference))
+                whole = error_of(seen.outputs, reference.outputs)
+        run = InMode(rows, [{"computes": computes(result), **whole, "refused": ""}])
+        run.ran = self._ran(result)
+        run.notes += dict.fromkeys(str(w.message) for w in caught)
+        if mode.is_integer and not self.hides and self.values:
+            run.notes.append(CALIBRATED_ON_ITSELF)
+        return run
+
+    def refused(self, mode: Mode, reason: str) -> InMode:
+        return InMode([], [{"refused": reason}])
+
+    def _ran(self, result: NetworkEstimate) -> tuple[Any, ...]:
+        """Products, cycles and bits: equal where two modes are one."""
+        calls = (call for run in result.nodes for call in run.calls)
+        ran = round(result.cycles, 3), *((call.implementation, call.compute_dtype) for call in calls if call.macs)
+        outputs = result.outputs.values() if isinstance(result, NetworkResult) else ()
+        return *ran, *(v.tobytes() for v in outputs if isinstance(v, np.ndarray))
+
+    def _exact(self, seen: Seen) -> None:
+        """An integer model with exact sums; by a CPU where the machine lacks an integer kernel for one of them."""
+        network, exact = load(self.calibrated.model), Attr(exact_int8=True)
+        watch = seen.watching(network)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            try:
+                found = network.run(self.feeds, attr=exact, isa=self.isa, watch=watch, **self.where)
+            except (RuntimeWarning, Unimplemented):
+                warnings.simplefilter("ignore", RuntimeWarning)
+                found = network.run(self.feeds, attr=exact, machine=_EXACT, watch=watch)
+        seen.outputs = floats_of(found)
 
 
-def _exact_outputs(model: Model, feeds: Mapping[str, Array], isa: str | None, where: Mapping[str, Any]) -> list[Array]:
-    """The outputs of an integer model with exact sums; by a CPU where the machine lacks an integer kernel for one."""
-    network, exact = load(model), Attr(exact_int8=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        try:
-            return _floats(network.run(feeds, attr=exact, isa=isa, **where))
-        except (RuntimeWarning, Unimplemented):
-            warnings.simplefilter("ignore", RuntimeWarning)
-            return _floats(network.run(feeds, attr=exact, machine=_EXACT))
+def node_rows(result: NetworkEstimate, errors: Mapping[str, Row] | None = None) -> list[Row]:
+    """A row a node: its cost; of a result the departures from exact integers, and the `errors` of those known by name.
+
+    The columns are those of the layers of a table, as far as nodes have them.
+    """
+    rows: list[Row] = []
+    for run in result.nodes:
+        time_us = run.cost.seconds * 1e6
+        row: Row = {"layer": run.node.name, "op": run.node.op, "count": 1, "implementation": run.implementation}
+        row |= {
+            "compute_dtype": computed((call.compute_dtype, call.macs) for call in run.calls),
+            "macs": run.macs,
+            "cycles": run.cost.cycles,
+            "time_us": time_us,
+            "gops": 2e-3 * run.macs / time_us if time_us else 0.0,
+            "bound": run.cost.bound,
+            "confidence": run.cost.confidence,
+        }
+        if errors is not None:
+            row |= errors.get(run.node.name, {})
+        if isinstance(result, NetworkResult):
+            counts = measures.departures((call.departed, call.times) for call in run.calls if call.departed)
+            row |= counts | {"departures": measures.departed_text(counts)}
+        rows.append(row | {"refused": ""})
+    return rows
 
 
-def _costs(result: NetworkEstimate) -> dict[str, Any]:
-    """The figures of a row that need no values."""
-    macs: dict[str, int] = {}
-    for call in (call for run in result.nodes for call in run.calls if call.macs):
-        macs[call.compute_dtype] = macs.get(call.compute_dtype, 0) + call.macs
-    ordered = sorted(macs.items(), key=lambda entry: -entry[1])
-    shares = [f"{name} {count / result.macs:.0%}" if len(macs) > 1 else name for name, count in ordered]
-    return {
-        "computes": ", ".join(shares),
-        "cycles": result.cycles,
-        "time_us": result.seconds * 1e6,
-        "macs": result.macs,
-        "confidence": result.confidence,
-    }
+def computes(result: NetworkEstimate) -> str:
+    """The types of a network's products, by multiply-accumulates."""
+    return computed((call.compute_dtype, call.macs) for run in result.nodes for call in run.calls)
 
 
-def _departed(result: NetworkResult) -> dict[str, Any]:
-    """Outputs of integer products that met a saturating step, and all that departed from exact integers, in words."""
-    attrs = result.departures.attrs
-    return {"saturated_outputs": attrs["saturated_outputs"], "departures": attrs["summary"]}
+class Seen:
+    """Values of one run: those of its outputs, and where `nodes` are asked for of every node, as real numbers.
+
+    Modes rewrite graphs, so that a node is known by the tensor that it gives, or stands for where it gives integers.
+    """
+
+    def __init__(self, nodes: bool) -> None:
+        self.nodes = nodes
+        self.outputs: list[Array] = []
+        self._tensors: dict[str, Array] = {}
+        self._named: dict[str, str] = {}  # the tensor of each node
+
+    def take(self, other: Seen) -> None:
+        """Become another one's values."""
+        self.outputs, self._tensors, self._named = other.outputs, other._tensors, other._named
+
+    def watching(self, network: Network) -> Watch | None:
+        """What a run is to call after each node; it begins anew."""
+        self._tensors.clear()
+        self._named.clear()
+
+        def watch(node: Node, given: Sequence[Any]) -> None:
+            found = stands_for(node, given[0], network.graph.constants) if given else None
+            if found is not None:
+                self._named[node.name] = found[0]
+                self._tensors[found[0]] = found[1]
+
+        return watch if self.nodes else None
+
+    def errors(self, reference: Seen) -> dict[str, Row] | None:
+        """Errors of each node's output against a reference that has it in the same shape; None where not asked for."""
+        if not self.nodes:
+            return None
+        found: dict[str, Row] = {}
+        for name, tensor in self._named.items():
+            wanted = reference._tensors.get(tensor)
+            if wanted is None:  # an output that is cast to its type by a node of its own: its maker keeps its name
+                wanted = reference._tensors.get(reference._named.get(name, ""))
+            values = self._tensors[tensor]
+            if wanted is not None and wanted.shape == values.shape and values.size:
+                found[name] = dict(measures.errors(values, wanted))
+        return found
 
 
-def _floats(result: NetworkResult) -> list[Array]:
+def floats_of(result: NetworkResult) -> list[Array]:
+    """The outputs that are floats, in f64."""
     return [v.astype(np.float64) for v in result.outputs.values() if isinstance(v, np.ndarray) and is_float(v.dtype)]
 
 
-def _errors(values: list[Array], reference: list[Array]) -> dict[str, float]:
+def error_of(values: list[Array], reference: list[Array]) -> dict[str, float]:
     """Errors over all outputs taken as one."""
     if not values:
         return {}
-    found = errors(*(np.concatenate([v.reshape(-1) for v in group]) for group in (values, reference)))
-    return {name: found[name] for name in ("max_abs_error", "sqnr_db")}
+    return measures.errors(*(np.concatenate([v.reshape(-1) for v in group]) for group in (values, reference)))

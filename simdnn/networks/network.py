@@ -20,6 +20,7 @@ from simdnn.networks.model import Graph, Node, Port, subgraphs
 from simdnn.networks.ops import find, sequence
 from simdnn.networks.ops.function import body
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
+from simdnn.networks.precision import matches
 from simdnn.networks.qdq import fused
 from simdnn.networks.result import NetworkEstimate, NetworkResult, NodeRun, described
 from simdnn.networks.types import bits, label
@@ -110,10 +111,12 @@ class Network:
         threads: int = 1,
         engine: str = "auto",
         dispatch: str = "fastest",
+        fpmath_layers: str = "*",
         watch: Watch | None = None,
     ) -> NetworkResult:
         """Values and cost. `feeds` holds an array for each input; the other arguments are as in `simdnn.matmul`.
 
+        Nodes whose names no pattern of the comma list `fpmath_layers` matches compute strictly, whatever `attr` allows.
         `watch(node, outputs)` is called as each node has run. Raises `InvalidArgument` for feeds that do not fit,
         `Unimplemented` naming a node that no operator here can do.
         """
@@ -123,7 +126,7 @@ class Network:
         fed = self._fed(feeds)
         if kernels.on_gpu:
             self._check_kernels(fed, replace(kernels, values=False, calls=[]))
-        values, nodes = self._execute(fed, kernels, watch)
+        values, nodes = self._execute(fed, kernels, watch, fpmath_layers)
         outputs = {port.name: values[port.name] for port in self.outputs}
         return NetworkResult(target.machine, isa, target.threads, nodes, outputs)
 
@@ -136,6 +139,7 @@ class Network:
         attr: Attr | None = None,
         threads: int = 1,
         dispatch: str = "fastest",
+        fpmath_layers: str = "*",
     ) -> NetworkEstimate:
         """The cost alone. `feeds` may give an input's shape in place of its array, and leave out inputs whose shapes
         the model states. Values that decide shapes must be given.
@@ -143,7 +147,7 @@ class Network:
         kernels = kernels_of((machine, isa, threads, "auto", dispatch), attr_of(attr), values=False)
         target = kernels.target
         self.check_operators()
-        _, nodes = self._execute(self._shadows(feeds or {}), kernels, None)
+        _, nodes = self._execute(self._shadows(feeds or {}), kernels, None, fpmath_layers)
         return NetworkEstimate(target.machine, isa, target.threads, nodes)
 
     def _check_kernels(self, fed: dict[str, Any], kernels: Kernels) -> None:
@@ -204,14 +208,15 @@ class Network:
 
     # -- execution -----------------------------------------------------------------------------------------------
     def _execute(
-        self, feeds: dict[str, Any], k: Kernels, watch: Watch | None
+        self, feeds: dict[str, Any], k: Kernels, watch: Watch | None, fpmath_layers: str = "*"
     ) -> tuple[dict[str, Any], tuple[NodeRun, ...]]:
         constant = set(self.graph.constants) - set(feeds)
         values: dict[str, Any] = {**self.graph.constants, **feeds}
         mode = FPMATH.effective(k.attr.fpmath)
-        key = (k.target.machine, k.target.caps, k.target.dispatch, k.attr, mode)
+        key = (k.target.machine, k.target.caps, k.target.dispatch, k.attr, mode, fpmath_layers)
         folded = self._folded.setdefault(key, {}) if not feeds.keys() & self.graph.constants.keys() else {}
         whole = replace(k, values=True, calls=[])
+        allowed, strict = k.attr, replace(k.attr, fpmath="strict")
         cold = self._exceeds_caches(k.target.machine)
         last = _last_uses(self.graph)
         runs = []
@@ -219,6 +224,7 @@ class Network:
         for position, node in enumerate(self.graph.nodes):
             fixed = _is_constant(node, constant)
             whole.held = k.held
+            whole.attr = k.attr = allowed if matches(node.name, fpmath_layers) else strict
             if fixed:
                 constant.update(node.outputs)
             if fixed and node.outputs[0] in folded:

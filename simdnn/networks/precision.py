@@ -42,8 +42,7 @@ class Mode:
         >>> MODES["fpmath-bf16"].fpmath_of("conv1", "conv*"), MODES["fpmath-bf16"].fpmath_of("fc", "conv*")
         ('bf16', 'strict')
         """
-        inside = any(fnmatchcase(layer, pattern) for pattern in layers.split(","))
-        return self.fpmath if self.fpmath is None or inside else "strict"
+        return self.fpmath if self.fpmath is None or matches(layer, layers) else "strict"
 
     def usual(self, machine: Machine | GpuMachine) -> bool:
         """Whether it is among those that run where none is named: f16, too, on a GPU."""
@@ -62,6 +61,11 @@ class Mode:
             return machine.platform.name if machine.vendor in self.gpus else None
         allowed = implied(cap) if cap else set(self.isas)
         return next((isa for isa in self.isas if machine.supports(isa) and isa in allowed), None)
+
+
+def matches(name: str, patterns: str) -> bool:
+    """Whether a name fits one of the patterns of a shell in a comma list."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns.split(","))
 
 
 _FLOAT = ("avx512_core", "avx2")

@@ -113,6 +113,7 @@ class _Fusion:
         if after is not None:
             inputs += [after.inputs[1], after.inputs[2] if len(after.inputs) > 2 else ""]
         attributes = {k: v for k, v in node.attributes.items() if node.op == "Conv"}
+        attributes |= {} if after is None else {"quantizes": after.inputs[0]}  # the tensor whose integers it gives
         attributes |= {"relu": int(relu is not None), "requantize": int(after is not None)}
         self.gone |= {id(n) for n in (relu, after) if n is not None}
         kind = "QConv" if node.op == "Conv" else "QMatMul"

@@ -70,11 +70,11 @@ def test_a_row_a_mode_and_phase() -> None:
     modes, _ = choose(ZEN4, ["bf16", "int8-vnni", "off", "s4-weights"], known=real.modes_of(MADE_UP))
     told: list[tuple[int, int]] = []
     run = real.run_real(MADE_UP, modes, seed=1, progress=lambda done, total, what: told.append((done, total)))
-    rows = run.rows.set_index(["mode", "phase"])
+    rows = run.totals.set_index(["mode", "phase"])
     assert list(rows.index)[:6] == [(m, p) for m in ("bf16", "int8-vnni", "off") for p in ("many", "one")]
     assert 0 < rows.loc[("bf16", "one"), "error"] < rows.loc[("int8-vnni", "one"), "error"] < 2
     assert rows.loc[("off", "one"), "error"] > 2
-    assert (run.rows["rows"].dropna() == 3).all() and (run.rows["samples"].dropna() == 3).all()
+    assert (run.totals["rows"].dropna() == 3).all() and (run.totals["samples"].dropna() == 3).all()
     assert rows.loc[("bf16", "many"), "macs"] == 512 * 64 * 8
     many = rows.loc[("bf16", "many")]
     assert many["tokens_per_s"] == pytest.approx(512e6 / many["time_us"])
@@ -92,16 +92,16 @@ def test_nothing_runs_twice_and_seeds_decide() -> None:
     told: list[int] = []
     first = real.run_real(MADE_UP, modes, count=2, progress=lambda done, total, what: told.append(done))
     assert told == [0, 1]
-    assert first.rows["error"].tolist() == [0, 0] and first.rows["speed_up"].tolist() == [1, 1]
+    assert first.totals["error"].tolist() == [0, 0] and first.totals["speed_up"].tolist() == [1, 1]
     bf16, _ = choose(ZEN4, ["bf16"])
-    errors = [real.run_real(MADE_UP, bf16, count=2, seed=seed).rows["error"].iloc[0] for seed in (0, 1, 0)]
+    errors = [real.run_real(MADE_UP, bf16, count=2, seed=seed).totals["error"].iloc[0] for seed in (0, 1, 0)]
     assert errors[0] == errors[2] != errors[1]
 
 
 def test_a_mode_that_is_refused_keeps_its_row() -> None:
     modes, _ = choose(ZEN4, ["f32", "bad"], known={**MODES, "bad": dataclasses.replace(MODES["f32"], name="bad")})
     network = dataclasses.replace(MADE_UP, variants={"bad": StoredVariant("a model with an unknown operator", broken)})
-    rows = real.run_real(network, modes, count=1).rows
+    rows = real.run_real(network, modes, count=1).totals
     assert rows["refused"].iloc[0] == "" and "Nonsense" in rows["refused"].iloc[-1]
     modes.pop(MODES["f32"])
     with pytest.raises(SimdnnError, match="no mode could be run: .*Nonsense"):
@@ -168,7 +168,7 @@ def test_each_network_has_its_packages() -> None:
 @pytest.mark.skipif(not HERE, reason="`simdnn fetch-models ocr` has not been run")
 def test_real_digits_are_read() -> None:
     modes, _ = choose(ZEN4, ["f32"])
-    row = real.run_real(workloads.REAL_NETWORKS["ocr"], modes, count=2).rows.iloc[0]
+    row = real.run_real(workloads.REAL_NETWORKS["ocr"], modes, count=2).totals.iloc[0]
     assert row["accuracy"] > 0.9 and row["speed_up"] == 1 and row["cycles"] > 0
     with pytest.raises(SimdnnError, match="617"):
         real.run_real(workloads.REAL_NETWORKS["ocr"], modes, count=618)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,26 @@ F32 = np.dtype(np.float32)
 #: operators, whatever their domain, that multiply integers
 INTEGER_PRODUCTS = ("ConvInteger", "MatMulInteger", "QConv", "QGemm", "QLinearConv", "QLinearMatMul", "QMatMul")
 _NARROW = {"u8": (0, 255), "s8": (-128, 127)}
+#: operators that give integers, and which inputs are the scale and the zero point of those
+_SCALED = {"QuantizeLinear": (1, 2), "QLinearConv": (6, 7), "QLinearMatMul": (6, 7)}
+_SCALED |= dict.fromkeys(("QConv", "QMatMul", "QGemm"), (7, 8))
+
+
+def stands_for(node: Node, value: Any, constants: Mapping[str, Array]) -> tuple[str, Array] | None:
+    """The tensor that a node's first output is, and its real numbers: floats are themselves, integers with one constant
+    scale are those of the tensor that they quantize. None where neither is so.
+    """
+    if not isinstance(value, np.ndarray):
+        return None
+    if is_float(value.dtype):
+        return node.outputs[0], value
+    names = [node.inputs[i] for i in _SCALED.get(node.op, ()) if i < len(node.inputs) and node.inputs[i]]
+    found = [constants.get(name) for name in names]
+    if not names or any(a is None or a.size != 1 for a in found):
+        return None
+    scale, zero = float(found[0].reshape(())), int(found[1].reshape(())) if len(found) > 1 else 0  # type: ignore[union-attr]
+    name = node.inputs[0] if node.op == "QuantizeLinear" else node.get("quantizes", node.outputs[0])
+    return name, (value.astype(np.float32) - np.float32(zero)) * np.float32(scale)
 
 
 # -- to and from integers ---------------------------------------------------------------------------------------------
