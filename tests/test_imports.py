@@ -86,3 +86,15 @@ def test_imports_run_down(edges: dict[str, set[str]]) -> None:
 )
 def test_what_each_floor_stands_on(edges: dict[str, set[str]], one: str, may: set[str]) -> None:
     assert edges[one] <= may
+
+
+def test_kernels_of_one_target_know_no_other_targets() -> None:
+    """x86 and the GPUs share what stands in `common`, which knows none of them."""
+    rooms: dict[str, set[str]] = defaultdict(set)
+    for path in (ROOT / "simdnn" / "kernels").rglob("*.py"):
+        names = (name.split(".") for name in imported(ast.parse(path.read_text(encoding="utf-8"))))
+        rooms[path.parent.name] |= {parts[2] for parts in names if parts[:2] == ["simdnn", "kernels"]}
+    gpus = {"gpu", "intel_gpu", "nvidia"}
+    assert rooms["common"].isdisjoint({"x86", *gpus})
+    assert rooms["x86"].isdisjoint(gpus)
+    assert all("x86" not in rooms[name] for name in gpus)

@@ -20,11 +20,11 @@ from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, Unkn
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.kernels.common.code import unit_of
-from simdnn.kernels.common.copy import CopyProblem
+from simdnn.kernels.common.copy import CopyProblem, copying
 from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, trace
 from simdnn.kernels.common.pool import PoolProblem, pool_inputs, pool_output, pooling
-from simdnn.kernels.common.reduce import ReduceProblem, merge
+from simdnn.kernels.common.reduce import ReduceProblem, merge, reduction
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
 from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
@@ -115,7 +115,7 @@ class Kernels:
         dtype = x.dtype if dst is None else dst
         dims, reduced = merge(x.shape, frozenset(axes))
         problem = ReduceProblem(kind, dims, reduced, label(x.dtype), label(dtype), divisor)
-        run = self.called("reduce", _reduction, problem)
+        run = self.called("reduce", reduction, problem)
         return run({"src": x}, x.size).reshape(shape) if self.values else shadow(shape, dtype)
 
     def pool(self, problem: PoolProblem, padded: Array, counts: Array | None) -> Array:
@@ -145,7 +145,7 @@ class Kernels:
             run = max(1, min(run or result.size, result.size))
             dims, stride = (max(1, result.size // run), run), (run, 1)
         size = min(8, result.dtype.itemsize)
-        self.called("copy", _copying, CopyProblem(dims, stride, size))
+        self.called("copy", copying, CopyProblem(dims, stride, size))
         return result if self.values else shaded(result)
 
     # -- products ------------------------------------------------------------------------------------------------
@@ -296,14 +296,6 @@ class Kernels:
 
 def _fail(why: str) -> Cost:
     raise UnknownTiming(why)
-
-
-def _copying(p: CopyProblem, words: Vocabulary) -> Spread:
-    return words.copying(p)
-
-
-def _reduction(p: ReduceProblem, words: Vocabulary) -> Spread:
-    return words.reduction(p)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simdnn.kernels.common.vocabulary import Spread, Vocabulary
+
 
 @dataclass(frozen=True)
 class CopyProblem:
@@ -17,3 +19,8 @@ class CopyProblem:
     dims: tuple[int, ...]
     strides: tuple[int, ...]
     size: int  # 1, 2, 4 or 8 bytes
+
+
+def copying(p: CopyProblem, words: Vocabulary) -> Spread:
+    """Input src, output dst: by the target's own generator."""
+    return words.copying(p)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf, prod
 
+from simdnn.kernels.common.vocabulary import Spread, Vocabulary
+
 #: kind -> (what nothing yields, the step that takes one more)
 KINDS = {
     "sum": (0.0, "add"),
@@ -73,3 +75,11 @@ def merge(shape: tuple[int, ...], axes: frozenset[int]) -> tuple[tuple[int, ...]
             dims.append(size)
             reduced.append(axis in axes)
     return (tuple(dims), tuple(reduced)) if dims else ((1,), (True,))
+
+
+def reduction(p: ReduceProblem, words: Vocabulary) -> Spread:
+    """Input src, output dst: by the target's own generator.
+
+    Raises `Unimplemented` for types, and on GPUs for numbers of reduced dimensions, that it does not take.
+    """
+    return words.reduction(p)
