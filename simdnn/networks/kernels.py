@@ -19,7 +19,6 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array, memory_bytes
-from simdnn.kernels.common.code import unit_of
 from simdnn.kernels.common.copy import CopyProblem, copying
 from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, trace
@@ -27,6 +26,7 @@ from simdnn.kernels.common.pool import PoolProblem, pool_inputs, pool_output, po
 from simdnn.kernels.common.reduce import ReduceProblem, merge, reduction
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
 from simdnn.kernels.gpu.vocabulary import GpuVocabulary
+from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.networks.model import Graph
 from simdnn.networks.types import bits, is_float, label

@@ -13,12 +13,12 @@ from isa_models import Unimplemented, machine
 from isa_models.formats import fmt, name_of
 from simdnn import numerics
 from simdnn.kernels.common import functions
-from simdnn.kernels.common.code import unit_of
 from simdnn.kernels.common.copy import CopyProblem
 from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, trace
 from simdnn.kernels.common.pool import PoolProblem, pool_inputs, pool_output, pooling
 from simdnn.kernels.common.reduce import KINDS, ReduceProblem, merge
+from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.copy import copying
 from simdnn.kernels.x86.reduce import reduction
 from simdnn.kernels.x86.vocabulary import X86Vocabulary

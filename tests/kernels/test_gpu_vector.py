@@ -15,7 +15,6 @@ from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names
 from simdnn import numerics
 from simdnn.kernels.common import functions
-from simdnn.kernels.common.code import unit_of
 from simdnn.kernels.common.copy import CopyProblem
 from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import trace
@@ -26,6 +25,7 @@ from simdnn.kernels.gpu import copy as gpu_copy
 from simdnn.kernels.gpu import reduce as gpu_reduce
 from simdnn.kernels.gpu.grid import spread
 from simdnn.kernels.gpu.vocabulary import GpuVocabulary
+from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.timing.gpu.estimate import estimate_gpu
 

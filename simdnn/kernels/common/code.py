@@ -1,43 +1,10 @@
-"""Small words for writing Programs: registers by vector unit, moves of any number of elements, stores by type."""
+"""The statements of programs, as generators write them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from isa_models.formats import fmt
-from isa_models.isa import implied
-from simdnn.program.records import Affine, Loop, Memory, Op, Place, Register, Statement
+from simdnn.program.records import Loop, Op, Place, Statement
 
 Code = list[Statement]
-
-
-@dataclass(frozen=True)
-class Unit:
-    """The vector unit that a kernel is written for: its ISA cap and register width."""
-
-    isa: str
-    width: int  # bits
-
-    @property
-    def lanes(self) -> int:
-        """32-bit lanes of a register."""
-        return self.width // 32
-
-    @property
-    def masks(self) -> bool:
-        return "avx512_core" in implied(self.isa)
-
-    @property
-    def registers(self) -> int:
-        return 32 if self.masks else 16
-
-    def reg(self, name: str, dtype: str = "u32") -> Register:
-        return Register(name, dtype, self.width // fmt(dtype).bits)
-
-
-def unit_of(isa: str) -> Unit:
-    """The widest registers that an ISA cap brings: 512 bits from avx512_core on, else 256."""
-    return Unit(isa, 512 if "avx512_core" in implied(isa) else 256)
 
 
 def op(name: str, dst: Place, *srcs: Place, **immediates: int) -> Op:
@@ -45,129 +12,6 @@ def op(name: str, dst: Place, *srcs: Place, **immediates: int) -> Op:
     return Op(name, dst, srcs, tuple(sorted(immediates.items())))
 
 
-def zero(register: Register) -> Op:
-    """The idiom that clears a register."""
-    bits = register.as_("u32")
-    return op("vpxor", bits, bits, bits)
-
-
 def loop(var: str, extent: int, body: Code, parallel: bool = False, staged: int = 0) -> Code:
     """`body` for each value of `var`; empty where the loop would be."""
     return [Loop(var, extent, tuple(body), parallel, staged)] if extent > 0 and body else []
-
-
-def load32(unit: Unit, dst: Register, tensor: str, index: Affine, lanes: int) -> Op:
-    """`lanes` 32-bit elements into a register, zeros above them."""
-    dtype = "f32" if dst.dtype == "f32" else "u32"
-    name = {"f32": "vmovups", "u32": "vmovdqu"}[dtype]
-    if lanes < unit.lanes and not unit.masks:
-        name = {"f32": "vmaskmovps", "u32": "vpmaskmovd"}[dtype]
-    return op(name, dst.as_(dtype), Memory(tensor, index, dtype, lanes))
-
-
-def store32(unit: Unit, tensor: str, index: Affine, src: Register, lanes: int) -> Op:
-    """The first `lanes` 32-bit elements of a register."""
-    dtype = "f32" if src.dtype == "f32" else "u32"
-    name = {"f32": "vmovups", "u32": "vmovdqu"}[dtype]
-    if lanes < unit.lanes and not unit.masks:
-        name = {"f32": "vmaskmovps", "u32": "vpmaskmovd"}[dtype]
-    return op(name, Memory(tensor, index, dtype, lanes), src.as_(dtype))
-
-
-def broadcast32(dst: Register, tensor: str, index: Affine) -> Op:
-    """The four bytes at `index` into every 32-bit lane."""
-    if dst.dtype == "f32":
-        return op("vbroadcastss", dst, Memory(tensor, index, "f32", 1))
-    return op("vpbroadcastd", dst.as_("u32"), Memory(tensor, index, "u32", 1))
-
-
-def load_bf16(unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
-    """`lanes` bf16 elements into a register as f32, zeros above them."""
-    value = unit.reg(register)
-    shift = op("vpslld", value, value, imm=16)
-    if lanes == unit.lanes or unit.masks:
-        return [op("vpmovzxwd", value, Memory(tensor, index, "u16", lanes)), shift]
-    words = Register(register, "u16", 8)
-    return [*_words(words, tensor, index, lanes), op("vpmovzxwd", value, words), shift]
-
-
-def load_f16(unit: Unit, register: str, tensor: str, index: Affine, lanes: int) -> Code:
-    """`lanes` f16 elements into a register as f32, zeros above them."""
-    value = unit.reg(register, "f32")
-    if lanes == unit.lanes or unit.masks:
-        return [op("vcvtph2ps", value, Memory(tensor, index, "f16", lanes))]
-    words = Register(register, "u16", 8)
-    return [*_words(words, tensor, index, lanes), op("vcvtph2ps", value, words.as_("f16"))]
-
-
-def _words(register: Register, tensor: str, index: Affine, count: int) -> Code:
-    """The first `count` words of a register, one by one, zeros above them."""
-    inserts = (op("vpinsrw", register, register, Memory(tensor, index + i, "u16", 1), imm=i) for i in range(count))
-    return [zero(register.as_("u32")), *inserts]
-
-
-def load_float(unit: Unit, register: str, tensor: str, dtype: str, index: Affine, lanes: int) -> Code:
-    """`lanes` elements of a type into a register as f32."""
-    value = unit.reg(register, "f32")
-    convert = op("vcvtdq2ps", value, value.as_("s32"))
-    if dtype in ("f32", "s32"):
-        load = load32(unit, value if dtype == "f32" else value.as_("u32"), tensor, index, lanes)
-        return [load] if dtype == "f32" else [load, convert]
-    stored = "u16" if dtype == "bf16" else dtype
-    source: Place = Memory(tensor, index, stored, lanes)
-    code: Code = []
-    if lanes < unit.lanes and not unit.masks:
-        name, kind = ("vpinsrb", "u8") if fmt(stored).bits == 8 else ("vpinsrw", "u16")
-        piece = Register(register, kind, 128 // fmt(kind).bits)
-        code = [zero(piece)]
-        code += [op(name, piece, piece, Memory(tensor, index + i, kind, 1), imm=i) for i in range(lanes)]
-        source = Register(register, stored, unit.lanes)
-    if dtype == "f16":
-        return [*code, op("vcvtph2ps", value, source)]
-    if dtype == "bf16":
-        words = value.as_("u32")
-        return [*code, op("vpmovzxwd", words, source), op("vpslld", words, words, imm=16)]
-    name, wide = ("vpmovsxbd", "s32") if dtype == "s8" else ("vpmovzxbd", "u32")
-    return [*code, op(name, value.as_(wide), source), convert]
-
-
-def _pieces(unit: Unit, size: int) -> list[tuple[str, int]]:
-    """(instruction, bytes) of the moves that cover `size` bytes without a mask."""
-    moves = []
-    for name, step in (("vmovdqu", unit.width // 8), ("vmovdqu", 32), ("vmovdqu", 16), ("vmovq", 8), ("vmovd", 4)):
-        while size >= step and (unit.width // 8 >= step):
-            moves.append((name, step))
-            size -= step
-    assert size == 0, "unmasked moves are of 4 bytes or more"
-    return moves
-
-
-def _plain(name: str, size: int, store: bool, register: str, tensor: str, index: Affine) -> Op:
-    dtype = "u64" if name == "vmovq" else "u32"
-    whole = Register(register, dtype, max(size, 16) * 8 // fmt(dtype).bits)
-    memory = Memory(tensor, index, dtype, size * 8 // fmt(dtype).bits)
-    return op(name, memory, whole) if store else op(name, whole, memory)
-
-
-def fill_zero(unit: Unit, tensor: str, dtype: str, index: Affine, count: int, var: str, zeros: str) -> Code:
-    """Zeros to `count` elements from `index`; `zeros` names a cleared register."""
-    element = fmt(dtype).bits // 8
-    step = unit.width // 8
-    turns, rest = divmod(count * element, step)
-    at = index + Affine.var(var) * (step // element)
-    code = loop(var, turns, [_plain("vmovdqu", step, True, zeros, tensor, at)]) if turns else []
-    at = index + turns * (step // element)
-    if rest and unit.masks:
-        code.append(op("vmovdqu8", Memory(tensor, at, "u8", rest), unit.reg(zeros, "u8")))
-    else:
-        for name, size in _pieces(unit, rest):
-            code.append(_plain(name, size, True, zeros, tensor, at))
-            at = at + size // element
-    return code
-
-
-def store_bytes(unit: Unit, tensor: str, index: Affine, src: Register, count: int) -> Code:
-    """The first `count` bytes of an xmm register, `count` up to 8, on a unit without masks."""
-    if count == 8:
-        return [op("vmovq", Memory(tensor, index, "u64", 1), src.as_("u64"))]
-    return [op("vpextrb", Memory(tensor, index + i, "u8", 1), src.as_("u8"), imm=i) for i in range(count)]

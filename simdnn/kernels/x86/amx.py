@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
-from simdnn.kernels.common.code import Code, Unit, load32, loop, op
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.spec import Problem
 from simdnn.kernels.common.sums import Options
+from simdnn.kernels.x86.code import Unit, load32
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import BF16, VNNI, Dot

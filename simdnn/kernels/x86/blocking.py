@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from simdnn.kernels.common.code import Unit
+from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot
 
 SECOND_LEVEL = 256 * 1024  # bytes of source kept beside the weights: half of the smallest L2 among the machines

@@ -12,9 +12,10 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.code import Code, broadcast32, loop, op, zero
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.x86.code import broadcast32, zero
 from simdnn.kernels.x86.dots import COUNT
 from simdnn.kernels.x86.product import Product
 from simdnn.program.records import Affine, Memory, Register, Tensor

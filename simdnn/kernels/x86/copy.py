@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 from math import prod
 
-from simdnn.kernels.common.code import Code, Unit, loop, op
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.copy import CopyProblem
+from simdnn.kernels.x86.code import Unit
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 

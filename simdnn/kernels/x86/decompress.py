@@ -12,11 +12,12 @@ from __future__ import annotations
 from math import lcm
 
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, fill_zero, loop, op, zero
-from simdnn.kernels.common.rounding import round_f32
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.x86.code import fill_zero, zero
 from simdnn.kernels.x86.decompressor import Decompressor, lengths, nest
 from simdnn.kernels.x86.product import Blocks, Product
+from simdnn.kernels.x86.rounding import round_f32
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import Affine, Memory, Tensor
 

@@ -16,8 +16,9 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.code import Code, broadcast32, load32, load_bf16, op
+from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Decompression, MatmulProblem, Parameters, Placing
+from simdnn.kernels.x86.code import broadcast32, load32, load_bf16
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.epilogue import Plan
 from simdnn.kernels.x86.product import Product, runs

@@ -9,10 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.readings.arrays import Array, to_a_line
-from simdnn.kernels.common.code import Code, Unit, load32, load_bf16, load_f16, loop, op, zero
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.pack import Blocked, Layout, halved, wrap32
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
+from simdnn.kernels.x86.code import Unit, load32, load_bf16, load_f16, zero
 from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
 from simdnn.kernels.x86.source import Source
 from simdnn.program.check import verify

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from simdnn.kernels.common.code import Code, Unit, load32, load_bf16, load_f16, op
+from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.x86.code import Unit, load32, load_bf16, load_f16
 from simdnn.program.records import Affine, Memory, Op, Register
 
 Emit = Callable[[Unit, str, str, str, str], list[Op]]  # unit, accumulator, a, b, temporary register names

@@ -17,8 +17,9 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, Unit, broadcast32, load_float, loop, op, store32
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.dynamic import Dynamic
+from simdnn.kernels.x86.code import Unit, broadcast32, load_float, store32
 from simdnn.kernels.x86.epilogue import store
 from simdnn.kernels.x86.reduce import horizontal
 from simdnn.program.check import verify

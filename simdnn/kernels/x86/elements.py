@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, load_bf16, op
+from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_bf16
 from simdnn.program.records import Affine, Memory, Register
 
 _WIDEN = {"u8": "vpmovzxbd", "s8": "vpmovsxbd", "u16": "vpmovzxwd", "s16": "vpmovsxwd"}

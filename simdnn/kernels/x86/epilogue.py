@@ -13,9 +13,10 @@ import numpy as np
 
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, load_float, op, store32, store_bytes, zero
-from simdnn.kernels.common.rounding import nearest_even, rounding_constants
+from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Epilogue, Parameters
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, store_bytes, zero
+from simdnn.kernels.x86.rounding import nearest_even, rounding_constants
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
 _BF16_BITS = 16  # of an f32 that bf16 lacks

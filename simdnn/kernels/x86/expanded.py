@@ -22,9 +22,10 @@ from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, loop, op, store32, unit_of
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.pack import Blocked, per_channel
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters, Prepare, Problem
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, unit_of
 from simdnn.kernels.x86.stored import NIBBLES, widen
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor

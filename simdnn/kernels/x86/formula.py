@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from isa_models import Unimplemented
-from simdnn.kernels.common.code import Code, Unit, op
+from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.expression import INSTRUCTIONS, Expression, Step
 from simdnn.kernels.common.vocabulary import Load
+from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.elements import LOADED, STORED
 from simdnn.program.records import Affine, Memory, Place, Register, Tensor
 

@@ -17,10 +17,11 @@ from functools import cached_property
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.code import Code, Unit, broadcast32, loop, zero
+from simdnn.kernels.common.code import Code, loop
 from simdnn.kernels.common.spec import Decompression, Kernel, MatmulProblem, Parameters
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import row_blocks
+from simdnn.kernels.x86.code import Unit, broadcast32, zero
 from simdnn.kernels.x86.decompress import GIVEN
 from simdnn.kernels.x86.decompressor import Decompressor, lengths, nest, scale_inside
 from simdnn.kernels.x86.dots import Dot, accumulator

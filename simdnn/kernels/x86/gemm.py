@@ -19,10 +19,11 @@ from typing import Protocol
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.code import Code, Unit, loop
+from simdnn.kernels.common.code import Code, loop
 from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL, choose, chunk, row_blocks
+from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import COUNT, Dot

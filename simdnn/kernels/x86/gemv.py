@@ -12,9 +12,10 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.readings.arrays import Array, to_a_line
-from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, load_bf16, load_f16, loop, op, store32, zero
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.pack import Blocked, Layout
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_bf16, load_f16, store32, zero
 from simdnn.kernels.x86.dots import BF16_EMULATED
 from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
 from simdnn.program.check import verify

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.code import Code, Unit, loop, op, unit_of, zero
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.pack import Blocked
-from simdnn.kernels.common.rounding import constants, round_f32
+from simdnn.kernels.x86.code import Unit, unit_of, zero
+from simdnn.kernels.x86.rounding import constants, round_f32
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
 

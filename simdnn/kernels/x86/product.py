@@ -13,12 +13,12 @@ import numpy as np
 
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.code import Unit
-from simdnn.kernels.common.rounding import ahead
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Parameters, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL
+from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import MULTIPLY_ADD, MULTIPLY_SCALE_ADD, Dot
+from simdnn.kernels.x86.rounding import ahead
 from simdnn.kernels.x86.source_steps import Reading, reading
 from simdnn.program.records import Affine, Program, Tensor
 

@@ -13,9 +13,10 @@ from math import prod
 import numpy as np
 
 from isa_models import Unimplemented
-from simdnn.kernels.common.code import Code, Unit, broadcast32, loop, op
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.expression import INSTRUCTIONS
 from simdnn.kernels.common.reduce import ReduceProblem
+from simdnn.kernels.x86.code import Unit, broadcast32
 from simdnn.kernels.x86.elements import LOADED, STORED, broadcast, load
 from simdnn.kernels.x86.epilogue import store, store_constants
 from simdnn.program.check import verify

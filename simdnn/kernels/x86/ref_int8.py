@@ -23,8 +23,9 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, loop, op, store32, zero
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, ZeroPoints
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
 from simdnn.kernels.x86.stored import widen
 from simdnn.program.check import verify

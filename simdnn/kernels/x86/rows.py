@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from isa_models import Machine
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
-from simdnn.kernels.common.code import unit_of
 from simdnn.kernels.common.spec import ConvProblem, GroupScales, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86 import expanded
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, tiled_gemm
 from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, taking
+from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.decompressor import refuses_groups
 from simdnn.kernels.x86.depthwise import Depthwise
 from simdnn.kernels.x86.dots import (

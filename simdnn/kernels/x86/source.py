@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.code import Code, Unit, fill_zero, load32, load_bf16, load_f16, loop, op, store32, zero
-from simdnn.kernels.common.rounding import constants, round_f32
+from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.x86.code import Unit, fill_zero, load32, load_bf16, load_f16, store32, zero
 from simdnn.kernels.x86.dots import Dot
+from simdnn.kernels.x86.rounding import constants, round_f32
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
 

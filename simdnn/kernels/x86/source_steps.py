@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, Unit, loop, op
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.common.sums import Order
+from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.source import Source, padded_channels
 from simdnn.program.records import Affine, Memory, Tensor

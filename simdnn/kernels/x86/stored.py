@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.readings.arrays import Array, to_a_line
-from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, op, zero
+from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.pack import Blocked, Layout
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, zero
 from simdnn.kernels.x86.packing import Packing
 from simdnn.kernels.x86.packing import stored as plain
 from simdnn.kernels.x86.tile import Panel

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simdnn.kernels.common.code import Code, Unit, broadcast32, load32, loop, op, store32, zero
+from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.dots import Dot, accumulator
 from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
 from simdnn.program.records import Affine

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from isa_models import Unimplemented
-from simdnn.kernels.common.code import Code, Unit, loop, op
+from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.copy import CopyProblem
 from simdnn.kernels.common.expression import INSTRUCTIONS, Expression
 from simdnn.kernels.common.reduce import ReduceProblem
 from simdnn.kernels.common.vocabulary import Body, Spread, Vocabulary
+from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.copy import copying
 from simdnn.kernels.x86.elements import broadcast, load
 from simdnn.kernels.x86.epilogue import store, store_constants

@@ -14,7 +14,8 @@ import numpy as np
 from isa_models import instruction
 from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.rounding import round_to
-from simdnn.kernels.common.code import Code, Unit, broadcast32, op
+from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.x86.code import Unit, broadcast32
 from simdnn.program.records import Affine, Register, Tensor
 
 TF32_BITS = 13  # of an f32's significand that tf32 lacks
