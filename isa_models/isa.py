@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
+from collections.abc import Collection
 
 from isa_models.errors import unknown_name
 from isa_models.gpu.platforms import PLATFORMS as INTEL_GPUS
@@ -44,6 +45,15 @@ def implied(cap: str) -> frozenset[str]:
     if cap not in _CAPS:
         raise unknown_name("ISA", cap, _CAPS)
     return frozenset({cap}).union(*(implied(c) for c in _CAPS[cap][0]))
+
+
+def strongest(found: Collection[str]) -> str:
+    """The cap that stands last among them all; a GPU platform stands alone.
+
+    >>> strongest({"avx2", "sse41"}), strongest({"xe2"})
+    ('avx2', 'xe2')
+    """
+    return max(found, key=lambda cap: caps().index(cap) if cap in _CAPS else 0)
 
 
 @functools.cache

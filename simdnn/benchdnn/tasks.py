@@ -14,7 +14,7 @@ from simdnn.benchdnn.descriptors import Axis, ConvDims, IpDims, MatmulDims
 from simdnn.benchdnn.options import Case
 from simdnn.benchdnn.subset import NEUTRAL
 from simdnn.primitives import Attr, Quant
-from simdnn.primitives.gpu import gpu_of
+from simdnn.primitives.checks import gpu_of
 
 #: the values of a parameter: its option, itself, and the shape of the array needed
 Values = Callable[[str, Parameter, tuple[int, ...]], Any]

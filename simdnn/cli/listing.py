@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import isa_models
+from isa_models import InvalidArgument
 from isa_models.isa import caps, host_caps, implied
 from isa_models.machines.loader import gpu_machine
 from simdnn.cli import output
 from simdnn.cli.output import Rows
+
+if TYPE_CHECKING:
+    from simdnn.kernels import KernelKind
 
 
 def add(subparsers: Any) -> None:
@@ -21,13 +25,21 @@ def add(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("what", nargs="?", choices=tuple(LISTS), help="the kind (all of them)")
+    parser.add_argument("--machine", metavar="M", help="of the kernels, those that can run on this machine")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
     parser.set_defaults(function=main)
 
 
 def main(args: argparse.Namespace) -> int:
     """The command."""
+    if args.machine and args.what != "kernels":
+        raise InvalidArgument(f"--machine={args.machine} belongs to `simdnn list kernels`")
     tables = {what: LISTS[what]() for what in ([args.what] if args.what else LISTS)}
+    if args.machine:
+        from simdnn.primitives.run import Target
+
+        able = Target.of(args.machine, None, 1, "auto", "fastest").caps
+        tables["kernels"] = [row for row in tables["kernels"] if row["isa"] in able]
     if args.json:
         output.print_json(tables[args.what] if args.what else tables)
     elif args.what:
@@ -96,16 +108,27 @@ def isa_caps() -> Rows:
 
 
 def kernels() -> Rows:
-    """The kernels that `simdnn.matmul` and `simdnn.convolution` choose from; exact: whether sums of integers are."""
+    """The kernels that `simdnn.matmul` and `simdnn.convolution` choose from.
+
+    What each reads, its strategy of zero points where it has one alone, and whether its sums of integers are exact.
+    """
     from isa_models.formats import fmt
     from simdnn.kernels import KERNELS
+
+    def exact(kind: KernelKind) -> str:
+        floats = fmt(kind.compute_dtype).is_float if kind.compute_dtype else False
+        return "-" if floats else "yes" if kind.exact else "no"
 
     return [
         {
             "kernel": kind.name,
+            "target": kind.target,
             "isa": kind.isa,
-            "compute_dtype": kind.compute_dtype,
-            "exact": "-" if fmt(kind.compute_dtype).is_float else "yes" if kind.exact else "no",
+            "sources": "/".join(kind.sources),
+            "weights": "/".join(kind.weights),
+            "compute_dtype": kind.compute_dtype or "as stored",
+            "zero_points": kind.zero_points or "-",
+            "exact": exact(kind),
         }
         for kind in KERNELS
     ]

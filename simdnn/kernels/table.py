@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Collection
 from typing import Any
 
 from simdnn.kernels.common.spec import KernelKind
+from simdnn.kernels.intel_gpu import rows as intel_gpu
+from simdnn.kernels.nvidia import rows as nvidia
 from simdnn.kernels.x86 import rows as x86
 
-KERNELS: tuple[KernelKind, ...] = x86.KERNELS
+KERNELS: tuple[KernelKind, ...] = (*x86.KERNELS, *intel_gpu.KERNELS, *nvidia.KERNELS)
+_NAMED = {kind.name: kind for kind in KERNELS}
+assert len(_NAMED) == len(KERNELS)
 
 
 def kind_of(name: str) -> KernelKind | None:
     """The row of a name, or None."""
-    return next((kind for kind in KERNELS if kind.name == name), None)
+    return _NAMED.get(name)
+
+
+def rows_for(isa: Collection[str]) -> tuple[KernelKind, ...]:
+    """The rows of the target that has these ISA caps: all of x86, whatever the caps; of a GPU its platform's."""
+    return tuple(kind for kind in (*intel_gpu.KERNELS, *nvidia.KERNELS) if kind.isa in isa) or x86.KERNELS
 
 
 def _reduced(kind: KernelKind) -> str | tuple[Any, ...]:

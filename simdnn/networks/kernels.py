@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
+from isa_models.isa import implied, strongest
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.kernels.common.copy import CopyProblem, copying
@@ -262,9 +263,9 @@ class Kernels:
 
     def _where(self) -> dict[str, Any]:
         t = self.target
-        if self.on_gpu:
-            return {"machine": t.machine}
-        isa = None if t.caps == _all_caps(t.machine) else _strongest(t)
+        if isinstance(t.machine, GpuMachine):
+            return {"machine": t.machine, "dispatch": t.dispatch}
+        isa = None if t.caps == _all_caps(t.machine) else strongest(t.caps)
         return {"machine": t.machine, "isa": isa, "threads": t.threads, "dispatch": t.dispatch}
 
     def _engine(self, work: int) -> str:
@@ -360,12 +361,4 @@ def _dst_type(name: str) -> np.dtype[Any]:
 
 
 def _all_caps(machine: Machine) -> frozenset[str]:
-    from isa_models.isa import implied
-
     return frozenset().union(*(implied(cap) for cap in machine.isa))
-
-
-def _strongest(target: Target) -> str:
-    from isa_models.isa import caps
-
-    return max(target.caps, key=caps().index)

@@ -24,10 +24,9 @@ from simdnn.networks.precision import matches
 from simdnn.networks.qdq import fused
 from simdnn.networks.result import NetworkEstimate, NetworkResult, NodeRun, described
 from simdnn.networks.types import bits, label
-from simdnn.primitives import Attr, gpu
-from simdnn.primitives.checks import one_of
+from simdnn.primitives import Attr
 from simdnn.primitives.mathmode import FPMATH, cold_weights
-from simdnn.primitives.run import ENGINES, Target, attr_of
+from simdnn.primitives.run import Target, attr_of
 
 if TYPE_CHECKING:
     import onnx
@@ -258,15 +257,7 @@ class Network:
 
 def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kernels:
     """The kernels of a machine, which with isa, threads, engine and dispatch makes up `where`."""
-    on = gpu.gpu_of(where[0])
-    return Kernels(Target.of(*where) if on is None else _on_gpu(on, *where[1:]), attr, values)
-
-
-def _on_gpu(machine: GpuMachine, isa: object, threads: object, engine: object, dispatch: object) -> Target:
-    """A GPU as a target, checked; what means something on CPUs alone is refused."""
-    gpu.Given(isa, threads, dispatch).check(machine)
-    caps = frozenset({machine.platform.name})
-    return Target(machine, caps, 1, one_of("engine", engine, ENGINES), "fastest")  # type: ignore[arg-type]  # a GPU
+    return Kernels(Target.of(*where), attr, values)
 
 
 def _bytes(value: Any) -> int:

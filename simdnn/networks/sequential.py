@@ -19,7 +19,7 @@ from isa_models.machines.loader import AnyMachine
 from simdnn import quantize
 from simdnn.networks.precision import MODES, Mode
 from simdnn.primitives import Attr, convolution, estimate, matmul
-from simdnn.primitives.gpu import gpu_of
+from simdnn.primitives.checks import gpu_of
 from simdnn.primitives.result import Estimate, Result
 from simdnn.quantize import F32, Activation, Scheme
 from workloads import Classifier, Layer, MatmulLayer, NetworkLayer

@@ -19,7 +19,7 @@ from simdnn.networks import sequential as network
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes, some
 from simdnn.primitives import Attr, Quant, convolution, matmul
-from simdnn.primitives.gpu import gpu_of
+from simdnn.primitives.checks import gpu_of
 from simdnn.primitives.mathmode import cold_weights
 from simdnn.primitives.result import Estimate, Result
 from simdnn.quantize import quantize_weights, weight_scales

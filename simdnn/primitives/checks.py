@@ -6,9 +6,11 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterable
+from os import PathLike
 from typing import Any, ParamSpec, TypeVar
 
-from isa_models import InvalidArgument, Machine, cpu_machine
+from isa_models import GpuMachine, InvalidArgument, Machine, cpu_machine, gpu_machine_names
+from isa_models import machine as any_machine
 from isa_models.errors import did_you_mean, unknown_name
 from isa_models.isa import caps, implied
 
@@ -110,6 +112,17 @@ def padding_of(value: Any) -> tuple[int, int, int, int]:
         )
     vertical, horizontal = pair("padding", value, 0)
     return vertical, horizontal, vertical, horizontal
+
+
+def gpu_of(machine: object) -> GpuMachine | None:
+    """The GPU of a name, path or machine; None for what is none."""
+    if isinstance(machine, GpuMachine):
+        return machine
+    named = isinstance(machine, str) and machine in gpu_machine_names()
+    if named or isinstance(machine, (str, PathLike)) and str(machine).endswith(".toml"):
+        found = any_machine(machine)  # type: ignore[arg-type]  # a path-like of text
+        return found if isinstance(found, GpuMachine) else None
+    return None
 
 
 def target_of(name: object, isa: object) -> tuple[Machine, frozenset[str]]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.primitives import arrays, gpu, gpu_conv
+from simdnn.kernels.common.spec import ConvProblem, Parameters
+from simdnn.primitives import arrays, gpu_problems
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.checks import keywords, one_of
+from simdnn.primitives.checks import keywords
 from simdnn.primitives.postops import with_operands
-from simdnn.primitives.problems import CONV_SIZES, CONV_WEI_TAGS, Taps, conv_problem, conv_shape, tensors
+from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import need_values, resolve
 from simdnn.primitives.result import Result
-from simdnn.primitives.run import ENGINES, Target, attr_of, check_reordered, chosen, run
+from simdnn.primitives.run import Target, attr_of, check_reordered, chosen, run
 from simdnn.primitives.zero_points import ADDED, refuse_strategy
 
 
@@ -56,14 +57,9 @@ def convolution(
     >>> r.output.shape, r.output[0, 0, :2, :2].tolist()
     ((1, 32, 6, 6), [[64.0, 96.0], [96.0, 144.0]])
     """
-    on = gpu.gpu_of(machine)
-    if on is not None:
-        gpu.Given(isa, threads, dispatch, wei_tag, CONV_WEI_TAGS).check(on)
-        one_of("engine", engine, ENGINES)
-        if into is not None:
-            raise Unimplemented(f"into on {on.name!r}: no convolution there has the post-operation that reads it")
-    else:
-        target = Target.of(machine, isa, threads, engine, dispatch)
+    target = Target.of(machine, isa, threads, engine, dispatch)
+    if target.gpu and into is not None:
+        raise Unimplemented(f"into on {target.gpu.name!r}: no convolution there has the post-operation that reads it")
     attr = attr_of(attr)
     need_values(attr)
     values, wei = plain_of(weights)
@@ -81,18 +77,31 @@ def convolution(
     arrays.check_types("convolution", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
     sizes = dict(zip(CONV_SIZES, (mb, ic, ih, iw, oc, kh, kw), strict=True))
-    if on is not None:
-        asked, numbers = gpu_conv.convolution_of(on, sizes, taps, types, attr, dst, bias)
-        return gpu_conv.run(on, asked, src, values.reshape(oihw), numbers, engine, attr)
-    shape = conv_shape(sizes, taps, *types)
-    epilogue, parameters = resolve(attr, shape, dst, bias)
-    refuse_strategy(attr, "a convolution on a CPU", ADDED)
-    problem = conv_problem(sizes, taps, shape, epilogue, wei_tag)
+    problem, parameters = problem_of(sizes, taps, types, attr, dst, bias, wei_tag, target)
     arrays.check_memory(tensors(problem))
     parameters = with_operands(parameters, attr.post_ops, problem, into)
     choice = chosen(problem, target, attr)
     check_reordered(weights, choice, target)
     return run(choice, target, arrays.native(src), arrays.native(values).reshape(oihw), parameters, attr)
+
+
+def problem_of(
+    sizes: Mapping[str, int],
+    taps: Taps,
+    types: tuple[str, str],
+    attr: Attr,
+    dst: str | None,
+    bias: Array | bool | None,
+    wei_tag: object,
+    target: Target,
+) -> tuple[ConvProblem, Parameters]:
+    """What a kernel of the target's machine is asked, and with which numbers; refusals name what works."""
+    if target.gpu:
+        return gpu_problems.convolution_problem(target.gpu, sizes, taps, types, attr, dst, bias, wei_tag)
+    shape = conv_shape(sizes, taps, *types)
+    epilogue, parameters = resolve(attr, shape, dst, bias)
+    refuse_strategy(attr, "a convolution on a CPU", ADDED)
+    return conv_problem(sizes, taps, shape, epilogue, wei_tag), parameters
 
 
 def _oihw(weights: Array, groups: int) -> tuple[int, ...]:

@@ -11,14 +11,15 @@ import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from isa_models import InvalidArgument, Machine, Unimplemented, UnknownTiming
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
 from isa_models.errors import did_you_mean
 from isa_models.formats import fmt
-from isa_models.isa import caps
-from simdnn.kernels import KERNELS
+from isa_models.isa import caps, strongest
 from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.gpu.rows import GpuConvProblem
+from simdnn.kernels.table import KERNELS, kind_of
 from simdnn.libraries import LIBRARIES, UNKNOWN, Pick, modelled
 from simdnn.primitives import compatible
 from simdnn.program.records import Program
@@ -33,9 +34,12 @@ Kinds = tuple[KernelKind, ...]
 Estimator = Callable[..., "Cost"]  # as `estimate_program`; one that is told of no threads counts one core
 
 
-def check_dispatch(value: object) -> str:
+#: rules of dispatch: by cost, or as a library picks
+RULES = ("fastest", *LIBRARIES)
+
+
+def check_dispatch(value: object, rules: tuple[str, ...] = RULES) -> str:
     """A rule of dispatch or the name of a kernel, or `InvalidArgument` with the nearest one."""
-    rules = "fastest", *LIBRARIES
     if isinstance(value, str) and value in (*rules, *NAMES):
         return value
     if isinstance(value, str) and value in UNKNOWN:
@@ -65,6 +69,20 @@ def least_cycles(kind: KernelKind, problem: Problem, machine: Machine) -> float:
         return 0.0
 
 
+def estimate_on_gpu(
+    program: Program, machine: GpuMachine, cold: tuple[str, ...], copies: tuple[tuple[str, float], ...] = ()
+) -> Cost:
+    """`simdnn.timing.gpu`'s, imported at first use; `cold`: weights and all else come from memory."""
+    from simdnn.timing.gpu.estimate import estimate_gpu
+
+    return estimate_gpu(program, machine, cold=bool(cold), copies=dict(copies))
+
+
+def no_floor(kind: KernelKind, problem: Problem, machine: object) -> float:
+    """No least time is known: every kind that may run is timed."""
+    return 0.0
+
+
 @dataclass(frozen=True)
 class Request:
     """All that a choice depends on. `caps`: the ISA caps allowed; `fpmath`: the mode in force for f32 data.
@@ -74,7 +92,7 @@ class Request:
     """
 
     problem: Problem
-    machine: Machine
+    machine: Machine | GpuMachine
     caps: frozenset[str]
     exact_int8: bool | None
     fpmath: str
@@ -83,7 +101,7 @@ class Request:
     threads: int = 1
     kinds: Kinds = KERNELS
     estimator: Estimator = estimate_program
-    floor: Callable[[KernelKind, Problem, Machine], float] = least_cycles
+    floor: Callable[..., float] = least_cycles
     library: Callable[[Problem, str, str], Pick] | None = None  # instead of the one that `dispatch` names
 
     @property
@@ -109,8 +127,13 @@ class Choice:
     library: str = ""  # a library's name of the implementation, where it was asked what it picks
 
     @property
+    def problem(self) -> Problem:
+        """The problem, and what the kind decided of it."""
+        return self.kind.refine(self.request.problem)
+
+    @property
     def kernel(self) -> Kernel:
-        return built(self.kind, self.request.problem, self.request.machine)
+        return built(self.kind, self.problem, self.request.machine)
 
     @property
     def cost(self) -> Cost:
@@ -120,7 +143,7 @@ class Choice:
     def cost_on(self, threads: int) -> Cost:
         """What the kernel costs on one core, or on several, which share L3 and DRAM; raises `UnknownTiming`."""
         r = self.request
-        return estimated(self.kind, r.problem, r.machine, r.cold_weights, r.estimator, threads)
+        return estimated(self.kind, self.problem, r.machine, r.cold_weights, r.estimator, threads)
 
     @property
     def exactness_decided(self) -> bool:
@@ -132,14 +155,15 @@ class Choice:
         """Every candidate: implementation, isa, cycles (on one core; missing where it is out), chosen, reason."""
         import pandas as pd
 
-        rows = []
+        rows, least = [], _cycles(self.kind, self.request)[0]
         for kind, reason in ((c.kind, c.reason) for c in self.candidates):
             cycles, missing = (None, reason) if reason and kind is not self.kind else _cycles(kind, self.request)
-            rows.append((kind.name, kind.isa, cycles, kind is self.kind, missing or self._why(kind)))
+            rows.append((kind.name, kind.isa, cycles, kind is self.kind, missing or self._why(kind, cycles == least)))
         frame = pd.DataFrame(rows, columns=["implementation", "isa", "cycles", "chosen", "reason"])
         return frame.astype({"cycles": "float64"})
 
-    def _why(self, kind: KernelKind) -> str:
+    def _why(self, kind: KernelKind, equal: bool) -> str:
+        """Why a kind that may run was taken or left; `equal`: its cycles are those of the one taken."""
         library = LIBRARIES.get(self.request.dispatch)
         if library:
             chosen, other = "exact_int8", f"not {library.title}'s choice"
@@ -153,8 +177,14 @@ class Choice:
                 other = f"exact, but more cycles{cores}" if kind.exact else f"not exact, and no fewer cycles{cores}"
             chosen = f"exact at no more cycles{cores}" if self.kind.exact else chosen
         if kind is not self.kind:
-            return other
+            return self._among_equals(kind) if equal and other == "more cycles" else other
         return f"{library.title}'s choice: {self.library}" if library and self.library else chosen
+
+    def _among_equals(self, kind: KernelKind) -> str:
+        """Why another kind of as many cycles was taken."""
+        order = [c.kind for c in self.candidates]
+        first = order.index(self.kind) < order.index(kind)
+        return f"as many cycles; the {'first of the table' if first else 'one of the higher peak rate'} runs"
 
 
 @functools.lru_cache(maxsize=512)
@@ -247,6 +277,8 @@ def out(kind: KernelKind, request: Request) -> str:
         title = LIBRARIES[kind.library].title
         return f"a slow form of {title}'s: dispatch={kind.library!r} takes it where {title} does"
     computes = computes_of(request)
+    if kind.unasked and request.dispatch == "fastest" and kind.zero_points != strategy_of(request.problem):
+        return kind.unasked
     if computes and kind.compute_dtype not in computes:
         return f"fpmath {request.fpmath} computes in {' or '.join(computes)}"
     if kind.narrow_sums and not compatible.allowed(request.fpmath, "f16"):
@@ -254,6 +286,12 @@ def out(kind: KernelKind, request: Request) -> str:
     if kind.narrow_sums and scaled_sums(request.problem) and request.dispatch == "fastest":
         return f"adds up in {kind.compute_dtype} before it scales, and may overflow: dispatch={kind.name!r} takes it"
     return ""
+
+
+def strategy_of(problem: Problem) -> str:
+    """The strategy of zero points that is asked for; "" where there are none, or any will do."""
+    taken = isinstance(problem, (MatmulProblem, GpuConvProblem)) and problem.zero_points
+    return taken.strategy if taken else ""
 
 
 def scaled_sums(problem: Problem) -> bool:
@@ -268,15 +306,15 @@ def computes_of(request: Request) -> tuple[str, ...]:
     Elsewhere, for integers and for the narrow floats that a user stores, it has none, and the answer is empty.
     """
     problem = request.problem
-    if isinstance(problem, MatmulProblem) and problem.decompression:
+    if isinstance(problem, (MatmulProblem, GpuConvProblem)) and problem.decompression:
         return problem.decompression.computes
     return compatible.computes(request.fpmath) if problem.src == "f32" else ()
 
 
 def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> Choice:
     """What a library picks; where exactness is asked for and that is not exact, the strongest kind that is."""
-    strongest, of = max(request.caps, key=caps().index), LIBRARIES[request.dispatch]
-    name, library = (request.library or of.choose)(request.problem, strongest, request.fpmath)
+    of = LIBRARIES[request.dispatch]
+    name, library = (request.library or of.choose)(request.problem, strongest(request.caps), request.fpmath)
     kind = next(kind for kind in request.kinds if kind.name == name)
     if request.integer and request.exact_int8 and not kind.exact:
         kind, library = max(able, key=lambda kind: caps().index(kind.isa)), ""
@@ -287,7 +325,8 @@ def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
 
 def named(request: Request) -> Choice:
     """The kernel that `dispatch` names; `Unimplemented` with the reason where it cannot do the problem."""
-    kind = next(kind for kind in request.kinds if kind.name == request.dispatch)
+    kind = next((kind for kind in request.kinds if kind.name == request.dispatch), None) or kind_of(request.dispatch)
+    assert kind is not None  # `check_dispatch` knows the table
     if reason := out(kind, request):
         raise Unimplemented(f"dispatch={kind.name!r}: {reason}; dispatch='fastest' picks among those that can")
     candidates = tuple(Candidate(k, out(k, request)) for k in request.kinds if isinstance(request.problem, k.operation))
@@ -295,19 +334,25 @@ def named(request: Request) -> Choice:
 
 
 @functools.lru_cache(maxsize=256)
-def built(kind: KernelKind, problem: Problem, machine: Machine) -> Kernel:
+def built(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
     """The kind's kernel for a problem."""
     return kind.build(problem, machine)
 
 
 @functools.lru_cache(maxsize=2048)
 def estimated(
-    kind: KernelKind, problem: Problem, machine: Machine, cold_weights: bool, estimator: Estimator, threads: int
+    kind: KernelKind,
+    problem: Problem,
+    machine: Machine | GpuMachine,
+    cold_weights: bool,
+    estimator: Estimator,
+    threads: int,
 ) -> Cost:
     """The kind's cost for a problem on so many cores of a machine."""
     kernel = built(kind, problem, machine)
-    several = {"threads": threads} if threads > 1 else {}
-    return estimator(kernel.program, machine, kernel.weights if cold_weights else (), **several)
+    told: dict[str, Any] = {"threads": threads} if threads > 1 else {}
+    told |= {"copies": kernel.copies} if kernel.copies else {}
+    return estimator(kernel.timed or kernel.program, machine, kernel.weights if cold_weights else (), **told)
 
 
 @functools.lru_cache(maxsize=512)
@@ -320,7 +365,8 @@ def _cycles(kind: KernelKind, request: Request, threads: int = 1) -> tuple[float
     """Cycles, or None and the figure that the machine lacks."""
     try:
         r = request
-        return estimated(kind, r.problem, r.machine, r.cold_weights, r.estimator, threads).cycles, ""
+        problem = kind.refine(r.problem)
+        return estimated(kind, problem, r.machine, r.cold_weights, r.estimator, threads).cycles, ""
     except UnknownTiming as error:
         return None, str(error)
 
@@ -337,13 +383,16 @@ def _few(names: Iterable[str]) -> str:
 def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
     """One line: the problem, and why the kinds that come nearest are out.
 
-    Nearest are those that would take the problem but for the ISA, exactness or the math mode; else those that would
-    take it with nothing after its sums and its weights in a layout of their own; else all.
+    Nearest are those that would take the problem but for the ISA, exactness or the math mode; else those of the
+    strategy that is asked for; else those that would take it with nothing after its sums and its weights in a layout of
+    their own; else all.
     """
     problem = request.problem
     plain = replace(problem, epilogue=Epilogue("s32" if request.integer else "f32"))
     plain = replace(plain, wei_tag="any")
     near = [c for c in candidates if not c.kind.accepts(problem)]
+    if asked := strategy_of(problem):
+        near = near or [c for c in candidates if c.kind.zero_points == asked]
     near = near or [c for c in candidates if not c.kind.accepts(plain)] or list(candidates)
     reasons: dict[str, list[str]] = {}
     for candidate in near:
@@ -352,5 +401,5 @@ def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
     text = "; ".join([*told, "others: see r.dispatch"] if len(reasons) > _MOST_REASONS else told)
     types = f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
     what = "matmul" if isinstance(problem, MatmulProblem) else "convolution"
-    strongest = max(request.caps, key=caps().index)
-    return f"no {what} kernel for {types} on {request.machine.name} up to {strongest}: {text or 'the table is empty'}"
+    where = f"{request.machine.name} up to {strongest(request.caps)}"
+    return f"no {what} kernel for {types} on {where}: {text or 'the table is empty'}"

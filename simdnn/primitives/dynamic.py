@@ -19,9 +19,8 @@ from simdnn.kernels.x86.dynamic import outputs_of, quantization
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of
-from simdnn.primitives.gpu import Given, gpu_of
 from simdnn.primitives.result import Priced
-from simdnn.primitives.run import ENGINES, Target
+from simdnn.primitives.run import Target
 from simdnn.program.records import Program
 
 if TYPE_CHECKING:
@@ -113,11 +112,8 @@ def quantize_dynamic(
     ([[64, -127, 16, 127]], [[2.0, 4.0]])
     """
     problem = _problem(src, dtype, group, symmetric, reductions)
-    one_of("engine", engine, ENGINES)
-    on = gpu_of(machine)
-    if on is not None:
-        Given(isa, threads).check(on)
-    made = _on_cpu(problem, Target.of(machine, isa, threads, engine, "fastest")) if on is None else _on_gpu(problem, on)
+    target = Target.of(machine, isa, threads, engine, "fastest")
+    made = _on_gpu(problem, target.gpu) if target.gpu else _on_cpu(problem, target)
     arrays.check_memory({"src": ((problem.m, problem.k), "f32")})
     values = arrays.native(src)
     _check_values(values.astype(np.float32), problem)

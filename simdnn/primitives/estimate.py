@@ -9,25 +9,15 @@ from typing import Any
 from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.formats import fmt
 from simdnn.kernels.common.spec import Problem
-from simdnn.primitives import arrays, gpu, gpu_conv
+from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, keyword, one_of
-from simdnn.primitives.matmul import problem_of
-from simdnn.primitives.problems import (
-    CONV_SIZES,
-    CONV_WEI_TAGS,
-    MATMUL_SIZES,
-    WEI_TAGS,
-    Taps,
-    conv_problem,
-    conv_shape,
-    tensors,
-)
+from simdnn.primitives.convolution import problem_of as convolution_of
+from simdnn.primitives.matmul import problem_of as matmul_of
+from simdnn.primitives.problems import CONV_SIZES, MATMUL_SIZES, Taps, tensors
 from simdnn.primitives.products import Products, batch_of
-from simdnn.primitives.resolve import Shape, resolve
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target, attr_of, chosen, priced
-from simdnn.primitives.zero_points import ADDED, refuse_strategy
 
 _SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -72,9 +62,7 @@ def estimate(
     ('gemm:avx512_core_vnni', '4 times as fast')
     """
     one_of("primitive", primitive, _SIZES)
-    on = gpu.gpu_of(machine)
-    if on is None:
-        target = Target.of(machine, isa, threads, "auto", dispatch)
+    target = Target.of(machine, isa, threads, "auto", dispatch)
     attr = attr_of(attr)
     if not isinstance(bias, bool):
         raise InvalidArgument(f"bias is a {type(bias).__name__}; True or False is needed: an estimate reads no data")
@@ -86,16 +74,7 @@ def estimate(
     sizes = {name: integer(name, given.pop(name)) for name in names}
     for name in ("src_tag", "dst_tag"):
         one_of(name, given.pop(name), ("any", "ab" if primitive == "matmul" else "nhwc"))
-    if on is not None:
-        known = WEI_TAGS if primitive == "matmul" else CONV_WEI_TAGS
-        only = gpu.Given(isa, threads, dispatch, given["wei_tag"], known)
-        if primitive == "matmul":
-            return gpu.estimate(on, _products(sizes, given), _types(dt), attr, bias, only)
-        only.check(on)
-        taps = Taps.of(*(given[name] for name in ("strides", "padding", "dilation", "groups")))
-        src, wei, dst = _types(dt)
-        return gpu_conv.estimate(on, gpu_conv.convolution_of(on, sizes, taps, (src, wei), attr, dst, bias)[0], attr)
-    if primitive == "matmul" and len(_products(sizes, given).shape) > 2:
+    if primitive == "matmul" and not target.gpu and len(_products(sizes, given).shape) > 2:
         arrays.refuse_batch(f"src_batch={given['src_batch']}, wei_batch={given['wei_batch']}")
     problem = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
@@ -130,11 +109,10 @@ def _problem(
     bias: bool,
 ) -> Problem:
     src, wei, dst = types
-    arrays.check_types(primitive, src, wei, attr.apply_to_int)
     if primitive == "matmul":
-        shape = Shape("matmul", sizes["m"], sizes["k"], sizes["n"], src, wei)
-        return problem_of(shape, attr, dst, bias, options["wei_tag"], target)[0]
+        asked = _products(sizes, options)
+        return matmul_of(asked, (src, wei), attr, dst, bias, options["wei_tag"], target)[0]
+    if not target.gpu:
+        arrays.check_types(primitive, src, wei, attr.apply_to_int)
     taps = Taps.of(*(options[name] for name in ("strides", "padding", "dilation", "groups")))
-    shape = conv_shape(sizes, taps, src, wei)
-    refuse_strategy(attr, "a convolution on a CPU", ADDED)
-    return conv_problem(sizes, taps, shape, resolve(attr, shape, dst, bias)[0], options["wei_tag"])
+    return convolution_of(sizes, taps, (src, wei), attr, dst, bias, options["wei_tag"], target)[0]

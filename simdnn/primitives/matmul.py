@@ -9,17 +9,18 @@ from isa_models import GpuMachine, Machine
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import MatmulProblem, Parameters
 from simdnn.libraries import Form
-from simdnn.primitives import arrays, gpu
+from simdnn.primitives import arrays, gpu_problems
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.checks import keywords, one_of
+from simdnn.primitives.checks import keywords
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.groups import group_scales, params_of, with_groups
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import matmul_problem, tensors
+from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import Shape, need_values, resolve
 from simdnn.primitives.result import Result
-from simdnn.primitives.run import ENGINES, Target, attr_of, check_reordered, chosen, run
+from simdnn.primitives.run import Target, attr_of, check_reordered, chosen, run
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables, without_zero_points
 
 
@@ -48,10 +49,11 @@ def matmul(
     f32 (else), bf16, f16, s8, u8. `wei_tag` is the weights' layout in memory: "any" (the kernel's own, made ahead of
     time: see `simdnn.reorder`, whose outcome may stand for the weights), "ab" (rows of N), "ba" (K contiguous).
 
-    `dispatch`: "fastest" (fewest estimated cycles among the kernels that may run), "onednn" (what oneDNN 3.13 picks),
-    or a kernel's name, such as "gemm:avx512_core_tf32" with `Attr(fpmath="tf32")`: that one, or `Unimplemented` with
-    the reason. `r.dispatch` lists names and reasons. f16 data is multiplied and added up in f32; a math mode "f16" or
-    "any" also allows f16 arithmetic (AVX512_FP16), whose sums of 128 products are kept in f16 (docs/numerics.md).
+    `dispatch`: "fastest" (fewest estimated cycles among the kernels that may run), "onednn" (what oneDNN 3.13 picks on
+    CPUs), or a kernel's name, such as "gemm:avx512_core_tf32" with `Attr(fpmath="tf32")`: that one, or `Unimplemented`
+    with the reason. `r.dispatch` lists names and reasons, on GPUs as on CPUs. f16 data is multiplied and added up in
+    f32; a math mode "f16" or "any" also allows f16 arithmetic (AVX512_FP16), whose sums of 128 products are kept in f16
+    (docs/numerics.md).
 
     On a GPU ("a770", …): s8, u8, s4, u4 in any pair, bf16 x bf16, f16 x f16, and f32 x f32 on its vector pipes (or
     rounded to what the math mode allows and the matrix unit takes); without DPAS bf16 and f16 are widened to f32. How
@@ -74,31 +76,46 @@ def matmul(
     >>> int(without.saturation[0, 0]), vnni.implementation
     (32, 'gemm:avx512_core_vnni')
     """
-    if (on := gpu.gpu_of(machine)) is not None:
-        one_of("engine", engine, ENGINES)
-        given = gpu.Given(isa, threads, dispatch, wei_tag)
-        return gpu.matmul(on, src, weights, bias, attr_of(attr), dst, engine, given, into)
     target = Target.of(machine, isa, threads, engine, dispatch)
     attr = attr_of(attr)
     need_values(attr)
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
-    m, k, n = arrays.matmul_sizes(src, values)
-    arrays.check_types("matmul", *types, attr.apply_to_int)
+    asked = products_of(src, values)
+    if not target.gpu and len(asked.shape) > 2:
+        arrays.refuse_batch(f"src of shape {src.shape} and weights of shape {values.shape}")
     bias = arrays.bias_of(bias)
-    problem, parameters = problem_of(Shape("matmul", m, k, n, *types), attr, dst, bias, wei_tag, target)
+    problem, parameters = problem_of(asked, types, attr, dst, bias, wei_tag, target)
     check_reductions(attr, src)
     arrays.check_memory(tensors(problem))
-    parameters = with_operands(parameters, attr.post_ops, problem, into)
+    parameters = with_operands(parameters, attr.post_ops, problem, into, asked.shape)
     choice = chosen(problem, target, attr)
     check_reordered(weights, choice, target)
-    return run(choice, target, arrays.native(src), arrays.native(values), parameters, attr)
+    if asked.batch.count == 1:
+        src, values = src.reshape(asked.m, asked.k), values.reshape(asked.k, asked.n)
+    return run(choice, target, arrays.native(src), arrays.native(values), parameters, attr, asked.shape)
 
 
 def problem_of(
+    asked: Products,
+    types: tuple[str, str],
+    attr: Attr,
+    dst: str | None,
+    bias: Array | bool | None,
+    wei_tag: object,
+    target: Target,
+) -> tuple[MatmulProblem, Parameters]:
+    """What a kernel of the target's machine is asked, and with which numbers; refusals name what works."""
+    if target.gpu:
+        return gpu_problems.matmul_problem(target.gpu, asked, types, attr, dst, bias, wei_tag)
+    arrays.check_types("matmul", *types, attr.apply_to_int)
+    return _on_cpu(asked.of_types(*types), attr, dst, bias, wei_tag, target)
+
+
+def _on_cpu(
     shape: Shape, attr: Attr, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
 ) -> tuple[MatmulProblem, Parameters]:
-    """What a kernel of a CPU is asked, and with which numbers; refusals name what works."""
+    """A matmul on a CPU, and its numbers."""
     library = target.library
     zeros = on_cpu(attr, shape, library)
     epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.pack import Blocked, Layout
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.kernels.x86 import packing
-from simdnn.primitives import arrays
+from simdnn.primitives import arrays, gpu_conversion
 from simdnn.primitives.checks import one_of, target_of
 from simdnn.primitives.descriptors import PLAIN, MemoryDesc, plain_weights, weights_desc
 from simdnn.primitives.dispatch import Choice, priced_program
@@ -119,14 +120,18 @@ def conversion(choice: Choice) -> Conversion | None:
 
     Raises `Unimplemented` where no reorder makes the kernel's layout.
     """
-    problem, kernel = choice.request.problem, choice.kernel
+    problem, kernel, machine, cold = choice.problem, choice.kernel, choice.request.machine, choice.request.cold_weights
+    if isinstance(machine, GpuMachine):
+        if not isinstance(problem, GpuMatmulProblem):
+            return None
+        return gpu_conversion.conversion(problem, machine, kernel.program, cold)
     plain, wanted = plain_weights(problem), weights_desc(problem, kernel)
     if problem.wei_tag != "any" or wanted == plain:
         return None
     if kernel.blocked is None:
         raise Unimplemented(f"the cost of bringing weights into the layout of {kernel.name}: no reorder makes it")
     program = packing.reorder(plain.tag, problem.wei, kernel.blocked)
-    cost = priced_program(program, choice.request.machine, ("plain",) if choice.request.cold_weights else ())
+    cost = priced_program(program, machine, ("plain",) if cold else ())
     sizes = {kind: sum(t.nbytes for t in program.tensors if t.kind == kind) for kind in ("input", "output")}
     return Conversion(cost.cycles, cost.seconds, sizes["input"], sizes["output"], cost.confidence)
 

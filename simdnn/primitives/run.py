@@ -5,26 +5,32 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isa_models import InvalidArgument, Machine
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, copied_to_a_line
+from simdnn.kernels.common.batch import as_batched
 from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.checks import integer, one_of, target_of
-from simdnn.primitives.dispatch import Choice, Request, check_dispatch, choose
+from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
+from simdnn.primitives.dispatch import Choice, Request, check_dispatch, choose, estimate_on_gpu, no_floor
 from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
 from simdnn.primitives.reorder import Reordered, conversion
-from simdnn.primitives.result import Estimate, Result
+from simdnn.primitives.result import Conversion, Estimate, Result
 from simdnn.primitives.verbose_line import note
 from simdnn.primitives.written import written
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from simdnn.explanations.departures import Departures
+    from simdnn.timing.estimate import Cost
 
 ENGINES = ("auto", "compiled", "reference")
 
@@ -33,7 +39,7 @@ ENGINES = ("auto", "compiled", "reference")
 class Target:
     """Where and how a problem is to run: the keyword arguments that primitives share, checked."""
 
-    machine: Machine
+    machine: Machine | GpuMachine
     caps: frozenset[str]
     threads: int
     engine: str
@@ -47,12 +53,35 @@ class Target:
     @staticmethod
     def of(machine: object, isa: object, threads: object, engine: object, dispatch: object) -> Target:
         """Raises `UnknownName` or `InvalidArgument` for what doesn't exist or doesn't fit."""
+        if (on := gpu_of(machine)) is not None:
+            return Target._on_gpu(on, isa, threads, engine, dispatch)
         found, caps = target_of(machine, isa)
         count = integer("threads", threads)
         if count > found.cores:
             said = f"threads={count}; machine {found.name!r} has {found.cores} cores"
             raise InvalidArgument(f"{said}, and two threads of a core (SMT) are not modelled")
         return Target(found, caps, count, one_of("engine", engine, ENGINES), check_dispatch(dispatch))
+
+    @staticmethod
+    def _on_gpu(machine: GpuMachine, isa: object, threads: object, engine: object, dispatch: object) -> Target:
+        """What means something on CPUs alone is refused."""
+        name, platform = machine.name, machine.platform.name
+        if isa not in (None, platform):
+            raise InvalidArgument(f"isa={isa!r}; machine {name!r} is a GPU of platform {platform}: leave isa out")
+        if threads != 1 or isinstance(threads, bool):
+            raise InvalidArgument(f"threads={threads!r}; on {name!r} all cores work: leave it at 1")
+        if isinstance(dispatch, str) and dispatch in LIBRARIES:
+            raise Unimplemented(
+                f"dispatch={dispatch!r} on {name!r}: what {LIBRARIES[dispatch].title} picks on GPUs is not modelled; "
+                "what works: 'fastest', or a kernel's name as in r.dispatch"
+            )
+        rule = check_dispatch(dispatch, ("fastest",))
+        return Target(machine, frozenset({platform}), 1, one_of("engine", engine, ENGINES), rule)
+
+    @property
+    def gpu(self) -> GpuMachine | None:
+        """The machine where it is a GPU."""
+        return self.machine if isinstance(self.machine, GpuMachine) else None
 
 
 def attr_of(attr: object) -> Attr:
@@ -69,23 +98,23 @@ def chosen(problem: Problem, target: Target, attr: Attr) -> Choice:
     if target.library:
         target.library.check(problem)
     is_float = fmt(problem.src).is_float
-    return choose(
-        Request(
-            problem,
-            target.machine,
-            target.caps,
-            exact_int8=None if is_float else EXACT_INT8.said(attr.exact_int8),
-            fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
-            dispatch=target.dispatch,
-            cold_weights=COLD_WEIGHTS.effective(None),
-            threads=target.threads,
-        )
+    request = Request(
+        problem,
+        target.machine,
+        target.caps,
+        exact_int8=None if is_float else EXACT_INT8.said(attr.exact_int8),
+        fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
+        dispatch=target.dispatch,
+        cold_weights=COLD_WEIGHTS.effective(None),
+        threads=target.threads,
+        kinds=rows_for(target.caps),
     )
+    return choose(replace(request, estimator=estimate_on_gpu, floor=no_floor) if target.gpu else request)
 
 
 def priced(choice: Choice, target: Target) -> Estimate:
     """The cost alone."""
-    return Estimate(**_cost_part(choice, target))
+    return Estimate(*_cost_part(choice, target))
 
 
 def check_reordered(weights: Array | Reordered, choice: Choice, target: Target) -> None:
@@ -109,33 +138,65 @@ def values(kernel: Kernel, src: Array, weights: Array, parameters: Parameters, e
         return kernel.finish(numerics.run(kernel.program, inputs, engine=engine, threads=threads))
 
 
-def run(choice: Choice, target: Target, src: Array, weights: Array, parameters: Parameters, attr: Attr) -> Result:
-    """Run the chosen kernel on checked arrays; `attr` is the one that its problem was made of."""
+def run(
+    choice: Choice,
+    target: Target,
+    src: Array,
+    weights: Array,
+    parameters: Parameters,
+    attr: Attr,
+    shape: tuple[int, ...] = (),
+) -> Result:
+    """Run the chosen kernel on checked arrays; `attr` is the one that its problem was made of, `shape` the output's
+    where the problem is of several products.
+    """
     from simdnn.explanations.element import Explainer
 
-    kernel, problem = choice.kernel, choice.request.problem
+    problem = choice.problem
+    kernel = _whole(choice.kernel, problem, shape)
     kept = copied_to_a_line(src), copied_to_a_line(weights)  # the result reads them later, when the user's may differ
     output = values(kernel, *kept, parameters, target.engine, target.threads)
-    rebuild = functools.partial(_rebuilt, choice)
+    rebuild = functools.partial(_rebuilt, choice, shape)
     departed = departures(kernel, problem, *kept, parameters, output.shape, rebuild, target.engine, target.threads)
     explainer = Explainer(kernel, *kept, parameters, target.machine)
-    result = Result(**_cost_part(choice, target), output=output, departed=departed, explainer=explainer)
-    note(result, lambda: written(attr, choice.request.problem))
+    result = Result(*_cost_part(choice, target), output, departed, explainer)
+    note(result, lambda: written(attr, problem))
     return result
 
 
-def _cost_part(choice: Choice, target: Target) -> dict[str, Any]:
-    return {
-        "problem": choice.request.problem,
-        "machine": target.machine,
-        "isa": choice.kind.isa,
-        "kernel": choice.kernel,
-        "threads": target.threads,
-        "fpmath": choice.request.fpmath,
-        "find_cost": functools.partial(choice.cost_on, target.threads),
-        "find_dispatch": choice.frame,
-        "find_conversion": functools.partial(conversion, choice),
-    }
+CostPart = tuple[
+    Problem,
+    Machine | GpuMachine,
+    str,
+    Kernel,
+    int,
+    str,
+    Callable[[], "Cost"],
+    Callable[[], "pd.DataFrame"],
+    Callable[[], Conversion | None],
+]
+
+
+def _cost_part(choice: Choice, target: Target) -> CostPart:
+    """The fields of an `Estimate`, in their order."""
+    return (
+        choice.problem,
+        target.machine,
+        choice.kind.isa,
+        choice.kernel,
+        target.threads,
+        choice.request.fpmath,
+        functools.partial(choice.cost_on, target.threads),
+        choice.frame,
+        functools.partial(conversion, choice),
+    )
+
+
+def _whole(kernel: Kernel, problem: Problem, shape: tuple[int, ...]) -> Kernel:
+    """The kernel, taking all products of a batch at once where the problem may be one."""
+    if not isinstance(problem, GpuMatmulProblem):
+        return kernel
+    return as_batched(kernel, problem.batch, problem.epilogue.post_ops, shape)
 
 
 def departures(
@@ -156,7 +217,7 @@ def departures(
     return Departures(kernel, problem, src, weights, parameters, shape, rebuild, run_again)
 
 
-def _rebuilt(choice: Choice, epilogue: Epilogue) -> Kernel:
+def _rebuilt(choice: Choice, shape: tuple[int, ...], epilogue: Epilogue) -> Kernel:
     """The chosen kernel with another epilogue."""
-    request = choice.request
-    return choice.kind.build(replace(request.problem, epilogue=epilogue), request.machine)
+    problem = replace(choice.problem, epilogue=epilogue)
+    return _whole(choice.kind.build(problem, choice.request.machine), problem, shape)

@@ -12,13 +12,12 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import Parameters, ZeroPoints
+from simdnn.kernels.common.spec import NO_REDUCTIONS, Parameters, ZeroPoints
 from simdnn.libraries import Library
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.groups import along_k, length_of
 from simdnn.primitives.resolve import Placed, Shape, placed, refuse_reductions
 
-MISSING = "precomputed_reductions={'src': R} are missing; 'in_kernel' finds them itself"
 ADDED = "its kernels add the zero point's part to the sums"
 _ALLOWED = {"src": ("common", "per_token", "grouped"), "wei": ("common", "per_oc", "grouped")}
 
@@ -67,7 +66,7 @@ def on_cpu(attr: Attr, shape: Shape, library: Library | None) -> ZeroPoints | No
     if zeros is None or asked == "auto":
         return zeros
     if asked == "precomputed" and zeros.wei and not zeros.reductions:
-        raise Unimplemented(f"zero_point_strategy={asked!r}: {MISSING}")
+        raise Unimplemented(f"zero_point_strategy={asked!r}: {NO_REDUCTIONS}")
     return replace(zeros, strategy=asked)
 
 

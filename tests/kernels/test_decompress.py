@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels import KERNELS, Epilogue, KernelKind, MatmulProblem, Parameters
+from simdnn.kernels import Epilogue, KernelKind, MatmulProblem, Parameters
 from simdnn.kernels.common.spec import Decompression, Placing
 from simdnn.kernels.x86.dots import F16_CHAIN
+from simdnn.kernels.x86.rows import KERNELS
 from tests.kernels.test_engines import run_all
 
 KINDS = [kind for kind in KERNELS if kind.name.startswith("wdec")]

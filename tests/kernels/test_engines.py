@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn import numerics
-from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
+from simdnn.kernels import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
+from simdnn.kernels.x86.rows import KERNELS
 
 KINDS = {kind.name: kind for kind in KERNELS}
 MATMUL = [k for k in KERNELS if k.name.startswith(("gemm", "gemv"))]

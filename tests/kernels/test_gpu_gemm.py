@@ -186,7 +186,7 @@ def test_a_large_problem_has_values_and_a_cost() -> None:
     assert table.loc["dpas.s8.s8.8.8.x8.s32", "count"] == 512**3 // (8 * 8 * 32)
     assert result.traffic.level.tolist() == ["L1", "L2", "DRAM"] and (result.traffic.share_of_peak <= 1).all()
     assert result.cycles == simdnn.estimate("matmul", m=512, n=512, k=512, dt="s8:s8:s32", machine="a770").cycles
-    assert "a770" in repr(result) and result.dispatch.chosen.tolist() == [True]
+    assert "a770" in repr(result) and result.dispatch.chosen.sum() == 1
     assert '"float_model": ""' in result.to_json() and "<table>" in result._repr_html_()
 
 

@@ -191,4 +191,4 @@ def test_large_estimates_are_quick_and_cheaper_in_f16() -> None:
 def test_a_small_kernel_is_bound_by_its_launch() -> None:
     found = simdnn.estimate("matmul", m=16, n=16, k=16, dt="f16", machine="v100")
     assert found.bound == "launch" and found.confidence == "estimated" and found.seconds > 0.9e-6
-    assert found.dispatch.chosen.tolist() == [True] and '"implementation": "gemm:volta_mma"' in found.to_json()
+    assert found.dispatch.chosen.sum() == 1 and '"implementation": "gemm:volta_mma"' in found.to_json()

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import InvalidArgument, Unimplemented, UnknownName, instruction
 from simdnn import Attr, MemoryDesc
-from simdnn.kernels import KERNELS
 from simdnn.kernels.common.spec import ConvProblem, Parameters
 from simdnn.kernels.x86.rounding import ahead
+from simdnn.kernels.x86.rows import KERNELS
 from simdnn.primitives import compatible
 
 CONV = {"ic": 32, "ih": 14, "iw": 14, "oc": 64, "kh": 3, "kw": 3, "padding": 1}

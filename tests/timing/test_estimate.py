@@ -22,7 +22,7 @@ from isa_models.formats import fmt
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.provenance import Provenance
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
-from simdnn.kernels.table import KERNELS as KERNEL_TABLE
+from simdnn.kernels.x86.rows import KERNELS as KERNEL_TABLE
 from simdnn.numerics import reference
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor

@@ -11,7 +11,7 @@ from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.shipped import machine_names
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, KernelKind, MatmulProblem, Problem
-from simdnn.kernels.table import KERNELS
+from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Program
 from simdnn.timing.cpu.stream import Stream
 from simdnn.timing.estimate import estimate_program

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from isa_models import Machine
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.pack import Blocked
 from simdnn.program.records import Program
@@ -91,6 +91,10 @@ class Decompression:
     reference: bool = False  # as oneDNN's reference does it: multiply, then add, scale always in the weights
 
 
+#: why sums of the source that are read cannot be had
+NO_REDUCTIONS = "precomputed_reductions={'src': R} are missing; 'in_kernel' finds them itself"
+
+
 @dataclass(frozen=True)
 class ZeroPoints:
     """Zero points of an integer matmul that change along K or by column, and how their part of the sum is found."""
@@ -101,6 +105,8 @@ class ZeroPoints:
     reductions: bool = False  # Parameters.reductions, (M, K / group), are the user's
     strategy: str = ""  # direct | in_kernel | precomputed | bias | upconvert
     src_group: int = 0  # how many k share a zero point of the source, where there are some
+    wei_range: tuple[int, int] = (0, 0)  # the least and the largest of the weights', where a kernel asks for it
+    src_range: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
         given = " reductions given" if self.reductions else ""
@@ -219,6 +225,7 @@ class Kernel:
     counting: Callable[[], Kernel] | None = None  # where a step can saturate: how often it does, for each output
     sums: Callable[[], Kernel] | None = None  # there, too: the s32 sums that come of it, and nothing after them
     halves: bool = False  # multiplies by halved weights, rounded to nearest even, and doubles the sums
+    copies: tuple[tuple[str, float], ...] = ()  # tensors that hold elements of memory several times, and how often
 
     @property
     def saturates(self) -> bool:
@@ -226,20 +233,33 @@ class Kernel:
         return self.counting is not None
 
 
+def as_asked(problem: Problem) -> Problem:
+    """The problem itself: what most kinds' generators are asked."""
+    return problem
+
+
 @dataclass(frozen=True, eq=False)
 class KernelKind:
     """A row of the kernel table, equal to itself alone: what it takes, and how it is built.
 
     `accepts(problem)` answers "" or the reason why this kind cannot do the problem, which is one of its `operation`.
+    `refine(problem)` fills in what the row decides (the type multiplied, the strategy of zero points); `build` makes
+    the kernel of either for a machine that has `isa`.
     """
 
     name: str
-    isa: str
-    compute_dtype: str
+    isa: str  # an ISA cap of CPUs, or the platform of GPUs
+    compute_dtype: str  # the type that products are formed in; "": the one that operands are stored in
     accepts: Callable[[Problem], str]
-    build: Callable[[Problem, Machine], Kernel]
+    build: Callable[[Any, Any], Kernel]
     operation: type[MatmulProblem] | type[ConvProblem] = MatmulProblem
     exact: bool = True  # integer kernels: no step on the way can saturate or round
     library: str = ""  # stands for a slow form of this library's, and runs only where that is asked for
     more_than: str = ""  # the kind whose work this one does too, and more besides: it is never faster
     narrow_sums: bool = False  # products are added up in f16 before they reach f32, which a math mode must allow
+    target: str = "x86"  # x86 | intel_gpu | nvidia
+    sources: tuple[str, ...] = ()  # types that it reads
+    weights: tuple[str, ...] = ()
+    zero_points: str = ""  # the strategy by which it takes those that change along K or by column
+    unasked: str = ""  # why "fastest" takes it only where its strategy is asked for
+    refine: Callable[[Any], Problem] = as_asked

@@ -204,7 +204,10 @@ def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, su
         bias_first = bias_comes_first(problem, suffix == "_bf16_stored")
         return Depthwise(name, problem, unit, halve, merged, bias_first).kernel()
 
-    return KernelKind(name, isa, "s16" if integer else "f32", accepts, build, ConvProblem, exact=not halves)
+    compute, weights = ("s16", ("s8",)) if integer else ("f32", source_types)
+    return KernelKind(
+        name, isa, compute, accepts, build, ConvProblem, not halves, sources=source_types, weights=weights
+    )
 
 
 def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "", fused: bool = False) -> KernelKind:
@@ -229,7 +232,8 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
             return tiled_gemm(name, problem, unit, dot, _accumulation(machine), Options(), compressed=True).kernel()
         return compressed_gemm(name, problem, unit, dot, cut_decompressed(dot, isa, problem)).kernel()
 
-    return KernelKind(name, isa, dot.compute, accepts, build, narrow_sums=dot.narrow_sums)
+    weights, narrow = ("s8", *WIDENED), dot.narrow_sums
+    return KernelKind(name, isa, dot.compute, accepts, build, narrow_sums=narrow, sources=sources, weights=weights)
 
 
 def _gemv(isa: str, dtype: str, plain: bool, emulated: bool = False) -> KernelKind:
@@ -251,7 +255,8 @@ def _gemv(isa: str, dtype: str, plain: bool, emulated: bool = False) -> KernelKi
         return Gemv(name, problem, unit_of(isa), plain, emulated).kernel()
 
     compute = "bf16" if dtype == "bf16" and not plain and not emulated else "f32"
-    return KernelKind(name, isa, compute, accepts, build, library="onednn" if emulated else "")
+    library = "onednn" if emulated else ""
+    return KernelKind(name, isa, compute, accepts, build, library=library, sources=(dtype,), weights=(dtype,))
 
 
 def _ref_int8(isa: str) -> KernelKind:
@@ -276,7 +281,7 @@ def _ref_int8(isa: str) -> KernelKind:
         assert isinstance(problem, MatmulProblem)
         return RefInt8(name, problem, unit).kernel()
 
-    return KernelKind(name, isa, "s32", accepts, build)
+    return KernelKind(name, isa, "s32", accepts, build, sources=_INT8, weights=("s8", *WIDENED))
 
 
 _INT8 = ("u8", "s8")
@@ -364,6 +369,8 @@ def _kinds() -> tuple[KernelKind, ...]:
                     row.library,
                     more_than=f"{family}:{row.isa}" if rounding_more else "",
                     narrow_sums=row.dot.narrow_sums,
+                    sources=row.sources,
+                    weights=(row.weights, *(WIDENED if row.weights == "s8" and operation is MatmulProblem else ())),
                 )
             )
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]

@@ -5,7 +5,7 @@ A row of the kernel table names one of these functions: what it takes by default
 
 from __future__ import annotations
 
-from simdnn.kernels.common.code import unit_of
+from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
 from simdnn.libraries.onednn.order import jit_with_avx_vnni, order_of, order_of_emulated
@@ -13,7 +13,7 @@ from simdnn.libraries.onednn.order import jit_with_avx_vnni, order_of, order_of_
 
 def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """A GEMM or convolution on vectors: rules 4, 5, 7, 8 and 9."""
-    wide = unit_of(isa).masks
+    wide = "avx512_core" in implied(isa)
     if isinstance(problem, ConvProblem):
         return _convolution(dot, isa, problem, wide)
     if dot.chain:
@@ -71,7 +71,7 @@ def cut_decompressed(dot: DotProduct, isa: str, problem: MatmulProblem) -> Optio
         return Options(cut=dot.chain)
     if problem.decompression and problem.decompression.reference:
         return Options()
-    short = unit_of(isa).masks and (problem.k <= 1024 or problem.m == 1)
+    short = "avx512_core" in implied(isa) and (problem.k <= 1024 or problem.m == 1)
     return Options(cut=512 if short else 1024)
 
 
@@ -81,7 +81,7 @@ def older_kernel(isa: str, problem: Problem) -> bool:
     """
     if isa == "avx2_vnni":
         return isinstance(problem, ConvProblem) and jit_with_avx_vnni(problem)
-    return not unit_of(isa).masks
+    return "avx512_core" not in implied(isa)
 
 
 def bias_comes_first(problem: ConvProblem, stored: bool) -> bool:

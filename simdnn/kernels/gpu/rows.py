@@ -1,0 +1,212 @@
+"""The kernels of GPUs as rows: what a unit of a platform multiplies, and what it asks of a problem.
+
+A row does a matmul, and by it the convolution whose pixels are the rows of its source (`implicit`). Depthwise
+convolutions have a kernel of their own on the vector pipe of each platform. The rows themselves are those of
+`intel_gpu.rows` and `nvidia.rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from isa_models import GpuMachine
+from isa_models.formats import fmt
+from isa_models.gpu.platforms import Platform
+from simdnn.kernels.common.spec import ConvProblem, Decompression, Kernel, KernelKind, MatmulProblem, ZeroPoints
+from simdnn.kernels.gpu import depthwise
+from simdnn.kernels.gpu.implicit import as_convolution, product_of, view_copies
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+
+INTEGERS = ("s8", "u8", "s4", "u4")
+FLOATS = ("f32", "bf16", "f16")
+Want = Callable[[Platform, GpuMatmulProblem], str]
+Generator = Callable[[GpuMatmulProblem, GpuMachine], Kernel]
+
+
+@dataclass(frozen=True)
+class GpuConvProblem(ConvProblem):
+    """A convolution on a GPU. Its epilogue has the common zero points, which its product takes as `zero_points`."""
+
+    float_model: str = ""
+    zero_points: ZeroPoints | None = None
+    decompression: Decompression | None = None
+
+    @property
+    def product(self) -> GpuMatmulProblem:
+        """The matmul of a group's pixels by its output channels."""
+        e = replace(self.epilogue, zp_src=False, zp_wei=False)
+        return product_of(
+            replace(self, epilogue=e),
+            float_model=self.float_model,
+            zero_points=self.zero_points,
+            decompression=self.decompression,
+        )
+
+
+@dataclass(frozen=True)
+class GpuRow:
+    """What a unit of a platform multiplies.
+
+    Each of `wants(platform, problem)` answers why a problem of these types cannot be had, or "".
+    """
+
+    target: str
+    platform: Platform
+    unit: str  # mad | dp4a | dpas | fma | mma
+    generator: Generator
+    sources: tuple[str, ...]
+    weights: tuple[str, ...]
+    compute: str = ""  # the type multiplied; "": the one that operands are stored in
+    decompresses: bool = False  # weights stored as integers, for a floating source
+    strategy: str = ""  # how zero points are taken
+    unasked: str = ""  # why that strategy runs only where it is asked for
+    suffix: str = ""  # of the name
+    tags: tuple[str, ...] = ("any", "ab", "ba")  # layouts of the weights that are read
+    wants: tuple[Want, ...] = ()
+
+    def kinds(self) -> tuple[KernelKind, KernelKind]:
+        """The rows of the table: matmul and convolution."""
+        matmul, convolution = (
+            KernelKind(
+                f"{family}:{self.platform.name}_{self.unit}{self.suffix}",
+                self.platform.name,
+                self.compute,
+                accepts,
+                build,
+                operation,
+                target=self.target,
+                sources=self.sources,
+                weights=self.weights,
+                zero_points=self.strategy,
+                unasked=self.unasked,
+                refine=refine,
+            )
+            for family, operation, accepts, build, refine in (
+                ("gemm", MatmulProblem, self.takes_matmul, self.matmul, self.refined),
+                ("conv", ConvProblem, self.takes_convolution, self.convolution, self.refined_convolution),
+            )
+        )
+        return matmul, convolution
+
+    # -- what it takes --------------------------------------------------------------------------------------------
+    def takes_matmul(self, problem: object) -> str:
+        """Why it cannot do a matmul; empty where it can."""
+        if not isinstance(problem, GpuMatmulProblem):
+            return "computes matmul on a GPU only"
+        p, zeros = problem, problem.zero_points
+        if self.decompresses != bool(p.decompression):
+            return "does not decompress weights" if p.decompression else "computes with compressed weights only"
+        if zeros and not self.strategy:
+            return "takes no zero points"
+        if self.strategy and not zeros:
+            return "computes integers with zero points only"
+        if zeros and zeros.strategy not in ("", self.strategy):
+            return f"zero_point_strategy={zeros.strategy!r} is asked for"
+        if reason := self.refused_types(p.src, p.wei):
+            return reason
+        if p.wei_tag not in self.tags:
+            return f"wei_tag={p.wei_tag!r}; what works: {', '.join(map(repr, self.tags))}"
+        return next(filter(None, (want(self.platform, p) for want in self.wants)), "")
+
+    def refused_types(self, src: str, wei: str) -> str:
+        """Why operands of these types are not multiplied; empty where they are."""
+        alike = self.decompresses or src == wei or not fmt(src).is_float and not fmt(wei).is_float
+        if src in self.sources and wei in self.weights and alike:
+            return ""
+        return f"computes {'/'.join(self.sources)} sources with {'/'.join(self.weights)} weights, not {src}:{wei}"
+
+    def takes_convolution(self, problem: object) -> str:
+        """Why it cannot do a convolution; empty where it can."""
+        if not isinstance(problem, GpuConvProblem):
+            return "computes convolution on a GPU only"
+        if depthwise.accepts(problem):
+            return "depthwise convolutions have a kernel of their own"
+        if problem.wei_tag != "any":
+            return f"wei_tag={problem.wei_tag!r}; what works: 'any'"
+        return self.takes_matmul(problem.product) or self.without_sums(problem.product)
+
+    def without_sums(self, product: GpuMatmulProblem) -> str:
+        """Why a strategy would do no more than another one: the source's zero point alone needs sums of the weights,
+        which every strategy has from before the run.
+        """
+        zeros = product.zero_points
+        if zeros and not zeros.wei and not zeros.strategy and self.strategy != "precomputed":
+            return "does the work of 'precomputed' where weights have no zero point"
+        return ""
+
+    # -- what it makes of it --------------------------------------------------------------------------------------
+    def refined(self, p: GpuMatmulProblem) -> GpuMatmulProblem:
+        """The problem as the generator is asked."""
+        on_matrices = self.unit == "dpas" and fmt(self.compute or p.src).is_float
+        p = replace(p, float_model=p.float_model if on_matrices else "")
+        if p.zero_points:
+            zeros = replace(p.zero_points, strategy=self.strategy, wei_range=(0, 0), src_range=(0, 0))
+            return replace(p, zero_points=zeros)
+        if p.decompression:
+            return replace(p, decompression=replace(p.decompression, computes=(self.compute,)), compute=self.compute)
+        if self.compute == "tf32":
+            return replace(p, src="tf32", wei="tf32")
+        return replace(p, compute=self.compute if self.compute != p.src else "")
+
+    def refined_convolution(self, p: GpuConvProblem) -> GpuConvProblem:
+        """The convolution whose product is refined."""
+        found = self.refined(p.product)
+        return replace(
+            p,
+            src=found.src,
+            wei=found.wei,
+            epilogue=found.epilogue,
+            float_model=found.float_model,
+            zero_points=found.zero_points,
+            decompression=found.decompression,
+        )
+
+    def matmul(self, problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
+        """The kernel of a matmul."""
+        kernel = self.generator(self.refined(problem), machine)
+        return named(kernel, f"gemm:{self.platform.name}_{self.unit}{self.suffix}")
+
+    def convolution(self, problem: GpuConvProblem, machine: GpuMachine) -> Kernel:
+        """The kernel of a convolution."""
+        p = self.refined_convolution(problem)
+        kernel = as_convolution(self.matmul(p.product, machine), p)
+        return replace(kernel, copies=tuple(view_copies(p, kernel.program).items()))
+
+
+def named(kernel: Kernel, name: str) -> Kernel:
+    """The kernel, and its programs, by another name."""
+    if kernel.name == name:
+        return kernel
+    programs = [p and p.renamed(p.name.replace(kernel.name, name, 1)) for p in (kernel.program, kernel.timed)]
+    assert programs[0] is not None
+    return replace(kernel, name=name, program=programs[0], timed=programs[1])
+
+
+def depthwise_kind(target: str, platform: Platform) -> KernelKind:
+    """The row of depthwise convolutions on a platform's vector pipe, in f32."""
+    return KernelKind(
+        f"conv:{platform.name}_depthwise",
+        platform.name,
+        "f32",
+        _takes_depthwise,
+        _depthwise,
+        ConvProblem,
+        target=target,
+        sources=(*FLOATS, "s8", "u8"),
+        weights=(*FLOATS, "s8", "u8"),
+    )
+
+
+def _takes_depthwise(problem: object) -> str:
+    if not isinstance(problem, GpuConvProblem) or not depthwise.accepts(problem):
+        return "computes depthwise convolutions only, of weights of 8 bits or more without a zero point"
+    if problem.wei_tag != "any":
+        return f"wei_tag={problem.wei_tag!r}; what works: 'any'"
+    if problem.zero_points and problem.zero_points.strategy:
+        return f"subtracts the zero point from each element: no {problem.zero_points.strategy!r}; what works: 'auto'"
+    return ""
+
+
+def _depthwise(problem: GpuConvProblem, machine: GpuMachine) -> Kernel:
+    return depthwise.GpuDepthwise(problem, machine).kernel()

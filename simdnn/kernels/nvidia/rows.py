@@ -1,0 +1,39 @@
+"""The kernels of NVIDIA GPUs as rows: CUDA cores and the tensor cores of each generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from isa_models import GpuMachine
+from isa_models.gpu.platforms import Platform
+from isa_models.nvidia.platforms import PLATFORMS
+from simdnn.kernels.common.spec import Kernel, KernelKind
+from simdnn.kernels.gpu.rows import INTEGERS, GpuRow, depthwise_kind
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.nvidia.compute import SmComputeGemm
+from simdnn.kernels.nvidia.gemm import SmGemm
+
+
+def _product(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
+    return (SmComputeGemm if problem.compute else SmGemm)(problem, machine).kernel()
+
+
+def _rows(platform: Platform) -> Iterator[GpuRow]:
+    """The rows of a generation. The first of several takes equal cycles; tensor cores round f32 data to f16."""
+    row, both = partial(GpuRow, "nvidia", platform, tags=("any", "ab")), ("f16", "f32")
+    yield row("fma", _product, ("f32",), ("f32",), "f32")
+    yield row("mma", _product, both, both, "f16")
+    stored = partial(row, decompresses=True, suffix="_wdec", tags=("any",))
+    yield stored("fma", _product, both, INTEGERS, "f32")
+    yield stored("mma", _product, both, INTEGERS, "f16")
+
+
+def _kinds() -> Iterator[KernelKind]:
+    for platform in PLATFORMS.values():
+        for row in _rows(platform):
+            yield from row.kinds()
+        yield depthwise_kind("nvidia", platform)
+
+
+KERNELS: tuple[KernelKind, ...] = tuple(_kinds())

@@ -1,0 +1,211 @@
+"""What a kernel of a GPU is asked: types that its units take, parameters, the problem; refusals name what works.
+
+Integer weights with a floating source are as ambiguous here as on CPUs, and `Attr(apply_to_int=True)` says so as well
+(`simdnn.primitives.decompress`): mode bf16 with an f32 source computes in bf16 where there is a unit for it; otherwise
+every type that the mode allows is a candidate, f32 among them always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from isa_models import GpuMachine, Unimplemented
+from isa_models.nvidia.mma import UNITS
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import Decompression, Epilogue, Parameters, Placing, ZeroPoints
+from simdnn.kernels.gpu import depthwise
+from simdnn.kernels.gpu.rows import FLOATS, INTEGERS, GpuConvProblem
+from simdnn.kernels.intel_gpu import compute as intel_compute
+from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.nvidia import compute as nvidia_compute
+from simdnn.primitives import arrays
+from simdnn.primitives.attr import Attr
+from simdnn.primitives.checks import one_of
+from simdnn.primitives.decompress import computes, placing
+from simdnn.primitives.groups import group_scales, with_groups
+from simdnn.primitives.mathmode import FPMATH
+from simdnn.primitives.problems import WEI_TAGS, Taps, conv_problem, conv_shape
+from simdnn.primitives.products import Products
+from simdnn.primitives.resolve import Shape, resolve
+from simdnn.primitives.zero_points import refuse_strategy, with_tables, without_zero_points, zero_points
+
+_NVIDIA_STORES = ("f32", "f16")
+
+
+# -- matmul -----------------------------------------------------------------------------------------------------------
+def matmul_problem(
+    machine: GpuMachine, asked: Products, types: tuple[str, str], attr: Attr, dst: str | None, bias: Any, tag: object
+) -> tuple[GpuMatmulProblem, Parameters]:
+    """A matmul on a GPU, and its numbers."""
+    shape = asked.of_types(*types)
+    tag = one_of("wei_tag", tag, WEI_TAGS)
+    _check_types(machine, shape, attr)
+    if attr.precomputed_reductions and asked.batch.count > 1:
+        raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
+    _check_post_ops(machine, shape, attr)
+    zeros = zero_points(attr, shape, every=True)
+    groups = group_scales(attr, shape, exact=True)
+    epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
+    _check_epilogue(machine, shape, attr, epilogue)
+    epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
+    parts = _decompression(machine, shape, attr)
+    if parts and parts.scale and parts.scale.placing != "grouped":  # it multiplies the sums
+        epilogue = replace(epilogue, wei_scale=parts.scale.placing)
+    _check_compressed(machine, parts, parameters)
+    if zeros:
+        parameters = with_tables(parameters, attr, shape, zeros)
+        zeros = _as_asked(zeros, attr, parameters)
+    sizes = shape.m, shape.n, shape.k, shape.src, shape.wei
+    model = "" if machine.nvidia else attr.float_model
+    return GpuMatmulProblem(*sizes, epilogue, tag, parts, groups, False, zeros, model, asked.batch), parameters
+
+
+def _as_asked(zeros: ZeroPoints, attr: Attr, parameters: Parameters) -> ZeroPoints:
+    """Zero points with the strategy that is asked for, and the range of their values, on which strategies depend."""
+    strategy = "" if attr.zero_point_strategy == "auto" else attr.zero_point_strategy
+    wei, src = (_range(table) for table in (parameters.wei_zero_points, parameters.src_zero_points))
+    return replace(zeros, strategy=strategy, wei_range=wei, src_range=src)
+
+
+def _range(table: Array | None) -> tuple[int, int]:
+    """The least and the largest of some zero points."""
+    return (0, 0) if table is None else (int(table.min()), int(table.max()))
+
+
+def _decompression(machine: GpuMachine, shape: Shape, attr: Attr) -> Decompression | None:
+    """Where the parameters of compressed weights belong, and the types that they may be multiplied in."""
+    if not shape.compressed:
+        return None
+    scale = placing("scales", attr.scales.get("wei"), shape)
+    point = placing("zero_points", attr.zero_points.get("wei"), shape)
+    return Decompression(_computed(machine, shape, attr), scale, point)
+
+
+def _check_compressed(machine: GpuMachine, parts: Decompression | None, parameters: Parameters) -> None:
+    """`Unimplemented` for zero points of compressed weights that f16 cannot take from them."""
+    points, most = parameters.wei_zero_points, nvidia_compute.LARGEST if machine.nvidia else intel_compute.LARGEST
+    if parts and points is not None and (largest := int(np.abs(points.astype(np.int64)).max())) > most:
+        raise Unimplemented(
+            f"zero_points['wei'] up to {largest} of compressed weights on {machine.name!r}: they are "
+            f"taken from them in words or f16 there; what works: -{most} to {most}"
+        )
+
+
+# -- convolution ------------------------------------------------------------------------------------------------------
+def convolution_problem(
+    machine: GpuMachine,
+    sizes: Mapping[str, int],
+    taps: Taps,
+    types: tuple[str, str],
+    attr: Attr,
+    dst: str | None,
+    bias: Any,
+    tag: object,
+) -> tuple[GpuConvProblem, Parameters]:
+    """A convolution on a GPU, and its numbers: common zero points both by themselves and as tables of the product."""
+    shape = conv_shape(sizes, taps, *types)
+    _check_types(machine, shape, attr)
+    _check_post_ops(machine, shape, attr)
+    epilogue, parameters = resolve(attr, shape, dst, bias)
+    _check_epilogue(machine, shape, attr, epilogue)
+    plain = conv_problem(sizes, taps, shape, epilogue, tag)
+    model = "" if machine.nvidia else attr.float_model
+    problem = GpuConvProblem(**vars(plain), float_model=model)
+    if depthwise.accepts(plain):
+        refuse_strategy(attr, "a depthwise convolution", "its kernel subtracts the zero point from each element")
+        return problem, parameters
+    parameters = _with_common(epilogue, parameters)
+    if shape.compressed:  # less their common zero point; scales come after the sums
+        point = Placing("common", "s32") if epilogue.zp_wei else None
+        return replace(problem, decompression=Decompression(_computed(machine, shape, attr), None, point)), parameters
+    if not (epilogue.zp_src or epilogue.zp_wei):
+        return problem, parameters
+    zeros = _as_asked(ZeroPoints(shape.k, epilogue.zp_wei, epilogue.zp_src), attr, parameters)
+    return replace(problem, zero_points=zeros), parameters
+
+
+def _with_common(epilogue: Epilogue, parameters: Parameters) -> Parameters:
+    """Common zero points as tables of one row and one column."""
+    wei, src = (np.full((1, 1), value, np.int32) for value in (parameters.zp_wei, parameters.zp_src))
+    return replace(
+        parameters,
+        wei_zero_points=wei if epilogue.zp_wei else None,
+        src_zero_points=src if epilogue.zp_src else None,
+    )
+
+
+# -- what works on a GPU ----------------------------------------------------------------------------------------------
+def units(machine: GpuMachine) -> tuple[str, ...]:
+    """Float types that the machine's matrix unit takes."""
+    if machine.nvidia:
+        return tuple(UNITS["mma"][machine.platform.name])
+    return tuple(dtype for dtype in ("tf32", *FLOATS) if machine.platform.accumulators(dtype))
+
+
+def _computed(machine: GpuMachine, shape: Shape, attr: Attr) -> tuple[str, ...]:
+    """The types that compressed weights may be multiplied in."""
+    taken = ("f32", *units(machine))
+    wanted = computes(shape.src, FPMATH.effective(attr.fpmath), "bf16" in taken)
+    return tuple(dtype for dtype in wanted if dtype in taken)
+
+
+def _check_types(machine: GpuMachine, shape: Shape, attr: Attr) -> None:
+    """`Unimplemented` for operands that nothing on the machine multiplies."""
+    if shape.compressed:
+        arrays.check_types(shape.primitive, shape.src, shape.wei, attr.apply_to_int)
+        refuse_strategy(attr, f"{shape.src} x {shape.wei}", "weights less their zero point are multiplied")
+    if machine.nvidia:
+        _check_on_nvidia(machine, shape)
+    else:
+        _check_on_intel(machine, shape)
+
+
+def _check_on_nvidia(machine: GpuMachine, shape: Shape) -> None:
+    """What the generation's tensor cores take, and f32."""
+    src, wei, taken, title = shape.src, shape.wei, units(machine), machine.platform.title
+    if shape.compressed and src not in ("f32", *taken):
+        raise Unimplemented(
+            f"{src} source on {machine.name!r}: {title} has no {src}; what works: f32, {', '.join(taken)}"
+        )
+    if not shape.compressed and not (src == wei and src in ("f32", *taken)):
+        raise Unimplemented(
+            f"{src}:{wei} on {machine.name!r}: {title}'s tensor cores take {', '.join(taken)} alone (bf16, "
+            "tf32 and integers came with later generations); what works: f16:f16, and f32:f32 on its CUDA cores"
+        )
+
+
+def _check_on_intel(machine: GpuMachine, shape: Shape) -> None:
+    """Two integers, or two floats of one type; without DPAS bytes alone are multiplied as integers."""
+    src, wei, platform = shape.src, shape.wei, machine.platform
+    if not shape.compressed and not shape.integer and not (src == wei and src in FLOATS):
+        raise Unimplemented(
+            f"{src} source with {wei} weights on {machine.name!r}; src:weights that work: any two of "
+            f"{', '.join(INTEGERS)}, or f32:f32, bf16:bf16, f16:f16"
+        )
+    if shape.integer and not platform.exec_size and not {src, wei} <= {"s8", "u8"}:
+        raise Unimplemented(f"{src}:{wei} on {machine.name!r}: {platform.title} has no DPAS, DP4A takes s8 and u8")
+
+
+def _check_post_ops(machine: GpuMachine, shape: Shape, attr: Attr) -> None:
+    """`Unimplemented` for a post-operation that no kernel of the machine has; Intel's of a matmul have all."""
+    others = [op[0] for op in attr.post_ops if op != "relu"]
+    if others and (machine.nvidia or shape.primitive == "convolution"):
+        raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; relu works")
+
+
+def _check_epilogue(machine: GpuMachine, shape: Shape, attr: Attr, epilogue: Epilogue) -> None:
+    """`Unimplemented` for scales, zero points and destinations that no kernel of the machine has; Intel's have all."""
+    if not machine.nvidia:
+        return
+    if any(name != "wei" or not shape.compressed for name in (*attr.scales, *attr.zero_points)):
+        raise Unimplemented(
+            f"scales or zero points on {machine.name!r}: no kernel here has them but of compressed "
+            "weights; bias and relu work"
+        )
+    if epilogue.dst not in _NVIDIA_STORES:
+        works = ", ".join(_NVIDIA_STORES)
+        raise Unimplemented(f"dst {epilogue.dst!r} on {machine.name!r}: no kernel here stores it; what works: {works}")
