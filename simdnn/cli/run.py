@@ -17,6 +17,7 @@ from simdnn import study
 from simdnn.cli import output, run_onnx, run_real
 from simdnn.cli.options import Takes, check
 from simdnn.exactness import measures
+from simdnn.libraries import LIBRARIES
 from simdnn.networks.precision import MODES, choose
 from simdnn.workers import MOST_WORKERS
 from workloads import RealNetwork
@@ -151,7 +152,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--no-values", action="store_true", help="cost alone; nothing is computed")
     parser.add_argument(
         "--dispatch",
-        choices=("fastest", "onednn"),
+        choices=("fastest", *LIBRARIES),
         default="fastest",
         help="how kernels are picked: by estimated cycles, or as oneDNN 3.13 does (fastest)",
     )

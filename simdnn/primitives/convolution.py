@@ -14,7 +14,7 @@ from simdnn.primitives.checks import keywords
 from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shape, tensors
 from simdnn.primitives.reorder import Reordered, plain_of
-from simdnn.primitives.resolve import need_values, resolve
+from simdnn.primitives.resolve import Resolved, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, attr_of, check_reordered, chosen, run
 from simdnn.primitives.zero_points import ADDED, refuse_strategy
@@ -99,7 +99,7 @@ def problem_of(
     if target.gpu:
         return gpu_problems.convolution_problem(target.gpu, sizes, taps, types, attr, dst, bias, wei_tag)
     shape = conv_shape(sizes, taps, *types)
-    epilogue, parameters = resolve(attr, shape, dst, bias)
+    epilogue, parameters = resolve(Resolved.of(attr, shape), dst, bias)
     refuse_strategy(attr, "a convolution on a CPU", ADDED)
     return conv_problem(sizes, taps, shape, epilogue, wei_tag), parameters
 

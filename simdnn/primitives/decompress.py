@@ -13,29 +13,27 @@ from isa_models import InvalidArgument, Unimplemented
 from simdnn.kernels.common.spec import Decompression, MatmulProblem, Placing
 from simdnn.libraries import Library
 from simdnn.primitives import compatible
-from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.mathmode import FPMATH
-from simdnn.primitives.resolve import Shape, group_of, placed
+from simdnn.primitives.resolve import Placed, Resolved
 
 _COMPUTES = ("f32", "bf16", "f16")  # what kernels here decompress to
 
 
 def decompression(
-    attr: Attr, shape: Shape, asked: MatmulProblem, library: Library | None, caps: frozenset[str]
+    given: Resolved, asked: MatmulProblem, library: Library | None, caps: frozenset[str]
 ) -> Decompression | None:
     """What a problem says of its compressed weights; None where they are not compressed. `asked` is the problem so far.
 
     Raises `InvalidArgument` and `Unimplemented`, also for what the library refuses whose choice is asked for.
     """
-    if not shape.compressed:
+    if not given.shape.compressed:
         return None
-    mode = FPMATH.effective(attr.fpmath)
-    scale = placing("scales", attr.scales.get("wei"), shape)
-    point = placing("zero_points", attr.zero_points.get("wei"), shape)
+    mode = FPMATH.effective(given.attr.fpmath)
+    scale, point = placings(given)
     if library:
         form = library.decompressed(asked, mode, scale, point, caps)
         return Decompression((form.compute,), scale, point, form.reference)
-    return Decompression(computes(shape.src, mode, "avx512_core_bf16" in caps), scale, point)
+    return Decompression(computes(given.shape.src, mode, "avx512_core_bf16" in caps), scale, point)
 
 
 def computes(src: str, mode: str, has_bf16: bool) -> tuple[str, ...]:
@@ -55,15 +53,19 @@ def computes(src: str, mode: str, has_bf16: bool) -> tuple[str, ...]:
     return tuple(dtype for dtype in _COMPUTES if compatible.allowed(mode, dtype) and dtype != narrow)
 
 
-def placing(attribute: str, quant: Quant | None, shape: Shape) -> Placing | None:
-    """Where a parameter of compressed weights belongs."""
-    if quant is None:
+def placings(given: Resolved) -> tuple[Placing | None, Placing | None]:
+    """Where scale and zero point of compressed weights belong."""
+    return _placing("scales", given.scales.get("wei")), _placing("zero_points", given.zero_points.get("wei"))
+
+
+def _placing(attribute: str, found: Placed | None) -> Placing | None:
+    if found is None:
         return None
-    granularity = placed(attribute, "wei", quant, shape).granularity
+    quant, shape = found.quant, found.shape
     assert quant.dtype is not None  # Attr has filled it in
-    if granularity != "grouped":
-        return Placing(granularity, quant.dtype)
-    along_k, along_n = group_of("wei", quant, shape) if quant.groups else (0, shape.n if quant.mask == 1 else 1)
+    if found.granularity != "grouped":
+        return Placing(found.granularity, quant.dtype)
+    along_k, along_n = found.groups or (0, shape.n if quant.mask == 1 else 1)
     if along_n not in (1, shape.n):
         raise Unimplemented(
             f"{attribute}['wei']: groups={quant.groups}; along N no kernel here shares a value but for all columns: "
@@ -71,4 +73,4 @@ def placing(attribute: str, quant: Quant | None, shape: Shape) -> Placing | None
         )
     if not along_k and quant.values is None:
         raise InvalidArgument(f"{attribute}['wei']: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
-    return Placing(granularity, quant.dtype, along_k or shape.k // quant.values.shape[0], along_n > 1)
+    return Placing("grouped", quant.dtype, along_k or shape.k // quant.values.shape[0], along_n > 1)

@@ -25,13 +25,13 @@ from simdnn.kernels.nvidia import compute as nvidia_compute
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import one_of
-from simdnn.primitives.decompress import computes, placing
+from simdnn.primitives.decompress import computes, placings
 from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.mathmode import FPMATH
 from simdnn.primitives.problems import WEI_TAGS, Taps, conv_problem, conv_shape
 from simdnn.primitives.products import Products
-from simdnn.primitives.resolve import Shape, resolve
-from simdnn.primitives.zero_points import refuse_strategy, with_tables, without_zero_points, zero_points
+from simdnn.primitives.resolve import Resolved, Shape, resolve
+from simdnn.primitives.zero_points import refuse_strategy, with_tables, zero_points
 
 _NVIDIA_STORES = ("f32", "f16")
 
@@ -47,17 +47,18 @@ def matmul_problem(
     if attr.precomputed_reductions and asked.batch.count > 1:
         raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     _check_post_ops(machine, shape, attr)
-    zeros = zero_points(attr, shape, every=True)
-    groups = group_scales(attr, shape, exact=True)
-    epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
+    given = Resolved.of(attr, shape)
+    zeros = zero_points(given, every=True)
+    groups = group_scales(given, exact=True)
+    epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
     _check_epilogue(machine, shape, attr, epilogue)
-    epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
-    parts = _decompression(machine, shape, attr)
+    epilogue, parameters = with_groups(epilogue, parameters, given, groups)
+    parts = _decompression(machine, given)
     if parts and parts.scale and parts.scale.placing != "grouped":  # it multiplies the sums
         epilogue = replace(epilogue, wei_scale=parts.scale.placing)
     _check_compressed(machine, parts, parameters)
     if zeros:
-        parameters = with_tables(parameters, attr, shape, zeros)
+        parameters = with_tables(parameters, given, zeros)
         zeros = _as_asked(zeros, attr, parameters)
     sizes = shape.m, shape.n, shape.k, shape.src, shape.wei
     model = "" if machine.nvidia else attr.float_model
@@ -76,13 +77,11 @@ def _range(table: Array | None) -> tuple[int, int]:
     return (0, 0) if table is None else (int(table.min()), int(table.max()))
 
 
-def _decompression(machine: GpuMachine, shape: Shape, attr: Attr) -> Decompression | None:
+def _decompression(machine: GpuMachine, given: Resolved) -> Decompression | None:
     """Where the parameters of compressed weights belong, and the types that they may be multiplied in."""
-    if not shape.compressed:
+    if not given.shape.compressed:
         return None
-    scale = placing("scales", attr.scales.get("wei"), shape)
-    point = placing("zero_points", attr.zero_points.get("wei"), shape)
-    return Decompression(_computed(machine, shape, attr), scale, point)
+    return Decompression(_computed(machine, given.shape, given.attr), *placings(given))
 
 
 def _check_compressed(machine: GpuMachine, parts: Decompression | None, parameters: Parameters) -> None:
@@ -110,7 +109,7 @@ def convolution_problem(
     shape = conv_shape(sizes, taps, *types)
     _check_types(machine, shape, attr)
     _check_post_ops(machine, shape, attr)
-    epilogue, parameters = resolve(attr, shape, dst, bias)
+    epilogue, parameters = resolve(Resolved.of(attr, shape), dst, bias)
     _check_epilogue(machine, shape, attr, epilogue)
     plain = conv_problem(sizes, taps, shape, epilogue, tag)
     model = "" if machine.nvidia else attr.float_model

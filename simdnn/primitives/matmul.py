@@ -18,10 +18,10 @@ from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.reorder import Reordered, plain_of
-from simdnn.primitives.resolve import Shape, need_values, resolve
+from simdnn.primitives.resolve import Resolved, Shape, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, attr_of, check_reordered, chosen, run
-from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables, without_zero_points
+from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables
 
 
 @keywords
@@ -117,18 +117,19 @@ def _on_cpu(
 ) -> tuple[MatmulProblem, Parameters]:
     """A matmul on a CPU, and its numbers."""
     library = target.library
-    zeros = on_cpu(attr, shape, library)
-    epilogue, parameters = resolve(without_zero_points(attr) if zeros else attr, shape, dst, bias)
+    given = Resolved.of(attr, shape)
+    zeros = on_cpu(given, library)
+    epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
     asked = matmul_problem(shape, epilogue, wei_tag)
-    unpacking = decompression(attr, shape, asked, library, target.caps)
+    unpacking = decompression(given, asked, library, target.caps)
     form, reference = Form(reference=zeros is not None), False
     if library and shape.integer:
-        form = library.integers(asked, params_of(attr, shape), target.caps)
+        form = library.integers(asked, params_of(given), target.caps)
         reference = form.reference
     finest = zeros.group if zeros and reference else 0
-    groups = group_scales(attr, shape, form.reference, form.merged, finest)
-    epilogue, parameters = with_groups(epilogue, parameters, attr, shape, groups)
-    parameters = with_tables(parameters, attr, shape, zeros) if zeros else parameters
+    groups = group_scales(given, form.reference, form.merged, finest)
+    epilogue, parameters = with_groups(epilogue, parameters, given, groups)
+    parameters = with_tables(parameters, given, zeros) if zeros else parameters
     problem = replace(
         asked,
         epilogue=epilogue,

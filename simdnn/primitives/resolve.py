@@ -1,15 +1,16 @@
 """Attributes meet a problem: shapes are checked, and what comes out is what kernels read.
 
-Two steps. `placed` finds how finely each scale or zero point is given (its *granularity*) or refuses the shape.
-`resolve` turns what kernels here have into `Epilogue` and `Parameters`, and refuses the rest by name. Parameters of
-compressed weights are no part of the epilogue: `decompress` says where they belong.
+Two steps. `Resolved.of` finds, once for each scale and zero point, how finely it is given (its *granularity*), or
+refuses its shape; `groups`, `zero_points` and `decompress` read that. `resolve` turns what kernels here have into
+`Epilogue` and `Parameters`, and refuses the rest by name. Parameters of compressed weights are no part of the epilogue:
+`decompress` says where they belong.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,11 +49,77 @@ class Shape:
         return fmt(self.src).is_float and not fmt(self.wei).is_float
 
 
-class Placed(NamedTuple):
-    """One parameter and its granularity: common | per_oc | per_token | grouped."""
+@dataclass(frozen=True)
+class Placed:
+    """One parameter of an argument, and its granularity on a problem: common | per_oc | per_token | grouped."""
 
+    argument: str
     quant: Quant
     granularity: str
+    shape: Shape
+
+    @property
+    def groups(self) -> tuple[int, int] | None:
+        """The elements of each dimension that share a value; None where the parameter does not say it."""
+        return _group_of(self.argument, self.quant, self.shape) if self.quant.groups else None
+
+    @property
+    def length(self) -> int:
+        """How many k share a value: K itself, but where it is grouped along it.
+
+        Raises `InvalidArgument` where nothing says how long a group is, `Unimplemented` for groups of several columns.
+        """
+        shape, quant = self.shape, self.quant
+        if self.granularity != "grouped":
+            return shape.k
+        if self.groups is None:
+            if quant.values is None:
+                raise InvalidArgument(f"{self.argument}: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
+            return shape.k // int(quant.values.shape[0 if self.argument == "wei" else 1])
+        first, second = self.groups
+        length, across, whole = (first, second, shape.n) if self.argument == "wei" else (second, first, shape.m)
+        if across not in (1, whole):
+            raise Unimplemented(f"{self.argument}: groups={quant.groups}; shared along K, or in all {whole}")
+        return length
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """An attribute on a problem's shape: where each of its parameters belongs."""
+
+    attr: Attr
+    shape: Shape
+    scales: Mapping[str, Placed]
+    zero_points: Mapping[str, Placed]
+
+    @staticmethod
+    def of(attr: Attr, shape: Shape) -> Resolved:
+        """Raises `InvalidArgument` for a parameter whose mask, groups or shape do not fit the problem."""
+        scales, points = (
+            {argument: placed(name, argument, quant, shape) for argument, quant in getattr(attr, name).items()}
+            for name in ("scales", "zero_points")
+        )
+        return Resolved(attr, shape, scales, points)
+
+    @property
+    def integer_scales(self) -> dict[str, Placed]:
+        """The source's and weights' scales of an integer matmul; none of other problems."""
+        if self.shape.primitive != "matmul" or not self.shape.integer:
+            return {}
+        return {name: self.scales[name] for name in ("src", "wei") if name in self.scales}
+
+    @property
+    def along_k(self) -> dict[str, Placed]:
+        """The source's and weights' scales where one of them changes along K or from row to row; else none."""
+        found = self.integer_scales
+        return found if any(scale.granularity in ALONG_K for scale in found.values()) else {}
+
+    def without_zero_points(self) -> Resolved:
+        """The parameters less what `ZeroPoints` holds."""
+        points = {name: point for name, point in self.zero_points.items() if name == "dst"}
+        kept = {name: point.quant for name, point in points.items()}
+        attr = replace(self.attr, zero_points=kept, precomputed_reductions={}, zero_point_strategy="auto")
+        return replace(self, attr=attr, zero_points=points)
 
 
 #: oneDNN's masks, and the names for them; bit i stands for dimension i of the argument
@@ -71,16 +138,15 @@ def default_dst(shape: Shape, attr: Attr) -> str:
     return "s32" if shape.integer and not attr.scales and "dst" not in attr.zero_points else "f32"
 
 
-def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None) -> tuple[Epilogue, Parameters]:
+def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tuple[Epilogue, Parameters]:
     """What the kernel does after its sums, and with which numbers; `bias=True`: there is one, its values don't matter.
 
     Raises `InvalidArgument` for shapes and values that don't fit, `Unimplemented` for what no kernel here can do.
     """
+    attr, shape, scales, points = given.attr, given.shape, given.scales, given.zero_points
     dst = default_dst(shape, attr) if dst is None else one_of("dst", dst, DESTINATIONS)
     if not shape.integer and dst == "s32":
         raise InvalidArgument(f"dst 's32' with a source of {shape.src}; allowed: f32, bf16, f16, s8, u8")
-    scales = {argument: placed("scales", argument, quant, shape) for argument, quant in attr.scales.items()}
-    points = {argument: placed("zero_points", argument, quant, shape) for argument, quant in attr.zero_points.items()}
     _refuse_math(attr, shape)
     refuse_reductions(attr)
     if attr.precomputed_reductions:  # an integer matmul's have been taken out by now
@@ -89,8 +155,7 @@ def resolve(attr: Attr, shape: Shape, dst: str | None, bias: Array | bool | None
         )
     _refuse_unbuilt(scales, points, shape)
     has_bias = bias is not None and bias is not False
-    along_k = shape.integer and any(found.granularity in ALONG_K for found in scales.values())
-    if along_k:  # `groups` takes these two; the epilogue knows nothing of them
+    if given.along_k:  # `groups` takes these two; the epilogue knows nothing of them
         scales = {name: found for name, found in scales.items() if name == "dst"}
     wei_scale, wei_point = scales.get("wei"), points.get("wei")
     inside = shape.compressed and shape.primitive == "matmul"  # the kernel applies the weights' parameters to them
@@ -142,7 +207,7 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Placed:
                 fits = {granularity: fits.get(granularity, [])}
             allowed = "; ".join(f"{_shapes(shapes)} {g}" for g, shapes in fits.items() if shapes)
             raise InvalidArgument(f"{where} of shape {quant.values.shape}; allowed: {allowed or 'other groups'}")
-    return Placed(quant, granularity)
+    return Placed(argument, quant, granularity, shape)
 
 
 def _goihw(shape: Shape) -> bool:
@@ -171,12 +236,12 @@ def _grouped_shapes(argument: str, quant: Quant, shape: Shape) -> list[tuple[int
         if argument == "wei":
             return [(parts, 1 if quant.mask == 1 else shape.n)]
         return [(1 if quant.mask == 2 else shape.m, parts)]
-    first, second = group_of(argument, quant, shape)
+    first, second = _group_of(argument, quant, shape)
     rows, columns = (shape.k, shape.n) if argument == "wei" else (shape.m, shape.k)
     return [(rows // first, columns // second)]
 
 
-def group_of(argument: str, quant: Quant, shape: Shape) -> tuple[int, int]:
+def _group_of(argument: str, quant: Quant, shape: Shape) -> tuple[int, int]:
     """The elements of each dimension that share a value; all of them along one that the mask leaves out."""
     assert quant.groups is not None
     first, second = quant.groups
@@ -221,7 +286,7 @@ def refuse_reductions(attr: Attr) -> None:
             )
 
 
-def _refuse_unbuilt(scales: dict[str, Placed], points: dict[str, Placed], shape: Shape) -> None:
+def _refuse_unbuilt(scales: Mapping[str, Placed], points: Mapping[str, Placed], shape: Shape) -> None:
     for argument, dtype in (("src", shape.src), ("wei", shape.wei)):
         if argument in points and fmt(dtype).is_float:
             raise InvalidArgument(f"zero_points[{argument!r}] for {shape.src} x {shape.wei}; integers alone have them")
@@ -233,7 +298,7 @@ def _refuse_unbuilt(scales: dict[str, Placed], points: dict[str, Placed], shape:
         )
     fine, inside = ("common", "per_oc", "grouped"), shape.compressed and shape.primitive == "matmul"
     for name, found, works in (("scales", scales, fine[:2]), ("zero_points", points, fine[:1])):
-        for argument, (_, granularity) in found.items():
+        for argument, granularity in ((argument, one.granularity) for argument, one in found.items()):
             allowed: tuple[str, ...] = (fine if inside else works) if argument == "wei" else fine[:1]
             if name == "scales" and shape.integer and shape.primitive == "matmul" and argument != "dst":
                 allowed = ("common", "per_oc", *ALONG_K)

@@ -13,7 +13,7 @@ from simdnn.kernels.common.spec import ConvProblem, Problem
 from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp, Quant
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
-from simdnn.primitives.resolve import Shape, group_of, placed
+from simdnn.primitives.resolve import Shape, placed
 
 _BITS = {"common": 0, "per_token": 1, "per_oc": 2, "grouped": 3}  # masks of a matrix
 
@@ -59,12 +59,13 @@ def _entry(name: str, argument: str, quant: Quant, shape: Shape, front: int) -> 
     if name == "precomputed_reductions":
         length = quant.groups[1] if quant.groups else shape.k // quant.values.shape[-1]
         return where.format(3 << front) + f":1x{length}"
-    granularity = placed(name, argument, quant, shape).granularity
+    found = placed(name, argument, quant, shape)
+    granularity = found.granularity
     if shape.primitive == "convolution":
         return where.format(0 if granularity == "common" else 1 if shape.groups == 1 else 3)
     if granularity != "grouped":
         return where.format(_BITS[granularity] << front)
-    groups = group_of(argument, quant, shape) if quant.groups else _groups_of(argument, quant, shape)
+    groups = found.groups or _groups_of(argument, quant, shape)
     return where.format(3 << front) + ":{}x{}".format(*groups)
 
 

@@ -15,52 +15,55 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import NO_REDUCTIONS, Parameters, ZeroPoints
 from simdnn.libraries import Library
 from simdnn.primitives.attr import Attr, Quant
-from simdnn.primitives.groups import along_k, length_of
-from simdnn.primitives.resolve import Placed, Shape, placed, refuse_reductions
+from simdnn.primitives.resolve import Resolved, Shape, refuse_reductions
 
 ADDED = "its kernels add the zero point's part to the sums"
 _ALLOWED = {"src": ("common", "per_token", "grouped"), "wei": ("common", "per_oc", "grouped")}
 
 
-def zero_points(attr: Attr, shape: Shape, every: bool = False) -> ZeroPoints | None:
+def zero_points(given: Resolved, every: bool = False) -> ZeroPoints | None:
     """The zero points of an integer matmul where they are more than common ones, or (`every`) any at all.
 
     Raises `InvalidArgument` for shapes, types and groups that don't fit, `Unimplemented` for what nothing here has.
     """
+    shape = given.shape
     if shape.primitive != "matmul" or not shape.integer:
         return None
-    found = {n: placed("zero_points", n, attr.zero_points[n], shape) for n in ("src", "wei") if n in attr.zero_points}
-    given = _reductions(attr, shape)
-    if not given and not (every and found) and all(p.granularity == "common" for p in found.values()):
+    found = {name: given.zero_points[name] for name in ("src", "wei") if name in given.zero_points}
+    summed = _reductions(given.attr, shape)
+    if not summed and not (every and found) and all(p.granularity == "common" for p in found.values()):
         return None
-    for name, (_, granularity) in found.items():
-        if granularity not in _ALLOWED[name]:
+    for name, point in found.items():
+        if point.granularity not in _ALLOWED[name]:
             works = ", ".join(_ALLOWED[name])
-            raise Unimplemented(f"{granularity} zero_points[{name!r}]: no kernel here has them; what works: {works}")
-    lengths = {f"zero_points[{name!r}]": _length(name, p, shape) for name, p in found.items()}
-    lengths |= {f"scales[{name!r}]": length_of(name, p, shape) for name, p in along_k(attr, shape).items()}
-    group = given or min(lengths.values())
+            raise Unimplemented(
+                f"{point.granularity} zero_points[{name!r}]: no kernel here has them; what works: {works}"
+            )
+    lengths = {f"zero_points[{name!r}]": p.length for name, p in found.items()}
+    lengths |= {f"scales[{name!r}]": p.length for name, p in given.along_k.items()}
+    group = summed or min(lengths.values())
     for what, length in lengths.items():
-        if given and (length < given or length % given):
+        if summed and (length < summed or length % summed):
             raise InvalidArgument(
-                f"precomputed_reductions['src'] in groups of {given} along K beside {what} in groups of {length}; "
+                f"precomputed_reductions['src'] in groups of {summed} along K beside {what} in groups of {length}; "
                 "groups no longer than every other one, which they divide, are needed"
             )
         if length % group:
             raise InvalidArgument(f"{what} in groups of {length} along K beside groups of {group}; they must nest")
     src_group = lengths.get("zero_points['src']", 0)
-    return ZeroPoints(group, "wei" in found, "src" in found, bool(given), src_group=src_group)
+    return ZeroPoints(group, "wei" in found, "src" in found, bool(summed), src_group=src_group)
 
 
-def on_cpu(attr: Attr, shape: Shape, library: Library | None) -> ZeroPoints | None:
+def on_cpu(given: Resolved, library: Library | None) -> ZeroPoints | None:
     """The zero points of a matmul on a CPU, with the strategy that is asked for; "auto" is direct, or by the reductions
     given. Common zero points belong to every kernel, unless a strategy is asked for or scales change
     along K.
     """
+    attr, shape = given.attr, given.shape
     if not shape.integer:
         refuse_strategy(attr, f"{shape.src} x {shape.wei}", "weights less their zero point are multiplied")
     asked, by_row = attr.zero_point_strategy, "src" in attr.zero_points and attr.zero_points["src"].mask == 1
-    zeros = zero_points(attr, shape, every=asked != "auto" or bool(along_k(attr, shape)))
+    zeros = zero_points(given, every=asked != "auto" or bool(given.along_k))
     if library and zeros:
         library.check_zero_points(asked, by_row and not attr.zero_points["src"].groups)
     if zeros is None or asked == "auto":
@@ -76,19 +79,13 @@ def refuse_strategy(attr: Attr, what: str, instead: str) -> None:
         raise Unimplemented(f"zero_point_strategy={asked!r} of {what}: {instead}; what works: 'auto'")
 
 
-def without_zero_points(attr: Attr) -> Attr:
-    """The attribute less what `ZeroPoints` holds."""
-    rest = {name: quant for name, quant in attr.zero_points.items() if name == "dst"}
-    return replace(attr, zero_points=rest, precomputed_reductions={}, zero_point_strategy="auto")
-
-
-def with_tables(parameters: Parameters, attr: Attr, shape: Shape, zeros: ZeroPoints) -> Parameters:
+def with_tables(parameters: Parameters, given: Resolved, zeros: ZeroPoints) -> Parameters:
     """Zero points (K/G, N) of the weights and (M, K/G) of the source, s32; zeros where only the cost is asked for."""
     return replace(
         parameters,
-        wei_zero_points=_table(attr, "wei", shape) if zeros.wei else None,
-        src_zero_points=_table(attr, "src", shape) if zeros.src else None,
-        reductions=attr.precomputed_reductions["src"].values if zeros.reductions else None,
+        wei_zero_points=_table(given, "wei") if zeros.wei else None,
+        src_zero_points=_table(given, "src") if zeros.src else None,
+        reductions=given.attr.precomputed_reductions["src"].values if zeros.reductions else None,
     )
 
 
@@ -107,8 +104,8 @@ def check_reductions(attr: Attr, src: Array) -> None:
         )
 
 
-def _table(attr: Attr, name: str, shape: Shape) -> Array:
-    quant = attr.zero_points[name]
+def _table(given: Resolved, name: str) -> Array:
+    shape, quant = given.shape, given.zero_points[name].quant
     values = np.zeros(1, np.int32) if quant.values is None else np.asarray(quant.values).astype(np.int32)
     if values.ndim == 2:
         size = (values.shape[0], shape.n) if name == "wei" else (shape.m, values.shape[1])
@@ -116,10 +113,6 @@ def _table(attr: Attr, name: str, shape: Shape) -> Array:
         size = (1, shape.n) if name == "wei" else (shape.m, 1)
         values = values.reshape((1, -1) if name == "wei" else (-1, 1))
     return np.broadcast_to(values, size)
-
-
-def _length(name: str, found: Placed, shape: Shape) -> int:
-    return length_of(name, found, shape) if found.granularity == "grouped" else shape.k
 
 
 def _reductions(attr: Attr, shape: Shape) -> int:

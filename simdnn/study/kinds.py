@@ -16,6 +16,7 @@ from isa_models.isa import caps
 from isa_models.machines.loader import AnyMachine
 from isa_models.machines.toml_table import Table
 from simdnn.exactness import measures
+from simdnn.libraries import LIBRARIES
 from simdnn.networks.classified import run_network
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
 from simdnn.networks.runner import totals
@@ -175,7 +176,7 @@ _PRECISION: Mapping[str, Check] = {
     "exact_int8": _truth,
     "isa": _name(*caps()),
     "threads": _integer(1, 1024),
-    "dispatch": _name("fastest", "onednn"),
+    "dispatch": _name("fastest", *LIBRARIES),
     "seed": _integer(0, 2**32 - 1),
 }
 _CONV = ("ic", "ih", "iw", "oc", "kh", "kw")

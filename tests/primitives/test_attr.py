@@ -10,9 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from simdnn.primitives import Attr, Quant
-from simdnn.primitives.resolve import Shape, placed, resolve
+from simdnn.primitives.resolve import Resolved, Shape, placed, resolve
 
 MATMUL = Shape("matmul", m=6, k=64, n=10, src="u8", wei="s8")
 CONV = Shape("convolution", m=1, k=18, n=8, src="u8", wei="s8", groups=4)
@@ -168,7 +169,7 @@ def test_resolved() -> None:
         post_ops=["relu"],
     )
     bias = np.arange(10, dtype=np.float32)
-    epilogue, parameters = resolve(attr, MATMUL, "u8", bias)
+    epilogue, parameters = resolve(Resolved.of(attr, MATMUL), "u8", bias)
     assert (epilogue.dst, epilogue.wei_scale) == ("u8", "per_oc")
     flags = ("zp_src", "zp_wei", "src_scale", "bias", "post_ops", "dst_scale", "dst_zero_point")
     assert all(getattr(epilogue, flag) for flag in flags)
@@ -191,7 +192,7 @@ def test_resolved() -> None:
 )
 def test_default_destination(attr: Attr, src: str, dst: str) -> None:
     wei = "s8" if src in ("u8", "s8") else src
-    assert resolve(attr, Shape("matmul", 2, 4, 3, src, wei), None, None)[0].dst == dst
+    assert resolve(Resolved.of(attr, Shape("matmul", 2, 4, 3, src, wei)), None, None)[0].dst == dst
 
 
 @pytest.mark.parametrize(
@@ -209,4 +210,21 @@ def test_default_destination(attr: Attr, src: str, dst: str) -> None:
 )
 def test_refused_for_a_problem(arguments: dict[str, Any], error: type[SimdnnError], message: str) -> None:
     with pytest.raises(error, match=message):
-        resolve(Attr(**arguments), MATMUL, None, None)
+        resolve(Resolved.of(Attr(**arguments), MATMUL), None, None)
+
+
+def test_a_parameter_is_placed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the attribute to the problem, whatever its parts are: scales and zero points by group, both arguments."""
+    from simdnn.primitives import resolve as door
+
+    seen: list[tuple[str, str]] = []
+    find = door.placed
+    monkeypatch.setattr(door, "placed", lambda kind, name, *rest: seen.append((kind, name)) or find(kind, name, *rest))
+    grouped, rows = np.ones((4, 16), np.float32), np.ones((8, 4), np.float32)
+    integers = Attr(scales={"src": rows, "wei": grouped}, zero_points={"wei": grouped.astype(np.int8), "src": 1})
+    compressed = Attr(apply_to_int=True, scales={"wei": grouped}, zero_points={"wei": grouped.astype(np.int8)})
+    for dt, attr in (("u8:s8:f32", integers), ("s8:u4:f32", integers), ("f32:s8:f32", compressed)):
+        for dispatch in ("fastest", "onednn"):
+            seen.clear()
+            simdnn.estimate("matmul", m=8, k=128, n=16, dt=dt, attr=attr, machine="zen4", dispatch=dispatch)
+            assert len(seen) == len(set(seen)) == len(attr.scales) + len(attr.zero_points)

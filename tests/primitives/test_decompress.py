@@ -17,7 +17,7 @@ from simdnn.libraries import LIBRARIES
 from simdnn.primitives.compatible import allowed
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.problems import matmul_problem
-from simdnn.primitives.resolve import Shape, resolve
+from simdnn.primitives.resolve import Resolved, Shape, resolve
 
 SOURCES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
 WEIGHTS = {"s8": np.int8, "u8": np.uint8, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
@@ -79,7 +79,9 @@ def asked(src: str, wei: str, mode: str, scale: str, dst: str, caps: set[str]) -
     scales = {"wei": Quant(None, groups=(16, 1), dtype=scale)} if scale else {}
     attr = Attr(fpmath=mode, apply_to_int=True, scales=scales)
     shape = Shape("matmul", M, K, N, src, wei)
-    return decompression(attr, shape, matmul_problem(shape, Epilogue(dst), "any"), LIBRARIES["onednn"], frozenset(caps))
+    return decompression(
+        Resolved.of(attr, shape), matmul_problem(shape, Epilogue(dst), "any"), LIBRARIES["onednn"], frozenset(caps)
+    )
 
 
 @pytest.mark.parametrize(("src", "modes", "scale", "dst", "answers"), LIBRARY)
@@ -208,9 +210,9 @@ SHAPE = SHAPES["s8"]
 )
 def test_scales(quant: Any, placing: Placing, values: tuple[int, ...] | None) -> None:
     attr = Attr(scales={"wei": quant}, apply_to_int=True, fpmath="strict")
-    found = decompression(attr, SHAPE, matmul_problem(SHAPE, Epilogue("f32"), "any"), None, frozenset())
+    found = decompression(Resolved.of(attr, SHAPE), matmul_problem(SHAPE, Epilogue("f32"), "any"), None, frozenset())
     assert found == Decompression(("f32",), scale=placing)
-    epilogue, parameters = resolve(attr, SHAPE, "f32", None)
+    epilogue, parameters = resolve(Resolved.of(attr, SHAPE), "f32", None)
     assert epilogue.wei_scale == "" and parameters.wei_scale is not None and parameters.wei_scale.dtype == np.float32
     assert values is None or parameters.wei_scale.shape == values
 
@@ -227,9 +229,9 @@ def test_scales(quant: Any, placing: Placing, values: tuple[int, ...] | None) ->
 )
 def test_zero_points(quant: Any, placing: Placing, shape: tuple[int, ...]) -> None:
     attr = Attr(zero_points={"wei": quant}, apply_to_int=True, fpmath="strict")
-    found = decompression(attr, SHAPE, matmul_problem(SHAPE, Epilogue("f32"), "any"), None, frozenset())
+    found = decompression(Resolved.of(attr, SHAPE), matmul_problem(SHAPE, Epilogue("f32"), "any"), None, frozenset())
     assert found == Decompression(("f32",), zero_point=placing)
-    epilogue, parameters = resolve(attr, SHAPE, "f32", None)
+    epilogue, parameters = resolve(Resolved.of(attr, SHAPE), "f32", None)
     assert not epilogue.zp_wei and parameters.zp_wei == 0
     assert parameters.wei_zero_points is not None and parameters.wei_zero_points.dtype == np.int32
     assert parameters.wei_zero_points.shape == shape
