@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -88,3 +90,10 @@ def test_one_call_stands_in_front() -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simdnn.libraries."):
                 reach.add(path.relative_to(ROOT / "simdnn").as_posix())
     assert {path for path in reach if not path.startswith("libraries/")} == {"kernels/x86/rows.py"}
+
+
+@pytest.mark.parametrize("first", ["simdnn.libraries", "simdnn.kernels", "simdnn.libraries.onednn.sums"])
+def test_whichever_is_imported_first(first: str) -> None:
+    """The package of kernels offers its table, whose rows read libraries, which read the words of kernels."""
+    code = f"import {first}; from simdnn.kernels import KERNELS; from simdnn.libraries import LIBRARIES"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
