@@ -12,109 +12,115 @@ Bytes, or nibbles, lie in memory in the order of f16 blocks: widening them lane 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.spec import Kernel, Parameters, ZeroPoints
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
-from simdnn.kernels.intel_gpu.groups import GpuGroupedGemm, by_group, in_pairs, load_narrow, stored, stored_type
+from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.intel_gpu.gemm import BlockGemm, GpuMatmulProblem
+from simdnn.kernels.intel_gpu.groups import partition_of, period_of
+from simdnn.kernels.intel_gpu.partition import Partition, by_group, in_pairs, load_narrow, stored, stored_type
+from simdnn.kernels.intel_gpu.products import BlockProducts
+from simdnn.kernels.intel_gpu.sums import GroupedSums
 from simdnn.kernels.intel_gpu.tile import Budget, block_of
+from simdnn.kernels.intel_gpu.zero_parts import ZeroPart
 from simdnn.program.records import Affine, Register, Tensor
 
 STEP = 16  # k of a DPAS of f16, of two steps of the vector pipe
 LARGEST = 2048 - 255  # zero point whose differences from bytes f16 holds all
 
 
-class GpuUpconvertGemm(GpuGroupedGemm):
-    """The generator for one problem with `zero_points`; operands are bytes or nibbles."""
+def GpuUpconvertGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:  # noqa: N802
+    """A matmul of bytes or nibbles with `zero_points`, multiplied in f16."""
+    zeros = problem.zero_points
+    assert zeros is not None
+    block = block_of(machine, problem.m, "f16", "f16", problem.float_model)
+    size = 8 * 16 * 16 if block.systolic else 2 * block.k * (block.m + block.n)
+    words = -(-size // machine.platform.grf_bytes)  # of a block's bytes, and its zero points
+    partition = partition_of(problem, machine, Budget(2 * words + 12), zeros.group, "f16", "f16")
+    fills = partition.group % block.k and zeros.wei and zeros.src  # what fills up must be a zero on one side
+    source = UpconvertedRows(partition, problem, zeros.src, bool(fills))
+    weights = UpconvertedColumns(partition, problem, zeros.wei, bool(fills))
+    products = BlockProducts(machine, partition, source, weights)
+    sums = GroupedSums(products, period_of(problem), problem.group_scales, ZeroPart(products))
+    return BlockGemm(problem, machine, partition.cut, source, weights, sums, "_upconvert", "f16")
 
-    def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine) -> None:
-        assert problem.zero_points is not None
-        self.zeros: ZeroPoints = problem.zero_points
-        multiplied = replace(problem, src="f16", wei="f16")
-        block = block_of(machine, problem.m, "f16", "f16", problem.float_model)
-        size = 8 * 16 * 16 if block.systolic else 2 * block.k * (block.m + block.n)
-        words = -(-size // machine.platform.grf_bytes)  # of a block's bytes, and its zero points
-        super().__init__(multiplied, machine, Budget(2 * words + 12))
-        self.problem = problem
 
-    @property
-    def name(self) -> str:
-        return f"{super().name}_upconvert"
+class UpconvertedRows:
+    """The source, stored as integers and multiplied as f16 less its zero points."""
 
-    # -- program --------------------------------------------------------------------------------------------------
+    def __init__(self, partition: Partition, problem: GpuMatmulProblem, zeros: bool, fills: bool) -> None:
+        self.partition, self.cut, self.block = partition, partition.cut, partition.cut.block
+        self.stored, self.multiplied, self.other = problem.src, "f16", problem.wei
+        self.zeros, self.fills = zeros, fills
+
     def opening(self, g: Affine) -> Code:
-        """Zero points of a group: a row for each block of columns, a column for each block of rows."""
-        code: Code = []
-        if self.zeros.wei:
-            code += [self.row_of("wei_zeros", f"zw_{j}", "s16", j, g, self.parts, self.pairs) for j in self.cols]
-        if self.zeros.src:
-            columns = [Register(f"za_{i}", "s16", self.block.m) for i in self.rows]
-            code += [self.column_of("src_zeros", column, i, g, self.parts) for i, column in enumerate(columns)]
-        return code
+        """Zero points of a group: a column for each block of rows."""
+        columns = [Register(f"za_{i}", "s16", self.block.m) for i in self.cut.rows] if self.zeros else []
+        return [self.partition.column_of("src_zeros", c, i, g, self.partition.parts) for i, c in enumerate(columns)]
 
-    def converted(self, wide: Register, code: Code, zeros: Register | None, form: str) -> tuple[Register, Code]:
-        """Loaded words less their zero points, as f16 in the register."""
-        code = [*code, *([op(form, wide, wide, zeros)] if zeros else []), op("mov.f16.s16", wide.as_("f16"), wide)]
-        return wide.as_("u32"), code
-
-    def load_a(self, i: int, k: Affine) -> tuple[Register, Code]:
+    def load(self, i: int, k: Affine) -> tuple[Register, Code]:
         b = self.block
-        loaded = load_narrow(f"a_{i}", "src", self.row(i) * self.steps + k, self.problem.src, b.m * b.k)
-        zeros = Register(f"za_{i}", "s16", b.m) if self.zeros.src else None
-        return self.converted(*loaded, zeros, f"sub.s16.{b.m}x{b.k}.col")
+        loaded = load_narrow(f"a_{i}", "src", self.partition.at("src", i, k), self.stored, b.m * b.k)
+        zeros = Register(f"za_{i}", "s16", b.m) if self.zeros else None
+        return converted(*loaded, zeros, f"sub.s16.{b.m}x{b.k}.col")
 
-    def load_b(self, j: int, k: Affine) -> tuple[Register, Code]:
-        b = self.block
-        loaded = load_narrow(f"b_{j}", "wei", self.col(j) * self.steps + k, self.problem.wei, b.k * b.n)
-        zeros = Register(f"zw_{j}", "s16", self.pairs * b.n) if self.zeros.wei else None
-        return self.converted(*loaded, zeros, f"sub.s16.{b.k // self.pairs}x{self.pairs * b.n}.row")
+    def tensor(self) -> Tensor:
+        return Tensor("src", stored_type(self.stored), self.partition.elements("src") * fmt(self.stored).bits // 8)
 
-    def tensors(self) -> list[Tensor]:
-        b, z = self.block, self.zeros
-        batch, rows, columns = self.problem.batch, self.row_blocks * b.m, self.col_blocks * b.n
-        sides = ("src", self.problem.src, rows), ("wei", self.problem.wei, columns)
-        operands = {
-            name: Tensor(name, stored_type(dtype), batch.products(name) * n * self.steps * b.k * fmt(dtype).bits // 8)
-            for name, dtype, n in sides
-        }
-        extra = [("wei_zeros", self.pairs * columns * batch.products("columns"), z.wei), ("src_zeros", rows, z.src)]
-        found = [operands.get(tensor.name, tensor) for tensor in super().tensors()]
-        return [*found, *(Tensor(name, "s16", size * self.parts) for name, size, used in extra if used)]
+    def tables(self) -> list[Tensor]:
+        return [Tensor("src_zeros", "s16", self.cut.full_rows * self.partition.parts)] if self.zeros else []
 
-    # -- arrays ---------------------------------------------------------------------------------------------------
-    def kernel(self) -> Kernel:
-        return replace(super().kernel(), compute_dtype="f16")
+    def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        za = by_group(parameters.src_zero_points, (self.cut.m, self.partition.parts), 1)
+        zw = by_group(parameters.wei_zero_points, (self.partition.parts, self.cut.n), 0)
+        fill = za[:, :, None] if self.fills and not within(zw, self.other) else 0
+        found = {"src": stored(self.partition.source(src.astype(np.int16), fill), self.stored)}
+        return found | ({"src_zeros": self.partition.columns_of(za, "s16")} if self.zeros else {})
 
-    def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        p, inputs = self.problem, super().prepare(src, weights, parameters)
-        zw = by_group(parameters.wei_zero_points, (self.parts, p.n), 0)
-        za = by_group(parameters.src_zero_points, (p.m, self.parts), 1)
-        if self.zeros.wei:
-            inputs["wei_zeros"] = self.rows_of(zw, "s16", self.pairs)
-        if self.zeros.src:
-            inputs["src_zeros"] = self.columns_of(za, "s16")
-        if self.group % self.block.k and self.zeros.wei and self.zeros.src:  # what fills up must be a zero on one side
-            if within(zw, p.wei):
-                inputs["wei"] = self.arranged(self.grouped_b(weights.astype(np.int16), zw[:, None]))
-            else:
-                inputs["src"] = stored(self.grouped_a(src.astype(np.int16), za[:, :, None]), p.src)
-        return inputs
 
-    def blocks_of_a(self, src: Array) -> Array:
-        return stored(self.grouped_a(src.astype(np.int16)), self.problem.src)
+class UpconvertedColumns:
+    """The weights, stored as integers and multiplied as f16 less their zero points."""
 
-    def blocks_of_b(self, weights: Array) -> Array:
-        return self.arranged(self.grouped_b(weights.astype(np.int16)))
+    def __init__(self, partition: Partition, problem: GpuMatmulProblem, zeros: bool, fills: bool) -> None:
+        self.partition, self.cut, self.block = partition, partition.cut, partition.cut.block
+        self.stored, self.multiplied = problem.wei, "f16"
+        self.zeros, self.fills = zeros, fills
 
-    def arranged(self, blocks: Array) -> Array:
-        """Words (…, k, columns) as the weights are stored, in the matrix instruction's order of 16-bit elements."""
-        return stored(in_pairs(blocks, self.pairs), self.problem.wei)
+    def opening(self, g: Affine) -> Code:
+        """Zero points of a group: a row for each block of columns."""
+        p = self.partition
+        cols = self.cut.cols if self.zeros else ()
+        return [p.row_of("wei_zeros", f"zw_{j}", "s16", j, g, p.parts, p.pairs) for j in cols]
+
+    def load(self, j: int, k: Affine) -> tuple[Register, Code]:
+        b, pairs = self.block, self.partition.pairs
+        loaded = load_narrow(f"b_{j}", "wei", self.partition.at("wei", j, k), self.stored, b.k * b.n)
+        zeros = Register(f"zw_{j}", "s16", pairs * b.n) if self.zeros else None
+        return converted(*loaded, zeros, f"sub.s16.{b.k // pairs}x{pairs * b.n}.row")
+
+    def tensor(self) -> Tensor:
+        return Tensor("wei", stored_type(self.stored), self.partition.elements("wei") * fmt(self.stored).bits // 8)
+
+    def tables(self) -> list[Tensor]:
+        size = self.partition.pairs * self.cut.full_columns * self.cut.batch.products("columns")
+        return [Tensor("wei_zeros", "s16", size * self.partition.parts)] if self.zeros else []
+
+    def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        p = self.partition
+        zw = by_group(parameters.wei_zero_points, (p.parts, self.cut.n), 0)
+        fill = zw[:, None] if self.fills and within(zw, self.stored) else 0
+        blocks = in_pairs(p.weights(weights.astype(np.int16), fill), p.pairs)
+        found = {"wei": stored(blocks, self.stored)}  # in the matrix instruction's order of 16-bit elements
+        return found | ({"wei_zeros": p.rows_of(zw, "s16", p.pairs)} if self.zeros else {})
+
+
+def converted(wide: Register, code: Code, zeros: Register | None, form: str) -> tuple[Register, Code]:
+    """Loaded words less their zero points, as f16 in the register."""
+    code = [*code, *([op(form, wide, wide, zeros)] if zeros else []), op("mov.f16.s16", wide.as_("f16"), wide)]
+    return wide.as_("u32"), code
 
 
 def within(values: Array, dtype: str) -> bool:

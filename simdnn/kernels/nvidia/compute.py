@@ -9,20 +9,20 @@ all of it: `.to2` behind an instruction's name.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.common.spec import Decompression, Kernel, Parameters
+from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.spec import Decompression, Parameters
 from simdnn.kernels.intel_gpu.compute import group_of, inside, scale_type
 from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
-from simdnn.kernels.intel_gpu.groups import by_group
+from simdnn.kernels.intel_gpu.partition import by_group
 from simdnn.kernels.intel_gpu.tile import Budget
-from simdnn.kernels.nvidia.gemm import SmGemm
+from simdnn.kernels.nvidia.gemm import Fragments, MultipliedFragments, Side, Steps, WarpGemm, sm_cut_of
 from simdnn.program.records import Affine, Memory, Op, Register, Tensor
 
 LARGEST = 896  # zero point that, with 1024 and 128, f16 holds
@@ -37,149 +37,143 @@ _SHIFTS = {
 }
 
 
-class SmComputeGemm(SmGemm):
-    """The generator for one problem that names the type to `compute` in."""
+def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:  # noqa: N802
+    """A matmul that names the type to `compute` in."""
+    p, compute = problem, problem.compute
+    parts = p.decompression or Decompression((compute,))
+    budget = Budget(registers=24, per_row=2 * 4 * 64, per_column=2 * 4 * 64)
+    steps = Steps(sm_cut_of(p, machine, compute, budget), p.k, group_of(parts, p.k))
+    weights: Fragments
+    if p.decompression:
+        weights = DecompressedFragments(Side("wei", steps), p.wei, compute, parts)
+    else:
+        ahead = p.wei == "f32" and p.wei_tag == "any"  # weights that are converted before the kernel runs
+        weights = floats(Side("wei", steps), compute if ahead else p.wei, compute)
+    suffix = "_wdec" if p.decompression else ""
+    return WarpGemm(p, machine, steps, floats(Side("src", steps), p.src, compute), weights, suffix, grouped=True)
 
-    def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine) -> None:
-        self.compute, self.parts_of = problem.compute, problem.decompression or Decompression((problem.compute,))
-        multiplied = replace(problem, src=self.compute, wei=self.compute)
-        super().__init__(multiplied, machine, Budget(registers=24, per_row=2 * 4 * 64, per_column=2 * 4 * 64))
-        self.problem = problem
-        group, step = group_of(self.parts_of, problem.k), 2 * self.block.k
-        self.group, self.parts, self.inside = group, problem.k // group, -(-group // step)
-        self.pairs = self.parts * self.inside
+
+def floats(side: Side, stored: str, compute: str) -> Fragments:
+    """An operand of floats that are multiplied in a type."""
+    return MultipliedFragments(side, compute) if stored == compute else RoundedFragments(side, stored, compute)
+
+
+def each(side: Side, name: str, *registers: Register) -> Op:
+    """An instruction on a fragment, which every thread that has a copy of an element executes."""
+    return op(f"{name}.to{side.copies}", *registers)
+
+
+@dataclass(frozen=True)
+class RoundedFragments:
+    """Floats that are rounded, or widened, to the type multiplied."""
+
+    side: Side
+    dtype: str  # in memory
+    multiplied: str
 
     @property
-    def name(self) -> str:
-        return f"{super().name}_wdec" if self.problem.decompression else super().name
+    def stored(self) -> Register:
+        return Register("", self.dtype, self.side.lanes)
+
+    def operand(self, number: int, copy: int) -> Register:
+        return Register(f"{self.side.letter}_{number}", self.multiplied, self.side.lanes)
+
+    def opening(self, g: Affine) -> Code:
+        return []
+
+    def convert(self, number: int, copy: int) -> Code:
+        raw = Register(f"{self.side.letter}_{number}_{copy}", self.dtype, self.side.lanes)
+        return [each(self.side, _CONVERSION[self.dtype, self.multiplied], self.operand(number, copy), raw)]
+
+    def tables(self) -> list[Tensor]:
+        return []
+
+    def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        matrix = (src if self.side.name == "src" else weights.T).astype(fmt(self.dtype).dtype)
+        return {self.side.name: self.side.blocks(self.side.steps.filled(matrix))}
+
+
+@dataclass(frozen=True)
+class DecompressedFragments:
+    """Weights kept as words of integers above the least of their type: less an offset, times their scale."""
+
+    side: Side
+    dtype: str  # the integers'
+    multiplied: str
+    decompression: Decompression
 
     @property
     def scale_type(self) -> str:
-        return scale_type(self.parts_of, self.compute)
+        return scale_type(self.decompression, self.multiplied)
 
     @property
-    def stored_as(self) -> dict[str, str]:
-        """Each side's type in memory; of weights that are converted ahead of time the type multiplied."""
-        p = self.problem
-        return {"a": p.src, "b": self.compute if p.wei == "f32" and p.wei_tag == "any" else p.wei}
+    def stored(self) -> Register:
+        return Register("", "u32", self.side.lanes * fmt(self.dtype).bits // 32)
 
-    # -- program --------------------------------------------------------------------------------------------------
-    def products(self) -> Code:
-        """Group by group of K, and in each all steps, two by two."""
-        first = (Affine.var("g") * self.inside + Affine.var("k")) * 2
-        body = [*self.load(first + 1, 1), *self.convert(0), *self.multiply(0)]
-        body += [*self.load(first + 2, 0), *self.convert(1), *self.multiply(1)]
-        staged = self.tile.staged(2 * self.block.k * fmt(self.block.src).bits // 8)
-        steps = loop("k", self.inside, body, staged=staged)
-        return loop("g", self.parts, [*self.opening(Affine.var("g")), *steps])
+    def operand(self, number: int, copy: int) -> Register:
+        return Register(f"b_{number}", self.multiplied, self.side.lanes)
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """(tensor, registers) of the tables by group: what is taken from halves, and the scales."""
+        return [("wei_offsets", "z"), *([("wei_scales", "s")] if inside(self.decompression) else [])]
 
     def opening(self, g: Affine) -> Code:
-        """A group's rows for each block of columns: what is taken from halves, and the scales."""
-        code, n = Code(), self.block.n
-        tables = [("wei_offsets", "z", self.scale_type)] if self.problem.decompression else []
-        tables += [("wei_scales", "s", self.scale_type)] if inside(self.parts_of) else []
-        for j in range(self.tile.cols):
-            column = self.tile.col(j) + self.problem.batch.at("columns") * self.col_blocks
-            for tensor, name, dtype in tables:
-                place = Memory(tensor, (column * self.parts + g) * n, dtype, n)
+        """A group's rows for each block of columns."""
+        steps, code = self.side.steps, Code()
+        n, dtype = steps.cut.block.n, self.scale_type
+        for j in steps.cut.cols:
+            for tensor, name in self.names:
+                place = Memory(tensor, (steps.cut.col(j, "columns") * steps.parts + g) * n, dtype, n)
                 code.append(op(f"ld.global.{dtype}", Register(f"{name}_{j}", dtype, n), place))
         return code
 
-    def fragment(self, side: str, number: int, copy: int) -> Register:
-        """As it is loaded: integers in words."""
-        found, dtype = super().fragment(side, number, copy), self.stored_as[side]
-        if fmt(dtype).is_float:
-            return replace(found, dtype=dtype)
-        return Register(found.name, "u32", found.lanes * fmt(dtype).bits // 32)
-
-    def operand(self, side: str, number: int, copy: int) -> Register:
-        if self.stored_as[side] == self.compute:
-            return self.fragment(side, number, copy)
-        return Register(f"{side}_{number}", self.compute, super().fragment(side, number, copy).lanes)
-
-    def convert(self, copy: int) -> Code:
-        """Fragments of a step brought to the type multiplied."""
-        code: Code = []
-        for side, count in (("a", self.tile.rows), ("b", self.tile.cols)):
-            stored = self.stored_as[side]
-            for number in range(count if stored != self.compute else 0):
-                raw, operand = self.fragment(side, number, copy), self.operand(side, number, copy)
-                if fmt(stored).is_float:
-                    code.append(self.each(side, _CONVERSION[stored, self.compute], operand, raw))
-                else:
-                    code += self.decompress(number, raw, operand, fmt(stored).bits)
-        return code
-
-    def each(self, side: str, name: str, *registers: Register) -> Op:
-        """An instruction on a fragment, which every thread that has a copy of an element executes."""
-        return op(f"{name}.to{self.block.copies[side == 'b']}", *registers)
-
-    def decompress(self, j: int, words: Register, operand: Register, bits: int) -> Code:
+    def convert(self, number: int, copy: int) -> Code:
         """Words of integers as a fragment of B."""
-        dtype, rows = self.scale_type, f"{self.block.k}x{self.block.n}.row"
-        wide = operand if dtype == self.compute else Register("wide", "f32", operand.lanes)
+        block, dtype, bits = self.side.steps.cut.block, self.scale_type, fmt(self.dtype).bits
+        words, operand = Register(f"b_{number}_{copy}", "u32", self.stored.lanes), self.operand(number, copy)
+        wide = operand if dtype == self.multiplied else Register("wide", "f32", operand.lanes)
         below, parts = wide.as_("u32"), "halves" if dtype == "f16" else "words"
-        code: Code = [self.each("b", f"{'prmt' if bits == 8 else 'shr'}.b32.{parts}", below, words)]
-        code += [self.each("b", f"lop3.b32.{parts}", below, below)] if bits == 4 else []
-        for step, name in (("sub", f"z_{j}"), *([("mul", f"s_{j}")] if inside(self.parts_of) else [])):
-            row = Register(name, dtype, self.block.n)
-            code.append(self.each("b", f"{step}.rn.{dtype}.{rows}", wide, wide, row))
-        return code + ([] if wide is operand else [self.each("b", "cvt.rn.f16.f32", operand, wide)])
+        code: Code = [each(self.side, f"{'prmt' if bits == 8 else 'shr'}.b32.{parts}", below, words)]
+        code += [each(self.side, f"lop3.b32.{parts}", below, below)] if bits == 4 else []
+        for step, (_, name) in zip(("sub", "mul"), self.names, strict=False):
+            row = Register(f"{name}_{number}", dtype, block.n)
+            code.append(each(self.side, f"{step}.rn.{dtype}.{block.k}x{block.n}.row", wide, wide, row))
+        return code + ([] if wide is operand else [each(self.side, "cvt.rn.f16.f32", operand, wide)])
 
-    def tensors(self) -> list[Tensor]:
-        table = self.problem.batch.products("columns") * self.col_blocks * self.block.n * self.parts
-        found = [Tensor("wei_offsets", self.scale_type, table)] if self.problem.decompression else []
-        found += [Tensor("wei_scales", self.scale_type, table)] if inside(self.parts_of) else []
-        return [*super().tensors(), *found]
+    def tables(self) -> list[Tensor]:
+        cut = self.side.steps.cut
+        size = cut.batch.products("columns") * cut.full_columns * self.side.steps.parts
+        return [Tensor(tensor, self.scale_type, size) for tensor, _ in self.names]
 
-    # -- between the user's arrays and the program's -----------------------------------------------------------------
-    def kernel(self) -> Kernel:
-        return replace(super().kernel(), compute_dtype=self.compute)
-
-    def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        p, inputs = self.problem, super().prepare(src, weights, parameters)
-        if p.decompression:
-            zeros = np.zeros((1, 1), np.int32) if parameters.wei_zero_points is None else parameters.wei_zero_points
-            inputs["wei_offsets"] = self.rows_of(zeros + _ABOVE[self.scale_type] - int(fmt(p.wei).low), self.scale_type)
-            nearest = np.clip(self.table(zeros), fmt(p.wei).low, fmt(p.wei).high)  # fills up groups: next to nothing
-            inputs["wei"] = self.packed(weights.astype(np.int16), nearest)
-        if inside(self.parts_of):
+    def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        zeros = np.zeros((1, 1), np.int32) if parameters.wei_zero_points is None else parameters.wei_zero_points
+        low, high = int(fmt(self.dtype).low), int(fmt(self.dtype).high)
+        nearest = np.clip(self.table(zeros), low, high)  # fills up groups: next to nothing
+        inputs = {"wei_offsets": self.rows_of(zeros + _ABOVE[self.scale_type] - low)}
+        inputs["wei"] = self.packed(weights.astype(np.int16), nearest)
+        if inside(self.decompression):
             assert parameters.wei_scale is not None
-            inputs["wei_scales"] = self.rows_of(parameters.wei_scale, self.scale_type)
+            inputs["wei_scales"] = self.rows_of(parameters.wei_scale)
         return inputs
 
     def table(self, values: Array) -> Array:
         """(groups, N) of a parameter however it is given."""
-        return by_group(values if values.ndim == 2 else values.reshape(1, -1), (self.parts, self.problem.n), 0)
+        steps = self.side.steps
+        return by_group(values if values.ndim == 2 else values.reshape(1, -1), (steps.parts, steps.cut.n), 0)
 
-    def rows_of(self, values: Array, dtype: str) -> Array:
+    def rows_of(self, values: Array) -> Array:
         """A parameter as (column blocks, groups, columns)."""
-        full = np.zeros((self.parts, self.col_blocks * self.block.n), np.float32)
-        full[:, : self.problem.n] = self.table(values)
-        blocks = full.reshape(self.parts, self.col_blocks, -1).swapaxes(0, 1)
-        return np.ascontiguousarray(blocks).astype(fmt(dtype).dtype).reshape(-1)
-
-    def blocks(self, matrix: Array, count: int, size: int, turned: bool) -> Array:
-        """As in the plain kernel, each group filled up to whole pairs of steps; in the stored type."""
-        stored = self.stored_as["b" if turned else "a"]
-        if not fmt(stored).is_float:
-            return np.zeros(0, np.uint32)  # `packed` makes them, which knows what fills them up
-        return super().blocks(self.filled(matrix).astype(fmt(stored).dtype), count, size, turned)
-
-    def filled(self, matrix: Array, fill: Array | None = None) -> Array:
-        """(rows, K) with each group of K filled up, with a value for each row and group."""
-        rows, full = len(matrix), self.inside * 2 * self.block.k
-        found = np.zeros((rows, self.parts, full), matrix.dtype)
-        if fill is not None:
-            found[:] = fill[:, :, None]
-        found[:, :, : self.group] = matrix.reshape(rows, self.parts, -1)
-        return found.reshape(rows, -1)
+        cut, parts = self.side.steps.cut, self.side.steps.parts
+        full = np.zeros((parts, cut.full_columns), np.float32)
+        full[:, : cut.n] = self.table(values)
+        blocks = full.reshape(parts, cut.col_blocks, -1).swapaxes(0, 1)
+        return np.ascontiguousarray(blocks).astype(fmt(self.scale_type).dtype).reshape(-1)
 
     def packed(self, weights: Array, fill: Array) -> Array:
-        """Words of integers above the least of their type, in the order that `decompress` undoes."""
-        form, columns = fmt(self.problem.wei), self.filled(weights.T, fill.T)
-        flat = super().blocks(columns - int(form.low), self.col_blocks, self.block.n, True).astype(np.uint32)
-        each = flat.reshape(-1, 32 // form.bits)
+        """Words of integers above the least of their type, in the order that `convert` undoes."""
+        form, columns = fmt(self.dtype), self.side.steps.filled(weights.T, fill.T)
+        flat = self.side.blocks(columns - int(form.low)).astype(np.uint32)
         shifts = _SHIFTS[form.bits, self.scale_type]
-        words: Array = (each << np.array(shifts, np.uint32)).sum(axis=1, dtype=np.uint32)
+        words: Array = (flat.reshape(-1, 32 // form.bits) << np.array(shifts, np.uint32)).sum(axis=1, dtype=np.uint32)
         return words

@@ -14,9 +14,10 @@ The arithmetic of addresses costs nothing here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -26,9 +27,10 @@ from isa_models.nvidia.mma import Shape
 from isa_models.nvidia.platforms import WARP
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.common.spec import Kernel, Parameters
+from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters
+from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
-from simdnn.kernels.intel_gpu.tile import Block, Budget, Tile, choose_tile
+from simdnn.kernels.intel_gpu.tile import Block, Budget, choose_tile
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
@@ -67,95 +69,168 @@ def block_of(machine: GpuMachine, dtype: str) -> SmBlock:
     return SmBlock(8, WARP, 1, "f32", "f32", systolic=False, copies=(4, 8), arch=arch)
 
 
-class SmGemm:
-    """The generator for one problem on one machine."""
+@dataclass(frozen=True)
+class Steps:
+    """K in groups of `group`, each filled up with zeros to whole pairs of steps; one group where nothing changes."""
 
-    def __init__(self, problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget = SPARE) -> None:
-        self.problem, self.machine = problem, machine
-        p = problem
-        self.block = block_of(machine, p.src)
-        self.tile: Tile = choose_tile(machine, self.block, p.m, p.n, p.k, budget, p.batch.count, SIZES[p.src])
-        self.groups = self.tile.groups(p.m, p.n)
-        self.row_blocks, self.col_blocks = self.tile.blocks(p.m, p.n)
-        self.pairs = -(-p.k // (2 * self.block.k))  # of steps
+    cut: Cut
+    k: int
+    group: int
 
     @property
-    def name(self) -> str:
-        return f"gemm:{self.machine.platform.name}_{'mma' if self.block.systolic else 'fma'}"
+    def parts(self) -> int:
+        return self.k // self.group
 
-    # -- program --------------------------------------------------------------------------------------------------
-    @cached_property
-    def program(self) -> Program:
-        code = [*self.clear(), *self.load(Affine(), 0), *self.products(), *self.epilogue()]
-        code = self.tile.nest(code, self.groups, self.problem.batch)
-        p = self.problem
-        text = f"{self.name} {p.m}x{p.k}:{p.k}x{p.n} {p.src}:{p.epilogue.dst}"
-        return verify(Program(text, self.machine.platform.name, tuple(self.tensors()), tuple(code)))
+    @property
+    def inside(self) -> int:
+        """Pairs of steps in a group."""
+        return -(-self.group // (2 * self.cut.block.k))
 
-    def acc(self, i: int, j: int) -> Register:
-        return Register(f"c_{i}_{j}", "f32", self.block.m * self.block.n)
+    @property
+    def pairs(self) -> int:
+        return self.parts * self.inside
 
-    def clear(self) -> Code:
-        zeros = [self.acc(i, j).as_("u32") for i in range(self.tile.rows) for j in range(self.tile.cols)]
-        return [op("xor.b32", register, register, register) for register in zeros]
+    def filled(self, matrix: Array, fill: Array | None = None) -> Array:
+        """(rows, K) with each group of K filled up, with a value for each row and group."""
+        rows, full = len(matrix), self.inside * 2 * self.cut.block.k
+        found = np.zeros((rows, self.parts, full), matrix.dtype)
+        if fill is not None:
+            found[:] = fill[:, :, None]
+        found[:, :, : self.group] = matrix.reshape(rows, self.parts, -1)
+        return found.reshape(rows, -1)
 
-    def fragment(self, side: str, number: int, copy: int) -> Register:
-        size = self.block.m if side == "a" else self.block.n
-        return Register(f"{side}_{number}_{copy}", self.block.src, size * self.block.k)
 
-    def operand(self, side: str, number: int, copy: int) -> Register:
+class Fragments(Protocol):
+    """One operand: as stored in a tensor and in the registers it is loaded to, and as it is multiplied."""
+
+    @property
+    def stored(self) -> Register:
+        """What one block of a step is loaded to, without its name."""
+
+    def operand(self, number: int, copy: int) -> Register:
         """What is multiplied."""
-        return self.fragment(side, number, copy)
 
-    def load(self, step: Affine, copy: int) -> Code:
+    def opening(self, g: Affine) -> Code:
+        """What group `g` needs in registers before its steps."""
+
+    def convert(self, number: int, copy: int) -> Code:
+        """From what is loaded to what is multiplied."""
+
+    def tables(self) -> list[Tensor]:
+        """What is read beside the tensor."""
+
+    def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]: ...
+
+
+@dataclass(frozen=True)
+class Side:
+    """What the two operands differ in: rows of the source, or columns of the weights."""
+
+    name: str  # of the tensor: "src" or "wei"
+    steps: Steps
+
+    @property
+    def letter(self) -> str:
+        return "a" if self.name == "src" else "b"
+
+    @property
+    def size(self) -> int:
+        """Rows, or columns, of a block."""
+        return self.steps.cut.block.m if self.name == "src" else self.steps.cut.block.n
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a block in a step."""
+        return self.size * self.steps.cut.block.k
+
+    @property
+    def numbers(self) -> range:
+        """A thread's blocks."""
+        return self.steps.cut.rows if self.name == "src" else self.steps.cut.cols
+
+    @property
+    def count(self) -> int:
+        """All blocks along the side."""
+        return self.steps.cut.row_blocks if self.name == "src" else self.steps.cut.col_blocks
+
+    @property
+    def copies(self) -> int:
+        """Threads that hold each element."""
+        return self.steps.cut.block.copies[self.name == "wei"]
+
+    def load(self, form: Register, step: Affine, copy: int) -> Code:
         """The fragments of a step of K; the one behind the last belongs to the next block, or is zero."""
-        code: Code = []
-        for side, tensor, count, copies, blocks in (
-            ("a", "src", self.tile.rows, self.block.copies[0], self.row_blocks),
-            ("b", "wei", self.tile.cols, self.block.copies[1], self.col_blocks),
-        ):
-            for number in range(count):
-                register = self.fragment(side, number, copy)
-                block = self.tile.row(number) if side == "a" else self.tile.col(number)
-                behind = self.problem.batch.at(tensor) * (blocks * 2 * self.pairs + 1)
-                at = (block * (2 * self.pairs) + step + behind) * register.lanes
-                place = Memory(tensor, at, register.dtype, register.lanes)
-                code.append(op(f"ld.shared.{register.dtype}.to{copies}", register, place))
+        cut, steps, code = self.steps.cut, 2 * self.steps.pairs, Code()
+        for number in self.numbers:
+            block = cut.tile.row(number) if self.name == "src" else cut.tile.col(number)
+            behind = cut.batch.at(self.name) * (self.count * steps + 1)
+            place = Memory(self.name, (block * steps + step + behind) * form.lanes, form.dtype, form.lanes)
+            register = Register(f"{self.letter}_{number}_{copy}", form.dtype, form.lanes)
+            code.append(op(f"ld.shared.{form.dtype}.to{self.copies}", register, place))
         return code
 
-    def products(self) -> Code:
-        """All steps of K, two by two."""
-        first = Affine.var("k") * 2
-        body = [*self.load(first + 1, 1), *self.multiply(0), *self.load(first + 2, 0), *self.multiply(1)]
-        staged = self.tile.staged(2 * self.block.k * fmt(self.block.src).bits // 8)
-        return loop("k", self.pairs, body, staged=staged)
+    def tensor(self, form: Register) -> Tensor:
+        products = self.steps.cut.batch.products(self.name)
+        return Tensor(self.name, form.dtype, products * (self.count * 2 * self.steps.pairs + 1) * form.lanes)
 
-    def multiply(self, copy: int) -> Code:
-        return [
-            op(
-                self.block.instruction,
-                self.acc(i, j),
-                self.acc(i, j),
-                self.operand("a", i, copy),
-                self.operand("b", j, copy),
-            )
-            for j in range(self.tile.cols)
-            for i in range(self.tile.rows)
-        ]
+    def blocks(self, matrix: Array) -> Array:
+        """(lines, K) as blocks of a step of K, those of the source by rows, of the weights by columns; and a step."""
+        steps, k = 2 * self.steps.pairs, self.steps.cut.block.k
+        full = np.zeros((self.count * self.size, steps * k), matrix.dtype)
+        full[: matrix.shape[0], : matrix.shape[1]] = matrix
+        order = (0, 2, 1, 3) if self.name == "src" else (0, 2, 3, 1)
+        blocks = full.reshape(self.count, self.size, steps, k).transpose(order)
+        return np.concatenate([blocks.reshape(-1), np.zeros(self.size * k, full.dtype)])
 
-    def epilogue(self) -> Code:
-        e, b = self.problem.epilogue, self.block
+
+@dataclass(frozen=True)
+class MultipliedFragments:
+    """An operand that lies in memory in the type multiplied."""
+
+    side: Side
+    dtype: str
+
+    @property
+    def stored(self) -> Register:
+        return Register("", self.dtype, self.side.lanes)
+
+    def operand(self, number: int, copy: int) -> Register:
+        return Register(f"{self.side.letter}_{number}_{copy}", self.dtype, self.side.lanes)
+
+    def opening(self, g: Affine) -> Code:
+        return []
+
+    def convert(self, number: int, copy: int) -> Code:
+        return []
+
+    def tables(self) -> list[Tensor]:
+        return []
+
+    def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        matrix = (src if self.side.name == "src" else weights.T).astype(fmt(self.dtype).dtype)
+        return {self.side.name: self.side.blocks(self.side.steps.filled(matrix))}
+
+
+@dataclass(frozen=True)
+class SmEpilogue:
+    """What happens to blocks of sums on their way to memory: the weights' scale, bias, relu, narrowing."""
+
+    epilogue: Epilogue
+    cut: Cut
+
+    def code(self, acc: Sequence[Sequence[Register]]) -> Code:
+        e, cut, b = self.epilogue, self.cut, self.cut.block
         code: Code = []
         zero = Register("zero", "f32", b.m * b.n)
         if "relu" in e.post_ops:
             code.append(op("xor.b32", *[zero.as_("u32")] * 3))
-        for j in range(self.tile.cols):
+        for j in cut.cols:
             scale, bias = (Register(name, "f32", b.n) for name in ("wei_scale", "bias"))
-            column = self.tile.col(j) + self.problem.batch.at("columns") * self.col_blocks
             for register in (*([scale] if e.wei_scale else []), *([bias] if e.bias else [])):
-                code.append(op("ld.global.f32", register, Memory(register.name, column * b.n, "f32", b.n)))
-            for i in range(self.tile.rows):
-                x = result = self.acc(i, j)
+                place = Memory(register.name, cut.col(j, "columns") * b.n, "f32", b.n)
+                code.append(op("ld.global.f32", register, place))
+            for i in cut.rows:
+                x = result = acc[i][j]
                 if e.wei_scale:
                     code.append(op(f"mul.rn.f32.{b.m}x{b.n}.row", x, x, scale))
                 if e.bias:
@@ -165,55 +240,110 @@ class SmGemm:
                 if e.dst == "f16":
                     result = Register("narrow", "f16", x.lanes)
                     code.append(op("cvt.rn.f16.f32", result, x))
-                row = self.tile.row(i) + self.problem.batch.at() * self.row_blocks
-                at = (row * self.col_blocks + self.tile.col(j)) * x.lanes
+                at = cut.place(i, j) * x.lanes
                 code.append(op(f"st.global.{e.dst}", Memory("dst", at, e.dst, x.lanes), result))
         return code
 
     def tensors(self) -> list[Tensor]:
-        b, steps, batch, e = self.block, 2 * self.pairs, self.problem.batch, self.problem.epilogue
-        rows, columns = (self.fragment(side, 0, 0) for side in "ab")
-        by_column = [
-            Tensor(name, "f32", batch.products("columns") * self.col_blocks * b.n)
-            for name, given in (("wei_scale", e.wei_scale), ("bias", e.bias))
-            if given
-        ]
-        return [
-            Tensor("src", rows.dtype, batch.products("src") * (self.row_blocks * steps + 1) * rows.lanes),
-            Tensor("wei", columns.dtype, batch.products("wei") * (self.col_blocks * steps + 1) * columns.lanes),
-            *by_column,
-            Tensor("dst", e.dst, batch.count * self.row_blocks * self.col_blocks * b.m * b.n, "output"),
-        ]
+        e, columns = self.epilogue, self.cut.batch.products("columns") * self.cut.full_columns
+        given = [name for name, wanted in (("wei_scale", e.wei_scale), ("bias", e.bias)) if wanted]
+        return [*(Tensor(name, "f32", columns) for name in given), Tensor("dst", e.dst, self.cut.outputs, "output")]
+
+    def arrays(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
+        e = self.epilogue
+        given = ("wei_scale", p.wei_scale, e.wei_scale), ("bias", p.bias, e.bias)
+        return {name: self.cut.per_column(values) for name, values, wanted in given if wanted and values is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class WarpGemm:
+    """The nest of one problem on one machine, and the parts that it is made of."""
+
+    problem: GpuMatmulProblem
+    machine: GpuMachine
+    steps: Steps
+    source: Fragments
+    weights: Fragments
+    suffix: str = ""
+    grouped: bool = False  # with a loop over groups of K, even where one is all there is
+
+    @property
+    def cut(self) -> Cut:
+        return self.steps.cut
+
+    @property
+    def name(self) -> str:
+        return f"gemm:{self.machine.platform.name}_{'mma' if self.cut.block.systolic else 'fma'}{self.suffix}"
+
+    @property
+    def operands(self) -> tuple[tuple[Side, Fragments], tuple[Side, Fragments]]:
+        return (Side("src", self.steps), self.source), (Side("wei", self.steps), self.weights)
+
+    @cached_property
+    def epilogue(self) -> SmEpilogue:
+        return SmEpilogue(self.problem.epilogue, self.cut)
+
+    # -- program --------------------------------------------------------------------------------------------------
+    @cached_property
+    def program(self) -> Program:
+        acc = [[self.acc(i, j) for j in self.cut.cols] for i in self.cut.rows]
+        clear = [op("xor.b32", *[register.as_("u32")] * 3) for row in acc for register in row]
+        code = [*clear, *self.load(Affine(), 0), *self.products(), *self.epilogue.code(acc)]
+        p = self.problem
+        text = f"{self.name} {p.m}x{p.k}:{p.k}x{p.n} {p.src}:{p.epilogue.dst}"
+        return verify(Program(text, self.machine.platform.name, tuple(self.tensors()), tuple(self.cut.nest(code))))
+
+    def acc(self, i: int, j: int) -> Register:
+        return Register(f"c_{i}_{j}", "f32", self.cut.block.m * self.cut.block.n)
+
+    def load(self, step: Affine, copy: int) -> Code:
+        return [found for side, part in self.operands for found in side.load(part.stored, step, copy)]
+
+    def products(self) -> Code:
+        """All steps of K, two by two; group by group where something changes along K."""
+        block, k = self.cut.block, Affine.var("k")
+        first = (Affine.var("g") * self.steps.inside + k) * 2 if self.grouped else k * 2
+        body = [*self.load(first + 1, 1), *self.multiply(0), *self.load(first + 2, 0), *self.multiply(1)]
+        staged = self.cut.tile.staged(2 * block.k * fmt(block.src).bits // 8)
+        steps = loop("k", self.steps.inside, body, staged=staged)
+        if not self.grouped:
+            return steps
+        g = Affine.var("g")
+        return loop("g", self.steps.parts, [*self.source.opening(g), *self.weights.opening(g), *steps])
+
+    def multiply(self, copy: int) -> Code:
+        code = [found for side, part in self.operands for n in side.numbers for found in part.convert(n, copy)]
+        for j in self.cut.cols:
+            for i in self.cut.rows:
+                a, b = self.source.operand(i, copy), self.weights.operand(j, copy)
+                code.append(op(self.cut.block.instruction, self.acc(i, j), self.acc(i, j), a, b))
+        return code
+
+    def tensors(self) -> list[Tensor]:
+        operands = [side.tensor(part.stored) for side, part in self.operands]
+        return [*operands, *self.epilogue.tensors(), *self.source.tables(), *self.weights.tables()]
 
     # -- between the user's arrays and the program's -----------------------------------------------------------------
     def kernel(self) -> Kernel:
-        return Kernel(self.name, self.program, self.prepare, self.finish, self.problem.src, ("wei",))
+        return Kernel(self.name, self.program, self.prepare, self.cut.finish, self.cut.block.src, ("wei",))
 
     def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        """Blocks of both matrices, filled up with zeros, and the bias."""
-        found = {
-            "src": self.blocks(src, self.row_blocks, self.block.m, False),
-            "wei": self.blocks(weights.T, self.col_blocks, self.block.n, True),
-        }
-        n, e = self.problem.n, self.problem.epilogue
-        for name, values, given in (
-            ("wei_scale", parameters.wei_scale, e.wei_scale),
-            ("bias", parameters.bias, e.bias),
-        ):
-            if given and values is not None:
-                found[name] = np.pad(np.broadcast_to(values, (n,)), (0, self.col_blocks * self.block.n - n))
+        """Blocks of both matrices, filled up with zeros, and the parameters."""
+        found: dict[str, Array] = {}
+        for part in (self.source, self.weights, self.epilogue):
+            found |= part.arrays(src, weights, parameters)
         return found
 
-    def blocks(self, matrix: Array, count: int, size: int, turned: bool) -> Array:
-        """(count * size, K) as blocks of `size` rows and a step of K, each by rows (turned: by columns), and a step."""
-        steps, k = 2 * self.pairs, self.block.k
-        full = np.zeros((count * size, steps * k), matrix.dtype)
-        full[: matrix.shape[0], : matrix.shape[1]] = matrix
-        blocks = full.reshape(count, size, steps, k).transpose((0, 2, 3, 1) if turned else (0, 2, 1, 3))
-        return np.concatenate([blocks.reshape(-1), np.zeros(size * k, full.dtype)])
 
-    def finish(self, outputs: Mapping[str, Array]) -> Array:
-        b, p = self.block, self.problem
-        blocks = outputs["dst"].reshape(self.row_blocks, self.col_blocks, b.m, b.n)
-        matrix = blocks.swapaxes(1, 2).reshape(self.row_blocks * b.m, -1)[: p.m, : p.n]
-        return np.ascontiguousarray(matrix)
+def sm_cut_of(problem: GpuMatmulProblem, machine: GpuMachine, dtype: str, budget: Budget) -> Cut:
+    """Blocks and tiles for operands multiplied in a type."""
+    p = problem
+    tile = choose_tile(machine, block_of(machine, dtype), p.m, p.n, p.k, budget, p.batch.count, SIZES[dtype])
+    return Cut(p.m, p.n, tile, p.batch)
+
+
+def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:  # noqa: N802
+    """A matmul of operands that are multiplied as they are stored."""
+    steps = Steps(sm_cut_of(problem, machine, problem.src, SPARE), problem.k, problem.k)
+    source, weights = (MultipliedFragments(Side(name, steps), problem.src) for name in ("src", "wei"))
+    return WarpGemm(problem, machine, steps, source, weights)
