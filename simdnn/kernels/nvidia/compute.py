@@ -22,12 +22,11 @@ from simdnn.kernels.intel_gpu.compute import group_of, inside, scale_type
 from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.partition import by_group
 from simdnn.kernels.intel_gpu.tile import Budget
-from simdnn.kernels.nvidia.gemm import Fragments, MultipliedFragments, Side, Steps, WarpGemm, sm_cut_of
-from simdnn.program.records import Affine, Memory, Op, Register, Tensor
+from simdnn.kernels.nvidia.gemm import FloatFragments, Fragments, Side, Steps, WarpGemm, sm_cut_of
+from simdnn.program.records import Affine, Memory, Register, Tensor
 
 LARGEST = 896  # zero point that, with 1024 and 128, f16 holds
 _ABOVE = {"f16": 1 << 10, "f32": 1 << 23}  # what stored integers are put below
-_CONVERSION = {("f32", "f16"): "cvt.rn.f16.f32", ("f16", "f32"): "cvt.f32.f16"}
 #: where the elements of a word stand; nibbles, for f16, so that a shift and a mask leave two of them in its halves
 _SHIFTS = {
     (8, "f16"): (0, 8, 16, 24),
@@ -48,49 +47,11 @@ def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:  
         weights = DecompressedFragments(Side("wei", steps), p.wei, compute, parts)
     else:
         ahead = p.wei == "f32" and p.wei_tag == "any"  # weights that are converted before the kernel runs
-        weights = floats(Side("wei", steps), compute if ahead else p.wei, compute)
+        weights = FloatFragments(Side("wei", steps), compute if ahead else p.wei, compute)
     suffix = "_wdec" if p.decompression else ""
-    return WarpGemm(p, machine, steps, floats(Side("src", steps), p.src, compute), weights, suffix, grouped=True)
-
-
-def floats(side: Side, stored: str, compute: str) -> Fragments:
-    """An operand of floats that are multiplied in a type."""
-    return MultipliedFragments(side, compute) if stored == compute else RoundedFragments(side, stored, compute)
-
-
-def each(side: Side, name: str, *registers: Register) -> Op:
-    """An instruction on a fragment, which every thread that has a copy of an element executes."""
-    return op(f"{name}.to{side.copies}", *registers)
-
-
-@dataclass(frozen=True)
-class RoundedFragments:
-    """Floats that are rounded, or widened, to the type multiplied."""
-
-    side: Side
-    dtype: str  # in memory
-    multiplied: str
-
-    @property
-    def stored(self) -> Register:
-        return Register("", self.dtype, self.side.lanes)
-
-    def operand(self, number: int, copy: int) -> Register:
-        return Register(f"{self.side.letter}_{number}", self.multiplied, self.side.lanes)
-
-    def opening(self, g: Affine) -> Code:
-        return []
-
-    def convert(self, number: int, copy: int) -> Code:
-        raw = Register(f"{self.side.letter}_{number}_{copy}", self.dtype, self.side.lanes)
-        return [each(self.side, _CONVERSION[self.dtype, self.multiplied], self.operand(number, copy), raw)]
-
-    def tables(self) -> list[Tensor]:
-        return []
-
-    def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        matrix = (src if self.side.name == "src" else weights.T).astype(fmt(self.dtype).dtype)
-        return {self.side.name: self.side.blocks(self.side.steps.filled(matrix))}
+    return WarpGemm(
+        p, machine, steps, FloatFragments(Side("src", steps), p.src, compute), weights, suffix, grouped=True
+    )
 
 
 @dataclass(frozen=True)
@@ -98,7 +59,7 @@ class DecompressedFragments:
     """Weights kept as words of integers above the least of their type: less an offset, times their scale."""
 
     side: Side
-    dtype: str  # the integers'
+    stored: str
     multiplied: str
     decompression: Decompression
 
@@ -107,8 +68,8 @@ class DecompressedFragments:
         return scale_type(self.decompression, self.multiplied)
 
     @property
-    def stored(self) -> Register:
-        return Register("", "u32", self.side.lanes * fmt(self.dtype).bits // 32)
+    def loaded(self) -> Register:
+        return Register("", "u32", self.side.lanes * fmt(self.stored).bits // 32)
 
     def operand(self, number: int, copy: int) -> Register:
         return Register(f"b_{number}", self.multiplied, self.side.lanes)
@@ -130,16 +91,16 @@ class DecompressedFragments:
 
     def convert(self, number: int, copy: int) -> Code:
         """Words of integers as a fragment of B."""
-        block, dtype, bits = self.side.steps.cut.block, self.scale_type, fmt(self.dtype).bits
-        words, operand = Register(f"b_{number}_{copy}", "u32", self.stored.lanes), self.operand(number, copy)
+        block, dtype, bits = self.side.steps.cut.block, self.scale_type, fmt(self.stored).bits
+        words, operand = Register(f"b_{number}_{copy}", "u32", self.loaded.lanes), self.operand(number, copy)
         wide = operand if dtype == self.multiplied else Register("wide", "f32", operand.lanes)
         below, parts = wide.as_("u32"), "halves" if dtype == "f16" else "words"
-        code: Code = [each(self.side, f"{'prmt' if bits == 8 else 'shr'}.b32.{parts}", below, words)]
-        code += [each(self.side, f"lop3.b32.{parts}", below, below)] if bits == 4 else []
+        code: Code = [self.side.each(f"{'prmt' if bits == 8 else 'shr'}.b32.{parts}", below, words)]
+        code += [self.side.each(f"lop3.b32.{parts}", below, below)] if bits == 4 else []
         for step, (_, name) in zip(("sub", "mul"), self.names, strict=False):
             row = Register(f"{name}_{number}", dtype, block.n)
-            code.append(each(self.side, f"{step}.rn.{dtype}.{block.k}x{block.n}.row", wide, wide, row))
-        return code + ([] if wide is operand else [each(self.side, "cvt.rn.f16.f32", operand, wide)])
+            code.append(self.side.each(f"{step}.rn.{dtype}.{block.k}x{block.n}.row", wide, wide, row))
+        return code + ([] if wide is operand else [self.side.each("cvt.rn.f16.f32", operand, wide)])
 
     def tables(self) -> list[Tensor]:
         cut = self.side.steps.cut
@@ -148,7 +109,7 @@ class DecompressedFragments:
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         zeros = np.zeros((1, 1), np.int32) if parameters.wei_zero_points is None else parameters.wei_zero_points
-        low, high = int(fmt(self.dtype).low), int(fmt(self.dtype).high)
+        low, high = int(fmt(self.stored).low), int(fmt(self.stored).high)
         nearest = np.clip(self.table(zeros), low, high)  # fills up groups: next to nothing
         inputs = {"wei_offsets": self.rows_of(zeros + _ABOVE[self.scale_type] - low)}
         inputs["wei"] = self.packed(weights.astype(np.int16), nearest)
@@ -172,7 +133,7 @@ class DecompressedFragments:
 
     def packed(self, weights: Array, fill: Array) -> Array:
         """Words of integers above the least of their type, in the order that `convert` undoes."""
-        form, columns = fmt(self.dtype), self.side.steps.filled(weights.T, fill.T)
+        form, columns = fmt(self.stored), self.side.steps.filled(weights.T, fill.T)
         flat = self.side.blocks(columns - int(form.low)).astype(np.uint32)
         shifts = _SHIFTS[form.bits, self.scale_type]
         words: Array = (flat.reshape(-1, 32 // form.bits) << np.array(shifts, np.uint32)).sum(axis=1, dtype=np.uint32)

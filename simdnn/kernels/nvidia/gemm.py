@@ -32,12 +32,14 @@ from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.tile import Block, Budget, choose_tile
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
 
 SPARE = Budget(registers=20)  # the second copy of the fragments
 #: rows and columns of a workgroup, by the operands' type: those in the names of cuDNN 7's implicit GEMM kernels for
 #: Volta (volta_scudnn_128x64_relu_interior_nn_v1, volta_fp16_s884cudnn_fp16_256x128_ldg8_relu_f2f… in profiles)
 SIZES = {"f32": ((128, 128), (128, 64), (128, 32)), "f16": ((256, 128), (256, 64), (128, 128))}
+
+_CONVERSION = {("f32", "f16"): "cvt.rn.f16.f32", ("f16", "f32"): "cvt.f32.f16"}
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,15 @@ class Fragments(Protocol):
     """One operand: as stored in a tensor and in the registers it is loaded to, and as it is multiplied."""
 
     @property
-    def stored(self) -> Register:
+    def stored(self) -> str:
+        """The type in memory."""
+
+    @property
+    def multiplied(self) -> str:
+        """The type of `operand`."""
+
+    @property
+    def loaded(self) -> Register:
         """What one block of a step is loaded to, without its name."""
 
     def operand(self, number: int, copy: int) -> Register:
@@ -158,6 +168,10 @@ class Side:
         """Threads that hold each element."""
         return self.steps.cut.block.copies[self.name == "wei"]
 
+    def each(self, name: str, *registers: Register) -> Op:
+        """An instruction on a fragment, which every thread that has a copy of an element executes."""
+        return op(f"{name}.to{self.copies}", *registers)
+
     def load(self, form: Register, step: Affine, copy: int) -> Code:
         """The fragments of a step of K; the one behind the last belongs to the next block, or is zero."""
         cut, steps, code = self.steps.cut, 2 * self.steps.pairs, Code()
@@ -184,30 +198,35 @@ class Side:
 
 
 @dataclass(frozen=True)
-class MultipliedFragments:
-    """An operand that lies in memory in the type multiplied."""
+class FloatFragments:
+    """Floats, which are rounded, or widened, where they are not stored in the type multiplied."""
 
     side: Side
-    dtype: str
+    stored: str
+    multiplied: str
 
     @property
-    def stored(self) -> Register:
-        return Register("", self.dtype, self.side.lanes)
+    def loaded(self) -> Register:
+        return Register("", self.stored, self.side.lanes)
 
     def operand(self, number: int, copy: int) -> Register:
-        return Register(f"{self.side.letter}_{number}_{copy}", self.dtype, self.side.lanes)
+        name = f"{self.side.letter}_{number}" + f"_{copy}" * (self.stored == self.multiplied)
+        return Register(name, self.multiplied, self.side.lanes)
 
     def opening(self, g: Affine) -> Code:
         return []
 
     def convert(self, number: int, copy: int) -> Code:
-        return []
+        if self.stored == self.multiplied:
+            return []
+        raw = Register(f"{self.side.letter}_{number}_{copy}", self.stored, self.side.lanes)
+        return [self.side.each(_CONVERSION[self.stored, self.multiplied], self.operand(number, copy), raw)]
 
     def tables(self) -> list[Tensor]:
         return []
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        matrix = (src if self.side.name == "src" else weights.T).astype(fmt(self.dtype).dtype)
+        matrix = (src if self.side.name == "src" else weights.T).astype(fmt(self.stored).dtype)
         return {self.side.name: self.side.blocks(self.side.steps.filled(matrix))}
 
 
@@ -297,7 +316,7 @@ class WarpGemm:
         return Register(f"c_{i}_{j}", "f32", self.cut.block.m * self.cut.block.n)
 
     def load(self, step: Affine, copy: int) -> Code:
-        return [found for side, part in self.operands for found in side.load(part.stored, step, copy)]
+        return [found for side, part in self.operands for found in side.load(part.loaded, step, copy)]
 
     def products(self) -> Code:
         """All steps of K, two by two; group by group where something changes along K."""
@@ -320,7 +339,7 @@ class WarpGemm:
         return code
 
     def tensors(self) -> list[Tensor]:
-        operands = [side.tensor(part.stored) for side, part in self.operands]
+        operands = [side.tensor(part.loaded) for side, part in self.operands]
         return [*operands, *self.epilogue.tensors(), *self.source.tables(), *self.weights.tables()]
 
     # -- between the user's arrays and the program's -----------------------------------------------------------------
@@ -345,5 +364,5 @@ def sm_cut_of(problem: GpuMatmulProblem, machine: GpuMachine, dtype: str, budget
 def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:  # noqa: N802
     """A matmul of operands that are multiplied as they are stored."""
     steps = Steps(sm_cut_of(problem, machine, problem.src, SPARE), problem.k, problem.k)
-    source, weights = (MultipliedFragments(Side(name, steps), problem.src) for name in ("src", "wei"))
+    source, weights = (FloatFragments(Side(name, steps), problem.src, problem.src) for name in ("src", "wei"))
     return WarpGemm(problem, machine, steps, source, weights)

@@ -1,0 +1,76 @@
+"""Products are composed: one nest of parts for each kind of machine, and no product that is another one."""
+
+import importlib
+import inspect
+import pkgutil
+from typing import Any
+
+import pytest
+
+import simdnn.kernels
+from isa_models.machines.loader import gpu_machine
+from simdnn.kernels.common.batch import Batch
+from simdnn.kernels.common.spec import Decompression, Epilogue, MatmulProblem, Placing, ZeroPoints
+from simdnn.kernels.intel_gpu.compute import GpuComputeGemm
+from simdnn.kernels.intel_gpu.gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.intel_gpu.upconvert import GpuUpconvertGemm
+from simdnn.kernels.intel_gpu.zero import GpuZeroGemm
+from simdnn.kernels.nvidia.compute import SmComputeGemm
+from simdnn.kernels.nvidia.gemm import SmGemm
+
+
+def generators() -> list[type]:
+    """Every class of the kernels that makes a program and a kernel."""
+    found = set()
+    for module in pkgutil.walk_packages(simdnn.kernels.__path__, "simdnn.kernels."):
+        for _, cls in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if cls.__module__.startswith("simdnn.kernels.") and hasattr(cls, "program") and hasattr(cls, "kernel"):
+                found.add(cls)
+    return sorted(found, key=lambda cls: cls.__qualname__)
+
+
+def test_no_generator_is_another_one() -> None:
+    found = generators()
+    assert {"Gemm", "Fused", "BlockGemm", "WarpGemm"} <= {cls.__name__ for cls in found}
+    heirs = [cls.__name__ for cls in found if any(issubclass(cls, other) for other in found if other is not cls)]
+    assert heirs == []
+
+
+SCALE = Decompression(("f16",), Placing("grouped", "f32", 32), Placing("per_oc", "s8"))
+
+
+@pytest.mark.parametrize(
+    "generator,name,src,wei,more,stored,multiplied",
+    [
+        (GpuGemm, "a770", "s8", "s8", {}, "s8", "s8"),
+        (GpuZeroGemm, "b580", "u8", "u4", {"zero_points": ZeroPoints(32, True, False, False, "direct")}, "u4", "s8"),
+        (GpuUpconvertGemm, "a770", "u8", "s8", {"zero_points": ZeroPoints(32, True, True, src_group=32)}, "s8", "f16"),
+        (GpuComputeGemm, "a770", "f32", "u4", {"compute": "f16", "decompression": SCALE}, "u4", "f16"),
+        (GpuComputeGemm, "a770", "f32", "f32", {"compute": "bf16", "wei_tag": "ab"}, "f32", "bf16"),
+        (SmGemm, "v100", "f16", "f16", {}, "f16", "f16"),
+        (SmComputeGemm, "v100", "f32", "s8", {"compute": "f16", "decompression": SCALE}, "s8", "f16"),
+    ],
+)
+def test_weights_name_what_they_are_stored_as_and_multiplied_as(
+    generator: Any, name: str, src: str, wei: str, more: dict[str, Any], stored: str, multiplied: str
+) -> None:
+    problem = GpuMatmulProblem(8, 32, 64, src, wei, Epilogue("f32"), batch=Batch(), **more)
+    product = generator(problem, gpu_machine(name))
+    assert (product.weights.stored, product.weights.multiplied) == (stored, multiplied)
+    assert product.problem is problem
+    assert product.kernel().program.tensor["dst"].kind == "output"
+
+
+@pytest.mark.parametrize("src,wei,stored,multiplied", [("f32", "f32", "f32", "bf16"), ("f32", "u4", "u4", "bf16")])
+def test_panels_of_x86_too(src: str, wei: str, stored: str, multiplied: str) -> None:
+    from simdnn.kernels.common.code import unit_of
+    from simdnn.kernels.x86.dots import BF16
+    from simdnn.kernels.x86.gemm import compressed_gemm, gemm
+    from simdnn.kernels.x86.product import Options
+
+    d = None if wei == "f32" else Decompression(("bf16",), Placing("grouped", "f32", 32))
+    problem = MatmulProblem(8, 32, 64, src, wei, Epilogue("f32"), "ab", d)
+    product = compressed_gemm("a", problem, unit_of("avx512_core_bf16"), BF16, Options())
+    assert (product.weights.stored, product.weights.multiplied) == (stored, multiplied)
+    packed = gemm("b", problem, unit_of("avx512_core_bf16"), BF16, Options())
+    assert type(packed) is type(product) and type(packed.weights) is not type(product.weights)
