@@ -28,7 +28,7 @@ from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.kernels.intel_gpu.gemm import BlockGemm, GpuMatmulProblem
 from simdnn.kernels.intel_gpu.groups import partition_of, period_of
 from simdnn.kernels.intel_gpu.operands import BlockOperand, Multiplied
-from simdnn.kernels.intel_gpu.partition import Partition, by_group, in_pairs, load_narrow, stored, stored_type
+from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored, stored_type
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
 from simdnn.kernels.intel_gpu.tile import Budget
@@ -79,7 +79,7 @@ def GpuComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
 class RoundedFloats:
     """Side "src" or "wei" of floats that are rounded, or widened, to the type multiplied."""
 
-    def __init__(self, partition: Partition, side: str, dtype: str) -> None:
+    def __init__(self, partition: BlockPartition, side: str, dtype: str) -> None:
         block = partition.cut.block
         self.partition, self.side, self.stored, self.multiplied = partition, side, dtype, block.src
         self.lanes = block.k * (block.m if side == "src" else block.n)
@@ -109,7 +109,7 @@ class RoundedFloats:
 class DecompressedColumns:
     """Weights stored as integers: less their zero point as floats, times their scale, in the type multiplied."""
 
-    def __init__(self, partition: Partition, dtype: str, compute: str, parts: Decompression) -> None:
+    def __init__(self, partition: BlockPartition, dtype: str, compute: str, parts: Decompression) -> None:
         self.partition, self.cut, self.block = partition, partition.cut, partition.cut.block
         self.stored, self.multiplied, self.zero_point = dtype, compute, parts.zero_point
         self.scale, self.scale_type = inside(parts), scale_type(parts, compute)
@@ -152,22 +152,16 @@ class DecompressedColumns:
         return found + ([Tensor("wei_scales", self.scale_type, size)] if self.scale else [])
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
-        p, inputs, fill = self.partition, {}, np.zeros((), np.int16)
+        p, inputs, fill = self.partition, {}, None
         if self.zero_point:
-            zeros = self.table(parameters.wei_zero_points)
+            zeros = p.table(parameters.wei_zero_points)
             inputs["wei_zeros"] = p.rows_of(zeros, "s16", p.pairs)
             form = fmt(self.stored)
-            fill = np.clip(zeros, form.low, form.high)[:, None]  # what fills up groups is nothing, or next to it
+            fill = np.clip(zeros, form.low, form.high)  # what fills up groups is nothing, or next to it
         if self.scale:
-            inputs["wei_scales"] = p.rows_of(self.table(parameters.wei_scale), self.scale_type, p.pairs)
+            inputs["wei_scales"] = p.rows_of(p.table(parameters.wei_scale), self.scale_type, p.pairs)
         blocks = in_pairs(p.weights(weights.astype(np.int16), fill), p.pairs)
         return inputs | {"wei": stored(blocks, self.stored)}
-
-    def table(self, values: Array | None) -> Array:
-        """(groups, N) of a parameter however it is given."""
-        assert values is not None
-        rows = values if values.ndim == 2 else values.reshape(1, -1)
-        return by_group(rows, (self.partition.parts, self.cut.n), 0)
 
 
 def rounding(size: int, dtype: str, machine: GpuMachine) -> Program:

@@ -24,7 +24,7 @@ from simdnn.kernels.gpu.cut import Cut
 from simdnn.kernels.intel_gpu.copy import is_copied, with_copies
 from simdnn.kernels.intel_gpu.epilogue import BlockEpilogue
 from simdnn.kernels.intel_gpu.operands import BlockOperand, Multiplied
-from simdnn.kernels.intel_gpu.partition import Partition
+from simdnn.kernels.intel_gpu.partition import BlockPartition
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import BlockSums, PlainSums
 from simdnn.kernels.intel_gpu.tile import Budget, Tile, block_of, choose_tile
@@ -122,7 +122,7 @@ def cut_of(problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget, src: 
 def GpuGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:  # noqa: N802
     """A matmul of operands that are multiplied as they are stored, without anything that changes along K."""
     cut = cut_of(problem, machine, Budget(), problem.src, problem.wei)
-    partition = Partition(cut, problem.k, problem.k)
+    partition = BlockPartition.of(cut, problem.k, problem.k)
     source, weights = Multiplied(partition, "src"), Multiplied(partition, "wei")
     return BlockGemm(
         problem, machine, cut, source, weights, PlainSums(BlockProducts(machine, partition, source, weights))

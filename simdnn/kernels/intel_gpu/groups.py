@@ -17,7 +17,7 @@ from dataclasses import replace
 from isa_models import GpuMachine
 from simdnn.kernels.intel_gpu.gemm import BlockGemm, GpuMatmulProblem, cut_of
 from simdnn.kernels.intel_gpu.operands import Multiplied
-from simdnn.kernels.intel_gpu.partition import Partition
+from simdnn.kernels.intel_gpu.partition import BlockPartition
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
 from simdnn.kernels.intel_gpu.tile import Budget
@@ -33,12 +33,12 @@ def period_of(problem: GpuMatmulProblem) -> int:
 
 def partition_of(
     problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget, group: int, src: str, wei: str
-) -> Partition:
+) -> BlockPartition:
     """K in groups, for operands multiplied in these types, with the registers that scales along K need."""
     if problem.group_scales:
         more = problem.k // period_of(problem) > 1
         budget = replace(budget, registers=budget.registers + _SCALES, copies=budget.copies + more)
-    return Partition(cut_of(problem, machine, budget, src, wei), problem.k, group)
+    return BlockPartition.of(cut_of(problem, machine, budget, src, wei), problem.k, group)
 
 
 def GpuGroupedGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:  # noqa: N802

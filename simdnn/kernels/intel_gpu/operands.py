@@ -9,7 +9,7 @@ from isa_models.intel_gpu.packing import pack_a, pack_b
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Parameters
-from simdnn.kernels.intel_gpu.partition import Partition
+from simdnn.kernels.intel_gpu.partition import BlockPartition
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
 
@@ -33,7 +33,7 @@ class BlockOperand(Protocol):
 class Multiplied:
     """Side "src" or "wei" in the type multiplied."""
 
-    def __init__(self, partition: Partition, side: str) -> None:
+    def __init__(self, partition: BlockPartition, side: str) -> None:
         block = partition.cut.block
         self.partition, self.side = partition, side
         self.stored = self.multiplied = block.src if side == "src" else block.wei

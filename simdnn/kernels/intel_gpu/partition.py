@@ -1,8 +1,6 @@
-"""How K is cut into groups of whole steps, and tables by group: matrices and tables as a program reads them."""
+"""Matrices and tables as Intel's blocks read them: operands packed or narrow, rows and columns of tables by group."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,31 +9,16 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import SIDES
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.gpu.cut import Cut
+from simdnn.kernels.gpu.partition import Partition
 from simdnn.program.records import Affine, Memory, Op, Register
 
 
-@dataclass(frozen=True)
-class Partition:
-    """K in groups of `group`, each filled up with zeros to whole steps of the block; one group where nothing changes
-    along K.
-    """
+class BlockPartition(Partition):
+    """K in groups of whole steps of a block."""
 
-    cut: Cut
-    k: int
-    group: int
-
-    @property
-    def parts(self) -> int:
-        return self.k // self.group
-
-    @property
-    def inside(self) -> int:
-        """Steps of a group."""
-        return -(-self.group // self.cut.block.k)
-
-    @property
-    def steps(self) -> int:
-        return self.parts * self.inside
+    @staticmethod
+    def of(cut: Cut, k: int, group: int) -> BlockPartition:
+        return BlockPartition(cut, k, group, cut.block.k)
 
     @property
     def pairs(self) -> int:
@@ -67,37 +50,19 @@ class Partition:
             f"load.{dtype}", register, Memory(tensor, (block * parts + g) * self.cut.block.m, dtype, self.cut.block.m)
         )
 
-    def rows_of(self, values: Array, dtype: str, copies: int = 1) -> Array:
-        """(groups, columns) as (column blocks, groups, block's columns, copies)."""
-        parts, width = len(values), self.cut.block.n
-        full = np.zeros((parts, self.cut.full_columns), values.dtype)
-        full[:, : values.shape[1]] = values
-        blocks = full.reshape(parts, self.cut.col_blocks, width).swapaxes(0, 1)
-        return np.repeat(blocks.reshape(-1), copies).astype(fmt(dtype).dtype)
+    def source(self, src: Array, fill: Array | None = None) -> Array:
+        """The source as (row blocks, steps, rows, k); groups are filled up with `fill` (rows, groups), or zeros."""
+        b, cut = self.cut.block, self.cut
+        full = np.zeros((cut.full_rows, self.steps * b.k), src.dtype)
+        full[: cut.m] = self.filled(src, fill)
+        return full.reshape(cut.row_blocks, b.m, self.steps, b.k).swapaxes(1, 2)
 
-    def columns_of(self, values: Array, dtype: str) -> Array:
-        """(rows, groups) as (row blocks, groups, block's rows); sums wrap to s32."""
-        parts = values.shape[1]
-        full = np.zeros((self.cut.full_rows, parts), values.dtype)
-        full[: self.cut.m] = values
-        blocks = full.reshape(self.cut.row_blocks, self.cut.block.m, parts).swapaxes(1, 2)
-        return np.ascontiguousarray(blocks).astype(fmt(dtype).dtype).reshape(-1)
-
-    def source(self, src: Array, fill: Array | int = 0) -> Array:
-        """The source as (row blocks, steps, rows, k); groups are filled up with `fill` (rows, groups, 1)."""
-        b, p = self.cut.block, self.cut
-        full = np.zeros((self.cut.full_rows, self.parts, self.inside * b.k), src.dtype)
-        full[: p.m] = fill
-        full[: p.m, :, : self.group] = src.reshape(p.m, self.parts, -1)
-        return full.reshape(self.cut.row_blocks, b.m, self.steps, b.k).swapaxes(1, 2)
-
-    def weights(self, weights: Array, fill: Array | int = 0) -> Array:
-        """The weights as (column blocks, steps, k, columns); groups are filled up with `fill` (groups, 1, columns)."""
-        b, p = self.cut.block, self.cut
-        full = np.zeros((self.parts, self.inside * b.k, self.cut.full_columns), weights.dtype)
-        full[:, :, : p.n] = fill
-        full[:, : self.group, : p.n] = weights.reshape(self.parts, -1, p.n)
-        return full.reshape(self.steps, b.k, self.cut.col_blocks, b.n).transpose(2, 0, 1, 3)
+    def weights(self, weights: Array, fill: Array | None = None) -> Array:
+        """The weights as (column blocks, steps, k, columns); groups are filled up with `fill` (groups, columns)."""
+        b, cut = self.cut.block, self.cut
+        full = np.zeros((self.steps * b.k, cut.full_columns), weights.dtype)
+        full[:, : cut.n] = self.filled(weights.T, None if fill is None else fill.T).T
+        return full.reshape(self.steps, b.k, cut.col_blocks, b.n).transpose(2, 0, 1, 3)
 
 
 def load_narrow(
@@ -127,11 +92,3 @@ def stored(elements: Array, dtype: str) -> Array:
     if fmt(dtype).bits == 8:
         return flat.astype(fmt(dtype).dtype)
     return ((flat[0::2] & 15) | ((flat[1::2] & 15) << 4)).astype(np.uint8)
-
-
-def by_group(values: Array | None, size: tuple[int, int], axis: int) -> Array:
-    """A table with fewer groups repeated along them; zeros where there is none."""
-    if values is None:
-        return np.zeros(size, np.int64)
-    wide = values if values.dtype.kind == "f" else values.astype(np.int64)
-    return np.broadcast_to(np.repeat(wide, size[axis] // values.shape[axis], axis=axis), size)

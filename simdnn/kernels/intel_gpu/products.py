@@ -8,7 +8,7 @@ from isa_models import GpuMachine
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.intel_gpu.operands import BlockOperand
-from simdnn.kernels.intel_gpu.partition import Partition
+from simdnn.kernels.intel_gpu.partition import BlockPartition
 from simdnn.program.records import Affine, Register
 
 
@@ -17,7 +17,7 @@ class BlockProducts:
     """Every pair of a step's blocks, added to the accumulators."""
 
     machine: GpuMachine
-    partition: Partition
+    partition: BlockPartition
     source: BlockOperand
     weights: BlockOperand
 

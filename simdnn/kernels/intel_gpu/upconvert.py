@@ -19,9 +19,10 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.gpu.partition import by_group
 from simdnn.kernels.intel_gpu.gemm import BlockGemm, GpuMatmulProblem
 from simdnn.kernels.intel_gpu.groups import partition_of, period_of
-from simdnn.kernels.intel_gpu.partition import Partition, by_group, in_pairs, load_narrow, stored, stored_type
+from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored, stored_type
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
 from simdnn.kernels.intel_gpu.tile import Budget, block_of
@@ -51,7 +52,7 @@ def GpuUpconvertGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGem
 class UpconvertedRows:
     """The source, stored as integers and multiplied as f16 less its zero points."""
 
-    def __init__(self, partition: Partition, problem: GpuMatmulProblem, zeros: bool, fills: bool) -> None:
+    def __init__(self, partition: BlockPartition, problem: GpuMatmulProblem, zeros: bool, fills: bool) -> None:
         self.partition, self.cut, self.block = partition, partition.cut, partition.cut.block
         self.stored, self.multiplied, self.other = problem.src, "f16", problem.wei
         self.zeros, self.fills = zeros, fills
@@ -76,7 +77,7 @@ class UpconvertedRows:
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         za = by_group(parameters.src_zero_points, (self.cut.m, self.partition.parts), 1)
         zw = by_group(parameters.wei_zero_points, (self.partition.parts, self.cut.n), 0)
-        fill = za[:, :, None] if self.fills and not within(zw, self.other) else 0
+        fill = za if self.fills and not within(zw, self.other) else None
         found = {"src": stored(self.partition.source(src.astype(np.int16), fill), self.stored)}
         return found | ({"src_zeros": self.partition.columns_of(za, "s16")} if self.zeros else {})
 
@@ -84,7 +85,7 @@ class UpconvertedRows:
 class UpconvertedColumns:
     """The weights, stored as integers and multiplied as f16 less their zero points."""
 
-    def __init__(self, partition: Partition, problem: GpuMatmulProblem, zeros: bool, fills: bool) -> None:
+    def __init__(self, partition: BlockPartition, problem: GpuMatmulProblem, zeros: bool, fills: bool) -> None:
         self.partition, self.cut, self.block = partition, partition.cut, partition.cut.block
         self.stored, self.multiplied = problem.wei, "f16"
         self.zeros, self.fills = zeros, fills
@@ -111,7 +112,7 @@ class UpconvertedColumns:
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         p = self.partition
         zw = by_group(parameters.wei_zero_points, (p.parts, self.cut.n), 0)
-        fill = zw[:, None] if self.fills and within(zw, self.stored) else 0
+        fill = zw if self.fills and within(zw, self.stored) else None
         blocks = in_pairs(p.weights(weights.astype(np.int16), fill), p.pairs)
         found = {"wei": stored(blocks, self.stored)}  # in the matrix instruction's order of 16-bit elements
         return found | ({"wei_zeros": p.rows_of(zw, "s16", p.pairs)} if self.zeros else {})

@@ -9,7 +9,8 @@ from isa_models.intel_gpu.packing import pack_b
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Parameters
-from simdnn.kernels.intel_gpu.partition import Partition, by_group, load_narrow, stored, stored_type
+from simdnn.kernels.gpu.partition import by_group
+from simdnn.kernels.intel_gpu.partition import BlockPartition, load_narrow, stored, stored_type
 from simdnn.kernels.intel_gpu.products import BlockProducts, cleared
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
@@ -60,7 +61,7 @@ class ZeroPart:
 class Differences:
     """Weights that lose their zero points in registers: bytes, or nibbles, to words, and those that fit to bytes."""
 
-    def __init__(self, partition: Partition, dtype: str) -> None:
+    def __init__(self, partition: BlockPartition, dtype: str) -> None:
         self.partition, self.cut, self.block = partition, partition.cut, partition.cut.block
         self.stored, self.multiplied = dtype, "s8"
 
@@ -244,7 +245,7 @@ class SourceZeros:
     Taken at the end of a period (`late`), or of each group where zero points change more often.
     """
 
-    def __init__(self, partition: Partition, period: int, src_group: int) -> None:
+    def __init__(self, partition: BlockPartition, period: int, src_group: int) -> None:
         self.partition, self.cut = partition, partition.cut
         self.late = src_group % period == 0
         self.parts = partition.k // period if self.late else partition.parts
@@ -273,12 +274,12 @@ class SourceZeros:
         return {"src_zeros": p.columns_of(table, "s32"), "neg_sums": p.rows_of(-sums, "s32")}
 
 
-def points(partition: Partition, parameters: Parameters) -> Array:
+def points(partition: BlockPartition, parameters: Parameters) -> Array:
     """The weights' zero points, (groups, N)."""
     return by_group(parameters.wei_zero_points, (partition.parts, partition.cut.n), 0)
 
 
-def reductions(partition: Partition, src: Array, parameters: Parameters) -> Array:
+def reductions(partition: BlockPartition, src: Array, parameters: Parameters) -> Array:
     """The source's sums over each group, (M, groups): the user's, or made here."""
     if parameters.reductions is not None:
         return parameters.reductions
@@ -286,11 +287,11 @@ def reductions(partition: Partition, src: Array, parameters: Parameters) -> Arra
     return sums
 
 
-def negative_rows(partition: Partition, g: Affine) -> Code:
+def negative_rows(partition: BlockPartition, g: Affine) -> Code:
     """Group `g`'s zero points of the weights, negated, for each block of columns."""
     return [partition.row_of("neg_zeros", f"nz_{j}", "s16", j, g, partition.parts) for j in partition.cut.cols]
 
 
-def negative_table(partition: Partition) -> Tensor:
+def negative_table(partition: BlockPartition) -> Tensor:
     cut = partition.cut
     return Tensor("neg_zeros", "s16", cut.full_columns * cut.batch.products("columns") * partition.parts)

@@ -20,9 +20,8 @@ from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Decompression, Parameters
 from simdnn.kernels.intel_gpu.compute import group_of, inside, scale_type
 from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
-from simdnn.kernels.intel_gpu.partition import by_group
 from simdnn.kernels.intel_gpu.tile import Budget
-from simdnn.kernels.nvidia.gemm import FloatFragments, Fragments, Side, Steps, WarpGemm, sm_cut_of
+from simdnn.kernels.nvidia.gemm import FloatFragments, Fragments, Side, WarpGemm, pairs_of_steps, sm_cut_of
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
 LARGEST = 896  # zero point that, with 1024 and 128, f16 holds
@@ -41,7 +40,7 @@ def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:  
     p, compute = problem, problem.compute
     parts = p.decompression or Decompression((compute,))
     budget = Budget(registers=24, per_row=2 * 4 * 64, per_column=2 * 4 * 64)
-    steps = Steps(sm_cut_of(p, machine, compute, budget), p.k, group_of(parts, p.k))
+    steps = pairs_of_steps(sm_cut_of(p, machine, compute, budget), p.k, group_of(parts, p.k))
     weights: Fragments
     if p.decompression:
         weights = DecompressedFragments(Side("wei", steps), p.wei, compute, parts)
@@ -108,28 +107,16 @@ class DecompressedFragments:
         return [Tensor(tensor, self.scale_type, size) for tensor, _ in self.names]
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        steps = self.side.steps
         zeros = np.zeros((1, 1), np.int32) if parameters.wei_zero_points is None else parameters.wei_zero_points
         low, high = int(fmt(self.stored).low), int(fmt(self.stored).high)
-        nearest = np.clip(self.table(zeros), low, high)  # fills up groups: next to nothing
-        inputs = {"wei_offsets": self.rows_of(zeros + _ABOVE[self.scale_type] - low)}
+        nearest = np.clip(steps.table(zeros), low, high)  # fills up groups: next to nothing
+        inputs = {"wei_offsets": steps.rows_of(steps.table(zeros + _ABOVE[self.scale_type] - low), self.scale_type)}
         inputs["wei"] = self.packed(weights.astype(np.int16), nearest)
         if inside(self.decompression):
             assert parameters.wei_scale is not None
-            inputs["wei_scales"] = self.rows_of(parameters.wei_scale)
+            inputs["wei_scales"] = steps.rows_of(steps.table(parameters.wei_scale), self.scale_type)
         return inputs
-
-    def table(self, values: Array) -> Array:
-        """(groups, N) of a parameter however it is given."""
-        steps = self.side.steps
-        return by_group(values if values.ndim == 2 else values.reshape(1, -1), (steps.parts, steps.cut.n), 0)
-
-    def rows_of(self, values: Array) -> Array:
-        """A parameter as (column blocks, groups, columns)."""
-        cut, parts = self.side.steps.cut, self.side.steps.parts
-        full = np.zeros((parts, cut.full_columns), np.float32)
-        full[:, : cut.n] = self.table(values)
-        blocks = full.reshape(parts, cut.col_blocks, -1).swapaxes(0, 1)
-        return np.ascontiguousarray(blocks).astype(fmt(self.scale_type).dtype).reshape(-1)
 
     def packed(self, weights: Array, fill: Array) -> Array:
         """Words of integers above the least of their type, in the order that `convert` undoes."""

@@ -29,6 +29,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters
 from simdnn.kernels.gpu.cut import Cut
+from simdnn.kernels.gpu.partition import Partition
 from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.tile import Block, Budget, choose_tile
 from simdnn.program.check import verify
@@ -71,37 +72,6 @@ def block_of(machine: GpuMachine, dtype: str) -> SmBlock:
     return SmBlock(8, WARP, 1, "f32", "f32", systolic=False, copies=(4, 8), arch=arch)
 
 
-@dataclass(frozen=True)
-class Steps:
-    """K in groups of `group`, each filled up with zeros to whole pairs of steps; one group where nothing changes."""
-
-    cut: Cut
-    k: int
-    group: int
-
-    @property
-    def parts(self) -> int:
-        return self.k // self.group
-
-    @property
-    def inside(self) -> int:
-        """Pairs of steps in a group."""
-        return -(-self.group // (2 * self.cut.block.k))
-
-    @property
-    def pairs(self) -> int:
-        return self.parts * self.inside
-
-    def filled(self, matrix: Array, fill: Array | None = None) -> Array:
-        """(rows, K) with each group of K filled up, with a value for each row and group."""
-        rows, full = len(matrix), self.inside * 2 * self.cut.block.k
-        found = np.zeros((rows, self.parts, full), matrix.dtype)
-        if fill is not None:
-            found[:] = fill[:, :, None]
-        found[:, :, : self.group] = matrix.reshape(rows, self.parts, -1)
-        return found.reshape(rows, -1)
-
-
 class Fragments(Protocol):
     """One operand: as stored in a tensor and in the registers it is loaded to, and as it is multiplied."""
 
@@ -137,7 +107,7 @@ class Side:
     """What the two operands differ in: rows of the source, or columns of the weights."""
 
     name: str  # of the tensor: "src" or "wei"
-    steps: Steps
+    steps: Partition
 
     @property
     def letter(self) -> str:
@@ -174,7 +144,7 @@ class Side:
 
     def load(self, form: Register, step: Affine, copy: int) -> Code:
         """The fragments of a step of K; the one behind the last belongs to the next block, or is zero."""
-        cut, steps, code = self.steps.cut, 2 * self.steps.pairs, Code()
+        cut, steps, code = self.steps.cut, 2 * self.steps.steps, Code()
         for number in self.numbers:
             block = cut.tile.row(number) if self.name == "src" else cut.tile.col(number)
             behind = cut.batch.at(self.name) * (self.count * steps + 1)
@@ -185,11 +155,11 @@ class Side:
 
     def tensor(self, form: Register) -> Tensor:
         products = self.steps.cut.batch.products(self.name)
-        return Tensor(self.name, form.dtype, products * (self.count * 2 * self.steps.pairs + 1) * form.lanes)
+        return Tensor(self.name, form.dtype, products * (self.count * 2 * self.steps.steps + 1) * form.lanes)
 
     def blocks(self, matrix: Array) -> Array:
         """(lines, K) as blocks of a step of K, those of the source by rows, of the weights by columns; and a step."""
-        steps, k = 2 * self.steps.pairs, self.steps.cut.block.k
+        steps, k = 2 * self.steps.steps, self.steps.cut.block.k
         full = np.zeros((self.count * self.size, steps * k), matrix.dtype)
         full[: matrix.shape[0], : matrix.shape[1]] = matrix
         order = (0, 2, 1, 3) if self.name == "src" else (0, 2, 3, 1)
@@ -280,7 +250,7 @@ class WarpGemm:
 
     problem: GpuMatmulProblem
     machine: GpuMachine
-    steps: Steps
+    steps: Partition
     source: Fragments
     weights: Fragments
     suffix: str = ""
@@ -361,8 +331,13 @@ def sm_cut_of(problem: GpuMatmulProblem, machine: GpuMachine, dtype: str, budget
     return Cut(p.m, p.n, tile, p.batch)
 
 
+def pairs_of_steps(cut: Cut, k: int, group: int) -> Partition:
+    """K in groups of whole pairs of steps."""
+    return Partition(cut, k, group, 2 * cut.block.k)
+
+
 def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:  # noqa: N802
     """A matmul of operands that are multiplied as they are stored."""
-    steps = Steps(sm_cut_of(problem, machine, problem.src, SPARE), problem.k, problem.k)
+    steps = pairs_of_steps(sm_cut_of(problem, machine, problem.src, SPARE), problem.k, problem.k)
     source, weights = (FloatFragments(Side(name, steps), problem.src, problem.src) for name in ("src", "wei"))
     return WarpGemm(problem, machine, steps, source, weights)
