@@ -74,9 +74,7 @@ def check_shape(name: str, array: Array, dims: tuple[str, ...], hint: str = "") 
 
 
 def matmul_sizes(src: Array, weights: Array) -> tuple[int, int, int]:
-    """M, K, N of a product; `InvalidArgument` for operands that have none, `Unimplemented` for batches of them."""
-    if max(src.ndim, weights.ndim) > 2:
-        refuse_batch(f"src of shape {src.shape} and weights of shape {weights.shape}")
+    """M, K, N of a product of two matrices; `InvalidArgument` for operands that have none."""
     check_shape("src", src, ("M", "K"), "; a vector is src[None, :]" if src.ndim == 1 else "")
     check_shape("weights", weights, ("K", "N"), "; a vector is weights[:, None]" if weights.ndim == 1 else "")
     (m, k), (wei_k, n) = src.shape, weights.shape
@@ -87,8 +85,10 @@ def matmul_sizes(src: Array, weights: Array) -> tuple[int, int, int]:
 
 
 def refuse_batch(what: str) -> NoReturn:
-    """`Unimplemented` for batches on a CPU."""
-    raise Unimplemented(f"{what}: batched matmul on a CPU; what works: two dimensions, one product at a time, or a GPU")
+    """`Unimplemented` for products with weights of their own on a CPU."""
+    raise Unimplemented(
+        f"{what}: batched matmul on a CPU; what works: weights that all products share, one product at a time, or a GPU"
+    )
 
 
 def native(array: Array) -> Array:

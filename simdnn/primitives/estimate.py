@@ -49,7 +49,8 @@ def estimate(
 ) -> Estimate:
     """The cost of a problem; no operand is allocated. `dt` is src:weights:dst, or one type for all three.
 
-    "matmul": m, n, k; on GPUs src_batch=(), wei_batch=(), the sizes in front of the matrices, which broadcast.
+    "matmul": m, n, k, src_batch=(), wei_batch=(): the sizes in front of the matrices, which broadcast (on CPUs those
+    of the source alone).
     "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1. Both: wei_tag="any", and
     src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc". The answer's `src_desc`,
     `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be
@@ -74,8 +75,6 @@ def estimate(
     sizes = {name: integer(name, given.pop(name)) for name in names}
     for name in ("src_tag", "dst_tag"):
         one_of(name, given.pop(name), ("any", "ab" if primitive == "matmul" else "nhwc"))
-    if primitive == "matmul" and not target.gpu and len(_products(sizes, given).shape) > 2:
-        arrays.refuse_batch(f"src_batch={given['src_batch']}, wei_batch={given['wei_batch']}")
     problem = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
     return priced(chosen(problem, target, attr), target)

@@ -61,8 +61,10 @@ def matmul(
     by column, by token and by group along K, in any nest (`Attr(zero_point_strategy=…)`, docs/numerics.md). On "v100":
     f32 on its CUDA cores, f16 on its tensor cores with f32 sums (`isa_models.nvidia.fused_sum`). All of them
     decompress weights as CPUs do, and take batches, (…, M, K) x (…, K, N), whose dimensions in front broadcast: one
-    kernel does them all. Parameters are shared by all products; "add" and `into` have the output's shape. Products with
-    one matrix of weights are rows of a single one, so that M counts the rows of them all.
+    kernel does them all. Parameters are shared by all products; "add" and `into` have the output's shape.
+
+    Products with one matrix of weights, (…, M, K) x (K, N), are rows of a single one on every machine, so that M counts
+    the rows of them all.
 
     `into`: what the destination holds before, for the post-operation "sum"; of the output's shape and type.
 
@@ -82,8 +84,6 @@ def matmul(
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
     asked = products_of(src, values)
-    if not target.gpu and len(asked.shape) > 2:
-        arrays.refuse_batch(f"src of shape {src.shape} and weights of shape {values.shape}")
     bias = arrays.bias_of(bias)
     problem, parameters = problem_of(asked, types, attr, dst, bias, wei_tag, target)
     check_reductions(attr, src)
@@ -108,6 +108,8 @@ def problem_of(
     """What a kernel of the target's machine is asked, and with which numbers; refusals name what works."""
     if target.gpu:
         return gpu_problems.matmul_problem(target.gpu, asked, types, attr, dst, bias, wei_tag)
+    if asked.batch.count > 1:
+        arrays.refuse_batch(f"{asked.batch.count} products with weights of their own")
     arrays.check_types("matmul", *types, attr.apply_to_int)
     return _on_cpu(asked.of_types(*types), attr, dst, bias, wei_tag, target)
 

@@ -12,7 +12,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, copied_to_a_line
-from simdnn.kernels.common.batch import as_batched
+from simdnn.kernels.common.batch import Batch, as_batched
 from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem
 from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.kernels.table import rows_for
@@ -148,7 +148,7 @@ def run(
     shape: tuple[int, ...] = (),
 ) -> Result:
     """Run the chosen kernel on checked arrays; `attr` is the one that its problem was made of, `shape` the output's
-    where the problem is of several products.
+    of a matmul.
     """
     from simdnn.explanations.element import Explainer
 
@@ -193,10 +193,9 @@ def _cost_part(choice: Choice, target: Target) -> CostPart:
 
 
 def _whole(kernel: Kernel, problem: Problem, shape: tuple[int, ...]) -> Kernel:
-    """The kernel, taking all products of a batch at once where the problem may be one."""
-    if not isinstance(problem, GpuMatmulProblem):
-        return kernel
-    return as_batched(kernel, problem.batch, problem.epilogue.post_ops, shape)
+    """The kernel, taking all products of a batch at once where `shape`, the output's, is that of several."""
+    batch = problem.batch if isinstance(problem, GpuMatmulProblem) else Batch()
+    return as_batched(kernel, batch, problem.epilogue.post_ops, shape) if len(shape) > 2 else kernel
 
 
 def departures(

@@ -129,6 +129,27 @@ def test_refusals(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("machine", ["skx", "zen4", "b580"])
+@pytest.mark.parametrize("shape", [(2, 3, 8), (2, 1, 3, 8), (1, 4, 8)])
+def test_products_with_one_matrix_of_weights_are_rows_of_one(machine: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    src, wei = rng.integers(0, 256, shape).astype(np.uint8), rng.integers(-128, 128, (8, 5)).astype(np.int8)
+    flat = src.reshape(-1, 8)
+    scales = {"src": rng.random((len(flat), 1)).astype(np.float32)}
+    more = rng.random((*shape[:-1], 5)).astype(np.float32)
+    for attr in (Attr(), Attr(scales=scales), Attr(post_ops=[("add", more)])):
+        plain = Attr(post_ops=[("add", more.reshape(-1, 5))]) if attr.post_ops else attr
+        found, one = (simdnn.matmul(a, wei, machine=machine, attr=x) for a, x in ((src, attr), (flat, plain)))
+        assert found.output.shape == (*shape[:-1], 5) and (found.output.reshape(-1, 5) == one.output).all()
+        assert found.cycles == one.cycles and found.implementation == one.implementation
+        if found.saturation is not None:
+            assert found.saturation.shape == found.output.shape and found.saturation.sum() == one.saturation.sum()
+    first, named = (0,) * len(shape), ",".join("0" * len(shape))
+    assert str(found.explain(*first)).replace(f"dst[{named}]", "dst[0,0]") == str(one.explain(0, 0))
+    sizes: dict[str, Any] = {"m": shape[-2], "n": 5, "k": 8, "dt": "u8:s8:s32", "src_batch": shape[:-2]}
+    assert simdnn.estimate("matmul", machine=machine, **sizes).problem.m == len(flat)
+
+
 def test_estimates_take_sizes_in_front_and_refuse_what_is_none() -> None:
     for bad in (0, "2", (2, -1), 1.5):
         with pytest.raises(InvalidArgument, match="src_batch"):

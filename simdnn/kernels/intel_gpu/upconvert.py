@@ -127,12 +127,3 @@ def converted(wide: Register, code: Code, zeros: Register | None, form: str) -> 
 def within(values: Array, dtype: str) -> bool:
     """Whether a type holds all of them."""
     return bool((values >= fmt(dtype).low).all() and (values <= fmt(dtype).high).all())
-
-
-def unfillable(problem: GpuMatmulProblem, parameters: Parameters) -> bool:
-    """Whether groups must be filled up to whole steps, and neither side has its zero points among its elements."""
-    zeros, tables = problem.zero_points, (parameters.wei_zero_points, parameters.src_zero_points)
-    if zeros is None or not zeros.group % STEP:
-        return False
-    sides = zip(tables, (problem.wei, problem.src), strict=True)
-    return all(table is not None and not within(table, dtype) for table, dtype in sides)
