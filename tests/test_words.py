@@ -11,7 +11,7 @@ PACKAGES = ("isa_models", "simdnn", "workloads")
 #: names that classes of several modules still share; a name may leave this list and none may come
 SHARED = frozenset(
     """Comparison Dot Event Executed Line Loop Memory Node Op Part Shape Source Span Stage Step Taps Tile Unit
-    _Reduction _Row _Run""".split()
+    _Reduction _Run""".split()
 )
 
 

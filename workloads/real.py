@@ -7,7 +7,7 @@ A network is added by a record of its own module, in `workloads.REAL_NETWORKS`:
 - `data(model, count, seed)` gives the samples, the calibration data (other than the samples), `answer`, which takes
   what matters from the outputs of a sample, and `score`, which turns all answers into a figure for each `Metric`.
 
-Modes, costs, table, picture, JSON and progress are the runner's (`simdnn.networks.real`). Where one number is not
+Modes, costs, table, picture, JSON and progress are the runner's (`simdnn.networks.runner`). Where one number is not
 the whole cost (a language model reads a prompt and then writes token after token), `phases` name the parts and what
 each is fed with; where outputs are pictures, `picture` shows them.
 """

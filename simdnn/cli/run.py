@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,11 @@ import pandas as pd
 import isa_models
 import workloads
 from isa_models import InvalidArgument
-from simdnn import study
-from simdnn.cli import output, run_onnx, run_real
+from simdnn.cli import output, run_kinds, run_prompt, run_show
 from simdnn.cli.options import Takes, check
-from simdnn.exactness import measures
 from simdnn.libraries import LIBRARIES
 from simdnn.networks.precision import MODES, choose
-from simdnn.workers import MOST_WORKERS
+from simdnn.networks.runner import Frames, some
 from workloads import RealNetwork
 
 _MODES = "\n".join(f"  {mode.name:20}  {mode.title}" for mode in MODES.values())
@@ -27,98 +25,35 @@ EPILOG = f"""\
 modes (where none is named, those before f16 that the machine has; GPUs: f16, too)
 {_MODES}
 
-columns
+columns (of a table wider than a terminal some are put away, and those alike in all rows: --wide shows all)
+  computes          types of the products, by multiply-accumulates
   cycles, time_us   of one occurrence of a layer; in the totals, of all
   gops, gb_s        1 MAC is 2 operations; inputs and outputs once each, over the time
   peak              share of one core's multiply-accumulates in the mode
   max_abs, sqnr_db  error against the f32 mode on the same seeded data; in the totals, of a network's outputs
   worst_sqnr_db     in the totals: of the layer that is worst
-  saturated         outputs that met a saturating step on the way to the accumulator (pairs of products in 16 bits)
+  saturated         share of outputs that met a saturating step on the way to the accumulator (pairs in 16 bits)
   halved, rounded, wrapped, clipped
-                    outputs that left exact integers otherwise, where some did: weights halved (s8 convolutions without
+                    shares that left exact integers otherwise, where some did: weights halved (s8 convolutions without
                     VNNI), sums beyond 2**24 brought to f32, beyond 32 bits, and beyond the destination's type
   confidence        the weakest standing of any machine figure used: measured, documented, estimated
 
 Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usage."""
 
-#: kinds of departure that are shown where there are some
-RARE = tuple(column.removesuffix("_outputs") for column in measures.DEPARTURE_COLUMNS if column != "saturated_outputs")
-SHOWN = (
-    "layer",
-    "count",
-    "mode",
-    "implementation",
-    "cycles",
-    "cycles_mb1",
-    "time_us",
-    "gops",
-    "gb_s",
-    "bound",
-    "share_of_peak",
-    "max_abs_error",
-    "sqnr_db",
-    "saturated_share",
-    *(f"{kind}_share" for kind in RARE),
-)
-SHOWN_TOTALS = (
-    "mode",
-    "accuracy",
-    "speed_up",
-    "cycles",
-    "cycles_mb1",
-    "time_us",
-    "gops",
-    "gb_s",
-    "bound",
-    "share_of_peak",
-    "max_abs_error",
-    "sqnr_db",
-    "worst_layer_sqnr_db",
-    "saturated_outputs",
-    "saturated_share",
-    *(f"{kind}_outputs" for kind in RARE),
-    "confidence",
-)
-HEADINGS = {
-    "share_of_peak": "peak",
-    "max_abs_error": "max_abs",
-    "saturated_share": "saturated",
-    "saturated_outputs": "sat_outputs",
-    "worst_layer_sqnr_db": "worst_sqnr_db",
-    **{f"{kind}_share": kind for kind in RARE},
-}
-FORMATS: dict[str, Callable[[Any], str]] = {
-    "cycles": "{:.0f}".format,
-    "cycles_mb1": "{:.0f}".format,
-    "time_us": lambda us: f"{us:.1f}" if us >= 1 else f"{us:.3g}",
-    "gops": "{:.1f}".format,
-    "gb_s": "{:.1f}".format,
-    "peak": "{:.0%}".format,
-    "max_abs": "{:.2g}".format,
-    "sqnr_db": "{:.1f}".format,
-    "worst_sqnr_db": "{:.1f}".format,
-    **dict.fromkeys(("saturated", *RARE), lambda share: "<0.01%" if 0 < share < 0.0001 else f"{share:.2%}"),
-    "sat_outputs": "{:.0f}".format,
-    **{f"{kind}_outputs": "{:.0f}".format for kind in RARE},
-    "accuracy": "{:.2%}".format,
-    "speed_up": "{:.2f}".format,
-}
-
-
-_ALWAYS = frozenset({"machine", "isa", "modes", "threads", "dispatch", "json", "output"})
-_TABLE = _ALWAYS | {"layers", "fpmath_layers", "no_values", "plot"}
-_REAL = _ALWAYS | {"samples", "seed", "plot"}
+_SHARED = frozenset({"machine", "isa", "modes", "threads", "dispatch"})
+_ALWAYS = _SHARED | {"json", "output", "layers", "fpmath_layers", "plot", "wide"}
+_REAL = _ALWAYS | {"samples", "seed", "no_values"}
 TAKES: Takes = {
-    "layer tables": _TABLE | {"seed"},
-    "layer tables with --no-values": _TABLE,
-    "networks that classify labelled data": _ALWAYS | {"fpmath_layers", "plot"},
+    "layer tables": _ALWAYS | {"seed", "no_values"},
+    "layer tables with --no-values": _ALWAYS | {"no_values"},
+    "networks that classify labelled data": _ALWAYS,
     "MODEL.onnx": _ALWAYS | {"no_values", "shape", "seed"},
     "MODEL.onnx with --feeds": _ALWAYS | {"no_values", "feeds"},
     "MODEL.onnx with --no-values": _ALWAYS | {"no_values", "shape"},
     "fetched networks": _REAL,
     "fetched networks that make pictures": _REAL | {"pictures"},
     "fetched language models": _REAL,
-    "fetched language models with --prompt": _ALWAYS - {"json", "output"} | {"prompt"},
+    "fetched language models with --prompt": _SHARED | {"prompt"},
 }
 
 
@@ -141,7 +76,12 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--machine", default="zen4", help="a name of `simdnn list machines`, or machine.toml (zen4)")
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--modes", type=_words, metavar="MODE,…", help="some of those below, as f32,int8-vnni")
-    parser.add_argument("--layers", default="*", metavar="PATTERN", help="only layers of that name, as 'layer3.*'")
+    parser.add_argument(
+        "--layers",
+        metavar="PATTERN",
+        help="only layers of that name, as 'layer3.*': of a layer table those run; of a network, which runs as a "
+        "whole, those rows are shown ('*': all; models and fetched networks show none unless asked)",
+    )
     parser.add_argument(
         "--fpmath-layers",
         default="*",
@@ -171,6 +111,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--feeds", type=Path, metavar="FILE.npz", help="an ONNX model's inputs (random ones)")
     output.add_force(parser)
+    parser.add_argument("--wide", action="store_true", help="all columns, also those that are alike in all rows")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
     parser.add_argument(
@@ -190,36 +131,72 @@ def main(args: argparse.Namespace) -> int:
     if network and args.no_values and args.workload in workloads.names():
         network = None  # the layer table of that name
     check(args, _kind(args, network), TAKES)
-    if network:
-        return run_real.main(args, network)
-    if _is_model(args):
-        return run_onnx.main(args)
+    if network and args.prompt is not None:
+        return run_prompt.main(args, network)
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
-    modes, lacking = choose(isa_models.machine(args.machine), args.modes, args.isa)
+    output.check_path(args.pictures, output.PICTURE_FORMATS)
+    names = ["f32"] if args.modes is None and _is_model(args) and args.no_values else args.modes
+    modes, lacking = choose(isa_models.machine(args.machine), names, args.isa, run_kinds.known_modes(network))
     if "fpmath_layers" in args.given and not any(mode.fpmath for mode in modes):
-        names = ", ".join(name for name, mode in MODES.items() if mode.fpmath)
-        raise InvalidArgument(f"--fpmath-layers without a math mode among the modes: --modes with one of {names}")
+        math = ", ".join(name for name, mode in MODES.items() if mode.fpmath)
+        raise InvalidArgument(f"--fpmath-layers without a math mode among the modes: --modes with one of {math}")
     with output.Progress() as progress:
-        layers = _network(args, progress) if _is_network(args) else _table(args, progress)
-    totals = study.totals(layers)
-    notes = [f"{mode.name}: left out, {reason}" for mode, reason in lacking.items()]
+        outcome = _run(args, network, modes, progress)
+    layers, totals = _asked(args, outcome), outcome.frames.totals
     content = {
         "workload": args.workload,
         "machine": args.machine,
+        **outcome.content,
         "layers": output.records(layers),
         "totals": output.records(totals),
         "left_out": {mode.name: reason for mode, reason in lacking.items()},
     }
     if args.output:
-        output.write(args.output, pd.concat([layers, totals], ignore_index=True), content)
-    if args.plot:
-        _draw(args, layers, totals)
+        written = pd.concat([layers, totals], ignore_index=True) if len(layers) else totals
+        output.write(args.output, written, content)
+    notes = [f"{mode.name}: left out, {reason}" for mode, reason in lacking.items()]
+    notes += [*_remarks(outcome.frames), *_draw(args, outcome)]
     if args.json:
         output.print_json(content)
     else:
-        _print(args, layers, totals, notes)
-    return 1 if (layers["refused"] != "").any() else 0
+        _print(args, outcome, layers, notes)
+    return 1 if (totals["refused"] != "").any() else 0
+
+
+def _run(
+    args: argparse.Namespace, network: RealNetwork | None, modes: run_kinds.Modes, progress: output.Progress
+) -> run_kinds.WorkloadOutcome:
+    if network:
+        return run_kinds.fetched(args, network, modes, progress)
+    kind = run_kinds.onnx_model if _is_model(args) else run_kinds.classifier if _is_network(args) else None
+    return (kind or run_kinds.layer_table)(args, modes, progress)
+
+
+def _asked(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> pd.DataFrame:
+    """The rows of layers that are asked for, or shown anyway. Raises `InvalidArgument` for a pattern without any."""
+    layers = outcome.frames.layers
+    if args.layers is None:
+        return layers if outcome.rows else layers.iloc[:0]
+    found = layers[[fnmatchcase(name, args.layers) for name in layers["layer"]]]
+    if found.empty:
+        names = some(list(dict.fromkeys(layers["layer"])))
+        raise InvalidArgument(f"layers={args.layers!r} matches none of {args.workload}; they are {names}")
+    return found.reset_index(drop=True)
+
+
+def _remarks(frames: Frames) -> list[str]:
+    """What modes are to be told about: notes, and refusals with the layers that they were met in."""
+    totals, layers = frames.totals, frames.layers
+    found = [f"{m}: {text}" for m, text in zip(totals["mode"], totals["note"], strict=True) if text]
+    met: set[str] = set()
+    if "refused" in layers:
+        for (mode, reason), part in layers[layers["refused"] != ""].groupby(["mode", "refused"], sort=False):
+            found.append(f"{mode}: refused in {', '.join(part['layer'])}: {reason}")
+            met.add(str(mode))
+    rest = totals[(totals["refused"] != "") & ~totals["mode"].isin(met)]
+    found += [f"{m}: refused: {text}" for m, text in zip(rest["mode"], rest["refused"], strict=True)]
+    return list(dict.fromkeys(found))  # phases have the notes of their mode
 
 
 def _kind(args: argparse.Namespace, network: RealNetwork | None) -> str:
@@ -251,72 +228,43 @@ def _is_network(args: argparse.Namespace) -> bool:
     return args.workload in workloads.NETWORKS and not args.no_values
 
 
-def _network(args: argparse.Namespace, progress: study.Progress) -> pd.DataFrame:
-    return study.run_network(
-        workloads.NETWORKS[args.workload](),
-        args.machine,
-        args.modes,
-        isa=args.isa,
-        threads=args.threads,
-        dispatch=args.dispatch,
-        fpmath_layers=args.fpmath_layers,
-        progress=progress,
-    )
-
-
-def _table(args: argparse.Namespace, progress: study.Progress) -> pd.DataFrame:
-    return study.run_layers(
-        workloads.load(args.workload),
-        args.machine,
-        args.modes,
-        isa=args.isa,
-        layers=args.layers,
-        threads=args.threads,
-        values=not args.no_values,
-        dispatch=args.dispatch,
-        seed=args.seed,
-        fpmath_layers=args.fpmath_layers,
-        jobs=min(os.cpu_count() or 1, MOST_WORKERS),
-        progress=progress,
-    )
-
-
-def _print(args: argparse.Namespace, layers: pd.DataFrame, totals: pd.DataFrame, notes: list[str]) -> None:
-    if "accuracy" in layers:
-        samples = int(layers["images"].iloc[0])
-        print(f"Per sample: cycles in one batch of {samples} samples, cycles_mb1 for a sample by itself.\n")
-    print(output.table(_shown(layers, SHOWN), FORMATS))
-    print(f"\nTotal of {args.workload} on {args.machine}\n")
-    print(output.table(_shown(totals, SHOWN_TOTALS), FORMATS))
-    for (mode, reason), part in layers[layers["refused"] != ""].groupby(["mode", "refused"], sort=False):
-        notes.append(f"{mode}: refused in {', '.join(part['layer'])}: {reason}")
-    if args.plot:
-        notes.append(f"picture: {args.plot}")
+def _print(
+    args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome, layers: pd.DataFrame, notes: list[str]
+) -> None:
+    if outcome.about:
+        print(f"{outcome.about}\n")
+    if len(layers):
+        print(f"{run_show.layers(layers, args.wide)}\n\nTotal of {args.workload} on {args.machine}\n")
+    print(run_show.totals(outcome.frames.totals, outcome.quality, args.wide))
     if notes:
         print("\n" + "\n".join(notes))
 
 
-def _shown(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
-    """The columns to print that the frame has, a layer's name only on its first line."""
-    never = [
-        f"{kind}_{what}"
-        for kind in RARE
-        for what in ("share", "outputs")
-        if f"{kind}_outputs" in frame and not (frame[f"{kind}_outputs"] > 0).any()
-    ]
-    kept = [column for column in columns if column in frame and column not in never]
-    shown = frame[kept].rename(columns=HEADINGS)
-    if "layer" in shown:
-        shown = shown.assign(layer=shown["layer"].where(shown["layer"] != shown["layer"].shift(), ""))
-    return shown
+def _draw(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> list[str]:
+    """The pictures asked for, a panel a phase, and a note for each."""
+    if args.plot:
+        from simdnn import plot  # matplotlib takes a second to load
 
+        frame = _asked(args, outcome) if args.no_values else outcome.frames.totals
+        frame = outcome.frames.layers if frame.empty else frame[frame["refused"] == ""]
+        phases = [str(phase) for phase in frame["phase"].dropna().unique()] if "phase" in frame else [""]
+        panels = plot.panels(len(phases)) if len(phases) > 1 else [None]
+        for panel, phase in zip(panels, phases, strict=True):
+            part, axis = frame[frame["phase"] == phase] if phase else frame, outcome.axis
+            if args.no_values:
+                ax = plot.plot_layers(part, panel)
+            elif axis is None:
+                ax = plot.plot_accuracy_speed(part, panel)
+            else:
+                how = {"percent": axis.percent, "higher_is_better": axis.higher_is_better}
+                ax = plot.plot_quality_speed(part, axis.column, axis.title, panel, **how)
+            ax.set_title(f"{args.workload} on {args.machine}{phase and ', '}{phase}")
+        plot.save(ax, args.plot)
+    if args.pictures:
+        from simdnn import plot
 
-def _draw(args: argparse.Namespace, layers: pd.DataFrame, totals: pd.DataFrame) -> None:
-    from simdnn import plot  # matplotlib takes a second to load
-
-    axes = plot.plot_layers(layers) if args.no_values else plot.plot_accuracy_speed(totals)
-    axes.set_title(f"{args.workload} on {args.machine}")
-    plot.save(axes, args.plot)
+        plot.save(plot.plot_pictures(outcome.frames.pictures), args.pictures)
+    return [f"picture: {path}" for path in (args.plot, args.pictures) if path]
 
 
 def _words(text: str) -> list[str]:

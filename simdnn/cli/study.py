@@ -14,7 +14,7 @@ import pandas as pd
 from isa_models import InvalidArgument
 from simdnn import study
 from simdnn.cli import output
-from simdnn.cli.run import FORMATS, HEADINGS
+from simdnn.cli.run_show import FORMATS, HEADINGS
 from simdnn.study.exploration import FAILED, QUALITIES, results_path
 from simdnn.study.kinds import KINDS, Kind
 from simdnn.workers import MOST_WORKERS

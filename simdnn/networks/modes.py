@@ -109,7 +109,7 @@ def random_feeds(network: Network, shapes: Mapping[str, Sequence[int]], seed: in
 
 def run_model(
     model: Model,
-    feeds: Mapping[str, Array],
+    feeds: Mapping[str, Any],
     modes: Mapping[Mode, str],
     *,
     machine: str | AnyMachine = "zen4",
@@ -123,7 +123,8 @@ def run_model(
     """A row a node and mode, and totals with errors of all outputs, and departures of the integer products.
 
     `modes` maps each to the ISA cap that it runs under, `isa` caps the f32 that others are compared with; `where` are
-    other arguments of `Network.run`. `values=False`: the cost alone. `layers`: errors of each node's output, too, for
+    other arguments of `Network.run`. `values=False`: the cost alone, for which
+    shapes will do in place of arrays where no mode is calibrated. `layers`: errors of each node's output, too, for
     which all values of f32 are kept. `fpmath_layers`: in modes that are math modes, nodes whose names no pattern of
     this comma list matches stay strict.
 
@@ -151,7 +152,7 @@ class ModelRun:
     """An ONNX model and a feed as a `runner.Part`; `layers`: errors of nodes, too."""
 
     calibrated: Calibrated
-    feeds: Mapping[str, Array]
+    feeds: Mapping[str, Any]
     values: bool
     layers: bool
     isa: str | None

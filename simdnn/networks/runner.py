@@ -185,7 +185,7 @@ def totals(frame: pd.DataFrame, wholes: Sequence[Row] = (), base: str = "f32") -
 
     if not wholes:
         keys = [key for key in ("mode", "phase") if key in frame]
-        wholes = frame[keys].drop_duplicates().to_dict("records")
+        wholes = [dict(zip(keys, some, strict=True)) for some in frame[keys].drop_duplicates().itertuples(index=False)]
     rows = [_total(whole, _of(frame, whole)) for whole in wholes]
     times = {row.get("phase"): row["time_us"] for row in rows if row["mode"] == base and "time_us" in row}
     for row in rows:
@@ -219,7 +219,8 @@ def _of(frame: pd.DataFrame, whole: Row) -> pd.DataFrame:
     if frame.empty:
         return frame
     mine = frame["mode"] == whole["mode"]
-    return frame[mine & (frame["phase"] == whole["phase"])] if "phase" in whole else frame[mine]
+    found: pd.DataFrame = frame[mine & (frame["phase"] == whole["phase"])] if "phase" in whole else frame[mine]
+    return found
 
 
 def _total(whole: Row, part: pd.DataFrame) -> Row:
@@ -230,7 +231,8 @@ def _total(whole: Row, part: pd.DataFrame) -> Row:
     time_us = float((part["time_us"] * times).sum(skipna=False))
     refused = part[part["refused"] != ""]
     ran = part["implementation"][~part["implementation"].isin(FREE)].unique()
-    row |= {"count": int(times.sum()), "implementation": ran[0] if len(ran) == 1 else f"{len(ran)} kernels"}
+    names = None if len(refused) else ran[0] if len(ran) == 1 else f"{len(ran)} kernels"
+    row |= {"count": int(times.sum()), "implementation": names}
     for column in _SUMS:
         if column in part:
             row[column] = (part[column] * times).sum(skipna=False)

@@ -82,7 +82,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def rows_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
     assert main(["run", *words, "--json"]) == 0
-    return {row["mode"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    return {row["mode"]: row for row in json.loads(capsys.readouterr().out)["totals"]}
 
 
 def compared(path: Path, machine: str, *modes: str) -> Any:
@@ -185,3 +185,40 @@ def test_an_error_of_a_size_taken_tells_so(tmp_path: Path, capsys: pytest.Captur
     error = capsys.readouterr().err
     assert "H = W = 1, which the model leaves open" in error and error.count("\n") == 1
     assert main(["inspect", str(path)]) == 0 and "no shapes" in capsys.readouterr().out
+
+
+def test_rows_a_node_in_each_mode(models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--layers of a model: which node costs the time, and which the quality; sums are the totals."""
+    words = ["run", str(models["f32"]), "--machine", "skx", "--modes", "f32,int8-fast,fpmath-bf16", "--json"]
+    files = [tmp_path / "rows.csv", tmp_path / "picture.png"]
+    assert main([*words, "--layers", "*", "-o", str(files[0]), "--plot", str(files[1])]) == 0
+    content = json.loads(capsys.readouterr().out)
+    rows = content["layers"]
+    assert {"layer", "op", "mode", "implementation", "cycles", "max_abs_error", "saturated_outputs"} <= rows[0].keys()
+    for total in content["totals"]:
+        mine = [row for row in rows if row["mode"] == total["mode"]]
+        assert sum(row["cycles"] for row in mine) == pytest.approx(total["cycles"])
+        assert mine[-1]["max_abs_error"] == total["max_abs_error"]  # the last node gives the output
+        assert total["worst_layer_max_abs_error"] == max(row["max_abs_error"] or 0 for row in mine)
+    assert any(row["saturated_outputs"] for row in rows if row["mode"] == "int8-fast")
+    assert all(row["max_abs_error"] == 0 for row in rows if row["mode"] == "f32")
+    assert files[0].read_text().count("\n") == 1 + len(rows) + 3 and files[1].stat().st_size
+    assert main([*words, "--layers", "c1"]) == 0
+    assert {row["layer"] for row in json.loads(capsys.readouterr().out)["layers"]} == {"c1"}
+    assert main(words) == 0 and json.loads(capsys.readouterr().out)["layers"] == []
+
+
+def test_a_math_mode_of_some_nodes(models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", str(models["f32"]), "--machine", "zen4", "--modes", "fpmath-bf16", "--layers", "*", "--json"]
+    assert main([*words, "--fpmath-layers", "c2"]) == 0
+    rows = {row["layer"]: row for row in json.loads(capsys.readouterr().out)["layers"]}
+    assert {name for name, row in rows.items() if row["compute_dtype"] == "bf16"} == {"c2"}
+    assert main([*words, "--fpmath-layers", "nothing*"]) == 2
+    assert "matches none of the layers; they are c1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_fit_a_terminal(models: dict[str, Path], kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(models[kind]), "--machine", "icx", "--layers", "*"]) == 0
+    table = [line for line in capsys.readouterr().out.splitlines() if "  " in line]
+    assert max(map(len, table)) <= 120

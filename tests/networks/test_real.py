@@ -136,8 +136,8 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (["ocr", "--layers", "conv*"], 2, "--layers is for layer tables"),
-        (["ocr", "--no-values"], 2, "--no-values is for layer tables"),
+        (["ocr", "--shape", "x=1"], 2, "--shape is for MODEL.onnx"),
+        (["ocr", "--feeds", "x.npz"], 2, "--feeds is for MODEL.onnx"),
         (["ocr", "--pictures", "x.png"], 2, "--pictures is for fetched networks that make pictures"),
         (["llm", "--prompt", ""], 2, "--prompt '' is empty"),
         (["digits", "--samples", "3"], 2, "it says nothing about networks that classify"),

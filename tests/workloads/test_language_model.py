@@ -10,7 +10,7 @@ import pytest
 
 import simdnn
 from isa_models import InvalidArgument
-from simdnn.cli import main, run_real
+from simdnn.cli import main, run_prompt
 from tests.workloads import gguf_file, test_llama
 from workloads import bpe, gguf, language_model, llama, packages
 from workloads.bpe import Tokenizer
@@ -81,7 +81,7 @@ def test_run_llm(fetched: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_prompt(fetched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The likeliest letter after all those before, one after the other."""
-    monkeypatch.setattr(run_real, "TOKENS", 4)
+    monkeypatch.setattr(run_prompt, "TOKENS", 4)
     file = gguf.read(fetched)
     letters = test_llama.METADATA["tokenizer.ggml.tokens"]
     text = "hello"
@@ -95,10 +95,10 @@ def test_prompt(fetched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["llm", "--prompt", "a", "--samples", "3"], "--samples is for figures"),
+        (["llm", "--prompt", "a", "--samples", "3"], "--samples is for fetched networks"),
         (["llm", "--prompt", ""], "the beginning of a text is needed"),
         (["llm", "--prompt", "a-b"], "the vocabulary has no '-'"),
-        (["ocr", "--prompt", "a"], "ocr writes no text; llm does"),
+        (["ocr", "--prompt", "a"], "--prompt is for fetched language models"),
         (["digits", "--prompt", "a"], "--prompt is for"),
         (["llm", "--samples", "3"], "3 windows of 128 tokens with seed 0; 4 documents are not enough"),
     ],

@@ -1,0 +1,29 @@
+"""`simdnn run llm --prompt TEXT`: what a language model writes on, in each mode."""
+
+from __future__ import annotations
+
+import argparse
+
+import isa_models
+from isa_models import InvalidArgument
+from simdnn.networks.precision import choose
+from workloads import RealNetwork
+
+TOKENS = 16  # written after a prompt
+
+
+def main(args: argparse.Namespace, network: RealNetwork) -> int:
+    """What the model writes after a text, token by token as they come."""
+    from simdnn.networks import real
+
+    if not args.prompt:
+        raise InvalidArgument("--prompt '' is empty; the beginning of a text is needed")
+    modes, _ = choose(isa_models.machine(args.machine), args.modes or ["f32"], args.isa, real.modes_of(network))
+    where = {"machine": args.machine, "threads": args.threads, "dispatch": args.dispatch, "engine": "compiled"}
+    for mode, cap in modes.items():
+        pieces = real.continued(network, mode, args.prompt, TOKENS, isa=cap, **where)
+        print(f"{mode.name}: {args.prompt}{next(pieces, '')}", end="", flush=True)  # nothing where the first one fails
+        for piece in pieces:
+            print(piece, end="", flush=True)
+        print()
+    return 0
