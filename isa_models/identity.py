@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import fields
 from typing import Any, Self
 from weakref import WeakValueDictionary
@@ -20,6 +21,9 @@ class Identical:
 
     def __post_init__(self) -> None:
         _LAST[type(self), self.name] = self
+
+    def _repr_html_(self) -> str:
+        return f"<code>{html.escape(repr(self))}</code>"
 
     def __hash__(self) -> int:
         return id(self)

@@ -303,6 +303,13 @@ class Machine(Identical):
     path: Path
     amx_accumulation: str = AMX_ACCUMULATIONS[0]
 
+    def __repr__(self) -> str:
+        caches = ", ".join(f"{level.name} {level.size_bytes >> 10:,} KiB" for level in self.caches)
+        return (
+            f"Machine({self.name!r}: {self.title}; {self.cores} cores at {self.frequency.base_ghz} GHz, up to "
+            f"{self.isa[-1]}; {caches}; {len(self.instructions):,} instruction forms; {self.path.name})"
+        )
+
     def supports(self, isa: str) -> bool:
         """Whether the machine has an ISA cap of oneDNN's names."""
         return isa in self.isa

@@ -95,6 +95,15 @@ class GpuMachine(Identical):
     conversion_share: float = 1.0  # rate of conversions between types over that of f32
     launch_us: float = 0.0  # between a kernel's end and the start of the next one in line; 0: not modelled
 
+    def __repr__(self) -> str:
+        caches = ", ".join(
+            f"{name} {level.size_bytes >> 10:,} KiB" for name, level in zip(("L1", "L2"), self.caches, strict=True)
+        )
+        return (
+            f"GpuMachine({self.name!r}: {self.title}; {self.engines} engines at {self.ghz} GHz; {caches}, "
+            f"{self.dram_gb_s * self.stacks:.0f} GB/s; {self.path.name})"
+        )
+
     @property
     def engines(self) -> int:
         return self.stacks * self.xe_cores * self.engines_per_core

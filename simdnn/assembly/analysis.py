@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +48,13 @@ class Analysis:
     timing: LoopTiming = field(repr=False)
     steps: tuple[Step, ...] = field(repr=False)
     ops: tuple[Op, ...] = field(repr=False)
+
+    def __repr__(self) -> str:
+        cost = f"{self.cycles_per_iteration:.2f} cycles an iteration, {self.ipc:.2f} instructions a cycle, {self.bound}"
+        return f"Analysis({len(self.body)} instructions on {self.machine.name}: {cost}; print() shows why)"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def cycles_per_iteration(self) -> float:

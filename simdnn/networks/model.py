@@ -34,6 +34,11 @@ class Port:
         return f"{self.name} {shape} {label(self.dtype) if self.dtype else '?'}"
 
 
+def shorten(text: str, most: int = 48) -> str:
+    """A text of at most so many characters, which may come from somebody else's file."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """One operator. An empty name among `inputs` is an optional input left out; `version` is its domain's opset."""
@@ -49,6 +54,10 @@ class Node:
 
     def __str__(self) -> str:
         return f"node {self.name!r} ({self.domain + '::' if self.domain else ''}{self.op})"
+
+    def __repr__(self) -> str:
+        reads, gives = (shorten(", ".join(names)) for names in (self.inputs, self.outputs))
+        return f"Node({shorten(self.name)!r}: {self.op}({reads}) -> {gives})"
 
     def get(self, name: str, default: Any = None) -> Any:
         """An attribute: int, float, str, array, Graph, or a list of one of them."""
@@ -87,6 +96,9 @@ class Graph:
     outputs: tuple[Port, ...]
     nodes: tuple[Node, ...]
     constants: Mapping[str, Array]
+
+    def __repr__(self) -> str:
+        return f"Graph({shorten(self.name)!r}: {len(self.nodes)} nodes, {len(self.constants)} constants)"
 
     @property
     def outer(self) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
+import html
+from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
 from simdnn.networks.kernels import Kernels, shaded, shadow
 from simdnn.networks.load import graph_of, read
-from simdnn.networks.model import Graph, Node, Port, subgraphs
+from simdnn.networks.model import Graph, Node, Port, shorten, subgraphs
 from simdnn.networks.ops import find, sequence
 from simdnn.networks.ops.function import body
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
@@ -59,6 +60,18 @@ class Network:
 
     graph: Graph
     _folded: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        kinds = Counter(node.op for node in self.graph.nodes).most_common()
+        counts = ", ".join(f"{count} {op}" for op, count in kinds[:3]) + (", …" if len(kinds) > 3 else "")
+        ports = f"{_listed(self.inputs)} -> {_listed(self.outputs)}"
+        return (
+            f"Network({shorten(self.graph.name)!r}: {len(self.graph.nodes)} nodes ({counts}), {self.parameters:,} "
+            f"parameters; {ports}; nodes in .graph)"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<code>{html.escape(repr(self))}</code>"
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -258,6 +271,12 @@ class Network:
 def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kernels:
     """The kernels of a machine, which with isa, threads, engine and dispatch makes up `where`."""
     return Kernels(Target.of(*where), attr, values)
+
+
+def _listed(ports: Sequence[Port], most: int = 2) -> str:
+    """The first ports, and how many more there are."""
+    more = f" and {len(ports) - most} more" if len(ports) > most else ""
+    return ", ".join(shorten(str(port)) for port in ports[:most]) + more or "nothing"
 
 
 def _bytes(value: Any) -> int:

@@ -189,7 +189,11 @@ class NetworkEstimate:
         return json.dumps(plain(record), allow_nan=False)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self.nodes)} nodes on {self.machine.name})"
+        try:
+            cost = f"{self.cycles:,.0f} cycles, {self.seconds * 1e6:,.1f} us, {self.confidence}"
+        except SimdnnError as error:  # a figure is missing
+            cost = f"no cost: {error}"
+        return f"{type(self).__name__}({len(self.nodes)} nodes on {self.machine.name}: {cost}; .to_frame() by node)"
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False, max_rows=40))

@@ -5,8 +5,9 @@ What can be checked without a problem is checked when an `Attr` is made; shapes 
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ ARGUMENTS = ("src", "wei", "dst")
 STRATEGIES = ("auto", "direct", "in_kernel", "precomputed", "bias", "upconvert")
 POST_OPS = ("relu", "sum", "add")
 _MOST_POST_OPS = 32
+_FEW = 4  # values that a repr shows
 MASK_NAMES = ("common", "per_oc")
 _SCALE_TYPES = ("f32", "bf16", "f16")
 _ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
@@ -87,6 +89,14 @@ class Quant:
     def __hash__(self) -> int:
         return hash(self._content())
 
+    def __repr__(self) -> str:
+        """Its values where they are few, else their shape and type."""
+        values = self.values
+        if isinstance(values, np.ndarray):
+            values = values.tolist() if values.size <= _FEW else f"{'x'.join(map(str, values.shape))} {values.dtype}"
+        told = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)[1:] if getattr(self, f.name) is not None)
+        return f"Quant({', '.join([str(values), *told])})"
+
 
 PostOp = str | tuple[str, float] | tuple[str, Quant]
 
@@ -126,6 +136,15 @@ class Attr:
     float_model: str = "sequential"
     check: bool = False
     zero_point_strategy: str = "auto"
+
+    def __repr__(self) -> str:
+        """What differs from the defaults."""
+        told = ((f, getattr(self, f.name)) for f in fields(self))
+        kept = (f"{f.name}={value!r}" for f, value in told if (value or value is False) and value != f.default)
+        return f"Attr({', '.join(kept)})"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{html.escape(repr(self))}</code>"
 
     def __post_init__(self) -> None:
         if self.fpmath is not None:

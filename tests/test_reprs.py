@@ -1,0 +1,57 @@
+"""What a notebook or a prompt shows of an object on its last line: a line or two, with sizes and where to look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import isa_models
+import simdnn
+import workloads
+
+LOOP = "vpdpbusd zmm0, zmm1, zmm2\nvpaddd zmm3, zmm3, zmm0\n"
+LONG = {"wei": np.ones(4096, np.float32)}
+
+
+def network() -> simdnn.Network:
+    pytest.importorskip("onnx")
+    from workloads.export import onnx_model
+
+    return simdnn.load(onnx_model(workloads.digits()))
+
+
+SHOWN: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "network": (network, ("8 nodes", "3 Conv", "25,866 parameters", "images", "logits")),
+    "graph": (lambda: network().graph, ("8 nodes",)),
+    "node": (lambda: network().graph.nodes[0], ("Conv", "images")),
+    "estimate of a network": (
+        lambda: network().estimate({"images": (1, 1, 8, 8)}, machine="zen4"),
+        ("8 nodes on zen4", "cycles", ".to_frame()"),
+    ),
+    "analysis": (lambda: simdnn.analyze(LOOP, machine="zen4"), ("2 instructions on zen4", "cycles an iteration")),
+    "machine": (lambda: isa_models.machine("zen4"), ("'zen4'", "cores", "L2 1,024 KiB", "zen4.toml")),
+    "GPU": (lambda: isa_models.machine("b580"), ("'b580'", "GB/s")),
+    "attributes": (lambda: simdnn.Attr(exact_int8=False, scales=LONG), ("exact_int8=False", "4096 float32")),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_repr_is_short_and_says_what_it_is(name: str) -> None:
+    make, told = SHOWN[name]
+    shown = repr(make())
+    assert len(shown) <= 320 and "\n" not in shown
+    assert all(text in shown for text in told), shown
+
+
+@pytest.mark.parametrize("name", [name for name in SHOWN if name not in ("graph", "node")])
+def test_a_notebook_has_a_form_of_its_own(name: str) -> None:
+    make, _ = SHOWN[name]
+    assert make()._repr_html_().startswith("<")
+
+
+def test_attributes_show_what_differs() -> None:
+    assert repr(simdnn.Attr()) == "Attr()"
+    assert repr(simdnn.Attr(fpmath="bf16", post_ops=["relu"])) == "Attr(fpmath='bf16', post_ops=('relu',))"
+    assert "Quant(0.5" in repr(simdnn.Attr(scales={"src": 0.5}))
