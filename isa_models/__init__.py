@@ -17,7 +17,7 @@ from isa_models.machines.cpu_record import Machine
 from isa_models.machines.gpu_record import GpuMachine
 from isa_models.machines.loader import cpu_machine, machine
 from isa_models.machines.shipped import gpu_machine_names, machine_names
-from isa_models.machines.what_if import what_if
+from isa_models.machines.what_if import difference_file, what_if
 
 __all__ = [
     "GPU_REGISTRY",
@@ -34,6 +34,7 @@ __all__ = [
     "UnknownName",
     "UnknownTiming",
     "cpu_machine",
+    "difference_file",
     "gpu_machine_names",
     "instruction",
     "machine",

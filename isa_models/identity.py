@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Self
 from weakref import WeakValueDictionary
+
+from isa_models.frozen import Frozen
 
 _LAST: WeakValueDictionary[tuple[type[Any], str], Any] = WeakValueDictionary()  # the last one of each name
 
@@ -16,11 +19,18 @@ class Identical:
     One that was pickled is, where this process has one of its name and content, that one.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "differs")
     name: str
+    differs: Mapping[str, object]  # figures that `what_if` replaced, by dotted key: how it was made, not what it is
 
     def __post_init__(self) -> None:
         _LAST[type(self), self.name] = self
+        object.__setattr__(self, "differs", Frozen())
+
+    def made_of(self, differs: Mapping[str, object]) -> Self:
+        """The object itself, which keeps the figures that `what_if` made it of."""
+        object.__setattr__(self, "differs", Frozen(differs))
+        return self
 
     def _repr_html_(self) -> str:
         return f"<code>{html.escape(repr(self))}</code>"
@@ -38,18 +48,18 @@ class Identical:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), _values(self))
+        return _restored, (type(self), _values(self), self.differs)
 
 
 def _values(made: Any) -> tuple[Any, ...]:
     return tuple(getattr(made, field.name) for field in fields(made))
 
 
-def _restored(kind: type[Any], values: tuple[Any, ...]) -> Any:
+def _restored(kind: type[Any], values: tuple[Any, ...], differs: Mapping[str, object]) -> Any:
     from isa_models.machines.loader import machine
     from isa_models.machines.shipped import machine_file
 
     name = values[[field.name for field in fields(kind)].index("name")]
     known = [machine(name)] if machine_file(name) else []
     known += [_LAST[kind, name]] if (kind, name) in _LAST else []
-    return next((one for one in known if _values(one) == values), None) or kind(*values)
+    return next((one for one in known if _values(one) == values), None) or kind(*values).made_of(differs)

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
 from isa_models.frozen import Frozen
 from isa_models.isa import caps
+from isa_models.machines.content import open_table
 from isa_models.machines.cpu_record import (
     AMX_ACCUMULATIONS,
     BINDINGS,
@@ -26,7 +28,8 @@ from isa_models.machines.cpu_record import (
     Scheduler,
     StoreWidth,
 )
-from isa_models.machines.toml_table import Table, open_table
+from isa_models.machines.rows import names, source_of
+from isa_models.machines.toml_table import Table
 
 
 def read_machine(path: Path) -> Machine:
@@ -296,18 +299,20 @@ def _dram(table: Table) -> Dram:
 def _instructions(table: Table, core: Core) -> dict[tuple[str, str], InstructionTiming]:
     found: dict[tuple[str, str], InstructionTiming] = {}
     for row in table.tables("rows"):
-        timing = _instruction(row, core)
-        key = (timing.mnemonic, timing.form)
-        if key in found:
-            raise row.error("form", "one row for each form", f"{key[0]} {key[1]} twice")
-        found[key] = timing
+        for timing in _row(row, core):
+            key = (timing.mnemonic, timing.form)
+            if key in found:
+                row.key = f"instructions.{timing.mnemonic} {timing.form}"
+                raise row.error("form", "one row for each form", f"{key[0]} {key[1]} twice")
+            found[key] = timing
     table.close()
-    return found
+    return dict(sorted(found.items()))
 
 
-def _instruction(row: Table, core: Core) -> InstructionTiming:
-    mnemonic, form = row.text("mnemonic"), row.text("form")
-    row.key = f"instructions.{mnemonic} {form}"
+def _row(row: Table, core: Core) -> Iterator[InstructionTiming]:
+    """What each form of a row costs; `rows` tells which those are."""
+    mnemonics, forms = _names(row, "mnemonic"), _names(row, "form")
+    row.key = f"instructions.{mnemonics[0]} {forms[0]}"
     uops = row.raw("uops")
     if not isinstance(uops, list):
         raise row.error("uops", "a list of lists of ports", uops)
@@ -315,19 +320,27 @@ def _instruction(row: Table, core: Core) -> InstructionTiming:
     choices = tuple(row.strings_of(f"uops[{i}]", uop, ports) for i, uop in enumerate(uops))
     if not all(choices):
         raise row.error("uops", "at least one port for each uop", uops)
-    eliminated = row.flag("eliminated")
     latency = row.number("latency", 0, 10_000)
-    timing = InstructionTiming(
-        mnemonic=mnemonic,
-        form=form,
-        latency=latency,
-        slots=row.integer("slots", 0, 1000),
-        uops=choices,
-        occupancy=row.integer("occupancy", 1, 1000, 1),
-        interval=row.number("interval", 0, 100_000, 0.0),
-        accumulator_latency=row.number("accumulator_latency", 0, 10_000, latency),
-        eliminated=eliminated,
-        provenance=row.provenance(),
+    figures = (
+        latency,
+        row.integer("slots", 0, 1000),
+        choices,
+        row.integer("occupancy", 1, 1000, 1),
+        row.number("interval", 0, 100_000, 0.0),
+        row.number("accumulator_latency", 0, 10_000, latency),
+        row.flag("eliminated"),
     )
+    pattern, confidence = row.text("source"), row.confidence()
     row.close()
-    return timing
+    reader = row.reader
+    for mnemonic, form in product(mnemonics, forms):
+        standing = reader.cite(source_of(pattern, (mnemonic, form)), confidence)
+        reader.provenance[f"instructions.{mnemonic} {form}"] = standing
+        yield InstructionTiming(mnemonic, form, *figures, standing)
+
+
+def _names(row: Table, key: str) -> list[str]:
+    found = names(value := row.raw(key))
+    if not found:
+        raise row.error(key, "a non-empty string, or a list of them", value)
+    return found

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from isa_models.frozen import Frozen
 from isa_models.gpu.platforms import PLATFORMS as INTEL_GPUS
+from isa_models.machines.content import open_table
 from isa_models.machines.gpu_record import GpuCache, GpuMachine, Latency
-from isa_models.machines.toml_table import Table, open_table
+from isa_models.machines.toml_table import Table
 from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
 
 PLATFORMS = {**INTEL_GPUS, **NVIDIA_GPUS}

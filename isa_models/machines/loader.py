@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from isa_models.errors import MachineFileError, Unimplemented, UnknownName, unknown_name
 from isa_models.gpu.platforms import Platform, platform
+from isa_models.machines.content import Lineage, lineage, names_a_platform
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.cpu_schema import read_machine
 from isa_models.machines.gpu_record import GpuMachine
@@ -22,9 +25,9 @@ from isa_models.machines.shipped import (
     shipped_name,
     unknown_machine,
 )
-from isa_models.machines.toml_table import read_toml
 
 AnyMachine = Machine | GpuMachine
+Known = TypeVar("Known", Machine, GpuMachine)
 
 
 def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
@@ -49,8 +52,8 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
             return gpu_machine(name)
         if name not in machine_names() and not can_be_a_file(Path(name)):
             raise unknown_machine(name)
-    path = Path(name)
-    return read_gpu_machine(path) if _names_a_platform(path) else cpu_machine(name_or_path)
+    path = Path(name).resolve()
+    return _load_gpu(lineage(path)) if _names_a_platform(path) else cpu_machine(name_or_path)
 
 
 def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
@@ -71,14 +74,18 @@ def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
     if text in gpu_machine_names() and not isinstance(name_or_path, Path):
         raise Unimplemented(f"machine {text!r} is a GPU; here a CPU is needed: {', '.join(machine_names())}")
     if not isinstance(name_or_path, Path) and text in machine_names():
-        return _load(MACHINES_DIR / f"{text}.toml", None)
+        return _shipped(text)
     path = Path(name_or_path)
     if not can_be_a_file(path):
         raise unknown_machine(text)
     if not path.is_file():
         raise UnknownName(f"no machine file {text!r}; machines that ship have names: {', '.join(machine_names())}")
-    path = path.resolve()
-    return _load(path, path.stat().st_mtime_ns)
+    return _load(lineage(path.resolve()))
+
+
+@functools.cache
+def _shipped(name: str) -> Machine:
+    return _load(lineage(MACHINES_DIR / f"{name}.toml"))
 
 
 @functools.cache
@@ -86,7 +93,7 @@ def gpu_machine(name: str) -> GpuMachine:
     """The GPU of a name; `UnknownName` where there is none, `MachineFileError` for a file that breaks the schema."""
     if name not in gpu_machine_names():
         raise unknown_name("GPU", name, gpu_machine_names())
-    return read_gpu_machine(GPU_MACHINES_DIR / f"{name}.toml")
+    return _load_gpu(lineage(GPU_MACHINES_DIR / f"{name}.toml"))
 
 
 def platform_of(name: str) -> Platform:
@@ -98,20 +105,29 @@ def platform_of(name: str) -> Platform:
     return gpu_machine(name).platform if name in gpu_machine_names() else platform(name)
 
 
-@functools.lru_cache(maxsize=32)
-def _load(path: Path, changed_ns: int | None) -> Machine:
-    """Parse a file; `changed_ns` makes an edited file a new entry of the cache."""
-    return read_machine(path)
+@functools.lru_cache(maxsize=64)
+def _load(files: Lineage) -> Machine:
+    return _read(read_machine, files)
+
+
+@functools.lru_cache(maxsize=64)
+def _load_gpu(files: Lineage) -> GpuMachine:
+    return _read(read_gpu_machine, files)
+
+
+def _read(read: Callable[[Path], Known], files: Lineage) -> Known:
+    """The machine of a file; what is wrong in a base is said of the base."""
+    try:
+        return read(files[0][0])
+    except MachineFileError:
+        for base, _ in reversed(files[1:]):
+            read(base)
+        raise
 
 
 def _names_a_platform(path: Path) -> bool:
     """Whether a file is a GPU's; what cannot be read is left to the schema to refuse."""
     try:
-        return path.suffix == ".toml" and _has_platform(path, path.stat().st_mtime_ns)
+        return path.suffix == ".toml" and names_a_platform(lineage(path))
     except (MachineFileError, OSError):
         return False
-
-
-@functools.lru_cache(maxsize=32)
-def _has_platform(path: Path, changed_ns: int) -> bool:
-    return "platform" in read_toml(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from pathlib import Path
 
 from isa_models.errors import UnknownName, nearest, unknown_name
@@ -94,9 +95,19 @@ def can_be_a_file(path: Path) -> bool:
 
 
 def lists_row(name: str, mnemonic: str, form: str) -> bool:
-    """Whether a machine that ships has a row, looked up in its file's text: to read all of them takes seconds."""
+    """Whether a machine that ships has a row, its own or its base's, looked up in the files' text.
+
+    To read all of them takes seconds.
+    """
     text = (MACHINES_DIR / f"{name}.toml").read_text(encoding="utf-8")
-    return f'{{mnemonic = "{mnemonic}", form = "{form}",' in text
+    lines = (
+        text[found.start() : text.index("\n", found.start())] for found in re.finditer(re.escape(f'"{mnemonic}"'), text)
+    )
+    rows = (line.partition(", form = ")[::2] for line in lines)
+    if any(f'"{form}"' in forms.partition(", latency = ")[0] for _, forms in rows):
+        return True
+    base = re.search(r'^base = "([\w-]+)"', text, re.MULTILINE)
+    return base is not None and lists_row(base[1], mnemonic, form)
 
 
 @functools.cache

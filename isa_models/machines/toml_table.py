@@ -1,7 +1,7 @@
 """Typed access to a TOML file whose every figure carries a source and a confidence.
 
 A figure is an inline table ``{value = 6, source = "…", confidence = "documented"}``. A source may start with a key of
-the file's ``[sources]`` and a colon; it is then spelled out.
+the file's ``[sources]`` and a colon, which `content` spells out.
 """
 
 from __future__ import annotations
@@ -118,12 +118,18 @@ class Table:
             raise self.error(key, "a non-empty array of tables", value)
         return [Table(self.reader, self.path(f"{key}[{i}]"), item) for i, item in enumerate(value)]
 
+    def confidence(self) -> Confidence:
+        """How far this table's own figures are to be trusted."""
+        met = self.raw("confidence")
+        for known in CONFIDENCES:
+            if met == known:
+                return known
+        raise self.error("confidence", f"one of {', '.join(CONFIDENCES)}", met)
+
     def provenance(self, key: str | None = None) -> Provenance:
         """This table's own source and confidence; noted under `key` (its own key where None)."""
-        confidence = self.raw("confidence")
-        if confidence not in CONFIDENCES:
-            raise self.error("confidence", f"one of {', '.join(CONFIDENCES)}", confidence)
-        found = self.reader.cite(self.text("source"), next(c for c in CONFIDENCES if c == confidence))
+        confidence = self.confidence()
+        found = self.reader.cite(self.text("source"), confidence)
         self.reader.provenance[self.key if key is None else key] = found
         return found
 
@@ -169,30 +175,22 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.provenance: dict[str, Provenance] = {}
-        self.sources: dict[str, str] = {}
         self._cited: dict[tuple[str, Confidence], Provenance] = {}
 
     def cite(self, source: str, confidence: Confidence) -> Provenance:
-        """A `Provenance` with the source's key spelled out; equal ones are one object."""
+        """The `Provenance` of a source; equal ones are one object."""
         key = (source, confidence)
         if key not in self._cited:
-            short, colon, rest = source.partition(":")
-            full = f"{self.sources[short]}: {rest.strip()}" if colon and short in self.sources else source
-            self._cited[key] = Provenance(full, confidence)
+            self._cited[key] = Provenance(source, confidence)
         return self._cited[key]
 
 
-def open_table(path: Path) -> Table:
-    """The whole file as a table, its sources read; `MachineFileError` where it is no TOML."""
-    return table_of(path, read_toml(path))
-
-
 def table_of(path: Path, data: dict[str, object]) -> Table:
-    """The same of a file's content."""
-    reader = Reader(path)
-    top = Table(reader, "", data)
+    """A machine file's content as a table under its path, with ``[sources]`` checked."""
+    top = Table(Reader(path), "", data)
     sources = top.table("sources")
-    reader.sources = {key: sources.text(key) for key in sources.data}
+    for key in sources.data:
+        sources.text(key)
     return top
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import math
 import platform
-import tomllib
 from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,13 @@ import pandas as pd
 
 from isa_models.errors import SimdnnError
 from isa_models.isa import caps, host_caps
+from isa_models.machines.content import content
 from isa_models.machines.cpu_record import InstructionTiming, Machine
 from isa_models.machines.loader import cpu_machine as machine
+from isa_models.machines.rows import single
 from isa_models.machines.shipped import host_path, machine_names
+from isa_models.machines.toml_text import inline
+from isa_models.machines.toml_text import name as name_of
 from simdnn import files
 from simdnn.calibration import figures, ports
 from simdnn.calibration.cores import cores
@@ -173,7 +177,7 @@ def _ports_said(seen: Ports) -> str:
 def host_table(found: Calibration) -> dict[str, Any]:
     """The nearest machine's file with what was measured put in."""
     base = found.nearest
-    data = tomllib.loads(base.path.read_text(encoding="utf-8"))
+    data = deepcopy(content(base.path))
     data["sources"]["here"] = f"measured on {found.cpu}, {found.date}, by simdnn calibrate"
     data |= {"name": "host", "title": found.cpu, "uarch": f"nearest to {base.name}"}
     data["isa"] = [cap for cap in found.isa if cap in base.isa]  # beyond that, the rows that it takes are not known
@@ -198,7 +202,7 @@ def host_table(found: Calibration) -> dict[str, Any]:
             row[key] = float(round(measured, 1))
             row["source"] = f"here: {key} {measured:.2f}; the others as {base.name}"
     data["instructions"]["rows"] = [
-        _row(base, row, found.instructions.get((row["mnemonic"], row["form"]))) for row in data["instructions"]["rows"]
+        _row(base, one, found.instructions.get(key)) for row in data["instructions"]["rows"] for key, one in single(row)
     ]
     return data
 
@@ -256,33 +260,17 @@ def toml_of(data: Mapping[str, Any]) -> str:
             is_tables = isinstance(value, list) and value and isinstance(value[0], dict)
             if is_tables and key == "rows":
                 lines.append("rows = [")
-                lines.extend(f"  {_inline(row)}," for row in value)
+                lines.extend(f"  {inline(row)}," for row in value)
                 lines.append("]")
             elif is_tables or isinstance(value, dict) and "value" not in value and "source" not in value:
                 inner.append((key, value))
             else:
-                lines.append(f"{_key(key)} = {_inline(value)}")
+                lines.append(f"{name_of(key)} = {inline(value)}")
         for key, value in inner:
-            name = f"{prefix}.{_key(key)}" if prefix else _key(key)
+            name = f"{prefix}.{name_of(key)}" if prefix else name_of(key)
             for one in value if isinstance(value, list) else [value]:
                 lines.extend(["", f"[[{name}]]" if isinstance(value, list) else f"[{name}]"])
                 table(name, one)
 
     table("", data)
     return "\n".join(lines) + "\n"
-
-
-def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() else f'"{key}"'
-
-
-def _inline(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    if isinstance(value, list):
-        return f"[{', '.join(_inline(item) for item in value)}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(k)} = {_inline(v)}" for k, v in value.items()) + "}"
-    return f"{value:g}" if isinstance(value, float) else str(value)

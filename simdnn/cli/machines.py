@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
 from isa_models import GpuMachine, Machine, SimdnnError, UnknownName, gpu_machine_names, machine, machine_names
+from isa_models.machines.content import content
 from isa_models.machines.provenance import CONFIDENCES
 from isa_models.machines.shipped import HOST, host_path
 from simdnn.cli import output
@@ -76,7 +76,7 @@ def listed(targets: Sequence[Machine | GpuMachine]) -> pd.DataFrame:
 def shown(target: Machine | GpuMachine, pattern: str | None) -> pd.DataFrame:
     """Figures by dotted key, or rows of instructions, each with its source."""
     if pattern is None:
-        values = dict(_stated("", tomllib.loads(target.path.read_text(encoding="utf-8"))))
+        values = dict(_stated("", content(target.path)))
         figures = {key: p for key, p in target.provenance.items() if not key.startswith("instructions.")}
         return pd.DataFrame(
             [

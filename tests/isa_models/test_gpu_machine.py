@@ -9,6 +9,7 @@ import pytest
 
 import isa_models
 from isa_models import GpuMachine, MachineFileError, Unimplemented, UnknownName, UnknownTiming
+from isa_models.machines.content import content
 from isa_models.machines.loader import gpu_machine
 from isa_models.machines.provenance import CONFIDENCES
 from isa_models.machines.shipped import GPU_MACHINES_DIR, gpu_machine_names
@@ -34,7 +35,7 @@ def test_every_figure_has_a_source(name: str) -> None:
     assert len(found.provenance) >= 20
     for key, provenance in found.provenance.items():
         assert provenance.source.strip() and provenance.confidence in CONFIDENCES, key
-    values = len(re.findall(r"\{value = ", found.path.read_text()))
+    values = len(re.findall(r"'value': ", repr(content(found.path))))
     assert values == len(found.provenance)
 
 
