@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,7 @@ EXAMPLES = {
         "fetched language models": ["llm"],
         "fetched language models with --prompt": ["llm", "--prompt", "One"],
     },
-    machines: {"list": ["list"], "show": ["show", "zen4"], "check": ["check"]},
+    machines: {"list": ["list"], "show": ["show", "zen4"], "check": ["check"], "save": ["save", "zen4"]},
     verify: {"instructions": [], "--timing": ["--timing"]},
 }
 #: with these the options make another kind of argument
@@ -101,3 +102,52 @@ def test_an_option_that_says_nothing_is_refused(
 def test_combinations(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == 2
     assert message in capsys.readouterr().err
+
+
+SET = ["--set", "core.dispatch_slots=2"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "digits", "--modes", "f32"],
+        ["bench", "--mode=P", "--matmul", "4x32:32x8"],
+        ["explain", "matmul", "2x8:8x2", "--at", "0,0"],
+        ["analyze", "LOOP"],
+        ["study", "STUDY", "--jobs", "1"],
+        ["machines", "show", "zen4"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_figure_is_set_wherever_a_machine_stands(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop, study = tmp_path / "loop.s", tmp_path / "study.toml"
+    loop.write_text("nop\nnop\nnop\nnop\n", encoding="utf-8")
+    fixed = 'machine = "zen4"\nmode = "f32"\nm = 4\nn = 8\nk = 8\n'
+    study.write_text(f'[study]\nkind = "matmul"\n[fixed]\n{fixed}', encoding="utf-8")
+    words = [{"LOOP": str(loop), "STUDY": str(study)}.get(word, word) for word in words]
+    assert cli.main([*words, "--json"]) == 0
+    before = capsys.readouterr().out
+    assert cli.main([*words, *SET, "--json"]) == 0
+    after = capsys.readouterr().out
+    assert words[0] == "explain" or before != after  # an element's value is the same on any machine
+    assert cli.main([*words, "--set", "core.nothing=2"]) == 2
+    assert "'core.nothing'" in capsys.readouterr().err
+    assert cli.main([*words, "--set", "core.dispatch_slots=["]) == 2
+    assert "a value as TOML has it" in capsys.readouterr().err
+
+
+def test_a_machine_is_saved_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.toml"
+    assert cli.main(["machines", "save", "zen4", *SET, "--set", "instructions.vpdp*.latency=3", "-o", str(path)]) == 0
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 4
+    capsys.readouterr()
+    loop = tmp_path / "loop.s"
+    loop.write_text("vpdpbusd zmm0, zmm1, zmm2\nnop\nnop\nnop\n", encoding="utf-8")
+    assert cli.main(["analyze", str(loop), "--machine", str(path), "--json"]) == 0
+    saved = capsys.readouterr().out
+    assert cli.main(["analyze", str(loop), *SET, "--set", "instructions.vpdp*.latency=3", "--json"]) == 0
+    assert capsys.readouterr().out == saved
+    assert cli.main(["machines", "save", "-o", str(path)]) == 2
+    assert cli.main(["machines", "save", "zen4", "--set", "nonsense=1"]) == 2

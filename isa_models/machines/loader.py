@@ -25,13 +25,16 @@ from isa_models.machines.shipped import (
     shipped_name,
     unknown_machine,
 )
+from isa_models.machines.variants import AnyMachine as AnyMachine
+from isa_models.machines.variants import split, variant
 
-AnyMachine = Machine | GpuMachine
 Known = TypeVar("Known", Machine, GpuMachine)
 
 
 def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
-    """The machine of a name or of a TOML file: a `Machine` (CPU) or a `GpuMachine` (its file names a `platform`).
+    """The machine of a name, of a TOML file or of a what-if's name.
+
+    A `Machine` (CPU), or a `GpuMachine` where its file names a `platform`.
 
     Raises `UnknownName` for a name that doesn't exist and `MachineFileError` for a file that breaks its schema.
 
@@ -44,6 +47,8 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
         return name_or_path
     name = str(name_or_path)
     if not isinstance(name_or_path, Path):
+        if made := _made_of(name):
+            return made
         name = name_or_path = shipped_name(name)
     if name == HOST:
         return cpu_machine(name)
@@ -66,6 +71,8 @@ def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
         return name_or_path
     text = str(name_or_path)
     if not isinstance(name_or_path, Path):
+        if isinstance(made := _made_of(text), Machine):
+            return made
         text = name_or_path = shipped_name(text)
     if text == HOST:
         if not host_path().is_file():
@@ -81,6 +88,16 @@ def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
     if not path.is_file():
         raise UnknownName(f"no machine file {text!r}; machines that ship have names: {', '.join(machine_names())}")
     return _load(lineage(path.resolve()))
+
+
+def _made_of(name: str) -> AnyMachine | None:
+    """The machine of a name that tells other figures (`named`); None for any other name."""
+    if " with " not in name or (found := split(name)) is None:
+        return None
+    if can_be_a_file(path := Path(name)) and path.is_file():
+        return None
+    base, figures = found
+    return variant(machine(base), figures)
 
 
 @functools.cache

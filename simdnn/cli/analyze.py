@@ -12,6 +12,7 @@ from isa_models import InvalidArgument
 from isa_models.formats import FORMATS, fmt
 from simdnn import files
 from simdnn.cli import output
+from simdnn.cli.options import machine_with
 
 if TYPE_CHECKING:
     from simdnn.assembly.analysis import Analysis
@@ -66,9 +67,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--set",
         action="append",
-        metavar="REGISTER=VALUE",
-        help="with --values, any number of times: "
-        "what a register holds at the start, zmm1=u8:1,2,3 (repeated to fill it) or rcx=5, or points "
+        metavar="KEY=VALUE",
+        help="any number of times: another figure of the machines, by its dotted key (core.dispatch_slots=8); with "
+        "--values, what a register holds at the start, zmm1=u8:1,2,3 (repeated to fill it) or rcx=5, or points "
         "to, rsi=f32:0.5,1",
     )
     parser.add_argument("--iterations", type=int, metavar="N", help="with --values: how many (1)")
@@ -91,16 +92,20 @@ def main(args: argparse.Namespace) -> int:
         for option, given in (("compare-with", args.compare_with), ("values", args.values), ("json", args.json)):
             if given:
                 raise InvalidArgument(f"--timeline and --{option} both want standard output: -o FILE takes the first")
-    if not args.values and not (args.iterations is None and args.seed is None and args.set is None):
-        raise InvalidArgument("--set, --iterations and --seed belong to --values; cycles are of endless iterations")
+    told = [word for word in args.set or () if "." in word.partition("=")[0]]  # figures of the machines
+    registers = [word for word in args.set or () if word not in told]
+    if not args.values and not (args.iterations is None and args.seed is None and not registers):
+        raise InvalidArgument(
+            "--set REGISTER=VALUE, --iterations and --seed belong to --values; cycles are of endless iterations"
+        )
     code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else Path(args.file)
-    names = [args.machine] + ([args.compare_with] if args.compare_with else [])
+    names = [machine_with(name, told) for name in (args.machine, args.compare_with) if name]
     found = [
         analyze(code, name, args.syntax, function=args.symbol, loop=args.loop, assume=args.assume) for name in names
     ]
     values = None
     if args.values:
-        given = dict(_register(word) for word in args.set or ())
+        given = dict(_register(word) for word in registers)
         values = found[0].values(given, iterations=_or(args.iterations, 1), seed=_or(args.seed, 0))
     drawn = _timeline(found[0], args.timeline) if args.timeline else ""
     if args.output:

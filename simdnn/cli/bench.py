@@ -5,26 +5,29 @@ from __future__ import annotations
 import argparse
 import collections
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 import pandas as pd
 
-from isa_models import InvalidArgument, SimdnnError
+from isa_models import InvalidArgument, SimdnnError, machine
 from simdnn import verbose
 from simdnn.benchdnn import SUBSET, Answer, Case, Unread, answer, read
 from simdnn.benchdnn.answer import cost
 from simdnn.benchdnn.log import Executed, executed
+from simdnn.benchdnn.options import Line
 from simdnn.benchdnn.subset import IGNORED, NEUTRAL
 from simdnn.benchdnn.tasks import task
 from simdnn.cli import output, words
+from simdnn.cli.options import machine_with
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 
 USAGE = """\
-simdnn bench --matmul|--conv|--ip [OPTIONS] PROBLEM … [--json] [-o FILE] [--trace FILE.json] [--force]
-       simdnn bench --from-verbose LOG [--machine M] [--isa ISA] [--json] [-o FILE]"""
+simdnn bench --matmul|--conv|--ip [OPTIONS] PROBLEM … [--set KEY=VALUE …] [--json] [-o FILE]
+                    [--trace FILE.json] [--force]
+       simdnn bench --from-verbose LOG [--machine M] [--set KEY=VALUE …] [--isa ISA] [--json] [-o FILE]"""
 DESCRIPTION = "Answers problems in benchdnn's syntax, one line each: cost on a modelled machine, and values."
 NOTES = (
     f"{SUBSET}. Options hold for the problems after them; comma lists make the cross product, for --machine, --isa, "
@@ -68,6 +71,15 @@ class _Words:
     output: Path | None = None
     log: Path | None = None
     trace: Path | None = None
+    figures: list[str] = field(default_factory=list)  # of --set
+
+    def cases(self, lines: Sequence[Line | Unread]) -> Iterator[Case | Unread]:
+        """The problems of lines, each on its machine with the figures of --set."""
+        for case in (case for line in lines for case in line.cases()):
+            if self.figures and not isinstance(case, Unread):
+                name = machine_with(case.options["machine"], self.figures)
+                case = replace(case, options={**case.options, "machine": name})
+            yield case
 
 
 def add(subparsers: Any) -> None:
@@ -86,6 +98,8 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     for check in (FPMATH.effective, EXACT_INT8.effective, lambda _: verbose.wanted()):
         check(None)  # a word of the environment that makes no sense is told once, not with each problem
     lines = read(given.words)
+    for name in {name for line in lines if isinstance(line, Line) for name in line.values["machine"]}:
+        machine(machine_with(name, given.figures))  # a figure that it can't have is told once, too
     if given.log:
         if lines:
             first = lines[0].text if isinstance(lines[0], Unread) else lines[0].problem
@@ -95,9 +109,9 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         return _log(given)
     if not lines:
         raise InvalidArgument("no problem given, e.g. --matmul 64x512:512x64, or --matmul --batch=FILE")
-    status = _problems(given, (case for line in lines for case in line.cases()))
+    status = _problems(given, given.cases(lines))
     if given.trace:
-        _trace(given.trace, (case for line in lines for case in line.cases()))
+        _trace(given.trace, given.cases(lines))
     return status
 
 
@@ -126,6 +140,8 @@ def _split(words: Sequence[str]) -> _Words:
             continue  # `simdnn.cli.main` reads it
         elif word in ("-h", "--help"):
             found.help = True
+        elif name == "--set":
+            found.figures.append(value if equals else next(rest, ""))
         elif name in ("-o", "--output", "--from-verbose", "--trace"):
             path = value if equals else next(rest, "")
             if not path:
@@ -232,7 +248,7 @@ def _predicted(given: _Words, item: Executed) -> list[Answer]:
         lines = read([*given.words, "--mode=P", *item.words])
     except SimdnnError as error:
         return [Answer("UNIMPLEMENTED", " ".join(item.words), str(error))]
-    return [answer(case) for line in lines for case in line.cases()]
+    return [answer(case) for case in given.cases(lines)]
 
 
 def _opened(log: Path) -> TextIO:

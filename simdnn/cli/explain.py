@@ -20,6 +20,7 @@ from simdnn.benchdnn.options import Unread, read
 from simdnn.benchdnn.tasks import task
 from simdnn.benchdnn.values import parameter_values
 from simdnn.cli import output, words
+from simdnn.cli.options import machine_with
 from simdnn.explanations.lanes import explain, signature
 from simdnn.explanations.steps import Explanation
 from simdnn.primitives import Attr, convolution, matmul
@@ -36,6 +37,7 @@ NOTES = (
     "An element: problems as `simdnn bench` reads them (64x512:512x64, ic16ih8oc8kh3ph1), with random data of their "
     "types' whole range (--seed N); or --src FILE.npy --weights FILE.npy in place of the problem (conv: --strides, "
     "--padding, --dilation, --groups). Options: --dt SRC:WEIGHTS:DST (u8:s8:s32), --machine M (zen4), --isa ISA, "
+    "--set KEY=VALUE (a figure of the machine), "
     "--exact, --dispatch fastest|onednn, --attr-zero-points and --attr-scales as `simdnn bench` reads them "
     "(src:common:3+wei:per_oc; what they leave open is random). Long chains are cut in the text and whole in --json, "
     "-o FILE.csv or .parquet.",
@@ -48,6 +50,7 @@ _ELEMENT_OPTIONS = (
     "at",
     "dt",
     "machine",
+    "set",
     "isa",
     "dispatch",
     "seed",
@@ -112,7 +115,10 @@ def _write(found: Explanation, path: Path | None, as_json: bool) -> None:
 
 
 def _options(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Words without and with a name; a name's value is behind its "=", or the next word."""
+    """Words without and with a name; a name's value is behind its "=", or the next word.
+
+    Values of --set stand in lines.
+    """
     plain: list[str] = []
     options: dict[str, str] = {}
     rest: Iterator[str] = iter(words)
@@ -127,7 +133,7 @@ def _options(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             plain.append(word)
             continue
         key = name[2:]
-        if key in options:
+        if key in options and key != "set":
             raise InvalidArgument(f"{name} is given twice")
         if key not in _FLAGS and not equals:
             found = next(rest, None)
@@ -136,7 +142,7 @@ def _options(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             value = found
         elif key in _FLAGS and equals:
             raise InvalidArgument(f"{word}: {name} takes no value")
-        options[key] = value
+        options[key] = value if key != "set" else "\n".join(filter(None, (options.get(key), value)))
     return plain, options
 
 
@@ -209,7 +215,8 @@ def _element(primitive: str, words: Sequence[str], options: dict[str, str]) -> E
 
 def _result(primitive: str, words: Sequence[str], options: dict[str, str], exact: bool) -> Result:
     _check_options(primitive, bool(words), options)
-    where: dict[str, Any] = {"machine": options.get("machine", "zen4")}
+    figures = options.get("set", "").splitlines()
+    where: dict[str, Any] = {"machine": machine_with(options.get("machine", "zen4"), figures)}
     where |= {key: options[key] for key in ("isa", "dispatch") if key in options}
     src_type, wei_type, dst = _types(options.get("dt", "u8:s8:s32" if words else ""))
     if dst:

@@ -5,21 +5,34 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from isa_models import GpuMachine, Machine, SimdnnError, UnknownName, gpu_machine_names, machine, machine_names
+from isa_models import (
+    GpuMachine,
+    InvalidArgument,
+    Machine,
+    SimdnnError,
+    UnknownName,
+    difference_file,
+    gpu_machine_names,
+    machine,
+    machine_names,
+)
 from isa_models.machines.content import content
 from isa_models.machines.provenance import CONFIDENCES
 from isa_models.machines.shipped import HOST, host_path
+from simdnn import files
 from simdnn.cli import output
-from simdnn.cli.options import Takes, check
+from simdnn.cli.options import Takes, add_set, check, machine_with
 
 TAKES: Takes = {
     "list": frozenset({"json"}),
-    "show": frozenset({"json", "instruction"}),
-    "check": frozenset({"json"}),
+    "show": frozenset({"json", "instruction", "set"}),
+    "check": frozenset({"json", "set"}),
+    "save": frozenset({"set", "output"}),
 }
 
 
@@ -29,12 +42,16 @@ def add(subparsers: Any) -> None:
         "machines",
         description="Lists the machines (rows: instructions of a CPU, figures of a GPU), shows the figures and rows of "
         "one with their sources, or checks tables: a row for every instruction of the package that the CPU's ISA caps "
-        "bring, and a source for every figure. Exit status 1 where a check fails.",
+        "bring, and a source for every figure; or saves one with other figures (--set) as a file, which is its base "
+        "and what differs. Exit status 1 where a check fails.",
         allow_abbrev=False,
     )
-    parser.add_argument("what", choices=("list", "show", "check"))
+    parser.add_argument("what", choices=tuple(TAKES))
     parser.add_argument("names", nargs="*", metavar="MACHINE", help="names or files (all that ship)")
     parser.add_argument("--instruction", metavar="PATTERN", help="for show: rows whose mnemonic matches alone")
+    add_set(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="for save: where to (FILE.toml)")
+    output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
     parser.set_defaults(function=main)
 
@@ -46,7 +63,10 @@ def main(args: argparse.Namespace) -> int:
         names = ", ".join((*machine_names(), *gpu_machine_names()))
         raise UnknownName(f"show needs a machine: one of {names}, or a file")
     kept = (HOST,) if args.what == "list" and host_path().is_file() else ()
-    targets = [machine(name) for name in args.names or (*machine_names(), *kept, *gpu_machine_names())]
+    wanted = args.names or (*machine_names(), *kept, *gpu_machine_names())
+    if args.what == "save":
+        return _save(args)
+    targets = [machine(machine_with(name, args.set)) for name in wanted]
     if args.what == "check":
         return _check(targets, args.json)
     frame = listed(targets) if args.what == "list" else pd.concat([shown(one, args.instruction) for one in targets])
@@ -54,6 +74,20 @@ def main(args: argparse.Namespace) -> int:
         output.print_json(output.records(frame))
     else:
         print(output.table(frame))
+    return 0
+
+
+def _save(args: argparse.Namespace) -> int:
+    """Write a machine with other figures as a file, or print it."""
+    if len(args.names) != 1:
+        met = ", ".join(args.names) or "none"
+        raise InvalidArgument(f"save takes one machine, met {met}; e.g. simdnn machines save zen4 -o mine.toml")
+    output.check_path(args.output, (".toml",))
+    text = difference_file(machine(machine_with(args.names[0], args.set)))
+    if args.output:
+        files.write_text(args.output, text)
+    else:
+        print(text, end="")
     return 0
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from isa_models.errors import InvalidArgument
+from isa_models.machines.variants import named
 
 #: a kind of argument, in words, and the options that mean something with it, as argparse calls them
 Takes = Mapping[str, frozenset[str]]
@@ -42,3 +46,48 @@ def check(args: argparse.Namespace, kind: str, takes: Takes) -> None:
 
 def _taking(name: str, takes: Takes) -> Iterable[str]:
     return (kind for kind, names in takes.items() if name in names)
+
+
+SET = "another figure of the machine, by its key in the machine's file (core.dispatch_slots=8); any number of times"
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """The option `--set KEY=VALUE`, in `args.set`."""
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=SET)
+
+
+def figures(words: Iterable[str]) -> dict[str, Any]:
+    """What `--set` gives: figures of a machine by dotted key, values as TOML has them (a word may lack its quotes).
+
+    >>> figures(["core.dispatch_slots=8", 'instructions.vpdp*.uops=[["FP0"]]', "core.binding=pairs"])
+    {'core.dispatch_slots': 8, 'instructions.vpdp*.uops': [['FP0']], 'core.binding': 'pairs'}
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = (part.strip() for part in word.partition("="))
+        if not key or not equals:
+            raise InvalidArgument(f"--set {word[:80]!r}; KEY=VALUE is needed, e.g. core.dispatch_slots=8")
+        if key in found:
+            raise InvalidArgument(f"--set {key[:80]} is given twice")
+        try:
+            (found[key],) = tomllib.loads(f"value = {value}").values()
+        except (ValueError, RecursionError):
+            if not _WORD.fullmatch(value):
+                raise InvalidArgument(
+                    f'--set {key[:80]}={value[:80]}; a value as TOML has it is needed: 8, 1.5, true, "text", [1, 2]'
+                ) from None
+            found[key] = value
+    return found
+
+
+def machine_with(machine: str, words: Iterable[str]) -> str:
+    """The name of a machine with the figures of `--set`.
+
+    >>> machine_with("zen4", ["core.dispatch_slots=8"])
+    'zen4 with core.dispatch_slots = 8'
+    """
+    try:
+        return named(machine, figures(words))
+    except TypeError:  # a date, a time
+        raise InvalidArgument("--set: numbers, texts, true and false, and lists of them are needed") from None

@@ -14,7 +14,7 @@ import isa_models
 import workloads
 from isa_models import InvalidArgument
 from simdnn.cli import output, run_kinds, run_prompt, run_show
-from simdnn.cli.options import Takes, check
+from simdnn.cli.options import Takes, add_set, check, machine_with
 from simdnn.libraries import LIBRARIES
 from simdnn.networks.precision import MODES, choose
 from simdnn.networks.runner import Frames, some
@@ -40,7 +40,7 @@ columns (of a table wider than a terminal some are put away, and those alike in 
 
 Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usage."""
 
-_SHARED = frozenset({"machine", "isa", "modes", "threads", "dispatch"})
+_SHARED = frozenset({"machine", "set", "isa", "modes", "threads", "dispatch"})
 _ALWAYS = _SHARED | {"json", "output", "layers", "fpmath_layers", "plot", "wide"}
 _REAL = _ALWAYS | {"samples", "seed", "no_values"}
 TAKES: Takes = {
@@ -74,6 +74,7 @@ def add(subparsers: Any) -> None:
         "with --no-values: the layer table of that name)",
     )
     parser.add_argument("--machine", default="zen4", help="a name of `simdnn list machines`, or machine.toml (zen4)")
+    add_set(parser)
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--modes", type=_words, metavar="MODE,…", help="some of those below, as f32,int8-vnni")
     parser.add_argument(
@@ -131,6 +132,7 @@ def main(args: argparse.Namespace) -> int:
     if network and args.no_values and args.workload in workloads.names():
         network = None  # the layer table of that name
     check(args, _kind(args, network), TAKES)
+    args.machine = machine_with(args.machine, args.set)
     if network and args.prompt is not None:
         return run_prompt.main(args, network)
     output.check_path(args.output, output.FILE_FORMATS)

@@ -14,6 +14,7 @@ import pandas as pd
 from isa_models import InvalidArgument
 from simdnn import study
 from simdnn.cli import output
+from simdnn.cli.options import add_set, figures
 from simdnn.cli.run_show import FORMATS, HEADINGS
 from simdnn.study.exploration import FAILED, QUALITIES, results_path
 from simdnn.study.kinds import KINDS, Kind
@@ -71,6 +72,7 @@ def add(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="what to run, in TOML")
+    add_set(parser)
     parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="where points are kept (beside FILE)")
     parser.add_argument("--fresh", action="store_true", help="forget what is kept of its points, run all")
     parser.add_argument(
@@ -116,6 +118,7 @@ def main(args: argparse.Namespace) -> int:
                 fresh=args.fresh,
                 progress=progress,
                 note=notes.append,
+                figures=figures(args.set),
             )
     except KeyboardInterrupt:
         print(f"simdnn: interrupted; what is done is kept in {kept}", file=sys.stderr)

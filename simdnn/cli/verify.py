@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
 from simdnn.cli import output
-from simdnn.cli.options import Takes, check
+from simdnn.cli.options import Takes, add_set, check, machine_with
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +19,7 @@ SAMPLES = 15  # quiet ones, of each kernel
 
 TAKES: Takes = {
     "instructions": frozenset({"json"}),
-    "--timing": frozenset({"json", "timing", "threads", "machine", "only", "output"}),
+    "--timing": frozenset({"json", "timing", "threads", "machine", "set", "only", "output"}),
 }
 
 
@@ -44,6 +44,7 @@ def add(subparsers: Any) -> None:
         help="with --timing: on N threads too, each pinned to a core of its own, and what they gain over one (1)",
     )
     parser.add_argument("--machine", default="zen4", help="with --timing: whose clock, a name or file (zen4)")
+    add_set(parser)
     parser.add_argument("--only", default="", metavar="TEXT", help="with --timing: rows whose shape and kernel hold it")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="with --timing: a picture (.png …) or the table (.csv)"
@@ -57,6 +58,7 @@ def main(args: argparse.Namespace) -> int:
     """The command."""
     check(args, "--timing" if args.timing else "instructions", TAKES)
     if args.timing:
+        args.machine = machine_with(args.machine, args.set)
         return _timing(args)
     from simdnn.calibration.hostcheck import check_host
 

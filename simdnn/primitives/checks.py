@@ -118,7 +118,7 @@ def gpu_of(machine: object) -> GpuMachine | None:
     """The GPU of a name, path or machine; None for what is none."""
     if isinstance(machine, GpuMachine):
         return machine
-    named = isinstance(machine, str) and machine in gpu_machine_names()
+    named = isinstance(machine, str) and (machine in gpu_machine_names() or " with " in machine)
     if named or isinstance(machine, (str, PathLike)) and str(machine).endswith(".toml"):
         found = any_machine(machine)  # type: ignore[arg-type]  # a path-like of text
         return found if isinstance(found, GpuMachine) else None

@@ -37,6 +37,7 @@ def explore(
     fresh: bool = False,
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
+    figures: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Each point of a design space as a row: its parameters, the measures, and in `refused` why it has none.
 
@@ -46,7 +47,7 @@ def explore(
     has changed since; `fresh` runs all. `jobs` is the number of worker processes (`None`: as many as suit the points; a
     script that asks for several runs its own code under `if __name__ == "__main__"`), `dask` the address of a Dask
     scheduler instead. `progress` is called with (done, of how many, which point), `note` with what is worth a line;
-    `print_progress` suits notebooks.
+    `print_progress` suits notebooks. `figures`, by dotted key, are of every machine.
 
     With values, `pareto` marks the points that none beats in speed and accuracy among those of one problem, machine and
     number of threads. `frame.attrs` has "study", "kind" and "axes". Raises `InvalidArgument` and `UnknownName` for what
@@ -63,7 +64,7 @@ def explore(
         raise InvalidArgument(f"study is a {type(study).__name__}; a path or a mapping is needed")
     if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
         raise InvalidArgument(f"jobs={jobs!r}; a whole number of at least 1 is needed")
-    space = read_space(source)
+    space = read_space(source, figures or {})
     kept = Results(results_path(source, results))
     try:
         if fresh:

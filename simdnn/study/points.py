@@ -14,6 +14,7 @@ import isa_models
 import simdnn
 import workloads
 from isa_models import SimdnnError, machine, what_if
+from isa_models.machines.content import lineage
 from isa_models.machines.shipped import machine_file
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH, as_shipped
 from simdnn.study.kinds import FILES, KINDS, Row
@@ -62,7 +63,8 @@ class Point:
         Raises the machine's errors.
         """
         table = self.path("machine") or machine_file(self.machine) or machine(self.machine).path
-        files = {"simdnn": package_digest(), "machine": _file_digest(table)}
+        tables = "".join(_file_digest(file) for file, _ in lineage(table))  # its own, its base's and so on
+        files = {"simdnn": package_digest(), "machine": tables}
         for name in FILES:
             if name != "machine" and (path := self.path(name)):
                 files[name] = _file_digest(path)

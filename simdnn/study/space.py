@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -47,19 +48,29 @@ class Space:
         return tuple(dict.fromkeys((*self.axes, *itertools.chain.from_iterable(self.given))))
 
 
-def read_space(source: Path | Mapping[str, Any]) -> Space:
+def read_space(source: Path | Mapping[str, Any], figures: Mapping[str, Any] = MappingProxyType({})) -> Space:
     """The space of a file, or of a mapping with a file's content (whose files are found from the working directory).
+
+    `figures` of the machines stand beside its [fixed], or in place of what stands there.
 
     Raises `InvalidArgument` or `UnknownName` that name the key, the value met and what is allowed.
     """
     try:
         if isinstance(source, Path):
-            return _Reader(source, read_toml(source), source.parent).space()
-        return _Reader(Path("study"), _plain(source), Path()).space()
+            return _Reader(source, _with(read_toml(source), figures), source.parent).space()
+        return _Reader(Path("study"), _with(_plain(source), figures), Path()).space()
     except RecursionError:
         raise InvalidArgument("a study of tables and lists too deep in each other, or one that holds itself") from None
     except MachineFileError as error:
         raise InvalidArgument(str(error)) from None
+
+
+def _with(data: dict[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """A file's content with figures in [fixed]."""
+    fixed = data.get("fixed", {})
+    if not figures or not isinstance(fixed, dict):
+        return data
+    return {**data, "fixed": {**dict(_flat(Table(Reader(Path()), "fixed", fixed), fixed)), **_plain(figures)}}
 
 
 class _Reader:
