@@ -67,6 +67,22 @@ def test_bits_are_those_of_floats(
     assert np.array_equal(r.output, same.output) and r.cycles > same.cycles
 
 
+@pytest.mark.parametrize(
+    ("wei", "groups", "taps"), [("s8", 1, (3, 3)), ("u8", 1, (1, 3)), ("s4", 2, (3, 3)), ("u4", 2, (5, 2))]
+)
+def test_a_single_channel_whose_taps_are_folded(wei: str, groups: int, taps: tuple[int, int]) -> None:
+    rng = np.random.default_rng(9)
+    x = rng.standard_normal((1, groups, 6, 9)).astype(np.float32).astype(ml_dtypes.bfloat16)
+    w = weights_of(rng, wei, groups * 5, 1, *taps)
+    attr = Attr(apply_to_int=True, zero_points={"wei": 3})
+    met = [
+        simdnn.convolution(x, w, machine="zen4", groups=groups, attr=attr, engine=e) for e in ("compiled", "reference")
+    ]
+    floats = (w.astype(np.float32) - 3).astype(x.dtype)
+    same = simdnn.convolution(x, floats, machine="zen4", groups=groups, dispatch=met[0].implementation)
+    assert all(np.array_equal(r.output, same.output) for r in met)
+
+
 @pytest.mark.parametrize("wei", list(STORED))
 def test_engines_estimates_and_bytes(wei: str) -> None:
     rng = np.random.default_rng(0)

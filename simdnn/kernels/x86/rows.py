@@ -112,8 +112,8 @@ class _Row:
 
     def refuses_stored(self, problem: ConvProblem) -> str:
         """Why a convolution of floats cannot have weights stored as integers; empty where it can."""
-        if self.options(expanded.as_floats(problem)).order.fold:
-            return "folds its weights, which it takes as floats only"
+        if self.narrows_weights and self.options(expanded.as_floats(problem)).order.fold:
+            return "narrows the weights that it folds from floats only"
         return expanded.refused(problem, self.isa, self.dot.wei)
 
     def refuses_groups(self, problem: MatmulProblem, scales: GroupScales) -> str:
