@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -25,6 +25,7 @@ from simdnn.study import exploration, kinds, workers
 from simdnn.study.points import Outcome, lost, outcome
 from simdnn.study.results import Results
 from simdnn.study.space import MOST_POINTS, read_space
+from tests.effort import examples
 
 SMALL = """
 [study]
@@ -218,7 +219,7 @@ def test_an_interrupted_study_goes_on(small: Path) -> None:
     assert explored(small)[1] == 1
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.data())
 def test_results_may_be_cut_off_or_damaged_anywhere(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "cut.toml"
