@@ -188,7 +188,7 @@ def open_table(path: Path) -> Table:
 
 
 def table_of(path: Path, data: dict[str, object]) -> Table:
-    """The same of a file's content."""
+    """A file's content, read already, as a table, its sources read; `path` stands in errors."""
     reader = Reader(path)
     top = Table(reader, "", data)
     sources = top.table("sources")

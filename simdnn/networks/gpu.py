@@ -48,7 +48,7 @@ class GpuKernels(Kernels):
         return self.target.machine
 
     def called(self, name: str, build: Any, problem: Any, confidence: Confidence = "measured") -> Run:
-        """As on a CPU, by the generator for GPUs."""
+        """Note a call of a kernel and return what runs it, by the GPU's generator in place of `build`."""
         made = _BUILT[build]
         kernel = made(problem, self.gpu)
         name = name if ":" in name else f"{name}:{self.gpu.platform.name}"

@@ -93,7 +93,7 @@ def problems_of(
 
 
 def cheapest(problems: Sequence[P], cost: Callable[[P, GpuMachine, bool], Any], machine: GpuMachine) -> P:
-    """Of the candidates the one of the fewest cycles; of one alone they are not asked for."""
+    """The candidate of the fewest cycles by `cost`, which is not asked where there is only one."""
     cold = COLD_WEIGHTS.effective(None)
     return problems[0] if len(problems) == 1 else min(problems, key=lambda p: float(cost(p, machine, cold).cycles))
 

@@ -54,9 +54,10 @@ def zero_points(attr: Attr, shape: Shape, every: bool = False) -> ZeroPoints | N
 
 
 def on_cpu(attr: Attr, shape: Shape, dispatch: str) -> ZeroPoints | None:
-    """The same on a CPU, with the strategy that is asked for; "auto" is what oneDNN's reference does, direct or by
-    the reductions given. Common zero points belong to every kernel, unless a strategy is asked for or scales change
-    along K.
+    """The zero points of an integer matmul on a CPU, by the strategy asked for; None where every kernel takes them.
+
+    "auto" is what oneDNN's reference does, direct or by the reductions given. Common zero points belong to every
+    kernel, unless a strategy is asked for or scales change along K.
     """
     if not shape.integer:
         refuse_strategy(attr, f"{shape.src} x {shape.wei}", "weights less their zero point are multiplied")

@@ -89,7 +89,7 @@ class GpuGemm:
         return self.tile.col(j) + self.problem.batch.at("wei") * self.col_blocks
 
     def column(self, j: int) -> Affine:
-        """The same, of tables by column."""
+        """The block column of a thread's j-th, of tables that have a value for each column."""
         return self.tile.col(j) + self.problem.batch.at("columns") * self.col_blocks
 
     def place(self, i: int, j: int) -> Affine:

@@ -104,7 +104,7 @@ class GpuZeroGemm(GpuGroupedGemm):
         return code
 
     def load_b(self, j: int, k: Affine) -> tuple[Register, Code]:
-        """Of nibbles that are to lose their zero points, bytes that have lost them."""
+        """The register of a block of weights, and what loads it: nibbles as bytes less their zero points."""
         if not self.subtracts or self.splits:
             return super().load_b(j, k)
         wide, code = self.difference(j, k)

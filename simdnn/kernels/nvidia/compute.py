@@ -86,7 +86,7 @@ class SmComputeGemm(SmGemm):
         return code
 
     def fragment(self, side: str, number: int, copy: int) -> Register:
-        """As it is loaded: integers in words."""
+        """The register that a fragment is loaded into: floats as they are stored, integers in words."""
         found, dtype = super().fragment(side, number, copy), self.stored_as[side]
         if fmt(dtype).is_float:
             return replace(found, dtype=dtype)
@@ -160,7 +160,7 @@ class SmComputeGemm(SmGemm):
         return np.ascontiguousarray(blocks).astype(fmt(dtype).dtype).reshape(-1)
 
     def blocks(self, matrix: Array, count: int, size: int, turned: bool) -> Array:
-        """As in the plain kernel, each group filled up to whole pairs of steps; in the stored type."""
+        """A matrix in blocks of its stored type, each group of K filled up to whole pairs of steps."""
         stored = self.stored_as["b" if turned else "a"]
         if not fmt(stored).is_float:
             return np.zeros(0, np.uint32)  # `packed` makes them, which knows what fills them up

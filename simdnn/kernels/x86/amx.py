@@ -232,7 +232,7 @@ class TiledGemm(Gemm):
 
 
 class TiledCompressedGemm(TiledGemm, CompressedGemm):
-    """The same over compressed weights, or over f32 ones that the program itself rounds."""
+    """GEMM on tiles over compressed weights, or over f32 weights that the program itself rounds."""
 
     def expand(self, panel: Panel, number: Affine) -> Code:
         """And zeros in the buffer, from the last pair of rows to a whole tile."""

@@ -375,12 +375,12 @@ class Gemm:
         )
 
     def counting(self) -> Kernel:
-        """The same walk over the same operands, counting saturated pairs instead of adding them up."""
+        """This kernel's walk over its operands, counting saturated pairs (s32 outputs) instead of adding them up."""
         problem = replace(self.problem, epilogue=Epilogue("s32"))
         return Gemm(f"{self.name}, saturated pairs", problem, self.unit, COUNT, self.options).kernel()
 
     def summing(self) -> Kernel:
-        """The same sums, zero points and all, to s32 as they are."""
+        """This kernel's sums, less zero points, written to s32 without any other step of the epilogue."""
         e = self.problem.epilogue
         problem = replace(self.problem, epilogue=Epilogue("s32", e.zp_src, e.zp_wei))
         options = replace(self.options, through_float=False)

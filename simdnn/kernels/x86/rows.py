@@ -196,7 +196,7 @@ def _emulated_cuts(p: MatmulProblem) -> Options:
 
 @dataclass(frozen=True)
 class _TileRow(_Row):
-    """The same on AMX tiles; `dot` is that of the first source."""
+    """A GEMM or convolution kernel on AMX tiles; `dot` is that of the first source."""
 
     def refuses_groups(self, problem: MatmulProblem, scales: GroupScales) -> str:
         return "has no scales along K on tiles"
