@@ -22,8 +22,8 @@ import workloads
 from isa_models import GpuMachine
 from isa_models.machines.loader import gpu_machine
 from simdnn import Attr, Quant
+from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
-from simdnn.kernels.x86.dynamic import Dynamic
 from simdnn.timing.gpu.engine import SYSTOLIC, VECTOR
 from simdnn.timing.gpu.estimate import estimate_gpu, gpu_time
 from workloads.layer import MatmulLayer

@@ -35,18 +35,6 @@ from isa_models.identity import Identical
 from isa_models.machines.provenance import Confidence, Provenance, weakest
 from isa_models.machines.shipped import lists_row, machine_names
 
-ISA_CAPS = (
-    "sse41",
-    "avx2",
-    "avx2_vnni",
-    "avx512_core",
-    "avx512_core_vnni",
-    "avx512_core_bf16",
-    "avx512_core_fp16",
-    "avx512_core_amx",
-    "avx512_core_amx_fp16",
-)
-
 #: in which order a tile dot product adds up a row's products (`isa_models.x86.amx`); the first unless a machine says
 AMX_ACCUMULATIONS = ("even_odd", "sequential")
 

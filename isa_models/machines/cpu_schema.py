@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from isa_models.frozen import Frozen
+from isa_models.isa import caps
 from isa_models.machines.cpu_record import (
     AMX_ACCUMULATIONS,
     BINDINGS,
-    ISA_CAPS,
     CacheLevel,
     Core,
     Crowding,
@@ -37,7 +37,7 @@ def read_machine(path: Path) -> Machine:
 def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
     """The machine that a file's table describes; instructions that it has no row of are those of `base`."""
     name, title, vendor, uarch = (top.text(key) for key in ("name", "title", "vendor", "uarch"))
-    isa = top.strings("isa", ISA_CAPS)
+    isa = top.strings("isa", caps())
     cores = top.figure_integer("cores", 1, 4096)
     frequency = _frequency(top.table("frequency"))
     core = _core(top.table("core"))

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 
 from isa_models.errors import SimdnnError
-from isa_models.isa import caps, host_caps, implied
-from isa_models.machines.cpu_record import ISA_CAPS, InstructionTiming, Machine
+from isa_models.isa import caps, host_caps
+from isa_models.machines.cpu_record import InstructionTiming, Machine
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.shipped import host_path, machine_names
 from simdnn import files
@@ -76,7 +76,7 @@ def calibrate(progress: Callable[[int, int, str], None] = lambda done, total, wh
     measured = figures.instruction_figures(forms(), SECONDS, progress)
     if not any(figure.stable for figure in measured.values()):
         raise SimdnnError("no undisturbed moment was seen: other work shares this core all the time; try when it rests")
-    isa = tuple(cap for cap in ISA_CAPS if any(cap in implied(own) for own in host_caps() if own in caps()))
+    isa = tuple(cap for cap in caps() if cap in host_caps())
     wide = "avx512_core" in host_caps()
     bits = 512 if wide else 256
     speeds = {
@@ -125,7 +125,8 @@ def throughput_of(target: Machine, row: InstructionTiming) -> float:
 def nearest(measured: Mapping[tuple[str, str], Figure], isa: Collection[str]) -> Machine:
     """The shipped machine whose figures differ least, by the mean ratio of throughputs and latencies.
 
-    Of those that have all of the host's `isa`, if any do; each cap that the host lacks counts against one.
+    Of those that have all of the host's `isa` that any machine has, if any do; each cap that the host lacks counts
+    against one.
     """
 
     def distance(target: Machine) -> float:
@@ -141,7 +142,8 @@ def nearest(measured: Mapping[tuple[str, str], Figure], isa: Collection[str]) ->
         return sum(found) / max(1, len(found)) + (1.0 - min(1.0, common)) + FOREIGN * len(set(target.isa) - set(isa))
 
     cpus = [m for name in machine_names() if isinstance(m := machine(name), Machine)]
-    return min([m for m in cpus if set(isa) <= set(m.isa)] or cpus, key=distance)
+    known = set(isa) & {cap for m in cpus for cap in m.isa}
+    return min([m for m in cpus if known <= set(m.isa)] or cpus, key=distance)
 
 
 # -- the file ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The kernels of one machine as operators call them: each call computes values and notes what it costs.
 
-An operator is written once, over the calls of `Kernels`. With `values=False` the same code gives the cost alone: what
-kernels would compute is then a shadow, zeros of the right shape and type that take no memory.
+An operator is written once, over the calls of `Kernels`, which are made in the machine's vocabulary, CPU or GPU. With
+`values=False` the same code gives the cost alone: what kernels would compute is then a shadow, zeros of the right shape
+and type that take no memory.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from isa_models import InvalidArgument, Machine, Unimplemented, UnknownTiming
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array, memory_bytes
-from simdnn.kernels.common.code import Unit, unit_of
+from simdnn.kernels.common.code import unit_of
+from simdnn.kernels.common.copy import CopyProblem
+from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, trace
-from simdnn.kernels.x86.copy import CopyProblem, copying
-from simdnn.kernels.x86.elementwise import MapProblem, collapse, elementwise
-from simdnn.kernels.x86.pool import PoolProblem, pool_inputs, pool_output, pooling
-from simdnn.kernels.x86.reduce import ReduceProblem, merge, reduction
+from simdnn.kernels.common.pool import PoolProblem, pool_inputs, pool_output, pooling
+from simdnn.kernels.common.reduce import ReduceProblem, merge
+from simdnn.kernels.common.vocabulary import Spread, Vocabulary
+from simdnn.kernels.gpu.vocabulary import GpuVocabulary
+from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.networks.model import Graph
 from simdnn.networks.types import bits, is_float, label
 from simdnn.primitives import Attr, convolution, estimate, matmul
@@ -38,6 +42,7 @@ FLOATS = ("f32", "f16", "bf16")  # types with kernels of their own
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 Formula = Callable[..., Element]
 Run = Callable[[dict[str, Array], int], Array]
+Build = Callable[[Any, Vocabulary], Spread]
 
 
 @dataclass(frozen=True)
@@ -104,13 +109,13 @@ class Kernels:
     def reduce(
         self, kind: str, x: Array, axes: Sequence[int], divisor: int = 1, dst: np.dtype[Any] | None = None
     ) -> Array:
-        """`kind` (see `simdnn.kernels.x86.reduce`) over `axes`, which stay as dimensions of 1. f32, f16, bf16."""
+        """`kind` (see `simdnn.kernels.common.reduce`) over `axes`, which stay as dimensions of 1. f32, f16, bf16."""
         axes = [a % x.ndim for a in axes] if x.ndim else []
         shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
         dtype = x.dtype if dst is None else dst
         dims, reduced = merge(x.shape, frozenset(axes))
         problem = ReduceProblem(kind, dims, reduced, label(x.dtype), label(dtype), divisor)
-        run = self.called("reduce", reduction, problem)
+        run = self.called("reduce", _reduction, problem)
         return run({"src": x}, x.size).reshape(shape) if self.values else shadow(shape, dtype)
 
     def pool(self, problem: PoolProblem, padded: Array, counts: Array | None) -> Array:
@@ -120,7 +125,7 @@ class Kernels:
         if not self.values:
             return shadow(shape, padded.dtype)
         size = prod(shape) * problem.kh * problem.kw
-        return pool_output(problem, {"dst": run(pool_inputs(problem, padded, counts), size)})
+        return pool_output(problem, run(pool_inputs(problem, padded, counts), size))
 
     # -- moves ---------------------------------------------------------------------------------------------------
     def moved(self, result: Array, run: int | None = None, source: tuple[int, ...] | None = None) -> Array:
@@ -140,7 +145,7 @@ class Kernels:
             run = max(1, min(run or result.size, result.size))
             dims, stride = (max(1, result.size // run), run), (run, 1)
         size = min(8, result.dtype.itemsize)
-        self.called("copy", copying, CopyProblem(dims, stride, size))
+        self.called("copy", _copying, CopyProblem(dims, stride, size))
         return result if self.values else shaded(result)
 
     # -- products ------------------------------------------------------------------------------------------------
@@ -153,7 +158,9 @@ class Kernels:
         return self._batch(a, b, bias, (*batch, m, n), options)
 
     def _batch(self, a: Array, b: Array, bias: Array | None, shape: tuple[int, ...], options: dict[str, Any]) -> Array:
-        """Products one after the other."""
+        """Products one after the other; on a GPU all in one kernel."""
+        if self.on_gpu:
+            return self._product(a, b, bias, 1, self._engine(prod(shape) * a.shape[-1]), options)
         batch, (m, n) = shape[:-2], shape[-2:]
         a, b = (np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, b))
         engine = self._engine(len(a) * m * n * a.shape[-1])  # a program that runs often is worth compiling
@@ -210,21 +217,28 @@ class Kernels:
         return result.output
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------
+    @property
+    def on_gpu(self) -> bool:
+        return isinstance(self.target.machine, GpuMachine)
+
     @functools.cached_property
-    def unit(self) -> Unit:
-        """The vector unit for everything but products."""
+    def words(self) -> Vocabulary:
+        """The vocabulary of everything but products."""
+        machine = self.target.machine
+        if isinstance(machine, GpuMachine):
+            return GpuVocabulary(machine)
         for isa in ("avx512_core_bf16", "avx512_core", "avx2"):
             if isa in self.target.caps:
-                return unit_of(isa)
-        raise Unimplemented(f"networks on {self.target.machine.name} up to {max(self.target.caps)}: needs avx2")
+                return X86Vocabulary(unit_of(isa))
+        raise Unimplemented(f"networks on {machine.name} up to {max(self.target.caps)}: needs avx2")
 
-    def called(self, name: str, build: Any, problem: Any, confidence: Confidence = "measured") -> Run:
-        """Note a call of the program that `build(problem, unit)` makes; the answer runs it on inputs of some work."""
-        where = self.unit, self.target.machine, self.target.threads
-        program = build(problem, self.unit)
-        name = name if ":" in name else f"{name}:{self.unit.isa}"
-        self.calls.append(Call(name, functools.partial(program_cost, build, problem, *where), confidence=confidence))
-        return lambda inputs, work: self._run(program, inputs, work)["dst"]
+    def called(self, name: str, build: Build, problem: Any, confidence: Confidence = "measured") -> Run:
+        """Note a call of the kernel that `build(problem, words)` makes; the answer runs it on inputs of some work."""
+        kernel = build(problem, self.words)
+        name = name if ":" in name else f"{name}:{self.words.isa}"
+        cost = functools.partial(kernel_cost, build, problem, self.words, self.target.machine, self.target.threads)
+        self.calls.append(Call(name, cost, confidence=confidence))
+        return lambda inputs, work: kernel.finish(self._run(kernel.program, kernel.prepare(inputs), work))
 
     def unknown(self, why: str) -> None:
         """A call whose cost nobody knows: an error for who asks."""
@@ -248,6 +262,8 @@ class Kernels:
 
     def _where(self) -> dict[str, Any]:
         t = self.target
+        if self.on_gpu:
+            return {"machine": t.machine}
         isa = None if t.caps == _all_caps(t.machine) else _strongest(t)
         return {"machine": t.machine, "isa": isa, "threads": t.threads, "dispatch": t.dispatch}
 
@@ -278,16 +294,29 @@ class Kernels:
             )
 
 
-@functools.lru_cache(maxsize=4096)
 def _fail(why: str) -> Cost:
     raise UnknownTiming(why)
 
 
-def program_cost(build: Any, problem: Any, unit: Unit, machine: Machine, threads: int) -> Cost:
-    """The clock's answer for a program."""
+def _copying(p: CopyProblem, words: Vocabulary) -> Spread:
+    return words.copying(p)
+
+
+def _reduction(p: ReduceProblem, words: Vocabulary) -> Spread:
+    return words.reduction(p)
+
+
+@functools.lru_cache(maxsize=4096)
+def kernel_cost(build: Build, problem: Any, words: Vocabulary, machine: Machine | GpuMachine, threads: int) -> Cost:
+    """The clock's answer for a kernel's program."""
+    program = build(problem, words).program
+    if isinstance(machine, GpuMachine):
+        from simdnn.timing.gpu.estimate import estimate_gpu
+
+        return estimate_gpu(program, machine)
     from simdnn.timing.estimate import estimate_program
 
-    return estimate_program(build(problem, unit), machine, threads=threads)
+    return estimate_program(program, machine, threads=threads)
 
 
 def shadow(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:

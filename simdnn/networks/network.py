@@ -14,7 +14,6 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, UnknownTiming
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
-from simdnn.networks.gpu import GpuKernels, target_of
 from simdnn.networks.kernels import Kernels, shaded, shadow
 from simdnn.networks.load import graph_of, read
 from simdnn.networks.model import Graph, Node, Port, subgraphs
@@ -25,8 +24,9 @@ from simdnn.networks.qdq import fused
 from simdnn.networks.result import NetworkEstimate, NetworkResult, NodeRun, described
 from simdnn.networks.types import bits, label
 from simdnn.primitives import Attr, gpu
+from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import FPMATH, cold_weights
-from simdnn.primitives.run import Target, attr_of
+from simdnn.primitives.run import ENGINES, Target, attr_of
 
 if TYPE_CHECKING:
     import onnx
@@ -121,7 +121,7 @@ class Network:
         target = kernels.target
         self.check_operators()
         fed = self._fed(feeds)
-        if isinstance(kernels, GpuKernels):
+        if kernels.on_gpu:
             self._check_kernels(fed, replace(kernels, values=False, calls=[]))
         values, nodes = self._execute(fed, kernels, watch)
         outputs = {port.name: values[port.name] for port in self.outputs}
@@ -253,9 +253,14 @@ class Network:
 def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kernels:
     """The kernels of a machine, which with isa, threads, engine and dispatch makes up `where`."""
     on = gpu.gpu_of(where[0])
-    if on is not None:
-        return GpuKernels(target_of(on, *where[1:]), attr, values)
-    return Kernels(Target.of(*where), attr, values)
+    return Kernels(Target.of(*where) if on is None else _on_gpu(on, *where[1:]), attr, values)
+
+
+def _on_gpu(machine: GpuMachine, isa: object, threads: object, engine: object, dispatch: object) -> Target:
+    """A GPU as a target, checked; what means something on CPUs alone is refused."""
+    gpu.Given(isa, threads, dispatch).check(machine)
+    caps = frozenset({machine.platform.name})
+    return Target(machine, caps, 1, one_of("engine", engine, ENGINES), "fastest")  # type: ignore[arg-type]  # a GPU
 
 
 def _bytes(value: Any) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
+
+import iced_x86
 
 from isa_models import Instruction
 from isa_models.formats import fmt
@@ -21,15 +24,15 @@ def native_call(
     operands: Sequence[LlvmValue],
     immediates: Mapping[str, int],
 ) -> LlvmValue | None:
-    """The instruction itself over the operands, or None where its registers are not xmm, ymm or zmm whole, or have
-    lanes of fewer than 8 bits, which no CPU's instruction has.
+    """The instruction itself over the operands, or None where no x86 CPU has one of its name, or where its registers
+    are not xmm, ymm or zmm whole, or have lanes of fewer than 8 bits, which no CPU's instruction has.
 
     Assembly, not an intrinsic: LLVM may swap the factors of an intrinsic, and then another NaN comes out. A conversion
     between lanes of two sizes may use the low part of an xmm register.
     """
     bits = fmt(definition.result).bits
     small = bits < 8 or any(v.format.bits < 8 for v in operands)
-    if definition.lanes(width) != lanes or width not in _WIDTHS or small:
+    if definition.lanes(width) != lanes or width not in _WIDTHS or small or not _exists(definition.mnemonic(width)):
         return None
     operands = [v if v.lanes * v.format.bits in _WIDTHS else v.pad(128 // v.format.bits) for v in operands]
     result_type = vector_type(definition.result, max(lanes, 128 // bits))
@@ -48,3 +51,13 @@ def native_call(
     name = emitter.value(f'call {result_type} asm "{text}", "{constraints}"({arguments})')
     result = LlvmValue(emitter, name, definition.result, max(lanes, 128 // bits))
     return result if result.lanes == lanes else result.permute(range(lanes))
+
+
+@functools.cache
+def _exists(mnemonic: str) -> bool:
+    """Whether x86 has such a mnemonic: LLVM ends the process over one that its assembler does not know.
+
+    >>> _exists("vpdpbusd"), _exists("vpdpmine")
+    (True, False)
+    """
+    return hasattr(iced_x86.Mnemonic, mnemonic.upper())

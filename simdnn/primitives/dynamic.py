@@ -13,8 +13,9 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import unit_of
+from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
-from simdnn.kernels.x86.dynamic import Dynamic, outputs_of, quantization
+from simdnn.kernels.x86.dynamic import outputs_of, quantization
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, one_of

@@ -12,7 +12,7 @@ import pandas as pd
 
 from isa_models import GpuMachine, InvalidArgument, Unimplemented
 from isa_models.formats import fmt
-from isa_models.machines.cpu_record import ISA_CAPS
+from isa_models.isa import caps
 from isa_models.machines.loader import AnyMachine
 from isa_models.machines.toml_table import Table
 from simdnn.exactness import measures
@@ -172,7 +172,7 @@ _PRECISION: Mapping[str, Check] = {
     "weights": _name("f32", "bf16", "f16", "s8", "s4"),
     "fpmath": _name(*FPMATH_MODES),
     "exact_int8": _truth,
-    "isa": _name(*ISA_CAPS),
+    "isa": _name(*caps()),
     "threads": _integer(1, 1024),
     "dispatch": _name("fastest", "onednn"),
     "seed": _integer(0, 2**32 - 1),

@@ -16,11 +16,14 @@ from types import ModuleType
 import pytest
 
 from isa_models.errors import MachineFileError, UnknownName, UnknownTiming
+from isa_models.instruction import REGISTRY
+from isa_models.isa import caps, implied
 from isa_models.machines.cpu_record import form_widths
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.provenance import CONFIDENCES, weakest
 from isa_models.machines.shipped import COMPILERS_NAMES, MACHINES_DIR, machine_names
 from isa_models.machines.shipped import lists_row as _lists
+from isa_models.machines.what_if import what_if
 
 ROOT = Path(__file__).parents[2]
 ALL = ("adl-p", "clx", "gnr", "hsw", "icx", "skx", "spr", "zen4", "zen5")
@@ -172,6 +175,14 @@ def test_isa_and_rows_agree() -> None:
         assert target.supports("avx512_core_fp16") == target.has("vfmadd231ph", "zmm,zmm,zmm")
         assert target.supports("avx512_core_amx") == target.has("tdpbf16ps", "tmm,tmm,tmm")
         assert target.supports("avx512_core_amx_fp16") == target.has("tdpfp16ps", "tmm,tmm,tmm")
+
+
+@pytest.mark.parametrize("cap", caps())
+def test_a_machine_may_have_any_isa_cap(cap: str) -> None:
+    """What an instruction may need and a machine may have are one list."""
+    have = tuple(sorted(implied(cap), key=caps().index))
+    assert what_if("zen4", {"isa": list(have)}).isa == have  # type: ignore[union-attr]  # a CPU
+    assert {c for one in REGISTRY.values() for needed in one.caps.values() for c in needed} <= set(caps())
 
 
 def test_granite_rapids_claims_no_measurement_of_its_core() -> None:

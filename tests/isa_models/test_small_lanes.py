@@ -51,6 +51,7 @@ DEFINED = {
     "trip_s4": make("trip_s4", "s4 <- s4", WIDTHS, "made up", round_trip, whole=True),
     "trip_u2": make("trip_u2", "u2 <- u2", WIDTHS, "made up", round_trip, whole=True),
     "narrowed": make("narrowed", "s4 <- s8", WIDTHS, "made up", lambda a: a.saturate("s4")),
+    "plus_one": make("plus_one", "s32 <- s32", WIDTHS, "made up", lambda a: a + 1),  # lanes as CPUs have, and no CPU's
     "widened": make("widened", "s8 <- u4", WIDTHS, "made up", lambda a: a.to("s8") + 1),
 }
 
@@ -163,6 +164,20 @@ def test_a_register_is_whole_bytes() -> None:
     program = Program("odd", "avx512_core", (Tensor("x", "s8", 64),), (out,))
     with pytest.raises(ProgramError, match="whole number of bytes"):
         verify(program)
+
+
+def test_an_instruction_of_no_cpu_runs_by_its_function() -> None:
+    """Its lanes are such as CPUs have, but the host's assembler, which would end the process, is not asked for it."""
+    made = Register("r", "s32", 16)
+    body = (
+        Op("plus_one", made, (Memory("x", Affine(), "s32", 16),)),
+        Op("vmovdqu", Memory("y", Affine(), "u32", 16), (Register("r", "u32", 16),)),
+    )
+    program = Program(
+        "made up", "avx512_core", (Tensor("x", "s32", 16), Tensor("y", "s32", 16, "output")), (Loop("i", 1, body),)
+    )
+    x = np.arange(16, dtype=np.int32)
+    assert numerics.run(program, {"x": x}, engine="compiled")["y"].tolist() == (x + 1).tolist()
 
 
 def test_dots_take_a_doubleword(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,14 @@ from isa_models.formats import fmt, name_of
 from simdnn import numerics
 from simdnn.kernels.common import functions
 from simdnn.kernels.common.code import unit_of
+from simdnn.kernels.common.copy import CopyProblem
+from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, trace
-from simdnn.kernels.x86.copy import CopyProblem, copying
-from simdnn.kernels.x86.elementwise import MapProblem, collapse, elementwise
-from simdnn.kernels.x86.pool import PoolProblem, pool_inputs, pool_output, pooling
-from simdnn.kernels.x86.reduce import KINDS, ReduceProblem, merge, reduction
+from simdnn.kernels.common.pool import PoolProblem, pool_inputs, pool_output, pooling
+from simdnn.kernels.common.reduce import KINDS, ReduceProblem, merge
+from simdnn.kernels.x86.copy import copying
+from simdnn.kernels.x86.reduce import reduction
+from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.timing.estimate import estimate_program
 
 UNITS = ("avx2", "avx512_core", "avx512_core_bf16")
@@ -31,7 +34,7 @@ def run(formula: Callable[..., Element], arrays: Arrays, dst: str, isa: str, eng
     strides = [tuple(s // a.itemsize for s in np.broadcast_to(a, shape).strides) for a in arrays]
     dims, collapsed = collapse(shape, strides)
     expression = trace(formula, [name_of(a.dtype) for a in arrays])
-    program = elementwise(MapProblem(expression, dims, tuple(collapsed), dst), unit_of(isa))
+    program = elementwise(MapProblem(expression, dims, tuple(collapsed), dst), X86Vocabulary(unit_of(isa))).program
     outputs = numerics.run(program, {f"src{i}": a for i, a in enumerate(arrays)}, engine=engine)
     return outputs["dst"].reshape(shape)
 
@@ -146,10 +149,11 @@ def test_pooling(isa: str, dtype: str) -> None:
     for kind in ("max", "mean"):
         problem = PoolProblem(kind, 2, 21, 9, 9, 3, 3, 4, 4, dtype, (2, 2))
         counts = None if kind == "max" else np.full((4, 4), 9)
-        outputs = numerics.run(pooling(problem, unit_of(isa)), pool_inputs(problem, x, counts), engine="reference")
+        program = pooling(problem, X86Vocabulary(unit_of(isa))).program
+        outputs = numerics.run(program, pool_inputs(problem, x, counts), engine="reference")
         windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (2, 3))[:, :, ::2, ::2]
         want = windows.max((4, 5)) if kind == "max" else windows.mean((4, 5))
-        np.testing.assert_allclose(pool_output(problem, outputs).astype(np.float64), want, rtol=1e-2, atol=1e-3)
+        np.testing.assert_allclose(pool_output(problem, outputs["dst"]).astype(np.float64), want, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize(("isa", "size"), list(product(UNITS[:2], (1, 2, 4, 8))))

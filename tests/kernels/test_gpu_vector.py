@@ -16,16 +16,17 @@ from isa_models.machines.shipped import gpu_machine_names
 from simdnn import numerics
 from simdnn.kernels.common import functions
 from simdnn.kernels.common.code import unit_of
+from simdnn.kernels.common.copy import CopyProblem
+from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import trace
-from simdnn.kernels.gpu import elementwise as gpu_elementwise
-from simdnn.kernels.gpu import move as gpu_move
+from simdnn.kernels.common.pool import PoolProblem, pooling
+from simdnn.kernels.common.reduce import ReduceProblem, merge
+from simdnn.kernels.common.vocabulary import Spread
+from simdnn.kernels.gpu import copy as gpu_copy
 from simdnn.kernels.gpu import reduce as gpu_reduce
-from simdnn.kernels.gpu.grid import Spread, spread
-from simdnn.kernels.x86 import elementwise
-from simdnn.kernels.x86.copy import CopyProblem
-from simdnn.kernels.x86.elementwise import MapProblem, collapse
-from simdnn.kernels.x86.pool import PoolProblem
-from simdnn.kernels.x86.reduce import ReduceProblem, merge
+from simdnn.kernels.gpu.grid import spread
+from simdnn.kernels.gpu.vocabulary import GpuVocabulary
+from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.timing.gpu.estimate import estimate_gpu
 from tests.effort import examples
 
@@ -71,9 +72,9 @@ def test_elements_are_the_cpus(name: str, formula: str, shape: tuple[int, ...], 
     dims, strides = collapse(shape, [tuple(s) for s in own])
     problem = MapProblem(trace(function, types), dims, tuple(strides), dst)
     inputs = {f"src{i}": a for i, a in enumerate(operands)}
-    found = run(gpu_elementwise.elementwise(problem, gpu_machine(name)), inputs, engine)
+    found = run(elementwise(problem, GpuVocabulary(gpu_machine(name))), inputs, engine)
     with np.errstate(all="ignore"):
-        cpu = numerics.run(elementwise.elementwise(problem, unit_of("avx512_core")), inputs, engine="reference")["dst"]
+        cpu = run(elementwise(problem, X86Vocabulary(unit_of("avx512_core"))), inputs, "reference")
     assert found.dtype == cpu.dtype
     np.testing.assert_array_equal(found.astype(np.float64), cpu.astype(np.float64))  # every NaN is like another
 
@@ -128,7 +129,7 @@ def test_pooling(name: str, kind: str, channels: int, side: int, stride: int) ->
     inputs = {"src": x} | ({"counts": counts} if kind == "mean" else {})
     windows = np.lib.stride_tricks.sliding_window_view(x, (side, 2), (1, 2))[:, ::stride]
     expected = windows.max((-1, -2)) if kind == "max" else windows.sum((-1, -2)) / counts.reshape(problem.oh, 8, 1)
-    found = run(gpu_reduce.pooling(problem, gpu_machine(name)), inputs).reshape(expected.shape)
+    found = run(pooling(problem, GpuVocabulary(gpu_machine(name))), inputs).reshape(expected.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -137,7 +138,7 @@ def test_an_addition_takes_the_time_of_its_bytes() -> None:
     for name in gpu_machine_names():
         gpu = gpu_machine(name)
         problem = MapProblem(expression, (1 << 24,), ((1,), (1,)), "f32")
-        cost = estimate_gpu(gpu_elementwise.elementwise(problem, gpu).program, gpu, cold=True)
+        cost = estimate_gpu(elementwise(problem, GpuVocabulary(gpu)).program, gpu, cold=True)
         least = 3 * 4 * 2**24 / (gpu.dram_gb_s * gpu.stacks * 1e9)
         assert least <= cost.seconds < 1.5 * least + 1e-6, name
 
@@ -145,12 +146,12 @@ def test_an_addition_takes_the_time_of_its_bytes() -> None:
 def test_turning_a_matrix_costs_more_than_copying_it() -> None:
     gpu = gpu_machine("b580")
     costs = [
-        estimate_gpu(gpu_move.copying(CopyProblem((1024, 1024), strides, 4), gpu).program, gpu).cycles
+        estimate_gpu(gpu_copy.copying(CopyProblem((1024, 1024), strides, 4), gpu).program, gpu).cycles
         for strides in ((1024, 1), (1, 1024))
     ]
     assert costs[0] < costs[1]
     for size in (1, 2, 4, 8):
-        assert estimate_gpu(gpu_move.copying(CopyProblem((5, 33), (1, 5), size), gpu).program, gpu).cycles > 0
+        assert estimate_gpu(gpu_copy.copying(CopyProblem((5, 33), (1, 5), size), gpu).program, gpu).cycles > 0
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=4).map(tuple), MACHINES)
@@ -164,4 +165,4 @@ def test_a_grid_covers_its_pieces(extents: tuple[int, ...], name: str) -> None:
 def test_bf16_on_volta_is_refused() -> None:
     problem = MapProblem(trace(lambda a: a + 1.0, ["bf16"]), (64,), ((1,),), "bf16")
     with pytest.raises(Unimplemented, match="bf16"):
-        gpu_elementwise.elementwise(problem, gpu_machine("v100"))
+        elementwise(problem, GpuVocabulary(gpu_machine("v100")))

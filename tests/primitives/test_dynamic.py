@@ -14,8 +14,8 @@ import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.machines.loader import gpu_machine
 from simdnn import Attr
+from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
-from simdnn.kernels.x86.dynamic import Dynamic
 from tests.effort import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]

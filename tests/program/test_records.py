@@ -18,7 +18,7 @@ from isa_models.plain import MOST
 from simdnn import numerics
 from simdnn.program.check import verify
 from simdnn.program.records import MOST_LOOPS, Affine, Loop, Memory, Op, Program, Register, Tensor
-from tests.program.test_rules import copies, load, nested, once, program, store
+from tests.program.programs import copies, load, nested, once, program, store
 
 HUGE = 10**30
 
@@ -76,23 +76,8 @@ class Unchecked(Affine):
         pass
 
 
-NUMBERS = [
-    np.int64(4),
-    np.uint8(4),
-    np.array(4),
-    4.0,
-    float("nan"),
-    True,
-    Int(4),
-    Index(),
-    "4",
-    None,
-    HUGE,
-    -HUGE,
-    MOST + 1,
-    -MOST - 1,
-    ml_dtypes.bfloat16(4),
-]
+NUMBERS = [np.int64(4), np.uint8(4), np.array(4), 4.0, float("nan"), True, Int(4), Index(), "4", None, HUGE, -HUGE,
+           MOST + 1, -MOST - 1, ml_dtypes.bfloat16(4)]  # fmt: skip
 TEXTS = [Str("a"), np.str_("a"), b"a", 7, None, ["a"]]
 AT = Affine(0, (("i", 16),))
 V = Register("v", "f32", 16)
@@ -104,60 +89,17 @@ CONSTANT = Tensor.constant("c", "u8", bytes(64))
 PROGRAM = Program("p", "avx512_core", (TENSOR,), (LOOP,))
 #: record, its field, and what else the field may not hold beside numbers or texts
 FIELDS: list[tuple[Any, str, list[Any]]] = [
-    *(
-        (record, field, NUMBERS)
-        for record, field in [
-            (TENSOR, "size"),
-            (AT, "const"),
-            (V, "lanes"),
-            (A, "lanes"),
-            (A, "rows"),
-            (A, "stride"),
-            (LOOP, "extent"),
-            (LOOP, "staged"),
-        ]
-    ),
-    *(
-        (record, field, TEXTS)
-        for record, field in [
-            (TENSOR, "name"),
-            (TENSOR, "dtype"),
-            (TENSOR, "kind"),
-            (V, "name"),
-            (V, "dtype"),
-            (A, "tensor"),
-            (A, "dtype"),
-            (MOVE, "instruction"),
-            (LOOP, "var"),
-            (PROGRAM, "name"),
-            (PROGRAM, "isa"),
-        ]
-    ),
-    (
-        CONSTANT,
-        "data",
-        [bytearray(64), np.zeros(64, np.uint8), memoryview(bytes(64)), Bytes(b"1"), "a" * 64, None, [0] * 64],
-    ),
-    (
-        AT,
-        "terms",
-        [
-            [("i", 1)],
-            (["i", 1],),
-            (("i", np.int64(1)),),
-            (("i", True),),
-            (("i", 1.0),),
-            (("i", Int(1)),),
-            ((Str("i"), 1),),
-            (("i",),),
-            (("i", 1, 1),),
-            (("i", 1), ("i", 1)),
-            Tuple([("i", 1)]),
-            {"i": 1},
-            None,
-            (("i", HUGE),),
-        ],
-    ),
+    *((record, field, NUMBERS) for record, field in [
+        (TENSOR, "size"), (AT, "const"), (V, "lanes"), (A, "lanes"), (A, "rows"), (A, "stride"), (LOOP, "extent"),
+        (LOOP, "staged")]),
+    *((record, field, TEXTS) for record, field in [
+        (TENSOR, "name"), (TENSOR, "dtype"), (TENSOR, "kind"), (V, "name"), (V, "dtype"), (A, "tensor"), (A, "dtype"),
+        (MOVE, "instruction"), (LOOP, "var"), (PROGRAM, "name"), (PROGRAM, "isa")]),
+    (CONSTANT, "data", [bytearray(64), np.zeros(64, np.uint8), memoryview(bytes(64)), Bytes(b"1"), "a" * 64, None,
+                        [0] * 64]),
+    (AT, "terms", [[("i", 1)], (["i", 1],), (("i", np.int64(1)),), (("i", True),), (("i", 1.0),), (("i", Int(1)),),
+                   ((Str("i"), 1),), (("i",),), (("i", 1, 1),), (("i", 1), ("i", 1)), Tuple([("i", 1)]), {"i": 1}, None,
+                   (("i", HUGE),)]),
     (A, "index", [0, "i", None, (0, ()), Unchecked(np.int64(0)), np.int64(0)]),
     (MOVE, "dst", [None, "v", ("v", "f32", 16), Lying("a", AT, "f32", 16), AT]),
     (MOVE, "srcs", [[A], A, (Lying("a", AT, "f32", 16),), Tuple([A]), (None,)]),
@@ -167,15 +109,12 @@ FIELDS: list[tuple[Any, str, list[Any]]] = [
     (LOOP, "parallel", [1, 0, None, np.True_, "yes"]),
     (PROGRAM, "tensors", [[TENSOR], (None,), Tuple([TENSOR]), {"a": TENSOR}]),
     (PROGRAM, "body", [[LOOP], LOOP, (TENSOR,), None]),
-]
+]  # fmt: skip
 CASES = [(record, field, value) for record, field, values in FIELDS for value in values]
 
 
-@pytest.mark.parametrize(
-    ("record", "field", "value"),
-    CASES,
-    ids=[f"{type(r).__name__}.{f}-{type(v).__name__}-{i}" for i, (r, f, v) in enumerate(CASES)],
-)
+@pytest.mark.parametrize(("record", "field", "value"), CASES, ids=[
+    f"{type(r).__name__}.{f}-{type(v).__name__}-{i}" for i, (r, f, v) in enumerate(CASES)])  # fmt: skip
 def test_all_but_plain_data_is_refused(record: Any, field: str, value: Any) -> None:
     with pytest.raises(ProgramError, match=f"{type(record).__name__}: {field}="):
         dataclasses.replace(record, **{field: value})
@@ -186,22 +125,12 @@ def test_integers_of_63_bits_and_a_sign_are_taken(number: int) -> None:
     assert Affine(number).const == number
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Affine.var("i") + np.int64(1),
-        lambda: np.int64(1) + Affine.var("i"),
-        lambda: Affine.var("i") * np.int8(3),
-        lambda: np.float32(2) * Affine.var("i"),
-        lambda: Affine.var("i") * 2.0,
-        lambda: Affine.var("i") + True,
-        lambda: Affine.var("i") * Affine.var("j"),
-        lambda: Affine(MOST) + 1,
-        lambda: Affine.var("i") * HUGE,
-        lambda: 2 * (Affine.var("i") * MOST),
-        lambda: Affine.var("i") + None,
-    ],
-)
+@pytest.mark.parametrize("make", [
+    lambda: Affine.var("i") + np.int64(1), lambda: np.int64(1) + Affine.var("i"), lambda: Affine.var("i") * np.int8(3),
+    lambda: np.float32(2) * Affine.var("i"), lambda: Affine.var("i") * 2.0, lambda: Affine.var("i") + True,
+    lambda: Affine.var("i") * Affine.var("j"), lambda: Affine(MOST) + 1, lambda: Affine.var("i") * HUGE,
+    lambda: 2 * (Affine.var("i") * MOST), lambda: Affine.var("i") + None,
+])  # fmt: skip
 def test_indices_are_made_of_plain_integers(make: Callable[[], Affine]) -> None:
     with pytest.raises(ProgramError):
         make()
@@ -305,19 +234,10 @@ def _read_only() -> Any:
 
 
 @ENGINES
-@pytest.mark.parametrize(
-    "array",
-    [
-        NUMBERS_OF_A.reshape(8, 8),
-        _matrix(),
-        NUMBERS_OF_A.copy().view(Sub),
-        _misaligned(),
-        _read_only(),
-        np.repeat(NUMBERS_OF_A, 3)[::3],
-        NUMBERS_OF_A[::-1].copy()[::-1],
-        np.asfortranarray(NUMBERS_OF_A.reshape(64, 1)),
-    ],
-)
+@pytest.mark.parametrize("array", [
+    NUMBERS_OF_A.reshape(8, 8), _matrix(), NUMBERS_OF_A.copy().view(Sub), _misaligned(), _read_only(),
+    np.repeat(NUMBERS_OF_A, 3)[::3], NUMBERS_OF_A[::-1].copy()[::-1], np.asfortranarray(NUMBERS_OF_A.reshape(64, 1)),
+])  # fmt: skip
 def test_arrays_however_they_lie(array: Any, engine: str) -> None:
     found = numerics.run(copies(16, 4, parallel=True), {"a": array}, engine=engine)["o"]
     assert type(found) is np.ndarray and (found == NUMBERS_OF_A).all() and found.flags.writeable
@@ -325,23 +245,14 @@ def test_arrays_however_they_lie(array: Any, engine: str) -> None:
 
 
 @ENGINES
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({}, "no input a; given: none"),
-        ({"b": NUMBERS_OF_A}, "no input a; given: b"),
-        ({"a": NUMBERS_OF_A[:-1]}, "is 63 of float32, not 64"),
-        ({"a": np.arange(65, dtype=np.float32)}, "is 65 of"),
-        ({"a": NUMBERS_OF_A.astype(np.float64)}, "64 of float64"),
-        ({"a": NUMBERS_OF_A.astype(object)}, "64 of object"),
-        ({"a": NUMBERS_OF_A.astype(">f4")}, "64 of >f4"),
-        ({"a": NUMBERS_OF_A.view(np.int32)}, "64 of int32"),
-        ({"a": [1.0] * 64}, "64 of float64"),
-        ({"a": None}, "1 of object"),
-        ({"a": "a"}, "of <U1"),
-        ({"a": np.ma.masked_array(NUMBERS_OF_A)}, "a MaskedArray"),
-    ],
-)
+@pytest.mark.parametrize(("inputs", "message"), [
+    ({}, "no input a; given: none"), ({"b": NUMBERS_OF_A}, "no input a; given: b"),
+    ({"a": NUMBERS_OF_A[:-1]}, "is 63 of float32, not 64"), ({"a": np.arange(65, dtype=np.float32)}, "is 65 of"),
+    ({"a": NUMBERS_OF_A.astype(np.float64)}, "64 of float64"), ({"a": NUMBERS_OF_A.astype(object)}, "64 of object"),
+    ({"a": NUMBERS_OF_A.astype(">f4")}, "64 of >f4"), ({"a": NUMBERS_OF_A.view(np.int32)}, "64 of int32"),
+    ({"a": [1.0] * 64}, "64 of float64"), ({"a": None}, "1 of object"), ({"a": "a"}, "of <U1"),
+    ({"a": np.ma.masked_array(NUMBERS_OF_A)}, "a MaskedArray"),
+])  # fmt: skip
 def test_arrays_that_do_not_fit(inputs: dict[str, Any], message: str, engine: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         numerics.run(copies(16, 4), inputs, engine=engine)

@@ -12,10 +12,10 @@ import simdnn
 from isa_models import UnknownTiming
 from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names
+from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.common.spec import Epilogue
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
 from simdnn.kernels.intel_gpu.gemm import GpuGemm, GpuMatmulProblem
-from simdnn.kernels.x86.dynamic import Dynamic
 from simdnn.program.records import Affine, Loop, Memory, Op, Register
 from simdnn.timing.gpu.engine import Issue, engine_time, issue_of, run
 from simdnn.timing.gpu.estimate import clock_of, estimate_gpu, gpu_time, nest_of

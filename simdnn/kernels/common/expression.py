@@ -3,7 +3,7 @@
     >>> trace(lambda x: (x * 2.0).maximum(1.0), ["f32"]).steps[-1].op
     'max'
 
-A step is an instruction or a constant; `simdnn.kernels.x86.elementwise` puts loads, stores and loops around them.
+A step is an instruction or a constant; `simdnn.kernels.common.elementwise` puts loads, stores and loops around them.
 """
 
 from __future__ import annotations

@@ -1,16 +1,39 @@
 """Transcendental functions as libraries compute them: a range reduction and a polynomial in multiply-adds.
 
-Each is a formula over `Element`s. Coefficients are either Taylor's, or least-squares fits that `tools/fit_functions.py`
-makes and checks. Errors against correctly rounded values, over all finite arguments, are in the docstrings; the tests
-hold them.
+Each is a formula over `Element`s; over arrays (`Values`) it is NumPy's own function. Coefficients are either Taylor's,
+or least-squares fits that `tools/fit_functions.py` makes and checks. Errors against correctly rounded values, over all
+finite arguments, are in the docstrings; the tests hold them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import wraps
 from math import factorial, log2
+from typing import Any
 
+import numpy as np
+
+from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
+from simdnn.kernels.common.values import Values
+
+Function = Callable[[Element], Element]
+
+
+def _known(plain: Callable[[Array], Any]) -> Callable[[Function], Function]:
+    """The decorated formula; over arrays, whose type it does not know, the function that NumPy knows."""
+
+    def decorate(formula: Function) -> Function:
+        @wraps(formula)
+        def function(x: Any) -> Any:
+            return Values(np.asarray(plain(x.array))) if isinstance(x, Values) else formula(x)
+
+        return function
+
+    return decorate
+
 
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606765330187e-06  # their sum is ln 2; the first has 16 bits
 
@@ -38,6 +61,7 @@ def _reduced(x: Element) -> tuple[Element, Element]:
 _EXPM1 = [1 / factorial(k) for k in range(7, 0, -1)]  # of (e**r - 1) / r
 
 
+@_known(np.exp)
 def exp(x: Element) -> Element:
     """e**x; error up to 1 ulp, overflow to infinity and gradual underflow as IEEE has them."""
     n, r = _reduced(x.minimum(89.0).maximum(-104.0))
@@ -45,6 +69,7 @@ def exp(x: Element) -> Element:
     return horner(r, [*_EXPM1, 1.0]) * _power_of_two(half) * _power_of_two(n - half)
 
 
+@_known(np.expm1)
 def expm1(x: Element) -> Element:
     """e**x - 1 for x up to 88; error up to 2 ulp."""
     n, r = _reduced(x.minimum(88.0).maximum(-40.0))
@@ -52,6 +77,7 @@ def expm1(x: Element) -> Element:
     return scale.fma(r * horner(r, _EXPM1), scale - 1.0)
 
 
+@_known(np.tanh)
 def tanh(x: Element) -> Element:
     """Hyperbolic tangent as expm1(2x) / (expm1(2x) + 2); error up to 4 ulp."""
     e = expm1(x.minimum(10.0).maximum(-10.0) * 2.0)
@@ -79,6 +105,7 @@ _LOG1P = (
 )
 
 
+@_known(np.log)
 def log(x: Element) -> Element:
     """Natural logarithm; error up to 1 ulp. Denormals count as zero."""
     bits = (x + 0.0).read_as("s32")  # -0 becomes 0
@@ -101,6 +128,7 @@ _ERF_Q = (6.23950255e-05, 0.00130149606, 0.0154299233, 0.113873571, 0.497405589,
 _ERF_ONE = 3.92
 
 
+@_known(lambda x: np.vectorize(math.erf, otypes=[x.dtype])(x))
 def erf(x: Element) -> Element:
     """The error function as x P(x**2) / Q(x**2); error up to 4e-7 of the value."""
     t = x.minimum(_ERF_ONE).maximum(-_ERF_ONE)

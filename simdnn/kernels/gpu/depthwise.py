@@ -1,7 +1,8 @@
 """Depthwise convolution on a GPU's vector pipe: lanes run over channels, a thread makes neighbouring pixels of a row.
 
 Matrix instructions would multiply zeros here, a group having one channel. Everything is multiplied and added up in f32,
-tap after tap; sums of 8-bit integers are exact there for as many taps as `accepts` lets through.
+tap after tap; sums of 8-bit integers are exact there for as many taps as `accepts` lets through. CPUs multiply in the
+source's own type, in tiles with the epilogue of their products, so theirs is a kernel beside this one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
-from simdnn.kernels.gpu.grid import filled, lanes_for, spread, steps_of
+from simdnn.kernels.common.vocabulary import filled, steps_of
+from simdnn.kernels.gpu.grid import lanes_for, spread
 from simdnn.kernels.gpu.words import words_of
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Register, Tensor

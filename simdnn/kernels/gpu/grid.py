@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from isa_models import GpuMachine
-from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop
-from simdnn.program.records import Affine, Program
+from simdnn.kernels.common.vocabulary import Body
+from simdnn.program.records import Affine
 
 LANES = 32  # of a vector: SIMD32, or a warp
+_VECTORS = 8  # of a line that a thread takes at most
 
 
 @dataclass(frozen=True)
@@ -68,21 +67,37 @@ def lanes_for(line: int) -> int:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A program, and what it takes for what the problem is given; `finish` gives the flat destination."""
+class GpuLines:
+    """Lines cut into pieces of `length`, a thread each; a `single` vector of a line, or a loop over several."""
 
-    program: Program
-    prepare: Callable[[Mapping[str, Array]], dict[str, Array]]
-    finish: Callable[[Mapping[str, Array]], Array]
+    grid: Grid  # the last axis is a line's pieces
+    length: int
+    single: bool
+
+    @property
+    def full(self) -> tuple[int, ...]:
+        return (*self.grid.full[:-1], self.grid.full[-1] * self.length)
+
+    def index(self, axis: int) -> Affine:
+        return self.grid.index(axis)
+
+    def nest(self, start: Code, body: Body, types: Sequence[str]) -> Code:
+        first = self.grid.index(len(self.grid.extents) - 1) * self.length
+        if self.single:
+            return self.grid.nest([*start, *body(first, self.length, False)])
+        turns, rest = divmod(self.length, LANES)
+        code = [*start, *loop("v", turns, body(first + Affine.var("v") * LANES, LANES, False))]
+        return self.grid.nest(code + (body(first + turns * LANES, rest, False) if rest else []))
 
 
-def filled(array: Array, shape: tuple[int, ...], value: float = 0) -> Array:
-    """An array filled up at the end of its axes, flat."""
-    return np.pad(
-        array, [(0, n - m) for m, n in zip(array.shape, shape, strict=True)], constant_values=array.dtype.type(value)
-    ).reshape(-1)
+def lines_of(outer: tuple[int, ...], line: int, machine: GpuMachine, single: bool) -> GpuLines:
+    """Long lines are cut where there are too few for all threads."""
+    length = lanes_for(line) if single else _cut(line, prod(outer), machine)
+    return GpuLines(spread((*outer, -(-line // length)), machine), length, single)
 
 
-def steps_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Element strides of a contiguous array."""
-    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+def _cut(line: int, lines: int, machine: GpuMachine) -> int:
+    """Elements of each piece of a line."""
+    vectors = -(-line // LANES)
+    wanted = max(1, min(_VECTORS, vectors * lines // (machine.engines * machine.threads)))
+    return line if vectors <= wanted else wanted * LANES

@@ -1,4 +1,4 @@
-"""Reductions and pooling on a GPU's vector pipe, for the problems of `kernels.x86.reduce` and `kernels.x86.pool`.
+"""Reductions on a GPU's vector pipe.
 
 A thread makes one output of a line, or a vector of neighbouring ones. Lines are filled up to whole vectors with what
 changes nothing, where a kernel would switch lanes off.
@@ -15,16 +15,15 @@ import numpy as np
 from isa_models import GpuMachine, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.gpu.grid import LANES, Grid, Spread, filled, lanes_for, spread, steps_of
+from simdnn.kernels.common.reduce import ReduceProblem
+from simdnn.kernels.common.vocabulary import Spread, filled, inside, steps_of
+from simdnn.kernels.gpu.grid import LANES, Grid, lanes_for, spread
 from simdnn.kernels.gpu.words import words_of
-from simdnn.kernels.x86.pool import PoolProblem
-from simdnn.kernels.x86.reduce import KINDS, ReduceProblem
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
 _LONG = 4096  # elements of a line that are worth two kernels where there are fewer lines than engines
 _PART = 8 * LANES  # elements of such a line that a thread takes at least
-_STEPS = {"sum": "add", "sum_square": "fma", "sum_abs": "add", "max": "max", "min": "min", "prod": "mul"}
 
 
 @functools.lru_cache(maxsize=512)
@@ -44,7 +43,7 @@ def reduction(p: ReduceProblem, machine: GpuMachine) -> Spread:
     second = _Reduction(rest, machine, "partial", "dst", first.grid.full)
 
     def prepare(given: Mapping[str, Array]) -> dict[str, Array]:
-        lines = filled(given["src"].reshape(-1, line), (prod(most), parts * chunk), KINDS[p.kind][0])
+        lines = filled(given["src"].reshape(-1, line), (prod(most), parts * chunk), p.empty)
         return first.prepare({"src": lines})
 
     return Spread(_program(p, machine, [first, second]), prepare, second.finish)
@@ -81,7 +80,7 @@ class _Reduction:
 
     def numbers(self) -> list[Tensor]:
         """What nothing yields, the divisor, and the mask of a magnitude."""
-        empty = np.float32(KINDS[self.p.kind][0])
+        empty = np.float32(self.p.empty)
         bits = np.array([empty, np.float32(self.p.divisor)], np.float32).view(np.uint32)
         return [Tensor.constant("numbers", "u32", np.append(bits, np.uint32(0x7FFFFFFF)).tobytes())]
 
@@ -104,7 +103,7 @@ class _Reduction:
             body += self.words.apply("and", x, x, Register("m", "f32", lanes))
         sources = (x, x, acc) if p.kind == "sum_square" else (x, acc)  # of two extremes a NaN of the first goes
         sources = (acc, x) if p.kind in ("max", "min") else sources
-        body += self.words.apply(_STEPS[p.kind], acc, *sources)
+        body += self.words.apply(p.step, acc, *sources)
         for var, extent in reversed(loops):
             body = loop(var, extent, body)
         start = self.number("acc", 0, lanes) + (self.number("m", 2, lanes) if p.kind == "sum_abs" else [])
@@ -113,7 +112,7 @@ class _Reduction:
     def closing(self, acc: Register) -> Code:
         p, code = self.p, Code()
         if p.reduced[-1]:
-            code += self.words.fold("add" if p.kind.startswith("sum") else _STEPS[p.kind], acc)
+            code += self.words.fold(p.joint, acc)
             acc = Register("acc", "f32", 1)
         if p.divisor != 1:
             code += self.number("d", 1, acc.lanes)
@@ -123,56 +122,8 @@ class _Reduction:
 
     # -- arrays ---------------------------------------------------------------------------------------------------
     def prepare(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        return {"src": filled(given["src"].reshape(self.p.dims), self.source, KINDS[self.p.kind][0])}
+        return {"src": filled(given["src"].reshape(self.p.dims), self.source, self.p.empty)}
 
     def finish(self, outputs: Mapping[str, Array]) -> Array:
-        kept = [n for n, r in zip(self.p.dims, self.p.reduced, strict=True) if not r] or [1]
-        return np.ascontiguousarray(outputs["dst"].reshape(self.dest)[tuple(slice(n) for n in kept)]).reshape(-1)
-
-
-# -- pooling ----------------------------------------------------------------------------------------------------------
-@functools.lru_cache(maxsize=512)
-def pooling(p: PoolProblem, machine: GpuMachine) -> Spread:
-    """Inputs src (channels last) and, for means, `counts`; output dst (channels last). Lanes run over channels."""
-    words, lanes = words_of(machine), lanes_for(p.c)
-    channels = -(-p.c // lanes)
-    grid = spread((p.mb, p.oh, p.ow, channels), machine)
-    n, y, x, c = (grid.index(axis) for axis in range(4))
-    rows, columns = (
-        (s - 1) * step + (k - 1) * d + 1
-        for s, step, k, d in zip(grid.full[1:3], p.strides, (p.kh, p.kw), p.dilation, strict=True)
-    )
-    source = (grid.full[0], max(rows, p.ih), max(columns, p.iw), grid.full[3] * lanes)
-    steps, dest = steps_of(source), (*grid.full[:3], grid.full[3] * lanes)
-    u, w = Affine.var("u"), Affine.var("w")
-    at = n * steps[0] + (y * p.strides[0] + u * p.dilation[0]) * steps[1]
-    at = at + (x * p.strides[1] + w * p.dilation[1]) * steps[2] + c * lanes
-    acc, value = Register("acc", "f32", lanes), Register("x", "f32", lanes)
-    step = "max" if p.kind == "max" else "add"
-    tap = [*words.load("x", "src", p.dtype, at, lanes), *words.apply(step, acc, acc, value)]
-    empty = op(words.splat_name.format("f32"), acc, Memory("empty", Affine(), "f32", 1))
-    code: Code = [empty, *loop("u", p.kh, loop("w", p.kw, tap))]
-    if p.kind == "mean":
-        code += words.load("x", "counts", "f32", y * grid.full[2] + x, lanes, same=True)
-        code += words.apply("div", acc, acc, value)
-    place = sum((i * step for i, step in zip((n, y, x), steps_of(dest), strict=False)), Affine()) + c * lanes
-    code += words.store("dst", p.dtype, place, acc)
-    tensors = [
-        Tensor("src", p.dtype, prod(source)),
-        *([Tensor("counts", "f32", grid.full[1] * grid.full[2])] if p.kind == "mean" else []),
-        Tensor.constant("empty", "f32", np.float32(p.padding_value).tobytes()),
-        Tensor("dst", p.dtype, prod(dest), "output"),
-    ]
-    program = verify(Program(f"pool {p}", machine.platform.name, tuple(tensors), tuple(grid.nest(code))))
-
-    def prepare(given: Mapping[str, Array]) -> dict[str, Array]:
-        found = {"src": filled(given["src"].reshape(p.mb, p.ih, p.iw, p.c), source)}
-        if "counts" in given:
-            found["counts"] = filled(given["counts"].reshape(p.oh, p.ow), (grid.full[1], grid.full[2]), 1)
-        return found
-
-    def finish(outputs: Mapping[str, Array]) -> Array:
-        inside = outputs["dst"].reshape(dest)[: p.mb, : p.oh, : p.ow, : p.c]
-        return np.ascontiguousarray(inside).reshape(-1)
-
-    return Spread(program, prepare, finish)
+        kept = tuple(n for n, r in zip(self.p.dims, self.p.reduced, strict=True) if not r) or (1,)
+        return inside(outputs["dst"], self.dest, kept)

@@ -22,13 +22,13 @@ from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.elementwise import MapProblem, elementwise
 from simdnn.kernels.common.expression import trace
 from simdnn.kernels.common.spec import Decompression, Kernel, Parameters, Placing
-from simdnn.kernels.gpu.elementwise import elementwise
+from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.groups import GpuGroupedGemm, by_group, in_pairs, load_narrow, stored, stored_type
 from simdnn.kernels.intel_gpu.tile import Budget
-from simdnn.kernels.x86.elementwise import MapProblem
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
 LARGEST = 2048 - 255  # zero point whose differences from bytes f16 holds all
@@ -179,4 +179,4 @@ class GpuComputeGemm(GpuGroupedGemm):
 def rounding(size: int, dtype: str, machine: GpuMachine) -> Program:
     """f32 weights brought to the type multiplied, ahead of all runs."""
     problem = MapProblem(trace(lambda x: x, ["f32"]), (size,), ((1,),), dtype)
-    return elementwise(problem, machine).program
+    return elementwise(problem, GpuVocabulary(machine)).program

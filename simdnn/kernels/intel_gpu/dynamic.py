@@ -1,4 +1,4 @@
-"""Quantization on the fly on Intel GPUs, the same bits as on CPUs (`dynamic.Dynamic`).
+"""Quantization on the fly on Intel GPUs, the same bits as on CPUs (`simdnn.kernels.common.dynamic.Dynamic`).
 
 A thread takes a group where that is enough for all threads. Where not, as with one group a token, the threads of a
 workgroup share one, in stages: the extremes of each thread's piece, the scale of each group, the values, and sums of
@@ -22,7 +22,7 @@ from isa_models import GpuMachine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.x86.dynamic import Dynamic
+from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
 

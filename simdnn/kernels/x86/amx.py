@@ -14,18 +14,20 @@ stay in tiles over the whole of K.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
-from simdnn.kernels.common.code import Code, Unit, fill_zero, load32, loop, op, zero
-from simdnn.kernels.common.spec import Kernel, Problem
-from simdnn.kernels.x86.blocking import Blocking
-from simdnn.kernels.x86.decompress import CompressedGemm
+from simdnn.kernels.common.code import Code, Unit, load32, loop, op
+from simdnn.kernels.common.spec import Problem
+from simdnn.kernels.x86.compensation import Compensation, compensated
+from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import BF16, VNNI, Dot
-from simdnn.kernels.x86.epilogue import Tile, finish_tile
-from simdnn.kernels.x86.gemm import Gemm, Options
+from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.x86.gemm import Gemm, epilogue_of
+from simdnn.kernels.x86.product import Blocks, Options, Product, panels_of
+from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.tile import Panel, Part
+from simdnn.kernels.x86.weights import PackedWeights
 from simdnn.program.records import Affine, Memory, Op, Register, Tensor
 from simdnn.program.tiles import TILES, configuration
 
@@ -63,51 +65,80 @@ def even_parts(k: int) -> int:
     return k // parts if k % (2 * parts) == 0 and k % 32 and parts > 1 else 0
 
 
-class TiledGemm(Gemm):
-    """The generator for one problem; `accumulation` is the order in which the machine adds up a row's products."""
+def tiled_gemm(
+    name: str, problem: Problem, unit: Unit, dot: Dot, accumulation: str, options: Options, compressed: bool
+) -> Gemm:
+    """A matmul or a convolution on tiles; `compressed`: each panel's weights are decompressed before its tiles, or
+    rounded by the program.
+    """
+    product = Product(name, problem, unit, dot, options)
+    blocks = in_tiles(product)
+    compensation = Compensation(product, blocks.layout, "" if compressed else compensated(product))
+    sums = Chains(product)
+    weights: PackedWeights | PanelWeights
+    if compressed:
+        weights = PanelWeights(product, blocks)
+        plan = weights.decompressor.epilogue()
+    else:
+        weights, plan = PackedWeights(product, blocks.layout), epilogue_of(product, compensation.by)
+    tiles = AmxTiles(product, blocks, sums, plan, accumulation if dot.acc == "f32" else "")
+    return Gemm(product, blocks, weights, sums, compensation, plan, tiles)
 
-    def __init__(
-        self, name: str, problem: Problem, unit: Unit, dot: Dot, accumulation: str, options: Options | None = None
-    ) -> None:
-        super().__init__(name, problem, unit, dot, options or Options())
-        self.accumulation = accumulation
 
-    @cached_property
-    def blocking(self) -> Blocking:
-        """Two tiles of rows and up to two of columns; of few rows one tile, and up to four of columns."""
-        columns = -(-self.oc // _COLUMNS)
-        if self.rows <= TILE_ROWS:
-            return Blocking(self.rows, min(_MOST_ACCUMULATORS, columns))
-        blocks = -(-self.rows // (2 * TILE_ROWS))
-        return Blocking(-(-self.rows // blocks), min(2, columns))
+def in_tiles(product: Product) -> Blocks:
+    """Two tiles of rows and up to two of columns; of few rows one tile, and up to four of columns.
 
-    @cached_property
-    def row_blocks(self) -> list[tuple[int, int, int]]:
-        """All of one height, as tiles are configured once: the last block computes some rows a second time."""
-        height = self.blocking.rows
-        count, rest = divmod(self.rows, height)
-        return [(0, height, count), *([(self.rows - height, height, 1)] if rest else [])]
+    Tiles are configured once, so all blocks have one height: the last one computes some rows a second time.
+    """
+    rows, columns = product.rows, -(-product.oc // _COLUMNS)
+    if rows <= TILE_ROWS:
+        height, most = rows, _MOST_ACCUMULATORS
+    else:
+        height, most = -(-rows // -(-rows // (2 * TILE_ROWS))), 2
+    count, rest = divmod(rows, height)
+    cut = [(0, height, count), *([(rows - height, height, 1)] if rest else [])]
+    return Blocks(cut, panels_of(product, min(most, columns)), _SECOND_LEVEL)
+
+
+@dataclass(frozen=True, eq=False)
+class AmxTiles:
+    """Blocks of rows by panels of columns; `accumulation` is the machine's order of adding up a row's products."""
+
+    product: Product
+    blocks: Blocks
+    sums: Chains
+    plan: Plan
+    accumulation: str
 
     @property
-    def second_level(self) -> int:
-        return _SECOND_LEVEL
+    def dot(self) -> Dot:
+        return self.product.dot
 
-    @cached_property
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return self.blocks.highest
+
+    @property
+    def vectors(self) -> int:
+        """Tiles of columns of a block."""
+        return self.blocks.layout.width // _COLUMNS
+
+    @property
     def heights(self) -> tuple[int, ...]:
         """Rows of each tile of a block."""
-        rows = self.blocking.rows
-        return (rows,) if rows <= TILE_ROWS else (TILE_ROWS, rows - TILE_ROWS)
+        return (self.rows,) if self.rows <= TILE_ROWS else (TILE_ROWS, self.rows - TILE_ROWS)
 
     # -- tile registers: accumulators, tiles of rows, tiles of columns in turn ----------------------------------------
     def accumulator(self, i: int, j: int, dtype: str) -> Register:
-        return Register(TILES[i * self.blocking.vectors + j], "u32", self.heights[i] * _COLUMNS).as_(dtype)
+        return Register(TILES[i * self.vectors + j], "u32", self.heights[i] * _COLUMNS).as_(dtype)
 
     def of_rows(self, i: int, dtype: str) -> Register:
-        first = len(self.heights) * self.blocking.vectors
+        first = len(self.heights) * self.vectors
         return Register(TILES[first + i], "u32", self.heights[i] * _STEPS).as_(dtype)
 
     def of_columns(self, j: int, dtype: str) -> Register:
-        left = TILES[len(self.heights) * (self.blocking.vectors + 1) :]
+        left = TILES[len(self.heights) * (self.vectors + 1) :]
         return Register(left[j % len(left)], "u32", TILE_ROWS * _COLUMNS).as_(dtype)
 
     def setup(self) -> Code:
@@ -115,13 +146,14 @@ class TiledGemm(Gemm):
         return [op("ldtilecfg", Register("tilecfg", "u8", data.lanes), data)]
 
     def configuration(self) -> bytes:
-        rows = [height for height in self.heights for _ in range(self.blocking.vectors)] + list(self.heights)
+        rows = [height for height in self.heights for _ in range(self.vectors)] + list(self.heights)
         return configuration([*rows, *[TILE_ROWS] * (len(TILES) - len(rows))])
 
-    def tensors(self) -> list[Tensor]:
-        found = [*super().tensors(), Tensor.constant("tiles", "u8", self.configuration())]
-        if any(self.buffered(panel) for _, panel in self.panels()):
-            found.append(Tensor(_SUMS, self.dot.acc, self.blocking.rows * self.blocking.vectors * _COLUMNS, "private"))
+    def tensors(self, panels: Sequence[Panel]) -> list[Tensor]:
+        """The configuration, and a buffer for sums that the epilogue changes."""
+        found = [Tensor.constant("tiles", "u8", self.configuration())]
+        if any(self.buffered(panel) for panel in panels):
+            found.append(Tensor(_SUMS, self.dot.acc, self.rows * self.vectors * _COLUMNS, "private"))
         return found
 
     # -- one block of rows times one panel ----------------------------------------------------------------------------
@@ -140,7 +172,9 @@ class TiledGemm(Gemm):
                 if j in buffered:
                     place = self.rows_at(i, _SUMS, Affine(at * width + j * _COLUMNS), width)
                 else:
-                    place = self.rows_at(i, "dst", numbers[at] * self.conv.oc + panel.dst + j * _COLUMNS, self.conv.oc)
+                    place = self.rows_at(
+                        i, "dst", numbers[at] * self.product.conv.oc + panel.dst + j * _COLUMNS, self.product.conv.oc
+                    )
                 store.append(op("tilestored", place, bits))
         code = [*clear, *self.products(panel, [sources[at] for at in first]), *store]
         return [Part("part", 1, code + self.finish_rows(panel, buffered, position[0], numbers[0]))]
@@ -151,7 +185,7 @@ class TiledGemm(Gemm):
 
     def products(self, panel: Panel, sources: Sequence[Affine]) -> Code:
         """The accumulators over all taps and channels."""
-        ((chain,),) = (repeat.chains for repeat in self.sums(panel.step))
+        ((chain,),) = (repeat.chains for repeat in self.sums.sums(panel.step))
         rows, weights = chain.at(sources, panel.base)
         dot, k = self.dot, Affine.var("k")
         choices = (("accumulation", self.accumulation),) if dot.acc == "f32" else ()
@@ -159,7 +193,11 @@ class TiledGemm(Gemm):
         for i, row in enumerate(rows):
             at = row + k * (_STEPS * dot.depth)
             body.append(
-                op("tileloadd", self.of_rows(i, "u32"), self.rows_at(i, self.reading.tensor, at, self.reading.column))
+                op(
+                    "tileloadd",
+                    self.of_rows(i, "u32"),
+                    self.rows_at(i, self.product.reading.tensor, at, self.product.reading.column),
+                )
             )
         for j in range(panel.vectors):
             at = weights + k * (_STEPS * panel.step) + j * _COLUMNS * dot.depth
@@ -178,23 +216,27 @@ class TiledGemm(Gemm):
             return [j for j, lanes in enumerate(panel.lanes) if lanes < _COLUMNS]
         return list(range(panel.vectors))
 
-    @cached_property
+    @property
     def stored_as_is(self) -> bool:
         """Whether an accumulator is what dst wants: nothing but a store in the epilogue."""
-        acc = self.unit.reg("c0_0", self.dot.acc)
-        tile = Tile(self.unit, [[acc]], [_COLUMNS], [Affine()], Affine(), [Affine()])
-        return self.conv.epilogue.dst == self.dot.acc and len(finish_tile(self.plan, tile)) == 1 and not self.rowsum
+        acc = self.product.unit.reg("c0_0", self.dot.acc)
+        tile = Tile(self.product.unit, [[acc]], [_COLUMNS], [Affine()], Affine(), [Affine()])
+        return (
+            self.product.conv.epilogue.dst == self.dot.acc
+            and len(finish_tile(self.plan, tile)) == 1
+            and not self.rowsum
+        )
 
     @property
     def rowsum(self) -> bool:
-        return self.conv.epilogue.zp_wei
+        return self.product.conv.epilogue.zp_wei
 
     def finish_rows(self, panel: Panel, columns: Sequence[int], position: Affine, number: Affine) -> Code:
         """The epilogue of the tiles of columns named, from the buffer, as many rows at a time as registers hold."""
         if not columns:
             return []
-        together = min(self.blocking.rows, max(1, _VECTORS // len(columns)))
-        turns, rest = divmod(self.blocking.rows, together)
+        together = min(self.rows, max(1, _VECTORS // len(columns)))
+        turns, rest = divmod(self.rows, together)
         first = Affine.var("e") * together
         code = loop("e", turns, self.finish_group(panel, columns, first, together, position, number))
         last = Affine(turns * together)
@@ -204,7 +246,7 @@ class TiledGemm(Gemm):
         self, panel: Panel, columns: Sequence[int], first: Affine, count: int, position: Affine, number: Affine
     ) -> Code:
         """`count` rows from row `first` of the block; `position` and `number` are those of the block's first row."""
-        unit, width = self.unit, panel.vectors * _COLUMNS
+        unit, width = self.product.unit, panel.vectors * _COLUMNS
         rows, skipped = range(count), columns[0] * _COLUMNS
         registers = [[unit.reg(f"c{i}_{j}", self.dot.acc) for j in columns] for i in rows]
         load: Code = []
@@ -215,36 +257,14 @@ class TiledGemm(Gemm):
                 for j, register in zip(columns, registers[i], strict=True)
             ]
         numbers = [number + first + i for i in rows]
-        beside = self.conv.groups * self.layout.channels
+        beside = self.product.conv.groups * self.blocks.layout.channels
         tile = Tile(
             unit,
             registers,
             [panel.lanes[j] for j in columns],
-            [n * self.conv.oc + panel.dst + skipped for n in numbers],
+            [n * self.product.conv.oc + panel.dst + skipped for n in numbers],
             panel.channel + skipped,
             [position + (first + i) * beside + panel.channel + skipped for i in rows],
             numbers,
         )
         return load + finish_tile(self.plan, tile, self.rowsum)
-
-    def kernel(self) -> Kernel:
-        return replace(super().kernel(), accumulation=self.accumulation if self.dot.acc == "f32" else "")
-
-
-class TiledCompressedGemm(TiledGemm, CompressedGemm):
-    """GEMM on tiles over compressed weights, or over f32 weights that the program itself rounds."""
-
-    def expand(self, panel: Panel, number: Affine) -> Code:
-        """And zeros in the buffer, from the last pair of rows to a whole tile."""
-        row = panel.vectors * _COLUMNS * self.dot.depth
-        filled = -(-self.matmul.k // self.dot.depth)
-        missing = self.layout.icp // self.dot.depth - filled
-        code = super().expand(panel, number)
-        if not missing:
-            return code
-        clear: Code = [zero(self.unit.reg("z"))]
-        return [
-            *clear,
-            *fill_zero(self.unit, panel.tensor, self.dot.wei, panel.base + filled * row, missing * row, "f", "z"),
-            *code,
-        ]

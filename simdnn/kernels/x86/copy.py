@@ -7,23 +7,14 @@ are moved one at a time; a library that transposes blocks in registers is faster
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from math import prod
 
 from simdnn.kernels.common.code import Code, Unit, loop, op
+from simdnn.kernels.common.copy import CopyProblem
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
 _PIECES = (("vmovdqu", 32), ("vmovdqu", 16), ("vmovq", 8), ("vmovd", 4))
-
-
-@dataclass(frozen=True)
-class CopyProblem:
-    """dst[i, j, …] = src[i, j, …] for elements of `size` bytes; `strides` are the source's, in elements."""
-
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
-    size: int  # 1, 2, 4 or 8 bytes
 
 
 @functools.lru_cache(maxsize=512)

@@ -12,54 +12,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, Unit, broadcast32, load_float, loop, op, store32
+from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.x86.epilogue import store
 from simdnn.kernels.x86.reduce import horizontal
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Register, Tensor
 
-_LEAST = 2.0**-126  # the least scale: its reciprocal is finite, and groups of zeros divide by no zero
 _ACCUMULATORS = 4
-
-
-@dataclass(frozen=True)
-class Dynamic:
-    """src (M, K) of f32, f16 or bf16 to dst (M, K) of s8 or u8, by groups of `group` along K.
-
-    symmetric: scale = max(greatest |x|, levels * 2**-126) / levels, levels = 127 (s8) or 255 (u8, for x >= 0);
-        q = rint(x * (1 / scale)).
-    asymmetric: low = min(x, 0), high = max(x, 0); scale = max(high - low, 255 * 2**-126) / 255;
-        n = rint(low * (1 / scale)); zero point = least of dst - n;
-        q = min(rint(min(x * (1 / scale), n + 255)) + zero point, greatest of dst).
-    reductions (M, K/R), s32: the sums of q over R = `reductions` k each, which divides `group`; 0: none.
-    """
-
-    m: int
-    k: int
-    group: int
-    src: str
-    dst: str
-    symmetric: bool = True
-    reductions: int = 0
-
-    @property
-    def levels(self) -> int:
-        return 127 if self.symmetric and self.dst == "s8" else 255
-
-    @property
-    def parts(self) -> int:
-        return self.k // self.group
-
-    @property
-    def least(self) -> np.float32:
-        """The range below which it is taken for this, an f32."""
-        return np.float32(self.levels * _LEAST)
 
 
 @functools.lru_cache(maxsize=512)

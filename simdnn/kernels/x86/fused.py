@@ -12,15 +12,19 @@ A sum is one chain over K.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
+from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.code import Code, broadcast32, load32, loop, zero
-from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.kernels.common.code import Code, Unit, broadcast32, loop, zero
+from simdnn.kernels.common.spec import Decompression, Kernel, MatmulProblem, Parameters
 from simdnn.kernels.x86.blocking import row_blocks
-from simdnn.kernels.x86.decompress import CompressedGemm, lengths, nest
-from simdnn.kernels.x86.dots import accumulator
-from simdnn.kernels.x86.epilogue import Tile, finish_tile
+from simdnn.kernels.x86.decompress import GIVEN
+from simdnn.kernels.x86.decompressor import Decompressor, lengths, nest, scale_inside
+from simdnn.kernels.x86.dots import Dot, accumulator
+from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.x86.product import Blocks, Options, Product, panels_of
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Tensor
@@ -30,85 +34,113 @@ _HEIGHT = 4
 _SINGLE = 6  # registers: two rows of weights, scratch, the order of pairs, the table of nibbles, the epilogue's
 
 
-class FusedGemm(CompressedGemm):
-    """The generator for one matmul with a `Decompression` and at most `MOST_ROWS` rows."""
+def fused_gemm(name: str, problem: MatmulProblem, unit: Unit, dot: Dot) -> Fused:
+    """A matmul with a `Decompression` and at most `MOST_ROWS` rows."""
+    assert problem.decompression is not None
+    product = Product(name, problem, unit, dot, Options())
+    blocks = fitting(product, problem.decompression)
+    decompressor = Decompressor(product, blocks.layout)
+    return Fused(product, blocks, decompressor, decompressor.epilogue())
 
-    @property
-    def height(self) -> int:
-        """Rows of a block: all, or shared out evenly among as few blocks as the registers allow."""
-        most = next(h for h in range(_HEIGHT, 0, -1) if self.fitting(h))
-        return -(-self.rows // -(-self.rows // most))
 
-    def fitting(self, height: int) -> int:
-        """Vectors of columns whose sums, scales and zero points fit the registers beside the source's."""
-        constants = (self.in_weights is not None) + (self.compressed.zero_point is not None)
-        free = self.unit.registers - _SINGLE - height * (2 // self.dot.depth)
+def fitting(product: Product, d: Decompression) -> Blocks:
+    """Blocks of all rows, or of few as even as can be; panels whose sums, scales and zero points fit the registers."""
+    unit, dot = product.unit, product.dot
+    constants = (scale_inside(d, dot) is not None) + (d.zero_point is not None)
+
+    def vectors(height: int) -> int:
+        """Vectors of columns that the registers hold beside the source's."""
+        free = unit.registers - _SINGLE - height * (2 // dot.depth)
         return max(0, free // (height + constants))
 
-    @property
-    def vectors(self) -> int:
-        return min(self.fitting(self.height), -(-self.oc // self.unit.lanes))
+    most = next(h for h in range(_HEIGHT, 0, -1) if vectors(h))
+    height = -(-product.rows // -(-product.rows // most))
+    columns = min(vectors(height), -(-product.oc // unit.lanes))
+    return Blocks(row_blocks(product.rows, height), panels_of(product, columns))
 
-    @cached_property
-    def layout(self) -> pack.Layout:
-        lanes = self.unit.lanes
-        width = self.vectors * lanes
-        tail = -(-(self.oc % width) // lanes) * lanes
-        return pack.Layout(1, self.oc, width, tail, self.dot.depth, self.reading.ic)
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """The nest of one problem, and the parts that it is made of."""
+
+    product: Product
+    blocks: Blocks
+    decompressor: Decompressor
+    plan: Plan
 
     @cached_property
     def program(self) -> Program:
-        code = self.reading.stage(self.unit) + self.stored.stage()
-        for panels, panel, number in self.expanded():
-            for first, height, count in row_blocks(self.rows, self.height):
-                body = loop("r", count, self.block(panel, number, first, height), parallel=True)
+        p = self.product
+        code = p.reading.stage(p.unit) + self.decompressor.rows.stage()
+        for panels, panel in self.decompressor.panels():
+            for first, height, count in self.blocks.rows:
+                body = loop("r", count, self.block(panel, first, height), parallel=True)
                 code += loop("panel", panels, body, parallel=True)
-        return verify(Program(f"{self.name} {self.matmul}", self.unit.isa, tuple(self.tensors()), tuple(code)))
+        return verify(Program(f"{p.name} {p.problem}", p.unit.isa, tuple(self.tensors()), tuple(code)))
 
-    def buffers(self) -> list[Tensor]:
-        return []
+    def tensors(self) -> list[Tensor]:
+        p = self.product
+        return [
+            *p.reading.tensors(),
+            *self.decompressor.rows.tensors(),
+            *self.decompressor.parameter_tensors(),
+            *self.plan.tensors(p.unit, self.blocks.layout.channels, 1, p.outputs),
+            Tensor("dst", p.conv.epilogue.dst, p.outputs, "output"),
+        ]
 
-    def block(self, panel: Panel, number: Affine, first: int, height: int) -> Code:
+    def block(self, panel: Panel, first: int, height: int) -> Code:
         """`height` rows by one panel, from nothing to memory."""
+        p, d = self.product, self.decompressor
         rows = [Affine.var("r") * height + (first + i) for i in range(height)]
-        sums = [[accumulator(self.unit, i, j, self.dot) for j in range(panel.vectors)] for i in range(height)]
+        sums = [[accumulator(p.unit, i, j, p.dot) for j in range(panel.vectors)] for i in range(height)]
         code: Code = [zero(acc) for row in sums for acc in row]
-        code += self.stored.setup("table")
-        if self.dot.wei == "bf16":
-            code.append(load32(self.unit, self.unit.reg("order"), "interleave", Affine(), self.unit.lanes))
-        step, large = lengths(self.compressed, self.matmul.k)
+        code += d.rows.setup("table") + d.interleaving("order")
+        step, large = lengths(d.compressed, p.k)
         row = Affine.var("outer") * large + Affine.var("group") * step
         turns, rest = divmod(step, 2)
         body: Code = []
         for j in range(panel.vectors):
-            body += self.parameters_of(_registers(j), panel, j, row, 0)
-        body += loop("k", turns, self.pairs(panel, number, rows, row + Affine.var("k") * 2, 2))
-        body += self.pairs(panel, number, rows, row + (step - 1), 1) if rest else []
-        code += loop("outer", self.matmul.k // large, loop("group", large // step, body))
-        at = [number_ * self.oc + panel.dst for number_ in rows]
-        return code + finish_tile(self.plan, Tile(self.unit, sums, panel.lanes, at, panel.channel, rows, rows))
+            body += d.parameters_of(_registers(j), panel, j, row, 0)
+        body += loop("k", turns, self.pairs(panel, rows, row + Affine.var("k") * 2, 2))
+        body += self.pairs(panel, rows, row + (step - 1), 1) if rest else []
+        code += loop("outer", p.k // large, loop("group", large // step, body))
+        at = [number * p.oc + panel.dst for number in rows]
+        return code + finish_tile(self.plan, Tile(p.unit, sums, panel.lanes, at, panel.channel, rows, rows))
 
-    def pairs(self, panel: Panel, number: Affine, rows: list[Affine], k: Affine, count: int) -> Code:
+    def pairs(self, panel: Panel, rows: list[Affine], k: Affine, count: int) -> Code:
         """`count` rows of weights from `k` on, one or two, with every row of the source."""
-        unit, dot = self.unit, self.dot
+        unit, dot, source, d = self.product.unit, self.product.dot, self.product.reading, self.decompressor
         steps = range(-(-count // dot.depth))
         code: Code = []
         for i, row in enumerate(rows):
             for step in steps:
                 a = unit.reg(f"a{i}_{step}", "f32" if dot.src == "f32" else "u32")
-                code.append(broadcast32(a, self.reading.tensor, row * self.reading.column + k + step * dot.depth))
+                code.append(broadcast32(a, source.tensor, row * source.column + k + step * dot.depth))
         for j in range(panel.vectors):
             r = _registers(j)
-            code += self.stored.load(r[:count], r[5], r[6], panel, number, j, k)
+            code += d.rows.load(r[:count], r[5], r[6], panel, j, k)
             for register in r[:count]:
-                code += self.dequantize(register, r[2], r[3])
+                code += d.dequantize(register, r[2], r[3])
             if dot.depth == 2:
                 code += [zero(unit.reg(r[1]))] if count == 1 else []
-                code += self.interleaved(r)
+                code += d.interleaved(r)
             for i in range(len(rows)):
                 for step in steps:
                     code += dot.emit(unit, f"c{i}_{j}", f"a{i}_{step}", r[step], "")
         return code
+
+    # -- between the user's arrays and the program's tensors --------------------------------------------------------
+    def kernel(self) -> Kernel:
+        p = self.product
+        return Kernel(p.name, self.program, self.prepare, p.finish, p.dot.compute, GIVEN)
+
+    def prepare(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        """The program's inputs."""
+        parts = (self.decompressor.arrays, self.epilogue_arrays)
+        return self.product.inputs(self.program, parts, src, weights, parameters)
+
+    def epilogue_arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        return self.plan.inputs(parameters, lambda values: pack.per_channel(values, self.blocks.layout, "f32"))
 
 
 def _registers(j: int) -> list[str]:

@@ -8,67 +8,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import inf, prod
+from math import prod
 
 import numpy as np
 
 from isa_models import Unimplemented
 from simdnn.kernels.common.code import Code, Unit, broadcast32, loop, op
+from simdnn.kernels.common.expression import INSTRUCTIONS
+from simdnn.kernels.common.reduce import ReduceProblem
 from simdnn.kernels.x86.elements import LOADED, STORED, broadcast, load
 from simdnn.kernels.x86.epilogue import store, store_constants
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Register, Tensor
 
-#: kind -> (what nothing yields, the instruction that takes one more)
-KINDS = {
-    "sum": (0.0, "vaddps"),
-    "sum_square": (0.0, "vfmadd231ps"),
-    "sum_abs": (0.0, "vaddps"),
-    "max": (-inf, "vmaxps"),
-    "min": (inf, "vminps"),
-    "prod": (1.0, "vmulps"),
-}
 _ACCUMULATORS = 4
-
-
-@dataclass(frozen=True)
-class ReduceProblem:
-    """dst[kept …] = kind of src over the dimensions that `reduced` marks, divided by `divisor` where that is not 1.
-
-    src and dst are contiguous. Neighbouring dimensions of one kind should have been made one (`merge`).
-    """
-
-    kind: str
-    dims: tuple[int, ...]
-    reduced: tuple[bool, ...]
-    src: str
-    dst: str
-    divisor: int = 1
-
-    @property
-    def size(self) -> int:
-        """Elements of dst."""
-        return prod(n for n, r in zip(self.dims, self.reduced, strict=True) if not r)
-
-
-def merge(shape: tuple[int, ...], axes: frozenset[int]) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    """Dimensions with neighbours of one kind made one, and which of them are reduced.
-
-    >>> merge((2, 3, 4, 5), frozenset({2, 3}))
-    ((6, 20), (False, True))
-    """
-    dims: list[int] = []
-    reduced: list[bool] = []
-    for axis, size in enumerate(shape):
-        if size == 1:
-            continue
-        if reduced and reduced[-1] == (axis in axes):
-            dims[-1] *= size
-        else:
-            dims.append(size)
-            reduced.append(axis in axes)
-    return (tuple(dims), tuple(reduced)) if dims else ((1,), (True,))
 
 
 @functools.lru_cache(maxsize=512)
@@ -82,7 +35,7 @@ class _Reduction:
         self.problem, self.unit = problem, unit
         if problem.src not in LOADED or problem.dst not in STORED or problem.src[0] in "su":
             raise Unimplemented(f"reduction of {problem.src} to {problem.dst}; floats work: f32, bf16, f16")
-        self.empty, self.instruction = KINDS[problem.kind]
+        self.instruction = "vfmadd231ps" if problem.step == "fma" else INSTRUCTIONS[problem.step][0]
 
     def program(self) -> Program:
         p = self.problem
@@ -107,7 +60,7 @@ class _Reduction:
     def tensors(self) -> list[Tensor]:
         p = self.problem
         found = [Tensor("src", p.src, prod(p.dims))]
-        numbers = np.array([self.empty, p.divisor], np.float32)
+        numbers = np.array([p.empty, p.divisor], np.float32)
         found.append(Tensor.constant("numbers", "f32", numbers.tobytes()))
         if p.kind == "sum_abs":
             found.append(Tensor.constant("magnitude", "u32", np.uint32(0x7FFFFFFF).tobytes()))
@@ -128,8 +81,7 @@ class _Reduction:
 
     def combine(self, acc: Register, other: Register) -> Code:
         """Two accumulators into one."""
-        name = "vaddps" if self.problem.kind.startswith("sum") else self.instruction
-        return [op(name, acc, acc, other)]
+        return [op(INSTRUCTIONS[self.problem.joint][0], acc, acc, other)]
 
     def mask(self) -> Code:
         if self.problem.kind != "sum_abs":

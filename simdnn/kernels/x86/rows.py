@@ -11,9 +11,9 @@ from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
 from simdnn.kernels.common.code import unit_of
 from simdnn.kernels.common.spec import ConvProblem, GroupScales, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.x86 import expanded
-from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, TiledCompressedGemm, TiledGemm, even_parts
+from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, even_parts, tiled_gemm
 from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, taking
-from simdnn.kernels.x86.decompress import CompressedGemm, refuses_groups
+from simdnn.kernels.x86.decompressor import refuses_groups
 from simdnn.kernels.x86.depthwise import Depthwise
 from simdnn.kernels.x86.dots import (
     BF16,
@@ -31,11 +31,11 @@ from simdnn.kernels.x86.dots import (
     VNNI,
     Dot,
 )
-from simdnn.kernels.x86.fused import FusedGemm, refuses_fusion
-from simdnn.kernels.x86.gemm import Gemm, Options
+from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
+from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
 from simdnn.kernels.x86.gemv import Gemv
-from simdnn.kernels.x86.grouped import GroupedGemm
 from simdnn.kernels.x86.order import Order, Part, jit_with_avx_vnni, order_of
+from simdnn.kernels.x86.product import Options
 from simdnn.kernels.x86.ref_int8 import RefInt8
 
 
@@ -168,10 +168,10 @@ class _Row:
         def make(problem: Problem, machine: Machine) -> Kernel:
             if isinstance(problem, MatmulProblem) and self.narrows_weights:
                 if problem.wei_tag != "any":  # plain weights are converted by the program itself
-                    return CompressedGemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
+                    return compressed_gemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
             if isinstance(problem, MatmulProblem) and problem.group_scales:
-                return GroupedGemm(name, problem, unit_of(self.isa), self.dot, Options()).kernel()
-            return Gemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
+                return grouped_gemm(name, problem, unit_of(self.isa), self.dot).kernel()
+            return gemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
 
         return make
 
@@ -211,9 +211,8 @@ class _TileRow(_Row):
         def make(problem: Problem, machine: Machine) -> Kernel:
             dot = TILED_S8 if problem.src == "s8" else self.dot
             packed = self.narrows_weights and isinstance(problem, MatmulProblem) and problem.wei_tag != "any"
-            generator = TiledCompressedGemm if packed else TiledGemm
-            options = self.options(problem)
-            return generator(name, problem, unit_of(self.isa), dot, _accumulation(machine), options).kernel()
+            unit, order, options = unit_of(self.isa), _accumulation(machine), self.options(problem)
+            return tiled_gemm(name, problem, unit, dot, order, options, compressed=packed).kernel()
 
         return make
 
@@ -266,12 +265,12 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
     def build(problem: Problem, machine: Machine) -> Kernel:
         assert isinstance(problem, MatmulProblem)
         if fused:
-            return FusedGemm(name, problem, unit, dot, Options()).kernel()
+            return fused_gemm(name, problem, unit, dot).kernel()
         if dot in (TILED_BF16, TILED_F16):
-            return TiledCompressedGemm(name, problem, unit, dot, _accumulation(machine)).kernel()
+            return tiled_gemm(name, problem, unit, dot, _accumulation(machine), Options(), compressed=True).kernel()
         short = unit.masks and (problem.k <= 1024 or problem.m == 1)
         cut = dot.chain or (0 if reference else 512 if short else 1024)
-        return CompressedGemm(name, problem, unit, dot, Options(cut=cut)).kernel()
+        return compressed_gemm(name, problem, unit, dot, Options(cut=cut)).kernel()
 
     return KernelKind(name, isa, dot.compute, accepts, build, narrow_sums=dot.narrow_sums)
 

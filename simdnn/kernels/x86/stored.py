@@ -116,23 +116,21 @@ class StoredRows:
         """What `load` finds in register `table`, if it wants it."""
         return [load32(self.unit, self.unit.reg(table, "f32"), "nibbles", Affine(), 16)] if self.looked_up else []
 
-    def load(
-        self, to: Sequence[str], scratch: str, table: str, panel: Panel, number: Affine, j: int, row: Affine
-    ) -> Code:
-        """One row or two from `row` on to the registers `to`, of vector `j` of panel `number`: 32-bit integers, or f32
+    def load(self, to: Sequence[str], scratch: str, table: str, panel: Panel, j: int, row: Affine) -> Code:
+        """One row or two from `row` on to the registers `to`, of vector `j` of a panel: 32-bit integers, or f32
         where weights are f32 or `looked_up`.
 
         Two rows begin at an even one.
         """
         if self.paired:
-            return self._pair(to, scratch, table, panel, number, j, row)
+            return self._pair(to, scratch, table, panel, j, row)
         unit, live = self.unit, panel.lanes[j] if self.direct else self.unit.lanes
         width = panel.vectors * unit.lanes
         if self.direct:
             tensor, at, stride = "stored", row * self.n + panel.dst + j * unit.lanes, self.n
         else:
             tensor, stride = panel.tensor.replace("wei", "stored"), width
-            at = number * (self._rows * width) + row * width + j * unit.lanes
+            at = panel.number * (self._rows * width) + row * width + j * unit.lanes
         if self.nibbles:
             rows = enumerate(to)
             return [o for i, r in rows for o in self._columns(r, scratch, table, _half(at + i * stride), live)]
@@ -140,12 +138,10 @@ class StoredRows:
             return [load32(unit, unit.reg(r, "f32"), tensor, at + i * stride, live) for i, r in enumerate(to)]
         return [widen(unit, r, Memory(tensor, at + i * stride, self.wei, live)) for i, r in enumerate(to)]
 
-    def _pair(
-        self, to: Sequence[str], scratch: str, table: str, panel: Panel, number: Affine, j: int, row: Affine
-    ) -> Code:
+    def _pair(self, to: Sequence[str], scratch: str, table: str, panel: Panel, j: int, row: Affine) -> Code:
         """Both nibbles of each byte of a panel, or the low ones alone."""
         unit, width = self.unit, panel.vectors * self.unit.lanes
-        at = number * (self._rows * width) + _half(row) * width + j * unit.lanes
+        at = panel.number * (self._rows * width) + _half(row) * width + j * unit.lanes
         low, high = unit.reg(to[0]), unit.reg(to[-1])
         tensor = panel.tensor.replace("wei", "stored")
         code: Code = [op("vpmovzxbd", low, Memory(tensor, at, "u8", unit.lanes))]

@@ -26,13 +26,17 @@ class Panel:
     """Columns that a tile computes: where their weights stand, and how many lanes of each vector are real."""
 
     tensor: str
-    vectors: int
     lanes: tuple[int, ...]  # live lanes of each vector
     base: Affine  # first weight
     step: int  # weights from one channel step to the next
     dst: Affine  # first column in a row of dst
     channel: Affine  # the same in the parameter tensors
     plain: bool = False  # weights as the user stores them: nothing stands behind the last column
+    number: Affine = Affine()  # of the panel among those that its tensor has
+
+    @property
+    def vectors(self) -> int:
+        return len(self.lanes)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Activations with parameters; those without are rows of a table in `elementwise`."""
+"""Activations with parameters; those without are rows of a table in `elementwise`.
+
+Where a formula stands for a definition by cases, or fuses what the definition rounds, other types are computed by the
+definition in NumPy (`plain`): zeros would have another sign, or last bits would differ.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,32 @@ from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.ops.elementwise import by_numpy, computed, has_kernel
+from simdnn.networks.ops.elementwise import by_numpy, computed
 from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.types import is_float
 
 
 @operator("LeakyRelu")
 def leaky_relu(k: Kernels, node: Node, x: Array) -> Array:
     alpha = node.number("alpha", 0.01)
     return computed(
-        k, "leakyrelu", lambda v: v.minimum(0.0).fma(alpha, v.maximum(0.0)), lambda v: np.where(v < 0, v * alpha, v), x
+        k,
+        "leakyrelu",
+        lambda v: v.minimum(0.0).fma(alpha, v.maximum(0.0)),
+        x,
+        plain=lambda v: np.where(v < 0, v * alpha, v),
     )
 
 
 @operator("PRelu")
 def prelu(k: Kernels, node: Node, x: Array, slope: Array) -> Array:
     return computed(
-        k, "prelu", lambda v, s: v.minimum(0.0).fma(s, v.maximum(0.0)), lambda v, s: np.where(v < 0, v * s, v), x, slope
+        k,
+        "prelu",
+        lambda v, s: v.minimum(0.0).fma(s, v.maximum(0.0)),
+        x,
+        slope,
+        plain=lambda v, s: np.where(v < 0, v * s, v),
     )
 
 
@@ -38,9 +52,11 @@ def _elu(k: Kernels, x: Array, alpha: float, gamma: float = 1.0, inner: float = 
         total = below.fma(alpha, v.maximum(0.0))
         return total * gamma if gamma != 1 else total
 
-    return computed(
-        k, "elu", formula, lambda v: gamma * np.where(v < 0, alpha * np.expm1(np.minimum(v, 0) * inner), v), x
-    )
+    def plain(v: Array) -> Array:
+        result: Array = gamma * np.where(v < 0, alpha * np.expm1(np.minimum(v, 0) * inner), v)
+        return result
+
+    return computed(k, "elu", formula, x, plain=plain)
 
 
 @operator("Elu")
@@ -64,19 +80,15 @@ def celu(k: Kernels, node: Node, x: Array) -> Array:
 @operator("HardSigmoid")
 def hard_sigmoid(k: Kernels, node: Node, x: Array) -> Array:
     alpha, beta = node.number("alpha", 0.2), node.number("beta", 0.5)
-    return computed(
-        k,
-        "hardsigmoid",
-        lambda v: v.fma(alpha, beta).maximum(0.0).minimum(1.0),
-        lambda v: np.clip(v * alpha + beta, 0, 1),
-        x,
-    )
+    return computed(k, "hardsigmoid", lambda v: v.fma(alpha, beta).maximum(0.0).minimum(1.0), x)
 
 
 @operator("Swish")
 def swish(k: Kernels, node: Node, x: Array) -> Array:
     alpha = node.number("alpha", 1.0)
-    return computed(k, "swish", lambda v: v * f.sigmoid(v * alpha), lambda v: v / (1 + np.exp(-alpha * v)), x, steps=20)
+    return computed(
+        k, "swish", lambda v: v * f.sigmoid(v * alpha), x, plain=lambda v: v / (1 + np.exp(-alpha * v)), steps=20
+    )
 
 
 def _gelu_tanh(x: Element) -> Element:
@@ -93,21 +105,19 @@ def _gelu_erf_numpy(x: Array) -> Array:
     return result
 
 
+def _gelu_tanh_numpy(x: Array) -> Array:
+    result: Array = x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return result
+
+
 @operator("Gelu")
 @operator("Gelu", domain="com.microsoft")
 def gelu(k: Kernels, node: Node, x: Array) -> Array:
     kind = node.text("approximate", "none")
     need(kind in ("none", "tanh"), f"approximate={kind!r}; allowed: none, tanh")
     if kind == "none":
-        return computed(k, "gelu_erf", _gelu_erf, _gelu_erf_numpy, x, steps=20)
-    return computed(
-        k,
-        "gelu_tanh",
-        _gelu_tanh,
-        lambda v: v * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
-        x,
-        steps=20,
-    )
+        return computed(k, "gelu_erf", _gelu_erf, x, plain=_gelu_erf_numpy, steps=20)
+    return computed(k, "gelu_tanh", _gelu_tanh, x, plain=_gelu_tanh_numpy, steps=20)
 
 
 @operator("ThresholdedRelu")
@@ -136,17 +146,10 @@ def clip(k: Kernels, node: Node, x: Array, low: Array | None = None, high: Array
                 f"{name} is a tensor of shape {getattr(given, 'shape', ())}, not a scalar",
             )
             bounds.append(None if given is None else given.reshape(()))
-    least, most = bounds
-    if not has_kernel(x):
-        return by_numpy(k, lambda v: _clipped(v, least, most), x)
+    least, most = (None if b is None else float(b) if is_float(b.dtype) else int(b) for b in bounds)
 
     def formula(v: Element) -> Element:
-        v = v if least is None else v.maximum(float(least))
-        return v if most is None else v.minimum(float(most))
+        v = v if least is None else v.maximum(least)
+        return v if most is None else v.minimum(most)
 
-    return k.map(formula, x, name="clip")
-
-
-def _clipped(x: Array, low: Array | None, high: Array | None) -> Array:
-    x = x if low is None else np.maximum(x, low)
-    return x if high is None else np.minimum(x, high)
+    return computed(k, "clip", formula, x)

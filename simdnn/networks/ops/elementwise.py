@@ -1,12 +1,11 @@
 """Operators that compute every element by itself.
 
-Floats of the kernels' types run as a formula; other types (f64, integers, truth values) and functions without a formula
-get NumPy's values, and an estimated cost.
+Floats of the kernels' types run as a formula; other types (f64, integers, truth values) get the formula's values over
+arrays, and an estimated cost. Functions without a formula get NumPy's.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -14,10 +13,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.expression import Element
+from simdnn.kernels.common.values import over_arrays
 from simdnn.networks.kernels import FLOATS, Formula, Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import need, operator
@@ -31,11 +30,17 @@ def has_kernel(*operands: Array) -> bool:
     return all(label(a.dtype) in FLOATS for a in operands)
 
 
-def computed(k: Kernels, name: str, formula: Formula, plain: Plain, *operands: Array, steps: int = 1) -> Array:
-    """The formula where a kernel takes the operands, else NumPy's values in their own type."""
+def computed(
+    k: Kernels, name: str, formula: Formula, *operands: Array, plain: Plain | None = None, steps: int = 1
+) -> Array:
+    """The formula as a kernel where one takes the operands, else read over arrays, in the operands' own type.
+
+    `plain` is for a formula that does not say to the bit what NumPy's function does, or that reads f32's bits: the
+    function to compute other types by. `steps` multiply-adds an element are then its estimated cost.
+    """
     if has_kernel(*operands):
         return k.map(formula, *operands, name=name)
-    return by_numpy(k, plain, *operands, steps=steps)
+    return by_numpy(k, plain or over_arrays(formula), *operands, steps=steps)
 
 
 def by_numpy(k: Kernels, plain: Plain, *operands: Array, steps: int = 1, dst: Any = None) -> Array:
@@ -53,35 +58,38 @@ def _softplus(x: Element) -> Element:
     return x.maximum(0.0) + f.log(f.exp(-(x.abs())) + 1.0)
 
 
-_UNARY: dict[str, tuple[Formula, Plain]] = {
-    "Abs": (lambda x: x.abs(), np.abs),
-    "Neg": (lambda x: -x, np.negative),
-    "Relu": (lambda x: x.maximum(0.0), lambda x: np.maximum(x, 0)),
-    "Sqrt": (lambda x: x.sqrt(), np.sqrt),
-    "Reciprocal": (lambda x: 1.0 / x, np.reciprocal),
-    "Exp": (f.exp, np.exp),
-    "Log": (f.log, np.log),
-    "Sigmoid": (f.sigmoid, lambda x: 1 / (1 + np.exp(-x))),
-    "Tanh": (f.tanh, np.tanh),
-    "Erf": (f.erf, lambda x: np.vectorize(math.erf, otypes=[x.dtype])(x)),
-    "Softplus": (_softplus, lambda x: np.logaddexp(x, 0)),
-    "Softsign": (lambda x: x / (x.abs() + 1.0), lambda x: x / (1 + np.abs(x))),
-    "HardSwish": (
-        lambda x: x * x.fma(1 / 6, 0.5).maximum(0.0).minimum(1.0),
-        lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
-    ),
-    "Mish": (lambda x: x * f.tanh(_softplus(x)), lambda x: x * np.tanh(np.logaddexp(x, 0))),
+_UNARY: dict[str, Formula] = {
+    "Abs": lambda x: x.abs(),
+    "Neg": lambda x: -x,
+    "Relu": lambda x: x.maximum(0.0),
+    "Sqrt": lambda x: x.sqrt(),
+    "Reciprocal": lambda x: 1.0 / x,
+    "Exp": f.exp,
+    "Log": f.log,
+    "Sigmoid": f.sigmoid,
+    "Tanh": f.tanh,
+    "Erf": f.erf,
+    "Softplus": _softplus,
+    "Softsign": lambda x: x / (x.abs() + 1.0),
+    "HardSwish": lambda x: x * x.fma(1 / 6, 0.5).maximum(0.0).minimum(1.0),
+    "Mish": lambda x: x * f.tanh(_softplus(x)),
+}
+#: functions of those whose formula is not, to the bit, what NumPy makes of the definition in other types
+_PLAIN: dict[str, Plain] = {
+    "Softplus": lambda x: np.logaddexp(x, 0),
+    "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "Mish": lambda x: x * np.tanh(np.logaddexp(x, 0)),
 }
 
 
-def _unary(name: str, formula: Formula, plain: Plain) -> None:
+def _unary(name: str, formula: Formula) -> None:
     @operator(name)
     def unary(k: Kernels, node: Node, x: Array) -> Array:
-        return computed(k, name.lower(), formula, plain, x, steps=8)
+        return computed(k, name.lower(), formula, x, plain=_PLAIN.get(name), steps=8)
 
 
-for _name, (_formula, _plain) in _UNARY.items():
-    _unary(_name, _formula, _plain)
+for _name, _formula in _UNARY.items():
+    _unary(_name, _formula)
 
 #: functions without a formula here: NumPy's values, and the multiply-adds that their polynomials take (estimated)
 _BY_NUMPY: dict[str, tuple[Plain, int]] = {
@@ -127,22 +135,11 @@ def isinf(k: Kernels, node: Node, x: Array) -> Array:
 
 
 # -- several operands -------------------------------------------------------------------------------------------------
-def _divide(a: Array, b: Array) -> Array:
-    """Integers: towards zero, as C does."""
-    if is_float(a.dtype):
-        return a / b
-    if (b == 0).any():
-        raise InvalidArgument("an integer divided by zero")
-    quotient = np.floor_divide(a, b)
-    result: Array = quotient + ((a % b != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
-    return result
-
-
-_BINARY: dict[str, tuple[Formula, Plain]] = {
-    "Add": (lambda a, b: a + b, np.add),
-    "Sub": (lambda a, b: a - b, np.subtract),
-    "Mul": (lambda a, b: a * b, np.multiply),
-    "Div": (lambda a, b: a / b, _divide),
+_BINARY: dict[str, Formula] = {
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "Div": lambda a, b: a / b,
 }
 
 
@@ -154,34 +151,34 @@ def aligned(node: Node, a: Array, b: Array) -> Array:
     return b.reshape(b.shape + (1,) * (a.ndim - axis - b.ndim))
 
 
-def _binary(name: str, formula: Formula, plain: Plain) -> None:
+def _binary(name: str, formula: Formula) -> None:
     @operator(name)
     def binary(k: Kernels, node: Node, a: Array, b: Array) -> Array:
         need(a.dtype == b.dtype, f"operands of {label(a.dtype)} and {label(b.dtype)}; one type is needed")
-        return computed(k, name.lower(), formula, plain, a, aligned(node, a, b))
+        return computed(k, name.lower(), formula, a, aligned(node, a, b))
 
 
-for _name, (_formula, _plain) in _BINARY.items():
-    _binary(_name, _formula, _plain)
+for _name, _formula in _BINARY.items():
+    _binary(_name, _formula)
 
 
-def _many(name: str, formula: Formula, plain: Plain) -> None:
+def _many(name: str, formula: Formula) -> None:
     @operator(name)
     def many(k: Kernels, node: Node, *operands: Array) -> Array:
         need(bool(operands), "no operands")
         if len(operands) == 1:
             return operands[0]
-        result = reduce(lambda a, b: computed(k, name.lower(), formula, plain, a, b), operands)
+        result = reduce(lambda a, b: computed(k, name.lower(), formula, a, b), operands)
         if name != "Mean":
             return result
         count = len(operands)
-        return computed(k, "mean", lambda v: v / float(count), lambda v: v / count, result)
+        return computed(k, "mean", lambda v: v / float(count), result)
 
 
-_many("Sum", lambda a, b: a + b, np.add)
-_many("Mean", lambda a, b: a + b, np.add)
-_many("Max", lambda a, b: a.maximum(b), np.maximum)
-_many("Min", lambda a, b: a.minimum(b), np.minimum)
+_many("Sum", lambda a, b: a + b)
+_many("Mean", lambda a, b: a + b)
+_many("Max", lambda a, b: a.maximum(b))
+_many("Min", lambda a, b: a.minimum(b))
 
 _COMPARISONS: dict[str, Plain] = {
     "Equal": np.equal,

@@ -9,7 +9,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from simdnn.kernels.x86.pool import PoolProblem
+from simdnn.kernels.common.pool import PoolProblem
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import has_kernel

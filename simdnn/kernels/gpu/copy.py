@@ -1,4 +1,4 @@
-"""Moving elements on a GPU, for the problems of `simdnn.kernels.x86.copy`: vectors where both sides run together.
+"""Moving elements on a GPU: vectors where both sides run together.
 
 Elements that do not lie beside each other are loaded one by one, a message each; a kernel that turns blocks in shared
 memory is faster than this.
@@ -13,9 +13,10 @@ import numpy as np
 
 from isa_models import GpuMachine
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.gpu.grid import LANES, Spread, spread, steps_of
+from simdnn.kernels.common.copy import CopyProblem
+from simdnn.kernels.common.vocabulary import Spread, steps_of
+from simdnn.kernels.gpu.grid import LANES, spread
 from simdnn.kernels.gpu.words import words_of
-from simdnn.kernels.x86.copy import CopyProblem
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 

@@ -1,0 +1,105 @@
+"""Pooling over windows of two dimensions: lanes run over channels, as in a channels-last layout.
+
+The source is padded before (with what does not count), so that every window is whole; where its edges do not count into
+an average, each position has its own divisor.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, prod
+
+import numpy as np
+
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array, to_a_line
+from simdnn.kernels.common.code import Code, loop
+from simdnn.kernels.common.vocabulary import Spread, Vocabulary, filled, inside, steps_of
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Program, Tensor
+
+
+@dataclass(frozen=True)
+class PoolProblem:
+    """dst (mb, c, oh, ow) = the greatest or the mean of kh x kw elements of a padded src (mb, c, ih, iw)."""
+
+    kind: str  # max | mean
+    mb: int
+    c: int
+    ih: int
+    iw: int
+    kh: int
+    kw: int
+    oh: int
+    ow: int
+    dtype: str  # f32 f16 bf16
+    strides: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+
+    @property
+    def padding_value(self) -> float:
+        return -inf if self.kind == "max" else 0.0
+
+    def reach(self, oh: int, ow: int) -> tuple[int, int]:
+        """Rows and columns of the source up to the last that so many positions read."""
+        sides = zip((oh, ow), self.strides, (self.kh, self.kw), self.dilation, strict=True)
+        rows, columns = ((n - 1) * step + (k - 1) * d + 1 for n, step, k, d in sides)
+        return max(rows, self.ih), max(columns, self.iw)
+
+
+@functools.lru_cache(maxsize=512)
+def pooling(p: PoolProblem, words: Vocabulary) -> Spread:
+    """Inputs src (channels last) and, for means, `counts` (oh, ow); output dst (channels last)."""
+    lines = words.lines((p.mb, p.oh, p.ow), p.c, single=True)
+    dest = images, oh, ow, channels = lines.full
+    source = (images, *p.reach(oh, ow), channels)
+    n, y, x = (lines.index(axis) for axis in range(3))
+    u, w = Affine.var("u"), Affine.var("w")
+    window = (n, y * p.strides[0] + u * p.dilation[0], x * p.strides[1] + w * p.dilation[1])
+
+    def vector(channel: Affine, lanes: int, same: bool) -> Code:
+        acc, value = words.register("acc", lanes), words.register("x", lanes)
+        tap = words.load("x", "src", p.dtype, _place(window, source) + channel, lanes, same)
+        tap += words.apply("max" if p.kind == "max" else "add", acc, acc, value)
+        code = words.load("acc", "empty", "f32", Affine(), lanes, same=True)
+        code += loop("u", p.kh, loop("w", p.kw, tap))
+        if p.kind == "mean":
+            code += words.load("x", "counts", "f32", y * ow + x, lanes, same=True)
+            code += words.apply("div", acc, acc, value)
+        return code + words.store(p.dtype, _place((n, y, x), dest) + channel, acc, lanes)
+
+    tensors = [
+        Tensor("src", p.dtype, prod(source)),
+        *([Tensor("counts", "f32", oh * ow)] if p.kind == "mean" else []),
+        Tensor.constant("empty", "f32", np.float32(p.padding_value).tobytes()),
+        *words.constants(p.dtype),
+        Tensor("dst", p.dtype, prod(dest), "output"),
+    ]
+    code = lines.nest([], vector, [p.dtype])
+    program = verify(Program(f"pool {p}", words.isa, tuple(tensors), tuple(code)))
+
+    def prepare(given: Mapping[str, Array]) -> dict[str, Array]:
+        found = {"src": filled(given["src"].reshape(p.mb, p.ih, p.iw, p.c), source)}
+        if "counts" in given:
+            found["counts"] = filled(given["counts"].reshape(p.oh, p.ow), (oh, ow), 1)
+        return found
+
+    return Spread(program, prepare, lambda found: inside(found["dst"], dest, (p.mb, p.oh, p.ow, p.c)))
+
+
+def _place(index: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:
+    """The first channel of a pixel."""
+    return sum((i * step for i, step in zip(index, steps_of(shape), strict=False)), Affine())
+
+
+def pool_inputs(p: PoolProblem, src: Array, counts: Array | None) -> dict[str, Array]:
+    """The kernel's inputs from a padded nchw source and, for means, the divisor (oh, ow) of each position."""
+    inputs = {"src": to_a_line(src.transpose(0, 2, 3, 1)).astype(fmt(p.dtype).dtype, copy=False)}
+    return inputs if counts is None else inputs | {"counts": counts.astype(np.float32)}
+
+
+def pool_output(p: PoolProblem, flat: Array) -> Array:
+    """A flat destination as nchw."""
+    return np.ascontiguousarray(flat.reshape(p.mb, p.oh, p.ow, p.c).transpose(0, 3, 1, 2))

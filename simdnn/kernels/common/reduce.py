@@ -1,0 +1,75 @@
+"""Reductions as problems: sums, extremes and products along some dimensions of an array.
+
+CPUs and GPUs have a generator each (`simdnn.kernels.x86.reduce`, `simdnn.kernels.gpu.reduce`): four accumulators and a
+tail there; filled lines, one accumulator a thread and a second kernel for long lines here. One form would be both, one
+after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, prod
+
+#: kind -> (what nothing yields, the step that takes one more)
+KINDS = {
+    "sum": (0.0, "add"),
+    "sum_square": (0.0, "fma"),
+    "sum_abs": (0.0, "add"),
+    "max": (-inf, "max"),
+    "min": (inf, "min"),
+    "prod": (1.0, "mul"),
+}
+
+
+@dataclass(frozen=True)
+class ReduceProblem:
+    """dst[kept …] = kind of src over the dimensions that `reduced` marks, divided by `divisor` where that is not 1.
+
+    src and dst are contiguous. Neighbouring dimensions of one kind should have been made one (`merge`).
+    """
+
+    kind: str
+    dims: tuple[int, ...]
+    reduced: tuple[bool, ...]
+    src: str
+    dst: str
+    divisor: int = 1
+
+    @property
+    def size(self) -> int:
+        """Elements of dst."""
+        return prod(n for n, r in zip(self.dims, self.reduced, strict=True) if not r)
+
+    @property
+    def empty(self) -> float:
+        """What nothing yields."""
+        return KINDS[self.kind][0]
+
+    @property
+    def step(self) -> str:
+        """The step that takes one more element."""
+        return KINDS[self.kind][1]
+
+    @property
+    def joint(self) -> str:
+        """The step that makes one of two partial results."""
+        return "add" if self.kind.startswith("sum") else self.step
+
+
+def merge(shape: tuple[int, ...], axes: frozenset[int]) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """Dimensions with neighbours of one kind made one, and which of them are reduced.
+
+    >>> merge((2, 3, 4, 5), frozenset({2, 3}))
+    ((6, 20), (False, True))
+    """
+    dims: list[int] = []
+    reduced: list[bool] = []
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        if reduced and reduced[-1] == (axis in axes):
+            dims[-1] *= size
+        else:
+            dims.append(size)
+            reduced.append(axis in axes)
+    return (tuple(dims), tuple(reduced)) if dims else ((1,), (True,))

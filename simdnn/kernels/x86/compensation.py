@@ -1,0 +1,99 @@
+"""What an s32 sum lacks: the shift of s8 sources on an unsigned unit, and the terms of common zero points.
+
+    sum (a - zs)(w - zw) = sum a w - zs sum w - zw sum a + K zs zw
+
+All but zw sum a depends on the weights alone and is made ahead of time; the sums of the source's rows are a stage.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common import pack
+from simdnn.kernels.common.code import Code, broadcast32, loop, op, zero
+from simdnn.kernels.common.edges import Edges
+from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.x86.dots import COUNT
+from simdnn.kernels.x86.product import Product
+from simdnn.program.records import Affine, Memory, Register, Tensor
+
+
+def compensated(product: Product) -> str:
+    """Whether a sum lacks something, one value a "channel" or a "position"; empty where it does not."""
+    e = product.conv.epilogue
+    if product.dot == COUNT or not (product.shifted or e.zp_src or e.zp_wei):
+        return ""
+    return "position" if e.zp_src and any(product.conv.padding) else "channel"
+
+
+class Compensation:
+    """The stage and the arrays of it; the epilogue adds tensor `comp` and takes tensor `rowsum` away."""
+
+    def __init__(self, product: Product, layout: pack.Layout, by: str) -> None:
+        self.product, self.layout, self.by = product, layout, by
+        self.row_sums = product.conv.epilogue.zp_wei
+
+    def tensors(self) -> list[Tensor]:
+        if not self.row_sums:
+            return []
+        wide = fmt(self.product.dot.wide)
+        one = np.ones(4 // (wide.bits // 8), wide.dtype)
+        c = self.product.conv
+        return [
+            Tensor("zp_wei", "s32", 1),
+            Tensor("rowsum", "s32", c.mb * c.oh * c.ow, "scratch"),
+            Tensor.constant("unit_weight", self.product.dot.wide, one.tobytes()),
+        ]
+
+    def stage(self) -> Code:
+        """rowsum[m] = weights' zero point x sum of row m, by the same dot product against ones."""
+        if not self.row_sums:
+            return []
+        p = self.product
+        dot, r, unit = p.dot, p.reading, p.unit
+        a = unit.reg("a")
+        row = Affine.var("m") * r.column
+        body: Code = [broadcast32(a, r.tensor, row + Affine.var("k") * dot.depth)]
+        if p.shifted:
+            body.append(op("vpaddb", a.as_("s8"), a.as_("s8"), unit.reg("shift", "s8")))
+        body += dot.emit(unit, "c0_0", "a", "b0", "t0")
+        total, factor = unit.reg("c0_0", "s32"), unit.reg("p", "s32")
+        code: Code = [broadcast32(unit.reg("b0"), "unit_weight", Affine()), zero(total)]
+        if dot.ones:
+            code.append(broadcast32(unit.reg("ones"), "ones", Affine()))
+        if p.shifted:
+            code.append(broadcast32(unit.reg("shift"), "shift", Affine()))
+        code += loop("k", r.column // dot.depth, body)
+        code += [broadcast32(factor, "zp_wei", Affine()), op("vpmulld", total, total, factor)]
+        code.append(op("vmovd", Memory("rowsum", Affine.var("m"), "u32", 1), Register("c0_0", "u32", 4)))
+        return loop("m", p.rows, code, parallel=True)
+
+    def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        found = {"zp_wei": pack.wrap32(np.array([parameters.zp_wei]))}
+        return found | ({"comp": self.values(self.product.multiplied(weights), parameters)} if self.by else {})
+
+    def values(self, weights: Array, p: Parameters) -> Array:
+        """Tensor `comp`. A padding pixel stands for the zero point, so it takes no part in the terms with zs; the shift
+        by 128 it does take part in.
+        """
+        product, c = self.product, self.product.conv
+        by_tap = weights.sum(axis=2, dtype=np.int64)
+        total = by_tap.sum(axis=(2, 3))
+        shift = 128 * total if product.shifted else np.zeros_like(total)
+        e = c.epilogue
+        zs, zw = (int(p.zp_src) if e.zp_src else 0), (int(p.zp_wei) if e.zp_wei else 0)
+        k = product.k if product.options.split_k else c.ic // c.groups * c.kh * c.kw
+        constant = k * zs * zw
+        if product.shifted:  # the row sums are of shifted sources too, padded channels included
+            constant += zw * 128 * c.kh * c.kw * self.layout.icp
+        constant %= 1 << 32  # as all of it wraps in the end
+        if self.by == "channel":
+            values = constant - shift - zs * total
+            return pack.per_channel(pack.wrap32(values), self.layout, "s32")
+        edges = Edges.of(c)
+        values = constant - shift - zs * edges.sums(by_tap)
+        padded = np.zeros((*values.shape[:3], self.layout.channels), np.int32)
+        padded[..., : product.oc] = pack.wrap32(values)
+        return edges.spread(padded).reshape(-1)

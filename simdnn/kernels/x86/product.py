@@ -1,0 +1,204 @@
+"""A matmul or a convolution as one unit's dot product computes it: its sizes, its source, and the way of arrays.
+
+A matmul is a convolution with one tap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from isa_models.readings.arrays import Array, to_a_line
+from simdnn.kernels.common import pack
+from simdnn.kernels.common.code import Unit
+from simdnn.kernels.common.rounding import ahead
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Parameters, Problem
+from simdnn.kernels.x86.blocking import SECOND_LEVEL
+from simdnn.kernels.x86.dots import MULTIPLY_ADD, MULTIPLY_SCALE_ADD, Dot
+from simdnn.kernels.x86.order import Order
+from simdnn.kernels.x86.source_steps import Reading, reading
+from simdnn.program.records import Affine, Program, Tensor
+
+#: what a part of a kernel makes of the user's weights and parameters: some of the program's inputs
+Makes = Callable[[Array, Parameters], dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a kernel treats its problem, beyond the dot product."""
+
+    halve: bool = False  # s8 convolution on vpmaddubsw: weights times 1/2
+    merged_scales: bool = False
+    cut: int = 0  # channels after which a sum restarts (floating point)
+    split_k: int = 0  # matmul: K in parts of this length, dot products restart at each
+    order: Order = Order()  # of a convolution's taps
+    through_float: bool = False  # an s32 sum is rounded to f32 on its way to an s32 destination
+    reference: bool = False  # ends as oneDNN's reference does
+
+
+class Product:
+    """What the parts of a kernel share: the problem as a convolution, the unit, the dot product, the source."""
+
+    def __init__(self, name: str, problem: Problem, unit: Unit, dot: Dot, options: Options) -> None:
+        self.name = name
+        self.problem = problem
+        self.unit = unit
+        #: the reference multiplies each product by the source's scale
+        self.dot = MULTIPLY_SCALE_ADD if dot == MULTIPLY_ADD and problem.epilogue.src_scale else dot
+        self.options = options
+        self.conv = as_convolution(problem, options.split_k)
+        self.shifted = dot.unsigned and problem.src == "s8"
+
+    @property
+    def is_matmul(self) -> bool:
+        return isinstance(self.problem, MatmulProblem)
+
+    @cached_property
+    def flat(self) -> bool:
+        """Whether all pixels of the batch are one run of rows."""
+        c = self.conv
+        return self.is_matmul or (c.kh, c.kw, c.strides, c.padding) == (1, 1, (1, 1), (0, 0, 0, 0))
+
+    @property
+    def k(self) -> int:
+        """K of a matmul."""
+        assert isinstance(self.problem, MatmulProblem)
+        return self.problem.k
+
+    @cached_property
+    def ic(self) -> int:
+        return self.conv.ic // self.conv.groups
+
+    @cached_property
+    def oc(self) -> int:
+        return self.conv.oc // self.conv.groups
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows that tiles are cut from: all pixels, or one line of them."""
+        c = self.conv
+        return c.mb * c.oh * c.ow if self.flat else c.ow
+
+    @property
+    def outputs(self) -> int:
+        """Elements of the destination."""
+        return self.conv.mb * self.conv.oh * self.conv.ow * self.conv.oc
+
+    @cached_property
+    def reading(self) -> Reading:
+        return reading(self.conv, self.unit, self.dot, self.options.order, bool(self.options.split_k))
+
+    def tensors(self) -> list[Tensor]:
+        """What the dot product reads beside its operands."""
+        found = [Tensor("src_scale", "f32", 1)] if self.dot.scaled else []
+        if self.dot.ones:
+            found.append(Tensor.constant("ones", "s16", np.ones(2, np.int16).tobytes()))
+        if self.shifted:
+            found.append(Tensor.constant("shift", "u8", bytes([128] * 4)))
+        return found
+
+    # -- between the user's arrays and the program's tensors --------------------------------------------------------
+    def inputs(
+        self, program: Program, parts: Iterable[Makes], src: Array, weights: Array, parameters: Parameters
+    ) -> dict[str, Array]:
+        """The program's inputs: the source, and what the parts make of weights and parameters."""
+        found = {"src": to_a_line(self.source(src)).reshape(-1)}
+        for makes in parts:
+            found |= makes(weights, parameters)
+        return {t.name: found[t.name] for t in program.tensors if t.kind == "input"}
+
+    def source(self, src: Array) -> Array:
+        """The source as rows of channels."""
+        if self.options.split_k:
+            return split_rows(src, self.ic)
+        return src if self.is_matmul else src.transpose(0, 2, 3, 1)
+
+    def multiplied(self, weights: Array) -> Array:
+        """The weights that the dots multiply, as goihw: halved or rounded where they are."""
+        c = self.conv
+        if self.options.split_k:
+            rows = split_rows(weights.T, self.ic)
+            weights = rows.reshape(1, c.oc, c.kw, self.ic).transpose(0, 1, 3, 2)[:, :, :, None, :]
+        elif self.is_matmul:
+            weights = weights.T.reshape(1, c.oc, c.ic, 1, 1)
+        else:
+            weights = weights.reshape(c.groups, self.oc, self.ic, c.kh, c.kw)
+        if self.options.halve:
+            weights = pack.halved(weights)
+        if weights.dtype == np.float32:  # as the program would; a reorder may have done it
+            weights = ahead(weights, self.dot.wei, self.dot.rounds)
+        return weights
+
+    def finish(self, outputs: Mapping[str, Array]) -> Array:
+        """dst in the user's layout."""
+        c = self.conv
+        if self.is_matmul:
+            return outputs["dst"].reshape(self.rows, c.oc)
+        nhwc = outputs["dst"].reshape(c.mb, c.oh, c.ow, c.oc)
+        return np.ascontiguousarray(nhwc.transpose(0, 3, 1, 2))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How the destination is cut into tiles: blocks of rows, and panels of columns, which `layout` tells."""
+
+    rows: list[tuple[int, int, int]]  # (first row, height, how many)
+    layout: pack.Layout
+    second_level: int = SECOND_LEVEL  # bytes of source kept beside the weights
+
+    @property
+    def highest(self) -> int:
+        """Rows of the highest tile."""
+        return max(height for _, height, _ in self.rows)
+
+
+def panels_of(product: Product, vectors: int) -> pack.Layout:
+    """Panels of `vectors` registers, and a narrower last one where that is enough."""
+    lanes = product.unit.lanes
+    width = vectors * lanes
+    tail = -(-(product.oc % width) // lanes) * lanes
+    return pack.Layout(product.conv.groups, product.oc, width, tail, product.dot.depth, product.reading.ic)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Panels of one width: the whole ones, or the narrower last one."""
+
+    count: int
+    tensor: str
+    number: Affine  # of a panel among them
+    first: Affine  # its first column
+    width: int
+    lanes: tuple[int, ...]  # live lanes of each vector: only the last panel can be part empty
+
+
+def runs(layout: pack.Layout, lanes: int, var: str) -> list[Run]:
+    """The panels of a layout; `var` is the loop over the whole ones."""
+    found = []
+    for tensor, count, start, width, number in (
+        ("wei", layout.full, 0, layout.width, Affine.var(var)),
+        ("wei_tail", 1, layout.full * layout.width, layout.tail, Affine()),
+    ):
+        live = tuple(min(lanes, layout.oc - start - at) for at in range(0, width, lanes))
+        if count and width:
+            found.append(Run(count, tensor, number, number * width + start, width, live))
+    return found
+
+
+def as_convolution(problem: Problem, split_k: int) -> ConvProblem:
+    """A matmul as rows of pixels with one tap; with `split_k`, with taps of which each is a part of K."""
+    if isinstance(problem, ConvProblem):
+        return problem
+    p = problem
+    if split_k:
+        parts = -(-p.k // split_k)
+        return ConvProblem(1, split_k, 1, parts * p.m, p.n, 1, parts, p.src, p.wei, p.epilogue, strides=(1, parts))
+    return ConvProblem(1, p.k, 1, p.m, p.n, 1, 1, p.src, p.wei, p.epilogue)
+
+
+def split_rows(rows: Array, length: int) -> Array:
+    """(R, K) padded with zeros to whole parts of K."""
+    return np.pad(rows, ((0, 0), (0, -rows.shape[1] % length)))

@@ -1,0 +1,67 @@
+"""The sum that every output is: chains of dot products, cut and ordered as the options say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.x86.product import Product
+from simdnn.kernels.x86.tile import Chain, Repeat, Taps
+from simdnn.program.records import Tensor
+
+
+class Chains:
+    """Chains over taps and channels, whose sums are added up as they are."""
+
+    group = None
+
+    def __init__(self, product: Product) -> None:
+        self.product = product
+
+    @cached_property
+    def chained(self) -> bool:
+        """Whether an output is more than one sum."""
+        return sum(len(repeat.chains) * repeat.over.extent for repeat in self.sums(0)) > 1
+
+    def sums(self, step: int) -> tuple[Repeat, ...]:
+        """The chains of a sum: cut between channels, or as the order of a convolution has it; `step` in weights."""
+        o, r, depth = self.product.options, self.product.reading, self.product.dot.depth
+        order = o.order
+        steps = r.ic // depth
+        tap = steps * step
+        cut = min(o.cut // depth or steps, steps)
+        rows = Taps("u", r.kh, r.down, r.kw * tap)
+
+        def chain(columns: tuple[int, int], *outside: Taps, first: int = 0) -> Chain:
+            """Over a run of columns, and up to `cut` steps of channels from `first`."""
+            taps = (*outside, Taps("w", columns[1], r.across, tap))
+            at = columns[0] * r.across + first * depth, columns[0] * tap + first * step
+            return Chain(taps, min(cut, steps - first), *at)
+
+        if order.parts:
+            return tuple(
+                Repeat(tuple(chain(c, first=first) for c in part.columns), replace(rows, var="part"))
+                if part.row_by_row
+                else Repeat(tuple(chain(c, rows, first=first) for c in part.columns))
+                for first in range(0, steps, cut)
+                for part in order.parts
+            )
+        if order.block:
+            some = order.block // depth
+            blocks = Taps("block", steps // some, order.block, some * step)
+            return (Repeat((replace(chain((0, r.kw), blocks, rows), steps=some),)),)
+        times = -(-steps // cut) - 1
+        last = chain((0, r.kw), rows, first=times * cut)
+        if order.columns_outside:
+            last = replace(last, taps=last.taps[::-1])
+        if not times:
+            return (Repeat((last,)),)
+        return Repeat((chain((0, r.kw), rows),), Taps("part", times, cut * depth, cut * step)), Repeat((last,))
+
+    def tensors(self) -> list[Tensor]:
+        return []
+
+    def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        return {}

@@ -1,0 +1,127 @@
+"""Weights as they are stored and as they are multiplied: read in place, or in the kernel's own panels.
+
+Those that each panel brings to floating point for itself are in decompress.py.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from isa_models.readings.arrays import Array, to_a_line
+from simdnn.kernels.common import pack
+from simdnn.kernels.common.code import Code
+from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.x86.packing import Packing, stored
+from simdnn.kernels.x86.product import Product, runs
+from simdnn.kernels.x86.source_steps import fold_weights
+from simdnn.kernels.x86.tile import Panel
+from simdnn.program.records import Affine, Tensor
+
+#: the tensors that may hold the user's weights
+_GIVEN = ("wei", "wei_tail", "plain")
+_GROUP = Affine.var("g")
+
+
+def weights_of(product: Product, layout: pack.Layout) -> PlainWeights | PackedWeights:
+    """Plain rows are read in place where each of their elements is a dot product of its own."""
+    in_place = product.problem.wei_tag == "ab" and product.dot.depth == 1
+    return (PlainWeights if in_place else PackedWeights)(product, layout)
+
+
+class PlainWeights:
+    """Rows of f32 or f16, which the dots read as the user stores them."""
+
+    given = _GIVEN
+    blocked = None
+
+    def __init__(self, product: Product, layout: pack.Layout) -> None:
+        self.product, self.layout = product, layout
+        self.stored = self.multiplied = product.dot.wei
+
+    def tensors(self) -> list[Tensor]:
+        return [Tensor("wei", self.multiplied, self.product.conv.ic * self.product.conv.oc)]
+
+    def stage(self) -> Code:
+        return []
+
+    def panels(self) -> list[tuple[int, Panel]]:
+        """(how many, the panel) for whole panels and for the narrower last one; `g` and `j` are the loops around."""
+        oc = self.product.oc
+        return [
+            (r.count, Panel("wei", r.lanes, r.first, oc, _GROUP * oc + r.first, channel(self.layout, r.first), True))
+            for r in runs(self.layout, self.product.unit.lanes, "j")
+        ]
+
+    def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        return {"wei": to_a_line(weights).reshape(-1)}
+
+
+class PackedWeights:
+    """Panels in the kernel's own layout: given in it, or brought there by the program where they are stored plain."""
+
+    given = _GIVEN
+
+    def __init__(self, product: Product, layout: pack.Layout) -> None:
+        self.product, self.layout = product, layout
+        self.stored, self.multiplied = product.problem.wei, product.dot.wei
+        self.packed_here = product.problem.wei_tag != "any"
+
+    @cached_property
+    def own(self) -> pack.Blocked:
+        """The weights as the dots read them."""
+        p, c, split = self.product, self.product.conv, self.product.options.split_k
+        sizes = (p.k, 1, 1, split) if p.is_matmul else (p.ic, c.kh, c.kw, 0)
+        rounds = p.dot.rounds if self.multiplied == "f32" else ""
+        return pack.Blocked(p.unit.isa, self.multiplied, self.layout, *sizes, rounds=rounds)
+
+    @property
+    def blocked(self) -> pack.Blocked | None:
+        """The weights' layout where they come in the kernel's own; None where a reorder cannot make it (yet)."""
+        folded = self.product.options.halve or self.product.options.order.fold
+        return None if self.packed_here or folded else self.own
+
+    @property
+    def column(self) -> int:
+        """Weights of one output channel, padded."""
+        return self.product.reading.weights
+
+    def tensors(self) -> list[Tensor]:
+        p, c, found = self.product, self.product.conv, []
+        if self.packed_here:
+            rows = p.k if p.is_matmul else p.ic * c.kh * c.kw
+            found.append(Tensor("plain", self.stored, rows * c.oc))
+        kind = "scratch" if self.packed_here else "input"
+        for r in runs(self.layout, p.unit.lanes, "j"):
+            size = self.column * c.groups * r.count * r.width
+            found.append(Tensor(r.tensor, self.multiplied, size, kind))
+        return found
+
+    def stage(self) -> Code:
+        """From plain weights to panels."""
+        if not self.packed_here:
+            return []
+        p = self.product
+        return Packing(p.unit, stored(p.problem.wei_tag, self.stored, self.own), self.own).stage()
+
+    def panels(self) -> list[tuple[int, Panel]]:
+        """(how many, the panel) for whole panels and for the narrower last one; `g` and `j` are the loops around."""
+        found = []
+        for r in runs(self.layout, self.product.unit.lanes, "j"):
+            base = _GROUP * (self.column * r.count * r.width) + r.number * (self.column * r.width)
+            dst = _GROUP * self.product.oc + r.first
+            step = r.width * self.layout.depth
+            found.append((r.count, Panel(r.tensor, r.lanes, base, step, dst, channel(self.layout, r.first))))
+        return found
+
+    def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        if self.packed_here:
+            columns = self.product.problem.wei_tag == "ba"
+            return {"plain": to_a_line(weights.T if columns else weights).reshape(-1)}
+        folded = fold_weights(self.product.multiplied(weights), self.product.options.order.fold)
+        whole, tail = pack.pack(folded, self.layout)
+        return {"wei": whole, "wei_tail": tail}
+
+
+def channel(layout: pack.Layout, first: Affine) -> Affine:
+    """A panel's first column in the parameter tensors, which count the padding of panels."""
+    return _GROUP * layout.channels + first

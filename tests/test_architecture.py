@@ -1,0 +1,26 @@
+"""docs/architecture.md is true: its examples run, its rooms and files exist."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+from tests.test_imports import FLOORS
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
+
+
+def test_examples() -> None:
+    found = doctest.testfile(str(PAGE), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert found.attempted >= 10 and not found.failed
+
+
+def test_rooms_and_files_exist() -> None:
+    """What the page names is there, and every unit of the floors is on the page, but for small shared modules."""
+    text = PAGE.read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:simdnn|isa_models|tests)/[\w/.]+)`", text):
+        assert (ROOT / path).exists(), path
+    small = {"simdnn.__main__", "simdnn.plot_study", "simdnn.files", "simdnn.verbose", "simdnn.version"}
+    assert [unit for floor in FLOORS for unit in floor - small if f"`{unit}`" not in text] == []
