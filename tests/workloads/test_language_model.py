@@ -95,10 +95,10 @@ def test_prompt(fetched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["llm", "--prompt", "a", "--samples", "3"], "--samples is for figures"),
+        (["llm", "--prompt", "a", "--samples", "3"], "says nothing about fetched language models with --prompt"),
         (["llm", "--prompt", ""], "the beginning of a text is needed"),
         (["llm", "--prompt", "a-b"], "the vocabulary has no '-'"),
-        (["ocr", "--prompt", "a"], "ocr writes no text; llm does"),
+        (["ocr", "--prompt", "a"], "--prompt is for fetched language models"),
         (["digits", "--prompt", "a"], "--prompt is for"),
         (["llm", "--samples", "3"], "3 windows of 128 tokens with seed 0; 4 documents are not enough"),
     ],
