@@ -1,6 +1,7 @@
 # Needs make and Python 3.11 or newer; uv is used where it is installed. Everything else goes into .venv.
 #   make demo       the digits network on a modelled Zen 4: accuracy against speed, in digits.png
 #   make test       ruff, mypy, pytest; make -j test runs them beside each other
+#   make test-all   the slow sweeps too, and properties on many more random examples
 #   make bench      speed of the engines on this machine
 #   make notebooks  execute notebooks/*.ipynb in place
 #   make clean      remove everything that the above created
@@ -12,7 +13,7 @@ UV := $(shell command -v uv 2>/dev/null)
 # Modules are compiled when they are first imported, not all at the install: most never are.
 INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check)
 
-.PHONY: demo test lint typecheck pytest bench notebooks clean
+.PHONY: demo test test-all lint typecheck pytest bench notebooks clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -28,8 +29,14 @@ typecheck: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 # Each worker gets neighbouring tests, which share fixtures and caches, and takes over others' when it is through.
+# Many tests start a process: all read the bytecode that the first has written, whatever the environment says of it.
+PYTEST = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/bytecode $(BIN)/python -m pytest -n auto --dist worksteal
+
 pytest: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(PYTEST) -m "not sweep"
+
+test-all: lint typecheck
+	$(PYTEST) --hypothesis-profile=thorough
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks

@@ -72,7 +72,7 @@ def estimated(machine: str, m: int, n: int, k: int, strategy: str = "", group: i
 
 @cache
 def work(machine: str, m: int, n: int, k: int, strategy: str = "", group: int = 0) -> Work:
-    """The same with weights from memory."""
+    """One GEMM's cycles with weights from memory, and those of its pipes and its bytes alone."""
     with simdnn.cold_weights():
         found = estimated(machine, m, n, k, strategy, group)
     on = gpu_machine(machine)

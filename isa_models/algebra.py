@@ -35,7 +35,7 @@ class Value(ABC):
 
     @abstractmethod
     def view(self, dtype: str) -> Self:
-        """The same bits in lanes of another type; the lane count follows the widths (little-endian)."""
+        """These bits in lanes of another type; the lane count follows the widths (little-endian)."""
 
     @abstractmethod
     def to(self, dtype: str) -> Self:

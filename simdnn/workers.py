@@ -63,7 +63,7 @@ def spread(function: Callable[[T], R], tasks: Sequence[T], jobs: int, lost: Lost
 
 
 def on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str, lost: Lost[R]) -> Iterator[tuple[T, R]]:
-    """As `spread`, by the workers of the Dask scheduler at an address ("tcp://host:8786").
+    """Each task with its result, by the workers of the Dask scheduler at an address ("tcp://host:8786").
 
     They must have this package; files are read under the same paths there. Raises `SimdnnError` where
     dask.distributed is not installed or no scheduler answers.

@@ -1,11 +1,16 @@
-"""Hypothesis profiles: `default` explores anew at each run, `ci` (chosen where CI is set) repeats the same examples."""
+"""Hypothesis profiles: `quick` repeats the same few examples, `thorough` (make test-all) explores many anew each time.
+
+So a change passes or fails `make test` by what it does and not by luck, and what a search finds in `make test-all`
+becomes an example of its own.
+"""
 
 from __future__ import annotations
 
-import os
-
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("default", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+from tests.effort import QUICK, THOROUGH
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("thorough", deadline=None, max_examples=THOROUGH, suppress_health_check=_SLOW)
+settings.register_profile("quick", settings.get_profile("thorough"), derandomize=True, max_examples=QUICK)
+settings.load_profile("quick")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import workloads
@@ -22,6 +22,7 @@ from simdnn.calibration import hostcheck
 from simdnn.cli import main, output, run_kinds
 from simdnn.networks.precision import MODES
 from simdnn.networks.runner import Frames
+from tests.effort import examples
 from tests.streams import error_line
 
 TABLE = "layer,M,N,K,batch,count,macs,kind\nup,4,16,64,1,2,4096,weight\nqk,8,16,64,3,1,24576,act\n"
@@ -207,7 +208,7 @@ words = st.sampled_from(
 )
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(words | st.text(max_size=8), max_size=6).filter(lambda line: line[:1] not in (["verify"], ["list"])))
 def test_no_arguments_end_in_a_traceback(line: list[str]) -> None:
     """No workload of these names exists, so nothing runs: only errors are met, each with its status."""

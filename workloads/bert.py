@@ -76,7 +76,7 @@ class _Encoder:
         )
 
     def embeddings(self) -> str:
-        """Of words, places and the first kind of sentence, normalized."""
+        """The name of the normalized sum of the embeddings of words, places and the first kind of sentence."""
         kind = self.tensor("embeddings.token_type_embeddings.weight", self.kinds, self.hidden)[:1]
         places = self.tensor("embeddings.position_embeddings.weight", self.places, self.hidden)[: self.tokens]
         words = self.held("embeddings.word_embeddings.weight", self.words, self.hidden)

@@ -57,7 +57,10 @@ class Sizes:
 
 
 def sizes(file: Gguf) -> Sizes:
-    """Of a GGUF file. Raises `Unimplemented` for another architecture, `InvalidArgument` where numbers do not fit."""
+    """A GGUF file's sizes.
+
+    Raises `Unimplemented` for another architecture, `InvalidArgument` where numbers do not fit.
+    """
     if (kind := file.get("general.architecture", str)) != "llama":
         raise Unimplemented(f"architecture {kind!r:.40}; 'llama' is known")
     heads = file.get("llama.attention.head_count", int)

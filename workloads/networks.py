@@ -71,7 +71,7 @@ class Classifier:
         return x
 
     def workload(self) -> Workload:
-        """The same layers as a table of shapes, for one image."""
+        """The network's layers as a table of shapes, for one image."""
         rows: list[Layer] = []
         _, _, height, width = self.test_images.shape
         for layer in self.layers:

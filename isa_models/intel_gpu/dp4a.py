@@ -31,7 +31,7 @@ def dot(acc: Value, a: Value, b: Value, count: int = 4) -> Value:
 
 
 def saturated(acc: Value, a: Value, b: Value) -> Value:
-    """The same, the exact sum clamped into the accumulator's type."""
+    """acc (s32 or u32) plus four neighbouring products, the exact sum clamped into the accumulator's type."""
     total = acc.to("s64")
     for x, y in zip(a.split(4), b.split(4), strict=True):
         total = total + (x.to("s32") * y.to("s32")).to("s64")

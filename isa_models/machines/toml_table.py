@@ -186,7 +186,7 @@ class Reader:
 
 
 def table_of(path: Path, data: dict[str, object]) -> Table:
-    """A machine file's content as a table under its path, with ``[sources]`` checked."""
+    """A machine file's content, read already, as a table with its ``[sources]`` checked; `path` stands in errors."""
     top = Table(Reader(path), "", data)
     sources = top.table("sources")
     for key in sources.data:

@@ -30,7 +30,7 @@ def on_a_line(size: int, dtype: npt.DTypeLike) -> Array:
 
 
 def to_a_line(array: Array) -> Array:
-    """The same array in C order from the beginning of a cache line on, copied unless it is so already.
+    """An array in C order from the beginning of a cache line on, copied unless it is so already.
 
     >>> to_a_line(np.arange(10)[3:]).ctypes.data % 64
     0

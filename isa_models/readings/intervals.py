@@ -112,7 +112,7 @@ class IntervalValue(Value):
         )
 
     def _corners(self, dtype: str, lanes: int, function: Callable[..., Value], *others: IntervalValue) -> IntervalValue:
-        """Of a float operation that is monotone in each operand: its own results at the ends of the ranges."""
+        """The range of a float operation that is monotone in each operand: its results at the ends of the ranges."""
         operands = (self, *others)
         with np.errstate(all="ignore"):
             ends = [
@@ -158,7 +158,7 @@ class IntervalValue(Value):
         return self._mixed(exact, bounds, _spread(self.point, lanes))
 
     def _resigned(self, form: Format) -> IntervalValue:
-        """The same bits as integers of the other signedness: one range unless it crosses where the sign turns."""
+        """The range of these bits as integers of the other signedness: one unless it crosses where the sign turns."""
         turn = 1 << form.bits
         low, high = self.low.copy(), self.high.copy()
         if form.signed != self.format.signed:

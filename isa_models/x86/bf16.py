@@ -25,7 +25,7 @@ def vcvtneps2bf16(a: Value) -> Value:
 
 @define("vcvtne2ps2bf16", "bf16 <- f32*0.5, f32*0.5", AVX512_BF16, "Intel SDM Vol. 2C, VCVTNE2PS2BF16")
 def vcvtne2ps2bf16(a: Value, b: Value) -> Value:
-    """As vcvtneps2bf16, the second operand's floats in the low half of the result.
+    """Floats rounded to bf16 as vcvtneps2bf16 does, the second operand's in the low half of the result.
 
     >>> from isa_models import instruction
     >>> instruction("vcvtne2ps2bf16")([1, 2], [3, 4]).tolist()

@@ -179,7 +179,7 @@ class Decoder:
         )
 
     def _text(self, raw: Any) -> str:
-        """As LLVM's assembler takes it."""
+        """A decoded instruction as LLVM's assembler reads it: masks in braces, the rounding last."""
         text = _MASK.sub(r"\1{\2}", " ".join(self.formatter.format(raw).split()))
         return _ROUNDING.sub(r"\1\4, {\2\3}\5", text)
 

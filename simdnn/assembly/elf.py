@@ -1,4 +1,4 @@
-"""As much of ELF (System V ABI, x86-64 supplement) as it takes to find code and functions in an object file."""
+"""ELF (System V ABI, x86-64 supplement), as much as it takes to find code and functions in an object file."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def read_file(path: Path) -> str | bytes:
 
 
 def read_stream(stream: BinaryIO, name: str) -> str | bytes:
-    """The same of an open file, say standard input."""
+    """What an open file holds: an ELF object as bytes, text as a string; `name` stands in errors."""
     data = stream.read(MOST_FILE + 1)
     if len(data) > MOST_FILE:
         raise InvalidArgument(f"{name} has more than {MOST_FILE} bytes, which is the most that is read")

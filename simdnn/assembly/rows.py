@@ -196,7 +196,7 @@ class Rows:
         return self.found.get(key)
 
     def find(self, mnemonic: str, form: str) -> InstructionTiming:
-        """The same; `UnknownTiming`, which says what is near, where there is none."""
+        """The row of a form, as `get`; raises `UnknownTiming`, which says what is near, where there is none."""
         row = self.get(mnemonic, form)
         return self.base.timing(mnemonic, form) if row is None else row
 

@@ -55,13 +55,13 @@ class Task:
 
     @property
     def rows_and_columns(self) -> dict[str, tuple[int, int]]:
-        """Of a matmul's arguments."""
+        """Rows and columns of a matmul's arguments: src (M, K), wei (K, N), dst (M, N)."""
         m, k, n = (self.sizes[name] for name in ("m", "k", "n"))
         return {"src": (m, k), "wei": (k, n), "dst": (m, n)}
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of a matmul's arguments, a batch's sizes in front."""
+        """The shape of each argument of a matmul: a batch's sizes, then rows and columns."""
         return {
             name: (*front, *matrix)
             for (name, matrix), front in zip(self.rows_and_columns.items(), self.batch, strict=True)
@@ -113,7 +113,7 @@ class Task:
         return {p.argument: self._quant(option, p, values) for p in found if not p.precomp}
 
     def _reductions(self, values: Values) -> dict[str, Quant]:
-        """Those of --attr-precomputed-reductions, and of --attr-zero-points with PRECOMP, which mean the same."""
+        """By argument: --attr-precomputed-reductions, or --attr-zero-points with PRECOMP, which mean the same."""
         option, other = "attr-precomputed-reductions", "attr-zero-points"
         proposed = [p for p in attributes.parameters(other, self.case.options[other]) if p.precomp]
         found = [*attributes.parameters(option, self.case.options[option]), *proposed]
@@ -312,7 +312,7 @@ def _layout(dims: IpDims, name: str, tag: str, letters: str) -> str:
 
 
 def _has_bias(case: Case, what: str) -> bool:
-    """Of a convolution or an inner product; refuses other directions than forward."""
+    """Whether a convolution or an inner product (`what`) has a bias; refuses other directions than forward."""
     direction = case.options["dir"]
     if not direction.upper().startswith("FWD"):
         raise Unimplemented(f"--dir={direction}: no backward {what} here; what works: FWD_B, FWD_D, FWD_I")

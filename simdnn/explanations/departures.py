@@ -85,7 +85,7 @@ class Departures:
         return self._happened(self._clipped())
 
     def _happened(self, kinds: Iterator[Departure]) -> tuple[Departure, ...]:
-        """Those of which there are some, in the output's shape."""
+        """The kinds of departure that happened at all, their events and errors in the output's shape."""
         return tuple(
             replace(d, events=d.events.reshape(self.shape), error=d.error.reshape(self.shape))
             for d in kinds
@@ -220,7 +220,7 @@ class Departures:
             yield from self._as_registers_hold(sums.terms())
 
     def _after_saturation(self, pairs: Array) -> Iterator[Departure]:
-        """Of kernels whose pairs saturate: their own sums, against exact ones."""
+        """Departures of a kernel of whose sums `pairs` saturate: its own sums against exact ones."""
         if not pairs.any():
             if self._sums.bound() >= self._first_limit:
                 yield from self._as_registers_hold(self._sums.terms())

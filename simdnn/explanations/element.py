@@ -187,7 +187,7 @@ class _Chain:
         return Step(self._at(event), name, text, meant.inner.array[lane].item(), real(exact), note)
 
     def _losses(self, value: TracedValue, lane: int) -> list[str]:
-        """Of all steps within the instruction that made a lane, the last one first."""
+        """What each step within the instruction that made a lane lost, as text, the last step first."""
         found, todo = [loss(value, lane)], list(value.sources(lane))
         while todo:
             for node, at in origins(*todo.pop()):

@@ -54,15 +54,15 @@ class Sums:
         return 0 if isinstance(self.problem, ConvProblem) else int(self.weights.shape[-2])
 
     def of_weights(self, weights: Array) -> Sums:
-        """The same sources with other weights."""
+        """These sources with other weights, int64 of the shape of those here."""
         return replace(self, weights=weights)
 
     def counting(self, weights: Array) -> Sums:
-        """Of each product 1 where the source is not zero and `weights` are true, else 0: sums are counts."""
+        """Sums that count: a product is 1 where the source is not zero and `weights` are true, else 0."""
         return replace(self, src=(self.src != 0).astype(np.int64), weights=weights.astype(np.int64))
 
     def of_magnitudes(self) -> Sums:
-        """Of each product its magnitude."""
+        """Sums of the products' magnitudes."""
         return replace(self, src=np.abs(self.src), weights=np.abs(self.weights))
 
     def bound(self, any_source: bool = False) -> int:

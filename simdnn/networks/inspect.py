@@ -39,7 +39,7 @@ class Inspection:
 
     @property
     def unsupported(self) -> dict[str, int]:
-        """The same of those that are not supported."""
+        """How often each operator that is not supported occurs, the most frequent first."""
         return dict(Counter(row["op"] for row in self.rows if not row["supported"]).most_common())
 
     @property

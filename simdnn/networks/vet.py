@@ -18,7 +18,7 @@ _MOST_COPIED = 1 << 28  # bytes of functions' nodes, a copy for each call
 
 
 class _Size(NamedTuple):
-    """Of a graph or a function with all that it calls."""
+    """The size of a graph or a function with all that it calls."""
 
     nodes: int
     copied: int  # bytes

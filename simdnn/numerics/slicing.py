@@ -42,7 +42,7 @@ class Site:
         return self.op.dst
 
     def time(self, turns: Sequence[int]) -> Time:
-        """Of the execution in these turns of the loops around."""
+        """The time at which the store is executed in these turns of the loops around it."""
         pairs = zip(self.path, (*turns, -1), strict=True)
         return tuple(number for pair in pairs for number in pair)[:-1]
 
@@ -190,7 +190,7 @@ def _backwards(body: Sequence[Statement], live: frozenset[str]) -> tuple[tuple[K
 
 
 def _loop(loop: Loop, live: frozenset[str]) -> tuple[tuple[Kept, ...], frozenset[str]]:
-    """The same for a loop that runs at least once: what one turn needs may come from the turn before."""
+    """What `_backwards` says, of a loop that runs at least once: a turn may need what the last one left."""
     wanted = live
     while True:
         kept, before = _backwards(loop.body, wanted)

@@ -92,7 +92,7 @@ def refuse_batch(what: str) -> NoReturn:
 
 
 def native(array: Array) -> Array:
-    """The same values as a plain ndarray in C order and this machine's byte order; not copied where they are so."""
+    """An array's values as a plain ndarray in C order and this machine's byte order; not copied where they are so."""
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 

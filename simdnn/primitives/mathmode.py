@@ -96,7 +96,7 @@ class Scope(ContextDecorator, Generic[T]):
         self.setting.scopes.set(entered[:last] + entered[last + 1 :])
 
     def __call__(self, function: Any) -> Any:
-        """As a decorator: the function runs within the scope."""
+        """A function that runs within this scope: the mode as a decorator."""
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise InvalidArgument(f"{function.__name__} runs after its call has returned; use `with` inside it")
         return super().__call__(function)

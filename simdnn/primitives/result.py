@@ -313,7 +313,7 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """The same in JSON's types; NaN and infinities become None."""
+    """A value, and all within it, in JSON's types; NaN and infinities become None."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -76,7 +76,7 @@ def _groups_of(argument: str, quant: Quant, shape: Shape) -> tuple[int, int]:
 
 
 def _post_op(name: str, op: PostOp, channels: int) -> str:
-    """As the log names it; the mask of an add says the dimensions along which its values run."""
+    """A post-operation as the log names it; the mask of an add says the dimensions along which its values run."""
     if name == "relu":
         return "eltwise_relu"
     if name == "sum":

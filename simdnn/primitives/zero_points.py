@@ -55,9 +55,10 @@ def zero_points(given: Resolved, every: bool = False) -> ZeroPoints | None:
 
 
 def on_cpu(given: Resolved, library: Library | None) -> ZeroPoints | None:
-    """The zero points of a matmul on a CPU, with the strategy that is asked for; "auto" is direct, or by the reductions
-    given. Common zero points belong to every kernel, unless a strategy is asked for or scales change
-    along K.
+    """The zero points of an integer matmul on a CPU, by the strategy asked for; None where every kernel takes them.
+
+    "auto" is what oneDNN's reference does, direct or by the reductions given. Common zero points belong to every
+    kernel, unless a strategy is asked for or scales change along K.
     """
     attr, shape = given.attr, given.shape
     if not shape.integer:

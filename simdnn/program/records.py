@@ -120,7 +120,7 @@ class Register(Record):
         return self.lanes * fmt(self.dtype).bits
 
     def as_(self, dtype: str) -> Register:
-        """The same register seen in lanes of another type."""
+        """This register seen in lanes of another type."""
         return Register(self.name, dtype, self.bits // fmt(dtype).bits)
 
     def __str__(self) -> str:

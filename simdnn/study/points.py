@@ -112,7 +112,7 @@ def lost(reason: str) -> Outcome:
 
 @functools.cache
 def package_digest() -> str:
-    """Of the version and the code of the package: what any figure may depend on."""
+    """Digest of the version and the code of the package: what any figure may depend on."""
     return _digest(version().encode(), *(path.read_bytes() for path in _sources()))
 
 

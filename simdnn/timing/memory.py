@@ -83,7 +83,7 @@ def traffic(
 def transfers(
     program: Program, machine: Machine, *, cold: Collection[str] = (), within: Program | None = None
 ) -> Transfers:
-    """As `traffic`, with what each level is asked for."""
+    """The traffic of every level with what each is asked for; arguments as for `traffic`."""
     tree = parts(program, machine.caches[0].line_bytes)
     whole = parts(within, tree.line_bytes) if within else tree
     fetched = tuple(fetches(tree, cache, cold, whole) for cache in machine.caches)
@@ -157,7 +157,7 @@ class Fetches:
 
     @cached_property
     def total(self) -> dict[str, Lines]:
-        """Of one iteration, loops included."""
+        """Lines of each tensor fetched in one iteration of the part, its loops included."""
         found = dict(self.straight)
         for once, again in self.loops:
             for tensor, lines in once.items():
@@ -169,7 +169,7 @@ class Fetches:
 def fetches(
     tree: Part, cache: CacheLevel, cold: Collection[str] | None = None, whole: Part | None = None
 ) -> tuple[dict[str, Lines], Fetches]:
-    """Of one run, each tensor's lines that stay, fetched once, and those fetched again; arguments as for `misses`."""
+    """Each tensor's lines that stay, fetched once a run, and those fetched again; arguments as for `misses`."""
     stays = _stays(tree, cache)
     before = stays if whole in (None, tree) else _stays(whole, cache)
     left = {t: min(share, before[t]) if cold is not None and t not in cold else 0.0 for t, share in stays.items()}

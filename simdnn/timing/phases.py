@@ -138,15 +138,16 @@ def _run(once: Demand, again: Fetches) -> dict[str, Lines]:
 
 
 def _first(loop: Part, tensor: str, lines: Lines) -> Lines:
-    """Of lines that are fetched once in a run of a loop, those of its first iteration."""
+    """The lines of a loop's first iteration, among the lines of a tensor that are fetched once in its run."""
     one, all_ = loop.iteration[tensor], loop.whole[tensor]
     touched = one.touched / all_.touched
     return Lines(lines.touched * touched, lines.written * (one.written / all_.written if all_.written else touched))
 
 
 def _take(left: dict[str, Lines], touched: Mapping[str, Lines], ends: Collection[str]) -> dict[str, Lines]:
-    """Of the lines `left` to fetch those that are touched, which are then no longer left; all of tensors that nothing
-    touches later, whose lines may be counted in part (`footprint._union`).
+    """Take from the lines `left` to fetch those that are touched, by tensor.
+
+    Of tensors that nothing touches later (`ends`) all are taken: lines may be counted in part (`footprint._union`).
     """
     found = {}
     for tensor, lines in touched.items():

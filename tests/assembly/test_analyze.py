@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -20,6 +20,7 @@ from simdnn.assembly.analysis import read_body
 from simdnn.assembly.assembler import machine_code
 from simdnn.assembly.rows import rows, spellings
 from simdnn.cli import main
+from tests.effort import examples
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 LOOPS: list[dict[str, Any]] = json.loads((VECTORS / "loops_zen4.json").read_text())["loops"]
@@ -276,7 +277,7 @@ def test_broken_object_files(cut: int) -> None:
         simdnn.analyze(data[:-200] + b"\xff" * 200)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.binary(min_size=1, max_size=40))
 def test_junk_never_crashes(code: bytes) -> None:
     try:

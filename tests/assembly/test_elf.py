@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -16,6 +16,7 @@ from simdnn.assembly.analysis import read_body
 from simdnn.assembly.assembler import assemble
 from simdnn.assembly.elf import ObjectFile
 from simdnn.assembly.text import Source
+from tests.effort import examples
 
 COPY = """
 .globl copy
@@ -103,7 +104,7 @@ def _analyze(data: bytes, **options: Any) -> None:
         assert found.cycles_per_iteration > 0 and str(found) and found.timeline.events
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.integers(0, 1 << 32), st.sampled_from([None, "copy", "scale"]))
 def test_damaged_files(seed: int, function: str | None) -> None:
     """Bits turned, fields overwritten with extremes, ends cut off."""
@@ -129,7 +130,7 @@ PARTS = (
 ).split()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.sampled_from([bytes.fromhex(part) for part in PARTS]), min_size=1, max_size=40))
 def test_branches_anywhere(parts: list[bytes]) -> None:
     """Loops in loops, into each other, into instructions, round themselves."""

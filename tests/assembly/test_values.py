@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -18,6 +18,7 @@ from isa_models.formats import fmt
 from simdnn.assembly.values import Values
 from simdnn.calibration.hostcheck import adversarial
 from simdnn.cli import main
+from tests.effort import examples
 
 KERNEL = """
 1:  vmovups zmm12, [rdx]
@@ -76,7 +77,7 @@ THREE = sorted(
 
 
 @pytest.mark.parametrize("name", [n for n in THREE if not n.startswith(("vpdpbs", "vpdpbu", "vpdpw"))])
-@settings(max_examples=4)
+@examples(4)
 @given(seed=st.integers(0, 2**32 - 1), wide=st.booleans())
 def test_any_instruction(name: str, seed: int, wide: bool) -> None:
     """Operands in the encoding's order, at the register widths that lanes ask for; the upper part is cleared."""
@@ -190,7 +191,7 @@ def test_reading_past_a_given_array_says_where() -> None:
         values("vaddps zmm0, zmm0, [rsi]\nadd rsi, 64", {"rsi": np.zeros(16, np.float32)}, iterations=2)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(code=st.binary(min_size=1, max_size=24))
 def test_junk(code: bytes) -> None:
     try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
@@ -23,6 +23,7 @@ from simdnn.benchdnn.descriptors import Axis, IpDims, conv_dims, ip_dims, matmul
 from simdnn.benchdnn.subset import IGNORED, NEUTRAL, OPTIONS, OTHER_DRIVERS
 from simdnn.benchdnn.tasks import task
 from simdnn.cli import main
+from tests.effort import examples
 from tests.streams import error_line
 
 RESNET = """\
@@ -650,7 +651,7 @@ WORDS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(WORDS, max_size=6).map(lambda words: ["--mode=P", *words]))
 def test_any_words_give_answers_or_one_line(words: list[str]) -> None:
     words = [word for word in words if not word.startswith(("-o", "--output", "--from-verbose"))]

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models import InvalidArgument, UnknownName
@@ -14,6 +14,7 @@ from simdnn.benchdnn import answer, read
 from simdnn.benchdnn.log import Executed, executed
 from simdnn.cli import main
 from tests.benchdnn.test_bench import cases, texts
+from tests.effort import examples
 
 LOG = """\
 onednn_verbose,v1,info,oneDNN v3.9.0 (commit 0)
@@ -152,7 +153,7 @@ def test_a_log_without_executions_says_so(tmp_path: Path, capsys: pytest.Capture
     assert "lines:0 predicted:0 unimplemented:0 skipped:0" in capsys.readouterr().out
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.tuples(st.integers(0, len(LOG) - 1), st.characters()), max_size=12))
 def test_a_damaged_log_is_read_without_a_crash(damage: list[tuple[int, str]]) -> None:
     text = list(LOG)

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
 from simdnn.exactness.safety import largest_weight
+from tests.effort import examples
 from tests.primitives.problems import Array
 
 FAST = simdnn.Attr(exact_int8=False)  # small exact kernels cost no more, and run where nothing is said
@@ -36,7 +37,7 @@ def extremes(rng: np.random.Generator, low: int, high: int, pattern: Array, coun
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([(0, 255), (0, 200), (30, 255), (0, 127), (-128, 127), (-10, 90)]))
-@settings(max_examples=15)
+@examples(15)
 def test_matmul(seed: int, span: tuple[int, int]) -> None:
     rng = np.random.default_rng(seed)
     k, n = int(rng.choice([1, 2, 7, 40, 257, 300, 301, 766, 800])), int(rng.integers(1, 12))
@@ -57,7 +58,7 @@ def test_matmul(seed: int, span: tuple[int, int]) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=15)
+@examples(15)
 def test_convolution(seed: int) -> None:
     rng = np.random.default_rng(seed)
     groups, ic, oc = [(1, 1, 3), (1, 5, 4), (2, 4, 4), (1, 16, 6), (3, 1, 2), (4, 3, 1)][int(rng.integers(6))]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -15,6 +15,7 @@ import simdnn
 from simdnn import Attr, Quant, study
 from simdnn.cli import main
 from simdnn.explanations.departures import KINDS
+from tests.effort import examples
 from workloads import ConvLayer, MatmulLayer, Workload
 
 Array = NDArray[Any]
@@ -79,7 +80,7 @@ def place(rng: np.random.Generator) -> dict[str, Any]:
     return {"machine": machine, "isa": isa}
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(
     st.integers(0, 1 << 32),
     st.sampled_from(["u8", "s8"]),
@@ -98,7 +99,7 @@ def test_matmul(seed: int, src: str, dst: str | None, spread: float) -> None:
     check(r, exact, 1.0 if dst is None else _SCALE)
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(
     st.integers(0, 1 << 32),
     st.sampled_from(["u8", "s8"]),

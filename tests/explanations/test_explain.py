@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -18,6 +18,7 @@ from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family
 from isa_models.readings.arrays import ArrayValue
 from simdnn.cli import main
+from tests.effort import examples
 from tests.primitives.problems import Array, Case, convolutions, convolve, matmuls
 
 
@@ -34,7 +35,7 @@ def some(rng: np.random.Generator, output: Array, count: int) -> list[tuple[int,
 
 
 @given(matmuls(), st.integers(0, 2**32 - 1))
-@settings(max_examples=8)
+@examples(8)
 def test_elements_of_matmul(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
     src, weights = full_range(rng, case.src), full_range(rng, case.weights)
@@ -46,7 +47,7 @@ def test_elements_of_matmul(case: Case, seed: int) -> None:
 
 
 @given(convolutions(), st.integers(0, 2**32 - 1))
-@settings(max_examples=8)
+@examples(8)
 def test_elements_of_convolution(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
     src, weights = full_range(rng, case.src), full_range(rng, case.weights)

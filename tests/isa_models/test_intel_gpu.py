@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models import GPU_REGISTRY, Family, InvalidArgument, SimdnnError, Unimplemented, UnknownName, instruction
@@ -20,6 +20,7 @@ from isa_models.formats import fmt
 from isa_models.intel_gpu import FLOAT_MODELS, PLATFORMS, join_a, pack_a, pack_b, split_a, unpack_a, unpack_b
 from isa_models.intel_gpu.dpas import INTEGERS
 from simdnn.calibration.hostcheck import adversarial, compare
+from tests.effort import examples
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "gpu"
 MANIFEST = json.loads((VECTORS / "manifest.json").read_text())
@@ -164,7 +165,7 @@ def test_nan_and_infinity() -> None:
 
 
 @given(st.sampled_from([*INTEGERS, "bf16", "f16", "tf32"]), st.integers(1, 8), st.sampled_from([8, 16]), st.integers(0))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_packing_there_and_back(dtype: str, m: int, n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     k, form = 64, fmt(dtype)
@@ -325,7 +326,7 @@ def test_bad_calls_say_what_is_allowed(error: type[SimdnnError], message: str, c
 
 
 @given(st.sampled_from(["i1", "u1"]), st.sampled_from(["i1", "u1"]), st.sampled_from(["i4", "u4"]), st.integers(0))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_dp4a_wraps_or_saturates_once(a_type: str, b_type: str, acc_type: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     ends = {"i1": (-128, 127), "u1": (0, 255), "i4": (-(2**31), 2**31 - 1), "u4": (0, 2**32 - 1)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from isa_models.formats import fmt
@@ -14,6 +14,7 @@ from simdnn.kernels import Epilogue, KernelKind, MatmulProblem, Parameters
 from simdnn.kernels.common.spec import Decompression, Placing
 from simdnn.kernels.x86.dots import F16_CHAIN
 from simdnn.kernels.x86.rows import KERNELS
+from tests.effort import examples
 from tests.kernels.test_engines import run_all
 
 KINDS = [kind for kind in KERNELS if kind.name.startswith("wdec")]
@@ -47,7 +48,7 @@ def expanded(p: Placing | None, v: Array | None, k: int, n: int, none: float) ->
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
-@settings(max_examples=10)
+@examples(10)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_decompression(kind: KernelKind, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models.formats import fmt
@@ -16,6 +16,7 @@ from isa_models.readings.arrays import Array
 from simdnn import numerics
 from simdnn.kernels import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
 from simdnn.kernels.x86.rows import KERNELS
+from tests.effort import examples
 
 KINDS = {kind.name: kind for kind in KERNELS}
 MATMUL = [k for k in KERNELS if k.name.startswith(("gemm", "gemv"))]
@@ -93,7 +94,7 @@ def run_all(kernel: Kernel, src: Array, wei: Array, p: Parameters) -> Array:
 
 
 @pytest.mark.parametrize("kind", MATMUL, ids=lambda k: k.name)
-@settings(max_examples=8)
+@examples(8)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_matmul_engines_agree(kind: KernelKind, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -155,7 +156,7 @@ def exact_convolution(c: ConvProblem, src: Array, wei: Array, zero_point: int) -
 
 
 @pytest.mark.parametrize("kind", CONV, ids=lambda k: k.name)
-@settings(max_examples=8)
+@examples(8)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_convolution_engines_agree(kind: KernelKind, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -171,7 +172,7 @@ def test_convolution_engines_agree(kind: KernelKind, seed: int) -> None:
         assert (out == exact_convolution(c, src, wei, zero_point)).all()
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_saturated_pairs_are_counted(seed: int) -> None:
     rng = np.random.default_rng(seed)

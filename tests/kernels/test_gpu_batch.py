@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -14,6 +14,7 @@ from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from simdnn import Attr
+from tests.effort import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,7 +31,7 @@ CASES = [("b580", "f16"), ("a770", "s8"), ("max1550", "f32"), ("dg1", "bf16"), (
 
 
 @given(SIZES, st.integers(0, 2), st.sampled_from(CASES), st.integers(1, 20), st.integers(1, 40), st.integers(1, 40))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_products_have_the_bits_that_they_have_alone(
     sizes: list[tuple[int, int]], short: int, case: tuple[str, str], m: int, n: int, k: int
 ) -> None:

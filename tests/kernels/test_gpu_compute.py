@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import simdnn
@@ -14,6 +14,7 @@ from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from simdnn import Attr, Quant
+from tests.effort import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
 GPUS = ("b580", "a770", "max1550", "dg1", "v100")
@@ -58,7 +59,7 @@ KINDS = ("", "common", "per_oc", "grouped", "shared")
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
     st.sampled_from(["reference", "reference", "compiled"]),
 )
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_decompressed_products_have_the_bits_of_the_floats_that_they_mean(
     name: str,
     src: str,
@@ -111,7 +112,7 @@ def test_decompressed_products_have_the_bits_of_the_floats_that_they_mean(
     st.integers(1, 40),
     st.sampled_from([0, 9, 300, -1700]),
 )
-@settings(max_examples=12, deadline=None)
+@examples(12)
 def test_groups_of_any_length_are_filled_up_with_nothing(
     name: str, wei: str, m: int, n: int, parts: int, group: int, point: int
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -17,6 +17,7 @@ from isa_models.machines.shipped import gpu_machine_names
 from simdnn import Attr
 from simdnn.kernels.common.spec import ConvProblem, Epilogue
 from simdnn.kernels.gpu.implicit import pixels
+from tests.effort import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
@@ -76,7 +77,7 @@ def options(p: ConvProblem) -> dict[str, Any]:
     st.integers(-3, 3),
     st.sampled_from(["compiled", "reference"]),
 )
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_integers_are_exact(name: str, src: str, data: st.DataObject, zs: int, zw: int, engine: str) -> None:
     p = data.draw(problems(src, "s8"))
     zs = abs(zs) if src == "u8" else zs
@@ -120,7 +121,7 @@ def test_floats_are_the_matmul_of_pixels_and_taps(name: str, dtype: str) -> None
     st.integers(0, 9),
     st.sampled_from(["compiled", "reference"]),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_depthwise(
     name: str,
     src: str,

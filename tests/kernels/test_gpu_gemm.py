@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -18,6 +18,7 @@ from isa_models.machines.shipped import gpu_machine_names
 from simdnn import Attr, Quant
 from simdnn.kernels.common.spec import Epilogue
 from simdnn.kernels.intel_gpu.gemm import GpuGemm, GpuMatmulProblem
+from tests.effort import examples
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
 
@@ -41,7 +42,7 @@ def drawn(dtype: str, shape: tuple[int, int], rng: np.random.Generator) -> Array
     st.integers(1, 150),
     st.sampled_from(["compiled", "reference"]),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_integers_are_exact(name: str, src: str, wei: str, m: int, n: int, k: int, engine: str) -> None:
     if name == "dg1":
         src, wei = src[0] + "8", wei[0] + "8"
@@ -99,7 +100,7 @@ def test_the_vector_pipe_adds_up_k_after_k(name: str, dtype: str, engine: str) -
     st.integers(1, 3000),
     st.integers(1, 100),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_float_tiles_leave_room_for_what_follows(name: str, dtype: str, dst: str, m: int, n: int, k: int) -> None:
     attr = Attr(post_ops=["relu"], scales={"dst": np.float32(2)})
     found = simdnn.estimate("matmul", m=m, n=n, k=k, dt=f"{dtype}:{dtype}:{dst}", bias=True, attr=attr, machine=name)

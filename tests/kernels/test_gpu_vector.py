@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models import Unimplemented
@@ -28,6 +28,7 @@ from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.timing.gpu.estimate import estimate_gpu
+from tests.effort import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MACHINES = st.sampled_from(gpu_machine_names())
@@ -59,7 +60,7 @@ def drawn(dtype: str, shape: tuple[int, ...], seed: int) -> Array:
 
 
 @given(MACHINES, st.sampled_from(sorted(FORMULAS)), SHAPES, st.integers(0, 99), st.booleans())
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_elements_are_the_cpus(name: str, formula: str, shape: tuple[int, ...], seed: int, compiled: bool) -> None:
     function, types, dst = FORMULAS[formula]
     engine = "compiled" if compiled else "reference"
@@ -85,7 +86,7 @@ def test_elements_are_the_cpus(name: str, formula: str, shape: tuple[int, ...], 
     st.data(),
     st.sampled_from(["f32", "f16"]),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_reductions(name: str, kind: str, shape: tuple[int, ...], data: st.DataObject, dtype: str) -> None:
     axes = data.draw(st.sets(st.integers(0, len(shape) - 1)).map(frozenset))
     dims, reduced = merge(shape, axes)
@@ -120,7 +121,7 @@ def test_few_long_lines_are_reduced_in_two_kernels(name: str, lines: int) -> Non
 
 
 @given(MACHINES, st.sampled_from(["max", "mean"]), st.integers(1, 40), st.integers(1, 3), st.integers(1, 2))
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_pooling(name: str, kind: str, channels: int, side: int, stride: int) -> None:
     problem = PoolProblem(kind, 2, channels, 7, 9, side, 2, (7 - side) // stride + 1, 8, "f32", (stride, 1))
     x = drawn("f32", (2, 7, 9, channels), channels)

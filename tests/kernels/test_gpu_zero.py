@@ -7,13 +7,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from simdnn import Attr, Quant
 from simdnn.kernels.intel_gpu.zero import EXACT
+from tests.effort import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -56,7 +57,7 @@ def expected(a: Array, w: Array, points: dict[str, Any], scales: dict[str, Any],
     st.sampled_from(["", "per_token", "grouped", "both", "wei"]),
     st.integers(0),
 )
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_strategies_have_the_same_bits(
     name: str,
     src: str,
@@ -157,7 +158,7 @@ def test_dynamic_quantization_feeds_every_strategy() -> None:
     st.booleans(),
     st.integers(0),
 )
-@settings(max_examples=12, deadline=None)
+@examples(12)
 def test_weights_of_four_bits(
     name: str, src: str, wei: str, m: int, n: int, parts: int, group: int, scaled: bool, seed: int
 ) -> None:

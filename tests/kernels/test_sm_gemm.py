@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -20,6 +20,7 @@ from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.kernels.nvidia.gemm import SmGemm
 from simdnn.timing.gpu.estimate import estimate_gpu, gpu_time
 from simdnn.timing.system import floor
+from tests.effort import examples
 
 V100 = gpu_machine("v100")
 TYPES = {"f32": np.float32, "f16": np.float16}
@@ -54,7 +55,7 @@ def chained(a: Array, b: Array) -> Array:
     ENGINES,
     st.floats(1e-4, 1e4),
 )
-@settings(max_examples=12, deadline=None)
+@examples(12)
 def test_matmul_is_a_chain_of_its_instruction(dtype: str, m: int, n: int, k: int, engine: str, scale: float) -> None:
     a = (drawn(dtype, (m, k), k) * np.float32(scale)).astype(TYPES[dtype])
     b = drawn(dtype, (k, n), m)
@@ -138,7 +139,7 @@ def test_integers_and_bf16_are_refused_with_values_too() -> None:
 
 
 @given(st.sampled_from(["f32", "f16"]), st.integers(1, 600), st.integers(1, 600), st.integers(1, 900))
-@settings(max_examples=12, deadline=None)
+@examples(12)
 def test_conservation_of_matmul(dtype: str, m: int, n: int, k: int) -> None:
     kernel = SmGemm(GpuMatmulProblem(m, n, k, dtype, dtype, Epilogue("f32")), V100)
     found = estimate_gpu(kernel.program, V100, cold=True)

@@ -71,12 +71,28 @@ def check(case: Case) -> None:
             )
 
 
+def one_of_each() -> list[Case]:
+    """The first case of each operator, or set of them, that a model is made of."""
+    first: dict[frozenset[str], Case] = {}
+    for case in cases():
+        first.setdefault(frozenset(node.op_type for node in case.model.graph.node), case)
+    return list(first.values())
+
+
+def test_a_case_of_each_operator() -> None:
+    passes(one_of_each())
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("part", range(4))
 def test_node_cases(part: int) -> None:
+    passes(cases()[part::4])
+
+
+def passes(mine: list[Case]) -> None:
     """Every case passes or is left out with a reason; `-rP` shows the counts."""
     skipped: Counter[str] = Counter()
     failed: dict[str, str] = {}
-    mine = cases()[part::4]
     for case in mine:
         if why := refusal(case):
             skipped[why] += 1

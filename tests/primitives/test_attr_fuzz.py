@@ -6,12 +6,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
 from isa_models.readings.arrays import Array
 from simdnn import Attr, Quant, SimdnnError
+from tests.effort import examples
 
 TYPES: dict[str, Any] = {
     "f32": np.float32,
@@ -187,7 +188,7 @@ def attempt(seed: int) -> str:
     return str(result.implementation)
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_right_answer_or_a_typed_refusal(seed: int) -> None:
     attempt(seed)

@@ -10,12 +10,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import isa_models
 import simdnn
 from simdnn import Attr, InvalidArgument, Quant, SimdnnError, Unimplemented, UnknownName
+from tests.effort import examples
 from tests.primitives.problems import convolve
 
 F = np.ones((4, 8), np.float32)
@@ -252,7 +253,7 @@ def holds(output: Any, sums: Any) -> None:
     np.testing.assert_array_equal(output.astype(np.int64), sums)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(200)
 @given(st.data())
 def test_any_matmul(data: st.DataObject) -> None:
     m, k, n = (data.draw(SIZES) for _ in range(3))
@@ -270,7 +271,7 @@ def test_any_matmul(data: st.DataObject) -> None:
     holds(result.output, src.astype(np.int64) @ weights.astype(np.int64))
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(120)
 @given(st.data())
 def test_any_convolution(data: st.DataObject) -> None:
     groups = data.draw(mostly([1, 2], [0, 3, "2"]))

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -18,6 +18,7 @@ from simdnn.primitives.compatible import allowed
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.problems import matmul_problem
 from simdnn.primitives.resolve import Resolved, Shape, resolve
+from tests.effort import examples
 
 SOURCES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
 WEIGHTS = {"s8": np.int8, "u8": np.uint8, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
@@ -299,7 +300,7 @@ def whole(quant: Quant | None, k: int, n: int, default: float) -> Any:
     return np.repeat(values, k // len(values), axis=0) if values.ndim == 2 else np.broadcast_to(values, (k, n))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(300)
 @given(st.data())
 def test_any_attribute(data: st.DataObject) -> None:
     draw = data.draw

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -16,6 +16,7 @@ from isa_models.machines.loader import gpu_machine
 from simdnn import Attr
 from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
+from tests.effort import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32 = np.float32
@@ -68,7 +69,7 @@ def source(rng: np.random.Generator, m: int, k: int, kind: str, dtype: str) -> A
     st.sampled_from(["compiled", "reference", "reference"]),
     st.integers(0),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_bits(
     m: int,
     parts: int,
@@ -105,7 +106,7 @@ def test_bits(
     st.sampled_from(["b580", "a770", "dg1", "max1550"]),
     st.integers(0),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_same_bits_on_gpus(
     m: int,
     parts: int,

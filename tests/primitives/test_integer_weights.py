@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -15,6 +15,7 @@ from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn import Attr, Quant
 from simdnn.cli import main
+from tests.effort import examples
 
 STORED = {"u8": np.uint8, "s8": np.int8, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
 RANGES = {"u8": (0, 256), "s8": (-128, 128), "s4": (-8, 8), "u4": (0, 16)}
@@ -43,7 +44,7 @@ def wide(array: Array) -> Array:
     st.booleans(),
     st.integers(0),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_sums_are_exact(
     src: str, wei: str, target: tuple[str, str | None], exact: bool, m: int, k: int, n: int, points: bool, seed: int
 ) -> None:

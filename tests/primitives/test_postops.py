@@ -7,12 +7,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
 from isa_models.readings.arrays import Array
 from simdnn import Attr, InvalidArgument, Quant, Unimplemented
+from tests.effort import examples
 
 DTYPES = {
     "f32": np.float32,
@@ -62,7 +63,7 @@ def operations(rng: np.random.Generator, channels: int, shape: tuple[int, ...]) 
     return found
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_values(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -18,6 +18,7 @@ from simdnn.kernels.common.spec import ConvProblem, Parameters
 from simdnn.kernels.x86.rounding import ahead
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.primitives import compatible
+from tests.effort import examples
 
 CONV = {"ic": 32, "ih": 14, "iw": 14, "oc": 64, "kh": 3, "kw": 3, "padding": 1}
 PLAIN_TAGS = {"matmul": ("ab", "ab", "ab"), "convolution": ("nhwc", "oihw", "nhwc")}
@@ -83,7 +84,7 @@ def same_tensors(result: simdnn.Result, packed: simdnn.Reordered, src: np.ndarra
         assert name not in inputs or bits(values) == bits(inputs[name])
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(MATMULS, TARGETS, st.sampled_from(["f32", "f32 bf16", "u8", "s8"]), st.integers(0, 99))
 def test_reordered_matmul(sizes: tuple[int, int, int], target: tuple[str, str | None], kind: str, seed: int) -> None:
     (m, k, n), (machine, isa), rng = sizes, target, np.random.default_rng(seed)
@@ -107,7 +108,7 @@ CONVS = st.tuples(
 )
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(CONVS, TARGETS, st.sampled_from(["f32", "f32 bf16", "u8", "s8"]), st.booleans(), st.integers(0, 99))
 def test_reordered_convolution(
     sizes: tuple[int, ...], target: tuple[str, str | None], kind: str, depthwise: bool, seed: int

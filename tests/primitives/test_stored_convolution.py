@@ -7,13 +7,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn import Attr
+from tests.effort import examples
 
 STORED = {"s8": np.int8, "u8": np.uint8, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
 RANGES = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8), "u4": (0, 16)}
@@ -37,7 +38,7 @@ def weights_of(rng: np.random.Generator, dtype: str, *shape: int) -> Array:
     st.integers(0, 7),
     st.integers(0),
 )
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_bits_are_those_of_floats(
     src: str,
     wei: str,

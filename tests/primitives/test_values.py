@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
+from tests.effort import examples
 from tests.primitives.problems import Case, convolutions, convolve, matmuls
 
 DISPATCH = st.sampled_from(["onednn", "fastest"])
@@ -29,13 +30,13 @@ def check(primitive: Callable[..., simdnn.Result], case: Case, dispatch: str, ex
     np.testing.assert_array_equal(result.output, case.expected, err_msg=f"{result.implementation} {options}")
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(case=matmuls(), dispatch=DISPATCH, exact=st.booleans())
 def test_matmul(case: Case, dispatch: str, exact: bool) -> None:
     check(simdnn.matmul, case, dispatch, exact)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(case=convolutions(), dispatch=DISPATCH, exact=st.booleans())
 def test_convolution(case: Case, dispatch: str, exact: bool) -> None:
     check(simdnn.convolution, case, dispatch, exact)

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import simdnn
@@ -24,6 +24,7 @@ from simdnn.benchdnn.tasks import task
 from simdnn.cli import main
 from simdnn.primitives import dispatch, verbose_line
 from simdnn.primitives.written import written
+from tests.effort import examples
 
 F32 = np.ones((4, 64), np.float32), np.ones((64, 8), np.float32)
 U8 = np.ones((4, 64), np.uint8), np.ones((64, 8), np.int8)
@@ -285,7 +286,7 @@ def problems(draw: Any) -> tuple[str, dict[str, Any], simdnn.Attr]:
     return machine, {"primitive": primitive, "dt": dt, "bias": bias, "wei_tag": tag, **sizes}, attr
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(problems())
 def test_every_field_of_an_attribute_is_read_back(asked: tuple[str, dict[str, Any], simdnn.Attr]) -> None:
     machine, arguments, attr = asked

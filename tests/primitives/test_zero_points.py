@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from simdnn import Attr, Quant
+from tests.effort import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -36,7 +37,7 @@ def problem(seed: int, m: int, n: int, k: int, src: str) -> tuple[Array, Array, 
     st.sampled_from(["avx512_core_vnni", "avx512_core"]),
     st.integers(0),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_exact_by_group(
     m: int,
     n: int,
@@ -86,7 +87,7 @@ def test_exact_by_group(
     st.booleans(),
     st.integers(0),
 )
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_every_strategy(
     m: int, n: int, parts: int, length: int, inside: int, src: str, src_points: str, scaled: bool, seed: int
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -25,6 +25,7 @@ from simdnn.study import exploration, kinds, workers
 from simdnn.study.points import Outcome, lost, outcome
 from simdnn.study.results import Results
 from simdnn.study.space import MOST_POINTS, read_space
+from tests.effort import examples
 
 SMALL = """
 [study]
@@ -218,20 +219,22 @@ def test_an_interrupted_study_goes_on(small: Path) -> None:
     assert explored(small)[1] == 1
 
 
-@settings(max_examples=25)
-@given(st.data())
-def test_results_may_be_cut_off_or_damaged_anywhere(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+@examples(25)
+@given(st.booleans(), st.floats(0, 1), st.binary(max_size=8))
+def test_results_may_be_cut_off_or_damaged_anywhere(
+    tmp_path_factory: pytest.TempPathFactory, cut: bool, where: float, noise: bytes
+) -> None:
     path = tmp_path_factory.getbasetemp() / "cut.toml"
     path.write_text(SMALL)
     whole, _, _ = explored(path, fresh=True)
     kept = path.with_suffix(".jsonl")
     content = kept.read_bytes()
     head = content.index(b"\n") + 1
-    if data.draw(st.booleans(), label="cut"):
-        kept.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    if cut:  # the file's length is chance: seconds are written into it
+        kept.write_bytes(content[: round(where * len(content))])
     else:
-        place = data.draw(st.integers(head, len(content) - 1))
-        kept.write_bytes(content[:place] + data.draw(st.binary(max_size=8)) + content[place + 4 :])
+        place = head + round(where * (len(content) - head - 1))
+        kept.write_bytes(content[:place] + noise + content[place + 4 :])
     frame, ran, _ = explored(path)
     assert ran <= 4
     if frame["cycles"].tolist() == whole["cycles"].tolist():  # a digit may have been damaged

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.timing.cpu.chains import slowest_chain, slowest_cycle
 from simdnn.timing.cpu.steps import Step, lower
+from tests.effort import examples
 
 Graph = dict[str, dict[str, float]]
 
@@ -35,7 +36,7 @@ def followed(graph: Graph) -> tuple[float, tuple[str, int] | None]:
     return best, found
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(graphs())
 def test_slowest_cycle(graph: Graph) -> None:
     assert slowest_cycle(graph) == followed(graph)[1]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models import UnknownTiming
@@ -30,6 +30,7 @@ from simdnn.timing.cpu import walk
 from simdnn.timing.cpu.steps import Step, lower
 from simdnn.timing.cpu.walk import core_time, lower_bounds
 from simdnn.timing.estimate import estimate_program
+from tests.effort import examples
 from tests.timing.programs import gemm, unusual
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -143,7 +144,7 @@ def programs(draw: st.DrawFn) -> Program:
     return verify(Program("random", "avx512_core", tensors, (Loop("once", 1, (*clear, *block({}, 2))),)))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(programs())
 def test_random_programs(program: Program) -> None:
     cost = estimate_program(program, machine("zen4"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -20,6 +20,7 @@ from simdnn.program.records import Affine, Loop, Memory, Op, Register
 from simdnn.timing.gpu.engine import Issue, engine_time, issue_of, run
 from simdnn.timing.gpu.estimate import clock_of, estimate_gpu, gpu_time, nest_of
 from simdnn.timing.system import floor
+from tests.effort import examples
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
 
@@ -73,7 +74,7 @@ def test_long_loops_are_extrapolated() -> None:
 
 
 @given(st.sampled_from(INTEL), st.integers(1, 600), st.integers(1, 600), st.integers(1, 800), st.booleans())
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_conservation(name: str, m: int, n: int, k: int, cold: bool) -> None:
     gpu = gpu_machine(name)
     kernel = gemm(name, "s8", m, n, k)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models.formats import fmt
@@ -20,6 +20,7 @@ from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, 
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.footprint import Access, crossing, distinct_lines, parts
 from simdnn.timing.memory import borrowed, misses, traffic
+from tests.effort import examples
 from tests.timing.programs import adds, gemm, loads, streamed
 
 KIB = 1024
@@ -206,7 +207,7 @@ def test_a_larger_cache_never_misses_more(capacity: int, larger: int) -> None:
 dimension = st.tuples(st.sampled_from([-640, -96, -4, 0, 1, 4, 64, 100, 256, 1000]), st.integers(1, 6))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 500), st.integers(1, 130), st.booleans()), min_size=1, max_size=4),
     dims=st.lists(dimension, max_size=4),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models.machines.loader import cpu_machine as machine
@@ -14,6 +14,7 @@ from simdnn.timing.cpu.walk import core_time
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.memory import transfers
 from simdnn.timing.phases import LONG, overlap, phases
+from tests.effort import examples
 from tests.timing.programs import adds, gemm, loads, streamed, unusual
 
 ZEN4 = machine("zen4")  # nothing of its levels is exposed
@@ -68,7 +69,7 @@ def test_phases_hold_all_of_a_levels_traffic(program: Program, cold: tuple[str, 
     held(program, name, cold)
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(st.sampled_from(sorted(unusual(), key=str)), st.sampled_from(["zen4", "spr"]))
 def test_phases_of_compressed_weights_hold_all_of_a_levels_traffic(problem: MatmulProblem, name: str) -> None:
     kind = next(k for k in KERNELS if not k.accepts(problem) and machine(name).supports(k.isa))

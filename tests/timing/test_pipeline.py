@@ -21,6 +21,7 @@ from simdnn.timing.cpu import bounds, core_model
 from simdnn.timing.cpu.chains import slowest_chain
 from simdnn.timing.cpu.pipeline import MemRef, Step, block_cycles, block_timing, loop_cycles
 from simdnn.timing.cpu.steps import lower
+from tests.effort import examples
 
 # Measured on a Zen 4 (family 25 model 17) at 3.69 GHz; "method" in the file says how.
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -287,7 +288,7 @@ def streams(draw: st.DrawFn) -> list[Step]:
     return found
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(streams(), st.sampled_from(("zen4", "icx", "skx")))
 def test_no_schedule_beats_the_bounds(body: list[Step], name: str) -> None:
     target, turns = machine(name), 12
@@ -302,7 +303,7 @@ def test_no_schedule_beats_the_bounds(body: list[Step], name: str) -> None:
     assert timing.startup_cycles >= 0
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(streams(), st.sampled_from(("zen4", "icx", "skx")))
 def test_every_uop_runs_once(body: list[Step], name: str) -> None:
     """The work on the ports is the uops' and the loads', no more and no less; each step retires, in order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
@@ -13,6 +13,7 @@ from isa_models import cpu_machine
 from simdnn.program.records import Loop, Op, Register, Statement
 from simdnn.timing.cpu.threads import HANDOVER, _cut, parallel_extent, share_out
 from simdnn.timing.system import ROUNDS, Channel, Stage, System, floor, simulate
+from tests.effort import examples
 
 CHANNELS = st.lists(
     st.builds(
@@ -35,7 +36,7 @@ CHANNELS = st.lists(
     st.integers(1, 8),
     st.lists(st.floats(0, 1e5), min_size=3, max_size=3),
 )
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_conservation(
     cores: int, channels: list[Channel], tiles: int, cycles: float, chunks: int, bytes_: list[float]
 ) -> None:

@@ -95,7 +95,7 @@ def test_prompt(fetched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["llm", "--prompt", "a", "--samples", "3"], "--samples is for fetched networks"),
+        (["llm", "--prompt", "a", "--samples", "3"], "says nothing about fetched language models with --prompt"),
         (["llm", "--prompt", ""], "the beginning of a text is needed"),
         (["llm", "--prompt", "a-b"], "the vocabulary has no '-'"),
         (["ocr", "--prompt", "a"], "--prompt is for fetched language models"),

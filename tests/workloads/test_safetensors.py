@@ -9,10 +9,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
+from tests.effort import examples
 from workloads import safetensors
 
 KINDS = {
@@ -42,7 +43,7 @@ def entry(start: int, end: int, *shape: int, kind: str = "U8") -> dict[str, Any]
     return {"dtype": kind, "shape": list(shape), "data_offsets": [start, end]}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     parts=st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.lists(st.integers(0, 4), max_size=3)), max_size=5),
     order=st.randoms(use_true_random=False),

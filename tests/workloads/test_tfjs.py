@@ -11,10 +11,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
+from tests.effort import examples
 from workloads import tfjs
 from workloads.tfjs import F32
 
@@ -224,7 +225,7 @@ def test_truncated_files(tmp_path: Path) -> None:
         tfjs.read(tmp_path / "none.json")
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data())
 def test_any_value_anywhere_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """One value of the file, wherever it is, replaced by another."""

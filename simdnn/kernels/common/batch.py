@@ -90,7 +90,7 @@ class Batch:
         return [int(n) for n in np.broadcast_to(numbers, self.extents).reshape(-1)]
 
     def __str__(self) -> str:
-        """As bench writes a batch, "" where there is none."""
+        """A batch in bench's syntax, source before weights ("2x1:2x3"); "" where there is none."""
         sides = (
             "x".join(str(n if moves else 1) for n, moves in zip(self.extents, side, strict=True))
             for side in (self.src, self.wei)

@@ -21,7 +21,7 @@ class Edges:
 
     @staticmethod
     def of(c: ConvProblem) -> Edges:
-        """Those of a problem."""
+        """The edges of a convolution, by its padding, strides and dilation."""
         top, left, _, _ = c.padding
         y = np.arange(c.oh)[:, None] * c.strides[0] + np.arange(c.kh)[None, :] * c.dilation[0] - top
         x = np.arange(c.ow)[:, None] * c.strides[1] + np.arange(c.kw)[None, :] * c.dilation[1] - left

@@ -133,7 +133,7 @@ class Element:
         return self._apply(op, number=count).read_as("s32")
 
     def read_as(self, dtype: str) -> Element:
-        """The same bits seen as f32 or s32."""
+        """An element of these bits, seen as f32 or s32."""
         return Element(self.trace, self.index, dtype)
 
     def abs(self) -> Element:

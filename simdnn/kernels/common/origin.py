@@ -19,7 +19,7 @@ _SOURCES = ("src", "matrix", "vector")
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """Of a tensor: whose elements it holds, the flat index of each (-1: padding), and what they are multiplied by."""
+    """Where a tensor's elements come from: an operand, the flat index of each (-1: padding), and a factor."""
 
     operand: str  # "src" | "weights"
     shape: tuple[int, ...]  # of the user's array

@@ -65,7 +65,7 @@ class Depthwise:
 
     @cached_property
     def source(self) -> Source:
-        """As a single group: channels without masks are padded to whole vectors, because loads widen them."""
+        """The source as one group; channels without masks fill whole vectors, because loads widen them."""
         p = self.problem
         icp = p.ic if self.unit.masks else self.channels
         return Source(p.src, p.src, p.mb, p.ih, p.iw, 1, p.ic, icp, p.padding)

@@ -140,7 +140,7 @@ def _byte(wei: str) -> str:
 
 
 def _bytes(size: int, wei: str, unit: Unit) -> int:
-    """Of so many elements, which are whole vectors."""
+    """How many bytes store `size` elements of type `wei`, which are whole vectors."""
     return -(-size // (2 * unit.lanes)) * unit.lanes if wei in NIBBLES else size
 
 

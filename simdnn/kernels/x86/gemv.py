@@ -101,7 +101,7 @@ class Gemv:
         return code
 
     def load(self, register: str, tensor: str, at: Affine, count: int) -> Code:
-        """As the dot product takes it: pairs of bf16, or f32."""
+        """Load `count` elements of a tensor as the dot product takes them: pairs of bf16, or f32."""
         if self.problem.src != "bf16":
             return self.load_f32(register, tensor, at, count)
         words = self.unit.reg(register, "u16")

@@ -186,7 +186,7 @@ class Packing:
         return code
 
     def load_same(self, register: str, at: Affine, live: int) -> Code:
-        """As they are stored."""
+        """`live` columns of a row in the type that they are stored in, into a register of bits."""
         size = live * self.element
         if self.plain.oc == 1 and size == _XMM:
             return [op("vmovdqu", Register(register, "u32", 4), Memory("plain", at, "u32", 4))]

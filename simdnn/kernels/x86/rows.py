@@ -158,7 +158,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _TileRow(_Row):
-    """The same on AMX tiles; `dot` is that of the first source."""
+    """A GEMM or convolution kernel on AMX tiles; `dot` is that of the first source."""
 
     sums: Callable[[Dot, str, Problem], Options] = cut_for_tiles
 

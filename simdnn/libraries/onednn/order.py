@@ -83,7 +83,7 @@ def order_of_emulated(p: ConvProblem) -> Order:
 
 
 def _below(p: ConvProblem) -> int:
-    """As `_behind`, for rows."""
+    """Rows below the image that the last output reaches; negative where the image is not used up."""
     return (p.oh - 1) * p.strides[0] + (p.kh - 1) * p.dilation[0] + 1 - p.ih - p.padding[0]
 
 

@@ -258,7 +258,7 @@ def where(k: Kernels, node: Node, condition: Array, yes: Array, no: Array) -> Ar
 # -- conversions ------------------------------------------------------------------------------------------------------
 @operator("BitCast")
 def bit_cast(k: Kernels, node: Node, x: Array) -> Array:
-    """The same bits as another type of the same size; nothing moves."""
+    """The bits of `x` as another type of the same size; nothing moves."""
     dtype = element(node.integer("to"))
     need(
         dtype.kind != "O" and dtype.itemsize == x.dtype.itemsize, f"{label(x.dtype)} and {label(dtype)} differ in size"

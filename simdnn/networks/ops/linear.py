@@ -122,7 +122,7 @@ class Windows(NamedTuple):
 
 
 def windows(node: Node, size: Sequence[int], kernel: Sequence[int]) -> Windows:
-    """Those of a node with pads or auto_pad."""
+    """The windows of a node, by its pads or auto_pad, of `kernel` taps over an image of `size`."""
     rank = len(size)
     strides, dilations = node.integers("strides", [1] * rank), node.integers("dilations", [1] * rank)
     pads, auto = node.integers("pads", [0] * (2 * rank)), node.text("auto_pad", "NOTSET")
