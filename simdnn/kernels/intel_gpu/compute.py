@@ -55,7 +55,7 @@ def scale_type(parts: Decompression, compute: str) -> str:
     return "f16" if compute == "f16" and (scale is None or scale.dtype == "f16") else "f32"
 
 
-def GpuComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:  # noqa: N802
+def GpuComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
     """A matmul that names the type to `compute` in."""
     p, compute = problem, problem.compute
     parts = p.decompression or Decompression((compute,))

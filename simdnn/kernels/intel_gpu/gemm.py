@@ -119,7 +119,7 @@ def cut_of(problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget, src: 
     return Cut(p.m, p.n, choose_tile(machine, block, p.m, p.n, p.k, budget, p.batch.count), p.batch)
 
 
-def GpuGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:  # noqa: N802
+def GpuGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
     """A matmul of operands that are multiplied as they are stored, without anything that changes along K."""
     cut = cut_of(problem, machine, Budget(), problem.src, problem.wei)
     partition = BlockPartition.of(cut, problem.k, problem.k)

@@ -41,7 +41,7 @@ def partition_of(
     return BlockPartition.of(cut_of(problem, machine, budget, src, wei), problem.k, group)
 
 
-def GpuGroupedGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:  # noqa: N802
+def GpuGroupedGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
     """A matmul of integers with `group_scales`."""
     period = period_of(problem)
     partition = partition_of(problem, machine, Budget(), period, problem.src, problem.wei)

@@ -33,7 +33,7 @@ STEP = 16  # k of a DPAS of f16, of two steps of the vector pipe
 LARGEST = 2048 - 255  # zero point whose differences from bytes f16 holds all
 
 
-def GpuUpconvertGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:  # noqa: N802
+def GpuUpconvertGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
     """A matmul of bytes or nibbles with `zero_points`, multiplied in f16."""
     zeros = problem.zero_points
     assert zeros is not None

@@ -27,7 +27,7 @@ from simdnn.kernels.intel_gpu.zero_parts import Bias, Differences, InKernel, Pre
 EXACT = ("direct", "in_kernel", "precomputed", "bias")
 
 
-def GpuZeroGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:  # noqa: N802
+def GpuZeroGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
     """A matmul with `zero_points`, whose `strategy` is one of `EXACT`."""
     p, zeros = problem, problem.zero_points
     assert zeros is not None

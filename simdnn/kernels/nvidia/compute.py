@@ -35,7 +35,7 @@ _SHIFTS = {
 }
 
 
-def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:  # noqa: N802
+def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:
     """A matmul that names the type to `compute` in."""
     p, compute = problem, problem.compute
     parts = p.decompression or Decompression((compute,))

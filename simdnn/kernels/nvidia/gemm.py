@@ -336,7 +336,7 @@ def pairs_of_steps(cut: Cut, k: int, group: int) -> Partition:
     return Partition(cut, k, group, 2 * cut.block.k)
 
 
-def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:  # noqa: N802
+def SmGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:
     """A matmul of operands that are multiplied as they are stored."""
     steps = pairs_of_steps(sm_cut_of(problem, machine, problem.src, SPARE), problem.k, problem.k)
     source, weights = (FloatFragments(Side(name, steps), problem.src, problem.src) for name in ("src", "wei"))
