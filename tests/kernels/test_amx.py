@@ -15,7 +15,8 @@ from simdnn.kernels.common.spec import Decompression, GroupScales, Placing
 from simdnn.program.records import Memory
 from simdnn.timing.estimate import estimate_program
 from tests.isa_models.test_amx import manual
-from tests.kernels.test_engines import data, exact_convolution, parameters, run_all
+from tests.kernels.test_engines import data, parameters, run_all
+from tests.primitives.problems import exact_sums
 from tests.timing.tiles import tiled
 
 KINDS = {kind.name: kind for kind in KERNELS}
@@ -132,7 +133,7 @@ def test_convolutions_are_exact(problem: ConvProblem) -> None:
     src, wei = data(rng, (c.mb, c.ic, c.ih, c.iw), c.src), data(rng, (c.oc, c.ic // c.groups, c.kh, c.kw), "s8")
     p = Parameters(zp_src=7)
     out = run_all(build("conv:avx512_core_amx_int8", c), src, wei, p)
-    assert (out == exact_convolution(c, src, wei, 7 if c.epilogue.zp_src else 0)).all()
+    assert (out == exact_sums(c, src, wei, 7 if c.epilogue.zp_src else 0)).all()
 
 
 def test_channels_that_fill_tiles_are_read_in_place() -> None:

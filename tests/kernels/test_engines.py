@@ -17,6 +17,7 @@ from simdnn import numerics
 from simdnn.kernels import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
 from simdnn.kernels.x86.rows import KERNELS
 from tests.effort import examples
+from tests.primitives.problems import exact_sums
 
 KINDS = {kind.name: kind for kind in KERNELS}
 MATMUL = [k for k in KERNELS if k.name.startswith(("gemm", "gemv"))]
@@ -140,21 +141,6 @@ def conv_problem(kind: KernelKind, rng: np.random.Generator) -> ConvProblem:
     )  # type: ignore[arg-type]
 
 
-def exact_convolution(c: ConvProblem, src: Array, wei: Array, zero_point: int) -> Array:
-    """The sum as defined, in 64-bit integers; padding counts as the zero point."""
-    top, left, bottom, right = c.padding
-    x = np.pad(src.astype(np.int64) - zero_point, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    w = wei.reshape(c.groups, c.oc // c.groups, c.ic // c.groups, c.kh, c.kw).astype(np.int64)
-    x = x.reshape(c.mb, c.groups, c.ic // c.groups, *x.shape[2:])
-    out = np.zeros((c.mb, c.groups, c.oc // c.groups, c.oh, c.ow), np.int64)
-    for u in range(c.kh):
-        for v in range(c.kw):
-            rows = slice(u * c.dilation[0], u * c.dilation[0] + (c.oh - 1) * c.strides[0] + 1, c.strides[0])
-            columns = slice(v * c.dilation[1], v * c.dilation[1] + (c.ow - 1) * c.strides[1] + 1, c.strides[1])
-            out += np.einsum("ngihw,goi->ngohw", x[:, :, :, rows, columns], w[..., u, v])
-    return out.reshape(c.mb, c.oc, c.oh, c.ow)
-
-
 @pytest.mark.parametrize("kind", CONV, ids=lambda k: k.name)
 @examples(8)
 @given(seed=st.integers(0, 2**32 - 1))
@@ -169,7 +155,7 @@ def test_convolution_engines_agree(kind: KernelKind, seed: int) -> None:
     assert out.shape == (c.mb, c.oc, c.oh, c.ow)
     if c.epilogue.dst == "s32" and (kind.exact or (kind.name.startswith("dw") and c.src == "u8")):
         zero_point = p.zp_src if c.epilogue.zp_src else 0
-        assert (out == exact_convolution(c, src, wei, zero_point)).all()
+        assert (out == exact_sums(c, src, wei, zero_point)).all()
 
 
 @examples(15)

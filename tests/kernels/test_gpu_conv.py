@@ -18,28 +18,11 @@ from simdnn import Attr
 from simdnn.kernels.common.spec import ConvProblem, Epilogue
 from simdnn.kernels.gpu.implicit import pixels
 from tests.effort import examples
+from tests.primitives.problems import exact_sums
 
 Array = np.ndarray[Any, np.dtype[Any]]
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
 SIDES = st.tuples(*[st.integers(0, 2)] * 4)
-
-
-def direct(src: Array, wei: Array, p: ConvProblem, points: tuple[int, int] = (0, 0)) -> Array:
-    """Sums of the definition, tap by tap, in s64: zero points taken off, pixels beyond the edge left out."""
-    top, left, bottom, right = p.padding
-    full = np.pad(src.astype(np.int64) - points[0], ((0, 0), (0, 0), (top, bottom), (left, right)))
-    w = wei.astype(np.int64) - points[1]
-    out = np.zeros((p.mb, p.oc, p.oh, p.ow), np.int64)
-    inside, outside = p.ic // p.groups, p.oc // p.groups
-    for y in range(p.kh):
-        for x in range(p.kw):
-            rows = slice(y * p.dilation[0], y * p.dilation[0] + (p.oh - 1) * p.strides[0] + 1, p.strides[0])
-            cols = slice(x * p.dilation[1], x * p.dilation[1] + (p.ow - 1) * p.strides[1] + 1, p.strides[1])
-            for g in range(p.groups):
-                part = full[:, g * inside : (g + 1) * inside, rows, cols]
-                own = slice(g * outside, (g + 1) * outside)
-                out[:, own] += np.einsum("nchw,oc->nohw", part, w[own, :, y, x])
-    return out
 
 
 @st.composite
@@ -87,7 +70,7 @@ def test_integers_are_exact(name: str, src: str, data: st.DataObject, zs: int, z
     w = rng.integers(-128, 128, (p.oc, p.ic // p.groups, p.kh, p.kw)).astype(np.int8)
     points = {n: v for n, v in (("src", zs), ("wei", zw)) if v}
     found = simdnn.convolution(x, w, machine=name, engine=engine, attr=Attr(zero_points=points), **options(p))
-    assert found.output.dtype == np.int32 and (found.output == direct(x, w, p, (zs, zw))).all()
+    assert found.output.dtype == np.int32 and (found.output == exact_sums(p, x, w, zs, zw)).all()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +130,7 @@ def test_depthwise(
     attr = Attr(zero_points={} if floating or not zero else {"src": zero})
     found = simdnn.convolution(x, w, machine=name, attr=attr, engine=engine, **options(p))
     assert found.implementation.endswith("_depthwise")
-    assert (found.output == direct(x, w, p, (0 if floating else zero, 0))).all()  # small integers: exact in floats, too
+    assert (found.output == exact_sums(p, x, w, 0 if floating else zero)).all()  # small integers: exact in floats, too
 
 
 @pytest.mark.parametrize(
@@ -162,7 +145,7 @@ def test_requantized_to_u8_by_channel(machines: tuple[str, ...], channels: tuple
     bias, scale = rng.standard_normal(oc).astype(np.float32), rng.random(oc).astype(np.float32) / 100
     scales = {"src": np.float32(0.5), "wei": scale, "dst": np.float32(2)}
     attr = Attr(scales=scales, zero_points={"src": 7, "dst": 3}, post_ops=["relu"])
-    sums = direct(x, w, p, (7, 0)).astype(np.float32) * np.float32(0.5) * scale[:, None, None] + bias[:, None, None]
+    sums = exact_sums(p, x, w, 7).astype(np.float32) * np.float32(0.5) * scale[:, None, None] + bias[:, None, None]
     expected = np.clip(np.rint(np.maximum(sums, 0) * np.float32(0.5) + 3), 0, 255)
     for name in machines:
         found = simdnn.convolution(x, w, bias, machine=name, dst="u8", attr=attr, **options(p))

@@ -14,7 +14,9 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from isa_models.machines.shipped import gpu_machine_names
 from simdnn import Attr
+from simdnn.kernels.common.spec import ConvProblem
 
 TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "u8": np.uint8, "s8": np.int8, "s32": np.int32}
 TARGETS = [
@@ -24,6 +26,7 @@ TARGETS = [
         "clx": (None, "avx512_core", "avx2"),
         "icx": (None,),
         "zen4": (None, "avx512_core_bf16", "avx512_core_vnni", "avx512_core", "avx2"),
+        **{name: (None,) for name in gpu_machine_names()},
     }.items()
     for isa in isas
 ]
@@ -97,8 +100,8 @@ def matmuls(draw: st.DrawFn) -> Case:
     a, w = integers(rng, (m, k), src), integers(rng, (k, n), "s8" if src in ("u8", "s8") else src)
     bias = rng.integers(-8, 8, n).astype(np.float32) if draw(st.booleans()) else None
     attr = draw(attributes(src, True, n))
-    dst = draw(st.sampled_from(destinations(src, isa)))
-    tag = draw(st.sampled_from(["any", "ab", "ba"]))
+    dst = draw(st.sampled_from(destinations(machine, src, isa)))
+    tag = draw(st.sampled_from(["any", "ab"] if machine == "v100" else ["any", "ab", "ba"]))
     options = {"machine": machine, "isa": isa, "attr": attr, "dst": dst, "wei_tag": tag}
     zero = {name: int(point.values) for name, point in attr.zero_points.items()}
     sums = (a.astype(np.int64) - zero.get("src", 0)) @ (w.astype(np.int64) - zero.get("wei", 0))
@@ -125,7 +128,7 @@ def convolutions(draw: st.DrawFn) -> Case:
     w = w * np.asarray(2, w.dtype)
     bias = rng.integers(-8, 8, oc).astype(np.float32) if draw(st.booleans()) else None
     attr = draw(attributes(src, False, oc))
-    dst = draw(st.sampled_from(destinations(src, isa)))
+    dst = draw(st.sampled_from(destinations(machine, src, isa)))
     options = {"machine": machine, "isa": isa, "attr": attr, "dst": dst, "groups": groups}
     options |= {"strides": strides, "padding": padding, "dilation": dilation}
     zero = int(attr.zero_points["src"].values) if "src" in attr.zero_points else 0
@@ -137,11 +140,16 @@ def convolutions(draw: st.DrawFn) -> Case:
 
 def sources(machine: str, isa: str | None) -> list[str]:
     """Source types that a target computes."""
-    return ["f32", "u8", "s8"] + (["bf16"] if machine == "zen4" and isa in (None, "avx512_core_bf16") else [])
+    if machine == "v100":
+        return ["f32"]
+    with_bf16 = machine in gpu_machine_names() or machine == "zen4" and isa in (None, "avx512_core_bf16")
+    return ["f32", "u8", "s8"] + (["bf16"] if with_bf16 else [])
 
 
-def destinations(src: str, isa: str | None) -> list[str]:
+def destinations(machine: str, src: str, isa: str | None) -> list[str]:
     """What every kernel of a target stores."""
+    if machine == "v100":
+        return ["f32"]
     found = ["f32", "s8", "u8"] + (["s32"] if src in ("u8", "s8") else [])
     return found + (["bf16"] if isa != "avx2" else [])
 
@@ -169,3 +177,9 @@ def convolve(
             window = grouped[..., y : y + oh * strides[0] : strides[0], x : x + ow * strides[1] : strides[1]]
             out += np.einsum("ngchw,goc->ngohw", window[..., :oh, :ow], taps[..., i, j])
     return out.reshape(len(src), oc, oh, ow)
+
+
+def exact_sums(c: ConvProblem, src: Array, weights: Array, src_point: int = 0, wei_point: int = 0) -> Array:
+    """Sums of a problem in s64, zero points taken off; padding counts as the source's."""
+    wide = src.astype(np.int64) - src_point, weights.astype(np.int64) - wei_point
+    return convolve(*wide, c.strides, c.padding, c.dilation, c.groups)
