@@ -22,5 +22,12 @@ def test_rooms_and_files_exist() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for path in re.findall(r"`((?:simdnn|isa_models|tests)/[\w/.]+)`", text):
         assert (ROOT / path).exists(), path
-    small = {"simdnn.__main__", "simdnn.plot_study", "simdnn.files", "simdnn.verbose", "simdnn.version"}
+    small = {
+        "simdnn.__main__",
+        "simdnn.plot_study",
+        "simdnn.files",
+        "simdnn.verbose",
+        "simdnn.version",
+        "simdnn.workers",
+    }
     assert [unit for floor in FLOORS for unit in floor - small if f"`{unit}`" not in text] == []

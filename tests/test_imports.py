@@ -18,13 +18,11 @@ PACKAGES = ("isa_models", "simdnn", "workloads")
 FLOORS = (
     {"simdnn.cli", "simdnn.__main__"},
     {"simdnn.study", "simdnn.benchdnn", "simdnn.assembly", "simdnn.calibration", "simdnn.plot", "simdnn.plot_study"},
-    {"simdnn.networks"},
-    {"simdnn.exactness", "simdnn.quantize"},
+    {"simdnn.networks", "simdnn.exactness", "simdnn.quantize"},
     {"simdnn.primitives"},
     {"simdnn.explanations"},
     {"simdnn.kernels", "simdnn.numerics", "simdnn.timing"},
-    {"simdnn.libraries"},
-    {"simdnn.kernels.common"},
+    {"simdnn.libraries", "simdnn.kernels.common"},
     {"simdnn.program"},
     {"isa_models", "workloads", "simdnn.files", "simdnn.verbose", "simdnn.version", "simdnn.workers"},
 )

@@ -109,7 +109,7 @@ def test_what_no_array_has_is_refused() -> None:
 
 
 def test_an_operator_needs_its_formula_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values and cost on each kind of machine, and values of f64 and of integers, out of one formula."""
+    """HostValues and cost on each kind of machine, and values of f64 and of integers, out of one formula."""
     monkeypatch.setattr(registry, "OPERATORS", dict(registry.OPERATORS))
 
     @registry.operator("SignedSquare", domain="mine")

@@ -1,6 +1,6 @@
 """Transcendental functions as libraries compute them: a range reduction and a polynomial in multiply-adds.
 
-Each is a formula over `Element`s; over arrays (`Values`) it is NumPy's own function. Coefficients are either Taylor's,
+Each is a formula over `Element`s; over arrays (`HostValues`) it is NumPy's own function. Coefficients are either Taylor's,
 or least-squares fits that `tools/fit_functions.py` makes and checks. Errors against correctly rounded values, over all
 finite arguments, are in the docstrings; the tests hold them.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
-from simdnn.kernels.common.values import Values
+from simdnn.kernels.common.values import HostValues
 
 Function = Callable[[Element], Element]
 
@@ -28,7 +28,7 @@ def _known(plain: Callable[[Array], Any]) -> Callable[[Function], Function]:
     def decorate(formula: Function) -> Function:
         @wraps(formula)
         def function(x: Any) -> Any:
-            return Values(np.asarray(plain(x.array))) if isinstance(x, Values) else formula(x)
+            return HostValues(np.asarray(plain(x.array))) if isinstance(x, HostValues) else formula(x)
 
         return function
 

@@ -15,7 +15,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
 
 
-class Values:
+class HostValues:
     """An array with the operations of `simdnn.kernels.common.expression.Element`, each in the array's own type.
 
     Numbers are values of that type where it has them. Integers are divided towards zero, as C does. NaN of either
@@ -26,51 +26,51 @@ class Values:
     def __init__(self, array: Array) -> None:
         self.array = array
 
-    def _lift(self, other: Values | float) -> Array:
-        if isinstance(other, Values):
+    def _lift(self, other: HostValues | float) -> Array:
+        if isinstance(other, HostValues):
             return other.array
         whole = _is_float(self.array) or float(other).is_integer()
         return np.asarray(other, self.array.dtype if whole else np.float64)
 
-    def __add__(self, other: Values | float) -> Values:
-        return Values(np.add(self.array, self._lift(other)))
+    def __add__(self, other: HostValues | float) -> HostValues:
+        return HostValues(np.add(self.array, self._lift(other)))
 
-    def __sub__(self, other: Values | float) -> Values:
-        return Values(np.subtract(self.array, self._lift(other)))
+    def __sub__(self, other: HostValues | float) -> HostValues:
+        return HostValues(np.subtract(self.array, self._lift(other)))
 
-    def __rsub__(self, other: float) -> Values:
-        return Values(self._lift(other)) - self
+    def __rsub__(self, other: float) -> HostValues:
+        return HostValues(self._lift(other)) - self
 
-    def __mul__(self, other: Values | float) -> Values:
-        return Values(np.multiply(self.array, self._lift(other)))
+    def __mul__(self, other: HostValues | float) -> HostValues:
+        return HostValues(np.multiply(self.array, self._lift(other)))
 
-    def __truediv__(self, other: Values | float) -> Values:
+    def __truediv__(self, other: HostValues | float) -> HostValues:
         a, b = self.array, self._lift(other)
-        return Values(a / b if _is_float(a) or _is_float(b) else _quotient(a, b))
+        return HostValues(a / b if _is_float(a) or _is_float(b) else _quotient(a, b))
 
-    def __rtruediv__(self, other: float) -> Values:
-        return Values(self._lift(other)) / self
+    def __rtruediv__(self, other: float) -> HostValues:
+        return HostValues(self._lift(other)) / self
 
-    def __neg__(self) -> Values:
-        return Values(np.negative(self.array))
+    def __neg__(self) -> HostValues:
+        return HostValues(np.negative(self.array))
 
     __radd__ = __add__
     __rmul__ = __mul__
 
-    def fma(self, factor: Values | float, addend: Values | float) -> Values:
+    def fma(self, factor: HostValues | float, addend: HostValues | float) -> HostValues:
         return self * factor + addend
 
-    def minimum(self, other: Values | float) -> Values:
-        return Values(np.minimum(self.array, self._lift(other)))
+    def minimum(self, other: HostValues | float) -> HostValues:
+        return HostValues(np.minimum(self.array, self._lift(other)))
 
-    def maximum(self, other: Values | float) -> Values:
-        return Values(np.maximum(self.array, self._lift(other)))
+    def maximum(self, other: HostValues | float) -> HostValues:
+        return HostValues(np.maximum(self.array, self._lift(other)))
 
-    def sqrt(self) -> Values:
-        return Values(np.sqrt(self.array))
+    def sqrt(self) -> HostValues:
+        return HostValues(np.sqrt(self.array))
 
-    def abs(self) -> Values:
-        return Values(np.abs(self.array))
+    def abs(self) -> HostValues:
+        return HostValues(np.abs(self.array))
 
     def _of_f32(self, *_: object, **__: object) -> NoReturn:
         raise Unimplemented(
@@ -97,7 +97,7 @@ def over_arrays(formula: Callable[..., Any]) -> Callable[..., Array]:
     """The function of arrays that a formula of `Element`s is."""
 
     def function(*arrays: Array) -> Array:
-        found: Values = formula(*map(Values, arrays))
+        found: HostValues = formula(*map(HostValues, arrays))
         return found.array
 
     return function

@@ -39,7 +39,7 @@ class Spread:
     finish: Callable[[Mapping[str, Array]], Array]
 
 
-class Lines(Protocol):
+class SpreadLines(Protocol):
     """Lines of elements spread over a target: `outer` many along each axis, each of vectors and what is left."""
 
     @property
@@ -106,7 +106,7 @@ class Vocabulary(ABC):
         """A step among `simdnn.kernels.common.expression.INSTRUCTIONS`; `dst` may be a source."""
 
     @abstractmethod
-    def lines(self, outer: tuple[int, ...], line: int, single: bool = False) -> Lines:
+    def lines(self, outer: tuple[int, ...], line: int, single: bool = False) -> SpreadLines:
         """Lines spread over the target; `single`: a thread of a GPU takes one vector of a line at most."""
 
     @abstractmethod

@@ -70,7 +70,7 @@ class Differences:
         return [p.row_of("wide_zeros", f"z_{j}", "s16", j, g, p.parts, copies=4) for j in self.cut.cols]
 
     def load(self, j: int, k: Affine) -> tuple[Register, Code]:
-        """Of nibbles, bytes that have lost their zero points."""
+        """The weights of a step; nibbles become bytes that have lost their zero points."""
         wide, code = self.words(j, k)
         register = Register(f"b_{j}", "u32", self.block.b_words)
         return register, [*code, op("mov.s8.s16", register.as_("s8"), wide)]
