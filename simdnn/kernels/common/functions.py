@@ -1,6 +1,6 @@
 """Transcendental functions as libraries compute them: a range reduction and a polynomial in multiply-adds.
 
-Each is a formula over `Element`s; over arrays (`HostValues`) it is NumPy's own function. Coefficients are either Taylor's,
+Each is a formula over `Element`s; over arrays (`HostValues`) it is NumPy's own function. Coefficients are Taylor's,
 or least-squares fits that `tools/fit_functions.py` makes and checks. Errors against correctly rounded values, over all
 finite arguments, are in the docstrings; the tests hold them.
 """
