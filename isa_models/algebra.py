@@ -127,7 +127,7 @@ class Value(ABC):
         return self._binary("shr", self._lift(other))
 
     def __invert__(self) -> Self:
-        return self ^ (1 if self.dtype == "b1" else -1 if self.format.signed else self.format.high)
+        return self ^ (-1 if self.format.signed else self.format.high)
 
     def __lt__(self, other: Self | int | float) -> Self:
         return self._compare("lt", self._lift(other))

@@ -26,6 +26,22 @@ class Format:
     exponent_bits: int = 0
     mantissa_bits: int = 0
     storage: str = ""  # NumPy or ml_dtypes name of the array element
+    infinity: bool = True  # a float's: whether it has infinities; without, its one NaN has all bits set but the sign
+    container: str = ""  # the format in whose lanes values of this one are held, their low bits unused
+
+    @property
+    def lanes(self) -> str:
+        """The format of the lanes that hold values: its own, or the container's.
+
+        >>> FORMATS["tf32"].lanes, FORMATS["bf16"].lanes
+        ('f32', 'bf16')
+        """
+        return self.container or self.name
+
+    @property
+    def is_truth(self) -> bool:
+        """Whether a lane is true or false, as of a mask."""
+        return self.bits == 1
 
     @property
     def is_float(self) -> bool:
@@ -77,17 +93,17 @@ FORMATS: dict[str, Format] = {
         _integer("u32", 32, "uint32"),
         _integer("s64", 64, "int64"),
         _integer("u64", 64, "uint64"),
-        Format("f8_e4m3", 8, True, 4, 3, "float8_e4m3fn"),
+        Format("f8_e4m3", 8, True, 4, 3, "float8_e4m3fn", infinity=False),  # OCP 8-bit floating point specification
         Format("f8_e5m2", 8, True, 5, 2, "float8_e5m2"),
         Format("f16", 16, True, 5, 10, "float16"),
         Format("bf16", 16, True, 8, 7, "bfloat16"),
-        Format("tf32", 32, True, 8, 10, "float32"),  # a 19-bit value in a 32-bit container
+        Format("tf32", 32, True, 8, 10, "float32", container="f32"),  # 19 bits of its 32
         Format("f32", 32, True, 8, 23, "float32"),
         Format("f64", 64, True, 11, 52, "float64"),
     )
 }
 
-_BY_DTYPE = {f.dtype: f.name for f in FORMATS.values() if f.name != "tf32"}
+_BY_DTYPE = {f.dtype: f.name for f in FORMATS.values() if not f.container}
 
 
 def fmt(name: str) -> Format:

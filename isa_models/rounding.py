@@ -11,11 +11,6 @@ MODES = ("even", "down", "up", "zero")
 _NAMED = {"even": "nearest even", "down": "down", "up": "up", "zero": "towards zero"}
 
 
-def _has_infinity(form: Format) -> bool:
-    """All but f8_e4m3 of OCP's "8-bit Floating Point Specification", which has one NaN and no infinity."""
-    return form.name != "f8_e4m3"
-
-
 def round_to(value: Value, name: str, mode: str = "even") -> Value:
     """f32 or f64 lanes rounded once to format `name`, in lanes of that format (tf32: of f32).
 
@@ -41,7 +36,7 @@ def round_to(value: Value, name: str, mode: str = "even") -> Value:
     else:
         kept = _rescaled(magnitude, sign, source, target, cut, mode)
     infinity = ((1 << target.exponent_bits) - 1) << target.mantissa_bits
-    if _has_infinity(target):
+    if target.infinity:
         greatest, beyond, quiet = infinity - 1, infinity, 1 << (target.mantissa_bits - 1)
     else:
         greatest = infinity + (1 << target.mantissa_bits) - 2
@@ -58,7 +53,7 @@ def round_to(value: Value, name: str, mode: str = "even") -> Value:
     kept = (magnitude > top).where(payload | (infinity | quiet), kept)
     stored = target.exponent_bits + target.mantissa_bits + 1
     result = kept | (sign << (stored - 1))
-    rounded = (result << (target.bits - stored)).to(f"u{target.bits}").view("f32" if name == "tf32" else name)
+    rounded = (result << (target.bits - stored)).to(f"u{target.bits}").view(target.lanes)
     return rounded.step(f"round to {name} ({_NAMED[mode]})", lambda: [value])
 
 

@@ -392,7 +392,7 @@ def _logical(name: str, side: str, raw: Any, dtype: str | None) -> tuple[Array, 
         if array.dtype.newbyteorder("=") != form.dtype:
             raise InvalidArgument(f"{name}: {side}_dtype={wanted!r} needs elements of {form.dtype}, met {array.dtype}")
         return array.astype(form.dtype, copy=False), wanted
-    if here.is_float or here.name == "b1":
+    if here.is_float or here.is_truth:
         raise InvalidArgument(f"{name}: {side}_dtype={wanted!r} needs integers, met {array.dtype}")
     if here.low < form.low or here.high > form.high:
         wide = array.astype(np.int64)

@@ -42,7 +42,7 @@ def parts(value: Value, dtype: str) -> Parts:
     """A number taken apart; of tf32 the 13 low bits are not read."""
     form = fmt(dtype)
     word = value.view(f"u{form.bits}").to("s64")
-    cut = 13 if dtype == "tf32" else 0
+    cut = fmt(form.lanes).mantissa_bits - form.mantissa_bits
     digits = form.mantissa_bits
     field = (word >> (cut + digits)) & ((1 << form.exponent_bits) - 1)
     fraction = (word >> cut) & ((1 << digits) - 1)
@@ -58,7 +58,7 @@ def _real(form: Format, field: Value, fraction: Value, magnitude: Value, exponen
     top = (1 << form.exponent_bits) - 1
     finite = magnitude.to("f64") * power_of_two(exponent - form.mantissa_bits)
     special = field.eq(top)
-    if form.name == "f8_e4m3":  # one NaN, no infinity (OCP 8-bit floating point specification)
+    if not form.infinity:
         special = special & fraction.eq((1 << form.mantissa_bits) - 1)
     infinity = finite.literal(float("inf"))
     beyond = fraction.eq(0).where(infinity, infinity - infinity)

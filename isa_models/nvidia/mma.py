@@ -169,7 +169,7 @@ class MmaForm(Instruction):
 def mma_form(shape: Shape) -> MmaForm:
     """The Instruction of a shape; refused where no tensor core has it."""
     s, _ = shape, shape.unit
-    stored = "f32" if s.operands == "tf32" else s.operands
+    stored = fmt(s.operands).lanes
     lanes = s.m * s.n
     operands = (
         Operand("acc", s.result),
@@ -250,7 +250,7 @@ def _called(
     types = [name_of(matrix.dtype) for matrix in (left, right)]
     operands = a_dtype or types[0]
     operands = "tf32" if operands == "f32" else operands
-    stored = "f32" if operands == "tf32" else operands
+    stored = fmt(operands).lanes
     if types != [stored, stored]:
         raise InvalidArgument(f"{name}: operands of {types[0]} and {types[1]}; {operands} needs {stored} twice")
     (m, k), n = left.shape[-2:], right.shape[-1]

@@ -143,7 +143,7 @@ class ArrayValue(Value):
 
     def _roomy(self) -> Array:
         """The lanes in a type that NumPy computes with."""
-        if self.format.bits >= 8 or self.dtype == "b1":
+        if self.format.bits >= 8 or self.format.is_truth:
             return self.array
         return self.array.astype(np.int8 if self.format.signed else np.uint8)
 
@@ -204,7 +204,7 @@ class ArrayValue(Value):
 
 def _as_lanes(array: Array, form: Format) -> Array:
     """Numbers as lanes of a format; those of fewer than 8 bits keep their lowest bits."""
-    if form.bits >= 8 or form.name == "b1":
+    if form.bits >= 8 or form.is_truth:
         return array.astype(form.dtype, copy=False)
     spare = 8 - form.bits
     octets = array.astype(np.int8 if form.signed else np.uint8)
@@ -227,7 +227,7 @@ def _unpacked(octets: Array, form: Format) -> Array:
     """Bytes taken apart to lanes of fewer than 8 bits."""
     fields = octets[..., None] >> np.arange(0, 8, form.bits, dtype=np.uint8)
     fields = fields.reshape(*octets.shape[:-1], -1)
-    return _as_lanes(fields & 1 if form.name == "b1" else fields, form)
+    return _as_lanes(fields & 1 if form.is_truth else fields, form)
 
 
 def _fma32(a: Array, b: Array, c: Array) -> Array:

@@ -24,7 +24,7 @@ ANY = "any"  # zero has every property that is ever assured
 
 def lane_type(dtype: str) -> str:
     """LLVM's type of one lane. f16 and bf16 are only moved and taken apart, so they are plain bits."""
-    return _FLOATS.get(dtype) or ("i1" if dtype == "b1" else f"i{fmt(dtype).bits}")
+    return _FLOATS.get(dtype) or f"i{fmt(dtype).bits}"
 
 
 def vector_type(dtype: str, lanes: int) -> str:
@@ -179,7 +179,7 @@ class LlvmValue(Value):
         elif target.bits < source.bits:
             op = "trunc"
         else:
-            op = "sext" if source.signed and self.dtype != "b1" else "zext"
+            op = "sext" if source.signed else "zext"
         return self._new(f"{op} {self.type} {self.name} to {vector_type(dtype, self.lanes)}", dtype)
 
     def _half(self, dtype: str) -> LlvmValue:

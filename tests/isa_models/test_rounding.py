@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from isa_models import SimdnnError, instruction
-from isa_models.formats import fmt
+from isa_models import SimdnnError, formats, instruction
+from isa_models.formats import Format, fmt
 from isa_models.readings.arrays import ArrayValue
 from isa_models.rounding import MODES, round_to, widen_f16
 
@@ -195,3 +196,22 @@ def _nearest_f16(exact: Fraction) -> float:
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(SimdnnError, match="rounding mode 'nearest'"):
         rounded(np.ones(1, np.float32), "bf16", "nearest")
+
+
+@pytest.mark.parametrize(
+    "form", [form for form in formats.FORMATS.values() if form.is_float], ids=lambda form: form.name
+)
+def test_a_formats_properties_are_its_array_types(form: Format) -> None:
+    """What the record says of infinities and of where values lie is what NumPy and ml_dtypes hold."""
+    assert bool(np.isinf(np.float32(np.inf).astype(form.dtype).astype(np.float32))) == form.infinity
+    assert formats.FORMATS[form.lanes].dtype == form.dtype and formats.FORMATS[form.lanes].bits == form.bits
+    assert form.container or form.bits == 1 + form.exponent_bits + form.mantissa_bits
+
+
+def test_rounding_asks_the_record_and_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A format of other properties rounds by them: f8_e5m2 without infinities has three more finite values."""
+    finite = replace(formats.FORMATS["f8_e5m2"], infinity=False)
+    monkeypatch.setitem(formats.FORMATS, "f8_e5m2", finite)
+    wide = np.array([57344.0, 65536.0, 81920.0, 98304.0, 1e6], np.float32)
+    found = round_to(ArrayValue(wide, "f32"), "f8_e5m2", "zero").view("u8").array  # type: ignore[attr-defined]
+    assert found.tolist() == [0x7B, 0x7C, 0x7D, 0x7E, 0x7E]
