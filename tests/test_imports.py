@@ -24,7 +24,7 @@ FLOORS = (
     {"simdnn.kernels", "simdnn.numerics", "simdnn.timing"},
     {"simdnn.libraries", "simdnn.kernels.common"},
     {"simdnn.program"},
-    {"isa_models", "workloads", "simdnn.files", "simdnn.verbose", "simdnn.version", "simdnn.workers"},
+    {"isa_models", "workloads", "simdnn.files", "simdnn.frames", "simdnn.verbose", "simdnn.version", "simdnn.workers"},
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -55,3 +56,28 @@ def test_attributes_show_what_differs() -> None:
     assert repr(simdnn.Attr()) == "Attr()"
     assert repr(simdnn.Attr(fpmath="bf16", post_ops=["relu"])) == "Attr(fpmath='bf16', post_ops=('relu',))"
     assert "Quant(0.5" in repr(simdnn.Attr(scales={"src": 0.5}))
+
+
+def test_frames_show_their_point_on_80_columns() -> None:
+    """The chosen kernel and its reason stand first; what does not fit is named."""
+    rng = np.random.default_rng(0)
+    src, weights = rng.integers(0, 256, (8, 64)).astype(np.uint8), rng.integers(-128, 128, (64, 64)).astype(np.int8)
+    fast = simdnn.matmul(src, weights, machine="skx")
+    frames = {
+        "dispatch": (fast.dispatch, ("implementation", "cycles", "reason", "rows more")),
+        "reasons": (simdnn.compare((src, weights), "skx", "icx").reasons, ("reason", "side", "elements", "detail")),
+        "ranges": (
+            simdnn.ranges("matmul", weights=weights, machine="skx"),
+            ("channel", "unsafe_pairs", "44 rows more"),
+        ),
+    }
+    for name, (frame, told) in frames.items():
+        text = repr(frame)
+        assert max(map(len, text.splitlines())) <= 80 and "..." not in text, text
+        assert all(word in text for word in told), (name, text)
+    assert fast.dispatch["chosen"].tolist()[0] and repr(fast.dispatch).splitlines()[1].split()[0] == fast.implementation
+    able = fast.dispatch["cycles"].notna().tolist()
+    assert able == sorted(able, reverse=True)  # what was out stands behind what could run
+    again = pickle.loads(pickle.dumps(fast.dispatch))
+    assert repr(again) == repr(fast.dispatch)
+    assert type(fast.dispatch.dropna()).__name__ == "DataFrame" and fast.dispatch.shape[1] == 5

@@ -168,9 +168,11 @@ class Comparison:
         """Frame: reason, side ("a", "b", "both"), elements (that differ for it; one may have several), detail."""
         import pandas as pd
 
+        from simdnn.frames import shown
+
         found = self._integer_reasons() if self._plain_integers else self._other_reasons()
         rows = [(reason, side, int(mask.sum()), detail) for reason, side, mask, detail in found if mask.any()]
-        return pd.DataFrame(rows, columns=["reason", "side", "elements", "detail"])
+        return shown(pd.DataFrame(rows, columns=["reason", "side", "elements", "detail"]))
 
     @property
     def _plain_integers(self) -> bool:

@@ -288,4 +288,6 @@ def _finished(frame: pd.DataFrame, about: dict[str, Any]) -> pd.DataFrame:
     about["safe_share"] = float(frame["safe"].mean())
     about["safe_share_7bit"] = float(frame["safe_7bit"].mean())
     frame.attrs.update({"odd_weights": 0} | about)
-    return frame
+    from simdnn.frames import shown
+
+    return shown(frame)

@@ -118,8 +118,17 @@ class Estimate(Priced):
 
     @cached_property
     def dispatch(self) -> pd.DataFrame:
-        """Every candidate kernel: implementation, isa, cycles on one core, chosen, and the reason."""
-        return self.find_dispatch()
+        """Every candidate kernel: implementation, isa, cycles on one core, chosen, and the reason.
+
+        The chosen one first, then the others by their cycles; behind them those that were out.
+        """
+        from simdnn.frames import shown
+
+        frame = self.find_dispatch()
+        keys = frame.assign(chosen=~frame["chosen"].astype(bool))  # the chosen one is least
+        order = keys.sort_values(["chosen", "cycles"], kind="stable", na_position="last").index
+        ordered = frame.loc[order].reset_index(drop=True)
+        return shown(ordered, ["implementation", "cycles", "reason"])
 
     @cached_property
     def cost(self) -> Cost:

@@ -1,0 +1,64 @@
+"""Frames that print what they are for within 80 columns, where pandas would print two columns and dots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+WIDTH = 80
+_ROWS = 20
+_TEXT = 16  # characters that a column of text keeps at least
+
+
+class ShownFrame(pd.DataFrame):
+    """A frame whose text has the `printed` columns, rounded and cut to 80 characters a line; all else is as in pandas.
+
+    What is made of it (a part, a sum) is a plain frame.
+    """
+
+    _metadata = ["printed"]
+    printed: tuple[str, ...]
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def __repr__(self) -> str:
+        cells = {name: [_text(value) for value in self[name].head(_ROWS)] for name in self.printed}
+        widths = {name: max(map(len, [name, *found])) for name, found in cells.items()}
+        texts = [name for name in widths if not pd.api.types.is_numeric_dtype(self[name])]
+        for name in sorted(texts, key=lambda name: -widths[name]):  # the longest texts give way first
+            over = sum(widths.values()) + 2 * (len(widths) - 1) - WIDTH
+            widths[name] -= max(0, min(over, widths[name] - max(_TEXT, len(name))))
+        shown = list(widths)
+        while len(shown) > 1 and sum(widths[name] for name in shown) + 2 * (len(shown) - 1) > WIDTH:
+            shown.pop()
+        lines = [
+            "  ".join(_cell(row, widths[name], name in texts) for name, row in zip(shown, cut, strict=True)).rstrip()
+            for cut in zip(*([name, *cells[name]] for name in shown), strict=True)
+        ]
+        besides = [str(name) for name in self.columns if name not in shown]
+        more = [f"columns besides: {', '.join(besides)}"] if besides else []
+        more += [f"{len(self) - _ROWS} rows more"] if len(self) > _ROWS else []
+        return "\n".join([*lines, *([f"({'; '.join(more)})"] if more else [])])
+
+
+def shown(frame: pd.DataFrame, columns: Sequence[str] = ()) -> ShownFrame:
+    """The frame with its attributes, as one that prints these columns (all) within 80 characters."""
+    found = ShownFrame(frame)
+    found.printed = tuple(columns or map(str, frame.columns))
+    found.attrs.update(frame.attrs)
+    return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return "-" if value != value else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return "-" if value is None else str(value)
+
+
+def _cell(text: str, width: int, left: bool) -> str:
+    cut = text if len(text) <= width else text[: width - 1] + "…"
+    return cut.ljust(width) if left else cut.rjust(width)
