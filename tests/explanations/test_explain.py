@@ -175,13 +175,14 @@ def test_every_instruction(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(shown.split()[1:]) == 0
 
 
-def test_examples_of_families(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("most", [2, pytest.param(6, marks=pytest.mark.sweep)])
+def test_examples_of_families(most: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Each family names forms, each form an example, and each example runs; what sets a state has none."""
     for name in (name for name, found in GPU_REGISTRY.items() if isinstance(found, Family)):
         assert main(["explain", name]) == 0
         forms = capsys.readouterr().out.splitlines()[-1].removeprefix("forms: ").split()
         assert forms
-        for form in forms[:: max(1, len(forms) // 6)]:
+        for form in forms[:: max(1, len(forms) // most)]:
             assert main(["explain", form]) == 0
             shown = capsys.readouterr().out.splitlines()[-1]
             assert shown.startswith("simdnn explain ") and main(shown.split()[1:]) == 0

@@ -13,7 +13,15 @@ import pytest
 SCALE = int(os.environ.get("SIMDNN_RANDOM_PROGRAMS", "1"))
 
 
-@pytest.mark.parametrize(("first", "valid", "broken"), [(0, 120, 0), (100_000, 0, 800)])
+@pytest.mark.parametrize(
+    ("first", "valid", "broken"),
+    [
+        (0, 40, 0),
+        (100_000, 0, 250),
+        pytest.param(40, 80, 0, marks=pytest.mark.sweep),
+        pytest.param(100_250, 0, 550, marks=pytest.mark.sweep),
+    ],
+)
 def test_in_a_process_of_its_own(first: int, valid: int, broken: int) -> None:
     """A crash ends the subprocess, not the tests."""
     arguments = [str(first), str(valid * SCALE), str(broken * SCALE)]
