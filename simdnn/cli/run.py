@@ -154,6 +154,8 @@ def main(args: argparse.Namespace) -> int:
         "totals": output.records(totals),
         "left_out": {mode.name: reason for mode, reason in lacking.items()},
     }
+    if _is_model(args):
+        content["rows"] = content["totals"]  # what scripts read of a model's modes
     if args.output:
         written = pd.concat([layers, totals], ignore_index=True) if len(layers) else totals
         output.write(args.output, written, content)

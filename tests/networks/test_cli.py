@@ -81,7 +81,9 @@ def test_a_mode_that_would_change_nothing_is_refused(tmp_path: Path, capsys: pyt
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8), path)
     modes = "f32,bf16,f16,s8-weights,int8-s8-vnni"
     assert main(["run", str(path), "--machine", "zen4", "--modes", modes, "--json"]) == 1
-    rows = {row["mode"]: row for row in json.loads(capsys.readouterr().out)["totals"]}
+    content = json.loads(capsys.readouterr().out)
+    rows = {row["mode"]: row for row in content["totals"]}
+    assert content["rows"] == content["totals"]
     for mode in ("f16", "bf16"):
         assert rows[mode]["refused"].startswith(f"nothing here can be {mode} (running sums lose")
     assert "no product here" in rows["s8-weights"]["refused"]
