@@ -26,6 +26,7 @@ def test_rooms_and_files_exist() -> None:
         "simdnn.__main__",
         "simdnn.plot_study",
         "simdnn.files",
+        "simdnn.frames",
         "simdnn.verbose",
         "simdnn.version",
         "simdnn.workers",

@@ -34,12 +34,12 @@ Kinds = tuple[KernelKind, ...]
 Estimator = Callable[..., "Cost"]  # as `estimate_program`; one that is told of no threads counts one core
 
 
-#: rules of dispatch: by cost, or as a library picks
-RULES = ("fastest", *LIBRARIES)
+def check_dispatch(value: object, libraries: bool = True) -> str:
+    """A rule of dispatch or the name of a kernel, or `InvalidArgument` with the nearest one.
 
-
-def check_dispatch(value: object, rules: tuple[str, ...] = RULES) -> str:
-    """A rule of dispatch or the name of a kernel, or `InvalidArgument` with the nearest one."""
+    `libraries`: whether the rules count that pick as a library does, beside "fastest".
+    """
+    rules = ("fastest", *(LIBRARIES if libraries else ()))
     if isinstance(value, str) and value in (*rules, *NAMES):
         return value
     if isinstance(value, str) and value in UNKNOWN:

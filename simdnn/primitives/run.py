@@ -75,7 +75,7 @@ class Target:
                 f"dispatch={dispatch!r} on {name!r}: what {LIBRARIES[dispatch].title} picks on GPUs is not modelled; "
                 "what works: 'fastest', or a kernel's name as in r.dispatch"
             )
-        rule = check_dispatch(dispatch, ("fastest",))
+        rule = check_dispatch(dispatch, libraries=False)
         return Target(machine, frozenset({platform}), 1, one_of("engine", engine, ENGINES), rule)
 
     @property

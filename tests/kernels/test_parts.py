@@ -63,10 +63,10 @@ def test_weights_name_what_they_are_stored_as_and_multiplied_as(
 
 @pytest.mark.parametrize("src,wei,stored,multiplied", [("f32", "f32", "f32", "bf16"), ("f32", "u4", "u4", "bf16")])
 def test_panels_of_x86_too(src: str, wei: str, stored: str, multiplied: str) -> None:
-    from simdnn.kernels.common.code import unit_of
+    from simdnn.kernels.common.sums import Options
+    from simdnn.kernels.x86.code import unit_of
     from simdnn.kernels.x86.dots import BF16
     from simdnn.kernels.x86.gemm import compressed_gemm, gemm
-    from simdnn.kernels.x86.product import Options
 
     d = None if wei == "f32" else Decompression(("bf16",), Placing("grouped", "f32", 32))
     problem = MatmulProblem(8, 32, 64, src, wei, Epilogue("f32"), "ab", d)

@@ -24,6 +24,7 @@ import numpy as np
 import simdnn
 from simdnn import numerics
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs behind
 threads = int(sys.argv[1])
 kernel = simdnn.estimate("matmul", m=6000, n=6000, k=6000, machine="zen4").kernel
 inputs = {t.name: np.zeros(t.size, np.float32) for t in kernel.program.tensors if t.kind == "input"}

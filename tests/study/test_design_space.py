@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import simdnn
 import workloads
 from isa_models import SimdnnError, machine
-from simdnn import plot_study, study
+from simdnn import plot_study, study, workers
 from simdnn.cli import main
-from simdnn.study import exploration, kinds, workers
+from simdnn.study import exploration, kinds
 from simdnn.study.points import Outcome, lost, outcome
 from simdnn.study.results import Results
 from simdnn.study.space import MOST_POINTS, read_space
