@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from isa_models.errors import unknown_name
+from isa_models.plugins import Registry, with_failures
 
 
 @dataclass(frozen=True)
@@ -77,33 +78,40 @@ def _integer(name: str, bits: int, storage: str) -> Format:
     return Format(name, bits, name[0] == "s", storage=storage)
 
 
-FORMATS: dict[str, Format] = {
-    f.name: f
-    for f in (
-        Format("b1", 1, False, storage="bool"),
-        _integer("s2", 2, "int2"),
-        _integer("u2", 2, "uint2"),
-        _integer("s4", 4, "int4"),
-        _integer("u4", 4, "uint4"),
-        _integer("s8", 8, "int8"),
-        _integer("u8", 8, "uint8"),
-        _integer("s16", 16, "int16"),
-        _integer("u16", 16, "uint16"),
-        _integer("s32", 32, "int32"),
-        _integer("u32", 32, "uint32"),
-        _integer("s64", 64, "int64"),
-        _integer("u64", 64, "uint64"),
-        Format("f8_e4m3", 8, True, 4, 3, "float8_e4m3fn", infinity=False),  # OCP 8-bit floating point specification
-        Format("f8_e5m2", 8, True, 5, 2, "float8_e5m2"),
-        Format("f16", 16, True, 5, 10, "float16"),
-        Format("bf16", 16, True, 8, 7, "bfloat16"),
-        Format("tf32", 32, True, 8, 10, "float32", container="f32"),  # 19 bits of its 32
-        Format("f32", 32, True, 8, 23, "float32"),
-        Format("f64", 64, True, 11, 52, "float64"),
-    )
-}
+FORMATS: Registry[str, Format] = Registry("data type")
+_BY_DTYPE: Registry[np.dtype[Any], str] = Registry("element type")
 
-_BY_DTYPE = {f.dtype: f.name for f in FORMATS.values() if not f.container}
+
+def register(*formats: Format) -> None:
+    """Add formats by their names. One whose elements NumPy stores as another's has that one as its `container`."""
+    for form in formats:
+        FORMATS[form.name] = form
+        if not form.container:
+            _BY_DTYPE[form.dtype] = form.name
+
+
+register(
+    Format("b1", 1, False, storage="bool"),
+    _integer("s2", 2, "int2"),
+    _integer("u2", 2, "uint2"),
+    _integer("s4", 4, "int4"),
+    _integer("u4", 4, "uint4"),
+    _integer("s8", 8, "int8"),
+    _integer("u8", 8, "uint8"),
+    _integer("s16", 16, "int16"),
+    _integer("u16", 16, "uint16"),
+    _integer("s32", 32, "int32"),
+    _integer("u32", 32, "uint32"),
+    _integer("s64", 64, "int64"),
+    _integer("u64", 64, "uint64"),
+    Format("f8_e4m3", 8, True, 4, 3, "float8_e4m3fn", infinity=False),  # OCP 8-bit floating point specification
+    Format("f8_e5m2", 8, True, 5, 2, "float8_e5m2"),
+    Format("f16", 16, True, 5, 10, "float16"),
+    Format("bf16", 16, True, 8, 7, "bfloat16"),
+    Format("tf32", 32, True, 8, 10, "float32", container="f32"),  # 19 bits of its 32
+    Format("f32", 32, True, 8, 23, "float32"),
+    Format("f64", 64, True, 11, 52, "float64"),
+)
 
 
 def fmt(name: str) -> Format:
@@ -111,7 +119,7 @@ def fmt(name: str) -> Format:
     try:
         return FORMATS[name]
     except (KeyError, TypeError):  # TypeError: what cannot be a key is no name
-        raise unknown_name("data type", name, FORMATS) from None
+        raise with_failures(unknown_name("data type", name, FORMATS)) from None
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
@@ -123,4 +131,4 @@ def name_of(dtype: np.dtype[Any]) -> str:
     try:
         return _BY_DTYPE[np.dtype(dtype).newbyteorder("=")]
     except (KeyError, TypeError):  # TypeError: what cannot be a key is no name
-        raise unknown_name("data type", str(dtype), FORMATS) from None
+        raise with_failures(unknown_name("data type", str(dtype), FORMATS)) from None

@@ -14,6 +14,7 @@ import numpy as np
 from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.formats import fmt, name_of
+from isa_models.plugins import Registry, load, with_failures
 from isa_models.readings.arrays import Array, ArrayValue, held
 
 TILE_ROWS = 16  # of a whole tile register, of AMX's palette 1
@@ -212,8 +213,8 @@ class Family(Instruction):
         return [name for name in GPU_REGISTRY if name.startswith(f"{self.name}.")]
 
 
-REGISTRY: dict[str, Instruction] = {}  # of x86 CPUs: what this host may have itself
-GPU_REGISTRY: dict[str, Instruction] = {}  # of GPUs, families among them
+REGISTRY: Registry[str, Instruction] = Registry("instruction")  # of x86 CPUs: what this host may have itself
+GPU_REGISTRY: Registry[str, Instruction] = Registry("instruction")  # of GPUs, families among them
 #: makers of forms too many to list: a full name to its Instruction, or None where it is none of theirs
 FORMS: list[Callable[[str], Instruction | None]] = []
 
@@ -226,6 +227,16 @@ def instruction(name: str) -> Instruction:
     """
     if not isinstance(name, str):
         raise InvalidArgument(f"instruction {name!r:.80}; the name of one is needed, e.g. 'vpmaddubsw'")
+    if (found := _found(name)) is not None:
+        return found
+    load()
+    if (found := _found(name)) is not None:
+        return found
+    raise with_failures(unknown_name("instruction", name, [*REGISTRY, *GPU_REGISTRY]))
+
+
+def _found(name: str) -> Instruction | None:
+    """The instruction of a name among those that are registered by now."""
     found = REGISTRY.get(name) or GPU_REGISTRY.get(name)
     if found is not None:
         return found
@@ -233,9 +244,7 @@ def instruction(name: str) -> Instruction:
         if (made := forms(name)) is not None:
             return made
     family = GPU_REGISTRY.get(name.split(".")[0])
-    if isinstance(family, Family):
-        return family.form(name)
-    raise unknown_name("instruction", name, [*REGISTRY, *GPU_REGISTRY])
+    return family.form(name) if isinstance(family, Family) else None
 
 
 _SIGNATURE = re.compile(r"(\w+)(?:\*([\d.]+))?(?:\[(\d+)\])?$")

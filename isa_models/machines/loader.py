@@ -15,18 +15,19 @@ from isa_models.machines.cpu_schema import read_machine
 from isa_models.machines.gpu_record import GpuMachine
 from isa_models.machines.gpu_schema import read_gpu_machine
 from isa_models.machines.shipped import (
-    GPU_MACHINES_DIR,
     HOST,
-    MACHINES_DIR,
     can_be_a_file,
     gpu_machine_names,
     host_path,
+    is_gpu,
+    machine_file,
     machine_names,
     shipped_name,
     unknown_machine,
 )
 from isa_models.machines.variants import AnyMachine as AnyMachine
 from isa_models.machines.variants import split, variant
+from isa_models.plugins import with_failures
 
 Known = TypeVar("Known", Machine, GpuMachine)
 
@@ -53,9 +54,9 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
     if name == HOST:
         return cpu_machine(name)
     if not isinstance(name_or_path, Path):
-        if name in gpu_machine_names():
+        if is_gpu(name):
             return gpu_machine(name)
-        if name not in machine_names() and not can_be_a_file(Path(name)):
+        if machine_file(name) is None and not can_be_a_file(Path(name)):
             raise unknown_machine(name)
     path = Path(name).resolve()
     return _load_gpu(lineage(path)) if _names_a_platform(path) else cpu_machine(name_or_path)
@@ -78,10 +79,10 @@ def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
         if not host_path().is_file():
             raise UnknownName(f"machine 'host' is not measured yet: run `simdnn calibrate`, which writes {host_path()}")
         name_or_path = host_path()
-    if text in gpu_machine_names() and not isinstance(name_or_path, Path):
+    if is_gpu(text) and not isinstance(name_or_path, Path):
         raise Unimplemented(f"machine {text!r} is a GPU; here a CPU is needed: {', '.join(machine_names())}")
-    if not isinstance(name_or_path, Path) and text in machine_names():
-        return _shipped(text)
+    if not isinstance(name_or_path, Path) and (named := machine_file(text)):
+        return _named(named)
     path = Path(name_or_path)
     if not can_be_a_file(path):
         raise unknown_machine(text)
@@ -101,16 +102,16 @@ def _made_of(name: str) -> AnyMachine | None:
 
 
 @functools.cache
-def _shipped(name: str) -> Machine:
-    return _load(lineage(MACHINES_DIR / f"{name}.toml"))
+def _named(path: Path) -> Machine:
+    return _load(lineage(path))
 
 
 @functools.cache
 def gpu_machine(name: str) -> GpuMachine:
     """The GPU of a name; `UnknownName` where there is none, `MachineFileError` for a file that breaks the schema."""
-    if name not in gpu_machine_names():
-        raise unknown_name("GPU", name, gpu_machine_names())
-    return _load_gpu(lineage(GPU_MACHINES_DIR / f"{name}.toml"))
+    if not is_gpu(name) or (path := machine_file(name)) is None:
+        raise with_failures(unknown_name("GPU", name, gpu_machine_names()))
+    return _load_gpu(lineage(path))
 
 
 def platform_of(name: str) -> Platform:
@@ -119,7 +120,7 @@ def platform_of(name: str) -> Platform:
     >>> platform_of("b580").name
     'xe2'
     """
-    return gpu_machine(name).platform if name in gpu_machine_names() else platform(name)
+    return gpu_machine(name).platform if is_gpu(name) else platform(name)
 
 
 @functools.lru_cache(maxsize=64)

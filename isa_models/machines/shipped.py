@@ -1,16 +1,17 @@
-"""The machines that ship, by name: a TOML file each in this folder, GPUs in `gpu`."""
+"""Machines by name: those that ship, a TOML file each in this folder, GPUs in `gpu`; and users' packages'."""
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from pathlib import Path
 
-from isa_models.errors import UnknownName, nearest, unknown_name
+from isa_models.errors import InvalidArgument, UnknownName, nearest, unknown_name
+from isa_models.plugins import Registry, load, with_failures
 
 MACHINES_DIR = Path(__file__).parent
 GPU_MACHINES_DIR = MACHINES_DIR / "gpu"
+_FILES: Registry[str, Path] = Registry("machine")
 
 HOST = "host"
 #: what compilers call the same cores (-mcpu)
@@ -29,22 +30,38 @@ COMPILERS_NAMES = {
 }
 
 
+def register(folder: Path) -> None:
+    """Add the machines of a folder's TOML files, GPUs in its folder `gpu`; a file's name is its machine's."""
+    files = sorted((*folder.glob("*.toml"), *folder.glob("gpu/*.toml")))
+    if not files:
+        raise InvalidArgument(f"no machine in the folder {str(folder)!r}; a TOML file each, GPUs in its folder 'gpu'")
+    for path in files:
+        _FILES[path.stem] = path
+
+
+def is_gpu(name: str) -> bool:
+    """Whether a name is a GPU's."""
+    return (path := _FILES.find(name)) is not None and path.parent.name == GPU_MACHINES_DIR.name
+
+
 def machine_names() -> tuple[str, ...]:
-    """The machines that ship with the package.
+    """The CPUs that have a name: those that ship with the package, and those of users' packages.
 
     >>> machine_names()
     ('adl-p', 'clx', 'gnr', 'hsw', 'icx', 'skx', 'spr', 'zen4', 'zen5')
     """
-    return tuple(sorted(_stems(MACHINES_DIR)))
+    load()
+    return tuple(sorted(name for name in _FILES if not is_gpu(name)))
 
 
 def gpu_machine_names() -> tuple[str, ...]:
-    """The GPUs that ship with the package.
+    """The GPUs that have a name: those that ship with the package, and those of users' packages.
 
     >>> "a770" in gpu_machine_names()
     True
     """
-    return tuple(sorted(_stems(GPU_MACHINES_DIR)))
+    load()
+    return tuple(sorted(filter(is_gpu, _FILES)))
 
 
 def shipped_name(name: str) -> str:
@@ -54,29 +71,28 @@ def shipped_name(name: str) -> str:
     ('zen4', 'skx', 'mine.toml')
     """
     small = COMPILERS_NAMES.get(name.lower(), name.lower())
-    return small if small in _stems(MACHINES_DIR) else name
+    return small if small in _FILES and not is_gpu(small) else name
 
 
 def machine_file(name: str) -> Path | None:
-    """The file of a machine that ships; None for any other name.
+    """The file of a machine that has a name; None for any other name.
 
     >>> path = machine_file("SKX")
     >>> path.name if path else None
     'skx.toml'
     """
-    name = shipped_name(name)
-    if name in machine_names():
-        return MACHINES_DIR / f"{name}.toml"
-    return GPU_MACHINES_DIR / f"{name}.toml" if name in gpu_machine_names() else None
+    return _FILES.find(shipped_name(name))
 
 
 def unknown_machine(name: str) -> UnknownName:
     """The error for a name that is none of a machine's."""
-    known = [*_stems(MACHINES_DIR), *_stems(GPU_MACHINES_DIR)]
+    load()
+    known = [*_FILES]
     if not nearest(name, known) and (near := nearest(name, COMPILERS_NAMES)):
         ours = f"{COMPILERS_NAMES[near[0]]!r} ({near[0]})"
-        return UnknownName(f"unknown machine {name!r}: did you mean {ours}? Known: {', '.join(sorted(known))}")
-    return unknown_name("machine", name, known)
+        error = UnknownName(f"unknown machine {name!r}: did you mean {ours}? Known: {', '.join(sorted(known))}")
+        return with_failures(error)
+    return with_failures(unknown_name("machine", name, known))
 
 
 def host_path() -> Path:
@@ -99,7 +115,9 @@ def lists_row(name: str, mnemonic: str, form: str) -> bool:
 
     To read all of them takes seconds.
     """
-    text = (MACHINES_DIR / f"{name}.toml").read_text(encoding="utf-8")
+    if (path := machine_file(name)) is None:
+        return False
+    text = path.read_text(encoding="utf-8")
     lines = (
         text[found.start() : text.index("\n", found.start())] for found in re.finditer(re.escape(f'"{mnemonic}"'), text)
     )
@@ -110,6 +128,4 @@ def lists_row(name: str, mnemonic: str, form: str) -> bool:
     return base is not None and lists_row(base[1], mnemonic, form)
 
 
-@functools.cache
-def _stems(folder: Path) -> frozenset[str]:
-    return frozenset(path.stem for path in folder.glob("*.toml"))
+register(MACHINES_DIR)

@@ -18,6 +18,7 @@ import numpy as np
 from isa_models.errors import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.instruction import REGISTRY, Instruction, Operand
+from isa_models.plugins import load
 from isa_models.readings.arrays import Array
 from simdnn.assembly.addresses import State, Sum, Terms, follow
 from simdnn.assembly.decode import IMMEDIATES, Decoded, part_name, register_name
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 MOST_ITERATIONS = 1 << 16
 _REGISTER = 64  # bytes
 _SMALL = 1000  # integers of 32 and 64 bits are drawn from -1000 to 1000
-_BY_MNEMONIC = {name: one for one in REGISTRY.values() for name in (one.name, one.evex) if name and not one.tile}
 #: spellings with the same bits: element types that the operation does not look at
 _SAME_BITS = {
     **{
@@ -126,13 +126,20 @@ def run(body: Sequence[Decoded], given: Mapping[str, Any] | None = None, iterati
 # -- what has semantics ------------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def _by_mnemonic() -> dict[str, Instruction]:
+    load()
+    return {name: one for one in REGISTRY.values() for name in (one.name, one.evex) if name and not one.tile}
+
+
 def definition_of(one: Decoded) -> tuple[Instruction, bool] | None:
     """The instruction's function, and whether it is a legacy form, which keeps the register's upper part.
 
     None where the package has none for this mnemonic.
     """
+    known = _by_mnemonic()
     for mnemonic, legacy in ((one.mnemonic, False), ("v" + one.mnemonic, True)):
-        if found := _BY_MNEMONIC.get(_SAME_BITS.get(mnemonic, mnemonic)):
+        if found := known.get(_SAME_BITS.get(mnemonic, mnemonic)):
             return found, legacy
     return None
 

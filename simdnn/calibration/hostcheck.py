@@ -16,6 +16,7 @@ from isa_models.formats import fmt, name_of
 from isa_models.instruction import TILE_ROWS
 from isa_models.intel_gpu import PLATFORMS
 from isa_models.isa import host_caps
+from isa_models.plugins import load
 from isa_models.readings.arrays import ArrayValue
 from simdnn import numerics
 from simdnn.program.check import verify
@@ -244,6 +245,7 @@ def check_host(vectors: int = 1 << 16, seed: int = 0) -> pd.DataFrame:
     A row each: instruction, width (bits), status ("ok", "mismatch", "not on this CPU"), vectors (compared with the CPU;
     loads, stores and broadcasts are the compiled code's own), portable_vectors, mismatches, first_mismatch.
     """
+    load()
     rows = []
     for name, definition in sorted(REGISTRY.items()):
         if definition.configures:

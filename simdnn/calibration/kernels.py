@@ -20,7 +20,7 @@ from isa_models.isa import host_caps
 from isa_models.machines.cpu_record import Machine
 from isa_models.readings.arrays import on_a_line
 from simdnn.calibration.programs import LEAST, measure
-from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters
+from simdnn.kernels import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, kernels
 from simdnn.kernels.common.spec import Decompression, Placing, Problem
 from simdnn.program.records import Program
 from simdnn.timing.estimate import estimate_program
@@ -137,7 +137,7 @@ def row(target: Machine, shape: str, variant: Variant, problem: Problem, samples
 def build(target: Machine, variant: Variant, problem: Problem) -> tuple[Kernel, bool]:
     """The kernel that a machine runs, and whether this host has its instructions."""
     family = "gemm" if isinstance(problem, MatmulProblem) else "conv"
-    kind = next(kind for kind in KERNELS if kind.name == variant.name_in(family))
+    kind = next(kind for kind in kernels() if kind.name == variant.name_in(family))
     return kind.build(problem, target), kind.isa in host_caps()
 
 

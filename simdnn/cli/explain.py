@@ -15,6 +15,7 @@ from isa_models import REGISTRY, Instruction, InvalidArgument, SimdnnError, inst
 from isa_models.errors import unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family
+from isa_models.plugins import with_failures
 from simdnn.benchdnn.descriptors import Axis, conv_dims, matmul_dims
 from simdnn.benchdnn.options import Unread, read
 from simdnn.benchdnn.tasks import task
@@ -84,7 +85,7 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     as_json = options.pop("json", None) is not None
     if subject in PRIMITIVES:
         found = _element(PRIMITIVES[subject], rest, options)
-    elif subject in REGISTRY or {subject, subject.split(".")[0]} & GPU_REGISTRY.keys():
+    elif _is_instruction(subject):
         if rest:
             raise InvalidArgument(f"{rest[0]!r} behind {subject}; operands are named: {_example(instruction(subject))}")
         if not options:
@@ -97,9 +98,15 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
             return 0
         found = _instruction(subject, options)
     else:
-        raise unknown_name("instruction", subject, [*REGISTRY, *GPU_REGISTRY, *PRIMITIVES])
+        raise with_failures(unknown_name("instruction", subject, [*REGISTRY, *GPU_REGISTRY, *PRIMITIVES]))
     _write(found, path, as_json)
     return 0
+
+
+def _is_instruction(name: str) -> bool:
+    """Whether a name is one's, or that of a family with a form behind it."""
+    here = name in REGISTRY or {name, name.split(".")[0]} & GPU_REGISTRY.keys()
+    return bool(here or REGISTRY.find(name) or GPU_REGISTRY.find(name))
 
 
 def _write(found: Explanation, path: Path | None, as_json: bool) -> None:

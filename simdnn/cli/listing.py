@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import isa_models
 from isa_models import InvalidArgument
 from isa_models.isa import caps, host_caps, implied
 from isa_models.machines.loader import gpu_machine
+from isa_models.plugins import failures, load
 from simdnn.cli import output
 from simdnn.cli.output import Rows
 
@@ -40,6 +42,8 @@ def main(args: argparse.Namespace) -> int:
 
         able = Target.of(args.machine, None, 1, "auto", "fastest").caps
         tables["kernels"] = [row for row in tables["kernels"] if row["isa"] in able]
+    for failure in failures():
+        print(f"simdnn: warning: {failure}", file=sys.stderr)
     if args.json:
         output.print_json(tables[args.what] if args.what else tables)
     elif args.what:
@@ -50,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def machines() -> Rows:
-    """The machines that ship, with the ISA caps of each."""
+    """The machines that have names, with the ISA caps of each."""
     rows = [isa_models.cpu_machine(name) for name in isa_models.machine_names()]
     gpus = [gpu_machine(name) for name in isa_models.gpu_machine_names()]
     return [
@@ -107,13 +111,13 @@ def isa_caps() -> Rows:
     ]
 
 
-def kernels() -> Rows:
+def kernel_table() -> Rows:
     """The kernels that `simdnn.matmul` and `simdnn.convolution` choose from.
 
     What each reads, its strategy of zero points where it has one alone, and whether its sums of integers are exact.
     """
     from isa_models.formats import fmt
-    from simdnn.kernels import KERNELS
+    from simdnn.kernels.table import kernels
 
     def exact(kind: KernelKind) -> str:
         floats = fmt(kind.compute_dtype).is_float if kind.compute_dtype else False
@@ -130,12 +134,13 @@ def kernels() -> Rows:
             "zero_points": kind.zero_points or "-",
             "exact": exact(kind),
         }
-        for kind in KERNELS
+        for kind in kernels()
     ]
 
 
 def instructions() -> Rows:
     """The instructions that are modelled, with the types of their operands and register widths in bits."""
+    load()
     return [
         {
             "instruction": i.name,
@@ -152,6 +157,6 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "machines": machines,
     "workloads": workload_table,
     "isa": isa_caps,
-    "kernels": kernels,
+    "kernels": kernel_table,
     "instructions": instructions,
 }

@@ -18,7 +18,7 @@ from simdnn.exactness import measures
 from simdnn.exactness.pairs import saturated_pairs
 from simdnn.explanations.departures import HALVED as HALVED_KIND
 from simdnn.explanations.departures import PAIR
-from simdnn.kernels import KERNELS
+from simdnn.kernels import kernels
 from simdnn.kernels.common.spec import Epilogue, MatmulProblem, Parameters, Problem
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.convolution import convolution
@@ -301,6 +301,6 @@ def _sums(name: str, result: Result, src: Array, weights: Array) -> Array:
 
     problem = replace(result.problem, epilogue=Epilogue("s32"), wei_tag="any")
     assert isinstance(result.machine, Machine)
-    kind = next(kind for kind in KERNELS if kind.name == name)
+    kind = next(kind for kind in kernels() if kind.name == name)
     kernel = kind.build(problem, result.machine)
     return kernel.finish(numerics.run(kernel.program, kernel.prepare(src, weights, Parameters())))

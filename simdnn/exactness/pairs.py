@@ -17,7 +17,7 @@ from isa_models import Machine, instruction
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.intervals import IntervalValue, Watch
-from simdnn.kernels import KERNELS
+from simdnn.kernels import kernels
 from simdnn.kernels.common.edges import taps_inside
 from simdnn.kernels.common.origin import origins_of
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, Parameters, Problem
@@ -109,7 +109,7 @@ def counting(estimate: Estimate, rows: int) -> Kernel:
     else:
         larger = replace(problem, m=rows, epilogue=Epilogue("s32"))
     assert isinstance(estimate.machine, Machine)
-    kind = next(kind for kind in KERNELS if kind.name == estimate.kernel.name)
+    kind = next(kind for kind in kernels() if kind.name == estimate.kernel.name)
     assert isinstance(estimate.machine, Machine)  # no step of a GPU's kernels saturates
     counter = kind.build(larger, estimate.machine).counting
     assert counter is not None

@@ -1,4 +1,7 @@
-"""The one table of kernels, whatever the target: each target's rows, in the order in which they are shown."""
+"""The one table of kernels, whatever the target: each target's rows, in the order in which they are shown.
+
+Those of users' packages stand behind them.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,42 @@ import copyreg
 from collections.abc import Collection
 from typing import Any
 
+from isa_models.plugins import Registry, load
 from simdnn.kernels.common.spec import KernelKind
 from simdnn.kernels.intel_gpu import rows as intel_gpu
 from simdnn.kernels.nvidia import rows as nvidia
 from simdnn.kernels.x86 import rows as x86
 
 KERNELS: tuple[KernelKind, ...] = (*x86.KERNELS, *intel_gpu.KERNELS, *nvidia.KERNELS)
-_NAMED = {kind.name: kind for kind in KERNELS}
+_NAMED: Registry[str, KernelKind] = Registry("kernel")
+
+
+def register(*kinds: KernelKind) -> None:
+    """Add rows to the table."""
+    for kind in kinds:
+        _NAMED[kind.name] = kind
+
+
+register(*KERNELS)
 assert len(_NAMED) == len(KERNELS)
+
+
+def kernels() -> tuple[KernelKind, ...]:
+    """All rows: `KERNELS`, which are this package's own, and those of users' packages."""
+    load()
+    return tuple(_NAMED.values())
 
 
 def kind_of(name: str) -> KernelKind | None:
     """The row of a name, or None."""
-    return _NAMED.get(name)
+    return _NAMED.find(name)
 
 
 def rows_for(isa: Collection[str]) -> tuple[KernelKind, ...]:
     """The rows of the target that has these ISA caps: all of x86, whatever the caps; of a GPU its platform's."""
-    return tuple(kind for kind in (*intel_gpu.KERNELS, *nvidia.KERNELS) if kind.isa in isa) or x86.KERNELS
+    known = kernels()
+    on_gpu = tuple(kind for kind in known if kind.target != "x86" and kind.isa in isa)
+    return on_gpu or tuple(kind for kind in known if kind.target == "x86")
 
 
 def _reduced(kind: KernelKind) -> str | tuple[Any, ...]:

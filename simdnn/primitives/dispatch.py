@@ -10,16 +10,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
 from isa_models.errors import did_you_mean
 from isa_models.formats import fmt
 from isa_models.isa import caps, strongest
+from isa_models.plugins import with_failures
 from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.gpu.rows import GpuConvProblem
-from simdnn.kernels.table import KERNELS, kind_of
+from simdnn.kernels.table import kernels, kind_of
 from simdnn.libraries import LIBRARIES, UNKNOWN, Pick, modelled
 from simdnn.primitives import compatible
 from simdnn.program.records import Program
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from simdnn.timing.estimate import Cost
 
-NAMES = frozenset(kind.name for kind in KERNELS)
 Kinds = tuple[KernelKind, ...]
 Estimator = Callable[..., "Cost"]  # as `estimate_program`; one that is told of no threads counts one core
 
@@ -40,16 +40,17 @@ def check_dispatch(value: object, libraries: bool = True) -> str:
     `libraries`: whether the rules count that pick as a library does, beside "fastest".
     """
     rules = ("fastest", *(LIBRARIES if libraries else ()))
-    if isinstance(value, str) and value in (*rules, *NAMES):
+    if isinstance(value, str) and (value in rules or kind_of(value)):
         return value
     if isinstance(value, str) and value in UNKNOWN:
         raise InvalidArgument(
             f"dispatch {value!r}: what {UNKNOWN[value]} picks, and its order of sums, is not known here; {modelled()}; "
             "dispatch='fastest' works, or a kernel's name as in r.dispatch"
         )
-    question = did_you_mean(value, [*rules, *NAMES])
+    question = did_you_mean(value, [*rules, *(kind.name for kind in kernels())])
     said = f"dispatch {value!r:.60}: {question}{' ' * bool(question)}"
-    raise InvalidArgument(f"{said}Allowed: {', '.join(rules)}, or a kernel's name as in r.dispatch")
+    error = InvalidArgument(f"{said}Allowed: {', '.join(rules)}, or a kernel's name as in r.dispatch")
+    raise with_failures(error)
 
 
 def estimate_program(program: Program, machine: Machine, cold: tuple[str, ...], threads: int = 1) -> Cost:
@@ -99,7 +100,7 @@ class Request:
     dispatch: str
     cold_weights: bool = False
     threads: int = 1
-    kinds: Kinds = KERNELS
+    kinds: Kinds = field(default_factory=kernels)
     estimator: Estimator = estimate_program
     floor: Callable[..., float] = least_cycles
     library: Callable[[Problem, str, str], Pick] | None = None  # instead of the one that `dispatch` names

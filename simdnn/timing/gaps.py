@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from isa_models.instruction import REGISTRY, Instruction
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.gpu_record import GpuMachine
+from isa_models.plugins import load
 from simdnn.program.records import Affine, Memory, Op, Place, Register
 from simdnn.timing.cpu.stream import form, mnemonic
 
@@ -40,6 +41,7 @@ def _variants(definition: Instruction, width: int) -> Iterator[Op]:
 
 def gaps_of(target: Machine) -> list[tuple[str, str]]:
     """(mnemonic, form) of the package's instructions, within the machine's ISA caps, that its table lacks."""
+    load()
     return [
         (mnemonic(op), form(op))
         for definition in REGISTRY.values()

@@ -54,8 +54,8 @@ def _types(problem: Problem, sources: tuple[str, ...], weights: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A GEMM or convolution kernel: a dot product on a unit."""
+class Row:
+    """A GEMM or convolution kernel: a dot product on a unit. `suffix` ends its name, "gemm:avx512_core_int8"."""
 
     dot: Dot
     isa: str
@@ -155,9 +155,29 @@ class _Row:
 
         return make
 
+    def kind(self, operation: type[MatmulProblem] | type[ConvProblem]) -> KernelKind:
+        """The row of the kernel table for matmuls or for convolutions."""
+        family = "gemm" if operation is MatmulProblem else "conv"
+        name = f"{family}:{self.isa}{self.suffix}"
+        build = self.build(name)
+        return KernelKind(
+            name,
+            self.isa,
+            self.dot.compute,
+            self.accepts(operation),
+            taking(build) if self.weights == "s8" else expanded.taking(build, self.dot.narrow_sums),
+            operation,
+            self.dot is not MADDUBS,
+            self.library,
+            more_than=f"{family}:{self.isa}" if self.dot in (TF32, TF32_CUT) else "",
+            narrow_sums=self.dot.narrow_sums,
+            sources=self.sources,
+            weights=(self.weights, *(WIDENED if self.weights == "s8" and operation is MatmulProblem else ())),
+        )
+
 
 @dataclass(frozen=True)
-class _TileRow(_Row):
+class _TileRow(Row):
     """A GEMM or convolution kernel on AMX tiles; `dot` is that of the first source."""
 
     sums: Callable[[Dot, str, Problem], Options] = cut_for_tiles
@@ -286,31 +306,31 @@ def _ref_int8(isa: str) -> KernelKind:
 
 _INT8 = ("u8", "s8")
 _ROWS = (
-    _Row(FMA, "avx512_core", ("f32",), "f32"),
-    _Row(FMA, "avx2", ("f32",), "f32"),
-    _Row(BF16, "avx512_core_bf16", ("bf16",), "bf16"),
-    _Row(BF16, "avx512_core_bf16", ("f32",), "f32", "_down"),
-    _Row(F16, "avx512_core", ("f16",), "f16", "_f16"),
-    _Row(F16, "avx2", ("f16",), "f16", "_f16"),
-    _Row(BF16_STORED, "avx512_core", ("bf16",), "bf16", "_bf16_stored"),
-    _Row(BF16_STORED, "avx2", ("bf16",), "bf16", "_bf16_stored"),
-    _Row(BF16_EMULATED, "avx512_core", ("bf16",), "bf16", "_bf16_emulated", cut_as_emulated, "onednn"),
-    _Row(F16_DOWN, "avx512_core", ("f32",), "f32", "_f16_down"),
-    _Row(F16_DOWN, "avx2", ("f32",), "f32", "_f16_down"),
-    _Row(FP16, "avx512_core_fp16", ("f16",), "f16"),
-    _Row(FP16, "avx512_core_fp16", ("f32",), "f32", "_down"),
-    _Row(TF32, "avx512_core", ("f32",), "f32", "_tf32"),
-    _Row(TF32, "avx2", ("f32",), "f32", "_tf32"),
-    _Row(TF32_CUT, "avx512_core", ("f32",), "f32", "_tf32_cut"),
-    _Row(TF32_CUT, "avx2", ("f32",), "f32", "_tf32_cut"),
-    _Row(MULTIPLY_ADD, "avx512_core", ("f32",), "f32", "_ref", not_cut, "onednn"),
-    _Row(MULTIPLY_ADD, "avx2", ("f32",), "f32", "_ref", not_cut, "onednn"),
-    _Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
-    _Row(VNNI, "avx2_vnni", _INT8, "s8"),
-    _Row(MADDUBS, "avx512_core", _INT8, "s8", "_int8"),
-    _Row(MADDUBS, "avx2", _INT8, "s8", "_int8"),
-    _Row(MADDWD, "avx512_core", _INT8, "s8", "_int8_exact"),
-    _Row(MADDWD, "avx2", _INT8, "s8", "_int8_exact"),
+    Row(FMA, "avx512_core", ("f32",), "f32"),
+    Row(FMA, "avx2", ("f32",), "f32"),
+    Row(BF16, "avx512_core_bf16", ("bf16",), "bf16"),
+    Row(BF16, "avx512_core_bf16", ("f32",), "f32", "_down"),
+    Row(F16, "avx512_core", ("f16",), "f16", "_f16"),
+    Row(F16, "avx2", ("f16",), "f16", "_f16"),
+    Row(BF16_STORED, "avx512_core", ("bf16",), "bf16", "_bf16_stored"),
+    Row(BF16_STORED, "avx2", ("bf16",), "bf16", "_bf16_stored"),
+    Row(BF16_EMULATED, "avx512_core", ("bf16",), "bf16", "_bf16_emulated", cut_as_emulated, "onednn"),
+    Row(F16_DOWN, "avx512_core", ("f32",), "f32", "_f16_down"),
+    Row(F16_DOWN, "avx2", ("f32",), "f32", "_f16_down"),
+    Row(FP16, "avx512_core_fp16", ("f16",), "f16"),
+    Row(FP16, "avx512_core_fp16", ("f32",), "f32", "_down"),
+    Row(TF32, "avx512_core", ("f32",), "f32", "_tf32"),
+    Row(TF32, "avx2", ("f32",), "f32", "_tf32"),
+    Row(TF32_CUT, "avx512_core", ("f32",), "f32", "_tf32_cut"),
+    Row(TF32_CUT, "avx2", ("f32",), "f32", "_tf32_cut"),
+    Row(MULTIPLY_ADD, "avx512_core", ("f32",), "f32", "_ref", not_cut, "onednn"),
+    Row(MULTIPLY_ADD, "avx2", ("f32",), "f32", "_ref", not_cut, "onednn"),
+    Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
+    Row(VNNI, "avx2_vnni", _INT8, "s8"),
+    Row(MADDUBS, "avx512_core", _INT8, "s8", "_int8"),
+    Row(MADDUBS, "avx2", _INT8, "s8", "_int8"),
+    Row(MADDWD, "avx512_core", _INT8, "s8", "_int8_exact"),
+    Row(MADDWD, "avx2", _INT8, "s8", "_int8_exact"),
     _TileRow(TILED_BF16, "avx512_core_amx", ("bf16",), "bf16"),
     _TileRow(TILED_BF16, "avx512_core_amx", ("f32",), "f32", "_down"),
     _TileRow(TILED_F16, "avx512_core_amx_fp16", ("f16",), "f16"),
@@ -347,32 +367,8 @@ _DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
 
 
 def _kinds() -> tuple[KernelKind, ...]:
-    kinds = []
-    for family, operation in (("gemm", MatmulProblem), ("conv", ConvProblem)):
-        for row in _ROWS:
-            if row.reference and operation is ConvProblem:
-                continue
-            name = f"{family}:{row.isa}{row.suffix}"
-            exact = row.dot is not MADDUBS
-            accepts, build = row.accepts(operation), row.build(name)
-            build = taking(build) if row.weights == "s8" else expanded.taking(build, row.dot.narrow_sums)
-            rounding_more = row.dot in (TF32, TF32_CUT)
-            kinds.append(
-                KernelKind(
-                    name,
-                    row.isa,
-                    row.dot.compute,
-                    accepts,
-                    build,
-                    operation,
-                    exact,
-                    row.library,
-                    more_than=f"{family}:{row.isa}" if rounding_more else "",
-                    narrow_sums=row.dot.narrow_sums,
-                    sources=row.sources,
-                    weights=(row.weights, *(WIDENED if row.weights == "s8" and operation is MatmulProblem else ())),
-                )
-            )
+    kinds = [row.kind(MatmulProblem) for row in _ROWS]
+    kinds += [row.kind(ConvProblem) for row in _ROWS if not row.reference]
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_gemv("avx512_core", "bf16", plain=False, emulated=True)]
     kinds += [_decompressing(*row) for row in _DECOMPRESSING]

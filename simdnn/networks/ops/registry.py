@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import what_is_known
+from isa_models.plugins import Registry, with_failures
 from simdnn.networks.model import Node
 from simdnn.networks.ops.function import schema_of
 
 Operator = Callable[..., Any]
 F = TypeVar("F", bound=Operator)
-OPERATORS: dict[tuple[str, str], Operator] = {}
+OPERATORS: Registry[tuple[str, str], Operator] = Registry("operator")
 OWN = "simdnn"  # the domain of what graphs are rewritten to; no model has it
 VIEWS = ("Constant", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze")
 
@@ -37,13 +38,20 @@ def find(node: Node) -> Operator | None:
 
     Raises `Unimplemented` naming the node and the nearest operator.
     """
-    if (node.domain, node.op) in OPERATORS:
-        return OPERATORS[node.domain, node.op]
+    if (found := _registered(node)) is not None:
+        return found
     if schema_of(node) is not None:
         return None
     names = [_whole(*known) for known in OPERATORS if known[0] != OWN]
     wanted = _whole(node.domain, node.op)[:60]
-    raise Unimplemented(f"{node}: no operator {wanted!r} here{what_is_known(wanted, names)}")
+    raise with_failures(Unimplemented(f"{node}: no operator {wanted!r} here{what_is_known(wanted, names)}"))
+
+
+def _registered(node: Node) -> Operator | None:
+    try:
+        return OPERATORS[node.domain, node.op]
+    except KeyError:
+        return None
 
 
 def _whole(domain: str, name: str) -> str:
@@ -57,7 +65,7 @@ def _whole(domain: str, name: str) -> str:
 
 def supported(node: Node) -> bool:
     """Whether a node's operator is known, here or as ONNX's function of known ones."""
-    return (node.domain, node.op) in OPERATORS or schema_of(node) is not None
+    return _registered(node) is not None or schema_of(node) is not None
 
 
 def need(condition: bool, message: str) -> None:
