@@ -113,7 +113,8 @@ def _installed() -> list[Plugin]:
     from importlib.metadata import entry_points  # takes longer than all else here
 
     found = entry_points(group=GROUP)
-    return sorted({Plugin(f"{one.dist.name} {one.dist.version}" if one.dist else "?", one.module) for one in found})
+    named = ((one.dist, one.value.partition(":")[0].strip()) for one in found)
+    return sorted({Plugin(f"{dist.name} {dist.version}" if dist else "?", module) for dist, module in named})
 
 
 def _load(plugin: Plugin) -> None:

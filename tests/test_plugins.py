@@ -127,6 +127,35 @@ def test_one_that_fails_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     assert failed.returncode == 2 and "broken 1.0" in failed.stderr and "Traceback" not in failed.stderr
 
 
+def test_a_machine_file_that_breaks_its_schema_is_told(tmp_path: Path) -> None:
+    """In the list of the others, and where it is asked for."""
+    text = """
+        from pathlib import Path
+        from isa_models.machines import shipped
+        shipped.register(Path(__file__).parent / "folder")
+    """
+    install(tmp_path, "cores", "cores_one", text)
+    (tmp_path / "folder" / "gpu").mkdir(parents=True)
+    (tmp_path / "folder" / "bad.toml").write_text('base = "icx"\ncolour = "blue"\n')
+    (tmp_path / "folder" / "good.toml").write_text('base = "zen4"\n[core]\ndispatch_slots = 8\n')
+    (tmp_path / "folder" / "gpu" / "big.toml").write_text('base = "b580"\n')
+    for what in ("machines", "isa"):
+        listed = python(tmp_path, "-m", "simdnn", "list", what)
+        assert listed.returncode == 0 and " good" in listed.stdout.replace("\n", " ") and "icx" in listed.stdout
+        assert "bad.toml" in listed.stderr and len(listed.stderr.splitlines()) == 1
+    code = """
+        import isa_models, simdnn
+        print(isa_models.machine("good").name, isa_models.machine("big").name, "big" in isa_models.gpu_machine_names())
+        big, known = (simdnn.estimate("matmul", m=8, n=8, k=8, machine=name) for name in ("big", "b580"))
+        print((big.implementation, big.cycles) == (known.implementation, known.cycles))
+        try:
+            isa_models.machine("bad")
+        except isa_models.MachineFileError as error:
+            print("colour" in str(error))
+    """
+    assert told(tmp_path, code) == ["good big True", "True", "True"]
+
+
 def test_two_packages_with_one_name_are_both_named(tmp_path: Path) -> None:
     for name in ("one", "other", "third"):
         install(tmp_path, name, f"module_{name}", DEFINES.format(name="vtwice"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import isa_models
-from isa_models import InvalidArgument
+from isa_models import GpuMachine, InvalidArgument, Machine, MachineFileError
 from isa_models.isa import caps, host_caps, implied
 from isa_models.machines.loader import gpu_machine
 from isa_models.plugins import failures, load
@@ -17,6 +17,8 @@ from simdnn.cli.output import Rows
 
 if TYPE_CHECKING:
     from simdnn.kernels import KernelKind
+
+M = TypeVar("M", Machine, GpuMachine)
 
 
 def add(subparsers: Any) -> None:
@@ -43,7 +45,7 @@ def main(args: argparse.Namespace) -> int:
         able = Target.of(args.machine, None, 1, "auto", "fastest").caps
         tables["kernels"] = [row for row in tables["kernels"] if row["isa"] in able]
     for failure in failures():
-        print(f"simdnn: warning: {failure}", file=sys.stderr)
+        _warn(failure)
     if args.json:
         output.print_json(tables[args.what] if args.what else tables)
     elif args.what:
@@ -53,10 +55,25 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+def _sound(read: Callable[[str], M], names: Iterable[str]) -> list[M]:
+    """The machines of these names; of a file in a user's package that breaks its schema a warning."""
+    found = []
+    for name in names:
+        try:
+            found.append(read(name))
+        except MachineFileError as error:
+            _warn(str(error))
+    return found
+
+
+def _warn(text: str) -> None:
+    print(f"simdnn: warning: {text}", file=sys.stderr)
+
+
 def machines() -> Rows:
     """The machines that have names, with the ISA caps of each."""
-    rows = [isa_models.cpu_machine(name) for name in isa_models.machine_names()]
-    gpus = [gpu_machine(name) for name in isa_models.gpu_machine_names()]
+    rows = _sound(isa_models.cpu_machine, isa_models.machine_names())
+    gpus = _sound(gpu_machine, isa_models.gpu_machine_names())
     return [
         {
             "machine": m.name,
@@ -99,7 +116,7 @@ def workload_table() -> Rows:
 
 def isa_caps() -> Rows:
     """ISA caps, the machines that have each, and whether this host's CPU does."""
-    known = [isa_models.cpu_machine(name) for name in isa_models.machine_names()]
+    known = _sound(isa_models.cpu_machine, isa_models.machine_names())
     return [
         {
             "isa": cap,
