@@ -70,7 +70,9 @@ def test_what_a_package_adds_computes(example: Path) -> None:
         import sys, pickle, numpy as np, simdnn, isa_models
         from onnx import TensorProto, helper
         assert "more_dots" not in sys.modules
-        isa_models.machine("icx"), isa_models.instruction("vpdpbusd"), isa_models.formats.fmt("bf16")
+        [isa_models.machine(name) for name in ("icx", "clx", "znver4", "a770", "max1550")]
+        isa_models.instruction("dpas.s8.u8.8.1.x8.s32"), isa_models.instruction("vpdpbusd")
+        isa_models.formats.fmt("bf16"), isa_models.formats.name_of(np.dtype("i1"))
         assert "more_dots" not in sys.modules
         rng = np.random.default_rng(0)
         src, weights = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((9, 70), (70, 33)))

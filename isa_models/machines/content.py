@@ -75,11 +75,11 @@ def _base_of(path: Path, changed_ns: int) -> Path | None:
     name = _read(path, changed_ns).get(_BASE)
     if name is None:
         return None
-    known = (*machine_names(), *gpu_machine_names())
     if not isinstance(name, str) or "\0" in name or not name.strip():
-        raise broken(path, _BASE, f"a machine that ships ({', '.join(known)}) or a file", name)
+        raise broken(path, _BASE, f"a machine that ships ({', '.join(_known())}) or a file", name)
     found = machine_file(name) or (host_path() if name == HOST else (path.parent / name).resolve())
     if not found.is_file():
+        known = _known()
         hint = did_you_mean(name, known) or f"one of {', '.join(known)}, or a file's path from {str(path.parent)!r}"
         raise broken(path, _BASE, f"a machine that ships or a file ({hint})", name)
     return found
@@ -101,6 +101,10 @@ def _content(files: Lineage) -> Content:
         raise MachineFileError(f"{path}: {error}") from None
     identity = {key: own[key] for key in _IDENTITY if key in own}
     return found | {"name": path.stem, _SOURCES: sources} | identity
+
+
+def _known() -> tuple[str, ...]:
+    return *machine_names(), *gpu_machine_names()
 
 
 def _table(value: object) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Those of users' packages stand behind them.
 from __future__ import annotations
 
 import copyreg
+import functools
 from collections.abc import Collection
 from typing import Any
 
@@ -42,7 +43,11 @@ def kind_of(name: str) -> KernelKind | None:
 
 def rows_for(isa: Collection[str]) -> tuple[KernelKind, ...]:
     """The rows of the target that has these ISA caps: all of x86, whatever the caps; of a GPU its platform's."""
-    known = kernels()
+    return _rows_for(frozenset(isa), kernels())
+
+
+@functools.lru_cache(maxsize=64)
+def _rows_for(isa: frozenset[str], known: tuple[KernelKind, ...]) -> tuple[KernelKind, ...]:
     on_gpu = tuple(kind for kind in known if kind.target != "x86" and kind.isa in isa)
     return on_gpu or tuple(kind for kind in known if kind.target == "x86")
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import Any, ParamSpec, TypeVar
 
-from isa_models import GpuMachine, InvalidArgument, Machine, cpu_machine, gpu_machine_names
+from isa_models import GpuMachine, InvalidArgument, Machine, cpu_machine
 from isa_models import machine as any_machine
 from isa_models.errors import did_you_mean, unknown_name
 from isa_models.isa import caps, implied
+from isa_models.machines.shipped import is_gpu
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,7 +119,7 @@ def gpu_of(machine: object) -> GpuMachine | None:
     """The GPU of a name, path or machine; None for what is none."""
     if isinstance(machine, GpuMachine):
         return machine
-    named = isinstance(machine, str) and (machine in gpu_machine_names() or " with " in machine)
+    named = isinstance(machine, str) and (is_gpu(machine) or " with " in machine)
     if named or isinstance(machine, (str, PathLike)) and str(machine).endswith(".toml"):
         found = any_machine(machine)  # type: ignore[arg-type]  # a path-like of text
         return found if isinstance(found, GpuMachine) else None
