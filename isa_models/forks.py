@@ -20,11 +20,12 @@ class ForkLock:
     """A lock, for a module's lifetime. A fork waits until it is free, so that what it guards is whole in the child.
 
     Where it is not free in time, the child gets a new lock, and what was guarded as the other thread left it: what
-    uses the lock should publish with a single assignment.
+    uses the lock should publish with a single assignment. `reentrant`: the thread that holds it may enter again.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, reentrant: bool = False) -> None:
+        self._made = threading.RLock if reentrant else threading.Lock
+        self._lock = self._made()
         self._held = threading.local()  # by the thread that forks
         os.register_at_fork(before=self._before, after_in_parent=self._after, after_in_child=self._renew)
 
@@ -42,7 +43,7 @@ class ForkLock:
             self._lock.release()
 
     def _renew(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = self._made()
 
 
 def _own_modules() -> list[ModuleType]:

@@ -8,11 +8,11 @@ fails leaves nothing behind, and errors for unknown names tell of it.
 from __future__ import annotations
 
 import importlib
-import threading
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from isa_models.errors import InvalidArgument, SimdnnError
+from isa_models.forks import ForkLock
 
 GROUP = "simdnn"
 K = TypeVar("K")
@@ -79,7 +79,7 @@ class Registry(dict[K, V]):
 
 _importing: list[Plugin | None] = [None]
 _failed: dict[Plugin, str] = {}
-_lock = threading.RLock()  # a module may look names up while it is imported
+_lock = ForkLock(reentrant=True)  # a module may look names up while it is imported
 _begun = _done = False
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import simdnn
+from isa_models import forks, plugins
 from simdnn.numerics import compiled
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -116,3 +117,21 @@ def test_a_pool_of_processes() -> None:
 
 def _on_zen4(src: object, weights: object) -> simdnn.Result:
     return simdnn.matmul(src, weights, machine="zen4")
+
+
+def test_while_another_thread_imports_users_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(plugins, "_done", False)
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with plugins._lock:
+            entered.set()
+            leave.wait(PATIENCE_S)
+
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(hold)
+        entered.wait(PATIENCE_S)
+        assert in_child(lambda: plugins.load() is None) == "done"
+        leave.set()
+        job.result()
