@@ -9,6 +9,31 @@ configures AMX tile registers. A program of one's own is written with the names 
 """
 
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
+from simdnn.program.records import (
+    Affine,
+    Loop,
+    Memory,
+    Op,
+    Place,
+    Program,
+    Register,
+    Statement,
+    Tensor,
+    listing,
+    walk,
+)
 
-__all__ = ["Affine", "Loop", "Memory", "Op", "Program", "Register", "Tensor", "verify"]
+__all__ = [
+    "Affine",
+    "Loop",
+    "Memory",
+    "Op",
+    "Place",
+    "Program",
+    "Register",
+    "Statement",
+    "Tensor",
+    "listing",
+    "verify",
+    "walk",
+]
