@@ -151,3 +151,18 @@ def test_a_machine_is_saved_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == saved
     assert cli.main(["machines", "save", "-o", str(path)]) == 2
     assert cli.main(["machines", "save", "zen4", "--set", "nonsense=1"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--matmul", "2x3:3x4", "--dt=bf16"], "--dt=bf16 behind the last problem"),
+        (["--matmul", "2x3:3x4", "--mode=P"], "--mode=P behind the last problem"),
+        (["--matmul", "2x3:3x4", "--match=x"], "--match=x behind the last problem"),
+        (["--from-verbose", "log.txt", "--mode=P"], "--mode=P is for problems"),
+    ],
+)
+def test_bench_ignores_no_option(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Options hold for the problems behind them, as in benchdnn, which says nothing of one without any."""
+    assert main(["bench", *words]) == 2
+    assert message in capsys.readouterr().err

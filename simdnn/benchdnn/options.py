@@ -107,6 +107,7 @@ class _State:
     where: str = ""  # file and line of the words being read
     lines: list[Line | Unread] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)  # the batch files being read, the innermost last
+    behind: list[str] = field(default_factory=list)  # options of the command line that no problem follows
 
     @property
     def modelled(self) -> bool:
@@ -146,6 +147,10 @@ def read(words: Sequence[str], driver: str = "") -> list[Line | Unread]:
     state = _State(driver)
     for word in _joined(words):
         _word(state, word)
+    if state.lines and state.behind:
+        raise InvalidArgument(
+            f"{state.behind[0][:60]} behind the last problem says nothing; options stand before theirs"
+        )
     return state.lines
 
 
@@ -165,6 +170,7 @@ def _word(state: _State, word: str) -> None:
     if re.fullmatch(r"-v\d{0,2}", word):
         return
     if not word.startswith("-"):
+        state.behind.clear()
         _problem(state, word)
         return
     if not word.startswith("--"):
@@ -176,15 +182,11 @@ def _word(state: _State, word: str) -> None:
     elif name == "reset" and not value:
         state.reset()
     elif name == "batch" and equals:
+        state.behind.clear()
         _batch(state, value)
-    elif name == "mode" and equals:
-        if value.upper() not in MODES:
-            raise InvalidArgument(f"--mode={value[:40]!r}; allowed: {', '.join(MODES)}")
-        state.mode = value.upper()
-    elif name == "match" and equals:
-        state.match = _pattern(value)
-    elif name in OPTIONS and equals:
-        state.keep(name, value)
+    elif name in ("mode", "match", *OPTIONS) and equals:
+        _option(state, name, value)
+        state.behind += [word] if not state.files else []
     elif state.driver == "graph" and name == "case":  # a partition of the graph driver is named by an option
         _problem(state, word)
     elif name not in IGNORED and state.modelled:
@@ -192,6 +194,18 @@ def _word(state: _State, word: str) -> None:
         near = nearest(name, known)
         hint = f"{word[:40]!r} needs a value" if name in known else f"unknown option {word[:40]!r}"
         raise InvalidArgument(f"{hint}{f': did you mean --{near[0]}?' if near and near[0] != name else '.'} {SUBSET}")
+
+
+def _option(state: _State, name: str, value: str) -> None:
+    """Takes a value for the problems that follow."""
+    if name == "match":
+        state.match = _pattern(value)
+    elif name != "mode":
+        state.keep(name, value)
+    elif value.upper() in MODES:
+        state.mode = value.upper()
+    else:
+        raise InvalidArgument(f"--mode={value[:40]!r}; allowed: {', '.join(MODES)}")
 
 
 def _pattern(text: str) -> str:
