@@ -164,5 +164,5 @@ def test_a_machine_is_saved_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixt
 )
 def test_bench_ignores_no_option(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Options hold for the problems behind them, as in benchdnn, which says nothing of one without any."""
-    assert main(["bench", *words]) == 2
+    assert cli.main(["bench", *words]) == 2
     assert message in capsys.readouterr().err
