@@ -28,7 +28,6 @@ from simdnn.program.records import Loop, Program, Statement, walk
 
 PIECE_CYCLES = 2000.0  # of a loop's iteration that is timed by itself, at least
 QUIET = 0.05  # by which the yardsticks around a sample may differ from each other, and from what they should be
-STEADY = 0.02  # by which the clock may change over a sample that is used
 SAMPLE_US = 50.0  # a program that is faster is repeated within a sample
 TWICE_US = 3000.0  # and one that is no slower is run twice, of which the second counts
 PATIENCE_S = 4.0  # for so many quiet samples as are asked for

@@ -104,8 +104,8 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         if lines:
             first = lines[0].text if isinstance(lines[0], Unread) else lines[0].problem
             raise InvalidArgument(f"--from-verbose takes its problems from the log, not {first[:60]!r}, too")
-        modes = [word for word in given.words if word.startswith("--mode=")]
-        for word in (["--trace"] if given.trace else []) + modes:
+        mode = next((word for word in given.words if word.startswith("--mode=")), "")
+        if word := "--trace" if given.trace else mode:
             raise InvalidArgument(f"{word[:40]} is for problems; it says nothing about --from-verbose")
         return _log(given)
     if not lines:

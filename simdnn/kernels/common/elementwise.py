@@ -37,10 +37,6 @@ class MapProblem:
     def size(self) -> int:
         return prod(self.dims)
 
-    def operand_size(self, operand: int) -> int:
-        """Elements from the first to the last that is read."""
-        return 1 + sum(s * (n - 1) for s, n in zip(self.strides[operand], self.dims, strict=True))
-
 
 def collapse(shape: tuple[int, ...], strides: list[tuple[int, ...]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """The fewest dimensions with the same addresses: neighbours that step alike in every operand become one.
