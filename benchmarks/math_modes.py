@@ -8,14 +8,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import simdnn
-from simdnn import Attr, SimdnnError
+from simdnn import Attr
 from simdnn.primitives import compatible
 from simdnn.primitives.mathmode import FPMATH_MODES
 
@@ -80,114 +77,27 @@ def conversion() -> str:
     )
 
 
-# -- the spellings --------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Asked:
-    """What a spelling comes to on one problem: the attribute here, and the type where it is a requirement."""
-
-    attr: Attr
-    required: str = ""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """src x weights on a machine."""
-
-    src: str
-    wei: str
-    machine: str
-
-    @property
-    def integral(self) -> bool:
-        return self.wei == "s8"
-
-
-Spelling = Callable[[Problem], Asked | str]  # or the refusal by the proposal's own rule
-PROBLEMS = (
-    Problem("f32", "s8", "zen4"),
-    Problem("f32", "s8", "clx"),
-    Problem("f32", "f32", "zen4"),
-    Problem("u8", "s8", "zen4"),
-)
-
-
-def apply_to_int(mode: str, applies: bool) -> Spelling:
-    """What oneDNN built in the end, and simdnn: the mode counts for integers where a flag says so."""
-    return lambda problem: Asked(Attr(fpmath=mode, apply_to_int=applies and problem.integral))
-
-
-def force_fpmath(mode: str, forced: bool) -> Spelling:
-    """Section 3.b: a flag beside the mode; integer inputs are then brought to the type that the mode says."""
-    return apply_to_int(mode, forced)
-
-
-def math_mode(mode: str) -> Spelling:
-    """Section 3.c: the mode alone says it, also for integers; `strict` leaves mixed types ambiguous."""
-    return lambda problem: Asked(Attr(fpmath=mode, apply_to_int=problem.integral and mode != "strict"))
-
-
-def compute_type(dtype: str) -> Spelling:
-    """Section 3.d, as it recommends: a requirement above the mode, and allowed beside an integral input alone."""
-
-    def asked(problem: Problem) -> Asked | str:
-        if not problem.integral:
-            return "refused: no integral input"
-        return Asked(Attr(fpmath="strict" if dtype == "f32" else dtype, apply_to_int=True), dtype)
-
-    return asked
-
-
-def intmath_mode(mode: str) -> Spelling:
-    """Section 3.e: a requirement for primitives with integral weights; floating ones go by `fpmath_mode` alone."""
-
-    def asked(problem: Problem) -> Asked | str:
-        if not problem.integral or mode == "strict":
-            return Asked(Attr(fpmath="strict"))
-        return Asked(Attr(fpmath=mode, apply_to_int=True), mode)
-
-    return asked
-
-
-SPELLINGS: tuple[tuple[str, Spelling], ...] = (
-    ("nothing said", apply_to_int("strict", False)),
-    ("`fpmath=bf16, apply_to_int` (built)", apply_to_int("bf16", True)),
-    ("`fpmath=strict, apply_to_int` (built)", apply_to_int("strict", True)),
-    ("`force_fpmath`, `fpmath_mode=bf16`", force_fpmath("bf16", True)),
-    ("`force_fpmath`, `fpmath_mode=strict`", force_fpmath("strict", True)),
-    ("`math_mode=bf16`", math_mode("bf16")),
-    ("`math_mode=strict`", math_mode("strict")),
-    ("`compute_type=bf16`", compute_type("bf16")),
-    ("`compute_type=f32`", compute_type("f32")),
-    ("`intmath_mode=bf16`", intmath_mode("bf16")),
-    ("`intmath_mode=strict`", intmath_mode("strict")),
-)
-
-
-def outcome(problem: Problem, spelling: Spelling) -> str:
-    """The type that one problem is computed in, its cycles and its largest error over the largest output."""
-    asked = spelling(problem)
-    if isinstance(asked, str):
-        return asked
-    rng = np.random.default_rng(0)
-    types = {"f32": np.float32, "u8": np.uint8, "s8": np.int8}
-    numbers = rng.integers(0, 255, (M, K))
-    src = numbers.astype(np.uint8) if problem.src == "u8" else (numbers / 97).astype(np.float32)
-    wei = rng.integers(-127, 127, (K, N)).astype(types[problem.wei])
-    try:
-        r = simdnn.matmul(src, wei, machine=problem.machine, attr=asked.attr)
-    except SimdnnError as error:
-        return f"refused: {type(error).__name__}"
-    if asked.required and r.compute_dtype != asked.required:
-        return f"refused: {problem.machine} has no {asked.required}"
-    exact = src.astype(np.float64) @ wei.astype(np.float64)
-    error = float(np.abs(r.output.astype(np.float64) - exact).max() / np.abs(exact).max())
-    return f"{r.compute_dtype}, {r.cycles:.2g} cycles, error {error:.0e}"
+PROBLEMS = (("f32:s8", "zen4"), ("f32:s8", "clx"), ("f32:f32", "zen4"), ("u8:s8", "zen4"))
 
 
 def spellings() -> str:
-    """Each spelling of a wish for bf16 or f32 on each problem."""
-    headings = ["spelling", *(f"{p.src} x {p.wei} on {p.machine}" for p in PROBLEMS)]
-    return markdown(headings, [[name, *(outcome(p, spelling) for p in PROBLEMS)] for name, spelling in SPELLINGS])
+    """Each spelling of a wish for bf16 or f32 on each problem: type, cycles, largest error over the largest output."""
+    headings = ["spelling"]
+    columns = []
+    for dt, machine in PROBLEMS:
+        frame = simdnn.spellings(m=M, n=N, k=K, dt=dt, machine=machine)
+        headings.append(f"{dt.replace(':', ' x ')} on {machine}")
+        columns.append([_cell(row) for row in frame.to_dict("records")])
+    names = [
+        f"`{name}`" + (" (built)" if how == "built" else "") for name, how in frame[["spelling", "section"]].values
+    ]
+    return markdown(headings, list(zip(["nothing said", *names[1:]], *columns, strict=True)))
+
+
+def _cell(row: dict[str, Any]) -> str:
+    if refused := str(row["refused"]):
+        return f"refused: {refused.split(':')[0]}"
+    return f"{row['computes']}, {row['cycles']:.2g} cycles, error {row['relative_error']:.0e}"
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from simdnn.exactness.comparison import Comparison, compare
     from simdnn.exactness.remedy import remedies
     from simdnn.exactness.safety import ranges
+    from simdnn.exactness.spellings import spellings
     from simdnn.explanations.lanes import explain
     from simdnn.networks import float16_report, quantize_onnx, transpile_float16
     from simdnn.networks.network import Network, load
@@ -93,6 +94,7 @@ else:
         "simdnn.exactness.remedy": ("remedies",),
         "simdnn.primitives.result": ("Conversion", "Estimate", "Result"),
         "simdnn.exactness.safety": ("ranges",),
+        "simdnn.exactness.spellings": ("spellings",),
     }
 
     def __getattr__(name: str) -> Any:
@@ -149,6 +151,7 @@ __all__ = [
     "reorder",
     "set_default_exact_int8",
     "set_default_fpmath_mode",
+    "spellings",
     "transpile_float16",
     "unpack_nibbles",
     "what_if",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, UnknownTiming
+from isa_models.errors import unknown_name
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
 from simdnn.networks.kernels import Kernels, shaded, shadow
@@ -124,23 +125,28 @@ class Network:
         engine: str = "auto",
         dispatch: str = "fastest",
         fpmath_layers: str = "*",
+        outputs: Sequence[str] | None = None,
         watch: Watch | None = None,
     ) -> NetworkResult:
         """Values and cost. `feeds` holds an array for each input; the other arguments are as in `simdnn.matmul`.
 
+        `outputs` names what the result's `outputs` hold: outputs of the network, and values inside it (outputs of
+        nodes, inputs, constants); None: the network's own. The whole network runs, and its cost is the same, whatever
+        is named.
+
         Nodes whose names no pattern of the comma list `fpmath_layers` matches compute strictly, whatever `attr` allows.
         `watch(node, outputs)` is called as each node has run. Raises `InvalidArgument` for feeds that do not fit,
-        `Unimplemented` naming a node that no operator here can do.
+        `UnknownName` for an output that is not there, `Unimplemented` naming a node that no operator here can do.
         """
+        fetched = self._fetched(outputs)
         kernels = kernels_of((machine, isa, threads, engine, dispatch), attr_of(attr))
         target = kernels.target
         self.check_operators()
         fed = self._fed(feeds)
         if kernels.on_gpu:
             self._check_kernels(fed, replace(kernels, values=False, calls=[]))
-        values, nodes = self._execute(fed, kernels, watch, fpmath_layers)
-        outputs = {port.name: values[port.name] for port in self.outputs}
-        return NetworkResult(target.machine, isa, target.threads, nodes, outputs)
+        values, nodes = self._execute(fed, kernels, watch, fpmath_layers, fetched)
+        return NetworkResult(target.machine, isa, target.threads, nodes, {name: values[name] for name in fetched})
 
     def estimate(
         self,
@@ -179,6 +185,21 @@ class Network:
                     check(inner)
 
         check(self.graph)
+
+    def _fetched(self, names: Sequence[str] | None) -> tuple[str, ...]:
+        """The values that a run hands back, in the order asked for."""
+        if names is None:
+            return tuple(port.name for port in self.outputs)
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            example = [port.name for port in self.outputs[:1]]
+            raise InvalidArgument(f"outputs={names!r}; a list of names is needed, e.g. {example}")
+        inside = [name for node in self.graph.nodes for name in node.outputs if name]
+        ports = [port.name for port in (*self.outputs, *self.graph.inputs)]
+        known = dict.fromkeys((*ports, *inside, *self.graph.constants))
+        for name in names:
+            if name not in known:
+                raise unknown_name("output", name, known)
+        return tuple(dict.fromkeys(names))
 
     # -- feeds ---------------------------------------------------------------------------------------------------
     def _fed(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
@@ -220,7 +241,12 @@ class Network:
 
     # -- execution -----------------------------------------------------------------------------------------------
     def _execute(
-        self, feeds: dict[str, Any], k: Kernels, watch: Watch | None, fpmath_layers: str = "*"
+        self,
+        feeds: dict[str, Any],
+        k: Kernels,
+        watch: Watch | None,
+        fpmath_layers: str = "*",
+        fetched: Sequence[str] = (),
     ) -> tuple[dict[str, Any], tuple[NodeRun, ...]]:
         constant = set(self.graph.constants) - set(feeds)
         values: dict[str, Any] = {**self.graph.constants, **feeds}
@@ -230,7 +256,7 @@ class Network:
         whole = replace(k, values=True, calls=[])
         allowed, strict = k.attr, replace(k.attr, fpmath="strict")
         cold = self._exceeds_caches(k.target.machine)
-        last = _last_uses(self.graph)
+        last = _last_uses(self.graph, fetched)
         runs = []
         made = {name for node in self.graph.nodes for name in node.outputs}
         for position, node in enumerate(self.graph.nodes):
@@ -343,13 +369,13 @@ def _is_constant(node: Node, constant: set[str]) -> bool:
     return all(not name or name in constant for name in reads)
 
 
-def _last_uses(graph: Graph) -> list[list[str]]:
-    """For each node the names that nobody reads after it."""
+def _last_uses(graph: Graph, kept: Sequence[str]) -> list[list[str]]:
+    """For each node the names that nobody reads after it, but for those that are to be kept."""
     last: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):
         reads = [*node.inputs, *node.outputs, *(name for g in subgraphs(node) for name in g.outer)]
         last.update((name, position) for name in reads)
-    keep = {port.name for port in graph.outputs} | {""}
+    keep = {port.name for port in graph.outputs} | {"", *kept}
     found: list[list[str]] = [[] for _ in graph.nodes]
     for name, position in last.items():
         if name not in keep:

@@ -163,3 +163,24 @@ def test_weights_come_from_memory_where_all_together_exceed_the_last_cache(machi
     assert warm < cold
     assert chain(1) == pytest.approx(warm)
     assert chain(4) == pytest.approx(4 * cold)
+
+
+def test_outputs_fetches_what_is_named() -> None:
+    """Values inside the network, its outputs, inputs and constants, at the cost of the whole."""
+    net = simdnn.load(small_cnn())
+    whole = net.run({"x": X}, machine="zen4")
+    seen: dict[str, Any] = {}
+    net.run({"x": X}, machine="zen4", watch=lambda node, given: seen.update(zip(node.outputs, given, strict=False)))
+    inside = [name for name in seen if name not in whole.outputs][:2]
+    constant = next(iter(net.graph.constants))
+    r = net.run({"x": X}, machine="zen4", outputs=[*inside, "y", "x", constant])
+    assert list(r.outputs) == [*inside, "y", "x", constant] and r.cycles == whole.cycles
+    for name in (*inside, "y"):
+        assert r.outputs[name].tobytes() == seen[name].tobytes()
+    assert r.outputs["x"].tobytes() == X.tobytes()
+    assert net.run({"x": X}, machine="zen4", outputs=[]).outputs == {}
+    with pytest.raises(simdnn.UnknownName, match="unknown output 'yy'"):
+        net.run({"x": X}, machine="zen4", outputs=["yy"])
+    for wrong in ("y", [3]):
+        with pytest.raises(InvalidArgument, match="a list of names is needed"):
+            net.run({"x": X}, machine="zen4", outputs=wrong)  # type: ignore[arg-type]
