@@ -19,7 +19,7 @@ from isa_models import SimdnnError, Unimplemented, UnknownTiming
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
-from simdnn.networks.precision import MODES, Mode, choose
+from simdnn.networks.precision import MODES, Mode, check_groups, choose
 from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes
 from simdnn.networks.sequential import LayerRun
 from simdnn.quantize import Activation, Scheme
@@ -62,6 +62,7 @@ class ClassifierRun:
 
     def in_mode(self, mode: Mode, isa: str | None, reference: list[LayerRun]) -> InMode:
         """A row a layer: costs for one image of the batch, and alone; errors against the f32 layer's output."""
+        check_groups(mode)
         cap, images = str(isa), self.net.test_images
         place, scheme = replace(self.place, isa=cap), self._scheme(mode)
         stored = self._activations(scheme) if mode.is_integer else ()

@@ -20,7 +20,7 @@ from simdnn.networks.float16 import float16_report, transpile_float16
 from simdnn.networks.model import Node
 from simdnn.networks.network import Network, Watch, load
 from simdnn.networks.ops.quantized import stands_for
-from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
+from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_groups
 from simdnn.networks.quantize import Ranges, quantize_onnx, ranges_of
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, computed, run_modes
@@ -60,6 +60,7 @@ def in_mode(calibrated: Calibrated, mode: Mode) -> tuple[Network, Attr]:
 
     `Unimplemented` where nothing of the model can be put in it, so that f32 is not shown under its name.
     """
+    check_groups(mode)
     model = calibrated.model
     if mode.is_integer and calibrated.is_integer:
         return load(model), Attr(exact_int8=mode.exact_int8)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from isa_models import GpuMachine, InvalidArgument, Machine
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.errors import unknown_name
 from isa_models.isa import caps, implied
+from simdnn.primitives.attr import STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,10 @@ class Mode:
     isas: tuple[str, ...]
     exact_int8: bool | None = None
     fpmath: str | None = None
-    weight_group: int = 0  # weights compressed, with a scale for each so many k and each output channel
+    weight_group: int = (
+        0  # weights are stored with a scale, u8 and u4 also a zero point, for each so many k of a channel
+    )
+    zero_points: str = "auto"  # of integer products: the strategy by which weights' zero points are taken off
     per_tensor: bool = False  # integer weights have one scale, not one for each output channel
     default: bool = True  # among those that run where none is named
     gpus: tuple[str, ...] = ()
@@ -71,7 +75,7 @@ def matches(name: str, patterns: str) -> bool:
 _FLOAT = ("avx512_core", "avx2")
 _BF16 = ("avx512_core_amx", "avx512_core_bf16")
 #: what can be chosen for one problem on one machine: a mode's name, or its parts, and which kernels are allowed
-CHOICES = ("mode", "src", "weights", "group", "fpmath", "exact_int8", "isa", "dispatch")
+CHOICES = ("mode", "src", "weights", "group", "zero_points", "fpmath", "exact_int8", "isa", "dispatch")
 ANY_ISA = tuple(reversed(caps()))
 _VNNI = ("avx512_core_amx", "avx512_core_vnni", "avx2_vnni")
 GPUS = ("Intel", "NVIDIA")
@@ -104,6 +108,28 @@ def _int8(src: str, per_tensor: bool, default: bool = False) -> list[Mode]:
             gpus=GPUS[:1] if kind == "vnni" else (),
         )
         for kind, title, isas, exact in rows
+    ]
+
+
+def _by_group() -> list[Mode]:
+    """int8 products whose weights have parameters by group along K, as language models are stored.
+
+    Zero points by each strategy of `Attr(zero_point_strategy=…)`. The sums of "precomputed" and the matrix of "bias"
+    are there already: the kernel that quantizes the source makes the one, whoever likes the other.
+    """
+    what = "s8 sources, {} weights a scale{} for up to 128 k each"
+    plain = Mode("int8-group", what.format("s8", ""), "s8", "s8", ANY_ISA, True, weight_group=128, default=False)
+    return [replace(plain, gpus=GPUS[:1])] + [
+        replace(
+            plain,
+            name=f"int8-zp-{strategy.replace('_', '-')}",
+            title=f"{what.format('u8', ' and a zero point')}, {strategy}",
+            weights="u8",
+            zero_points=strategy,
+            gpus=GPUS[:1],
+        )
+        for strategy in STRATEGIES
+        if strategy != "auto"
     ]
 
 
@@ -144,8 +170,23 @@ MODES: Mapping[str, Mode] = {
         *_int8("u8", per_tensor=True),
         *_int8("s8", per_tensor=False),
         *_int8("s8", per_tensor=True),
+        *_by_group(),
     )
 }
+
+
+def without_zero_points(mode: Mode) -> Mode:
+    """The mode for a product whose weights nobody has stored with zero points: symmetric s8 in their place."""
+    return mode if mode.zero_points == "auto" else replace(mode, weights="s8", zero_points="auto")
+
+
+def check_groups(mode: Mode) -> None:
+    """`Unimplemented` for a network with data in a mode of integer products with parameters by group along K.
+
+    Its sources would be quantized as it runs, by token, which no network here does.
+    """
+    if mode.is_integer and mode.weight_group:
+        raise Unimplemented(f"{mode.name}: parameters by group along K of integer products are of layer tables")
 
 
 def choose(

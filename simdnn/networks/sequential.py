@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models import InvalidArgument
+from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from simdnn import quantize
@@ -107,7 +107,7 @@ def prepare(
         if not mode.is_integer:
             dst = "f32" if index == last else mode.src
             fpmath = mode.fpmath_of(layer.name, fpmath_layers)
-            weights, scale = compressed(layer.weights, mode) if mode.weight_group else (None, None)
+            weights, scale, _ = compressed(layer.weights, mode) if mode.weight_group else (None, None, None)
             weights = _stored(layer.weights, mode.weights) if weights is None else weights
             prepared.append(PreparedLayer(layer, weights, dst, wei_scale=scale, fpmath=fpmath))
             continue
@@ -146,15 +146,25 @@ def execute(prepared: list[PreparedLayer], images: F32, mode: Mode, target: Plac
     return runs
 
 
-def compressed(weights: F32, mode: Mode) -> tuple[NDArray[Any], F32]:
-    """Integer weights of a mode and their scales: of matrices by group along K, of others for each output channel."""
+def compressed(weights: F32, mode: Mode) -> tuple[NDArray[Any], F32, NDArray[Any] | None]:
+    """Integer weights of a mode, their scales and zero points: of matrices by group along K, else by output channel.
+
+    Signed weights are symmetric and have no zero points. `Unimplemented` for unsigned ones of a convolution.
+    """
     if weights.ndim == 2:
         found = quantize.compress_weights(weights, mode.weights, group_of(mode, len(weights)))
-        return found.values, found.scales
+        return found.values, found.scales, found.zero_points
+    check_zero_points(mode)
     channels = weights.shape[0] * (weights.shape[1] if weights.ndim == 5 else 1)
     columns = np.ascontiguousarray(weights.reshape(channels, -1).T)
     stored, scales = quantize.compress_weights(columns, mode.weights, len(columns))
-    return np.ascontiguousarray(stored.T).reshape(weights.shape), scales[0]
+    return np.ascontiguousarray(stored.T).reshape(weights.shape), scales[0], None
+
+
+def check_zero_points(mode: Mode) -> None:
+    """`Unimplemented` for a convolution in a mode whose weights have zero points."""
+    if not fmt(mode.weights).signed:
+        raise Unimplemented(f"{mode.name}: zero points of weights are of products, no convolution here has them")
 
 
 def group_of(mode: Mode, k: int) -> int:

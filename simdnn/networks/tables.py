@@ -16,7 +16,7 @@ from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
-from simdnn.networks.precision import MODES, Mode, choose
+from simdnn.networks.precision import MODES, Mode, choose, without_zero_points
 from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes, some
 from simdnn.primitives import Attr, Quant, convolution, matmul
 from simdnn.primitives.checks import gpu_of
@@ -69,6 +69,7 @@ class TableLayer:
     def in_mode(self, mode: Mode, isa: str | None, reference: Result | None) -> InMode:
         """One row: cost, and with values the errors against f32."""
         cap = str(isa)
+        mode = without_zero_points(mode) if self._of_activations else mode
         batch = self.layer.batch if isinstance(self.layer, MatmulLayer) else 1
         together = batch > 1 and gpu_of(self.machine) is not None  # one kernel; values are those of one product
         with cold_weights(mode.name in self.cold):
@@ -82,6 +83,11 @@ class TableLayer:
 
     def refused(self, mode: Mode, reason: str) -> InMode:
         return InMode([self._row(mode) | {"implementation": "refused", "refused": reason}])
+
+    @property
+    def _of_activations(self) -> bool:
+        """Whether both operands come from layers before: products of a batch, as in attention, store no weights."""
+        return isinstance(self.layer, MatmulLayer) and self.layer.batch > 1
 
     def _row(self, mode: Mode) -> Row:
         return {"layer": self.layer.name, "count": self.layer.count, "mode": mode.name}
@@ -160,14 +166,16 @@ def _primitive(job: TableLayer, mode: Mode, isa: str) -> Result:
     narrowed = mode.weight_group or mode.per_tensor  # from f32, here
     tensors = data.tensors(layer, f"{mode.src}:{'f32' if narrowed else mode.weights}", job.seed)
     scales = {"src": tensors.src_scale, "wei": tensors.wei_scale} if mode.is_integer else {}
-    weights = tensors.weights
+    weights, zero_points, sums = tensors.weights, None, None
     if mode.weight_group:
-        weights, scales["wei"] = network.compressed(weights, mode)
+        weights, scales["wei"], zero_points = network.compressed(weights, mode)
+    if zero_points is not None and mode.zero_points == "precomputed":
+        sums = tensors.src.reshape(layer.src_shape[0], len(zero_points), -1).sum(-1, dtype=np.int32)
     if mode.per_tensor:
         row = weights.reshape(1, -1)
         largest = weight_scales(row, 0)
         weights, scales["wei"] = quantize_weights(row, largest, 0).reshape(weights.shape), largest
-    where = job.where(isa) | {"dst": "f32", "attr": _attr(job, mode, scales)}
+    where = job.where(isa) | {"dst": "f32", "attr": _attr(job, mode, scales, zero_points, sums)}
     if isinstance(layer, MatmulLayer):
         return matmul(tensors.src, weights, **where)
     where |= {"strides": layer.stride, "padding": layer.pad, "groups": layer.groups}
@@ -180,15 +188,31 @@ def _estimate(job: TableLayer, mode: Mode, isa: str) -> Estimate:
     outputs = layer.n if isinstance(layer, MatmulLayer) else layer.oc
     count = 1 if mode.per_tensor else outputs
     scales: dict[str, Any] = {"src": 1.0, "wei": np.ones(count, np.float32)} if mode.is_integer else {}
-    if mode.weight_group:
-        along_k = Quant(None, groups=(network.group_of(mode, layer.k), 1)) if isinstance(layer, MatmulLayer) else None
-        scales["wei"] = along_k or Quant(None, mask="per_oc")
+    zero_points, sums = None, None
+    if mode.weight_group and isinstance(layer, MatmulLayer):
+        length = network.group_of(mode, layer.k)
+        scales["wei"] = Quant(None, groups=(length, 1))
+        if not fmt(mode.weights).signed:
+            zero_points = Quant(None, groups=(length, 1), dtype=mode.weights)
+            sums = Quant(None, groups=(1, length)) if mode.zero_points == "precomputed" else None
+    elif mode.weight_group:
+        network.check_zero_points(mode)
+        scales["wei"] = Quant(None, mask="per_oc")
     return network.estimate_layer(
-        layer, f"{mode.src}:{mode.weights}:f32", attr=_attr(job, mode, scales), **job.where(isa)
+        layer,
+        f"{mode.src}:{mode.weights}:f32",
+        attr=_attr(job, mode, scales, zero_points, sums),
+        **job.where(isa),
     )
 
 
-def _attr(job: TableLayer, mode: Mode, scales: dict[str, Any]) -> Attr:
-    compressed = bool(mode.weight_group)
-    fpmath = mode.fpmath_of(job.layer.name, job.fpmath_layers)
-    return Attr(fpmath=fpmath, apply_to_int=compressed, scales=scales, exact_int8=mode.exact_int8)
+def _attr(job: TableLayer, mode: Mode, scales: dict[str, Any], zero_points: Any = None, sums: Any = None) -> Attr:
+    return Attr(
+        fpmath=mode.fpmath_of(job.layer.name, job.fpmath_layers),
+        apply_to_int=bool(mode.weight_group) and not mode.is_integer,
+        scales=scales,
+        zero_points={} if zero_points is None else {"wei": zero_points},
+        precomputed_reductions={} if sums is None else {"src": sums},
+        zero_point_strategy="auto" if zero_points is None else mode.zero_points,
+        exact_int8=mode.exact_int8,
+    )

@@ -21,6 +21,7 @@ from simdnn.networks.classified import run_network
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
 from simdnn.networks.runner import totals
 from simdnn.networks.tables import run_layers
+from simdnn.primitives.attr import STRATEGIES
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import FPMATH_MODES
 from workloads import NETWORKS, ConvLayer, MatmulLayer, Workload, load
@@ -140,19 +141,26 @@ def _where(given: Parameters) -> dict[str, Any]:
 def _mode(given: Parameters) -> Mode:
     """The named mode (f32) with what else is said of types and arithmetic."""
     mode = MODES[given.get("mode", "f32")]
-    own = {key: given[key] for key in ("src", "weights", "fpmath", "exact_int8") if key in given}
+    own = {key: given[key] for key in ("src", "weights", "fpmath", "exact_int8", "zero_points") if key in given}
     if not own and "group" not in given:
         return mode
     src, weights = own.get("src", mode.src), own.get("weights", mode.weights)
-    compressed = fmt(src).is_float and not fmt(weights).is_float
-    if "group" in given and not compressed:
+    if "group" in given and fmt(weights).is_float:
         raise InvalidArgument(
-            f"group={given['group']} with src={src} and weights={weights}: scales by group are of "
-            "integer weights under floating-point sources"
+            f"group={given['group']} with weights={weights}: parameters by group are of integer weights"
         )
     if own.get("fpmath", "strict") != "strict" and not fmt(src).is_float:
         raise InvalidArgument(f"fpmath={own['fpmath']} with src={src}: math modes are of floating-point sources")
-    own["weight_group"] = given.get("group", mode.weight_group or _GROUP) if compressed else 0
+    if own.get("zero_points", "auto") != "auto" and (fmt(src).is_float or fmt(weights).signed):
+        raise InvalidArgument(
+            f"zero_points={own['zero_points']} with src={src} and weights={weights}: strategies are of u8 and u4 "
+            "weights under integer sources"
+        )
+    if fmt(weights).is_float:
+        own["weight_group"] = 0
+    else:
+        usual = _GROUP if fmt(src).is_float or not fmt(weights).signed else 0
+        own["weight_group"] = given.get("group", mode.weight_group or usual)
     kernels: dict[str, Any] = {} if own.keys() <= {"exact_int8", "weight_group"} else {"isas": ANY_ISA, "gpus": GPUS}
     return replace(mode, name=f"{src}:{weights}", **kernels, **own)
 
@@ -171,7 +179,8 @@ _SIZE = _integer(1, 1 << 32)
 _PRECISION: Mapping[str, Check] = {
     "mode": _name(*MODES),
     "src": _name(*SRC_TYPES),
-    "weights": _name("f32", "bf16", "f16", "s8", "s4"),
+    "weights": _name("f32", "bf16", "f16", "s8", "u8", "s4", "u4"),
+    "zero_points": _name(*STRATEGIES),
     "fpmath": _name(*FPMATH_MODES),
     "exact_int8": _truth,
     "isa": _name(*caps()),

@@ -123,13 +123,15 @@ def test_types_of_ones_own() -> None:
         {"weights": "s8", "group": 64},
         {"weights": "s4", "group": 32},
         {"weights": "s4", "group": 48},
-        {"src": "u8", "weights": "s8", "group": 32},
+        {"weights": "f32", "group": 32},
         {"mode": "s4-weights", "group": 64},
+        {"src": "u8", "weights": "s8"},
     ]
     what = space(axes={"weights": weights}, fixed={"fpmath": "bf16"})
     frame = study.explore(what)
-    assert (frame["refused"] != "").tolist() == [False, False, False, True, True, False]
+    assert (frame["refused"] != "").tolist() == [False, False, False, True, True, False, True]
     assert "group=48 does not divide k=64" in frame["refused"][3] and "integer weights" in frame["refused"][4]
+    assert "math modes are of floating-point sources" in frame["refused"][6]
     assert frame["compute_dtype"].dropna().eq("bf16").all()
     assert frame["bytes"].iloc[[0, 1, 2, 5]].is_monotonic_decreasing
 

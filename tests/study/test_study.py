@@ -9,8 +9,10 @@ import pytest
 import simdnn
 import workloads
 from isa_models import InvalidArgument, Machine, UnknownName, machine, machine_names
+from isa_models.isa import caps
 from simdnn import study
 from simdnn.exactness import measures
+from simdnn.kernels.table import kernels
 from simdnn.networks import precision as modes
 from simdnn.timing.cpu.peak import peak_macs_per_cycle
 from workloads import ConvLayer, MatmulLayer, Workload, data
@@ -157,6 +159,16 @@ def test_peak_is_what_the_ports_allow(name: str) -> None:
             assert 4 * macs <= peak_macs_per_cycle(model, compute, isa) <= 32 * macs
     with pytest.raises(InvalidArgument, match="no unit under avx2 forms products in bf16"):
         peak_macs_per_cycle(model, "bf16", "avx2")
+
+
+def test_every_row_has_a_peak_under_its_cap() -> None:
+    """On a machine with that cap, as a share of it stands in every table."""
+    cpus = [model for model in map(machine, machine_names())]
+    rows = {(row.isa, row.compute_dtype) for row in kernels() if row.isa in caps()}
+    assert {"s32", "tf32", "s16"} <= {compute for _, compute in rows}
+    for isa, compute in rows:
+        able = [model for model in cpus if model.supports(isa)]
+        assert not able or peak_macs_per_cycle(able[0], compute, isa) > 0
 
 
 def test_modes_that_leave_the_type_to_the_machine() -> None:

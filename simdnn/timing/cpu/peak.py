@@ -29,7 +29,7 @@ _UNITS = (
     _Unit("avx512_core_amx", "s8", ("tdpbusd",), 64, tile=True),
     _Unit("avx512_core_amx_fp16", "f16", ("tdpfp16ps",), 32, tile=True),
     _Unit("avx2", "f32", ("vfmadd231ps",), 1),
-    _Unit("avx512_core", "tf32", ("vfmadd231ps",), 1),
+    _Unit("avx2", "tf32", ("vfmadd231ps",), 1),
     _Unit("avx512_core_bf16", "bf16", ("vdpbf16ps",), 2),
     _Unit("avx512_core_fp16", "f16", ("vfmadd231ph",), 2),
     _Unit("avx2", "f16", ("vfmadd231ps",), 1),  # f16 operands, multiplied as f32
@@ -37,6 +37,7 @@ _UNITS = (
     _Unit("avx2_vnni", "s8", ("vpdpbusd",), 4),
     _Unit("avx2", "s8", ("vpmaddubsw", "vpmaddwd", "vpaddd"), 4),
     _Unit("avx2", "s16", ("vpmaddwd", "vpaddd"), 2),
+    _Unit("avx2", "s32", ("vpmulld", "vpaddd"), 1),
 )
 
 
