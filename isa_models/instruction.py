@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -20,6 +20,13 @@ from isa_models.readings.arrays import Array, ArrayValue, held
 TILE_ROWS = 16  # of a whole tile register, of AMX's palette 1
 TILE_ROW_BITS = 512
 F = TypeVar("F", bound=Callable[..., Any])
+#: "load": the last operand may be in memory. "element": one element of it alone is. "evex": it may be where the machine
+#: has EVEX encodings. "store": the destination may be. "masked": either side is, in as many lanes as a register says.
+#: "none": neither side may be.
+MemoryForm = Literal["load", "element", "evex", "store", "masked", "none"]
+#: "product": of 32-bit integers. "conversion": from one type to another. "dot": four products of bytes, added up.
+#: "math": a quotient or a root.
+Rate = Literal["f32", "product", "conversion", "dot", "math"]
 
 
 @dataclass(frozen=True)
@@ -51,12 +58,18 @@ class Instruction:
     overwrites: bool = False  # operand 0 is the destination's old value: a factor or a table, needed early
     evex: str = ""  # the mnemonic at 512 bits, where it differs
     native: bool = True  # the host's own instruction may stand in for `function`
+    clears: bool = False  # zero whatever its operands hold, where all of them are one register
     moves: bool = False  # loads, stores, broadcasts: nothing is computed
     saturates: bool = False
     whole: bool = False  # lanes cross their neighbours: only whole registers make sense
     partial: bool = False  # its memory operand may hold fewer lanes than the register, without a mask
     tile: bool = False  # its registers are tiles: rows of 64 bytes, of which those of the result go through it alike
     configures: bool = False  # it sets a state; there is no value to look at
+    memory: MemoryForm = "load"  # what its encodings take from memory, and to it
+    registers: bool = True  # whether an encoding has vector registers alone
+    rate: Rate = "f32"  # the vector operations of a GPU that are as fast
+    warp: int = 0  # lanes of each register, where a GPU has one number for all; 0: registers of any number of lanes
+    ways: tuple[str, ...] = ()  # how a run of them goes through a block of rows (`isa_models.gpu.blocks`)
     copies: int = 1  # threads of a warp that execute it on the same element, each into a register of its own
     takes_lanes: bool = field(default=False)  # the function wants `lanes` (a broadcast cannot know it)
 

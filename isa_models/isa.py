@@ -8,8 +8,7 @@ import platform
 from collections.abc import Collection
 
 from isa_models.errors import unknown_name
-from isa_models.gpu.platforms import PLATFORMS as INTEL_GPUS
-from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
+from isa_models.gpu.platforms import PLATFORMS
 
 #: cap -> (the caps it implies directly, LLVM's feature names that a host must have)
 _CAPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -40,7 +39,7 @@ def implied(cap: str) -> frozenset[str]:
     >>> "avx2" in implied("avx512_core_vnni"), "avx512_core_bf16" in implied("avx512_core_vnni")
     (True, False)
     """
-    if cap in INTEL_GPUS or cap in NVIDIA_GPUS:
+    if cap in PLATFORMS:
         return frozenset({cap})
     if cap not in _CAPS:
         raise unknown_name("ISA", cap, _CAPS)

@@ -1,28 +1,40 @@
-"""Intel GPU platforms: what each one's matrix engine takes, so that a refusal can name the platform.
+"""What GPU kernels and the clock want to know of a platform, so that a refusal can name it.
 
-Types are those of IGA's per-platform tables (intel-graphics-compiler, visa/iga, Model*.hpp), less what the vISA
-verifier rejects (visa/G4_Verifier.cpp, IsaVerification.cpp): narrow float accumulators before Xe-HPC, fp8 before Xe3P.
+Each vendor's are rows of its own: `isa_models.intel_gpu.platforms` and `isa_models.nvidia.platforms`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from isa_models.errors import unknown_name
-
+PLATFORMS: dict[str, Platform] = {}  # of all vendors
 MOST_GRFS = 256  # registers of a thread in large-GRF mode, which halves the threads of an engine
 RESERVED_GRFS = 8  # estimated: thread payload, addresses and loop counters, which Programs do not name
 
-_F32 = ("f32",)
-_BF16 = ("f32", "bf16")
-_F16 = ("f32", "f16")
-_NARROW_ACC = (("acc", "the encoding has bf16 and f16 ones, but the vISA verifier takes them from Xe-HPC on"),)
-_NO_TF32 = (("tf32", "a B580 reports that it has no tf32 matrix multiply, although IGA lists it"),)
+
+@dataclass(frozen=True)
+class WarpProduct:
+    """What a warp multiplies at a time: m x k of A by k x n of B, in one type.
+
+    `copies`: how many threads hold each element of A, and of B. `sizes`: rows and columns of the workgroups that a
+    library has kernels for; without any, those are taken that cost the least.
+    """
+
+    m: int
+    n: int
+    k: int
+    copies: tuple[int, int] = (1, 1)
+    sizes: Collection[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True)
 class Platform:
-    """What DPAS is on a platform; `exec_size` 0: there is none. `floats`: operand type -> accumulator types."""
+    """A generation of GPUs: its registers, and what its matrix instructions multiply.
+
+    Intel's have DPAS, or (`exec_size` 0) none; `floats`: operand type -> accumulator types. NVIDIA's have a `warp`;
+    `cuda_cores` and `tensor_cores` say what one multiplies, the latter by operand type.
+    """
 
     name: str
     title: str
@@ -34,33 +46,26 @@ class Platform:
     dpasw: bool = False
     block_loads: bool = False  # messages that read a block of a plain matrix, in DPAS order, straight from L1
 
+    warp: int = 0  # lanes of each register
+    cuda_cores: WarpProduct | None = None
+    tensor_cores: tuple[tuple[str, WarpProduct], ...] = ()
+
+    @property
+    def has_matrix_unit(self) -> bool:
+        """Whether there is a systolic array, or tensor cores."""
+        return bool(self.exec_size or self.tensor_cores)
+
+    def warp_product(self, dtype: str) -> WarpProduct | None:
+        """What a warp multiplies in a type: on tensor cores where they take it, f32 on CUDA cores."""
+        return dict(self.tensor_cores).get(dtype, self.cuda_cores if dtype == "f32" else None)
+
     def accumulators(self, dtype: str) -> tuple[str, ...]:
         """Types of the accumulator and the result for float operands of `dtype`; empty: not such operands."""
         return dict(self.floats).get(dtype, ())
 
 
-_HPG = (("bf16", _F32), ("f16", _F32))
-_XE2 = (("bf16", _BF16), ("f16", _F16))
-
-PLATFORMS: dict[str, Platform] = {
-    p.name: p
-    for p in (
-        Platform("xe_lp", "Xe-LP (DG1)", 32),
-        Platform("xe_lpg", "Xe-LPG (Meteor Lake)", 32),
-        Platform("arl_h", "Xe-LPG+ (Arrow Lake H)", 32, 8, _HPG, _NARROW_ACC),
-        Platform("xe_hp", "Xe-HP", 32, 8, _HPG, dpasw=True),
-        Platform("xe_hpg", "Xe-HPG", 32, 8, _HPG, _NARROW_ACC, dpasw=True),
-        Platform("xe_hpc", "Xe-HPC", 64, 16, (*_XE2, ("tf32", _F32)), block_loads=True),
-        Platform("xe2", "Xe2", 64, 16, _XE2, _NO_TF32, block_loads=True),
-        Platform("xe3", "Xe3", 64, 16, _XE2, _NO_TF32, block_loads=True),
-        Platform("xe3p", "Xe3P", 64, 16, _XE2, _NO_TF32, mixed_integers=False, block_loads=True),
-    )
-}
-
-
-def platform(name: str) -> Platform:
-    """The platform called `name`; `UnknownName` with the nearest one otherwise."""
-    try:
-        return PLATFORMS[name]
-    except KeyError:
-        raise unknown_name("Intel GPU platform", name, PLATFORMS) from None
+def register(*platforms: Platform) -> dict[str, Platform]:
+    """Add platforms, by their names, to those of all vendors; the answer holds these alone."""
+    found = {platform.name: platform for platform in platforms}
+    PLATFORMS.update(found)
+    return found

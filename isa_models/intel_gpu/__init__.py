@@ -1,9 +1,9 @@
 """Intel GPU instructions: matrix (DPAS, DP4A), vector and messages; importing this package registers them."""
 
-from isa_models.gpu import blocks
-from isa_models.gpu.platforms import PLATFORMS, Platform, platform
-from isa_models.intel_gpu import dp4a, dpas, vector
+from isa_models.gpu.platforms import Platform
+from isa_models.intel_gpu import blocks, dp4a, dpas, vector
 from isa_models.intel_gpu.packing import join_a, pack_a, pack_b, split_a, unpack_a, unpack_b
+from isa_models.intel_gpu.platforms import PLATFORMS, platform
 from isa_models.intel_gpu.sums import FLOAT_MODELS
 
 __all__ = [

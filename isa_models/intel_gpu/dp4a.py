@@ -14,20 +14,13 @@ import numpy as np
 from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument
 from isa_models.formats import fmt, name_of
-from isa_models.gpu.platforms import PLATFORMS
+from isa_models.gpu.dots import dot
 from isa_models.instruction import GPU_REGISTRY, Family, define, example
+from isa_models.intel_gpu.platforms import PLATFORMS
 from isa_models.readings.arrays import Array, held
 
 _MANUAL = "IGC documentation/visa/instructions/DP4A.md"
 CAPS = {256: tuple(PLATFORMS), 512: tuple(PLATFORMS)}
-
-
-def dot(acc: Value, a: Value, b: Value, count: int = 4) -> Value:
-    """acc (s32 or u32) plus `count` neighbouring products, wrapping."""
-    total = acc.view("s32")
-    for x, y in zip(a.split(count), b.split(count), strict=True):
-        total = total + x.to("s32") * y.to("s32")
-    return total.view(acc.dtype)
 
 
 def saturated(acc: Value, a: Value, b: Value) -> Value:
@@ -55,6 +48,7 @@ def _define(a_type: str, b_type: str, acc_type: str, saturating: bool) -> None:
         accumulates=True,
         saturates=saturating,
         native=False,
+        rate="dot",
     )
     def dp4a(acc: Value, a: Value, b: Value) -> Value:
         return saturated(acc, a, b) if saturating else dot(acc, a, b)

@@ -8,7 +8,6 @@ and accumulator types (one where they are equal, null for none) and the float mo
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,9 +16,11 @@ import numpy as np
 from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
 from isa_models.formats import fmt, name_of
-from isa_models.gpu.platforms import PLATFORMS, Platform
+from isa_models.gpu.naming import WORD, Naming
+from isa_models.gpu.platforms import Platform
 from isa_models.instruction import FORMS, GPU_REGISTRY, Family, Instruction, Operand
 from isa_models.intel_gpu.packing import pack_a, pack_b
+from isa_models.intel_gpu.platforms import PLATFORMS
 from isa_models.intel_gpu.sums import FLOAT_MODELS, narrow
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array, ArrayValue, held
@@ -31,6 +32,15 @@ EXEC_SIZES = (8, 16)
 INTEGERS = ("u8", "s8", "u4", "s4", "u2", "s2")
 FLOATS = ("bf16", "f16", "tf32")
 DEFAULT_MODEL = "sequential"  # how floats are added up where nobody says
+ACCUMULATORS = ("s32", "u32", "f32", "bf16", "f16")
+FORM = Naming(
+    f"dpas.{{b}}.{{a}}.{DEPTH}.{{m}}.x{{n}}.{{dst}}[.{{acc}}][.{{model}}]",
+    b=WORD,
+    a=WORD,
+    dst=WORD,
+    acc=(*ACCUMULATORS, "null"),
+    model=WORD,
+)
 _MANUAL = "IGC documentation/visa/instructions/DPAS.md"
 
 
@@ -60,10 +70,18 @@ class Shape:
         return self.a in INTEGERS
 
     @property
+    def a_words(self) -> int:
+        """Dwords of A, packed."""
+        return self.m * self.k * fmt(self.a).bits // 32
+
+    @property
+    def b_words(self) -> int:
+        """Dwords of B, packed."""
+        return self.k * self.n * fmt(self.b).bits // 32
+
+    @property
     def name(self) -> str:
-        types = self.dst if self.acc == self.dst else f"{self.dst}.{self.acc}"
-        model = f".{self.model}" if self.model else ""
-        return f"dpas.{self.b}.{self.a}.{DEPTH}.{self.m}.x{self.n}.{types}{model}"
+        return FORM.of(**{**vars(self), "acc": "" if self.acc == self.dst else self.acc})
 
     @property
     def confidence(self) -> Confidence:
@@ -123,18 +141,18 @@ def accumulators(dtype: str) -> tuple[str, ...]:
 # -- semantics ------------------------------------------------------------------------------------------------------
 def _elements(words: Value, dtype: str) -> Value:
     """Packed dwords as elements that products are formed of: s32 lanes of integers, f32 lanes of floats."""
-    bits = fmt(dtype).bits
-    if dtype == "tf32":  # a 19-bit value: what lies below is not read (DPAS.md, E8M10)
-        return (words & 0xFFFFE000).view("f32").step("cut to tf32", lambda: [words.view("f32")])
-    if dtype == "bf16":
-        return _widened(words.view("bf16"))
-    if dtype == "f16":
-        return widen_f16(words.view("f16"))
-    if bits == 8:
+    form = fmt(dtype)
+    if form.container:  # digits that are not its own are not read (tf32: 19 bits; DPAS.md, E8M10)
+        unused = (1 << (fmt(form.container).mantissa_bits - form.mantissa_bits)) - 1
+        cut = (words & (0xFFFFFFFF ^ unused)).view(form.container)
+        return cut.step(f"cut to {dtype}", lambda: [words.view(form.container)])
+    if form.is_float:
+        return _widened(words.view(dtype))
+    if form.bits == 8:
         return words.view(dtype).to("s32")
-    wide = _fields(words.view("u8"), bits).to("s32")
-    sign = 1 << (bits - 1)
-    wide = (wide ^ sign) - sign if fmt(dtype).signed else wide
+    wide = _fields(words.view("u8"), form.bits).to("s32")
+    sign = 1 << (form.bits - 1)
+    wide = (wide ^ sign) - sign if form.signed else wide
     return wide.step(f"widen {dtype}", lambda: [words.view(dtype)])
 
 
@@ -146,7 +164,9 @@ def _fields(fields: Value, bits: int) -> Value:
 
 
 def _widened(value: Value) -> Value:
-    """bf16 lanes as f32."""
+    """Lanes of 16-bit floats as f32: where they have f32's exponents they are the upper half of its bits."""
+    if value.format.exponent_bits != fmt("f32").exponent_bits:
+        return widen_f16(value)
     return (value.view("u16").to("u32") << 16).view("f32").step("widen to f32", lambda: [value])
 
 
@@ -155,9 +175,7 @@ def _accumulator(acc: Value | None, shape: Shape, like: Value) -> Value:
         return like.literal(0)
     if shape.integer:
         return acc.view("s32")
-    if shape.acc == "bf16":
-        return _widened(acc)
-    return widen_f16(acc) if shape.acc == "f16" else acc
+    return acc if shape.acc == "f32" else _widened(acc)
 
 
 def multiply(shape: Shape, acc: Value | None, b: Value, a: Value) -> Value:
@@ -210,7 +228,7 @@ def dpas_form(shape: Shape) -> DpasForm:
     """The Instruction of a shape; `InvalidArgument` where no platform has it."""
     shape.check()
     lanes = shape.m * shape.n
-    sizes = (shape.k * shape.n * fmt(shape.b).bits // 32, shape.m * shape.k * fmt(shape.a).bits // 32)
+    sizes = shape.b_words, shape.a_words
     operands: tuple[Operand, ...] = (Operand("b", "u32", sizes[0] / lanes), Operand("a", "u32", sizes[1] / lanes))
     counts: tuple[int, ...] = sizes
     null = shape.acc == "null"
@@ -244,24 +262,16 @@ def dpas_form(shape: Shape) -> DpasForm:
     )
 
 
-_NAME = re.compile(
-    r"dpas\.(?P<b>\w+)\.(?P<a>\w+)\.8\.(?P<m>\d)\.x(?P<n>\d+)\.(?P<dst>[a-z]+\d+)"
-    r"(\.(?P<acc>[a-z]\w*\d|null))?(\.(?P<model>[a-z_]+))?"
-)
-
-
 def named_form(name: str) -> DpasForm | None:
     """The form of a full name, None where it is none. Floats without a model at its end have `DEFAULT_MODEL`.
 
     >>> [o.name for o in named_form("dpas.s8.u4.8.8.x16.s32.null").operands]
     ['b', 'a']
     """
-    match = _NAME.fullmatch(name)
-    if match is None:
+    if (fields := FORM.read(name)) is None:
         return None
-    b, a, dst, acc, model = (match[g] or "" for g in ("b", "a", "dst", "acc", "model"))
-    model = model or (DEFAULT_MODEL if a in FLOATS else "")
-    return dpas_form(Shape(b, a, dst, acc or dst, int(match["m"]), int(match["n"]), model))
+    model = fields["model"] or (DEFAULT_MODEL if fields["a"] in FLOATS else "")
+    return dpas_form(Shape(**{**fields, "acc": fields["acc"] or fields["dst"], "model": model}))
 
 
 FORMS.append(named_form)

@@ -8,10 +8,12 @@ clock charges each register-sized pass.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from isa_models.algebra import Value
+from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, define, example
 from isa_models.intel_gpu.dp4a import CAPS
 from isa_models.rounding import round_to, widen_f16
@@ -35,6 +37,10 @@ def _row(
     define(name, signature, CAPS, manual, GPU_REGISTRY, doc=doc, native=False, **facts)(function)
 
 
+_along = functools.partial(_row, ways=("row", "col"))
+_MAD_WAYS = ("row", "outer")
+
+
 def _two(operation: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def apply(a: Value, b: Value) -> Value:
         result = operation(a, b)
@@ -56,7 +62,7 @@ def _mad(acc: Value, a: Value, b: Value) -> Value:
 
 for _type, _sum in (("f32", "[3.5]"), ("s32", "[3]")):
     _args = "[2.5], [1]" if _type == "f32" else "[2], [1]"
-    _row(f"add.{_type}", f"{_type} <- {_type}, {_type}", _two(lambda a, b: a + b), "Sum; integers wrap.", _args, _sum)
+    _along(f"add.{_type}", f"{_type} <- {_type}, {_type}", _two(lambda a, b: a + b), "Sum; integers wrap.", _args, _sum)
 
 
 def _mad_function() -> Callable[[Value, Value, Value], Value]:
@@ -66,7 +72,7 @@ def _mad_function() -> Callable[[Value, Value, Value], Value]:
     return mad
 
 
-for _type, _sum in (("f32", "[7.0]"), ("s32", "[7]")):
+for _type, _sum, _rate in (("f32", "[7.0]", "f32"), ("s32", "[7]", "product")):
     _row(
         f"mad.{_type}",
         f"{_type} <- {_type}, {_type}, {_type}",
@@ -75,6 +81,8 @@ for _type, _sum in (("f32", "[7.0]"), ("s32", "[7]")):
         "[1], [2], [3]",
         _sum,
         accumulates=True,
+        rate=_rate,
+        ways=_MAD_WAYS,
     )
 
 
@@ -100,9 +108,10 @@ _row(
     "[1], [2], [3]",
     "[7]",
     accumulates=True,
+    ways=_MAD_WAYS,
 )
-_row("mul.f32", "f32 <- f32, f32", _two(lambda a, b: a * b), "Product.", "[2.5], [2]", "[5.0]")
-_row(
+_along("mul.f32", "f32 <- f32, f32", _two(lambda a, b: a * b), "Product.", "[2.5], [2]", "[5.0]")
+_along(
     "mul.f16",
     "f16 <- f16, f16",
     lambda a, b: round_to(_quiet(widen_f16(a) * widen_f16(b)), "f16"),
@@ -110,12 +119,20 @@ _row(
     "[2.5], [2]",
     "[5.0]",
 )
-_row("mul.s32", "s32 <- s32, s32", _two(lambda a, b: a * b), "Product, wrapping.", "[65536], [65537]", "[65536]")
-_row("sub.s32", "s32 <- s32, s32", _two(lambda a, b: a - b), "Difference, wrapping.", "[2], [5]", "[-3]")
-_row("sub.f32", "f32 <- f32, f32", _two(lambda a, b: a - b), "Difference.", "[2], [5]", "[-3.0]")
-_row("sub.s16", "s16 <- s16, s16", _two(lambda a, b: a - b), "Difference, wrapping.", "[2], [5]", "[-3]")
+_along(
+    "mul.s32",
+    "s32 <- s32, s32",
+    _two(lambda a, b: a * b),
+    "Product, wrapping.",
+    "[65536], [65537]",
+    "[65536]",
+    rate="product",
+)
+_along("sub.s32", "s32 <- s32, s32", _two(lambda a, b: a - b), "Difference, wrapping.", "[2], [5]", "[-3]")
+_along("sub.f32", "f32 <- f32, f32", _two(lambda a, b: a - b), "Difference.", "[2], [5]", "[-3.0]")
+_along("sub.s16", "s16 <- s16, s16", _two(lambda a, b: a - b), "Difference, wrapping.", "[2], [5]", "[-3]")
 _row("lastbit.s16", "s16 <- s16", _one(lambda a: a & 1), "And with 1 (an immediate operand).", "[-3]", "[1]")
-_row(
+_along(
     "max.f32",
     "f32 <- f32, f32",
     _two(lambda a, b: (a > b).where(a, b)),
@@ -123,7 +140,7 @@ _row(
     "[2], [5]",
     "[5.0]",
 )
-_row("max.s32", "s32 <- s32, s32", _two(lambda a, b: (a > b).where(a, b)), "The greater.", "[2], [-5]", "[2]")
+_along("max.s32", "s32 <- s32, s32", _two(lambda a, b: (a > b).where(a, b)), "The greater.", "[2], [-5]", "[2]")
 _row(
     "min.f32",
     "f32 <- f32, f32",
@@ -158,10 +175,9 @@ _fold("min.f32", "f32", "The lesser of each lane and that half a register furthe
 _fold("add.s32", "s32", "The sum of each lane and that half a register further, wrapping.", "[5, 7]")
 _fold("add.f32", "f32", "The sum of each lane and that half a register further.", "[5.0, 7.0]")
 _fold("mul.f32", "f32", "The product of each lane and that half a register further.", "[4.0, 10.0]")
-_row("max.s32", "s32 <- s32, s32", _two(lambda a, b: (a > b).where(a, b)), "The greater.", "[2], [5]", "[5]")
 _row("or.u32", "u32 <- u32, u32", _two(lambda a, b: a | b), "Or.", "[12], [10]", "[14]")
 _row("and.u32", "u32 <- u32, u32", _two(lambda a, b: a & b), "And.", "[12], [10]", "[8]")
-_row("xor.u32", "u32 <- u32, u32", _two(lambda a, b: a ^ b), "Exclusive or.", "[12], [10]", "[6]")
+_row("xor.u32", "u32 <- u32, u32", _two(lambda a, b: a ^ b), "Exclusive or.", "[12], [10]", "[6]", clears=True)
 _row(
     "inv.f32",
     "f32 <- f32",
@@ -169,6 +185,7 @@ _row(
     "1 / x, correctly rounded here; the unit's own error (1 ulp) is not modelled.",
     "[4]",
     "[0.25]",
+    rate="math",
 )
 
 _row(
@@ -178,6 +195,7 @@ _row(
     "Quotient, correctly rounded here; the unit's own error (1 ulp) is not modelled.",
     "[1], [4]",
     "[0.25]",
+    rate="math",
 )
 _row(
     "sqrt.f32",
@@ -186,6 +204,7 @@ _row(
     "Square root, correctly rounded here; the unit's own error (1 ulp) is not modelled.",
     "[9]",
     "[3.0]",
+    rate="math",
 )
 
 
@@ -203,6 +222,9 @@ _shift("asr.s16", "s16", "Right by the immediate's four low bits, signs in.", "[
 
 
 # -- conversions ------------------------------------------------------------------------------------------------------
+_convert = functools.partial(_row, rate="conversion")
+
+
 def _to_integer(a: Value, dtype: str) -> Value:
     """An integral float clamped into an integer type; NaN becomes 0."""
     low, high = {"s8": (-128.0, 127.0), "u8": (0.0, 255.0)}[dtype]
@@ -219,13 +241,13 @@ _row(
     "[2.5]",
     "[2.0]",
 )
-_row("mov.f32.s32", "f32 <- s32", _one(lambda a: a.to("f32")), "Integers to floats, nearest even.", "[3]", "[3.0]")
-_row("mov.s32.s8", "s32 <- s8", _one(lambda a: a.to("s32")), "Bytes widened by their sign.", "[-3]", "[-3]")
-_row("mov.s32.u8", "s32 <- u8", _one(lambda a: a.to("s32")), "Bytes widened with zeros.", "[253]", "[253]")
-_row("mov.s32.s16", "s32 <- s16", _one(lambda a: a.to("s32")), "Words widened by their sign.", "[-3]", "[-3]")
-_row("mov.s32.u16", "s32 <- u16", _one(lambda a: a.to("s32")), "Words widened with zeros.", "[65533]", "[65533]")
-_row("mov.s16.s8", "s16 <- s8", _one(lambda a: a.to("s16")), "Bytes widened by their sign.", "[-3]", "[-3]")
-_row("mov.s16.u8", "s16 <- u8", _one(lambda a: a.to("s16")), "Bytes widened with zeros.", "[253]", "[253]")
+_convert("mov.f32.s32", "f32 <- s32", _one(lambda a: a.to("f32")), "Integers to floats, nearest even.", "[3]", "[3.0]")
+_convert("mov.s32.s8", "s32 <- s8", _one(lambda a: a.to("s32")), "Bytes widened by their sign.", "[-3]", "[-3]")
+_convert("mov.s32.u8", "s32 <- u8", _one(lambda a: a.to("s32")), "Bytes widened with zeros.", "[253]", "[253]")
+_convert("mov.s32.s16", "s32 <- s16", _one(lambda a: a.to("s32")), "Words widened by their sign.", "[-3]", "[-3]")
+_convert("mov.s32.u16", "s32 <- u16", _one(lambda a: a.to("s32")), "Words widened with zeros.", "[65533]", "[65533]")
+_convert("mov.s16.s8", "s16 <- s8", _one(lambda a: a.to("s16")), "Bytes widened by their sign.", "[-3]", "[-3]")
+_convert("mov.s16.u8", "s16 <- u8", _one(lambda a: a.to("s16")), "Bytes widened with zeros.", "[253]", "[253]")
 
 
 def _nibbles(signed: bool) -> Callable[[Value], Value]:
@@ -252,8 +274,8 @@ _row(
     "[47], lanes=2",
     "[-1, 2]",
 )
-_row("mov.s8.s16", "s8 <- s16", _one(lambda a: a.to("s8")), "The low bytes of words.", "[-3]", "[-3]")
-_row(
+_convert("mov.s8.s16", "s8 <- s16", _one(lambda a: a.to("s8")), "The low bytes of words.", "[-3]", "[-3]")
+_convert(
     "mov.f16.s16",
     "f16 <- s16",
     _one(lambda a: round_to(a.to("s32").to("f32"), "f16")),
@@ -261,8 +283,10 @@ _row(
     "[-3]",
     "[-3.0]",
 )
-_row("mov.f32.s16", "f32 <- s16", _one(lambda a: a.to("s32").to("f32")), "Words to floats, exactly.", "[-3]", "[-3.0]")
-_row(
+_convert(
+    "mov.f32.s16", "f32 <- s16", _one(lambda a: a.to("s32").to("f32")), "Words to floats, exactly.", "[-3]", "[-3.0]"
+)
+_convert(
     "mov.f32.bf16",
     "f32 <- bf16",
     _one(lambda a: _quiet((a.view("u16").to("u32") << 16).view("f32"))),
@@ -270,8 +294,8 @@ _row(
     "[1.5]",
     "[1.5]",
 )
-_row("mov.f32.f16", "f32 <- f16", _one(lambda a: _quiet(widen_f16(a))), "f16 as f32, exactly.", "[1.5]", "[1.5]")
-_row(
+_convert("mov.f32.f16", "f32 <- f16", _one(lambda a: _quiet(widen_f16(a))), "f16 as f32, exactly.", "[1.5]", "[1.5]")
+_convert(
     "mov.bf16.f32",
     "bf16 <- f32",
     _one(lambda a: round_to(_quiet(a), "bf16")),
@@ -279,7 +303,7 @@ _row(
     "[1.00390625]",
     "[1.0]",
 )
-_row(
+_convert(
     "mov.f16.f32",
     "f16 <- f32",
     _one(lambda a: round_to(_quiet(a), "f16")),
@@ -287,7 +311,7 @@ _row(
     "[1.5]",
     "[1.5]",
 )
-_row(
+_convert(
     "mov.tf32.f32",
     "f32 <- f32",
     _one(lambda a: round_to(_quiet(a), "tf32")),
@@ -296,7 +320,7 @@ _row(
     "[1.5]",
 )
 for _type, _range in (("s8", "[127]"), ("u8", "[255]")):
-    _row(
+    _convert(
         f"mov.{_type}.f32.sat",
         f"{_type} <- f32",
         _one(lambda a, dtype=_type: _to_integer(a, dtype)),  # type: ignore[misc]
@@ -315,7 +339,7 @@ def _to_s32(a: Value) -> Value:
     return (a < above).where(whole, whole.literal((1 << 31) - 1))
 
 
-_row(
+_convert(
     "mov.s32.f32.sat",
     "s32 <- f32",
     _one(_to_s32),
@@ -333,7 +357,7 @@ def _clamped(a: Value, dtype: str) -> Value:
 
 
 for _type, _range in (("s8", "[127]"), ("u8", "[255]")):
-    _row(
+    _convert(
         f"mov.{_type}.s32.sat",
         f"{_type} <- s32",
         _one(lambda a, dtype=_type: _clamped(a, dtype)),  # type: ignore[misc]
@@ -353,7 +377,7 @@ def _move() -> Callable[[Value], Value]:
 
 
 for _type in ("u32", "s32", "f32", "u16", "s16", "u8", "s8", "bf16", "f16"):
-    _call, _result = ("[1.5]", "[1.5]") if _type in ("f32", "bf16", "f16") else ("[7]", "[7]")
+    _call, _result = ("[1.5]", "[1.5]") if fmt(_type).is_float else ("[7]", "[7]")
     _row(f"mov.{_type}", f"{_type} <- {_type}", _move(), "A copy.", _call, _result, moves=True)
     define(
         f"load.{_type}",
@@ -384,7 +408,7 @@ def _broadcast(a: Value, lanes: int) -> Value:
 
 
 for _type in ("s32", "f32", "u32", "f16", "bf16", "u8", "s8", "u16", "s16"):
-    _call, _result = ("[1.5], lanes=2", "[1.5, 1.5]") if "f" in _type else ("[7], lanes=2", "[7, 7]")
+    _call, _result = ("[1.5], lanes=2", "[1.5, 1.5]") if fmt(_type).is_float else ("[7], lanes=2", "[7, 7]")
 
     def _spread(a: Value, lanes: int) -> Value:
         return _broadcast(a, lanes)

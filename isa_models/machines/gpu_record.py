@@ -21,9 +21,10 @@ from isa_models.errors import UnknownTiming, unknown_name
 from isa_models.gpu.platforms import MOST_GRFS, Platform
 from isa_models.identity import Identical
 from isa_models.machines.provenance import Confidence, Provenance, weakest
-from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
 
-#: operand type -> the type whose systolic rate it has
+#: operand types that a file may have rates of
+SYSTOLIC_TYPES = ("tf32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "s8", "s4")
+#: of Intel's: operand type -> the type whose systolic rate it has
 _SYSTOLIC_AS = {"bf16": "f16", "u8": "s8", "u4": "s4", "s2": "s4", "u2": "s4"}
 
 
@@ -118,7 +119,7 @@ class GpuMachine(Identical):
 
     @property
     def nvidia(self) -> bool:
-        return self.platform.name in NVIDIA_GPUS
+        return bool(self.platform.warp)
 
     def clock(self, matrix: bool) -> float:
         """GHz of a kernel that uses the systolic pipes, or of one that does not.

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from isa_models.frozen import Frozen
-from isa_models.gpu.platforms import PLATFORMS as INTEL_GPUS
+from isa_models.gpu.platforms import PLATFORMS, Platform
 from isa_models.machines.content import open_table
-from isa_models.machines.gpu_record import GpuCache, GpuMachine, Latency
+from isa_models.machines.gpu_record import SYSTOLIC_TYPES, GpuCache, GpuMachine, Latency
 from isa_models.machines.toml_table import Table
-from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
-
-PLATFORMS = {**INTEL_GPUS, **NVIDIA_GPUS}
 
 
 def read_gpu_machine(path: Path) -> GpuMachine:
@@ -21,11 +18,12 @@ def read_gpu_machine(path: Path) -> GpuMachine:
 
 def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
     """The GPU that a file's table describes."""
-    name, title, vendor, platform = (top.text(key) for key in ("name", "title", "vendor", "platform"))
-    if platform not in PLATFORMS:
-        raise top.error("platform", f"one of {', '.join(PLATFORMS)}", platform)
+    name, title, vendor, named = (top.text(key) for key in ("name", "title", "vendor", "platform"))
+    if named not in PLATFORMS:
+        raise top.error("platform", f"one of {', '.join(PLATFORMS)}", named)
+    platform = PLATFORMS[named]
     cores = top.table("cores")
-    words = ("sms", "partitions", "dies") if platform in NVIDIA_GPUS else ("xe_cores", "engines", "stacks")
+    words = ("sms", "partitions", "dies") if platform.warp else ("xe_cores", "engines", "stacks")
     xe_cores, engines, stacks = (cores.figure_integer(key, 1, 4096) for key in words)
     cores.close()
     frequency = top.table("frequency")
@@ -41,9 +39,9 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
     converts = engine.figure_number("conversion_share", 0.01, 1) if engine.has("conversion_share") else 1.0
     systolic, co_issue = _systolic(engine)
     engine.close()
-    if bool(systolic) != (platform in NVIDIA_GPUS or bool(PLATFORMS[platform].exec_size)):
-        raise top.error("engine.systolic_ops", f"rates exactly where {platform} has DPAS", systolic)
-    latency = _latency(top.table("latency"), bool(systolic), platform in NVIDIA_GPUS)
+    if bool(systolic) != platform.has_matrix_unit:
+        raise top.error("engine.systolic_ops", f"rates exactly where {named} has a matrix unit", systolic)
+    latency = _latency(top.table("latency"), platform)
     caches = [_cache(row) for row in top.tables("caches")]
     if [cache.name for cache in caches] != ["L1", "L2"]:
         raise top.error("caches", "L1 and L2, in this order", [cache.name for cache in caches])
@@ -61,7 +59,7 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
         name,
         title,
         vendor,
-        PLATFORMS[platform],
+        platform,
         xe_cores,
         engines,
         stacks,
@@ -90,7 +88,7 @@ def _systolic(engine: Table) -> tuple[dict[str, float], bool]:
     if not engine.has("systolic_ops"):
         return {}, False
     inner = engine.table("systolic_ops")
-    rates = {key: inner.figure_number(key, 1, 1e6) for key in ("tf32", "f16", "s8", "s4") if inner.has(key)}
+    rates = {key: inner.figure_number(key, 1, 1e6) for key in SYSTOLIC_TYPES if inner.has(key)}
     inner.close()
     co_issue = engine.figure("co_issue")
     if not isinstance(co_issue, bool):
@@ -98,9 +96,10 @@ def _systolic(engine: Table) -> tuple[dict[str, float], bool]:
     return rates, co_issue
 
 
-def _latency(table: Table, systolic: bool, nvidia: bool) -> Latency:
-    dpas = {n: table.figure_number(f"dpas_{n}", 1, 1000) for n in (1, 2, 8)} if systolic and not nvidia else {}
-    keys = ("vector", "vector_wide", "math", "l1", "slm", "l2", "dram", "barrier", *(("mma",) if nvidia else ()))
+def _latency(table: Table, platform: Platform) -> Latency:
+    dpas = {n: table.figure_number(f"dpas_{n}", 1, 1000) for n in (1, 2, 8)} if platform.exec_size else {}
+    keys = ["vector", "vector_wide", "math", "l1", "slm", "l2", "dram", "barrier"]
+    keys += ["mma"] if platform.tensor_cores else []
     found = Latency(Frozen(dpas), *(table.figure_number(key, 0, 1e5) for key in keys))
     table.close()
     return found

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from isa_models.errors import MachineFileError, Unimplemented, UnknownName, unknown_name
-from isa_models.gpu.platforms import Platform, platform
+from isa_models.gpu.platforms import Platform
+from isa_models.intel_gpu.platforms import platform
 from isa_models.machines.content import Lineage, lineage, names_a_platform
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.cpu_schema import read_machine
@@ -93,7 +94,7 @@ def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
 
 def _made_of(name: str) -> AnyMachine | None:
     """The machine of a name that tells other figures (`named`); None for any other name."""
-    if " with " not in name or (found := split(name)) is None:
+    if (found := split(name)) is None:
         return None
     if can_be_a_file(path := Path(name)) and path.is_file():
         return None

@@ -13,12 +13,13 @@ import numpy as np
 from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument
 from isa_models.formats import fmt, name_of
+from isa_models.gpu.dots import dot
 from isa_models.instruction import GPU_REGISTRY, Family, define, example
-from isa_models.intel_gpu.dp4a import dot
+from isa_models.nvidia.platforms import PLATFORMS, WARP
 from isa_models.readings.arrays import Array, held
 
 _MANUAL = 'PTX ISA, "Integer Arithmetic Instructions: dp4a, dp2a"'
-CAPS = {1024: ("sm_61",)}  # a warp of 32 lanes
+CAPS = {WARP * 32: ("sm_61", *PLATFORMS)}
 
 
 def _define(kind: str, a_type: str, b_type: str) -> None:
@@ -40,6 +41,8 @@ def _define(kind: str, a_type: str, b_type: str) -> None:
         doc=doc,
         accumulates=True,
         native=False,
+        rate="dot" if count == 4 else "f32",
+        warp=WARP,
     )
     def dots(acc: Value, a: Value, b: Value) -> Value:
         if count == 4:

@@ -8,7 +8,6 @@ hopper.m16n8k16.f32.f16" (result and accumulator, operands).
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -18,11 +17,19 @@ import numpy as np
 from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument, Unimplemented, unknown_name
 from isa_models.formats import fmt, name_of
+from isa_models.gpu.naming import WORD, Naming
 from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand
 from isa_models.nvidia.fused_sum import Parts, added, fused_sum, parts
 from isa_models.readings.arrays import Array, ArrayValue, held
 
 _MANUAL = 'PTX ISA, "Warp-level Matrix Instructions: mma"; sums: MMA-Sim, arXiv:2511.10909'
+FORM = Naming(
+    "{instruction}.{arch}.m{m}n{n}k{k}.{result}.{operands}",
+    instruction=("mma", "wgmma"),
+    arch=WORD,
+    result=WORD,
+    operands=WORD,
+)
 _FP8 = ("f8_e4m3", "f8_e5m2")
 
 
@@ -127,7 +134,7 @@ class Shape:
 
     @property
     def name(self) -> str:
-        return f"{self.instruction}.{self.arch}.m{self.m}n{self.n}k{self.k}.{self.result}.{self.operands}"
+        return FORM.of(**vars(self))
 
 
 def multiply(shape: Shape, acc: Value, a: Value, b: Value) -> Value:
@@ -198,9 +205,6 @@ def mma_form(shape: Shape) -> MmaForm:
     )
 
 
-_NAME = re.compile(r"(wg)?mma\.(?P<arch>\w+)\.m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)\.(?P<result>f\d+)\.(?P<operands>\w+)")
-
-
 @dataclass(frozen=True)
 class Mma(Family):
     """mma or wgmma in all its forms. Called with logical matrices; `mma_form` has those of a Program."""
@@ -212,11 +216,9 @@ class Mma(Family):
         >>> [operand.dtype for operand in instruction("mma.volta.m8n8k4.f32.f16").operands]
         ['f32', 'f16', 'f16']
         """
-        match = _NAME.fullmatch(name)
-        if match is None:
+        if (fields := FORM.read(name)) is None:
             raise unknown_name("instruction", name, self.forms())
-        sizes = (int(match[size]) for size in "mnk")
-        return mma_form(Shape(self.name, match["arch"], match["operands"], match["result"], *sizes))
+        return mma_form(Shape(**fields))
 
     def forms(self) -> list[str]:
         """A form of each generation, type and length of sums, of the rows and columns that PTX has."""
@@ -249,7 +251,7 @@ def _called(
         raise InvalidArgument(f"{name}: a (…, M, K) {left.shape} and b (…, K, N) {right.shape} do not fit")
     types = [name_of(matrix.dtype) for matrix in (left, right)]
     operands = a_dtype or types[0]
-    operands = "tf32" if operands == "f32" else operands
+    operands = next((t for units in UNITS[name].values() for t in units if fmt(t).container == operands), operands)
     stored = fmt(operands).lanes
     if types != [stored, stored]:
         raise InvalidArgument(f"{name}: operands of {types[0]} and {types[1]}; {operands} needs {stored} twice")

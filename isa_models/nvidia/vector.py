@@ -4,28 +4,27 @@ Source: PTX ISA, "Floating Point Instructions", "Half Precision Floating Point I
 Conversion Instructions". `.rn` rounds to nearest even; subnormals count in full (no `.ftz`). A NaN result is the
 canonical one, 7FFFFFFFH of f32 and 7FFFH of f16.
 
-Runs of them over a block of M rows are written as one form, as `isa_models.gpu.blocks` has it:
-
-    fma.rn.f32.8x32.outer   acc + column * row             M instructions of a warp
-    add.rn.f32.8x32.row     acc + a row of 32 columns      M instructions of a warp
+Runs of them over a block of M rows are written as one form (`isa_models.gpu.blocks`): "fma.rn.f32.8x32.outer",
+"add.rn.f32.8x32.row".
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from isa_models.algebra import Value
-from isa_models.gpu.blocks import BlockForm, spread
+from isa_models.formats import fmt
+from isa_models.gpu.blocks import block_form
+from isa_models.gpu.naming import NAME, Naming
 from isa_models.instruction import FORMS, GPU_REGISTRY, Instruction, Operand, define, example
-from isa_models.nvidia.platforms import WARP
+from isa_models.nvidia.platforms import PLATFORMS, WARP
 from isa_models.rounding import round_to, widen_f16
 
 _MANUAL = "PTX ISA, Instructions: "
-CAPS = {WARP * 32: ("volta",)}
+CAPS = {WARP * 32: tuple(PLATFORMS)}
 
 
 def _canonical(value: Value) -> Value:
@@ -38,7 +37,8 @@ def _row(
     name: str, signature: str, function: Callable[..., Value], text: str, call: str, result: str, **facts: Any
 ) -> None:
     doc = example(name, text, call, result)
-    define(name, signature, CAPS, _MANUAL + name.split(".")[0], GPU_REGISTRY, doc=doc, native=False, **facts)(function)
+    manual = _MANUAL + name.split(".")[0]
+    define(name, signature, CAPS, manual, GPU_REGISTRY, doc=doc, native=False, warp=WARP, **facts)(function)
 
 
 def _add(a: Value, b: Value) -> Value:
@@ -56,13 +56,24 @@ def _max(a: Value, b: Value) -> Value:
     return _canonical(a.is_nan().where(b, b.is_nan().where(a, greater)))
 
 
+def _quotient(a: Value, b: Value) -> Value:
+    return _canonical(a / b)
+
+
 def _zero(a: Value, b: Value) -> Value:
     return a ^ b
 
 
-_row("add.rn.f32", "f32 <- f32, f32", _add, "Sum.", "[2.5], [1]", "[3.5]")
+_row("add.rn.f32", "f32 <- f32, f32", _add, "Sum.", "[2.5], [1]", "[3.5]", ways=("row",))
 _row(
-    "fma.rn.f32", "f32 <- f32, f32, f32", _fma, "acc + a * b, rounded once.", "[1], [2], [3]", "[7.0]", accumulates=True
+    "fma.rn.f32",
+    "f32 <- f32, f32, f32",
+    _fma,
+    "acc + a * b, rounded once.",
+    "[1], [2], [3]",
+    "[7.0]",
+    accumulates=True,
+    ways=("outer",),
 )
 _row(
     "fma.rn.f32.apart",
@@ -80,11 +91,12 @@ _row(
     "[2], [5]",
     "[5.0]",
 )
-_row(
+_convert = functools.partial(_row, rate="conversion")
+_convert(
     "cvt.rn.f16.f32", "f16 <- f32", lambda a: round_to(_canonical(a), "f16"), "To f16, nearest even.", "[1.5]", "[1.5]"
 )
-_row("cvt.f32.f16", "f32 <- f16", lambda a: _canonical(widen_f16(a)), "f16 as f32, exactly.", "[1.5]", "[1.5]")
-_row("xor.b32", "u32 <- u32, u32", _zero, "Exclusive or.", "[12], [10]", "[6]")
+_convert("cvt.f32.f16", "f32 <- f16", lambda a: _canonical(widen_f16(a)), "f16 as f32, exactly.", "[1.5]", "[1.5]")
+_row("xor.b32", "u32 <- u32, u32", _zero, "Exclusive or.", "[12], [10]", "[6]", clears=True)
 
 
 def _steps() -> None:
@@ -127,10 +139,9 @@ def _steps() -> None:
         return in_turn(parts[0::2]).interleave(in_turn(parts[1::2]))
 
     f32, s32, u32 = (f"{t} <- {t}, {t}" for t in ("f32", "s32", "u32"))
-    rows: list[tuple[str, str, Callable[..., Value], str, str, str]] = [
+    along: list[tuple[str, str, Callable[..., Value], str, str, str]] = [
         ("sub.rn.f32", f32, lambda a, b: _canonical(a - b), "Difference.", "[2.5], [1]", "[1.5]"),
         ("mul.rn.f32", f32, lambda a, b: _canonical(a * b), "Product.", "[2.5], [2]", "[5.0]"),
-        ("div.rn.f32", f32, lambda a, b: _canonical(a / b), "Quotient, correctly rounded.", "[1], [4]", "[0.25]"),
         (
             "sub.rn.f16",
             "f16 <- f16, f16",
@@ -147,6 +158,10 @@ def _steps() -> None:
             "[2.5], [2]",
             "[5.0]",
         ),
+    ]
+    for row in along:
+        _row(*row, ways=("row",))
+    rows: list[tuple[str, str, Callable[..., Value], str, str, str]] = [
         (
             "prmt.b32.halves",
             "u32 <- u32*0.5",
@@ -196,14 +211,6 @@ def _steps() -> None:
             "[1677943810]",
         ),
         (
-            "sqrt.rn.f32",
-            "f32 <- f32",
-            lambda a: _canonical(a.sqrt()),
-            "Square root, correctly rounded.",
-            "[9]",
-            "[3.0]",
-        ),
-        (
             "set.gt.u32.f32",
             "u32 <- f32, f32",
             lambda a, b: mask(a > b, a),
@@ -225,6 +232,13 @@ def _steps() -> None:
         ("ptx_add.s32", s32, lambda a, b: a + b, "Sum, wrapping (PTX: add.s32).", "[2], [5]", "[7]"),
         ("ptx_sub.s32", s32, lambda a, b: a - b, "Difference, wrapping (PTX: sub.s32).", "[2], [5]", "[-3]"),
         ("ptx_max.s32", s32, lambda a, b: (a > b).where(a, b), "The greater (PTX: max.s32).", "[2], [5]", "[5]"),
+    ]
+    for row in rows:
+        _row(*row)
+    root = "Square root, correctly rounded."
+    _row("div.rn.f32", f32, _quotient, "Quotient, correctly rounded.", "[1], [4]", "[0.25]", rate="math")
+    _row("sqrt.rn.f32", "f32 <- f32", lambda a: _canonical(a.sqrt()), root, "[9]", "[3.0]", rate="math")
+    conversions: list[tuple[str, str, Callable[..., Value], str, str, str]] = [
         ("cvt.rn.f32.s32", "f32 <- s32", lambda a: a.to("f32"), "To f32, nearest even.", "[3]", "[3.0]"),
         ("cvt.rni.s32.f32", "s32 <- f32", to_s32, "To the nearest integer, saturated; NaN becomes 0.", "[2.5]", "[2]"),
         *(
@@ -234,8 +248,8 @@ def _steps() -> None:
         ("cvt.sat.s8.s32", "s8 <- s32", lambda a: clamped(a, "s8"), "Saturated.", "[300]", "[127]"),
         ("cvt.sat.u8.s32", "u8 <- s32", lambda a: clamped(a, "u8"), "Saturated.", "[300]", "[255]"),
     ]
-    for row in rows:
-        _row(*row)
+    for row in conversions:
+        _convert(*row)
 
     def shift(name: str, dtype: str, function: Callable[[Value, int], Value], text: str, result: str) -> None:
         def shifted(a: Value, imm: int) -> Value:
@@ -257,6 +271,7 @@ def _steps() -> None:
         _MANUAL + "shfl.sync",
         GPU_REGISTRY,
         native=False,
+        warp=WARP,
         doc=example("shfl.down.f32", "The lanes half a register further.", "[1, 5, 4, 2], lanes=2", "[4.0, 2.0]"),
     )(down)
 
@@ -270,26 +285,26 @@ class SharedLoad(Instruction):
     """Loads of a fragment from shared memory; each element goes to the registers of `copies` threads."""
 
 
-_SHARED = re.compile(r"ld\.shared\.(f32|f16|u32)\.to(\d+)")
+SHARED = Naming("ld.shared.{dtype}.to{copies}", dtype=("f32", "f16", "u32"))
 
 
 @functools.cache
 def _shared_load(name: str) -> SharedLoad | None:
     """The form of a name such as "ld.shared.f16.to2"."""
-    match = _SHARED.fullmatch(name)
-    if match is None:
+    if (fields := SHARED.read(name)) is None:
         return None
     return SharedLoad(
         name,
-        (Operand("a", match[1]),),
-        match[1],
+        (Operand("a", fields["dtype"]),),
+        fields["dtype"],
         _copy(),
         _MANUAL + "ld",
         CAPS,
         native=False,
         moves=True,
         partial=True,
-        copies=int(match[2]),
+        copies=fields["copies"],
+        warp=WARP,
     )
 
 
@@ -303,7 +318,7 @@ def _copy() -> Callable[[Value], Value]:
 
 
 for _type in ("f32", "f16", "s32", "u32", "s16", "u16", "s8", "u8"):
-    _call, _result = ("[1.5]", "[1.5]") if "f" in _type else ("[7]", "[7]")
+    _call, _result = ("[1.5]", "[1.5]") if fmt(_type).is_float else ("[7]", "[7]")
     for _way in ("ld.global", "st.global"):
         _row(f"{_way}.{_type}", f"{_type} <- {_type}", _copy(), "A copy.", _call, _result, moves=True, partial=True)
 
@@ -318,6 +333,7 @@ for _type in ("f32", "f16", "s32", "u32", "s16", "u16", "s8", "u8"):
         GPU_REGISTRY,
         moves=True,
         native=False,
+        warp=WARP,
         doc=example(
             f"ld.global.{_type}.same",
             "One address for all lanes.",
@@ -327,58 +343,18 @@ for _type in ("f32", "f16", "s32", "u32", "s16", "u16", "s8", "u8"):
     )(_same)
 
 
-# -- blocks -----------------------------------------------------------------------------------------------------------
-_BLOCK = re.compile(r"(add|sub|mul|fma)\.rn\.(f32|f16)\.(\d+)x(\d+)\.(row|outer)")
-
-
-@functools.cache
-def _block(name: str) -> BlockForm | None:
-    """The form of a full name, None where it is none; the block is whole warps."""
-    match = _BLOCK.fullmatch(name)
-    if match is None or (match[1] == "fma") != (match[5] == "outer") or int(match[3]) * int(match[4]) % WARP:
-        return None
-    m, n, dtype = int(match[3]), int(match[4]), match[2]
-    if f"{match[1]}.rn.{dtype}" not in GPU_REGISTRY:
-        return None
-    basic = GPU_REGISTRY[f"{match[1]}.rn.{dtype}"]
-
-    def along(acc: Value, row: Value) -> Value:
-        result: Value = basic.function(acc, spread(row, m, n, "row"))
-        return result
-
-    def outer(acc: Value, column: Value, row: Value) -> Value:
-        return _fma(acc, spread(column, m, n, "col"), spread(row, m, n, "row"))
-
-    column, row = (Operand("column", dtype, 1 / n), m), (Operand("row", dtype, 1 / m), n)
-    parts = [(Operand("acc", dtype), m * n), *([row] if match[5] == "row" else [column, row])]
-    return BlockForm(
-        name,
-        tuple(operand for operand, _ in parts),
-        dtype,
-        outer if match[5] == "outer" else along,
-        basic.manual,
-        CAPS,
-        accumulates=match[5] == "outer",
-        native=False,
-        counts=tuple(count for _, count in parts),
-        size=m * n,
-        repeats=m * n // WARP,
-        unit=basic.name,
-        each=WARP,
-    )
-
-
-_COPIED = re.compile(r"((?!ld\.).+)\.to(\d+)")
+# -- copies -----------------------------------------------------------------------------------------------------------
+COPIED = Naming("{unit}.to{copies}", unit=NAME)
 
 
 @functools.cache
 def _copied(name: str) -> Instruction | None:
     """An instruction that each of several threads executes on the same elements, as "cvt.f32.f16.to2"."""
-    match = _COPIED.fullmatch(name)
-    found = match and (GPU_REGISTRY.get(match[1]) or _block(match[1]))
-    return replace(found, name=name, copies=int(match[2])) if match and found else None
+    if (fields := COPIED.read(name)) is None:
+        return None
+    found = GPU_REGISTRY.get(fields["unit"]) or block_form(fields["unit"])
+    return replace(found, name=name, copies=fields["copies"]) if found and found.warp and not found.moves else None
 
 
-FORMS.append(_block)
 FORMS.append(_copied)
 FORMS.append(_shared_load)

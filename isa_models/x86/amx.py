@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 from isa_models.algebra import Value
-from isa_models.instruction import TILE_ROWS, define, example
+from isa_models.instruction import TILE_ROWS, MemoryForm, define, example
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
 from isa_models.rounding import widen_f16
 from isa_models.x86.bf16 import even_and_odd, fine, fma_flushed
@@ -70,6 +70,7 @@ def _float_dot(
         f"Intel SDM Vol. 2B, {name.upper()}",
         accumulates=True,
         tile=True,
+        memory="none",
         choices={"accumulation": AMX_ACCUMULATIONS},
         doc=doc,
     )
@@ -159,6 +160,7 @@ def _integer_dot(name: str, a_type: str, b_type: str) -> None:
         f"Intel SDM Vol. 2B, {name.upper()}",
         accumulates=True,
         tile=True,
+        memory="none",
         doc=f"""Quads of bytes from a's rows and b's columns ({a_type} times {b_type}), multiplied and summed into s32,
     which wraps.
 
@@ -196,7 +198,7 @@ for _name, _a, _b in (("ss", "s8", "s8"), ("su", "s8", "u8"), ("us", "u8", "s8")
     _integer_dot(f"tdpb{_name}d", _a, _b)
 
 
-def _tile_move(name: str, text: str) -> None:
+def _tile_move(name: str, memory: MemoryForm, text: str) -> None:
     @define(
         name,
         "u32 <- u32",
@@ -205,6 +207,8 @@ def _tile_move(name: str, text: str) -> None:
         moves=True,
         native=False,
         tile=True,
+        memory=memory,
+        registers=False,
         doc=f"""{text}
 
     >>> import numpy as np
@@ -217,11 +221,21 @@ def _tile_move(name: str, text: str) -> None:
         return a
 
 
-_tile_move("tileloadd", "Load a tile, row by row, each at a stride from the one before.")
-_tile_move("tilestored", "Store a tile, row by row, each at a stride from the one before.")
+_tile_move("tileloadd", "load", "Load a tile, row by row, each at a stride from the one before.")
+_tile_move("tilestored", "store", "Store a tile, row by row, each at a stride from the one before.")
 
 
-@define("tilezero", "u32 <- u32", AMX, "Intel SDM Vol. 2B, TILEZERO", overwrites=True, native=False, tile=True)
+@define(
+    "tilezero",
+    "u32 <- u32",
+    AMX,
+    "Intel SDM Vol. 2B, TILEZERO",
+    native=False,
+    clears=True,
+    memory="none",
+    overwrites=True,
+    tile=True,
+)
 def tilezero(a: Value) -> Value:
     """Clear a tile, whatever it holds.
 
@@ -240,6 +254,7 @@ def tilezero(a: Value) -> Value:
     "Intel SDM Vol. 2A, LDTILECFG",
     native=False,
     configures=True,
+    registers=False,
     doc=example("ldtilecfg", "Set the rows of each tile and the bytes of a row, and clear all tiles.", "[1]", "[1]"),
 )
 def ldtilecfg(a: Value) -> Value:

@@ -47,6 +47,7 @@ def _narrow(kind: str, bits: int, target: int) -> None:
         AVX512_ONLY,
         f"Intel SDM Vol. 2C, {manual}",
         saturates=bool(kind),
+        memory="store",
         doc=example(name, text, f"[{(1 << target) + 1}, 2]", str(yields)),
     )
     def narrow(a: Value) -> Value:

@@ -21,7 +21,7 @@ def vcvtph2ps(a: Value) -> Value:
     return ((bits & 0x7FFFFFFF) > 0x7F800000).where(bits | 0x00400000, bits).view("f32")
 
 
-@define("vcvtps2ph", "f16 <- f32", AVX512_BW, "Intel SDM Vol. 2C, VCVTPS2PH")
+@define("vcvtps2ph", "f16 <- f32", AVX512_BW, "Intel SDM Vol. 2C, VCVTPS2PH", memory="store")
 def vcvtps2ph(a: Value, imm: int) -> Value:
     """Floats to f16, denormals kept. Immediate bits 1:0: nearest even, down, up, towards zero; bit 2: MXCSR's mode,
     which here is nearest even.

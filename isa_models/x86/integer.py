@@ -165,7 +165,7 @@ _binary(
     "vpandn", "u32", lambda a, b: ~a & b, "PANDN", "Not the first, and the second.", "[12], [10]", "[2]", evex="vpandnd"
 )
 _binary("vpor", "u32", lambda a, b: a | b, "POR", "Or.", "[12], [10]", "[14]", evex="vpord")
-_binary("vpxor", "u32", lambda a, b: a ^ b, "PXOR", "Exclusive or.", "[12], [10]", "[6]", evex="vpxord")
+_binary("vpxor", "u32", lambda a, b: a ^ b, "PXOR", "Exclusive or.", "[12], [10]", "[6]", evex="vpxord", clears=True)
 
 
 def _absolute(bits: int) -> None:
@@ -202,7 +202,7 @@ def _shift(kind: str, bits: int, dtype: str, text: str, result: str, function: C
     caps = AVX512_ONLY if name == "vpsraq" else AVX512_BW
     manual = f"Intel SDM Vol. 2B, {name[1:-1].upper()}W/D/Q"
 
-    @define(name, f"{dtype} <- {dtype}", caps, manual, doc=example(name, text, "[13], imm=2", result))
+    @define(name, f"{dtype} <- {dtype}", caps, manual, doc=example(name, text, "[13], imm=2", result), memory="evex")
     def shift(a: Value, imm: int) -> Value:
         return function(a, imm)
 

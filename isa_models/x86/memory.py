@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from isa_models.algebra import Value
 from isa_models.instruction import define, example
 from isa_models.x86.widths import AVX2, AVX512_BW, AVX512_ONLY, SSE_128, Widths
 
 
-def _move(name: str, dtype: str, caps: Widths, manual: str, text: str, evex: str = "") -> None:
+def _move(name: str, dtype: str, caps: Widths, manual: str, text: str, **facts: Any) -> None:
     @define(
         name,
         f"{dtype} <- {dtype}",
@@ -15,7 +17,7 @@ def _move(name: str, dtype: str, caps: Widths, manual: str, text: str, evex: str
         f"Intel SDM Vol. 2, {manual}",
         moves=True,
         native=False,
-        evex=evex,
+        **facts,
         doc=example(name, text, "[1, 2]", "[1.0, 2.0]" if dtype[0] == "f" else "[1, 2]"),
     )
     def move(a: Value) -> Value:
@@ -27,8 +29,9 @@ _move("vmovups", "f32", AVX512_BW, "MOVUPS", "Move packed floats.")
 _move("vmovdqu", "u32", AVX512_BW, _MOVDQU, "Move packed doublewords.", evex="vmovdqu32")
 _move("vmovdqu8", "u8", AVX512_ONLY, _MOVDQU, "Move packed bytes, as many as the mask has.")
 _move("vmovdqu16", "u16", AVX512_ONLY, _MOVDQU, "Move packed words, as many as the mask has.")
-_move("vmaskmovps", "f32", AVX2, "VMASKMOV", "Move packed floats, as many as the mask register has.")
-_move("vpmaskmovd", "u32", AVX2, "VPMASKMOV", "Move packed doublewords, as many as the mask register has.")
+_MASKED: dict[str, Any] = {"memory": "masked", "registers": False}
+_move("vmaskmovps", "f32", AVX2, "VMASKMOV", "Move packed floats, as many as the mask register has.", **_MASKED)
+_move("vpmaskmovd", "u32", AVX2, "VPMASKMOV", "Move packed doublewords, as many as the mask register has.", **_MASKED)
 
 
 def _broadcast(name: str, dtype: str, caps: Widths, manual: str, text: str) -> None:
@@ -64,6 +67,8 @@ def _extract(letter: str, bits: int) -> None:
         moves=True,
         native=False,
         whole=True,
+        memory="store",
+        registers=False,
         doc=example(name, "Store the lane that the immediate names.", f"{list(range(per))}, imm=1", "[1]"),
     )
     def extract(a: Value, imm: int) -> Value:

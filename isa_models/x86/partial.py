@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from isa_models.algebra import Value
 from isa_models.instruction import define, example
 from isa_models.x86.widths import Widths
 
 _XMM: Widths = {128: ("avx2",)}
+_ELEMENT: dict[str, Any] = {"moves": True, "native": False, "partial": True, "memory": "element", "registers": False}
 
 
-@define("vmovd", "u32 <- u32", _XMM, "Intel SDM Vol. 2B, MOVD/MOVQ", moves=True, native=False, partial=True)
+@define("vmovd", "u32 <- u32", _XMM, "Intel SDM Vol. 2B, MOVD/MOVQ", **_ELEMENT)
 def vmovd(a: Value) -> Value:
     """Move a doubleword: loads clear the lanes above it, stores take the lowest lane.
 
@@ -20,7 +23,7 @@ def vmovd(a: Value) -> Value:
     return a
 
 
-@define("vmovq", "u64 <- u64", _XMM, "Intel SDM Vol. 2B, MOVQ", moves=True, native=False, partial=True)
+@define("vmovq", "u64 <- u64", _XMM, "Intel SDM Vol. 2B, MOVQ", **_ELEMENT)
 def vmovq(a: Value) -> Value:
     """Move a quadword: loads clear the lane above it, stores take the lowest lane.
 
@@ -31,7 +34,7 @@ def vmovq(a: Value) -> Value:
     return a
 
 
-@define("vmovss", "f32 <- f32", _XMM, "Intel SDM Vol. 2B, MOVSS", moves=True, native=False, partial=True)
+@define("vmovss", "f32 <- f32", _XMM, "Intel SDM Vol. 2B, MOVSS", **_ELEMENT)
 def vmovss(a: Value) -> Value:
     """Move a float: loads clear the lanes above it, stores take the lowest lane.
 
@@ -50,6 +53,8 @@ def _insert(name: str, dtype: str, lanes: int) -> None:
         "Intel SDM Vol. 2B, PINSRB/PINSRD/PINSRQ and PINSRW",
         native=False,
         whole=True,
+        memory="element",
+        registers=False,
         doc=example(
             name,
             "Replace one lane.",

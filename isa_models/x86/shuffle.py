@@ -65,6 +65,7 @@ def _part(name: str, dtype: str, per: int, caps: Widths, manual: str) -> None:
         caps,
         f"Intel SDM Vol. 2C, {manual}",
         whole=True,
+        memory="store",
         doc=example(name, f"The part of {n} lanes that the immediate names.", f"{values}, imm=1", str(shown)),
     )
     def take(a: Value, imm: int) -> Value:
@@ -155,7 +156,7 @@ def vshufps(a: Value, b: Value, imm: int) -> Value:
     )
 
 
-@define("vmovhlps", "f32 <- f32, f32", SSE_128, "Intel SDM Vol. 2B, MOVHLPS", whole=True)
+@define("vmovhlps", "f32 <- f32, f32", SSE_128, "Intel SDM Vol. 2B, MOVHLPS", whole=True, memory="none")
 def vmovhlps(a: Value, b: Value) -> Value:
     """The second's high two floats, then the first's high two.
 
@@ -267,7 +268,13 @@ _blend("vblendps", "f32", lambda mask, n: _fields(mask, n, 1), "BLENDPS")
 _blend("vpblendw", "u16", lambda mask, n: [mask >> (k % 8) & 1 for k in range(n)], "PBLENDW")
 
 
-@define("vpblendvb", "u8 <- u8, u8, u8", AVX2, "Intel SDM Vol. 2B, PBLENDVB")
+@define(
+    "vpblendvb",
+    "u8 <- u8, u8, u8",
+    AVX2,
+    "Intel SDM Vol. 2B, PBLENDVB",
+    memory="none",  # it may be an operand that is not the last
+)
 def vpblendvb(a: Value, b: Value, mask: Value) -> Value:
     """Bytes of the second where the mask's top bit is set, of the first elsewhere.
 

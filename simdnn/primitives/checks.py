@@ -13,7 +13,6 @@ from isa_models import GpuMachine, InvalidArgument, Machine, cpu_machine
 from isa_models import machine as any_machine
 from isa_models.errors import did_you_mean, unknown_name
 from isa_models.isa import caps, implied
-from isa_models.machines.shipped import is_gpu
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,14 +115,10 @@ def padding_of(value: Any) -> tuple[int, int, int, int]:
 
 
 def gpu_of(machine: object) -> GpuMachine | None:
-    """The GPU of a name, path or machine; None for what is none."""
-    if isinstance(machine, GpuMachine):
-        return machine
-    named = isinstance(machine, str) and (is_gpu(machine) or " with " in machine)
-    if named or isinstance(machine, (str, PathLike)) and str(machine).endswith(".toml"):
-        found = any_machine(machine)  # type: ignore[arg-type]  # a path-like of text
-        return found if isinstance(found, GpuMachine) else None
-    return None
+    """The GPU that a machine, a name or a path stands for; None for a CPU, and for what cannot be a machine."""
+    if isinstance(machine, (str, PathLike)):
+        machine = any_machine(machine)  # type: ignore[arg-type]  # a path-like of text
+    return machine if isinstance(machine, GpuMachine) else None
 
 
 def target_of(name: object, isa: object) -> tuple[Machine, frozenset[str]]:

@@ -18,7 +18,6 @@ from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS, PLATFORMS, RESERVED_GRFS, Platform
 from isa_models.instruction import TILE_ROW_BITS
 from isa_models.isa import implied
-from isa_models.nvidia.platforms import PLATFORMS as NVIDIA_GPUS
 from isa_models.plain import MOST
 from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
 from simdnn.program.tiles import TILES, rows_of
@@ -27,7 +26,6 @@ _MAX_BYTES = 1 << 36
 _MAX_ENUMERATED = 1 << 24
 _PROVED = "proved"
 _ROW = "row of a tile"  # no identifier, so no loop's variable
-_MASKED_BEFORE_AVX512 = ("vmaskmovps", "vpmaskmovd")
 Registers = dict[str, int]  # name -> bits
 Elements = npt.NDArray[np.int64]
 
@@ -79,7 +77,7 @@ class _Checker:
     def __init__(self, program: Program, caps: frozenset[str], configured: tuple[int, ...] | None) -> None:
         self.program = program
         self.caps = caps
-        self.platform = PLATFORMS.get(program.isa) or NVIDIA_GPUS.get(program.isa)
+        self.platform = PLATFORMS.get(program.isa)
         self.configured = configured  # rows of each tile register
         self.limit = 32 if "avx512_core" in caps else 16
         self.names: dict[str, int] = {}  # register -> bits
@@ -133,7 +131,7 @@ class _Checker:
             raise self.fail(op, f"takes the choices {dict(definition.choices)}")
         if sum(isinstance(p, Memory) for p in (op.dst, *op.srcs)) > 1:
             raise self.fail(op, "at most one memory operand")
-        if op.masked and not self.platform and not self.limit == 32 and op.instruction not in _MASKED_BEFORE_AVX512:
+        if op.masked and not self.platform and not self.limit == 32 and definition.memory != "masked":
             raise self.fail(op, f"{self.program.isa} has no masks: {op.memory} should be whole")
         caps = definition.caps.get(op.width)
         if self.platform and not definition.whole:  # vectors of any length: register after register

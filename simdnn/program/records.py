@@ -199,8 +199,7 @@ class Op(Record):
     @property
     def is_zero_idiom(self) -> bool:
         """x ^ x: zero whatever x holds, so x need not be defined."""
-        clearing = ("vpxor", "xor.u32", "xor.b32")
-        return self.instruction == "tilezero" or self.instruction in clearing and self.srcs[0] == self.srcs[1]
+        return self.definition.clears and self.srcs[0] == self.srcs[-1]
 
     @property
     def masked(self) -> bool:

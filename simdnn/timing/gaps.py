@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from isa_models.instruction import REGISTRY, Instruction
@@ -11,13 +10,6 @@ from isa_models.machines.gpu_record import GpuMachine
 from isa_models.plugins import load
 from simdnn.program.records import Affine, Memory, Op, Place, Register
 from simdnn.timing.cpu.stream import form, mnemonic
-
-#: memory as the destination
-_STORED = re.compile(r"tilestored|vpmovu?s?(db|dw|wb)|vcvtps2ph|vextract\w+|vpextr.|vp?maskmov\w+")
-_LOADED_PART = re.compile(r"vpinsr.|vmov[dq]|vmovss")  # memory of one element; no form with a vector register
-_REGISTER_ONLY = re.compile(r"vmovhlps|vpblendvb|tdp\w+|tilezero")  # vpblendvb's memory operand is not its last one
-_MEMORY_IN_EVEX_ALONE = re.compile(r"vps(ll|rl|ra)[wdq]")  # by an immediate; VEX shifts registers only
-_NO_REGISTER_FORM = re.compile(r"vp?maskmov\w+|vpextr.|vpinsr.|vmov[dq]|vmovss|tileloadd|tilestored|ldtilecfg")
 
 
 def _variants(definition: Instruction, width: int) -> Iterator[Op]:
@@ -30,12 +22,12 @@ def _variants(definition: Instruction, width: int) -> Iterator[Op]:
     dst = Register("s0" if definition.destructive else "d", definition.result, lanes)
     immediates = tuple((name, 0) for name in definition.immediates)
     last = definition.operands[-1]
-    if not _NO_REGISTER_FORM.fullmatch(definition.name):
+    if definition.registers:
         yield Op(definition.name, dst, tuple(sources), immediates)
-    if _STORED.fullmatch(definition.name):
+    if definition.memory in ("store", "masked"):
         yield Op(definition.name, Memory("t", Affine(), definition.result, lanes), tuple(sources), immediates)
-    elif not _REGISTER_ONLY.fullmatch(definition.name):
-        count = 1 if _LOADED_PART.fullmatch(definition.name) else definition.operand_lanes(last, lanes)
+    elif definition.memory != "none":
+        count = 1 if definition.memory == "element" else definition.operand_lanes(last, lanes)
         yield Op(definition.name, dst, (*sources[:-1], Memory("t", Affine(), last.dtype, count)), immediates)
 
 
@@ -55,7 +47,7 @@ def gaps_of(target: Machine) -> list[tuple[str, str]]:
 def _encodable(op: Op, target: Machine) -> bool:
     """Whether the machine's encodings have the form."""
     loads = any(isinstance(source, Memory) for source in op.srcs)
-    return "avx512_core" in target.isa or not (loads and _MEMORY_IN_EVEX_ALONE.fullmatch(op.definition.name))
+    return "avx512_core" in target.isa or not (loads and op.definition.memory == "evex")
 
 
 def without_source(target: Machine | GpuMachine) -> list[str]:

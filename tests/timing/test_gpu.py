@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import UnknownTiming
+from isa_models import GpuMachine, UnknownName, UnknownTiming, instruction, what_if
+from isa_models.gpu.blocks import block_form
+from isa_models.instruction import GPU_REGISTRY, define
 from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names
+from isa_models.nvidia.vector import CAPS
 from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.common.spec import Epilogue
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
 from simdnn.kernels.intel_gpu.gemm import GpuGemm, GpuMatmulProblem
 from simdnn.program.records import Affine, Loop, Memory, Op, Register
-from simdnn.timing.gpu.engine import Issue, engine_time, issue_of, run
+from simdnn.timing.gpu.engine import Issue, confidences, engine_time, issue_of, run
 from simdnn.timing.gpu.estimate import clock_of, estimate_gpu, gpu_time, nest_of
 from simdnn.timing.system import floor
 from tests.effort import examples
@@ -165,3 +172,61 @@ def test_published_rates(name: str, dtype: str, size: int, published: float) -> 
     dst = "s32" if dtype == "s8" else "f32"
     found = simdnn.estimate("matmul", m=size, n=size, k=size, dt=f"{dtype}:{dtype}:{dst}", machine=name)
     assert found.gops / 1000 == pytest.approx(published, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "base,figure,value,name,dst,srcs",
+    [
+        ("v100", "engine.dp4a_ops", 32, "ptx_dp4a.s32.s32", "s32", ("s32", "s8", "s8")),
+        ("b580", "engine.dp4a_ops", 32, "dp4a.s8.s8.s32", "s32", ("s32", "s8", "s8")),
+        ("v100", "engine.conversion_share", 0.125, "cvt.f32.f16", "f32", ("f16",)),
+        ("b580", "engine.conversion_share", {"value": 0.5}, "mov.f32.f16", "f32", ("f16",)),
+        ("b580", "engine.s32_multiply_share", 0.0625, "mul.s32", "s32", ("s32", "s32")),
+    ],
+)
+def test_an_instruction_says_by_which_figure_it_runs(
+    base: str, figure: str, value: Any, name: str, dst: str, srcs: tuple[str, ...]
+) -> None:
+    """The figure changes its time, and its standing is the instruction's."""
+    if isinstance(value, dict):
+        value = {**value, "source": "a guess", "confidence": "estimated"}
+    lanes = {"s8": 128}
+    op = Op(name, Register("d", dst, 32), tuple(Register(f"r{i}", t, lanes.get(t, 32)) for i, t in enumerate(srcs)))
+    machine, other = gpu_machine(base), what_if(base, {figure: value})
+    assert isinstance(other, GpuMachine)
+    assert issue_of(op, other).occupancy > issue_of(op, machine).occupancy
+    assert "estimated" in confidences(op, other)
+
+
+def test_an_instruction_of_ones_own_has_the_rate_that_it_names() -> None:
+    """Names say nothing: a conversion may be called as it likes, and what is called like one may be none."""
+    with registered(GPU_REGISTRY, "narrowed", "cvt.not"):
+        for name, rate in (("narrowed", "conversion"), ("cvt.not", "f32")):
+            define(name, "f16 <- f32", CAPS, "ours", GPU_REGISTRY, native=False, warp=32, rate=rate)(lambda a: a)
+        op = [Op(name, Register("d", "f16", 32), (Register("a", "f32", 32),)) for name in ("narrowed", "cvt.not")]
+        slow, fast = (issue_of(o, gpu_machine("v100")).occupancy for o in op)
+        assert slow == 4 * fast
+
+
+def test_blocks_are_of_instructions_that_declare_them() -> None:
+    """A form's fields are written and read by one template; another's way is refused."""
+    with registered(GPU_REGISTRY, "twice.f32"):
+        define("twice.f32", "f32 <- f32, f32", CAPS, "ours", GPU_REGISTRY, native=False, warp=32, ways=("row",))(
+            lambda acc, a: acc + a + a
+        )
+        block = instruction("twice.f32.2x16.row")
+        assert block(np.ones(32, "f4"), np.arange(16, dtype="f4"))[:3].tolist() == [1, 3, 5]
+        for name in ("twice.f32.2x16.col", "twice.f32.1x16.row", "xor.b32.2x16.row", "min.f32.8x16.row"):
+            with pytest.raises(UnknownName):
+                instruction(name)
+        block_form.cache_clear()
+
+
+@contextmanager
+def registered(registry: dict[str, Any], *names: str) -> Iterator[None]:
+    """What is registered under these names goes again."""
+    try:
+        yield
+    finally:
+        for name in names:
+            registry.pop(name, None)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from isa_models.instruction import REGISTRY, define
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.shipped import machine_names
@@ -118,3 +120,22 @@ def test_every_instruction_of_the_package_has_rows(name: str) -> None:
     target = machine(name)
     gaps = [f"{mnemonic} {form}" for mnemonic, form in gaps_of(target)]
     assert not gaps, f"{name} lacks {len(gaps)} rows: {'; '.join(gaps)}"
+
+
+@pytest.mark.parametrize(
+    ("facts", "forms"),
+    [
+        ({}, {"zmm,zmm", "zmm,m512"}),
+        ({"memory": "element", "registers": False}, {"zmm,m32"}),
+        ({"memory": "store"}, {"zmm,zmm", "m512,zmm"}),
+        ({"memory": "none"}, {"zmm,zmm"}),
+    ],
+)
+def test_an_instruction_says_which_forms_it_has(facts: dict[str, Any], forms: set[str]) -> None:
+    """Its name says nothing: those that are missing on a machine follow from what it is defined with."""
+    partial = facts.get("memory") == "element"
+    try:
+        define("vpextra", "u32 <- u32", {512: ("avx512_core",)}, "ours", partial=partial, **facts)(lambda a: a)
+        assert {form for mnemonic, form in gaps_of(machine("icx")) if mnemonic == "vpextra"} == forms
+    finally:
+        REGISTRY.pop("vpextra", None)

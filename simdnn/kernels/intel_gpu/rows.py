@@ -7,8 +7,9 @@ from functools import partial
 
 from isa_models import GpuMachine
 from isa_models.formats import fmt
-from isa_models.gpu.platforms import PLATFORMS, Platform
+from isa_models.gpu.platforms import Platform
 from isa_models.intel_gpu.dpas import Shape
+from isa_models.intel_gpu.platforms import PLATFORMS
 from simdnn.kernels.common.spec import NO_REDUCTIONS, Kernel, KernelKind
 from simdnn.kernels.gpu.rows import FLOATS, INTEGERS, GpuRow, Want, depthwise_kind
 from simdnn.kernels.intel_gpu.compute import GpuComputeGemm

@@ -16,9 +16,6 @@ from isa_models.formats import fmt
 from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Statement
 from simdnn.timing.cpu.steps import MemRef, Step
 
-_MASK_IN_REGISTER = ("vmaskmovps", "vpmaskmovd")  # AVX2: the mask is an operand, after the destination
-
-
 _CONFIGURATION = "tilecfg"  # a register that all tile instructions read
 
 
@@ -79,7 +76,7 @@ def form(op: Op) -> str:
         classes = [f"m{op.width}" if isinstance(place, Memory) else "tmm" for place in (op.dst, *op.srcs)]
     if definition.destructive:
         del classes[1]  # the destination itself
-    if op.instruction in _MASK_IN_REGISTER:
+    if definition.memory == "masked":  # the mask is an operand, after the destination
         classes.insert(1, next(c for c in classes if not c.startswith("m")))
     elif op.masked:
         classes[0] += "{k}"

@@ -26,11 +26,18 @@ from isa_models.gpu.blocks import BlockForm
 from isa_models.intel_gpu.dpas import DpasForm
 from isa_models.machines.provenance import Confidence
 from isa_models.nvidia.mma import MmaForm
-from isa_models.nvidia.platforms import WARP
 from isa_models.nvidia.vector import SharedLoad
 from simdnn.program.records import Loop, Memory, Op, Register, Statement
 
-_MATH = ("inv.f32", "div.f32", "sqrt.f32", "div.rn.f32", "sqrt.rn.f32")  # a quarter of the rate
+MATH_PASSES = 4  # a quotient or a root has a quarter of the rate
+#: the figures behind each rate; a machine need not name the share of conversions
+_FIGURES: dict[str, tuple[str, ...]] = {
+    "f32": ("engine.f32_ops", "latency.vector"),
+    "product": ("engine.f32_ops", "engine.s32_multiply_share", "latency.vector"),
+    "conversion": ("engine.f32_ops", "engine.conversion_share", "latency.vector"),
+    "dot": ("engine.dp4a_ops", "latency.vector"),
+    "math": ("engine.f32_ops", "latency.math"),
+}
 FEW = 6  # iterations of a loop that are simulated, and half as many beside
 FEW_DEEP = 4  # the same where loops are three deep
 SYSTOLIC, VECTOR, SEND, BARRIER = "systolic", "vector", "send", "barrier"
@@ -79,25 +86,23 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
         shape = definition.shape
         work = 2 * shape.m * shape.n * shape.k / machine.systolic_rate(shape.a, shape.b)[0]
         return Issue(op.instruction, SYSTOLIC, max(1.0, work), machine.latency.dpas_of(shape.m), reads, writes)
-    count, lanes, unit = 1, op.lanes, definition
+    count, lanes, unit = 1, op.lanes, _unit(definition)
     if isinstance(definition, BlockForm):
         count, lanes = definition.repeats, definition.each
-        unit = _unit(definition)
-    if machine.nvidia:  # a register of 32 lanes is an instruction
-        count, lanes = -(-op.lanes * definition.copies // WARP), WARP
+    if definition.warp:  # an instruction for each register
+        count, lanes = -(-op.lanes * definition.copies // definition.warp), definition.warp
     passes = -(-lanes * _bits(unit) // _pass_bits(machine))
     each = passes / _share(unit, machine)
     occupancy = each * count
     latency = machine.latency.vector + (passes - 1) * machine.latency.vector_wide + (count - 1) * each
-    if unit.name in _MATH:
-        occupancy, latency = 4 * occupancy, machine.latency.math + (passes - 1) * 4
+    if unit.rate == "math":
+        latency = machine.latency.math + (passes - 1) * MATH_PASSES
     return Issue(op.instruction, VECTOR, occupancy, latency, reads, writes, count)
 
 
-def _unit(form: BlockForm) -> Instruction:
-    from isa_models import instruction
-
-    return instruction(form.unit)
+def _unit(definition: Instruction) -> Instruction:
+    """The instruction that a block repeats; any other one itself."""
+    return definition.unit if isinstance(definition, BlockForm) else definition
 
 
 def _bits(definition: Instruction) -> int:
@@ -112,12 +117,15 @@ def _pass_bits(machine: GpuMachine) -> int:
 
 def _share(definition: Instruction, machine: GpuMachine) -> float:
     """Rate over that of an f32 operation."""
-    if definition.name in ("mul.s32", "mad.s32"):
-        return machine.s32_multiply_share
-    if definition.name.startswith("cvt."):
-        return machine.conversion_share
-    if definition.name.startswith("dp4a"):
-        return machine.vector_ops["dp4a"] / (4 * machine.vector_ops["f32"])
+    match definition.rate:
+        case "product":
+            return machine.s32_multiply_share
+        case "conversion":
+            return machine.conversion_share
+        case "dot":
+            return machine.vector_ops["dp4a"] / (4 * machine.vector_ops["f32"])
+        case "math":
+            return 1 / MATH_PASSES
     return 1.0
 
 
@@ -133,12 +141,8 @@ def confidences(op: Op, machine: GpuMachine) -> list[Confidence]:
         assert definition.shape is not None
         kind = machine.systolic_rate(definition.shape.a, definition.shape.b)[1]
         return [machine.confidence_of(f"engine.systolic_ops.{kind}", "latency.dpas_8"), definition.shape.confidence]
-    if "dp4a" in op.instruction:
-        return [machine.confidence_of("engine.dp4a_ops", "latency.vector")]
-    keys = ["engine.f32_ops", "latency.vector"]
-    if machine.conversion_share < 1 and op.instruction.startswith("cvt."):
-        keys.append("engine.conversion_share")
-    return [machine.confidence_of(*keys)]
+    keys = _FIGURES[_unit(definition).rate]
+    return [machine.confidence_of(*(key for key in keys if key in machine.provenance))]
 
 
 # -- simulation -----------------------------------------------------------------------------------------------------
