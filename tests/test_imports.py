@@ -96,3 +96,15 @@ def test_kernels_of_one_target_know_no_other_targets() -> None:
     assert rooms["common"].isdisjoint({"x86", *gpus})
     assert rooms["x86"].isdisjoint(gpus)
     assert all("x86" not in rooms[name] for name in gpus)
+    assert rooms["gpu"].isdisjoint({"intel_gpu", "nvidia"})
+    assert "nvidia" not in rooms["intel_gpu"] and "intel_gpu" not in rooms["nvidia"]
+
+
+def test_vendors_know_each_other_in_no_room() -> None:
+    """What instructions of both vendors' GPUs share stands in `isa_models.gpu`, which knows neither."""
+    rooms: dict[str, set[str]] = defaultdict(set)
+    for path in (ROOT / "isa_models").rglob("*.py"):
+        names = (name.split(".") for name in imported(ast.parse(path.read_text(encoding="utf-8"))))
+        rooms[path.parent.name] |= {parts[1] for parts in names if parts[:1] == ["isa_models"] and len(parts) > 1}
+    assert rooms["gpu"].isdisjoint({"intel_gpu", "nvidia", "x86"})
+    assert rooms["intel_gpu"].isdisjoint({"nvidia", "x86"}) and rooms["nvidia"].isdisjoint({"intel_gpu", "x86"})

@@ -16,7 +16,7 @@ from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Problem
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
 
 #: plain layouts by the number of dimensions, the one that NumPy arrays have first
 PLAIN = {2: ("ab", "ba"), 3: ("abc", "acb"), 4: ("oihw", "nchw", "nhwc"), 5: ("goihw",)}

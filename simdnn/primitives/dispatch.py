@@ -19,7 +19,7 @@ from isa_models.formats import fmt
 from isa_models.isa import caps, strongest
 from isa_models.plugins import with_failures
 from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Problem
-from simdnn.kernels.gpu.rows import GpuConvProblem
+from simdnn.kernels.gpu.problem import GpuConvProblem
 from simdnn.kernels.table import kernels, kind_of
 from simdnn.libraries import LIBRARIES, UNKNOWN, Pick, modelled
 from simdnn.primitives import compatible

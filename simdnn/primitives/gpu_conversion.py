@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from isa_models import GpuMachine
-from simdnn.kernels.intel_gpu.compute import rounding
+from simdnn.kernels.gpu.compute import rounding
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.copy import copy_alone, is_copied
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.primitives.dispatch import estimate_on_gpu
 from simdnn.primitives.result import Conversion
 from simdnn.program.records import Program

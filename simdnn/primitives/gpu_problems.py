@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from isa_models import GpuMachine, Unimplemented
-from isa_models.nvidia.mma import UNITS
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import Decompression, Epilogue, Parameters, Placing, ZeroPoints
 from simdnn.kernels.gpu import depthwise
-from simdnn.kernels.gpu.rows import FLOATS, INTEGERS, GpuConvProblem
+from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
+from simdnn.kernels.gpu.rows import FLOATS, INTEGERS
 from simdnn.kernels.intel_gpu import compute as intel_compute
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.kernels.nvidia import compute as nvidia_compute
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
@@ -139,9 +138,9 @@ def _with_common(epilogue: Epilogue, parameters: Parameters) -> Parameters:
 
 # -- what works on a GPU ----------------------------------------------------------------------------------------------
 def units(machine: GpuMachine) -> tuple[str, ...]:
-    """Float types that the machine's matrix unit takes."""
+    """Float types that kernels multiply on the machine's matrix unit."""
     if machine.nvidia:
-        return tuple(UNITS["mma"][machine.platform.name])
+        return tuple(dtype for dtype, _ in machine.platform.tensor_cores)
     return tuple(dtype for dtype in ("tf32", *FLOATS) if machine.platform.accumulators(dtype))
 
 
@@ -164,17 +163,16 @@ def _check_types(machine: GpuMachine, shape: Shape, attr: Attr) -> None:
 
 
 def _check_on_nvidia(machine: GpuMachine, shape: Shape) -> None:
-    """What the generation's tensor cores take, and f32."""
-    src, wei, taken, title = shape.src, shape.wei, units(machine), machine.platform.title
-    if shape.compressed and src not in ("f32", *taken):
-        raise Unimplemented(
-            f"{src} source on {machine.name!r}: {title} has no {src}; what works: f32, {', '.join(taken)}"
-        )
-    if not shape.compressed and not (src == wei and src in ("f32", *taken)):
-        raise Unimplemented(
-            f"{src}:{wei} on {machine.name!r}: {title}'s tensor cores take {', '.join(taken)} alone (bf16, "
-            "tf32 and integers came with later generations); what works: f16:f16, and f32:f32 on its CUDA cores"
-        )
+    """What kernels multiply on the generation's tensor cores, and f32."""
+    src, wei, works = shape.src, shape.wei, (*units(machine), "f32")
+    if src in works and (shape.compressed or src == wei):
+        return
+    taken = ", ".join(units(machine)) or "nothing"
+    unit = f"{machine.platform.title}'s tensor cores take {taken} alone in kernels here"
+    if shape.compressed:
+        raise Unimplemented(f"{src} source on {machine.name!r}: {unit}; what works: {', '.join(works)}")
+    pairs = ", ".join(f"{dtype}:{dtype}" for dtype in works)
+    raise Unimplemented(f"{src}:{wei} on {machine.name!r}: {unit}; what works: {pairs} on its CUDA cores")
 
 
 def _check_on_intel(machine: GpuMachine, shape: Shape) -> None:

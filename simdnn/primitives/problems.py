@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from isa_models import InvalidArgument
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, MatmulProblem, Problem
 from simdnn.kernels.gpu import depthwise
-from simdnn.kernels.gpu.rows import GpuConvProblem
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
 from simdnn.primitives.checks import integer, one_of, padding_of, pair
 from simdnn.primitives.resolve import Shape
 

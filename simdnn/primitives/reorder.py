@@ -16,7 +16,7 @@ from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.pack import Blocked, Layout
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.x86 import packing
 from simdnn.primitives import arrays, gpu_conversion
 from simdnn.primitives.checks import one_of, target_of

@@ -14,7 +14,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, copied_to_a_line
 from simdnn.kernels.common.batch import Batch, as_batched
 from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library
 from simdnn.primitives.attr import Attr

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from isa_models import UnknownTiming
 from simdnn import verbose
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.primitives.result import Estimate
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.spec import ConvProblem, Problem
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp, Quant
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 from simdnn.primitives.resolve import Shape, placed

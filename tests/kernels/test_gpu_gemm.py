@@ -17,7 +17,8 @@ from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names
 from simdnn import Attr, Quant
 from simdnn.kernels.common.spec import Epilogue
-from simdnn.kernels.intel_gpu.gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
+from simdnn.kernels.intel_gpu.gemm import GpuGemm
 from tests.effort import examples
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]

@@ -11,8 +11,9 @@ import simdnn.kernels
 from isa_models.machines.loader import gpu_machine
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.spec import Decompression, Epilogue, MatmulProblem, Placing, ZeroPoints
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.compute import GpuComputeGemm
-from simdnn.kernels.intel_gpu.gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.intel_gpu.gemm import GpuGemm
 from simdnn.kernels.intel_gpu.upconvert import GpuUpconvertGemm
 from simdnn.kernels.intel_gpu.zero import GpuZeroGemm
 from simdnn.kernels.nvidia.compute import SmComputeGemm

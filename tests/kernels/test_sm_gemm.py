@@ -15,8 +15,8 @@ from isa_models import Unimplemented, instruction, machine
 from isa_models.machines.loader import gpu_machine
 from simdnn import Attr
 from simdnn.kernels.common.spec import ConvProblem, Epilogue
-from simdnn.kernels.gpu.implicit import product_of, view_copies
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.gpu.implicit import view_copies
+from simdnn.kernels.gpu.problem import GpuMatmulProblem, product_of
 from simdnn.kernels.nvidia.gemm import SmGemm
 from simdnn.timing.gpu.estimate import estimate_gpu, gpu_time
 from simdnn.timing.system import floor

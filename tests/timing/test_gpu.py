@@ -21,8 +21,9 @@ from isa_models.machines.shipped import gpu_machine_names
 from isa_models.nvidia.vector import CAPS
 from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.common.spec import Epilogue
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
-from simdnn.kernels.intel_gpu.gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.intel_gpu.gemm import GpuGemm
 from simdnn.program.records import Affine, Loop, Memory, Op, Register
 from simdnn.timing.gpu.engine import Issue, confidences, engine_time, issue_of, run
 from simdnn.timing.gpu.estimate import clock_of, estimate_gpu, gpu_time, nest_of

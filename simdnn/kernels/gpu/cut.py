@@ -11,7 +11,7 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.code import Code
-from simdnn.kernels.intel_gpu.tile import Block, Tile
+from simdnn.kernels.gpu.tile import Block, Tile
 from simdnn.program.records import Affine
 
 

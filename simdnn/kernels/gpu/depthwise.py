@@ -89,7 +89,7 @@ class GpuDepthwise:
     def start(self) -> Code:
         """Sums of zero, and the parameters."""
         bits = [self.register(f"c{i}").as_("u32") for i in range(self.pixels)]
-        code: Code = [op("xor.b32" if self.words.nvidia else "xor.u32", r, r, r) for r in bits]
+        code: Code = [op(self.words.names["xor"], r, r, r) for r in bits]
         for name, size in self.parameters.items():
             at = self.grid.index(3) * self.lanes if size > 1 else Affine()
             code += self.words.load(name, name, "f32", at, self.lanes, same=size == 1)

@@ -10,35 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import Batch, joined
 from simdnn.kernels.common.spec import ConvProblem, Finish, Kernel, Parameters
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.program.records import Program
-
-
-def product_of(p: ConvProblem, **more: Any) -> GpuMatmulProblem:
-    """The matmul of one group's pixels by its output channels; `more` of its fields.
-
-    >>> from simdnn.kernels.common.spec import Epilogue
-    >>> p = product_of(ConvProblem(2, 8, 5, 5, 32, 3, 3, "f16", "f16", Epilogue("f32"), groups=4))
-    >>> p.m, p.n, p.k, p.batch.count
-    (18, 8, 18, 4)
-    """
-    m, n, k = p.mb * p.oh * p.ow, p.oc // p.groups, p.kh * p.kw * p.ic // p.groups
-    return GpuMatmulProblem(m, n, k, p.src, p.wei, p.epilogue, batch=Batch.groups(p.groups), **more)
 
 
 def view_copies(p: ConvProblem, program: Program) -> dict[str, float]:
     """How many bytes of the view there are for each of the source."""
     form, size = program.tensor["src"], p.mb * p.ic * p.ih * p.iw
-    from isa_models.formats import fmt
-
     return {"src": max(1.0, form.nbytes * 8 / (size * fmt(p.src).bits))}
 
 

@@ -13,35 +13,15 @@ from dataclasses import dataclass, replace
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform
-from simdnn.kernels.common.spec import ConvProblem, Decompression, Kernel, KernelKind, MatmulProblem, ZeroPoints
+from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem
 from simdnn.kernels.gpu import depthwise
-from simdnn.kernels.gpu.implicit import as_convolution, product_of, view_copies
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
+from simdnn.kernels.gpu.implicit import as_convolution, view_copies
+from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
 
 INTEGERS = ("s8", "u8", "s4", "u4")
 FLOATS = ("f32", "bf16", "f16")
 Want = Callable[[Platform, GpuMatmulProblem], str]
 Generator = Callable[[GpuMatmulProblem, GpuMachine], Kernel]
-
-
-@dataclass(frozen=True)
-class GpuConvProblem(ConvProblem):
-    """A convolution on a GPU. Its epilogue has the common zero points, which its product takes as `zero_points`."""
-
-    float_model: str = ""
-    zero_points: ZeroPoints | None = None
-    decompression: Decompression | None = None
-
-    @property
-    def product(self) -> GpuMatmulProblem:
-        """The matmul of a group's pixels by its output channels."""
-        e = replace(self.epilogue, zp_src=False, zp_wei=False)
-        return product_of(
-            replace(self, epilogue=e),
-            float_model=self.float_model,
-            zero_points=self.zero_points,
-            decompression=self.decompression,
-        )
 
 
 @dataclass(frozen=True)

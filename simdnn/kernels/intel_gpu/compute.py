@@ -13,46 +13,27 @@ one multiplication of f16 gives the same bits. A scale that is common or per cha
 
 from __future__ import annotations
 
-from math import gcd
-
 import numpy as np
 
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.elementwise import MapProblem, elementwise
-from simdnn.kernels.common.expression import trace
-from simdnn.kernels.common.spec import Decompression, Parameters, Placing
-from simdnn.kernels.gpu.vocabulary import GpuVocabulary
-from simdnn.kernels.intel_gpu.gemm import BlockGemm, GpuMatmulProblem
+from simdnn.kernels.common.spec import Decompression, Parameters
+from simdnn.kernels.gpu.compute import group_of, inside, scale_type
+from simdnn.kernels.gpu.operands import ByGroup
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
+from simdnn.kernels.gpu.tile import Budget
+from simdnn.kernels.intel_gpu.gemm import BlockGemm
 from simdnn.kernels.intel_gpu.groups import partition_of, period_of
 from simdnn.kernels.intel_gpu.operands import BlockOperand, Multiplied
 from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored, stored_type
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
-from simdnn.kernels.intel_gpu.tile import Budget
 from simdnn.kernels.intel_gpu.zero_parts import ZeroPart
-from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import Affine, Memory, Register, Tensor
 
 LARGEST = 2048 - 255  # zero point whose differences from bytes f16 holds all
-
-
-def group_of(parts: Decompression, k: int) -> int:
-    """How many k have their scale and zero point in common."""
-    groups = [p.group for p in (parts.scale, parts.zero_point) if p and p.placing == "grouped"]
-    return gcd(*groups) if groups else k
-
-
-def inside(parts: Decompression) -> Placing | None:
-    """The scale, where it multiplies the weights and not the sums."""
-    return parts.scale if parts.scale and parts.scale.placing == "grouped" else None
-
-
-def scale_type(parts: Decompression, compute: str) -> str:
-    """What weights are multiplied in by their scale."""
-    scale = inside(parts)
-    return "f16" if compute == "f16" and (scale is None or scale.dtype == "f16") else "f32"
 
 
 def GpuComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
@@ -84,9 +65,6 @@ class RoundedFloats:
         self.partition, self.side, self.stored, self.multiplied = partition, side, dtype, block.src
         self.lanes = block.k * (block.m if side == "src" else block.n)
 
-    def opening(self, g: Affine) -> Code:
-        return []
-
     def load(self, number: int, k: Affine) -> tuple[Register, Code]:
         register = Register(f"{'a' if self.side == 'src' else 'b'}_{number}", self.multiplied, self.lanes)
         loaded = Register(f"{register.name}_stored", self.stored, self.lanes)
@@ -97,16 +75,13 @@ class RoundedFloats:
     def tensor(self) -> Tensor:
         return Tensor(self.side, self.stored, self.partition.elements(self.side))
 
-    def tables(self) -> list[Tensor]:
-        return []
-
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         p = self.partition
         blocks = p.source(src) if self.side == "src" else in_pairs(p.weights(weights), p.pairs)
         return {self.side: np.ascontiguousarray(blocks).reshape(-1)}
 
 
-class DecompressedColumns:
+class DecompressedColumns(ByGroup):
     """Weights stored as integers: less their zero point as floats, times their scale, in the type multiplied."""
 
     def __init__(self, partition: BlockPartition, dtype: str, compute: str, parts: Decompression) -> None:
@@ -162,9 +137,3 @@ class DecompressedColumns:
             inputs["wei_scales"] = p.rows_of(p.table(parameters.wei_scale), self.scale_type, p.pairs)
         blocks = in_pairs(p.weights(weights.astype(np.int16), fill), p.pairs)
         return inputs | {"wei": stored(blocks, self.stored)}
-
-
-def rounding(size: int, dtype: str, machine: GpuMachine) -> Program:
-    """f32 weights brought to the type multiplied, ahead of all runs."""
-    problem = MapProblem(trace(lambda x: x, ["f32"]), (size,), ((1,),), dtype)
-    return elementwise(problem, GpuVocabulary(machine)).program

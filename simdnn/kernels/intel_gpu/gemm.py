@@ -18,34 +18,19 @@ from functools import cached_property
 
 from isa_models import GpuMachine
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.batch import Batch
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
+from simdnn.kernels.common.spec import Kernel, Parameters
 from simdnn.kernels.gpu.cut import Cut
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
+from simdnn.kernels.gpu.tile import Budget, Tile, choose_tile
+from simdnn.kernels.intel_gpu.block import block_of
 from simdnn.kernels.intel_gpu.copy import is_copied, with_copies
 from simdnn.kernels.intel_gpu.epilogue import BlockEpilogue
 from simdnn.kernels.intel_gpu.operands import BlockOperand, Multiplied
 from simdnn.kernels.intel_gpu.partition import BlockPartition
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import BlockSums, PlainSums
-from simdnn.kernels.intel_gpu.tile import Budget, Tile, block_of, choose_tile
 from simdnn.program.check import verify
 from simdnn.program.records import Program, Tensor
-
-
-@dataclass(frozen=True)
-class GpuMatmulProblem(MatmulProblem):
-    """A matmul on a GPU: `batch` of this size at once.
-
-    `src` and `wei` are the types multiplied (tf32: of f32 data), or, with `compute`, those that operands are stored in.
-    """
-
-    float_model: str = ""
-    batch: Batch = Batch()
-    compute: str = ""
-
-    @property
-    def macs(self) -> int:
-        return super().macs * self.batch.count
 
 
 @dataclass(frozen=True, eq=False)

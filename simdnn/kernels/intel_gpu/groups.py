@@ -15,12 +15,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from isa_models import GpuMachine
-from simdnn.kernels.intel_gpu.gemm import BlockGemm, GpuMatmulProblem, cut_of
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
+from simdnn.kernels.gpu.tile import Budget
+from simdnn.kernels.intel_gpu.gemm import BlockGemm, cut_of
 from simdnn.kernels.intel_gpu.operands import Multiplied
 from simdnn.kernels.intel_gpu.partition import BlockPartition
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
-from simdnn.kernels.intel_gpu.tile import Budget
 from simdnn.kernels.intel_gpu.zero_parts import ZeroPart
 
 _SCALES = 16  # GRFs that a period's scales take

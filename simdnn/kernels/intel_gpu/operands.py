@@ -16,16 +16,10 @@ from simdnn.program.records import Affine, Memory, Register, Tensor
 class BlockOperand(Protocol):
     """The source or the weights: as stored in a tensor, and on the way to what is multiplied."""
 
-    def opening(self, g: Affine) -> Code:
-        """What group `g` needs in registers before its steps."""
-
     def load(self, number: int, k: Affine) -> tuple[Register, Code]:
         """Step `k` of a thread's block as it is multiplied."""
 
     def tensor(self) -> Tensor: ...
-
-    def tables(self) -> list[Tensor]:
-        """What is read beside the tensor."""
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]: ...
 
@@ -39,9 +33,6 @@ class Multiplied:
         self.stored = self.multiplied = block.src if side == "src" else block.wei
         self.words = block.a_words if side == "src" else block.b_words
 
-    def opening(self, g: Affine) -> Code:
-        return []
-
     def load(self, number: int, k: Affine) -> tuple[Register, Code]:
         register = Register(f"{'a' if self.side == 'src' else 'b'}_{number}", "u32", self.words)
         at = self.partition.at(self.side, number, k) * self.words
@@ -49,9 +40,6 @@ class Multiplied:
 
     def tensor(self) -> Tensor:
         return Tensor(self.side, "u32", self.partition.elements(self.side) * fmt(self.stored).bits // 32)
-
-    def tables(self) -> list[Tensor]:
-        return []
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
         matrix = (src if self.side == "src" else weights).astype(fmt(self.stored).dtype)

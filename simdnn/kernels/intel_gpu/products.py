@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.intel_gpu.operands import BlockOperand
 from simdnn.kernels.intel_gpu.partition import BlockPartition
 from simdnn.program.records import Affine, Register
@@ -20,6 +21,11 @@ class BlockProducts:
     partition: BlockPartition
     source: BlockOperand
     weights: BlockOperand
+
+    @property
+    def by_group(self) -> list[ByGroup]:
+        """The operands that something of changes along K."""
+        return [operand for operand in (self.weights, self.source) if isinstance(operand, ByGroup)]
 
     def acc(self, i: int, j: int, dtype: str = "") -> Register:
         block = self.partition.cut.block

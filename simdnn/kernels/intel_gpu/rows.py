@@ -11,9 +11,10 @@ from isa_models.gpu.platforms import Platform
 from isa_models.intel_gpu.dpas import Shape
 from isa_models.intel_gpu.platforms import PLATFORMS
 from simdnn.kernels.common.spec import NO_REDUCTIONS, Kernel, KernelKind
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.rows import FLOATS, INTEGERS, GpuRow, Want, depthwise_kind
 from simdnn.kernels.intel_gpu.compute import GpuComputeGemm
-from simdnn.kernels.intel_gpu.gemm import GpuGemm, GpuMatmulProblem
+from simdnn.kernels.intel_gpu.gemm import GpuGemm
 from simdnn.kernels.intel_gpu.groups import GpuGroupedGemm
 from simdnn.kernels.intel_gpu.upconvert import LARGEST, STEP, GpuUpconvertGemm
 from simdnn.kernels.intel_gpu.zero import EXACT, GpuZeroGemm

@@ -66,7 +66,7 @@ class GroupedSums:
         q, each = Affine.var("q"), p.partition.parts // self.periods
         g = Affine.var("g") + (q * each if self.periods > 1 else 0)
         steps = p.k_loop(p.partition.inside, zeros.step(g * p.partition.inside + Affine.var("k")))
-        opening = [*zeros.opening(g), *p.weights.opening(g), *p.source.opening(g)]
+        opening = [*zeros.opening(g), *(found for part in p.by_group for found in part.opening(g))]
         groups = loop("g", each, [*opening, *steps, *zeros.closing(g), *self.source_part(g, late=False)])
         end = q if self.periods > 1 else Affine()
         ends = [*groups, *self.source_part(end, late=True), *zeros.joined(end), *self.scaled(end)]
@@ -118,7 +118,7 @@ class GroupedSums:
             ("wei_group_scale", self.scales and self.scales.wei, cut.batch.products("columns") * cut.full_columns),
         ):
             found += [Tensor(name, "f32", size * self.periods)] if side else []
-        found += [*p.weights.tables(), *p.source.tables(), *self.zeros.tensors()]
+        found += [*(table for part in p.by_group for table in part.tables()), *self.zeros.tensors()]
         return found + (self.source_zeros.tensors() if self.source_zeros else []) + self.zeros.constants()
 
     def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:

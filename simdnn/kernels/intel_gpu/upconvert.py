@@ -19,13 +19,16 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.partition import by_group
-from simdnn.kernels.intel_gpu.gemm import BlockGemm, GpuMatmulProblem
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
+from simdnn.kernels.gpu.tile import Budget
+from simdnn.kernels.intel_gpu.block import block_of
+from simdnn.kernels.intel_gpu.gemm import BlockGemm
 from simdnn.kernels.intel_gpu.groups import partition_of, period_of
 from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored, stored_type
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
-from simdnn.kernels.intel_gpu.tile import Budget, block_of
 from simdnn.kernels.intel_gpu.zero_parts import ZeroPart
 from simdnn.program.records import Affine, Register, Tensor
 
@@ -38,7 +41,7 @@ def GpuUpconvertGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGem
     zeros = problem.zero_points
     assert zeros is not None
     block = block_of(machine, problem.m, "f16", "f16", problem.float_model)
-    size = 8 * 16 * 16 if block.systolic else 2 * block.k * (block.m + block.n)
+    size = 8 * 16 * 16 if block.unit == "dpas" else 2 * block.k * (block.m + block.n)
     words = -(-size // machine.platform.grf_bytes)  # of a block's bytes, and its zero points
     partition = partition_of(problem, machine, Budget(2 * words + 12), zeros.group, "f16", "f16")
     fills = partition.group % block.k and zeros.wei and zeros.src  # what fills up must be a zero on one side
@@ -49,7 +52,7 @@ def GpuUpconvertGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGem
     return BlockGemm(problem, machine, partition.cut, source, weights, sums, "_upconvert", "f16")
 
 
-class UpconvertedRows:
+class UpconvertedRows(ByGroup):
     """The source, stored as integers and multiplied as f16 less its zero points."""
 
     def __init__(self, partition: BlockPartition, problem: GpuMatmulProblem, zeros: bool, fills: bool) -> None:
@@ -82,7 +85,7 @@ class UpconvertedRows:
         return found | ({"src_zeros": self.partition.columns_of(za, "s16")} if self.zeros else {})
 
 
-class UpconvertedColumns:
+class UpconvertedColumns(ByGroup):
     """The weights, stored as integers and multiplied as f16 less their zero points."""
 
     def __init__(self, partition: BlockPartition, problem: GpuMatmulProblem, zeros: bool, fills: bool) -> None:

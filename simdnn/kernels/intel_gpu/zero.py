@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from isa_models import GpuMachine
 from isa_models.formats import fmt
-from simdnn.kernels.intel_gpu.gemm import BlockGemm, GpuMatmulProblem
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
+from simdnn.kernels.gpu.tile import Budget
+from simdnn.kernels.intel_gpu.block import block_of
+from simdnn.kernels.intel_gpu.gemm import BlockGemm
 from simdnn.kernels.intel_gpu.groups import partition_of, period_of
 from simdnn.kernels.intel_gpu.operands import Multiplied
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
-from simdnn.kernels.intel_gpu.tile import Budget, block_of
 from simdnn.kernels.intel_gpu.zero_parts import Bias, Differences, InKernel, Precomputed, SourceZeros, Split, ZeroPart
 
 EXACT = ("direct", "in_kernel", "precomputed", "bias")

@@ -9,6 +9,7 @@ from isa_models.intel_gpu.packing import pack_b
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.partition import by_group
 from simdnn.kernels.intel_gpu.partition import BlockPartition, load_narrow, stored, stored_type
 from simdnn.kernels.intel_gpu.products import BlockProducts, cleared
@@ -58,7 +59,7 @@ class ZeroPart:
         return {}
 
 
-class Differences:
+class Differences(ByGroup):
     """Weights that lose their zero points in registers: bytes, or nibbles, to words, and those that fit to bytes."""
 
     def __init__(self, partition: BlockPartition, dtype: str) -> None:

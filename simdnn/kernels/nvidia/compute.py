@@ -1,7 +1,7 @@
 """GEMM for NVIDIA's SMs in another type than its operands are stored in: weights decompressed, f32 data rounded.
 
-What is multiplied is what `kernels.intel_gpu.compute` tells; the way there is another. Stored integers are kept as
-what they are above the least of their type, in an order of the kernel's own, four or eight of them in a word. Put below
+The products are those of `simdnn.kernels.intel_gpu.compute`; the way there is another. A stored integer is kept as what
+it is above the least of its type, in an order of the kernel's own, four or eight of them in a word. Put below
 the bits of 1024 they are f16, 1024 + u (below those of 2**23 f32), and one subtraction for each column takes that, the
 type's least and the zero point from them, exactly: conversions are slow. Threads that hold the same element each do
 all of it: `.to2` behind an instruction's name.
@@ -18,10 +18,12 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Decompression, Parameters
-from simdnn.kernels.intel_gpu.compute import group_of, inside, scale_type
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
-from simdnn.kernels.intel_gpu.tile import Budget
-from simdnn.kernels.nvidia.gemm import FloatFragments, Fragments, Side, WarpGemm, pairs_of_steps, sm_cut_of
+from simdnn.kernels.gpu.compute import group_of, inside, scale_type
+from simdnn.kernels.gpu.operands import ByGroup
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
+from simdnn.kernels.gpu.tile import Budget
+from simdnn.kernels.nvidia.fragments import FloatFragments, Fragments, Side
+from simdnn.kernels.nvidia.gemm import WarpGemm, pairs_of_steps, sm_cut_of
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
 LARGEST = 896  # zero point that, with 1024 and 128, f16 holds
@@ -54,7 +56,7 @@ def SmComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> WarpGemm:
 
 
 @dataclass(frozen=True)
-class DecompressedFragments:
+class DecompressedFragments(ByGroup):
     """Weights kept as words of integers above the least of their type: less an offset, times their scale."""
 
     side: Side

@@ -9,8 +9,8 @@ from isa_models import GpuMachine
 from isa_models.gpu.platforms import Platform
 from isa_models.nvidia.platforms import PLATFORMS
 from simdnn.kernels.common.spec import Kernel, KernelKind
+from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.rows import INTEGERS, GpuRow, depthwise_kind
-from simdnn.kernels.intel_gpu.gemm import GpuMatmulProblem
 from simdnn.kernels.nvidia.compute import SmComputeGemm
 from simdnn.kernels.nvidia.gemm import SmGemm
 
@@ -20,13 +20,15 @@ def _product(problem: GpuMatmulProblem, machine: GpuMachine) -> Kernel:
 
 
 def _rows(platform: Platform) -> Iterator[GpuRow]:
-    """The rows of a generation. The first of several takes equal cycles; tensor cores round f32 data to f16."""
-    row, both = partial(GpuRow, "nvidia", platform, tags=("any", "ab")), ("f16", "f32")
-    yield row("fma", _product, ("f32",), ("f32",), "f32")
-    yield row("mma", _product, both, both, "f16")
+    """The rows of a generation. The first of several takes equal cycles; tensor cores round f32 data to their type."""
+    row, types = partial(GpuRow, "nvidia", platform, tags=("any", "ab")), [dtype for dtype, _ in platform.tensor_cores]
     stored = partial(row, decompresses=True, suffix="_wdec", tags=("any",))
-    yield stored("fma", _product, both, INTEGERS, "f32")
-    yield stored("mma", _product, both, INTEGERS, "f16")
+    yield row("fma", _product, ("f32",), ("f32",), "f32")
+    for dtype in types:
+        yield row("mma", _product, (dtype, "f32"), (dtype, "f32"), dtype)
+    yield stored("fma", _product, (*types, "f32"), INTEGERS, "f32")
+    for dtype in types:
+        yield stored("mma", _product, (dtype, "f32"), INTEGERS, dtype)
 
 
 def _kinds() -> Iterator[KernelKind]:

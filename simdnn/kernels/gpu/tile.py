@@ -1,4 +1,4 @@
-"""How a GEMM is cut for an Intel GPU: blocks of a matrix instruction, a thread's tile of them, a workgroup of threads.
+"""How a GEMM is cut for a GPU: blocks of a matrix instruction, a thread's tile of them, a workgroup of threads.
 
 A Program's parallel loops `group_m` and `group_n` are the workgroups, one for a Xe-core; `thread_m` and `thread_n`
 inside are the threads of one, which go through K together and so share what its L1 holds.
@@ -7,13 +7,13 @@ inside are the threads of one, which go through K together and so share what its
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS, RESERVED_GRFS
-from isa_models.intel_gpu.dpas import Shape
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.code import Code, loop
 from simdnn.program.records import Affine
@@ -23,57 +23,48 @@ from simdnn.program.records import Affine
 STAGED_BYTES = 64
 GROUP_LOOPS = ("group_m", "group_n")
 THREAD_LOOPS = ("thread_m", "thread_n")
-VECTOR_K = 8  # k of a step on the vector pipe: 32 bytes of f32 in a row of A
 
 
 @dataclass(frozen=True)
-class Block:
-    """One matrix instruction's sizes: `m` rows, `n` columns, `k`; DPAS, or the DP4As or mads that stand for it."""
+class Block(ABC):
+    """What a step of K multiplies into one accumulator: `m` rows, `n` columns, `k`, in the types `src` and `wei`."""
 
     m: int
     n: int
     k: int
     src: str
     wei: str
-    model: str = ""
-    systolic: bool = True
+    unit: str  # the instruction's family: mad | dp4a | dpas | fma | mma
     copies: tuple[int, int] = (1, 1)  # threads whose registers take each element of A, of B
     from_shared: bool = False  # operands are always read from shared memory
 
     @property
-    def acc(self) -> str:
-        return "f32" if fmt(self.src).is_float else "s32"
-
-    @property
+    @abstractmethod
     def instruction(self) -> str:
-        if self.systolic:
-            return Shape(self.wei, self.src, self.acc, self.acc, self.m, self.n, self.model).name
-        if fmt(self.src).is_float:
-            return f"mad.f32.{self.m}x{self.n}x{self.k}"
-        return f"dp4a.{self.wei}.{self.src}.8.{self.m}.x{self.n}.s32"
+        """The instruction's name, or the form's that stands for several."""
+
+    @abstractmethod
+    def rate(self, machine: GpuMachine) -> float:
+        """Operations a clock of an engine on the instruction."""
 
     @property
-    def unit(self) -> str:
-        """The instruction's family."""
-        return self.instruction.split(".")[0]
+    def acc(self) -> str:
+        """The accumulators' type."""
+        return "f32" if fmt(self.src).is_float else "s32"
 
     @property
     def widened(self) -> bool:
         """Whether operands are brought to f32 in registers, for an instruction that takes no other floats."""
         return self.unit == "mad" and self.src != "f32"
 
-    def rate(self, machine: GpuMachine) -> float:
-        """Operations a clock of an engine on the instruction."""
-        if self.systolic:
-            return machine.systolic_rate(self.src, self.wei)[0]
-        return machine.vector_ops["f32" if fmt(self.src).is_float else "dp4a"]
-
     @property
     def a_words(self) -> int:
+        """Words of 32 bits that A takes."""
         return self.m * self.k * fmt(self.src).bits // 32
 
     @property
     def b_words(self) -> int:
+        """Words of 32 bits that B takes."""
         return self.n * self.k * fmt(self.wei).bits // 32
 
 
@@ -139,18 +130,6 @@ class Tile:
         if b.widened:
             acc += -(-b.m * b.k // words) * self.rows + -(-b.k * b.n // words) * self.cols
         return acc + self.rows * -(-b.a_words // words) + self.cols * -(-b.b_words // words) + RESERVED_GRFS
-
-
-def block_of(machine: GpuMachine, m: int, src: str, wei: str, model: str) -> Block:
-    """The block for a problem of `m` rows: eight of them, or as many as there are."""
-    platform = machine.platform
-    rows = min(8, m)
-    if fmt(src).is_float and (src == "f32" or not platform.exec_size):
-        return Block(rows, 16, VECTOR_K, src, wei, systolic=False)
-    if platform.exec_size:
-        shape = Shape(wei, src, "f32" if fmt(src).is_float else "s32", "null", rows, platform.exec_size, model)
-        return Block(rows, platform.exec_size, shape.k, src, wei, model)
-    return Block(rows, 16, 32, src, wei, systolic=False)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,35 @@
+"""What kernels share that multiply in another type than operands are stored in."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from isa_models import GpuMachine
+from simdnn.kernels.common.elementwise import MapProblem, elementwise
+from simdnn.kernels.common.expression import trace
+from simdnn.kernels.common.spec import Decompression, Placing
+from simdnn.kernels.gpu.vocabulary import GpuVocabulary
+from simdnn.program.records import Program
+
+
+def group_of(parts: Decompression, k: int) -> int:
+    """How many k have their scale and zero point in common."""
+    groups = [p.group for p in (parts.scale, parts.zero_point) if p and p.placing == "grouped"]
+    return gcd(*groups) if groups else k
+
+
+def inside(parts: Decompression) -> Placing | None:
+    """The scale, where it multiplies the weights and not the sums."""
+    return parts.scale if parts.scale and parts.scale.placing == "grouped" else None
+
+
+def scale_type(parts: Decompression, compute: str) -> str:
+    """What weights are multiplied in by their scale."""
+    scale = inside(parts)
+    return "f16" if compute == "f16" and (scale is None or scale.dtype == "f16") else "f32"
+
+
+def rounding(size: int, dtype: str, machine: GpuMachine) -> Program:
+    """f32 weights brought to the type multiplied, ahead of all runs."""
+    problem = MapProblem(trace(lambda x: x, ["f32"]), (size,), ((1,),), dtype)
+    return elementwise(problem, GpuVocabulary(machine)).program

@@ -1,0 +1,20 @@
+"""Operands of products that something changes of along K."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from simdnn.kernels.common.code import Code
+from simdnn.program.records import Affine, Tensor
+
+
+class ByGroup(ABC):
+    """An operand that has zero points, or scales, for each group of K."""
+
+    @abstractmethod
+    def opening(self, g: Affine) -> Code:
+        """What group `g` needs in registers before its steps."""
+
+    @abstractmethod
+    def tables(self) -> list[Tensor]:
+        """The parameters by group, read beside the operand's own tensor."""

@@ -1,0 +1,57 @@
+"""What a GPU's kernels are asked: a matmul, or a batch of them at once, and the convolution that is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simdnn.kernels.common.batch import Batch
+from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, ZeroPoints
+
+
+@dataclass(frozen=True)
+class GpuMatmulProblem(MatmulProblem):
+    """A matmul on a GPU: `batch` of this size at once.
+
+    `src` and `wei` are the types multiplied (tf32: of f32 data), or, with `compute`, those that operands are stored in.
+    """
+
+    float_model: str = ""
+    batch: Batch = Batch()
+    compute: str = ""
+
+    @property
+    def macs(self) -> int:
+        return super().macs * self.batch.count
+
+
+def product_of(p: ConvProblem, **more: Any) -> GpuMatmulProblem:
+    """The matmul of one group's pixels by its output channels; `more` of its fields.
+
+    >>> from simdnn.kernels.common.spec import Epilogue
+    >>> p = product_of(ConvProblem(2, 8, 5, 5, 32, 3, 3, "f16", "f16", Epilogue("f32"), groups=4))
+    >>> p.m, p.n, p.k, p.batch.count
+    (18, 8, 18, 4)
+    """
+    m, n, k = p.mb * p.oh * p.ow, p.oc // p.groups, p.kh * p.kw * p.ic // p.groups
+    return GpuMatmulProblem(m, n, k, p.src, p.wei, p.epilogue, batch=Batch.groups(p.groups), **more)
+
+
+@dataclass(frozen=True)
+class GpuConvProblem(ConvProblem):
+    """A convolution on a GPU. Its epilogue has the common zero points, which its product takes as `zero_points`."""
+
+    float_model: str = ""
+    zero_points: ZeroPoints | None = None
+    decompression: Decompression | None = None
+
+    @property
+    def product(self) -> GpuMatmulProblem:
+        """The matmul of a group's pixels by its output channels."""
+        e = replace(self.epilogue, zp_src=False, zp_wei=False)
+        return product_of(
+            replace(self, epilogue=e),
+            float_model=self.float_model,
+            zero_points=self.zero_points,
+            decompression=self.decompression,
+        )

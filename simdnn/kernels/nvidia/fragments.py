@@ -1,0 +1,133 @@
+"""Operands of a warp's products: as they lie in shared memory and in registers, and as they are multiplied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.spec import Parameters
+from simdnn.kernels.gpu.partition import Partition
+from simdnn.program.records import Affine, Memory, Op, Register, Tensor
+
+_CONVERSION = {("f32", "f16"): "cvt.rn.f16.f32", ("f16", "f32"): "cvt.f32.f16"}
+
+
+class Fragments(Protocol):
+    """One operand: as stored in a tensor and in the registers it is loaded to, and as it is multiplied."""
+
+    @property
+    def stored(self) -> str:
+        """The type in memory."""
+
+    @property
+    def multiplied(self) -> str:
+        """The type of `operand`."""
+
+    @property
+    def loaded(self) -> Register:
+        """What one block of a step is loaded to, without its name."""
+
+    def operand(self, number: int, copy: int) -> Register:
+        """What is multiplied."""
+
+    def convert(self, number: int, copy: int) -> Code:
+        """From what is loaded to what is multiplied."""
+
+    def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]: ...
+
+
+@dataclass(frozen=True)
+class Side:
+    """What the two operands differ in: rows of the source, or columns of the weights."""
+
+    name: str  # of the tensor: "src" or "wei"
+    steps: Partition
+
+    @property
+    def letter(self) -> str:
+        return "a" if self.name == "src" else "b"
+
+    @property
+    def size(self) -> int:
+        """Rows, or columns, of a block."""
+        return self.steps.cut.block.m if self.name == "src" else self.steps.cut.block.n
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a block in a step."""
+        return self.size * self.steps.cut.block.k
+
+    @property
+    def numbers(self) -> range:
+        """A thread's blocks."""
+        return self.steps.cut.rows if self.name == "src" else self.steps.cut.cols
+
+    @property
+    def count(self) -> int:
+        """All blocks along the side."""
+        return self.steps.cut.row_blocks if self.name == "src" else self.steps.cut.col_blocks
+
+    @property
+    def copies(self) -> int:
+        """Threads that hold each element."""
+        return self.steps.cut.block.copies[self.name == "wei"]
+
+    def each(self, name: str, *registers: Register) -> Op:
+        """An instruction on a fragment, which every thread that has a copy of an element executes."""
+        return op(f"{name}.to{self.copies}", *registers)
+
+    def load(self, form: Register, step: Affine, copy: int) -> Code:
+        """The fragments of a step of K; the one behind the last belongs to the next block, or is zero."""
+        cut, steps, code = self.steps.cut, 2 * self.steps.steps, Code()
+        for number in self.numbers:
+            block = cut.tile.row(number) if self.name == "src" else cut.tile.col(number)
+            behind = cut.batch.at(self.name) * (self.count * steps + 1)
+            place = Memory(self.name, (block * steps + step + behind) * form.lanes, form.dtype, form.lanes)
+            register = Register(f"{self.letter}_{number}_{copy}", form.dtype, form.lanes)
+            code.append(op(f"ld.shared.{form.dtype}.to{self.copies}", register, place))
+        return code
+
+    def tensor(self, form: Register) -> Tensor:
+        products = self.steps.cut.batch.products(self.name)
+        return Tensor(self.name, form.dtype, products * (self.count * 2 * self.steps.steps + 1) * form.lanes)
+
+    def blocks(self, matrix: Array) -> Array:
+        """(lines, K) as blocks of a step of K, those of the source by rows, of the weights by columns; and a step."""
+        steps, k = 2 * self.steps.steps, self.steps.cut.block.k
+        full = np.zeros((self.count * self.size, steps * k), matrix.dtype)
+        full[: matrix.shape[0], : matrix.shape[1]] = matrix
+        order = (0, 2, 1, 3) if self.name == "src" else (0, 2, 3, 1)
+        blocks = full.reshape(self.count, self.size, steps, k).transpose(order)
+        return np.concatenate([blocks.reshape(-1), np.zeros(self.size * k, full.dtype)])
+
+
+@dataclass(frozen=True)
+class FloatFragments:
+    """Floats, which are rounded, or widened, where they are not stored in the type multiplied."""
+
+    side: Side
+    stored: str
+    multiplied: str
+
+    @property
+    def loaded(self) -> Register:
+        return Register("", self.stored, self.side.lanes)
+
+    def operand(self, number: int, copy: int) -> Register:
+        name = f"{self.side.letter}_{number}" + f"_{copy}" * (self.stored == self.multiplied)
+        return Register(name, self.multiplied, self.side.lanes)
+
+    def convert(self, number: int, copy: int) -> Code:
+        if self.stored == self.multiplied:
+            return []
+        raw = Register(f"{self.side.letter}_{number}_{copy}", self.stored, self.side.lanes)
+        return [self.side.each(_CONVERSION[self.stored, self.multiplied], self.operand(number, copy), raw)]
+
+    def arrays(self, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
+        matrix = (src if self.side.name == "src" else weights.T).astype(fmt(self.stored).dtype)
+        return {self.side.name: self.side.blocks(self.side.steps.filled(matrix))}
