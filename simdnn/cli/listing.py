@@ -131,7 +131,8 @@ def isa_caps() -> Rows:
 def kernel_table() -> Rows:
     """The kernels that `simdnn.matmul` and `simdnn.convolution` choose from.
 
-    What each reads, its strategy of zero points where it has one alone, and whether its sums of integers are exact.
+    For each: the types that it reads, multiplies, computes and adds up in, the layouts of weights and the parameters by
+    group that it takes, its strategies of zero points, and whether its sums of integers are exact.
     """
     from isa_models.formats import fmt
     from simdnn.kernels.table import kernels
@@ -147,8 +148,12 @@ def kernel_table() -> Rows:
             "isa": kind.isa,
             "sources": "/".join(kind.sources),
             "weights": "/".join(kind.weights),
+            "multiplied": kind.multiplied or "as stored",
             "compute_dtype": kind.compute_dtype or "as stored",
-            "zero_points": kind.zero_points or "-",
+            "accumulates": "/".join(kind.accumulates),
+            "layouts": "/".join(kind.tags),
+            "takes": "/".join(kind.takes) or "-",
+            "zero_points": "/".join(kind.strategies) or "-",
             "exact": exact(kind),
         }
         for kind in kernels()

@@ -278,7 +278,7 @@ def out(kind: KernelKind, request: Request) -> str:
         title = LIBRARIES[kind.library].title
         return f"a slow form of {title}'s: dispatch={kind.library!r} takes it where {title} does"
     computes = computes_of(request)
-    if kind.unasked and request.dispatch == "fastest" and kind.zero_points != strategy_of(request.problem):
+    if kind.unasked and request.dispatch == "fastest" and strategy_of(request.problem) not in kind.strategies:
         return kind.unasked
     if computes and kind.compute_dtype not in computes:
         return f"fpmath {request.fpmath} computes in {' or '.join(computes)}"
@@ -393,7 +393,7 @@ def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
     plain = replace(plain, wei_tag="any")
     near = [c for c in candidates if not c.kind.accepts(problem)]
     if asked := strategy_of(problem):
-        near = near or [c for c in candidates if c.kind.zero_points == asked]
+        near = near or [c for c in candidates if asked in c.kind.strategies]
     near = near or [c for c in candidates if not c.kind.accepts(plain)] or list(candidates)
     reasons: dict[str, list[str]] = {}
     for candidate in near:

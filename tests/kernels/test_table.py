@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import is_dataclass, replace
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import simdnn
-from isa_models import InvalidArgument, Unimplemented, gpu_machine_names
+from isa_models import InvalidArgument, Unimplemented, formats, gpu_machine_names
 from simdnn import Attr
 from simdnn.cli import main
+from simdnn.kernels.common.spec import Epilogue, GroupScales, MatmulProblem
 from simdnn.kernels.table import KERNELS, rows_for
 
 MACHINES = ("skx", "b580", "a770", "dg1", "max1550", "v100")
@@ -125,6 +129,14 @@ def test_list_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(rows) == [kind.name for kind in KERNELS] and all(row["sources"] for row in rows.values())
     assert {row["target"] for row in rows.values()} == {"x86", "intel_gpu", "nvidia"}
     assert rows["gemm:xe_hpg_dpas_in_kernel"]["zero_points"] == "in_kernel"
+    assert rows["ref_int8:avx2"]["zero_points"] == "direct/in_kernel/precomputed/bias/upconvert"
+    tiled = rows["gemm:avx512_core_amx_down"]
+    assert [tiled[key] for key in ("weights", "multiplied", "accumulates", "layouts")] == [
+        "f32",
+        "bf16",
+        "f32",
+        "any/ab/ba",
+    ]
     assert rows["gemm:xe2_dpas_wdec_bf16"]["compute_dtype"] == "bf16"
     for machine in MACHINES:
         assert main(["list", "kernels", "--machine", machine, "--json"]) == 0
@@ -138,3 +150,40 @@ def test_every_gpu_has_rows() -> None:
     for name in gpu_machine_names():
         kinds = rows_for({simdnn.estimate("matmul", m=8, n=8, k=8, machine=name).isa})
         assert len({kind.isa for kind in kinds}) == 1 and any(kind.name.endswith("_depthwise") for kind in kinds)
+
+
+def written_out(call: object) -> bool:
+    """Whether a callable is a function of a module, bound at most to data that a reader can see."""
+    if isinstance(call, partial):
+        return written_out(call.func)
+    if isinstance(call, MethodType):
+        return is_dataclass(call.__self__) and written_out(call.__func__)
+    return isinstance(call, FunctionType) and call.__closure__ is None and "<" not in call.__qualname__
+
+
+@pytest.mark.parametrize("target", ["x86", "intel_gpu", "nvidia"])
+def test_a_rows_facts_are_fields(target: str) -> None:
+    """No row hides what it takes in a closure, and it says the types that it stores, multiplies and adds up."""
+    kinds = [kind for kind in KERNELS if kind.target == target]
+    assert kinds
+    for kind in kinds:
+        assert all(map(written_out, (kind.generator, kind.refine, *kind.sizes, *kind.wants))), kind.name
+        assert kind.sources and kind.weights and kind.tags and kind.accumulates, kind.name
+        assert {*kind.sources, *kind.weights, *kind.accumulates} <= formats.FORMATS.keys(), kind.name
+        assert not kind.needs or kind.needs in kind.takes, kind.name
+
+
+def test_refusals_read_the_fields() -> None:
+    rows = {kind.name: kind for kind in KERNELS}
+    problem = MatmulProblem(8, 16, 32, "f16", "f16", Epilogue("f32"))
+    for name in ("gemm:avx2", "gemm:avx512_core_vnni", "gemm:avx512_core_amx_int8", "ref_int8:avx2"):
+        kind = rows[name]
+        types = f"computes {'/'.join(kind.sources)} sources with {'/'.join(kind.weights)} weights, not f16:f16"
+        assert kind.accepts(problem) == types
+        assert replace(kind, sources=("f16",), weights=("f16",), wants=()).accepts(problem) == ""
+        assert replace(kind, sources=("f16",), weights=("f16",), tags=("ab",)).accepts(problem).endswith("works: 'ab'")
+    grouped = MatmulProblem(8, 16, 32, "u8", "s8", Epilogue("f32"), group_scales=GroupScales(wei=16))
+    on_tiles, on_vectors = rows["gemm:avx512_core_amx_int8"], rows["gemm:avx512_core_vnni"]
+    assert (on_tiles.accepts(grouped), on_vectors.accepts(grouped)) == ("takes no scales along K (wei by 16)", "")
+    assert replace(on_vectors, takes=()).accepts(grouped) == on_tiles.accepts(grouped)
+    assert rows["wdec:avx2"].accepts(problem) == "computes with compressed weights only"

@@ -37,7 +37,17 @@ def kind(name: str, isa: str = "avx2", *, reason: str = "", exact: bool = True, 
     def build(*_: object) -> Kernel:
         return Kernel(name, Program(name, isa, (), ()), dict, dict, computes)  # type: ignore[arg-type]
 
-    return KernelKind(name, isa, computes, lambda _: reason, build, exact=exact)
+    return KernelKind(
+        name,
+        isa,
+        computes,
+        build,
+        exact=exact,
+        sources=("f32", "f16", "bf16", "u8"),
+        weights=("f32", "f16", "s8"),
+        takes=("decompression",),
+        wants=(lambda _: reason,),
+    )
 
 
 def picks(name: str) -> Any:
@@ -111,7 +121,7 @@ def test_a_name_takes_that_kernel_or_none() -> None:
 
 
 def test_sums_in_f16_must_be_allowed() -> None:
-    narrow = replace(kind("narrow", computes="f16"), narrow_sums=True)
+    narrow = replace(kind("narrow", computes="f16"), accumulates=("f16",))
     problem = MatmulProblem(2, 3, 4, "f16", "f16", Epilogue("f32"))
     for mode, name in (("strict", "wide"), ("bf16", "wide"), ("f16", "narrow"), ("any", "narrow")):
         asked = request(kind("wide"), narrow, clock=Clock(wide=2, narrow=1), fpmath=mode)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.pack import Blocked
 from simdnn.program.records import Program
@@ -238,28 +239,86 @@ def as_asked(problem: Problem) -> Problem:
     return problem
 
 
+Want = Callable[[Any], str]
+
+_LAYOUTS = ("any", "ab", "ba")
+#: a parameter of a problem -> what a row says that does not take it, and one that computes nothing without it
+_PARAMETERS = {
+    "decompression": ("does not decompress weights", "computes with compressed weights only"),
+    "zero_points": ("takes no zero points ({})", "computes integers with zero points only"),
+    "group_scales": ("takes no scales along K ({})", "computes with scales along K only"),
+}
+assert _PARAMETERS.keys() <= {f.name for f in fields(MatmulProblem)}
+
+
 @dataclass(frozen=True, eq=False)
 class KernelKind:
-    """A row of the kernel table, equal to itself alone: what it takes, and how it is built.
+    """A row of the kernel table, equal to itself alone: what it takes, and what builds it.
 
-    `accepts(problem)` answers "" or the reason why this kind cannot do the problem, which is one of its `operation`.
+    `accepts` reads the fields, and asks each of `sizes` and `wants` why a problem cannot be had; "" where it can.
+    `generator(problem, machine)` makes the kernel of a problem that is accepted, for a machine that has `isa`.
     `refine(problem)` fills in what the row decides (the type multiplied, the strategy of zero points); `build` makes
-    the kernel of either for a machine that has `isa`.
+    the kernel of either.
     """
 
     name: str
     isa: str  # an ISA cap of CPUs, or the platform of GPUs
     compute_dtype: str  # the type that products are formed in; "": the one that operands are stored in
-    accepts: Callable[[Problem], str]
-    build: Callable[[Any, Any], Kernel]
+    generator: Callable[[Any, Any], Kernel]
     operation: type[MatmulProblem] | type[ConvProblem] = MatmulProblem
     exact: bool = True  # integer kernels: no step on the way can saturate or round
     library: str = ""  # stands for a slow form of this library's, and runs only where that is asked for
     more_than: str = ""  # the kind whose work this one does too, and more besides: it is never faster
-    narrow_sums: bool = False  # products are added up in f16 before they reach f32, which a math mode must allow
     target: str = "x86"  # x86 | intel_gpu | nvidia
     sources: tuple[str, ...] = ()  # types that it reads
-    weights: tuple[str, ...] = ()
-    zero_points: str = ""  # the strategy by which it takes those that change along K or by column
+    weights: tuple[str, ...] = ()  # types that the user's weights are stored in
+    multiplied: str = ""  # the type of weights in the kernel's own layout; "": the one that the user stores
+    accumulates: tuple[str, ...] = ()  # types of the sums
+    tags: tuple[str, ...] = _LAYOUTS  # layouts of the user's weights
+    takes: tuple[str, ...] = ()  # parameters by group: decompression | zero_points | group_scales
+    needs: str = ""  # the one of them without which there is nothing for this row to do
+    strategies: tuple[str, ...] = ()  # by which it takes zero points; () where it takes none, or the only way
     unasked: str = ""  # why "fastest" takes it only where its strategy is asked for
+    sizes: tuple[Want, ...] = ()  # asked first: whether a problem of its sizes is this row's at all
+    wants: tuple[Want, ...] = ()  # asked last
     refine: Callable[[Any], Problem] = as_asked
+
+    @property
+    def narrow_sums(self) -> bool:
+        """Whether products are added up in f16 before they reach f32, which a math mode must allow."""
+        return any(fmt(acc).bits < 32 for acc in self.accumulates)
+
+    def accepts(self, problem: Problem) -> str:
+        """Why this kind cannot do a problem; empty where it can."""
+        if not isinstance(problem, self.operation):
+            return f"computes {'matmul' if issubclass(self.operation, MatmulProblem) else 'convolution'} only"
+        asked = (*self.sizes, self._refused_parameters, self._refused_types, self._refused_layout, *self.wants)
+        return next(filter(None, (want(problem) for want in asked)), "")
+
+    def build(self, problem: Problem, machine: Any) -> Kernel:
+        """The kernel of a problem on a machine."""
+        return self.generator(problem, machine)
+
+    def _refused_parameters(self, problem: Problem) -> str:
+        for name, (taken_not, needed) in _PARAMETERS.items():
+            given = getattr(problem, name, None)
+            if given and name not in self.takes:
+                return taken_not.format(given)
+            if not given and name == self.needs:
+                return needed
+        zeros = getattr(problem, "zero_points", None)
+        if zeros and self.strategies and zeros.strategy not in ("", *self.strategies):
+            return f"zero_point_strategy={zeros.strategy!r} is asked for"
+        return ""
+
+    def _refused_types(self, problem: Problem) -> str:
+        src, wei = problem.src, problem.wei
+        alike = src == wei or not fmt(wei).is_float  # floats are multiplied by their own type, or by integers
+        if src in self.sources and wei in self.weights and alike:
+            return ""
+        return f"computes {'/'.join(self.sources)} sources with {'/'.join(self.weights)} weights, not {src}:{wei}"
+
+    def _refused_layout(self, problem: Problem) -> str:
+        if problem.wei_tag in self.tags:
+            return ""
+        return f"wei_tag={problem.wei_tag!r}; what works: {', '.join(map(repr, self.tags))}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform
-from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem
+from simdnn.kernels.common.spec import Kernel, KernelKind
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.implicit import as_convolution, view_copies
 from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
@@ -47,64 +47,58 @@ class GpuRow:
 
     def kinds(self) -> tuple[KernelKind, KernelKind]:
         """The rows of the table: matmul and convolution."""
-        matmul, convolution = (
-            KernelKind(
-                f"{family}:{self.platform.name}_{self.unit}{self.suffix}",
-                self.platform.name,
-                self.compute,
-                accepts,
-                build,
-                operation,
-                target=self.target,
-                sources=self.sources,
-                weights=self.weights,
-                zero_points=self.strategy,
-                unasked=self.unasked,
-                refine=refine,
-            )
-            for family, operation, accepts, build, refine in (
-                ("gemm", MatmulProblem, self.takes_matmul, self.matmul, self.refined),
-                ("conv", ConvProblem, self.takes_convolution, self.convolution, self.refined_convolution),
-            )
+        name = f"{self.platform.name}_{self.unit}{self.suffix}"
+        matmul = KernelKind(
+            f"gemm:{name}",
+            self.platform.name,
+            self.compute,
+            self.matmul,
+            GpuMatmulProblem,
+            target=self.target,
+            sources=self.sources,
+            weights=self.weights,
+            multiplied=self.compute,
+            accumulates=self.accumulates,
+            tags=self.tags,
+            takes=self.takes,
+            needs="decompression" if self.decompresses else "zero_points" if self.strategy else "",
+            strategies=(self.strategy,) if self.strategy else (),
+            unasked=self.unasked,
+            wants=(self.wanted,),
+            refine=self.refined,
+        )
+        convolution = replace(
+            matmul,
+            name=f"conv:{name}",
+            generator=self.convolution,
+            operation=GpuConvProblem,
+            tags=("any",),
+            sizes=(_not_depthwise,),
+            wants=(self.wanted_of_convolution,),
+            refine=self.refined_convolution,
         )
         return matmul, convolution
 
     # -- what it takes --------------------------------------------------------------------------------------------
-    def takes_matmul(self, problem: object) -> str:
-        """Why it cannot do a matmul; empty where it can."""
-        if not isinstance(problem, GpuMatmulProblem):
-            return "computes matmul on a GPU only"
-        p, zeros = problem, problem.zero_points
-        if self.decompresses != bool(p.decompression):
-            return "does not decompress weights" if p.decompression else "computes with compressed weights only"
-        if zeros and not self.strategy:
-            return "takes no zero points"
-        if self.strategy and not zeros:
-            return "computes integers with zero points only"
-        if zeros and zeros.strategy not in ("", self.strategy):
-            return f"zero_point_strategy={zeros.strategy!r} is asked for"
-        if reason := self.refused_types(p.src, p.wei):
-            return reason
-        if p.wei_tag not in self.tags:
-            return f"wei_tag={p.wei_tag!r}; what works: {', '.join(map(repr, self.tags))}"
-        return next(filter(None, (want(self.platform, p) for want in self.wants)), "")
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The parameters by group that it takes."""
+        own = ("decompression",) if self.decompresses else ("zero_points",) if self.strategy else ()
+        return (*own, "group_scales")
 
-    def refused_types(self, src: str, wei: str) -> str:
-        """Why operands of these types are not multiplied; empty where they are."""
-        alike = self.decompresses or src == wei or not fmt(src).is_float and not fmt(wei).is_float
-        if src in self.sources and wei in self.weights and alike:
-            return ""
-        return f"computes {'/'.join(self.sources)} sources with {'/'.join(self.weights)} weights, not {src}:{wei}"
+    @property
+    def accumulates(self) -> tuple[str, ...]:
+        """The types of its sums: f32 of floats, s32 of integers."""
+        multiplied = (self.compute,) if self.compute else self.sources
+        return tuple(dict.fromkeys("f32" if fmt(dtype).is_float else "s32" for dtype in multiplied))
 
-    def takes_convolution(self, problem: object) -> str:
-        """Why it cannot do a convolution; empty where it can."""
-        if not isinstance(problem, GpuConvProblem):
-            return "computes convolution on a GPU only"
-        if depthwise.accepts(problem):
-            return "depthwise convolutions have a kernel of their own"
-        if problem.wei_tag != "any":
-            return f"wei_tag={problem.wei_tag!r}; what works: 'any'"
-        return self.takes_matmul(problem.product) or self.without_sums(problem.product)
+    def wanted(self, problem: GpuMatmulProblem) -> str:
+        """Why a matmul of these types cannot be had; empty where it can."""
+        return next(filter(None, (want(self.platform, problem) for want in self.wants)), "")
+
+    def wanted_of_convolution(self, problem: GpuConvProblem) -> str:
+        """Why a convolution of these types cannot be had; empty where it can."""
+        return self.wanted(problem.product) or self.without_sums(problem.product)
 
     def without_sums(self, product: GpuMatmulProblem) -> str:
         """Why a strategy would do no more than another one: the source's zero point alone needs sums of the weights,
@@ -169,20 +163,31 @@ def depthwise_kind(target: str, platform: Platform) -> KernelKind:
         f"conv:{platform.name}_depthwise",
         platform.name,
         "f32",
-        _takes_depthwise,
         _depthwise,
-        ConvProblem,
+        GpuConvProblem,
         target=target,
         sources=(*FLOATS, "s8", "u8"),
         weights=(*FLOATS, "s8", "u8"),
+        multiplied="f32",
+        accumulates=("f32",),
+        tags=("any",),
+        takes=("decompression", "zero_points"),
+        sizes=(_depthwise_alone,),
+        wants=(_no_strategy,),
     )
 
 
-def _takes_depthwise(problem: object) -> str:
-    if not isinstance(problem, GpuConvProblem) or not depthwise.accepts(problem):
-        return "computes depthwise convolutions only, of weights of 8 bits or more without a zero point"
-    if problem.wei_tag != "any":
-        return f"wei_tag={problem.wei_tag!r}; what works: 'any'"
+def _depthwise_alone(problem: GpuConvProblem) -> str:
+    if depthwise.accepts(problem):
+        return ""
+    return "computes depthwise convolutions only, of weights of 8 bits or more without a zero point"
+
+
+def _not_depthwise(problem: GpuConvProblem) -> str:
+    return "depthwise convolutions have a kernel of their own" if depthwise.accepts(problem) else ""
+
+
+def _no_strategy(problem: GpuConvProblem) -> str:
     if problem.zero_points and problem.zero_points.strategy:
         return f"subtracts the zero point from each element: no {problem.zero_points.strategy!r}; what works: 'auto'"
     return ""

@@ -12,14 +12,11 @@ from functools import partial
 
 import numpy as np
 
-from isa_models import Machine
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, Prepare, Problem
+from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, Prepare
 
 WIDENED = ("u8", "s4", "u4")
 _MIDDLE = 128
-
-Build = Callable[[Problem, Machine], Kernel]
 
 
 def as_s8(problem: MatmulProblem) -> MatmulProblem:
@@ -39,26 +36,15 @@ def stored_as_s8(weights: Array) -> Array:
     return weights.astype(np.int8)
 
 
-def taking(build: Build) -> Build:
-    """A kind's way to build kernels for s8 weights, for the other types as well."""
-
-    def make(problem: Problem, machine: Machine) -> Kernel:
-        if not isinstance(problem, MatmulProblem) or problem.wei not in WIDENED:
-            return build(problem, machine)
-        return _fed(build(as_s8(problem), machine), problem)
-
-    return make
-
-
-def _fed(kernel: Kernel, problem: MatmulProblem) -> Kernel:
-    """The kernel, fed with weights of the problem's type; no reorder makes its layout of them."""
+def fed(kernel: Kernel, problem: MatmulProblem) -> Kernel:
+    """The kernel of `as_s8(problem)`, fed with weights of the problem's type; no reorder makes its layout of them."""
     prepare = partial(_prepared, kernel.prepare, _MIDDLE if problem.wei == "u8" else 0)
     counting, sums = (make and partial(_fed_later, make, problem) for make in (kernel.counting, kernel.sums))
     return replace(kernel, prepare=prepare, blocked=None, counting=counting, sums=sums)
 
 
 def _fed_later(make: Callable[[], Kernel], problem: MatmulProblem) -> Kernel:
-    return _fed(make(), problem)
+    return fed(make(), problem)
 
 
 def _prepared(prepare: Prepare, shift: int, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:

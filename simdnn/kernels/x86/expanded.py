@@ -12,19 +12,17 @@ its sums out of f16's range.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.pack import Blocked, per_channel
-from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters, Prepare, Problem
+from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters, Prepare
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, unit_of
 from simdnn.kernels.x86.stored import NIBBLES, widen
 from simdnn.program.check import verify
@@ -33,12 +31,10 @@ from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 STORED = ("s8", "u8", "s4", "u4")
 _PANELS = ("wei", "wei_tail")
 
-Build = Callable[[Problem, Machine], Kernel]
 
-
-def is_stored(problem: Problem) -> bool:
-    """Whether a problem is such a convolution."""
-    return isinstance(problem, ConvProblem) and fmt(problem.src).is_float and problem.wei in STORED
+def is_stored(problem: ConvProblem) -> bool:
+    """Whether a convolution is of floats with integer weights."""
+    return fmt(problem.src).is_float and problem.wei in STORED
 
 
 def as_floats(problem: ConvProblem, scaled: bool = False) -> ConvProblem:
@@ -47,7 +43,7 @@ def as_floats(problem: ConvProblem, scaled: bool = False) -> ConvProblem:
     return replace(problem, wei=problem.src, epilogue=replace(problem.epilogue, zp_wei=False, wei_scale=scale))
 
 
-def refused(problem: ConvProblem, isa: str, kept: str) -> str:
+def refuses_stored(problem: ConvProblem, isa: str, kept: str) -> str:
     """Why a kernel whose panels are of type `kept` cannot be given stored weights; empty where it can."""
     if problem.wei_tag != "any":
         return f"reads {problem.wei} weights in its own layout only (wei_tag='any')"
@@ -56,24 +52,8 @@ def refused(problem: ConvProblem, isa: str, kept: str) -> str:
     return ""
 
 
-def taking(build: Build, narrow_sums: bool) -> Build:
-    """A kind's way to build convolutions of floats, for weights stored as integers as well.
-
-    `narrow_sums`: the kind adds up in f16, so scales multiply the weights.
-    """
-
-    def make(problem: Problem, machine: Machine) -> Kernel:
-        if not is_stored(problem):
-            return build(problem, machine)
-        assert isinstance(problem, ConvProblem)
-        scaled = narrow_sums and bool(problem.epilogue.wei_scale)
-        return _expanding(build(as_floats(problem, scaled), machine), problem, scaled)
-
-    return make
-
-
-def _expanding(kernel: Kernel, problem: ConvProblem, scaled: bool) -> Kernel:
-    """The kernel with a stage ahead that fills its panels."""
+def expanding(kernel: Kernel, problem: ConvProblem, scaled: bool) -> Kernel:
+    """The kernel of `as_floats(problem, scaled)`, with a stage ahead that fills its panels."""
     program, unit, shifted = kernel.program, unit_of(kernel.program.isa), problem.epilogue.zp_wei
     panels = [t for t in program.tensors if t.name in _PANELS]
     others = [t for t in program.tensors if t.name not in _PANELS]

@@ -31,6 +31,9 @@ from simdnn.kernels.x86.stored import widen
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Tensor
 
+#: of zero points: how the part of the sum is found that is theirs
+STRATEGIES = ("direct", "in_kernel", "precomputed", "bias", "upconvert")
+
 
 class RefInt8:
     """The generator for one problem with `zero_points`."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from isa_models import Machine
+from isa_models.formats import fmt
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
-from simdnn.kernels.common.spec import ConvProblem, GroupScales, Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options
-from simdnn.kernels.x86 import expanded
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, tiled_gemm
-from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, taking
-from simdnn.kernels.x86.code import unit_of
+from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, fed
+from simdnn.kernels.x86.code import Unit, unit_of
 from simdnn.kernels.x86.decompressor import refuses_groups
-from simdnn.kernels.x86.depthwise import Depthwise
+from simdnn.kernels.x86.depthwise import FLOAT, INTEGER, Depthwise
 from simdnn.kernels.x86.dots import (
     BF16,
     BF16_EMULATED,
@@ -32,10 +33,12 @@ from simdnn.kernels.x86.dots import (
     VNNI,
     Dot,
 )
+from simdnn.kernels.x86.expanded import STORED, as_floats, expanding, is_stored, refuses_stored
 from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
 from simdnn.kernels.x86.gemv import Gemv
-from simdnn.kernels.x86.ref_int8 import RefInt8
+from simdnn.kernels.x86.ref_int8 import STRATEGIES, RefInt8
+from simdnn.kernels.x86.stored import NIBBLES
 from simdnn.libraries.onednn.sums import (
     bias_comes_first,
     cut_as_emulated,
@@ -46,63 +49,84 @@ from simdnn.libraries.onednn.sums import (
     older_kernel,
 )
 
+Sums = Callable[[Dot, str, Problem], Options]
+Multiplies = Callable[["Row", str, Problem, Machine], Kernel]
+_INT8 = ("u8", "s8")
 
-def _types(problem: Problem, sources: tuple[str, ...], weights: str) -> str:
-    if problem.src not in sources or problem.wei != weights:
-        return f"computes {'/'.join(sources)} sources with {weights} weights, not {problem.src}:{problem.wei}"
-    return ""
+
+# -- products: a matmul, or a convolution, of a dot product on a unit -------------------------------------------------
+def on_vectors(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:
+    """Tiles of vector registers; plain weights that are rounded are brought to panels by the program itself."""
+    unit, dot = unit_of(row.isa), row.dot
+    if isinstance(problem, MatmulProblem) and row.narrows_weights and problem.wei_tag != "any":
+        return compressed_gemm(name, problem, unit, dot, row.options(problem)).kernel()
+    if isinstance(problem, MatmulProblem) and problem.group_scales:
+        return grouped_gemm(name, problem, unit, dot).kernel()
+    return gemm(name, problem, unit, dot, row.options(problem)).kernel()
+
+
+def on_tiles(row: Row, name: str, problem: Problem, machine: Machine) -> Kernel:
+    """AMX tiles. The row's dot product is that of its first source; another one takes s8."""
+    dot = TILED_S8 if problem.src == "s8" else row.dot
+    packed = row.narrows_weights and isinstance(problem, MatmulProblem) and problem.wei_tag != "any"
+    unit, order, options = unit_of(row.isa), _accumulation(machine), row.options(problem)
+    return tiled_gemm(name, problem, unit, dot, order, options, compressed=packed).kernel()
+
+
+def _accumulation(machine: Machine | None) -> str:
+    """The order in which a machine's tile products are added up."""
+    return machine.amx_accumulation if machine else AMX_ACCUMULATIONS[0]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A GEMM or convolution kernel: a dot product on a unit. `suffix` ends its name, "gemm:avx512_core_int8"."""
+    """A GEMM and a convolution kernel: a dot product on a unit. `suffix` ends their names, "gemm:avx512_core_int8".
+
+    `weights`: the type that the kernel's own layout is made of. Integers of other types are brought to it: in a matmul
+    of integers ahead of time (`as_s8`), in a convolution of floats by the program (`expanded`).
+    """
 
     dot: Dot
     isa: str
     sources: tuple[str, ...]
     weights: str
     suffix: str = ""
-    sums: Callable[[Dot, str, Problem], Options] = cut_by_channels
+    sums: Sums = cut_by_channels
     library: str = ""  # whose slow form this is, where nobody else wants it
+    multiplies: Multiplies = on_vectors
 
-    def accepts(self, operation: type[MatmulProblem] | type[ConvProblem]) -> Callable[[Problem], str]:
-        def answer(problem: Problem) -> str:
-            if isinstance(problem, MatmulProblem) and problem.decompression:
-                return "does not decompress weights"
-            if isinstance(problem, MatmulProblem) and problem.zero_points:
-                return "takes common zero points only, and no reductions"
-            if isinstance(problem, MatmulProblem) and self.weights == "s8" and problem.wei in WIDENED:
-                if reason := self.refuses_widened(problem):
-                    return reason
-                problem = as_s8(problem)
-            if isinstance(problem, MatmulProblem) and problem.group_scales:
-                if reason := self.refuses_groups(problem, problem.group_scales):
-                    return reason
-            if not isinstance(problem, operation):
-                return f"computes {'matmul' if operation is MatmulProblem else 'convolution'} only"
-            if isinstance(problem, ConvProblem) and problem.depthwise:
-                return "depthwise convolutions have a kernel of their own"
-            if isinstance(problem, ConvProblem) and expanded.is_stored(problem) and self.weights != "s8":
-                if reason := self.refuses_stored(problem):
-                    return reason
-                problem = expanded.as_floats(problem)
-            if isinstance(problem, ConvProblem) and problem.epilogue.zp_wei:
-                return "a convolution has no weights zero point"
-            if isinstance(problem, ConvProblem) and problem.wei_tag != "any":
-                options = self.options(problem)
-                if options.halve or options.order.fold:
-                    return "halves or folds its weights, which it takes in its own layout only (wei_tag='any')"
-            if isinstance(problem, ConvProblem) and 2 * problem.kh * problem.kw > (self.dot.chain or math.inf):
-                return f"adds {self.dot.chain} products in f16: kernels of up to {self.dot.chain // 2} taps"
-            if self.reference and problem.epilogue.wei_scale:
-                return "the reference multiplies each product by the weights' scale: no kernel here does"
-            return _types(problem, self.sources, self.weights)
+    def name(self, operation: type[Problem]) -> str:
+        """The kernel's name."""
+        return f"{'gemm' if issubclass(operation, MatmulProblem) else 'conv'}:{self.isa}{self.suffix}"
 
-        return answer
+    def kind(self, operation: type[MatmulProblem] | type[ConvProblem]) -> KernelKind:
+        """The row of the kernel table for matmuls or for convolutions."""
+        matmul, integers = operation is MatmulProblem, self.weights == "s8"
+        others = WIDENED if integers and matmul else STORED if not (integers or matmul) else ()
+        of_matmul = self.refuses_widened, self.refuses_groups, self.refuses_scale
+        of_convolution = self.refuses_stored, self.refuses_zero_point, self.refuses_layout, self.refuses_taps
+        return KernelKind(
+            self.name(operation),
+            self.isa,
+            self.dot.compute,
+            self.kernel,
+            operation,
+            exact=not self.dot.saturates,
+            library=self.library,
+            more_than=replace(self, suffix="").name(operation) if self.dot in (TF32, TF32_CUT) else "",
+            sources=self.sources,
+            weights=(self.weights, *others),
+            multiplied=self.dot.wei,
+            accumulates=(self.dot.acc,),
+            tags=("any", "ab", "ba") if matmul else ("any", "oihw"),
+            takes=("group_scales",) if matmul and self.dot.acc == "s32" and self.multiplies is on_vectors else (),
+            sizes=() if matmul else (_not_depthwise,),
+            wants=of_matmul if matmul else of_convolution,
+        )
 
     @property
     def reference(self) -> bool:
-        """Whether this is oneDNN's reference for floats, of which matmuls alone are made here."""
+        """Whether this is oneDNN's reference for floats; this package has its matmuls alone."""
         return self.dot == MULTIPLY_ADD
 
     @property
@@ -110,8 +134,11 @@ class Row:
         """Whether f32 weights become something else before they are multiplied."""
         return self.weights == "f32" and (self.dot.wei != "f32" or bool(self.dot.rounds))
 
+    # -- what it asks of a problem ----------------------------------------------------------------------------------
     def refuses_widened(self, problem: MatmulProblem) -> str:
         """Why integer weights of another type cannot become s8 on their way to the kernel; empty where they can."""
+        if problem.wei not in WIDENED:
+            return ""
         if problem.wei_tag != "any":
             return f"makes s8 of {problem.wei} weights ahead of time: wei_tag='any'"
         if problem.wei == "u8" and self.dot.saturates:
@@ -120,18 +147,12 @@ class Row:
             return "stores u8 weights less 128, a zero point, and takes scales along K without one"
         return ""
 
-    def refuses_stored(self, problem: ConvProblem) -> str:
-        """Why a convolution of floats cannot have weights stored as integers; empty where it can."""
-        if self.narrows_weights and self.options(expanded.as_floats(problem)).order.fold:
-            return "narrows the weights that it folds from floats only"
-        return expanded.refused(problem, self.isa, self.dot.wei)
-
-    def refuses_groups(self, problem: MatmulProblem, scales: GroupScales) -> str:
+    def refuses_groups(self, problem: MatmulProblem) -> str:
         """Why scales that change along K cannot be had; empty where they can."""
-        e = problem.epilogue
+        e, scales = problem.epilogue, problem.group_scales
+        if scales is None:
+            return ""
         lengths = [g for g in (scales.src, scales.wei) if g]
-        if self.dot.acc != "s32":
-            return "has scales along K for integers only"
         if e.zp_src or e.zp_wei or e.dst == "s32":
             return "takes scales along K without zero points, to a floating-point or 8-bit destination"
         if any(problem.k % g or max(lengths) % g for g in lengths):
@@ -140,171 +161,214 @@ class Row:
             return f"takes k in fours: groups of a multiple of 4, not {scales.group}"
         return ""
 
+    def refuses_scale(self, problem: MatmulProblem) -> str:
+        """Why a scale of weights cannot be had; empty where it can."""
+        if self.reference and problem.epilogue.wei_scale:
+            return "the reference multiplies each product by the weights' scale: no kernel here does"
+        return ""
+
+    def refuses_stored(self, problem: ConvProblem) -> str:
+        """Why a convolution of floats cannot have weights stored as integers; empty where it can."""
+        if not is_stored(problem):
+            return ""
+        if self.narrows_weights and self.options(as_floats(problem)).order.fold:
+            return "narrows the weights that it folds from floats only"
+        return refuses_stored(problem, self.isa, self.dot.wei)
+
+    def refuses_zero_point(self, problem: ConvProblem) -> str:
+        """Why a weights zero point cannot be had; empty where it can."""
+        return "" if is_stored(problem) else _no_zero_point(problem)
+
+    def refuses_layout(self, problem: ConvProblem) -> str:
+        """Why a convolution cannot read plain weights; empty where it can."""
+        options = self.options(problem) if problem.wei_tag != "any" else Options()
+        if options.halve or options.order.fold:
+            return "halves or folds its weights, which it takes in its own layout only (wei_tag='any')"
+        return ""
+
+    def refuses_taps(self, problem: ConvProblem) -> str:
+        """Why a convolution cannot have so many taps; empty where it can."""
+        if 2 * problem.kh * problem.kw > (self.dot.chain or math.inf):
+            return f"adds {self.dot.chain} products in f16: kernels of up to {self.dot.chain // 2} taps"
+        return ""
+
+    # -- what it makes of it ----------------------------------------------------------------------------------------
     def options(self, problem: Problem) -> Options:
         """Where the sums of a problem are cut, and what follows them."""
         return self.sums(self.dot, self.isa, problem)
 
-    def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
-        def make(problem: Problem, machine: Machine) -> Kernel:
-            if isinstance(problem, MatmulProblem) and self.narrows_weights:
-                if problem.wei_tag != "any":  # plain weights are converted by the program itself
-                    return compressed_gemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
-            if isinstance(problem, MatmulProblem) and problem.group_scales:
-                return grouped_gemm(name, problem, unit_of(self.isa), self.dot).kernel()
-            return gemm(name, problem, unit_of(self.isa), self.dot, self.options(problem)).kernel()
-
-        return make
-
-    def kind(self, operation: type[MatmulProblem] | type[ConvProblem]) -> KernelKind:
-        """The row of the kernel table for matmuls or for convolutions."""
-        family = "gemm" if operation is MatmulProblem else "conv"
-        name = f"{family}:{self.isa}{self.suffix}"
-        build = self.build(name)
-        return KernelKind(
-            name,
-            self.isa,
-            self.dot.compute,
-            self.accepts(operation),
-            taking(build) if self.weights == "s8" else expanded.taking(build, self.dot.narrow_sums),
-            operation,
-            self.dot is not MADDUBS,
-            self.library,
-            more_than=f"{family}:{self.isa}" if self.dot in (TF32, TF32_CUT) else "",
-            narrow_sums=self.dot.narrow_sums,
-            sources=self.sources,
-            weights=(self.weights, *(WIDENED if self.weights == "s8" and operation is MatmulProblem else ())),
-        )
+    def kernel(self, problem: Problem, machine: Machine) -> Kernel:
+        """The kernel of a problem, whose weights may be stored in another type than those of the row."""
+        name = self.name(type(problem))
+        if isinstance(problem, MatmulProblem) and problem.wei in WIDENED:
+            return fed(self.multiplies(self, name, as_s8(problem), machine), problem)
+        if isinstance(problem, ConvProblem) and is_stored(problem):
+            scaled = self.dot.narrow_sums and bool(problem.epilogue.wei_scale)
+            return expanding(self.multiplies(self, name, as_floats(problem, scaled), machine), problem, scaled)
+        return self.multiplies(self, name, problem, machine)
 
 
-@dataclass(frozen=True)
-class _TileRow(Row):
-    """A GEMM or convolution kernel on AMX tiles; `dot` is that of the first source."""
-
-    sums: Callable[[Dot, str, Problem], Options] = cut_for_tiles
-
-    def refuses_groups(self, problem: MatmulProblem, scales: GroupScales) -> str:
-        return "has no scales along K on tiles"
-
-    def build(self, name: str) -> Callable[[Problem, Machine], Kernel]:
-        def make(problem: Problem, machine: Machine) -> Kernel:
-            dot = TILED_S8 if problem.src == "s8" else self.dot
-            packed = self.narrows_weights and isinstance(problem, MatmulProblem) and problem.wei_tag != "any"
-            unit, order, options = unit_of(self.isa), _accumulation(machine), self.options(problem)
-            return tiled_gemm(name, problem, unit, dot, order, options, compressed=packed).kernel()
-
-        return make
+def _not_depthwise(problem: ConvProblem) -> str:
+    return "depthwise convolutions have a kernel of their own" if problem.depthwise else ""
 
 
-def _accumulation(machine: Machine | None) -> str:
-    """The order in which a machine's tile products are added up."""
-    return machine.amx_accumulation if machine else AMX_ACCUMULATIONS[0]
+def _no_zero_point(problem: ConvProblem) -> str:
+    return "a convolution has no weights zero point" if problem.epilogue.zp_wei else ""
 
 
-def _depthwise(isa: str, source_types: tuple[str, ...], halves: bool = False, suffix: str = "") -> KernelKind:
+# -- depthwise convolutions -------------------------------------------------------------------------------------------
+def _depthwise(isa: str, sources: tuple[str, ...], halves: bool = False, suffix: str = "") -> KernelKind:
     """`halves`: s8 sources make it halve its weights, as the library does without VNNI."""
-    integer = "u8" in source_types
-    name = f"dw:{isa}" + ("_int8" if integer else "") + suffix
-
-    def accepts(problem: Problem) -> str:
-        if not isinstance(problem, ConvProblem) or not problem.depthwise:
-            return "computes depthwise convolutions only"
-        if problem.src not in source_types:
-            return f"computes {'/'.join(source_types)} sources, not {problem.src}"
-        if problem.epilogue.zp_wei:
-            return "a convolution has no weights zero point"
-        if problem.wei_tag != "any":
-            return "reads depthwise weights in its own layout only (wei_tag='any')"
-        return _types(problem, source_types, "s8" if integer else problem.src)
-
-    def build(problem: Problem, machine: Machine) -> Kernel:
-        assert isinstance(problem, ConvProblem)
-        unit = unit_of(isa)
-        halve = halves and problem.src == "s8"
-        merged = integer and older_kernel(isa, problem)
-        bias_first = bias_comes_first(problem, suffix == "_bf16_stored")
-        return Depthwise(name, problem, unit, halve, merged, bias_first).kernel()
-
-    compute, weights = ("s16", ("s8",)) if integer else ("f32", source_types)
+    integer = "u8" in sources
+    name, dot = f"dw:{isa}{'_int8' * integer}{suffix}", INTEGER if integer else FLOAT
     return KernelKind(
-        name, isa, compute, accepts, build, ConvProblem, not halves, sources=source_types, weights=weights
+        name,
+        isa,
+        dot.compute,
+        partial(_depthwise_kernel, name, unit_of(isa), halves),
+        ConvProblem,
+        exact=not halves,
+        sources=sources,
+        weights=("s8",) if integer else sources,
+        multiplied=dot.wei,
+        accumulates=(dot.acc,),
+        tags=("any",),
+        sizes=(_depthwise_alone,),
+        wants=(_no_zero_point,),
     )
 
 
+def _depthwise_alone(problem: ConvProblem) -> str:
+    return "" if problem.depthwise else "computes depthwise convolutions only"
+
+
+def _depthwise_kernel(name: str, unit: Unit, halves: bool, problem: ConvProblem, machine: Machine) -> Kernel:
+    integer = not fmt(problem.src).is_float
+    merged = integer and older_kernel(unit.isa, problem)
+    bias_first = bias_comes_first(problem, unit.isa)
+    return Depthwise(name, problem, unit, halves and problem.src == "s8", merged, bias_first).kernel()
+
+
+# -- compressed weights -----------------------------------------------------------------------------------------------
 def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "", fused: bool = False) -> KernelKind:
     """Matmul over compressed weights; the reference form multiplies and adds apart, its scales in the weights."""
-    name, unit, reference = f"wdec{'_fused' * fused}:{isa}{suffix}", unit_of(isa), dot == MULTIPLY_ADD
-
-    def accepts(problem: Problem) -> str:
-        if not isinstance(problem, MatmulProblem) or problem.decompression is None:
-            return "computes matmul with compressed weights only"
-        d = problem.decompression
-        if problem.src not in sources:
-            return f"computes {'/'.join(sources)} sources, not {problem.src}"
-        if dot.compute not in d.computes or d.reference != reference:
-            return f"computes in {dot.compute}" + (" as the library's reference does" if reference else "")
-        return refuses_groups(problem, dot) or (refuses_fusion(problem) if fused else "")
-
-    def build(problem: Problem, machine: Machine) -> Kernel:
-        assert isinstance(problem, MatmulProblem)
-        if fused:
-            return fused_gemm(name, problem, unit, dot).kernel()
-        if dot in (TILED_BF16, TILED_F16):
-            return tiled_gemm(name, problem, unit, dot, _accumulation(machine), Options(), compressed=True).kernel()
-        return compressed_gemm(name, problem, unit, dot, cut_decompressed(dot, isa, problem)).kernel()
-
-    weights, narrow = ("s8", *WIDENED), dot.narrow_sums
-    return KernelKind(name, isa, dot.compute, accepts, build, narrow_sums=narrow, sources=sources, weights=weights)
+    name, makes = f"wdec{'_fused' * fused}:{isa}{suffix}", _fused if fused else _in_panels
+    return KernelKind(
+        name,
+        isa,
+        dot.compute,
+        partial(makes, name, unit_of(isa), dot),
+        sources=sources,
+        weights=("s8", *WIDENED),
+        multiplied=dot.wei,
+        accumulates=(dot.acc,),
+        takes=("decompression",),
+        needs="decompression",
+        wants=(partial(_computes, dot), partial(refuses_groups, dot=dot), *([refuses_fusion] if fused else [])),
+    )
 
 
+def _computes(dot: Dot, problem: MatmulProblem) -> str:
+    d, reference = problem.decompression, dot == MULTIPLY_ADD
+    if d and (dot.compute not in d.computes or d.reference != reference):
+        return f"computes in {dot.compute}" + (" as the library's reference does" if reference else "")
+    return ""
+
+
+def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
+    if dot in (TILED_BF16, TILED_F16):
+        return tiled_gemm(name, problem, unit, dot, _accumulation(machine), Options(), compressed=True).kernel()
+    return compressed_gemm(name, problem, unit, dot, cut_decompressed(dot, unit.isa, problem)).kernel()
+
+
+def _fused(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
+    return fused_gemm(name, problem, unit, dot).kernel()
+
+
+# -- a matrix and a vector --------------------------------------------------------------------------------------------
 def _gemv(isa: str, dtype: str, plain: bool, emulated: bool = False) -> KernelKind:
+    """`plain`: lanes run over N, and weights are as the user stores them; else along K (`Gemv`)."""
     name = f"gemv:{isa}" + ("_f16" if dtype == "f16" else "_bf16_emulated" if emulated else "")
     name += ("_plain" if plain else "") + ("_bf16" if plain and dtype == "bf16" else "")
-
-    def accepts(problem: Problem) -> str:
-        if not isinstance(problem, MatmulProblem) or 1 not in (problem.m, problem.n):
-            return "computes matrix times vector only (M = 1 or N = 1)"
-        if problem.decompression:
-            return "does not decompress weights"
-        stored_plain = problem.n > 1 and problem.wei_tag == "ab"
-        if plain != stored_plain:
-            return "wants " + ("plain (K, N) weights with M = 1" if plain else "weights contiguous along K")
-        return _types(problem, (dtype,), dtype)
-
-    def build(problem: Problem, machine: Machine) -> Kernel:
-        assert isinstance(problem, MatmulProblem)
-        return Gemv(name, problem, unit_of(isa), plain, emulated).kernel()
-
-    compute = "bf16" if dtype == "bf16" and not plain and not emulated else "f32"
-    library = "onednn" if emulated else ""
-    return KernelKind(name, isa, compute, accepts, build, library=library, sources=(dtype,), weights=(dtype,))
+    return KernelKind(
+        name,
+        isa,
+        "bf16" if dtype == "bf16" and not plain and not emulated else "f32",
+        partial(_gemv_kernel, name, unit_of(isa), plain, emulated),
+        library="onednn" if emulated else "",
+        sources=(dtype,),
+        weights=(dtype,),
+        multiplied=dtype,
+        accumulates=("f32",),
+        tags=("ab",) if plain else ("any", "ab", "ba"),
+        sizes=(_vector,),
+        wants=(_across_n if plain else _along_k,),
+    )
 
 
+def _vector(problem: MatmulProblem) -> str:
+    return "" if 1 in (problem.m, problem.n) else "computes matrix times vector only (M = 1 or N = 1)"
+
+
+def _across_n(problem: MatmulProblem) -> str:
+    return "" if problem.n > 1 else "wants plain (K, N) weights with M = 1"
+
+
+def _along_k(problem: MatmulProblem) -> str:
+    return "wants weights contiguous along K" if problem.n > 1 and problem.wei_tag == "ab" else ""
+
+
+def _gemv_kernel(
+    name: str, unit: Unit, plain: bool, emulated: bool, problem: MatmulProblem, machine: Machine
+) -> Kernel:
+    return Gemv(name, problem, unit, plain, emulated).kernel()
+
+
+# -- what is left to a reference --------------------------------------------------------------------------------------
 def _ref_int8(isa: str) -> KernelKind:
-    """Integer matmul with scales or zero points by group or column, or u8 weights: what is left to a reference."""
+    """Integer matmul with scales or zero points by group or column, or u8 weights."""
     name, unit = f"ref_int8:{isa}", unit_of(isa)
-
-    def accepts(problem: Problem) -> str:
-        p = problem
-        if not isinstance(p, MatmulProblem) or not (p.zero_points or p.group_scales or p.wei == "u8"):
-            return "computes integer matmul with zero points or scales by group or column, or u8 weights, only"
-        if p.zero_points is None and (p.epilogue.zp_src or p.epilogue.zp_wei):
-            return "takes zero points by group or column"
-        if p.wei_tag == "ba":
-            return "reads rows of weights (wei_tag='any' or 'ab')"
-        if p.wei in ("s4", "u4") and p.wei_tag != "any":
-            return f"makes s8 of {p.wei} weights ahead of time: wei_tag='any'"
-        if not unit.masks and p.m * p.k < unit.lanes:
-            return f"{isa} has no masks: M * K of at least {unit.lanes}, not {p.m * p.k}"
-        return _types(p, _INT8, p.wei if p.wei in WIDENED else "s8")
-
-    def build(problem: Problem, machine: Machine) -> Kernel:
-        assert isinstance(problem, MatmulProblem)
-        return RefInt8(name, problem, unit).kernel()
-
-    return KernelKind(name, isa, "s32", accepts, build, sources=_INT8, weights=("s8", *WIDENED))
+    return KernelKind(
+        name,
+        isa,
+        "s32",
+        partial(_ref_int8_kernel, name, unit),
+        sources=_INT8,
+        weights=("s8", *WIDENED),
+        multiplied="s32",
+        accumulates=("s32",),
+        tags=("any", "ab"),
+        takes=("zero_points", "group_scales"),
+        strategies=STRATEGIES,
+        wants=(_by_group, _ahead_of_time, partial(_whole_vectors, unit)),
+    )
 
 
-_INT8 = ("u8", "s8")
+def _by_group(p: MatmulProblem) -> str:
+    if not (p.zero_points or p.group_scales or p.wei == "u8"):
+        return "computes integer matmul with zero points or scales by group or column, or u8 weights, only"
+    if p.zero_points is None and (p.epilogue.zp_src or p.epilogue.zp_wei):
+        return "takes zero points by group or column"
+    return ""
+
+
+def _ahead_of_time(p: MatmulProblem) -> str:
+    if p.wei in NIBBLES and p.wei_tag != "any":
+        return f"makes s8 of {p.wei} weights ahead of time: wei_tag='any'"
+    return ""
+
+
+def _whole_vectors(unit: Unit, p: MatmulProblem) -> str:
+    if not unit.masks and p.m * p.k < unit.lanes:
+        return f"{unit.isa} has no masks: M * K of at least {unit.lanes}, not {p.m * p.k}"
+    return ""
+
+
+def _ref_int8_kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
+    return RefInt8(name, problem, unit).kernel()
+
+
+_tiles = partial(Row, sums=cut_for_tiles, multiplies=on_tiles)
 _ROWS = (
     Row(FMA, "avx512_core", ("f32",), "f32"),
     Row(FMA, "avx2", ("f32",), "f32"),
@@ -331,11 +395,11 @@ _ROWS = (
     Row(MADDUBS, "avx2", _INT8, "s8", "_int8"),
     Row(MADDWD, "avx512_core", _INT8, "s8", "_int8_exact"),
     Row(MADDWD, "avx2", _INT8, "s8", "_int8_exact"),
-    _TileRow(TILED_BF16, "avx512_core_amx", ("bf16",), "bf16"),
-    _TileRow(TILED_BF16, "avx512_core_amx", ("f32",), "f32", "_down"),
-    _TileRow(TILED_F16, "avx512_core_amx_fp16", ("f16",), "f16"),
-    _TileRow(TILED_F16, "avx512_core_amx_fp16", ("f32",), "f32", "_down"),
-    _TileRow(TILED_U8, "avx512_core_amx", _INT8, "s8", "_int8"),
+    _tiles(TILED_BF16, "avx512_core_amx", ("bf16",), "bf16"),
+    _tiles(TILED_BF16, "avx512_core_amx", ("f32",), "f32", "_down"),
+    _tiles(TILED_F16, "avx512_core_amx_fp16", ("f16",), "f16"),
+    _tiles(TILED_F16, "avx512_core_amx_fp16", ("f32",), "f32", "_down"),
+    _tiles(TILED_U8, "avx512_core_amx", _INT8, "s8", "_int8"),
 )
 _FLOATS = ("f32", "bf16", "f16")
 _DECOMPRESSING: tuple[tuple[str, Dot, tuple[str, ...], str], ...] = (

@@ -84,9 +84,10 @@ def older_kernel(isa: str, problem: Problem) -> bool:
     return "avx512_core" not in implied(isa)
 
 
-def bias_comes_first(problem: ConvProblem, stored: bool) -> bool:
-    """Whether a depthwise sum of floats starts from the bias (rule 13); `stored`: in bf16, and widened."""
-    return problem.dilation != (1, 1) or stored
+def bias_comes_first(problem: ConvProblem, isa: str) -> bool:
+    """Whether a depthwise sum of floats starts from the bias (rule 13); so does bf16 that is widened first."""
+    widened = problem.src == "bf16" and "avx512_core_bf16" not in implied(isa)
+    return problem.dilation != (1, 1) or widened
 
 
 def even_parts(k: int) -> int:
