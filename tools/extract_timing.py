@@ -1,23 +1,20 @@
-"""Cut the rows that the machine files are made from out of uops.info's tables.
+"""The timings that the machine files are made from: what other people measured, as their published files have it.
 
-    python tools/extract_timing.py ASSEMBLYSTATS_CHECKOUT ICX_ROWS.csv > timing.csv
-
-ASSEMBLYSTATS_CHECKOUT is a checkout of https://github.com/ashvardanian/AssemblyStats (Apache-2.0) at fbeccff, whose
-folder uops/ holds the tables of https://uops.info/table as CSV. ICX_ROWS.csv has the rows of "Ice Lake-SP",
-taken from InstLatx64 (GenuineIntel00606A6_ICX_InstLatX64.txt at 087af2c): instruction, form, uarch, latency,
-rthroughput, source. Values are copied as they stand; reading them is the work of make_machine_rows.py. The output is
-other people's table: keep it outside of the repository.
+`timings(assemblystats, instlatx64)` reads two checkouts, and make_machine_rows.py calls it:
+- https://github.com/ashvardanian/AssemblyStats (Apache-2.0) at fbeccff, whose folder uops/ holds the tables of
+  https://uops.info/table as CSV;
+- https://github.com/InstLatx64/InstLatx64 at 087af2c, of which the listing of an Ice Lake-SP is read (`SERVER`).
+Values are copied as they stand; reading them is the work of make_machine_rows.py. They are other people's: keep the
+checkouts outside of the repository.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-COLUMNS = ("uarch", "instruction", "operands", "encoding", "latency", "throughput", "uops", "ports", "source")
 TABLES = {
     "Haswell": "haswell",
     "Skylake-X": "skylakex",
@@ -26,6 +23,11 @@ TABLES = {
     "Alder Lake-P": "alderlakep",
     "Zen 4": "zen4",
 }
+SERVER = "GenuineIntel/GenuineIntel00606A6_ICX_InstLatX64.txt"
+#: ` 2449 AVX512F         : VFMADD231PS zmm, zmm, zmm      L:   2.00ns=  4.0c  T:   0.25ns=  0.50c`
+LISTED = re.compile(
+    r" *\d+ \w+ *: (?:\{\w+\} *)?(\w+) ([xyz]mm(?:, *(?:[xyz]mm|r32|r64|imm8))*) +L:.* T: .*= *([\d.]+)c *"
+)
 
 MNEMONICS = set(
     """
@@ -182,42 +184,23 @@ def rows_of(uarch: str, table: Path) -> Iterator[dict[str, str]]:
                 continue
             seen.add((match[1], operands))
             figures = {key: row[key] for key in ("latency", "throughput", "uops", "ports")}
-            yield {
-                "uarch": uarch,
-                "instruction": match[1],
-                "operands": operands,
-                "encoding": f"{row['family']} {encoding}".strip(),
-                **figures,
-                "source": "uops.info",
-            }
+            name = f"{row['family']} {encoding}".strip()
+            yield {"uarch": uarch, "instruction": match[1], "operands": operands, "encoding": name, **figures}
 
 
-def main(checkout: str, icx: str) -> None:
-    """Write the table to standard output."""
-    writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for uarch, name in TABLES.items():
-        writer.writerows(rows_of(uarch, Path(checkout) / "uops" / f"{name}.csv"))
-    with Path(icx).open(newline="") as handle:
-        for row in csv.DictReader(handle):
-            measured = row["source"].startswith("InstLatx64") and row["uarch"] == "Ice Lake-SP"
-            if measured and row["instruction"] in MNEMONICS:
-                writer.writerow(
-                    {
-                        "uarch": "Ice Lake-SP",
-                        "instruction": row["instruction"].upper(),
-                        "operands": row["form"],
-                        "encoding": "",
-                        "latency": row["latency"],
-                        "throughput": row["rthroughput"],
-                        "uops": "",
-                        "ports": "",
-                        "source": "InstLatx64",
-                    }
-                )
+def listed(uarch: str, listing: Path) -> Iterator[dict[str, str]]:
+    """The wanted rows of a listing of InstLatx64; not sums of two, nor registers with themselves."""
+    for line in listing.read_text(encoding="latin-1").splitlines():
+        match = LISTED.fullmatch(line.rstrip())
+        if match is not None and match[1].lower() in MNEMONICS:
+            operands = ", ".join(part.strip() for part in match[2].upper().split(","))
+            yield {"uarch": uarch, "instruction": match[1], "operands": operands, "throughput": match[3]}
 
 
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    main(sys.argv[1], sys.argv[2])
+def timings(assemblystats: Path, instlatx64: Path) -> list[dict[str, str]]:
+    """All wanted rows: `uarch`, `instruction`, `operands` and what was measured of them."""
+    tables = [(uarch, assemblystats / "uops" / f"{name}.csv") for uarch, name in TABLES.items()]
+    server = instlatx64 / SERVER
+    if lacking := [str(path) for path in (*(path for _, path in tables), server) if not path.is_file()]:
+        raise FileNotFoundError(f"no file {', '.join(lacking)}; tools/extract_timing.py says which checkouts are read")
+    return [row for table in tables for row in rows_of(*table)] + list(listed("Ice Lake-SP", server))

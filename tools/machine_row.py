@@ -58,7 +58,10 @@ def _number(value: Any) -> str:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """The instructions of a machine file: forms with equal figures and alike sources in one row, by the alphabet."""
+    """The instructions of a machine file: forms with equal figures and alike sources in one row, by the alphabet.
+
+    A machine without rows of its own has no such table.
+    """
     forms: dict[tuple[str, str], list[str]] = {}  # of figures and a mnemonic
     for row in rows:
         forms.setdefault((row.figures, row.mnemonic), []).append(row.form)
@@ -67,7 +70,7 @@ def table(rows: Iterable[Row]) -> str:
         mnemonics.setdefault((figures, tuple(sorted(own))), []).append(mnemonic)
     lines = sorted((sorted(names), own, figures) for (figures, own), names in mnemonics.items())
     said = [f"  {{mnemonic = {_one(names)}, form = {_one(own)}, {figures}}},\n" for names, own, figures in lines]
-    return "[instructions]\nrows = [\n" + "".join(said) + "]\n"
+    return "[instructions]\nrows = [\n" + "".join(said) + "]\n" if said else ""
 
 
 def _one(names: Iterable[str]) -> str:

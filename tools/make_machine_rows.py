@@ -1,11 +1,11 @@
-"""Write the instruction rows of the machine files from a table of timings.
+"""Write the instruction rows of the machine files from what other people measured.
 
-    python tools/make_machine_rows.py TIMING.csv            rewrite what stands below the mark in the machine files
-    python tools/make_machine_rows.py TIMING.csv --check    exit 1 where a file would change
+    python tools/make_machine_rows.py ASSEMBLYSTATS INSTLATX64           rewrite the rows below the mark in the files
+    python tools/make_machine_rows.py ASSEMBLYSTATS INSTLATX64 --check   exit 1 where a file would change
 
-TIMING.csv holds rows of uops.info (through github.com/ashvardanian/AssemblyStats at fbeccff, Apache-2.0, folder uops/)
-and, for Ice Lake-SP, of InstLatx64 (087af2c, GenuineIntel00606A6_ICX_InstLatX64.txt); extract_timing.py makes it from
-a checkout. It is not part of the repository.
+The two are checkouts of repositories of that name: rows of uops.info come from github.com/ashvardanian/AssemblyStats at
+fbeccff (Apache-2.0, folder uops/), those of Ice Lake-SP from github.com/InstLatx64/InstLatx64 at 087af2c
+(extract_timing.py). They are not part of the repository.
 
 How a row is read
 - A memory operand's uops for loads, store addresses and one store's data are left out: `[core]` says what they
@@ -33,7 +33,6 @@ How a row is read
 
 from __future__ import annotations
 
-import csv
 import re
 import sys
 import tomllib
@@ -45,6 +44,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from isa_models.machines.content import content  # noqa: E402
 from isa_models.machines.cpu_record import form_widths  # noqa: E402
+from tools.extract_timing import timings  # noqa: E402
 from tools.machine_measured import as_measured, as_zen5, emerald_rapids, instlatx64_zen5  # noqa: E402
 from tools.machine_overrides import OVERRIDES, TILES  # noqa: E402
 from tools.machine_row import VECTOR, Row, port_bound  # noqa: E402
@@ -141,9 +141,9 @@ class Generator:
             if row["uarch"] == UARCH[machine] and (form := operands_of(row["operands"], row["instruction"]))
         }
         self.server = {
-            row["instruction"].lower(): float(row["throughput"] or 0)
+            row["instruction"].lower(): float(row["throughput"])
             for row in table
-            if row["uarch"] == "Ice Lake-SP" and "zmm" in row["operands"] and "[" not in row["operands"]
+            if row["uarch"] == "Ice Lake-SP" and "ZMM" in row["operands"]
         }
         self.cascade = {
             (row["instruction"].lower(), operands_of(row["operands"], row["instruction"])): row["ports"]
@@ -344,13 +344,12 @@ def own_rows(machine: str, table: list[dict[str, str]]) -> list[Row]:
     return [row for row in made.rows() if inherited.get((row.mnemonic, row.form)) != row]
 
 
-def main(timing: str, check: bool) -> int:
+def main(assemblystats: str, instlatx64: str, check: bool) -> int:
     """Rewrite, or compare, every machine file."""
-    with Path(timing).open(newline="", encoding="utf-8") as handle:
-        reader, changed = csv.DictReader(handle), 0
-        if lacking := {"uarch", "instruction", "operands", "encoding", "ports"}.difference(reader.fieldnames or ()):
-            sys.exit(f"{timing} has no column {', '.join(sorted(lacking))}; tools/extract_timing.py writes one with it")
-        table = list(reader)
+    try:
+        table, changed = timings(Path(assemblystats), Path(instlatx64)), 0
+    except FileNotFoundError as lacking:
+        sys.exit(str(lacking))
     for name in UARCH:
         path = ROOT / "isa_models" / "machines" / f"{name}.toml"
         old = path.read_text(encoding="utf-8")
@@ -366,6 +365,6 @@ def main(timing: str, check: bool) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-") or sys.argv[2:] not in ([], ["--check"]):
+    if len(sys.argv) not in (3, 4) or sys.argv[1].startswith("-") or sys.argv[3:] not in ([], ["--check"]):
         sys.exit(__doc__)
-    sys.exit(main(sys.argv[1], check=sys.argv[2:] == ["--check"]))
+    sys.exit(main(sys.argv[1], sys.argv[2], check=sys.argv[3:] == ["--check"]))

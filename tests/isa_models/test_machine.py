@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 import itertools
 import re
+import shutil
 import sys
 import tomllib
 from collections.abc import Callable
@@ -288,20 +287,31 @@ UOPS = """instruction,family,latency,throughput,uops,ports
 "VZEROUPPER",AVX,,1.00,4 / 0,
 "FSIN",X87,50,50,50 / 50,
 """
-ICX = """instruction,form,uarch,latency,rthroughput,source
-vfmadd231ps,"zmm,zmm,zmm",Ice Lake-SP,4,0.50,InstLatx64 at 087af2c
-vfmadd231ps,"zmm,zmm,zmm",Zen 5,4,0.50,InstLatx64 at 087af2c
+ICX = """AVX512F flags, and a line of another kind
+ 2449 AVX512F         : VFMADD231PS zmm, zmm, zmm                 L:   2.00ns=  4.0c  T:   0.25ns=  0.50c
+ 3026 AVX512F         : VFMADD231PS zmm, zmm, [m512]              L: [memory dep.]    T:   0.75ns=  1.50c
+ 4231 AVX512_VNNI     : {EVEX}VPDPBUSD zmm, zmm, zmm              L:   2.71ns=  5.4c  T:   0.30ns=  0.60c
+ 2791 AVX512F         : VCVTPS2DQ zmm, zmm                        L:   2.00ns=  4.0c  T:   0.25ns=  0.50c
+ 2827 AVX512F         : VCVTPS2DQ + VCVTDQ2PS zmm                 L:   4.00ns=  8.0c  T:   0.46ns=  0.92c
+ 3173 AVX512F         : VPXORD zmm1, zmm1, zmm1                   L:   0.10ns=  0.2c  T:   0.10ns=  0.21c
 """
 
 
-def test_timings_from_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def checkouts(tmp_path: Path) -> tuple[Path, Path]:
+    """Repositories of timings, as tools/make_machine_rows.py takes them."""
     extract = tool("extract_timing")
-    (tmp_path / "uops").mkdir()
+    server = tmp_path / extract.SERVER
+    for path in (tmp_path / "uops", server.parent):
+        path.mkdir()
     for table in extract.TABLES.values():
         (tmp_path / "uops" / f"{table}.csv").write_text(UOPS, encoding="utf-8")
-    (tmp_path / "icx.csv").write_text(ICX, encoding="utf-8")
-    extract.main(str(tmp_path), str(tmp_path / "icx.csv"))
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    server.write_text(ICX, encoding="utf-8")
+    return tmp_path, tmp_path
+
+
+def test_timings_of_checkouts(checkouts: tuple[Path, Path]) -> None:
+    rows = tool("extract_timing").timings(*checkouts)
     assert [(row["instruction"], row["operands"], row["latency"]) for row in rows if row["uarch"] == "Skylake-X"] == [
         ("VFMADD231PS", "ZMM, ZMM, ZMM", "7"),
         ("VFMADD231PS", "YMM, YMM, YMM", "[6;7]"),
@@ -309,7 +319,11 @@ def test_timings_from_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ("SETZ", "R8", "1"),
         ("VZEROUPPER", "", ""),
     ]
-    assert [row["throughput"] for row in rows if row["uarch"] == "Ice Lake-SP"] == ["0.50"]
+    assert [(row["instruction"], row["throughput"]) for row in rows if row["uarch"] == "Ice Lake-SP"] == [
+        ("VFMADD231PS", "0.50"),
+        ("VPDPBUSD", "0.60"),
+        ("VCVTPS2DQ", "0.50"),
+    ]
 
     made = {(row.mnemonic, row.form): row for row in tool("make_machine_rows").Generator("adl-p", rows).rows()}
     assert {key: row.latency for key, row in made.items() if key[0] in ("vfmadd231ps", "setz")} == {
@@ -319,6 +333,25 @@ def test_timings_from_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[s
     }
     assert made["vfmadd231ps", "ymm,ymm,ymm"].uops == (("p0", "p1"),)
     assert made["vzeroupper", "-"].slots == 4
+
+
+def test_machine_rows_are_made_of_checkouts(
+    checkouts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The script as it is called, on copies of the files: heads stay, and `--check` tells before and after."""
+    module = tool("make_machine_rows")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    copies = tmp_path / "isa_models" / "machines"
+    shutil.copytree(MACHINES_DIR, copies)
+    folders = [str(path) for path in checkouts]
+    assert module.main(*folders, check=True) == 1 and "icx: " in capsys.readouterr().out
+    assert (copies / "icx.toml").read_bytes() == (MACHINES_DIR / "icx.toml").read_bytes()
+    assert module.main(*folders, check=False) == 0 and module.main(*folders, check=True) == 0
+    head, _, rows = (copies / "icx.toml").read_text(encoding="utf-8").partition(module.MARK)
+    assert (MACHINES_DIR / "icx.toml").read_text(encoding="utf-8").startswith(head) and "vfmadd231ps" in rows
+    (checkouts[1] / tool("extract_timing").SERVER).unlink()
+    with pytest.raises(SystemExit, match="no file .*GenuineIntel"):
+        module.main(*folders, check=True)
 
 
 # -- broken files ---------------------------------------------------------------------------------------------------
