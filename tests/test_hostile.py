@@ -22,6 +22,7 @@ from isa_models.errors import bounded
 from simdnn import Attr, MemoryDesc, Quant, SimdnnError, study
 from simdnn.cli import main
 from tests.streams import error_line
+from tests.work import at_most
 
 F, W = np.ones((4, 8), np.float32), np.ones((8, 5), np.float32)
 U, S = np.ones((4, 8), np.uint8), np.ones((8, 5), np.int8)
@@ -117,11 +118,9 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
 @pytest.mark.parametrize("number", range(len(CALLS)), ids=[f"{i} {said}" for i, (_, said) in enumerate(CALLS)])
 def test_a_typed_error_of_one_line(number: int) -> None:
     call, said = CALLS[number]
-    begun = time.process_time()
-    with pytest.raises(SimdnnError, match=said) as raised:
+    with at_most(calls=1_000_000), pytest.raises(SimdnnError, match=said) as raised:
         call()
     assert "\n" not in str(raised.value) and len(str(raised.value)) <= 1000 and len(repr(raised.value)) < 2000
-    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize("threads", [np.int64(3), np.uint8(2)])
@@ -166,12 +165,10 @@ TOML = {
 def test_hostile_toml(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.toml"
     path.write_bytes(TOML[name].encode("utf-8", "surrogatepass"))
-    begun = time.process_time()
     for read in (lambda: isa_models.machine(path), lambda: study.explore(path)):
-        with pytest.raises(SimdnnError, match="hostile.toml") as raised:
+        with at_most(calls=20_000), pytest.raises(SimdnnError, match="hostile.toml") as raised:
             read()
         assert len(str(raised.value)) < 1000
-    assert time.process_time() - begun < 2
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +28,7 @@ from simdnn.timing.gpu.engine import Issue, confidences, engine_time, issue_of, 
 from simdnn.timing.gpu.estimate import clock_of, estimate_gpu, gpu_time, nest_of
 from simdnn.timing.system import floor
 from tests.effort import examples
+from tests.work import at_most
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
 
@@ -107,11 +107,10 @@ def test_two_stacks_halve_a_large_problem() -> None:
     assert 1.8 < one / two <= 2.1
 
 
-def test_a_gemm_of_4096_cubed_is_simulated_quickly() -> None:
+def test_a_gemm_of_4096_cubed_is_simulated_in_part() -> None:
     kernel = gemm("max1550", "s8", 4096, 4096, 4096)
-    start = time.process_time()
-    estimate_gpu(kernel.program, gpu_machine("max1550"))
-    assert time.process_time() - start < 10  # about half a second; hours if every tile and step were simulated
+    with at_most(calls=1_000_000):  # it is some hundred times as many if every tile and step is simulated
+        estimate_gpu(kernel.program, gpu_machine("max1550"))
 
 
 def test_a_barrier_puts_threads_in_step() -> None:
