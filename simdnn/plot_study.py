@@ -1,4 +1,7 @@
-"""Pictures of design spaces, from the frames of `study.explore`. Each function returns the Axes; none shows it."""
+"""Pictures of design spaces, from the frames of `study.explore`.
+
+Each function draws into `ax`, or into a new figure of pyplot's, and returns the Axes.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,42 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 
 from isa_models import InvalidArgument
-from simdnn import plot
 from simdnn.networks.precision import CHOICES
+from simdnn.plot.canvas import (
+    MOST_NAMED,
+    POINTS_SIZE,
+    STYLES,
+    SYMBOLS,
+    colors,
+    columns_of,
+    figure_of,
+    ink,
+    legend,
+    new_axes,
+    sizes_apart,
+    ticks_at,
+)
 
-MOST_LINES = 20  # with a name in the legend
 MOST_BARS = 60
-MOST_TICKS = 10
+MOST_CELLS = 20  # of a heat map that have their value written, along each side
 LONGEST_BESIDE = 24  # letters of a name in a legend beside the axes
 _UNITS = {
     "gops": "speed (1e9 operations a second)",
+    "gb_s": "memory traffic (1e9 bytes a second)",
     "cycles": "cycles",
+    "cycles_per_iteration": "cycles an iteration",
+    "speed_up": "speed-up",
     "sqnr_db": "signal to error against f32 (dB)",
     "worst_layer_sqnr_db": "signal to error against f32, worst layer (dB)",
-    "accuracy": "accuracy",
+    "accuracy": "accuracy (share of samples)",
+    "max_abs": "largest error",
     "time_us": "modelled time (us)",
 }
 
@@ -33,85 +52,157 @@ _UNITS = {
 def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes | None = None) -> Axes:
     """Quality against time, better ones higher up: a mark for each way to compute, a colour for all else that varies.
 
-    Points with a ring are on the Pareto front of their problem and machine. What is exact has no finite ratio of signal
-    to error; such points stand on the upper edge.
+    Points with a ring are on the Pareto front of their problem and machine, which the dotted steps of their colour
+    draw. Points in one place are drawn one inside the other. What is exact has no finite ratio of signal to error; such
+    points stand on the upper edge.
     """
     how = [axis for axis in axes if axis in CHOICES]
     others = [axis for axis in axes if axis not in CHOICES]
-    shown = _shown(frame, "time_us", quality)
+    shown = _shown(frame, ["time_us", quality], axes)
+    shown = shown[np.isfinite(shown["time_us"].astype(float))]
+    if shown.empty:
+        raise InvalidArgument("no point has a finite time_us; nothing to draw")
+    shown = shown if "pareto" in shown else shown.assign(pareto=False)
     finite = shown[quality][np.isfinite(shown[quality])]
-    span = finite.max() - finite.min() if len(finite) else 0.0
-    top = (finite.max() if len(finite) else 0.0) + max(0.15 * span, 1.0 if quality.endswith("sqnr_db") else 0.01)
-    ax = ax if ax is not None else plot.panels(1)[0]
-    colors = dict(zip((name for name, _ in _groups(shown, others)), _colors(), strict=False))
-    marks = dict(zip((name for name, _ in _groups(shown, how)), cycle("osD^vP<>Xph*"), strict=False))
-    for place, (name, part) in enumerate(_groups(shown, others)):
-        size = max(160 * 0.55**place, 25)  # so that marks at one place show as rings
-        for way, points in _groups(part, how):
-            height = points[quality].clip(upper=top)
-            edges = ["black" if best else "none" for best in points["pareto"]]
-            ax.scatter(
-                points["time_us"],
-                height,
-                s=size,
-                marker=marks[way],
-                color=colors[name],
-                edgecolors=edges,
-                linewidths=1.2,
-                zorder=3,
-            )
-    if np.isposinf(shown[quality]).any():
+    low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
+    margin = max(0.15 * (high - low), 1.0 if quality.endswith("sqnr_db") else 0.01)
+    top = high + margin
+    ax = ax if ax is not None else new_axes()
+    palette = dict(zip((name for name, _ in _groups(shown, others)), colors(), strict=False))
+    marks = dict(zip((name for name, _ in _groups(shown, how)), cycle(SYMBOLS), strict=False))
+    _logarithmic(ax, shown["time_us"])
+    times = shown["time_us"].astype(float)
+    wide = (times.max() / times.min()) ** 0.06 if ax.get_xscale() == "log" else 0.06 * (times.max() - times.min()) or 1
+    if ax.get_xscale() == "log":
+        ax.set_xlim(times.min() / wide, times.max() * wide)
+    else:
+        ax.set_xlim(times.min() - wide, times.max() + wide)
+    exact = bool(np.isposinf(shown[quality]).any())
+    ax.set_ylim(low - margin, top + (0.06 * (top - low + margin) if exact else 0.0))
+    drawn = []
+    for name, part in _groups(shown, others):
+        best = part[part["pareto"].astype(bool)].sort_values("time_us")
+        if len(best) > 1:
+            height = best[quality].clip(upper=top)
+            ax.plot(best["time_us"], height, ":", drawstyle="steps-post", color=palette[name], linewidth=1.0, zorder=2)
+        drawn += [(name, way, row) for way, points in _groups(part, how) for row in points.to_dict("records")]
+    places = [(float(row["time_us"]), min(float(row[quality]), top)) for _, _, row in drawn]
+    for (name, way, row), (x, y), size in zip(drawn, places, sizes_apart(ax, places, 150), strict=True):
+        edge = ink() if row["pareto"] else "none"
+        ax.scatter(x, y, s=size, marker=marks[way], color=palette[name], edgecolors=edge, linewidths=1.2, zorder=3)
+    if exact:
         ax.axhline(top, color="grey", linewidth=0.7, linestyle="--")
         ax.annotate("exact", (0.01, top), (0, 2), ("axes fraction", "data"), "offset points", color="grey")
-        ax.set_ylim(top=top + 0.06 * (top - ax.get_ylim()[0]))
-    ax.set_xlabel(_UNITS["time_us"] + " (ringed: none is faster and better)")
-    ax.set_ylabel(_UNITS[quality])
-    _logarithmic(ax, shown["time_us"])
-    keys = [Line2D([], [], marker="s", linestyle="none", color=colors[name], label=name) for name in colors if name]
+    ax.set_xlabel(_unit("time_us") + " (ringed: none is faster and better)")
+    ax.set_ylabel(_unit(quality))
+    keys = [Line2D([], [], marker="s", linestyle="none", color=palette[name], label=name) for name in palette if name]
     keys += [Line2D([], [], marker=marks[way], linestyle="none", color="grey", label=way) for way in marks if way]
-    _legend(ax, keys)
+    _keys(ax, keys)
     return ax
 
 
 def plot_space(frame: pd.DataFrame, axes: Sequence[str], measure: str, ax: Axes | None = None) -> Axes:
-    """A measure over the axis with most numbers, a line for each combination of the others; bars without one."""
-    shown = _shown(frame, measure)
+    """A measure over the axis with most numbers, a line for each combination of the others; bars without one.
+
+    Lines that lie on each other differ in the size of their marks: later ones are smaller.
+    """
+    shown = _shown(frame, [measure], axes)
     numbers = [axis for axis in axes if _is_number(shown[axis])]
-    ax = ax if ax is not None else plot.panels(1)[0]
     if not numbers:
-        shown = shown.head(MOST_BARS)
-        names = [name for _, row in shown.iterrows() for name, _ in _groups(row.to_frame().T, axes)]
-        ax.figure.set_size_inches(plot.POINTS_SIZE[0], max(2.5, 0.25 * len(shown) + 1))  # type: ignore[union-attr]
-        ax.barh(range(len(shown)), shown[measure], color=next(_colors()))
-        ax.set_yticks(range(len(shown)), names, fontsize=8, parse_math=False)
-        ax.set_ylim(len(shown) - 0.4, -0.6)
-        ax.set_xlabel(_UNITS[measure])
-        return ax
+        return _bars(shown.head(MOST_BARS), axes, measure, ax)
+    ax = ax if ax is not None else new_axes()
     across = max(numbers, key=lambda axis: shown[axis].nunique())
     keys = []
-    lines = _groups(shown, [axis for axis in axes if axis != across])
-    for (name, part), color, style in zip(lines, _colors(), cycle(("-", "--", ":", "-.")), strict=False):
+    lines = list(_groups(shown, [axis for axis in axes if axis != across]))
+    looks = zip(lines, colors(), cycle(STYLES), cycle(SYMBOLS), strict=False)
+    for place, ((name, part), color, style, mark) in enumerate(looks):
         part = part.sort_values(across)
-        keys += ax.plot(part[across].astype(float), part[measure], style, marker=".", color=color, label=name)
-    ax.set_xlabel(across, parse_math=False)
-    ax.set_ylabel(_UNITS[measure])
+        size = max(9.0 - 1.5 * place, 3.0) if len(lines) <= MOST_NAMED else 3.0
+        across_values = part[across].astype(float)
+        keys += ax.plot(across_values, part[measure], style, marker=mark, markersize=size, color=color, label=name)
+    ax.set_xlabel(_unit(across), parse_math=False)
+    ax.set_ylabel(_unit(measure))
     ax.set_ylim(bottom=0)
-    _logarithmic(ax, shown[across].astype(float))
-    if len(places := sorted(set(shown[across]))) <= MOST_TICKS:
-        ax.set_xticks(places, [f"{place:g}" for place in places])
-        ax.minorticks_off()
-    _legend(ax, [key for key in keys if key.get_label()])
+    ticks_at(ax, shown[across].astype(float))
+    _keys(ax, [key for key in keys if key.get_label()])
     return ax
 
 
-def _shown(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
+def plot_heat(frame: pd.DataFrame, x: str, y: str, value: str, ax: Axes | None = None) -> Axes:
+    """A measure over two variables of a study as a heat map: a column for each value of `x`, a row for each of `y`.
+
+    Numbers are in their order, names in that of the frame. A cell without a figure stays empty. Values that span more
+    than a factor of a hundred are coloured by their logarithm. Raises `InvalidArgument` where several points fall into
+    one cell: another axis varies there, and `frame[frame.AXIS == …]` picks one of its values.
+    """
+    if len({x, y, value}) < 3:
+        raise InvalidArgument(f"x={x!r}, y={y!r}, value={value!r}; three different columns are needed")
+    shown = _shown(frame, [value, x, y])
+    shown = shown[np.isfinite(pd.to_numeric(shown[value], errors="coerce"))]
+    if shown.empty:
+        raise InvalidArgument(f"no point has a finite {value}; nothing to draw")
+    twice = shown[shown.duplicated([x, y], keep=False)]
+    if len(twice):
+        first = twice.iloc[0]
+        other = [str(c) for c in frame.attrs.get("axes", ()) if c not in (x, y) and twice[c].nunique() > 1]
+        raise InvalidArgument(
+            f"{len(twice)} points share cells, as at {x}={first[x]} {y}={first[y]}; a map has one in each: "
+            f"pick one value of {' and '.join(other) or 'what else varies'}"
+        )
+    columns, rows = _in_order(shown[x]), _in_order(shown[y])
+    values = shown.pivot(index=y, columns=x, values=value).reindex(index=rows, columns=columns).to_numpy(np.float64)
+    if ax is None:
+        ax = new_axes((min(max(5.0, 0.7 * len(columns) + 2.5), 14.0), min(max(3.2, 0.45 * len(rows) + 1.5), 12.0)))
+    low, high = np.nanmin(values), np.nanmax(values)
+    norm = LogNorm(low, high) if 0 < 100 * low < high else None
+    image = ax.imshow(values, origin="lower", aspect="auto", interpolation="nearest", cmap="viridis", norm=norm)
+    figure_of(ax).colorbar(image, ax=ax, label=_unit(value))
+    for way, places in ((ax.xaxis, columns), (ax.yaxis, rows)):
+        step = -(-len(places) // MOST_NAMED)
+        way.set_ticks(range(0, len(places), step), [_text(place) for place in places[::step]], parse_math=False)
+    if max(map(len, map(_text, columns))) > 6 and len(columns) > 5:
+        ax.tick_params(axis="x", labelrotation=45)
+    if max(values.shape) <= MOST_CELLS:
+        for (row, column), number in np.ndenumerate(values):
+            if np.isfinite(number):
+                shade = image.norm(number)  # light letters on what is dark
+                color = "white" if float(shade) < 0.6 else "black"
+                ax.text(column, row, f"{number:.3g}", ha="center", va="center", color=color, fontsize="small")
+    ax.set_xlabel(_unit(x), parse_math=False)
+    ax.set_ylabel(_unit(y), parse_math=False)
+    return ax
+
+
+def _bars(shown: pd.DataFrame, axes: Sequence[str], measure: str, ax: Axes | None) -> Axes:
+    names = [name for _, row in shown.iterrows() for name, _ in _groups(row.to_frame().T, axes)]
+    ax = ax if ax is not None else new_axes((POINTS_SIZE[0], max(2.5, 0.25 * len(shown) + 1)))
+    ax.barh(range(len(shown)), shown[measure], color=next(colors()))
+    ax.set_yticks(range(len(shown)), names, fontsize=8, parse_math=False)
+    ax.set_ylim(len(shown) - 0.4, -0.6)
+    ax.set_xlabel(_unit(measure))
+    return ax
+
+
+def _shown(frame: pd.DataFrame, figures: Sequence[str], axes: Sequence[str] = ()) -> pd.DataFrame:
     """The points that have figures; `InvalidArgument` where none has."""
-    if missing := [column for column in columns if column not in frame]:
-        raise InvalidArgument(f"the frame lacks {', '.join(missing)}; it has {', '.join(map(str, frame.columns))}")
-    shown = frame.dropna(subset=list(columns))
+    shown = columns_of(frame, [*figures, *axes]).dropna(subset=list(figures))
     if shown.empty:
         raise InvalidArgument("no point has figures; nothing to draw")
     return shown
+
+
+def _unit(name: str) -> str:
+    """What stands on an axis: the words and the unit of a measure that is known, else the column's own name."""
+    return _UNITS.get(name, name)
+
+
+def _in_order(column: pd.Series[Any]) -> list[Any]:
+    values = list(dict.fromkeys(column))
+    return sorted(values) if all(isinstance(value, (int, float, np.number)) for value in values) else values
+
+
+def _text(value: Any) -> str:
+    return f"{value:,.6g}" if isinstance(value, (float, np.floating)) else str(value)
 
 
 def _groups(frame: pd.DataFrame, axes: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -140,27 +231,14 @@ def _is_number(column: pd.Series[Any]) -> bool:
     )
 
 
-def _colors() -> Iterator[Any]:
-    return cycle([*matplotlib.color_sequences["tab10"], *matplotlib.color_sequences["Dark2"]])
-
-
 def _logarithmic(ax: Axes, values: pd.Series[float]) -> None:
     """A logarithmic scale across where the values want one."""
     if 0 < 10 * values.min() < values.max():
         ax.set_xscale("log")
 
 
-def _legend(ax: Axes, keys: Sequence[Any]) -> None:
-    """To the right, or below where names are long."""
+def _keys(ax: Axes, keys: Sequence[Any]) -> None:
+    """A grid, and a legend to the right, or below where names are long."""
     ax.grid(alpha=0.3)
     ax.set_axisbelow(True)
-    if not keys:
-        return
-    more = f"and {len(keys) - MOST_LINES} more" if len(keys) > MOST_LINES else None
-    longest = max(len(key.get_label()) for key in keys)
-    below = longest > LONGEST_BESIDE
-    place: Any = "outside lower center" if below else "outside right upper"
-    columns = 2 if below and longest < 2 * LONGEST_BESIDE else 1
-    found = ax.figure.legend(handles=keys[:MOST_LINES], title=more, fontsize=8, loc=place, ncols=columns)
-    for text in found.get_texts():
-        text.set_parse_math(False)
+    legend(ax, keys, below=bool(keys) and max(len(key.get_label()) for key in keys) > LONGEST_BESIDE)

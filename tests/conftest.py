@@ -6,6 +6,10 @@ becomes an example of its own.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.effort import QUICK, THOROUGH
@@ -14,3 +18,11 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("thorough", deadline=None, max_examples=THOROUGH, suppress_health_check=_SLOW)
 settings.register_profile("quick", settings.get_profile("thorough"), derandomize=True, max_examples=QUICK)
 settings.load_profile("quick")
+
+
+@pytest.fixture(autouse=True)
+def figures_closed() -> Iterator[None]:
+    """What a test has drawn is closed behind it: pyplot warns of figures that pile up."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")

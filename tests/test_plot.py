@@ -85,7 +85,7 @@ def test_layer_tables_show_noise_and_f32_as_a_line() -> None:
     frame = pd.DataFrame({"mode": list(MODES), "speed_up": SPEED, "sqnr_db": [np.inf, 52, 12, 40, 40]})
     ax = plot.plot_accuracy_speed(frame)
     assert len(ax.collections) == 4 and "dB" in ax.get_ylabel()
-    assert [list(line.get_xdata()) for line in ax.lines] == [[1, 1]]
+    assert [1, 1] in [list(line.get_xdata()) for line in ax.lines]
 
 
 def test_layers() -> None:

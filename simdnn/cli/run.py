@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -19,6 +19,9 @@ from simdnn.libraries import LIBRARIES
 from simdnn.networks.precision import MODES, choose
 from simdnn.networks.runner import Frames, some
 from workloads import RealNetwork
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _MODES = "\n".join(f"  {mode.name:20}  {mode.title}" for mode in MODES.values())
 EPILOG = f"""\
@@ -246,29 +249,36 @@ def _print(
 
 def _draw(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> list[str]:
     """The pictures asked for, a panel a phase, and a note for each."""
-    if args.plot:
+    paths = [path for path in (args.plot, args.pictures) if path]
+    if paths:
         from simdnn import plot  # matplotlib takes a second to load
 
-        frame = _asked(args, outcome) if args.no_values else outcome.frames.totals
-        frame = outcome.frames.layers if frame.empty else frame[frame["refused"] == ""]
-        phases = [str(phase) for phase in frame["phase"].dropna().unique()] if "phase" in frame else [""]
-        panels = plot.panels(len(phases)) if len(phases) > 1 else [None]
-        for panel, phase in zip(panels, phases, strict=True):
-            part, axis = frame[frame["phase"] == phase] if phase else frame, outcome.axis
-            if args.no_values:
-                ax = plot.plot_layers(part, panel)
-            elif axis is None:
-                ax = plot.plot_accuracy_speed(part, panel)
-            else:
-                how = {"percent": axis.percent, "higher_is_better": axis.higher_is_better}
-                ax = plot.plot_quality_speed(part, axis.column, axis.title, panel, **how)
-            ax.set_title(f"{args.workload} on {args.machine}{phase and ', '}{phase}")
-        plot.save(ax, args.plot)
-    if args.pictures:
-        from simdnn import plot
+        with plot.apart():
+            if args.plot:
+                plot.save(_drawn(args, outcome), args.plot)
+            if args.pictures:
+                plot.save(plot.plot_pictures(outcome.frames.pictures), args.pictures)
+    return [f"picture: {path}" for path in paths]
 
-        plot.save(plot.plot_pictures(outcome.frames.pictures), args.pictures)
-    return [f"picture: {path}" for path in (args.plot, args.pictures) if path]
+
+def _drawn(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> Axes:
+    from simdnn import plot
+
+    frame = _asked(args, outcome) if args.no_values else outcome.frames.totals
+    frame = outcome.frames.layers if frame.empty else frame[frame["refused"] == ""]
+    phases = [str(phase) for phase in frame["phase"].dropna().unique()] if "phase" in frame else [""]
+    panels = plot.panels(len(phases)) if len(phases) > 1 else [None]
+    for panel, phase in zip(panels, phases, strict=True):
+        part, axis = frame[frame["phase"] == phase] if phase else frame, outcome.axis
+        if args.no_values:
+            ax = plot.plot_layers(part, panel)
+        elif axis is None:
+            ax = plot.plot_accuracy_speed(part, panel)
+        else:
+            how = {"percent": axis.percent, "higher_is_better": axis.higher_is_better}
+            ax = plot.plot_quality_speed(part, axis.column, axis.title, panel, **how)
+        ax.set_title(f"{args.workload} on {args.machine}{phase and ', '}{phase}", parse_math=False)
+    return ax
 
 
 def _words(text: str) -> list[str]:

@@ -170,12 +170,13 @@ def _draw(frame: pd.DataFrame, path: Path) -> None:
 
     axes, name = frame.attrs["axes"], frame.attrs["study"]
     quality = next((one for one in QUALITIES if one in frame and frame[one].notna().any()), None)
-    if quality:
-        found = plot_study.plot_front(frame, axes, quality)
-    else:
-        found = plot_study.plot_space(frame, axes, "gops" if "gops" in frame else "cycles")
-    found.set_title(name, parse_math=False)
-    plot.save(found, path)
+    with plot.apart():
+        if quality:
+            found = plot_study.plot_front(frame, axes, quality)
+        else:
+            found = plot_study.plot_space(frame, axes, "gops" if "gops" in frame else "cycles")
+        found.set_title(name.replace("_", " "), parse_math=False)
+        plot.save(found, path)
 
 
 def _count(text: str) -> int:

@@ -21,7 +21,7 @@ from simdnn.study.kinds import FILES, KINDS, Row
 from simdnn.version import version
 
 Stamp = dict[str, str]
-_SHOWING = ("cli", "plot.py", "plot_study.py")  # show figures, make none
+_SHOWING = ("cli", "plot", "plot_study.py")  # show figures, make none
 FAILED = "failed: "  # how the reason begins where a point was not refused
 _DIGITS = 16  # of a digest in hexadecimal
 

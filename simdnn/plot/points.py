@@ -1,0 +1,151 @@
+"""Quality against speed: one point a mode, and the front that none beats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from isa_models import InvalidArgument
+from simdnn.networks.precision import MODES
+from simdnn.plot.canvas import MOST_NAMED, SYMBOLS, color, columns_of, ink, new_axes, sizes_apart
+from simdnn.study.pareto import pareto
+
+_PLACES = {name: place for place, name in enumerate(MODES)}
+
+
+def plot_accuracy_speed(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Accuracy against speed: one point a mode, from the frame of `study.totals`.
+
+    Across: the speed-up over f32. Up: a network's accuracy in percent where it was measured, else the signal-to-noise
+    ratio in dB, of the worst layer where there are several; f32 is the reference there and is drawn as a line.
+    """
+    columns_of(frame, ("mode", "speed_up"))
+    if "accuracy" in frame:
+        label = f"accuracy on {int(frame['images'].iloc[0])} held-out samples" if "images" in frame else "accuracy"
+        return plot_quality_speed(frame, "accuracy", label, ax, percent=True)
+    column = "sqnr_db" if "worst_layer_sqnr_db" not in frame else "worst_layer_sqnr_db"
+    whose = "" if column == "sqnr_db" else ", worst layer"
+    ax = plot_quality_speed(frame, column, f"signal to error against f32{whose} (dB)", ax)
+    if np.isposinf(frame[column]).any():
+        own = looks(["f32"])["f32"][0]
+        ax.axvline(1, color=own, linestyle="--")
+        foot = ax.get_xaxis_transform()  # x in data, y in parts of the axes
+        ax.text(1.03, 0.03, "f32 (reference)", transform=foot, rotation=90, va="bottom", color=own)
+    return ax
+
+
+def plot_quality_speed(
+    frame: pd.DataFrame,
+    column: str,
+    label: str,
+    ax: Axes | None = None,
+    *,
+    percent: bool = False,
+    higher_is_better: bool = True,
+) -> Axes:
+    """A quality against the speed-up over f32, better ones higher up: one point a mode; `percent` for shares.
+
+    What is better where it is lower (errors, perplexities) is drawn by its logarithm where it spans more than a factor
+    of ten. Points with a ring are the Pareto-optimal ones: no other mode is as good in both and better in one; the line
+    of steps through them is the front. Points in one place are drawn one inside the other.
+    """
+    columns_of(frame, ("mode", "speed_up", column))
+    if frame[column].isna().all() or not np.isfinite(frame["speed_up"]).any():
+        raise InvalidArgument(f"no mode has a {column} and a finite speed_up; nothing to draw")
+    ax = ax if ax is not None else new_axes()
+    points = frame.assign(y=frame[column] * (100 if percent else 1))
+    points = points[np.isfinite(points["y"]) & np.isfinite(points["speed_up"])]
+    points = points.assign(best=pareto(points["speed_up"], points["y"] if higher_is_better else -points["y"]))
+    points = points.sort_values("y", ascending=not higher_is_better)
+    ax.set_ylabel(f"{label} (%)" if percent else label)
+    ax.set_xlabel("speed-up over f32 (more is faster; ringed: none is better in both)")
+    ax.set_xlim(0, 1.25 * max([1.0, *points["speed_up"]]))
+    _pad_y(ax, list(points["y"]), top=100.0 if percent else None)
+    if not higher_is_better:
+        if 0 < 10 * points["y"].min() < points["y"].max():
+            ax.set_yscale("log")
+            margin = (points["y"].max() / points["y"].min()) ** 0.15
+            ax.set_ylim(points["y"].min() / margin, points["y"].max() * margin)
+        ax.invert_yaxis()
+    ax.grid(alpha=0.3)
+    how = looks(points["mode"])
+    front = points[points["best"]].sort_values("speed_up")
+    if len(front) > 1:
+        ax.plot(
+            front["speed_up"],
+            front["y"],
+            drawstyle="steps-pre",
+            color="grey",
+            linewidth=0.8,
+            linestyle=":",
+            label="front",
+        )
+    sizes = sizes_apart(ax, list(zip(points["speed_up"], points["y"], strict=True)), 80)
+    for point, size in zip(points.itertuples(), sizes, strict=True):
+        own, marker = how[str(point.mode)]
+        ring = ink() if point.best else "none"
+        ax.scatter(point.speed_up, point.y, s=size, color=own, marker=marker, edgecolor=ring, alpha=0.8, zorder=3)
+    if len(points) <= MOST_NAMED:
+        named = [(str(p.mode), float(p.speed_up), float(p.y)) for p in points.itertuples()]
+        _label(ax, named, {name: own for name, (own, _) in how.items()})
+    return ax
+
+
+def looks(modes: Iterable[object]) -> dict[str, tuple[Any, str]]:
+    """A colour and a marker for each mode: its own where the package knows it, others behind those, in turn."""
+    names = list(dict.fromkeys(map(str, modes)))
+    others = iter(range(len(_PLACES), len(_PLACES) + len(names)))
+    places = {name: _PLACES[name] if name in _PLACES else next(others) for name in names}
+    return {name: (color(place), SYMBOLS[place % len(SYMBOLS)]) for name, place in places.items()}
+
+
+def _label(ax: Axes, points: list[tuple[str, float, float]], colors: Mapping[str, Any]) -> None:
+    """A name beside each point, as near as it covers nothing, with a line to the point where that is not near."""
+    within = ax.transData + ax.transAxes.inverted()
+    at = [(float(x), float(y)) for x, y in (within.transform((x, y)) for _, x, y in points)]
+    taken = [(x - 0.015, x + 0.015, y) for x, y in at]
+    for (name, _, _), (x, y) in zip(points, at, strict=True):
+        width = 0.012 * len(name)
+        places = _places(x, y, width, len(points))
+        start, height = next((place for place in places if _free(place, width, taken)), places[0])
+        taken.append((start, start + width, height))
+        ax.text(start, height, name, transform=ax.transAxes, va="center", color=colors[name], parse_math=False)
+        nearest = min(max(x, start), start + width)
+        if abs(height - y) > 0.06 or abs(nearest - x) > 0.03:
+            ax.plot(
+                [x, nearest],
+                [y, height + (0.02 if height < y else -0.02)],
+                color=colors[name],
+                linewidth=0.7,
+                zorder=2,
+                transform=ax.transAxes,
+            )
+
+
+def _places(x: float, y: float, width: float, count: int) -> list[tuple[float, float]]:
+    """Where a name may begin, within the axes: right, below, above, left; then a line further away, and so on."""
+    found = [(x + 0.02, y), (x - width / 2, y - 0.05), (x - width / 2, y + 0.05), (x - width - 0.02, y)]
+    for step in range(1, count + 1):
+        for height in (y - 0.05 * step, y + 0.05 * step):
+            found += [(x + 0.02, height), (x - width - 0.02, height), (x - width / 2, height)]
+    inside = [(a, b) for a, b in found if a >= 0.01 and a + width <= 0.99 and 0.03 <= b <= 0.97]
+    return inside or found[:1]
+
+
+def _free(place: tuple[float, float], width: float, taken: Sequence[tuple[float, float, float]]) -> bool:
+    """Whether a name of that width at `place` covers none of the spans (from, to, height)."""
+    start, height = place
+    return not any(start < end and start + width > begin and abs(height - other) < 0.045 for begin, end, other in taken)
+
+
+def _pad_y(ax: Axes, values: list[float], top: float | None) -> None:
+    """A margin around the points, never less than a hundredth of them, so that equal values don't look far apart."""
+    if not values:
+        return
+    margin = max(0.01 * max(map(abs, values)), 0.15 * (max(values) - min(values))) or 1.0
+    high = max(values) + margin
+    ax.set_ylim(min(values) - margin, high if top is None else min(high, top + 0.25))
