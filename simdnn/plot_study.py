@@ -165,8 +165,8 @@ def plot_heat(frame: pd.DataFrame, x: str, y: str, value: str, ax: Axes | None =
     if max(values.shape) <= MOST_CELLS:
         for (row, column), number in np.ndenumerate(values):
             if np.isfinite(number):
-                shade = image.norm(number)  # light letters on what is dark
-                color = "white" if float(shade) < 0.6 else "black"
+                red, green, blue, _ = image.cmap(image.norm(number))  # light letters on what is dark
+                color = "white" if 0.3 * red + 0.6 * green + 0.1 * blue < 0.5 else "black"
                 ax.text(column, row, f"{number:.3g}", ha="center", va="center", color=color, fontsize="small")
     ax.set_xlabel(_unit(x), parse_math=False)
     ax.set_ylabel(_unit(y), parse_math=False)

@@ -96,7 +96,7 @@ class Analysis:
     @functools.cached_property
     def chain(self) -> tuple[str, ...]:
         """The instructions of the slowest chain that an iteration hands to the next; empty where none is."""
-        texts = self._texts_by_op()
+        texts = self.texts
         return tuple(texts[index] for index in slowest_chain(self.ops)[1])
 
     @functools.cached_property
@@ -130,7 +130,7 @@ class Analysis:
     @functools.cached_property
     def timeline(self) -> Timeline:
         """The first iterations, instruction by instruction."""
-        return Timeline.of(self.machine, self.steps, self._texts_by_op())
+        return Timeline.of(self.machine, self.steps, self.texts)
 
     def values(self, given: Mapping[str, Any] | None = None, *, iterations: int = 1, seed: int = 0) -> Values:
         """The numbers that the loop computes, iteration by iteration; what the last one wrote.
@@ -159,15 +159,16 @@ class Analysis:
             f"cycle, bound: {self.bound} ({self.confidence})\n{self.sentence[0].upper()}{self.sentence[1:]}"
         )
 
-    # -- parts of the sentence -----------------------------------------------------------------------------------------
-
-    def _texts_by_op(self) -> list[str]:
+    @functools.cached_property
+    def texts(self) -> tuple[str, ...]:
         """The text of each op; fused ones share theirs."""
         found, at = [], 0
         for op in self.ops:
             found.append("; ".join(one.text for one in self.body[at : at + op.steps]))
             at += op.steps
-        return found
+        return tuple(found)
+
+    # -- parts of the sentence -----------------------------------------------------------------------------------------
 
     @property
     def _through_memory(self) -> bool:

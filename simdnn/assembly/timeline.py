@@ -48,9 +48,11 @@ class Timeline:
     events: tuple[Event, ...]
 
     @classmethod
-    def of(cls, machine: Machine, steps: Sequence[Step], texts: Sequence[str]) -> Timeline:
+    def of(
+        cls, machine: Machine, steps: Sequence[Step], texts: Sequence[str], iterations: int = ITERATIONS
+    ) -> Timeline:
         """The first iterations of these steps; `texts` of their ops, fused ones counted once."""
-        trace, retired = trace_loop(machine, steps, ITERATIONS)
+        trace, retired = trace_loop(machine, steps, iterations)
         events = []
         for number, (entry, end) in enumerate(zip(trace, retired, strict=True)):
             load, node = entry.load, entry.node

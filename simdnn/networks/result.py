@@ -18,6 +18,7 @@ from simdnn.networks.kernels import Call
 from simdnn.networks.model import Node
 from simdnn.networks.types import label
 from simdnn.primitives.result import plain
+from simdnn.timing.causes import CAUSES
 from simdnn.version import version
 
 if TYPE_CHECKING:
@@ -124,6 +125,20 @@ class NetworkEstimate:
         if not parts:
             return pd.DataFrame(columns=["level", "read_bytes", "written_bytes"])
         return pd.concat(parts).groupby(level=0, sort=False).sum().reset_index()
+
+    @cached_property
+    def causes(self) -> pd.DataFrame:
+        """Frame: cause, cycles, share of all nodes' cycles, as `Result.causes` has them."""
+        import pandas as pd
+
+        parts = [call.find_cost().causes.assign(times=call.times) for run in self.nodes for call in run.calls]
+        if not parts:
+            return pd.DataFrame(columns=["cause", "cycles", "share"])
+        rows = pd.concat(parts)
+        rows["cycles"] *= rows["times"]
+        found = rows.groupby("cause", sort=False)["cycles"].sum()
+        found = found.reindex([cause for cause in CAUSES if cause in found.index])
+        return found.reset_index().assign(share=lambda frame: frame["cycles"] / found.sum())
 
     @cached_property
     def provenance(self) -> dict[str, str]:

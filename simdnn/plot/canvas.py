@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -22,7 +22,7 @@ POINTS_SIZE = (7.5, 5.0)  # width and height in inches
 MOST_NAMED = 20  # names in a legend, and ticks that are all written
 SYMBOLS = "osD^vP<>Xph*"
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo", "+++", "---", "**", "||")
-STYLES = ("-", "--", ":", "-.")
+STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 
 _apart: ContextVar[bool] = ContextVar("apart", default=False)
 
@@ -181,4 +181,5 @@ def finite(frame: pd.DataFrame, columns: Sequence[str], above: float | None = No
     if not good.any():
         bound = "" if above is None else f" above {above:g}"
         raise InvalidArgument(f"no row has a finite {' and '.join(columns)}{bound}; nothing to draw")
-    return frame[good]
+    kept: pd.DataFrame = frame.loc[good]
+    return kept

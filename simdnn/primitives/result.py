@@ -184,6 +184,15 @@ class Estimate(Priced):
         return self.cost.instructions
 
     @property
+    def causes(self) -> pd.DataFrame:
+        """Frame: cause, cycles, share: what the cycles go to, waiting included; they add up to `cycles`.
+
+        Causes: dot products, operand loads, decompression, conversion, zero points, epilogue, packing and copying,
+        element by element, set-up and loop control; launch; waiting for results, waiting for memory.
+        """
+        return self.cost.causes
+
+    @property
     def traffic(self) -> pd.DataFrame:
         """Frame: level, read_bytes, written_bytes, bytes_per_cycle, share_of_peak."""
         return self.cost.traffic

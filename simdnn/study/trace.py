@@ -17,9 +17,27 @@ from simdnn import files
 from simdnn.primitives.result import Estimate
 from simdnn.timing.cpu.threads import share_out
 from simdnn.timing.gpu.estimate import clock_of, gpu_time
+from simdnn.timing.memory import widest
 from simdnn.timing.system import Span
 
 Event = dict[str, Any]
+
+
+def spans(estimate: Estimate) -> tuple[list[Span], float]:
+    """What cores, an engine's pipes and channels did, in cycles, in no order of places; and the clock in GHz.
+
+    Raises `UnknownTiming` where the machine lacks a figure.
+    """
+    machine, program = estimate.machine, estimate.kernel.timed or estimate.kernel.program
+    if not isinstance(machine, GpuMachine):
+        shared = share_out(program, machine, estimate.threads, spans=True)
+        return list(shared.simulated.spans), machine.frequency.ghz(widest(program))
+    time = gpu_time(program, machine, spans=True)
+    shares = {  # of a stage's time, by its name and the pipe
+        s.stage.name: {p: busy / max(s.stage.cycles, 1e-9) for p, busy in s.engine.busy.items() if busy}
+        for s in time.stages
+    }
+    return [*time.simulated.spans, *_pipes(time.simulated.spans, shares)], clock_of(program, machine)
 
 
 def events(estimate: Estimate, process: int = 0) -> list[Event]:
@@ -27,24 +45,12 @@ def events(estimate: Estimate, process: int = 0) -> list[Event]:
 
     Raises `UnknownTiming` where the machine lacks a figure.
     """
-    machine, program = estimate.machine, estimate.kernel.timed or estimate.kernel.program
-    shares: dict[str, Mapping[str, float]] = {}  # of a stage's time, by its name and the pipe
-    if isinstance(machine, GpuMachine):
-        time = gpu_time(program, machine, spans=True)
-        spans, ghz = time.simulated.spans, clock_of(program, machine)
-        shares = {
-            s.stage.name: {p: busy / max(s.stage.cycles, 1e-9) for p, busy in s.engine.busy.items() if busy}
-            for s in time.stages
-        }
-    else:
-        spans = share_out(program, machine, estimate.threads, spans=True).simulated.spans
-        ghz = machine.frequency.base_ghz
-    spans = tuple(spans) + tuple(_pipes(spans, shares))
-    tracks = {place: number for number, place in enumerate(sorted({span.place for span in spans}, key=_order))}
-    name = f"{estimate.implementation} on {machine.name}"
+    drawn, ghz = spans(estimate)
+    tracks = {place: number for number, place in enumerate(sorted({span.place for span in drawn}, key=order))}
+    name = f"{estimate.implementation} on {estimate.machine.name}"
     found: list[Event] = [_named("process_name", name, process, 0)]
     found += [_named("thread_name", place, process, number) for place, number in tracks.items()]
-    for span in spans:
+    for span in drawn:
         start, end = (round(cycles / ghz / 1e3, 4) for cycles in (span.start, span.end))
         found.append(
             {
@@ -76,10 +82,10 @@ def _pipes(spans: Sequence[Span], shares: Mapping[str, Mapping[str, float]]) -> 
     ]
 
 
-def _order(place: str) -> tuple[bool, int, str]:
+def order(place: str) -> tuple[bool, int, str]:
     """Cores by number, each followed by its pipes, then channels."""
     words = place.split()
-    core = words[0] == "core"
+    core = words[:1] == ["core"] and words[1:] != [] and words[1].isdigit()
     return not core, int(words[1]) if core else 0, place
 
 

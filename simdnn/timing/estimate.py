@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
 from simdnn.program.records import Program
+from simdnn.timing.causes import Work
 from simdnn.timing.cpu.steps import Step, lower
 from simdnn.timing.cpu.stream import Executed
-from simdnn.timing.cpu.threads import Shared, share_out
+from simdnn.timing.cpu.threads import Shared, parallel_extent, share_out
 from simdnn.timing.cpu.walk import NEAR, Piece, core_time, lower_bounds
 from simdnn.timing.memory import LevelTraffic, transfers, widest
 from simdnn.timing.phases import overlap
@@ -64,6 +65,15 @@ class Cost:
     forms: tuple[InstructionCost, ...]
     executed: Counter[str]
     confidence: Confidence
+    work: Work
+
+    @cached_property
+    def causes(self) -> pd.DataFrame:
+        """Frame: cause, cycles, share: what the instructions are for, and what is waited for (`timing.causes`)."""
+        import pandas as pd
+
+        rows = [(cause, cycles, cycles / self.cycles) for cause, cycles in self.work.causes(self.cycles).items()]
+        return pd.DataFrame(rows, columns=["cause", "cycles", "share"])
 
     @cached_property
     def instructions(self) -> pd.DataFrame:
@@ -110,6 +120,7 @@ def estimate_program(program: Program, machine: Machine, *, cold: Collection[str
         forms=_forms(machine, core.executed),
         executed=_as_engines_count(core.executed),
         confidence=weakest([core.confidence, _clock(machine, bits), *used]),
+        work=Work(program, machine, (1.0,) * len(program.body), core.cycles),
     )
 
 
@@ -124,6 +135,8 @@ def _on_several(program: Program, machine: Machine, cold: Collection[str], threa
     last = machine.caches[-1].name
     keys = "dram.gb_s_socket", f"caches.{last}.latency_cycles", *(f"caches.{c.name}.shared_by" for c in machine.caches)
     levels = tuple(replace(level, cycles=shared.working(level)) for level in shared.levels)
+    shares = tuple(1 / min(threads, parallel_extent(statement)) for statement in program.body)
+    own = sum(core.cycles * share for core, share in zip(shared.cores, shares, strict=True))
     return Cost(
         machine=machine.name,
         cycles=cycles,
@@ -137,6 +150,7 @@ def _on_several(program: Program, machine: Machine, cold: Collection[str], threa
         confidence=weakest(
             [*(core.confidence for core in shared.cores), _clock(machine, bits), machine.confidence_of(*keys), *used]
         ),
+        work=Work(program, machine, shares, own),
     )
 
 

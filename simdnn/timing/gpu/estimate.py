@@ -22,6 +22,7 @@ from isa_models import GpuMachine, Unimplemented
 from isa_models.frozen import Frozen
 from isa_models.machines.provenance import Confidence, weakest
 from simdnn.program.records import Loop, Memory, Op, Program, Statement, walk
+from simdnn.timing.causes import Work
 from simdnn.timing.estimate import Cost, InstructionCost
 from simdnn.timing.footprint import Lines, Part, distinct_lines, parts
 from simdnn.timing.gpu import engine
@@ -261,7 +262,15 @@ def estimate_gpu(program: Program, machine: GpuMachine, *, cold: bool = False, c
         forms=forms,
         executed=counted,
         confidence=_confidence(program, machine, levels),
+        work=_work(program, machine, time, launch),
     )
+
+
+def _work(program: Program, machine: GpuMachine, time: GpuTime, launch: float) -> Work:
+    """The engines' own time: as many workgroups one after another as the busiest core has."""
+    rounds = [-(-stage.stage.tiles // machine.xe_cores) for stage in time.stages]
+    own = sum(stage.engine.cycles * count for stage, count in zip(time.stages, rounds, strict=True))
+    return Work(program, machine, (1 / machine.engines,) * len(program.body), own, launch)
 
 
 def _levels(time: GpuTime, machine: GpuMachine, ghz: float) -> tuple[LevelTraffic, ...]:

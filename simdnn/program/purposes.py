@@ -1,0 +1,225 @@
+"""What each instruction of a program is for, read off its data flow.
+
+A kernel is a flow from the tensors of the source and of the weights to products, and from these to the destination.
+What brings the two sides together is a dot product; what is done to one side before is conversion, or decompression
+where stored integers become the floats that are multiplied; what comes behind is the epilogue. Tensors that hold zero
+points, their sums and compensations mark what they touch. Nothing of this is noted by the generators of kernels: it is
+a reading of the program that they have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from isa_models.formats import fmt
+from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Statement
+
+DOT = "dot products"
+LOADS = "operand loads"
+DECOMPRESSION = "decompression"
+CONVERSION = "conversion"
+ZERO_POINTS = "zero points"
+EPILOGUE = "epilogue"
+PACKING = "packing and copying"
+ELEMENTWISE = "element by element"
+CONTROL = "set-up and loop control"
+PURPOSES = (DOT, LOADS, DECOMPRESSION, CONVERSION, ZERO_POINTS, EPILOGUE, PACKING, ELEMENTWISE, CONTROL)
+
+#: what a value is made of
+_SOURCE, _WEIGHTS, _PRODUCT, _ZERO, _SCALE, _OTHER = "source", "weights", "product", "zero", "scale", "other"
+_SIDES = frozenset({_SOURCE, _WEIGHTS})
+_SUMS_OF_ONE_SIDE = ("comp", "reductions", "term", "rowsum", "neg_sums")  # which zero points are multiplied with
+_WEIGHTS_NAMES = ("wei", "plain", "stored", "vector")
+_SOURCE_NAMES = ("src", "matrix")
+_CHOOSING = ("max", "min", "cmp", "sel", "blend")
+Tags = frozenset[str]
+_NOTHING: Tags = frozenset()
+
+
+def purposes(program: Program) -> Iterator[tuple[Op, int, str]]:
+    """Every instruction of the text, how often it is executed, and which of `PURPOSES` it serves.
+
+    >>> import simdnn
+    >>> one = simdnn.estimate("matmul", m=4, n=16, k=8, dt="u8:s8:s32", machine="icx")
+    >>> sorted({purpose for _, _, purpose in purposes(one.kernel.program)})
+    ['dot products', 'epilogue', 'operand loads']
+    """
+    flow = _Flow(program)
+    for _ in range(2):  # what a loop hands to its next iteration, and a stage to the one behind
+        flow.run(program.body)
+    found = _Purposes(flow)
+    yield from found.of(program.body, 1)
+
+
+@dataclass
+class _Flow:
+    """What the values of each place are made of, at each instruction; after two runs, loops are at rest."""
+
+    program: Program
+    registers: dict[str, Tags] = field(default_factory=dict)
+    tensors: dict[str, Tags] = field(default_factory=dict)
+    reads: dict[int, tuple[Tags, ...]] = field(default_factory=dict)  # of an op, by identity
+    products: bool = False
+    in_float: bool = False  # what is multiplied
+
+    def __post_init__(self) -> None:
+        self.tensors = {t.name: _tags_of(t.name) for t in self.program.tensors if t.kind == "input"}
+        names = [t for t in self.program.tensors if t.kind == "input" and _tags_of(t.name) == {_WEIGHTS}]
+        self.stored_integers = any(not fmt(t.dtype).is_float for t in names)
+
+    def run(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            if isinstance(statement, Loop):
+                self.run(statement.body)
+            else:
+                self.step(statement)
+
+    def step(self, op: Op) -> None:
+        reads = tuple(_NOTHING if op.is_zero_idiom else self.of(place) for place in op.srcs)
+        self.reads[id(op)] = reads
+        made = frozenset().union(*reads)
+        if _meets(reads, op):
+            made = frozenset({_PRODUCT})
+            self.products = True
+            self.in_float |= fmt(op.definition.result).is_float
+        if _PRODUCT in made:
+            made = frozenset({_PRODUCT})
+        if isinstance(op.dst, Register):
+            self.registers[op.dst.name] = made
+        elif _tags_of(op.dst.tensor) != {_ZERO}:
+            self.tensors[op.dst.tensor] = self.tensors.get(op.dst.tensor, _NOTHING) | made
+
+    def of(self, place: Place) -> Tags:
+        if isinstance(place, Memory):
+            named = _tags_of(place.tensor)
+            return named if named == {_ZERO} else self.tensors.get(place.tensor, _NOTHING)
+        return self.registers.get(place.name, _NOTHING)
+
+
+def _tags_of(tensor: str) -> Tags:
+    if "zero" in tensor or "zp" in tensor or tensor.startswith(_SUMS_OF_ONE_SIDE):
+        return frozenset({_ZERO})
+    if "scale" in tensor:
+        return frozenset({_SCALE})
+    if tensor.startswith(_WEIGHTS_NAMES):
+        return frozenset({_WEIGHTS})
+    return frozenset({_SOURCE if tensor.startswith(_SOURCE_NAMES) else _OTHER})
+
+
+def _meets(reads: Sequence[Tags], op: Op) -> bool:
+    """Whether the two sides come together: one operand of the source alone, one of the weights alone."""
+    sides = [tags & _SIDES for tags in reads if _PRODUCT not in tags]
+    return {_SOURCE} in sides and {_WEIGHTS} in sides and not op.definition.moves
+
+
+def _adds_zero(reads: Sequence[Tags]) -> bool:
+    """Whether an operand is a zero point, or the sum that one is multiplied with."""
+    return any(_ZERO in tags and not tags & _SIDES for tags in reads)
+
+
+def _rearranges(op: Op, reads: Sequence[Tags]) -> bool:
+    """Whether elements of one side change their places alone: no type is changed, and nothing else has a part in it."""
+    types = {op.definition.result, *(operand.dtype for operand in op.definition.operands)}
+    return len(types) == 1 and all(tags & _SIDES for tags in reads) and not op.definition.accumulates
+
+
+@dataclass
+class _Purposes:
+    flow: _Flow
+
+    def of(self, body: Sequence[Statement], times: int) -> Iterator[tuple[Op, int, str]]:
+        straight = [s for s in body if isinstance(s, Op)]
+        region = _Region(self.flow, straight)
+        for statement in body:
+            if isinstance(statement, Loop):
+                yield from self.of(statement.body, times * statement.extent)
+            else:
+                yield statement, times, region.purpose(statement)
+
+
+class _Region:
+    """The instructions straight in one loop: a move serves what its neighbours do."""
+
+    def __init__(self, flow: _Flow, ops: Sequence[Op]) -> None:
+        self.flow = flow
+        self.stores = set[str]()  # what is kept for later: of which side
+        self.work = dict[str, str]()  # by side, what is done to it here
+        for op in ops:
+            made = frozenset().union(*flow.reads[id(op)])
+            kept = isinstance(op.dst, Memory) and flow.program.tensor[op.dst.tensor].kind != "output"
+            if _PRODUCT not in made:
+                self.stores |= made & _SIDES if kept else set()
+                still = op.definition.moves or _rearranges(op, flow.reads[id(op)])
+                purpose = "" if still else self.arithmetic(op, made)
+                for side in made & _SIDES:
+                    if purpose in (DECOMPRESSION, CONVERSION):
+                        self.work[side] = purpose
+
+    def purpose(self, op: Op) -> str:
+        flow, reads = self.flow, self.flow.reads[id(op)]
+        made = frozenset().union(*reads)
+        if not flow.products:
+            return self.alone(op)
+        if op.is_zero_idiom and isinstance(op.dst, Register) and flow.registers.get(op.dst.name, _NOTHING) & {_PRODUCT}:
+            return DOT
+        if isinstance(op.dst, Memory) and _tags_of(op.dst.tensor) == {_ZERO}:
+            return ZERO_POINTS
+        if _PRODUCT in made or _meets(reads, op):
+            return self.behind(op, reads)
+        if _adds_zero(reads):
+            return ZERO_POINTS
+        if made & _SIDES:
+            return self.moved(made) if op.definition.moves or _rearranges(op, reads) else self.arithmetic(op, made)
+        if made & {_SCALE, _OTHER}:
+            return DECOMPRESSION if _SCALE in made and self.scales_weights else EPILOGUE
+        if isinstance(op.dst, Memory):
+            return PACKING  # zeros around what is copied
+        return CONTROL
+
+    @property
+    def scales_weights(self) -> bool:
+        """Whether scales are multiplied into the weights before the products."""
+        pairs = self.flow.reads.values()
+        return any({_SCALE} in reads and any(_WEIGHTS in tags for tags in reads) for reads in pairs)
+
+    def alone(self, op: Op) -> str:
+        """In a program without products: moves copy, all else is work on elements."""
+        if op.definition.moves and not self.computes:
+            return PACKING
+        return ELEMENTWISE
+
+    @property
+    def computes(self) -> bool:
+        return any(not op.definition.moves for op, _ in self.flow.program.ops() if not op.is_zero_idiom)
+
+    def behind(self, op: Op, reads: Sequence[Tags]) -> str:
+        """Where products are among the operands, or are made."""
+        if _meets(reads, op):
+            return DOT
+        if _adds_zero(reads):
+            return ZERO_POINTS
+        definition = op.definition
+        if isinstance(op.dst, Memory):
+            return EPILOGUE if self.flow.program.tensor[op.dst.tensor].kind == "output" else DOT
+        if definition.moves:
+            return DOT
+        types = {definition.result, *(operand.dtype for operand in definition.operands)}
+        floats = {fmt(name).is_float for name in types}
+        plain = all(tags <= {_PRODUCT} for tags in reads) and not any(word in op.instruction for word in _CHOOSING)
+        adds_up = plain and len(floats) == 1 and (floats == {False} or all(reads))
+        return DOT if adds_up and (len(reads) > 1 or len(types) == 1) else EPILOGUE
+
+    def moved(self, made: Tags) -> str:
+        """A load, store or shuffle of one side."""
+        side = min(made & _SIDES)
+        if side in self.stores:
+            return self.work.get(side, PACKING)
+        return LOADS
+
+    def arithmetic(self, op: Op, made: Tags) -> str:
+        """Work on one side before the products."""
+        if op.definition.accumulates and self.flow.products:
+            return ZERO_POINTS  # sums of one side alone are wanted for nothing else
+        decompresses = _WEIGHTS in made and self.flow.stored_integers and self.flow.in_float
+        return DECOMPRESSION if decompresses else CONVERSION
