@@ -33,6 +33,7 @@ from simdnn.plot.canvas import (
 )
 
 MOST_BARS = 60
+HEAP = 4.0  # pixels within which points lie in one place
 MOST_CELLS = 20  # of a heat map that have their value written, along each side
 LONGEST_BESIDE = 24  # letters of a name in a legend beside the axes
 _UNITS = {
@@ -88,8 +89,9 @@ def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes 
         drawn += [(name, way, row) for way, points in _groups(part, how) for row in points.to_dict("records")]
     places = [(float(row["time_us"]), min(float(row[quality]), top)) for _, _, row in drawn]
     for (name, way, row), (x, y), size in zip(drawn, places, sizes_apart(ax, places, 150), strict=True):
-        edge = ink() if row["pareto"] else "none"
-        ax.scatter(x, y, s=size, marker=marks[way], color=palette[name], edgecolors=edge, linewidths=1.2, zorder=3)
+        edge, width = (ink(), 1.4) if row["pareto"] else ("white", 0.7)
+        ax.scatter(x, y, s=size, marker=marks[way], color=palette[name], edgecolors=edge, linewidths=width, zorder=3)
+    _name_heaps(ax, [(name, way) for name, way, _ in drawn], places)
     if exact:
         ax.axhline(top, color="grey", linewidth=0.7, linestyle="--")
         ax.annotate("exact", (0.01, top), (0, 2), ("axes fraction", "data"), "offset points", color="grey")
@@ -99,6 +101,34 @@ def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes 
     keys += [Line2D([], [], marker=marks[way], linestyle="none", color="grey", label=way) for way in marks if way]
     _keys(ax, keys)
     return ax
+
+
+def _name_heaps(ax: Axes, names: Sequence[tuple[str, str]], places: Sequence[tuple[float, float]]) -> None:
+    """Beside points that lie in one place, what is equal there."""
+    heaps: list[tuple[Any, list[int]]] = []
+    for number, pixel in enumerate(ax.transData.transform(np.reshape(places, (-1, 2)))):
+        near = next((members for at, members in heaps if np.hypot(*(at - pixel)) < HEAP), None)
+        if near is None:
+            heaps.append((pixel, [number]))
+        else:
+            near.append(number)
+    for _, members in heaps:
+        ways = list(dict.fromkeys(names[number][1] for number in members))
+        same = ways if len(ways) > 1 else list(dict.fromkeys(names[number][0] for number in members))
+        if len(members) > 1 and len(same) > 1 and len(heaps) <= MOST_NAMED:
+            text = " = ".join(same) if len(same) <= 3 else f"{same[0]} = … = {same[-1]} ({len(same)})"
+            x, y = places[members[0]]
+            left = ax.transAxes.inverted().transform(ax.transData.transform((x, y)))[0] > 0.7
+            offset = (-8, -14) if left else (8, -14)
+            ax.annotate(
+                text,
+                (x, y),
+                offset,
+                textcoords="offset points",
+                ha="right" if left else "left",
+                fontsize="x-small",
+                parse_math=False,
+            )
 
 
 def plot_space(frame: pd.DataFrame, axes: Sequence[str], measure: str, ax: Axes | None = None) -> Axes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from isa_models import InvalidArgument
 from simdnn.networks.result import NetworkEstimate
 from simdnn.primitives.result import Priced
+from simdnn.timing.causes import CAUSES, LAUNCH, MEMORY, RESULTS
 
 if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
@@ -57,8 +58,6 @@ def costs(result: Costed) -> Iterator[tuple[Cost, int]]:
 
 def cycles_by_cause(result: Costed) -> dict[str, float]:
     """Cycles by `timing.causes.CAUSES`, those that a result has none of left out; they add up to all."""
-    from simdnn.timing.causes import CAUSES
-
     found = dict.fromkeys(CAUSES, 0.0)
     for cost, times in costs(result):
         for cause, cycles in cost.work.causes(cost.cycles).items():
@@ -68,8 +67,6 @@ def cycles_by_cause(result: Costed) -> dict[str, float]:
 
 def cycles_by_instruction(result: Costed) -> dict[str, float]:
     """Cycles of work by instruction, most first, and behind them what is waited for; they add up to all."""
-    from simdnn.timing.causes import LAUNCH, MEMORY, RESULTS
-
     found: dict[str, float] = {}
     waits = dict.fromkeys((LAUNCH, RESULTS, MEMORY), 0.0)
     for cost, times in costs(result):

@@ -12,13 +12,15 @@ from matplotlib.ticker import EngFormatter
 from isa_models import GpuMachine, InvalidArgument
 from isa_models.errors import unknown_name
 from simdnn.assembly.analysis import Analysis
-from simdnn.plot.canvas import HATCHES, MOST_NAMED, color, ink, legend, new_axes
+from simdnn.plot.canvas import HATCHES, MOST_NAMED, color, figure_of, ink, legend, new_axes
 from simdnn.plot.costs import cycles_by_cause, cycles_by_instruction, named, title
 from simdnn.primitives.result import Estimate
+from simdnn.timing.causes import CAUSES, LAUNCH, MEMORY, RESULTS
 
 MOST_PARTS = 10  # of a stack that have a name each; the others are one
 OTHERS = "others"
-_WAITS = ("launch", "waiting for results", "waiting for memory")
+MOST_HATCHED = 60  # bars that are wide enough for hatches
+_WAITS = (LAUNCH, RESULTS, MEMORY)
 _BY = {"cause": cycles_by_cause, "instruction": cycles_by_instruction}
 
 
@@ -39,11 +41,13 @@ def plot_cycles(results: Any, by: str = "instruction", ax: Axes | None = None) -
     for place, part in enumerate(parts):
         known = part if part != OTHERS else None
         height = np.array([_height(bar, known, parts) for bar in bars.values()])
-        waits = part in _WAITS
-        face = "none" if waits else color(place)
-        hatch = ("", "///", "...")[_WAITS.index(part)] if waits else HATCHES[place % len(HATCHES)]
+        waits, number = part in _WAITS, CAUSES.index(part) if part in CAUSES else place
+        face = "none" if waits else color(number)
+        hatch = ("", "///", "...")[_WAITS.index(part)] if waits else HATCHES[number % len(HATCHES)]
         edge = "grey" if waits else "white"
         width = 0.8 if len(bars) > 1 else 0.5
+        if len(bars) > MOST_HATCHED:
+            hatch, edge, width, face = "", face, 1.0, "lightgrey" if waits else face
         drawn = ax.bar(
             range(len(bars)),
             height,
@@ -77,16 +81,9 @@ def _parts(bars: Sequence[dict[str, float]]) -> list[str]:
     work = [name for name in total if name not in _WAITS]
     largest = sorted(work, key=lambda name: -total[name])
     kept = largest[:MOST_PARTS] if len(work) > MOST_PARTS + 1 else work
-    order = _causes(kept) or kept
+    order = sorted(kept, key=CAUSES.index) if set(kept) <= set(CAUSES) else kept
     more = [OTHERS] if len(kept) < len(work) else []
     return [*order, *more, *(name for name in _WAITS if name in total)]
-
-
-def _causes(names: Sequence[str]) -> list[str]:
-    """Causes in their order; none where these are no causes."""
-    from simdnn.timing.causes import CAUSES
-
-    return [cause for cause in CAUSES if cause in names] if set(names) <= set(CAUSES) else []
 
 
 def _height(bar: dict[str, float], part: str | None, parts: Sequence[str]) -> float:
@@ -98,9 +95,9 @@ def _height(bar: dict[str, float], part: str | None, parts: Sequence[str]) -> fl
 def _names(ax: Axes, names: Sequence[str]) -> None:
     """The names of bars: all of them aslant where they are few, else every so many."""
     step = max(1, -(-len(names) // (2 * MOST_NAMED)))
-    long = max(map(len, names)) * len(names) > 60
+    inches = ax.get_window_extent().width / figure_of(ax).dpi
     ax.set_xticks(range(0, len(names), step), names[::step], parse_math=False)
-    if long:
+    if 0.1 * max(map(len, names)) * len(names) / step > inches:
         aslant: dict[str, Any] = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
         for text in ax.get_xticklabels():
             text.set(**aslant)
@@ -132,7 +129,10 @@ def plot_ports(analysis_or_result: Analysis | Estimate, ax: Axes | None = None) 
     for bar, share, is_full in zip(bars, shares, full, strict=True):
         if is_full:
             bar.set(hatch="///", facecolor=color(3), edgecolor="white")
-        ax.text(bar.get_width(), bar.get_y() + bar.get_height() / 2, f" {share:.0%}", va="center", fontsize="small")
+        at = (bar.get_width(), bar.get_y() + bar.get_height() / 2)
+        box = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 1.0}
+        inside = {"xytext": (-4, 0), "ha": "right"} if share > 0.8 else {"xytext": (4, 0), "ha": "left"}
+        ax.annotate(f"{share:.0%}", at, textcoords="offset points", va="center", fontsize="small", bbox=box, **inside)
     ax.axvline(cycles, color=ink(), linestyle="--", linewidth=1)
     ax.set_yticks(range(len(busy)), list(busy))
     ax.set_ylim(len(busy) - 0.4, -0.6)

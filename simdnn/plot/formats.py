@@ -49,6 +49,8 @@ def plot_format(
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_xlim(-0.3, widest + 0.45 * max(len(text.get_text()) for text in ax.texts if text.get_text()) + 1)
     ax.set_xticks([])
+    if given is not None and len(given) == 1:
+        ax.set_xlabel(f"{_text(given[0])} in each format")
     for side in ax.spines.values():
         side.set_visible(False)
     ax.tick_params(axis="y", length=0)

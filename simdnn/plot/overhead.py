@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,8 +29,9 @@ def plot_overhead(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     others = [c for c in frame if c not in ("group", "overhead") and not pd.api.types.is_float_dtype(frame[c])]
     keys = [c for c in others if frame[c].nunique(dropna=False) > 1]
     ax = ax if ax is not None else new_axes()
-    ax.axhspan(100 * MATRIX[0], 100 * MATRIX[1], color="grey", alpha=0.2, linewidth=0)
-    ax.axhline(100 * GIVEN, color="grey", linestyle="--", linewidth=1)
+    words = "proposal: 10 to 15 % as a matrix", "proposal: 5 % with sums given"
+    band = ax.axhspan(100 * MATRIX[0], 100 * MATRIX[1], color="grey", alpha=0.2, linewidth=0, label=words[0])
+    line = ax.axhline(100 * GIVEN, color="grey", linestyle="--", linewidth=1, label=words[1])
     ends = group[group > 0].min(), group.max()
     lines = list(frame.groupby(keys, sort=False, dropna=False)) if keys else [((), frame)]
     handles = []
@@ -43,17 +43,14 @@ def plot_overhead(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         up = 100 * part["overhead"].to_numpy(np.float64)
         if np.isnan(across).all():  # the same for all groups
             across, up = np.array(ends), np.repeat(up[:1], 2)
-        size = 6 if len(lines) <= MOST_NAMED else 3
+        size = max(8 - len(handles), 4) if len(lines) <= MOST_NAMED else 3  # later ones do not cover those before
         handles += ax.plot(across, up, style, marker=mark, markersize=size, color=own, label=name)
     ticks_at(ax, group[group > 0], log=bool(ends[1] > ends[0]))
     ax.axhline(0, color="grey", linewidth=0.6)
-    foot: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "fontsize": "small", "color": "grey", "ha": "right"}
-    ax.text(0.99, 100 * GIVEN, "proposal: 5 % with reductions given", va="bottom", **foot)
-    ax.text(0.99, 100 * MATRIX[1], "proposal: 10 to 15 % as a matrix", va="bottom", **foot)
     low, high = ax.get_ylim()
     ax.set_ylim(low, max(high, 20.0))
     ax.set_xlabel("group (k that share a zero point)")
     ax.set_ylabel("overhead over the product without zero points (%)")
     ax.grid(alpha=0.3)
-    legend(ax, [handle for handle in handles if handle.get_label()])
+    legend(ax, [band, line, *(handle for handle in handles if keys)])
     return ax

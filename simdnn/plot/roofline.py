@@ -23,6 +23,8 @@ from simdnn.primitives.result import Estimate
 from simdnn.timing.cpu.peak import peak_macs_per_cycle
 
 _TYPES = ("f32", "tf32", "bf16", "f16", "s8")
+NEAR = 1.15  # by which the operations a byte of two levels differ that are drawn one inside the other
+_FEW = 6  # points that have the names of levels above them
 _MOST_LABELLED = 12  # points that have their name beside them
 
 
@@ -69,7 +71,8 @@ def plot_roofline(results: Any, machine: Any = None, ax: Axes | None = None) -> 
     ax.set_xlim(low, high)
     ax.set_ylim(bottom, 2.2 * max(*compute.values(), *(point.gops for point in points)))
     _roofs(ax, memory, compute, styles, used, (low, high))
-    marks = dict(zip(dict.fromkeys(point.group for point in points), cycle(SYMBOLS), strict=False))
+    groups = list(dict.fromkeys(point.group for point in points))
+    marks = dict(zip(groups, cycle(SYMBOLS if len(groups) <= len(SYMBOLS) else "o"), strict=False))
     _draw(ax, points, styles, marks)
     ax.set_xlabel("operations a byte moved by a level")
     ax.set_ylabel("speed (1e9 operations a second)")
@@ -77,10 +80,12 @@ def plot_roofline(results: Any, machine: Any = None, ax: Axes | None = None) -> 
     ax.set_title(f"{target.title or target.name}{cores}", parse_math=False, fontsize="medium")
     ax.grid(alpha=0.3, which="major")
     keys = [
-        Line2D([], [], color=styles[name], linestyle=style, label=f"{name}: {rate:,.4g} GB/s")
+        Line2D([], [], color=styles[name], linestyle=style, marker=".", label=f"{name}: {_figure(rate)} GB/s")
         for (name, rate), style in zip(memory.items(), cycle(STYLES), strict=False)
     ]
-    if len(marks) > 1 or len(points) == 1:
+    if len(groups) > len(SYMBOLS):
+        keys.append(Line2D([], [], color="grey", marker="o", linestyle="none", label=f"{len(groups)} results"))
+    elif len(marks) > 1 or len(points) == 1:
         keys += [
             Line2D([], [], color="grey", marker=mark, linestyle="none", label=name) for name, mark in marks.items()
         ]
@@ -199,39 +204,36 @@ def _roofs(
         )
         same = [f"{k}" for (k, _), other in compute.items() if abs(other / peak - 1) < 0.02]
         if all(abs(np.log(peak / other)) > 0.02 for other in heights):
-            words = f"{', '.join(dict.fromkeys(same))}: {peak:,.4g}"
+            words = f"{', '.join(dict.fromkeys(same))}: {_figure(peak)}"
             ax.annotate(words, (span[1], peak), (-3, 2), textcoords="offset points", ha="right", fontsize="small")
             heights.append(peak)
 
 
 def _draw(ax: Axes, points: Sequence[Point], styles: dict[str, Any], marks: dict[str, str]) -> None:
     many = len(points) > MOST_NAMED
+    size, edge = (4.0, 0.3) if many else (8.0, 0.7)
     for point in points:
         places = sorted((value, level) for level, value in point.intensity.items())
-        ax.plot(
-            [v for v, _ in places], [point.gops] * len(places), color="grey", linewidth=0.4 if many else 0.8, zorder=2
-        )
+        across, up = [value for value, _ in places], [point.gops] * len(places)
+        ax.plot(across, up, color="grey", linewidth=0.4 if many else 0.8, zorder=2)
+        heaps: list[tuple[float, list[str]]] = []  # levels that move nearly the same
         for value, level in places:
-            own = styles.get(level, color(0))
-            ax.plot(
-                value,
-                point.gops,
-                marks[point.group],
-                color=own,
-                markersize=4 if many else 8,
-                markeredgecolor=ink(),
-                markeredgewidth=0.3 if many else 0.7,
-                linestyle="none",
-                zorder=3,
-            )
+            if heaps and value < heaps[-1][0] * NEAR:
+                heaps[-1][1].append(level)
+            else:
+                heaps.append((value, [level]))
+            inner = size * 0.6 ** (len(heaps[-1][1]) - 1)
+            mark = ax.plot(value, point.gops, marks[point.group], color=styles.get(level, color(0)), markersize=inner)
+            mark[0].set(markeredgecolor=ink(), markeredgewidth=edge, zorder=3)
+        for value, names in heaps if len(points) <= _FEW else ():
+            above = {"textcoords": "offset points", "ha": "center", "fontsize": "x-small"}
+            ax.annotate(", ".join(sorted(filter(None, names))), (value, point.gops), (0, 7), **above)
     if 1 < len(points) <= _MOST_LABELLED and len(marks) == 1:
         for point in points:
             right = max(point.intensity.values(), default=1.0)
-            ax.annotate(
-                point.name,
-                (right, point.gops),
-                (6, -3),
-                textcoords="offset points",
-                fontsize="x-small",
-                parse_math=False,
-            )
+            beside = {"textcoords": "offset points", "fontsize": "x-small", "parse_math": False}
+            ax.annotate(point.name, (right, point.gops), (6, -3), **beside)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

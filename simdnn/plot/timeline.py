@@ -64,7 +64,7 @@ def loop_of(given: Analysis | Estimate) -> DrawnLoop:
         )
     loop = inner_loop(given.kernel.timed or given.kernel.program, given.machine)
     cycles = f"{loop.timing.cycles:.4g} cycles an iteration"
-    name = f"{title(given)}, inner loop over {loop.variable}: {cycles}" if loop.variable else f"{title(given)}"
+    name = f"{title(given)}\ninner loop over {loop.variable}: {cycles}" if loop.variable else title(given)
     return DrawnLoop(name, given.machine, loop.steps, loop.texts, loop.timing)
 
 
@@ -140,10 +140,11 @@ def plot_spans(given: Any, ax: Axes | None = None) -> Axes:
             own = [(s.start, s.end - s.start) for s in spans if s.place == place and s.name == what]
             if own:
                 ax.broken_barh(
-                    own, (row[place] - 0.4, 0.8), facecolor=face, hatch=hatch, edgecolor="white", linewidth=0.5
+                    own, (row[place] - 0.4, 0.8), facecolor=face, hatch=hatch, edgecolor="white", linewidth=0.2
                 )
-    step = max(1, -(-len(places) // (2 * MOST_NAMED)))
-    ax.set_yticks(range(0, len(places), step), places[::step], fontsize="small", parse_math=False)
+    step = -(-len(places) // (4 * MOST_NAMED))
+    size = "small" if len(places) <= 2 * MOST_NAMED else "xx-small"
+    ax.set_yticks(range(0, len(places), step), places[::step], fontsize=size, parse_math=False)
     ax.set_ylim(len(places) - 0.4, -0.6)
     ax.set_xlim(0, 1.01 * max(span.end for span in spans))
     ax.set_xlabel(unit)
