@@ -119,6 +119,15 @@ _LIKE = 0.6  # how alike names are, as difflib counts it, of which one may be me
 _BEGUN = 3  # letters of a name that say which one is meant
 
 
+def how_to_install(extra: str) -> str:
+    """How an optional part of simdnn is installed, from its sources and from a package index.
+
+    >>> how_to_install("onnx")
+    "pip install '.[onnx]' in a checkout of simdnn, pip install 'simdnn[onnx]' from a package index"
+    """
+    return f"pip install '.[{extra}]' in a checkout of simdnn, pip install 'simdnn[{extra}]' from a package index"
+
+
 def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
     """The known names that are meant by another, the likeliest first; none where nothing is like it.
 

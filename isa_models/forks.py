@@ -9,11 +9,18 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import cached_property
 from types import ModuleType
 
 PATIENCE_S = 3.0  # in which a thread should have done what it holds a lock for; then the fork goes ahead
 _OWN = ("isa_models", "simdnn", "workloads", "llvmlite")
+
+
+def at_fork(**functions: Callable[[], None]) -> None:
+    """Have functions called around a fork; nothing where there is no fork (Windows)."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(**functions)
 
 
 class ForkLock:
@@ -27,7 +34,7 @@ class ForkLock:
         self._made = threading.RLock if reentrant else threading.Lock
         self._lock = self._made()
         self._held = threading.local()  # by the thread that forks
-        os.register_at_fork(before=self._before, after_in_parent=self._after, after_in_child=self._renew)
+        at_fork(before=self._before, after_in_parent=self._after, after_in_child=self._renew)
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -66,6 +73,6 @@ def _renew_cached_properties() -> None:
                     member.lock = threading.RLock()  # type: ignore[attr-defined]
 
 
-os.register_at_fork(before=_wait_for_imports)
+at_fork(before=_wait_for_imports)
 if sys.version_info < (3, 12):
-    os.register_at_fork(after_in_child=_renew_cached_properties)
+    at_fork(after_in_child=_renew_cached_properties)

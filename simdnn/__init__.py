@@ -6,157 +6,81 @@
 (-384, 'int32')
 """
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+import ast as _ast
+import typing as _typing
 
-if TYPE_CHECKING:
-    from isa_models import (
-        InvalidArgument,
-        MachineFileError,
-        ProgramError,
-        SimdnnError,
-        Unimplemented,
-        UnknownName,
-        UnknownTiming,
-        instruction,
-        machine,
-        what_if,
-    )
-    from simdnn.assembly.analysis import Analysis, analyze
-    from simdnn.exactness.comparison import Comparison, compare
-    from simdnn.exactness.remedy import remedies
-    from simdnn.exactness.safety import ranges
-    from simdnn.exactness.spellings import spellings
-    from simdnn.explanations.lanes import explain
-    from simdnn.networks import float16_report, quantize_onnx, transpile_float16
-    from simdnn.networks.network import Network, load
-    from simdnn.primitives.attr import Attr, Quant
-    from simdnn.primitives.convolution import convolution
-    from simdnn.primitives.descriptors import MemoryDesc
-    from simdnn.primitives.dynamic import Quantized, quantize_dynamic
-    from simdnn.primitives.estimate import estimate
-    from simdnn.primitives.mathmode import (
-        cold_weights,
-        exact_int8,
-        fpmath_mode,
-        get_default_fpmath_mode,
-        set_default_exact_int8,
-        set_default_fpmath_mode,
-    )
-    from simdnn.primitives.matmul import matmul
-    from simdnn.primitives.nibbles import pack_nibbles, unpack_nibbles
-    from simdnn.primitives.reorder import Reordered, reorder
-    from simdnn.primitives.result import Conversion, Estimate, Result
+# The public names, and where each is; at run time a name is imported when it is first asked for.
+if _typing.TYPE_CHECKING:
+    from isa_models import InvalidArgument as InvalidArgument
+    from isa_models import MachineFileError as MachineFileError
+    from isa_models import ProgramError as ProgramError
+    from isa_models import SimdnnError as SimdnnError
+    from isa_models import Unimplemented as Unimplemented
+    from isa_models import UnknownName as UnknownName
+    from isa_models import UnknownTiming as UnknownTiming
+    from isa_models import instruction as instruction
+    from isa_models import machine as machine
+    from isa_models import what_if as what_if
+    from simdnn.assembly.analysis import Analysis as Analysis
+    from simdnn.assembly.analysis import analyze as analyze
+    from simdnn.exactness.comparison import Comparison as Comparison
+    from simdnn.exactness.comparison import compare as compare
+    from simdnn.exactness.remedy import remedies as remedies
+    from simdnn.exactness.safety import ranges as ranges
+    from simdnn.exactness.spellings import spellings as spellings
+    from simdnn.explanations.lanes import explain as explain
+    from simdnn.networks import float16_report as float16_report
+    from simdnn.networks import quantize_onnx as quantize_onnx
+    from simdnn.networks import transpile_float16 as transpile_float16
+    from simdnn.networks.network import Network as Network
+    from simdnn.networks.network import load as load
+    from simdnn.primitives.attr import Attr as Attr
+    from simdnn.primitives.attr import Quant as Quant
+    from simdnn.primitives.convolution import convolution as convolution
+    from simdnn.primitives.descriptors import MemoryDesc as MemoryDesc
+    from simdnn.primitives.dynamic import Quantized as Quantized
+    from simdnn.primitives.dynamic import quantize_dynamic as quantize_dynamic
+    from simdnn.primitives.estimate import estimate as estimate
+    from simdnn.primitives.mathmode import cold_weights as cold_weights
+    from simdnn.primitives.mathmode import exact_int8 as exact_int8
+    from simdnn.primitives.mathmode import fpmath_mode as fpmath_mode
+    from simdnn.primitives.mathmode import get_default_fpmath_mode as get_default_fpmath_mode
+    from simdnn.primitives.mathmode import set_default_exact_int8 as set_default_exact_int8
+    from simdnn.primitives.mathmode import set_default_fpmath_mode as set_default_fpmath_mode
+    from simdnn.primitives.matmul import matmul as matmul
+    from simdnn.primitives.nibbles import pack_nibbles as pack_nibbles
+    from simdnn.primitives.nibbles import unpack_nibbles as unpack_nibbles
+    from simdnn.primitives.reorder import Reordered as Reordered
+    from simdnn.primitives.reorder import reorder as reorder
+    from simdnn.primitives.result import Conversion as Conversion
+    from simdnn.primitives.result import Estimate as Estimate
+    from simdnn.primitives.result import Result as Result
 
     __version__: str
 else:
-    # Who analyses a loop wants no kernels, and who asks the command for help wants nothing.
-    _LATER = {
-        "isa_models": (
-            "InvalidArgument",
-            "MachineFileError",
-            "ProgramError",
-            "SimdnnError",
-            "Unimplemented",
-            "UnknownName",
-            "UnknownTiming",
-            "instruction",
-            "machine",
-            "what_if",
-        ),
-        "simdnn.assembly.analysis": ("Analysis", "analyze"),
-        "simdnn.exactness.comparison": ("Comparison", "compare"),
-        "simdnn.networks": ("float16_report", "quantize_onnx", "transpile_float16"),
-        "simdnn.networks.network": ("Network", "load"),
-        "simdnn.explanations.lanes": ("explain",),
-        "simdnn.primitives.descriptors": ("MemoryDesc",),
-        "simdnn.primitives.nibbles": ("pack_nibbles", "unpack_nibbles"),
-        "simdnn.primitives": (
-            "Attr",
-            "Quant",
-            "Quantized",
-            "Reordered",
-            "convolution",
-            "estimate",
-            "matmul",
-            "quantize_dynamic",
-            "reorder",
-        ),
-        "simdnn.primitives.mathmode": (
-            "cold_weights",
-            "exact_int8",
-            "fpmath_mode",
-            "get_default_fpmath_mode",
-            "set_default_exact_int8",
-            "set_default_fpmath_mode",
-        ),
-        "simdnn.exactness.remedy": ("remedies",),
-        "simdnn.primitives.result": ("Conversion", "Estimate", "Result"),
-        "simdnn.exactness.safety": ("ranges",),
-        "simdnn.exactness.spellings": ("spellings",),
-    }
 
-    def __getattr__(name: str) -> Any:
-        """Import a name of `_LATER`, or a module of the package, when it is first asked for."""
+    def _where() -> dict[str, str]:
+        """The module of each public name, read from the imports above."""
+        block = next(node for node in _ast.parse(__loader__.get_source(__name__)).body if isinstance(node, _ast.If))
+        found = (node for node in block.body if isinstance(node, _ast.ImportFrom))
+        return {name.name: node.module for node in found for name in node.names}
+
+    _WHERE = _where()
+    __all__ = sorted(_WHERE)
+
+    def __getattr__(name: str):
+        """Import a public name, or a module of the package: who asks the command for help wants nothing of it."""
+        from importlib import import_module, util
+
         if name == "__version__":
-            return globals().setdefault(name, import_module("simdnn.version").version())
-        for module, names in _LATER.items():
-            if name in names:
-                globals()[name] = found = getattr(import_module(module), name)
-                return found
-        if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+            found = import_module("simdnn.version").version()
+        elif name in _WHERE:
+            found = getattr(import_module(_WHERE[name]), name)
+        elif not name.startswith("_") and util.find_spec(f"{__name__}.{name}") is not None:
             return import_module(f"{__name__}.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals().setdefault(name, found)
 
-
-__all__ = [
-    "Analysis",
-    "Attr",
-    "Comparison",
-    "Conversion",
-    "Estimate",
-    "InvalidArgument",
-    "MachineFileError",
-    "MemoryDesc",
-    "Network",
-    "ProgramError",
-    "Quant",
-    "Quantized",
-    "Reordered",
-    "Result",
-    "SimdnnError",
-    "Unimplemented",
-    "UnknownName",
-    "UnknownTiming",
-    "analyze",
-    "cold_weights",
-    "compare",
-    "convolution",
-    "estimate",
-    "exact_int8",
-    "explain",
-    "fpmath_mode",
-    "get_default_fpmath_mode",
-    "instruction",
-    "float16_report",
-    "load",
-    "machine",
-    "matmul",
-    "pack_nibbles",
-    "quantize_dynamic",
-    "quantize_onnx",
-    "ranges",
-    "remedies",
-    "reorder",
-    "set_default_exact_int8",
-    "set_default_fpmath_mode",
-    "spellings",
-    "transpile_float16",
-    "unpack_nibbles",
-    "what_if",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        return [*__all__, "__version__"]

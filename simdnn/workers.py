@@ -15,6 +15,7 @@ from multiprocessing import active_children, connection, get_context, parent_pro
 from typing import Any, TypeVar
 
 from isa_models import SimdnnError
+from isa_models.errors import how_to_install
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,7 +72,7 @@ def on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str, lost: 
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
-        raise SimdnnError(f"scheduler {address!r} needs dask.distributed: pip install 'simdnn[dask]'") from None
+        raise SimdnnError(f"scheduler {address!r} needs dask.distributed: {how_to_install('dask')}") from None
     try:
         client = distributed.Client(address, timeout=_ANSWERS_WITHIN, set_as_default=False)
     except (OSError, ValueError) as error:

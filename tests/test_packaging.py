@@ -9,6 +9,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,39 @@ def test_wheel_holds_every_file(built: Path) -> None:
     assert {f"{package}/py.typed" for package in PACKAGES} <= inside
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert f"\nVersion: {version}\n" in described and "\nLicense-Expression: Apache-2.0\n" in described
+    assert "\nAuthor: The simdnn developers\n" in described
+    assert described.partition("\n\n")[2].startswith("# simdnn\n")  # the index shows the readme
+
+
+def test_addresses_are_those_of_the_checkout(tmp_path: Path) -> None:
+    """Links of the readme become absolute where the git remote is known, and stay in a wheel made of the sdist."""
+    from tools import project_addresses
+
+    for command in ("init -q", "remote add origin git@example.org:group/simdnn.git"):
+        subprocess.run(["git", "-C", str(tmp_path), *command.split()], check=True)
+    who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+    subprocess.run(["git", "-C", str(tmp_path), *who, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    (tmp_path / "README.md").write_text("![picture](docs/a.png) and [page](docs/a.md#b), [here](#c)", "utf-8")
+    found: dict[str, Any] = {}
+    project_addresses.AddressHook(str(tmp_path), {}).update(found)
+    _, commit = project_addresses.source(tmp_path) or ("", "")
+    base = "https://example.org/group/simdnn"
+    assert len(commit) == 40 and found["urls"]["Source"] == f"{base}/tree/{commit}"
+    picture, page = f"{base}/raw/{commit}/docs/a.png", f"{base}/blob/{commit}/docs/a.md#b"
+    assert found["readme"]["text"] == f"![picture]({picture}) and [page]({page}), [here](#c)"
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    assert project_addresses.source(unpacked) is None  # nothing known, nothing claimed
+    (unpacked / "PKG-INFO").write_text(f"Name: simdnn\nProject-URL: Source, {found['urls']['Source']}\n", "utf-8")
+    assert project_addresses.source(unpacked) == (base, commit)
+
+
+def test_citation_names_this_version() -> None:
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for line in (f"version: {project['version']}", f"license: {project['license']}", "cff-version: 1.2.0"):
+        assert f"\n{line}\n" in f"\n{cited}", line
+    assert project["authors"][0]["name"] in cited
 
 
 def test_sdist_holds_sources_and_licence(built: Path) -> None:

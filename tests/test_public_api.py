@@ -61,7 +61,12 @@ def test_names() -> None:
 
 
 def test_names_are_there_before_they_are_imported() -> None:
-    assert set(simdnn.__all__) <= set(dir(simdnn))
+    """Also in a listing, which holds nothing else, whatever was imported."""
+    assert simdnn.plot and sorted(simdnn.__all__) == simdnn.__all__
+    assert dir(simdnn) == sorted([*simdnn.__all__, "__version__"])
+    names: dict[str, object] = {}
+    exec("from simdnn import *", names)
+    assert names.keys() - {"__builtins__"} == set(simdnn.__all__)
     with pytest.raises(AttributeError, match="no attribute 'matmull'"):
         simdnn.matmull  # type: ignore[attr-defined]  # noqa: B018
     modules = {path.stem for path in Path(simdnn.__file__).parent.iterdir()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models.errors import InvalidArgument, Unimplemented
+from isa_models.errors import InvalidArgument, Unimplemented, how_to_install
 
 if TYPE_CHECKING:
     import onnx
@@ -32,7 +32,7 @@ class Writer:
             import onnx
         except ImportError:
             raise Unimplemented(
-                "this model is run as ONNX, which needs the onnx package: pip install 'simdnn[onnx]'"
+                f"this model is run as ONNX, which needs the onnx package: {how_to_install('onnx')}"
             ) from None
         self.helper: Any = onnx.helper
         self._from_array: Any = onnx.numpy_helper.from_array

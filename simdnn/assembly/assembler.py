@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import re
 import struct
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from isa_models.errors import InvalidArgument, SimdnnError
+from isa_models.forks import at_fork
 from simdnn.assembly.elf import ObjectFile
 from simdnn.assembly.text import Source, read_text
 
@@ -28,7 +28,7 @@ class _Assembler:
     def __init__(self) -> None:
         self.forked()
         atexit.register(self.close)
-        os.register_at_fork(after_in_child=self.forked)
+        at_fork(after_in_child=self.forked)
 
     def forked(self) -> None:
         """Without a process: that of a parent answers the parent."""

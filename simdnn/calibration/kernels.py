@@ -21,7 +21,7 @@ from isa_models.machines.cpu_record import Machine
 from isa_models.readings.arrays import on_a_line
 from simdnn.calibration.programs import LEAST, measure
 from simdnn.kernels import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, kernels
-from simdnn.kernels.common.spec import Decompression, Placing, Problem
+from simdnn.kernels.common.spec import Decompression, KernelKind, Placing, Problem
 from simdnn.program.records import Program
 from simdnn.timing.estimate import estimate_program
 
@@ -115,6 +115,12 @@ def problems() -> Iterator[tuple[str, Variant, Problem]]:
             )
 
 
+def wanted(target: Machine, only: str) -> list[tuple[str, Variant, Problem]]:
+    """Those of `problems` whose shape and kernel hold `only`, of the kernels that a machine has."""
+    found = (item for item in problems() if only in f"{item[0]} {item[1].name}")
+    return [item for item in found if target.supports(_kind(*item[1:]).isa)]
+
+
 def row(target: Machine, shape: str, variant: Variant, problem: Problem, samples: int) -> dict[str, Any]:
     """Predicted and measured cycles of one kernel."""
     kernel, runs_here = build(target, variant, problem)
@@ -136,9 +142,13 @@ def row(target: Machine, shape: str, variant: Variant, problem: Problem, samples
 
 def build(target: Machine, variant: Variant, problem: Problem) -> tuple[Kernel, bool]:
     """The kernel that a machine runs, and whether this host has its instructions."""
-    family = "gemm" if isinstance(problem, MatmulProblem) else "conv"
-    kind = next(kind for kind in kernels() if kind.name == variant.name_in(family))
+    kind = _kind(variant, problem)
     return kind.build(problem, target), kind.isa in host_caps()
+
+
+def _kind(variant: Variant, problem: Problem) -> KernelKind:
+    family = "gemm" if isinstance(problem, MatmulProblem) else "conv"
+    return next(kind for kind in kernels() if kind.name == variant.name_in(family))
 
 
 def inputs(kernel: Kernel, problem: Problem) -> dict[str, NDArray[Any]]:
@@ -184,10 +194,13 @@ def _buffers(program: Program, inputs: dict[str, NDArray[Any]]) -> dict[str, NDA
 
 
 def frame_of(
-    only: str, progress: Callable[[int, int, str], None], measured: Callable[[str, Variant, Problem], dict[str, Any]]
+    target: Machine,
+    only: str,
+    progress: Callable[[int, int, str], None],
+    measured: Callable[[str, Variant, Problem], dict[str, Any]],
 ) -> pd.DataFrame:
-    """A row for each of `problems` whose shape and kernel hold `only`; `progress` hears of each beforehand."""
-    todo = [item for item in problems() if only in f"{item[0]} {item[1].name}"]
+    """A row for each of the problems that are `wanted`; `progress` hears of each beforehand."""
+    todo = wanted(target, only)
     rows = []
     for number, (shape, variant, problem) in enumerate(todo):
         progress(number, len(todo), f"{shape} {variant.name}")
@@ -197,7 +210,9 @@ def frame_of(
 
 def compare(target: Machine, samples: int, only: str, progress: Callable[[int, int, str], None]) -> pd.DataFrame:
     """All rows whose shape and kernel hold `only`, with the speed-ups over f32 of the same shape."""
-    frame = frame_of(only, progress, lambda shape, variant, problem: row(target, shape, variant, problem, samples))
+    frame = frame_of(
+        target, only, progress, lambda shape, variant, problem: row(target, shape, variant, problem, samples)
+    )
     for column in ("predicted", "measured"):
         if column in frame:
             own = {(shape, kernel): value for shape, kernel, value in frame[["shape", "kernel", column]].to_numpy()}

@@ -57,7 +57,9 @@ def compare(
     """All rows whose shape and kernel hold `only`."""
     cpus = chosen(threads)
     teams = Team(cpus[:1]), Team(cpus)
-    return frame_of(only, progress, lambda shape, kernel, problem: row(target, shape, kernel, problem, teams, samples))
+    return frame_of(
+        target, only, progress, lambda shape, kernel, problem: row(target, shape, kernel, problem, teams, samples)
+    )
 
 
 def where(threads: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isa_models.errors import InvalidArgument, SimdnnError, unknown_name
+from isa_models.errors import InvalidArgument, SimdnnError, how_to_install, unknown_name
 from simdnn import files
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def check_path(path: Path | None, formats: tuple[str, ...] = ()) -> None:
     if formats and path.suffix.lower() not in formats:
         raise unknown_name("file format", path.suffix or path.name, formats)
     if path.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise SimdnnError(f"{path} needs pyarrow: install simdnn[parquet], or write .csv or .json")
+        raise SimdnnError(f"{path} needs pyarrow: {how_to_install('parquet')}; or write .csv or .json")
     folder = path.parent
     if path.is_dir():
         raise InvalidArgument(f"{path} is a folder; the path of a file is needed")

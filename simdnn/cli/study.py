@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from isa_models import InvalidArgument
+from isa_models.errors import how_to_install
 from simdnn import study
 from simdnn.cli import output
 from simdnn.cli.options import add_set, figures
@@ -85,7 +86,7 @@ def add(subparsers: Any) -> None:
         "--dask",
         default="",
         metavar="ADDRESS",
-        help="a Dask scheduler to work instead, as tcp://host:8786 (pip install 'simdnn[dask]')",
+        help=f"a Dask scheduler to work instead, as tcp://host:8786 ({how_to_install('dask')})",
     )
     output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")

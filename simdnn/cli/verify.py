@@ -80,9 +80,9 @@ def _timing(args: argparse.Namespace) -> int:
     if args.threads < 1:
         raise InvalidArgument(f"--threads {args.threads}: 1 or more, each on a core of its own")
     output.check_path(args.output, (".csv", *output.PICTURE_FORMATS))
-    if not any(args.only in f"{shape} {variant.name}" for shape, variant, _ in kernels.problems()):
-        raise InvalidArgument(f"--only {args.only!r}: no shape and kernel hold it")
     target = machine(args.machine)
+    if not kernels.wanted(target, args.only):
+        raise InvalidArgument(f"--only {args.only!r}: no shape and kernel of {target.name} hold it")
     with output.Progress() as progress:
         if args.threads > 1:
             pinned = scaling.where(args.threads)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument, Unimplemented
+from isa_models.errors import how_to_install
 from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.networks.model import Graph, Node, Port, subgraphs
 from simdnn.networks.tensors import array_of, packed, size_of
@@ -36,7 +37,7 @@ def onnx_package() -> Any:
         import onnx.version_converter
     except ImportError:
         raise Unimplemented(
-            "ONNX files need the onnx package, which is an optional part: pip install 'simdnn[onnx]'"
+            f"ONNX files need the onnx package, which is an optional part: {how_to_install('onnx')}"
         ) from None
     return onnx
 

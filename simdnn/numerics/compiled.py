@@ -13,7 +13,6 @@ import ctypes
 import functools
 import itertools
 import math
-import os
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from isa_models.forks import ForkLock
+from isa_models.forks import ForkLock, at_fork
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
@@ -162,7 +161,7 @@ def _renew() -> None:
     _target.cache_clear()
 
 
-os.register_at_fork(after_in_child=_renew)
+at_fork(after_in_child=_renew)
 
 
 class _Stage:

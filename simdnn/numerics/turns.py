@@ -6,12 +6,13 @@ iterations at first, then as many as take a fiftieth of a second. What is small 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+
+from isa_models.forks import at_fork
 
 FIRST_OPS = 1 << 20  # instructions of a program in the first call: about a millisecond of native code
 SLICE_S = 0.02
@@ -72,4 +73,4 @@ def _team(size: int, halt: threading.Event) -> Iterator[ThreadPoolExecutor]:
     idle.append(team)
 
 
-os.register_at_fork(after_in_child=_idle.clear)  # whose threads are not there
+at_fork(after_in_child=_idle.clear)  # whose threads are not there

@@ -43,3 +43,11 @@ def test_one_row() -> None:
     shape, variant, problem = next(item for item in kernels.problems() if item[1].name == "f32 avx2")
     row: dict[str, Any] = kernels.row(machine("zen4"), shape, variant, problem, 1)
     assert row["predicted"] > 0 and row["measured"] > 0
+
+
+@pytest.mark.parametrize(("name", "has"), [("zen4", set()), ("spr", {"f16", "bf16 amx", "int8 amx"})])
+def test_rows_are_of_kernels_that_the_machine_has(name: str, has: set[str]) -> None:
+    """The default machine has no tiles and no sums of f16; what it cannot run is left out, not an error."""
+    newer = {variant.name for variant in kernels.NEWER}
+    found = {variant.name for _, variant, _ in kernels.wanted(machine(name), "64x64x64")}
+    assert found & newer == has and "f32" in found
