@@ -1,7 +1,7 @@
 """`python -m benchmarks.gpu_rates`: GEMM rates of GPUs, published beside predicted, as a table in Markdown.
 
-Both matrices are plain (`wei_tag="ab"`), as the libraries were given them. docs/validation.md says which figures of the
-machines are estimates, and why rows are off.
+Both matrices are plain (`wei_tag="ab"`), as the libraries were given them. docs/validation/gpu-rates.md says
+which figures of the machines are estimates, and why rows are off.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def test_what_is_fitted_is_met_and_not_counted() -> None:
 
 
 def test_the_cells_that_are_near() -> None:
-    """docs/validation.md names them, and those that are not."""
+    """docs/validation/v100.md names them, and those that are not."""
     for dtype, name in (("f32", "float32"), ("f16", "float16")):
         for part in ("convolutions", "total"):
             published = v100.PUBLISHED["VGG-16", name, part][4]
@@ -66,7 +66,7 @@ def test_the_cells_that_are_near() -> None:
 
 
 def test_published_rates_beside_predicted_ones() -> None:
-    """The rows of three types, one of them off by more than 15 %; docs/validation.md has them all."""
+    """The rows of three types, one of them off by more than 15 %; docs/validation/gpu-rates.md has them all."""
     chosen = tuple(r for r in gpu_rates.RATES if r.machine == "max1550_stack" and r.dtype in ("bf16", "s8", "tf32"))
     found = gpu_rates.table(chosen).set_index("type")
     assert (found["error"] == found["model"] / found["published"] - 1).all()
@@ -112,7 +112,7 @@ def test_the_study_counts_the_cycles_of_the_estimate() -> None:
 
 @pytest.mark.parametrize("primitive,shape", [("matmul", "1024x1024x1024"), ("convolution", "3x3, 64 to 64, 28x28")])
 def test_speed_ups_of_a_library(primitive: str, shape: str) -> None:
-    """docs/validation.md has all cells; with work enough to hide the call and weights that fit, they are near.
+    """docs/validation/libraries.md has all cells; with work that hides the call and weights that fit, they are near.
 
     Exact int8 in AVX2 is the farthest: its convolution is 16 % too fast.
     """

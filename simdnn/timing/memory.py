@@ -9,7 +9,7 @@ at a stride may meet in few of the cache's sets, which then decide.
 Assumed, and not seen in any figure: tensors that begin on a line; pages that lie in memory by chance, so that beyond
 the first cache only the place in a page tells the set; write allocation (a line that is stored to is fetched first),
 write back; hardware prefetching that hides latency at any stride, so that a transfer costs bandwidth alone; addresses
-translated in no time (docs/validation.md, "Memory", has what pages cost).
+translated in no time (docs/validation/memory.md has what pages cost).
 """
 
 from __future__ import annotations

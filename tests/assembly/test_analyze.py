@@ -63,7 +63,7 @@ def cycles(text: str, **options: Any) -> float:
 
 
 def test_measured_loops() -> None:
-    known = [loop for loop in LOOPS if loop["name"] != "transpose_pack_perm_512"]  # open: docs/validation.md
+    known = [loop for loop in LOOPS if loop["name"] != "transpose_pack_perm_512"]  # open: docs/validation/cpu-loops.md
     errors = [cycles("\n".join(loop["body"])) / loop["cycles_per_iteration"] - 1 for loop in known]
     assert sum(abs(e) for e in errors) / len(errors) <= 0.02, [f"{e:+.1%}" for e in errors]
 

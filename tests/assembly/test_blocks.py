@@ -37,7 +37,7 @@ def test_blocks_without_stores() -> None:
 
 
 def test_all_blocks() -> None:
-    """llvm-mca 19 is 21.5 % off on average. Legacy SSE is measured slower than predicted (docs/validation.md)."""
+    """llvm-mca 19 is 21.5 % off on average. Legacy SSE is slower than predicted (docs/validation/blocks.md)."""
     assert statistics.mean(abs(e) for _, e in results("zen4")) <= 0.11
     assert statistics.median(errors("zen4", True)) <= 0.06
 

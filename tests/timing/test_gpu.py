@@ -168,7 +168,7 @@ def test_memory_gives_what_it_sustains() -> None:
     ],
 )
 def test_published_rates(name: str, dtype: str, size: int, published: float) -> None:
-    """Those within 15 %; docs/validation.md has the others, and why they are not."""
+    """Those within 15 %; docs/validation/gpu-rates.md has the others, and why they are not."""
     dst = "s32" if dtype == "s8" else "f32"
     found = simdnn.estimate("matmul", m=size, n=size, k=size, dt=f"{dtype}:{dtype}:{dst}", machine=name)
     assert found.gops / 1000 == pytest.approx(published, rel=0.15)

@@ -26,7 +26,7 @@ from tests.effort import examples
 # Measured on a Zen 4 (family 25 model 17) at 3.69 GHz; "method" in the file says how.
 VECTORS = Path(__file__).parents[1] / "vectors"
 LOOPS: list[dict[str, Any]] = json.loads((VECTORS / "loops_zen4.json").read_text())["loops"]
-OPEN = ("transpose_pack_perm_512",)  # 27 % too fast: docs/validation.md
+OPEN = ("transpose_pack_perm_512",)  # 27 % too fast: docs/validation/cpu-loops.md
 MIXES: list[dict[str, Any]] = json.loads((VECTORS / "mixes_zen4.json").read_text())["loops"]
 
 BITS = {"byte": 8, "word": 16, "dword": 32, "qword": 64, "xmmword": 128, "ymmword": 256, "zmmword": 512}
