@@ -53,14 +53,16 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
     exact.follow(history([(result, lane) for lane in range(result.lanes)]))
     given = {o.name: np.asarray(array).size for o, array in zip(definition.operands, arrays, strict=True)}
     wording = Wording(lambda *part: _named(given, *part), lambda value, i: True)
-    rows = [row for lane in range(result.lanes) for row in _lane(definition, wording, result, lane, exact)]
+    typed = [row for lane in range(result.lanes) for row in _lane(definition, wording, result, lane, exact)]
+    rows, dtypes = [row for row, _ in typed], tuple(dtype for _, dtype in typed)
     left = next((row for row in rows if row.note), None)
     numbers = np.array([real(exact.of(result, lane)) for lane in range(result.lanes)], object)
     whole = "rows of tiles" if definition.tile else "registers"
     note = [f"{name} works on whole {whole}: zeros stand behind what was given"] if filled is not arrays else []
     chosen = ", ".join(f"{key}={value}" for key, value in immediates.items())
     about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual, *([chosen] if chosen else []))
-    return Explanation(signature(definition), about, result.inner.array, numbers, tuple(rows), left, tuple(note), 400)
+    title = signature(definition)
+    return Explanation(title, about, result.inner.array, numbers, tuple(rows), left, tuple(note), 400, dtypes)
 
 
 def signature(definition: Instruction) -> str:
@@ -73,8 +75,10 @@ def signature(definition: Instruction) -> str:
     return f"{definition.name}: {definition.result} <- {', '.join([*parts, *definition.immediates, *choices])}"
 
 
-def _lane(definition: Instruction, wording: Wording, result: TracedValue, lane: int, exact: Exact) -> Sequence[Step]:
-    """The steps of one lane of the result."""
+def _lane(
+    definition: Instruction, wording: Wording, result: TracedValue, lane: int, exact: Exact
+) -> Sequence[tuple[Step, str]]:
+    """The steps of one lane of the result, each with its value's type."""
     wide = definition.row_lanes(result.dtype)
     at = f"lane {lane}" + (f" (row {lane // wide}, column {lane % wide})" if definition.tile else "")
     rows = []
@@ -85,10 +89,11 @@ def _lane(definition: Instruction, wording: Wording, result: TracedValue, lane: 
                 continue
             meant = value.view(result.dtype) if end else value  # the last step may be one on the result's bits
             text, number = wording.equation(value, i, shown(meant, i)), meant.inner.array[i].item()
-            rows.append(Step(at, definition.name, text, number, real(exact.of(meant, i)), loss(value, i)))
+            row = Step(at, definition.name, text, number, real(exact.of(meant, i)), loss(value, i))
+            rows.append((row, meant.dtype))
     if not rows:
         number, text = result.inner.array[lane].item(), f"{_taken(result, lane)} = {shown(result, lane)}"
-        rows.append(Step(at, definition.name, text, number, real(exact.of(result, lane))))
+        rows.append((Step(at, definition.name, text, number, real(exact.of(result, lane))), result.dtype))
     return rows
 
 

@@ -66,6 +66,7 @@ class Explanation:
     left_exact: Step | None = None  # the first step whose value is not the exact one
     remarks: tuple[str, ...] = ()
     shown: int = 40  # steps that `str()` prints in full
+    dtypes: tuple[str, ...] = ()  # of the rows' values; of an instruction's steps alone
 
     @cached_property
     def steps(self) -> pd.DataFrame:

@@ -32,6 +32,16 @@ def run(
         raise InvalidArgument(f"engine {engine!r}: one of {', '.join(ENGINES)}")
     if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
         raise InvalidArgument(f"threads={threads!r}; an integer from 1 to {MOST_THREADS} is needed")
+    buffers = buffers_of(program, inputs)
+    if engine == "reference":
+        reference.execute(program, buffers)
+    else:
+        compiled.execute(program, buffers, threads, native)
+    return {t.name: buffers[t.name] for t in program.tensors if t.kind == "output"}
+
+
+def buffers_of(program: Program, inputs: Mapping[str, Any]) -> dict[str, Array]:
+    """A flat array for each tensor as a run finds it: inputs, constants, zeros; each begins on a cache line."""
     buffers: dict[str, Array] = {}
     for tensor in program.tensors:
         dtype = fmt(tensor.dtype).dtype
@@ -41,11 +51,7 @@ def run(
             buffers[tensor.name] = _input(program, tensor, inputs, dtype)
         else:
             buffers[tensor.name] = _zeros(program, tensor, dtype)
-    if engine == "reference":
-        reference.execute(program, buffers)
-    else:
-        compiled.execute(program, buffers, threads, native)
-    return {t.name: buffers[t.name] for t in program.tensors if t.kind == "output"}
+    return buffers
 
 
 def _input(program: Program, tensor: Tensor, inputs: Mapping[str, Any], dtype: np.dtype[Any]) -> Array:

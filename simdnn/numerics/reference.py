@@ -19,12 +19,14 @@ Registers = dict[str, ArrayValue]  # arrays (iterations, lanes), or of one row w
 
 def execute(program: Program, buffers: dict[str, Array]) -> Counter[str]:
     """Run a verified program over `buffers` (a flat array for each tensor), and count the instructions executed."""
-    run = _Run(program, buffers)
+    run = Run(program, buffers)
     run.statements(program.body, {}, {}, 1)
     return run.executed
 
 
-class _Run:
+class Run:
+    """A program in execution, its parallel iterations beside each other."""
+
     def __init__(self, program: Program, buffers: dict[str, Array]) -> None:
         self.program = program
         self.buffers = buffers
@@ -58,7 +60,8 @@ class _Run:
             }
             self.statements(loop.body, inside, copies, batch * count)
 
-    def op(self, op: Op, variables: Variables, registers: Registers, batch: int) -> None:
+    def op(self, op: Op, variables: Variables, registers: Registers, batch: int) -> ArrayValue:
+        """Execute one instruction; what it left, (iterations, lanes)."""
         definition = op.definition
         self.executed[definition.mnemonic(op.width)] += batch
         values = []
@@ -80,6 +83,7 @@ class _Run:
             registers[op.dst.name] = result
         else:
             self.store(op.dst, result.view("u8").array, variables)
+        return result
 
     def elements(self, memory: Memory, variables: Variables) -> Array:
         """Element numbers (iterations, count) that the operand touches."""

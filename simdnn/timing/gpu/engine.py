@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from isa_models import GpuMachine, Instruction
 from isa_models.formats import fmt
@@ -55,6 +56,17 @@ class Issue:
     writes: str
     count: int = 1  # machine instructions that it stands for
     bytes: int = 0
+
+
+class Issued(NamedTuple):
+    """An instruction that a thread issued: its number in the thread's stream, and cycles."""
+
+    thread: int
+    number: int
+    ready: float  # the thread could have issued it, had its operands and its pipe been there
+    start: float
+    free: float  # its pipe takes the next one
+    done: float  # its result can be used
 
 
 @dataclass(frozen=True)
@@ -146,8 +158,8 @@ def confidences(op: Op, machine: GpuMachine) -> list[Confidence]:
 
 
 # -- simulation -----------------------------------------------------------------------------------------------------
-def run(streams: Sequence[Sequence[Issue]], co_issue: bool) -> EngineTime:
-    """Cycles until every thread's stream is done."""
+def run(streams: Sequence[Sequence[Issue]], co_issue: bool, trace: list[Issued] | None = None) -> EngineTime:
+    """Cycles until every thread's stream is done; `trace` takes what was issued when."""
     count = len(streams)
     at, earliest = [0] * count, [float(t) for t in range(count)]
     ready: list[dict[str, float]] = [{} for _ in range(count)]
@@ -179,6 +191,10 @@ def run(streams: Sequence[Sequence[Issue]], co_issue: bool) -> EngineTime:
         free[issue.pipe] = end
         if not co_issue and issue.pipe != SEND:
             free[SYSTOLIC] = free[VECTOR] = end
+        if trace is not None:
+            trace.append(
+                Issued(best, at[best], earliest[best], start, end, start + max(issue.latency, issue.occupancy))
+            )
         earliest[best] = start + 1
         if issue.writes:
             ready[best][issue.writes] = start + max(issue.latency, issue.occupancy)
