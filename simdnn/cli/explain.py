@@ -24,6 +24,7 @@ from simdnn.cli import output, words
 from simdnn.cli.options import machine_with
 from simdnn.explanations.lanes import explain, signature
 from simdnn.explanations.steps import Explanation
+from simdnn.explanations.written import arguments, example, whole
 from simdnn.primitives import Attr, convolution, matmul
 from simdnn.primitives.result import Result
 
@@ -164,47 +165,20 @@ def _usage_of(definition: Instruction) -> str:
 
 
 def _example(definition: Instruction) -> str:
-    """A call with as many numbers as one lane takes; of whole registers and tiles, which zeros fill up, with some."""
-    words = [f"simdnn explain {definition.name}"]
-    lanes = definition.lanes(min(definition.caps)) if definition.whole else 1
-    for operand in definition.operands:
-        count = definition.operand_lanes(operand, lanes) or 1
-        count = min(4, count) if definition.whole or definition.tile else count
-        words.append(f"--{operand.name} {','.join(str(i + 1) for i in range(count))}")
-    return " ".join([*words, *(f"--{name} 0" for name in definition.immediates)])
+    """A call that shows something."""
+    words = [f"--{name} {text}" for name, text in example(definition).items()]
+    return " ".join([f"simdnn explain {definition.name}", *words])
 
 
 def _instruction(name: str, options: dict[str, str]) -> Explanation:
     definition = instruction(name)
-    named: dict[str, Any] = {}
     if definition.configures:
         explain(name)
-    types = {operand.name: operand.dtype for operand in definition.operands}
-    for key, text in options.items():
-        if key in types:
-            named[key] = [_number(name, key, word, types[key]) for word in text.split(",")]
-        elif key in definition.immediates or key == "lanes":
-            named[key] = _integer(key, text)
-        elif key in definition.choices:
-            named[key] = text
-        else:
+    names = [operand.name for operand in definition.operands]
+    for key in options:
+        if key not in (*names, *definition.immediates, *definition.choices, "lanes"):
             raise InvalidArgument(f"{name} has no operand {key!r}; {_example(definition)}")
-    return explain(name, **named)
-
-
-def _number(name: str, operand: str, word: str, dtype: str) -> int | float:
-    try:
-        return float(word) if fmt(dtype).is_float else int(word, 0)
-    except ValueError:
-        kind = "numbers" if fmt(dtype).is_float else "integers"
-        raise InvalidArgument(f"{name}: --{operand} holds {word[:40]!r}; {kind} of {dtype} are needed: 1,2,3") from None
-
-
-def _integer(key: str, text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise InvalidArgument(f"--{key} {text[:40]!r}; an integer is needed") from None
+    return explain(name, **arguments(definition, options))
 
 
 # -- an element --------------------------------------------------------------------------------------------------------
@@ -215,7 +189,7 @@ def _element(primitive: str, words: Sequence[str], options: dict[str, str]) -> E
             raise unknown_name("option", f"--{key}", [f"--{name}" for name in (*_ELEMENT_OPTIONS, *_FLAGS)])
     if "at" not in options:
         raise InvalidArgument("which element? --at ROW,COLUMN of a matmul, --at N,C,Y,X of a convolution")
-    at = [_integer("at", word) for word in options["at"].split(",")]
+    at = [whole("--at", word) for word in options["at"].split(",")]
     result = _result(primitive, words, options, exact)
     return result.explain(*at)
 
@@ -229,16 +203,16 @@ def _result(primitive: str, words: Sequence[str], options: dict[str, str], exact
     if dst:
         where["dst"] = dst
     taps = {
-        key: [_integer(key, w) for w in options[key].split(",")]
+        key: [whole(f"--{key}", w) for w in options[key].split(",")]
         for key in ("strides", "padding", "dilation")
         if key in options
     }
     where |= {key: value[0] if len(value) == 1 else value for key, value in taps.items()}
-    where |= {"groups": _integer("groups", options["groups"])} if "groups" in options else {}
+    where |= {"groups": whole("--groups", options["groups"])} if "groups" in options else {}
     if words:
         if "src" in options or "weights" in options or len(words) > 1:
             raise InvalidArgument("one problem, or --src and --weights, is needed, not both")
-        rng = np.random.default_rng(_integer("seed", options.get("seed", "0")))
+        rng = np.random.default_rng(whole("--seed", options.get("seed", "0")))
         src_shape, wei_shape, more = _shapes(primitive, words[0])
         src, weights = _random(rng, src_shape, src_type), _random(rng, wei_shape, wei_type)
         where |= more
@@ -274,7 +248,7 @@ def _attr(primitive: str, problem: list[str], options: dict[str, str], src: Any,
     (case,) = cases
     if isinstance(case, Unread):
         raise InvalidArgument(f"{case.text}: {case.reason}")
-    rng = np.random.default_rng(_integer("seed", options.get("seed", "0")))
+    rng = np.random.default_rng(whole("--seed", options.get("seed", "0")))
     return replace(task(case).attr(parameter_values(rng, src)), exact_int8=exact or None)
 
 

@@ -62,7 +62,8 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
     chosen = ", ".join(f"{key}={value}" for key, value in immediates.items())
     about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual, *([chosen] if chosen else []))
     title = signature(definition)
-    return Explanation(title, about, result.inner.array, numbers, tuple(rows), left, tuple(note), 400, dtypes)
+    read = tuple((o.name, v.dtype, v.inner.array) for o, v in zip(definition.operands, inputs, strict=True))
+    return Explanation(title, about, result.inner.array, numbers, tuple(rows), left, tuple(note), 400, dtypes, read)
 
 
 def signature(definition: Instruction) -> str:

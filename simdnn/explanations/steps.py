@@ -66,7 +66,9 @@ class Explanation:
     left_exact: Step | None = None  # the first step whose value is not the exact one
     remarks: tuple[str, ...] = ()
     shown: int = 40  # steps that `str()` prints in full
-    dtypes: tuple[str, ...] = ()  # of the rows' values; of an instruction's steps alone
+    # of an instruction alone: the types of the rows' values, and its operands as it read them (name, type, lanes)
+    dtypes: tuple[str, ...] = ()
+    operands: tuple[tuple[str, str, Any], ...] = ()
 
     @cached_property
     def steps(self) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from isa_models.readings.arrays import Array
 from simdnn.numerics import buffers_of, reference
-from simdnn.program.records import Loop, Op, Program, Register, Statement
+from simdnn.program.records import Loop, Op, Program, Statement
 
 Path = tuple[Loop, ...]  # from the outermost loop in
 

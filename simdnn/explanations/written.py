@@ -1,0 +1,65 @@
+"""Operands of an instruction as people write them: "255,255", "0x10", "1.5,nan"; and an example of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from isa_models import Instruction, InvalidArgument
+from isa_models.formats import fmt
+
+
+def arguments(definition: Instruction, texts: Mapping[str, str]) -> dict[str, Any]:
+    """The named arguments of `simdnn.explain` that texts by name stand for: operands, immediates, choices, lanes.
+
+    Raises `InvalidArgument` for a text that holds no number of its operand's kind, and for a name that the instruction
+    does not have.
+    """
+    types = {operand.name: operand.dtype for operand in definition.operands}
+    found: dict[str, Any] = {}
+    for key, text in texts.items():
+        if key in types:
+            found[key] = [_number(definition.name, key, word, types[key]) for word in text.split(",")]
+        elif key in definition.immediates or key == "lanes":
+            found[key] = whole(f"{definition.name}: {key}", text)
+        elif key in definition.choices:
+            found[key] = text
+        else:
+            known = ", ".join([*types, *definition.immediates, *definition.choices])
+            raise InvalidArgument(f"{definition.name} has no operand {key!r}; it takes {known}")
+    return found
+
+
+def example(definition: Instruction) -> dict[str, str]:
+    """As many numbers as one lane takes, by operand and immediate; of whole registers and tiles, which zeros fill up,
+    some.
+
+    >>> from isa_models import instruction
+    >>> example(instruction("vpmaddubsw"))
+    {'a': '1,2', 'b': '1,2'}
+    """
+    found = {}
+    lanes = definition.lanes(min(definition.caps)) if definition.whole else 1
+    for operand in definition.operands:
+        count = definition.operand_lanes(operand, lanes) or 1
+        count = min(4, count) if definition.whole or definition.tile else count
+        found[operand.name] = ",".join(str(i + 1) for i in range(count))
+    return found | dict.fromkeys(definition.immediates, "0")
+
+
+def whole(name: str, text: str) -> int:
+    """A whole number; `name` says in the error what was to hold it."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise InvalidArgument(f"{name} is {text[:40]!r}; an integer is needed") from None
+
+
+def _number(name: str, operand: str, word: str, dtype: str) -> int | float:
+    try:
+        return float(word) if fmt(dtype).is_float else int(word, 0)
+    except ValueError:
+        kind = "numbers" if fmt(dtype).is_float else "integers"
+        raise InvalidArgument(
+            f"{name}: operand {operand} holds {word.strip()[:40]!r}; {kind} of {dtype} are needed: 1,2,3"
+        ) from None

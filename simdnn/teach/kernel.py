@@ -1,0 +1,138 @@
+"""The view of one kernel on one machine: its loop, the registers' values and the pipeline of the same iterations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import simdnn
+from isa_models import Machine
+from isa_models.machines.loader import machine
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.spec import Kernel
+from simdnn.numerics.watched import Path, innermost, watch
+from simdnn.primitives.result import Result
+from simdnn.program.records import listing
+from simdnn.teach import pipeline
+from simdnn.teach.forms import Field, Group, Query
+from simdnn.teach.machines import AnyMachine, Figure, field_group, figures, machine_field, moved
+from simdnn.teach.numbers import short
+from simdnn.teach.pipeline import Pipeline
+from simdnn.teach.problems import attr_of, dispatch_field, mode_field, operands, problem_group
+
+TITLE = "A kernel on a machine"
+LEAD = (
+    "What each instruction of the inner loop leaves, and in which cycle; move a figure of the machine and watch both."
+)
+EXAMPLES = (
+    ("VNNI on Zen 4", {"machine": "zen4"}),
+    ("One row: the sum waits for itself", {"machine": "zen4", "m": "1", "n": "16", "k": "256"}),
+    ("int8 without VNNI, saturating", {"machine": "skx", "data": "largest"}),
+    ("Tiles of Sapphire Rapids", {"machine": "spr", "m": "32", "k": "256", "dispatch": "gemm:avx512_core_amx"}),
+    ("A GPU's systolic array", {"machine": "b580", "k": "256"}),
+    ("f32 on a V100", {"machine": "v100", "dt": "f32:f32:f32"}),
+)
+MOST_TURNS = 8
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A kernel that ran. `base_cycles` is the same kernel's on the machine as its table has it."""
+
+    implementation: str
+    machine: str
+    cycles: float
+    base_cycles: float
+    time_us: float
+    bound: str
+    confidence: str
+    departures: str
+    outputs: str
+    loop: str
+    loops: tuple[str, ...]
+    listing: str
+    pipeline: Pipeline
+    base: Pipeline | None  # on the machine as its table has it, where figures were moved
+
+
+def groups(query: Query) -> tuple[Group, ...]:
+    """The form; the figures of the machine stand in `moving`, as they go by the loop."""
+    turns = Field("turns", "iterations", query.text("turns", "2"), least=1, most=MOST_TURNS)
+    lanes = Field("lanes", "lanes shown", query.text("lanes", "4"), least=1, most=64)
+    loop = Field("loop", "loop, from 1 on", query.text("loop", "1"), note="where a kernel has several")
+    return (
+        Group("Where", (machine_field(query), dispatch_field(query), mode_field(query))),
+        problem_group(query),
+        Group("Show", (turns, lanes, loop)),
+    )
+
+
+def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
+    """The kernel's answer, and the sliders of the machine's figures. Raises what `simdnn.matmul` raises."""
+    src, weights, dst = operands(query)
+    base = machine(query.text("machine", "zen4"))
+    turns = query.whole("turns", 2, 1, MOST_TURNS)
+    lanes = query.whole("lanes", 4, 1, 64)
+    where = {"dst": dst, "attr": attr_of(query), "engine": "reference"}
+    dispatch = query.text("dispatch", "fastest")
+    real = simdnn.matmul(src, weights, machine=base, dispatch=dispatch, **where)
+    paths = list(innermost(real.kernel.program.body))
+    number = query.whole("loop", _longest(paths), 1, len(paths))
+    known = _figures(base, real.kernel, paths[number - 1])
+    other = moved(query, known, base)
+    # the machine as it is chooses the kernel, so that a figure moves its time and not what is shown
+    result = (
+        simdnn.matmul(src, weights, machine=other, dispatch=real.implementation, **where) if other is not base else real
+    )
+    shown = _pipeline(result, number, turns, lanes)
+    before = _pipeline(real, number, turns, lanes) if other is not base else None
+    found = Answer(
+        result.implementation,
+        result.machine.name,
+        result.cycles,
+        real.cycles,
+        result.seconds * 1e6,
+        result.bound,
+        result.confidence,
+        result.departed.summary,
+        short(result.output.reshape(-1), dst, 8),
+        _name(paths[number - 1]),
+        tuple(map(_name, paths)),
+        listing(result.kernel.program.body),
+        shown,
+        before,
+    )
+    return found, (field_group(query, known),)
+
+
+def _longest(paths: list[Path]) -> int:
+    """The number of the loop with most instructions in all its turns, from 1 on."""
+
+    def executed(path: Path) -> int:
+        total = len(path[-1].body)
+        for loop in path:
+            total *= loop.extent
+        return total
+
+    return 1 + max(range(len(paths)), key=lambda i: executed(paths[i]))
+
+
+def _name(path: Path) -> str:
+    loop = path[-1]
+    return f"{'/'.join(one.var for one in path)}: {loop.extent} times {len(loop.body)} instructions"
+
+
+def _inputs(result: Result) -> dict[str, Array]:
+    run = result.departed
+    return run.kernel.prepare(run.src, run.weights, run.parameters)
+
+
+def _pipeline(result: Result, number: int, turns: int, lanes: int) -> Pipeline:
+    program = result.kernel.program
+    path = list(innermost(program.body))[number - 1]
+    left = watch(program, _inputs(result), path, turns)
+    return pipeline.of_program(program, path, left, result.machine, lanes)
+
+
+def _figures(base: AnyMachine, kernel: Kernel, path: Path) -> dict[str, Figure]:
+    rows = pipeline.rows_of(kernel.program, path, base) if isinstance(base, Machine) else ()
+    return figures(base, rows)

@@ -1,0 +1,153 @@
+"""Values step by step beside the cycles: each instruction of a loop's first turns, what it left and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from isa_models import GpuMachine, Machine
+from isa_models.machines.cpu_record import InstructionTiming
+from isa_models.readings.arrays import ArrayValue
+from simdnn.assembly.timeline import Timeline
+from simdnn.numerics.watched import Left, Path
+from simdnn.program.records import Memory, Op, Place, Program, Register
+from simdnn.teach.numbers import short
+from simdnn.timing.cpu.pipeline import loop_cycles
+from simdnn.timing.cpu.steps import Step, lower
+from simdnn.timing.cpu.stream import Stream
+from simdnn.timing.gpu import engine
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stage of an instruction's way through the pipeline: cycles from `start` to before `end`."""
+
+    stage: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """An executed instruction: what it left ("" for loop control), and its stages."""
+
+    turn: int
+    text: str
+    place: str
+    lanes: str
+    spans: tuple[Span, ...]
+
+    @property
+    def told(self) -> str:
+        """The stages in words, for who cannot see the picture."""
+        return ", ".join(f"{span.stage} {span.start:g} to {span.end:g}" for span in self.spans)
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A loop's steady state: cycles an iteration, what bounds it, lower bounds by name, busy cycles by port."""
+
+    cycles: float
+    bound: str
+    limits: dict[str, float]
+    ports: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The first turns of a loop on a machine, and the steady state that they run into (of a CPU)."""
+
+    rows: tuple[Row, ...]
+    last: float  # the cycle behind the last
+    steady: Steady | None
+    note: str
+
+
+def of_program(
+    program: Program, path: Path, left: Sequence[Left], machine: Machine | GpuMachine, most: int
+) -> Pipeline:
+    """The loop at the end of `path`, of which `left` was watched; `most` lanes of each value are shown."""
+    ops = [op for op in path[-1].body if isinstance(op, Op)]
+    values = [(_named(one.op.dst), _lanes(one, ops, most)) for one in left]
+    turns = left[-1].turn + 1
+    if isinstance(machine, GpuMachine):
+        return _on_engine(ops, machine, values, turns)
+    steps = steps_of(program, path)
+    return of_steps(machine, steps, [_words(op) for op in ops], values, turns)
+
+
+def steps_of(program: Program, path: Path) -> list[Step]:
+    """What a core executes in an iteration of the loop: its instructions, and the loop's control."""
+    stream, loop = Stream(program), path[-1]
+    at = {one.var: 0 for one in path}
+    lines = [stream.line(op, at, loop.var) for op in loop.body if isinstance(op, Op)]
+    return [line.step for line in (*lines, *stream.control(loop))]
+
+
+def of_steps(
+    machine: Machine, steps: Sequence[Step], texts: Sequence[str], values: Sequence[tuple[str, str]], turns: int
+) -> Pipeline:
+    """`texts` of the first steps, `values` (place, lanes) of these in each turn; what is behind them is loop control."""
+    ops = lower(machine, steps)
+    count = len(texts)
+    words = [*texts, *(op.row.mnemonic for op in ops[count:])]
+    events = Timeline.of(machine, steps, words, turns).events
+    rows = []
+    for event in events:
+        place, lanes = values[event.iteration * count + event.index] if event.index < count else ("", "")
+        spans = tuple(Span(*stage) for stage in event.stages())
+        rows.append(Row(event.iteration, event.text, place, lanes, spans))
+    timing = loop_cycles(machine, steps)
+    busy = {port: cycles for port, cycles in timing.port_cycles.items() if cycles > 1e-9}
+    steady = Steady(timing.cycles, timing.bound, timing.limits, busy)
+    return Pipeline(tuple(rows), max(event.retired for event in events) + 1, steady, "")
+
+
+def rows_of(program: Program, path: Path, machine: Machine) -> list[InstructionTiming]:
+    """The rows of a machine's table that an iteration of a loop uses."""
+    return [op.row for op in lower(machine, steps_of(program, path))]
+
+
+def _on_engine(ops: Sequence[Op], machine: GpuMachine, values: Sequence[tuple[str, str]], turns: int) -> Pipeline:
+    """One thread alone on an engine, which issues in order."""
+    stream = [engine.issue_of(op, machine) for op in ops] * turns
+    trace: list[engine.Issued] = []
+    time = engine.run([stream], machine.co_issue, trace)
+    rows = []
+    for issued, (place, lanes) in zip(trace, values, strict=True):
+        marks = (
+            ("waits", issued.ready, issued.start),
+            ("execute", issued.start, issued.free),
+            ("done", issued.free, issued.done),
+        )
+        spans = tuple(Span(*mark) for mark in marks if mark[2] > mark[1])
+        op = ops[issued.number % len(ops)]
+        rows.append(Row(issued.number // len(ops), _words(op), place, lanes, spans))
+    note = f"One thread alone; an engine of {machine.name} switches between {machine.threads}, which fill each other's waits."
+    return Pipeline(tuple(rows), max(time.cycles, *(issued.done for issued in trace)), None, note)
+
+
+def _lanes(one: Left, ops: Sequence[Op], most: int) -> str:
+    """The lanes that were left; of bits that were only moved, as the type in which the loop reads them."""
+    dtype, dst = one.op.dst.dtype, one.op.dst
+    value = ArrayValue(one.lanes, dtype)
+    if one.op.definition.moves and isinstance(dst, Register):
+        at = next(i for i, op in enumerate(ops) if op is one.op)
+        readers = (src for op in (*ops[at + 1 :], *ops[:at]) for src in op.srcs if isinstance(src, Register))
+        read = next((src.dtype for src in readers if src.name == dst.name), dtype)
+        value, dtype = value.view(read), read
+    return f"{dtype} {short(value.array, dtype, most)}"
+
+
+_named: Callable[[Place], str] = lambda place: (
+    f"{place.tensor}[{place.index}]" if isinstance(place, Memory) else place.name
+)  # noqa: E731
+
+
+def _words(op: Op) -> str:
+    """The instruction with the names of what it works on."""
+    places = [_named(place) for place in (op.dst, *op.srcs)]
+    if op.definition.destructive:
+        del places[1]
+    name = op.definition.mnemonic(op.width)
+    return f"{name} {', '.join([*places, *(str(number) for _, number in op.immediates)])}"
