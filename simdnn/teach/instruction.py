@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from isa_models import REGISTRY, Instruction, Machine, UnknownName, instruction
-from isa_models.instruction import GPU_REGISTRY, Family
+from isa_models.formats import fmt
+from isa_models.instruction import GPU_REGISTRY, Family, Operand
 from isa_models.machines.loader import machine
 from isa_models.plugins import load
 from simdnn.explanations.lanes import explain, signature
+from simdnn.explanations.steps import Step
 from simdnn.explanations.written import arguments, example
 from simdnn.teach.forms import Field, Group, Query
 from simdnn.teach.machines import machine_field
@@ -23,7 +24,7 @@ EXAMPLES = (
     ("VNNI adds four without", {"name": "vpdpbusd", "op.acc": "0", "op.a": "255,255,1,1", "op.b": "127,127,1,1"}),
     ("f32 rounded to bf16", {"name": "vcvtneps2bf16", "op.a": "3.14159265,1.00390625,1.01171875,3.4e38"}),
     ("A fused multiply-add", {"name": "vfmadd231ps", "op.acc": "-1", "op.a": "1.0000001", "op.b": "1.0000001"}),
-    ("A GPU's dot product", {"name": "dp4a.s32.u8.s8", "op.acc": "10", "op.a": "1,2,3,255", "op.b": "4,5,-6,127"}),
+    ("A GPU's dot product", {"name": "dp4a.s8.u8.s32", "op.acc": "10", "op.a": "1,2,3,-128", "op.b": "4,5,6,255"}),
 )
 MOST_LANES = 32  # shown step by step
 
@@ -96,9 +97,8 @@ def groups(query: Query) -> tuple[Group, ...]:
     except UnknownName:
         return (Group("Which", chosen),)
     texts = _texts(query, definition)
-    operands = [
-        Field(f"op.{o.name}", f"{o.name}: {o.dtype}", texts[o.name], note=_allowed(definition, o)) for o in definition.operands
-    ] if not isinstance(definition, Family) else []  # fmt: skip
+    own = () if isinstance(definition, Family) else definition.operands
+    operands = [Field(f"op.{o.name}", f"{o.name}: {o.dtype}", texts[o.name], note=_allowed(o)) for o in own]
     operands += [Field(f"op.{i}", f"{i}: immediate", texts[i], note="0 to 255") for i in definition.immediates]
     operands += [
         Field(f"op.{key}", key, texts.get(key, values[0]), values) for key, values in definition.choices.items()
@@ -108,7 +108,7 @@ def groups(query: Query) -> tuple[Group, ...]:
     return Group("Which", chosen), Group("Numbers, the lowest lane first", tuple(operands))
 
 
-def answer(query: Query) -> Answer:
+def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
     """The steps of the instruction. Raises what `simdnn.explain` raises."""
     definition = instruction(query.text("name", EXAMPLES[0][1]["name"]))
     about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual)
@@ -117,17 +117,14 @@ def answer(query: Query) -> Answer:
     if isinstance(definition, Family) or definition.configures:
         forms = tuple(definition.forms()) if isinstance(definition, Family) else ()
         said = () if forms else ("It sets a state of the machine; there is no value to show.",)
-        return Answer(signature(definition), about, forms, (), (), 0, said, on.name, costs)
+        return Answer(signature(definition), about, forms, (), (), 0, said, on.name, costs), ()
     found = explain(definition.name, **arguments(definition, _texts(query, definition)))
     pairs = zip(found.rows, found.dtypes, strict=True)
-    lanes = [
-        Lane(at, tuple(Shown(row.text, number(row.value, dtype), _exact(row.value, row.exact), row.note) for row, dtype in of))
-        for at, of in groupby(pairs, lambda pair: pair[0].at)
-    ]  # fmt: skip
+    lanes = [Lane(at, tuple(_shown(*one) for one in of)) for at, of in groupby(pairs, lambda pair: pair[0].at)]
     operands = tuple(Vector(name, dtype, numbers(values, dtype)) for name, dtype, values in found.operands)
     left = max(0, len(lanes) - MOST_LANES)
     shown = tuple(lanes[:MOST_LANES])
-    return Answer(found.title, found.about, (), operands, shown, left, found.remarks, on.name, costs)
+    return Answer(found.title, found.about, (), operands, shown, left, found.remarks, on.name, costs), ()
 
 
 def _texts(query: Query, definition: Instruction) -> dict[str, str]:
@@ -139,9 +136,11 @@ def _texts(query: Query, definition: Instruction) -> dict[str, str]:
     return {key: typed.text(key, known.get(key, "")) for key in {**known, **typed.texts}}
 
 
-def _allowed(definition: Instruction, operand: Any) -> str:
-    from isa_models.formats import fmt
+def _shown(row: Step, dtype: str) -> Shown:
+    return Shown(row.text, number(row.value, dtype), _exact(row.value, row.exact), row.note)
 
+
+def _allowed(operand: Operand) -> str:
     form = fmt(operand.dtype)
     count = f"{operand.per:g} for each lane of the result" if operand.per else f"{operand.count} in all"
     return f"{'floats' if form.is_float else f'{form.low} to {form.high}'}, {count}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import simdnn
 from isa_models import Machine
@@ -25,9 +26,10 @@ LEAD = (
 )
 EXAMPLES = (
     ("VNNI on Zen 4", {"machine": "zen4"}),
+    ("The same core with two dispatch slots", {"machine": "zen4", "move.core.dispatch_slots": "2"}),
     ("One row: the sum waits for itself", {"machine": "zen4", "m": "1", "n": "16", "k": "256"}),
     ("int8 without VNNI, saturating", {"machine": "skx", "data": "largest"}),
-    ("Tiles of Sapphire Rapids", {"machine": "spr", "m": "32", "k": "256", "dispatch": "gemm:avx512_core_amx"}),
+    ("Tiles of Sapphire Rapids", {"machine": "spr", "m": "32", "k": "256", "dispatch": "gemm:avx512_core_amx_int8"}),
     ("A GPU's systolic array", {"machine": "b580", "k": "256"}),
     ("f32 on a V100", {"machine": "v100", "dt": "f32:f32:f32"}),
 )
@@ -72,7 +74,7 @@ def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
     base = machine(query.text("machine", "zen4"))
     turns = query.whole("turns", 2, 1, MOST_TURNS)
     lanes = query.whole("lanes", 4, 1, 64)
-    where = {"dst": dst, "attr": attr_of(query), "engine": "reference"}
+    where: dict[str, Any] = {"dst": dst, "attr": attr_of(query), "engine": "reference"}
     dispatch = query.text("dispatch", "fastest")
     real = simdnn.matmul(src, weights, machine=base, dispatch=dispatch, **where)
     paths = list(innermost(real.kernel.program.body))
@@ -101,7 +103,7 @@ def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
         shown,
         before,
     )
-    return found, (field_group(query, known),)
+    return found, (field_group(query, known, base),)
 
 
 def _longest(paths: list[Path]) -> int:

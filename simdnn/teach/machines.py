@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from isa_models import GpuMachine, Machine, gpu_machine_names, machine_names, what_if
@@ -12,6 +13,7 @@ from simdnn.teach.forms import Field, Group, Query
 
 AnyMachine = Machine | GpuMachine
 MOVED = "move."  # begins the name of a figure's field
+_OF = "moved_of"  # the field that says whose figures were moved
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ def machine_field(query: Query, name: str = "machine", default: str = "zen4") ->
 
 def moved(query: Query, figures: Mapping[str, Figure], base: AnyMachine) -> AnyMachine:
     """The machine with the figures that were moved. Raises what `what_if` raises, `InvalidArgument` for no number."""
+    if query.text(_OF, base.name) != base.name:  # moved on another machine
+        return base
     changes = {}
     for figure in figures.values():
         number = query.number(figure.field, figure.value, figure.least, figure.most)
@@ -55,16 +59,23 @@ def figures(base: AnyMachine, rows: Iterable[InstructionTiming] = ()) -> dict[st
     what it reads, or is the slowest) and the loads of their widths are among the figures.
     """
     made = _of_cpu(base, list(rows)) if isinstance(base, Machine) else _of_gpu(base)
-    return {figure.key: figure for figure in made}
+    return {figure.key: _reachable(figure) for figure in made}
 
 
-def field_group(query: Query, figures: Mapping[str, Figure]) -> Group:
+def _reachable(figure: Figure) -> Figure:
+    """With limits and steps that the table's own value is among: a slider takes no other."""
+    below = math.floor((figure.value - figure.least) / figure.step) * figure.step
+    return replace(figure, least=min(figure.value, figure.value - below), most=max(figure.most, figure.value))
+
+
+def field_group(query: Query, figures: Mapping[str, Figure], base: AnyMachine) -> Group:
     """The sliders of figures."""
+    same = query.text(_OF, base.name) == base.name
     fields = [
         Field(
             figure.field,
             figure.label,
-            query.texts.get(figure.field, "") or f"{figure.value:g}",
+            same and query.text(figure.field) or f"{figure.value:g}",
             least=figure.least,
             most=figure.most,
             step=figure.step,
@@ -72,7 +83,8 @@ def field_group(query: Query, figures: Mapping[str, Figure]) -> Group:
         )
         for figure in figures.values()
     ]
-    return Group("Move the machine's figures", tuple(fields))
+    fields.append(Field(_OF, "", base.name, hidden=True))
+    return Group(f"Move figures of {base.name}", tuple(fields))
 
 
 def _of_cpu(base: Machine, rows: Sequence[InstructionTiming]) -> Iterator[Figure]:

@@ -39,8 +39,8 @@ def number(value: Any, dtype: str) -> Number:
         whole = int(value)
         digits = f"{whole & (1 << form.bits) - 1:0{form.bits}b}"
         signed = form.signed and form.bits > 1
-        parts = (("sign", digits[:1]), ("integer", digits[1:])) if signed else (("integer", digits),)
-        return Number(str(whole), dtype, parts)
+        whole_bits = (("sign", digits[:1]), ("integer", digits[1:])) if signed else (("integer", digits),)
+        return Number(str(whole), dtype, whole_bits)
     held = np.asarray(value).astype(form.dtype)
     digits = f"{int(held.view(f'u{held.itemsize}')):0{8 * held.itemsize}b}"
     exponent = 1 + form.exponent_bits

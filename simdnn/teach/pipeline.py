@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from isa_models import GpuMachine, Machine
 from isa_models.machines.cpu_record import InstructionTiming
 from isa_models.readings.arrays import ArrayValue
-from simdnn.assembly.timeline import Timeline
+from simdnn.assembly.timeline import Event, Timeline
 from simdnn.numerics.watched import Left, Path
 from simdnn.program.records import Memory, Op, Place, Program, Register
 from simdnn.teach.numbers import short
@@ -87,7 +87,7 @@ def steps_of(program: Program, path: Path) -> list[Step]:
 def of_steps(
     machine: Machine, steps: Sequence[Step], texts: Sequence[str], values: Sequence[tuple[str, str]], turns: int
 ) -> Pipeline:
-    """`texts` of the first steps, `values` (place, lanes) of these in each turn; what is behind them is loop control."""
+    """`texts` of the first ops, `values` (place, lanes) of these in each turn; behind them stands loop control."""
     ops = lower(machine, steps)
     count = len(texts)
     words = [*texts, *(op.row.mnemonic for op in ops[count:])]
@@ -95,12 +95,22 @@ def of_steps(
     rows = []
     for event in events:
         place, lanes = values[event.iteration * count + event.index] if event.index < count else ("", "")
-        spans = tuple(Span(*stage) for stage in event.stages())
+        spans = tuple(_spans(event))
         rows.append(Row(event.iteration, event.text, place, lanes, spans))
     timing = loop_cycles(machine, steps)
     busy = {port: cycles for port, cycles in timing.port_cycles.items() if cycles > 1e-9}
     steady = Steady(timing.cycles, timing.bound, timing.limits, busy)
     return Pipeline(tuple(rows), max(event.retired for event in events) + 1, steady, "")
+
+
+def _spans(event: Event) -> Iterator[Span]:
+    """The stages, those in which an instruction waits under that name."""
+    for stage, start, end in event.stages():
+        if stage == "dispatch":
+            yield Span(stage, start, start + 1)
+            start, stage = start + 1, "waits"
+        if end > start:
+            yield Span("waits" if stage == "loaded" else stage, start, end)
 
 
 def rows_of(program: Program, path: Path, machine: Machine) -> list[InstructionTiming]:
@@ -123,7 +133,8 @@ def _on_engine(ops: Sequence[Op], machine: GpuMachine, values: Sequence[tuple[st
         spans = tuple(Span(*mark) for mark in marks if mark[2] > mark[1])
         op = ops[issued.number % len(ops)]
         rows.append(Row(issued.number // len(ops), _words(op), place, lanes, spans))
-    note = f"One thread alone; an engine of {machine.name} switches between {machine.threads}, which fill each other's waits."
+    others = f"an engine of {machine.name} switches between {machine.threads}, which fill each other's waits"
+    note = f"One thread alone; {others}."
     return Pipeline(tuple(rows), max(time.cycles, *(issued.done for issued in trace)), None, note)
 
 
@@ -139,9 +150,8 @@ def _lanes(one: Left, ops: Sequence[Op], most: int) -> str:
     return f"{dtype} {short(value.array, dtype, most)}"
 
 
-_named: Callable[[Place], str] = lambda place: (
-    f"{place.tensor}[{place.index}]" if isinstance(place, Memory) else place.name
-)  # noqa: E731
+def _named(place: Place) -> str:
+    return f"{place.tensor}[{place.index}]" if isinstance(place, Memory) else place.name
 
 
 def _words(op: Op) -> str:

@@ -29,11 +29,11 @@ MOST = 512  # of each size
 MOST_MACS = 1 << 19
 
 
-def problem_group(query: Query, types: str = "u8:s8:s32") -> Group:
+def problem_group(query: Query) -> Group:
     """The fields of a problem."""
     sizes = [Field(name, name, query.text(name, default), note=note) for name, default, note in _SIZES]
     more = (
-        Field("dt", "src:weights:dst", query.text("dt", types), TYPES),
+        Field("dt", "src:weights:dst", query.text("dt", TYPES[0]), TYPES),
         Field("data", "numbers", query.text("data", "random"), DATA, note="random: of the whole range"),
     )
     return Group("Problem: (m, k) by (k, n)", (*sizes, *more))
@@ -42,9 +42,9 @@ def problem_group(query: Query, types: str = "u8:s8:s32") -> Group:
 _SIZES = (("m", "4", "rows"), ("k", "64", "length of a sum"), ("n", "32", "columns"))
 
 
-def mode_field(query: Query, name: str = "mode", default: str = "strict") -> Field:
+def mode_field(query: Query, name: str = "mode") -> Field:
     """The field of a math mode."""
-    return Field(name, "math mode", query.text(name, default), FPMATH_MODES)
+    return Field(name, "math mode", query.text(name, "strict"), FPMATH_MODES)
 
 
 def dispatch_field(query: Query, name: str = "dispatch") -> Field:
@@ -53,17 +53,17 @@ def dispatch_field(query: Query, name: str = "dispatch") -> Field:
     return Field(name, "kernel", query.text(name, "fastest"), known, free=True, note="a rule, or a kernel's name")
 
 
-def attr_of(query: Query, name: str = "mode", default: str = "strict") -> Attr:
+def attr_of(query: Query, name: str = "mode") -> Attr:
     """The attribute that the math mode makes."""
-    return Attr(fpmath=query.one_of(name, FPMATH_MODES, default))
+    return Attr(fpmath=query.one_of(name, FPMATH_MODES, "strict"))
 
 
-def operands(query: Query, types: str = "u8:s8:s32") -> tuple[Array, Array, str]:
+def operands(query: Query) -> tuple[Array, Array, str]:
     """Source, weights and the destination's type. Raises `InvalidArgument` for sizes beyond what a page should run."""
     m, k, n = (query.whole(name, int(default), 1, MOST) for name, default, _ in _SIZES)
     if m * k * n > MOST_MACS:
         raise InvalidArgument(f"{m} x {k} x {n} are {m * k * n} products; the page runs at most {MOST_MACS}")
-    src, wei, dst = query.one_of("dt", TYPES, types).split(":")
+    src, wei, dst = query.one_of("dt", TYPES, TYPES[0]).split(":")
     data = query.one_of("data", DATA, "random")
     rng = np.random.default_rng(0)
     return _filled(rng, (m, k), src, data), _filled(rng, (k, n), wei, data), dst
