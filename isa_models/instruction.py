@@ -69,6 +69,7 @@ class Instruction:
     registers: bool = True  # whether an encoding has vector registers alone
     rate: Rate = "f32"  # the vector operations of a GPU that are as fast
     warp: int = 0  # lanes of each register, where a GPU has one number for all; 0: registers of any number of lanes
+    family: str = ""  # the instruction whose operands' types choose this form of it
     ways: tuple[str, ...] = ()  # how a run of them goes through a block of rows (`isa_models.gpu.blocks`)
     copies: int = 1  # threads of a warp that execute it on the same element, each into a register of its own
     takes_lanes: bool = field(default=False)  # the function wants `lanes` (a broadcast cannot know it)
@@ -222,8 +223,8 @@ class Family(Instruction):
         raise unknown_name("instruction", name, self.forms())
 
     def forms(self) -> list[str]:
-        """Full names of its forms, or where they are too many of some of each kind."""
-        return [name for name in GPU_REGISTRY if name.startswith(f"{self.name}.")]
+        """Full names of its forms; where these are too many, of some of each kind."""
+        return [name for name, form in GPU_REGISTRY.items() if form.family == self.name]
 
 
 REGISTRY: Registry[str, Instruction] = Registry("instruction")  # of x86 CPUs: what this host may have itself

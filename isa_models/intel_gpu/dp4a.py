@@ -49,6 +49,7 @@ def _define(a_type: str, b_type: str, acc_type: str, saturating: bool) -> None:
         saturates=saturating,
         native=False,
         rate="dot",
+        family="dp4a",
     )
     def dp4a(acc: Value, a: Value, b: Value) -> Value:
         return saturated(acc, a, b) if saturating else dot(acc, a, b)

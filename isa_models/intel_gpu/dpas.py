@@ -443,6 +443,6 @@ GPU_REGISTRY["dpas"] = _family("dpas", _MANUAL, _DOC)
 GPU_REGISTRY["dpasw"] = _family(
     "dpasw",
     "IGC documentation/visa/instructions/DPASW.md",
-    "DPAS of two fused engines, each of which reads half of A (`packing.split_a`); the arithmetic is the same.\n\n"
+    "DPAS of two fused engines; each reads half of A (`packing.split_a`), and the arithmetic is that of DPAS.\n\n"
     + _DOC.split("\n\n")[1].replace('"dpas"', '"dpasw"'),
 )

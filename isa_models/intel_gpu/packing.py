@@ -74,7 +74,7 @@ def unpack_b(words: Array, dtype: str, n: int) -> Array:
 def split_a(words: Array) -> tuple[Array, Array]:
     """Packed A of DPASW, shared out to the two fused engines: the first holds the larger half of its 32-byte registers.
 
-    Source: DPASW.md; NGrf = ceil(bytes / 32), of which the first engine supplies ceil(NGrf / 2).
+    Source: DPASW.md; NGrf = ceil(bytes / 32), and the first engine supplies ceil(NGrf / 2) of them.
     """
     registers = -(-words.shape[-1] // 8)
     cut = 8 * -(-registers // 2)

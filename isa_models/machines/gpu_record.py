@@ -6,7 +6,7 @@
     (512, 275.2512)
 
 A GPU is `stacks` of `xe_cores`; a core has `engines_per_core` in-order engines that switch between threads, a vector
-pipe and (not on Xe-LP) a systolic pipe each, and shares its L1. The cores of a stack share L2 and DRAM. Of NVIDIA's the
+pipe and (not on Xe-LP) a systolic pipe each, and shares its L1. The cores of a stack share L2 and DRAM. On NVIDIA's the
 core is an SM, the engine one of its four partitions with a warp scheduler, the thread a warp, the vector pipe its CUDA
 cores and the systolic pipe its tensor cores.
 """
@@ -90,7 +90,7 @@ class GpuMachine(Identical):
     latency: Latency
     caches: tuple[GpuCache, GpuCache]
     dram_gb_s: float  # of one stack: the vendor's figure
-    sustained_gb_s: float  # what a streaming kernel gets of it, where that is known
+    sustained_gb_s: float  # what a streaming kernel gets of that, where it is known
     provenance: Mapping[str, Provenance] = field(repr=False)
     path: Path
     conversion_share: float = 1.0  # rate of conversions between types over that of f32

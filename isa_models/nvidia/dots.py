@@ -19,17 +19,27 @@ from isa_models.nvidia.platforms import PLATFORMS, WARP
 from isa_models.readings.arrays import Array, held
 
 _MANUAL = 'PTX ISA, "Integer Arithmetic Instructions: dp4a, dp2a"'
+#: (family, half of b that dp2a takes, whether a is signed, whether b is) -> a form's name
+_NAMED: dict[tuple[str, str, bool, bool], str] = {}
 CAPS = {WARP * 32: ("sm_61", *PLATFORMS)}
 
 
-def _define(kind: str, a_type: str, b_type: str) -> None:
-    """`kind`: ptx_dp4a (four bytes by four), dp2a.lo or dp2a.hi (two words by the low or high two of four bytes)."""
-    acc = "u32" if a_type[0] == b_type[0] == "u" else "s32"
-    count = 4 if kind == "ptx_dp4a" else 2
-    name = f"{kind}.{a_type[0]}32.{b_type[0]}32"
-    picked = {"dp2a.lo": " (bytes 0 and 1 of b)", "dp2a.hi": " (bytes 2 and 3 of b)"}.get(kind, "")
+def _words(dtype: str) -> str:
+    """The type of the register that bytes, or words, of a type are packed in."""
+    return "s32" if fmt(dtype).signed else "u32"
+
+
+def _define(family: str, half: str, a_type: str, b_type: str) -> None:
+    """ptx_dp4a (four bytes by four), or dp2a (two words by the "lo" or "hi" two of four bytes)."""
+    signed = fmt(a_type).signed or fmt(b_type).signed
+    acc = "s32" if signed else "u32"
+    count = 2 if half else 4
+    name = f"{family}.{half}" if half else family
+    name += f".{_words(a_type)}.{_words(b_type)}"
+    _NAMED[family, half, fmt(a_type).signed, fmt(b_type).signed] = name
+    picked = {"lo": " (bytes 0 and 1 of b)", "hi": " (bytes 2 and 3 of b)"}.get(half, "")
     zeros = ", 0" * (count - 1)
-    result = 7 if kind == "dp2a.hi" else 5
+    result = 7 if half == "hi" else 5
     doc = example(name, f"{count} products{picked}, the sum wraps.", f"[3], [2{zeros}], [1, 0, 2, 0]", f"[{result}]")
 
     @define(
@@ -41,23 +51,25 @@ def _define(kind: str, a_type: str, b_type: str) -> None:
         doc=doc,
         accumulates=True,
         native=False,
-        rate="dot" if count == 4 else "f32",
+        rate="f32" if half else "dot",
         warp=WARP,
+        family=family,
     )
     def dots(acc: Value, a: Value, b: Value) -> Value:
-        if count == 4:
+        if not half:
             return dot(acc, a, b)
-        first = 0 if kind == "dp2a.lo" else 2
+        first = 0 if half == "lo" else 2
         x = [v.to("s32") for v in a.split(2)]
         y = [v.to("s32") for v in b.split(4)[first : first + 2]]
         return (acc.view("s32") + x[0] * y[0] + x[1] * y[1]).view(acc.dtype)
 
 
-for _a in ("s", "u"):
-    for _b in ("s", "u"):
-        _define("ptx_dp4a", f"{_a}8", f"{_b}8")
+for _b in ("s8", "u8"):
+    for _a in ("s8", "u8"):
+        _define("ptx_dp4a", "", _a, _b)
+    for _a in ("s16", "u16"):
         for _half in ("lo", "hi"):
-            _define(f"dp2a.{_half}", f"{_a}16", f"{_b}8")
+            _define("dp2a", _half, _a, _b)
 
 
 @dataclass(frozen=True)
@@ -75,8 +87,8 @@ class Dots(Family):
         types = [name_of(np.asarray(held(f"{self.name}: an operand", array)).dtype) for array in arrays[1:]]
         if any(fmt(dtype).is_float or dtype == "b1" for dtype in types):
             raise InvalidArgument(f"{self.name}: a and b are integers, met {' and '.join(types)}")
-        kind = f"{self.name}.{half}" if half else self.name
-        return GPU_REGISTRY[f"{kind}.{types[0][0]}32.{types[1][0]}32"](*arrays)
+        a_signed, b_signed = (fmt(dtype).signed for dtype in types)
+        return GPU_REGISTRY[_NAMED[self.name, half, a_signed, b_signed]](*arrays)
 
 
 def _dp4a() -> None:

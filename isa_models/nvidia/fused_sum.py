@@ -72,7 +72,7 @@ def power_of_two(exponent: Value) -> Value:
 
 
 def fused_sum(acc: Value, pairs: Sequence[tuple[Parts, Parts]], fraction_bits: int, kept_bits: int = 23) -> Value:
-    """acc + the products: in the accumulator's format (f32, of which `kept_bits` digits remain, or f16)."""
+    """acc + the products: in the accumulator's format, f16, or f32 with `kept_bits` digits left."""
     addend = parts(acc, acc.dtype)
     terms = [(addend.magnitude, addend.exponent, addend.negative, addend.digits)]
     exact, products = addend.real, []

@@ -110,7 +110,7 @@ class Shape:
 
     @property
     def unit(self) -> Unit:
-        """Its parameters; `UnknownName` or `Unimplemented` where no tensor core has the form."""
+        """How its sums are formed; `UnknownName` or `Unimplemented` where no tensor core has the form."""
         archs = UNITS[self.instruction]
         if self.arch not in archs:
             raise unknown_name(f"arch of {self.instruction}", self.arch, archs)

@@ -41,6 +41,7 @@ class GpuFormula:
     def code(self, load: Load, lanes: int) -> tuple[Code, Register]:
         code: Code = [statement for i in self.loaded for statement in load(f"x{i}", i)]
         free, names = list[str](), dict[int, str]()
+        kept = {i for i, step in enumerate(self.steps) if step.op in ("input", "constant")}
         for i, step in enumerate(self.steps):
             if step.op == "input":
                 names[i] = f"x{int(step.number)}"
@@ -52,7 +53,7 @@ class GpuFormula:
             names[i] = free.pop() if free else f"v{i}"
             immediate = {"imm": int(step.number)} if step.op in ("shl", "shr", "sar") else {}
             code += self.words.apply(step.op, Register(names[i], "f32", lanes), *sources, **immediate)
-            dead = {a for a in step.args if self.last_use[a] == i and names[a][0] == "v"}
+            dead = {a for a in step.args if self.last_use[a] == i and a not in kept}
             free += [names[a] for a in sorted(dead)]
         dtype = "f32" if self.steps[-1].dtype != "s32" else "s32"
         return code, Register(names[len(self.steps) - 1], dtype, lanes)

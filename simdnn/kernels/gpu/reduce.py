@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from isa_models import GpuMachine, Unimplemented
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.reduce import ReduceProblem
@@ -38,7 +39,7 @@ def reduction(p: ReduceProblem, machine: GpuMachine) -> Spread:
     cut = ReduceProblem(p.kind, (*most, parts, chunk), (*p.reduced[:-1], False, True), p.src, "f32")
     first = _Reduction(cut, machine, "src", "partial")
     kept = tuple(n for n, r in zip(cut.dims, cut.reduced, strict=True) if not r)
-    kind = "sum" if p.kind.startswith("sum") else p.kind
+    kind = "sum" if p.joint == "add" else p.kind
     rest = ReduceProblem(kind, kept, (*[False] * (len(kept) - 1), True), "f32", p.dst, p.divisor)
     second = _Reduction(rest, machine, "partial", "dst", first.grid.full)
 
@@ -63,7 +64,7 @@ class _Reduction:
     def __init__(
         self, p: ReduceProblem, machine: GpuMachine, src: str, dst: str, stored: tuple[int, ...] | None = None
     ) -> None:
-        if p.src[0] in "su" or p.dst[0] in "su":
+        if not (fmt(p.src).is_float and fmt(p.dst).is_float):
             raise Unimplemented(f"reduction of {p.src} to {p.dst}; floats work: f32, bf16, f16")
         self.p, self.words, self.src, self.dst = p, words_of(machine), src, dst
         self.lanes = 1 if stored else lanes_for(p.dims[-1])

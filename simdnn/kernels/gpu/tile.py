@@ -117,7 +117,7 @@ class Tile:
         return several or self.block.from_shared
 
     def staged(self, row_bytes: int) -> int:
-        """Iterations of K, of so many bytes of a row, between barriers."""
+        """Iterations of K between barriers, where one takes `row_bytes` bytes of a row."""
         return max(1, STAGED_BYTES // row_bytes) if self.is_staged else 0
 
     def registers(self, grf_bytes: int, copies: int = 1) -> int:

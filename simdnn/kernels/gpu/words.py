@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isa_models import GpuMachine, Unimplemented
+from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, op
 from simdnn.program.records import Affine, Memory, Place, Register
 
@@ -111,7 +112,7 @@ class Words:
 
     def load(self, dst: str, tensor: str, dtype: str, at: Affine, lanes: int, same: bool = False) -> Code:
         """`lanes` neighbouring elements (`same`: one for all lanes) in 32-bit lanes: floats as f32, integers as s32."""
-        wide = "f32" if dtype in ("f32", "f16", "bf16") else "s32"
+        wide = "f32" if fmt(dtype).is_float else "s32"
         narrow = Register(dst if dtype == wide else f"{dst}_", dtype, lanes)
         name = (self.splat_name if same else self.load_name).format(dtype)
         code: Code = [op(name, narrow, Memory(tensor, at, dtype, 1 if same else lanes))]

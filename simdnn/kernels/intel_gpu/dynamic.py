@@ -81,7 +81,7 @@ class GpuQuantization:
         return verify(Program(f"quantize {p}", self.machine.platform.name, tuple(self.tensors()), tuple(code)))
 
     def nest(self, threads: int, code: Code) -> Code:
-        """`code` for the groups of each workgroup, by so many threads along K."""
+        """`code` for the groups of each workgroup, and for its threads along K."""
         p = self.problem
         sizes = (
             ("thread_n", threads),

@@ -76,7 +76,7 @@ def load_narrow(
 
 
 def in_pairs(blocks: Array, pairs: int) -> Array:
-    """(…, k, columns) with so many rows side by side."""
+    """(…, k, columns) with each `pairs` rows side by side."""
     *outer, k, n = blocks.shape
     return blocks.reshape(*outer, k // pairs, pairs, n).swapaxes(-1, -2)
 

@@ -58,7 +58,7 @@ def peak_macs_per_cycle(machine: Machine | GpuMachine, compute: str, isa: str) -
     unit = next((u for u in _UNITS if u.compute == compute and u.isa in implied(isa)), None)
     if unit is None:
         raise InvalidArgument(f"no unit under {isa} forms products in {compute}")
-    register, lanes = ("tmm", 256) if unit.tile else ("zmm", 16) if isa.startswith("avx512") else ("ymm", 8)
+    register, lanes = ("tmm", 256) if unit.tile else ("zmm", 16) if "avx512_core" in implied(isa) else ("ymm", 8)
     form = ",".join([register] * 3)
     copies = 8  # independent steps: nothing waits for a result
     steps = [

@@ -7,8 +7,8 @@ whose bytes share the Xe-core's L1 with the other engines. Issue goes by rate, u
 else they are one. Of threads that could go at once the oldest does ("age based", compute-runtime's default for Gen12;
 for Xe-HPC it sets round robin after dependency, which keeps threads out of step as well). Loads are taken to hit L1:
 the workgroup's threads go through K together, and prefetches run ahead. In a staged loop they read shared memory
-instead: every so many iterations each thread loads its share of the next ones' data from L2 into registers, stores it
-when it is through with the present ones, and all threads meet at a barrier, which puts them in step.
+instead. Every few iterations (`Loop.staged`) each thread loads its share of the next ones' data from L2 into registers,
+stores it when it is through with the present ones, and all threads meet at a barrier, which puts them in step.
 """
 
 from __future__ import annotations
@@ -209,8 +209,7 @@ def engine_time(body: Sequence[Statement], machine: GpuMachine, threads: int, co
     """The time of `threads` threads on one engine, each running `body`.
 
     `copied`: bytes that a thread brings into shared memory for each iteration of a staged loop. Loops are cut to a few
-    iterations and the others added at their rate; that is exact where every further iteration of a loop takes as long
-    as the last ones.
+    iterations, and the remaining ones are added at their rate. That is exact where each takes as long as the last ones.
     """
     choices = []  # for each depth: how many iterations are simulated, and how often that counts
     for extent, few in _extents(tuple(body)):

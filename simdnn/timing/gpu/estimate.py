@@ -115,7 +115,7 @@ def gpu_time(
 
 
 def clock_of(program: Program, machine: GpuMachine) -> float:
-    """GHz that a program runs at: of all of it, be it that only one of its stages uses the systolic pipes."""
+    """GHz that a whole program runs at: one stage that uses the systolic pipes decides for all stages."""
     return machine.clock(any(engine.issue_of(op, machine).pipe == engine.SYSTOLIC for op, _ in program.ops()))
 
 
@@ -219,7 +219,7 @@ def _scaled(wave: int, count: int, nest: Nest, shape: Mapping[str, int]) -> int:
 
 
 def _wave(nest: Nest, cores: int) -> dict[str, int]:
-    """Workgroups at work together: near a square of the grid's two inner axes, then along the others."""
+    """Workgroups at work together: near a square of the grid's two inner axes, then along the outer ones."""
     names = list(nest.groups)
     if len(names) > 2:
         inner = _wave(Nest({name: nest.groups[name] for name in names[1:]}, {}, ()), cores)
