@@ -36,9 +36,17 @@ _SD15 = "R. Rombach et al., CVPR 2022; U-Net of Stable Diffusion 1.5, 64x64 late
 CATALOG: dict[str, Entry] = {
     "alexnet": Entry(f"AlexNet, {_IMAGE}", f"A. Krizhevsky, arXiv:1404.5997 (one column), {_TORCHVISION}"),
     "vgg16": Entry(f"VGG-16, {_IMAGE}", f"K. Simonyan, A. Zisserman, ICLR 2015 (configuration D), {_TORCHVISION}"),
+    "vgg16-cifar10": Entry(
+        "VGG-16, one 32x32 image",
+        "configuration D with 512 values in its two hidden fully connected layers, as in Paddle's float16 demo",
+    ),
     "resnet18": Entry(f"ResNet-18, {_IMAGE}", f"{_RESNET}, {_TORCHVISION}"),
     "resnet50": Entry(f"ResNet-50 v1.5, {_IMAGE}", f"{_RESNET}, {_TORCHVISION} (stride in the 3x3 convolution)"),
     "resnet50-v1": Entry(f"ResNet-50 v1, {_IMAGE}", f"{_RESNET} (stride in the first 1x1 convolution)"),
+    "resnet32-cifar10": Entry(
+        "ResNet-32, one 32x32 image",
+        f"{_RESNET}, section 4.2; shortcuts by 1x1 convolutions, as in Paddle's float16 demo",
+    ),
     "mobilenet-v1": Entry(f"MobileNet v1 (width 1.0), {_IMAGE}", "A. Howard et al., MobileNets, arXiv:1704.04861"),
     "mobilenet-v2": Entry(f"MobileNet v2 (width 1.0), {_IMAGE}", f"M. Sandler et al., CVPR 2018, {_TORCHVISION}"),
     "vit-b16": Entry(f"ViT-B/16, {_IMAGE}", f"A. Dosovitskiy et al., ICLR 2021, {_TORCHVISION}"),

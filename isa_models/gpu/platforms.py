@@ -55,6 +55,15 @@ class Platform:
         """Whether there is a systolic array, or tensor cores."""
         return bool(self.exec_size or self.tensor_cores)
 
+    @property
+    def multiplied(self) -> tuple[str, ...]:
+        """Of a platform with warps: float types of operands that its kernels take.
+
+        Without tensor cores, f16 is widened to f32 on CUDA cores, as libraries do: a GP102 (Pascal) multiplies f16 at
+        1/64 of f32's rate.
+        """
+        return (*(dtype for dtype, _ in self.tensor_cores), "f32") if self.tensor_cores else ("f16", "f32")
+
     def warp_product(self, dtype: str) -> WarpProduct | None:
         """What a warp multiplies in a type: on tensor cores where they take it, f32 on CUDA cores."""
         return dict(self.tensor_cores).get(dtype, self.cuda_cores if dtype == "f32" else None)

@@ -15,6 +15,15 @@ CUDA_CORES = WarpProduct(8, WARP, 1, copies=(4, 8))
 
 PLATFORMS = register(
     Platform(
+        "pascal",
+        "Pascal",
+        4 * WARP,
+        warp=WARP,
+        # sizes: those in the names of cuDNN 7's implicit GEMM kernels that profiles of a Pascal GPU show, which are
+        # Maxwell's: maxwell_scudnn_128x128_relu_interior_nn, maxwell_scudnn_128x64_…, maxwell_scudnn_128x32_…
+        cuda_cores=replace(CUDA_CORES, sizes=((128, 128), (128, 64), (128, 32))),
+    ),
+    Platform(
         "volta",
         "Volta",
         4 * WARP,

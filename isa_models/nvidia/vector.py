@@ -282,22 +282,32 @@ _steps()
 # -- memory -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class SharedLoad(Instruction):
-    """Loads of a fragment from shared memory; each element goes to the registers of `copies` threads."""
+    """Loads of a fragment from shared memory; each element goes to the registers of `copies` threads.
+
+    Shared memory holds what was in global memory, or (`widened`) that in a wider type: the threads that brought it
+    there converted it, each element once.
+    """
+
+    @property
+    def widened(self) -> bool:
+        return self.operands[0].dtype != self.result
 
 
 SHARED = Naming("ld.shared.{dtype}.to{copies}", dtype=("f32", "f16", "u32"))
+WIDENED = Naming("ld.shared.{dtype}.{stored}.to{copies}", dtype=("f32",), stored=("f16",))
 
 
 @functools.cache
 def _shared_load(name: str) -> SharedLoad | None:
-    """The form of a name such as "ld.shared.f16.to2"."""
-    if (fields := SHARED.read(name)) is None:
+    """The form of a name such as "ld.shared.f16.to2", or "ld.shared.f32.f16.to2"."""
+    if (fields := SHARED.read(name) or WIDENED.read(name)) is None:
         return None
+    stored, dtype = fields.get("stored", fields["dtype"]), fields["dtype"]
     return SharedLoad(
         name,
-        (Operand("a", fields["dtype"]),),
-        fields["dtype"],
-        _copy(),
+        (Operand("a", stored),),
+        dtype,
+        _copy() if stored == dtype else _widen(),
         _MANUAL + "ld",
         CAPS,
         native=False,
@@ -306,6 +316,15 @@ def _shared_load(name: str) -> SharedLoad | None:
         copies=fields["copies"],
         warp=WARP,
     )
+
+
+def _widen() -> Callable[[Value], Value]:
+    """f16 as f32, exactly."""
+
+    def widen(a: Value) -> Value:
+        return _canonical(widen_f16(a))
+
+    return widen
 
 
 def _copy() -> Callable[[Value], Value]:

@@ -163,12 +163,12 @@ def _check_types(machine: GpuMachine, shape: Shape, attr: Attr) -> None:
 
 
 def _check_on_nvidia(machine: GpuMachine, shape: Shape) -> None:
-    """What kernels multiply on the generation's tensor cores, and f32."""
-    src, wei, works = shape.src, shape.wei, (*units(machine), "f32")
+    """What kernels multiply on the generation's tensor cores and CUDA cores."""
+    src, wei, works = shape.src, shape.wei, machine.platform.multiplied
     if src in works and (shape.compressed or src == wei):
         return
-    taken = ", ".join(units(machine)) or "nothing"
-    unit = f"{machine.platform.title}'s tensor cores take {taken} alone in kernels here"
+    taken, title = ", ".join(units(machine)), machine.platform.title
+    unit = f"{title}'s tensor cores take {taken} alone in kernels here" if taken else f"{title} has no tensor cores"
     if shape.compressed:
         raise Unimplemented(f"{src} source on {machine.name!r}: {unit}; what works: {', '.join(works)}")
     pairs = ", ".join(f"{dtype}:{dtype}" for dtype in works)

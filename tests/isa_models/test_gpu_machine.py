@@ -14,7 +14,7 @@ from isa_models.machines.loader import gpu_machine
 from isa_models.machines.provenance import CONFIDENCES
 from isa_models.machines.shipped import GPU_MACHINES_DIR, gpu_machine_names
 
-ALL = ("a770", "b580", "dg1", "lnl", "max1100", "max1550", "max1550_stack", "v100")
+ALL = ("a770", "b580", "dg1", "lnl", "max1100", "max1550", "max1550_stack", "titan_xp", "v100")
 
 
 def test_names_and_cache() -> None:
@@ -54,6 +54,7 @@ def test_every_figure_has_a_source(name: str) -> None:
         ("max1550_stack", "s8", 839),
         ("max1100", "f16", 355),
         ("lnl", "s8", 67.2),
+        ("titan_xp", "f32", 12.15),
         ("v100", "f32", 15.7),
         ("v100", "f16", 125),
     ],

@@ -181,3 +181,25 @@ def test_a_small_kernel_is_bound_by_its_launch() -> None:
     found = simdnn.estimate("matmul", m=16, n=16, k=16, dt="f16", machine="v100")
     assert found.bound == "launch" and found.confidence == "estimated" and found.seconds > 0.9e-6
     assert found.dispatch.chosen.sum() == 1 and '"implementation": "gemm:volta_mma"' in found.to_json()
+
+
+@given(st.integers(1, 150), st.integers(1, 140), st.integers(1, 40), ENGINES)
+@examples(8)
+def test_without_tensor_cores_f16_is_widened_and_multiplied_in_f32(m: int, n: int, k: int, engine: str) -> None:
+    """On a Titan Xp: the bits of f32 products of the widened operands, rounded once."""
+    a, b = drawn("f16", (m, k), k), drawn("f16", (k, n), k + 1)
+    r = simdnn.matmul(a, b, machine="titan_xp", dst="f16", engine=engine)
+    wanted = simdnn.matmul(a.astype(np.float32), b.astype(np.float32), machine="titan_xp", dst="f32").output
+    assert r.compute_dtype == "f32" and r.output.tobytes() == wanted.astype(np.float16).tobytes()
+
+
+def test_what_widening_costs() -> None:
+    """Each element once, as it comes into shared memory: fewer bytes, hardly more instructions."""
+    ms = {
+        (gpu, dt): simdnn.estimate("matmul", m=2048, n=2048, k=2048, dt=dt, machine=gpu).seconds
+        for gpu in ("titan_xp", "v100")
+        for dt in ("f32", "f16")
+    }
+    assert 0.9 < ms["titan_xp", "f32"] / ms["titan_xp", "f16"] < 1.2 < 3 < ms["v100", "f32"] / ms["v100", "f16"]
+    with pytest.raises(Unimplemented, match="Pascal has no tensor cores; what works: f16:f16, f32:f32"):
+        simdnn.estimate("matmul", m=8, n=8, k=8, dt="bf16", machine="titan_xp")

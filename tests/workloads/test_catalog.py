@@ -21,6 +21,7 @@ LAYERS = Path(workloads.__file__).parent / "layers"
 PUBLISHED_GMACS = {
     "alexnet": "0.71",  # torchvision model documentation, "GFLOPS" (which counts multiply-accumulates)
     "vgg16": "15.47",  # torchvision
+    "vgg16-cifar10": "0.31",  # H. Li et al., Pruning Filters for Efficient ConvNets, ICLR 2017, table 1: 3.13e8
     "resnet18": "1.81",  # torchvision
     "resnet50": "4.09",  # torchvision
     "mobilenet-v2": "0.30",  # torchvision
@@ -36,6 +37,8 @@ PUBLISHED_PARAMETERS = {
     "resnet18": (11_689_512, 2 * 4800 + 1000),  # torchvision; batch normalization of 4800 channels, bias of fc
     "resnet50": (25_557_032, 2 * 26560 + 1000),  # torchvision
     "resnet50-v1": (25_557_032, 2 * 26560 + 1000),  # the place of the stride changes no weight
+    # akamaster/pytorch_resnet_cifar10: 464 154, its shortcuts without weights; here 1x1 convolutions and normalization
+    "resnet32-cifar10": (464_154 + 2560 + 2 * 96, 2 * (1136 + 96) + 10),
     "mobilenet-v1": (4_231_976, 2 * 10944 + 1000),  # trainable, Keras applications
     "mobilenet-v2": (3_504_872, 2 * 17056 + 1000),  # torchvision
     # torchvision; biases, class token, 197 positions, normalization

@@ -69,6 +69,10 @@ class DecompressedFragments(ByGroup):
         return scale_type(self.decompression, self.multiplied)
 
     @property
+    def in_memory(self) -> Register:
+        return self.loaded
+
+    @property
     def loaded(self) -> Register:
         return Register("", "u32", self.side.lanes * fmt(self.stored).bits // 32)
 

@@ -29,8 +29,12 @@ class Fragments(Protocol):
         """The type of `operand`."""
 
     @property
+    def in_memory(self) -> Register:
+        """What one block of a step is in memory, without a name."""
+
+    @property
     def loaded(self) -> Register:
-        """What one block of a step is loaded to, without its name."""
+        """What it is loaded to."""
 
     def operand(self, number: int, copy: int) -> Register:
         """What is multiplied."""
@@ -81,15 +85,20 @@ class Side:
         """An instruction on a fragment, which every thread that has a copy of an element executes."""
         return op(f"{name}.to{self.copies}", *registers)
 
-    def load(self, form: Register, step: Affine, copy: int) -> Code:
-        """The fragments of a step of K; the one behind the last belongs to the next block, or is zero."""
+    def load(self, form: Register, step: Affine, copy: int, stored: str = "") -> Code:
+        """The fragments of a step of K; the one behind the last belongs to the next block, or is zero.
+
+        `stored`: the type in memory, where it is another one than that of the registers.
+        """
+        kept = stored or form.dtype
+        way = form.dtype if kept == form.dtype else f"{form.dtype}.{kept}"
         cut, steps, code = self.steps.cut, 2 * self.steps.steps, Code()
         for number in self.numbers:
             block = cut.tile.row(number) if self.name == "src" else cut.tile.col(number)
             behind = cut.batch.at(self.name) * (self.count * steps + 1)
-            place = Memory(self.name, (block * steps + step + behind) * form.lanes, form.dtype, form.lanes)
+            place = Memory(self.name, (block * steps + step + behind) * form.lanes, kept, form.lanes)
             register = Register(f"{self.letter}_{number}_{copy}", form.dtype, form.lanes)
-            code.append(op(f"ld.shared.{form.dtype}.to{self.copies}", register, place))
+            code.append(op(f"ld.shared.{way}.to{self.copies}", register, place))
         return code
 
     def tensor(self, form: Register) -> Tensor:
@@ -108,22 +117,30 @@ class Side:
 
 @dataclass(frozen=True)
 class FloatFragments:
-    """Floats, which are rounded, or widened, where they are not stored in the type multiplied."""
+    """Floats, which are rounded, or widened, where they are not stored in the type multiplied.
+
+    f16 is widened as it is brought into shared memory, each element once; threads that multiply round what they load.
+    """
 
     side: Side
     stored: str
     multiplied: str
 
     @property
-    def loaded(self) -> Register:
+    def in_memory(self) -> Register:
         return Register("", self.stored, self.side.lanes)
 
+    @property
+    def loaded(self) -> Register:
+        widened = self.stored == "f16" and self.multiplied == "f32" and self.side.steps.cut.tile.is_staged
+        return Register("", "f32", self.side.lanes) if widened else self.in_memory
+
     def operand(self, number: int, copy: int) -> Register:
-        name = f"{self.side.letter}_{number}" + f"_{copy}" * (self.stored == self.multiplied)
+        name = f"{self.side.letter}_{number}" + f"_{copy}" * (self.loaded.dtype == self.multiplied)
         return Register(name, self.multiplied, self.side.lanes)
 
     def convert(self, number: int, copy: int) -> Code:
-        if self.stored == self.multiplied:
+        if self.loaded.dtype == self.multiplied:
             return []
         raw = Register(f"{self.side.letter}_{number}_{copy}", self.stored, self.side.lanes)
         return [self.side.each(_CONVERSION[self.stored, self.multiplied], self.operand(number, copy), raw)]

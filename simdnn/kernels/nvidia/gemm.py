@@ -95,7 +95,9 @@ class WarpGemm:
         return Register(f"c_{i}_{j}", "f32", self.cut.block.m * self.cut.block.n)
 
     def load(self, step: Affine, copy: int) -> Code:
-        return [found for side, part in self.operands for found in side.load(part.loaded, step, copy)]
+        return [
+            found for side, part in self.operands for found in side.load(part.loaded, step, copy, part.in_memory.dtype)
+        ]
 
     def products(self) -> Code:
         """All steps of K, two by two; group by group where something changes along K."""
@@ -124,7 +126,7 @@ class WarpGemm:
         return code
 
     def tensors(self) -> list[Tensor]:
-        operands = [side.tensor(part.loaded) for side, part in self.operands]
+        operands = [side.tensor(part.in_memory) for side, part in self.operands]
         tables = [table for part in self.by_group for table in part.tables()]
         return [*operands, *self.epilogue.tensors(), *tables]
 

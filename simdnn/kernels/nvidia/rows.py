@@ -23,10 +23,11 @@ def _rows(platform: Platform) -> Iterator[GpuRow]:
     """The rows of a generation. The first of several takes equal cycles; tensor cores round f32 data to their type."""
     row, types = partial(GpuRow, "nvidia", platform, tags=("any", "ab")), [dtype for dtype, _ in platform.tensor_cores]
     stored = partial(row, decompresses=True, suffix="_wdec", tags=("any",))
-    yield row("fma", _product, ("f32",), ("f32",), "f32")
+    on_cores = tuple(dtype for dtype in platform.multiplied if dtype not in types)
+    yield row("fma", _product, on_cores, on_cores, "f32")
     for dtype in types:
         yield row("mma", _product, (dtype, "f32"), (dtype, "f32"), dtype)
-    yield stored("fma", _product, (*types, "f32"), INTEGERS, "f32")
+    yield stored("fma", _product, platform.multiplied, INTEGERS, "f32")
     for dtype in types:
         yield stored("mma", _product, (dtype, "f32"), INTEGERS, dtype)
 

@@ -28,7 +28,7 @@ from isa_models.intel_gpu.dpas import DpasForm
 from isa_models.machines.provenance import Confidence
 from isa_models.nvidia.mma import MmaForm
 from isa_models.nvidia.vector import SharedLoad
-from simdnn.program.records import Loop, Memory, Op, Register, Statement
+from simdnn.program.records import Loop, Memory, Op, Register, Statement, walk
 
 MATH_PASSES = 4  # a quotient or a root has a quarter of the rate
 #: the figures behind each rate; a machine need not name the share of conversions
@@ -85,7 +85,7 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
     if op.memory is not None:
         size, latency = op.memory.bits // 8, machine.latency.l1
         if isinstance(definition, SharedLoad):
-            size, latency = size * definition.copies, machine.latency.slm
+            size, latency = op.lanes * fmt(definition.result).bits // 8 * definition.copies, machine.latency.slm
         share = machine.l1.bytes_per_cycle / machine.engines_per_core
         return Issue(op.instruction, SEND, max(1.0, size / share), latency, reads, writes, bytes=size)
     if isinstance(definition, MmaForm):
@@ -240,7 +240,8 @@ def _extents(body: tuple[Statement, ...]) -> list[tuple[int, int]]:
 def _cut(
     body: tuple[Statement, ...], machine: GpuMachine, threads: int, limits: tuple[int, ...], copied: float
 ) -> EngineTime:
-    stream = _stream(body, machine, limits, _Staging(machine, copied))
+    widened = any(isinstance(op.definition, SharedLoad) and op.definition.widened for op, _ in walk(body))
+    stream = _stream(body, machine, limits, _Staging(machine, copied, widened))
     return run([stream] * threads, machine.co_issue)
 
 
@@ -250,6 +251,7 @@ class _Staging:
 
     machine: GpuMachine
     copied: float  # bytes of an iteration
+    widened: bool = False  # whether f16 is brought there as f32
     iterations: int = 0
 
     def iteration(self, body: Sequence[Issue], every: int) -> list[Issue]:
@@ -257,14 +259,20 @@ class _Staging:
         share = self.machine.l1.bytes_per_cycle / self.machine.engines_per_core
         size = max(1.0, every * self.copied / share)
         load = Issue("copy.load", SEND, size, self.machine.latency.l2, (), "copied")
-        store = Issue("copy.store", SEND, size, 0.0, ("copied",), "")
+        store = [Issue("copy.store", SEND, size * (2 if self.widened else 1), 0.0, ("copied",), "")]
+        if self.widened:
+            elements = every * self.copied / fmt("f16").bytes
+            each = 1 / (self.machine.vector_ops["f32"] / 2 * self.machine.conversion_share)
+            store.insert(
+                0, Issue("copy.cvt", VECTOR, elements * each, self.machine.latency.vector, ("copied",), "copied")
+            )
         meet = Issue("barrier", BARRIER, 0.0, self.machine.latency.barrier, (), "")
         slm = self.machine.latency.slm
         found = [replace(i, latency=slm) if i.pipe == SEND and i.writes else i for i in body]
         if self.iterations == 0:
-            found = [load, store, meet, load, *found]
+            found = [load, *store, meet, load, *found]
         elif self.iterations % every == 0:
-            found = [store, meet, load, *found]
+            found = [*store, meet, load, *found]
         self.iterations += 1
         return found
 
