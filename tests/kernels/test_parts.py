@@ -11,6 +11,7 @@ import simdnn.kernels
 from isa_models.machines.loader import gpu_machine
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.spec import Decompression, Epilogue, MatmulProblem, Placing, ZeroPoints
+from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.compute import GpuComputeGemm
 from simdnn.kernels.intel_gpu.gemm import GpuGemm
@@ -20,14 +21,27 @@ from simdnn.kernels.nvidia.compute import SmComputeGemm
 from simdnn.kernels.nvidia.gemm import SmGemm
 
 
+def classes() -> list[type]:
+    """Every class of the kernels."""
+    modules = pkgutil.walk_packages(simdnn.kernels.__path__, "simdnn.kernels.")
+    found = (cls for m in modules for _, cls in inspect.getmembers(importlib.import_module(m.name), inspect.isclass))
+    return sorted({c for c in found if c.__module__.startswith("simdnn.kernels.")}, key=lambda c: c.__qualname__)
+
+
 def generators() -> list[type]:
     """Every class of the kernels that makes a program and a kernel."""
-    found = set()
-    for module in pkgutil.walk_packages(simdnn.kernels.__path__, "simdnn.kernels."):
-        for _, cls in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if cls.__module__.startswith("simdnn.kernels.") and hasattr(cls, "program") and hasattr(cls, "kernel"):
-                found.add(cls)
-    return sorted(found, key=lambda cls: cls.__qualname__)
+    return [cls for cls in classes() if hasattr(cls, "program") and hasattr(cls, "kernel")]
+
+
+def test_operands_have_tables_only_where_something_changes_along_k() -> None:
+    """A plain operand answers nothing for tables that it does not have."""
+    asked = [cls for cls in classes() if hasattr(cls, "tables")]
+    assert len(asked) >= 6 and all(issubclass(cls, ByGroup) for cls in asked)
+    for generator, name, grouped in ((GpuGemm, "b580", False), (SmGemm, "v100", False), (SmComputeGemm, "v100", True)):
+        more: dict[str, Any] = {"compute": "f16", "decompression": SCALE} if grouped else {}
+        problem = GpuMatmulProblem(8, 32, 64, "f16", "s8" if grouped else "f16", Epilogue("f32"), **more)
+        product = generator(problem, gpu_machine(name))
+        assert isinstance(product.weights, ByGroup) == grouped and not isinstance(product.source, ByGroup)
 
 
 def test_no_generator_is_another_one() -> None:

@@ -1,0 +1,67 @@
+"""CONTRIBUTING.md's guides followed literally: a GPU generation of each vendor and an ISA extension, in a copy."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"(?ms)^ *```(\w+) ?(\S*)\n(.*?)^ *```")
+
+
+def section(title: str) -> list[tuple[str, str, str]]:
+    """(language, where it goes, text) of the blocks of a guide."""
+    text = DOCUMENT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return [(language, where, textwrap.dedent(block)) for language, where, block in BLOCK.findall(text)]
+
+
+def written_into(path: Path, name: str, text: str) -> None:
+    """The text at the end of what a module assigns to a name, or in place of that where it assigns the name itself."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    nodes = (node for node in ast.parse("".join(lines)).body if isinstance(node, ast.Assign | ast.AnnAssign))
+    targets = ((node, node.targets[0] if isinstance(node, ast.Assign) else node.target) for node in nodes)
+    ((start, end),) = [
+        (node.lineno - 1, node.end_lineno or 0)
+        for node, target in targets
+        if isinstance(target, ast.Name) and target.id == name
+    ]
+    lines[start if text.startswith(name) else end - 1 : end if text.startswith(name) else end - 1] = [text]
+    path.unlink()  # a link to this repository's own
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both packages, a link for each file."""
+    folder = tmp_path_factory.mktemp("copy")
+    for package in ("isa_models", "simdnn", "workloads"):
+        shutil.copytree(ROOT / package, folder / package, copy_function=os.symlink)
+    return folder
+
+
+@pytest.mark.parametrize("title", ["Add a GPU generation", "Add an ISA extension"])
+def test_a_guide_does_what_it_says(title: str, copy: Path) -> None:
+    blocks = section(title)
+    session = "".join(text for _, where, text in blocks if not where)
+    assert session and len(blocks) >= 4
+    for _, where, text in blocks:
+        kind, _, place = where.partition("=")
+        if kind == "file":
+            (copy / place).write_text(text, encoding="utf-8")
+        elif kind == "into":
+            path, _, name = place.partition(":")
+            written_into(copy / path, name, text)
+    (copy / "session.txt").write_text(session)
+    code = [sys.executable, "-m", "doctest", "session.txt"]
+    env = {"PYTHONPATH": str(copy), "PATH": "/usr/bin:/bin", "HOME": str(copy)}
+    found = subprocess.run(code, capture_output=True, text=True, cwd=copy, env=env, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
