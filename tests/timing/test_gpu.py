@@ -23,7 +23,8 @@ from simdnn.kernels.common.spec import Epilogue
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
 from simdnn.kernels.intel_gpu.gemm import GpuGemm
-from simdnn.program.records import Affine, Loop, Memory, Op, Register
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
 from simdnn.timing.gpu.engine import Issue, confidences, engine_time, issue_of, run
 from simdnn.timing.gpu.estimate import clock_of, estimate_gpu, gpu_time, nest_of
 from simdnn.timing.system import floor
@@ -230,3 +231,20 @@ def registered(registry: dict[str, Any], *names: str) -> Iterator[None]:
     finally:
         for name in names:
             registry.pop(name, None)
+
+
+def test_every_nvidia_gpu_has_dp4a() -> None:
+    """PTX has it from sm_61 on, so a program for any generation here may use it."""
+    d, a, b = (
+        Register(name, dtype, lanes) for name, dtype, lanes in (("d", "s32", 32), ("a", "s8", 128), ("b", "s8", 128))
+    )
+    body = (
+        Op("xor.b32", d.as_("u32"), (d.as_("u32"), d.as_("u32"))),
+        *(Op("ld.global.s8", register, (Memory("x", Affine(), "s8", 128),)) for register in (a, b)),
+        Op("ptx_dp4a.s32.s32", d, (d, a, b)),
+        Op("st.global.s32", Memory("y", Affine(), "s32", 32), (d,)),
+    )
+    tensors = (Tensor("x", "s8", 128), Tensor("y", "s32", 32, "output"))
+    for machine in (gpu_machine(name) for name in gpu_machine_names() if name not in INTEL):
+        program = Program("dots", machine.platform.name, tensors, (Loop("group_m", 1, body, parallel=True),))
+        assert estimate_gpu(verify(program), machine).cycles > 0

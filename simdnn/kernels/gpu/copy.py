@@ -26,7 +26,7 @@ _APART = 8  # elements that a thread moves one by one
 
 @functools.lru_cache(maxsize=512)
 def copying(p: CopyProblem, machine: GpuMachine) -> Spread:
-    """The program; only its cost is asked for."""
+    """The program that moves elements on a GPU, for its cost alone: values are moved by NumPy."""
     words, dtype, double = words_of(machine), _TYPES[p.size], 2 if p.size == 8 else 1
     *outer, line = p.dims
     together = p.strides[-1] == 1

@@ -75,7 +75,7 @@ class Cut:
         return self.tile.col(j) + self.batch.at(side) * self.col_blocks
 
     def place(self, i: int, j: int) -> Affine:
-        """The block of the destination."""
+        """Where a thread's block (i, j) stands in the destination, counted in blocks."""
         return self.row(i, "dst") * self.col_blocks + self.tile.col(j)
 
     def nest(self, body: Code) -> Code:

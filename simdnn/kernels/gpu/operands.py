@@ -1,4 +1,4 @@
-"""Operands of products that something changes of along K."""
+"""Operands of products that have zero points or scales by groups of K."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class _Reduction:
             raise Unimplemented(f"a reduction of {sum(p.reduced)} dimensions that are no neighbours; up to two work")
 
     def numbers(self) -> list[Tensor]:
-        """What nothing yields, the divisor, and the mask of a magnitude."""
+        """Constants in memory: the result of no element, the divisor, and the mask of a magnitude."""
         empty = np.float32(self.p.empty)
         bits = np.array([empty, np.float32(self.p.divisor)], np.float32).view(np.uint32)
         return [Tensor.constant("numbers", "u32", np.append(bits, np.uint32(0x7FFFFFFF)).tobytes())]

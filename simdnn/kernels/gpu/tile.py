@@ -84,9 +84,11 @@ class Tile:
 
     @property
     def n(self) -> int:
+        """Columns of a workgroup."""
         return self.block.n * self.cols * self.threads[1]
 
     def groups(self, m: int, n: int) -> tuple[int, int]:
+        """Workgroups along M and N of an m x n destination."""
         return -(-m // self.m), -(-n // self.n)
 
     def blocks(self, m: int, n: int) -> tuple[int, int]:
@@ -95,10 +97,11 @@ class Tile:
         return down * self.threads[0] * self.rows, across * self.threads[1] * self.cols
 
     def row(self, i: int) -> Affine:
-        """The block row of a thread's i-th."""
+        """The row of blocks, among all, that is a thread's i-th."""
         return (Affine.var(GROUP_LOOPS[0]) * self.threads[0] + Affine.var(THREAD_LOOPS[0])) * self.rows + i
 
     def col(self, j: int) -> Affine:
+        """The column of blocks, among all, that is a thread's j-th."""
         return (Affine.var(GROUP_LOOPS[1]) * self.threads[1] + Affine.var(THREAD_LOOPS[1])) * self.cols + j
 
     def nest(self, body: Code, groups: tuple[int, int], batch: Batch) -> Code:

@@ -95,7 +95,7 @@ class BlockEpilogue:
         return [*code, op(f"store.{dst}", Memory("dst", place * result.lanes, dst, result.lanes), result)]
 
     def post_op(self, name: str, tensor: str, x: Register, j: int, place: Affine) -> Code:
-        """relu; add; sum: x + scale times what the destination held, fused."""
+        """One post-operation of a block: relu, an addition, or sum (x + scale * what the destination held, fused)."""
         if name == "relu":
             return [op(f"max.{x.dtype}.{self.size}.row", x, x, self.splat("zero"))]
         if name == "add:common":

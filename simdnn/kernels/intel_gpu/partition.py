@@ -82,7 +82,7 @@ def in_pairs(blocks: Array, pairs: int) -> Array:
 
 
 def stored_type(dtype: str) -> str:
-    """Nibbles lie in bytes."""
+    """The type of the elements of a tensor: u8 for nibbles, two in a byte."""
     return dtype if fmt(dtype).bits == 8 else "u8"
 
 

@@ -24,7 +24,7 @@ class BlockProducts:
 
     @property
     def by_group(self) -> list[ByGroup]:
-        """The operands that something of changes along K."""
+        """The operands that have zero points or scales by groups of K."""
         return [operand for operand in (self.weights, self.source) if isinstance(operand, ByGroup)]
 
     def acc(self, i: int, j: int, dtype: str = "") -> Register:

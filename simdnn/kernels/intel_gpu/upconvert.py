@@ -128,5 +128,5 @@ def converted(wide: Register, code: Code, zeros: Register | None, form: str) -> 
 
 
 def within(values: Array, dtype: str) -> bool:
-    """Whether a type holds all of them."""
+    """Whether a type holds all of the values."""
     return bool((values >= fmt(dtype).low).all() and (values <= fmt(dtype).high).all())

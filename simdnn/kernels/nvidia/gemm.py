@@ -114,7 +114,7 @@ class WarpGemm:
 
     @property
     def by_group(self) -> list[ByGroup]:
-        """The operands that something of changes along K."""
+        """The operands that have zero points or scales by groups of K."""
         return [part for part in (self.source, self.weights) if isinstance(part, ByGroup)]
 
     def multiply(self, copy: int) -> Code:

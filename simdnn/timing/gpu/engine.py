@@ -113,7 +113,7 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
 
 
 def _unit(definition: Instruction) -> Instruction:
-    """The instruction that a block repeats; any other one itself."""
+    """What the clock charges: the instruction that a block repeats, or the instruction itself."""
     return definition.unit if isinstance(definition, BlockForm) else definition
 
 

@@ -134,7 +134,7 @@ def _bytes(lines: Mapping[str, Lines], machine: GpuMachine, copies: Copies) -> f
 
 
 def _stage(program: Program, statement: Statement, machine: GpuMachine, part: Part, copies: Copies | None) -> StageCost:
-    """`copies` None: what it needs stays in L2."""
+    """The cost of one stage. `copies` None: what it needs stays in L2."""
     nest = nest_of(statement)
     per_engine = -(-nest.thread_count // machine.engines_per_core)
     group = _lines(part, dict.fromkeys(nest.groups, 1), machine)
@@ -157,7 +157,7 @@ def _stage(program: Program, statement: Statement, machine: GpuMachine, part: Pa
 
 
 def _stage_name(program: Program, statement: Statement) -> str:
-    """The kernel's name for the last stage, what one before it writes for that."""
+    """The kernel's name for the last stage; for one before, the tensors that it writes."""
     if statement is program.body[-1]:
         return program.name.split()[0]
     written = {op.dst.tensor for op, _ in walk((statement,)) if isinstance(op.dst, Memory)}
