@@ -20,8 +20,8 @@ MOST_BYTES = 10**9
 
 @dataclass(frozen=True)
 class Answer:
-    """`status` is PASSED, FAILED or UNIMPLEMENTED. Figures are of one core, a batch's products one after another;
-    of all of a GPU, a batch in one kernel.
+    """`status` is PASSED, FAILED or UNIMPLEMENTED. Figures are of one core, or of all of a GPU; one
+    kernel takes all products of a batch.
 
     `gops` counts 2 operations a multiply-accumulate; `gb_s` is the inputs and outputs, once each, over the time.
     `max_error` is against the reference rounded to the destination's type; None where values were not compared, as
@@ -68,10 +68,9 @@ def answer(case: Case | Unread) -> Answer:
         return Answer("UNIMPLEMENTED", case.text, _line(str(error)), where)
     except Exception as error:  # what a problem that was priced raises is a defect, too
         return replace(passed, status="FAILED", reason=f"{type(error).__name__}: {_line(str(error))}")
-    notes = [f"values of {found.products} of {wanted.times} products"] if found.products < wanted.times else []
-    if found.loss is not None:
-        notes.append(f"lossy: halved weights, max error {found.loss:.3g} against exact arithmetic")
-    checked = replace(passed, max_error=_finite(found.max_error), loss=found.loss, note="; ".join(notes))
+    lossy = found.loss is not None
+    note = f"lossy: halved weights, max error {found.loss:.3g} against exact arithmetic" if lossy else ""
+    checked = replace(passed, max_error=_finite(found.max_error), loss=found.loss, note=note)
     if found.wrong:
         reason = f"{found.wrong} outputs beyond the bound, max_error {found.max_error:.3g}"
         return replace(checked, status="FAILED", reason=reason)
@@ -127,8 +126,8 @@ def _passed(wanted: Task, priced: Estimate) -> Answer:
         machine=priced.machine.name,
         implementation=priced.implementation,
         compute_dtype=priced.compute_dtype,
-        cycles=priced.cycles * wanted.times,
-        time_us=priced.seconds * wanted.times * 1e6,
+        cycles=priced.cycles,
+        time_us=priced.seconds * 1e6,
         gops=priced.gops,
         gb_s=moved / priced.seconds / 1e9,
         bound=priced.bound,

@@ -24,9 +24,9 @@ _IMAGE_TAGS = ("any", "axb", "nhwc", "acdb", "nwc", "acb")  # channels last, as 
 
 @dataclass(frozen=True)
 class Task:
-    """One primitive call, made `times` times. `sizes` are the arguments that `simdnn.estimate` needs for the shape.
+    """One primitive call. `sizes` are the arguments that `simdnn.estimate` needs for the shape.
 
-    `batch`: what stands in front of a matmul's source, weights and destination where one call does all of a batch.
+    `batch`: what stands in front of a matmul's source, weights and destination.
     """
 
     case: Case
@@ -34,7 +34,6 @@ class Task:
     sizes: Mapping[str, Any]
     types: tuple[str, str, str]
     bias: bool
-    times: int = 1
     batch: tuple[tuple[int, ...], ...] = ((), (), ())
 
     @property
@@ -45,10 +44,10 @@ class Task:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of all calls, those on padding included."""
+        """Multiply-accumulates, those on padding included."""
         s = self.sizes
         if self.primitive == "matmul":
-            return int(self.times * prod(self.batch[2]) * s["m"] * s["n"] * s["k"])
+            return int(prod(self.batch[2]) * s["m"] * s["n"] * s["k"])
         height, width = _axes(self.case)
         taps = s["kh"] * s["kw"] * s["ic"] // s["groups"]
         return int(s["mb"] * s["oc"] * height.o * width.o * taps)
@@ -85,7 +84,7 @@ class Task:
 
     @property
     def output(self) -> tuple[int, ...]:
-        """The shape of one product's, or of the convolution's output."""
+        """The shape of the output."""
         s = self.sizes
         if self.primitive == "matmul":
             return self.shapes["dst"]
@@ -215,8 +214,8 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
         raise Unimplemented(f"--bia_mask={mask}; what works: {1 << (dims.ndims - 1)}, one value per column")
     _check_bias(case)
     sizes = {"m": m, "n": n, "k": k, "wei_tag": wei_tag}
-    if batch == 1 or gpu_of(case.options["machine"]) is None:
-        return Task(case, "matmul", sizes, types, bias, batch)
+    if batch == 1:
+        return Task(case, "matmul", sizes, types, bias)
     src, wei = dims.src[:-2], dims.wei[:-2]
     several = sizes | {"src_batch": src, "wei_batch": wei}
     return Task(case, "matmul", several, types, bias, batch=(src, wei, tuple(map(max, src, wei))))

@@ -31,8 +31,8 @@ simdnn bench --matmul|--conv|--ip [OPTIONS] PROBLEM … [--set KEY=VALUE …] [-
 DESCRIPTION = "Answers problems in benchdnn's syntax, one line each: cost on a modelled machine, and values."
 NOTES = (
     f"{SUBSET}. Options hold for the problems after them; comma lists make the cross product, for --machine, --isa, "
-    "--dispatch and --zero-point-strategy (Attr's), too. Problems: 64x512:512x64 (dimensions in front are a batch, its "
-    'products one after another, on GPUs in one kernel), mb1ic64ih56oc64oh56kh3ph1n"name", and of --ip, which is the '
+    "--dispatch and --zero-point-strategy (Attr's), too. Problems: 64x512:512x64 (dimensions in front are a batch, in "
+    'one kernel), mb1ic64ih56oc64oh56kh3ph1n"name", and of --ip, which is the '
     "matmul of flattened channels, mb1ic256ih6oc10.",
     "Every problem has an answer, and every line of a batch file that makes no sense: it is UNIMPLEMENTED with the "
     "reason, the options on it that make sense hold, and problems after an option whose value could not be read are "

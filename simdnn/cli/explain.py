@@ -30,7 +30,7 @@ from simdnn.primitives.result import Result
 
 USAGE = """\
 simdnn explain INSTRUCTION [--OPERAND NUMBERS …] [--IMMEDIATE N] [--lanes N] [--json] [-o FILE [--force]]
-       simdnn explain matmul MxK:KxN --at ROW,COLUMN [OPTIONS] [--json] [-o FILE]
+       simdnn explain matmul MxK:KxN --at [BATCH,…,]ROW,COLUMN [OPTIONS] [--json] [-o FILE]
        simdnn explain conv PROBLEM --at N,C,Y,X [OPTIONS] [--json] [-o FILE]"""
 DESCRIPTION = "Shows every step that made a lane of an instruction, or an output element of a kernel, with its values."
 NOTES = (
@@ -276,10 +276,9 @@ def _types(text: str) -> tuple[str, str, str | None]:
 def _shapes(primitive: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
     """Shapes of source and weights, and what else a convolution is told."""
     if primitive == "matmul":
-        batch, m, k, n = matmul_dims(text).sizes
-        if batch != 1:
-            raise InvalidArgument(f"{text}: a batch of products; one product at a time is explained")
-        return (m, k), (k, n), {}
+        dims = matmul_dims(text)
+        assert dims.sizes  # or a refusal
+        return dims.src, dims.wei, {}
     c = conv_dims(text)
     h, w = c.height, c.width
     if c.depth != Axis():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NoReturn
 
 import numpy as np
 
@@ -82,13 +81,6 @@ def matmul_sizes(src: Array, weights: Array) -> tuple[int, int, int]:
         hint = "; weights.T would fit" if k == n else ""
         raise InvalidArgument(f"src (M, K) is {src.shape} and weights (K, N) {weights.shape}: K {k} != {wei_k}{hint}")
     return m, k, n
-
-
-def refuse_batch(what: str) -> NoReturn:
-    """`Unimplemented` for products with weights of their own on a CPU."""
-    raise Unimplemented(
-        f"{what}: batched matmul on a CPU; what works: weights that all products share, one product at a time, or a GPU"
-    )
 
 
 def native(array: Array) -> Array:

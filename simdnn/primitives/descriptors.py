@@ -16,7 +16,6 @@ from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Problem
-from simdnn.kernels.gpu.problem import GpuMatmulProblem
 
 #: plain layouts by the number of dimensions, the one that NumPy arrays have first
 PLAIN = {2: ("ab", "ba"), 3: ("abc", "acb"), 4: ("oihw", "nchw", "nhwc"), 5: ("goihw",)}
@@ -70,7 +69,7 @@ class MemoryDesc:
 def _matrices(problem: MatmulProblem, side: str, shape: tuple[int, int], dtype: str, tag: str = "any") -> MemoryDesc:
     """A matrix by rows (tag "ba": by columns), or as many as a batch has on that side."""
     tag = "ab" if tag == "any" else tag
-    count = problem.batch.products(side) if isinstance(problem, GpuMatmulProblem) else 1
+    count = problem.batch.products(side)
     if count == 1:
         return MemoryDesc(shape, dtype, tag)
     return MemoryDesc((count, *shape), dtype, {"ab": "abc", "ba": "acb"}[tag])

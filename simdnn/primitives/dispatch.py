@@ -18,6 +18,8 @@ from isa_models.errors import did_you_mean
 from isa_models.formats import fmt
 from isa_models.isa import caps, strongest
 from isa_models.plugins import with_failures
+from simdnn.kernels.common.batch import Batch
+from simdnn.kernels.common.batched import repeated
 from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.gpu.problem import GpuConvProblem
 from simdnn.kernels.table import kernels, kind_of
@@ -336,8 +338,11 @@ def named(request: Request) -> Choice:
 
 @functools.lru_cache(maxsize=256)
 def built(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
-    """The kind's kernel for a problem."""
-    return kind.build(problem, machine)
+    """The kind's kernel for a problem; those of CPUs know one product, whose program is repeated for a batch."""
+    if not isinstance(problem, MatmulProblem) or problem.batch.count == 1 or isinstance(machine, GpuMachine):
+        return kind.build(problem, machine)
+    one = kind.build(replace(problem, batch=Batch()), machine)
+    return repeated(one, problem.batch, problem.epilogue.post_ops)
 
 
 @functools.lru_cache(maxsize=2048)

@@ -49,8 +49,7 @@ def estimate(
 ) -> Estimate:
     """The cost of a problem; no operand is allocated. `dt` is src:weights:dst, or one type for all three.
 
-    "matmul": m, n, k, src_batch=(), wei_batch=(): the sizes in front of the matrices, which broadcast (on CPUs those
-    of the source alone).
+    "matmul": m, n, k, src_batch=(), wei_batch=(): the sizes in front of the matrices, which broadcast.
     "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1. Both: wei_tag="any", and
     src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc". The answer's `src_desc`,
     `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be

@@ -43,8 +43,6 @@ def matmul_problem(
     shape = asked.of_types(*types)
     tag = one_of("wei_tag", tag, WEI_TAGS)
     _check_types(machine, shape, attr)
-    if attr.precomputed_reductions and asked.batch.count > 1:
-        raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     _check_post_ops(machine, shape, attr)
     given = Resolved.of(attr, shape)
     zeros = zero_points(given, every=True)
@@ -61,7 +59,7 @@ def matmul_problem(
         zeros = _as_asked(zeros, attr, parameters)
     sizes = shape.m, shape.n, shape.k, shape.src, shape.wei
     model = "" if machine.nvidia else attr.float_model
-    return GpuMatmulProblem(*sizes, epilogue, tag, parts, groups, False, zeros, model, asked.batch), parameters
+    return GpuMatmulProblem(*sizes, epilogue, tag, parts, groups, False, zeros, asked.batch, model), parameters
 
 
 def _as_asked(zeros: ZeroPoints, attr: Attr, parameters: Parameters) -> ZeroPoints:

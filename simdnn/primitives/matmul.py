@@ -1,11 +1,11 @@
-"""simdnn.matmul: dst (M, N) = src (M, K) x weights (K, N)."""
+"""simdnn.matmul: dst (M, N) = src (M, K) x weights (K, N), or a batch of such products."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from os import PathLike
 
-from isa_models import GpuMachine, Machine
+from isa_models import GpuMachine, Machine, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import MatmulProblem, Parameters
 from simdnn.libraries import Form
@@ -60,11 +60,11 @@ def matmul(
     DPAS rounds floats is not published: `Attr(float_model=…)` names the candidate. Integers take scales and zero points
     by column, by token and by group along K, in any nest (`Attr(zero_point_strategy=…)`, docs/numerics.md). On "v100":
     f32 on its CUDA cores, f16 on its tensor cores with f32 sums (`isa_models.nvidia.fused_sum`). All of them
-    decompress weights as CPUs do, and take batches, (…, M, K) x (…, K, N), whose dimensions in front broadcast: one
-    kernel does them all. Parameters are shared by all products; "add" and `into` have the output's shape.
+    decompress weights as CPUs do.
 
-    Products with one matrix of weights, (…, M, K) x (K, N), are rows of a single one on every machine, so that M counts
-    the rows of them all.
+    Every machine takes batches, (…, M, K) x (…, K, N), whose dimensions in front broadcast: one kernel does them all.
+    Parameters are shared by all products; "add" and `into` have the output's shape. Products with one matrix of
+    weights, (…, M, K) x (K, N), are rows of a single one, so that M counts the rows of them all.
 
     `into`: what the destination holds before, for the post-operation "sum"; of the output's shape and type.
 
@@ -106,12 +106,13 @@ def problem_of(
     target: Target,
 ) -> tuple[MatmulProblem, Parameters]:
     """What a kernel of the target's machine is asked, and with which numbers; refusals name what works."""
+    if attr.precomputed_reductions and asked.batch.count > 1:
+        raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     if target.gpu:
         return gpu_problems.matmul_problem(target.gpu, asked, types, attr, dst, bias, wei_tag)
-    if asked.batch.count > 1:
-        arrays.refuse_batch(f"{asked.batch.count} products with weights of their own")
     arrays.check_types("matmul", *types, attr.apply_to_int)
-    return _on_cpu(asked.of_types(*types), attr, dst, bias, wei_tag, target)
+    problem, parameters = _on_cpu(asked.of_types(*types), attr, dst, bias, wei_tag, target)
+    return replace(problem, batch=asked.batch), parameters
 
 
 def _on_cpu(

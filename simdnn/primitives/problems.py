@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from isa_models import InvalidArgument
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, MatmulProblem, Problem
 from simdnn.kernels.gpu import depthwise
-from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
+from simdnn.kernels.gpu.problem import GpuConvProblem
 from simdnn.primitives.checks import integer, one_of, padding_of, pair
 from simdnn.primitives.resolve import Shape
 
@@ -73,12 +73,10 @@ def conv_problem(
 def tensors(problem: Problem) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and type of each tensor, a padded source included; what is stored narrower than s32 is summed in it."""
     p = problem
-    if isinstance(p, GpuMatmulProblem):
+    if isinstance(p, MatmulProblem):
         rows = ("src", (p.m, p.k), p.src), ("wei", (p.k, p.n), p.wei), ("dst", (p.m, p.n), "s32")
         names = {"wei": "weights"}
         return {names.get(side, side): ((p.batch.products(side), *size), dtype) for side, size, dtype in rows}
-    if isinstance(p, MatmulProblem):
-        return {"src": ((p.m, p.k), p.src), "weights": ((p.k, p.n), p.wei), "dst": ((p.m, p.n), "s32")}
     top, left, bottom, right = p.padding
     taps = {}
     if isinstance(p, GpuConvProblem) and not depthwise.accepts(p):

@@ -12,14 +12,13 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, copied_to_a_line
-from simdnn.kernels.common.batch import Batch, as_batched
-from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem
-from simdnn.kernels.gpu.problem import GpuMatmulProblem
+from simdnn.kernels.common.batched import as_batched
+from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
-from simdnn.primitives.dispatch import Choice, Request, check_dispatch, choose, estimate_on_gpu, no_floor
+from simdnn.primitives.dispatch import Choice, Request, built, check_dispatch, choose, estimate_on_gpu, no_floor
 from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
 from simdnn.primitives.reorder import Reordered, conversion
 from simdnn.primitives.result import Conversion, Estimate, Result
@@ -193,9 +192,10 @@ def _cost_part(choice: Choice, target: Target) -> CostPart:
 
 
 def _whole(kernel: Kernel, problem: Problem, shape: tuple[int, ...]) -> Kernel:
-    """The kernel, taking all products of a batch at once where `shape`, the output's, is that of several."""
-    batch = problem.batch if isinstance(problem, GpuMatmulProblem) else Batch()
-    return as_batched(kernel, batch, problem.epilogue.post_ops, shape) if len(shape) > 2 else kernel
+    """The kernel, fed with all products of a batch where `shape`, the output's, is that of several."""
+    if not isinstance(problem, MatmulProblem) or len(shape) < 3:
+        return kernel
+    return as_batched(kernel, problem.batch, problem.epilogue.post_ops, shape)
 
 
 def departures(
@@ -219,4 +219,4 @@ def departures(
 def _rebuilt(choice: Choice, shape: tuple[int, ...], epilogue: Epilogue) -> Kernel:
     """The chosen kernel with another epilogue."""
     problem = replace(choice.problem, epilogue=epilogue)
-    return _whole(choice.kind.build(problem, choice.request.machine), problem, shape)
+    return _whole(built(choice.kind, problem, choice.request.machine), problem, shape)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from isa_models import UnknownTiming
 from simdnn import verbose
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem
-from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.primitives.result import Estimate
 
 
@@ -53,7 +52,7 @@ def _milliseconds(result: Estimate) -> str:
 
 
 def _matmul_memory(p: MatmulProblem) -> str:
-    front = len(p.batch.extents) if isinstance(p, GpuMatmulProblem) else 0
+    front = len(p.batch.extents)
     rows, matrix = "abcdefghijkl"[: front + 2], "abcdefghijkl"[front : front + 2]
     tag = rows if p.wei_tag == "ab" else rows[:front] + matrix[::-1]
     wei = "a:any:any" if p.wei_tag == "any" else f":blocked:{tag}"  # a: the library chose it
@@ -78,7 +77,7 @@ def _held(dtype: str) -> str:
 
 
 def _matmul(p: MatmulProblem) -> str:
-    if not isinstance(p, GpuMatmulProblem) or p.batch.count == 1:
+    if p.batch.count == 1:
         return f"{p.m}x{p.k}:{p.k}x{p.n}"
     src, wei = str(p.batch).split(":")
     return f"{src}x{p.m}x{p.k}:{wei}x{p.k}x{p.n}"

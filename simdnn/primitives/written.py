@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.spec import ConvProblem, Problem
-from simdnn.kernels.gpu.problem import GpuMatmulProblem
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp, Quant
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 from simdnn.primitives.resolve import Shape, placed
@@ -50,7 +49,7 @@ def _shape(problem: Problem) -> Shape:
 
 def _front(problem: Problem) -> int:
     """How many dimensions of a matmul stand in front of rows and columns."""
-    return len(problem.batch.extents) if isinstance(problem, GpuMatmulProblem) else 0
+    return len(problem.batch.extents) if isinstance(problem, MatmulProblem) else 0
 
 
 def _entry(name: str, argument: str, quant: Quant, shape: Shape, front: int) -> str:

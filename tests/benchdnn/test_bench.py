@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simdnn
 from isa_models import InvalidArgument, Unimplemented, UnknownName
 from simdnn.benchdnn import Answer, answer, read, values
 from simdnn.benchdnn.attributes import mask_bits, parameters
@@ -430,10 +431,14 @@ def test_a_matmul_and_its_figures() -> None:
     assert found.gb_s == pytest.approx(1e-3 * (64 * 512 + 512 * 64 + 4 * 64 * 64) / found.time_us, rel=0.02)
 
 
-def test_a_batch_is_its_products_one_after_another() -> None:
-    one, three = answers("--matmul", "--mode=P", "20x30:30x40", "3x20x30:3x30x40")
-    assert one.cycles and three.cycles == 3 * one.cycles and three.gops == one.gops
-    assert one.max_error is None
+@pytest.mark.parametrize("machine", ["zen4", "hsw", "spr"])
+def test_a_batch_is_what_matmul_takes(machine: str) -> None:
+    """Three and four dimensions, which broadcast; every product's values are compared."""
+    one, *several = answers("--matmul", f"--machine={machine}", "20x30:30x40", "3x20x30:3x30x40", "2x1x9x8:1x3x8x7")
+    assert one.cycles and several[0].cycles and 2.5 * one.cycles < several[0].cycles < 3.2 * one.cycles
+    assert [(found.status, found.max_error, found.note) for found in several] == [("PASSED", 0, "")] * 2
+    src, weights = np.ones((3, 20, 30), np.float32), np.ones((3, 30, 40), np.float32)
+    assert simdnn.matmul(src, weights, machine=machine).cycles == several[0].cycles
 
 
 def test_a_batch_on_a_gpu_is_one_kernel() -> None:

@@ -7,19 +7,19 @@ operands that broadcast, and parameters that all products share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import Finish, Kernel, Parameters
 from simdnn.program.records import Affine, Program
 
 LOOP = "group_b"
 #: tensors that follow an operand's products, and not all of them, or none as parameters do that all share
-SIDES = {"src": "src", "reductions": "src", "wei": "wei", "neg_sums": "wei"}
+SIDES = dict.fromkeys(("src", "matrix", "vector", "reductions"), "src") | dict.fromkeys(
+    ("wei", "neg_sums", "comp", "group_comp"), "wei"
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Batch:
     def count(self) -> int:
         return prod(self.extents)
 
-    def _moves(self, side: str) -> tuple[bool, ...]:
+    def moves(self, side: str) -> tuple[bool, ...]:
         """Whether each loop moves along "src", "wei", "dst", or the tables by "columns" or by "rows"."""
         if side in ("src", "wei"):
             return self.src if side == "src" else self.wei
@@ -67,13 +67,21 @@ class Batch:
 
     def products(self, side: str = "dst") -> int:
         """How many products a side holds."""
-        return prod(n for n, moves in zip(self.extents, self._moves(side), strict=True) if moves)
+        return self.turns(self.moves(side))
+
+    def turns(self, moves: Sequence[bool]) -> int:
+        """How many different turns there are of what changes with the loops that move."""
+        return prod(n for n, moving in zip(self.extents, moves, strict=True) if moving)
 
     def at(self, side: str = "dst") -> Affine:
         """Which of a side's products a turn of the loops meets."""
+        return self.place(self.moves(side))
+
+    def place(self, moves: Sequence[bool]) -> Affine:
+        """Which product a turn of the loops meets, of those that lie behind each other for the loops that move."""
         place, step = Affine(), 1
         for number in reversed(range(len(self.extents))):
-            if self._moves(side)[number]:
+            if moves[number]:
                 place = place + Affine.var(self.loops[number]) * step
                 step *= self.extents[number]
         return place
@@ -85,7 +93,7 @@ class Batch:
 
     def parts(self, side: str) -> list[int]:
         """For each turn, in order, which of a side's products it meets."""
-        own = [n if moves else 1 for n, moves in zip(self.extents, self._moves(side), strict=True)]
+        own = [n if moves else 1 for n, moves in zip(self.extents, self.moves(side), strict=True)]
         numbers = np.arange(prod(own)).reshape(own)
         return [int(n) for n in np.broadcast_to(numbers, self.extents).reshape(-1)]
 
@@ -105,56 +113,20 @@ def _aligned(src: Sequence[int], wei: Sequence[int]) -> Iterable[tuple[int, bool
     return [(max(a, b), a > 1, b > 1) for a, b in zip(*full, strict=True)]
 
 
-def joined(parts: Sequence[Mapping[str, Array]], batch: Batch, program: Program) -> dict[str, Array]:
-    """A program's inputs from those of each product alone: one behind the other, each as often as its tensor has it."""
+def joined(
+    parts: Sequence[Mapping[str, Array]], batch: Batch, program: Program, sides: Mapping[str, str] = SIDES
+) -> dict[str, Array]:
+    """A program's inputs from those of each product alone: one behind the other, each as often as its tensor has it.
+
+    `sides` tells whose products a tensor follows, where those are not all of the batch.
+    """
     found = {}
     for name, first in parts[0].items():
         count = program.tensor[name].size // first.size
         if count == 1:
             found[name] = first
             continue
-        numbers = batch.parts(SIDES.get(name, "dst"))
+        numbers = batch.parts(sides.get(name, "dst"))
         turns = [numbers.index(n) for n in range(count)]
         found[name] = np.concatenate([parts[turn][name] for turn in turns])
     return found
-
-
-def as_batched(kernel: Kernel, batch: Batch, post_ops: Sequence[str], shape: tuple[int, ...]) -> Kernel:
-    """The kernel of a problem with this batch, taking all its products at once; the output has `shape`."""
-    if batch.count == 1:
-        return replace(kernel, finish=partial(_shaped, kernel.finish, shape))
-    prepare = partial(_prepared, kernel, batch, tuple(post_ops))
-    return replace(kernel, prepare=prepare, finish=partial(_finished, kernel.finish, batch, shape))
-
-
-def _shaped(finish: Finish, shape: tuple[int, ...], outputs: Mapping[str, Array]) -> Array:
-    return finish(outputs).reshape(shape)
-
-
-def _prepared(
-    kernel: Kernel, batch: Batch, post_ops: Sequence[str], src: Array, weights: Array, given: Parameters
-) -> dict[str, Array]:
-    """Inputs of all products of a batch."""
-    sides = src.reshape(-1, *src.shape[-2:]), weights.reshape(-1, *weights.shape[-2:])
-    turns = zip(batch.parts("src"), batch.parts("wei"), strict=True)
-    own = (_of_product(given, post_ops, number, batch) for number in range(batch.count))
-    parts = [kernel.prepare(sides[0][a], sides[1][b], next(own)) for a, b in turns]
-    return joined(parts, batch, kernel.program)
-
-
-def _finished(finish: Finish, batch: Batch, shape: tuple[int, ...], outputs: Mapping[str, Array]) -> Array:
-    """The output of all products of a batch."""
-    parts = outputs["dst"].reshape(batch.count, -1)
-    return np.stack([finish({"dst": part}) for part in parts]).reshape(shape)
-
-
-def _of_product(given: Parameters, post_ops: Sequence[str], number: int, batch: Batch) -> Parameters:
-    """The parameters of one product: its part of what is as large as the output, all of the rest."""
-
-    def part(values: Array) -> Array:
-        found: Array = values.reshape(batch.count, -1)[number]
-        return found
-
-    pairs = zip(post_ops, given.operands, strict=False)
-    operands = tuple(part(values) if name == "add:full" else values for name, values in pairs)
-    return replace(given, operands=operands, previous=None if given.previous is None else part(given.previous))

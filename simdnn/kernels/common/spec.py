@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.pack import Blocked
 from simdnn.program.records import Program
 
@@ -139,7 +140,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class MatmulProblem:
-    """dst (m, n) = src (m, k) x weights (k, n); types by oneDNN's names."""
+    """dst (m, n) = src (m, k) x weights (k, n), or a `batch` of such products; types by oneDNN's names."""
 
     m: int
     n: int
@@ -152,10 +153,11 @@ class MatmulProblem:
     group_scales: GroupScales | None = None
     reference: bool = False  # integers that oneDNN leaves to its reference implementation, which is exact
     zero_points: ZeroPoints | None = None
+    batch: Batch = Batch()
 
     @property
     def macs(self) -> int:
-        return self.m * self.n * self.k
+        return self.m * self.n * self.k * self.batch.count
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,13 @@ from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem
 
 @dataclass(frozen=True)
 class GpuMatmulProblem(MatmulProblem):
-    """A matmul on a GPU: `batch` of this size at once.
+    """A matmul on a GPU.
 
     `src` and `wei` are the types multiplied (tf32: of f32 data), or, with `compute`, those that operands are stored in.
     """
 
     float_model: str = ""
-    batch: Batch = Batch()
     compute: str = ""
-
-    @property
-    def macs(self) -> int:
-        return super().macs * self.batch.count
 
 
 def product_of(p: ConvProblem, **more: Any) -> GpuMatmulProblem:

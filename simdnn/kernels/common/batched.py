@@ -1,0 +1,157 @@
+"""A kernel of one product made one of a batch: loops over products around its program, and the way of their arrays.
+
+Each statement of the program takes all products before the next one begins, as threads do, which meet between them.
+What does not change along a loop is done once for all of its turns: weights that products share are packed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.batch import SIDES, Batch, joined
+from simdnn.kernels.common.spec import Finish, Kernel, Parameters
+from simdnn.program.check import verify
+from simdnn.program.records import Loop, Memory, Op, Program, Statement, Tensor, walk
+
+Moves = tuple[bool, ...]  # with which of a batch's loops something changes
+
+
+def repeated(kernel: Kernel, batch: Batch, post_ops: Sequence[str]) -> Kernel:
+    """The kernel of one product with a program that takes all of a batch.
+
+    `prepare` and `finish` stay those of one product: `as_batched` gives them the whole arrays.
+    """
+    found = replace(kernel, program=_Repeated(kernel, batch, post_ops).program(), blocked=None)
+    return _others_too(found, partial(repeated, batch=batch, post_ops=post_ops))
+
+
+def _others_too(kernel: Kernel, made: Callable[[Kernel], Kernel]) -> Kernel:
+    """The kernel, whose counts and sums are those of kernels that are `made` otherwise, too."""
+    counting, sums = (make and partial(_then, make, made) for make in (kernel.counting, kernel.sums))
+    return replace(kernel, counting=counting, sums=sums)
+
+
+def _then(make: Callable[[], Kernel], made: Callable[[Kernel], Kernel]) -> Kernel:
+    return made(make())
+
+
+class _Repeated:
+    """A kernel's program and what of it changes from product to product."""
+
+    def __init__(self, kernel: Kernel, batch: Batch, post_ops: Sequence[str]) -> None:
+        self.whole, self.batch = kernel.program, batch
+        sides, full = _sides(kernel), {f"post{i}" for i, name in enumerate(post_ops) if name == "add:full"}
+        still = (False,) * len(batch.extents)
+        self.moves: dict[str, Moves] = {}
+        for t in self.whole.tensors:
+            given = sides.get(t.name, "dst" if t.kind == "output" or t.name in {"previous"} | full else "")
+            self.moves[t.name] = batch.moves(given) if given and t.kind in ("input", "output") else still
+        while self._spread():
+            pass
+
+    def _spread(self) -> bool:
+        """What a statement stores changes with all that it touches; whether that was news."""
+        before = dict(self.moves)
+        for statement in self.whole.body:
+            moves = self.of(statement)
+            self.moves |= {t: moves for t in _touched(statement, stored=True) if self._kept(t)}
+        return self.moves != before
+
+    def _kept(self, name: str) -> bool:
+        """Whether what one statement leaves in a tensor is there for the next."""
+        return self.whole.tensor[name].kind != "private"
+
+    def of(self, statement: Statement) -> Moves:
+        """With which loops a statement's work changes."""
+        every = [self.moves[t] for t in _touched(statement)]
+        return tuple(map(any, zip(*every, strict=True))) if every else (False,) * len(self.batch.extents)
+
+    def program(self) -> Program:
+        p, body = self.whole, []
+        for statement in p.body:
+            around = zip(self.batch.loops, self.batch.extents, self.of(statement), strict=True)
+            made = self._moved(statement)
+            for var, extent, moves in reversed(list(around)):
+                made = Loop(var, extent, (made,), parallel=True) if moves else made
+            body.append(made)
+        name = f"{p.name}, {self.batch}"
+        return verify(Program(name, p.isa, tuple(self._tensor(t) for t in p.tensors), tuple(body)))
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        return replace(tensor, size=tensor.size * self.batch.turns(self.moves[tensor.name]))
+
+    def _moved(self, statement: Statement) -> Statement:
+        """A statement whose addresses are those of a turn's product."""
+        if isinstance(statement, Loop):
+            return replace(statement, body=tuple(map(self._moved, statement.body)))
+        dst, *srcs = (self._place(p) if isinstance(p, Memory) else p for p in (statement.dst, *statement.srcs))
+        return replace(statement, dst=dst, srcs=tuple(srcs))
+
+    def _place(self, memory: Memory) -> Memory:
+        size = self.whole.tensor[memory.tensor].size
+        return replace(memory, index=memory.index + self.batch.place(self.moves[memory.tensor]) * size)
+
+
+def _touched(statement: Statement, stored: bool = False) -> set[str]:
+    """The tensors that a statement touches, or those that it stores to."""
+    found = set()
+    for op, _ in walk((statement,)):
+        found |= _named(op, stored)
+    return found
+
+
+def _named(op: Op, stored: bool) -> set[str]:
+    places = (op.dst,) if stored else (op.dst, *op.srcs)
+    return {place.tensor for place in places if isinstance(place, Memory)}
+
+
+def _sides(kernel: Kernel) -> dict[str, str]:
+    """Which operand's products a tensor of a kernel follows."""
+    return SIDES | dict.fromkeys(kernel.weights, "wei")
+
+
+def as_batched(kernel: Kernel, batch: Batch, post_ops: Sequence[str], shape: tuple[int, ...]) -> Kernel:
+    """The kernel of a problem with this batch, fed with the arrays of all its products; the output has `shape`."""
+    if batch.count == 1:
+        return replace(kernel, finish=partial(_shaped, kernel.finish, shape))
+    prepare = partial(_prepared, kernel, batch, tuple(post_ops))
+    found = replace(kernel, prepare=prepare, finish=partial(_finished, kernel.finish, batch, shape))
+    return _others_too(found, partial(as_batched, batch=batch, post_ops=post_ops, shape=shape))
+
+
+def _shaped(finish: Finish, shape: tuple[int, ...], outputs: Mapping[str, Array]) -> Array:
+    return finish(outputs).reshape(shape)
+
+
+def _prepared(
+    kernel: Kernel, batch: Batch, post_ops: Sequence[str], src: Array, weights: Array, given: Parameters
+) -> dict[str, Array]:
+    """Inputs of all products of a batch."""
+    sides = src.reshape(-1, *src.shape[-2:]), weights.reshape(-1, *weights.shape[-2:])
+    turns = zip(batch.parts("src"), batch.parts("wei"), strict=True)
+    own = (_of_product(given, post_ops, number, batch) for number in range(batch.count))
+    parts = [kernel.prepare(sides[0][a], sides[1][b], next(own)) for a, b in turns]
+    return joined(parts, batch, kernel.program, _sides(kernel))
+
+
+def _finished(finish: Finish, batch: Batch, shape: tuple[int, ...], outputs: Mapping[str, Array]) -> Array:
+    """The output of all products of a batch."""
+    parts = outputs["dst"].reshape(batch.count, -1)
+    return np.stack([finish({"dst": part}) for part in parts]).reshape(shape)
+
+
+def _of_product(given: Parameters, post_ops: Sequence[str], number: int, batch: Batch) -> Parameters:
+    """The parameters of one product: its part of what is as large as the output, all of the rest."""
+
+    def part(values: Array) -> Array:
+        found: Array = values.reshape(batch.count, -1)[number]
+        return found
+
+    pairs = zip(post_ops, given.operands, strict=False)
+    operands = tuple(part(values) if name == "add:full" else values for name, values in pairs)
+    return replace(given, operands=operands, previous=None if given.previous is None else part(given.previous))
