@@ -49,6 +49,15 @@ class Format:
         return self.exponent_bits > 0
 
     @property
+    def is_integer(self) -> bool:
+        """Whether a lane is a whole number; truths are none.
+
+        >>> FORMATS["s4"].is_integer, FORMATS["b1"].is_integer, FORMATS["f16"].is_integer
+        (True, False, False)
+        """
+        return not (self.is_float or self.is_truth)
+
+    @property
     def low(self) -> int:
         """Least value of an integer format."""
         return -(1 << (self.bits - 1)) if self.signed else 0
@@ -74,10 +83,6 @@ class Format:
         return np.dtype(getattr(ml_dtypes, self.storage) if hasattr(ml_dtypes, self.storage) else self.storage)
 
 
-def _integer(name: str, bits: int, storage: str) -> Format:
-    return Format(name, bits, name[0] == "s", storage=storage)
-
-
 FORMATS: Registry[str, Format] = Registry("data type")
 _BY_DTYPE: Registry[np.dtype[Any], str] = Registry("element type")
 
@@ -92,18 +97,18 @@ def register(*formats: Format) -> None:
 
 register(
     Format("b1", 1, False, storage="bool"),
-    _integer("s2", 2, "int2"),
-    _integer("u2", 2, "uint2"),
-    _integer("s4", 4, "int4"),
-    _integer("u4", 4, "uint4"),
-    _integer("s8", 8, "int8"),
-    _integer("u8", 8, "uint8"),
-    _integer("s16", 16, "int16"),
-    _integer("u16", 16, "uint16"),
-    _integer("s32", 32, "int32"),
-    _integer("u32", 32, "uint32"),
-    _integer("s64", 64, "int64"),
-    _integer("u64", 64, "uint64"),
+    Format("s2", 2, True, storage="int2"),
+    Format("u2", 2, False, storage="uint2"),
+    Format("s4", 4, True, storage="int4"),
+    Format("u4", 4, False, storage="uint4"),
+    Format("s8", 8, True, storage="int8"),
+    Format("u8", 8, False, storage="uint8"),
+    Format("s16", 16, True, storage="int16"),
+    Format("u16", 16, False, storage="uint16"),
+    Format("s32", 32, True, storage="int32"),
+    Format("u32", 32, False, storage="uint32"),
+    Format("s64", 64, True, storage="int64"),
+    Format("u64", 64, False, storage="uint64"),
     Format("f8_e4m3", 8, True, 4, 3, "float8_e4m3fn", infinity=False),  # OCP 8-bit floating point specification
     Format("f8_e5m2", 8, True, 5, 2, "float8_e5m2"),
     Format("f16", 16, True, 5, 10, "float16"),

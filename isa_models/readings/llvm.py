@@ -305,7 +305,7 @@ def constant(dtype: str, lanes: int, number: int | float) -> str:
         if dtype == "f32":
             value = struct.unpack("<f", struct.pack("<f", value))[0]
         text = f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-    elif dtype == "b1":
+    elif form.is_truth:
         text = "true" if number else "false"
     elif form.is_float:  # plain bits
         text = str(int(np.array(number, form.dtype).view(f"u{form.bits // 8}")))

@@ -11,7 +11,7 @@ _LETTER = {8: "b", 16: "w", 32: "d", 64: "q"}
 
 
 def _widen(source: str, bits: int) -> None:
-    sign = "sx" if source[0] == "s" else "zx"
+    sign = "sx" if fmt(source).signed else "zx"
     name = f"vpmov{sign}{_LETTER[fmt(source).bits]}{_LETTER[bits]}"
     result = source[0] + str(bits)
 

@@ -57,7 +57,7 @@ def _dot(name: str, a_type: str, b_type: str, saturating: bool, caps: Widths, ma
     The result is signed, but unsigned for two unsigned operands that saturate.
     """
     count = 32 // fmt(a_type).bits
-    both_unsigned = a_type[0] == b_type[0] == "u"
+    both_unsigned = not (fmt(a_type).signed or fmt(b_type).signed)
     result = "u32" if both_unsigned and saturating else "s32"
     text = f"{count} products of {a_type} by {b_type}, added to the accumulator, which " + (
         f"saturates to {result} after the exact sum." if saturating else "wraps."

@@ -61,7 +61,7 @@ def _saturated(operation: Binary, dtype: str) -> Binary:
 
 
 for _type in ("s8", "s16", "u8", "u16"):
-    _form, _end = fmt(_type), ("s" if _type[0] == "s" else "us") + _LETTER[fmt(_type).bits]
+    _form, _end = fmt(_type), ("s" if fmt(_type).signed else "us") + _LETTER[fmt(_type).bits]
     _binary(
         f"vpadd{_end}",
         _type,
@@ -84,7 +84,7 @@ for _type in ("s8", "s16", "u8", "u16"):
     )
 
 for _type in ("s8", "s16", "s32", "u8", "u16", "u32"):
-    _form, _end = fmt(_type), ("s" if _type[0] == "s" else "u") + _LETTER[fmt(_type).bits]
+    _form, _end = fmt(_type), ("s" if fmt(_type).signed else "u") + _LETTER[fmt(_type).bits]
     _binary(
         f"vpmin{_end}",
         _type,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isa_models.algebra import Value
+from isa_models.formats import fmt
 from isa_models.instruction import define, example
 from isa_models.x86.widths import AVX2, AVX512_BW, AVX512_ONLY, SSE_128, Widths
 
@@ -18,7 +19,7 @@ def _move(name: str, dtype: str, caps: Widths, manual: str, text: str, **facts: 
         moves=True,
         native=False,
         **facts,
-        doc=example(name, text, "[1, 2]", "[1.0, 2.0]" if dtype[0] == "f" else "[1, 2]"),
+        doc=example(name, text, "[1, 2]", "[1.0, 2.0]" if fmt(dtype).is_float else "[1, 2]"),
     )
     def move(a: Value) -> Value:
         return a
@@ -42,7 +43,7 @@ def _broadcast(name: str, dtype: str, caps: Widths, manual: str, text: str) -> N
         f"Intel SDM Vol. 2, {manual}",
         moves=True,
         native=False,
-        doc=example(name, text, "[7], lanes=4", "[7.0, 7.0, 7.0, 7.0]" if dtype[0] == "f" else "[7, 7, 7, 7]"),
+        doc=example(name, text, "[7], lanes=4", "[7.0, 7.0, 7.0, 7.0]" if fmt(dtype).is_float else "[7, 7, 7, 7]"),
     )
     def broadcast(a: Value, lanes: int) -> Value:
         return a.permute([0] * lanes)

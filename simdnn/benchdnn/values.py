@@ -252,5 +252,6 @@ def _bound(task: Task, compute: str, exact: Floats, magnitude: Floats) -> Floats
 
 
 def _rounding(dtype: str) -> float:
-    """The relative error of a rounding to nearest, doubled for tf32, whose inputs units truncate."""
-    return 2.0 ** -(fmt(dtype).mantissa_bits + (0 if dtype == "tf32" else 1))
+    """The relative error of a rounding to nearest, doubled for a type in wider lanes (tf32), which units truncate."""
+    form = fmt(dtype)
+    return 2.0 ** -(form.mantissa_bits + (0 if form.container else 1))

@@ -28,7 +28,7 @@ from simdnn.timing.estimate import estimate_program
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel by its name behind the family, or by its full name, and its types.
+    """A kernel by what stands behind the family in its name, and its types.
 
     Compressed weights have f32 scales by groups of `GROUP` along K, and are multiplied in the source's type.
     """
@@ -38,13 +38,15 @@ class Variant:
     src: str
     weights: str
     dst: str
+    family: str = ""  # "": the one of the problem, gemm or conv
 
     def name_in(self, family: str) -> str:
-        return self.kernel if ":" in self.kernel else f"{family}:{self.kernel}"
+        """The name of the kernel for problems of a family."""
+        return f"{self.family or family}:{self.kernel}"
 
     @property
     def decompression(self) -> Decompression | None:
-        if not self.kernel.startswith("wdec"):
+        if fmt(self.src).is_float == fmt(self.weights).is_float:
             return None
         return Decompression((self.src,), Placing("grouped", "f32", GROUP))
 
@@ -70,12 +72,13 @@ NARROW = (
     Variant("int8 exact avx2", "avx2_int8_exact", "u8", "s8", "s32"),
 )
 BUFFERED = tuple(
-    Variant(f"wdec {weights}{mark}", f"wdec:{isa}", "bf16", weights, "f32")
+    Variant(f"wdec {weights}{mark}", isa, "bf16", weights, "f32", "wdec")
     for isa, mark in (("avx512_core_bf16", ""), ("avx512_core_amx", " amx"))
     for weights in ("s8", "s4")
 )
 FUSED = tuple(  # no more than 16 rows
-    Variant(f"wdec fused {weights}", "wdec_fused:avx512_core_bf16", "bf16", weights, "f32") for weights in ("s8", "s4")
+    Variant(f"wdec fused {weights}", "avx512_core_bf16", "bf16", weights, "f32", "wdec_fused")
+    for weights in ("s8", "s4")
 )
 #: m, n, k and the variants. The last shape's weights are 268 MB in f32 and 34 MB in s4: they come from DRAM.
 GEMMS = (
@@ -213,11 +216,12 @@ def compare(target: Machine, samples: int, only: str, progress: Callable[[int, i
     frame = frame_of(
         target, only, progress, lambda shape, variant, problem: row(target, shape, variant, problem, samples)
     )
+    narrow = {variant.name for variant in NARROW}
     for column in ("predicted", "measured"):
         if column in frame:
             own = {(shape, kernel): value for shape, kernel, value in frame[["shape", "kernel", column]].to_numpy()}
             frame[f"{column}_speed_up"] = [
-                own.get((shape, "f32 avx2" if kernel.endswith("avx2") else "f32"), np.nan) / value
+                own.get((shape, (NARROW if kernel in narrow else WIDE)[0].name), np.nan) / value
                 for (shape, kernel), value in own.items()
             ]
     return frame

@@ -132,7 +132,7 @@ def _register(word: str) -> tuple[str, Any]:
     """
     name, equals, value = word.partition("=")
     dtype, colon, listed = value.rpartition(":")
-    known = [kind for kind in FORMATS if fmt(kind).bits >= 8 and kind != "b1"]
+    known = [kind for kind in FORMATS if fmt(kind).bits >= 8]
     if not name or not equals or colon and dtype not in known:
         raise InvalidArgument(f"--set {word!r}: REGISTER=NUMBER or REGISTER=TYPE:NUMBERS, TYPE of {', '.join(known)}")
     try:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _F32 = 1  # TensorProto.FLOAT
 _KEY = "simdnn.float16"
 _BF16_OPSET = 22  # convolutions and pooling came last
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 _IR = 4  # the first version whose initializers need not be inputs as well
 #: operators that stay f32 unless asked otherwise, and why
 BLOCKED: Mapping[str, str] = {
@@ -269,7 +270,7 @@ class _Transpiler:
         maker = {name: node for node in self.graph.node for name in node.output}
         known = {t.name for t in self.graph.initializer} | {""}
         for node in self.graph.node:  # in an order that runs, as ONNX asks for
-            random = node.op_type.startswith("Random") or node.op_type in ("Multinomial", "Bernoulli")
+            random = node.op_type in _RANDOM
             if node.op_type in ("Shape", "Size") or not random and known.issuperset(node.input):
                 known.update(node.output)
         todo = [node.input[i] for node in self.graph.node for i in _SHAPES.get(node.op_type, ()) if i < len(node.input)]

@@ -17,6 +17,7 @@ from simdnn.networks.model import Graph, Node, subgraphs
 
 DOMAIN = "simdnn"
 _PRODUCTS = ("Conv", "MatMul", "Gemm")
+_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class _Fusion:
         turned = node.op == "Gemm" and bool(node.get("transB", 0))
         if weights is not None:
             axis = 0 if node.op == "Conv" or turned else weights.ndim - 1
-            if weights.dtype.name not in ("int8", "uint8") or (node.op == "Conv" and weights.ndim not in (3, 4)):
+            if weights.dtype not in _BYTES or (node.op == "Conv" and weights.ndim not in (3, 4)):
                 return None
             if channels.size > 1 and w.node.get("axis", 1) % weights.ndim != axis:
                 return None
@@ -159,7 +160,7 @@ class _Fusion:
             return relu, None
         known = all(name in self.constants for name in last.inputs[1:])
         zero = self.constants.get(last.inputs[2]) if len(last.inputs) > 2 else np.zeros(1, np.uint8)
-        small = zero is not None and zero.dtype.name in ("int8", "uint8") and zero.size == 1
+        small = zero is not None and zero.dtype in _BYTES and zero.size == 1
         return relu, last if known and small and self.constants[last.inputs[1]].size == 1 else None
 
     def only_reader(self, name: str) -> Node | None:

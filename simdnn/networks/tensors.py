@@ -15,7 +15,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array, memory_bytes
-from simdnn.networks.types import bits, element
+from simdnn.networks.types import bits, element, is_float, is_signed
 
 _MOST = 1 << 33  # elements of one tensor
 
@@ -70,9 +70,9 @@ def _unpacked(data: bytes, dtype: np.dtype[Any], count: int) -> Array:
     packed = np.frombuffer(data, np.uint8)
     fields = [(packed >> shift) & ((1 << width) - 1) for shift in range(0, 8, width)]
     values: Array = np.stack(fields, 1).reshape(-1)[:count]
-    if dtype.name.startswith("int"):
+    if is_signed(dtype):
         values = ((values.astype(np.int8) ^ (1 << (width - 1))) - (1 << (width - 1))).astype(np.int8)
-    return values.view(dtype) if "float" in dtype.name else values.astype(dtype)
+    return values.view(dtype) if is_float(dtype) else values.astype(dtype)
 
 
 def _typed(tensor: Any, what: str, dtype: np.dtype[Any], shape: tuple[int, ...], count: int) -> Array:
@@ -94,7 +94,7 @@ def _typed(tensor: Any, what: str, dtype: np.dtype[Any], shape: tuple[int, ...],
         return _unpacked(np.array(values, np.int64).astype(np.uint8).tobytes(), dtype, count).reshape(shape)
     if dtype.kind == "c":
         return np.array(values, f"f{dtype.itemsize // 2}").view(dtype).reshape(shape)
-    if dtype.name in ("float16", "bfloat16") or "float8" in dtype.name:  # their bits, as integers
+    if is_float(dtype) and width <= 16:  # their bits, as integers
         words = np.array(values, np.int64).astype(f"u{dtype.itemsize}")
         return words.view(dtype).reshape(shape)
     return np.array(values, np.int64 if dtype.kind in "ib" else None).astype(dtype).reshape(shape)
@@ -136,7 +136,7 @@ def packed(values: Array) -> bytes:
     width = bits(values.dtype)
     if width >= 8:
         return values.astype(values.dtype.newbyteorder("<")).tobytes()
-    kind = values.view(np.uint8) if "float" in values.dtype.name else values.astype(np.int8).view(np.uint8)
+    kind = values.view(np.uint8) if is_float(values.dtype) else values.astype(np.int8).view(np.uint8)
     per = 8 // width
     flat = np.zeros(-(-values.size // per) * per, np.uint8)
     flat[: values.size] = kind.reshape(-1) & ((1 << width) - 1)

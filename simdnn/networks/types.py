@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import ml_dtypes
@@ -79,9 +80,27 @@ def label(dtype: np.dtype[Any]) -> str:
 
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether values are real numbers, ml_dtypes' narrow floats among them."""
-    return dtype.kind == "f" or "float" in dtype.name
+    return dtype.kind == "f" or dtype.kind == "V" and hasattr(_limits(dtype), "eps")
+
+
+def is_signed(dtype: np.dtype[Any]) -> bool:
+    """Whether values may be negative integers, ml_dtypes' narrow ones among them."""
+    return dtype.kind == "i" or dtype.kind == "V" and not is_float(dtype) and bool(_limits(dtype).min < 0)
 
 
 def bits(dtype: np.dtype[Any]) -> int:
-    """Bits of an element as ONNX stores it: 4-bit and 2-bit types are packed."""
-    return {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}.get(dtype.name, dtype.itemsize * 8)
+    """Bits of an element as ONNX stores it: 4-bit and 2-bit types are packed.
+
+    >>> bits(np.dtype(ml_dtypes.int4)), bits(np.dtype(np.int8))
+    (4, 8)
+    """
+    return int(_limits(dtype).bits) if dtype.kind == "V" else dtype.itemsize * 8
+
+
+@functools.cache
+def _limits(dtype: np.dtype[Any]) -> Any:
+    """What ml_dtypes knows of one of its types: of an integer `bits` and `min`, of a float `bits` and `eps`."""
+    try:
+        return ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    except ValueError:
+        return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]

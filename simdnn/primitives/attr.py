@@ -271,7 +271,7 @@ def _sums(what: str, value: Any) -> Quant:
         raise InvalidArgument(f"dtype={quant.dtype!r} of {what}; s32 is needed")
     if quant.values is not None:
         found = _type_of(what, quant.values, f"integers from {fmt('s32').low} to {fmt('s32').high}")
-        if fmt(found).is_float or found == "b1":
+        if not fmt(found).is_integer:
             raise InvalidArgument(f"{what} of {found}; integers are needed: s32 (np.int32)")
         if found != "s32" and quant.values.ndim:
             raise InvalidArgument(f"{what} of {found}; s32 (np.int32) is needed")
@@ -285,7 +285,7 @@ def _zero_point(what: str, value: Any) -> Quant:
     if quant.values is None:
         return replace(quant, dtype=dtype or "s32")
     found = _type_of(what, quant.values, f"integers from {fmt('s32').low} to {fmt('s32').high}")
-    if fmt(found).is_float or found == "b1":
+    if not fmt(found).is_integer:
         raise InvalidArgument(f"{what} of {found}; integers are needed: {', '.join(_ZERO_POINT_TYPES)}")
     dtype = dtype or (found if found in _ZERO_POINT_TYPES else "s32")
     kind = fmt(dtype)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models.formats import fmt
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
@@ -157,5 +158,6 @@ def _wanted(desc: MemoryDesc, source: MemoryDesc, caps: frozenset[str]) -> Block
         raise Unimplemented(f"reorder to {desc.tag!r}; what works: matrices ab and ba, other arrays in their own order")
     isa = next((cap for cap in _STRONGEST if cap in caps), "avx2")
     columns, length = (desc.shape[1], desc.shape[0]) if desc.tag == "ba" else (1, prod(desc.shape))
-    dtype, rounds = ("f32", "tf32") if desc.dtype == "tf32" else (desc.dtype, "")
-    return Blocked(isa, dtype, Layout(1, columns, 1, 0, 1, length), length, rounds=rounds)
+    held = fmt(desc.dtype)
+    layout, rounds = Layout(1, columns, 1, 0, 1, length), desc.dtype if held.container else ""
+    return Blocked(isa, held.lanes, layout, length, rounds=rounds)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from isa_models import UnknownTiming
+from isa_models.formats import fmt
 from simdnn import verbose
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem
 from simdnn.primitives.result import Estimate
@@ -73,7 +74,7 @@ def _conv_memory(p: ConvProblem) -> str:
 
 def _held(dtype: str) -> str:
     """The type that operands are stored in: a problem in tf32 is one of f32."""
-    return "f32" if dtype == "tf32" else dtype
+    return fmt(dtype).lanes
 
 
 def _matmul(p: MatmulProblem) -> str:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from isa_models.formats import fmt
+
 #: step -> (instruction, type of its operands, type of its result); `fma`, `input` and `constant` are no rows of this
 INSTRUCTIONS = {
     "add": ("vaddps", "f32", "f32"),
@@ -161,7 +163,7 @@ def trace(function: Callable[..., Element], inputs: Sequence[str]) -> Expression
     Integer inputs arrive as s32, narrow floats as f32.
     """
     found = _Trace()
-    kinds = ["s32" if dtype[0] in "su" else "f32" for dtype in inputs]
+    kinds = ["f32" if fmt(dtype).is_float else "s32" for dtype in inputs]
     elements = [found.add(Step("input", (), i, kind)) for i, kind in enumerate(kinds)]
     result = function(*elements)
     order = _needed(list(found.steps), result.index)

@@ -12,14 +12,14 @@ from math import inf, prod
 
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
 
-#: kind -> (what nothing yields, the step that takes one more)
+#: kind -> (what nothing yields, the step that takes one more element, the one that makes one of two results)
 KINDS = {
-    "sum": (0.0, "add"),
-    "sum_square": (0.0, "fma"),
-    "sum_abs": (0.0, "add"),
-    "max": (-inf, "max"),
-    "min": (inf, "min"),
-    "prod": (1.0, "mul"),
+    "sum": (0.0, "add", "add"),
+    "sum_square": (0.0, "fma", "add"),
+    "sum_abs": (0.0, "add", "add"),
+    "max": (-inf, "max", "max"),
+    "min": (inf, "min", "min"),
+    "prod": (1.0, "mul", "mul"),
 }
 
 
@@ -55,7 +55,7 @@ class ReduceProblem:
     @property
     def joint(self) -> str:
         """The step that makes one of two partial results."""
-        return "add" if self.kind.startswith("sum") else self.step
+        return KINDS[self.kind][2]
 
 
 def merge(shape: tuple[int, ...], axes: frozenset[int]) -> tuple[tuple[int, ...], tuple[bool, ...]]:

@@ -81,7 +81,7 @@ class HostValues:
 
 
 def _is_float(array: Array) -> bool:
-    return "float" in array.dtype.name
+    return array.dtype.kind == "f"
 
 
 def _quotient(a: Array, b: Array) -> Array:

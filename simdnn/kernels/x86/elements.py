@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_bf16
 from simdnn.program.records import Affine, Memory, Register
@@ -41,4 +42,4 @@ def broadcast(unit: Unit, register: str, tensor: str, dtype: str, at: Affine) ->
 
 
 def _widened(unit: Unit, register: str, dtype: str) -> Register:
-    return unit.reg(register, "s32" if dtype[0] == "s" else "u32")
+    return unit.reg(register, "s32" if fmt(dtype).signed else "u32")

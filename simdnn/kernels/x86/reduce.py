@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from isa_models import Unimplemented
+from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.expression import INSTRUCTIONS
 from simdnn.kernels.common.reduce import ReduceProblem
@@ -34,7 +35,7 @@ def reduction(problem: ReduceProblem, unit: Unit) -> Program:
 class _Reduction:
     def __init__(self, problem: ReduceProblem, unit: Unit) -> None:
         self.problem, self.unit = problem, unit
-        if problem.src not in LOADED or problem.dst not in STORED or problem.src[0] in "su":
+        if problem.src not in LOADED or problem.dst not in STORED or not fmt(problem.src).is_float:
             raise Unimplemented(f"reduction of {problem.src} to {problem.dst}; floats work: f32, bf16, f16")
         self.instruction = "vfmadd231ps" if problem.step == "fma" else INSTRUCTIONS[problem.step][0]
 
@@ -142,7 +143,7 @@ class _Reduction:
         for turn in range(turns):
             body += one(Affine(rounds * step + turn * unit.lanes), unit.lanes, accumulators[turn])
         tail = Affine(line - rest)
-        masked = p.kind.startswith("sum") and (unit.masks or p.src == "f32")  # zeros in the other lanes do no harm
+        masked = p.empty == 0 and (unit.masks or p.src == "f32")  # zeros in the other lanes do no harm
         if rest and masked:
             body += one(tail, rest, accumulators[-1])
         code: Code = [*self.mask(), *self.start(*accumulators)]

@@ -20,7 +20,7 @@ from simdnn.kernels.common.values import over_arrays
 from simdnn.networks.kernels import FLOATS, Formula, Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import need, operator
-from simdnn.networks.types import element, is_float, label
+from simdnn.networks.types import bits, element, is_float, is_signed, label
 
 Plain = Callable[..., Any]
 
@@ -278,7 +278,7 @@ def cast_like(k: Kernels, node: Node, x: Array, like: Array) -> Array:
 
 def _cast(k: Kernels, node: Node, x: Array, dtype: np.dtype[Any]) -> Array:
     saturate = bool(node.integer("saturate", 1))
-    if dtype.name == "float8_e8m0fnu":
+    if dtype == ml_dtypes.float8_e8m0fnu:
         return k.plain(powers_of_two(x.astype(np.float32), saturate, node.text("round_mode", "up")), x, steps=3)
     return cast_to(k, x, dtype, saturate)
 
@@ -306,12 +306,12 @@ def _as(x: Array, dtype: np.dtype[Any], saturate: bool) -> Array:
         return np.array([float(v) for v in x.reshape(-1)], np.float64).reshape(x.shape).astype(dtype)
     if dtype.kind == "b":
         return np.asarray(x.astype(np.float32) != 0 if is_float(x.dtype) else x != 0)
-    if "float8" in dtype.name or "float4" in dtype.name:
+    width = bits(dtype)
+    if is_float(dtype) and width <= 8:
         return narrowed(x, dtype, saturate)
-    if dtype.name in ("int4", "uint4", "int2", "uint2"):
+    if width < 8:
         wide = x.astype(np.float32) if is_float(x.dtype) else x
-        width = int(dtype.name[-1])
-        low, mask = (-(1 << (width - 1)) if dtype.name[0] == "i" else 0), (1 << width) - 1
+        low, mask = (-(1 << (width - 1)) if is_signed(dtype) else 0), (1 << width) - 1
         whole = np.trunc(wide).astype(np.int64)
         return np.asarray((((whole - low) & mask) + low).astype(np.int8).astype(dtype))
     if is_float(x.dtype) and x.dtype.itemsize < 4:
@@ -339,7 +339,7 @@ def narrowed(x: Array, dtype: np.dtype[Any], saturate: bool) -> Array:
     """To an 8-bit or 4-bit float, nearest even; with `saturate` what is too large becomes the largest."""
     wide = x.astype(np.float32)
     most = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
-    if not saturate and dtype.name != "float4_e2m1fn":
+    if not saturate and bits(dtype) == 8:  # 4 bits hold no number that is none
         return wide.astype(dtype)
     kept = np.isnan(wide)
     return np.where(kept, wide, np.clip(wide, -most, most)).astype(np.float32).astype(dtype)

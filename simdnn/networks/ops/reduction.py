@@ -169,7 +169,7 @@ def skip_layer_normalization(
     k: Kernels, node: Node, x: Array, skip: Array, gamma: Array, *more: Array | None
 ) -> tuple[Any, ...]:
     total = k.map(lambda a, b: a + b, x, skip, name="add")
-    simple = node.op.startswith("SkipSimplified")
+    simple = node.op == "SkipSimplifiedLayerNormalization"
     beta, bias = (
         (None if simple else (more[0] if more else None)),
         (more[-1] if len(more) > (0 if simple else 1) else None),

@@ -1,0 +1,90 @@
+"""Facts of a number format, a kernel or an instruction are fields of it: no code reads them out of a name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isa_models.formats import FORMATS
+
+ROOT = Path(__file__).parent.parent
+#: folders where names are text that somebody wrote: assembly, benchdnn's options, rows of machines' files
+READ_AS_TEXT = ("simdnn/assembly", "simdnn/benchdnn", "isa_models/machines")
+#: where forms of GPUs are still told by their names
+STILL = (
+    "simdnn/kernels/gpu",
+    "isa_models/gpu",
+    "isa_models/intel_gpu",
+    "isa_models/nvidia",
+    "simdnn/timing/gpu",
+    "simdnn/timing/cpu/peak.py",
+)
+MODULES = [
+    path
+    for folder in ("simdnn", "isa_models")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not path.relative_to(ROOT).as_posix().startswith(READ_AS_TEXT + STILL)
+]
+#: what holds the name of a format, a kernel or an instruction
+NAMES = {"dtype", "src", "wei", "dst", "mnemonic", "instruction", "kernel", "source", "stored", "kind"}
+TESTS = {"startswith", "endswith", "removeprefix", "removesuffix"}
+#: a jump fused with the instruction before it stands in a stream of text, and no definition has it
+WRITTEN = {("simdnn/timing/cpu/steps.py", "steps[index + 1].mnemonic.startswith('j')")}
+
+
+def ends_in_a_name(node: ast.expr) -> bool:
+    """Whether an expression is a variable or a field that holds such a name, or a NumPy type's name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in NAMES or node.attr == "name" and ends_in_a_name(node.value)
+    return isinstance(node, ast.Name) and (node.id in NAMES or node.id.endswith(("_type", "dtype")))
+
+
+def is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 30
+
+
+def read_from_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TESTS:
+            if ends_in_a_name(node.func.value):
+                yield ast.unparse(node)
+        if isinstance(node, ast.Compare):
+            left, right = node.left, node.comparators[0]
+            first = isinstance(left, ast.Subscript) and ends_in_a_name(left.value) and is_text(right)
+            within = isinstance(node.ops[0], (ast.In, ast.NotIn)) and is_text(left) and ends_in_a_name(right)
+            if first or within:
+                yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("folder", ["simdnn", "isa_models"])
+def test_nothing_is_read_out_of_a_name(folder: str) -> None:
+    found = {
+        (path.relative_to(ROOT).as_posix(), text)
+        for path in MODULES
+        if path.is_relative_to(ROOT / folder)
+        for text in read_from_names(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found <= WRITTEN, sorted(found - WRITTEN)
+
+
+def test_the_search_finds_what_it_is_for() -> None:
+    code = "\n".join(
+        [
+            "a = dtype[0] == 'u'",
+            "b = problem.src[0] in 'su'",
+            "c = 'float' in x.dtype.name",
+            "d = variant.kernel.startswith('wdec')",
+            "e = dtype == 'f32'",
+        ]
+    )
+    assert len(list(read_from_names(ast.parse(code)))) == 4
+
+
+def test_formats_say_what_they_are() -> None:
+    integers = {name for name, form in FORMATS.items() if form.is_integer}
+    assert integers == {f"{sign}{bits}" for sign in "su" for bits in (2, 4, 8, 16, 32, 64)}
+    assert all(FORMATS[name].signed == (name[0] == "s") for name in integers)
+    assert [name for name, form in FORMATS.items() if form.is_truth] == ["b1"]
