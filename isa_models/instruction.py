@@ -63,7 +63,7 @@ class Instruction:
     saturates: bool = False
     whole: bool = False  # lanes cross their neighbours: only whole registers make sense
     partial: bool = False  # its memory operand may hold fewer lanes than the register, without a mask
-    tile: bool = False  # its registers are tiles: rows of 64 bytes, of which those of the result go through it alike
+    tile: bool = False  # its registers are tiles: rows of 64 bytes, and each row of the result is computed alike
     configures: bool = False  # it sets a state; there is no value to look at
     memory: MemoryForm = "load"  # what its encodings take from memory, and to it
     registers: bool = True  # whether an encoding has vector registers alone

@@ -83,7 +83,7 @@ class Activation:
 
 
 def activation(values: NDArray[Any], scheme: Scheme) -> Activation:
-    """How to store activations of which `values` were seen; `InvalidArgument` for NaN and infinities."""
+    """How to store activations like the `values` that were seen; `InvalidArgument` for NaN and infinities."""
     if scheme.activations != "s8" and values.size and np.isfinite(values).all() and values.min() >= 0:
         return Activation(activation_scale(values, scheme.percentile))
     if not values.size or not np.isfinite(values).all():

@@ -28,7 +28,7 @@ _ANSWERS_WITHIN = "10s"
 
 
 def usual(tasks: int) -> int:
-    """How many processes suit so many tasks: one where they are done before others have started."""
+    """How many processes suit a number of tasks: one where they are done before others have started."""
     return min(os.cpu_count() or 1, MOST_WORKERS) if tasks >= WORTH_WORKERS else 1
 
 
@@ -90,7 +90,7 @@ def on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str, lost: 
 
 @contextmanager
 def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """So many worker processes; the death of one is an error."""
+    """Worker processes; the death of one is an error."""
     try:
         with _processes(workers) as executor:
             yield executor

@@ -1,6 +1,6 @@
 """A language model reading news: how well it foretells the next token, and how long a prompt and a token take.
 
-Windows are the first 128 tokens of documents that have so many, and each of their tokens but the first is foretold from
+Windows are the first 128 tokens of documents that are as long, and each of their tokens but the first is foretold from
 those before it. Perplexity is e to the mean of -ln p over all foretold tokens, p being the probability that the model
 gave the one that came. The documents are the 300 news reports of M. Lee, B. Pincombe and M. Welsh ("An empirical
 evaluation of models of text document similarity", CogSci 2005) that gensim carries as its tests' data.
@@ -140,7 +140,7 @@ def quality(logits: Sequence[NDArray[Any]], tokens: Sequence[Sequence[int]]) -> 
 
 
 def _starts(tokens: Tokenizer, documents: Sequence[str]) -> Iterator[tuple[int, list[int]]]:
-    """(position, first WINDOW tokens) of each document that has so many."""
+    """(position, first WINDOW tokens) of each document that has at least WINDOW tokens."""
     for position, document in enumerate(documents):
         window = tokens.encode(document)[:WINDOW]
         if len(window) == WINDOW:

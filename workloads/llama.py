@@ -140,7 +140,7 @@ class _Builder:
     def __init__(self, file: Gguf, weights: str) -> None:
         self.file, self.weights, self.size, self.writer = file, weights, sizes(file), Writer()
         self.sums: dict[str, str] = {}  # of each 32 elements of a source, by the source's name
-        self.narrow: dict[str, tuple[str, str]] = {}  # a source in s8 and the scales of its tokens, likewise
+        self.narrow: dict[str, tuple[str, str]] = {}  # by its name: a source in s8, the scales of its tokens
 
     def model(self) -> onnx.ModelProto:
         w, size = self.writer, self.size

@@ -111,8 +111,8 @@ def form_widths(mnemonic: str, form: str) -> tuple[int, int, int]:
 class Scheduler:
     """A pool of waiting uops in front of some ports.
 
-    `queue` uops can wait in order before it; `banks`, where given, are its two halves, each of `size` entries, of which
-    a uop takes one for each cycle that it occupies its port. They are free again `held_cycles` after it has issued.
+    `queue` uops can wait in order before it. `banks`, where given, are its two halves of `size` entries each; a uop
+    takes one entry for each cycle that it occupies its port. They are free again `held_cycles` after it has issued.
     """
 
     name: str
@@ -133,7 +133,7 @@ class LoadWidth:
     forward_latency: float  # cycles from the data of a store still in flight to the use
     blocked_latency: float  # from the commit of a store that wrote only a part of what is read to the use
     general: bool = False
-    crossing_pipes: float = 0.0  # at least so many pipes for one that crosses from a line to the next
+    crossing_pipes: float = 0.0  # the least pipes that an access across two lines takes
     crossing_latency: float = 0.0  # cycles by which such a one takes longer
     update_latency: float | None = None  # as forward_latency, of an operation of a register on memory; None: the same
 
@@ -204,7 +204,7 @@ class Core:
     zero_idioms: frozenset[str]  # with one source register twice: no uop, no dependence
     ports_lost_to_512: tuple[str, ...]  # closed to vector uops while 512-bit instructions are in flight
     addend_chain_use: tuple[tuple[float, float], ...]  # (slack in cycles a step, share of the ports reached)
-    splits_indexed: int = 0  # an operation on memory at two registers is dispatched as two, into so many free places
+    splits_indexed: int = 0  # free places that an operation on memory at two registers needs: it is dispatched as two
     narrow_as_512: bool = False  # beside 512-bit instructions narrow ones run on the ports of their own 512-bit form
     ports_lost_to_tiles: tuple[str, ...] = ()  # beside tiles, to 512-bit uops whose 256-bit form doesn't run there
     ones_idioms: frozenset[str] = frozenset()  # with one source register twice: no dependence
@@ -215,7 +215,7 @@ class Core:
     loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)
 
     def loop_copies(self, slots: int) -> int:
-        """How often the loop buffer holds a loop of so many fused slots; a dispatch group ends with the last copy.
+        """How often the loop buffer holds a loop of some fused slots; a dispatch group ends with the last copy.
 
         0: the buffer doesn't hold it, and groups go on across its end.
 

@@ -52,7 +52,7 @@ def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
     accumulation = _amx_accumulation(top.table("numerics")) if top.has("numerics") else AMX_ACCUMULATIONS[0]
     top.close()
     provenance: Any = top.reader.provenance
-    if base:  # of which there may be a thousand variants, so nothing is copied
+    if base:  # a base may have a thousand variants, so nothing is copied
         provenance = ChainMap(provenance, cast(Any, base.provenance))
     return Machine(
         name,

@@ -225,7 +225,7 @@ def _split(
     concerns: Callable[[Key], bool],
     change: Callable[[Mapping[str, Any]], dict[str, Any] | None],
 ) -> list[dict[str, Any]]:
-    """Rows of which the forms that it concerns are changed, or (None) left out."""
+    """The rows, with each form that `concerns` names changed, or left out where `change` gives None."""
     found: list[dict[str, Any]] = []
     for row in rows:
         mine = [key for key in keys(row) if concerns(key)]

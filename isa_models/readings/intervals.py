@@ -75,7 +75,7 @@ class IntervalValue(Value):
         return IntervalValue(dtype, lows, highs, watch)
 
     def _top(self, dtype: str, lanes: int) -> IntervalValue:
-        """Lanes of which nothing is known."""
+        """Lanes that may hold any value of their type."""
         form = fmt(dtype)
         low, high = (-np.inf, np.inf) if form.is_float else (form.low, form.high)
         nothing = np.zeros(lanes, bool)

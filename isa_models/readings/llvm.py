@@ -28,7 +28,7 @@ def lane_type(dtype: str) -> str:
 
 
 def vector_type(dtype: str, lanes: int) -> str:
-    """LLVM's type of so many lanes."""
+    """LLVM's type of a vector: `lanes` elements."""
     return f"<{lanes} x {lane_type(dtype)}>"
 
 

@@ -225,7 +225,7 @@ class Exact:
         self._known: dict[tuple[int, int], tuple[str, Number]] = {}
 
     def of(self, value: TracedValue, lane: int) -> Number:
-        """The exact number of a lane of which `follow` has seen the origin."""
+        """The exact number of a lane; `follow` must have seen its origin."""
         found = copied(value, lane)
         if found is None:
             return value.number(lane)

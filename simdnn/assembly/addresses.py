@@ -1,8 +1,8 @@
 """Where a loop's memory operands point, iteration by iteration: general registers followed as sums of unknowns.
 
 A register's value is a constant and multiples of unknowns (the registers' values at the start, and whatever an
-instruction yields that isn't followed). Two addresses with the same unknowns are so many bytes apart; with different
-ones they count as different places, as a compiler's own alias rules would have it for different arrays.
+instruction yields that isn't followed). Two addresses with the same unknowns are a known number of bytes apart; with
+different ones they count as different places, as a compiler's own alias rules would have it for different arrays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import iced_x86 as iced
 
-from simdnn.assembly.decode import IMMEDIATES, Decoded, Memory, register_name
+from simdnn.assembly.decode import IMMEDIATES, Decoded, MemoryOperand, register_name
 from simdnn.timing.cpu.steps import MemRef
 
 FAR = 1 << 24  # bytes by which an access moves whose step is an unknown
@@ -72,7 +72,7 @@ class State:
         self.fresh += 1
         return Sum(0, ((f"?{self.fresh}", 1),))
 
-    def address(self, memory: Memory) -> Sum:
+    def address(self, memory: MemoryOperand) -> Sum:
         found = Sum(memory.displacement)
         if memory.base:
             found += self.get(memory.base) if memory.base != "rip" else Sum()
@@ -143,7 +143,7 @@ def _value(state: State, one: Decoded, written: str) -> Sum | None:
         return old + Sum(1 if kind == _M.INC else -1)
     if kind == _M.LEA and one.raw.memory_base != iced.Register.EIP:
         base, index = _lea_parts(raw)
-        address = Memory(base, index, raw.memory_index_scale, _signed(raw.memory_displacement), 1, False, False)
+        address = MemoryOperand(base, index, raw.memory_index_scale, _signed(raw.memory_displacement), 1, False, False)
         return state.address(address)
     if kind in (_M.XOR, _M.SUB) and one.same_sources:
         return Sum()

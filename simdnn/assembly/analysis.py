@@ -27,7 +27,7 @@ from simdnn.assembly.values import Values, run
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.chains import slowest_chain
 from simdnn.timing.cpu.pipeline import LoopTiming, loop_cycles
-from simdnn.timing.cpu.steps import MemRef, Op, Step, lower
+from simdnn.timing.cpu.steps import CoreOp, MemRef, Step, lower
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ class Analysis:
     assumed: tuple[str, ...]  # forms that the machine's table lacks
     timing: LoopTiming = field(repr=False)
     steps: tuple[Step, ...] = field(repr=False)
-    ops: tuple[Op, ...] = field(repr=False)
+    ops: tuple[CoreOp, ...] = field(repr=False)
 
     def __repr__(self) -> str:
         cost = f"{self.cycles_per_iteration:.2f} cycles an iteration, {self.ipc:.2f} instructions a cycle, {self.bound}"
@@ -264,7 +264,7 @@ _LIMITED_BY = {
 
 
 def _bytes(reference: MemRef | None, turns: int = 0) -> Iterator[tuple[str, int]]:
-    """The bytes that an operand had so many iterations before, as array and offset."""
+    """The bytes that an operand had a number of iterations before, as array and offset."""
     if reference is not None and reference.address is not None:
         first = reference.address - turns * reference.step
         for byte in range(first, first + reference.bytes):

@@ -16,7 +16,7 @@ from typing import IO
 from isa_models.errors import InvalidArgument, SimdnnError
 from isa_models.forks import at_fork
 from simdnn.assembly.elf import ObjectFile
-from simdnn.assembly.text import Source, read_text
+from simdnn.assembly.text import CleanText, read_text
 
 PATIENCE_S = 20.0
 _ERROR = re.compile(r"<inline asm>:(\d+):\d+: (.*)")
@@ -92,7 +92,7 @@ def _refusal(complaint: str, text: str) -> SimdnnError:
 
 
 @functools.lru_cache(maxsize=256)
-def assemble(source: Source) -> bytes:
+def assemble(source: CleanText) -> bytes:
     """The ELF object of a text's code; `InvalidArgument` with the line that is wrong."""
     return _assembler(source.listing)
 

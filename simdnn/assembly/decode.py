@@ -64,7 +64,7 @@ def part_name(register: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryOperand:
     """A memory operand: full register names (empty where there is none) and the bytes that it moves."""
 
     base: str
@@ -95,7 +95,7 @@ class Decoded:
     registers: tuple[str, ...]  # of the operands, in their order
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    memory: Memory | None
+    memory: MemoryOperand | None
     same_sources: bool
     target: int | None  # of a branch
     stack: bool  # moves the stack pointer by pushing or popping, which a core's stack engine does at no cost
@@ -211,23 +211,23 @@ class Decoder:
         return tuple(reads), tuple(writes)
 
     @staticmethod
-    def _memory(raw: Any, facts: Any) -> Memory | None:
+    def _memory(raw: Any, facts: Any) -> MemoryOperand | None:
         used = facts.used_memory()
         if not used:
             return None
         first = used[0]
         size = _size(raw, first.memory_size)
         if raw.is_vsib:  # a gather's single elements: no address is followed
-            return Memory("", "", 1, 0, size, True, False)
+            return MemoryOperand("", "", 1, 0, size, True, False)
         base, index = ("" if r == iced.Register.NONE else register_name(r) for r in (first.base, first.index))
         displacement = first.displacement
         displacement -= 1 << 64 if displacement >= 1 << 63 else 0
         load = any(u.access in _READS for u in used)
         store = any(u.access in _WRITES for u in used)
-        return Memory(base, index, first.scale, displacement, size, load, store)
+        return MemoryOperand(base, index, first.scale, displacement, size, load, store)
 
     @staticmethod
-    def _form(raw: Any, mnemonic: str, memory: Memory | None) -> str:
+    def _form(raw: Any, mnemonic: str, memory: MemoryOperand | None) -> str:
         if mnemonic in ("nop", "endbr64"):
             return "r64"
         parts = []

@@ -18,7 +18,7 @@ ENDS = (_F.RETURN, _F.INDIRECT_BRANCH, _F.EXCEPTION)  # nothing follows that is 
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopPath:
     """The way round a loop: indices of instructions in their order, none where other loops are in it."""
 
     path: tuple[int, ...]
@@ -64,7 +64,7 @@ class Flow:
     def instructions(self, blocks: Sequence[int]) -> tuple[int, ...]:
         return tuple(index for block in blocks for index in range(self.starts[block], self.ends[block]))
 
-    def loops(self) -> list[Loop]:
+    def loops(self) -> list[LoopPath]:
         """All loops, each before those in it."""
         members, entered = _members(self.next)
         inside = {block: head for head, blocks in members.items() for block in blocks}
@@ -74,7 +74,7 @@ class Flow:
             depth[head] = depth[inside[head]] + 1 if head in inside else 1
             innermost = not any(block in members for block in members[head])
             path = self.instructions(self._way(head, members[head] | {head})) if innermost else ()
-            found.append(Loop(path, depth[head], innermost, head not in entered))
+            found.append(LoopPath(path, depth[head], innermost, head not in entered))
         return found
 
     def _way(self, head: int, blocks: set[int]) -> list[int]:

@@ -16,7 +16,7 @@ from isa_models.machines.cpu_record import unknown_timing
 from simdnn.assembly.addresses import references
 from simdnn.assembly.decode import Decoded, Decoder, instructions
 from simdnn.assembly.elf import Code
-from simdnn.assembly.flow import ENDS, Flow, Loop
+from simdnn.assembly.flow import ENDS, Flow, LoopPath
 from simdnn.assembly.rows import Rows
 from simdnn.timing.cpu.steps import MemRef, Step
 
@@ -123,7 +123,7 @@ def _leaves(raw: Any) -> bool:
     return raw.flow_control in _LEAVES
 
 
-def _rank(raws: Sequence[Any], loop: Loop) -> tuple[bool, int, int]:
+def _rank(raws: Sequence[Any], loop: LoopPath) -> tuple[bool, int, int]:
     """What makes a loop the one that most time is likely spent in."""
     return loop.has_one_entry, loop.depth, sum(_is_vector(raws[index]) for index in loop.path)
 
@@ -181,7 +181,7 @@ def _step(one: Decoded, place: MemRef | None, carried: frozenset[str]) -> Step:
 
 
 def _late(one: Decoded, reads: Sequence[str], writes: Sequence[str]) -> str | None:
-    """The register that is needed late: an addend, or one of which only the upper lanes are kept."""
+    """The register that is needed late: an addend, or one whose upper lanes alone are kept."""
     registers = one.registers
     if _MERGES.fullmatch(one.mnemonic) and "xmm" in one.form[:3]:
         kept = registers[1] if one.mnemonic[0] == "v" else registers[0]

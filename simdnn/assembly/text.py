@@ -73,7 +73,7 @@ _OF_OTHERS = re.compile(r"movsx|flat:|gather|scatter|__", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Source:
+class CleanText:
     """What the assembler gets of a text: as many lines as that has, others than code blank; labels nobody sets."""
 
     syntax: Syntax
@@ -92,7 +92,7 @@ class Source:
         return "\n".join([head, *self.lines, *tail]) + "\n"
 
 
-def read_text(text: str, syntax: Syntax | None = None, function: str | None = None) -> Source:
+def read_text(text: str, syntax: Syntax | None = None, function: str | None = None) -> CleanText:
     """The code of a text, or of one of its functions; the syntax is looked for where none is named.
 
     Directives that make no code are passed over, and what stands in sections of data; where comments mark a region
@@ -267,7 +267,7 @@ class _Reading:
         self.statements = [(number, text) for number, text in self.statements if first <= number < last]
         self.labels = {label: line for label, line in self.labels.items() if first <= line < last}
 
-    def source(self) -> Source:
+    def source(self) -> CleanText:
         """The outcome. Of labels that nobody sets, the last branch's is before the code (it closes a loop)."""
         targets = [match[1] for _, text in self.statements if (match := _JUMP.fullmatch(text))]
         wanted = [t for t in dict.fromkeys(targets) if t not in self.labels and t.lower() not in REGISTERS]
@@ -278,7 +278,7 @@ class _Reading:
         used = [name for _, text in self.statements for name in _TEMPORARY.findall(text)]
         set_here = {*self.labels, *wanted, *_assigned(self.statements)}
         elsewhere = tuple(name for name in dict.fromkeys(used) if name not in set_here)
-        return Source(self.syntax, tuple(self.lines), before, behind, elsewhere)
+        return CleanText(self.syntax, tuple(self.lines), before, behind, elsewhere)
 
 
 def _assigned(statements: Sequence[tuple[int, str]]) -> Iterator[str]:

@@ -16,8 +16,8 @@ WIDEST = 160  # columns of cycles in the text
 
 
 @dataclass(frozen=True)
-class Event:
-    """An instruction in flight: the cycles of its stages. A stage that it has not is None."""
+class InFlight:
+    """An instruction in flight: the cycles of its stages. A stage that an instruction does not go through is None."""
 
     iteration: int
     index: int
@@ -45,7 +45,7 @@ class Event:
 class Timeline:
     """The first iterations of a loop, from an empty core."""
 
-    events: tuple[Event, ...]
+    events: tuple[InFlight, ...]
 
     @classmethod
     def of(
@@ -59,7 +59,7 @@ class Timeline:
             alone = load is node  # nothing but a load
             issued = None if alone or not entry.op.uops else int(node.first_issue)
             events.append(
-                Event(
+                InFlight(
                     entry.iteration,
                     number % len(texts),
                     texts[number % len(texts)],
@@ -130,7 +130,7 @@ _KONATA = {"dispatch": "Ds", "load": "Ld", "loaded": "Wt", "execute": "X", "done
 _SIGNS = {"dispatch": "=", "load": "L", "loaded": "=", "execute": "E", "done": "-", "retire": "R"}
 
 
-def _drawn(event: Event) -> str:
+def _drawn(event: InFlight) -> str:
     drawn = [" "] * (event.retired + 1)
     for stage, start, end in event.stages():
         drawn[start:end] = _SIGNS[stage] * (end - start)

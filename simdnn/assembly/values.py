@@ -104,7 +104,7 @@ class Values:
 
 
 def run(body: Sequence[Decoded], given: Mapping[str, Any] | None = None, iterations: int = 1, seed: int = 0) -> Values:
-    """The values of a loop after so many iterations; branches and comparisons are not looked at.
+    """The values of a loop after a number of iterations; branches and comparisons are not looked at.
 
     `given` holds a NumPy array of 16, 32 or 64 bytes for a vector register ("xmm1", "ymm1", "zmm1", the rest zeros);
     for a general register (by its 64-bit name) a number, or an array: then it points to that array. Raises

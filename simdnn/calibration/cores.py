@@ -30,7 +30,7 @@ SHORT, LONG = 100, 1000  # turns of the loop: on the one processor, and meanwhil
 def cores(system: Path = SYSTEM) -> list[tuple[int, ...]]:
     """The processors that this process may use, those of one core together; in their order.
 
-    Raises `Unimplemented` where threads cannot be pinned. A processor of which nothing is told is a core.
+    Raises `Unimplemented` where threads cannot be pinned. A processor that nothing is told of counts as a core.
     """
     if not hasattr(os, "sched_getaffinity"):
         raise Unimplemented("threads are pinned to cores on Linux alone")
@@ -43,7 +43,7 @@ def cores(system: Path = SYSTEM) -> list[tuple[int, ...]]:
 
 
 def chosen(threads: int, system: Path = SYSTEM) -> list[int]:
-    """A processor of each of so many cores; `InvalidArgument` where there are not as many."""
+    """A processor of each of several cores; `InvalidArgument` where the host has fewer."""
     own = [cpus[0] for cpus in cores(system)]
     if threads > len(own):
         raise InvalidArgument(f"{threads} threads: this process may use {len(own)} cores (processors {own}), one each")
@@ -80,7 +80,7 @@ def _at_full_rate(one: int, other: int) -> tuple[int, int]:
     turn = MOVES / WIDTH / CHAIN_CYCLES * usual_ratio()  # of the chain's time, at the full rate
 
     def looked(turns: int, slower: float) -> tuple[Samples, NDArray[np.bool_]]:
-        """Samples, and which of them took no more than so many times their time at the full rate."""
+        """Samples, and which of them took no more than `slower` times their time at the full rate."""
         found = code.run(turns, SAMPLES)
         steady = np.abs(found.chain_after / found.chain_before - 1) <= QUIET
         return found, steady & (found.loop <= slower * turns * turn * found.chain)

@@ -184,7 +184,7 @@ def inputs_of(definition: Instruction, width: int, vectors: int, rng: np.random.
 
 
 @dataclass
-class Comparison:
+class HostCheck:
     """Vectors compared with the reference reading, and where they differ from it."""
 
     vectors: int = 0
@@ -218,9 +218,9 @@ def expect(definition: Instruction, width: int, inputs: dict[str, Array], parame
     return definition(*operands, **extra).reshape(-1, lanes)
 
 
-def compare(definition: Instruction, width: int, native: bool, vectors: int, rng: np.random.Generator) -> Comparison:
+def compare(definition: Instruction, width: int, native: bool, vectors: int, rng: np.random.Generator) -> HostCheck:
     """Compiled code (`native`: this CPU's own instruction) against the reference, `vectors` over all immediates."""
-    result = Comparison()
+    result = HostCheck()
     choices = parameters_of(definition)
     count = -(-vectors // len(choices))
     inputs = inputs_of(definition, width, count, rng)
@@ -254,7 +254,7 @@ def check_host(vectors: int = 1 << 16, seed: int = 0) -> pd.DataFrame:
             count = max(4, vectors // 64) if definition.tile else vectors  # a tile is 64 xmm registers
             rng = np.random.default_rng([seed, width, zlib.crc32(name.encode())])
             here = bool(host_caps().intersection(caps))
-            cpu = compare(definition, width, True, count, rng) if here else Comparison()
+            cpu = compare(definition, width, True, count, rng) if here else HostCheck()
             portable = compare(definition, width, False, max(1, count // 4), rng)
             mismatches = cpu.mismatches + portable.mismatches
             status = "mismatch" if mismatches else "ok" if here else "not on this CPU"

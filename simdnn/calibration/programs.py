@@ -29,8 +29,8 @@ from simdnn.program.records import Loop, Program, Statement, walk
 PIECE_CYCLES = 2000.0  # of a loop's iteration that is timed by itself, at least
 QUIET = 0.05  # by which the yardsticks around a sample may differ from each other, and from what they should be
 SAMPLE_US = 50.0  # a program that is faster is repeated within a sample
-TWICE_US = 3000.0  # and one that is no slower is run twice, of which the second counts
-PATIENCE_S = 4.0  # for so many quiet samples as are asked for
+TWICE_US = 3000.0  # a program that is no slower runs twice, and its second run counts
+PATIENCE_S = 4.0  # waiting for the quiet samples that are asked for
 LEAST = 5  # of the quietest are used where fewer are quiet
 LOW = 0.1  # of a piece's times, what counts
 
@@ -115,7 +115,7 @@ class _Stamped:
         self.extents = (ctypes.c_int64 * len(stages))(*(extent for _, extent in stages))
 
     def run(self, times: int, notes: int) -> NDArray[np.float64]:
-        """Nanoseconds of each piece of so many runs, [run, piece]; `notes`: no run notes the time more often."""
+        """Nanoseconds of each piece of `times` runs, [run, piece]; `notes`: no run notes the time more often."""
         log = np.zeros(times * notes + 1, np.int64)
         self.pointers[len(self.pointers) - 1] = log.ctypes.data
         count = len(self.code.stages)

@@ -118,7 +118,7 @@ class Sampler:
         self.call = _callable(self.memory)
 
     def run(self, turns: int, samples: int, first: int = 0, second: int = 0) -> Samples:
-        """So many samples of so many iterations each, over two addresses."""
+        """Samples of a number of iterations each, over two addresses."""
         stamps = np.zeros((samples, _STAMPS), np.int64)
         self.call(turns, first, second, stamps.ctypes.data, samples)
         spent = np.diff(stamps, axis=1).astype(np.float64)

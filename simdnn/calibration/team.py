@@ -147,7 +147,7 @@ class Ready:
         self.pointers = [_pointers([mine[t.name].ctypes.data for t in program.tensors]) for mine in self.buffers]
 
     def run(self, times: int) -> list[Spent]:
-        """Run it so many times."""
+        """Run the program a number of times."""
         barrier = on_a_line(LINE // 8, np.int64)  # a line of its own
 
         def turn(number: int) -> Spent:

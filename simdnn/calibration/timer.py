@@ -4,7 +4,7 @@ A sample times a loop between two runs of two yardsticks, all of it in one piece
 microseconds long: a chain of dependent one-cycle adds, which counts the core's cycles whatever its clock is, and a run
 of register moves, eliminated, that only dispatch bounds. A neighbour on the same core's other thread, which the chain
 cannot feel, shows in the moves. Samples around which either is not as it should be are dropped; as they are short, some
-are quiet even where a neighbour is at work most of the time. Each loop is run at two lengths, of which the difference
+are quiet even where a neighbour is at work most of the time. Each loop is run at two lengths; their difference
 counts, so that its beginning and end do not.
 """
 

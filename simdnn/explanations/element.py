@@ -18,7 +18,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.traced import LEAVES, Exact, Lane, Number, TracedValue, history, origins, read_as
-from simdnn.explanations.steps import PADDING, Explanation, Step, Wording, loss, real, shown, source_of
+from simdnn.explanations.steps import PADDING, ExplainedStep, Explanation, Wording, loss, real, shown, source_of
 from simdnn.kernels.common.origin import Origin, origins_of
 from simdnn.kernels.common.spec import Kernel, Parameters
 from simdnn.numerics.slicing import Slices
@@ -124,7 +124,7 @@ class _Chain:
         number = value.inner.array[lane]
         name = f"dst[{','.join(map(str, place))}]"
         store = self.trace.store.op
-        rows.append(Step("", store.instruction, f"store {shown(value, lane)} to {name}", number.item(), exact))
+        rows.append(ExplainedStep("", store.instruction, f"store {shown(value, lane)} to {name}", number.item(), exact))
         left = next((row for row in rows if row.note), None)
         remarks = [f"value {shown(value, lane)}, exact {_short(exact)}"]
         if left is None:
@@ -135,7 +135,7 @@ class _Chain:
         title = f"{name} of {self.explainer.kernel.name} on {self.explainer.machine.name}"
         return Explanation(title, (), number, exact, tuple(rows), left, tuple(remarks))
 
-    def _rows(self) -> list[Step]:
+    def _rows(self) -> list[ExplainedStep]:
         handed_on = {(v.order, i) for v, i in origins(*self.end)}
         for value, lane in self.lanes:
             here = self._event(value)
@@ -173,7 +173,7 @@ class _Chain:
                     found.add((inner[0].order, inner[1]))
         return found
 
-    def _row(self, value: TracedValue, lane: int) -> Step:
+    def _row(self, value: TracedValue, lane: int) -> ExplainedStep:
         self.now = self._event(value)
         event = self.trace.events[self.now]
         exact, note = self.exact.of(value, lane), " and ".join(dict.fromkeys(self._losses(value, lane)))
@@ -184,7 +184,7 @@ class _Chain:
             exact, note = meant.number(lane), ""
         text = self.wording.equation(value, lane, shown(meant, lane))
         name = event.op.definition.mnemonic(event.op.width)
-        return Step(self._at(event), name, text, meant.inner.array[lane].item(), real(exact), note)
+        return ExplainedStep(self._at(event), name, text, meant.inner.array[lane].item(), real(exact), note)
 
     def _losses(self, value: TracedValue, lane: int) -> list[str]:
         """What each step within the instruction that made a lane lost, as text, the last step first."""
@@ -196,12 +196,12 @@ class _Chain:
                     todo += node.sources(at)
         return [text for text in found if text]
 
-    def _changed(self, value: TracedValue, lane: int) -> Step:
+    def _changed(self, value: TracedValue, lane: int) -> ExplainedStep:
         """An element that was stored for the kernel otherwise than the user gave it."""
         exact = real(self.exact.of(value, lane))
         number = value.inner.array[lane]
         text = f"{self.wording.label(value, lane, value.dtype, 0)} is read as {shown(value, lane)}, not {_short(exact)}"
-        return Step("", "(prepared)", text, number.item(), exact, "rounds")
+        return ExplainedStep("", "(prepared)", text, number.item(), exact, "rounds")
 
     def _at(self, event: Event) -> str:
         """The turns of the loops that the element's own store does not stand in."""
@@ -209,7 +209,7 @@ class _Chain:
         return " ".join(f"{name}={turn}" for name, turn in event.turns.items() if outer.get(name) != turn)
 
 
-def _counts(rows: Sequence[Step]) -> list[str]:
+def _counts(rows: Sequence[ExplainedStep]) -> list[str]:
     counts: dict[str, int] = {}
     for row in rows:
         for note in filter(None, row.note.split(" and ")):

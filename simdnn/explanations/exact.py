@@ -50,7 +50,7 @@ class Sums:
 
     @property
     def length(self) -> int:
-        """K of a matmul, of which a term takes `period`."""
+        """K of a matmul; a term of its sum takes `period` of it."""
         return 0 if isinstance(self.problem, ConvProblem) else int(self.weights.shape[-2])
 
     def of_weights(self, weights: Array) -> Sums:

@@ -12,7 +12,7 @@ from isa_models.formats import fmt
 from isa_models.instruction import Family, Operand
 from isa_models.readings.arrays import Array, held
 from isa_models.readings.traced import LEAVES, MOVES, Exact, TracedValue, copied, history, operand
-from simdnn.explanations.steps import PADDING, Explanation, Step, Wording, loss, real, shown, source_of, tells
+from simdnn.explanations.steps import PADDING, ExplainedStep, Explanation, Wording, loss, real, shown, source_of, tells
 
 _MOST_LANES = 4096  # four times the largest register: a tile
 
@@ -78,7 +78,7 @@ def signature(definition: Instruction) -> str:
 
 def _lane(
     definition: Instruction, wording: Wording, result: TracedValue, lane: int, exact: Exact
-) -> Sequence[tuple[Step, str]]:
+) -> Sequence[tuple[ExplainedStep, str]]:
     """The steps of one lane of the result, each with its value's type."""
     wide = definition.row_lanes(result.dtype)
     at = f"lane {lane}" + (f" (row {lane // wide}, column {lane % wide})" if definition.tile else "")
@@ -90,11 +90,11 @@ def _lane(
                 continue
             meant = value.view(result.dtype) if end else value  # the last step may be one on the result's bits
             text, number = wording.equation(value, i, shown(meant, i)), meant.inner.array[i].item()
-            row = Step(at, definition.name, text, number, real(exact.of(meant, i)), loss(value, i))
+            row = ExplainedStep(at, definition.name, text, number, real(exact.of(meant, i)), loss(value, i))
             rows.append((row, meant.dtype))
     if not rows:
         number, text = result.inner.array[lane].item(), f"{_taken(result, lane)} = {shown(result, lane)}"
-        rows.append((Step(at, definition.name, text, number, real(exact.of(result, lane))), result.dtype))
+        rows.append((ExplainedStep(at, definition.name, text, number, real(exact.of(result, lane))), result.dtype))
     return rows
 
 

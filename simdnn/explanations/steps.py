@@ -43,7 +43,7 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 @dataclass(frozen=True)
-class Step:
+class ExplainedStep:
     """One line of an explanation. `exact`: the value had no step until here rounded, wrapped or saturated."""
 
     at: str  # the lane, or the turn of the loops around: "k=3"
@@ -62,8 +62,8 @@ class Explanation:
     about: tuple[str, ...]
     value: Any  # the element, or the array of an instruction's lanes
     exact: Any
-    rows: tuple[Step, ...]
-    left_exact: Step | None = None  # the first step whose value is not the exact one
+    rows: tuple[ExplainedStep, ...]
+    left_exact: ExplainedStep | None = None  # the first step whose value is not the exact one
     remarks: tuple[str, ...] = ()
     shown: int = 40  # steps that `str()` prints in full
     # of an instruction alone: the types of the rows' values, and its operands as it read them (name, type, lanes)
@@ -75,7 +75,7 @@ class Explanation:
         """Frame: at, instruction, text, value, exact, note."""
         import pandas as pd
 
-        columns = {f.name: [getattr(row, f.name) for row in self.rows] for f in fields(Step)}
+        columns = {f.name: [getattr(row, f.name) for row in self.rows] for f in fields(ExplainedStep)}
         return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
 
     def to_json(self) -> str:
@@ -105,7 +105,7 @@ class Explanation:
 
     __repr__ = __str__
 
-    def _printed(self) -> Iterable[tuple[Step | None, str]]:
+    def _printed(self) -> Iterable[tuple[ExplainedStep | None, str]]:
         """The rows, of many only the first, the last and those that lost something; a blank line where `at` changes
         among lanes."""
         rows, most = self.rows, self.shown
@@ -128,7 +128,7 @@ class Explanation:
         return f"<pre>{html.escape(str(self))}</pre>"
 
 
-def _line(row: Step, wide: int) -> str:
+def _line(row: ExplainedStep, wide: int) -> str:
     note = f"   <- {row.note}" if row.note else ""
     if len(row.text) > _WIDEST:
         row = replace(row, text=f"{row.text[: _WIDEST // 2]} … {row.text[-_WIDEST // 4 :]}")

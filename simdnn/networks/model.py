@@ -35,7 +35,7 @@ class Port:
 
 
 def shorten(text: str, most: int = 48) -> str:
-    """A text of at most so many characters, which may come from somebody else's file."""
+    """A text cut to a number of characters, since it may come from somebody else's file."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -28,9 +28,7 @@ class Mode:
     isas: tuple[str, ...]
     exact_int8: bool | None = None
     fpmath: str | None = None
-    weight_group: int = (
-        0  # weights are stored with a scale, u8 and u4 also a zero point, for each so many k of a channel
-    )
+    weight_group: int = 0  # k of stored weights that share a scale (u8 and u4: and a zero point) in a channel; 0: none
     zero_points: str = "auto"  # of integer products: the strategy by which weights' zero points are taken off
     per_tensor: bool = False  # integer weights have one scale, not one for each output channel
     default: bool = True  # among those that run where none is named

@@ -1,7 +1,7 @@
 """The one runner of workloads in precision modes: a row a layer and mode, and totals, with equal columns for all kinds.
 
 A layer table, a classifier with its data, an ONNX graph and a fetched network with data differ in what runs and in how
-its quality is told; each is one `Part` or several, and says what one mode gives (`InMode`). What they share is here:
+its quality is told; each is one `WorkPart` or several, and says what one mode gives (`InMode`). Shared, and here:
 which modes run and in which order, refusals, modes that change nothing, sums, speed-ups, errors of the whole.
 """
 
@@ -51,7 +51,7 @@ class InMode:
     same: list[str] = field(default_factory=list)  # other modes that would be this run
 
 
-class Part(Protocol):
+class WorkPart(Protocol):
     """A piece of a workload that runs by itself: a layer of a table, or a whole network.
 
     `base`: the mode that always runs, first, as times and errors are told against it; None: what is asked for alone.
@@ -92,7 +92,7 @@ class Frames:
 
 
 def run_modes(
-    parts: Sequence[Part],
+    parts: Sequence[WorkPart],
     modes: Mapping[Mode, str],
     *,
     isa: str | None = None,
@@ -124,8 +124,8 @@ def run_modes(
 
 
 def _map(
-    parts: Sequence[Part], modes: Mapping[Mode, str], isa: str | None, jobs: int, progress: Progress | None
-) -> Iterator[tuple[Part, dict[str, InMode]]]:
+    parts: Sequence[WorkPart], modes: Mapping[Mode, str], isa: str | None, jobs: int, progress: Progress | None
+) -> Iterator[tuple[WorkPart, dict[str, InMode]]]:
     """Parts with what they gave, in the order in which they end."""
     if jobs == 1 or len(parts) < WORTH_WORKERS:
         told = progress if len(parts) == 1 else None
@@ -140,7 +140,7 @@ def _map(
 
 
 def in_all(
-    part: Part, modes: Mapping[Mode, str], isa: str | None = None, progress: Progress | None = None
+    part: WorkPart, modes: Mapping[Mode, str], isa: str | None = None, progress: Progress | None = None
 ) -> dict[str, InMode]:
     """One part in each mode, by the mode's name, its base first."""
     chosen: dict[Mode, str | None] = {**({part.base: modes.get(part.base, isa)} if part.base else {}), **modes}

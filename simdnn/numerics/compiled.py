@@ -121,7 +121,7 @@ def _compile(program: Program, native: bool, optimistic: bool, stamped: Collecti
     stages = [
         _Stage(program, caps, f"stage{i}", statement, optimistic, stamped) for i, statement in enumerate(program.body)
     ]
-    dots: dict[str, tiles.Dot | RowFunction] = {}
+    dots: dict[str, tiles.TileDot | RowFunction] = {}
     declarations: dict[str, None] = {}
     for stage in stages:
         dots.update(stage.dots)
@@ -189,7 +189,7 @@ class _Stage:
             slot = emit.value(f"getelementptr ptr, ptr %pointers, i64 {i}")
             self.pointers[tensor.name] = emit.name("p")
             emit.line(f"{self.pointers[tensor.name]} = load ptr, ptr {slot}")
-        self.dots: dict[str, tiles.Dot | RowFunction] = {}
+        self.dots: dict[str, tiles.TileDot | RowFunction] = {}
         self.spaces: dict[str, str] = {}  # on the stack, for operands of functions
         self.native_tiles = tiles.is_native((statement,), caps)
         if self.native_tiles:

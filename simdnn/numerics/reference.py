@@ -19,12 +19,12 @@ Registers = dict[str, ArrayValue]  # arrays (iterations, lanes), or of one row w
 
 def execute(program: Program, buffers: dict[str, Array]) -> Counter[str]:
     """Run a verified program over `buffers` (a flat array for each tensor), and count the instructions executed."""
-    run = Run(program, buffers)
+    run = Interpreter(program, buffers)
     run.statements(program.body, {}, {}, 1)
     return run.executed
 
 
-class Run:
+class Interpreter:
     """A program in execution, its parallel iterations beside each other."""
 
     def __init__(self, program: Program, buffers: dict[str, Array]) -> None:

@@ -99,7 +99,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Stage:
+class SlicePart:
     """A part of a slice: statements, or `turns` of a loop whole, at a depth of the site's loops."""
 
     depth: int
@@ -113,7 +113,7 @@ class Slices:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.sites: dict[str, list[Site]] = {}
-        self._stages: dict[int, list[Stage]] = {}
+        self._stages: dict[int, list[SlicePart]] = {}
         for op, loops, path in _ops(program.body, (), ()):
             if isinstance(op.dst, Memory):
                 elements = op.dst.bits // op.dst.rows // fmt(program.tensor[op.dst.tensor].dtype).bits
@@ -130,23 +130,23 @@ class Slices:
                 best = site.time(turns), site, turns
         return best and (best[1], best[2])
 
-    def stages(self, site: Site) -> list[Stage]:
+    def stages(self, site: Site) -> list[SlicePart]:
         """What has to be executed for a store, in order."""
         key = id(site)
         if key not in self._stages:
             self._stages[key] = self._sliced(site)
         return self._stages[key]
 
-    def _sliced(self, site: Site) -> list[Stage]:
+    def _sliced(self, site: Site) -> list[SlicePart]:
         live = _reads(site.op)
-        stages: list[Stage] = []
+        stages: list[SlicePart] = []
         for depth in range(len(site.loops), -1, -1):
             body = site.loops[depth - 1].body if depth else self.program.body
             kept, live = _backwards(body[: site.path[depth]], live)
-            stages.append(Stage(depth, kept))
+            stages.append(SlicePart(depth, kept))
             if depth and live & _written(body):  # carried from turn to turn
                 whole, live = _loop(site.loops[depth - 1], live)
-                stages.append(Stage(depth - 1, whole, turns=True))
+                stages.append(SlicePart(depth - 1, whole, turns=True))
         return stages[::-1]
 
 

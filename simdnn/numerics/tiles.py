@@ -36,7 +36,7 @@ done:
 
 
 @dataclass(frozen=True)
-class Dot:
+class TileDot:
     """A tile dot product as `i1 @name(ptr acc, ptr a, ptr b, i64 rows)`, true for an alarm."""
 
     name: str
@@ -45,7 +45,7 @@ class Dot:
 
 
 @functools.cache
-def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], several: bool, optimistic: bool) -> Dot:
+def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], several: bool, optimistic: bool) -> TileDot:
     """The function of a dot product with its choices, for one row or for more."""
     name = ".".join([mnemonic, *(value for _, value in choices), "rows" if several else "row"])
     definition, emit = instruction(mnemonic), Emitter(optimistic)
@@ -69,7 +69,7 @@ def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], several: b
     emit.line(f"ret i1 {emit.alarms.finish() if emit.alarms else 'false'}")
     lines = "\n".join(emit.lines)
     head = f"define internal i1 @{name}(ptr noalias %acc, ptr noalias %a, ptr noalias %b, i64 %rows)"
-    return Dot(name, f"{head} nounwind alignstack(64) {{\nentry:\n{lines}\n}}", tuple(emit.declarations))
+    return TileDot(name, f"{head} nounwind alignstack(64) {{\nentry:\n{lines}\n}}", tuple(emit.declarations))
 
 
 def is_native(body: Sequence[Statement], caps: frozenset[str]) -> bool:

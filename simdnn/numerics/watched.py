@@ -45,7 +45,7 @@ def watch(program: Program, inputs: Mapping[str, Array], path: Path, turns: int)
     return list(run.turns(program.body, path, turns))
 
 
-class _Watched(reference.Run):
+class _Watched(reference.Interpreter):
     """The readable engine, on the way to one loop and through its first turns."""
 
     def turns(self, body: Sequence[Statement], path: Path, count: int) -> Iterator[Left]:

@@ -91,7 +91,7 @@ class Request:
     """All that a choice depends on. `caps`: the ISA caps allowed; `fpmath`: the mode in force for f32 data.
 
     `exact_int8`: True exact kernels alone, False the library's fast path, None that too unless an exact one costs no
-    more on so many `threads`.
+    more on `threads` cores.
     """
 
     problem: Problem
@@ -354,7 +354,7 @@ def estimated(
     estimator: Estimator,
     threads: int,
 ) -> Cost:
-    """The kind's cost for a problem on so many cores of a machine."""
+    """The kind's cost for a problem on a number of a machine's cores."""
     kernel = built(kind, problem, machine)
     told: dict[str, Any] = {"threads": threads} if threads > 1 else {}
     told |= {"copies": kernel.copies} if kernel.copies else {}

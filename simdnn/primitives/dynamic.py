@@ -100,7 +100,7 @@ def quantize_dynamic(
 
     So zero is always exact, a group of zeros has the scale 2**-126, and a constant group has one end of its range at
     zero. `reductions` also sums the outputs (s32), for `Attr(precomputed_reductions={"src": …})`: True by group, an
-    integer over so many k, which divide a group (zero points of weights may change more often than its scale).
+    integer over that number of k, which divides a group (zero points of weights may change more often than its scale).
 
     Raises `InvalidArgument` for NaN and infinity, a range beyond f32, negative values where symmetric u8 is asked for,
     empty sources and groups that do not divide K; `Unimplemented` below AVX2, on NVIDIA GPUs, and on Intel GPUs for

@@ -277,7 +277,7 @@ class _Access:
         return low, high + self.count
 
     def points(self) -> Elements | None:
-        """All elements, likewise; None where they are too many to look at."""
+        """All elements that the access may touch; None where they are too many to look at."""
         points = np.arange(self.count)
         for name, coefficient in self.index.terms:
             if name in self.inner:
@@ -345,7 +345,7 @@ def _keep_apart(loop: Loop, accesses: list[_Access]) -> bool:
 
 
 def _differences_apart(loop: Loop, accesses: list[_Access], stride: int) -> bool:
-    """The exact answer: iterations meet where elements differ by a multiple of the stride, of which there are `extent`.
+    """The exact answer: iterations meet where elements differ by one of the stride's first `extent` multiples.
 
     Among elements of one remainder it is enough to look at neighbours: those further apart differ by more.
     """

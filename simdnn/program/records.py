@@ -221,8 +221,8 @@ class Op(Record):
 class Loop(Record):
     """`body` for `var` in 0 .. extent-1; the iterations of a parallel loop are independent.
 
-    `staged`, of a loop that threads of a GPU's workgroup run: so many iterations at a time, the workgroup brings what
-    they load into shared memory, between two barriers. It says nothing about values, only when things happen.
+    `staged`: iterations of a loop of a GPU's workgroup that go together. Between two barriers, the workgroup brings
+    what they load into shared memory. It says nothing about values, only when things happen.
     """
 
     var: str

@@ -189,7 +189,7 @@ class _Reader:
         name = text(table, place, value)
         if name not in own and not _ships(name):
             path = self.folder / name
-            machine(path if name.lower().endswith(".toml") else name)  # its error names what there is
+            machine(path if name.lower().endswith(".toml") else name)  # its error names the machines that exist
         return name
 
     def _check_figures(self, points: tuple[Point, ...]) -> None:

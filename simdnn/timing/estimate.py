@@ -20,7 +20,7 @@ from isa_models.machines.provenance import Confidence, weakest
 from simdnn.program.records import Program
 from simdnn.timing.causes import Work
 from simdnn.timing.cpu.steps import Step, lower
-from simdnn.timing.cpu.stream import Executed
+from simdnn.timing.cpu.stream import CountedAs
 from simdnn.timing.cpu.threads import Shared, parallel_extent, share_out
 from simdnn.timing.cpu.walk import NEAR, Piece, core_time, lower_bounds
 from simdnn.timing.memory import LevelTraffic, transfers, widest
@@ -128,7 +128,7 @@ def _on_several(program: Program, machine: Machine, cold: Collection[str], threa
     """The cost on several cores: a stage after the other, each as long as the simulated system takes."""
     shared = share_out(program, machine, threads, cold)
     cycles, bits = shared.simulated.cycles, widest(program)
-    executed: Counter[Executed] = Counter()
+    executed: Counter[CountedAs] = Counter()
     for core in shared.cores:
         executed.update(core.executed)
     used = [level.confidence for level in shared.levels if level.bytes]
@@ -170,7 +170,7 @@ def _clock(machine: Machine, bits: int) -> Confidence:
     return machine.confidence_of(f"frequency.{wide if getattr(frequency, wide) else 'base_ghz'}")
 
 
-def _as_engines_count(executed: Counter[Executed]) -> Counter[str]:
+def _as_engines_count(executed: Counter[CountedAs]) -> Counter[str]:
     found: Counter[str] = Counter()
     for key, times in executed.items():
         if key.counted:
@@ -178,7 +178,7 @@ def _as_engines_count(executed: Counter[Executed]) -> Counter[str]:
     return found
 
 
-def _forms(machine: Machine, executed: Counter[Executed]) -> tuple[InstructionCost, ...]:
+def _forms(machine: Machine, executed: Counter[CountedAs]) -> tuple[InstructionCost, ...]:
     """Each instruction form's executions, uops, ports and share."""
     rows: dict[tuple[str, str, str], tuple[float, ...]] = {}
     for key, count in executed.items():

@@ -52,8 +52,8 @@ class Lines:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Distinct lines of a tensor: disjoint runs in order, from `starts` to before `ends`, and `more` of which is known
-    only how many they are."""
+    """Distinct lines of a tensor: disjoint runs in order, from `starts` to before `ends`, and `more` lines whose
+    number alone is known."""
 
     starts: Ints
     ends: Ints
@@ -81,13 +81,13 @@ class Runs:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Region:
     """A loop with what it runs (`loops` and the `accesses` directly in it), or the whole program (extent 1)."""
 
     var: str
     extent: int
     accesses: tuple[Access, ...]
-    loops: tuple[Part, ...]
+    loops: tuple[Region, ...]
     line_bytes: int
 
     @cached_property
@@ -122,13 +122,13 @@ class Part:
             yield from loop.accesses_below((*extents, (loop.var, loop.extent)))
 
 
-def parts(program: Program, line_bytes: int = 64) -> Part:
+def parts(program: Program, line_bytes: int = 64) -> Region:
     """The program as a tree of parts."""
 
-    def part(var: str, extent: int, body: Sequence[Statement]) -> Part:
+    def part(var: str, extent: int, body: Sequence[Statement]) -> Region:
         accesses = tuple(a for s in body if isinstance(s, Op) for a in _access(program, s))
         loops = tuple(part(s.var, s.extent, s.body) for s in body if isinstance(s, Loop))
-        return Part(var, extent, accesses, loops, line_bytes)
+        return Region(var, extent, accesses, loops, line_bytes)
 
     return part("", 1, program.body)
 

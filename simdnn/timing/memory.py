@@ -25,7 +25,7 @@ import numpy.typing as npt
 from isa_models.machines.cpu_record import CacheLevel, Machine
 from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Program
-from simdnn.timing.footprint import Lines, Part, crossing, parts
+from simdnn.timing.footprint import Lines, Region, crossing, parts
 
 Floats = npt.NDArray[np.float64]
 PAGE_BYTES = 4096  # the part of an address that a program chooses
@@ -64,7 +64,7 @@ class Transfers:
     """
 
     levels: tuple[LevelTraffic, ...]
-    tree: Part
+    tree: Region
     fetches: tuple[tuple[dict[str, Lines], Fetches], ...]
 
 
@@ -130,11 +130,11 @@ def widest(program: Program) -> int:
     return max((op.width for op, _ in program.ops()), default=128)
 
 
-def misses(tree: Part, cache: CacheLevel, cold: Collection[str] | None = None, whole: Part | None = None) -> Lines:
+def misses(tree: Region, cache: CacheLevel, cold: Collection[str] | None = None, whole: Region | None = None) -> Lines:
     """Lines that a cache fetches for one run, and lines that it writes back.
 
     The run before left behind what stays, except for the tensors named in `cold` (None: all of them): what stays of the
-    `whole` of which the tree is a part.
+    `whole`, and the tree is a part of that.
     """
     return _all(*fetches(tree, cache, cold, whole))
 
@@ -151,7 +151,7 @@ class Fetches:
     in a run of that loop, and is fetched once there, and what is fetched in each of its iterations.
     """
 
-    part: Part
+    part: Region
     straight: dict[str, Lines]
     loops: tuple[tuple[dict[str, Lines], Fetches], ...]
 
@@ -167,7 +167,7 @@ class Fetches:
 
 
 def fetches(
-    tree: Part, cache: CacheLevel, cold: Collection[str] | None = None, whole: Part | None = None
+    tree: Region, cache: CacheLevel, cold: Collection[str] | None = None, whole: Region | None = None
 ) -> tuple[dict[str, Lines], Fetches]:
     """Each tensor's lines that stay, fetched once a run, and those fetched again; arguments as for `misses`."""
     stays = _stays(tree, cache)
@@ -177,7 +177,7 @@ def fetches(
     return once, _again(tree, cache, stays)
 
 
-def fits(part: Part, capacity_bytes: int) -> bool:
+def fits(part: Region, capacity_bytes: int) -> bool:
     """Whether one iteration's lines fit."""
     return sum(lines.touched for lines in part.iteration.values()) * part.line_bytes <= capacity_bytes
 
@@ -194,7 +194,7 @@ def borrowed(program: Program, machine: Machine, levels: Sequence[LevelTraffic],
     return (held, held / share) if last.shared_by > threads and held > max(share, own) else (0, 0.0)
 
 
-def _again(part: Part, cache: CacheLevel, stays: Mapping[str, float]) -> Fetches:
+def _again(part: Region, cache: CacheLevel, stays: Mapping[str, float]) -> Fetches:
     """What does not stay from one iteration of a part to the next, which is all but a share."""
     if all(share == 1 for share in stays.values()):
         return Fetches(part, {}, ())
@@ -207,7 +207,7 @@ def _again(part: Part, cache: CacheLevel, stays: Mapping[str, float]) -> Fetches
     return Fetches(part, straight, tuple(loops))
 
 
-def _stays(part: Part, cache: CacheLevel) -> dict[str, float]:
+def _stays(part: Region, cache: CacheLevel) -> dict[str, float]:
     """The share of each tensor's lines of one iteration that the cache still holds at the next.
 
     Lines at a stride may meet in few of the sets; all other tensors' are taken as spread evenly over all.
@@ -233,7 +233,7 @@ def _kept(cache: CacheLevel, crowding: Floats, lines: Floats) -> float:
     return float((np.interp(crowding, crowds, shares, right=0.0) * lines).sum() / lines.sum())
 
 
-def _first_level(tree: Part, machine: Machine) -> LevelTraffic:
+def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
     """Loads and stores of the instructions; these have ports of their own, so the slower of the two sets the time.
 
     One whose bytes lie in two lines is two for the ports.

@@ -19,8 +19,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from isa_models.machines.cpu_record import Machine
-from simdnn.timing.cpu.walk import CoreTime, Span
-from simdnn.timing.footprint import Lines, Part
+from simdnn.timing.cpu.walk import CoreTime, Iteration
+from simdnn.timing.footprint import Lines, Region
 from simdnn.timing.memory import Fetches, LevelTraffic, Transfers, transfer_cycles
 
 LONG = 4  # reorder buffers of instructions: what is shorter overlaps with what is before and behind it
@@ -67,7 +67,7 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     return Overlap(cycles * share, max(votes, key=lambda name: votes[name]))
 
 
-def phases(machine: Machine, span: Span, moved: Transfers) -> Iterator[Phase]:
+def phases(machine: Machine, span: Iteration, moved: Transfers) -> Iterator[Phase]:
     """The phases of a run in which any level but the first has something to do."""
     cut = _Cut(LONG * machine.core.reorder_buffer, moved.levels[1:], moved.tree.line_bytes)
     once, again = zip(*moved.fetches, strict=True)
@@ -91,7 +91,7 @@ class _Cut:
         return Phase(times, core, tuple(busy))
 
     def iteration(
-        self, part: Part, span: Span, fetches: Sequence[Fetches], before: Demands, times: float
+        self, part: Region, span: Iteration, fetches: Sequence[Fetches], before: Demands, times: float
     ) -> Iterator[Phase]:
         """One iteration of a part, which also fetches what stays `before` its next: each tensor's lines where they are
         touched first. What stands around long loops is a phase of its own, however short: the stores at a tile's end.
@@ -114,7 +114,9 @@ class _Cut:
         if any(near):
             yield self.phase(times, max(0.0, core), near)
 
-    def loop(self, loop: Part, span: Span, fetches: Sequence[Fetches], once: Demands, times: float) -> Iterator[Phase]:
+    def loop(
+        self, loop: Region, span: Iteration, fetches: Sequence[Fetches], once: Demands, times: float
+    ) -> Iterator[Phase]:
         """A run of a loop that fetches `once` what stays until its end."""
         if not any(once) and not any(f.total for f in fetches):
             return
@@ -137,7 +139,7 @@ def _run(once: Demand, again: Fetches) -> dict[str, Lines]:
     return _sum(once, again.total, again.part.extent)
 
 
-def _first(loop: Part, tensor: str, lines: Lines) -> Lines:
+def _first(loop: Region, tensor: str, lines: Lines) -> Lines:
     """The lines of a loop's first iteration, among the lines of a tensor that are fetched once in its run."""
     one, all_ = loop.iteration[tensor], loop.whole[tensor]
     touched = one.touched / all_.touched

@@ -109,9 +109,9 @@ def floor(system: System, stage: Stage) -> float:
 def _stage(system: System, stage: Stage, spans: bool) -> Simulated:
     rounds, rest = divmod(stage.tiles, system.cores)
     if rounds <= 2 * ROUNDS + 1:
-        return _Run(system, stage, stage.tiles, spans).result()
-    short = _Run(system, stage, ROUNDS * system.cores + rest, False).result()
-    longer = _Run(system, stage, 2 * ROUNDS * system.cores + rest, spans).result()
+        return _Simulation(system, stage, stage.tiles, spans).result()
+    short = _Simulation(system, stage, ROUNDS * system.cores + rest, False).result()
+    longer = _Simulation(system, stage, 2 * ROUNDS * system.cores + rest, spans).result()
     left = (rounds - 2 * ROUNDS) / ROUNDS
 
     def extended(a: float, b: float) -> float:
@@ -126,7 +126,7 @@ def _stage(system: System, stage: Stage, spans: bool) -> Simulated:
     )
 
 
-class _Run:
+class _Simulation:
     """One simulation of `tiles` tiles."""
 
     def __init__(self, system: System, stage: Stage, tiles: int, spans: bool) -> None:

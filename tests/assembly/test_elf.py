@@ -15,7 +15,7 @@ from isa_models import InvalidArgument, SimdnnError, UnknownName
 from simdnn.assembly.analysis import read_body
 from simdnn.assembly.assembler import assemble
 from simdnn.assembly.elf import ObjectFile
-from simdnn.assembly.text import Source
+from simdnn.assembly.text import CleanText
 from tests.effort import examples
 
 COPY = """
@@ -56,7 +56,7 @@ b: .zero 4096
 def compiled(source: str = "a[rax]", target: str = "b[rax]") -> bytes:
     """An object file as a compiler leaves it: functions in sections of their own, references not yet resolved."""
     lines = (COPY.format(source=source, target=target) + SCALE).splitlines()
-    return assemble(Source("intel", tuple(lines), (), (), ()))
+    return assemble(CleanText("intel", tuple(lines), (), (), ()))
 
 
 def cycles(*places: str) -> float:
@@ -82,7 +82,7 @@ def test_static_arrays_are_apart() -> None:
 
 def test_labels_are_functions_where_none_is_marked() -> None:
     text = ".globl f\nf: vaddps zmm0, zmm0, zmm1\nret\n.globl g\ng: nop\n1: vmulps zmm0, zmm0, zmm1\njnz 1b"
-    data = assemble(Source("intel", tuple(text.splitlines()), (), (), ()))
+    data = assemble(CleanText("intel", tuple(text.splitlines()), (), (), ()))
     assert sorted(ObjectFile(data).functions) == ["f", "g"]
     assert [one.mnemonic for one in read_body(data, function="f").instructions] == ["vaddps"]
     assert [one.mnemonic for one in read_body(data, function="g").instructions] == ["vmulps", "jnz"]
@@ -91,7 +91,7 @@ def test_labels_are_functions_where_none_is_marked() -> None:
 def test_marks_in_an_object_file() -> None:
     mark = "mov ebx, {}\n.byte 0x64, 0x67, 0x90"
     text = f"f: vdivps zmm0, zmm0, zmm1\n{mark.format(111)}\nvaddps zmm0, zmm0, zmm1\n{mark.format(222)}\nret"
-    data = assemble(Source("intel", tuple(text.splitlines()), (), (), ()))
+    data = assemble(CleanText("intel", tuple(text.splitlines()), (), (), ()))
     assert [one.mnemonic for one in read_body(data).instructions] == ["vaddps"]
 
 

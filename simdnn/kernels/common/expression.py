@@ -37,7 +37,7 @@ INSTRUCTIONS = {
 _COMMUTE = ("add", "mul", "and", "or", "xor", "iadd")
 
 
-class Step(NamedTuple):
+class FormulaStep(NamedTuple):
     """One value: `op` over earlier values (`args`); `number` is a constant, an input's position or an immediate."""
 
     op: str
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 class Expression(NamedTuple):
     """Steps in order, the last one being the result; `inputs` are their types in memory."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[FormulaStep, ...]
     inputs: tuple[str, ...]
 
     @property
@@ -59,9 +59,9 @@ class Expression(NamedTuple):
 
 class _Trace:
     def __init__(self) -> None:
-        self.steps: dict[Step, int] = {}
+        self.steps: dict[FormulaStep, int] = {}
 
-    def add(self, step: Step) -> Element:
+    def add(self, step: FormulaStep) -> Element:
         return Element(self, self.steps.setdefault(step, len(self.steps)), step.dtype)
 
 
@@ -74,13 +74,13 @@ class Element:
     def _lift(self, other: Element | float) -> Element:
         if isinstance(other, Element):
             return other
-        return self.trace.add(Step("constant", (), other, "s32" if self.dtype == "s32" else "f32"))
+        return self.trace.add(FormulaStep("constant", (), other, "s32" if self.dtype == "s32" else "f32"))
 
     def _apply(self, op: str, *others: Element | float, number: float = 0.0) -> Element:
         args = [self, *(self._lift(o) for o in others)]
         if op in _COMMUTE and self._constant(args[0]):
             args.reverse()
-        return self.trace.add(Step(op, tuple(a.index for a in args), number, INSTRUCTIONS[op][2]))
+        return self.trace.add(FormulaStep(op, tuple(a.index for a in args), number, INSTRUCTIONS[op][2]))
 
     def _constant(self, value: Element) -> bool:
         return list(self.trace.steps)[value.index].op == "constant"
@@ -111,7 +111,7 @@ class Element:
         args = [self, self._lift(factor), self._lift(addend)]
         if self._constant(args[0]):
             args[:2] = args[1], args[0]
-        return self.trace.add(Step("fma", tuple(a.index for a in args)))
+        return self.trace.add(FormulaStep("fma", tuple(a.index for a in args)))
 
     def minimum(self, other: Element | float) -> Element:
         """The lesser; a NaN of this value survives, one of `other` does not."""
@@ -127,7 +127,7 @@ class Element:
     def bits(self, op: str, other: Element | int) -> Element:
         """`and`, `or`, `xor` with another value's bits or a pattern; the result is read as this value's type."""
         if isinstance(other, int):
-            other = self.trace.add(Step("constant", (), other, "u32"))
+            other = self.trace.add(FormulaStep("constant", (), other, "u32"))
         return self._apply(op, other).read_as(self.dtype)
 
     def shift(self, op: str, count: int) -> Element:
@@ -164,7 +164,7 @@ def trace(function: Callable[..., Element], inputs: Sequence[str]) -> Expression
     """
     found = _Trace()
     kinds = ["f32" if fmt(dtype).is_float else "s32" for dtype in inputs]
-    elements = [found.add(Step("input", (), i, kind)) for i, kind in enumerate(kinds)]
+    elements = [found.add(FormulaStep("input", (), i, kind)) for i, kind in enumerate(kinds)]
     result = function(*elements)
     order = _needed(list(found.steps), result.index)
     place = {old: new for new, old in enumerate(order)}
@@ -174,7 +174,7 @@ def trace(function: Callable[..., Element], inputs: Sequence[str]) -> Expression
     return Expression(tuple(steps), tuple(inputs))
 
 
-def _needed(steps: Sequence[Step], last: int) -> list[int]:
+def _needed(steps: Sequence[FormulaStep], last: int) -> list[int]:
     """The steps that step `last` depends on, in order; itself the last."""
     wanted, stack = {last}, [last]
     while stack:

@@ -43,7 +43,7 @@ class PoolProblem:
         return -inf if self.kind == "max" else 0.0
 
     def reach(self, oh: int, ow: int) -> tuple[int, int]:
-        """Rows and columns of the source up to the last that so many positions read."""
+        """Rows and columns of the source up to the last that a number of positions reads."""
         sides = zip((oh, ow), self.strides, (self.kh, self.kw), self.dilation, strict=True)
         rows, columns = ((n - 1) * step + (k - 1) * d + 1 for n, step, k, d in sides)
         return max(rows, self.ih), max(columns, self.iw)

@@ -22,8 +22,8 @@ class Order:
     """How a sum goes through the taps; by default rows outside, columns, then channels inside, in one chain.
 
     `fold` makes channels of taps where a group has a single input channel: "row" of the columns in a kernel row,
-    "window" of all taps, column by column. `columns_outside` goes through the taps column by column. `block`: so many
-    channels go through all taps before the next ones do.
+    "window" of all taps, column by column. `columns_outside` goes through the taps column by column. `block`: channels
+    that go through all taps before the next ones do.
     """
 
     fold: str = ""

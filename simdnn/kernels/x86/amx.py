@@ -24,11 +24,11 @@ from simdnn.kernels.x86.code import Unit, load32
 from simdnn.kernels.x86.compensation import Compensation, compensated
 from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import BF16, VNNI, Dot
-from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.gemm import Gemm, epilogue_of
 from simdnn.kernels.x86.product import Blocks, Product, panels_of
 from simdnn.kernels.x86.reduction import Chains
-from simdnn.kernels.x86.tile import Panel, Part
+from simdnn.kernels.x86.tile import Panel, TilePart
 from simdnn.kernels.x86.weights import PackedWeights
 from simdnn.program.records import Affine, Memory, Op, Register, Tensor
 from simdnn.program.tiles import TILES, configuration
@@ -151,7 +151,7 @@ class AmxTiles:
     # -- one block of rows times one panel ----------------------------------------------------------------------------
     def tile(
         self, panel: Panel, sources: Sequence[Affine], position: Sequence[Affine], numbers: Sequence[Affine]
-    ) -> list[Part]:
+    ) -> list[TilePart]:
         columns, first = range(panel.vectors), [sum(self.heights[:i]) for i in range(len(self.heights))]
         clear: Code = []
         store: Code = []
@@ -169,7 +169,7 @@ class AmxTiles:
                     )
                 store.append(op("tilestored", place, bits))
         code = [*clear, *self.products(panel, [sources[at] for at in first]), *store]
-        return [Part("part", 1, code + self.finish_rows(panel, buffered, position[0], numbers[0]))]
+        return [TilePart("part", 1, code + self.finish_rows(panel, buffered, position[0], numbers[0]))]
 
     def rows_at(self, i: int, tensor: str, index: Affine, stride: int) -> Memory:
         """Tile i's rows of a matrix."""
@@ -212,7 +212,7 @@ class AmxTiles:
     def stored_as_is(self) -> bool:
         """Whether an accumulator is what dst wants: nothing but a store in the epilogue."""
         acc = self.product.unit.reg("c0_0", self.dot.acc)
-        tile = Tile(self.product.unit, [[acc]], [_COLUMNS], [Affine()], Affine(), [Affine()])
+        tile = TileSums(self.product.unit, [[acc]], [_COLUMNS], [Affine()], Affine(), [Affine()])
         return (
             self.product.conv.epilogue.dst == self.dot.acc
             and len(finish_tile(self.plan, tile)) == 1
@@ -250,7 +250,7 @@ class AmxTiles:
             ]
         numbers = [number + first + i for i in rows]
         beside = self.product.conv.groups * self.blocks.layout.channels
-        tile = Tile(
+        tile = TileSums(
             unit,
             registers,
             [panel.lanes[j] for j in columns],

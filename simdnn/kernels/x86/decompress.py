@@ -26,7 +26,7 @@ GIVEN = ("stored", "stored_tail", "plain")
 
 
 class PanelWeights:
-    """Compressed weights, each panel of which is brought into a buffer before its tiles."""
+    """Compressed weights: each panel is brought into a buffer before its tiles."""
 
     given = GIVEN
     blocked = None
@@ -93,7 +93,7 @@ class PanelWeights:
             return loop("outer", k // large, loop("group", large // (2 * step), body))
         turns, rest = divmod(k, lcm(2, large))
         code = loop("outer", turns, self.unrolled(r, panel, j, outer * lcm(2, large), lcm(2, large)))
-        return code + loop("outer", 1, self.unrolled(r, panel, j, Affine(k - rest), rest))  # as all the others
+        return code + loop("outer", 1, self.unrolled(r, panel, j, Affine(k - rest), rest))  # as in the loop
 
     def group_rows(self, r: list[str], panel: Panel, j: int, row: Affine, count: int) -> Code:
         """`count` rows from `row` on that share their parameters."""

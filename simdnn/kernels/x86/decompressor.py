@@ -200,7 +200,7 @@ def lengths(d: Decompression, k: int) -> tuple[int, int]:
 
 
 def nest(d: Decompression, k: int) -> bool:
-    """Whether groups are of one length, or of two of which one divides the other."""
+    """Whether groups are of one length, or of two lengths and one divides the other."""
     return set(_groups(d, k)) <= set(lengths(d, k))
 
 
@@ -216,7 +216,7 @@ def refuses_groups(problem: MatmulProblem, dot: Dot) -> str:
     if any(k % group for group in _groups(d, k)):
         return f"groups of {sorted(_groups(d, k))} that do not divide K = {k}"
     if not nest(d, k) and large // step > _MOST_UNROLLED:
-        return f"groups of {sorted(_groups(d, k))}, of which none divides the other and no short run holds both"
+        return f"groups of {sorted(_groups(d, k))}: none divides the other, and no short run holds both"
     if reason := odd_nibbles(p.wei, p.wei_tag, k, p.n):
         return reason
     if dot.depth == 2 or (p.wei in NIBBLES and (p.wei_tag != "ab" or p.n == 1)):

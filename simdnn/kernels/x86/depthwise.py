@@ -14,7 +14,7 @@ from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.pack import Blocked, Layout, halved, wrap32
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
 from simdnn.kernels.x86.code import Unit, load32, load_bf16, load_f16, zero
-from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.source import Source
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
@@ -130,7 +130,7 @@ class Depthwise:
         numbers = [(n * p.oh + y) * p.ow + first + i for i in range(rows)]
         positions = [(y * p.ow + first + i) * self.channels + channel for i in range(rows)]
         rows_of_dst = [x * p.oc + channel for x in numbers]
-        final = Tile(unit, [[acc] for acc in accumulators], [live], rows_of_dst, channel, positions)
+        final = TileSums(unit, [[acc] for acc in accumulators], [live], rows_of_dst, channel, positions)
         rest = replace(self.plan, epilogue=replace(self.plan.epilogue, bias=False)) if self.bias_first else self.plan
         return code + finish_tile(rest, final)
 

@@ -103,7 +103,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Tile:
+class TileSums:
     """The accumulators of a tile and where they belong: row i, column vector j holds `lanes[j]` live lanes."""
 
     unit: Unit
@@ -115,7 +115,7 @@ class Tile:
     row_number: Sequence[Affine] = ()  # rows in `rowsum`
 
 
-def finish_tile(plan: Plan, tile: Tile, rowsum: bool = False) -> Code:
+def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
     """The passes and the stores of one tile."""
     e, passes = plan.epilogue, _Passes(plan, tile)
     low, high = plan.bounds
@@ -145,7 +145,7 @@ class _Passes:
     """The passes over one tile; each holds the value that it applies in the register `p`."""
 
     plan: Plan
-    tile: Tile
+    tile: TileSums
 
     def value(self, dtype: str = "u32") -> Register:
         return self.tile.unit.reg("p", dtype)

@@ -8,7 +8,7 @@ import numpy as np
 
 from isa_models import Unimplemented
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.expression import INSTRUCTIONS, Expression, Step
+from simdnn.kernels.common.expression import INSTRUCTIONS, Expression, FormulaStep
 from simdnn.kernels.common.vocabulary import Load
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.elements import LOADED, STORED
@@ -83,7 +83,7 @@ class _Registers:
             raise Unimplemented("a formula that needs more registers than the vector unit has; split it in two")
         return self.free.pop()
 
-    def release(self, step: Step, i: int) -> None:
+    def release(self, step: FormulaStep, i: int) -> None:
         """Registers whose values nobody needs after step i."""
         for a in dict.fromkeys(step.args):
             if self.dies(a, i):
@@ -112,7 +112,7 @@ class _Registers:
         """The last operand of an instruction, which may stand in memory as constants do."""
         return self.operand(value, dtype) if value in self.held else self.in_memory(value, dtype)
 
-    def plain(self, i: int, step: Step) -> None:
+    def plain(self, i: int, step: FormulaStep) -> None:
         name, dtype, result = INSTRUCTIONS[step.op]
         sources: list[Place] = [self.operand(step.args[0], dtype), *(self.last(a, dtype) for a in step.args[1:])]
         self.release(step, i)
@@ -120,7 +120,7 @@ class _Registers:
         immediates = {"imm": int(step.number)} if step.op in ("shl", "shr", "sar") else {}
         self.code.append(op(name, self.unit.reg(self.held[i], result), *sources, **immediates))
 
-    def fma(self, i: int, step: Step) -> None:
+    def fma(self, i: int, step: FormulaStep) -> None:
         """vfmadd231 where the addend dies and a factor is to be kept or stands in memory; else vfmadd213."""
         a, b, c = step.args
         if self.dies(b, i) and not self.dies(a, i):
@@ -139,7 +139,7 @@ class _Registers:
         self.held[i] = total.name
 
 
-def _pattern(step: Step) -> bytes:
+def _pattern(step: FormulaStep) -> bytes:
     """A constant's four bytes."""
     if step.dtype == "f32":
         return np.float32(step.number).tobytes()

@@ -25,7 +25,7 @@ from simdnn.kernels.x86.code import Unit, broadcast32, zero
 from simdnn.kernels.x86.decompress import GIVEN
 from simdnn.kernels.x86.decompressor import Decompressor, lengths, nest, scale_inside
 from simdnn.kernels.x86.dots import Dot, accumulator
-from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.product import Blocks, Product, panels_of
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.check import verify
@@ -107,7 +107,7 @@ class Fused:
         body += self.pairs(panel, rows, row + (step - 1), 1) if rest else []
         code += loop("outer", p.k // large, loop("group", large // step, body))
         at = [number * p.oc + panel.dst for number in rows]
-        return code + finish_tile(self.plan, Tile(p.unit, sums, panel.lanes, at, panel.channel, rows, rows))
+        return code + finish_tile(self.plan, TileSums(p.unit, sums, panel.lanes, at, panel.channel, rows, rows))
 
     def pairs(self, panel: Panel, rows: list[Affine], k: Affine, count: int) -> Code:
         """`count` rows of weights from `k` on, one or two, with every row of the source."""

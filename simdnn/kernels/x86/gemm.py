@@ -31,7 +31,7 @@ from simdnn.kernels.x86.epilogue import Plan
 from simdnn.kernels.x86.grouped import GroupedChains
 from simdnn.kernels.x86.product import Blocks, Product, panels_of
 from simdnn.kernels.x86.reduction import Chains
-from simdnn.kernels.x86.tile import Panel, Part, Reduction, tile
+from simdnn.kernels.x86.tile import Panel, Reduction, TilePart, tile
 from simdnn.kernels.x86.weights import PackedWeights, PlainWeights, weights_of
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Tensor
@@ -54,7 +54,7 @@ class Tiles(Protocol):
 
     def tile(
         self, panel: Panel, sources: Sequence[Affine], position: Sequence[Affine], numbers: Sequence[Affine]
-    ) -> list[Part]:
+    ) -> list[TilePart]:
         """One tile from nothing to dst; for each row its source, where it is in `comp`, and its number."""
 
 
@@ -209,7 +209,7 @@ class RegisterTiles:
 
     def tile(
         self, panel: Panel, sources: Sequence[Affine], position: Sequence[Affine], numbers: Sequence[Affine]
-    ) -> list[Part]:
+    ) -> list[TilePart]:
         p, c = self.product, self.product.conv
         chains, group = self.sums.sums(panel.step), self.sums.group
         return tile(
@@ -232,7 +232,7 @@ def total(product: Product) -> str:
 
 
 def in_registers(product: Product, columns: int) -> Blocks:
-    """Blocks for tiles of vector registers, of a matrix of so many columns."""
+    """Blocks for tiles of vector registers, of a matrix with a number of columns."""
     blocking = choose(product.unit, product.dot, product.rows, columns, product.shifted)
     return Blocks(row_blocks(product.rows, blocking.rows), panels_of(product, blocking.vectors))
 

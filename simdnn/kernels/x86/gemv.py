@@ -17,7 +17,7 @@ from simdnn.kernels.common.pack import Blocked, Layout
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_bf16, load_f16, store32, zero
 from simdnn.kernels.x86.dots import BF16_EMULATED
-from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
@@ -128,7 +128,7 @@ class Gemv:
 
         def block(at: Affine, live: int) -> Code:
             acc = unit.reg("c0", "f32")
-            tile = Tile(unit, [[acc]], [live], [at], at, [at])
+            tile = TileSums(unit, [[acc]], [live], [at], at, [at])
             return [load32(unit, acc, _SUMS, at, live), *finish_tile(self.plan, tile)]
 
         code = loop("e", turns, block(Affine.var("e") * unit.lanes, unit.lanes))
@@ -171,7 +171,7 @@ class Gemv:
         registers = [[unit.reg(f"c{j}", "f32") for j in range(len(live))]]
         code: Code = [zero(acc) for acc in registers[0]]
         code += loop("k", p.k, body)
-        return code + finish_tile(self.plan, Tile(unit, registers, live, [first], first, [first]))
+        return code + finish_tile(self.plan, TileSums(unit, registers, live, [first], first, [first]))
 
     # -- arrays ---------------------------------------------------------------------------------------------------
     def kernel(self) -> Kernel:

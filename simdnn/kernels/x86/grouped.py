@@ -12,7 +12,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.spec import GroupScales, MatmulProblem, Parameters
 from simdnn.kernels.x86.product import Product
-from simdnn.kernels.x86.tile import Chain, Group, Repeat, Taps
+from simdnn.kernels.x86.tile import Chain, Group, Repeat, TapLoop
 from simdnn.program.records import Tensor
 
 
@@ -33,7 +33,7 @@ class GroupedChains:
         """A chain for every group; `step` in weights."""
         steps = self.scales.group // self.product.dot.depth
         chain = Chain((), steps)
-        return (Repeat((chain,), Taps("part", self.groups, self.scales.group, steps * step)),)
+        return (Repeat((chain,), TapLoop("part", self.groups, self.scales.group, steps * step)),)
 
     def tensors(self) -> list[Tensor]:
         by_channel = self.groups * self.layout.channels

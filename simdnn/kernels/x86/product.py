@@ -176,7 +176,7 @@ def runs(layout: pack.Layout, lanes: int, var: str) -> list[Run]:
 
 
 def as_convolution(problem: Problem, split_k: int) -> ConvProblem:
-    """A matmul as rows of pixels with one tap; with `split_k`, with taps of which each is a part of K."""
+    """A matmul as rows of pixels with one tap; with `split_k`, each tap is a part of K."""
     if isinstance(problem, ConvProblem):
         return problem
     p = problem

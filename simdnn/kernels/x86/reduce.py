@@ -29,10 +29,10 @@ _ACCUMULATORS = 4
 @functools.lru_cache(maxsize=512)
 def reduction(problem: ReduceProblem, unit: Unit) -> Program:
     """The program: input src, output dst. Raises `Unimplemented` for types that no vector load here has."""
-    return _Reduction(problem, unit).program()
+    return _LaneReduction(problem, unit).program()
 
 
-class _Reduction:
+class _LaneReduction:
     def __init__(self, problem: ReduceProblem, unit: Unit) -> None:
         self.problem, self.unit = problem, unit
         if problem.src not in LOADED or problem.dst not in STORED or not fmt(problem.src).is_float:

@@ -8,7 +8,7 @@ from functools import cached_property
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.x86.product import Product
-from simdnn.kernels.x86.tile import Chain, Repeat, Taps
+from simdnn.kernels.x86.tile import Chain, Repeat, TapLoop
 from simdnn.program.records import Tensor
 
 
@@ -32,11 +32,11 @@ class Chains:
         steps = r.ic // depth
         tap = steps * step
         cut = min(o.cut // depth or steps, steps)
-        rows = Taps("u", r.kh, r.down, r.kw * tap)
+        rows = TapLoop("u", r.kh, r.down, r.kw * tap)
 
-        def chain(columns: tuple[int, int], *outside: Taps, first: int = 0) -> Chain:
+        def chain(columns: tuple[int, int], *outside: TapLoop, first: int = 0) -> Chain:
             """Over a run of columns, and up to `cut` steps of channels from `first`."""
-            taps = (*outside, Taps("w", columns[1], r.across, tap))
+            taps = (*outside, TapLoop("w", columns[1], r.across, tap))
             at = columns[0] * r.across + first * depth, columns[0] * tap + first * step
             return Chain(taps, min(cut, steps - first), *at)
 
@@ -50,7 +50,7 @@ class Chains:
             )
         if order.block:
             some = order.block // depth
-            blocks = Taps("block", steps // some, order.block, some * step)
+            blocks = TapLoop("block", steps // some, order.block, some * step)
             return (Repeat((replace(chain((0, r.kw), blocks, rows), steps=some),)),)
         times = -(-steps // cut) - 1
         last = chain((0, r.kw), rows, first=times * cut)
@@ -58,7 +58,7 @@ class Chains:
             last = replace(last, taps=last.taps[::-1])
         if not times:
             return (Repeat((last,)),)
-        return Repeat((chain((0, r.kw), rows),), Taps("part", times, cut * depth, cut * step)), Repeat((last,))
+        return Repeat((chain((0, r.kw), rows),), TapLoop("part", times, cut * depth, cut * step)), Repeat((last,))
 
     def tensors(self) -> list[Tensor]:
         return []

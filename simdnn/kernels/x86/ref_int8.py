@@ -9,9 +9,9 @@ for each row, each vector of columns:           parallel
 
 That is strategy "direct". With the user's reductions R (sums of the source over each group), "precomputed", the weights
 go into the products as they are, and each group's sum loses zero point * (R - source's zero point * group's length); R
-is trusted. The library has these two. By the others, the loop forms R itself ("in_kernel"); the weights zero points'
-part of each group of scales is a matrix made before ("bias"); both factors are converted to f32 and their products
-added up there ("upconvert"), which gives the same bits as long as sums stay below 2**24.
+is trusted. The library has these two. This package adds three: "in_kernel" forms R in the loop; "bias" reads the part
+that weights zero points have in each group of scales from a matrix made before; "upconvert" converts both factors to
+f32 and adds their products up there, which gives the same bits as long as sums stay below 2**24.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, ZeroPoints
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
-from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.stored import widen
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Tensor
@@ -136,7 +136,7 @@ class RefInt8:
         else:
             code += [*self.group(first, "total"), *self.term(Affine(), first, "total")]
         row = Affine.var("r") * p.n + first
-        tile = Tile(unit, [[total]], [live], [row], first, [row])
+        tile = TileSums(unit, [[total]], [live], [row], first, [row])
         return code + finish_tile(self.plan, tile)
 
     def group(self, first: Affine, sum_register: str) -> Code:

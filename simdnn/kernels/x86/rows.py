@@ -187,7 +187,7 @@ class Row:
         return ""
 
     def refuses_taps(self, problem: ConvProblem) -> str:
-        """Why a convolution cannot have so many taps; empty where it can."""
+        """Why the taps of a convolution are too many; empty where they are not."""
         if 2 * problem.kh * problem.kw > (self.dot.chain or math.inf):
             return f"adds {self.dot.chain} products in f16: kernels of up to {self.dot.chain // 2} taps"
         return ""

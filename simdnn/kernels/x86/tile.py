@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.dots import Dot, accumulator
-from simdnn.kernels.x86.epilogue import Plan, Tile, finish_tile
+from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.program.records import Affine
 
 
 @dataclass(frozen=True)
-class Taps:
+class TapLoop:
     """A sequential loop of the reduction around the channels: how far source and weights move with it."""
 
     var: str
@@ -44,13 +44,13 @@ class Panel:
 class Chain:
     """One sum from zero: loops over taps, then `steps` dots over channels, from an element of source and weights."""
 
-    taps: tuple[Taps, ...]
+    taps: tuple[TapLoop, ...]
     steps: int
     source: int = 0
     weights: int = 0
 
     @property
-    def loops(self) -> list[Taps]:
+    def loops(self) -> list[TapLoop]:
         return [taps for taps in self.taps if taps.extent > 1]
 
     def at(self, rows: Sequence[Affine], weights: Affine) -> tuple[list[Affine], Affine]:
@@ -73,7 +73,7 @@ class Repeat:
     """Chains one after the other, `over.extent` times; an extent of 1 is once."""
 
     chains: tuple[Chain, ...]
-    over: Taps = Taps("part", 1, 0, 0)
+    over: TapLoop = TapLoop("part", 1, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Group:
     compensate: bool
     scales: tuple[str, ...]  # "wei", "src", in order
 
-    def term(self, unit: Unit, final: Tile, group: Affine) -> Code:
+    def term(self, unit: Unit, final: TileSums, group: Affine) -> Code:
         """For one group; `final` names the tile's registers, channels and rows."""
         code: Code = []
         p = unit.reg("p")
@@ -184,7 +184,7 @@ def turns(sums: Sequence[Repeat]) -> list[tuple[Repeat, int, int]]:
 
 
 @dataclass(frozen=True)
-class Part:
+class TilePart:
     """Some chains of a tile's sums, for `extent` turns of loop `var`; the last part ends with the destination."""
 
     var: str
@@ -208,14 +208,16 @@ def tile(
     position: Sequence[Affine],
     row_number: Sequence[Affine],
     rowsum: bool,
-) -> list[Part]:
+) -> list[TilePart]:
     """One tile from nothing to memory. `total` names the f32 tensor that keeps the sum of chains so far, so that parts
     need not follow each other at once.
     """
     dot = reduction.dot
     accumulators = [[accumulator(unit, i, j, dot) for j in range(panel.vectors)] for i in range(len(sources))]
     at = [row + panel.dst for row in dst_rows]
-    final = Tile(unit, accumulators, panel.lanes, at, panel.channel, [p + panel.channel for p in position], row_number)
+    final = TileSums(
+        unit, accumulators, panel.lanes, at, panel.channel, [p + panel.channel for p in position], row_number
+    )
 
     def partial(add: bool, store: bool) -> Code:
         code: Code = []
@@ -230,7 +232,7 @@ def tile(
                     code.append(store32(unit, total, index, acc.as_("f32"), panel.lanes[j]))
         return code
 
-    parts: list[Part] = []
+    parts: list[TilePart] = []
     pieces = turns(reduction.sums)
     for p, (repeat, first, count) in enumerate(pieces):
         over, turn = repeat.over, Affine.var(repeat.over.var) + first if count > 1 else Affine(first)
@@ -248,5 +250,5 @@ def tile(
                 body += partial(add=not opening, store=not closing)
         if p == len(pieces) - 1:
             body += finish_tile(plan, final, rowsum)
-        parts.append(Part(over.var, count, body))
+        parts.append(TilePart(over.var, count, body))
     return parts

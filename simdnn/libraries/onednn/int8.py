@@ -18,7 +18,7 @@ _WAY_OUT = "dispatch='fastest' takes it"
 
 
 def form(p: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
-    """How the library takes a matmul of integers, of which scales and zero points are in `params`.
+    """How the library takes a matmul of integers with the scales and zero points in `params`.
 
     Raises `Unimplemented` for what it refuses.
     """

@@ -36,7 +36,7 @@ def _small_groups(p: ConvProblem) -> bool:
 
 
 def groups_by_fours(p: ConvProblem, most: int) -> bool:
-    """Whether there are groups, of at most so many input channels, and of multiples of four on both sides."""
+    """Whether there are groups of at most `most` input channels, multiples of four on both sides."""
     ic, oc = p.ic // p.groups, p.oc // p.groups
     return p.groups > 1 and ic <= most and ic % 4 == 0 and oc % 4 == 0
 

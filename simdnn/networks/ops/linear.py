@@ -161,7 +161,7 @@ def checked_conv(node: Node, x: Array, w: Array) -> None:
 
 
 def convolve(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = None, **options: Any) -> Array:
-    """One, two or three dimensions: one as two of which one is 1, three as the sum over the depth of two."""
+    """One, two or three dimensions: one becomes two with a 1, three become a sum of two over the depth."""
     checked_conv(node, x, w)
     at = windows(node, x.shape[2:], w.shape[2:])
     if any(p < 0 for p in (*at.before, *at.after)):

@@ -153,7 +153,7 @@ def dynamic_quantize_linear(k: Kernels, node: Node, x: Array) -> tuple[Array, Ar
 
 # -- integer products -------------------------------------------------------------------------------------------------
 def signed(w: Array, zero: Array | None) -> tuple[Array, Array | None]:
-    """u8 weights as s8 ones, 128 less, and their zero point likewise: kernels multiply by s8."""
+    """u8 weights as s8 ones: they and their zero point become 128 less, since kernels multiply by s8."""
     if label(w.dtype) == "s8":
         return w, zero
     need(label(w.dtype) == "u8", f"weights of {label(w.dtype)}; u8 and s8 have kernels")

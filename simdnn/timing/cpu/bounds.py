@@ -7,13 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from isa_models.machines.cpu_record import Machine
-from simdnn.timing.cpu.steps import Op
+from simdnn.timing.cpu.steps import CoreOp
 
 MOST_UNIONS = 4096
 MICROCODED = 4  # slots beyond which an instruction is not decoded, but read from the microcode
 
 
-def port_load(ops: Sequence[Op]) -> float:
+def port_load(ops: Sequence[CoreOp]) -> float:
     """Cycles that the busiest set of ports needs for the uops that can run nowhere else (loads: `load_pipes`).
 
     The bound is exact for the best assignment (max-flow, min-cut), over the unions of the port lists that occur.
@@ -25,7 +25,7 @@ def port_load(ops: Sequence[Op]) -> float:
     return max(busiest_ports(ops)[0], max(own.values(), default=0.0))
 
 
-def busiest_ports(ops: Sequence[Op]) -> tuple[float, frozenset[int]]:
+def busiest_ports(ops: Sequence[CoreOp]) -> tuple[float, frozenset[int]]:
     """The cycles of `port_load` less intervals, and the set of ports."""
     work: dict[frozenset[int], float] = defaultdict(float)
     for op in ops:
@@ -45,7 +45,7 @@ def _unions(sets: list[frozenset[int]]) -> set[frozenset[int]]:
     return found
 
 
-def load_pipes(machine: Machine, ops: Sequence[Op]) -> float:
+def load_pipes(machine: Machine, ops: Sequence[CoreOp]) -> float:
     """Cycles that the load pipes need: all loads, those that fewer of them take, and stores whose address they form.
 
     A store's address at two registers is formed on the load ports where those are among the ports for addresses of
@@ -63,12 +63,12 @@ def load_pipes(machine: Machine, ops: Sequence[Op]) -> float:
     return max(max(every + indexed, wide) / pipes, (every + len(stores)) / len(core.store_address_ports))
 
 
-def store_commit(ops: Sequence[Op]) -> float:
+def store_commit(ops: Sequence[CoreOp]) -> float:
     """Cycles that the stores need at commit."""
     return sum(op.commit_cycles for op in ops if op.store is not None)
 
 
-def crowding(machine: Machine, ops: Sequence[Op]) -> float:
+def crowding(machine: Machine, ops: Sequence[CoreOp]) -> float:
     """Cycles that wide loads, stores and operations need all together (`Core.crowding`); tiles have their own paths."""
     total = 0.0
     for row in machine.core.crowding:
@@ -84,12 +84,12 @@ def crowding(machine: Machine, ops: Sequence[Op]) -> float:
     return total
 
 
-def dispatch(machine: Machine, ops: Sequence[Op]) -> float:
+def dispatch(machine: Machine, ops: Sequence[CoreOp]) -> float:
     """Cycles to dispatch and to retire the slots."""
     return sum(op.slots for op in ops) / min(machine.core.dispatch_slots, machine.core.retire_slots)
 
 
-def loop_dispatch(machine: Machine, ops: Sequence[Op]) -> float:
+def loop_dispatch(machine: Machine, ops: Sequence[CoreOp]) -> float:
     """`dispatch` of a loop's body: whole cycles for the copies that the loop buffer holds, or for its lines of uops."""
     core, copies, least = machine.core, loop_copies(machine, ops), dispatch(machine, ops)
     slots = sum(op.slots for op in ops)
@@ -99,7 +99,7 @@ def loop_dispatch(machine: Machine, ops: Sequence[Op]) -> float:
     return max(least, float(math.ceil(fused / core.uop_cache_line))) if core.uop_cache_line else least
 
 
-def loop_copies(machine: Machine, ops: Sequence[Op]) -> int:
+def loop_copies(machine: Machine, ops: Sequence[CoreOp]) -> int:
     """How often the loop buffer holds these ops, 0 where it doesn't: then groups go on across the loop's end."""
     if any(op.row.slots > MICROCODED for op in ops):
         return 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from simdnn.timing.cpu.steps import Op
+from simdnn.timing.cpu.steps import CoreOp
 
 Graph = Mapping[str, Mapping[str, float]]  # from a register to those that it feeds, with the cycles
 _Link = tuple[int, "_Link | None"]  # an op's index, and what came before it
@@ -19,7 +19,7 @@ _Times = dict[str, tuple[float, "_Link | None"]]
 SAME = 1e-9  # cycles by which rounding may part two sums
 
 
-def slowest_chain(ops: Sequence[Op]) -> tuple[float, tuple[int, ...]]:
+def slowest_chain(ops: Sequence[CoreOp]) -> tuple[float, tuple[int, ...]]:
     """Cycles an iteration of the slowest chain, and which ops it runs through, in order, until it is where it began.
 
     0 and none where nothing is carried. Of several the one with the register that is read first, and then the shortest.
@@ -59,7 +59,7 @@ def slowest_cycle(graph: Graph) -> tuple[str, int] | None:
     return None
 
 
-def feeds(ops: Sequence[Op], carried: Sequence[str]) -> Graph:
+def feeds(ops: Sequence[CoreOp], carried: Sequence[str]) -> Graph:
     """Which carried registers each of them feeds in one iteration, and after how many cycles."""
     now: dict[str, dict[str, float]] = {register: {register: 0.0} for register in carried}
     for op in ops:
@@ -92,7 +92,7 @@ def _on_longer_cycles(graph: Graph) -> Graph:
 
 
 def _longest_walks(graph: Graph) -> list[dict[str, float]]:
-    """For each number of edges up to that of nodes: the longest walk of so many edges to each node."""
+    """For each number of edges up to that of nodes: the longest walk with that number of edges to each node."""
     walks = [dict.fromkeys(graph, 0.0)]
     for _ in graph:
         here: dict[str, float] = {}
@@ -145,7 +145,7 @@ def _turns(graph: Mapping[str, Sequence[str]], start: str) -> int:
     return 0
 
 
-def _carried(ops: Sequence[Op]) -> list[str]:
+def _carried(ops: Sequence[CoreOp]) -> list[str]:
     """Registers read before they are written, and written; in the order of their first reading."""
     written: set[str] = set()
     early: dict[str, None] = {}
@@ -157,14 +157,14 @@ def _carried(ops: Sequence[Op]) -> list[str]:
     return [register for register in early if register in written]
 
 
-def _sources(op: Op) -> itertools.chain[str]:
+def _sources(op: CoreOp) -> itertools.chain[str]:
     moved = (op.moves,) if op.moves is not None else ()
     late = (op.accumulator,) if op.accumulator is not None else ()
     address = op.load.registers if op.load is not None else ()
     return itertools.chain(op.reads, moved, late, address)
 
 
-def _once(ops: Sequence[Op], times: _Times) -> _Times:
+def _once(ops: Sequence[CoreOp], times: _Times) -> _Times:
     """Follow known register times through the body once; registers that don't depend on them drop out."""
     now = dict(times)
     for index, op in enumerate(ops):
@@ -183,7 +183,7 @@ def _once(ops: Sequence[Op], times: _Times) -> _Times:
     return now
 
 
-def _waits(op: Op) -> list[tuple[str, float]]:
+def _waits(op: CoreOp) -> list[tuple[str, float]]:
     """Registers that an op reads, with the cycles from each to its result."""
     found = [(register, op.latency) for register in op.reads]
     if op.accumulator is not None:

@@ -16,14 +16,14 @@ from typing import NamedTuple
 from isa_models.errors import SimdnnError
 from isa_models.machines.cpu_record import Machine
 from simdnn.timing.cpu.schedulers import Schedulers
-from simdnn.timing.cpu.steps import MemRef, Op
+from simdnn.timing.cpu.steps import CoreOp, MemRef
 
 UNKNOWN = -1.0
 UNPLACED = -1
 STALLED = 500_000  # cycles without a retirement, more than any row that the schema allows can take
 
 
-class Node:
+class Pending:
     """A load or an operation in flight; `done` is the cycle of its result, UNKNOWN until it issues."""
 
     __slots__ = (
@@ -44,9 +44,9 @@ class Node:
         "late",
     )
     bound: tuple[int, ...]
-    commit: Node | None
+    commit: Pending | None
 
-    def __init__(self, age: int, op: Op, is_load: bool, ready: float) -> None:
+    def __init__(self, age: int, op: CoreOp, is_load: bool, ready: float) -> None:
         self.age = age
         self.op = op
         self.is_load = is_load
@@ -54,7 +54,7 @@ class Node:
         self.ready = ready
         self.done = UNKNOWN
         self.first_issue = UNKNOWN
-        self.users: list[tuple[Node, float]] = []  # with the cycles by which each needs this result later
+        self.users: list[tuple[Pending, float]] = []  # with the cycles by which each needs this result later
         if is_load:
             self.place = UNPLACED  # where in its line it begins, as far as that is known
             self.pipes = op.load_pipes
@@ -73,17 +73,17 @@ class Execution(NamedTuple):
     The retirement of the n-th is `CoreModel.retired[n]`.
     """
 
-    op: Op
+    op: CoreOp
     iteration: int
     dispatched: int
-    node: Node
-    load: Node | None
+    node: Pending
+    load: Pending | None
 
 
 class CoreModel:
     """One run over a stream of (op, iteration) pairs; `advance` executes one cycle."""
 
-    def __init__(self, machine: Machine, stream: Iterator[tuple[Op, int]], buffered: int = 0) -> None:
+    def __init__(self, machine: Machine, stream: Iterator[tuple[CoreOp, int]], buffered: int = 0) -> None:
         """`buffered`: ops that the loop buffer holds, 0 where the stream doesn't come from there."""
         core = machine.core
         self.core = core
@@ -101,30 +101,32 @@ class CoreModel:
         # Ports and schedulers, by number.
         number = {port: i for i, port in enumerate(core.ports)}
         ports = len(number)
-        self.schedulers: Schedulers[Node] = Schedulers(core)
+        self.schedulers: Schedulers[Pending] = Schedulers(core)
         self.free_at = [0] * ports
         self.busy = [0.0] * ports  # cycles of work done
-        self.future: dict[int, list[tuple[int, int, Node]]] = {}  # (port, age, node) by the cycle of readiness
-        self.waiting: list[list[tuple[int, Node]]] = [[] for _ in range(ports)]  # ready, by age
+        self.future: dict[int, list[tuple[int, int, Pending]]] = {}  # (port, age, node) by the cycle of readiness
+        self.waiting: list[list[tuple[int, Pending]]] = [[] for _ in range(ports)]  # ready, by age
         self.exec_queues = [(i, self.waiting[i]) for i, port in enumerate(core.ports) if port not in core.load_ports]
         self.load_ports = [number[port] for port in core.load_ports]
         self.of_a_place = core.loads_of_a_place or len(self.load_ports)
-        self.load_future: list[tuple[float, int, Node]] = []
-        self.load_waiting: list[tuple[int, Node]] = []
+        self.load_future: list[tuple[float, int, Pending]] = []
+        self.load_waiting: list[tuple[int, Pending]] = []
         self.load_debt = 0.0  # pipes that the last load has still to take, one of more lines than there are pipes
         self.next_of: dict[str, float] = {}  # mnemonics with an interval: the cycle from which the next may issue
         # Windows.
-        self.rob: deque[Node] = deque()
+        self.rob: deque[Pending] = deque()
         self.retire_left = 0  # slots of the oldest op still to retire
         self.rob_room = core.reorder_buffer
         self.load_room = core.load_queue
         self.store_room = core.store_queue
         self.commits: deque[float] = deque()
         self.commit_free = 0.0
-        self.values: dict[str, Node | None] = {}  # register to its last writer
-        self.tile_store: Node | None = None  # the last store of a tile
+        self.values: dict[str, Pending | None] = {}  # register to its last writer
+        self.tile_store: Pending | None = None  # the last store of a tile
         self.last_line: tuple[str, int] | None = None  # of a store that none has joined yet
-        self.stores: dict[str, deque[tuple[int, int, Node, Node]]] = {}  # tensor to (first byte, end, data, commit)
+        self.stores: dict[
+            str, deque[tuple[int, int, Pending, Pending]]
+        ] = {}  # tensor to (first byte, end, data, commit)
 
     def fill_store_queue(self, commit_cycles: float) -> None:
         """Start with a full store queue, as a long loop of stores has it (it drains where stores don't bind)."""
@@ -176,7 +178,7 @@ class CoreModel:
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def _finish(self, node: Node, done: float) -> None:
+    def _finish(self, node: Pending, done: float) -> None:
         """The time of a result is known: tell those who wait for it, and those without uops behind them."""
         node.done = done
         if not node.users:
@@ -201,7 +203,7 @@ class CoreModel:
                     work.append(user)
             node.users.clear()
 
-    def _await(self, port: int, node: Node) -> None:
+    def _await(self, port: int, node: Pending) -> None:
         """Let a uop wait at its port until it is ready."""
         if node.ready <= self.cycle:
             heappush(self.waiting[port], (node.age, node))
@@ -209,7 +211,7 @@ class CoreModel:
             self.future.setdefault(math.ceil(node.ready), []).append((port, node.age, node))
 
     @staticmethod
-    def _depend(node: Node, producer: Node, gain: float = 0.0) -> None:
+    def _depend(node: Pending, producer: Pending, gain: float = 0.0) -> None:
         """Let `node` wait for `producer`, though `gain` cycles less."""
         if producer.done == UNKNOWN:
             node.waits += 1
@@ -261,7 +263,7 @@ class CoreModel:
         if self.load_future or self.load_waiting or self.load_debt:
             self._issue_loads(now)
 
-    def _issue_on(self, port: int, waiting: list[tuple[int, Node]], now: int) -> None:
+    def _issue_on(self, port: int, waiting: list[tuple[int, Pending]], now: int) -> None:
         """Issue the oldest uop of a port, unless its mnemonic's own unit is still at work."""
         node = waiting[0][1]
         op = node.op
@@ -327,7 +329,7 @@ class CoreModel:
             self.acted = True
             self._bound(node, port)
 
-    def _bound(self, node: Node, port: int) -> None:
+    def _bound(self, node: Pending, port: int) -> None:
         """Let a uop wait at its port, for its operands if it must, and in any case for the next cycle."""
         if node.waits:
             node.bound += (port,)
@@ -360,7 +362,7 @@ class CoreModel:
                 self.until_end = self.buffered
                 return
 
-    def _has_room(self, op: Op) -> bool:
+    def _has_room(self, op: CoreOp) -> bool:
         """Whether reorder buffer, load and store queue, and the schedulers can take an op."""
         if self.rob_room < op.slots and self.rob:
             return False
@@ -368,15 +370,15 @@ class CoreModel:
             return False
         return self.schedulers.has_room(op.uops)
 
-    def _rename(self, op: Op, iteration: int, parity: int) -> None:
+    def _rename(self, op: CoreOp, iteration: int, parity: int) -> None:
         """Make the nodes of an op, tie them to their producers, send its uops on, and name its results."""
         values = self.values
         load, read = self._load_node(op, op.load, iteration) if op.load is not None else (None, None)
-        value: Node | None
+        value: Pending | None
         if load is not None and op.only_loads:
             node, value = load, read
         else:
-            node = value = Node(self.ages, op, False, self.cycle + 1)
+            node = value = Pending(self.ages, op, False, self.cycle + 1)
             if read is not None:
                 self._depend(node, read)
             for register in op.reads:
@@ -416,13 +418,13 @@ class CoreModel:
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
-    def _load_node(self, op: Op, ref: MemRef, iteration: int) -> tuple[Node, Node]:
+    def _load_node(self, op: CoreOp, ref: MemRef, iteration: int) -> tuple[Pending, Pending]:
         """The load part of an op, and the node of what it reads: itself, or a store in flight whose data cost nothing.
 
         One that reads bytes of a store in flight else waits for its data, or for the commit of a part of them.
         """
         self.load_room -= 1
-        load = value = Node(self.ages, op, True, self.cycle + 1)
+        load = value = Pending(self.ages, op, True, self.cycle + 1)
         for register in ref.registers:
             if (producer := self.values.get(register)) is not None:
                 self._depend(load, producer)
@@ -446,7 +448,7 @@ class CoreModel:
             heappush(self.load_future, (load.ready, load.age, load))
         return load, value
 
-    def _remember(self, ref: MemRef, iteration: int, data: Node) -> None:
+    def _remember(self, ref: MemRef, iteration: int, data: Pending) -> None:
         """Note what a store writes, for later loads and for the commit of the next store."""
         if ref.address is None:
             return
@@ -460,5 +462,5 @@ class CoreModel:
             data.line_cycles, self.last_line = op.other_line_cycles, line
         if ref.tensor not in self.stores:
             self.stores[ref.tensor] = deque(maxlen=self.core.store_queue)
-        data.commit = Node(data.age, data.op, True, UNKNOWN)
+        data.commit = Pending(data.age, data.op, True, UNKNOWN)
         self.stores[ref.tensor].append((first, first + ref.bytes, data, data.commit))

@@ -17,7 +17,7 @@ from isa_models.machines.provenance import Confidence, weakest
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.chains import slowest_chain
 from simdnn.timing.cpu.core_model import CoreModel, Execution
-from simdnn.timing.cpu.steps import MemRef, Op, Step, lower
+from simdnn.timing.cpu.steps import CoreOp, MemRef, Step, lower
 
 __all__ = ["BlockTiming", "LoopTiming", "MemRef", "Step", "block_cycles", "block_timing", "loop_cycles", "trace_loop"]
 
@@ -102,7 +102,7 @@ def block_timing(machine: Machine, steps: Sequence[Step]) -> BlockTiming:
     return BlockTiming(max(stores_too, *retire[-1:]) if retire else 0, tuple(retire), ports, _confidence(machine, ops))
 
 
-def _run(machine: Machine, ops: Sequence[Op]) -> CoreModel:
+def _run(machine: Machine, ops: Sequence[CoreOp]) -> CoreModel:
     """Execute ops once, to the last retirement."""
     model = CoreModel(machine, ((op, 0) for op in ops))
     while not model.idle:
@@ -110,7 +110,7 @@ def _run(machine: Machine, ops: Sequence[Op]) -> CoreModel:
     return model
 
 
-def _confidence(machine: Machine, ops: Sequence[Op], bound: str = "") -> Confidence:
+def _confidence(machine: Machine, ops: Sequence[CoreOp], bound: str = "") -> Confidence:
     """The weakest standing among what a stream's time rests on."""
     keys = ["core.dispatch_slots", "core.reorder_buffer"]
     loads = [machine.core.load(op.row.load_bits, not op.row.vector_bits) for op in ops if op.load is not None]
@@ -121,7 +121,7 @@ def _confidence(machine: Machine, ops: Sequence[Op], bound: str = "") -> Confide
     return weakest([*(op.row.confidence for op in ops), *(machine.provenance[key].confidence for key in keys)])
 
 
-def _limits(machine: Machine, ops: Sequence[Op]) -> dict[str, float]:
+def _limits(machine: Machine, ops: Sequence[CoreOp]) -> dict[str, float]:
     """Lower bounds on an iteration, by what would set them."""
     return {
         "compute": bounds.port_load(ops),
@@ -133,7 +133,7 @@ def _limits(machine: Machine, ops: Sequence[Op]) -> dict[str, float]:
     }
 
 
-def _steady_state(machine: Machine, ops: Sequence[Op]) -> tuple[float, dict[str, float]]:
+def _steady_state(machine: Machine, ops: Sequence[CoreOp]) -> tuple[float, dict[str, float]]:
     """Cycles an iteration once the time between iterations repeats, and its work on each port."""
     size, slots = len(ops), max(1, sum(op.slots for op in ops))
     warm = max(8, -(-WARM_SLOTS * machine.core.reorder_buffer // slots))
@@ -172,7 +172,7 @@ def _period(ends: list[int], warm: int) -> int:
     return 0
 
 
-def _addend_bound(machine: Machine, ops: Sequence[Op], compute: float) -> float:
+def _addend_bound(machine: Machine, ops: Sequence[CoreOp], compute: float) -> float:
     """Cycles an iteration of chains through the addend that have little slack on the ports (`addend_chain_use`).
 
     On Zen 4, fused multiply-adds and dot products of 256 bits or less whose chains leave the ports no slack reach only
@@ -192,9 +192,9 @@ def _addend_bound(machine: Machine, ops: Sequence[Op], compute: float) -> float:
     return 0.0
 
 
-def _addend_chains(ops: Sequence[Op]) -> list[list[Op]]:
+def _addend_chains(ops: Sequence[CoreOp]) -> list[list[CoreOp]]:
     """Chains through the addend alone, at 256 bits or less: the writers of a register that nothing else writes."""
-    writers: dict[str, list[Op]] = {}
+    writers: dict[str, list[CoreOp]] = {}
     for op in ops:
         for register in op.writes:
             writers.setdefault(register, []).append(op)

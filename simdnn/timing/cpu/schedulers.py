@@ -81,7 +81,7 @@ class Schedulers(Generic[Waiter]):
         return list(found.values())
 
     def _entries(self, port: int, cycles: int) -> int:
-        """What a uop takes that occupies its port for so many cycles: as many entries in a bank, else one."""
+        """Entries that a uop takes which occupies its port for some cycles: one a cycle in a bank, else one."""
         return min(cycles, self.schedulers[self.scheduler_of[port]].size) if self.banked[port] else 1
 
     def send(self, waiter: Waiter, ports: tuple[int, ...], parity: int, cycle: int, cycles: int) -> int | None:

@@ -51,7 +51,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class CoreOp:
     """A step as one core handles it: fused, renamed, its ports numbered."""
 
     row: InstructionTiming
@@ -87,15 +87,15 @@ class Op:
         object.__setattr__(self, "only_loads", self.load is not None and not waits)
 
 
-def lower(machine: Machine, steps: Sequence[Step]) -> list[Op]:
+def lower(machine: Machine, steps: Sequence[Step]) -> list[CoreOp]:
     """The ops of a stream on a machine: branches fused, moves and zero idioms eliminated, closed ports left out.
 
     Raises `UnknownTiming` for a step whose row the machine lacks.
     """
     rows = [machine.timing(*key) for key in {(step.mnemonic, step.form) for step in steps}]
     wide, tiles = any(row.vector_bits == 512 for row in rows), any(row.tile for row in rows)
-    met: dict[tuple[int, str], Op] = {}  # by identity, which costs less than to compare
-    found: list[Op] = []
+    met: dict[tuple[int, str], CoreOp] = {}  # by identity, which costs less than to compare
+    found: list[CoreOp] = []
     index = 0
     while index < len(steps):
         step, jump = steps[index], ""
@@ -153,7 +153,7 @@ def _has_three_sources(step: Step) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)  # kernels are lowered over and over from the same steps
-def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> Op:
+def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> CoreOp:
     """One step with its row, fused with the `jump` behind it; `wide`, `tiles`: beside 512-bit registers, and tiles."""
     core = machine.core
     row = machine.timing(step.mnemonic + jump, _fused_form(step.form) if jump else step.form)
@@ -174,7 +174,7 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> Op:
     stored = core.load(row.store_bits // full, general) if row.store_bits else load
     updates = load.update_latency is not None and row.load_bits and row.store_bits and step.reads
     forward = load.update_latency if updates and load.update_latency is not None else load.forward_latency
-    return Op(
+    return CoreOp(
         row=row,
         steps=2 if jump else 1,
         slots=max(1, row.slots) + bool(split),

@@ -19,7 +19,7 @@ from simdnn.timing.cpu.steps import MemRef, Step
 _CONFIGURATION = "tilecfg"  # a register that all tile instructions read
 
 
-class Executed(NamedTuple):
+class CountedAs(NamedTuple):
     """What executions are counted by: the mnemonic that engines count ("" for loop control), the timing row, how many
     different registers are read (one alone can make a zero idiom), and a tile's rows.
     """
@@ -32,15 +32,15 @@ class Executed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CountedStep:
     """A step, under the mnemonic by which engines count it (empty for loop control)."""
 
     counted: str
     step: Step
 
     @property
-    def key(self) -> Executed:
-        return Executed(self.counted, self.step.mnemonic, self.step.form, len(set(self.step.reads)), self.step.rows)
+    def key(self) -> CountedAs:
+        return CountedAs(self.counted, self.step.mnemonic, self.step.form, len(set(self.step.reads)), self.step.rows)
 
 
 def mnemonic(op: Op) -> str:
@@ -97,10 +97,10 @@ class Stream:
         stored = {op.dst.tensor for op, _ in program.ops() if isinstance(op.dst, Memory)}
         loaded = {p.tensor for op, _ in program.ops() for p in op.srcs if isinstance(p, Memory)}
         self._both = stored & loaded  # tensors through which a store may feed a load
-        self._fixed: dict[int, Line] = {}
-        self._controls: dict[int, tuple[Line, ...]] = {}
+        self._fixed: dict[int, CountedStep] = {}
+        self._controls: dict[int, tuple[CountedStep, ...]] = {}
 
-    def line(self, op: Op, at: Mapping[str, int], moving: str = "") -> Line:
+    def line(self, op: Op, at: Mapping[str, int], moving: str = "") -> CountedStep:
         """The line of an op where the variables stand `at`; `moving` is the variable of the loop that repeats it."""
         fixed = self._fixed.get(id(op)) or self._fixed.setdefault(id(op), self._line(op))
         memory = op.memory
@@ -113,9 +113,9 @@ class Stream:
         size = memory.bits // memory.rows // 8 + abs(reach)
         known, ref = fixed.step, MemRef(memory.tensor, address + min(0, reach), size, terms.get(moving, 0) * unit)
         load, store = (ref, None) if known.load else (None, ref)
-        return Line(fixed.counted, replace(known, load=load, store=store))
+        return CountedStep(fixed.counted, replace(known, load=load, store=store))
 
-    def _line(self, op: Op) -> Line:
+    def _line(self, op: Op) -> CountedStep:
         """Its memory operand at no address: never the same bytes as another."""
         clears = op.definition.tile and op.is_zero_idiom
         reads = tuple(p.name for p in op.srcs if isinstance(p, Register) and not clears)
@@ -130,9 +130,9 @@ class Stream:
         stores = memory is not None and memory is op.dst
         load, store = (None, ref) if stores else (ref, None)
         step = Step(mnemonic(op), form(op), reads, writes, accumulator, load, store, op.rows)
-        return Line(op.definition.mnemonic(op.width), step)
+        return CountedStep(op.definition.mnemonic(op.width), step)
 
-    def control(self, loop: Loop) -> tuple[Line, ...]:
+    def control(self, loop: Loop) -> tuple[CountedStep, ...]:
         """What ends each iteration of a loop."""
         if loop.extent == 1:
             return ()
@@ -141,7 +141,7 @@ class Stream:
             adds = [Step("add", "r64,i32", (name,), (name,)) for name in names]
             counter = (f"{loop.var}.count",)
             steps = [*adds, Step("dec", "r64", counter, counter), Step("jnz", "rel")]
-            self._controls[id(loop)] = tuple(Line("", step) for step in steps)
+            self._controls[id(loop)] = tuple(CountedStep("", step) for step in steps)
         return self._controls[id(loop)]
 
 

@@ -111,7 +111,7 @@ class _Run:
 
 
 def _cut(statement: Statement, iterations: int) -> Statement:
-    """The nest of parallel loops that a statement begins with, of so many iterations at least."""
+    """The nest of parallel loops that a statement begins with, with at least a number of iterations."""
     if not isinstance(statement, Loop) or not statement.parallel:
         return statement
     if len(statement.body) != 1:

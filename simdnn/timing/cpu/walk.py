@@ -22,9 +22,9 @@ from isa_models.machines.provenance import Confidence, weakest
 from simdnn.program.records import Loop, Op, Program, Statement
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.pipeline import BlockTiming, LoopTiming, block_timing, loop_cycles
-from simdnn.timing.cpu.steps import Op as Lowered
+from simdnn.timing.cpu.steps import CoreOp as Lowered
 from simdnn.timing.cpu.steps import Step, lower
-from simdnn.timing.cpu.stream import Executed, Line, Stream
+from simdnn.timing.cpu.stream import CountedAs, CountedStep, Stream
 
 SHORT = 4  # a body with loops of up to 1/SHORT of the window is repeated until it is seen to be periodic
 LOOKED_AT = 2  # iterations of a longer one that are timed, at least
@@ -62,9 +62,9 @@ def _add(total: Pieces, more: Pieces, times: int = 1) -> None:
 class Stretch:
     """Lines to simulate in a row, and beside them what was left out: its pieces of time and its executions."""
 
-    lines: list[Line] = field(default_factory=list)
+    lines: list[CountedStep] = field(default_factory=list)
     skipped: Pieces = field(default_factory=dict)
-    executed: Counter[Executed] = field(default_factory=Counter)  # left out
+    executed: Counter[CountedAs] = field(default_factory=Counter)  # left out
 
     def extend(self, other: Stretch) -> None:
         self.lines += other.lines
@@ -77,12 +77,12 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Span:
+class Iteration:
     """One iteration of a loop, or the whole program: about its cycles, its instructions, and the loops in it."""
 
     cycles: float
     instructions: int
-    loops: tuple[Span, ...]
+    loops: tuple[Iteration, ...]
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ class CoreTime:
 
     cycles: float
     pieces: tuple[Piece, ...]
-    executed: Counter[Executed]
+    executed: Counter[CountedAs]
     confidence: Confidence
-    span: Span
+    span: Iteration
 
     @property
     def bound(self) -> str:
@@ -115,7 +115,7 @@ class _Walk:
         self.stream = Stream(program)
         self.window = machine.core.reorder_buffer
         self.rates: dict[int, Pieces] = {}
-        self.counts: dict[int, Counter[Executed]] = {}
+        self.counts: dict[int, Counter[CountedAs]] = {}
         self.confidences: set[Confidence] = set()
 
     def run(self) -> CoreTime:
@@ -127,7 +127,7 @@ class _Walk:
         whole.executed.update(line.key for line in whole.lines)
         cycles = sum(piece.cycles for piece in pieces.values())
         loops = tuple(self.span(s) for s in self.program.body if isinstance(s, Loop))
-        span = Span(cycles, whole.executed.total(), loops)
+        span = Iteration(cycles, whole.executed.total(), loops)
         return CoreTime(cycles, tuple(pieces.values()), whole.executed, weakest(self.confidences), span)
 
     def body(self, body: Sequence[Statement], at: Mapping[str, int], path: str, moving: str = "") -> Stretch:
@@ -162,10 +162,10 @@ class _Walk:
                 found.executed[key] += times * left
         return found
 
-    def count(self, loop: Loop) -> Counter[Executed]:
+    def count(self, loop: Loop) -> Counter[CountedAs]:
         """The executions of one iteration."""
         if id(loop) not in self.counts:
-            found: Counter[Executed] = Counter(line.key for line in self.stream.control(loop))
+            found: Counter[CountedAs] = Counter(line.key for line in self.stream.control(loop))
             for statement in loop.body:
                 if isinstance(statement, Op):
                     found[self.stream.line(statement, {}).key] += 1
@@ -175,17 +175,17 @@ class _Walk:
             self.counts[id(loop)] = found
         return self.counts[id(loop)]
 
-    def span(self, loop: Loop) -> Span:
+    def span(self, loop: Loop) -> Iteration:
         """One iteration; where its steady state is not known, that of its loops and the least that the rest takes."""
         loops = tuple(self.span(s) for s in loop.body if isinstance(s, Loop))
         instructions = self.count(loop).total()
         if id(loop) in self.rates:
-            return Span(sum(piece.cycles for piece in self.rates[id(loop)].values()), instructions, loops)
+            return Iteration(sum(piece.cycles for piece in self.rates[id(loop)].values()), instructions, loops)
         inner = [s for s in loop.body if isinstance(s, Loop)]
         lines = [self.stream.line(s, {}) for s in loop.body if isinstance(s, Op)] + list(self.stream.control(loop))
         rest = lower_bounds(self.machine, lower(self.machine, [line.step for line in lines]))
         cycles = sum(span.cycles * s.extent for span, s in zip(loops, inner, strict=True)) + max(rest.values())
-        return Span(cycles, instructions, loops)
+        return Iteration(cycles, instructions, loops)
 
     def rate(self, loop: Loop, path: str) -> Pieces:
         """The pieces of one iteration of a loop in its steady state."""

@@ -24,7 +24,7 @@ from isa_models.machines.provenance import Confidence, weakest
 from simdnn.program.records import Loop, Memory, Op, Program, Statement, walk
 from simdnn.timing.causes import Work
 from simdnn.timing.estimate import Cost, InstructionCost
-from simdnn.timing.footprint import Lines, Part, distinct_lines, parts
+from simdnn.timing.footprint import Lines, Region, distinct_lines, parts
 from simdnn.timing.gpu import engine
 from simdnn.timing.memory import LevelTraffic
 from simdnn.timing.system import Channel, Simulated, Stage, System, simulate
@@ -119,7 +119,7 @@ def clock_of(program: Program, machine: GpuMachine) -> float:
     return machine.clock(any(engine.issue_of(op, machine).pipe == engine.SYSTOLIC for op, _ in program.ops()))
 
 
-def _stage_parts(program: Program, machine: GpuMachine) -> list[Part]:
+def _stage_parts(program: Program, machine: GpuMachine) -> list[Region]:
     """The part of each top-level statement."""
     line = machine.l2.line_bytes
     return [parts(_alone(program, statement), line) for statement in program.body]
@@ -133,7 +133,9 @@ def _bytes(lines: Mapping[str, Lines], machine: GpuMachine, copies: Copies) -> f
     return sum(found.touched / copies.get(name, 1) for name, found in lines.items()) * machine.l2.line_bytes
 
 
-def _stage(program: Program, statement: Statement, machine: GpuMachine, part: Part, copies: Copies | None) -> StageCost:
+def _stage(
+    program: Program, statement: Statement, machine: GpuMachine, part: Region, copies: Copies | None
+) -> StageCost:
     """The cost of one stage. `copies` None: what it needs stays in L2."""
     nest = nest_of(statement)
     per_engine = -(-nest.thread_count // machine.engines_per_core)
@@ -183,7 +185,9 @@ def _bound(time: engine.EngineTime) -> str:
     return "L1" if pipe == engine.SEND else "compute"
 
 
-def _lines(part: Part, extents: Mapping[str, int], machine: GpuMachine, copies: Copies = NO_COPIES) -> tuple[int, int]:
+def _lines(
+    part: Region, extents: Mapping[str, int], machine: GpuMachine, copies: Copies = NO_COPIES
+) -> tuple[int, int]:
     """Bytes of distinct lines (read, written) with some loops' extents replaced."""
     found = [
         (access, tuple((var, extents.get(var, extent)) for var, extent in loops))
@@ -194,7 +198,7 @@ def _lines(part: Part, extents: Mapping[str, int], machine: GpuMachine, copies: 
     return int(_bytes(lines, machine, copies)) - written, written
 
 
-def _dram(part: Part, nest: Nest, machine: GpuMachine, copies: Copies) -> tuple[int, int]:
+def _dram(part: Region, nest: Nest, machine: GpuMachine, copies: Copies) -> tuple[int, int]:
     """Bytes (read, written) between L2 and memory: wave after wave of workgroups, rows of waves."""
     shape = _wave(nest, machine.xe_cores * machine.stacks)
     names = list(nest.groups)
