@@ -20,7 +20,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--size", type=int, default=1024, help="m = n = k (1024, to which the targets belong)")
-    parser.add_argument("--rounds", type=int, default=7, help="measurements of each, of which the least counts (7)")
+    parser.add_argument("--rounds", type=int, default=7, help="measurements of each; the least counts (7)")
     args = parser.parse_args()
     print(gemm.report(args.size, args.rounds))
 

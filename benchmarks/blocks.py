@@ -3,7 +3,7 @@
 FILE holds machine code in hexadecimal, a block a line, before a comma, as BHive's `benchmark/sources/*.csv` do
 (github.com/ithemal/bhive, MIT licence). Blocks that hold vector instructions and such that hold none are drawn apart,
 at random with a fixed seed. Each is run as a loop (block; dec r15; jnz) with all
-general registers and all of memory full of 0x12345600, every page of which is one page, so that data stay in the first
+general registers and all of memory full of 0x12345600, every page of it mapped to one, so that data stay in the first
 cache; vector registers hold the same 32 bits (upper halves zero), and denormals count as zeros. A block that faults is
 left out. `--write` records blocks and cycles.
 """
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def drawn(files: Sequence[Path], seed: int, count: int) -> tuple[list[str], list[str]]:
-    """At most so many blocks of some files with vector registers, and without, that can be run as loops; at random."""
+    """Blocks of some files that can be run as loops, with vector registers and without: a number of them, at random."""
     codes = sorted({line.partition(",")[0] for path in files for line in path.read_text().splitlines()})
     random.Random(seed).shuffle(codes)
     kinds: tuple[list[str], list[str]] = [], []

@@ -115,7 +115,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "silu": ("swish",),
     "multiply": ("mul",),
 }
-_LIKE = 0.6  # difflib's ratio from which on one name may stand for another
+_LIKE = 0.6  # difflib's least ratio of two names that may be meant for each other
 _BEGUN = 3  # letters of a name that say which one is meant
 
 

@@ -28,7 +28,7 @@ class Format:
     mantissa_bits: int = 0
     storage: str = ""  # NumPy or ml_dtypes name of the array element
     infinity: bool = True  # a float's: whether it has infinities; without, its one NaN has all bits set but the sign
-    container: str = ""  # the format in whose lanes values of this one are held, their low bits unused
+    container: str = ""  # the format whose lanes hold values of this one, their low bits unused
 
     @property
     def lanes(self) -> str:

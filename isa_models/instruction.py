@@ -229,7 +229,7 @@ class Family(Instruction):
 
 REGISTRY: Registry[str, Instruction] = Registry("instruction")  # of x86 CPUs: what this host may have itself
 GPU_REGISTRY: Registry[str, Instruction] = Registry("instruction")  # of GPUs, families among them
-#: makers of forms too many to list: a full name to its Instruction, or None where it is none of theirs
+#: makers of forms too many to list: a full name to its Instruction, or None for another maker's name
 FORMS: list[Callable[[str], Instruction | None]] = []
 
 

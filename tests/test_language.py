@@ -11,6 +11,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("simdnn", "isa_models", "workloads", "tools", "benchmarks")
 LEANING = re.compile(r"(The same|Of|Those|As|Likewise)\b")
+#: constructions that put a condition before what it is about, or point somewhere else than they say
+CONSTRUED = re.compile(
+    r"\b(of which|so many|likewise|what there is|to stand behind|none such|such a one|from which on"
+    r"|(in|of|to|with|by|for|from) whose)\b",
+    re.IGNORECASE,
+)
+#: where some still stand
+STILL = ("kernels/intel_gpu", "timing/gpu", "simdnn/cli", "simdnn/plot", "isa_models/intel_gpu", "isa_models/nvidia")
 DESCRIBED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -26,6 +34,20 @@ def test_no_docstring_leans_on_its_neighbour(folder: str) -> None:
     files = sorted((ROOT / folder).rglob("*.py"))
     assert files
     assert not [(str(file.relative_to(ROOT)), *found) for file in files for found in leaning(file.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_sentences_name_a_thing_before_what_it_does(folder: str) -> None:
+    files = [file for file in sorted((ROOT / folder).rglob("*.py")) if not any(s in file.as_posix() for s in STILL)]
+    lines = [(file, line) for file in files for line in file.read_text("utf-8").splitlines()]
+    assert files and not [f"{file.relative_to(ROOT)}: {line}" for file, line in lines if CONSTRUED.search(line)]
+
+
+def test_constructions_are_found() -> None:
+    for text in ("Runs, of which each is a loop.", "A list of so many.", "Likewise s8.", "A kernel of whose sums some"):
+        assert CONSTRUED.search(text), text
+    for text in ("Kernels whose sums saturate.", "As many as asked for.", "Most of what is there."):
+        assert not CONSTRUED.search(text), text
 
 
 def test_what_leans_is_found() -> None:

@@ -108,12 +108,12 @@ def _known() -> tuple[str, ...]:
 
 
 def _table(value: object) -> dict[str, Any]:
-    """A table; of what is none an empty one, and the schema says so."""
+    """A table, empty where the value is something else; the schema then tells the fault."""
     return value if isinstance(value, dict) else {}
 
 
 def _spelled(content: Content, sources: dict[str, Any]) -> Content:
-    """A content in whose sources the keys of ``[sources]`` stand spelled out; a fault is left to the schema to tell."""
+    """A content whose sources have the keys of ``[sources]`` spelled out; the schema tells a fault."""
     return {key: value if key == _SOURCES else _spell(value, sources) for key, value in content.items()}
 
 

@@ -134,7 +134,7 @@ class LoadWidth:
     blocked_latency: float  # from the commit of a store that wrote only a part of what is read to the use
     general: bool = False
     crossing_pipes: float = 0.0  # the least pipes that an access across two lines takes
-    crossing_latency: float = 0.0  # cycles by which such a one takes longer
+    crossing_latency: float = 0.0  # cycles that such an access takes longer
     update_latency: float | None = None  # as forward_latency, of an operation of a register on memory; None: the same
 
 
@@ -315,7 +315,7 @@ class Machine(Identical):
         return isa in self.isa
 
     def cache(self, name: str) -> CacheLevel:
-        """A cache level by name; `UnknownName` where the machine has none such."""
+        """A cache level by name; `UnknownName` where the machine lacks it."""
         for level in self.caches:
             if level.name == name:
                 return level

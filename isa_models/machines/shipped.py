@@ -85,7 +85,7 @@ def machine_file(name: str) -> Path | None:
 
 
 def unknown_machine(name: str) -> UnknownName:
-    """The error for a name that is none of a machine's."""
+    """The error for a name that no machine has."""
     load()
     known = [*_FILES]
     if not nearest(name, known) and (near := nearest(name, COMPILERS_NAMES)):

@@ -195,7 +195,7 @@ def table_of(path: Path, data: dict[str, object]) -> Table:
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """A TOML file's content; `MachineFileError` for what is none."""
+    """A TOML file's content; `MachineFileError` for a file that is not TOML."""
     try:
         if not path.is_file():
             raise broken(path, "(file)", "a readable file", "a folder" if path.is_dir() else "no file of that name")

@@ -151,7 +151,7 @@ class ObjectFile:
 
 
 def _rows(layout: str, table: memoryview) -> Iterator[tuple[int, ...]]:
-    """The rows of a table; what is left behind the last whole one is none."""
+    """The whole rows of a table; bytes behind the last one are passed over."""
     size = struct.calcsize(layout)
     return struct.iter_unpack(layout, table[: len(table) // size * size])
 

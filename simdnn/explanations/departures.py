@@ -193,7 +193,7 @@ class Departures:
 
     @property
     def _first_limit(self) -> int:
-        """The magnitude of a sum from which on it may round or wrap."""
+        """The least magnitude of a sum that may round or wrap."""
         return _EXACT_F32 if self._converts or self._float_sums else _S32.high
 
     def _integer_kinds(self) -> Iterator[Departure]:
@@ -220,7 +220,7 @@ class Departures:
             yield from self._as_registers_hold(sums.terms())
 
     def _after_saturation(self, pairs: Array) -> Iterator[Departure]:
-        """Departures of a kernel of whose sums `pairs` saturate: its own sums against exact ones."""
+        """Departures of a kernel where `pairs` saturate in its sums: its own sums against exact ones."""
         if not pairs.any():
             if self._sums.bound() >= self._first_limit:
                 yield from self._as_registers_hold(self._sums.terms())
@@ -323,7 +323,7 @@ def _wrapped(sums: Array) -> Array:
 
 
 def percent(share: float) -> str:
-    """A share in percent that is neither 0 nor 100 unless it is none or all.
+    """A share in percent; a share reads as 0 % or 100 % only where it is 0 or 1.
 
     >>> percent(1.0), percent(0.99999), percent(0.0667)
     ('100 %', '99.99 %', '6.67 %')

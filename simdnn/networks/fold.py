@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def folded(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
-    """The model with its BatchNormalizations folded where that can be done; the model itself where there is none."""
+    """The model with its BatchNormalizations folded where that can be done; the model itself where it has none."""
     pairs = _pairs(model.graph)
     if not pairs:
         return model

@@ -250,8 +250,8 @@ def considered(request: Request) -> tuple[Candidate, ...]:
 
     Where int8 need not be exact, an exact kind that has a fast counterpart for the same ISA cap is an option, which
     "fastest" takes if it costs no more, unless the fast path was asked for; exact kinds without one (VNNI, depthwise)
-    are the normal kernels. Where such a one can run, those that may saturate are out even if they take fewer cycles: a
-    CPU with VNNI gives exact sums.
+    are the normal kernels. Where a normal one can run, those that may saturate are out even if they take fewer cycles:
+    a CPU with VNNI gives exact sums.
     """
     kinds = [kind for kind in request.kinds if isinstance(request.problem, kind.operation)]
     reasons = {kind: out(kind, request) for kind in kinds}

@@ -11,7 +11,7 @@ from isa_models.instruction import GPU_REGISTRY, Family, Operand
 from isa_models.machines.loader import machine
 from isa_models.plugins import load
 from simdnn.explanations.lanes import explain, signature
-from simdnn.explanations.steps import Step
+from simdnn.explanations.steps import ExplainedStep
 from simdnn.explanations.written import arguments, example
 from simdnn.teach.forms import Field, Group, Query
 from simdnn.teach.machines import machine_field
@@ -136,7 +136,7 @@ def _texts(query: Query, definition: Instruction) -> dict[str, str]:
     return {key: typed.text(key, known.get(key, "")) for key in {**known, **typed.texts}}
 
 
-def _shown(row: Step, dtype: str) -> Shown:
+def _shown(row: ExplainedStep, dtype: str) -> Shown:
     return Shown(row.text, number(row.value, dtype), _exact(row.value, row.exact), row.note)
 
 

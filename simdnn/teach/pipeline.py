@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from isa_models import GpuMachine, Machine
 from isa_models.machines.cpu_record import InstructionTiming
 from isa_models.readings.arrays import ArrayValue
-from simdnn.assembly.timeline import Event, Timeline
+from simdnn.assembly.timeline import InFlight, Timeline
 from simdnn.numerics.watched import Left, Path
 from simdnn.program.records import Memory, Op, Place, Program, Register
 from simdnn.teach.numbers import short
@@ -103,7 +103,7 @@ def of_steps(
     return Pipeline(tuple(rows), max(event.retired for event in events) + 1, steady, "")
 
 
-def _spans(event: Event) -> Iterator[Span]:
+def _spans(event: InFlight) -> Iterator[Span]:
     """The stages, those in which an instruction waits under that name."""
     for stage, start, end in event.stages():
         if stage == "dispatch":

@@ -18,8 +18,7 @@ from isa_models import GpuMachine
 from isa_models.machines.cpu_record import Machine
 from simdnn.program.purposes import CONTROL, PURPOSES, purposes
 from simdnn.program.records import Loop, Op, Program, Statement
-from simdnn.timing.cpu.steps import Op as Lowered
-from simdnn.timing.cpu.steps import lower
+from simdnn.timing.cpu.steps import CoreOp, lower
 from simdnn.timing.cpu.stream import Stream
 from simdnn.timing.cpu.walk import lower_bounds
 
@@ -98,7 +97,7 @@ def _on_cpu(
 
 
 @lru_cache(maxsize=4096)
-def _alone(machine: Machine, op: Lowered) -> float:
+def _alone(machine: Machine, op: CoreOp) -> float:
     return max(lower_bounds(machine, [op]).values())
 
 

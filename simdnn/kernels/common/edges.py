@@ -42,6 +42,6 @@ class Edges:
 
 
 def taps_inside(c: ConvProblem) -> Array:
-    """Which taps of which output pixel fall on the image: bool (oh, ow, kh, kw)."""
+    """Whether a tap of an output pixel falls on the image: bool (oh, ow, kh, kw)."""
     edges = Edges.of(c)
     return edges.spread(edges.down[:, None, :, None] & edges.across[None, :, None, :])

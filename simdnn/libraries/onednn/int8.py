@@ -117,7 +117,7 @@ def _refuse_groups(p: MatmulProblem, params: Params) -> None:
 
 
 def _refuse_half_scales(p: MatmulProblem, params: Params) -> None:
-    """With AVX512_FP16 the library has not all that it has below."""
+    """Raise where the library lacks a kernel with AVX512_FP16 that it has under weaker caps."""
     scale, points = params.scales.get("wei"), _points(params).values()
     by_column = scale is not None and (scale.granularity, scale.dtype) == ("per_oc", "f16")
     grouped = any((point.granularity, point.dtype) == ("grouped", "s32") for point in points)

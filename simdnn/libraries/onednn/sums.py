@@ -91,7 +91,7 @@ def bias_comes_first(problem: ConvProblem, isa: str) -> bool:
 
 
 def even_parts(k: int) -> int:
-    """The length of equal, even parts of K that are as few as parts of 32 would be; 0 where there are none such.
+    """The length of equal, even parts of K that are as few as parts of 32 would be; 0 where K has no such parts.
 
     >>> even_parts(52), even_parts(80), even_parts(64)
     (26, 0, 0)

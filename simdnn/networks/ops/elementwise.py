@@ -339,7 +339,7 @@ def narrowed(x: Array, dtype: np.dtype[Any], saturate: bool) -> Array:
     """To an 8-bit or 4-bit float, nearest even; with `saturate` what is too large becomes the largest."""
     wide = x.astype(np.float32)
     most = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
-    if not saturate and bits(dtype) == 8:  # 4 bits hold no number that is none
+    if not saturate and bits(dtype) == 8:  # 4 bits hold neither NaN nor infinity
         return wide.astype(dtype)
     kept = np.isnan(wide)
     return np.where(kept, wide, np.clip(wide, -most, most)).astype(np.float32).astype(dtype)
