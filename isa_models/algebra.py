@@ -35,7 +35,7 @@ class Value(ABC):
 
     @abstractmethod
     def view(self, dtype: str) -> Self:
-        """These bits in lanes of another type; the lane count follows the widths (little-endian)."""
+        """The value's bits in lanes of another type; the lane count follows the widths (little-endian)."""
 
     @abstractmethod
     def to(self, dtype: str) -> Self:
@@ -71,7 +71,7 @@ class Value(ABC):
 
     @abstractmethod
     def concat(self, other: Self) -> Self:
-        """These lanes, then `other`'s."""
+        """The value's lanes, then `other`'s."""
 
     @abstractmethod
     def lookup(self, index: Self) -> Self:
@@ -182,7 +182,7 @@ class Value(ABC):
         return self.concat(other).permute([k for i in range(n) for k in (i, n + i)])
 
     def pad(self, lanes: int) -> Self:
-        """These lanes, then zeros up to `lanes`."""
+        """The value's lanes, then zeros up to `lanes`."""
         if lanes == self.lanes:
             return self
         zero = self.literal(0)

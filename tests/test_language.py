@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("simdnn", "isa_models", "workloads", "tools", "benchmarks")
-LEANING = re.compile(r"(The same|Of|Those|As|Likewise)\b")
+LEANING = re.compile(r"(The same|Of|Those|These|As|Likewise|It|They|Its|Their|Both|From|With|Without|In|On|By|So)\b")
 #: constructions that put a condition before what it is about, or point somewhere else than they say
 CONSTRUED = re.compile(
     r"\b(of which|so many|likewise|what there is|to stand behind|none such|such a one|from which on"
@@ -18,8 +18,21 @@ CONSTRUED = re.compile(
     re.IGNORECASE,
 )
 #: where some still stand
-STILL = ("kernels/intel_gpu", "timing/gpu", "simdnn/cli", "simdnn/plot", "isa_models/intel_gpu", "isa_models/nvidia")
+STILL = (
+    "kernels/intel_gpu",
+    "kernels/nvidia",
+    "timing/gpu",
+    "simdnn/cli",
+    "simdnn/plot",
+    "isa_models/intel_gpu",
+    "isa_models/nvidia",
+)
 DESCRIBED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def sources(folder: str) -> list[Path]:
+    """The modules below a folder, but for those where old sentences still stand."""
+    return [file for file in sorted((ROOT / folder).rglob("*.py")) if not any(s in file.as_posix() for s in STILL)]
 
 
 def leaning(text: str) -> list[tuple[str, str]]:
@@ -31,14 +44,14 @@ def leaning(text: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_docstring_leans_on_its_neighbour(folder: str) -> None:
-    files = sorted((ROOT / folder).rglob("*.py"))
+    files = sources(folder)
     assert files
     assert not [(str(file.relative_to(ROOT)), *found) for file in files for found in leaning(file.read_text("utf-8"))]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_sentences_name_a_thing_before_what_it_does(folder: str) -> None:
-    files = [file for file in sorted((ROOT / folder).rglob("*.py")) if not any(s in file.as_posix() for s in STILL)]
+    files = sources(folder)
     lines = [(file, line) for file in files for line in file.read_text("utf-8").splitlines()]
     assert files and not [f"{file.relative_to(ROOT)}: {line}" for file, line in lines if CONSTRUED.search(line)]
 

@@ -296,7 +296,7 @@ class _Builder:
         )
 
     def by_token(self, x: str, name: str, weight: F32, result: str) -> str:
-        """Both in s8, the largest magnitude of a token and of an output channel being 127; sums in s32."""
+        """The two in s8, the largest magnitude of a token and of an output channel being 127; sums in s32."""
         w = self.writer
         if x not in self.narrow:
             top = w.put("ReduceMax", [w.put("Abs", [x], f"{x}.abs"), "axis_last"], f"{x}.top", keepdims=0)

@@ -145,7 +145,7 @@ def _picture(figures: U8) -> F32:
 
 
 def _trimmed(figure: U8) -> U8:
-    """Without the columns beside the ink."""
+    """The picture without the columns beside its ink."""
     columns = np.flatnonzero(figure.any(axis=0))
     return figure[:, columns[0] : columns[-1] + 1] if len(columns) else figure
 

@@ -31,7 +31,7 @@ class _Assembler:
         at_fork(after_in_child=self.forked)
 
     def forked(self) -> None:
-        """Without a process: that of a parent answers the parent."""
+        """Forget the assembler's process in a forked child: it answers the parent alone."""
         self.process: subprocess.Popen[bytes] | None = None
         self.complaints: IO[bytes] | None = None
         self.lock = threading.Lock()

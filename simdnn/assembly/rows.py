@@ -220,7 +220,7 @@ class Rows:
         return replace(row, mnemonic=mnemonic, form=form, provenance=Provenance(source, standing))
 
     def assuming(self, keys: Iterable[tuple[str, str]]) -> Rows:
-        """These rows and one for each form of `keys`: one uop on any port of its kind; vectors 4 cycles, else 1."""
+        """The rows and one for each form of `keys`: one uop on any port of its kind; vectors 4 cycles, else 1."""
         other = Rows(self.base)
         other.found.update(self.found)
         for mnemonic, form in keys:

@@ -73,7 +73,7 @@ class Written:
     lanes: Array
 
     def record(self) -> dict[str, Any]:
-        """These fields by name in JSON's types; infinities and NaN are None."""
+        """The record's fields by name in JSON's types; infinities and NaN are None."""
         lanes: list[Any] = self.lanes.astype(np.float64 if fmt(self.dtype).is_float else object).tolist()
         finite = [None if isinstance(lane, float) and not np.isfinite(lane) else lane for lane in lanes]
         return {"instruction": self.instruction, "place": self.place, "dtype": self.dtype, "lanes": finite}

@@ -71,7 +71,7 @@ def _unreadable(fields: list[str], reason: str) -> Executed:
 
 
 def _executed(fields: list[str]) -> Executed:
-    """From engine, kind, implementation, propagation, memory, attributes, auxiliary, problem, time."""
+    """The entry of engine, kind, implementation, propagation, memory, attributes, auxiliary, problem, time."""
     if len(fields) < 8:
         return _unreadable(fields, f"a line cut short: {len(fields)} of 9 fields behind 'exec'")
     engine, kind, implementation, propagation, memory, attributes, auxiliary, problem = fields[:8]

@@ -84,7 +84,7 @@ class Unread:
 
 
 def _repeated(options: dict[str, str], values: Mapping[str, tuple[str, ...]]) -> bool:
-    """Without a bias its mask says nothing: one case stands for all masks."""
+    """Whether a case repeats another: without a bias its mask says nothing, and one stands for all masks."""
     return options.get("bia-dt") == "undef" and options.get("bia_mask", "") != values["bia_mask"][0]
 
 

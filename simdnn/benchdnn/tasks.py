@@ -1,4 +1,4 @@
-"""From a case to what simdnn's primitives take: sizes, types, attributes; or a refusal with its reason."""
+"""What simdnn's primitives take for a case: sizes, types, attributes; or a refusal with its reason."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Task:
         return {p.argument: self._quant(option, p, values) for p in found if not p.precomp}
 
     def _reductions(self, values: Values) -> dict[str, Quant]:
-        """By argument: --attr-precomputed-reductions, or --attr-zero-points with PRECOMP, which mean the same."""
+        """Reductions by argument, from --attr-precomputed-reductions or --attr-zero-points with PRECOMP."""
         option, other = "attr-precomputed-reductions", "attr-zero-points"
         proposed = [p for p in attributes.parameters(other, self.case.options[other]) if p.precomp]
         found = [*attributes.parameters(option, self.case.options[option]), *proposed]

@@ -65,7 +65,7 @@ def share_a_core(one: int, other: int) -> bool | None:
 
 
 def judged(quiet: int, quiet_beside: int) -> bool | None:
-    """From the samples at the full rate: of one processor while the other rests, and while it is at work.
+    """Whether two processors share a core: one's samples at the full rate while the other rests, and works.
 
     >>> judged(100, 80), judged(100, 0), judged(3, 0)
     (False, True, None)

@@ -164,7 +164,7 @@ def _place(flat: int, shape: tuple[int, ...]) -> int | tuple[int, ...]:
 
 
 def _saturating(problem: Problem, source: Array, position: Array, group: int, weight: Array) -> int:
-    """In how many outputs of these channels (P, 2) a pair saturates, over all rows or pixels."""
+    """How many outputs of these channels (P, 2) have a pair that saturates, over all rows or pixels."""
     taken = np.stack([_column(problem, source, int(p), group) for p in position], axis=1)  # (R, 2)
     taken = np.repeat(taken[:, None], len(weight), axis=1)  # (R, P, 2)
     met = instruction(INSTRUCTION)(taken.reshape(len(taken), -1), weight.reshape(-1))

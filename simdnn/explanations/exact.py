@@ -54,7 +54,7 @@ class Sums:
         return 0 if isinstance(self.problem, ConvProblem) else int(self.weights.shape[-2])
 
     def of_weights(self, weights: Array) -> Sums:
-        """These sources with other weights, int64 of the shape of those here."""
+        """The sources with other weights: int64 of the same shape."""
         return replace(self, weights=weights)
 
     def counting(self, weights: Array) -> Sums:

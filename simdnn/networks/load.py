@@ -1,4 +1,4 @@
-"""From an ONNX file to a `Graph`, trusting nothing in it: one line says what is wrong, before anything runs."""
+"""The way from an ONNX file to a `Graph`, trusting nothing in it: one line says what is wrong, before anything runs."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Port:
 
     @property
     def example(self) -> tuple[int, ...]:
-        """Its own sizes, 1 where it leaves one open; those of a picture where the rank is open, too."""
+        """The port's sizes, 1 where it leaves one open; those of a picture where the rank is open, too."""
         return (1, 3, 224, 224) if self.dims is None else tuple(d if isinstance(d, int) else 1 for d in self.dims)
 
     def __str__(self) -> str:

@@ -76,7 +76,7 @@ def _unpacked(data: bytes, dtype: np.dtype[Any], count: int) -> Array:
 
 
 def _typed(tensor: Any, what: str, dtype: np.dtype[Any], shape: tuple[int, ...], count: int) -> Array:
-    """From the field that holds the type's values."""
+    """The elements of a tensor, from the field that holds the type's values."""
     fields = {
         "float32": "float_data",
         "complex64": "float_data",

@@ -156,7 +156,7 @@ def _target() -> tuple[Any, Any]:
 
 
 def _renew() -> None:
-    """In a forked child: what LLVM was at in another thread has no end there."""
+    """Start LLVM anew in a forked child: what it was at in another thread has no end there."""
     llvm.ffi.lib._lock._lock = threading.RLock()  # llvmlite's own, around each of its calls
     _target.cache_clear()
 

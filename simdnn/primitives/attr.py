@@ -90,7 +90,7 @@ class Quant:
         return hash(self._content())
 
     def __repr__(self) -> str:
-        """Its values where they are few, else their shape and type."""
+        """The parameter with its values where they are few, else with their shape and type."""
         values = self.values
         if isinstance(values, np.ndarray):
             values = values.tolist() if values.size <= _FEW else f"{'x'.join(map(str, values.shape))} {values.dtype}"

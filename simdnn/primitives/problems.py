@@ -1,4 +1,4 @@
-"""From checked sizes to the problems that kernels are asked, and the tensors that come with them."""
+"""The problems that kernels are asked, made of checked sizes, and the tensors that come with them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Taps:
 
     @staticmethod
     def of(strides: object, padding: object, dilation: object, groups: object) -> Taps:
-        """From what a caller writes: one integer or several."""
+        """The taps that a caller writes: one integer or several for each."""
         return Taps(
             pair("strides", strides),
             padding_of(padding),

@@ -39,7 +39,7 @@ class Products:
 
     @staticmethod
     def of(src: Sequence[int], wei: Sequence[int]) -> Products:
-        """From (…, M, K) and (…, K, N), whose dimensions in front broadcast; `InvalidArgument` where they don't fit."""
+        """Products of (…, M, K) and (…, K, N), whose dimensions in front broadcast, or `InvalidArgument`."""
         named = f"src (…, M, K) of shape {tuple(src)} and weights (…, K, N) of shape {tuple(wei)}"
         if not 2 <= min(len(src), len(wei)) <= max(len(src), len(wei)) <= _MOST_DIMS:
             raise InvalidArgument(f"{named}; 2 to {_MOST_DIMS} dimensions each are needed")

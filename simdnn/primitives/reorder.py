@@ -55,7 +55,7 @@ class Reordered(Priced):
         return flat if self.desc.blocked or self.desc.tag == "ba" else flat.reshape(self.desc.shape)
 
     def plain(self) -> Array:
-        """These values as an ordinary array of the desc's shape and type."""
+        """The data as an ordinary array of the desc's shape and type."""
         if self.desc.blocked:
             weights = pack.unpack(self.tensors, self.desc.blocked)
             values = weights.reshape(-1, self.desc.blocked.ic).T if len(self.desc.shape) == 2 else weights

@@ -1,4 +1,4 @@
-"""From a checked problem to a result: choose the kernel, run it, hand back values with their cost."""
+"""The way from a checked problem to a result: choose the kernel, run it, hand back values with their cost."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Batch:
 
     @staticmethod
     def of(src: Sequence[int], wei: Sequence[int]) -> Batch:
-        """From the operands' sizes in front of rows and columns, which broadcast."""
+        """The batch of two operands, from their sizes in front of rows and columns, which broadcast."""
         loops: list[tuple[int, bool, bool]] = []
         for size, *moves in _aligned(src, wei):
             if size > 1 and loops and list(loops[-1][1:]) == moves:
@@ -88,7 +88,7 @@ class Batch:
 
     @property
     def loops(self) -> tuple[str, ...]:
-        """Their variables, outermost first."""
+        """The loops' variables, outermost first."""
         return tuple(f"{LOOP}{number or ''}" for number in range(len(self.extents)))
 
     def parts(self, side: str) -> list[int]:

@@ -57,7 +57,7 @@ def origins_of(kernel: Kernel, src: Array, weights: Array, parameters: Parameter
 
 
 def _base(array: Array) -> int:
-    """So that twice a digit and two more is a number of the type."""
+    """The base of digits: twice a digit and two more is a number of the type."""
     return 3 if fmt(name_of(array.dtype)).bits < 8 else 60
 
 

@@ -1,4 +1,4 @@
-"""From accumulators to the destination, as passes over a tile: each loads one parameter and applies it everywhere.
+"""How accumulators reach the destination, as passes over a tile: each loads one parameter and applies it everywhere.
 
 Order and roundings follow oneDNN 3.13 (docs/numerics.md, rule 7): s32 compensation, then f32 with source scale,
 weights scale, bias, relu, destination scale, destination zero point, clamp, round to nearest even.

@@ -135,7 +135,7 @@ def _packed(numbers: Array, wei: str, unit: Unit) -> Array:
 
 
 def _stage(unit: Unit, panel: Tensor, wei: str, shifted: bool, row: int, rows: int) -> Code:
-    """From the stored bytes to one panel tensor. `row`: elements of a row that have scales, the same in all `rows`."""
+    """Stored bytes become one panel tensor. `row`: elements of a row that have scales, the same in all `rows`."""
     lanes, per = unit.lanes, 2 if wei in NIBBLES else 1
     turns, rest = divmod(panel.size // lanes, per)
     setup: Code = [broadcast32(unit.reg("zero", "f32"), "wei_zero", Affine())] if shifted else []

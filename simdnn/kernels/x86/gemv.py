@@ -122,7 +122,7 @@ class Gemv:
         return [*code, op("vhaddps", low, low, low), op("vhaddps", low, low, low)]
 
     def epilogue(self) -> Code:
-        """From `sums` to dst, a register at a time."""
+        """The way from `sums` to dst, a register at a time."""
         unit = self.unit
         turns, rest = divmod(self.outputs, unit.lanes)
 

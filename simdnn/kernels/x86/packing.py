@@ -59,7 +59,7 @@ def reorder(tag: str, dtype: str, blocked: Blocked) -> Program:
 
 @dataclass(frozen=True)
 class Packing:
-    """From the tensor "plain" to `to`, the whole panels, and to `to` with "_tail" behind its name."""
+    """A reorder from the tensor "plain" to `to`, the whole panels, and to `to` with "_tail" behind its name."""
 
     unit: Unit
     plain: Stored

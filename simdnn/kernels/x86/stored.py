@@ -95,7 +95,7 @@ class StoredRows:
         return found
 
     def stage(self) -> Code:
-        """From plain weights to panels; empty where they are read in place."""
+        """The stage from plain weights to panels; empty where they are read in place."""
         return self._packing.stage() if self._packing else []
 
     def arrays(self, weights: Array) -> dict[str, Array]:
@@ -140,7 +140,7 @@ class StoredRows:
         return [widen(unit, r, Memory(tensor, at + i * stride, self.wei, live)) for i, r in enumerate(to)]
 
     def _pair(self, to: Sequence[str], scratch: str, table: str, panel: Panel, j: int, row: Affine) -> Code:
-        """Both nibbles of each byte of a panel, or the low ones alone."""
+        """The two nibbles of each byte of a panel, or the low ones alone."""
         unit, width = self.unit, panel.vectors * self.unit.lanes
         at = panel.number * (self._rows * width) + _half(row) * width + j * unit.lanes
         low, high = unit.reg(to[0]), unit.reg(to[-1])

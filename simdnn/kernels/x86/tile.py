@@ -193,7 +193,7 @@ class TilePart:
 
     @property
     def whole(self) -> Code:
-        """With its loop around it."""
+        """The part's code with its loop around it."""
         return loop(self.var, self.extent, self.code) if self.extent > 1 else self.code
 
 

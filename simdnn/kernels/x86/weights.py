@@ -97,7 +97,7 @@ class PackedWeights:
         return found
 
     def stage(self) -> Code:
-        """From plain weights to panels."""
+        """The stage from plain weights to panels."""
         if not self.packed_here:
             return []
         p = self.product

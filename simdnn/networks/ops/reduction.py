@@ -46,7 +46,7 @@ def reduction(k: Kernels, node: Node, x: Array, axes: Array | None = None) -> Ar
 
 
 def _reduced(k: Kernels, node: Node, x: Array, axes: list[int]) -> Array:
-    """With the reduced dimensions left as 1."""
+    """The reduction of an array, with the reduced dimensions left as 1."""
     kind, plain = _REDUCTIONS[node.op]
     if not has_kernel(x) or x.size == 0 or x.ndim == 0:
         wide = x.astype(F32) if is_float(x.dtype) and x.dtype.itemsize < 4 else x

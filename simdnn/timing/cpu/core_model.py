@@ -222,7 +222,7 @@ class CoreModel:
     # -- the stages --------------------------------------------------------------------------------------------------
 
     def _retire(self) -> None:
-        """In order, up to the core's width; stores commit behind it, in order, and free their place when done."""
+        """Retire in order, up to the core's width; stores commit in order behind it and free their place when done."""
         now, slots = self.cycle, self.core.retire_slots
         commits, rob = self.commits, self.rob
         while commits and commits[0] <= now:
@@ -253,7 +253,7 @@ class CoreModel:
                     self._finish(node.commit, self.commit_free)
 
     def _issue(self) -> None:
-        """On every free port the oldest ready uop bound to it; then the loads."""
+        """Issue on every free port the oldest ready uop bound to it; then the loads."""
         now, free_at = self.cycle, self.free_at
         for port, age, node in self.future.pop(now, ()):
             heappush(self.waiting[port], (age, node))

@@ -116,7 +116,7 @@ class Stream:
         return CountedStep(fixed.counted, replace(known, load=load, store=store))
 
     def _line(self, op: Op) -> CountedStep:
-        """Its memory operand at no address: never the same bytes as another."""
+        """A step whose memory operand has no address: never the same bytes as another."""
         clears = op.definition.tile and op.is_zero_idiom
         reads = tuple(p.name for p in op.srcs if isinstance(p, Register) and not clears)
         writes = (op.dst.name,) if isinstance(op.dst, Register) else ()
