@@ -22,7 +22,7 @@ R = TypeVar("R")
 Lost = Callable[[str], R]  # what stands for the result of a task whose worker died, from the reason
 
 MOST_WORKERS = 8  # each holds the tensors of a layer
-WORTH_WORKERS = 16
+WORTH_WORKERS = 16  # fewer tasks are done before worker processes have started
 DIED = "its worker process died, perhaps out of memory"
 _ANSWERS_WITHIN = "10s"
 

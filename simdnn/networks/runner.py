@@ -19,7 +19,7 @@ from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.machines.provenance import weakest
 from simdnn.exactness import measures
 from simdnn.networks.precision import MODES, Mode
-from simdnn.workers import pool
+from simdnn.workers import WORTH_WORKERS, pool
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]  # done, of how many, what
 Row = dict[str, Any]
 FREE = ("constant", "view")  # implementations of what costs nothing
-WORTH_WORKERS = 3  # fewer parts are done before worker processes have started
 _ERRORS = {"max_abs_error": "max", "relative_l2": "max", "sqnr_db": "min"}  # and how the worst is found
 _SUMS = ("macs", "cycles", "time_us", "bytes", "cycles_mb1", "outputs", *measures.COUNTS)
 #: columns of totals in their order, as far as a workload has them; those of its own quality follow the phase

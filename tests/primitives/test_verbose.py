@@ -24,6 +24,7 @@ from simdnn.benchdnn.tasks import task
 from simdnn.cli import main
 from simdnn.primitives import dispatch, verbose_line
 from simdnn.primitives.written import written
+from simdnn.workers import WORTH_WORKERS
 from tests.effort import examples
 
 F32 = np.ones((4, 64), np.float32), np.ones((64, 8), np.float32)
@@ -333,7 +334,6 @@ def test_a_batch_on_a_gpu_is_read_back(tag: str) -> None:
 def test_json_on_standard_output_stays_json(
     command: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lines of worker processes included."""
     monkeypatch.setenv("ONEDNN_VERBOSE", "1")
     words = ["run", "digits", "--modes", "f32"] if command == "run" else ["bench", "--matmul", "4x8:8x4"]
     assert main([*words, "--json"]) == 0
@@ -348,8 +348,9 @@ def test_lines_of_workers_go_where_those_of_the_command_go(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIMDNN_VERBOSE", "1")
-    table = tmp_path / "two.csv"
-    table.write_text("layer,M,N,K,batch,count,macs,kind\na,4,8,16,1,1,512,weight\nb,8,8,16,1,1,1024,weight\n")
+    table = tmp_path / "many.csv"
+    rows = [f"l{m},{m},8,16,1,1,{128 * m},weight" for m in range(1, 1 + WORTH_WORKERS)]
+    table.write_text("\n".join(["layer,M,N,K,batch,count,macs,kind", *rows]))
     assert main(["run", str(table), "--modes", "f32", "--json"]) == 0
     out, err = capfd.readouterr()
-    assert len(json.loads(out)["layers"]) == 2 and err.count("simdnn_verbose") >= 2
+    assert len(json.loads(out)["layers"]) == WORTH_WORKERS and err.count("simdnn_verbose") >= WORTH_WORKERS
