@@ -6,7 +6,7 @@ from hypothesis import settings
 
 THOROUGH = 60  # examples of a property that names no number
 QUICK = 15
-LEAST = 3
+LEAST = 2
 
 
 def examples(thorough: int) -> settings:

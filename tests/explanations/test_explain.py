@@ -61,8 +61,8 @@ def test_elements_of_convolution(case: Case, seed: int) -> None:
 def test_exact_values_of_integers(isa: str, src_type: str) -> None:
     """Saturated, halved or neither: `exact` is the sum in wide integers, and what is lost is said to be."""
     rng = np.random.default_rng(3)
-    src = full_range(rng, np.zeros((3, 301), fmt(src_type).dtype))
-    weights = full_range(rng, np.zeros((301, 9), np.int8))
+    src = full_range(rng, np.zeros((3, 101), fmt(src_type).dtype))
+    weights = full_range(rng, np.zeros((101, 9), np.int8))
     result = simdnn.matmul(src, weights, machine="zen4", isa=isa)
     sums = src.astype(np.int64) @ weights.astype(np.int64)
     image = full_range(rng, np.zeros((1, 6, 7, 7), fmt(src_type).dtype))
@@ -71,7 +71,7 @@ def test_exact_values_of_integers(isa: str, src_type: str) -> None:
     planes = convolve(image.astype(np.int64), kernel.astype(np.int64), (1, 1), (1, 1, 1, 1), (1, 1), 1)
     lossy = 0
     for wanted, met in ((sums, result), (planes, other)):
-        for at in some(rng, met.output, 6):
+        for at in some(rng, met.output, 4):
             found = met.explain(*at)
             assert (int(found.value), found.exact) == (int(met.output[at]), int(wanted[at]))
             saturated = sum(row.note == "saturates" for row in found.rows)
@@ -143,6 +143,16 @@ def test_elements_that_are_not_there(index: Any) -> None:
 # -- instructions ------------------------------------------------------------------------------------------------------
 FORMS = [name for name, found in GPU_REGISTRY.items() if not isinstance(found, Family)]
 EVERY = [name for name in sorted(REGISTRY) if not REGISTRY[name].configures] + [*FORMS, "dpas.s8.u8.8.1.x8.s32"]
+#: the command reads numbers by their types: one instruction of each signature shows that
+FIRST_OF_TYPES = set(
+    {
+        tuple(
+            (o.dtype for o in found.operands),
+        )
+        + tuple(found.immediates): name
+        for name, found in ((name, instruction(name)) for name in reversed(EVERY))
+    }.values()
+)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -165,10 +175,11 @@ def test_every_instruction(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert list(last) == [f"lane {lane}" for lane in range(lanes)]
     for met, wanted in zip(last.values(), found.value, strict=True):
         assert met == wanted or np.isnan(float(wanted))
-    words = [f"--{key}={','.join(str(number(x)) for x in value)}" for key, value in arrays.items()]
-    words += [f"--{key}=1" for key in imm] + [f"--{key}={value}" for key, value in extra.items()]
-    assert main(["explain", name, *words, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["value"]) == lanes
+    if name in FIRST_OF_TYPES:
+        words = [f"--{key}={','.join(str(number(x)) for x in value)}" for key, value in arrays.items()]
+        words += [f"--{key}=1" for key in imm] + [f"--{key}={value}" for key, value in extra.items()]
+        assert main(["explain", name, *words, "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["value"]) == lanes
     assert main(["explain", name]) == 0  # what it takes
     shown = capsys.readouterr().out.splitlines()[-1]
     assert shown.startswith(f"simdnn explain {definition.name} --")

@@ -37,17 +37,14 @@ SHAPES = [(1, 1, 1), (1, 100, 64), (16, 16, 64), (17, 33, 65), (33, 20, 130), (7
 def test_int8_matmul_is_exact(shape: tuple[int, int, int], tag: str) -> None:
     m, n, k = shape
     rng = np.random.default_rng(m)
-    for src in ("u8", "s8"):
+    for src in ("u8", "s8") if tag == "any" else ("u8" if m % 2 else "s8",):
         a, b = data(rng, (m, k), src), data(rng, (k, n), "s8")
-        exact = a.astype(np.int64) @ b.astype(np.int64)
-        kernel = build(INT8, MatmulProblem(m, n, k, src, "s8", Epilogue("s32"), tag))
-        assert (run_all(kernel, a, b, Parameters()) == exact).all()
-        if tag != "any":
-            continue
-        e = Epilogue("s32", zp_src=True, zp_wei=True)
+        points = src == "s8"
+        e = Epilogue("s32", zp_src=points, zp_wei=points)
         p = Parameters(zp_src=3, zp_wei=-2)
         kernel = build(INT8, MatmulProblem(m, n, k, src, "s8", e, tag))
-        assert (run_all(kernel, a, b, p) == (a.astype(np.int64) - 3) @ (b.astype(np.int64) + 2)).all()
+        exact = (a.astype(np.int64) - 3 * points) @ (b.astype(np.int64) + 2 * points)
+        assert (run_all(kernel, a, b, p) == exact).all()
 
 
 def test_int8_sums_wrap() -> None:

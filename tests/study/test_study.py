@@ -14,6 +14,7 @@ from simdnn import study
 from simdnn.exactness import measures
 from simdnn.kernels.table import kernels
 from simdnn.networks import precision as modes
+from simdnn.networks import runner
 from simdnn.timing.cpu.peak import peak_macs_per_cycle
 from workloads import ConvLayer, MatmulLayer, Workload, data
 
@@ -121,7 +122,8 @@ def test_saturation_is_seen() -> None:
     assert found["int8-exact"]["max_abs_error"] == 0
 
 
-def test_cost_alone_and_workers_give_the_same(frame: pd.DataFrame) -> None:
+def test_cost_alone_and_workers_give_the_same(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "WORTH_WORKERS", 2)
     alone = study.run_layers(SMALL, "zen4", ["f32", "int8-fast"], values=False)
     workers = study.run_layers(SMALL, "zen4", ["f32", "int8-fast"], jobs=2)
     wanted = frame[frame["mode"].isin(["f32", "int8-fast"])].reset_index(drop=True)

@@ -91,7 +91,7 @@ def problems() -> Iterator[Problem]:
         for m, tag in ((9, "any"), (1, "any"), (1, "ab")):
             yield MatmulProblem(m, 40, 64, src, wei, epilogue, tag)
         for groups in (1, 16):
-            yield ConvProblem(1, 16, 6, 6, 16, 3, 3, src, wei, epilogue, padding=(1, 1, 1, 1), groups=groups)
+            yield ConvProblem(1, 16, 4, 4, 16, 3, 3, src, wei, epilogue, padding=(1, 1, 1, 1), groups=groups)
 
 
 @pytest.mark.parametrize("kernel", ["f32 14x2", "vnni 8x2 taps", "maddubs ymm 4x2", "f32 masked", "f32 1x1"])

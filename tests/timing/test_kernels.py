@@ -98,14 +98,15 @@ def test_every_instruction_has_a_row(kind: KernelKind, most: int) -> None:
     assert not gaps, "; ".join(gaps)
 
 
+@pytest.mark.parametrize("step", [len(machine_names()), pytest.param(3, marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("turn", range(len(KERNELS)), ids=lambda turn: KERNELS[turn].name)
-def test_every_kernel_is_timed(turn: int) -> None:
-    """Each on a third of its machines, the next kernel on the next third, so that each machine times kernels of all
-    kinds; every one has the rows for every kernel (above).
+def test_every_kernel_is_timed(turn: int, step: int) -> None:
+    """Each on one of its machines (in a sweep on a third of them), the next kernel on the next, so that each machine
+    times kernels of all kinds; every one has the rows for every kernel (above).
     """
     kind = KERNELS[turn]
     targets, mine = able(kind), taken(kind)
-    for i, target in list(enumerate(targets))[turn % min(3, len(targets)) :: 3]:
+    for i, target in list(enumerate(targets))[turn % min(step, len(targets)) :: step]:
         problem = mine[(2 * i + 1) * len(mine) // (2 * len(targets))]
         program = kind.build(problem, target).program
         cost = estimate_program(program, target)
