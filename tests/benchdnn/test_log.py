@@ -13,7 +13,7 @@ from isa_models import InvalidArgument, UnknownName
 from simdnn.benchdnn import answer, read
 from simdnn.benchdnn.log import Executed, executed
 from simdnn.cli import main
-from tests.benchdnn.test_bench import cases, texts
+from tests.benchdnn.lines import cases, texts
 from tests.effort import examples
 
 LOG = """\
