@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import simdnn
 from simdnn.benchdnn import values
 from simdnn.benchdnn.tasks import task
 from tests.benchdnn.lines import answers, cases

@@ -16,11 +16,8 @@ from simdnn.kernels.common import functions
 from simdnn.kernels.common.copy import CopyProblem
 from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, trace
-from simdnn.kernels.common.pool import PoolProblem, pool_inputs, pool_output, pooling
-from simdnn.kernels.common.reduce import KINDS, ReduceProblem, merge
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.copy import copying
-from simdnn.kernels.x86.reduce import reduction
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.timing.estimate import estimate_program
 
@@ -111,49 +108,6 @@ def test_integers_convert_and_saturate(isa: str) -> None:
     np.testing.assert_array_equal(got, (q.astype(np.float32) - 7) * scale)
     with pytest.raises(Unimplemented, match="operand of f64"):
         run(lambda v: v, [np.zeros(3)], "f32", isa)
-
-
-@pytest.mark.parametrize(("isa", "dtype"), list(product(UNITS, FLOATS)))
-def test_reductions(isa: str, dtype: str) -> None:
-    rng = np.random.default_rng(4)
-    exactly: dict[str, Any] = {
-        "sum": lambda x, a: x.sum(a),
-        "sum_square": lambda x, a: (x * x).sum(a),
-        "sum_abs": lambda x, a: abs(x).sum(a),
-        "max": lambda x, a: x.max(a),
-        "min": lambda x, a: x.min(a),
-        "prod": lambda x, a: x.prod(a),
-    }
-    cases: list[tuple[tuple[int, ...], set[int]]] = [
-        ((3, 5, 21), {2}),
-        ((3, 5, 21), {1}),
-        ((3, 5, 21), {0, 2}),
-        ((7,), {0}),
-        ((3, 100), {1}),
-        ((1,), {0}),
-        ((9, 17), set()),
-    ]
-    for (shape, axes), kind in product(cases, KINDS):
-        x = rng.normal(size=shape).astype(fmt(dtype).dtype)
-        dims, reduced = merge(shape, frozenset(axes))
-        program = reduction(ReduceProblem(kind, dims, reduced, dtype, dtype, 2), unit_of(isa))
-        got = numerics.run(program, {"src": x}, engine="reference")["dst"].astype(np.float64)
-        want = exactly[kind](x.astype(np.float64), tuple(axes)).ravel() / 2
-        rtol = {"f32": 2e-5, "f16": 2e-3, "bf16": 2e-2}[dtype]
-        np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-6)
-
-
-@pytest.mark.parametrize(("isa", "dtype"), list(product(UNITS, FLOATS)))
-def test_pooling(isa: str, dtype: str) -> None:
-    x = np.random.default_rng(5).normal(size=(2, 21, 9, 9)).astype(fmt(dtype).dtype)
-    for kind in ("max", "mean"):
-        problem = PoolProblem(kind, 2, 21, 9, 9, 3, 3, 4, 4, dtype, (2, 2))
-        counts = None if kind == "max" else np.full((4, 4), 9)
-        program = pooling(problem, X86Vocabulary(unit_of(isa))).program
-        outputs = numerics.run(program, pool_inputs(problem, x, counts), engine="reference")
-        windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (2, 3))[:, :, ::2, ::2]
-        want = windows.max((4, 5)) if kind == "max" else windows.mean((4, 5))
-        np.testing.assert_allclose(pool_output(problem, outputs["dst"]).astype(np.float64), want, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize(("isa", "size"), list(product(UNITS[:2], (1, 2, 4, 8))))

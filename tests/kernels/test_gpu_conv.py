@@ -84,7 +84,11 @@ def test_floats_are_the_matmul_of_pixels_and_taps(name: str, dtype: str) -> None
     w = rng.standard_normal((8, 3, 3, 2)).astype(fmt(dtype).dtype)
     bias = rng.standard_normal(8).astype(np.float32)
     attr = Attr(post_ops=["relu"])
-    found = simdnn.convolution(x, w, bias, machine=name, dst="f16", attr=attr, **options(p))
+    found, again = (
+        simdnn.convolution(x, w, bias, machine=name, dst="f16", attr=attr, engine=engine, **options(p))
+        for engine in ("compiled", "reference")
+    )
+    assert found.output.tobytes() == again.output.tobytes()
     assert found.implementation.startswith("conv:") and found.problem.macs == p.macs
     for group, rows in enumerate(pixels(p, x)):
         own = slice(4 * group, 4 * group + 4)

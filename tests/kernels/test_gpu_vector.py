@@ -18,7 +18,6 @@ from simdnn.kernels.common import functions
 from simdnn.kernels.common.copy import CopyProblem
 from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import trace
-from simdnn.kernels.common.pool import PoolProblem, pooling
 from simdnn.kernels.common.reduce import ReduceProblem, merge
 from simdnn.kernels.common.vocabulary import Spread
 from simdnn.kernels.gpu import copy as gpu_copy
@@ -79,36 +78,6 @@ def test_elements_are_the_cpus(name: str, formula: str, shape: tuple[int, ...], 
     np.testing.assert_array_equal(found.astype(np.float64), cpu.astype(np.float64))  # every NaN is like another
 
 
-@given(
-    MACHINES,
-    st.sampled_from(["sum", "sum_square", "sum_abs", "max", "min", "prod"]),
-    SHAPES,
-    st.data(),
-    st.sampled_from(["f32", "f16"]),
-)
-@examples(60)
-def test_reductions(name: str, kind: str, shape: tuple[int, ...], data: st.DataObject, dtype: str) -> None:
-    axes = data.draw(st.sets(st.integers(0, len(shape) - 1)).map(frozenset))
-    dims, reduced = merge(shape, axes)
-    problem = ReduceProblem(kind, dims, reduced, dtype, "f32", 3 if kind == "sum" else 1)
-    x = drawn(dtype, shape, len(shape))
-    over = tuple(sorted(axes))
-    wide = x.astype(np.float64)
-    steps = {
-        "sum": lambda: wide.sum(over) / 3,
-        "sum_square": lambda: (wide**2).sum(over),
-        "max": lambda: wide.max(over),
-        "sum_abs": lambda: abs(wide).sum(over),
-        "min": lambda: wide.min(over),
-        "prod": lambda: wide.prod(over),
-    }
-    scale = np.abs(wide).sum(over).max() if kind.startswith("sum") else 0
-    found = run(gpu_reduce.reduction(problem, gpu_machine(name)), {"src": x})
-    with np.errstate(over="ignore"):
-        expected = np.asarray(steps[kind]()).reshape(-1).astype(np.float32)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * scale)
-
-
 @pytest.mark.parametrize("lines", [1, 3])
 @pytest.mark.parametrize("name", ["b580", "dg1", "v100"])
 def test_few_long_lines_are_reduced_in_two_kernels(name: str, lines: int) -> None:
@@ -118,19 +87,6 @@ def test_few_long_lines_are_reduced_in_two_kernels(name: str, lines: int) -> Non
         kernel = gpu_reduce.reduction(ReduceProblem(kind, dims, reduced, "f32", "f32"), gpu_machine(name))
         assert len(kernel.program.body) == 2
         np.testing.assert_allclose(run(kernel, {"src": x}), expected, rtol=1e-5)
-
-
-@given(MACHINES, st.sampled_from(["max", "mean"]), st.integers(1, 40), st.integers(1, 3), st.integers(1, 2))
-@examples(20)
-def test_pooling(name: str, kind: str, channels: int, side: int, stride: int) -> None:
-    problem = PoolProblem(kind, 2, channels, 7, 9, side, 2, (7 - side) // stride + 1, 8, "f32", (stride, 1))
-    x = drawn("f32", (2, 7, 9, channels), channels)
-    counts = np.arange(1, 1 + problem.oh * problem.ow, dtype=np.float32)
-    inputs = {"src": x} | ({"counts": counts} if kind == "mean" else {})
-    windows = np.lib.stride_tricks.sliding_window_view(x, (side, 2), (1, 2))[:, ::stride]
-    expected = windows.max((-1, -2)) if kind == "max" else windows.sum((-1, -2)) / counts.reshape(problem.oh, 8, 1)
-    found = run(pooling(problem, GpuVocabulary(gpu_machine(name))), inputs).reshape(expected.shape)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_an_addition_takes_the_time_of_its_bytes() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import GpuMachine, UnknownName, UnknownTiming, instruction, what_if
+from isa_models import GpuMachine, UnknownTiming, instruction, what_if
+from isa_models.formats import fmt
 from isa_models.gpu.blocks import block_form
 from isa_models.instruction import GPU_REGISTRY, define
 from isa_models.machines.loader import gpu_machine
@@ -23,6 +24,7 @@ from simdnn.kernels.common.spec import Epilogue
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
 from simdnn.kernels.intel_gpu.gemm import GpuGemm
+from simdnn.kernels.nvidia.gemm import SmGemm
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
 from simdnn.timing.gpu.engine import Issue, confidences, engine_time, issue_of, run
@@ -32,9 +34,12 @@ from tests.effort import examples
 from tests.work import at_most
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
+PRODUCTS = [*((name, "s8") for name in INTEL), ("v100", "f32"), ("v100", "f16")]
 
 
-def gemm(name: str, dtype: str, m: int, n: int, k: int) -> GpuGemm:
+def gemm(name: str, dtype: str, m: int, n: int, k: int) -> GpuGemm | SmGemm:
+    if name == "v100":
+        return SmGemm(GpuMatmulProblem(m, n, k, dtype, dtype, Epilogue("f32")), gpu_machine(name))
     dst, model = ("s32", "") if dtype[0] in "su" else ("f32", "sequential")
     return GpuGemm(GpuMatmulProblem(m, n, k, dtype, dtype, Epilogue(dst), float_model=model), gpu_machine(name))
 
@@ -82,19 +87,20 @@ def test_long_loops_are_extrapolated() -> None:
     assert nested.busy["vector"] == pytest.approx(4 * (20 * 31)) and nested.cycles >= nested.busy["vector"]
 
 
-@given(st.sampled_from(INTEL), st.integers(1, 600), st.integers(1, 600), st.integers(1, 800), st.booleans())
-@examples(30)
-def test_conservation(name: str, m: int, n: int, k: int, cold: bool) -> None:
-    gpu = gpu_machine(name)
-    kernel = gemm(name, "s8", m, n, k)
+@given(st.sampled_from(PRODUCTS), st.integers(1, 600), st.integers(1, 600), st.integers(1, 800), st.booleans())
+@examples(40)
+def test_conservation(product: tuple[str, str], m: int, n: int, k: int, cold: bool) -> None:
+    (name, dtype), gpu = product, gpu_machine(product[0])
+    kernel = gemm(name, dtype, m, n, k)
     found = estimate_gpu(kernel.program, gpu, cold=cold)
-    peak = gpu.peak_ops("dp4a" if name == "dg1" else "s8")
+    peak = gpu.peak_ops("dp4a" if name == "dg1" else dtype)
     assert found.cycles >= 2 * m * n * k / peak * gpu.ghz * 1e9
     for level in found.levels:
         assert level.cycles <= found.cycles * (1 + 1e-9), level
     if cold:
-        assert found.levels[2].bytes >= m * k + k * n + 4 * m * n
-        assert found.seconds >= (m * k + k * n + 4 * m * n) / (gpu.dram_gb_s * gpu.stacks * 1e9)
+        least = fmt(dtype).bits // 8 * (m * k + k * n) + 4 * m * n
+        assert found.levels[2].bytes >= least and found.levels[0].bytes >= found.levels[1].read_bytes
+        assert found.seconds >= least / (gpu.dram_gb_s * gpu.stacks * 1e9)
     parts = gpu_time(kernel.program, gpu, cold)
     assert parts.simulated.cycles >= sum(floor(parts.system, s.stage) for s in parts.stages) * (1 - 1e-9)
     assert parts.simulated.waited >= 0
