@@ -131,7 +131,7 @@ def plot_ports(analysis_or_result: Analysis | Estimate, ax: Axes | None = None) 
             bar.set(hatch="///", facecolor=color(3), edgecolor="white")
         at = (bar.get_width(), bar.get_y() + bar.get_height() / 2)
         box = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 1.0}
-        inside = {"xytext": (-4, 0), "ha": "right"} if share > 0.8 else {"xytext": (4, 0), "ha": "left"}
+        inside: dict[str, Any] = {"xytext": (-4, 0), "ha": "right"} if share > 0.8 else {"xytext": (4, 0), "ha": "left"}
         ax.annotate(f"{share:.0%}", at, textcoords="offset points", va="center", fontsize="small", bbox=box, **inside)
     ax.axvline(cycles, color=ink(), linestyle="--", linewidth=1)
     ax.set_yticks(range(len(busy)), list(busy))

@@ -40,9 +40,9 @@ def plot_format(
     if len(rows) > MOST_ROWS:
         raise InvalidArgument(f"{len(rows)} rows of bits; up to {MOST_ROWS} are drawn: fewer formats or values")
     widest = max(form.bits for form in forms)
+    stored = [_stored(form, value) if value is not None else ("", _range(form)) for form, value in rows]
     ax = ax if ax is not None else new_axes((max(6.0, 0.22 * widest + 4.2), 0.42 * len(rows) + 1.1))
-    for place, (form, value) in enumerate(rows):
-        bits, text = _stored(form, value) if value is not None else ("", _range(form))
+    for place, ((form, _), (bits, text)) in enumerate(zip(rows, stored, strict=True)):
         _row(ax, place, form, bits)
         ax.text(form.bits + 0.5, place, text, va="center", fontsize="small", parse_math=False)
     ax.set_yticks(range(len(rows)), [_named(form, value, given) for form, value in rows], parse_math=False)

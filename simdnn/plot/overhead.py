@@ -7,6 +7,7 @@ from itertools import cycle
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from isa_models import InvalidArgument
 from simdnn.plot.canvas import MOST_NAMED, STYLES, SYMBOLS, colors, columns_of, finite, legend, new_axes, ticks_at
@@ -34,7 +35,7 @@ def plot_overhead(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     line = ax.axhline(100 * GIVEN, color="grey", linestyle="--", linewidth=1, label=words[1])
     ends = group[group > 0].min(), group.max()
     lines = list(frame.groupby(keys, sort=False, dropna=False)) if keys else [((), frame)]
-    handles = []
+    handles: list[Line2D] = []
     for (values, part), own, mark, style in zip(lines, colors(), cycle(SYMBOLS), cycle(STYLES), strict=False):
         name = " ".join(f"{v}" if isinstance(v, str) else f"{k} {v}" for k, v in zip(keys, values, strict=True))
         at = group.loc[part.index]

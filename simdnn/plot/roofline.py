@@ -215,7 +215,8 @@ def _draw(ax: Axes, points: Sequence[Point], styles: dict[str, Any], marks: dict
     for point in points:
         places = sorted((value, level) for level, value in point.intensity.items())
         across, up = [value for value, _ in places], [point.gops] * len(places)
-        ax.plot(across, up, color="grey", linewidth=0.4 if many else 0.8, zorder=2)
+        if len(places) > 1:
+            ax.plot(across, up, color="grey", linewidth=0.4 if many else 0.8, zorder=2)
         heaps: list[tuple[float, list[str]]] = []  # levels that move nearly the same
         for value, level in places:
             if heaps and value < heaps[-1][0] * NEAR:
@@ -226,12 +227,12 @@ def _draw(ax: Axes, points: Sequence[Point], styles: dict[str, Any], marks: dict
             mark = ax.plot(value, point.gops, marks[point.group], color=styles.get(level, color(0)), markersize=inner)
             mark[0].set(markeredgecolor=ink(), markeredgewidth=edge, zorder=3)
         for value, names in heaps if len(points) <= _FEW else ():
-            above = {"textcoords": "offset points", "ha": "center", "fontsize": "x-small"}
+            above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": "x-small"}
             ax.annotate(", ".join(sorted(filter(None, names))), (value, point.gops), (0, 7), **above)
     if 1 < len(points) <= _MOST_LABELLED and len(marks) == 1:
         for point in points:
             right = max(point.intensity.values(), default=1.0)
-            beside = {"textcoords": "offset points", "fontsize": "x-small", "parse_math": False}
+            beside: dict[str, Any] = {"textcoords": "offset points", "fontsize": "x-small", "parse_math": False}
             ax.annotate(point.name, (right, point.gops), (6, -3), **beside)
 
 
