@@ -4,6 +4,7 @@
 #   make test-all   the slow sweeps too, and properties on many more random examples
 #   make bench      speed of the engines on this machine
 #   make notebooks  execute notebooks/*.ipynb in place
+#   make pictures   draw docs/images again, each from the table beside it
 #   make clean      remove everything that the above created
 
 SHELL := /bin/bash
@@ -13,7 +14,7 @@ UV := $(shell command -v uv 2>/dev/null)
 # Modules are compiled when they are first imported, not all at the install: most never are.
 INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check)
 
-.PHONY: demo test test-all lint typecheck pytest bench notebooks clean
+.PHONY: demo test test-all lint typecheck pytest bench notebooks pictures clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -43,6 +44,9 @@ bench: $(VENV)/.installed-dev
 
 notebooks: $(VENV)/.installed-dev
 	set -e; for notebook in notebooks/*.ipynb; do $(BIN)/jupyter-execute --inplace "$$notebook"; done
+
+pictures: $(VENV)/.installed-dev
+	$(BIN)/python tools/draw_pictures.py
 
 clean:
 	rm -rf $(VENV) build dist digits.png .pytest_cache .mypy_cache .ruff_cache .hypothesis

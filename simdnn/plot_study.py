@@ -114,7 +114,8 @@ def _name_heaps(ax: Axes, names: Sequence[tuple[str, str]], places: Sequence[tup
             near.append(number)
     for _, members in heaps:
         ways = list(dict.fromkeys(names[number][1] for number in members))
-        same = ways if len(ways) > 1 else list(dict.fromkeys(names[number][0] for number in members))
+        groups = list(dict.fromkeys(names[number][0] for number in members))
+        same = ways if len(ways) > 1 else groups
         if len(members) > 1 and len(same) > 1 and len(heaps) <= MOST_NAMED:
             text = " = ".join(same) if len(same) <= 3 else f"{same[0]} = … = {same[-1]} ({len(same)})"
             x, y = places[members[0]]

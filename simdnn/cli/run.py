@@ -277,8 +277,16 @@ def _drawn(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> Axes
         else:
             how = {"percent": axis.percent, "higher_is_better": axis.higher_is_better}
             ax = plot.plot_quality_speed(part, axis.column, axis.title, panel, **how)
-        ax.set_title(f"{args.workload} on {args.machine}{phase and ', '}{phase}", parse_math=False)
+        ax.set_title(
+            f"{_for_people(args.workload)} on {_for_people(args.machine)}{phase and ', '}{phase}", parse_math=False
+        )
     return ax
+
+
+def _for_people(name: object) -> str:
+    """A name as a title has it: of a file its stem."""
+    path = Path(str(name))
+    return path.stem.replace("_", " ") if path.suffix else str(name)
 
 
 def _words(text: str) -> list[str]:

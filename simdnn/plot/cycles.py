@@ -97,8 +97,9 @@ def _names(ax: Axes, names: Sequence[str]) -> None:
     step = max(1, -(-len(names) // (2 * MOST_NAMED)))
     inches = ax.get_window_extent().width / figure_of(ax).dpi
     ax.set_xticks(range(0, len(names), step), names[::step], parse_math=False)
-    if 0.1 * max(map(len, names)) * len(names) / step > inches:
-        aslant: dict[str, Any] = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
+    if 0.085 * max(map(len, names)) * len(names) / step > inches:
+        steep = 25 if len(names) <= 6 else 60
+        aslant: dict[str, Any] = {"rotation": steep, "ha": "right", "rotation_mode": "anchor"}
         for text in ax.get_xticklabels():
             text.set(**aslant)
         ax.tick_params(axis="x", labelsize="small" if len(names) <= MOST_NAMED else "x-small")

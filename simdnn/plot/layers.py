@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -54,7 +56,7 @@ def _letters(ax: Axes, size: int) -> int:
     return max(1, int(72 * inches / (1.35 * size)))
 
 
-def _named(times: NDArray[np.float64], lines: int) -> list[int]:
+def _named(times: NDArray[Any], lines: int) -> list[int]:
     """The places that have a name: the longest times, as far apart as names need."""
     apart = len(times) / lines
     found: list[int] = []

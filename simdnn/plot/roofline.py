@@ -228,7 +228,7 @@ def _draw(ax: Axes, points: Sequence[Point], styles: dict[str, Any], marks: dict
             mark[0].set(markeredgecolor=ink(), markeredgewidth=edge, zorder=3)
         for value, names in heaps if len(points) <= _FEW else ():
             above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": "x-small"}
-            ax.annotate(", ".join(sorted(filter(None, names))), (value, point.gops), (0, 7), **above)
+            ax.annotate(", ".join(level for level in styles if level in names), (value, point.gops), (0, 7), **above)
     if 1 < len(points) <= _MOST_LABELLED and len(marks) == 1:
         for point in points:
             right = max(point.intensity.values(), default=1.0)

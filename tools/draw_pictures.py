@@ -1,0 +1,249 @@
+"""`make pictures`: the pictures of docs/images, each from the table beside it, which says the command that makes it.
+
+    python tools/draw_pictures.py                    draw all from tables: those that take seconds are computed anew
+    python tools/draw_pictures.py --compute NAME …   compute these tables anew, too, whatever they take
+
+A picture holds the digest of the table that it shows; tests/test_repository_pictures.py finds those that are stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+import simdnn
+from simdnn import Attr, Quant, cli, plot, plot_study, study
+from simdnn.assembly.timeline import Timeline
+from simdnn.plot.canvas import SYMBOLS, color, figure_of, legend, ticks_at
+from simdnn.plot.timeline import loop_of
+from workloads import super_resolution as sr
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+DOTS = 150  # an inch
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture: its table, as `compute` makes it by what `command` says, and how the table is drawn.
+
+    `quick`: the table takes seconds, and is made with the picture.
+    """
+
+    command: str
+    compute: Callable[[], pd.DataFrame]
+    draw: Callable[[pd.DataFrame], Axes]
+    quick: bool = True
+
+
+# -- the tables, and how they are drawn -----------------------------------------------------------------------------
+def super_resolution() -> pd.DataFrame:
+    """Modes of the network, and as a row of its own what bicubic interpolation reaches."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "totals.csv")
+        if cli.main(["run", "sr", "--machine", "zen4", "-o", str(path)]):
+            raise SystemExit("simdnn run sr failed; simdnn fetch-models sr fetches the network and the photos")
+        return pd.concat([pd.read_csv(path)[["mode", "speed_up", "psnr_db"]], bicubic()])
+
+
+def bicubic() -> pd.DataFrame:
+    """The same photos enlarged without a network."""
+    originals = [sr.middle(sr.photo(name)) for name in sr.PHOTOS]
+    psnr = [sr.psnr(sr.resized(sr.resized(one, sr.SIZE // sr.FACTOR), sr.SIZE), one) for one in originals]
+    return pd.DataFrame({"mode": ["bicubic"], "psnr_db": [float(np.mean(psnr))]})
+
+
+def draw_super_resolution(frame: pd.DataFrame) -> Axes:
+    modes, bicubic = frame[frame["mode"] != "bicubic"], frame[frame["mode"] == "bicubic"]
+    ax = plot.plot_quality_speed(modes, "psnr_db", "peak signal-to-noise ratio (dB)")
+    height = float(bicubic["psnr_db"].iloc[0])
+    ax.axhline(height, color="grey", linestyle="--", linewidth=1)
+    ax.text(
+        0.99, height, "bicubic interpolation", transform=ax.get_yaxis_transform(), ha="right", va="bottom", color="grey"
+    )
+    ax.set_title("A network that doubles the size of photos, on a modelled Zen 4")
+    return ax
+
+
+ROWS, STORED, CROSSING_MACHINES = (1, 4, 16, 64, 512), ("f32", "bf16", "s8", "s4"), ("zen4", "clx", "spr")
+SIZE = 4096
+
+
+def crossing(machine: str, m: int, weights: str) -> simdnn.Estimate:
+    """The product of m rows by weights of 4096 x 4096. `Unimplemented` where the machine has no kernel for it."""
+    options: dict[str, Any] = {"dt": "f32" if weights == "f32" else "bf16:bf16:f32"}
+    if weights in ("s8", "s4"):
+        scales = {"wei": Quant(None, groups=(128, 1), dtype="f32")}
+        options = {"dt": f"f32:{weights}:f32", "attr": Attr(fpmath="bf16", apply_to_int=True, scales=scales)}
+    return simdnn.estimate("matmul", m=m, n=SIZE, k=SIZE, machine=machine, **options)
+
+
+def crossing_cycles(machine: str, m: int, weights: str) -> float:
+    """Cycles of such a product, its weights in no cache; NaN where there is no kernel."""
+    with simdnn.cold_weights():
+        try:
+            return crossing(machine, m, weights).cycles
+        except simdnn.Unimplemented:
+            return float("nan")
+
+
+def weights_crossing() -> pd.DataFrame:
+    rows = [(c, m, w, crossing_cycles(c, m, w)) for c in CROSSING_MACHINES for m in ROWS for w in STORED]
+    return pd.DataFrame(rows, columns=["machine", "m", "weights", "cycles"])
+
+
+def draw_weights_crossing(frame: pd.DataFrame) -> Axes:
+    axes = plot.panels(len(CROSSING_MACHINES), (4.2, 3.8))
+    for ax, machine in zip(axes, CROSSING_MACHINES, strict=True):
+        cycles = frame[frame["machine"] == machine].pivot(index="m", columns="weights", values="cycles")
+        handles = []
+        for place, weights in enumerate(STORED):
+            style = {"color": color(place), "marker": SYMBOLS[place], "linestyle": ("-", "--", "-.", ":")[place]}
+            speed = (cycles["f32"] / cycles[weights]).dropna()
+            handles += ax.plot(speed.index, speed, markersize=8 - place, label=weights, **style)
+        ticks_at(ax, ROWS)
+        ax.set_ylim(0, 1.08 * (frame.pivot(index=["machine", "m"], columns="weights", values="cycles").pipe(_most)))
+        ax.set_title(simdnn.machine(machine).title.split(" (")[0], fontsize="medium")
+        ax.set_xlabel("rows of the source (M)")
+        ax.grid(alpha=0.3)
+    axes[0].set_ylabel("speed-up over weights in f32")
+    legend(axes[-1], handles, title="weights stored in")
+    return axes[0]
+
+
+def _most(cycles: pd.DataFrame) -> float:
+    return float(max((cycles["f32"] / cycles[weights]).max() for weights in STORED))
+
+
+UNITS = ROOT / "docs" / "studies" / "zen4_units.toml"
+
+
+def zen4_units() -> pd.DataFrame:
+    with tempfile.TemporaryDirectory() as folder:  # where no rows of an earlier run are kept
+        frame = study.explore(Path(shutil.copy(UNITS, folder)))
+    return frame[["machine", "mode", "time_us", "sqnr_db", "pareto"]]
+
+
+def draw_zen4_units(frame: pd.DataFrame) -> Axes:
+    ax = plot_study.plot_front(frame, ["machine", "mode"], "sqnr_db")
+    ax.set_title(
+        "What a Zen 4 would gain from units of full width, and loses with one port for VNNI", fontsize="medium"
+    )
+    return ax
+
+
+def kernels() -> dict[str, simdnn.Estimate]:
+    """Products of a language model's size on one core of a Zen 4, weights from memory."""
+    with simdnn.cold_weights():
+        return {
+            "f32, 1 row": crossing("zen4", 1, "f32"),
+            "s4 weights, 1 row": crossing("zen4", 1, "s4"),
+            "f32, 64 rows": crossing("zen4", 64, "f32"),
+            "u8 x s8, 64 rows": simdnn.estimate("matmul", m=64, n=SIZE, k=SIZE, dt="u8:s8:s32", machine="zen4"),
+        }
+
+
+def roofline() -> pd.DataFrame:
+    rows = [
+        (name, result.gops, level.level, 2 * result.problem.macs / level.bytes)
+        for name, result in kernels().items()
+        for level in result.cost.levels
+        if level.bytes
+    ]
+    return pd.DataFrame(rows, columns=["name", "gops", "level", "ai_ops_per_byte"])
+
+
+def one_row() -> dict[str, simdnn.Estimate]:
+    """One row by weights of 4096 x 4096 from memory, by the type that these are stored in."""
+    with simdnn.cold_weights():
+        return {weights: crossing("zen4", 1, weights) for weights in STORED}
+
+
+def cycles() -> pd.DataFrame:
+    found = [result.causes.assign(weights=weights) for weights, result in one_row().items()]
+    return pd.concat(found)[["weights", "cause", "cycles"]]
+
+
+def draw_cycles(_: pd.DataFrame) -> Axes:
+    ax = plot.plot_cycles({f"{weights} weights": result for weights, result in one_row().items()}, by="cause")
+    ax.set_title("One row by 4096 x 4096 weights from memory, Zen 4", fontsize="medium")
+    return ax
+
+
+def small_product() -> simdnn.Estimate:
+    """The product whose inner loop the timeline shows."""
+    return simdnn.estimate("matmul", m=4, n=32, k=64, dt="u8:s8:s32", machine="zen4")
+
+
+def timeline() -> pd.DataFrame:
+    loop = loop_of(small_product())
+    return pd.DataFrame([vars(event) for event in Timeline.of(loop.machine, loop.steps, loop.texts, 2).events])
+
+
+PICTURES = {
+    "super_resolution_zen4": Picture(
+        "simdnn fetch-models sr; simdnn run sr --machine zen4", super_resolution, draw_super_resolution, quick=False
+    ),
+    "weights_crossing": Picture(
+        "simdnn.estimate('matmul', m=M, n=4096, k=4096, …) within simdnn.cold_weights()",
+        weights_crossing,
+        draw_weights_crossing,
+        quick=False,
+    ),
+    "zen4_units": Picture("simdnn study docs/studies/zen4_units.toml", zen4_units, draw_zen4_units),
+    "roofline_zen4": Picture("simdnn.plot.plot_roofline", roofline, lambda _: plot.plot_roofline(kernels())),
+    "cycles_zen4": Picture("simdnn.plot.plot_cycles", cycles, draw_cycles),
+    "timeline_zen4": Picture(
+        "simdnn.plot.plot_timeline", timeline, lambda _: plot.plot_timeline(small_product(), iterations=2)
+    ),
+}
+
+
+# -- tables and digests ---------------------------------------------------------------------------------------------
+def table(name: str) -> pd.DataFrame:
+    """The stored table of a picture."""
+    return pd.read_csv(IMAGES / f"{name}.csv", comment="#")
+
+
+def digest(name: str) -> str:
+    """What a picture says of the table that it shows."""
+    return f"table sha256 {hashlib.sha256((IMAGES / f'{name}.csv').read_bytes()).hexdigest()}"
+
+
+def store(name: str) -> None:
+    """Compute a picture's table anew."""
+    text = PICTURES[name].compute().to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    (IMAGES / f"{name}.csv").write_text(f"# {PICTURES[name].command}\n{text}", encoding="utf-8")
+
+
+def draw(name: str) -> None:
+    """Draw a picture from its table."""
+    with plot.apart():
+        figure = figure_of(PICTURES[name].draw(table(name)))
+        marks = {"Software": "simdnn", "Description": digest(name)}
+        figure.savefig(IMAGES / f"{name}.png", dpi=DOTS, metadata=marks)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compute", nargs="+", default=[], choices=PICTURES, metavar="NAME")
+    asked = parser.parse_args().compute
+    for name, picture in PICTURES.items():
+        if picture.quick or name in asked:
+            store(name)
+        draw(name)
+        print(IMAGES / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()
