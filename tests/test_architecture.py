@@ -1,8 +1,7 @@
-"""docs/architecture.md is true: its examples run, its rooms and files exist."""
+"""docs/architecture.md is true: its rooms and files exist (tests/test_documents.py runs its examples)."""
 
 from __future__ import annotations
 
-import doctest
 import re
 from pathlib import Path
 
@@ -10,11 +9,6 @@ from tests.test_imports import FLOORS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
-
-
-def test_examples() -> None:
-    found = doctest.testfile(str(PAGE), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert found.attempted >= 10 and not found.failed
 
 
 def test_rooms_and_files_exist() -> None:

@@ -1,19 +1,28 @@
-"""What the documents say can be done: links lead somewhere, and Python and commands run as they stand."""
+"""What the documents say can be done: links lead somewhere, Python and commands run as they stand."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import tomllib
 from pathlib import Path
+from urllib.parse import unquote
 
-import numpy as np
 import pytest
 
-from simdnn.cli import main
+from simdnn import cli
+from tests import documents
+from tests.documents import DOCUMENTS, ROOT, Command, Listed, Session
 
-ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")))
+LISTED = [command for document in DOCUMENTS for command in documents.listed(document)]
+SHOWN = [
+    command.words
+    for document in DOCUMENTS
+    for block in documents.blocks(document)
+    if block.language == "console"
+    for command in documents.commands(block)
+]
+#: commands of lists that take more than a few seconds: `make test-all` runs them, `make test` reads their options
+SLOW = ("run resnet50", "run bert-base", "run digits")
 
 
 def anchors(document: Path) -> set[str]:
@@ -26,50 +35,83 @@ def anchors(document: Path) -> set[str]:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_lead_somewhere(name: str) -> None:
     document = ROOT / name
-    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+    text = re.sub(r"(?ms)^```.*?^```", "", document.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in target:
             continue
-        path, _, anchor = target.partition("#")
+        path, _, anchor = unquote(target).partition("#")
         file = (document.parent / path).resolve() if path else document
         assert file.exists(), target
         assert not anchor or anchor in anchors(file), target
 
 
-def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Block after block with the names of those before, beside a model and an image such as it speaks of."""
-    onnx = pytest.importorskip("onnx")
-    from tests.networks.models import small_cnn
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if documents.blocks(name) and name != "CONTRIBUTING.md"])
+def test_blocks_run(name: str, tmp_path: Path) -> None:
+    """Each document as a session; CONTRIBUTING.md is run as the package that it describes (tests/test_plugins.py)."""
+    pytest.importorskip("onnx")
+    differ: list[str] = []
 
-    onnx.save(small_cnn(), tmp_path / "model.onnx")
+    def note(command: Command, found: str) -> None:
+        differ.append(f"$ {' '.join(command.words)}\nshown:\n{command.shown}\nfound:\n{found}")
+
+    session = Session(name, tmp_path)
+    session.run(note)
+    if name == "README.md":
+        src, weights = (session.names[which].astype(int) for which in ("src", "weights"))
+        assert (session.names["exact"].output == src @ weights).all()
+    assert not differ, "\n".join([*differ, f"`python -m tests.documents {name}` writes what is found"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(c, marks=[pytest.mark.sweep] * " ".join(c.words[1:]).startswith(SLOW))
+        for c in LISTED
+        if not documents.reason(c.words) and c.words not in SHOWN  # which runs with its document
+    ],
+    ids=lambda c: f"{c.document}:{c.line}",
+)
+def test_listed_command_runs(command: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "k.o" in command.words:
+        from tests.assembly.test_analyze import object_file
+
+        (tmp_path / "k.o").write_bytes(object_file(("dot", "1: vaddps zmm0, zmm0, zmm1\ndec rcx\njnz 1b\nret")))
+    documents.prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
-    names = {"image": np.random.default_rng(0).standard_normal((1, 3, 12, 12)).astype(np.float32)}
-    blocks = re.findall(r"(?ms)^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"))
-    assert len(blocks) >= 4
-    for block in blocks:
-        if not block.startswith(">>>"):
-            exec(compile(block, "README.md", "exec"), names)
-    exact = names["exact"]
-    assert (exact.output == names["src"].astype(int) @ names["weights"].astype(int)).all()  # type: ignore[attr-defined]
+    found, status = documents.output(command.words[1:])
+    assert status == 0 and found, found
 
 
-def test_the_studies_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/studies.md: its file is the one that it shows, its command prints such a table, its Python runs."""
-    text = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
-    folder = tmp_path / "docs" / "studies"
-    shutil.copytree(ROOT / "docs/studies", folder, ignore=shutil.ignore_patterns("*.jsonl"))
+@pytest.mark.parametrize("command", LISTED, ids=lambda c: f"{c.document}:{c.line}")
+def test_listed_command_is_one(command: Listed) -> None:
+    """Those too that no test runs: their command, and its options where argparse reads them."""
+    name, *words = command.words[1:]
+    assert name in {known for known, *_ in cli.COMMANDS}
+    if name not in ("bench", "explain"):
+        cli._parser(name).parse_args([name, *words])
+
+
+def test_exceptions_are_needed() -> None:
+    """Each reason for not running a command is one of a command that a document shows."""
+    shown = [" ".join(words[1:]) for words in (*SHOWN, *(command.words for command in LISTED))]
+    assert [start for start in documents.ELSEWHERE if not any(said.startswith(start) for said in shown)] == []
+
+
+def test_the_demo_is_what_the_readme_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make demo` runs this command; the end of what it prints stands in README.md, but for the picture's name."""
+    (command,) = re.findall(r"(?m)^demo:.*\n\t\$\(BIN\)/simdnn (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"))
     monkeypatch.chdir(tmp_path)
-    shown, *parts = re.findall(r"(?ms)^```toml\n(.*?)^```", text)
-    assert tomllib.loads(shown) == tomllib.loads((folder / "zen4_units.toml").read_text(encoding="utf-8"))
+    found, status = documents.output(command.split())
+    assert status == 0
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"(?ms)`make demo` ends with this:\n\n(.*?)\n\n(?=\S)", text)
+    wanted = [line.strip() for line in shown.splitlines()]
+    assert wanted == [line.strip() for line in found[found.index(wanted[0]) :].splitlines()][: len(wanted)]
+
+
+def test_the_studies_that_are_shown() -> None:
+    """docs/studies.md shows the file that ships, and other parts of such files."""
+    shown, *parts = (block.text for block in documents.blocks("docs/studies.md") if block.language == "toml")
+    assert tomllib.loads(shown) == tomllib.loads((ROOT / "docs/studies/zen4_units.toml").read_text(encoding="utf-8"))
     for part in parts:
         assert list(tomllib.loads(part)) == ["axes"]
-    ((command, printed),) = re.findall(r"(?ms)^```console\n\$ simdnn ([^\n]*)\n(.*?)^```", text)
-    assert main(command.split()) == 0
-    found = capsys.readouterr().out
-    for line, wanted in zip(found.splitlines(), printed.splitlines(), strict=True):
-        assert line.split()[:3] == wanted.split()[:3]  # axes and kernel; figures change with the clock
-    (python,) = re.findall(r"(?ms)^```python\n(.*?)^```", text)
-    names: dict[str, object] = {}
-    exec(compile(python, "studies.md", "exec"), names)
-    assert len(names["frame"]) == 9  # type: ignore[arg-type]
-    assert main(command.split()) == 0
-    assert capsys.readouterr().out.splitlines()[-1] in text

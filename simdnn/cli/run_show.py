@@ -128,5 +128,10 @@ def _table(frame: pd.DataFrame, columns: list[str], formats: Mapping[str, Callab
         shown = shown.assign(**{n: shown[n].map(_cut, na_action="ignore") for n in _NAMES if n in columns})
     if "layer" in columns:
         shown = shown.assign(layer=shown["layer"].where(shown["layer"] != shown["layer"].shift(), ""))
+    return printed(shown, formats)
+
+
+def printed(frame: pd.DataFrame, formats: Mapping[str, Callable[[Any], str]]) -> str:
+    """A table under its headings; `formats` go by the frame's own columns."""
     named = {HEADINGS.get(name, name): form for name, form in formats.items()}
-    return output.table(shown.rename(columns=HEADINGS), named)
+    return output.table(frame.rename(columns=HEADINGS), named)

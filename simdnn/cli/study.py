@@ -16,7 +16,7 @@ from isa_models.errors import how_to_install
 from simdnn import study
 from simdnn.cli import output
 from simdnn.cli.options import add_set, figures
-from simdnn.cli.run_show import FORMATS, HEADINGS
+from simdnn.cli.run_show import FORMATS, printed
 from simdnn.study.exploration import FAILED, QUALITIES, results_path
 from simdnn.study.kinds import KINDS, Kind
 from simdnn.workers import MOST_WORKERS
@@ -142,8 +142,8 @@ def _print(frame: pd.DataFrame, notes: list[str], kept: Path | None) -> None:
     axes = frame.attrs["axes"]
     done = frame[frame["refused"] == ""]
     shown = frame[[*axes, *(name for name in MEASURES if name in frame and frame[name].notna().any())]]
-    shown = shown.head(MOST_ROWS).rename(columns=HEADINGS).astype({name: object for name in axes})
-    print(output.table(shown, FORMATS | dict.fromkeys(axes, _cell)))
+    shown = shown.head(MOST_ROWS).astype({name: object for name in axes})
+    print(printed(shown, FORMATS | dict.fromkeys(axes, _cell)))
     if len(frame) > MOST_ROWS:
         print(f"... and {len(frame) - MOST_ROWS} points more (-o FILE, --json)")
     lines = [f"{len(done)} of {len(frame)} points have figures; {kept} keeps them", *notes]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import GpuMachine, UnknownTiming, instruction, what_if
+from isa_models import GpuMachine, UnknownName, UnknownTiming, instruction, what_if
 from isa_models.formats import fmt
 from isa_models.gpu.blocks import block_form
 from isa_models.instruction import GPU_REGISTRY, define
