@@ -5,6 +5,7 @@
 #   make bench      speed of the engines on this machine
 #   make notebooks  execute notebooks/*.ipynb in place
 #   make pictures   draw docs/images again, each from the table beside it
+#   make docs       the site of docs/, notebooks and docstrings, in build/docs; warnings are errors
 #   make clean      remove everything that the above created
 
 SHELL := /bin/bash
@@ -14,7 +15,7 @@ UV := $(shell command -v uv 2>/dev/null)
 # Modules are compiled when they are first imported, not all at the install: most never are.
 INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check)
 
-.PHONY: demo test test-all lint typecheck pytest bench notebooks pictures clean
+.PHONY: demo test test-all lint typecheck pytest bench notebooks pictures docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -48,6 +49,10 @@ notebooks: $(VENV)/.installed-dev
 pictures: $(VENV)/.installed-dev
 	$(BIN)/python tools/draw_pictures.py
 
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx -b html -c docs -E -W --keep-going -q . build/docs
+	@echo "build/docs/index.html"
+
 clean:
 	rm -rf $(VENV) build dist digits.png .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -59,6 +64,10 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(INSTALL) --editable '.[dev]'
+	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
+	$(INSTALL) --editable '.[docs]'
 	touch $@ $(VENV)/.installed
 
 # A command may be on the path and still not run (version managers), so each candidate is tried.

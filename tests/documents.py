@@ -31,7 +31,7 @@ DOCUMENTS = tuple(
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _FENCE = re.compile(r"(?ms)^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$")
-_PLAIN = ("", "text", "csv", "toml", "json", "asm", "{toctree}", "{eval-rst}")  # languages of which nothing runs
+_PLAIN = ("", "text", "csv", "toml", "json", "{toctree}", "{eval-rst}")  # languages of which nothing runs
 
 
 @dataclass(frozen=True)
