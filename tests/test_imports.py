@@ -17,7 +17,15 @@ PACKAGES = ("isa_models", "simdnn", "workloads")
 #: what stands on each floor, the highest first; `simdnn` itself, the facade, offers the names of what lies below
 FLOORS = (
     {"simdnn.cli", "simdnn.__main__"},
-    {"simdnn.study", "simdnn.benchdnn", "simdnn.assembly", "simdnn.calibration", "simdnn.plot", "simdnn.plot_study"},
+    {
+        "simdnn.study",
+        "simdnn.benchdnn",
+        "simdnn.assembly",
+        "simdnn.calibration",
+        "simdnn.teach",
+        "simdnn.plot",
+        "simdnn.plot_study",
+    },
     {"simdnn.networks", "simdnn.exactness", "simdnn.quantize"},
     {"simdnn.primitives"},
     {"simdnn.explanations"},

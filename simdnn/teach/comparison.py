@@ -30,7 +30,7 @@ EXAMPLES = (
         "AVX2 beside AVX-512",
         {"a.machine": "zen4", "a.isa": "avx2", "b.machine": "zen4", "b.isa": "avx512_core_vnni", "dt": "u8:s8:s32"},
     ),
-    ("A CPU beside a GPU", {"a.machine": "spr", "b.machine": "b580", "dt": "f16:f16:f32", "m": "64", "n": "64"}),
+    ("A CPU beside a GPU", {"a.machine": "spr", "b.machine": "b580", "dt": "f16:f16:f32"}),
 )
 MOST_OUTPUTS = 8  # of rows and columns
 MOST_CANDIDATES = 12

@@ -21,7 +21,10 @@ TITLE = "One instruction"
 LEAD = "Type numbers; see every product, sum, saturation and rounding of every lane, with the bits."
 EXAMPLES = (
     ("A pair of products saturates", {"name": "vpmaddubsw", "op.a": "255,255", "op.b": "127,127"}),
-    ("VNNI adds four without", {"name": "vpdpbusd", "op.acc": "0", "op.a": "255,255,1,1", "op.b": "127,127,1,1"}),
+    (
+        "VNNI adds four, and does not saturate",
+        {"name": "vpdpbusd", "op.acc": "0", "op.a": "255,255,1,1", "op.b": "127,127,1,1"},
+    ),
     ("f32 rounded to bf16", {"name": "vcvtneps2bf16", "op.a": "3.14159265,1.00390625,1.01171875,3.4e38"}),
     ("A fused multiply-add", {"name": "vfmadd231ps", "op.acc": "-1", "op.a": "1.0000001", "op.b": "1.0000001"}),
     ("A GPU's dot product", {"name": "dp4a.s8.u8.s32", "op.acc": "10", "op.a": "1,2,3,-128", "op.b": "4,5,6,255"}),
@@ -96,8 +99,9 @@ def groups(query: Query) -> tuple[Group, ...]:
         definition = instruction(name)
     except UnknownName:
         return (Group("Which", chosen),)
-    texts = _texts(query, definition)
-    own = () if isinstance(definition, Family) else definition.operands
+    if _has_no_values(definition):
+        return (Group("Which", chosen),)
+    texts, own = _texts(query, definition), definition.operands
     operands = [Field(f"op.{o.name}", f"{o.name}: {o.dtype}", texts[o.name], note=_allowed(o)) for o in own]
     operands += [Field(f"op.{i}", f"{i}: immediate", texts[i], note="0 to 255") for i in definition.immediates]
     operands += [
@@ -114,7 +118,7 @@ def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
     about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual)
     on = machine(query.text("machine", "zen4"))
     costs = tuple(_costs(definition, on)) if isinstance(on, Machine) else ()
-    if isinstance(definition, Family) or definition.configures:
+    if _has_no_values(definition):
         forms = tuple(definition.forms()) if isinstance(definition, Family) else ()
         said = () if forms else ("It sets a state of the machine; there is no value to show.",)
         return Answer(signature(definition), about, forms, (), (), 0, said, on.name, costs), ()
@@ -125,6 +129,11 @@ def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
     left = max(0, len(lanes) - MOST_LANES)
     shown = tuple(lanes[:MOST_LANES])
     return Answer(found.title, found.about, (), operands, shown, left, found.remarks, on.name, costs), ()
+
+
+def _has_no_values(definition: Instruction) -> bool:
+    """Whether it is a name for many forms, or sets a state of the machine."""
+    return isinstance(definition, Family) or definition.configures
 
 
 def _texts(query: Query, definition: Instruction) -> dict[str, str]:

@@ -98,7 +98,8 @@ def _of_cpu(base: Machine, rows: Sequence[InstructionTiming]) -> Iterator[Figure
         if len(core.load_ports) > 1 and width.pipes % 1 == 0:
             label = f"load pipes that a {width.bits}-bit load takes"
             yield Figure(f"{key}.pipes", label, width.pipes, 1, len(core.load_ports))
-    if work := [row for row in rows if row.uops and row.vector_bits and not row.load_bits and not row.store_bits]:
+    computing = (row for row in rows if row.uops and (row.vector_bits or row.tile))
+    if work := [row for row in computing if not row.load_bits and not row.store_bits]:
         row = max(work, key=lambda row: row.latency)
         name = f"instructions.{row.mnemonic} {row.form}"
         yield Figure(f"{name}.latency", f"latency of {row.mnemonic}", row.latency, 1, 32)

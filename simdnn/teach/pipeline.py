@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isa_models import GpuMachine, Machine
 from isa_models.machines.cpu_record import InstructionTiming
 from isa_models.readings.arrays import ArrayValue
 from simdnn.assembly.timeline import InFlight, Timeline
 from simdnn.numerics.watched import Left, Path
-from simdnn.program.records import Memory, Op, Place, Program, Register
+from simdnn.program.records import Op, Place, Program, Register
 from simdnn.teach.numbers import short
 from simdnn.timing.cpu.pipeline import loop_cycles
 from simdnn.timing.cpu.steps import Step, lower
@@ -68,12 +68,13 @@ def of_program(
 ) -> Pipeline:
     """The loop at the end of `path`, of which `left` was watched; `most` lanes of each value are shown."""
     ops = [op for op in path[-1].body if isinstance(op, Op)]
-    values = [(_named(one.op.dst), _lanes(one, ops, most)) for one in left]
+    texts = [_words(op, path[-1].var) for op in ops]
+    values = [(_named(one.op.dst, path[-1].var), _lanes(one, ops, most)) for one in left]
     turns = left[-1].turn + 1
     if isinstance(machine, GpuMachine):
-        return _on_engine(ops, machine, values, turns)
+        return _on_engine(ops, texts, machine, values, turns)
     steps = steps_of(program, path)
-    return of_steps(machine, steps, [_words(op) for op in ops], values, turns)
+    return of_steps(machine, steps, texts, values, turns)
 
 
 def steps_of(program: Program, path: Path) -> list[Step]:
@@ -118,7 +119,9 @@ def rows_of(program: Program, path: Path, machine: Machine) -> list[InstructionT
     return [op.row for op in lower(machine, steps_of(program, path))]
 
 
-def _on_engine(ops: Sequence[Op], machine: GpuMachine, values: Sequence[tuple[str, str]], turns: int) -> Pipeline:
+def _on_engine(
+    ops: Sequence[Op], texts: Sequence[str], machine: GpuMachine, values: Sequence[tuple[str, str]], turns: int
+) -> Pipeline:
     """One thread alone on an engine, which issues in order."""
     stream = [engine.issue_of(op, machine) for op in ops] * turns
     trace: list[engine.Issued] = []
@@ -131,8 +134,8 @@ def _on_engine(ops: Sequence[Op], machine: GpuMachine, values: Sequence[tuple[st
             ("done", issued.free, issued.done),
         )
         spans = tuple(Span(*mark) for mark in marks if mark[2] > mark[1])
-        op = ops[issued.number % len(ops)]
-        rows.append(Row(issued.number // len(ops), _words(op), place, lanes, spans))
+        turn, at = divmod(issued.number, len(ops))
+        rows.append(Row(turn, texts[at], place, lanes, spans))
     others = f"an engine of {machine.name} switches between {machine.threads}, which fill each other's waits"
     note = f"One thread alone; {others}."
     return Pipeline(tuple(rows), max(time.cycles, *(issued.done for issued in trace)), None, note)
@@ -150,13 +153,17 @@ def _lanes(one: Left, ops: Sequence[Op], most: int) -> str:
     return f"{dtype} {short(value.array, dtype, most)}"
 
 
-def _named(place: Place) -> str:
-    return f"{place.tensor}[{place.index}]" if isinstance(place, Memory) else place.name
+def _named(place: Place, var: str) -> str:
+    """A register's name, or a place in memory by the loop's variable alone: the loops around it stand at 0."""
+    if isinstance(place, Register):
+        return place.name
+    moving = tuple(term for term in place.index.terms if term[0] == var)
+    return f"{place.tensor}[{replace(place.index, terms=moving)}]"
 
 
-def _words(op: Op) -> str:
+def _words(op: Op, var: str) -> str:
     """The instruction with the names of what it works on."""
-    places = [_named(place) for place in (op.dst, *op.srcs)]
+    places = [_named(place, var) for place in (op.dst, *op.srcs)]
     if op.definition.destructive:
         del places[1]
     name = op.definition.mnemonic(op.width)

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from isa_models import SimdnnError, Unimplemented
 from simdnn.teach import comparison, instruction, kernel, loop
@@ -48,7 +48,7 @@ def page(view: str, texts: Mapping[str, str]) -> Page:
         answer, more = module.answer(query)
     except (SimdnnError, OSError) as error:
         return Page(groups, error=str(error))
-    return Page((*groups, *more), answer)
+    return Page((*groups[:1], *more, *groups[1:]), answer)
 
 
 def create_app() -> Flask:
@@ -102,7 +102,8 @@ def _link(view: str, texts: Mapping[str, str]) -> str:
 
     if view.startswith("static/"):
         return flask.url_for("static", filename=view.removeprefix("static/"))
-    return flask.url_for("of_view", view=view, **texts) if view else flask.url_for("index")
+    path = flask.url_for("of_view", view=view) if view else flask.url_for("index")
+    return f"{path}?{urlencode(texts)}" if texts else path
 
 
 def serve(port: int, opened: Callable[[str], Any]) -> None:

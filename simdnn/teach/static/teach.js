@@ -46,13 +46,18 @@ function isSlider(field) {
 
 if (form) {
   form.addEventListener("input", (event) => {
+    if (event.target.list && (event.inputType ?? "insertReplacementText") === "insertReplacementText") ask(true); // picked
     if (!isSlider(event.target)) return;
     event.target.parentElement.querySelector("output").textContent = event.target.value;
     clearTimeout(waiting);
     waiting = setTimeout(() => ask(false), 120);
   });
   form.addEventListener("change", (event) => {
-    if (!isSlider(event.target)) ask(true);
+    if (event.target instanceof HTMLSelectElement) ask(true);
+  });
+  form.addEventListener("focusout", (event) => {
+    const field = event.target;
+    if (!isSlider(field) && "defaultValue" in field && field.value !== field.defaultValue) ask(true);
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
