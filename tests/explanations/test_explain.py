@@ -392,3 +392,27 @@ def test_f32_on_a_gpu_names_its_elements() -> None:
     for machine in ("a770", "v100"):
         text = str(simdnn.matmul(src, weights, machine=machine).explain(2, 1))
         assert all(f"src[2,{k}] * weights[{k},1]" in text for k in range(8))
+
+
+def test_an_instructions_steps_have_types_and_its_operands_lanes() -> None:
+    found = simdnn.explain("vpmaddubsw", a=[255, 255, 1, 2], b=[127, 127, 3, 4])
+    assert len(found.dtypes) == len(found.rows) and found.dtypes[:4] == ("s32", "s32", "s32", "s16")
+    assert [(name, dtype, lanes.tolist()) for name, dtype, lanes in found.operands] == [
+        ("a", "u8", [255, 255, 1, 2]),
+        ("b", "s8", [127, 127, 3, 4]),
+    ]
+    whole = simdnn.explain("vpackssdw", a=[1, 2], b=[3, 4])
+    assert [len(lanes) for _, _, lanes in whole.operands] == [4, 4]  # filled up as the instruction reads them
+
+
+def test_operands_as_they_are_written() -> None:
+    from isa_models import instruction
+    from simdnn.explanations.written import arguments, example
+
+    definition = instruction("vpmaddubsw")
+    assert arguments(definition, {"a": "0x10, 2", "b": "-1,1"}) == {"a": [16, 2], "b": [-1, 1]}
+    assert example(instruction("vpshufd"))["imm"] == "0"
+    with pytest.raises(simdnn.InvalidArgument, match="operand a holds 'x'; integers of u8 are needed"):
+        arguments(definition, {"a": "1,x"})
+    with pytest.raises(simdnn.InvalidArgument, match="no operand 'c'; it takes a, b"):
+        arguments(definition, {"c": "1"})

@@ -181,7 +181,7 @@ def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> No
 def test_export_links_its_own_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every link leads to a file of the folder; nothing needs a server. For speed, of a few examples and instructions."""
+    """Every link leads to a file of the folder; nothing needs a server. For speed, of a few examples alone."""
     for module in VIEWS.values():
         monkeypatch.setattr(module, "EXAMPLES", module.EXAMPLES[:1])
     some = ["vpmaddubsw", "dpas", "ldtilecfg", "vcvtneps2bf16"]

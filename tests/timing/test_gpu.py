@@ -27,7 +27,7 @@ from simdnn.kernels.intel_gpu.gemm import GpuGemm
 from simdnn.kernels.nvidia.gemm import SmGemm
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
-from simdnn.timing.gpu.engine import Issue, confidences, engine_time, issue_of, run
+from simdnn.timing.gpu.engine import Issue, Issued, confidences, engine_time, issue_of, run
 from simdnn.timing.gpu.estimate import clock_of, estimate_gpu, gpu_time, nest_of
 from simdnn.timing.system import floor
 from tests.effort import examples
@@ -50,6 +50,25 @@ def test_one_thread_waits_for_latency_and_several_hide_it() -> None:
     one, four = run([[load, use] * 4], True), run([[load, use] * 4] * 4, True)
     assert one.cycles == pytest.approx(4 * (45 + 16), abs=50)
     assert four.busy["systolic"] == 16 * 16 and four.cycles < 2 * one.cycles
+
+
+def test_a_trace_tells_what_was_issued_when() -> None:
+    """In order within a thread, none before its operands and its pipe, and without a part in the time."""
+    load = Issue("load", "send", 2, 45, (), "a")
+    use = Issue("dpas", "systolic", 16, 32, ("a",), "c")
+    streams = [[load, use] * 3] * 2
+    trace: list[Issued] = []
+    traced = run(streams, True, trace)
+    assert traced == run(streams, True) and len(trace) == 12
+    assert max(one.done for one in trace) == traced.cycles
+    for thread in (0, 1):
+        own = [one for one in trace if one.thread == thread]
+        assert [one.number for one in own] == list(range(6))
+        for before, after in zip(own, own[1:], strict=False):
+            assert before.start < after.ready <= after.start
+        assert all(use.start >= load.done for load, use in zip(own[::2], own[1::2], strict=True))
+    pipe = sorted((one for one in trace if one.number % 2), key=lambda one: one.start)
+    assert all(after.start >= before.free == before.start + 16 for before, after in zip(pipe, pipe[1:], strict=False))
 
 
 def test_co_issue_is_the_machines_word() -> None:
