@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -112,3 +113,29 @@ def _asked(address: str, content: Any = None, method: str = "POST") -> Any:
             return json.load(reply)["value"]
     except urllib.error.HTTPError as error:
         raise AssertionError(f"{address}: {error.read().decode()[:500]}") from None
+
+
+def main(path: Path) -> None:
+    """Take the picture of docs/teach.md: `python -m tests.teach.browser docs/images/teach.png`."""
+    import tempfile
+
+    from PIL import Image  # matplotlib's
+
+    command = [sys.executable, "-m", "simdnn", "teach", "--no-browser", "--port", "0"]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+        browser(Path(folder)) as page,
+    ):
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[0]
+        page.look(1200, 860, "light")
+        page.open(f"{address}kernel?machine=zen4&m=2&move.core.dispatch_slots=2")
+        page.picture(path)
+        process.terminate()
+    picture = Image.open(path).convert("P", palette=Image.Palette.ADAPTIVE, colors=64)
+    picture.save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
