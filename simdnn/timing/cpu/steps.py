@@ -99,7 +99,7 @@ def lower(machine: Machine, steps: Sequence[Step]) -> list[CoreOp]:
     index = 0
     while index < len(steps):
         step, jump = steps[index], ""
-        if index + 1 < len(steps) and steps[index + 1].mnemonic.startswith("j"):
+        if index + 1 < len(steps) and steps[index + 1].form == "rel":  # a branch
             jump = "+" + steps[index + 1].mnemonic
             jump = jump if machine.has(step.mnemonic + jump, _fused_form(step.form)) else ""
         key = id(step), jump
