@@ -3,7 +3,7 @@
 `timings(assemblystats, instlatx64)` reads two checkouts, and make_machine_rows.py calls it:
 - https://github.com/ashvardanian/AssemblyStats (Apache-2.0) at fbeccff, whose folder uops/ holds the tables of
   https://uops.info/table as CSV;
-- https://github.com/InstLatx64/InstLatx64 at 087af2c, of which the listing of an Ice Lake-SP is read (`SERVER`).
+- https://github.com/InstLatx64/InstLatx64 at 087af2c, its listing of an Ice Lake-SP (`SERVER`).
 Values are copied as they stand; reading them is the work of make_machine_rows.py. They are other people's: keep the
 checkouts outside of the repository.
 """

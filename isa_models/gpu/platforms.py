@@ -57,7 +57,7 @@ class Platform:
 
     @property
     def multiplied(self) -> tuple[str, ...]:
-        """Of a platform with warps: float types of operands that its kernels take.
+        """Float types of operands that the kernels of a platform with warps take.
 
         Without tensor cores, f16 is widened to f32 on CUDA cores, as libraries do: a GP102 (Pascal) multiplies f16 at
         1/64 of f32's rate.

@@ -119,7 +119,7 @@ def problems() -> Iterator[tuple[str, Variant, Problem]]:
 
 
 def wanted(target: Machine, only: str) -> list[tuple[str, Variant, Problem]]:
-    """Those of `problems` whose shape and kernel hold `only`, of the kernels that a machine has."""
+    """Problems of kernels that a machine has whose shape and kernel hold `only`."""
     found = (item for item in problems() if only in f"{item[0]} {item[1].name}")
     return [item for item in found if target.supports(_kind(*item[1:]).isa)]
 

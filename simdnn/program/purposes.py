@@ -143,7 +143,7 @@ class _Region:
 
     def __init__(self, flow: _Flow, ops: Sequence[Op]) -> None:
         self.flow = flow
-        self.stores = set[str]()  # what is kept for later: of which side
+        self.stores = set[str]()  # tensors kept for later, by side
         self.work = dict[str, str]()  # by side, what is done to it here
         for op in ops:
             made = frozenset().union(*flow.reads[id(op)])
@@ -184,7 +184,7 @@ class _Region:
         return any({_SCALE} in reads and any(_WEIGHTS in tags for tags in reads) for reads in pairs)
 
     def alone(self, op: Op) -> str:
-        """In a program without products: moves copy, all else is work on elements."""
+        """Purposes in a program without products: moves copy, all else is work on elements."""
         if op.definition.moves and not self.computes:
             return PACKING
         return ELEMENTWISE

@@ -67,7 +67,7 @@ class _Repeated:
         return self.whole.tensor[name].kind != "private"
 
     def of(self, statement: Statement) -> Moves:
-        """With which loops a statement's work changes."""
+        """The loops with which a statement's work changes."""
         every = [self.moves[t] for t in _touched(statement)]
         return tuple(map(any, zip(*every, strict=True))) if every else (False,) * len(self.batch.extents)
 
