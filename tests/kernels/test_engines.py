@@ -82,16 +82,14 @@ def bits(array: Array) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-def run_all(kernel: Kernel, src: Array, wei: Array, p: Parameters) -> Array:
-    """The result, after the three engines have agreed on it."""
+def run_all(kernel: Kernel, src: Array, wei: Array, p: Parameters, portable: bool = True) -> Array:
+    """The result, after the three engines have agreed on it; `portable` code may be left out."""
     inputs = kernel.prepare(src, wei, p)
-    results = [
-        kernel.finish(numerics.run(kernel.program, inputs, engine=engine, native=native))
-        for engine, native in (("reference", False), ("compiled", False), ("compiled", True))
-    ]
-    assert bits(results[0]) == bits(results[1]), "reference and compiled-portable differ"
-    assert bits(results[0]) == bits(results[2]), "reference and compiled-native differ"
-    return results[0]
+    wanted = kernel.finish(numerics.run(kernel.program, inputs, engine="reference"))
+    for native in (True, False) if portable else (True,):
+        met = kernel.finish(numerics.run(kernel.program, inputs, engine="compiled", native=native))
+        assert bits(met) == bits(wanted), f"reference and compiled-{'native' if native else 'portable'} differ"
+    return wanted
 
 
 def matmul_problem(kind: KernelKind, rng: np.random.Generator) -> MatmulProblem:
@@ -121,7 +119,7 @@ def test_matmul_engines_agree(kind: KernelKind, seed: int) -> None:
     (m, n, k), e = (problem.m, problem.n, problem.k), problem.epilogue
     kernel = kind.build(problem, None)  # type: ignore[arg-type]  # kernels do not depend on the machine
     a, b, p = data(rng, (m, k), problem.src), data(rng, (k, n), problem.wei), parameters(rng, e, n)
-    out = run_all(kernel, a, b, p)
+    out = run_all(kernel, a, b, p, portable=seed % 2 == 0)
     assert out.shape == (m, n)
     if e.dst == "s32" and kind.exact:
         expected = (a.astype(np.int64) - (p.zp_src if e.zp_src else 0)) @ b.astype(np.int64)
@@ -156,7 +154,7 @@ def test_convolution_engines_agree(kind: KernelKind, seed: int) -> None:
     kernel = kind.build(c, None)  # type: ignore[arg-type]  # kernels do not depend on the machine
     src, wei = data(rng, (c.mb, c.ic, c.ih, c.iw), c.src), data(rng, (c.oc, c.ic // c.groups, c.kh, c.kw), c.wei)
     p = parameters(rng, c.epilogue, c.oc)
-    out = run_all(kernel, src, wei, p)
+    out = run_all(kernel, src, wei, p, portable=seed % 2 == 0)  # the first of the examples is 0
     assert out.shape == (c.mb, c.oc, c.oh, c.ow)
     if c.epilogue.dst == "s32" and (kind.exact or (kind.name.startswith("dw") and c.src == "u8")):
         zero_point = p.zp_src if c.epilogue.zp_src else 0
