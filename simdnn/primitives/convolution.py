@@ -45,11 +45,14 @@ def convolution(
     `strides` and `dilation` (1: dense taps): one integer or (vertical, horizontal); `padding` also (top, left,
     bottom, right). Types: f32, bf16 and f16, each with its own; u8 or s8 with s8 weights; f32, bf16 or f16 with weights
     of s8, u8, s4 or u4 under `Attr(apply_to_int=True)`: floats are made of them once a run, less a common zero point
-    that their type holds, and scales (common, (OC,)) multiply the sums. `bias` (OC,), `dst`, reordered weights and
-    errors as in `matmul`. `wei_tag`: "any" (the kernel's own layout), "oihw" (as given: the kernel brings them into its
-    own). `into` as in `matmul`. The output is (N, OC, OH, OW).
+    that their type holds, and scales (common, (OC,)) multiply the sums. `bias` is f32 (OC,). `dst`: s32 (default for
+    integers without scales), f32 (else), bf16, f16, s8, u8. `wei_tag`: "any" (the kernel's own layout, made ahead of
+    time: see `simdnn.reorder`, whose outcome may stand for the weights), "oihw" (as given: the kernel brings them into
+    its own). `into` (N, OC, OH, OW) holds what the post-operation sum adds to. The output is (N, OC, OH, OW).
 
-    On a GPU: types as there, relu at most after scales, zero points and bias; depthwise ones on the vector pipe.
+    On a GPU: the types that `matmul` has there, relu at most after scales, zero points and bias; depthwise convolutions
+    run on its vector pipe. Raises `InvalidArgument` for shapes that do not fit, `Unimplemented` with what works for
+    what no kernel computes.
 
     >>> import numpy as np, simdnn
     >>> src, weights = np.ones((1, 16, 6, 6), np.float32), np.ones((32, 16, 3, 3), np.float32)

@@ -53,7 +53,8 @@ def estimate(
     "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1. Both: wei_tag="any", and
     src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc". The answer's `src_desc`,
     `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be
-    `Quant(None, …)`. Errors as in `matmul`.
+    `Quant(None, …)`. Raises `InvalidArgument` for sizes that do not fit, `Unimplemented` with what works for what no
+    kernel computes.
 
     >>> import simdnn
     >>> sizes = {"m": 256, "n": 256, "k": 256, "machine": "icx"}
