@@ -84,7 +84,7 @@ class GpuRow:
     def takes(self) -> tuple[str, ...]:
         """The parameters by group that it takes."""
         own = ("decompression",) if self.decompresses else ("zero_points",) if self.strategy else ()
-        return (*own, "group_scales")
+        return own if all(fmt(dtype).is_float for dtype in self.sources) else (*own, "group_scales")
 
     @property
     def accumulates(self) -> tuple[str, ...]:
