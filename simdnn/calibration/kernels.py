@@ -21,7 +21,8 @@ from isa_models.machines.cpu_record import Machine
 from isa_models.readings.arrays import on_a_line
 from simdnn.calibration.programs import LEAST, measure
 from simdnn.kernels import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, kernels
-from simdnn.kernels.common.spec import Decompression, KernelKind, Placing, Problem
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import Decompression, KernelKind, Problem
 from simdnn.program.records import Program
 from simdnn.timing.estimate import estimate_program
 
@@ -48,7 +49,7 @@ class Variant:
     def decompression(self) -> Decompression | None:
         if fmt(self.src).is_float == fmt(self.weights).is_float:
             return None
-        return Decompression((self.src,), Placing("grouped", "f32", GROUP))
+        return Decompression((self.src,), Param("wei", GROUP, 1, "f32"))
 
 
 GROUP = 128

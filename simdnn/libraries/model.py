@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simdnn.kernels.common.params import Params
-from simdnn.kernels.common.spec import MatmulProblem, Placing, Problem
+from simdnn.kernels.common.params import Param, Params
+from simdnn.kernels.common.spec import MatmulProblem, Problem
 
 
 class Pick(NamedTuple):
@@ -38,7 +38,7 @@ class Library:
     #: (problem so far, its parameters, ISA caps) -> how it takes integers
     integers: Callable[[MatmulProblem, Params, frozenset[str]], Form]
     #: (problem so far, math mode, scale and zero point of the weights, ISA caps) -> how it takes compressed weights
-    decompressed: Callable[[MatmulProblem, str, Placing | None, Placing | None, frozenset[str]], Form]
+    decompressed: Callable[[MatmulProblem, str, Param | None, Param | None, frozenset[str]], Form]
     #: (problem) -> nothing: whether its attributes are known
     check: Callable[[Problem], None]
     #: (strategy, whether rows of the source have zero points without groups) -> nothing: whether it has them

@@ -9,12 +9,13 @@ conversion between types of one size, and is refused. A library may read the mod
 
 from __future__ import annotations
 
-from isa_models import InvalidArgument, Unimplemented
-from simdnn.kernels.common.spec import Decompression, MatmulProblem, Placing
+from isa_models import Unimplemented
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import Decompression, MatmulProblem
 from simdnn.libraries import Library
 from simdnn.primitives import compatible
 from simdnn.primitives.mathmode import FPMATH
-from simdnn.primitives.resolve import Placed, Resolved
+from simdnn.primitives.resolve import Resolved
 
 _COMPUTES = ("f32", "bf16", "f16")  # what kernels here decompress to
 
@@ -29,7 +30,7 @@ def decompression(
     if not given.shape.compressed:
         return None
     mode = FPMATH.effective(given.attr.fpmath)
-    scale, point = placings(given)
+    scale, point = weights_params(given)
     if library:
         form = library.decompressed(asked, mode, scale, point, caps)
         return Decompression((form.compute,), scale, point, form.reference)
@@ -53,24 +54,7 @@ def computes(src: str, mode: str, has_bf16: bool) -> tuple[str, ...]:
     return tuple(dtype for dtype in _COMPUTES if compatible.allowed(mode, dtype) and dtype != narrow)
 
 
-def placings(given: Resolved) -> tuple[Placing | None, Placing | None]:
-    """Where scale and zero point of compressed weights belong."""
-    return _placing("scales", given.scales.get("wei")), _placing("zero_points", given.zero_points.get("wei"))
-
-
-def _placing(attribute: str, found: Placed | None) -> Placing | None:
-    if found is None:
-        return None
-    quant, shape = found.quant, found.shape
-    assert quant.dtype is not None  # Attr has filled it in
-    if found.granularity != "grouped":
-        return Placing(found.granularity, quant.dtype)
-    along_k, along_n = found.groups or (0, shape.n if quant.mask == 1 else 1)
-    if along_n not in (1, shape.n):
-        raise Unimplemented(
-            f"{attribute}['wei']: groups={quant.groups}; along N no kernel here shares a value but for all columns: "
-            f"what works: groups=({along_k}, 1) with a (K/{along_k}, N) array, or groups=({along_k}, {shape.n})"
-        )
-    if not along_k and quant.values is None:
-        raise InvalidArgument(f"{attribute}['wei']: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
-    return Placing("grouped", quant.dtype, along_k or shape.k // quant.values.shape[0], along_n > 1)
+def weights_params(given: Resolved) -> tuple[Param | None, Param | None]:
+    """Scale and zero point of compressed weights."""
+    scale, point = (found["wei"].param if "wei" in found else None for found in (given.scales, given.zero_points))
+    return scale, point

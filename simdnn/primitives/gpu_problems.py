@@ -15,7 +15,8 @@ import numpy as np
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.spec import Decompression, Epilogue, Parameters, Placing, ZeroPoints
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import Decompression, Epilogue, Parameters, ZeroPoints
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
 from simdnn.kernels.gpu.rows import FLOATS, INTEGERS
@@ -24,7 +25,7 @@ from simdnn.kernels.nvidia import compute as nvidia_compute
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import one_of
-from simdnn.primitives.decompress import computes, placings
+from simdnn.primitives.decompress import computes, weights_params
 from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.mathmode import FPMATH
 from simdnn.primitives.problems import WEI_TAGS, Taps, conv_problem, conv_shape
@@ -51,8 +52,8 @@ def matmul_problem(
     _check_epilogue(machine, shape, attr, epilogue)
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)
     parts = _decompression(machine, given)
-    if parts and parts.scale and parts.scale.placing != "grouped":  # it multiplies the sums
-        epilogue = replace(epilogue, wei_scale=parts.scale.placing)
+    if parts and parts.scale and not parts.scale.group:  # it multiplies the sums
+        epilogue = replace(epilogue, wei_scale=parts.scale.granularity)
     _check_compressed(machine, parts, parameters)
     if zeros:
         parameters = with_tables(parameters, given, zeros)
@@ -78,7 +79,7 @@ def _decompression(machine: GpuMachine, given: Resolved) -> Decompression | None
     """Where the parameters of compressed weights belong, and the types that they may be multiplied in."""
     if not given.shape.compressed:
         return None
-    return Decompression(_computed(machine, given.shape, given.attr), *placings(given))
+    return Decompression(_computed(machine, given.shape, given.attr), *weights_params(given))
 
 
 def _check_compressed(machine: GpuMachine, parts: Decompression | None, parameters: Parameters) -> None:
@@ -116,7 +117,7 @@ def convolution_problem(
         return problem, parameters
     parameters = _with_common(epilogue, parameters)
     if shape.compressed:  # less their common zero point; scales come after the sums
-        point = Placing("common", "s32") if epilogue.zp_wei else None
+        point = Param("wei", 0, 0, "s32") if epilogue.zp_wei else None
         return replace(problem, decompression=Decompression(_computed(machine, shape, attr), None, point)), parameters
     if not (epilogue.zp_src or epilogue.zp_wei):
         return problem, parameters

@@ -9,7 +9,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.params import ALONG_K, Param, Params
+from simdnn.kernels.common.params import Param, Params
 from simdnn.kernels.common.spec import Epilogue, GroupScales, Parameters
 from simdnn.primitives.resolve import Placed, Resolved, floats
 
@@ -18,7 +18,7 @@ def params_of(given: Resolved) -> Params:
     """The parameters of an integer matmul, as a library judges them."""
 
     def found(placed: Mapping[str, Placed]) -> dict[str, Param]:
-        return {name: Param(one.granularity, str(one.quant.dtype), one.length) for name, one in placed.items()}
+        return {name: one.param for name, one in placed.items()}
 
     return Params(found(given.scales), found(given.zero_points), bool(given.attr.precomputed_reductions))
 
@@ -34,7 +34,7 @@ def group_scales(given: Resolved, exact: bool = False, merged: bool = False, fin
     found = given.integer_scales if by_points else given.along_k
     if not found:
         return None
-    kept = found if exact else {name: p for name, p in found.items() if p.granularity in ALONG_K}
+    kept = found if exact else {name: p for name, p in found.items() if p.along_k}
     length = {name: p.length for name, p in kept.items()}
     if by_points:
         length = {name: min(g, finest) for name, g in length.items()}

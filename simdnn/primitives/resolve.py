@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -18,12 +19,13 @@ import numpy.typing as npt
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.params import ALONG_K
+from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.primitives import postops
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.checks import one_of
 
+ALONG_K = ("grouped", "per_token")
 DESTINATIONS = ("s32", "f32", "bf16", "f16", "s8", "u8")
 
 
@@ -53,6 +55,7 @@ class Shape:
 class Placed:
     """One parameter of an argument, and its granularity on a problem: common | per_oc | per_token | grouped."""
 
+    attribute: str  # scales | zero_points
     argument: str
     quant: Quant
     granularity: str
@@ -64,23 +67,42 @@ class Placed:
         return _group_of(self.argument, self.quant, self.shape) if self.quant.groups else None
 
     @property
-    def length(self) -> int:
-        """How many k share a value: K itself, but where it is grouped along it.
+    def along_k(self) -> bool:
+        """Whether it changes along K or from row to row."""
+        return self.granularity in ALONG_K
+
+    @cached_property
+    def param(self) -> Param:
+        """The parameter as problems hold it.
 
         Raises `InvalidArgument` where nothing says how long a group is, `Unimplemented` for groups of several columns.
         """
-        shape, quant = self.shape, self.quant
+        quant, shape, weights = self.quant, self.shape, self.argument == "wei"
+        dtype = str(quant.dtype)  # Attr has filled it in
         if self.granularity != "grouped":
-            return shape.k
-        if self.groups is None:
-            if quant.values is None:
-                raise InvalidArgument(f"{self.argument}: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
-            return shape.k // int(quant.values.shape[0 if self.argument == "wei" else 1])
-        first, second = self.groups
-        length, across, whole = (first, second, shape.n) if self.argument == "wei" else (second, first, shape.m)
+            shared = {"common": (0, 0), "per_oc": (0, 1), "per_token": (1, 0)}[self.granularity]
+            return Param(self.argument, *shared, dtype)
+        where, whole = f"{self.attribute}[{self.argument!r}]", shape.n if weights else shape.m
+        if self.groups:
+            length, across = self.groups if weights else self.groups[::-1]
+        elif quant.values is None:
+            raise InvalidArgument(f"{where}: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
+        else:
+            length = shape.k // int(quant.values.shape[0 if weights else 1])
+            across = whole if quant.mask == (1 if weights else 2) else 1
         if across not in (1, whole):
-            raise Unimplemented(f"{self.argument}: groups={quant.groups}; shared along K, or in all {whole}")
-        return length
+            works = ("({0}, 1)", f"({{0}}, {whole})") if weights else ("(1, {0})", f"({whole}, {{0}})")
+            raise Unimplemented(
+                f"{where}: groups={quant.groups}; no kernel here shares a value across K but in all {whole}: what "
+                f"works: groups={' or '.join(works).format(length)}"
+            )
+        across = 1 if across == 1 else 0
+        return Param(self.argument, *((length, across) if weights else (across, length)), dtype)
+
+    @property
+    def length(self) -> int:
+        """How many k share a value: K itself, but where it is grouped along it. Raises as `param` does."""
+        return self.param.group or self.shape.k
 
 
 @dataclass(frozen=True)
@@ -112,7 +134,7 @@ class Resolved:
     def along_k(self) -> dict[str, Placed]:
         """The source's and weights' scales where one of them changes along K or from row to row; else none."""
         found = self.integer_scales
-        return found if any(scale.granularity in ALONG_K for scale in found.values()) else {}
+        return found if any(scale.along_k for scale in found.values()) else {}
 
     def without_zero_points(self) -> Resolved:
         """The parameters less what `ZeroPoints` holds."""
@@ -207,7 +229,7 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Placed:
                 fits = {granularity: fits.get(granularity, [])}
             allowed = "; ".join(f"{_shapes(shapes)} {g}" for g, shapes in fits.items() if shapes)
             raise InvalidArgument(f"{where} of shape {quant.values.shape}; allowed: {allowed or 'other groups'}")
-    return Placed(argument, quant, granularity, shape)
+    return Placed(attribute, argument, quant, granularity, shape)
 
 
 def _goihw(shape: Shape) -> bool:

@@ -11,7 +11,8 @@ import simdnn
 from isa_models.formats import fmt
 from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
-from simdnn.kernels.common.spec import Decompression, GroupScales, Placing
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import Decompression, GroupScales
 from simdnn.program.records import Memory
 from simdnn.timing.estimate import estimate_program
 from tests.isa_models.test_amx import manual
@@ -149,7 +150,7 @@ def test_compressed_weights(shape: tuple[int, int, int], wei: str) -> None:
     q = rng.integers(form.low, form.high, (k, n), endpoint=True).astype(form.dtype)
     scale = 2.0 ** rng.integers(-4, 0, (k // 6, n)).astype(np.float32)
     a = rng.integers(-8, 9, (m, k)).astype(fmt("bf16").dtype)
-    d = Decompression(("bf16",), Placing("grouped", "f32", 6))
+    d = Decompression(("bf16",), Param("wei", 6, 1, "f32"))
     kernel = build("wdec:avx512_core_amx", MatmulProblem(m, n, k, "bf16", wei, Epilogue("f32"), decompression=d))
     out = run_all(kernel, a, q, Parameters(wei_scale=scale))
     real = q.astype(np.float64) * np.repeat(scale, 6, axis=0)

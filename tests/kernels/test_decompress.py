@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels import Epilogue, KernelKind, MatmulProblem, Parameters
-from simdnn.kernels.common.spec import Decompression, Placing
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import Decompression
 from simdnn.kernels.x86.dots import F16_CHAIN
 from simdnn.kernels.x86.rows import KERNELS
 from tests.effort import examples
@@ -21,26 +22,27 @@ KINDS = [kind for kind in KERNELS if kind.name.startswith("wdec")]
 ZERO_POINTS = ("s8", "u8", "s4", "u4", "s32")
 
 
-def placing(rng: np.random.Generator, dtypes: tuple[str, ...], groups: list[int]) -> Placing | None:
+def drawn(rng: np.random.Generator, dtypes: tuple[str, ...], groups: list[int]) -> Param | None:
     kind = str(rng.choice(["", "common", "per_oc", "grouped"]))
     grouped = kind == "grouped"
     group, shared = (int(rng.choice(groups)), bool(rng.random() < 0.3)) if grouped else (0, False)
-    return Placing(kind, str(rng.choice(dtypes)), group, shared) if kind else None
+    columns = int(kind != "common" and not shared)
+    return Param("wei", group, columns, str(rng.choice(dtypes))) if kind else None
 
 
-def values(rng: np.random.Generator, p: Placing | None, k: int, n: int) -> Array | None:
-    """A parameter in the shape that its placing asks for, exact in its stored type."""
+def values(rng: np.random.Generator, p: Param | None, k: int, n: int) -> Array | None:
+    """A parameter in the shape that it asks for, exact in its stored type."""
     if p is None:
         return None
-    grouped = (k // p.group if p.group else 1, 1 if p.shared else n)
-    shape = {"common": (1,), "per_oc": (n,), "grouped": grouped}[p.placing]
+    grouped = (k // p.group if p.group else 1, n if p.by_channel else 1)
+    shape = {"common": (1,), "per_oc": (n,), "grouped": grouped}[p.granularity]
     form = fmt(p.dtype)
     if form.is_float:
         return rng.uniform(0.01, 0.1, shape).astype(np.float32).astype(form.dtype).astype(np.float32)
     return rng.integers(max(form.low, -200), min(form.high, 200) + 1, shape).astype(np.int32)
 
 
-def expanded(p: Placing | None, v: Array | None, k: int, n: int, none: float) -> Array:
+def expanded(p: Param | None, v: Array | None, k: int, n: int, none: float) -> Array:
     if p is None or v is None:
         return np.full((k, n), none)
     rows = np.asarray(v, np.float64).reshape(-1, v.shape[-1])
@@ -58,8 +60,8 @@ def test_decompression(kind: KernelKind, seed: int) -> None:
     wei = str(rng.choice(["s8", "u8", "s4", "u4"]))
     sources = ["f32"] if "avx2" in kind.name else ["f32", "bf16" if kind.compute_dtype == "bf16" else "f16"]
     src = str(rng.choice(sources))
-    scale = placing(rng, ("f32", "bf16", "f16"), [unit, unit * 2, unit * 3])
-    zero_point = placing(rng, ZERO_POINTS, [unit, unit * 2, unit * 3])
+    scale = drawn(rng, ("f32", "bf16", "f16"), [unit, unit * 2, unit * 3])
+    zero_point = drawn(rng, ZERO_POINTS, [unit, unit * 2, unit * 3])
     computes = (kind.compute_dtype,)
     d = Decompression(computes, scale, zero_point, kind.name.endswith("_ref"))
     if wei in ("s4", "u4") and n > 1 and tag != "any":

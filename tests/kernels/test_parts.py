@@ -10,7 +10,8 @@ import pytest
 import simdnn.kernels
 from isa_models.machines.loader import gpu_machine
 from simdnn.kernels.common.batch import Batch
-from simdnn.kernels.common.spec import Decompression, Epilogue, MatmulProblem, Placing, ZeroPoints
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import Decompression, Epilogue, MatmulProblem, ZeroPoints
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.compute import GpuComputeGemm
@@ -51,7 +52,7 @@ def test_no_generator_is_another_one() -> None:
     assert heirs == []
 
 
-SCALE = Decompression(("f16",), Placing("grouped", "f32", 32), Placing("per_oc", "s8"))
+SCALE = Decompression(("f16",), Param("wei", 32, 1, "f32"), Param("wei", 0, 1, "s8"))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_panels_of_x86_too(src: str, wei: str, stored: str, multiplied: str) -> 
     from simdnn.kernels.x86.dots import BF16
     from simdnn.kernels.x86.gemm import compressed_gemm, gemm
 
-    d = None if wei == "f32" else Decompression(("bf16",), Placing("grouped", "f32", 32))
+    d = None if wei == "f32" else Decompression(("bf16",), Param("wei", 32, 1, "f32"))
     problem = MatmulProblem(8, 32, 64, src, wei, Epilogue("f32"), "ab", d)
     product = compressed_gemm("a", problem, unit_of("avx512_core_bf16"), BF16, Options())
     assert (product.weights.stored, product.weights.multiplied) == (stored, multiplied)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import simdnn
 from simdnn import Attr, InvalidArgument, Quant, SimdnnError, Unimplemented
-from simdnn.kernels.common.spec import Decompression, Epilogue, Placing
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import Decompression, Epilogue
 from simdnn.libraries import LIBRARIES
 from simdnn.primitives.compatible import allowed
 from simdnn.primitives.decompress import decompression
@@ -197,41 +198,41 @@ SHAPE = SHAPES["s8"]
 
 
 @pytest.mark.parametrize(
-    ("quant", "placing", "values"),
+    ("quant", "param", "values"),
     [
-        (0.5, Placing("common", "f32"), (1,)),
-        (Quant(0.5, dtype="bf16"), Placing("common", "bf16"), (1,)),
-        (np.ones(N, np.float16), Placing("per_oc", "f16"), (N,)),
-        (np.ones((4, N)), Placing("grouped", "f32", 8), (4, N)),
-        (np.ones((1, N)), Placing("grouped", "f32", K), (1, N)),
-        (Quant(np.ones((2, N)), groups=(16, 1), dtype="bf16"), Placing("grouped", "bf16", 16), (2, N)),
-        (Quant(None, groups=(16, 1), dtype="f16"), Placing("grouped", "f16", 16), None),
-        (Quant(None, mask="per_oc"), Placing("per_oc", "f32"), None),
+        (0.5, Param("wei", 0, 0, "f32"), (1,)),
+        (Quant(0.5, dtype="bf16"), Param("wei", 0, 0, "bf16"), (1,)),
+        (np.ones(N, np.float16), Param("wei", 0, 1, "f16"), (N,)),
+        (np.ones((4, N)), Param("wei", 8, 1, "f32"), (4, N)),
+        (np.ones((1, N)), Param("wei", K, 1, "f32"), (1, N)),
+        (Quant(np.ones((2, N)), groups=(16, 1), dtype="bf16"), Param("wei", 16, 1, "bf16"), (2, N)),
+        (Quant(None, groups=(16, 1), dtype="f16"), Param("wei", 16, 1, "f16"), None),
+        (Quant(None, mask="per_oc"), Param("wei", 0, 1, "f32"), None),
     ],
 )
-def test_scales(quant: Any, placing: Placing, values: tuple[int, ...] | None) -> None:
+def test_scales(quant: Any, param: Param, values: tuple[int, ...] | None) -> None:
     attr = Attr(scales={"wei": quant}, apply_to_int=True, fpmath="strict")
     found = decompression(Resolved.of(attr, SHAPE), matmul_problem(SHAPE, Epilogue("f32"), "any"), None, frozenset())
-    assert found == Decompression(("f32",), scale=placing)
+    assert found == Decompression(("f32",), scale=param)
     epilogue, parameters = resolve(Resolved.of(attr, SHAPE), "f32", None)
     assert epilogue.wei_scale == "" and parameters.wei_scale is not None and parameters.wei_scale.dtype == np.float32
     assert values is None or parameters.wei_scale.shape == values
 
 
 @pytest.mark.parametrize(
-    ("quant", "placing", "shape"),
+    ("quant", "param", "shape"),
     [
-        (3, Placing("common", "s32"), (1,)),
-        (Quant(3, dtype="u4"), Placing("common", "u4"), (1,)),
-        (np.ones(N, np.int8), Placing("per_oc", "s8"), (N,)),
-        (np.ones((4, N)).astype(ml_dtypes.int4), Placing("grouped", "s4", 8), (4, N)),
-        (Quant(np.ones((2, N), np.uint8), groups=(16, 1)), Placing("grouped", "u8", 16), (2, N)),
+        (3, Param("wei", 0, 0, "s32"), (1,)),
+        (Quant(3, dtype="u4"), Param("wei", 0, 0, "u4"), (1,)),
+        (np.ones(N, np.int8), Param("wei", 0, 1, "s8"), (N,)),
+        (np.ones((4, N)).astype(ml_dtypes.int4), Param("wei", 8, 1, "s4"), (4, N)),
+        (Quant(np.ones((2, N), np.uint8), groups=(16, 1)), Param("wei", 16, 1, "u8"), (2, N)),
     ],
 )
-def test_zero_points(quant: Any, placing: Placing, shape: tuple[int, ...]) -> None:
+def test_zero_points(quant: Any, param: Param, shape: tuple[int, ...]) -> None:
     attr = Attr(zero_points={"wei": quant}, apply_to_int=True, fpmath="strict")
     found = decompression(Resolved.of(attr, SHAPE), matmul_problem(SHAPE, Epilogue("f32"), "any"), None, frozenset())
-    assert found == Decompression(("f32",), zero_point=placing)
+    assert found == Decompression(("f32",), zero_point=param)
     epilogue, parameters = resolve(Resolved.of(attr, SHAPE), "f32", None)
     assert not epilogue.zp_wei and parameters.zp_wei == 0
     assert parameters.wei_zero_points is not None and parameters.wei_zero_points.dtype == np.int32

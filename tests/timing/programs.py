@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simdnn.kernels.common.spec import Decompression, Epilogue, GroupScales, MatmulProblem, Placing, ZeroPoints
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import Decompression, Epilogue, GroupScales, MatmulProblem, ZeroPoints
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 
@@ -103,13 +104,13 @@ def loads(var: str, extent: int, start: Affine) -> Loop:
 
 def unusual() -> Iterator[MatmulProblem]:
     """Matmuls over weights that are brought to floating point first, and with scales that change along K."""
-    placings = (
-        (Placing("common", "f32"), None),
-        (Placing("per_oc", "f32"), Placing("common", "s32")),
-        (Placing("grouped", "f16", 16), Placing("grouped", "u8", 16)),
+    parameters = (
+        (Param("wei", 0, 0, "f32"), None),
+        (Param("wei", 0, 1, "f32"), Param("wei", 0, 0, "s32")),
+        (Param("wei", 16, 1, "f16"), Param("wei", 16, 1, "u8")),
     )
     for src, weights, reference in itertools.product(("f32", "bf16", "f16"), ("s8", "u8", "s4", "u4"), (False, True)):
-        for (m, n, k), (scale, zero_point) in itertools.product(((1, 40, 64), (9, 24, 32)), placings):
+        for (m, n, k), (scale, zero_point) in itertools.product(((1, 40, 64), (9, 24, 32)), parameters):
             for dst in ("f32", "bf16"):
                 how = Decompression((src, "f32"), scale, zero_point, reference)
                 yield MatmulProblem(m, n, k, src, weights, Epilogue(dst, bias=True), "any", how)

@@ -13,6 +13,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.pack import Blocked
+from simdnn.kernels.common.params import Param
 from simdnn.program.records import Program
 
 
@@ -44,24 +45,6 @@ class Epilogue:
 
 
 @dataclass(frozen=True)
-class Placing:
-    """Where a parameter of compressed weights belongs: "common", "per_oc" or "grouped" along K; and its stored type."""
-
-    placing: str
-    dtype: str  # scales: f32 bf16 f16; zero points: s32 s8 u8 s4 u4
-    group: int = 0  # grouped: how many k share a value
-    shared: bool = False  # grouped: all channels share it, too
-
-    @property
-    def by_channel(self) -> bool:
-        """Whether each channel has a value of its own."""
-        return self.placing != "common" and not self.shared
-
-    def __str__(self) -> str:
-        return f"{self.placing} {self.group or ''} {self.dtype}".replace("  ", " ") + " shared" * self.shared
-
-
-@dataclass(frozen=True)
 class GroupScales:
     """Scales of an integer matmul that change along K: how many k share one of the source, of the weights (0: none).
 
@@ -88,8 +71,8 @@ class Decompression:
     """Integer weights that are brought to floating point before the products: (w - zero point) * scale."""
 
     computes: tuple[str, ...]  # the types that products may be formed in, f32 or bf16; a kernel has one of its own
-    scale: Placing | None = None
-    zero_point: Placing | None = None
+    scale: Param | None = None
+    zero_point: Param | None = None
     reference: bool = False  # as oneDNN's reference does it: multiply, then add, scale always in the weights
 
 

@@ -7,20 +7,21 @@ from math import gcd
 from isa_models import GpuMachine
 from simdnn.kernels.common.elementwise import MapProblem, elementwise
 from simdnn.kernels.common.expression import trace
-from simdnn.kernels.common.spec import Decompression, Placing
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import Decompression
 from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.program.records import Program
 
 
 def group_of(parts: Decompression, k: int) -> int:
     """How many k have their scale and zero point in common."""
-    groups = [p.group for p in (parts.scale, parts.zero_point) if p and p.placing == "grouped"]
+    groups = [p.group for p in (parts.scale, parts.zero_point) if p and p.group]
     return gcd(*groups) if groups else k
 
 
-def inside(parts: Decompression) -> Placing | None:
+def inside(parts: Decompression) -> Param | None:
     """The scale, where it multiplies the weights and not the sums."""
-    return parts.scale if parts.scale and parts.scale.placing == "grouped" else None
+    return parts.scale if parts.scale and parts.scale.group else None
 
 
 def scale_type(parts: Decompression, compute: str) -> str:

@@ -17,7 +17,8 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.spec import Decompression, MatmulProblem, Parameters, Placing
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import Decompression, MatmulProblem, Parameters
 from simdnn.kernels.x86.code import broadcast32, load32, load_bf16
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.epilogue import Plan
@@ -42,7 +43,7 @@ class Decompressor:
         self.rows = StoredRows(self.unit, self.stored, self.problem.wei_tag, self.k, product.oc, layout)
 
     @property
-    def in_weights(self) -> Placing | None:
+    def in_weights(self) -> Param | None:
         """The scale, where it multiplies the weights."""
         return scale_inside(self.compressed, self.dot)
 
@@ -52,7 +53,7 @@ class Decompressor:
         if not self.problem.decompression:  # f32 weights: their scale is the epilogue's
             return Plan(epilogue, integer=False)
         scale = self.compressed.scale
-        after = scale.placing if scale and not self.in_weights else ""
+        after = scale.granularity if scale and not self.in_weights else ""
         each = epilogue.src_scale and not self.dot.scaled
         return Plan(
             replace(epilogue, wei_scale=after, src_scale=each), integer=False, reference=self.compressed.reference
@@ -70,19 +71,19 @@ class Decompressor:
     def parameter_tensors(self) -> list[Tensor]:
         """Scales, zero points, and what the rows of a pair are interleaved by."""
         tensors = []
-        for name, placing in (("group_scale", self.in_weights), ("zero_point", self.compressed.zero_point)):
-            if placing:
-                tensors.append(Tensor(name, _kept(placing), self.values(placing)))
+        for name, param in (("group_scale", self.in_weights), ("zero_point", self.compressed.zero_point)):
+            if param:
+                tensors.append(Tensor(name, _kept(param), self.values(param)))
         if self.multiplied == "bf16":
             lanes = self.unit.lanes
             order = np.array([k for i in range(lanes) for k in (i, lanes + i)], np.uint16)
             tensors.append(Tensor.constant("interleave", "u16", order.tobytes()))
         return tensors
 
-    def values(self, placing: Placing) -> int:
+    def values(self, param: Param) -> int:
         """How many values of a parameter are kept: by group and channel, with the padding of panels."""
-        groups = self.k // placing.group if placing.placing == "grouped" else 1
-        return groups * (self.layout.channels if placing.by_channel else 1)
+        groups = self.k // param.group if param.group else 1
+        return groups * (self.layout.channels if param.by_channel else 1)
 
     # -- in registers -----------------------------------------------------------------------------------------------
     def interleaving(self, register: str) -> Code:
@@ -97,24 +98,24 @@ class Decompressor:
         `row` is the first of a group of each kind, but for the loop over smaller groups within it.
         """
         code: Code = []
-        for register, tensor, placing in (
+        for register, tensor, param in (
             (r[2], "zero_point", self.compressed.zero_point),
             (r[3], "group_scale", self.in_weights),
         ):
-            if placing is None:
+            if param is None:
                 continue
-            at = panel.channel + j * self.unit.lanes if placing.by_channel else Affine()
-            if placing.placing == "grouped" and placing.group < self.k:
+            at = panel.channel + j * self.unit.lanes if param.by_channel else Affine()
+            if 0 < param.group < self.k:
                 group = Affine(
-                    (row.const + further) // placing.group,
-                    tuple((name, rows // placing.group) for name, rows in row.terms if rows % placing.group == 0),
+                    (row.const + further) // param.group,
+                    tuple((name, rows // param.group) for name, rows in row.terms if rows % param.group == 0),
                 )
-                at = at + group * (self.layout.channels if placing.by_channel else 1)
-            code += self.load_parameter(register, tensor, placing, at)
+                at = at + group * (self.layout.channels if param.by_channel else 1)
+            code += self.load_parameter(register, tensor, param, at)
         return code
 
-    def load_parameter(self, register: str, tensor: str, placing: Placing, at: Affine) -> Code:
-        unit, kept, common = self.unit, _kept(placing), not placing.by_channel
+    def load_parameter(self, register: str, tensor: str, param: Param, at: Affine) -> Code:
+        unit, kept, common = self.unit, _kept(param), not param.by_channel
         value = unit.reg(register, "f32")
         if kept == "f32":
             return [broadcast32(value, tensor, at) if common else load32(unit, value, tensor, at, unit.lanes)]
@@ -161,38 +162,38 @@ class Decompressor:
     # -- arrays ---------------------------------------------------------------------------------------------------
     def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
         inputs = self.rows.arrays(weights)
-        for name, placing, values in (
+        for name, param, values in (
             ("group_scale", self.in_weights, parameters.wei_scale),
             ("zero_point", self.compressed.zero_point, parameters.wei_zero_points),
         ):
-            if placing:
+            if param:
                 assert values is not None
-                inputs[name] = self.kept(placing, np.asarray(values))
+                inputs[name] = self.kept(param, np.asarray(values))
         return inputs
 
-    def kept(self, placing: Placing, values: Array) -> Array:
+    def kept(self, param: Param, values: Array) -> Array:
         """A parameter in its stored type, by group and channel."""
-        dtype = fmt(_kept(placing)).dtype
-        if not placing.by_channel:
+        dtype = fmt(_kept(param)).dtype
+        if not param.by_channel:
             return values.reshape(-1).astype(dtype)
-        padded = np.zeros((self.values(placing) // self.layout.channels, self.layout.channels), np.float64)
+        padded = np.zeros((self.values(param) // self.layout.channels, self.layout.channels), np.float64)
         padded[:, : self.product.oc] = values.reshape(-1, self.product.oc)
-        exact = padded.astype(np.float32 if fmt(_kept(placing)).is_float else np.int64)
+        exact = padded.astype(np.float32 if fmt(_kept(param)).is_float else np.int64)
         return exact.astype(dtype).reshape(-1)
 
 
-def scale_inside(d: Decompression, dot: Dot) -> Placing | None:
+def scale_inside(d: Decompression, dot: Dot) -> Param | None:
     """The scale, where it multiplies the weights."""
     always = d.reference or dot.narrow_sums
-    return d.scale if d.scale and (always or d.scale.placing == "grouped") else None
+    return d.scale if d.scale and (always or d.scale.group) else None
 
 
 def lengths(d: Decompression, k: int) -> tuple[int, int]:
     """Runs of rows within K: how many share all parameters at least, and after how many all groups begin together.
 
-    >>> lengths(Decompression(("f32",), Placing("grouped", "f32", 32), Placing("per_oc", "s8")), 64)
+    >>> lengths(Decompression(("f32",), Param("wei", 32, 1, "f32"), Param("wei", 0, 1, "s8")), 64)
     (32, 32)
-    >>> lengths(Decompression(("f32",), Placing("grouped", "f32", 32), Placing("grouped", "s8", 48)), 96)
+    >>> lengths(Decompression(("f32",), Param("wei", 32, 1, "f32"), Param("wei", 48, 1, "s8")), 96)
     (16, 96)
     """
     groups = _groups(d, k) or [k]
@@ -205,7 +206,7 @@ def nest(d: Decompression, k: int) -> bool:
 
 
 def _groups(d: Decompression, k: int) -> list[int]:
-    return [p.group for p in (d.scale, d.zero_point) if p and p.placing == "grouped" and p.group < k]
+    return [p.group for p in (d.scale, d.zero_point) if p and 0 < p.group < k]
 
 
 def refuses_groups(problem: MatmulProblem, dot: Dot) -> str:
@@ -226,9 +227,9 @@ def refuses_groups(problem: MatmulProblem, dot: Dot) -> str:
     return ""
 
 
-def _kept(placing: Placing) -> str:
+def _kept(param: Param) -> str:
     """The type in which a parameter is kept: 4-bit ones in bytes; those of all columns ready for a broadcast."""
-    dtype = {"s4": "s8", "u4": "u8"}.get(placing.dtype, placing.dtype)
-    if not placing.by_channel:
+    dtype = {"s4": "s8", "u4": "u8"}.get(param.dtype, param.dtype)
+    if not param.by_channel:
         return "f32" if fmt(dtype).is_float else "s32"
     return dtype

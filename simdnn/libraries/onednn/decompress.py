@@ -6,14 +6,15 @@ It reads a math mode otherwise than dispatch by cost does: mode bf16 with an f32
 from __future__ import annotations
 
 from isa_models import InvalidArgument, Unimplemented
-from simdnn.kernels.common.spec import MatmulProblem, Placing
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import MatmulProblem
 from simdnn.libraries.model import Form
 
 _NIBBLES = ("s4", "u4")
 _WAY_OUT = "dispatch='fastest' takes it"
 
 
-def form(p: MatmulProblem, mode: str, scale: Placing | None, point: Placing | None, caps: frozenset[str]) -> Form:
+def form(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, caps: frozenset[str]) -> Form:
     """The type that the library computes in under a math mode, and whether its reference does it.
 
     Raises `InvalidArgument` and `Unimplemented` for what it was seen to refuse.
@@ -21,7 +22,7 @@ def form(p: MatmulProblem, mode: str, scale: Placing | None, point: Placing | No
     _refuse(p, mode, scale, point, caps)
     dst = p.epilogue.dst
     stored = scale.dtype if scale else "f32"
-    if scale and point and scale.placing == point.placing == "grouped" and scale.group != point.group:
+    if scale and point and scale.group and point.group and scale.group != point.group:
         return Form(True, compute="f32")
     if p.src == "f32":
         return Form(not (mode in ("strict", "any") and dst == stored == "f32"), compute="f32")
@@ -29,7 +30,7 @@ def form(p: MatmulProblem, mode: str, scale: Placing | None, point: Placing | No
     return Form(compute="bf16") if fast else Form(True, compute="f32")
 
 
-def _refuse(p: MatmulProblem, mode: str, scale: Placing | None, point: Placing | None, caps: frozenset[str]) -> None:
+def _refuse(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, caps: frozenset[str]) -> None:
     types = f"{p.src}:{p.wei}:{p.epilogue.dst} with fpmath {mode!r}"
     what = f"oneDNN refuses {types}"
     if p.src == "f16" and "avx512_core_fp16" in caps:
@@ -40,14 +41,14 @@ def _refuse(p: MatmulProblem, mode: str, scale: Placing | None, point: Placing |
         raise Unimplemented(f"{what}: a bf16 source needs 'bf16' or 'any'; {_WAY_OUT}")
     if p.src == "bf16" and "avx512_core" not in caps:
         raise Unimplemented(f"{what} below avx512_core; {_WAY_OUT}")
-    if point and point.placing == "common" and point.dtype in _NIBBLES:
+    if point and point.common and point.dtype in _NIBBLES:
         raise InvalidArgument(f"oneDNN refuses a common zero point of {point.dtype}; allowed: s32, s8, u8; {_WAY_OUT}")
-    if any(one and one.shared for one in (scale, point)):
+    if any(one and one.group and not one.by_channel for one in (scale, point)):
         raise Unimplemented(f"{what} and values shared by all columns, or answers it otherwise; {_WAY_OUT}")
-    for group in [one.group for one in (scale, point) if one and one.placing == "grouped"]:
+    for group in [one.group for one in (scale, point) if one and one.group]:
         if group % 16 and group not in (1, p.k):
             raise Unimplemented(f"oneDNN refuses groups of {group}; allowed: multiples of 16, 1, or K; {_WAY_OUT}")
-    if point and point.placing == "grouped" and point.dtype in _NIBBLES and p.k % 2:
+    if point and point.group and point.dtype in _NIBBLES and p.k % 2:
         raise Unimplemented(f"{what}, zero points of {point.dtype} in groups, and an odd K={p.k}; {_WAY_OUT}")
     point_rows = point.dtype if point else ""
     for stored, odd in ((p.wei, p.n > 1 and p.k > 1), (point_rows, True)):

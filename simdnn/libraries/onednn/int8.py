@@ -61,10 +61,10 @@ def _common(p: MatmulProblem, params: Params) -> bool:
     """What both forms of brg_matmul ask: no scale a row; where scales or zero points change along K, zero points of the
     types of their data, and beside s8 weights common ones or the weights' alone.
     """
-    if any(found.granularity == "per_token" for found in params.along_k.values()):
+    if any(found.per_token for found in params.along_k.values()):
         return False
     points = _points(params)
-    nibbles, common = p.wei in _NIBBLES, all(found.granularity == "common" for found in points.values())
+    nibbles, common = p.wei in _NIBBLES, all(found.common for found in points.values())
     if not points or p.wei == "s8" and common and not params.along_k:
         return True
     both = ("common", "grouped")
@@ -110,8 +110,9 @@ def _refuse_groups(p: MatmulProblem, params: Params) -> None:
     for kind, given in (("scales", params.along_k), ("zero_points", _points(params))):
         for name, found in given.items():
             least = 32 if (kind, name) == ("zero_points", "src") else 16
-            if found.length % least and found.length not in (1, p.k):
-                asked = f"{kind}[{name!r}] in groups of {found.length} along K={p.k}"
+            length = found.group or p.k
+            if length % least and length not in (1, p.k):
+                asked = f"{kind}[{name!r}] in groups of {length} along K={p.k}"
                 has = f"it has groups of 1, K and multiples of {least}"
                 raise Unimplemented(f"oneDNN has no primitive with {asked}; {has}; {_WAY_OUT}")
 
@@ -120,7 +121,7 @@ def _refuse_half_scales(p: MatmulProblem, params: Params) -> None:
     """Raise where the library lacks a kernel with AVX512_FP16 that it has under weaker caps."""
     scale, points = params.scales.get("wei"), _points(params).values()
     by_column = scale is not None and (scale.granularity, scale.dtype) == ("per_oc", "f16")
-    grouped = any((point.granularity, point.dtype) == ("grouped", "s32") for point in points)
+    grouped = any(point.group and point.dtype == "s32" for point in points)
     if by_column and grouped and p.epilogue.dst == "f16":
         raise Unimplemented(
             "oneDNN has no primitive with zero points of s32 in groups, scales of f16 by column and an "
@@ -135,7 +136,7 @@ def _refuse_half_bytes(p: MatmulProblem, params: Params) -> None:
         raise Unimplemented(f"oneDNN refuses rows of an odd number ({what}={run}) of {p.wei}; {_WAY_OUT}")
     for name, found in _points(params).items():
         dtype = found.dtype
-        if dtype in _NIBBLES and (found.granularity == "common" or name == "wei" and p.n % 2):
+        if dtype in _NIBBLES and (found.common or name == "wei" and p.n % 2):
             raise Unimplemented(
                 f"oneDNN refuses zero_points[{name!r}] of {dtype} that are one, or odd rows of them "
                 f"(N={p.n}); {_WAY_OUT}"
