@@ -80,12 +80,12 @@ def convolution(
     arrays.check_types("convolution", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
     sizes = dict(zip(CONV_SIZES, (mb, ic, ih, iw, oc, kh, kw), strict=True))
-    problem, parameters = problem_of(sizes, taps, types, attr, dst, bias, wei_tag, target)
+    problem, parameters, given = problem_of(sizes, taps, types, attr, dst, bias, wei_tag, target)
     arrays.check_memory(tensors(problem))
     parameters = with_operands(parameters, attr.post_ops, problem, into)
     choice = chosen(problem, target, attr)
     check_reordered(weights, choice, target)
-    return run(choice, target, arrays.native(src), arrays.native(values).reshape(oihw), parameters, attr)
+    return run(choice, target, arrays.native(src), arrays.native(values).reshape(oihw), parameters, given)
 
 
 def problem_of(
@@ -97,14 +97,17 @@ def problem_of(
     bias: Array | bool | None,
     wei_tag: object,
     target: Target,
-) -> tuple[ConvProblem, Parameters]:
-    """What a kernel of the target's machine is asked, and with which numbers; refusals name what works."""
+) -> tuple[ConvProblem, Parameters, Resolved]:
+    """What a kernel of the target's machine is asked, with which numbers, and what both were made of; refusals name
+    what works.
+    """
     if target.gpu:
         return gpu_problems.convolution_problem(target.gpu, sizes, taps, types, attr, dst, bias, wei_tag)
     shape = conv_shape(sizes, taps, *types)
-    epilogue, parameters = resolve(Resolved.of(attr, shape), dst, bias)
+    given = Resolved.of(attr, shape)
+    epilogue, parameters = resolve(given, dst, bias)
     refuse_strategy(attr, "a convolution on a CPU", ADDED)
-    return conv_problem(sizes, taps, shape, epilogue, wei_tag), parameters
+    return conv_problem(sizes, taps, shape, epilogue, wei_tag), parameters, given
 
 
 def _oihw(weights: Array, groups: int) -> tuple[int, ...]:

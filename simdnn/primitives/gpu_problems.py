@@ -39,8 +39,8 @@ _NVIDIA_STORES = ("f32", "f16")
 # -- matmul -----------------------------------------------------------------------------------------------------------
 def matmul_problem(
     machine: GpuMachine, asked: Products, types: tuple[str, str], attr: Attr, dst: str | None, bias: Any, tag: object
-) -> tuple[GpuMatmulProblem, Parameters]:
-    """A matmul on a GPU, and its numbers."""
+) -> tuple[GpuMatmulProblem, Parameters, Resolved]:
+    """A matmul on a GPU, its numbers, and what both were made of."""
     shape = asked.of_types(*types)
     tag = one_of("wei_tag", tag, WEI_TAGS)
     _check_types(machine, shape, attr)
@@ -60,7 +60,8 @@ def matmul_problem(
         zeros = _as_asked(zeros, attr, parameters)
     sizes = shape.m, shape.n, shape.k, shape.src, shape.wei
     model = "" if machine.nvidia else attr.float_model
-    return GpuMatmulProblem(*sizes, epilogue, tag, parts, groups, False, zeros, asked.batch, model), parameters
+    problem = GpuMatmulProblem(*sizes, epilogue, tag, parts, groups, False, zeros, asked.batch, model)
+    return problem, parameters, given
 
 
 def _as_asked(zeros: ZeroPoints, attr: Attr, parameters: Parameters) -> ZeroPoints:
@@ -102,27 +103,31 @@ def convolution_problem(
     dst: str | None,
     bias: Any,
     tag: object,
-) -> tuple[GpuConvProblem, Parameters]:
-    """A convolution on a GPU, and its numbers: common zero points both by themselves and as tables of the product."""
+) -> tuple[GpuConvProblem, Parameters, Resolved]:
+    """A convolution on a GPU, its numbers, and what both were made of; common zero points both by themselves and as
+    tables of the product.
+    """
     shape = conv_shape(sizes, taps, *types)
     _check_types(machine, shape, attr)
     _check_post_ops(machine, shape, attr)
-    epilogue, parameters = resolve(Resolved.of(attr, shape), dst, bias)
+    given = Resolved.of(attr, shape)
+    epilogue, parameters = resolve(given, dst, bias)
     _check_epilogue(machine, shape, attr, epilogue)
     plain = conv_problem(sizes, taps, shape, epilogue, tag)
     model = "" if machine.nvidia else attr.float_model
     problem = GpuConvProblem(**vars(plain), float_model=model)
     if depthwise.accepts(plain):
         refuse_strategy(attr, "a depthwise convolution", "its kernel subtracts the zero point from each element")
-        return problem, parameters
+        return problem, parameters, given
     parameters = _with_common(epilogue, parameters)
     if shape.compressed:  # less their common zero point; scales come after the sums
         point = Param("wei", 0, 0, "s32") if epilogue.zp_wei else None
-        return replace(problem, decompression=Decompression(_computed(machine, shape, attr), None, point)), parameters
+        parts = Decompression(_computed(machine, shape, attr), None, point)
+        return replace(problem, decompression=parts), parameters, given
     if not (epilogue.zp_src or epilogue.zp_wei):
-        return problem, parameters
+        return problem, parameters, given
     zeros = _as_asked(ZeroPoints(shape.k, epilogue.zp_wei, epilogue.zp_src), attr, parameters)
-    return replace(problem, zero_points=zeros), parameters
+    return replace(problem, zero_points=zeros), parameters, given
 
 
 def _with_common(epilogue: Epilogue, parameters: Parameters) -> Parameters:

@@ -18,7 +18,7 @@ from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.reorder import Reordered, plain_of
-from simdnn.primitives.resolve import Resolved, Shape, need_values, resolve
+from simdnn.primitives.resolve import Resolved, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, attr_of, check_reordered, chosen, run
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables
@@ -85,7 +85,7 @@ def matmul(
     types = arrays.type_of("src", src), wei
     asked = products_of(src, values)
     bias = arrays.bias_of(bias)
-    problem, parameters = problem_of(asked, types, attr, dst, bias, wei_tag, target)
+    problem, parameters, given = problem_of(asked, types, attr, dst, bias, wei_tag, target)
     check_reductions(attr, src)
     arrays.check_memory(tensors(problem))
     parameters = with_operands(parameters, attr.post_ops, problem, into, asked.shape)
@@ -93,7 +93,7 @@ def matmul(
     check_reordered(weights, choice, target)
     if asked.batch.count == 1:
         src, values = src.reshape(asked.m, asked.k), values.reshape(asked.k, asked.n)
-    return run(choice, target, arrays.native(src), arrays.native(values), parameters, attr, asked.shape)
+    return run(choice, target, arrays.native(src), arrays.native(values), parameters, given, asked.shape)
 
 
 def problem_of(
@@ -104,23 +104,25 @@ def problem_of(
     bias: Array | bool | None,
     wei_tag: object,
     target: Target,
-) -> tuple[MatmulProblem, Parameters]:
-    """What a kernel of the target's machine is asked, and with which numbers; refusals name what works."""
+) -> tuple[MatmulProblem, Parameters, Resolved]:
+    """What a kernel of the target's machine is asked, with which numbers, and what both were made of; refusals name
+    what works.
+    """
     if attr.precomputed_reductions and asked.batch.count > 1:
         raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     if target.gpu:
         return gpu_problems.matmul_problem(target.gpu, asked, types, attr, dst, bias, wei_tag)
     arrays.check_types("matmul", *types, attr.apply_to_int)
-    problem, parameters = _on_cpu(asked.of_types(*types), attr, dst, bias, wei_tag, target)
-    return replace(problem, batch=asked.batch), parameters
+    given = Resolved.of(attr, asked.of_types(*types))
+    problem, parameters = _on_cpu(given, dst, bias, wei_tag, target)
+    return replace(problem, batch=asked.batch), parameters, given
 
 
 def _on_cpu(
-    shape: Shape, attr: Attr, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
+    given: Resolved, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
 ) -> tuple[MatmulProblem, Parameters]:
     """A matmul on a CPU, and its numbers."""
-    library = target.library
-    given = Resolved.of(attr, shape)
+    library, shape = target.library, given.shape
     zeros = on_cpu(given, library)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
     asked = matmul_problem(shape, epilogue, wei_tag)

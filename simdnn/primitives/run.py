@@ -21,6 +21,7 @@ from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
 from simdnn.primitives.dispatch import Choice, Request, built, check_dispatch, choose, estimate_on_gpu, no_floor
 from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
 from simdnn.primitives.reorder import Reordered, conversion
+from simdnn.primitives.resolve import Resolved
 from simdnn.primitives.result import Conversion, Estimate, Result
 from simdnn.primitives.verbose_line import note
 from simdnn.primitives.written import written
@@ -143,11 +144,11 @@ def run(
     src: Array,
     weights: Array,
     parameters: Parameters,
-    attr: Attr,
+    given: Resolved,
     shape: tuple[int, ...] = (),
 ) -> Result:
-    """Run the chosen kernel on checked arrays; `attr` is the one that its problem was made of, `shape` the output's
-    of a matmul.
+    """Run the chosen kernel on checked arrays; `given` is the attribute that its problem was made of, `shape` the
+    output's of a matmul.
     """
     from simdnn.explanations.element import Explainer
 
@@ -159,7 +160,7 @@ def run(
     departed = departures(kernel, problem, *kept, parameters, output.shape, rebuild, target.engine, target.threads)
     explainer = Explainer(kernel, *kept, parameters, target.machine)
     result = Result(*_cost_part(choice, target), output, departed, explainer)
-    note(result, lambda: written(attr, problem))
+    note(result, lambda: written(given, problem))
     return result
 
 

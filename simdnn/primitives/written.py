@@ -9,25 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.spec import MatmulProblem, Problem
 from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp, Quant
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
-from simdnn.primitives.resolve import Shape, placed
-
-_BITS = {"common": 0, "per_token": 1, "per_oc": 2, "grouped": 3}  # masks of a matrix
+from simdnn.primitives.resolve import Resolved
 
 
-def written(attr: Attr, problem: Problem) -> list[str]:
-    """The words of the attribute of a problem that is executed, as far as they are not the default's.
+def written(given: Resolved, problem: Problem) -> list[str]:
+    """The words of the attribute that a problem which is executed was made of, as far as they are not the default's.
 
     Modes are those in force. `exact_int8` is told where it is in force, and where the call asked for it or against it.
     """
-    shape, front = _shape(problem), _front(problem)
+    attr, shape, front = given.attr, given.shape, _front(problem)
     mode = FPMATH.effective(attr.fpmath) if fmt(shape.src).is_float else "strict"
     found = [f"attr-fpmath:{mode}" + ":true" * shape.compressed] if mode != "strict" or shape.compressed else []
     for name in ("scales", "zero_points", "precomputed_reductions"):
         quants: Mapping[str, Quant] = getattr(attr, name)
-        entries = [_entry(name, key, quants[key], shape, front) for key in ARGUMENTS if key in quants]
+        entries = [_entry(name, key, given, front) for key in ARGUMENTS if key in quants]
         found += [f"attr-{name.replace('_', '-')}:{'+'.join(entries)}"] if entries else []
     ops = [_post_op(*pair, 1 + front) for pair in zip(problem.epilogue.post_ops, attr.post_ops, strict=True)]
     found += [f"attr-post-ops:{'+'.join(ops)}"] if ops else []
@@ -38,40 +36,29 @@ def written(attr: Attr, problem: Problem) -> list[str]:
     return [*found, f"attr-zero-point-strategy:{strategy}"] if strategy != Attr.zero_point_strategy else found
 
 
-def _shape(problem: Problem) -> Shape:
-    """What the attributes of a problem depend on."""
-    p = problem
-    if isinstance(p, ConvProblem):
-        terms = p.ic // p.groups * p.kh * p.kw
-        return Shape("convolution", p.mb * p.oh * p.ow, terms, p.oc, p.src, p.wei, p.groups)
-    return Shape("matmul", p.m, p.k, p.n, p.src, p.wei)
-
-
 def _front(problem: Problem) -> int:
     """How many dimensions of a matmul stand in front of rows and columns."""
     return len(problem.batch.extents) if isinstance(problem, MatmulProblem) else 0
 
 
-def _entry(name: str, argument: str, quant: Quant, shape: Shape, front: int) -> str:
+def _entry(name: str, argument: str, given: Resolved, front: int) -> str:
     """`wei:3:f16:32x1`: argument, mask, type, groups."""
-    where = f"{argument}:{{}}:{quant.dtype}"
     if name == "precomputed_reductions":
-        length = quant.groups[1] if quant.groups else shape.k // quant.values.shape[-1]
-        return where.format(3 << front) + f":1x{length}"
-    found = placed(name, argument, quant, shape)
-    granularity = found.granularity
+        return _reductions(argument, given, front)
+    shape, param = given.shape, getattr(given, name)[argument].param
+    where = f"{argument}:{{}}:{param.dtype}"
     if shape.primitive == "convolution":
-        return where.format(0 if granularity == "common" else 1 if shape.groups == 1 else 3)
-    if granularity != "grouped":
-        return where.format(_BITS[granularity] << front)
-    groups = found.groups or _groups_of(argument, quant, shape)
-    return where.format(3 << front) + ":{}x{}".format(*groups)
-
-
-def _groups_of(argument: str, quant: Quant, shape: Shape) -> tuple[int, int]:
-    """The elements that share a value, where the array's own shape says it."""
+        return where.format(0 if param.common else 1 if shape.groups == 1 else 3)
+    if not param.group:
+        return where.format(bool(param.rows) << front | bool(param.columns) << front + 1)
     rows, columns = (shape.k, shape.n) if argument == "wei" else (shape.m, shape.k)
-    return rows // quant.values.shape[0], columns // quant.values.shape[1]
+    return where.format(3 << front) + f":{param.rows or rows}x{param.columns or columns}"
+
+
+def _reductions(argument: str, given: Resolved, front: int) -> str:
+    quant = given.attr.precomputed_reductions[argument]
+    length = quant.groups[1] if quant.groups else given.shape.k // quant.values.shape[-1]
+    return f"{argument}:{3 << front}:{quant.dtype}:1x{length}"
 
 
 def _post_op(name: str, op: PostOp, channels: int) -> str:

@@ -22,7 +22,10 @@ from simdnn.benchdnn.answer import cost
 from simdnn.benchdnn.log import Executed, executed
 from simdnn.benchdnn.tasks import task
 from simdnn.cli import main
+from simdnn.kernels import ConvProblem
 from simdnn.primitives import dispatch, verbose_line
+from simdnn.primitives.problems import CONV_SIZES, Taps, conv_shape
+from simdnn.primitives.resolve import Resolved, Shape
 from simdnn.primitives.written import written
 from simdnn.workers import WORTH_WORKERS
 from tests.effort import examples
@@ -287,6 +290,16 @@ def problems(draw: Any) -> tuple[str, dict[str, Any], simdnn.Attr]:
     return machine, {"primitive": primitive, "dt": dt, "bias": bias, "wei_tag": tag, **sizes}, attr
 
 
+def line_of(result: simdnn.Estimate, attr: simdnn.Attr) -> str:
+    """The line of a problem as though it had been executed."""
+    p = result.problem
+    if isinstance(p, ConvProblem):
+        sizes = {name: getattr(p, name) for name in CONV_SIZES}
+        taps = Taps(p.strides, p.padding, p.dilation, p.groups)
+        return verbose_line.line(result, written(Resolved.of(attr, conv_shape(sizes, taps, p.src, p.wei)), p))
+    return verbose_line.line(result, written(Resolved.of(attr, Shape("matmul", p.m, p.k, p.n, p.src, p.wei)), p))
+
+
 @examples(25)
 @given(problems())
 def test_every_field_of_an_attribute_is_read_back(asked: tuple[str, dict[str, Any], simdnn.Attr]) -> None:
@@ -295,7 +308,7 @@ def test_every_field_of_an_attribute_is_read_back(asked: tuple[str, dict[str, An
         result = simdnn.estimate(machine=machine, attr=attr, **arguments)
     except SimdnnError:
         assume(False)
-    line = verbose_line.line(result, written(attr, result.problem))
+    line = line_of(result, attr)
     again = task(read_back(line, machine))
     found = cost(again)
     assert (found.problem, found.implementation) == (result.problem, result.implementation), line
@@ -326,7 +339,7 @@ def test_a_batch_on_a_gpu_is_read_back(tag: str) -> None:
         machine="b580",
         attr=attr,
     )
-    found = cost(task(read_back(verbose_line.line(result, written(attr, result.problem)), "b580")))
+    found = cost(task(read_back(line_of(result, attr), "b580")))
     assert (found.problem, found.implementation) == (result.problem, result.implementation)
 
 
