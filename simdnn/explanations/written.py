@@ -31,8 +31,7 @@ def arguments(definition: Instruction, texts: Mapping[str, str]) -> dict[str, An
 
 
 def example(definition: Instruction) -> dict[str, str]:
-    """As many numbers as one lane takes, by operand and immediate; of whole registers and tiles, which zeros fill up,
-    some.
+    """Texts by operand and immediate, with the numbers of one lane; of a whole register or tile, its first four.
 
     >>> from isa_models import instruction
     >>> example(instruction("vpmaddubsw"))

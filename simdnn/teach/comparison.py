@@ -15,7 +15,7 @@ from isa_models.readings.arrays import Array
 from simdnn.exactness.comparison import Comparison
 from simdnn.explanations.steps import text_of
 from simdnn.primitives.result import Result
-from simdnn.teach.forms import Field, Group, Query
+from simdnn.teach.forms import Field, FieldGroup, Query
 from simdnn.teach.machines import machine_field
 from simdnn.teach.problems import attr_of, dispatch_field, mode_field, operands, problem_group
 
@@ -37,7 +37,7 @@ MOST_CANDIDATES = 12
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedSide:
     """One configuration's outcome; a candidate kernel is (name, cycles, reason, chosen)."""
 
     title: str
@@ -60,10 +60,10 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SideBySide:
     """Both sides, how far they differ, where and why; a reason is (reason, side, elements, detail)."""
 
-    sides: tuple[Side, Side]
+    sides: tuple[ComparedSide, ComparedSide]
     differing: int
     elements: int
     speed_ratio: float
@@ -73,10 +73,10 @@ class Answer:
     reasons: tuple[tuple[str, str, int, str], ...]
 
 
-def groups(query: Query) -> tuple[Group, ...]:
+def groups(query: Query) -> tuple[FieldGroup, ...]:
     """The form: the problem that both share, and each side."""
     sides = [
-        Group(
+        FieldGroup(
             side.upper(),
             (
                 machine_field(query, f"{side}.machine"),
@@ -90,13 +90,13 @@ def groups(query: Query) -> tuple[Group, ...]:
     return problem_group(query), *sides
 
 
-def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
+def answer(query: Query) -> tuple[SideBySide, tuple[FieldGroup, ...]]:
     """Both sides of the comparison. Raises what `simdnn.compare` raises."""
     src, weights, dst = operands(query)
     given = [_configuration(query, side) for side in "ab"]
     found = simdnn.compare((src, weights), *given, dst=dst, engine="reference")
     outputs = [result.output[:MOST_OUTPUTS, :MOST_OUTPUTS] for result in (found.a, found.b)]
-    shown = Answer(
+    shown = SideBySide(
         (_side("A", found.a, given[0]), _side("B", found.b, given[1])),
         found.differing,
         found.a.output.size,
@@ -119,13 +119,13 @@ def _configuration(query: Query, side: str) -> dict[str, Any]:
     return made | ({"isa": isa} if isa else {})
 
 
-def _side(name: str, result: Result, given: Mapping[str, Any]) -> Side:
+def _side(name: str, result: Result, given: Mapping[str, Any]) -> ComparedSide:
     candidates = tuple(
         (r["implementation"], "" if np.isnan(r["cycles"]) else f"{r['cycles']:.0f}", r["reason"], bool(r["chosen"]))
         for r in result.dispatch.head(MOST_CANDIDATES).to_dict("records")
     )
     isa = f", {given['isa']}" if "isa" in given else ""
-    return Side(
+    return ComparedSide(
         f"{name}: {result.machine.name}{isa}, {result.fpmath}",
         result.implementation,
         result.cycles,

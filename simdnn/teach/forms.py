@@ -31,7 +31,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Group:
+class FieldGroup:
     """Fields that stand together under a heading."""
 
     title: str
@@ -89,6 +89,6 @@ class Query:
 class Page:
     """A view's form, and its answer or the reason why there is none."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[FieldGroup, ...]
     answer: Any = None
     error: str = ""

@@ -13,7 +13,7 @@ from isa_models.plugins import load
 from simdnn.explanations.lanes import explain, signature
 from simdnn.explanations.steps import ExplainedStep
 from simdnn.explanations.written import arguments, example
-from simdnn.teach.forms import Field, Group, Query
+from simdnn.teach.forms import Field, FieldGroup, Query
 from simdnn.teach.machines import machine_field
 from simdnn.teach.numbers import Number, number, numbers
 
@@ -60,7 +60,7 @@ class Vector:
 
 
 @dataclass(frozen=True)
-class Cost:
+class TableRow:
     """A row of a machine's table."""
 
     form: str
@@ -71,7 +71,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Answer:
+class InstructionShown:
     """An instruction on the numbers that were typed."""
 
     title: str
@@ -82,7 +82,7 @@ class Answer:
     left: int  # lanes that are not shown
     remarks: tuple[str, ...]
     machine: str
-    costs: tuple[Cost, ...]
+    costs: tuple[TableRow, ...]
 
 
 def names() -> list[str]:
@@ -91,16 +91,16 @@ def names() -> list[str]:
     return sorted({*REGISTRY, *GPU_REGISTRY})
 
 
-def groups(query: Query) -> tuple[Group, ...]:
+def groups(query: Query) -> tuple[FieldGroup, ...]:
     """The form: the name, and a field for each operand where the name is known."""
     name = query.text("name", EXAMPLES[0][1]["name"])
     chosen = (Field("name", "instruction", name, names(), free=True), machine_field(query))
     try:
         definition = instruction(name)
     except UnknownName:
-        return (Group("Which", chosen),)
+        return (FieldGroup("Which", chosen),)
     if _has_no_values(definition):
-        return (Group("Which", chosen),)
+        return (FieldGroup("Which", chosen),)
     texts, own = _texts(query, definition), definition.operands
     operands = [Field(f"op.{o.name}", f"{o.name}: {o.dtype}", texts[o.name], note=_allowed(o)) for o in own]
     operands += [Field(f"op.{i}", f"{i}: immediate", texts[i], note="0 to 255") for i in definition.immediates]
@@ -109,10 +109,10 @@ def groups(query: Query) -> tuple[Group, ...]:
     ]
     # numbers that were typed for another instruction are not this one's
     operands.append(Field("of", "", name, hidden=True))
-    return Group("Which", chosen), Group("Numbers, the lowest lane first", tuple(operands))
+    return FieldGroup("Which", chosen), FieldGroup("Numbers, the lowest lane first", tuple(operands))
 
 
-def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
+def answer(query: Query) -> tuple[InstructionShown, tuple[FieldGroup, ...]]:
     """The steps of the instruction. Raises what `simdnn.explain` raises."""
     definition = instruction(query.text("name", EXAMPLES[0][1]["name"]))
     about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual)
@@ -121,14 +121,14 @@ def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
     if _has_no_values(definition):
         forms = tuple(definition.forms()) if isinstance(definition, Family) else ()
         said = () if forms else ("It sets a state of the machine; there is no value to show.",)
-        return Answer(signature(definition), about, forms, (), (), 0, said, on.name, costs), ()
+        return InstructionShown(signature(definition), about, forms, (), (), 0, said, on.name, costs), ()
     found = explain(definition.name, **arguments(definition, _texts(query, definition)))
     pairs = zip(found.rows, found.dtypes, strict=True)
     lanes = [Lane(at, tuple(_shown(*one) for one in of)) for at, of in groupby(pairs, lambda pair: pair[0].at)]
     operands = tuple(Vector(name, dtype, numbers(values, dtype)) for name, dtype, values in found.operands)
     left = max(0, len(lanes) - MOST_LANES)
     shown = tuple(lanes[:MOST_LANES])
-    return Answer(found.title, found.about, (), operands, shown, left, found.remarks, on.name, costs), ()
+    return InstructionShown(found.title, found.about, (), operands, shown, left, found.remarks, on.name, costs), ()
 
 
 def _has_no_values(definition: Instruction) -> bool:
@@ -162,10 +162,10 @@ def _exact(value: float | int, exact: float | int | None) -> str:
     return "" if exact == value else f"{exact:.17g}" if isinstance(exact, float) else str(exact)
 
 
-def _costs(definition: Instruction, on: Machine) -> list[Cost]:
+def _costs(definition: Instruction, on: Machine) -> list[TableRow]:
     names = {definition.mnemonic(width) for width in definition.caps}
     return [
-        Cost(form, row.latency, " ".join("/".join(uop) for uop in row.uops) or "-", row.confidence, row.source)
+        TableRow(form, row.latency, " ".join("/".join(uop) for uop in row.uops) or "-", row.confidence, row.source)
         for (mnemonic, form), row in on.instructions.items()
         if mnemonic in names
     ]

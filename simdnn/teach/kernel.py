@@ -14,8 +14,8 @@ from simdnn.numerics.watched import Path, innermost, watch
 from simdnn.primitives.result import Result
 from simdnn.program.records import listing
 from simdnn.teach import pipeline
-from simdnn.teach.forms import Field, Group, Query
-from simdnn.teach.machines import AnyMachine, Figure, field_group, figures, machine_field, moved
+from simdnn.teach.forms import Field, FieldGroup, Query
+from simdnn.teach.machines import AnyMachine, Slider, field_group, figures, machine_field, moved
 from simdnn.teach.numbers import short
 from simdnn.teach.pipeline import Pipeline
 from simdnn.teach.problems import attr_of, dispatch_field, mode_field, operands, problem_group
@@ -37,7 +37,7 @@ MOST_TURNS = 8
 
 
 @dataclass(frozen=True)
-class Answer:
+class KernelShown:
     """A kernel that ran. `base_cycles` is the same kernel's on the machine as its table has it."""
 
     implementation: str
@@ -56,19 +56,19 @@ class Answer:
     base: Pipeline | None  # on the machine as its table has it, where figures were moved
 
 
-def groups(query: Query) -> tuple[Group, ...]:
+def groups(query: Query) -> tuple[FieldGroup, ...]:
     """The form; the figures of the machine stand in `moving`, as they go by the loop."""
     turns = Field("turns", "iterations", query.text("turns", "2"), least=1, most=MOST_TURNS)
     lanes = Field("lanes", "lanes shown", query.text("lanes", "4"), least=1, most=64)
     loop = Field("loop", "loop, from 1 on", query.text("loop", "1"), note="where a kernel has several")
     return (
-        Group("Where", (machine_field(query), dispatch_field(query), mode_field(query))),
+        FieldGroup("Where", (machine_field(query), dispatch_field(query), mode_field(query))),
         problem_group(query),
-        Group("Show", (turns, lanes, loop)),
+        FieldGroup("Show", (turns, lanes, loop)),
     )
 
 
-def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
+def answer(query: Query) -> tuple[KernelShown, tuple[FieldGroup, ...]]:
     """The kernel's answer, and the sliders of the machine's figures. Raises what `simdnn.matmul` raises."""
     src, weights, dst = operands(query)
     base = machine(query.text("machine", "zen4"))
@@ -87,7 +87,7 @@ def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
     )
     shown = _pipeline(result, number, turns, lanes)
     before = _pipeline(real, number, turns, lanes) if other is not base else None
-    found = Answer(
+    found = KernelShown(
         result.implementation,
         result.machine.name,
         result.cycles,
@@ -135,6 +135,6 @@ def _pipeline(result: Result, number: int, turns: int, lanes: int) -> Pipeline:
     return pipeline.of_program(program, path, left, result.machine, lanes)
 
 
-def _figures(base: AnyMachine, kernel: Kernel, path: Path) -> dict[str, Figure]:
+def _figures(base: AnyMachine, kernel: Kernel, path: Path) -> dict[str, Slider]:
     rows = pipeline.rows_of(kernel.program, path, base) if isinstance(base, Machine) else ()
     return figures(base, rows)

@@ -9,7 +9,7 @@ import simdnn
 from isa_models import Unimplemented
 from isa_models.machines.loader import cpu_machine
 from simdnn.assembly.analysis import Analysis
-from simdnn.teach.forms import Field, Group, Query
+from simdnn.teach.forms import Field, FieldGroup, Query
 from simdnn.teach.machines import field_group, figures, machine_field, moved
 from simdnn.teach.numbers import short
 from simdnn.teach.pipeline import Pipeline, of_steps
@@ -36,7 +36,7 @@ MOST_TURNS = 8
 
 
 @dataclass(frozen=True)
-class Answer:
+class LoopShown:
     """The analysis of a loop; `base_cycles` on the machine as its table has it."""
 
     text: str
@@ -49,15 +49,15 @@ class Answer:
     remark: str  # why there are no values
 
 
-def groups(query: Query) -> tuple[Group, ...]:
+def groups(query: Query) -> tuple[FieldGroup, ...]:
     """The form; sliders of figures follow from the loop."""
     code = Field("code", "loop", query.texts.get("code", "").strip() or DOT, lines=8)
     turns = Field("turns", "iterations", query.text("turns", "2"), least=1, most=MOST_TURNS)
     lanes = Field("lanes", "lanes shown", query.text("lanes", "4"), least=1, most=64)
-    return Group("Loop", (code, machine_field(query, default="skx"))), Group("Show", (turns, lanes))
+    return FieldGroup("Loop", (code, machine_field(query, default="skx"))), FieldGroup("Show", (turns, lanes))
 
 
-def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
+def answer(query: Query) -> tuple[LoopShown, tuple[FieldGroup, ...]]:
     """What `simdnn.analyze` says of the loop, and the sliders. Raises what it raises."""
     code = query.text("code", DOT)
     base = cpu_machine(query.text("machine", "skx"))
@@ -67,7 +67,7 @@ def answer(query: Query) -> tuple[Answer, tuple[Group, ...]]:
     other = cpu_machine(moved(query, known, base).name)
     found = simdnn.analyze(f"{code}\n", other) if other is not base else real
     values, remark = _values(real, turns, lanes)
-    return Answer(
+    return LoopShown(
         str(found),
         found.cycles_per_iteration,
         real.cycles_per_iteration,

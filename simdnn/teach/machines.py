@@ -9,7 +9,7 @@ from typing import Any
 
 from isa_models import GpuMachine, Machine, gpu_machine_names, machine_names, what_if
 from isa_models.machines.cpu_record import InstructionTiming
-from simdnn.teach.forms import Field, Group, Query
+from simdnn.teach.forms import Field, FieldGroup, Query
 
 AnyMachine = Machine | GpuMachine
 MOVED = "move."  # begins the name of a figure's field
@@ -17,7 +17,7 @@ _OF = "moved_of"  # the field that says whose figures were moved
 
 
 @dataclass(frozen=True)
-class Figure:
+class Slider:
     """A figure that can be moved: its key, its value, its limits, and what `what_if` is told of a number."""
 
     key: str
@@ -40,7 +40,7 @@ def machine_field(query: Query, name: str = "machine", default: str = "zen4") ->
     return Field(name, "machine", query.text(name, default), known, free=True)
 
 
-def moved(query: Query, figures: Mapping[str, Figure], base: AnyMachine) -> AnyMachine:
+def moved(query: Query, figures: Mapping[str, Slider], base: AnyMachine) -> AnyMachine:
     """The machine with the figures that were moved. Raises what `what_if` raises, `InvalidArgument` for no number."""
     if query.text(_OF, base.name) != base.name:  # moved on another machine
         return base
@@ -52,7 +52,7 @@ def moved(query: Query, figures: Mapping[str, Figure], base: AnyMachine) -> AnyM
     return what_if(base, changes) if changes else base
 
 
-def figures(base: AnyMachine, rows: Iterable[InstructionTiming] = ()) -> dict[str, Figure]:
+def figures(base: AnyMachine, rows: Iterable[InstructionTiming] = ()) -> dict[str, Slider]:
     """The figures of a machine that can be moved, by their keys.
 
     `rows`: of a CPU, instructions of the loop that is shown: ports and latency of the one that does the work (it writes
@@ -62,13 +62,13 @@ def figures(base: AnyMachine, rows: Iterable[InstructionTiming] = ()) -> dict[st
     return {figure.key: _reachable(figure) for figure in made}
 
 
-def _reachable(figure: Figure) -> Figure:
+def _reachable(figure: Slider) -> Slider:
     """With limits and steps that the table's own value is among: a slider takes no other."""
     below = math.floor((figure.value - figure.least) / figure.step) * figure.step
     return replace(figure, least=min(figure.value, figure.value - below), most=max(figure.most, figure.value))
 
 
-def field_group(query: Query, figures: Mapping[str, Figure], base: AnyMachine) -> Group:
+def field_group(query: Query, figures: Mapping[str, Slider], base: AnyMachine) -> FieldGroup:
     """The sliders of figures."""
     same = query.text(_OF, base.name) == base.name
     fields = [
@@ -84,29 +84,29 @@ def field_group(query: Query, figures: Mapping[str, Figure], base: AnyMachine) -
         for figure in figures.values()
     ]
     fields.append(Field(_OF, "", base.name, hidden=True))
-    return Group(f"Move figures of {base.name}", tuple(fields))
+    return FieldGroup(f"Move figures of {base.name}", tuple(fields))
 
 
-def _of_cpu(base: Machine, rows: Sequence[InstructionTiming]) -> Iterator[Figure]:
+def _of_cpu(base: Machine, rows: Sequence[InstructionTiming]) -> Iterator[Slider]:
     core = base.core
-    yield Figure("core.dispatch_slots", "dispatch slots a cycle", core.dispatch_slots, 1, 16)
-    yield Figure("core.reorder_buffer", "reorder buffer", core.reorder_buffer, 16, 1024, 16)
+    yield Slider("core.dispatch_slots", "dispatch slots a cycle", core.dispatch_slots, 1, 16)
+    yield Slider("core.reorder_buffer", "reorder buffer", core.reorder_buffer, 16, 1024, 16)
     if loads := [row for row in rows if row.load_bits and row.vector_bits]:
         width = core.load(max(row.load_bits for row in loads))
         key = f"core.load.{'general.' if width.general else ''}{width.bits}"
-        yield Figure(f"{key}.latency", f"latency of {width.bits}-bit loads", width.latency, 1, 40)
+        yield Slider(f"{key}.latency", f"latency of {width.bits}-bit loads", width.latency, 1, 40)
         if len(core.load_ports) > 1 and width.pipes % 1 == 0:
             label = f"load pipes that a {width.bits}-bit load takes"
-            yield Figure(f"{key}.pipes", label, width.pipes, 1, len(core.load_ports))
+            yield Slider(f"{key}.pipes", label, width.pipes, 1, len(core.load_ports))
     computing = (row for row in rows if row.uops and (row.vector_bits or row.tile))
     if work := [row for row in computing if not row.load_bits and not row.store_bits]:
         row = max(work, key=lambda row: row.latency)
         name = f"instructions.{row.mnemonic} {row.form}"
-        yield Figure(f"{name}.latency", f"latency of {row.mnemonic}", row.latency, 1, 32)
+        yield Slider(f"{name}.latency", f"latency of {row.mnemonic}", row.latency, 1, 32)
         if len(row.uops) == 1:
             ports = _ports(base, row.uops[0])
             label = f"ports that take {row.mnemonic}"
-            yield Figure(f"{name}.uops", label, len(row.uops[0]), 1, len(ports), 1, lambda n: [list(ports[: int(n)])])
+            yield Slider(f"{name}.uops", label, len(row.uops[0]), 1, len(ports), 1, lambda n: [list(ports[: int(n)])])
 
 
 def _ports(base: Machine, own: tuple[str, ...]) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ _OF_GPUS: tuple[tuple[str, str, Callable[[GpuMachine], float], float, float, flo
 )
 
 
-def _of_gpu(base: GpuMachine) -> Iterator[Figure]:
+def _of_gpu(base: GpuMachine) -> Iterator[Slider]:
     for key, label, value, least, most, step in _OF_GPUS:
         if key in base.provenance:
-            yield Figure(key, label, value(base), least, most, step)
+            yield Slider(key, label, value(base), least, most, step)

@@ -19,7 +19,7 @@ from simdnn.timing.gpu import engine
 
 
 @dataclass(frozen=True)
-class Span:
+class InStage:
     """A stage of an instruction's way through the pipeline: cycles from `start` to before `end`."""
 
     stage: str
@@ -28,14 +28,14 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Row:
+class Executing:
     """An executed instruction: what it left ("" for loop control), and its stages."""
 
     turn: int
     text: str
     place: str
     lanes: str
-    spans: tuple[Span, ...]
+    spans: tuple[InStage, ...]
 
     @property
     def told(self) -> str:
@@ -57,7 +57,7 @@ class Steady:
 class Pipeline:
     """The first turns of a loop on a machine, and the steady state that they run into (of a CPU)."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Executing, ...]
     last: float  # the cycle behind the last
     steady: Steady | None
     note: str
@@ -97,21 +97,21 @@ def of_steps(
     for event in events:
         place, lanes = values[event.iteration * count + event.index] if event.index < count else ("", "")
         spans = tuple(_spans(event))
-        rows.append(Row(event.iteration, event.text, place, lanes, spans))
+        rows.append(Executing(event.iteration, event.text, place, lanes, spans))
     timing = loop_cycles(machine, steps)
     busy = {port: cycles for port, cycles in timing.port_cycles.items() if cycles > 1e-9}
     steady = Steady(timing.cycles, timing.bound, timing.limits, busy)
     return Pipeline(tuple(rows), max(event.retired for event in events) + 1, steady, "")
 
 
-def _spans(event: InFlight) -> Iterator[Span]:
+def _spans(event: InFlight) -> Iterator[InStage]:
     """The stages, those in which an instruction waits under that name."""
     for stage, start, end in event.stages():
         if stage == "dispatch":
-            yield Span(stage, start, start + 1)
+            yield InStage(stage, start, start + 1)
             start, stage = start + 1, "waits"
         if end > start:
-            yield Span("waits" if stage == "loaded" else stage, start, end)
+            yield InStage("waits" if stage == "loaded" else stage, start, end)
 
 
 def rows_of(program: Program, path: Path, machine: Machine) -> list[InstructionTiming]:
@@ -133,9 +133,9 @@ def _on_engine(
             ("execute", issued.start, issued.free),
             ("done", issued.free, issued.done),
         )
-        spans = tuple(Span(*mark) for mark in marks if mark[2] > mark[1])
+        spans = tuple(InStage(*mark) for mark in marks if mark[2] > mark[1])
         turn, at = divmod(issued.number, len(ops))
-        rows.append(Row(turn, texts[at], place, lanes, spans))
+        rows.append(Executing(turn, texts[at], place, lanes, spans))
     others = f"an engine of {machine.name} switches between {machine.threads}, which fill each other's waits"
     note = f"One thread alone; {others}."
     return Pipeline(tuple(rows), max(time.cycles, *(issued.done for issued in trace)), None, note)

@@ -12,7 +12,7 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.table import kernels
 from simdnn.primitives import Attr
 from simdnn.primitives.mathmode import FPMATH_MODES
-from simdnn.teach.forms import Field, Group, Query
+from simdnn.teach.forms import Field, FieldGroup, Query
 
 TYPES = (
     "u8:s8:s32",
@@ -29,14 +29,14 @@ MOST = 512  # of each size
 MOST_MACS = 1 << 19
 
 
-def problem_group(query: Query) -> Group:
+def problem_group(query: Query) -> FieldGroup:
     """The fields of a problem."""
     sizes = [Field(name, name, query.text(name, default), note=note) for name, default, note in _SIZES]
     more = (
         Field("dt", "src:weights:dst", query.text("dt", TYPES[0]), TYPES),
         Field("data", "numbers", query.text("data", "random"), DATA, note="random: of the whole range"),
     )
-    return Group("Problem: (m, k) by (k, n)", (*sizes, *more))
+    return FieldGroup("Problem: (m, k) by (k, n)", (*sizes, *more))
 
 
 _SIZES = (("m", "4", "rows"), ("k", "64", "length of a sum"), ("n", "32", "columns"))
