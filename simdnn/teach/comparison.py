@@ -61,7 +61,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Both sides, how far they differ, where and why; a reason is (reason, side, elements, detail)."""
+    """The two sides, how far they differ, where and why; a reason is (reason, side, elements, detail)."""
 
     sides: tuple[ComparedSide, ComparedSide]
     differing: int
@@ -91,7 +91,7 @@ def groups(query: Query) -> tuple[FieldGroup, ...]:
 
 
 def answer(query: Query) -> tuple[SideBySide, tuple[FieldGroup, ...]]:
-    """Both sides of the comparison. Raises what `simdnn.compare` raises."""
+    """The two sides of a comparison. Raises what `simdnn.compare` raises."""
     src, weights, dst = operands(query)
     given = [_configuration(query, side) for side in "ab"]
     found = simdnn.compare((src, weights), *given, dst=dst, engine="reference")

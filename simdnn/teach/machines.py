@@ -63,7 +63,7 @@ def figures(base: AnyMachine, rows: Iterable[InstructionTiming] = ()) -> dict[st
 
 
 def _reachable(figure: Slider) -> Slider:
-    """With limits and steps that the table's own value is among: a slider takes no other."""
+    """The slider with limits and steps that the table's own value is among: a slider takes no other."""
     below = math.floor((figure.value - figure.least) / figure.step) * figure.step
     return replace(figure, least=min(figure.value, figure.value - below), most=max(figure.most, figure.value))
 

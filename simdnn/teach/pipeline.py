@@ -66,7 +66,7 @@ class Pipeline:
 def of_program(
     program: Program, path: Path, left: Sequence[Left], machine: Machine | GpuMachine, most: int
 ) -> Pipeline:
-    """The loop at the end of `path`, of which `left` was watched; `most` lanes of each value are shown."""
+    """The loop at the end of `path`, whose watched instructions left `left`; `most` lanes of each value are shown."""
     ops = [op for op in path[-1].body if isinstance(op, Op)]
     texts = [_words(op, path[-1].var) for op in ops]
     values = [(_named(one.op.dst, path[-1].var), _lanes(one, ops, most)) for one in left]
