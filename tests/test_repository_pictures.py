@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from simdnn import study
+from simdnn import plot, study
 from tools import draw_pictures as pictures
 
 README = (pictures.ROOT / "README.md").read_text(encoding="utf-8")
@@ -84,6 +84,14 @@ def test_super_resolution_is_what_the_readme_says() -> None:
     assert f"{modes['speed_up']['int8-vnni']:.2f}" == speed and f"{psnr['f32']:.2f}" == whole
     assert f"{psnr['f32'] - psnr['int8-vnni']:.2f}" == lost and f"{psnr['f32'] - psnr['int8-fast']:.1f}" == saturating
     assert f"{psnr['bicubic']:.2f}" == bicubic
+
+
+def test_the_python_of_the_page_runs() -> None:
+    page = (pictures.ROOT / "docs/pictures.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"(?ms)^```python\n(.*?)^```", page)
+    exec(compile(block, "pictures.md", "exec"), {})
+    named = set(re.findall(r"`(?:plot_study\.)?((?:plot|saturation|error)_\w+)", page))
+    assert {name for name in plot.__all__ if "_" in name} | {"plot_front", "plot_space", "plot_heat"} == named
 
 
 def test_a_stale_picture_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def super_resolution() -> pd.DataFrame:
 
 
 def bicubic() -> pd.DataFrame:
-    """Photos enlarged without a network."""
+    """What the photos become where no network enlarges them."""
     originals = [sr.middle(sr.photo(name)) for name in sr.PHOTOS]
     psnr = [sr.psnr(sr.resized(sr.resized(one, sr.SIZE // sr.FACTOR), sr.SIZE), one) for one in originals]
     return pd.DataFrame({"mode": ["bicubic"], "psnr_db": [float(np.mean(psnr))]})

@@ -29,7 +29,7 @@ _MOST_LABELLED = 12  # points that have their name beside them
 
 
 @dataclass(frozen=True)
-class RoofPoint:
+class Reached:
     """What a kernel reaches: operations a byte of each level that moves any, and 1e9 operations a second."""
 
     name: str
@@ -137,7 +137,7 @@ def _machine(given: Any, found: Sequence[Any]) -> Machine | GpuMachine:
     return machine_of(found[0]) if isinstance(found[0], str) else found[0]
 
 
-def _points(name: str, result: Costed) -> list[RoofPoint]:
+def _points(name: str, result: Costed) -> list[Reached]:
     if isinstance(result, Estimate):
         ops = 2.0 * result.problem.macs
         return [_point(name, name, ops, result.seconds, {lv.level: lv.bytes for lv in result.cost.levels})]
@@ -153,8 +153,8 @@ def _points(name: str, result: Costed) -> list[RoofPoint]:
     return found
 
 
-def _point(name: str, group: str, ops: float, seconds: float, moved: dict[str, float]) -> RoofPoint:
-    return RoofPoint(name, group, 1e-9 * ops / seconds, {level: ops / size for level, size in moved.items() if size})
+def _point(name: str, group: str, ops: float, seconds: float, moved: dict[str, float]) -> Reached:
+    return Reached(name, group, 1e-9 * ops / seconds, {level: ops / size for level, size in moved.items() if size})
 
 
 def _computed(result: Costed) -> set[tuple[str, str]]:
@@ -164,13 +164,13 @@ def _computed(result: Costed) -> set[tuple[str, str]]:
     return set()
 
 
-def _of_frame(frame: pd.DataFrame) -> list[RoofPoint]:
+def _of_frame(frame: pd.DataFrame) -> list[Reached]:
     columns_of(frame, ("gops", "ai_ops_per_byte"))
     shown = finite(frame, ["gops", "ai_ops_per_byte"], above=0.0)
     column = next((c for c in ("layer", "name", "node", "mode") if c in shown), None)
     group = "mode" if "mode" in shown else None
     return [
-        RoofPoint(
+        Reached(
             str(row[column]) if column else "",
             str(row[group]) if group else "",
             float(row["gops"]),
@@ -209,7 +209,7 @@ def _roofs(
             heights.append(peak)
 
 
-def _draw(ax: Axes, points: Sequence[RoofPoint], styles: dict[str, Any], marks: dict[str, str]) -> None:
+def _draw(ax: Axes, points: Sequence[Reached], styles: dict[str, Any], marks: dict[str, str]) -> None:
     many = len(points) > MOST_NAMED
     size, edge = (4.0, 0.3) if many else (8.0, 0.7)
     for point in points:

@@ -2,15 +2,16 @@
 
 A kernel is a flow from the tensors of the source and of the weights to products, and from these to the destination.
 What brings the two sides together is a dot product; what is done to one side before is conversion, or decompression
-where stored integers become the floats that are multiplied; what comes behind is the epilogue. Tensors that hold zero
-points, their sums and compensations mark what they touch. Nothing of this is noted by the generators of kernels: it is
-a reading of the program that they have written.
+where only the weights are stored as integers and floats are multiplied; what comes behind is the epilogue. Tensors
+that hold zero points, their sums and compensations mark what they touch. Nothing of this is noted by the generators of
+kernels: it is a reading of the program that they have written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from isa_models.formats import fmt
 from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Statement
@@ -32,6 +33,7 @@ _SIDES = frozenset({_SOURCE, _WEIGHTS})
 _SUMS_OF_ONE_SIDE = ("comp", "reductions", "term", "rowsum", "neg_sums")  # which zero points are multiplied with
 _WEIGHTS_NAMES = ("wei", "plain", "stored", "vector")
 _SOURCE_NAMES = ("src", "matrix")
+_WORDS = "u32"  # in which GPU kernels hold narrower elements
 _CHOOSING = ("max", "min", "cmp", "sel", "blend")
 Tags = frozenset[str]
 _NOTHING: Tags = frozenset()
@@ -62,11 +64,31 @@ class _Flow:
     reads: dict[int, tuple[Tags, ...]] = field(default_factory=dict)  # of an op, by identity
     products: bool = False
     in_float: bool = False  # what is multiplied
+    halves: bool = False  # words of weights hold floats of 16 bits
 
     def __post_init__(self) -> None:
         self.tensors = {t.name: _tags_of(t.name) for t in self.program.tensors if t.kind == "input"}
-        names = [t for t in self.program.tensors if t.kind == "input" and _tags_of(t.name) == {_WEIGHTS}]
-        self.stored_integers = any(not fmt(t.dtype).is_float for t in names)
+        self.stored = {
+            side: {t.dtype for t in self.program.tensors if t.kind == "input" and _tags_of(t.name) == {side}}
+            for side in _SIDES
+        }
+
+    @property
+    def compressed(self) -> bool:
+        """Whether weights are stored as integers, and the source is not; words may hold anything."""
+        source, weights = self.stored[_SOURCE], self.stored[_WEIGHTS]
+        integers = any(_is_narrow(name) or name == _WORDS and not self.halves for name in weights)
+        return self.in_float and integers and not any(map(_is_narrow, source))
+
+    @cached_property
+    def scales_weights(self) -> bool:
+        """Whether scales are multiplied into the weights before the products."""
+        return any({_SCALE} in reads and any(_WEIGHTS in tags for tags in reads) for reads in self.reads.values())
+
+    @cached_property
+    def computes(self) -> bool:
+        """Whether anything is done but to move elements."""
+        return any(not op.definition.moves and not op.is_zero_idiom for op, _ in self.program.ops())
 
     def run(self, body: Sequence[Statement]) -> None:
         for statement in body:
@@ -79,6 +101,8 @@ class _Flow:
         reads = tuple(_NOTHING if op.is_zero_idiom else self.of(place) for place in op.srcs)
         self.reads[id(op)] = reads
         made = frozenset().union(*reads)
+        operands = [fmt(operand.dtype) for operand in op.definition.operands]
+        self.halves |= made == {_WEIGHTS} and any(form.is_float and form.bits < 32 for form in operands)
         if _meets(reads, op):
             made = frozenset({_PRODUCT})
             self.products = True
@@ -97,7 +121,14 @@ class _Flow:
         return self.registers.get(place.name, _NOTHING)
 
 
+def _is_narrow(dtype: str) -> bool:
+    form = fmt(dtype)
+    return not form.is_float and form.bits <= 8
+
+
 def _tags_of(tensor: str) -> Tags:
+    if tensor == "zero":
+        return frozenset({_OTHER})  # what relu compares with
     if "zero" in tensor or "zp" in tensor or tensor.startswith(_SUMS_OF_ONE_SIDE):
         return frozenset({_ZERO})
     if "scale" in tensor:
@@ -172,26 +203,14 @@ class _Region:
         if made & _SIDES:
             return self.moved(made) if op.definition.moves or _rearranges(op, reads) else self.arithmetic(op, made)
         if made & {_SCALE, _OTHER}:
-            return DECOMPRESSION if _SCALE in made and self.scales_weights else EPILOGUE
+            return DECOMPRESSION if _SCALE in made and flow.scales_weights else EPILOGUE
         if isinstance(op.dst, Memory):
             return PACKING  # zeros around what is copied
         return CONTROL
 
-    @property
-    def scales_weights(self) -> bool:
-        """Whether scales are multiplied into the weights before the products."""
-        pairs = self.flow.reads.values()
-        return any({_SCALE} in reads and any(_WEIGHTS in tags for tags in reads) for reads in pairs)
-
     def alone(self, op: Op) -> str:
-        """Purposes in a program without products: moves copy, all else is work on elements."""
-        if op.definition.moves and not self.computes:
-            return PACKING
-        return ELEMENTWISE
-
-    @property
-    def computes(self) -> bool:
-        return any(not op.definition.moves for op, _ in self.flow.program.ops() if not op.is_zero_idiom)
+        """In a program without products: moves copy, all else is work on elements."""
+        return PACKING if op.definition.moves and not self.flow.computes else ELEMENTWISE
 
     def behind(self, op: Op, reads: Sequence[Tags]) -> str:
         """Where products are among the operands, or are made."""
@@ -221,5 +240,4 @@ class _Region:
         """Work on one side before the products."""
         if op.definition.accumulates and self.flow.products:
             return ZERO_POINTS  # sums of one side alone are wanted for nothing else
-        decompresses = _WEIGHTS in made and self.flow.stored_integers and self.flow.in_float
-        return DECOMPRESSION if decompresses else CONVERSION
+        return DECOMPRESSION if _WEIGHTS in made and self.flow.compressed else CONVERSION
