@@ -55,6 +55,7 @@ if _typing.TYPE_CHECKING:
     from simdnn.primitives.result import Conversion as Conversion
     from simdnn.primitives.result import Estimate as Estimate
     from simdnn.primitives.result import Result as Result
+    from simdnn.reporting.pages import report as report
 
     __version__: str
 else:

@@ -26,6 +26,7 @@ PICTURE_MARKS = {".png": {"Software": WRITER}, ".svg": {"Creator": WRITER}, ".pd
 LEGEND = "D dispatch  = waits  L load  E execute  - waits to retire  R retire"  # the first line of a timeline as text
 #: how a timeline for Konata begins, and the label and first stage of its first instruction
 KONATA = ("Kanata\t0004\nC=\t0\n", "\nL\t0\t0\t[0] ", "\nS\t0\t0\tDs\n")
+HTML_MARK = f'<meta name="generator" content="{WRITER}">'  # in the head of a page
 TOML_MARK = f"# Written by {WRITER} "
 #: columns that only tables of commands have together: of run and bench, of studies, of explain, of verify
 COLUMNS = (
@@ -102,6 +103,8 @@ def is_own(path: Path) -> bool:
         return _names_writer(text)
     if text.startswith("<?xml"):
         return f"<dc:title>{WRITER}</dc:title>" in text[:4096]
+    if text.startswith("<!doctype html>"):
+        return HTML_MARK in text[:4096]
     first, _, _ = text.partition("\n")
     machine = text.startswith("#") and TOML_MARK in text[:4096]
     timeline = first == LEGEND or text.startswith(KONATA[0]) and all(part in text for part in KONATA)

@@ -189,6 +189,7 @@ def prepare(folder: Path) -> dict[str, Any]:
         "onednn_verbose,primitive,exec,cpu,matmul,brg:avx512_core,undef,src_f32::blocked:ab::f0 wei_f32::blocked:ab::f0"
     )
     (folder / "LOG").write_text(f"{log} dst_f32::blocked:ab::f0,,,64x512:512x64,0.1\n", encoding="utf-8")
+    (folder / "result.json").write_text('{"answers": [{"machine": "zen4", "cycles": 1.0}]}', encoding="utf-8")
     if importlib.util.find_spec("onnx"):
         import onnx
 

@@ -13,20 +13,11 @@ from isa_models.formats import FORMATS
 ROOT = Path(__file__).parent.parent
 #: folders where names are text that somebody wrote: assembly, benchdnn's options, rows of machines' files
 READ_AS_TEXT = ("simdnn/assembly", "simdnn/benchdnn", "isa_models/machines")
-#: where forms of GPUs are still told by their names
-STILL = (
-    "simdnn/kernels/gpu",
-    "isa_models/gpu",
-    "isa_models/intel_gpu",
-    "isa_models/nvidia",
-    "simdnn/timing/gpu",
-    "simdnn/timing/cpu/peak.py",
-)
 MODULES = [
     path
     for folder in ("simdnn", "isa_models")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if not path.relative_to(ROOT).as_posix().startswith(READ_AS_TEXT + STILL)
+    if not path.relative_to(ROOT).as_posix().startswith(READ_AS_TEXT)
 ]
 #: what holds the name of a format, a kernel or an instruction
 NAMES = {"dtype", "src", "wei", "dst", "mnemonic", "instruction", "kernel", "source", "stored", "kind"}

@@ -25,6 +25,7 @@ FLOORS = (
         "simdnn.teach",
         "simdnn.plot",
         "simdnn.plot_study",
+        "simdnn.reporting",
     },
     {"simdnn.networks", "simdnn.exactness", "simdnn.quantize"},
     {"simdnn.primitives"},

@@ -23,7 +23,6 @@ STILL = (
     "kernels/nvidia",
     "timing/gpu",
     "simdnn/cli",
-    "simdnn/plot",
     "isa_models/intel_gpu",
     "isa_models/nvidia",
 )

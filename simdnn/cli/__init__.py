@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 COMMANDS = (
     ("run", "run", "a workload on a machine: cycles, error and saturation per mode"),
     ("study", "study", "a design space: machines, real or not, modes, shapes"),
+    ("report", "report", "one page of a result: tables, pictures, where every figure comes from"),
     ("bench", "bench", "problems in benchdnn's syntax; oneDNN's verbose log"),
     ("analyze", "analyze", "cycles of a loop in assembly, and what limits it"),
     ("explain", "explain", "an instruction or an output element, step by step"),

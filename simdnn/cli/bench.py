@@ -23,6 +23,7 @@ from simdnn.benchdnn.tasks import task
 from simdnn.cli import output, words
 from simdnn.cli.options import machine_with
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
+from simdnn.reporting.provenance import provenance
 
 USAGE = """\
 simdnn bench --matmul|--conv|--ip [OPTIONS] PROBLEM … [--set KEY=VALUE …] [--json] [-o FILE]
@@ -202,7 +203,8 @@ def _summary(answers: Sequence[Answer]) -> dict[str, int]:
 def _finish(given: _Words, rows: list[dict[str, Any]], summary: dict[str, int]) -> None:
     content = {"answers": rows, "summary": summary}
     if given.output:
-        output.write(given.output, pd.DataFrame(rows), content)
+        made = {"provenance": provenance(row["machine"] for row in rows if row.get("machine"))}
+        output.write(given.output, pd.DataFrame(rows), content | made)
     if given.json:
         output.print_json(content)
     else:

@@ -108,7 +108,9 @@ OFFERS: Mapping[str, Names] = {
     "subject": Names("subject", _subjects),
     "name": Names("model", _models),
 }
-_FILES = frozenset({"file", "model", "output", "plot", "pictures", "feeds", "results", "from_verbose", "trace"})
+_FILES = frozenset(
+    {"file", "model", "output", "plot", "pictures", "feeds", "results", "from_verbose", "trace", "result"}
+)
 #: options of the commands that read their words themselves
 WORDS: Mapping[str, tuple[str, ...]] = {
     "bench": ("matmul", "conv", "ip", "machine", "isa", "from-verbose", "trace", "output", "json", "force"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from isa_models import (
     machine,
     machine_names,
 )
-from isa_models.machines.content import content
+from isa_models.machines.figures import figure_rows
 from isa_models.machines.provenance import CONFIDENCES
 from isa_models.machines.shipped import HOST, host_path
 from simdnn import files
@@ -110,14 +110,7 @@ def listed(targets: Sequence[Machine | GpuMachine]) -> pd.DataFrame:
 def shown(target: Machine | GpuMachine, pattern: str | None) -> pd.DataFrame:
     """Figures by dotted key, or rows of instructions, each with its source."""
     if pattern is None:
-        values = dict(_stated("", content(target.path)))
-        figures = {key: p for key, p in target.provenance.items() if not key.startswith("instructions.")}
-        return pd.DataFrame(
-            [
-                {"figure": key, "value": values.get(key, ""), "confidence": p.confidence, "source": p.source}
-                for key, p in figures.items()
-            ]
-        )
+        return pd.DataFrame(figure_rows(target))
     if isinstance(target, GpuMachine):
         raise UnknownName(
             f"--instruction {pattern!r}: GPU {target.name!r} has rates and latencies by pipe, no rows of "
@@ -146,26 +139,6 @@ def shown(target: Machine | GpuMachine, pattern: str | None) -> pd.DataFrame:
             for row in rows
         ]
     )
-
-
-def _stated(prefix: str, table: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a machine's file states, as text by dotted key: a figure's value, or all of a row that has one source."""
-    for key, value in table.items():
-        for row in value if isinstance(value, list) else [value]:
-            if not isinstance(row, dict):
-                continue
-            general = ["general"] * bool(row.get("general"))
-            name = [row["name"]] if "name" in row else [*general, str(row["bits"])] if "bits" in row else []
-            own = ".".join([*([prefix] if prefix else []), key, *(name if isinstance(value, list) else [])])
-            if "source" in row:
-                told = {k: v for k, v in row.items() if k not in ("source", "confidence", "name", "general")}
-                yield own, _text(told["value"]) if "value" in told else " ".join(f"{k}={_text(told[k])}" for k in told)
-            else:
-                yield from _stated(own, row)
-
-
-def _text(value: Any) -> str:
-    return " ".join(map(_text, value)) if isinstance(value, list) else str(value)
 
 
 def _check(targets: Sequence[Machine | GpuMachine], as_json: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from simdnn.cli.options import Takes, add_set, check, machine_with
 from simdnn.libraries import LIBRARIES
 from simdnn.networks.precision import MODES, choose
 from simdnn.networks.runner import Frames, some
+from simdnn.reporting.provenance import provenance
 from workloads import RealNetwork
 
 if TYPE_CHECKING:
@@ -157,11 +159,13 @@ def main(args: argparse.Namespace) -> int:
         "totals": output.records(totals),
         "left_out": {mode.name: reason for mode, reason in lacking.items()},
     }
+    if outcome.axis:
+        content["quality_axis"] = asdict(outcome.axis)
     if _is_model(args):
         content["rows"] = content["totals"]  # what scripts read of a model's modes
     if args.output:
         written = pd.concat([layers, totals], ignore_index=True) if len(layers) else totals
-        output.write(args.output, written, content)
+        output.write(args.output, written, content | {"provenance": provenance([args.machine])})
     notes = [f"{mode.name}: left out, {reason}" for mode, reason in lacking.items()]
     notes += [*_remarks(outcome.frames), *_draw(args, outcome)]
     if args.json:

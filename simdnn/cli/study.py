@@ -17,6 +17,7 @@ from simdnn import study
 from simdnn.cli import output
 from simdnn.cli.options import add_set, figures
 from simdnn.cli.run_show import FORMATS, printed
+from simdnn.reporting.provenance import provenance
 from simdnn.study.exploration import FAILED, QUALITIES, results_path
 from simdnn.study.kinds import KINDS, Kind
 from simdnn.workers import MOST_WORKERS
@@ -126,7 +127,8 @@ def main(args: argparse.Namespace) -> int:
         raise
     content = {**frame.attrs, "results": str(kept), "notes": notes, "points": output.records(frame)}
     if args.output:
-        output.write(args.output, frame, content)
+        made = {"provenance": provenance(dict.fromkeys(frame["machine"]))}
+        output.write(args.output, frame, content | made)
     if args.plot and frame["refused"].eq("").any():
         _draw(frame, args.plot)
         notes.append(f"picture: {args.plot}")

@@ -209,7 +209,7 @@ class _Region:
         return CONTROL
 
     def alone(self, op: Op) -> str:
-        """In a program without products: moves copy, all else is work on elements."""
+        """Purposes in a program without products: moves copy, all else is work on elements."""
         return PACKING if op.definition.moves and not self.flow.computes else ELEMENTWISE
 
     def behind(self, op: Op, reads: Sequence[Tags]) -> str:

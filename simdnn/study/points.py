@@ -21,7 +21,7 @@ from simdnn.study.kinds import FILES, KINDS, Row
 from simdnn.version import version
 
 Stamp = dict[str, str]
-_SHOWING = ("cli", "plot", "plot_study.py")  # show figures, make none
+_SHOWING = ("cli", "plot", "plot_study.py", "reporting", "teach")  # show figures, make none
 FAILED = "failed: "  # how the reason begins where a point was not refused
 _DIGITS = 16  # of a digest in hexadecimal
 
@@ -63,8 +63,7 @@ class Point:
         Raises the machine's errors.
         """
         table = self.path("machine") or machine_file(self.machine) or machine(self.machine).path
-        tables = "".join(_file_digest(file) for file, _ in lineage(table))  # its own, its base's and so on
-        files = {"simdnn": package_digest(), "machine": tables}
+        files = {"simdnn": package_digest(), "machine": table_digest(table)}
         for name in FILES:
             if name != "machine" and (path := self.path(name)):
                 files[name] = _file_digest(path)
@@ -121,6 +120,11 @@ def _sources() -> Iterator[Path]:
         root = Path(str(package.__file__)).parent
         found = sorted(root.rglob("*.py"))
         yield from (path for path in found if path.relative_to(root).parts[0] not in _SHOWING)
+
+
+def table_digest(table: Path) -> str:
+    """Digests of a machine's file, of its base's and so on."""
+    return "".join(_file_digest(file) for file, _ in lineage(table))
 
 
 def _file_digest(path: Path) -> str:
