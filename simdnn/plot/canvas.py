@@ -43,7 +43,7 @@ def new_axes(size: tuple[float, float] = POINTS_SIZE) -> Axes:
 
 
 def panels(count: int, size: tuple[float, float] = POINTS_SIZE, most: int = 4) -> list[Axes]:
-    """Axes side by side in one new figure, each of `size` (width, height) in inches, at most so many in a row.
+    """Axes side by side in one new figure, each of `size` (width, height) in inches, at most `most` in a row.
 
     A `figure.figsize` of the user's own in `matplotlib.rcParams` takes the place of `size`.
     """

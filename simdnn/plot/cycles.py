@@ -93,7 +93,7 @@ def _height(bar: dict[str, float], part: str | None, parts: Sequence[str]) -> fl
 
 
 def _names(ax: Axes, names: Sequence[str]) -> None:
-    """The names of bars: all of them aslant where they are few, else every so many."""
+    """The names of bars: all of them aslant where they are few, else one in several."""
     step = max(1, -(-len(names) // (2 * MOST_NAMED)))
     inches = ax.get_window_extent().width / figure_of(ax).dpi
     ax.set_xticks(range(0, len(names), step), names[::step], parse_math=False)
@@ -108,8 +108,8 @@ def _names(ax: Axes, names: Sequence[str]) -> None:
 def plot_ports(analysis_or_result: Analysis | Estimate, ax: Axes | None = None) -> Axes:
     """Port pressure: cycles of work on each port in an iteration of a loop, beside the cycles that the iteration takes.
 
-    Takes what `simdnn.analyze` hands back, or a Result or Estimate, of which the inner loop with most work is drawn; of
-    a GPU's the pipes of an engine, in a workgroup of the longest stage.
+    Takes what `simdnn.analyze` hands back, or a Result or Estimate, whose inner loop with most work is drawn; on a GPU
+    the pipes of an engine, in a workgroup of the longest stage.
     """
     if isinstance(analysis_or_result, Estimate) and isinstance(analysis_or_result.machine, GpuMachine):
         ports, cycles, what = _pipes(analysis_or_result)

@@ -94,7 +94,7 @@ def plot_roofline(results: Any, machine: Any = None, ax: Axes | None = None) -> 
 
 
 def levels(machine: Machine | GpuMachine, threads: int = 1) -> dict[str, float]:
-    """1e9 bytes a second that each memory level hands to so many cores (a GPU: to all)."""
+    """1e9 bytes a second that each memory level hands to a number of cores (a GPU: to all)."""
     if isinstance(machine, GpuMachine):
         cores = machine.xe_cores * machine.stacks
         caches = {"L1": machine.l1, "L2": machine.l2}
