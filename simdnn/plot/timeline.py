@@ -71,8 +71,8 @@ def loop_of(given: Analysis | Estimate) -> DrawnLoop:
 def plot_timeline(analysis: Analysis | Estimate, iterations: int | None = None, ax: Axes | None = None) -> Axes:
     """The pipeline over the first iterations of a loop: when each instruction is dispatched, waits, executes, retires.
 
-    Takes what `simdnn.analyze` hands back, or a Result or Estimate of a CPU, whose inner loop with most work is drawn. A
-    row is an instruction, from an empty core. `iterations`: how many (up to three, fewer where the loop is long).
+    Takes what `simdnn.analyze` hands back, or a Result or Estimate of a CPU, whose inner loop with most work is drawn.
+    A row is an instruction, from an empty core. `iterations`: how many (up to three, fewer where the loop is long).
     Raises `InvalidArgument` for a kernel of a GPU.
     """
     loop = loop_of(analysis)
