@@ -113,7 +113,7 @@ def draw_weights_crossing(frame: pd.DataFrame) -> Axes:
             handles += ax.plot(speed.index, speed, markersize=8 - place, label=weights, **style)
         ticks_at(ax, ROWS)
         ax.set_ylim(0, 1.08 * (frame.pivot(index=["machine", "m"], columns="weights", values="cycles").pipe(_most)))
-        ax.set_title(simdnn.machine(machine).title.split(" (")[0], fontsize="medium")
+        ax.set_title(f"{simdnn.machine(machine).title.split(' (')[0]} ({machine})", fontsize="medium")
         ax.set_xlabel("rows of the source (M)")
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("speed-up over weights in f32")
