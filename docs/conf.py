@@ -33,9 +33,9 @@ nb_execution_mode = "off"  # the tests execute notebooks; pages show what is sto
 myst_heading_anchors = 4  # as forges name headings
 myst_enable_extensions = ["colon_fence"]
 
+smartquotes = False  # code stands in docstrings, and "" is an empty text
 default_role = "literal"  # docstrings have code between single backquotes
-autodoc_default_options = {"member-order": "groupwise"}
-autodoc_typehints = "description"
+maximum_signature_line_length = 88
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 nitpick_ignore_regex = [("py:.*", ".*")]  # types of other packages, and those that have no page
@@ -68,7 +68,13 @@ def of_others(app: Any, _what: str, _name: str, member: Any, skip: bool, _option
     return skip or not str(getattr(member, "__module__", None) or owners[0]).startswith(owners)
 
 
+def without_arguments(_app: Any, what: str, *_: Any) -> tuple[str, None] | None:
+    """Nobody calls an exception: it has no signature."""
+    return ("", None) if what == "exception" else None
+
+
 def setup(app: Any) -> None:
     """Sphinx calls it."""
     app.connect("autodoc-process-docstring", plain)
     app.connect("autodoc-skip-member", of_others)
+    app.connect("autodoc-process-signature", without_arguments)
