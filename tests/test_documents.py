@@ -25,18 +25,20 @@ SHOWN = [
 SLOW = ("run resnet50", "run bert-base", "run digits")
 
 
+def outside_fences(document: str | Path) -> str:
+    return re.sub(r"(?ms)^```.*?^```", "", (ROOT / document).read_text(encoding="utf-8"))
+
+
 def anchors(document: Path) -> set[str]:
     """The names that a document's headings have as places of links."""
-    text = re.sub(r"(?ms)^```.*?^```", "", document.read_text(encoding="utf-8"))
-    headings = re.findall(r"(?m)^#+ (.*)$", text)
+    headings = re.findall(r"(?m)^#+ (.*)$", outside_fences(document))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_lead_somewhere(name: str) -> None:
     document = ROOT / name
-    text = re.sub(r"(?ms)^```.*?^```", "", document.read_text(encoding="utf-8"))
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in re.findall(r"\]\(([^)\s]+)\)", outside_fences(name)):
         if "://" in target:
             continue
         path, _, anchor = unquote(target).partition("#")
@@ -89,6 +91,20 @@ def test_listed_command_is_one(command: Listed) -> None:
     assert name in {known for known, *_ in cli.COMMANDS}
     if name not in ("bench", "explain"):
         cli._parser(name).parse_args([name, *words])
+
+
+def test_commands_of_other_programs_are_known() -> None:
+    """Indented lines that begin as commands do are among the exceptions, each of which is needed; targets exist."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    met = set()
+    for document in DOCUMENTS:
+        for line in re.findall(r"(?m)^ {4}((?:make|python|pip|dask|source|\.venv/\S+) .*)$", outside_fences(document)):
+            start = next((start for start in documents.OTHERS if line.startswith(start)), None)
+            assert start, f"{document}: {line}"
+            met.add(start)
+            if start == "make ":
+                assert re.search(rf"(?m)^{re.escape(line.split()[1])}:", makefile), line
+    assert met == set(documents.OTHERS)
 
 
 def test_exceptions_are_needed() -> None:
