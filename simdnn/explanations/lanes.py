@@ -54,7 +54,7 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
     given = {o.name: np.asarray(array).size for o, array in zip(definition.operands, arrays, strict=True)}
     wording = Wording(lambda *part: _named(given, *part), lambda value, i: True)
     typed = [row for lane in range(result.lanes) for row in _lane(definition, wording, result, lane, exact)]
-    rows, dtypes = [row for row, _ in typed], tuple(dtype for _, dtype in typed)
+    rows, held_lanes = [row for row, _ in typed], tuple(lane for _, lane in typed)
     left = next((row for row in rows if row.note), None)
     numbers = np.array([real(exact.of(result, lane)) for lane in range(result.lanes)], object)
     whole = "rows of tiles" if definition.tile else "registers"
@@ -63,7 +63,7 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
     about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual, *([chosen] if chosen else []))
     title = signature(definition)
     read = tuple((o.name, v.dtype, v.inner.array) for o, v in zip(definition.operands, inputs, strict=True))
-    return Explanation(title, about, result.inner.array, numbers, tuple(rows), left, tuple(note), 400, dtypes, read)
+    return Explanation(title, about, result.inner.array, numbers, tuple(rows), left, tuple(note), 400, held_lanes, read)
 
 
 def signature(definition: Instruction) -> str:
@@ -78,8 +78,8 @@ def signature(definition: Instruction) -> str:
 
 def _lane(
     definition: Instruction, wording: Wording, result: TracedValue, lane: int, exact: Exact
-) -> Sequence[tuple[ExplainedStep, str]]:
-    """The steps of one lane of the result, each with its value's type."""
+) -> Sequence[tuple[ExplainedStep, tuple[str, Any]]]:
+    """The steps of one lane of the result, each with its value's type and bits."""
     wide = definition.row_lanes(result.dtype)
     at = f"lane {lane}" + (f" (row {lane // wide}, column {lane % wide})" if definition.tile else "")
     rows = []
@@ -91,10 +91,11 @@ def _lane(
             meant = value.view(result.dtype) if end else value  # the last step may be one on the result's bits
             text, number = wording.equation(value, i, shown(meant, i)), meant.inner.array[i].item()
             row = ExplainedStep(at, definition.name, text, number, real(exact.of(meant, i)), loss(value, i))
-            rows.append((row, meant.dtype))
+            rows.append((row, (meant.dtype, meant.inner.array[i])))
     if not rows:
-        number, text = result.inner.array[lane].item(), f"{_taken(result, lane)} = {shown(result, lane)}"
-        rows.append((ExplainedStep(at, definition.name, text, number, real(exact.of(result, lane))), result.dtype))
+        number, text = result.inner.array[lane], f"{_taken(result, lane)} = {shown(result, lane)}"
+        row = ExplainedStep(at, definition.name, text, number.item(), real(exact.of(result, lane)))
+        rows.append((row, (result.dtype, number)))
     return rows
 
 

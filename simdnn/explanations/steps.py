@@ -66,8 +66,9 @@ class Explanation:
     left_exact: ExplainedStep | None = None  # the first step whose value is not the exact one
     remarks: tuple[str, ...] = ()
     shown: int = 40  # steps that `str()` prints in full
-    # of an instruction alone: the types of the rows' values, and its operands as it read them (name, type, lanes)
-    dtypes: tuple[str, ...] = ()
+    # of an instruction alone: each row's type and lane, with the bits that NumPy holds (`Step.value` has no NaN's
+    # payload), and the operands as they were read (name, type, lanes)
+    lanes: tuple[tuple[str, Any], ...] = ()
     operands: tuple[tuple[str, str, Any], ...] = ()
 
     @cached_property

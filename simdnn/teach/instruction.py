@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from isa_models import REGISTRY, Instruction, Machine, UnknownName, instruction
 from isa_models.formats import fmt
@@ -107,6 +108,8 @@ def groups(query: Query) -> tuple[FieldGroup, ...]:
     operands += [
         Field(f"op.{key}", key, texts.get(key, values[0]), values) for key, values in definition.choices.items()
     ]
+    if definition.takes_lanes:
+        operands.append(Field("op.lanes", "lanes of the result", texts.get("lanes", "1")))
     # numbers that were typed for another instruction are not this one's
     operands.append(Field("of", "", name, hidden=True))
     return FieldGroup("Which", chosen), FieldGroup("Numbers, the lowest lane first", tuple(operands))
@@ -123,7 +126,7 @@ def answer(query: Query) -> tuple[InstructionShown, tuple[FieldGroup, ...]]:
         said = () if forms else ("It sets a state of the machine; there is no value to show.",)
         return InstructionShown(signature(definition), about, forms, (), (), 0, said, on.name, costs), ()
     found = explain(definition.name, **arguments(definition, _texts(query, definition)))
-    pairs = zip(found.rows, found.dtypes, strict=True)
+    pairs = zip(found.rows, found.lanes, strict=True)
     lanes = [Lane(at, tuple(_shown(*one) for one in of)) for at, of in groupby(pairs, lambda pair: pair[0].at)]
     operands = tuple(Vector(name, dtype, numbers(values, dtype)) for name, dtype, values in found.operands)
     left = max(0, len(lanes) - MOST_LANES)
@@ -145,8 +148,9 @@ def _texts(query: Query, definition: Instruction) -> dict[str, str]:
     return {key: typed.text(key, known.get(key, "")) for key in {**known, **typed.texts}}
 
 
-def _shown(row: ExplainedStep, dtype: str) -> Shown:
-    return Shown(row.text, number(row.value, dtype), _exact(row.value, row.exact), row.note)
+def _shown(row: ExplainedStep, lane: tuple[str, Any]) -> Shown:
+    dtype, value = lane
+    return Shown(row.text, number(value, dtype), _exact(row.value, row.exact), row.note)
 
 
 def _allowed(operand: Operand) -> str:

@@ -36,31 +36,25 @@ EXAMPLES = (
 MOST_TURNS = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelShown:
-    """A kernel that ran. `base_cycles` is the same kernel's on the machine as its table has it."""
+    """A kernel that ran on a machine with its figures as they were moved, and on the machine as its table has it."""
 
-    implementation: str
-    machine: str
-    cycles: float
-    base_cycles: float
-    time_us: float
-    bound: str
-    confidence: str
-    departures: str
+    result: Result
+    real: Result
     outputs: str
     loop: str
-    loops: tuple[str, ...]
+    loops: int
     listing: str
     pipeline: Pipeline
-    base: Pipeline | None  # on the machine as its table has it, where figures were moved
+    base: Pipeline | None  # of `real`, where figures were moved
 
 
 def groups(query: Query) -> tuple[FieldGroup, ...]:
-    """The form; the figures of the machine stand in `moving`, as they go by the loop."""
+    """The form, but for the sliders: which figures there are goes by the loop."""
     turns = Field("turns", "iterations", query.text("turns", "2"), least=1, most=MOST_TURNS)
     lanes = Field("lanes", "lanes shown", query.text("lanes", "4"), least=1, most=64)
-    loop = Field("loop", "loop, from 1 on", query.text("loop", "1"), note="where a kernel has several")
+    loop = Field("loop", "loop, from 1 on", query.text("loop"), note="empty: the one at work longest")
     return (
         FieldGroup("Where", (machine_field(query), dispatch_field(query), mode_field(query))),
         problem_group(query),
@@ -81,27 +75,18 @@ def answer(query: Query) -> tuple[KernelShown, tuple[FieldGroup, ...]]:
     number = query.whole("loop", _longest(paths), 1, len(paths))
     known = _figures(base, real.kernel, paths[number - 1])
     other = moved(query, known, base)
-    # the machine as it is chooses the kernel, so that a figure moves its time and not what is shown
-    result = (
-        simdnn.matmul(src, weights, machine=other, dispatch=real.implementation, **where) if other is not base else real
-    )
-    shown = _pipeline(result, number, turns, lanes)
-    before = _pipeline(real, number, turns, lanes) if other is not base else None
+    result = real
+    if other is not base:  # with the kernel of the machine as it is, so that a figure moves no more than its time
+        result = simdnn.matmul(src, weights, machine=other, dispatch=real.implementation, **where)
     found = KernelShown(
-        result.implementation,
-        result.machine.name,
-        result.cycles,
-        real.cycles,
-        result.seconds * 1e6,
-        result.bound,
-        result.confidence,
-        result.departed.summary,
+        result,
+        real,
         short(result.output.reshape(-1), dst, 8),
         _name(paths[number - 1]),
-        tuple(map(_name, paths)),
+        len(paths),
         listing(result.kernel.program.body),
-        shown,
-        before,
+        _pipeline(result, number, turns, lanes),
+        _pipeline(real, number, turns, lanes) if result is not real else None,
     )
     return found, (field_group(query, known, base),)
 

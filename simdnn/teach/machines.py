@@ -55,8 +55,8 @@ def moved(query: Query, figures: Mapping[str, Slider], base: AnyMachine) -> AnyM
 def figures(base: AnyMachine, rows: Iterable[InstructionTiming] = ()) -> dict[str, Slider]:
     """The figures of a machine that can be moved, by their keys.
 
-    `rows`: of a CPU, instructions of the loop that is shown: ports and latency of the one that does the work (it writes
-    what it reads, or is the slowest) and the loads of their widths are among the figures.
+    `rows`: of a CPU, the rows that the loop that is shown uses: latency and ports of the slowest that computes, and the
+    widest loads, are among the figures.
     """
     made = _of_cpu(base, list(rows)) if isinstance(base, Machine) else _of_gpu(base)
     return {figure.key: _reachable(figure) for figure in made}

@@ -396,7 +396,13 @@ def test_f32_on_a_gpu_names_its_elements() -> None:
 
 def test_an_instructions_steps_have_types_and_its_operands_lanes() -> None:
     found = simdnn.explain("vpmaddubsw", a=[255, 255, 1, 2], b=[127, 127, 3, 4])
-    assert len(found.dtypes) == len(found.rows) and found.dtypes[:4] == ("s32", "s32", "s32", "s16")
+    assert len(found.lanes) == len(found.rows) and [dtype for dtype, _ in found.lanes[:4]] == [
+        "s32",
+        "s32",
+        "s32",
+        "s16",
+    ]
+    assert [lane.item() for _, lane in found.lanes] == [row.value for row in found.rows]
     assert [(name, dtype, lanes.tolist()) for name, dtype, lanes in found.operands] == [
         ("a", "u8", [255, 255, 1, 2]),
         ("b", "s8", [127, 127, 3, 4]),

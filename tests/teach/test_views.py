@@ -47,6 +47,13 @@ def test_an_instruction_saturates_with_its_bits() -> None:
     assert (row.form, row.latency) in [(cost.form, cost.latency) for cost in found.costs]
 
 
+def test_a_nan_keeps_its_bits() -> None:
+    """The difference of two infinities is x86's own NaN, whose sign is set, not NumPy's."""
+    found = answered("instruction", {"name": "vsubps", "op.a": "inf", "op.b": "inf"})
+    word = simdnn.instruction("vsubps")(np.float32([np.inf]), np.float32([np.inf])).view(np.uint32)
+    assert int(found.lanes[0].steps[-1].value.digits, 2) == int(word[0]) == 0xFFC00000
+
+
 def test_an_instruction_rounds() -> None:
     found = answered("instruction", {"name": "vcvtneps2bf16", "op.a": "1.00390625,1.01171875"})
     assert [lane.steps[-1].value.text for lane in found.lanes] == ["1", "1.015625"]
@@ -91,7 +98,8 @@ def test_numbers_of_another_instruction_are_dropped() -> None:
 def test_a_kernel_shows_values_beside_cycles() -> None:
     found = answered("kernel", {"machine": "zen4", "turns": "2", "lanes": "16"} | SMALL)
     result = simdnn.matmul(*operands_of(SMALL), machine="zen4")
-    assert (found.implementation, found.cycles, found.bound) == (result.implementation, result.cycles, result.bound)
+    met = found.result
+    assert (met.implementation, met.cycles, met.bound) == (result.implementation, result.cycles, result.bound)
     rows = found.pipeline.rows
     assert {row.turn for row in rows} == {0, 1}
     assert rows[0].lanes and rows[-1].lanes == ""  # loop control computes nothing
@@ -131,8 +139,8 @@ def test_a_moved_figure_moves_cycles_and_no_values() -> None:
     before = answered("kernel", {"machine": "zen4"} | SMALL)
     after = answered("kernel", {"machine": "zen4", "move.core.dispatch_slots": "1"} | SMALL)
     other = what_if("zen4", {"core.dispatch_slots": 1})
-    result = simdnn.matmul(*operands_of(SMALL), machine=other, dispatch=before.implementation)
-    assert after.cycles == result.cycles > after.base_cycles == before.cycles
+    result = simdnn.matmul(*operands_of(SMALL), machine=other, dispatch=before.result.implementation)
+    assert after.result.cycles == result.cycles > after.real.cycles == before.result.cycles
     assert after.outputs == before.outputs
     assert [row.lanes for row in after.pipeline.rows] == [row.lanes for row in before.pipeline.rows]
     assert after.pipeline.last > before.pipeline.last and after.base == before.pipeline
