@@ -70,6 +70,7 @@ def test_a_moved_figure_moves_the_cycles(page: Browser, address: str) -> None:
     page.until("document.querySelector('#result h2').innerText.endsWith('core.dispatch_slots = 1')")
     before, after = page.text("#cycles").split()
     assert before == "143" and int(after) > 143
+    assert page.text("[role=status]") == page.text("#result h2")  # readers of screens are told
     assert page.js(f'return document.activeElement.matches("{field}")')
     assert "dispatch_slots=1" in page.js("return location.search")
 

@@ -168,6 +168,16 @@ def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     assert f"port {port}" in said and "--port 0" in said
 
 
+def test_without_flask_it_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "flask", None)
+    for words in (["--no-browser", "--port", "0"], ["--export", str(tmp_path / "page")]):
+        assert main(["teach", *words]) == 1
+        assert "pip install 'simdnn[teach]'" in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()
+
+
 @pytest.mark.parametrize("words", [["--port", "70000"], ["--port", "x"], ["--export", "d", "--port", "1"], ["more"]])
 def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:

@@ -17,6 +17,7 @@ async function ask(whole) {
     const page = new DOMParser().parseFromString(text, "text/html");
     if (!page.getElementById("result")) throw new Error(`${reply.status} ${reply.statusText}`);
     result.replaceWith(page.getElementById("result"));
+    document.getElementById("said").textContent = document.querySelector("#result h2")?.textContent ?? "";
     if (whole) replaceForm(page.getElementById("form"));
     history.replaceState(null, "", address);
   } catch (error) {
