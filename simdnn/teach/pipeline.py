@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from isa_models import GpuMachine, Machine
+from isa_models.intel_gpu.dpas import DpasForm
 from isa_models.machines.cpu_record import InstructionTiming
 from isa_models.readings.arrays import ArrayValue
 from simdnn.assembly.timeline import InFlight, Timeline
@@ -43,6 +44,23 @@ class Executing:
         return ", ".join(f"{span.stage} {span.start:g} to {span.end:g}" for span in self.spans)
 
 
+#: what a stage is called: of an out-of-order core, of a GPU's engine
+_OF_CORE = {
+    "dispatch": "dispatch",
+    "waits": "waits",
+    "load": "load",
+    "execute": "execute",
+    "done": "done, not yet retired",
+    "retire": "retire",
+}
+_OF_ENGINE = {
+    "waits": "waits for operands and its pipe",
+    "load": "takes the memory pipe",
+    "execute": "takes its pipe",
+    "done": "until its result can be used",
+}
+
+
 @dataclass(frozen=True)
 class Steady:
     """A loop's steady state: cycles an iteration, what bounds it, lower bounds by name, busy cycles by port."""
@@ -60,6 +78,7 @@ class Pipeline:
     rows: tuple[Executing, ...]
     last: float  # the cycle behind the last
     steady: Steady | None
+    stages: Mapping[str, str]  # what they are called
     note: str
 
 
@@ -101,7 +120,9 @@ def of_steps(
     timing = loop_cycles(machine, steps)
     busy = {port: cycles for port, cycles in timing.port_cycles.items() if cycles > 1e-9}
     steady = Steady(timing.cycles, timing.bound, timing.limits, busy)
-    return Pipeline(tuple(rows), max(event.retired for event in events) + 1, steady, "")
+    return Pipeline(
+        tuple(rows), max(event.retired for event in events) + 1, steady, _OF_CORE, "The core is empty before."
+    )
 
 
 def _spans(event: InFlight) -> Iterator[InStage]:
@@ -130,7 +151,7 @@ def _on_engine(
     for issued, (place, lanes) in zip(trace, values, strict=True):
         marks = (
             ("waits", issued.ready, issued.start),
-            ("execute", issued.start, issued.free),
+            ("load" if stream[issued.number].pipe == engine.SEND else "execute", issued.start, issued.free),
             ("done", issued.free, issued.done),
         )
         spans = tuple(InStage(*mark) for mark in marks if mark[2] > mark[1])
@@ -138,7 +159,7 @@ def _on_engine(
         rows.append(Executing(turn, texts[at], place, lanes, spans))
     others = f"an engine of {machine.name} switches between {machine.threads}, which fill each other's waits"
     note = f"One thread alone; {others}."
-    return Pipeline(tuple(rows), max(time.cycles, *(issued.done for issued in trace)), None, note)
+    return Pipeline(tuple(rows), max(time.cycles, *(issued.done for issued in trace)), None, _OF_ENGINE, note)
 
 
 def _lanes(one: Left, ops: Sequence[Op], most: int) -> str:
@@ -147,10 +168,22 @@ def _lanes(one: Left, ops: Sequence[Op], most: int) -> str:
     value = ArrayValue(one.lanes, dtype)
     if one.op.definition.moves and isinstance(dst, Register):
         at = next(i for i, op in enumerate(ops) if op is one.op)
-        readers = (src for op in (*ops[at + 1 :], *ops[:at]) for src in op.srcs if isinstance(src, Register))
-        read = next((src.dtype for src in readers if src.name == dst.name), dtype)
+        read = next(_readings(dst, (*ops[at + 1 :], *ops[:at])), dtype)
         value, dtype = value.view(read), read
     return f"{dtype} {short(value.array, dtype, most)}"
+
+
+def _readings(register: Register, ops: Sequence[Op]) -> Iterator[str]:
+    """The types in which instructions read a register; DPAS takes words, in which elements are packed."""
+    for op in ops:
+        for operand, src in zip(op.definition.operands, op.srcs, strict=True):
+            if not isinstance(src, Register) or src.name != register.name:
+                continue
+            form = op.definition
+            if isinstance(form, DpasForm) and operand.name in ("a", "b"):
+                yield getattr(form.shape, operand.name)
+            else:
+                yield src.dtype
 
 
 def _named(place: Place, var: str) -> str:

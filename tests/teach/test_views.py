@@ -197,6 +197,18 @@ def test_loads_are_shown_as_what_reads_them() -> None:
     assert kinds["a"] == "u8" and kinds["b0"] == "s8" and kinds["c0_0"] == "s32"
 
 
+@pytest.mark.parametrize(
+    ("dt", "kinds"),
+    [("u8:s8:s32", {"u8", "s8", "s32"}), ("bf16:bf16:f32", {"bf16", "f32"}), ("f16:f16:f32", {"f16", "f32"})],
+)
+def test_packed_elements_of_a_systolic_array(dt: str, kinds: set[str]) -> None:
+    found = answered("kernel", {"machine": "b580", "dt": dt} | SMALL)
+    assert {row.lanes.split()[0] for row in found.pipeline.rows if row.lanes} == kinds
+    loads = [row for row in found.pipeline.rows if row.text.startswith("load")]
+    assert all("load" in row.told and "execute" not in row.told for row in loads) and loads
+    assert {span.stage for row in found.pipeline.rows for span in row.spans} <= found.pipeline.stages.keys()
+
+
 # -- two configurations ------------------------------------------------------------------------------------------------
 def test_two_sides_are_those_of_compare() -> None:
     texts = {"a.machine": "skx", "b.machine": "clx", "data": "largest", "dt": "u8:s8:s32"} | SMALL
