@@ -24,13 +24,17 @@ class Identical:
     differs: Mapping[str, object]  # figures that `what_if` replaced, by dotted key: how it was made, not what it is
 
     def __post_init__(self) -> None:
-        _LAST[type(self), self.name] = self
+        known = _LAST.get((type(self), self.name))
+        if known is None or _values(known) != _values(self):
+            _LAST[type(self), self.name] = self
         object.__setattr__(self, "differs", Frozen())
 
     def made_of(self, differs: Mapping[str, object]) -> Self:
-        """The object itself, which keeps the figures that `what_if` made it of."""
-        object.__setattr__(self, "differs", Frozen(differs))
-        return self
+        """The object itself, or one that is there already with equal content, with the figures that it is made of."""
+        known: Self = _LAST.get((type(self), self.name), self)
+        one = known if known is not self and _values(known) == _values(self) else self
+        object.__setattr__(one, "differs", Frozen(differs))
+        return one
 
     def _repr_html_(self) -> str:
         return f"<code>{html.escape(repr(self))}</code>"

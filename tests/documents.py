@@ -148,6 +148,7 @@ ELSEWHERE = {
     "fetch-models": "downloads packages",
     "run ocr": "needs fetched models",
     "run llm": "needs fetched models",
+    "teach": "serves until it is interrupted",
     "calibrate": "measures this host for half a minute",
     "verify": "runs this host's own instructions for half a minute",
 }

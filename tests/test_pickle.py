@@ -197,3 +197,9 @@ def test_a_frozen_mapping_does_not_change(change: Callable[[Frozen[str, int]], o
     with pytest.raises(TypeError, match="can't be changed"):
         change(mapping)
     assert mapping == {"a": 1} and mapping.copy() is mapping
+
+
+def test_a_machine_made_twice_is_one() -> None:
+    """By its name and by `what_if`, whichever comes first, so that a pickled one finds it."""
+    named = isa_models.machine("icx with core.dispatch_slots = 7")
+    assert isa_models.what_if("icx", {"core.dispatch_slots": 7}) is named

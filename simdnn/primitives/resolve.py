@@ -91,9 +91,10 @@ class Placed:
             length = shape.k // int(quant.values.shape[0 if weights else 1])
             across = whole if quant.mask == (1 if weights else 2) else 1
         if across not in (1, whole):
+            along = "N" if weights else "M"
             works = ("({0}, 1)", f"({{0}}, {whole})") if weights else ("(1, {0})", f"({whole}, {{0}})")
             raise Unimplemented(
-                f"{where}: groups={quant.groups}; no kernel here shares a value across K but in all {whole}: what "
+                f"{where}: groups={quant.groups}; groups along {along} hold 1 or all {whole} here; what "
                 f"works: groups={' or '.join(works).format(length)}"
             )
         across = 1 if across == 1 else 0

@@ -12,7 +12,7 @@ from isa_models import REGISTRY, instruction
 from isa_models.instruction import Instruction
 from isa_models.isa import host_caps
 from simdnn.calibration import hostcheck
-from simdnn.calibration.hostcheck import Comparison, check_host, compare
+from simdnn.calibration.hostcheck import HostCheck, check_host, compare
 
 VALUED = {name: definition for name, definition in REGISTRY.items() if not definition.configures}
 #: the classes whose semantics are more than one operation: 2**20 lanes each
@@ -64,10 +64,10 @@ def test_a_million_lanes(name: str, native: bool) -> None:
 def test_the_table_covers_every_instruction_and_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it compares is compared above, on more vectors; here only the integer additions are."""
 
-    def some(definition: Instruction, width: int, native: bool, vectors: int, rng: np.random.Generator) -> Comparison:
+    def some(definition: Instruction, width: int, native: bool, vectors: int, rng: np.random.Generator) -> HostCheck:
         if definition.name.startswith("vpadd"):
             return compare(definition, width, native, vectors, rng)
-        return Comparison(vectors)
+        return HostCheck(vectors)
 
     monkeypatch.setattr(hostcheck, "compare", some)
     table = check_host(vectors=32, seed=1)
