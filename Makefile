@@ -3,7 +3,7 @@
 #   make test       ruff, mypy, pytest; make -j test runs them beside each other
 #   make test-all   the slow sweeps too, and properties on many more random examples
 #   make bench      speed of the engines on this machine
-#   make notebooks  execute notebooks/*.ipynb in place
+#   make notebooks  execute the lessons (notebooks/*.ipynb) and store what they show
 #   make pictures   draw docs/images again, each from the table beside it
 #   make docs       the site of docs/, notebooks and docstrings, in build/docs; warnings are errors
 #   make clean      remove everything that the above created
@@ -44,7 +44,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
 notebooks: $(VENV)/.installed-dev
-	set -e; for notebook in notebooks/*.ipynb; do $(BIN)/jupyter-execute --inplace "$$notebook"; done
+	$(BIN)/python -m tests.test_notebooks
 
 pictures: $(VENV)/.installed-dev
 	$(BIN)/python tools/draw_pictures.py

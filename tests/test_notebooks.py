@@ -1,39 +1,115 @@
-"""Every notebook runs from top to bottom."""
+"""Every lesson runs from top to bottom, and what is stored is what it gives.
+
+`python -m tests.test_notebooks [NAME …]` executes lessons (all, or those named) and stores their outputs in place.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-import subprocess
+import re
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+LESSONS = [notebook for notebook in NOTEBOOKS if notebook.stem != "00_index"]
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+TEXTS = ("text/plain", "text/markdown")
+each = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
-    """In a process of its own, as a user runs it; the file in the repository is left alone.
+def executed(notebook: Path, folder: Path) -> Any:
+    """The notebook with the outputs of a run in an empty folder and a process of its own, as a user runs it.
 
     Without models that may have been fetched: their networks take a minute, and tests/networks/test_real.py runs them.
     """
-    code = (
-        "import sys, nbformat; from nbclient import NotebookClient; "
-        "where = {'metadata': {'path': sys.argv[2]}}; "
-        "NotebookClient(nbformat.read(sys.argv[1], 4), timeout=300, resources=where).execute()"
-    )
-    paths = os.pathsep.join([str(notebook.parents[1]), os.environ.get("PYTHONPATH", "")])
-    own = {"PYTHONPATH": paths, "MPLBACKEND": "agg", "SIMDNN_MODELS": str(tmp_path / "models")}
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(notebook), str(tmp_path)],
-        env={**os.environ, **own},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    found = nbformat.read(notebook, 4)
+    own = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    kept = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}  # pictures go into the notebook
+    env = {**kept, **own, "SIMDNN_MODELS": str(folder / "models")}
+    where = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(found, timeout=600, record_timing=False, coalesce_streams=True, resources=where)
+    client.execute(env=env)
+    found.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    return found
 
 
-def test_there_are_notebooks() -> None:
-    assert NOTEBOOKS
+def outputs(cell: Any) -> Iterator[tuple[str, str]]:
+    """What a cell shows, as pairs of kind and text; of a picture the kind alone."""
+    for output in cell.get("outputs", []):
+        if output["output_type"] == "stream":
+            yield output["name"], output["text"]
+        elif output["output_type"] == "error":
+            yield "error", output["ename"]
+        else:
+            data = output["data"]
+            yield from ((kind, data[kind]) for kind in TEXTS if kind in data)
+            yield from ((kind, "") for kind in data if kind.startswith("image/"))
+
+
+def shown(notebook: Any) -> dict[str, list[tuple[str, str]]]:
+    """What each cell of code shows, by the cell's number and first line."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return {f"{i}: {cell.source.splitlines()[0]}": list(outputs(cell)) for i, cell in enumerate(cells)}
+
+
+@each
+def test_a_run_gives_what_is_stored(notebook: Path, tmp_path: Path) -> None:
+    """Texts are the same letter for letter; pictures stand where they stood."""
+    stored = shown(nbformat.read(notebook, 4))
+    found = shown(executed(notebook, tmp_path))
+    assert list(found) == list(stored)
+    for cell, given in found.items():
+        assert given == stored[cell], f"{cell}: `make notebooks` stores what a run gives now"
+
+
+@each
+def test_stored_outputs_are_for_everybody(notebook: Path) -> None:
+    """A kernel that each Jupyter has; no error, nothing of the machine that ran it; pictures in every lesson."""
+    found = json.loads(notebook.read_text())
+    assert found["metadata"]["kernelspec"] == KERNEL
+    given = [(cell, *pair) for cell, pairs in shown(nbformat.read(notebook, 4)).items() for pair in pairs]
+    for cell, kind, text in given:
+        assert kind not in ("error", "stderr"), f"{cell}: {text}"
+        assert not re.search(r"\bat 0x[0-9a-f]{6,}|/(home|tmp|work|root|Users)/", text), f"{cell}: {text}"
+    if notebook in LESSONS:
+        assert sum(kind == "image/png" for _, kind, _ in given) >= 1, "a lesson shows pictures"
+
+
+def test_lessons_are_numbered_without_a_gap() -> None:
+    assert [path.stem[:3] for path in NOTEBOOKS] == [f"{number:02d}_" for number in range(len(NOTEBOOKS))]
+
+
+def test_the_index_names_each_lesson() -> None:
+    index = "\n".join(cell.source for cell in nbformat.read(ROOT / "notebooks" / "00_index.ipynb", 4).cells)
+    linked = re.findall(r"\]\((\w+\.ipynb)\)", index)
+    assert [path.name for path in LESSONS] == [name for name in linked if (ROOT / "notebooks" / name).exists()]
+
+
+@pytest.mark.parametrize("notebook", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_asks_and_answers(notebook: Path) -> None:
+    """A question for the class, whose answer is computed in a cell that is folded in Jupyter and on the site."""
+    cells = nbformat.read(notebook, 4).cells
+    folded = [c for c in cells if "hide-input" in c.metadata.get("tags", [])]
+    assert any("<details>" in cell.source for cell in folded)
+    assert all(cell.metadata["jupyter"]["source_hidden"] for cell in folded)
+
+
+def _store(names: list[str]) -> None:
+    wanted = [path for path in NOTEBOOKS if not names or path.stem in names]
+    for notebook in wanted:
+        with tempfile.TemporaryDirectory() as folder:
+            nbformat.write(executed(notebook, Path(folder)), notebook)
+        print(notebook.name, flush=True)
+
+
+if __name__ == "__main__":
+    _store(sys.argv[1:])
