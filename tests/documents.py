@@ -148,7 +148,6 @@ ELSEWHERE = {
     "fetch-models": "downloads packages",
     "run ocr": "needs fetched models",
     "run llm": "needs fetched models",
-    "teach": "serves until it is interrupted",
     "calibrate": "measures this host for half a minute",
     "verify": "runs this host's own instructions for half a minute",
     "teach": "serves until it is ended; tests/teach/test_server.py runs it, and --export",
