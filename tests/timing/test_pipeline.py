@@ -392,3 +392,21 @@ def test_latency_of_several_uops(uops: int, occupancy: int, cycles: int) -> None
     )
     made = replace(base, instructions={**base.instructions, ("vpaddd", "zmm,zmm,zmm"): row})
     assert loop_cycles(made, [parse("vpaddd zmm0, zmm0, zmm1")]).cycles == cycles
+
+
+@pytest.mark.parametrize("name", ["skx", "icx", "spr", "zen4"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["vmovdqu8 zmm0, [rsi]", "vmovdqu8 zmm1, [rsi+64]", "vpaddd zmm2, zmm0, [rsi+128]", "add rsi, 192"],
+        [f"vpmaddubsw zmm{i}, zmm30, [rsi+{64 * i}]" for i in range(8)]
+        + [f"vpaddw zmm{i + 8}, zmm{i + 8}, zmm{i}" for i in range(8)],
+    ],
+)
+def test_ports_have_the_work_of_an_iteration(name: str, lines: list[str]) -> None:
+    """All of its uops and loads, which are issued ahead, and no port longer than the iteration takes."""
+    target, steps = machine(name), [parse(line) for line in lines]
+    timing, ops = loop_cycles(target, steps), lower(target, steps)
+    work = sum(len(op.uops) * op.occupancy + op.load_pipes * (op.load is not None) for op in ops)
+    assert sum(timing.port_cycles.values()) == pytest.approx(work)
+    assert max(timing.port_cycles.values()) <= timing.cycles + 1e-9

@@ -144,19 +144,43 @@ def _steady_state(machine: Machine, ops: Sequence[CoreOp]) -> tuple[float, dict[
     if stores:
         model.fill_store_queue(max(stores))
     ends: list[int] = []
+    issued: list[tuple[float, ...]] = []  # work on each port by then
     period = 0
     retired, upcoming = model.retired, size
     while len(ends) < most and not period:
         while len(retired) < upcoming:
             model.advance()
         ends += retired[upcoming - 1 :: size]
+        issued += [tuple(model.busy)] * (len(ends) - len(issued))
         upcoming = (len(ends) + 1) * size
         period = _period(ends, warm)
     period = period or len(ends) - len(ends) // 4
-    work = sum(len(op.uops) * op.occupancy + op.load_pipes * (op.load is not None) for op in ops)
-    iterations = sum(model.busy) / work if work else 1.0  # issued
-    ports = {port: busy / iterations for port, busy in zip(machine.core.ports, model.busy, strict=True)}
-    return (ends[-1] - ends[-1 - period]) / period, ports
+    early = -1 - period * max(1, len(ends) // (2 * period))  # of several periods: loads are issued well ahead
+    spent = [after - before for before, after in zip(issued[early], issued[-1], strict=True)]
+    return (ends[-1] - ends[-1 - period]) / period, _port_cycles(machine, ops, spent, model.load_ports)
+
+
+def _port_cycles(
+    machine: Machine, ops: Sequence[CoreOp], spent: Sequence[float], load_ports: Sequence[int]
+) -> dict[str, float]:
+    """An iteration's work on each port, as `spent` shares it out.
+
+    Uops that are issued ahead of the others, as loads are, have had more than their iterations; so what `spent` holds is
+    brought to what is known: the work of uops on ports that no other uop goes to.
+    """
+    apart: list[tuple[set[int], float]] = []  # ports, and the work of an iteration that goes to them alone
+    placed = [(set(uop), float(op.occupancy)) for op in ops for uop in op.uops]
+    placed += [(set(load_ports), op.load_pipes) for op in ops if op.load is not None]
+    for ports, work in placed:
+        touching = [one for one in apart if one[0] & ports]
+        apart = [one for one in apart if not one[0] & ports]
+        apart.append((ports.union(*(one[0] for one in touching)), work + sum(one[1] for one in touching)))
+    found = dict.fromkeys(machine.core.ports, 0.0)
+    for ports, work in apart:
+        total = sum(spent[number] for number in ports)
+        for number in ports:
+            found[machine.core.ports[number]] = work * (spent[number] / total if total else 1 / len(ports))
+    return found
 
 
 def _period(ends: list[int], warm: int) -> int:
