@@ -25,6 +25,8 @@ if _typing.TYPE_CHECKING:
     from simdnn.assembly.analysis import analyze as analyze
     from simdnn.exactness.comparison import Comparison as Comparison
     from simdnn.exactness.comparison import compare as compare
+    from simdnn.exactness.invariance import Witness as Witness
+    from simdnn.exactness.invariance import invariance as invariance
     from simdnn.exactness.remedy import remedies as remedies
     from simdnn.exactness.safety import ranges as ranges
     from simdnn.exactness.spellings import spellings as spellings

@@ -32,7 +32,18 @@ EXAMPLES = {
 #: with these the options make another kind of argument
 TURNS = {"no_values", "feeds", "prompt", "timing"}
 #: commands all of whose options mean something with all that they take; each one's cross-checks have tests of their own
-WHOLE = {"study", "analyze", "inspect", "list", "calibrate", "fetch-models", "completion", "report", "teach"}
+WHOLE = {
+    "study",
+    "analyze",
+    "inspect",
+    "list",
+    "calibrate",
+    "fetch-models",
+    "completion",
+    "report",
+    "teach",
+    "invariance",
+}
 #: commands with a syntax of their own: an option is an operand's name or benchdnn's
 OWN = {"bench", "explain"}
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -124,22 +124,26 @@ class ArrayValue(Value):
         self.dtype = dtype
         self.lanes = array.shape[-1]
 
-    def literal(self, number: int | float) -> ArrayValue:
+    def _new(self, array: Array, dtype: str) -> Self:
+        """A value of this kind."""
+        return type(self)(array, dtype)
+
+    def literal(self, number: int | float) -> Self:
         array = np.empty(self.lanes, self.format.dtype)
         array.fill(number)
-        return ArrayValue(array, self.dtype)
+        return self._new(array, self.dtype)
 
-    def view(self, dtype: str) -> ArrayValue:
+    def view(self, dtype: str) -> Self:
         if dtype == self.dtype:
             return self
         packed = _packed(self.array, self.format) if self.format.bits < 8 else np.ascontiguousarray(self.array)
         if fmt(dtype).bits < 8:
-            return ArrayValue(_unpacked(packed.view(np.uint8), fmt(dtype)), dtype)
-        return ArrayValue(packed.view(fmt(dtype).dtype), dtype)
+            return self._new(_unpacked(packed.view(np.uint8), fmt(dtype)), dtype)
+        return self._new(packed.view(fmt(dtype).dtype), dtype)
 
-    def to(self, dtype: str) -> ArrayValue:
+    def to(self, dtype: str) -> Self:
         with np.errstate(all="ignore"):
-            return ArrayValue(_as_lanes(self._roomy(), fmt(dtype)), dtype)
+            return self._new(_as_lanes(self._roomy(), fmt(dtype)), dtype)
 
     def _roomy(self) -> Array:
         """The lanes in a type that NumPy computes with."""
@@ -147,58 +151,58 @@ class ArrayValue(Value):
             return self.array
         return self.array.astype(np.int8 if self.format.signed else np.uint8)
 
-    def _binary(self, op: str, other: Value) -> ArrayValue:
+    def _binary(self, op: str, other: Value) -> Self:
         assert isinstance(other, ArrayValue) and other.dtype == self.dtype, (op, self.dtype, other.dtype)
         with np.errstate(all="ignore"):
-            return ArrayValue(_as_lanes(_BINARY[op](self._roomy(), other._roomy()), self.format), self.dtype)
+            return self._new(_as_lanes(_BINARY[op](self._roomy(), other._roomy()), self.format), self.dtype)
 
-    def _compare(self, op: str, other: Value) -> ArrayValue:
+    def _compare(self, op: str, other: Value) -> Self:
         assert isinstance(other, ArrayValue) and other.dtype == self.dtype, (op, self.dtype, other.dtype)
         with np.errstate(all="ignore"):
-            return ArrayValue(_COMPARE[op](self._roomy(), other._roomy()), "b1")
+            return self._new(_COMPARE[op](self._roomy(), other._roomy()), "b1")
 
-    def fma(self, b: Value, c: Value) -> ArrayValue:
+    def fma(self, b: Value, c: Value) -> Self:
         assert isinstance(b, ArrayValue) and isinstance(c, ArrayValue)
         assert self.dtype == b.dtype == c.dtype == "f32"
-        return ArrayValue(_fma32(self.array, b.array, c.array), "f32")
+        return self._new(_fma32(self.array, b.array, c.array), "f32")
 
-    def round_even(self) -> ArrayValue:
+    def round_even(self) -> Self:
         with np.errstate(all="ignore"):
-            return ArrayValue(np.rint(self.array), self.dtype)
+            return self._new(np.rint(self.array), self.dtype)
 
-    def sqrt(self) -> ArrayValue:
+    def sqrt(self) -> Self:
         with np.errstate(all="ignore"):
-            return ArrayValue(np.sqrt(self.array), self.dtype)
+            return self._new(np.sqrt(self.array), self.dtype)
 
-    def where(self, yes: Value, no: Value) -> ArrayValue:
+    def where(self, yes: Value, no: Value) -> Self:
         assert isinstance(yes, ArrayValue) and isinstance(no, ArrayValue) and yes.dtype == no.dtype
-        return ArrayValue(np.where(self.array, yes.array, no.array), yes.dtype)
+        return self._new(np.where(self.array, yes.array, no.array), yes.dtype)
 
-    def permute(self, lanes: Sequence[int]) -> ArrayValue:
+    def permute(self, lanes: Sequence[int]) -> Self:
         if isinstance(lanes, range):
-            return ArrayValue(self.array[..., lanes.start : lanes.stop : lanes.step], self.dtype)
-        return ArrayValue(self.array[..., list(lanes)], self.dtype)
+            return self._new(self.array[..., lanes.start : lanes.stop : lanes.step], self.dtype)
+        return self._new(self.array[..., list(lanes)], self.dtype)
 
-    def concat(self, other: Value) -> ArrayValue:
+    def concat(self, other: Value) -> Self:
         assert isinstance(other, ArrayValue) and other.dtype == self.dtype
         lead = np.broadcast_shapes(self.array.shape[:-1], other.array.shape[:-1])
         parts = [np.broadcast_to(v.array, (*lead, v.lanes)) for v in (self, other)]
-        return ArrayValue(np.concatenate(parts, axis=-1), self.dtype)
+        return self._new(np.concatenate(parts, axis=-1), self.dtype)
 
-    def lookup(self, index: Value) -> ArrayValue:
+    def lookup(self, index: Value) -> Self:
         assert isinstance(index, ArrayValue)
         lead = np.broadcast_shapes(self.array.shape[:-1], index.array.shape[:-1])
         table = np.broadcast_to(self.array, (*lead, self.lanes))
         picks = np.broadcast_to(index.array.astype(np.intp), (*lead, index.lanes))
-        return ArrayValue(np.take_along_axis(table, picks, axis=-1), self.dtype)
+        return self._new(np.take_along_axis(table, picks, axis=-1), self.dtype)
 
-    def shortcut(self, usual: Callable[[], tuple[Value, Sequence[Value]]], careful: Callable[[], Value]) -> ArrayValue:
+    def shortcut(self, usual: Callable[[], tuple[Value, Sequence[Value]]], careful: Callable[[], Value]) -> Self:
         result = careful()
-        assert isinstance(result, ArrayValue)
+        assert isinstance(result, type(self))
         return result
 
-    def rarely(self, no: Value, yes: Callable[[], Value]) -> ArrayValue:
-        assert isinstance(no, ArrayValue)
+    def rarely(self, no: Value, yes: Callable[[], Value]) -> Self:
+        assert isinstance(no, type(self))
         return self.where(yes(), no) if self.array.any() else no
 
 

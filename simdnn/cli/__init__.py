@@ -23,6 +23,7 @@ COMMANDS = (
     ("bench", "bench", "problems in benchdnn's syntax; oneDNN's verbose log"),
     ("analyze", "analyze", "cycles of a loop in assembly, and what limits it"),
     ("explain", "explain", "an instruction or an output element, step by step"),
+    ("invariance", "invariance", "which choices change the order of a sum, and so its bits"),
     ("teach", "teach", "a page in the browser: instructions, kernels, machines to play with"),
     ("inspect", "inspect", "an ONNX model: operators, shapes, MACs, parameters, what is not supported"),
     ("list", "listing", "machines, workloads, ISA caps, kernels, instructions"),

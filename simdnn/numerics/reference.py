@@ -27,6 +27,8 @@ def execute(program: Program, buffers: dict[str, Array]) -> Counter[str]:
 class Interpreter:
     """A program in execution, its parallel iterations beside each other."""
 
+    reading: type[ArrayValue] = ArrayValue  # in which instructions are executed
+
     def __init__(self, program: Program, buffers: dict[str, Array]) -> None:
         self.program = program
         self.buffers = buffers
@@ -40,22 +42,28 @@ class Interpreter:
             elif statement.parallel:
                 self.parallel(statement, variables, registers, batch)
             else:
-                for i in range(statement.extent):
+                for i in self.turns_of(statement):
                     self.statements(statement.body, {**variables, statement.var: i}, registers, batch)
+
+    def turns_of(self, loop: Loop) -> Sequence[int]:
+        """The turns of a loop that are executed."""
+        return range(loop.extent)
 
     def parallel(self, loop: Loop, variables: Variables, registers: Registers, batch: int) -> None:
         """Put slices of the loop's iterations beside each other in the leading axis."""
         step = max(1, _BATCH_LANES // (64 * batch))
         if batch == 1 and self.private:
             step = 1  # one after the other, with one set of private tensors
-        for start in range(0, loop.extent, step):
-            count = min(step, loop.extent - start)
+        turns = self.turns_of(loop)
+        for start in range(0, len(turns), step):
+            now = np.asarray(turns[start : start + step])
+            count = len(now)
             inside: Variables = {
                 name: np.repeat(v, count, axis=0) if isinstance(v, np.ndarray) else v for name, v in variables.items()
             }
-            inside[loop.var] = np.tile(np.arange(start, start + count), batch)[:, None]
+            inside[loop.var] = np.tile(now, batch)[:, None]
             copies = {
-                name: ArrayValue(np.repeat(r.array, count, axis=0), r.dtype) if len(r.array) > 1 else r
+                name: self.reading(np.repeat(r.array, count, axis=0), r.dtype) if len(r.array) > 1 else r
                 for name, r in registers.items()
             }
             self.statements(loop.body, inside, copies, batch * count)
@@ -68,7 +76,7 @@ class Interpreter:
         for operand, place in zip(definition.operands, op.srcs, strict=True):
             lanes = definition.operand_lanes(operand, op.lanes)
             if op.is_zero_idiom:
-                value = ArrayValue(np.zeros((1, place.bits // 8), np.uint8), "u8").view(operand.dtype)
+                value = self.reading(np.zeros((1, place.bits // 8), np.uint8), "u8").view(operand.dtype)
             elif isinstance(place, Register):
                 value = registers[place.name].view(operand.dtype)
                 lanes = place.bits // fmt(operand.dtype).bits
@@ -78,7 +86,7 @@ class Interpreter:
             values.append(value)
         result = definition.apply(*values, lanes=op.lanes, **op.parameters)
         assert isinstance(result, ArrayValue)
-        result = ArrayValue(result.array.reshape(-1, result.lanes), result.dtype)
+        result = self.reading(result.array.reshape(-1, result.lanes), result.dtype)
         if isinstance(op.dst, Register):
             registers[op.dst.name] = result
         else:
@@ -99,7 +107,7 @@ class Interpreter:
             whole = np.zeros((len(raw), size), np.uint8)
             whole[:, : raw.shape[1]] = raw
             raw = whole
-        return ArrayValue(raw, "u8")
+        return self.reading(raw, "u8")
 
     def store(self, memory: Memory, raw: Array, variables: Variables) -> None:
         buffer = self.buffers[memory.tensor]

@@ -1,0 +1,191 @@
+"""A problem with operands of its own, as far as its kernel: what a primitive does before it runs anything."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from isa_models import InvalidArgument, Unimplemented
+from isa_models.readings.arrays import Array, ArrayValue
+from simdnn.exactness.probes import Probe
+from simdnn.kernels.common.edges import taps_inside
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Parameters, Problem
+from simdnn.primitives.attr import Attr, Quant
+from simdnn.primitives.convolution import convolution
+from simdnn.primitives.convolution import problem_of as convolution_of
+from simdnn.primitives.estimate import estimate
+from simdnn.primitives.matmul import matmul
+from simdnn.primitives.matmul import problem_of as matmul_of
+from simdnn.primitives.postops import with_operands
+from simdnn.primitives.problems import CONV_SIZES, Taps
+from simdnn.primitives.products import products_of
+from simdnn.primitives.result import Estimate
+from simdnn.primitives.run import Target
+
+_BIAS = 0.7310586  # of every column
+Bits = Array  # unsigned integers
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """A run's outputs as numbers and as bits, all NaN alike, and which of them were computed."""
+
+    values: Array
+    computed: Array
+
+    @cached_property
+    def bits(self) -> Bits:
+        """The outputs' bits."""
+        values = np.ascontiguousarray(self.values)
+        found: Array = values.view(f"u{values.itemsize}").copy()
+        if values.dtype.kind not in "iub":
+            nan = np.isnan(values.astype(np.float32))
+            found[nan] = np.array(np.nan, values.dtype).view(found.dtype)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One configuration: the keywords of `estimate` that make it, and what it answers."""
+
+    primitive: str
+    keywords: Mapping[str, Any]
+    found: Estimate
+
+    @staticmethod
+    def of(primitive: str, keywords: Mapping[str, Any]) -> Asked:
+        """Raises what `estimate` raises, `Unimplemented` for what no operands are made for."""
+        attr = keywords.get("attr")
+        if isinstance(attr, Attr):
+            if "sum" in (op if isinstance(op, str) else op[0] for op in attr.post_ops):
+                raise Unimplemented("post-operation 'sum': its addend has no order; what works: leave it out")
+            if attr.precomputed_reductions:
+                raise Unimplemented("precomputed_reductions: they are the user's sums; what works: leave them out")
+        if (batch := sorted({"src_batch", "wei_batch"} & keywords.keys())) and any(keywords[b] for b in batch):
+            raise Unimplemented(f"{batch[0]}: products of a batch do not meet; what works: one of them")
+        if isinstance(attr, Attr):
+            keywords = {**keywords, "attr": _uniform(attr, keywords)}
+        return Asked(primitive, keywords, estimate(primitive, **keywords))
+
+    @property
+    def problem(self) -> Problem:
+        return self.found.problem
+
+    @property
+    def types(self) -> tuple[str, str]:
+        """The types of source and weights as the user stores them."""
+        parts = str(self.keywords.get("dt", "f32")).split(":")
+        return parts[0], parts[-2 if len(parts) == 3 else 0]
+
+    @property
+    def columns(self) -> int:
+        """Columns of weights that a group has."""
+        p = self.problem
+        return p.oc // p.groups if isinstance(p, ConvProblem) else p.n
+
+    @property
+    def along(self) -> tuple[int, int]:
+        """K and taps of a `Probe`."""
+        p = self.problem
+        return (p.ic // p.groups, p.kh * p.kw) if isinstance(p, ConvProblem) else (p.k, 1)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What two configurations share whose programs are one, fed alike."""
+        kernel = self.found.kernel
+        return kernel.name, kernel.program.signature, self.problem
+
+    # -- a run ------------------------------------------------------------------------------------------------------
+    def operands(self, probe: Probe) -> tuple[Array, ...]:
+        """Source, weights, and the bias where there is one, as the primitive takes them."""
+        p = self.problem
+        if isinstance(p, ConvProblem):
+            src, weights = probe.convolution((p.mb, p.ih, p.iw), p.oc, (p.kh, p.kw), p.groups)
+        else:
+            src, weights = probe.matmul(p.m, p.n)
+        bias = np.full(p.oc if isinstance(p, ConvProblem) else p.n, _BIAS, np.float32)
+        return (src, weights, bias) if self.keywords.get("bias") else (src, weights)
+
+    def call(self) -> dict[str, Any]:
+        """The keywords with which the primitive runs this configuration on `operands`."""
+        function: Callable[..., Any] = convolution if self.primitive == "convolution" else matmul
+        taken = inspect.signature(function).parameters
+        kept = {name: value for name, value in self.keywords.items() if name in taken and name != "bias"}
+        return kept | {"dst": self.problem.epilogue.dst}
+
+    def run(self, probe: Probe, reading: type[ArrayValue] = ArrayValue) -> Outputs:
+        """Outputs of the kernel's program, those of some tiles (`simdnn.numerics.sampled`)."""
+        from simdnn.numerics.sampled import sample
+
+        src, weights, *bias = self.operands(probe)
+        kernel, middle = self.found.kernel, isinstance(self.problem, ConvProblem)
+        with np.errstate(all="ignore"):
+            inputs = kernel.prepare(src, weights, self._parameters(src, weights, bias[0] if bias else None))
+            outputs, computed = sample(kernel.program, inputs, reading, middle)
+        marks = {name: mark.astype(outputs[name].dtype) for name, mark in computed.items()}
+        return Outputs(kernel.finish(outputs), kernel.finish(marks).astype(np.float32) != 0)
+
+    def _parameters(self, src: Array, weights: Array, bias: Array | None) -> Parameters:
+        given, p = self.keywords, self.problem
+        target = Target.of(
+            given["machine"], given.get("isa"), given.get("threads", 1), "auto", given.get("dispatch", "fastest")
+        )
+        attr, tag = given.get("attr") or Attr(), given.get("wei_tag", "any")
+        if isinstance(p, MatmulProblem):
+            asked = products_of(src, weights)
+            problem: Problem
+            problem, found, _ = matmul_of(asked, self.types, attr, p.epilogue.dst, bias, tag, target)
+        else:
+            taps = Taps.of(p.strides, p.padding, p.dilation, p.groups)
+            sizes = {name: getattr(p, name) for name in CONV_SIZES}
+            problem, found, _ = convolution_of(sizes, taps, self.types, attr, p.epilogue.dst, bias, tag, target)
+        return with_operands(found, attr.post_ops, problem, None)
+
+    # -- outputs that are to be equal ---------------------------------------------------------------------------------
+    def alike(self, kinds: int, shape: tuple[int, ...]) -> dict[tuple[int, bytes], Array]:
+        """Flat positions of outputs by what they add up: the kind of the column, and the taps on the image."""
+        p = self.problem
+        if not isinstance(p, ConvProblem):
+            kind = np.broadcast_to(np.arange(p.n) % kinds, shape).reshape(-1)
+            return {(i, b""): np.flatnonzero(kind == i) for i in range(kinds)}
+        inside, where = np.unique(taps_inside(p).reshape(p.oh * p.ow, -1), axis=0, return_inverse=True)
+        pixels = np.broadcast_to(where.reshape(p.oh, p.ow), shape).reshape(-1)
+        kind = np.arange(p.oc) % (p.oc // p.groups) % kinds
+        kind = np.broadcast_to(kind[:, None, None], shape).reshape(-1)
+        return {
+            (i, np.packbits(taps).tobytes()): np.flatnonzero((kind == i) & (pixels == number))
+            for i in range(kinds)
+            for number, taps in enumerate(inside)
+        }
+
+
+def _uniform(attr: Attr, keywords: Mapping[str, Any]) -> Attr:
+    """The attribute, its parameters those of the first row and column in all of them."""
+    rows, columns = (int(keywords.get(a, keywords.get(b, 1))) for a, b in (("m", "mb"), ("n", "oc")))
+
+    def alike(given: Mapping[str, Quant]) -> dict[str, Quant]:
+        return {name: _alike(name, quant, rows, columns) for name, quant in given.items()}
+
+    return replace(attr, scales=alike(attr.scales), zero_points=alike(attr.zero_points))
+
+
+def _alike(name: str, quant: Quant, rows: int, columns: int) -> Quant:
+    """A parameter with one column's values (weights) or one row's (source) in all of them."""
+    values = quant.values
+    if values is None:
+        raise InvalidArgument(f"{name}: a parameter without values; numbers are needed, as sums are computed")
+    values = np.asarray(values)
+    if values.size == 1 or name == "dst":
+        return quant
+    if values.ndim == 1 and name == "wei":
+        return replace(quant, values=np.full(columns, values[0]))
+    if values.ndim == 2 and name == "wei" and values.shape[1] > 1:
+        return replace(quant, values=np.repeat(values[:, :1], columns, axis=1))
+    if values.ndim == 2 and name == "src":
+        return replace(quant, values=np.repeat(values[:1], rows, axis=0))
+    return quant
