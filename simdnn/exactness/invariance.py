@@ -17,7 +17,7 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.orders import OrderValue
-from simdnn.exactness.asked import Asked, Outputs
+from simdnn.exactness.configured import Configured, Outputs
 from simdnn.exactness.probes import KINDS, Probe
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.convolution import convolution
@@ -80,8 +80,8 @@ def invariance(
     on which they differ, found by running both; None where none was found, and then nothing is claimed.
     `attrs["uneven"]`: for each row with several orders in it a `Witness` of two of its outputs, or None.
 
-    Raises `InvalidArgument` for axes that change what is added up, `UnknownName` for what there is not, and what the
-    first combination raises where none has a kernel.
+    Raises `InvalidArgument` for axes that change what is added up, `UnknownName` for a name that nothing has, and what
+    the first combination raises where none has a kernel.
 
     >>> import simdnn
     >>> frame = simdnn.invariance("matmul", over={"machine": ["hsw", "a770"]}, m=1, n=8, k=40)
@@ -129,14 +129,14 @@ def _points(primitive: str, over: object, problem: Mapping[str, Any]) -> Iterato
 
 def _asked(
     primitive: str, points: Sequence[Mapping[str, Any]], problem: Mapping[str, Any]
-) -> tuple[list[Asked | None], list[str]]:
+) -> tuple[list[Configured | None], list[str]]:
     """What each combination asks, or why it cannot be had."""
-    asked: list[Asked | None] = []
+    asked: list[Configured | None] = []
     refused: list[str] = []
     first: Unimplemented | InvalidArgument | None = None
     for point in points:
         try:
-            asked.append(Asked.of(primitive, {**problem, **point}))
+            asked.append(Configured.of(primitive, {**problem, **point}))
             refused.append("")
         except (Unimplemented, InvalidArgument) as error:
             first = first or error
@@ -151,7 +151,7 @@ def _asked(
 class _Study:
     """Configurations of one sum, and their runs."""
 
-    asked: list[Asked]
+    asked: list[Configured]
     progress: Progress | None = None
     _runs: dict[tuple[object, ...], Outputs] = field(default_factory=dict)
 
@@ -177,41 +177,41 @@ class _Study:
         random = [(OrderValue, 100 + i, 1) for i in range(-(-_CHANCE // self.kinds))]
         return [*random, *((ArrayValue, 0, first) for first in turns)]
 
-    def probe(self, one: Asked, seed: int, first: int) -> Probe:
+    def probe(self, one: Configured, seed: int, first: int) -> Probe:
         """Columns of some kinds of numbers; in the reading of orders (seeds from 100 on) usual ones alone."""
         kinds = [KINDS[1 if seed >= 100 else (first + i) % len(KINDS)] for i in range(self.kinds)]
         return Probe.of(*one.along, one.types, tuple(kinds), seed)
 
-    def run(self, one: Asked, number: int) -> Outputs:
+    def run(self, one: Configured, number: int) -> Outputs:
         return self._run(one, *self._draws[number])
 
-    def _run(self, one: Asked, reading: type[ArrayValue], seed: int, first: int) -> Outputs:
+    def _run(self, one: Configured, reading: type[ArrayValue], seed: int, first: int) -> Outputs:
         key = (*one.key, reading, seed, first)
         if key not in self._runs:
             self._runs[key] = one.run(self.probe(one, seed, first), reading)
         return self._runs[key]
 
     # -- orders -----------------------------------------------------------------------------------------------------
-    def _alike(self, one: Asked) -> dict[Label, Array]:
+    def _alike(self, one: Configured) -> dict[Label, Array]:
         """Positions of computed outputs that add up the same, by label."""
         run = self.run(one, 0)
         computed = run.computed.reshape(-1)
         found = {label: at[computed[at]] for label, at in one.alike(self.kinds, run.values.shape).items()}
         return {label: at for label, at in found.items() if len(at)}
 
-    def _computed(self, one: Asked) -> set[Label]:
+    def _computed(self, one: Configured) -> set[Label]:
         return set(self._alike(one))
 
-    def _bits(self, one: Asked) -> Array:
+    def _bits(self, one: Configured) -> Array:
         """Each output's bits, (runs, outputs)."""
         return np.stack([self.run(one, i).bits.reshape(-1) for i in range(len(self._draws))])
 
-    def _within(self, one: Asked) -> int:
+    def _within(self, one: Configured) -> int:
         """How many orders there are among outputs that add up the same."""
         bits = self._bits(one)
         return max(int(np.unique(bits[:, at], axis=1).shape[1]) for at in self._alike(one).values())
 
-    def _key(self, one: Asked, orders: int) -> tuple[object, ...]:
+    def _key(self, one: Configured, orders: int) -> tuple[object, ...]:
         """Equal for configurations of one order."""
         bits, alike = self._bits(one), self._alike(one)
         dtype = self.run(one, 0).values.dtype.str

@@ -50,7 +50,7 @@ class Outputs:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Configured:
     """One configuration: the keywords of `estimate` that make it, and what it answers."""
 
     primitive: str
@@ -58,7 +58,7 @@ class Asked:
     found: Estimate
 
     @staticmethod
-    def of(primitive: str, keywords: Mapping[str, Any]) -> Asked:
+    def of(primitive: str, keywords: Mapping[str, Any]) -> Configured:
         """Raises what `estimate` raises, `Unimplemented` for what no operands are made for."""
         attr = keywords.get("attr")
         if isinstance(attr, Attr):
@@ -70,7 +70,7 @@ class Asked:
             raise Unimplemented(f"{batch[0]}: products of a batch do not meet; what works: one of them")
         if isinstance(attr, Attr):
             keywords = {**keywords, "attr": _uniform(attr, keywords)}
-        return Asked(primitive, keywords, estimate(primitive, **keywords))
+        return Configured(primitive, keywords, estimate(primitive, **keywords))
 
     @property
     def problem(self) -> Problem:
