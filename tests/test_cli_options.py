@@ -36,13 +36,14 @@ WHOLE = {
     "study",
     "analyze",
     "inspect",
+    "invariance",
+    "lint",
     "list",
     "calibrate",
     "fetch-models",
     "completion",
     "report",
     "teach",
-    "invariance",
 }
 #: commands with a syntax of their own: an option is an operand's name or benchdnn's
 OWN = {"bench", "explain"}

@@ -26,6 +26,7 @@ COMMANDS = (
     ("invariance", "invariance", "which choices change the order of a sum, and so its bits"),
     ("teach", "teach", "a page in the browser: instructions, kernels, machines to play with"),
     ("inspect", "inspect", "an ONNX model: operators, shapes, MACs, parameters, what is not supported"),
+    ("lint", "lint", "a model, node by node: reference kernels, saturation, the fastest type; for CI"),
     ("list", "listing", "machines, workloads, ISA caps, kernels, instructions"),
     ("machines", "machines", "tables of CPUs and GPUs: list, show, check, save"),
     ("verify", "verify", "this host's own instructions against the models"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,10 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, held
 from simdnn.exactness import pairs as _pairs
 from simdnn.exactness.pairs import SHIFT, Pairs
+from simdnn.explanations.departures import limit_of
+from simdnn.kernels import kernels
 from simdnn.kernels.common.edges import taps_inside
-from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.spec import ConvProblem, Epilogue, Problem
 from simdnn.primitives import Attr, arrays, estimate
 from simdnn.primitives.checks import integer, one_of, pair
 from simdnn.primitives.result import Estimate
@@ -104,6 +107,89 @@ def largest_weight(low: int, high: int) -> int:
         return not watch.clips[0].possible.any()
 
     return max(limit for limit in range(129) if safe(limit))
+
+
+# -- one kernel, in a word ---------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """Whether a kernel's sums of integers can saturate, and whether they can leave the exact ones at all, for some
+    source of its type: True where some does, False where none can, None where it cannot be told. `witness`: a source,
+    one row or image, that saturates `pairs` of products when it is run.
+    """
+
+    saturates: bool | None
+    inexact: bool | None
+    why: str = ""
+    witness: Array | None = None
+    pairs: int = 0
+
+
+def verdict(found: Estimate, weights: Array | None) -> Verdict:
+    """What the kernel of an integer product does to these weights; None: they are not known before it runs."""
+    kernel = found.kernel
+    if kernel.counting is not None:
+        if weights is None:
+            return Verdict(None, None, "pairs add up in 16 bits; whether they fit hangs on the weights")
+        if (met := _worst(found, weights)) is not None:
+            return met
+    if kernel.halves:
+        odd = None if weights is None else int((weights % 2 != 0).sum())
+        if odd != 0:
+            size = "all weights" if weights is None else f"{odd} of {weights.size} weights"
+            known = "that are odd " if weights is None else "are odd and "
+            return Verdict(
+                False, None if odd is None else True, f"weights are halved: {size} {known}lose their last bit"
+            )
+    if _largest_sum(found.problem, weights) >= limit_of(kernel):
+        return Verdict(False, None, f"sums may reach {limit_of(kernel):,}, from where they round or wrap")
+    return Verdict(False, False)
+
+
+def _worst(found: Estimate, weights: Array) -> Verdict | None:
+    """The pair that saturates most, shown by a source that was run; None where none can."""
+    plain = _bare(found)
+    pairs = _pairs.pairs_of(plain.kernel, plain.problem, weights)
+    least, most = pairs.sums(0, 255)  # as the kernel reads them, u8 or s8 shifted to u8
+    size = _size(least, most)
+    unsafe = (least < _S16.low) | (most > _S16.high)
+    if not unsafe.any():
+        return None
+    i, form = int(np.where(unsafe, size, 0).argmax()), fmt(found.problem.src)
+    asked = _numbers(plain.problem, weights, pairs, i, (form.low, form.high), most[i] > _S16.high)
+    src = _pairs.inputs_for(plain.problem, [asked], 0)
+    channel = int(pairs.channel[i])
+    met = int(_pairs.count(plain, src, weights).reshape(1, -1)[0].sum())
+    if not met:
+        raise _untrusted(found)
+    first, second = pairs.weight[i].tolist()
+    why = f"channel {channel}: weights {first} and {second} beside each other exceed 16 bits"
+    channels = np.unique(pairs.channel[unsafe]).size
+    return Verdict(True, True, f"{channels} output channels can saturate; {why}", src, met)
+
+
+def _untrusted(found: Estimate) -> SimdnnError:
+    return SimdnnError(f"{found.implementation}: an input that should saturate did not; the proof is not to be trusted")
+
+
+def _bare(found: Estimate) -> Estimate:
+    """A product whose kernel has nothing behind its sums."""
+    problem: Problem = replace(found.problem, epilogue=Epilogue("s32"))
+    if problem == found.problem:
+        return found
+    kind = next(kind for kind in kernels() if kind.name == found.kernel.name)
+    return replace(found, problem=problem, kernel=kind.build(problem, found.machine))
+
+
+def _largest_sum(problem: Problem, weights: Array | None) -> int:
+    """What no sum exceeds in magnitude, whatever the source and its zero point (and the weights, where not known)."""
+    conv = isinstance(problem, ConvProblem)
+    count = problem.ic // problem.groups * problem.kh * problem.kw if isinstance(problem, ConvProblem) else problem.k
+    most = 128 * count
+    if weights is not None:
+        axis = tuple(range(1, weights.ndim)) if conv else -2
+        most = int(np.abs(weights.astype(np.int64)).sum(axis=axis).max(initial=0))
+    points = 255 * count if problem.epilogue.zp_wei or getattr(problem, "zero_points", None) else 0
+    return 255 * (most + points)
 
 
 # -- what is asked -----------------------------------------------------------------------------------------------------
@@ -219,12 +305,9 @@ def _witnesses(
 
     problem = found.problem
     least, most = pairs.sums(span[0] + shift, span[1] + shift)
-    size = np.maximum(-least / -_S16.low, most / _S16.high)
-    order = np.lexsort((size, pairs.channel))
+    order = np.lexsort((_size(least, most), pairs.channel))
     last = np.flatnonzero(np.diff(pairs.channel[order], append=-1))
     worst = {int(pairs.channel[i]): int(i) for i in order[last]}
-    per_group = weights.shape[0] // problem.groups if isinstance(problem, ConvProblem) else 1
-    each = int(np.prod(weights.shape[1:])) if isinstance(problem, ConvProblem) else 0
     shared = not isinstance(problem, ConvProblem) or bool(taps_inside(problem).all(axis=(2, 3)).any())
     asked: list[dict[int, int]] = []
     placed: dict[int, int] = {}
@@ -233,12 +316,7 @@ def _witnesses(
         at[channel] = tuple(_position(int(p), weights.shape) for p in pairs.position[i] if p >= 0)
         if frame["safe"].iloc[channel]:
             continue
-        rising = most[i] > _S16.high
-        numbers = {
-            channel // per_group * each + int(p): span[1] if (w > 0) == rising else span[0]
-            for p, w in zip(pairs.position[i], pairs.weight[i], strict=True)
-        }
-        placed[channel] = _place(asked, numbers, shared)
+        placed[channel] = _place(asked, _numbers(problem, weights, pairs, i, span, most[i] > _S16.high), shared)
     frame["at"] = at
     witness: list[Array | None] = [None] * len(frame)
     counts = np.zeros(len(frame), np.int64)
@@ -254,11 +332,29 @@ def _witnesses(
         for channel, row in placed.items():
             witness[channel] = src[row]
     if (counts[list(placed)] == 0).any():
-        raise SimdnnError(
-            f"{found.implementation}: an input that should saturate did not; the proof is not to be trusted"
-        )
+        raise _untrusted(found)
     frame["witness"] = pd.Series(witness, dtype=object)
     frame["witness_pairs"] = counts
+
+
+def _size(least: Array, most: Array) -> Array:
+    """How large sums of pairs can be, over what 16 bits hold."""
+    found: Array = np.maximum(-least / -_S16.low, most / _S16.high)
+    return found
+
+
+def _numbers(
+    problem: Problem, weights: Array, pairs: Pairs, i: int, span: tuple[int, int], rising: bool
+) -> dict[int, int]:
+    """The source values that make one pair as large as it gets, up or down, by their positions (`inputs_for`)."""
+    start = 0
+    if isinstance(problem, ConvProblem):
+        per_group = weights.shape[0] // problem.groups
+        start = int(pairs.channel[i]) // per_group * int(np.prod(weights.shape[1:]))
+    return {
+        start + int(p): span[1] if (w > 0) == rising else span[0]
+        for p, w in zip(pairs.position[i], pairs.weight[i], strict=True)
+    }
 
 
 _CHUNK = 256  # witnesses that are run at once

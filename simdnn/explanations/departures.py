@@ -185,16 +185,12 @@ class Departures:
     @cached_property
     def _converts(self) -> str:
         """The instruction that brings an s32 sum to f32; "" where the program has none."""
-        for op, _ in self.kernel.program.ops():
-            operands = [operand.dtype for operand in op.definition.operands]
-            if op.definition.result == "f32" and operands == ["s32"]:
-                return op.instruction
-        return ""
+        return converts(self.kernel)
 
     @property
     def _first_limit(self) -> int:
         """The least magnitude of a sum that may round or wrap."""
-        return _EXACT_F32 if self._converts or self._float_sums else _S32.high
+        return limit_of(self.kernel)
 
     def _integer_kinds(self) -> Iterator[Departure]:
         if not self._integer:
@@ -305,6 +301,20 @@ class Departures:
 
     def _run(self, kernel: Kernel, parameters: Parameters | None = None) -> Array:
         return self.run(kernel, self.src, self.weights, self.parameters if parameters is None else parameters)
+
+
+def converts(kernel: Kernel) -> str:
+    """The instruction by which a kernel brings an s32 sum to f32; "" where it has none."""
+    for op, _ in kernel.program.ops():
+        operands = [operand.dtype for operand in op.definition.operands]
+        if op.definition.result == "f32" and operands == ["s32"]:
+            return op.instruction
+    return ""
+
+
+def limit_of(kernel: Kernel) -> int:
+    """The least magnitude of a sum of integers that a kernel may round or wrap."""
+    return _EXACT_F32 if fmt(kernel.compute_dtype).is_float or converts(kernel) else _S32.high
 
 
 def _ones(values: Array | None) -> Array | None:

@@ -6,8 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from isa_models import Unimplemented
 from simdnn.kernels.common.params import Param, Params
 from simdnn.kernels.common.spec import MatmulProblem, Problem
+
+
+class LeftToReference(Unimplemented):
+    """A library takes its reference implementation for a problem, which is not modelled here."""
+
+
+def is_reference(name: str) -> bool:
+    """Whether a library's name of an implementation is that of its reference one, which oneDNN's names begin with.
+
+    >>> is_reference("ref_int8:any"), is_reference("brg_matmul:avx512_core"), is_reference("")
+    (True, False, False)
+    """
+    return name.startswith("ref")
 
 
 class Pick(NamedTuple):

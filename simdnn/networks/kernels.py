@@ -191,11 +191,11 @@ class Kernels:
                 attr=attr,
                 **self._where(),
             )
-            self._noted(found, times)
+            self._noted(found, times, b)
             outer = np.broadcast_shapes(tuple(src_batch), tuple(wei_batch))
             return shadow((*outer, m, n), _dst_type(dst or _default_dst(a)))
         result = matmul(a, b, bias, attr=attr, dst=dst, engine=engine, **self._where())
-        self._noted(result, times)
+        self._noted(result, times, b)
         return result.output
 
     def convolution(self, src: Array, weights: Array, bias: Array | None = None, **options: Any) -> Array:
@@ -209,13 +209,17 @@ class Kernels:
             found = estimate(
                 "convolution", dt=types, bias=bias is not None, attr=attr, **sizes, **options, **self._where()
             )
-            self._noted(found, 1)
+            self._noted(found, 1, weights)
             problem: Any = found.problem
             return shadow((mb, oc, problem.oh, problem.ow), _dst_type(dst or _default_dst(src)))
         engine = self._engine(mb * oc * ih * iw * weights[0].size)
         result = convolution(src, weights, bias, attr=attr, dst=dst, engine=engine, **options, **self._where())
-        self._noted(result, 1)
+        self._noted(result, 1, weights)
         return result.output
+
+    def instead(self, error: Unimplemented) -> Kernels:
+        """Kernels for a node that these refuse; there are none, so that the refusal is an error."""
+        raise error
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------
     @property
@@ -245,7 +249,8 @@ class Kernels:
         """A call whose cost nobody knows: an error for who asks."""
         self.calls.append(Call("unknown", functools.partial(_fail, why)))
 
-    def _noted(self, found: Any, times: int) -> None:
+    def _noted(self, found: Any, times: int, weights: Array) -> None:
+        """Note a product with its weights as `times` calls."""
         if times:
             macs, departed = found.problem.macs * times, getattr(found, "departed", None)
             if departed and not departed.can:  # nor need its operands be kept

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, UnknownTiming
+from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
 from isa_models.errors import unknown_name
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
@@ -163,10 +163,21 @@ class Network:
         the model states. Values that decide shapes must be given.
         """
         kernels = kernels_of((machine, isa, threads, "auto", dispatch), attr_of(attr), values=False)
-        target = kernels.target
+        return self.estimate_by(kernels, feeds, isa=isa, fpmath_layers=fpmath_layers)
+
+    def estimate_by(
+        self,
+        kernels: Kernels,
+        feeds: Mapping[str, Array | Sequence[int]] | None = None,
+        *,
+        isa: str | None = None,
+        fpmath_layers: str = "*",
+        watch: Watch | None = None,
+    ) -> NetworkEstimate:
+        """The cost by kernels that compute no values, and may note more than `estimate` tells; `watch` as in `run`."""
         self.check_operators()
-        _, nodes = self._execute(self._shadows(feeds or {}), kernels, None, fpmath_layers)
-        return NetworkEstimate(target.machine, isa, target.threads, nodes)
+        _, nodes = self._execute(self._shadows(feeds or {}), kernels, watch, fpmath_layers)
+        return NetworkEstimate(kernels.target.machine, isa, kernels.target.threads, nodes)
 
     def _check_kernels(self, fed: dict[str, Any], kernels: Kernels) -> None:
         """`Unimplemented` naming a node that no kernel can do, before anything runs. What hangs on values, and what has
@@ -270,7 +281,7 @@ class Network:
             else:
                 from_memory = cold and not constant.isdisjoint(node.inputs)
                 with cold_weights() if from_memory else nullcontext():
-                    given = _apply(node, values, whole if fixed else k)
+                    given = _ran(node, values, whole if fixed else k)
                 if fixed:
                     folded.update(zip(node.outputs, given, strict=False))
             for name, value in zip(node.outputs, given, strict=False):
@@ -310,6 +321,14 @@ def _bytes(value: Any) -> int:
     if isinstance(value, list):
         return sum(map(_bytes, value))
     return value.nbytes if isinstance(value, np.ndarray) and 0 not in value.strides else 0
+
+
+def _ran(node: Node, values: MutableMapping[str, Any], k: Kernels) -> list[Any]:
+    """Run one node, by other kernels where `k` has some for what it refuses."""
+    try:
+        return _apply(node, values, k)
+    except Unimplemented as error:
+        return _apply(node, values, k.instead(error))
 
 
 def _apply(node: Node, values: MutableMapping[str, Any], k: Kernels) -> list[Any]:

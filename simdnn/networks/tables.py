@@ -81,6 +81,13 @@ class TableLayer:
             found |= measures.values(result, result.output, reference.output, times=batch)
         return InMode([self._row(mode) | found | {"refused": ""}])
 
+    def estimated(self, mode: Mode, isa: str) -> tuple[Estimate, int]:
+        """The layer's product in a mode, and how often it runs: on a CPU once for each product of a batch."""
+        mode = without_zero_points(mode) if self._of_activations else mode
+        batch = self.layer.batch if isinstance(self.layer, MatmulLayer) else 1
+        with cold_weights(mode.name in self.cold):
+            return _estimate(self, mode, isa), batch if gpu_of(self.machine) is None else 1
+
     def refused(self, mode: Mode, reason: str) -> InMode:
         return InMode([self._row(mode) | {"implementation": "refused", "refused": reason}])
 

@@ -17,6 +17,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem, Problem
+from simdnn.libraries.model import is_reference
 from simdnn.primitives import descriptors as memory
 from simdnn.primitives.descriptors import MemoryDesc
 from simdnn.version import version
@@ -92,11 +93,21 @@ class Estimate(Priced):
     find_cost: Callable[[], Cost]
     find_dispatch: Callable[[], pd.DataFrame]
     find_conversion: Callable[[], Conversion | None]
+    library: str  # a library's own name of its implementation, where `dispatch` asked what that picks; else ""
 
     @property
     def implementation(self) -> str:
         """The kernel's name, e.g. "gemm:avx512_core_vnni"."""
         return self.kernel.name
+
+    @property
+    def reference(self) -> bool:
+        """Whether the library whose choice was asked for leaves the problem to its reference implementation.
+
+        That is a loop over elements, many times slower than the kernel that yields its bits here and whose cycles are
+        told.
+        """
+        return is_reference(self.library)
 
     @property
     def compute_dtype(self) -> str:

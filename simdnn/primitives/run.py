@@ -174,6 +174,7 @@ CostPart = tuple[
     Callable[[], "Cost"],
     Callable[[], "pd.DataFrame"],
     Callable[[], Conversion | None],
+    str,
 ]
 
 
@@ -189,6 +190,7 @@ def _cost_part(choice: Choice, target: Target) -> CostPart:
         functools.partial(choice.cost_on, target.threads),
         choice.frame,
         functools.partial(conversion, choice),
+        choice.library,
     )
 
 

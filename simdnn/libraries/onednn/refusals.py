@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isa_models import Unimplemented
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.libraries.model import LeftToReference
 from simdnn.libraries.onednn.order import sees_padding_alone
 
 STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its reference does
@@ -46,12 +47,12 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
         raise Unimplemented(f"oneDNN refuses a destination zero point for {types}: dispatch='fastest' takes it")
     if isinstance(problem, MatmulProblem):
         if problem.src == "bf16" and e.dst in ("s8", "u8"):
-            raise Unimplemented(f"oneDNN takes its reference for a matmul {types}, not modelled: use dst f32 or bf16")
+            raise LeftToReference(f"oneDNN takes its reference for a matmul {types}, not modelled: use dst f32 or bf16")
         return
     if e.src_scale or e.wei_scale or e.dst_scale:
         raise Unimplemented(f"oneDNN refuses scales of a convolution {types}: dispatch='fastest' takes them")
     if e.dst in ("s8", "u8"):
-        raise Unimplemented(f"oneDNN takes its reference for a convolution {types}, not modelled: use dst f32")
+        raise LeftToReference(f"oneDNN takes its reference for a convolution {types}, not modelled: use dst f32")
     small = problem.groups > 1 and problem.ic // problem.groups <= 16
     if (problem.src, e.dst) == ("f32", "bf16") and (small or "avx512_core" not in caps):
         raise Unimplemented(f"oneDNN refuses {types} below avx512_core, and groups of up to 16 channels: use dst f32")

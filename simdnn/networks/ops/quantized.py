@@ -24,8 +24,9 @@ from simdnn.networks.types import element, is_float, label
 from simdnn.primitives import Quant
 
 F32 = np.dtype(np.float32)
-#: operators, whatever their domain, that multiply integers
-INTEGER_PRODUCTS = ("ConvInteger", "MatMulInteger", "QConv", "QGemm", "QLinearConv", "QLinearMatMul", "QMatMul")
+#: operators, whatever their domain, that multiply integers, and which input their weights are
+INTEGER_PRODUCTS = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearConv": 3, "QLinearMatMul": 3}
+INTEGER_PRODUCTS |= {"QConv": 3, "QMatMul": 3, "QGemm": 3}
 _NARROW = {"u8": (0, 255), "s8": (-128, 127)}
 #: operators that give integers, and which inputs are the scale and the zero point of those
 _SCALED = {"QuantizeLinear": (1, 2), "QLinearConv": (6, 7), "QLinearMatMul": (6, 7)}

@@ -1,0 +1,351 @@
+"""simdnn.lint: node by node, which kernel a library takes, whether that is its reference, and what integers lose.
+
+Nothing of a model is run, but for an f32 run that int8 modes take their ranges from; what saturates is proved from the
+weights, or shown by an input that does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import isa_models
+import workloads
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
+from isa_models.formats import fmt
+from isa_models.isa import caps, implied
+from isa_models.machines.loader import AnyMachine
+from isa_models.readings.arrays import Array
+from simdnn.exactness.safety import verdict
+from simdnn.libraries.model import LeftToReference
+from simdnn.networks.kernels import Kernels
+from simdnn.networks.model import Node
+from simdnn.networks.modes import STORED, Calibrated, in_mode, random_feeds
+from simdnn.networks.network import Network, load
+from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
+from simdnn.networks.precision import MODES, Mode, choose
+from simdnn.networks.result import NodeRun
+from simdnn.networks.tables import TableLayer, select
+from simdnn.primitives import Attr
+from simdnn.primitives.result import Estimate
+from simdnn.primitives.run import Target
+from workloads import ConvLayer
+
+if TYPE_CHECKING:
+    import onnx
+    import pandas as pd
+
+    Model = str | PathLike[str] | onnx.ModelProto
+COLUMNS = (
+    *("node", "op", "machine", "isa", "mode", "implementation", "reference", "saturates", "inexact"),
+    *("cycles", "fastest_mode", "fastest_cycles", "macs", "witness", "note"),
+)
+Row = dict[str, Any]
+_WORTH = 1.05  # what takes more, over the cycles under another cap, is told so
+_USUAL_MACHINE = "zen4"  # where caps are asked for alone and it has them
+
+
+def lint(
+    model: Model,
+    *,
+    machine: str | AnyMachine | Sequence[str | AnyMachine] | None = None,
+    isa: str | Sequence[str] | None = None,
+    modes: Sequence[str] | None = None,
+    dispatch: str = "onednn",
+    feeds: Mapping[str, Array] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int = 1,
+) -> pd.DataFrame:
+    """What each node of a model runs as on some machines, or under some ISA caps: a row a node, machine, cap and mode.
+
+    `model`: an ONNX file or `onnx.ModelProto`, or a layer table (its name or file), whose weights are not known.
+    `isa` alone takes a machine that has all caps named. `modes`: names of precision modes; None: those that make sense
+    under the cap, of an integer model "as stored" and, where that need not be exact, "int8-exact". `dispatch`:
+    "onednn", or "fastest"; GPUs always have the latter. `feeds` calibrate int8 modes (random ones); `shapes` are sizes
+    that the model leaves open (1).
+
+    Columns: node, op, machine, isa, mode, implementation; reference (left to the library's reference implementation,
+    a loop that can take a thousand times as long); saturates and inexact (of integers, for any source: True, `witness`
+    then is one that saturates when it is run; False proved; None where it cannot be told, and inexact where there are
+    no integers); cycles; fastest_mode and fastest_cycles (among the modes here, on this machine under this cap); macs;
+    witness; note. `attrs`: dispatch by machine, left_out (what a machine or cap lacks), taken_as_1 (open sizes).
+    Raises `InvalidArgument` where neither `machine` nor `isa` is given, or no machine has all the caps.
+
+    >>> frame = lint("digits", isa=["avx512_core", "avx512_core_vnni"], modes=["int8-exact"])
+    >>> frame[["node", "machine", "isa", "implementation", "reference", "saturates"]].values.tolist()[0]
+    ['conv1', 'zen4', 'avx512_core', 'conv:avx512_core_int8_exact', False, False]
+    """
+    import pandas as pd
+
+    limits = _listed(isa)
+    places = [
+        (found, limit) for found in map(isa_models.machine, _machines(machine, limits)) for limit in limits or [None]
+    ]
+    subject = _subject(model, feeds, shapes or {})
+    rows: list[Row] = []
+    rules: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for where, limit in places:
+        rule = rules[where.name] = "fastest" if isinstance(where, GpuMachine) else dispatch
+        chosen, lacking = _modes(where, limit, modes, subject.is_integer)
+        left_out |= {f"{mode.name} on {where.name}": reason for mode, reason in lacking.items()}
+        name = limit or str(STORED.isa(where))
+        for mode, cap in chosen.items():
+            about = {"machine": where.name, "isa": name, "mode": mode.name}
+            rows += (about | row for row in subject.rows(where, mode, cap, rule, threads))
+    frame = pd.DataFrame(_compared(rows), columns=list(COLUMNS)).astype({"saturates": object, "inexact": object})
+    frame.attrs.update(dispatch=rules, left_out=left_out, taken_as_1=subject.taken_as_1)
+    return _shown(frame)
+
+
+def _shown(frame: pd.DataFrame) -> pd.DataFrame:
+    from simdnn.frames import shown
+
+    return shown(frame, ["node", "isa", "mode", "implementation", "reference", "saturates", "inexact", "cycles"])
+
+
+# -- where and in which modes ------------------------------------------------------------------------------------------
+def _listed(value: Any) -> list[Any]:
+    """One or several, as a list."""
+    if value is None:
+        return []
+    several = isinstance(value, Iterable) and not isinstance(value, str | PathLike)
+    return list(dict.fromkeys(value)) if several else [value]
+
+
+def _machines(machine: Any, limits: Sequence[str]) -> list[Any]:
+    """The machines asked for, or one that has all the caps."""
+    if found := _listed(machine):
+        return found
+    if not limits:
+        raise InvalidArgument(
+            "neither machine nor isa is given; e.g. machine='zen4', or isa=['avx2', 'avx512_core_vnni']"
+        )
+    for limit in limits:
+        implied(limit)  # the name of a cap
+    for name in (_USUAL_MACHINE, *isa_models.machine_names()):
+        if all(isa_models.cpu_machine(name).supports(limit) for limit in limits):
+            return [name]
+    raise InvalidArgument(f"isa={', '.join(limits)}; no machine here has all of them: ask for fewer, or name machines")
+
+
+def _modes(
+    machine: Machine | GpuMachine, limit: str | None, names: Sequence[str] | None, integer: bool
+) -> tuple[dict[Mode, str], dict[Mode, str]]:
+    """The modes with the ISA cap of each, and those left out with the reason."""
+    known = {STORED.name: STORED, **MODES} if integer else MODES
+    if names is not None:
+        return choose(machine, names, limit, known)
+    chosen, lacking = choose(machine, None, limit)
+    best: dict[Any, int] = {}
+    for mode, cap in chosen.items():
+        best[_types(mode)] = max(best.get(_types(mode), -1), _rank(cap))
+    chosen = {mode: cap for mode, cap in chosen.items() if _rank(cap) == best[_types(mode)]}
+    if integer:
+        lossy = any(mode.exact_int8 is False for mode in chosen)  # else the model as stored is exact
+        exact = {mode: cap for mode, cap in chosen.items() if mode.exact_int8 and lossy}
+        return choose(machine, [STORED.name], limit, known)[0] | exact, {}
+    return chosen, lacking
+
+
+def _types(mode: Mode) -> tuple[Any, ...]:
+    """What tells modes apart but for the kernels that they may take: those that do without what the cap has go."""
+    return mode.src, mode.weights, mode.fpmath, mode.weight_group, mode.zero_points, mode.per_tensor
+
+
+def _rank(cap: str) -> int:
+    return caps().index(cap) if cap in caps() else 0
+
+
+# -- what is looked at --------------------------------------------------------------------------------------------------
+def _subject(model: Any, feeds: Mapping[str, Array] | None, shapes: Mapping[str, Sequence[int]]) -> _Model | _Table:
+    if isinstance(model, str) and model in workloads.REAL_NETWORKS and model not in workloads.names():
+        model = workloads.REAL_NETWORKS[model].model()
+    if isinstance(model, str) and (model in workloads.names() or model.endswith(".csv") or "." not in model):
+        return _Table(workloads.load(model))
+    return _Model.of(model, feeds, shapes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A layer table."""
+
+    workload: workloads.Workload
+    is_integer: bool = False
+    taken_as_1: tuple[str, ...] = ()
+
+    def rows(self, machine: Machine | GpuMachine, mode: Mode, cap: str, dispatch: str, threads: int) -> Iterator[Row]:
+        """A row a layer, those of one shape once."""
+        for layer in select(self.workload):
+            job = TableLayer(layer, machine, ((mode, cap),), threads, False, dispatch, 0, frozenset())
+            about = {"node": layer.name, "op": "Conv" if isinstance(layer, ConvLayer) else "MatMul"}
+            met = _Met()
+            try:
+                found, times = job.estimated(mode, cap)
+            except Unimplemented as error:
+                met.refused(error)
+                unknown = {"implementation": "refused", "saturates": None, "inexact": None, "cycles": None}
+                yield about | met.row() | unknown | {"macs": layer.macs}
+                continue
+            met.products.append((found, None))
+            cycles, note = _cycles(lambda found=found, times=times: found.cycles * times)  # type: ignore[misc]
+            met.notes += note
+            yield about | met.row() | {"macs": layer.macs, "cycles": cycles, "implementation": found.implementation}
+
+
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """An ONNX model and what its cost is told for."""
+
+    network: Network
+    calibrated: Calibrated
+    sizes: Mapping[str, Any]
+    taken_as_1: tuple[str, ...]
+    prepared: dict[Mode, tuple[Network, Attr] | Unimplemented] = field(default_factory=dict)
+
+    @staticmethod
+    def of(model: Model, feeds: Mapping[str, Array] | None, shapes: Mapping[str, Sequence[int]]) -> _Model:
+        network = load(model)
+        sizes, taken = (feeds, list[str]()) if feeds is not None else network.sizes(shapes)
+        data = feeds if feeds is not None else random_feeds(network, shapes, 0)
+        return _Model(network, Calibrated(model, [data]), sizes, tuple(taken))
+
+    @property
+    def is_integer(self) -> bool:
+        return self.network.is_integer
+
+    def rows(self, machine: Machine | GpuMachine, mode: Mode, cap: str, dispatch: str, threads: int) -> Iterator[Row]:
+        """A row a node; none in a mode that nothing here can be put in."""
+        if mode not in self.prepared:
+            try:
+                self.prepared[mode] = in_mode(self.calibrated, mode)
+            except Unimplemented as error:
+                self.prepared[mode] = error
+        ready = self.prepared[mode]
+        if isinstance(ready, Unimplemented):
+            return
+        network, attr = ready
+        isa = None if isinstance(machine, GpuMachine) else cap
+        kernels = Noting(Target.of(machine, isa, threads, "auto", dispatch), attr, values=False)
+        met: list[_Met] = []
+        constant = set(network.graph.constants)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RuntimeWarning)
+
+            def watch(node: Node, given: Sequence[Any]) -> None:
+                kernels.met.notes += [str(warning.message) for warning in caught]
+                caught.clear()
+                if set(node.inputs) <= constant | {""}:
+                    constant.update(node.outputs)
+                at = INTEGER_PRODUCTS.get(node.op)
+                if at is not None and node.inputs[at] not in constant:
+                    kernels.met.products = [(found, None) for found, _ in kernels.met.products]
+                met.append(kernels.met)
+                kernels.met = _Met()
+
+            runs = network.estimate_by(kernels, self.sizes, isa=isa, watch=watch).nodes
+        for run, one in zip(runs, met, strict=True):
+            one.products = [] if run.free else one.products
+            cycles, note = _cycles(lambda run=run: run.cost.cycles)  # type: ignore[misc]
+            one.notes += [*note, *_widened(run)]
+            op = run.node.op.removeprefix("Q") if run.node.domain == "simdnn" else run.node.op
+            about = {"node": run.node.name, "op": op, "implementation": run.implementation}
+            yield about | one.row() | {"macs": run.macs, "cycles": cycles}
+
+
+# -- what a node met ---------------------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class _Met:
+    """The products of a node, each with its weights where those are constant, and what is to be said of them."""
+
+    products: list[tuple[Estimate, Array | None]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    left_to_reference: bool = False
+
+    def refused(self, error: Unimplemented) -> None:
+        """The library refuses the node, or leaves it to a reference that is not modelled."""
+        self.products.clear()
+        self.notes.append(str(error))
+        self.left_to_reference |= isinstance(error, LeftToReference)
+
+    def row(self) -> Row:
+        """Columns reference, saturates, inexact, witness, note."""
+        verdicts = [verdict(found, weights) for found, weights in self.products if _of_integers(found)]
+        named = [f"the library's {found.library}" for found, _ in self.products if found.reference]
+        notes = [*named, *(one.why for one in verdicts if one.why), *self.notes]
+        return {
+            "reference": self.left_to_reference or bool(named),
+            "saturates": _any([one.saturates for one in verdicts]) if verdicts else False,
+            "inexact": _any([one.inexact for one in verdicts]) if verdicts else None,
+            "witness": next((one.witness for one in verdicts if one.witness is not None), None),
+            "note": "; ".join(dict.fromkeys(notes)),
+        }
+
+
+@dataclass
+class Noting(Kernels):
+    """Kernels that keep the products of a node, and leave to "fastest" what a library refuses."""
+
+    met: _Met = field(default_factory=_Met)
+
+    def instead(self, error: Unimplemented) -> Kernels:
+        """The fastest kernels, in place of a library's."""
+        if self.target.library is None:
+            raise error
+        self.calls.clear()
+        self.met.refused(error)
+        return replace(self, target=replace(self.target, dispatch="fastest"))
+
+    def _noted(self, found: Any, times: int, weights: Array) -> None:
+        super()._noted(found, times, weights)
+        if times:
+            self.met.products.append((found, weights))
+
+
+def _of_integers(found: Estimate) -> bool:
+    return not fmt(found.problem.src).is_float and not fmt(found.problem.wei).is_float
+
+
+def _any(found: Sequence[bool | None]) -> bool | None:
+    """Whether one is True; None where that is not known of one."""
+    return True if True in found else None if None in found else False
+
+
+def _cycles(find: Callable[[], float]) -> tuple[float | None, list[str]]:
+    """Cycles, or what is missing to tell them."""
+    try:
+        return find(), []
+    except UnknownTiming as error:
+        return None, [str(error)]
+
+
+def _widened(run: NodeRun) -> list[str]:
+    """What to say of a product of narrow floats that no kernel takes as they are."""
+    wide = any(call.macs and call.compute_dtype == "f32" for call in run.calls)
+    if not wide or not any(call.implementation.startswith("convert") for call in run.calls):
+        return []
+    return [f"no kernel for {run.dtype}: converted to f32, multiplied, and converted back"]
+
+
+def _compared(rows: list[Row]) -> list[Row]:
+    """The rows with the fastest mode of their place, and under which other cap they would take less time."""
+    places: dict[Any, Row] = {}
+    limits: dict[Any, Row] = {}
+    for row in rows:
+        for group, key in ((places, ("node", "machine", "isa")), (limits, ("node", "machine", "mode"))):
+            at = tuple(row[name] for name in key)
+            if row["cycles"] is not None and (at not in group or row["cycles"] < group[at]["cycles"]):
+                group[at] = row
+    for row in rows:
+        best, other = (
+            group.get(tuple(row[name] for name in key), {})
+            for group, key in ((places, ("node", "machine", "isa")), (limits, ("node", "machine", "mode")))
+        )
+        row |= {"fastest_mode": best.get("mode"), "fastest_cycles": best.get("cycles")}
+        if row["cycles"] and other and row["cycles"] > _WORTH * other["cycles"] > 0:
+            told = f"{other['isa']} takes {other['cycles']:,.0f} cycles"
+            row["note"] = "; ".join([*filter(None, [row["note"]]), told])
+    return rows

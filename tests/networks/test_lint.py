@@ -1,0 +1,202 @@
+"""simdnn.lint: what each node runs as, proofs about integers, and the command's exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper  # noqa: E402
+
+import simdnn  # noqa: E402
+from simdnn.cli import main  # noqa: E402
+from simdnn.libraries.model import LeftToReference  # noqa: E402
+from tests.networks.models import model  # noqa: E402
+
+CAPS = ["avx2", "avx512_core", "avx512_core_vnni"]
+
+
+def quantized(weights: np.ndarray[Any, Any], conv: bool, src: type = np.uint8, zero: int = 0) -> onnx.ModelProto:
+    """One product of dequantized operands: x (1, K) or (1, IC, 6, 6) by s8 weights, f32 out."""
+    scale = np.float32(0.1)
+    constants = {"s": scale, "z": np.array(zero, src), "w": weights, "ws": scale, "wz": np.int8(0)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "quantize"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], "d1"),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["dw"], "d2"),
+        helper.make_node("Conv" if conv else "MatMul", ["d", "dw"], ["y"], "product"),
+    ]
+    shape = [1, weights.shape[1], 6, 6] if conv else [4, weights.shape[0]]
+    return model(nodes, {"x": shape}, ["y"], {name: np.asarray(values) for name, values in constants.items()})
+
+
+def product_of(frame: Any, **where: str) -> Any:
+    for name, value in {"node": "product", **where}.items():
+        frame = frame[frame[name] == value]
+    assert len(frame) == 1
+    return frame.iloc[0]
+
+
+def test_columns_and_places() -> None:
+    net = model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
+        {"x": [4, 16]},
+        ["y"],
+        {"w": np.eye(16, 32, dtype=np.float32)},
+    )
+    frame = simdnn.lint(net, isa=CAPS)
+    named = "node op machine isa mode implementation reference saturates inexact cycles fastest_mode fastest_cycles"
+    assert " ".join(frame.columns).startswith(named)
+    assert set(frame["machine"]) == {"zen4"} and list(dict.fromkeys(frame["isa"])) == CAPS
+    modes = {isa: set(part["mode"]) for isa, part in frame.groupby("isa")}
+    assert modes["avx2"] == modes["avx512_core"] == {"f32", "int8-fast", "int8-exact"}
+    assert modes["avx512_core_vnni"] == {"f32", "int8-vnni"}  # what does without VNNI makes no sense there
+    for _, place in frame[frame["node"] == "product"].groupby("isa"):
+        assert place["fastest_cycles"].eq(place["cycles"].min()).all()
+        assert place.set_index("mode").loc[place["fastest_mode"].iloc[0], "cycles"] == place["cycles"].min()
+    assert not frame["reference"].any() and frame.attrs["dispatch"] == {"zen4": "onednn"}
+    vnni = product_of(frame, mode="int8-vnni")
+    assert (vnni["implementation"], vnni["saturates"], vnni["inexact"]) == ("gemm:avx512_core_vnni", False, False)
+    assert product_of(frame, isa="avx2", mode="int8-fast")["saturates"] is False  # one weight a column
+
+
+def test_a_machine_with_all_caps_is_taken() -> None:
+    net = quantized(np.ones((8, 4), np.int8), conv=False)
+    assert set(simdnn.lint(net, isa=["avx2_vnni", "avx512_core_amx"])["machine"]).isdisjoint({"zen4"})
+    frame = simdnn.lint(net, machine=["skx", "zen4"])
+    assert list(dict.fromkeys(frame["machine"])) == ["skx", "zen4"]
+    with pytest.raises(simdnn.InvalidArgument, match="neither machine nor isa"):
+        simdnn.lint(net)
+    with pytest.raises(simdnn.UnknownName, match="avx512_core"):
+        simdnn.lint(net, isa="avx512core")
+    with pytest.raises(simdnn.InvalidArgument, match="no machine here has all"):
+        simdnn.lint(net, isa=["avx2_vnni_int8", "avx512_core_amx"])
+
+
+@pytest.mark.parametrize("conv", [False, True])
+@pytest.mark.parametrize("cap", ["avx2", "avx512_core"])
+def test_saturation_is_proved_or_shown(cap: str, conv: bool) -> None:
+    """127 beside 127 exceeds 16 bits, 64 beside 64 does not; the exact kernel and VNNI never saturate."""
+    shape = (16, 8, 3, 3) if conv else (16, 16)
+    for weight, saturates in ((127, True), (64, False)):
+        net = quantized(np.full(shape, weight, np.int8), conv)
+        frame = simdnn.lint(net, isa=[cap, "avx512_core_vnni"], machine="icx")
+        stored = product_of(frame, isa=cap, mode="as stored")
+        assert stored["saturates"] is saturates and stored["inexact"] is saturates
+        assert product_of(frame, isa=cap, mode="int8-exact")["saturates"] is False
+        vnni = product_of(frame, isa="avx512_core_vnni")
+        assert vnni["mode"] == "as stored" and vnni["saturates"] is False and vnni["inexact"] is False
+        assert (stored["witness"] is not None) is saturates
+        if saturates:  # the witness does what is said of it
+            weights = np.full(shape, weight, np.int8)
+            run = simdnn.convolution if conv else simdnn.matmul
+            met = run(stored["witness"], weights, machine="icx", isa=cap, attr=simdnn.Attr(exact_int8=False))
+            assert met.saturation is not None and met.saturation.sum() > 0
+
+
+def test_halved_weights_are_told() -> None:
+    """s8 sources of convolutions without AVX2's VNNI: weights are halved, and odd ones lose their last bit."""
+    for weight, inexact in ((3, True), (4, False)):
+        frame = simdnn.lint(quantized(np.full((16, 8, 3, 3), weight, np.int8), True, np.int8), isa="avx512_core")
+        row = product_of(frame, mode="as stored")
+        assert row["saturates"] is False and row["inexact"] is inexact
+        assert ("halved" in row["note"]) is inexact
+
+
+def test_weights_that_come_as_it_runs_are_not_told() -> None:
+    nodes = [helper.make_node("MatMulInteger", ["a", "b"], ["y"], "product")]
+    types = {"a": TensorProto.UINT8, "b": TensorProto.INT8}
+    ports = [helper.make_tensor_value_info(name, dtype, [16, 16]) for name, dtype in types.items()]
+    graph = helper.make_graph(nodes, "g", ports, [helper.make_tensor_value_info("y", TensorProto.INT32, [16, 16])])
+    net = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    frame = simdnn.lint(net, isa=["avx512_core", "avx512_core_vnni"])
+    assert product_of(frame, isa="avx512_core", mode="as stored")["saturates"] is None
+    assert product_of(frame, isa="avx512_core_vnni")["saturates"] is False
+
+
+def test_large_sums_may_round() -> None:
+    frame = simdnn.lint(quantized(np.full((1024, 16), 127, np.int8), conv=False), isa="avx512_core_vnni")
+    assert product_of(frame)["inexact"] is None and "round or wrap" in product_of(frame)["note"]
+
+
+def test_a_reference_is_named() -> None:
+    """Of f32 sources by compressed weights, with bf16 allowed inside, oneDNN leaves all to its reference."""
+    weights = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
+    net = model([helper.make_node("MatMul", ["x", "w"], ["y"], "product")], {"x": [4, 64]}, ["y"], {"w": weights})
+    where: dict[str, Any] = {"isa": ["avx2", "avx512_core"], "modes": ["f32", "s4-weights"]}
+    frame = simdnn.lint(net, **where)
+    assert frame.set_index("mode")["reference"].to_dict() == {"f32": False, "s4-weights": True}
+    assert "ref:any" in product_of(frame, isa="avx2", mode="s4-weights")["note"]
+    fastest = simdnn.lint(net, **where, dispatch="fastest")
+    assert not fastest["reference"].any() and fastest.attrs["dispatch"] == {"zen4": "fastest"}
+
+
+def test_an_estimate_tells_the_library_and_its_reference() -> None:
+    sizes: dict[str, Any] = {"m": 16, "n": 16, "k": 16, "machine": "zen4", "dispatch": "onednn"}
+    left = simdnn.estimate("matmul", dt="f32:f32:s8", **sizes)
+    assert (left.library, left.reference) == ("ref:any", True)
+    plain = simdnn.estimate("matmul", dt="f32", **sizes)
+    assert (plain.library, plain.reference) == ("brg_matmul:avx512_core", False)
+    assert simdnn.estimate("matmul", dt="f32:f32:s8", **{**sizes, "dispatch": "fastest"}).library == ""
+    with pytest.raises(LeftToReference):
+        simdnn.estimate("matmul", dt="bf16:bf16:s8", **sizes)
+
+
+def test_layer_tables_and_gpus() -> None:
+    frame = simdnn.lint("digits", machine=["b580", "skx"], modes=["f32"])
+    assert frame.attrs["dispatch"] == {"b580": "fastest", "skx": "onednn"}
+    assert set(frame["op"]) == {"Conv", "MatMul"} and frame["cycles"].notna().all()
+    fast = simdnn.lint("digits", isa="avx2", modes=["int8-fast"])
+    assert fast["saturates"].map(lambda value: value is None).all()  # a table has no weights
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    net = quantized(np.full((16, 8, 3, 3), 127, np.int8), conv=True)
+    (tmp_path / "net.onnx").write_bytes(net.SerializeToString())
+    return str(tmp_path / "net.onnx")
+
+
+def test_exit_status(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lint = ["lint", path, "--isa"]
+    assert main([*lint, "avx512_core"]) == 0
+    text = capsys.readouterr().out
+    assert "on zen4 (dispatch onednn)" in text and "exceed 16 bits" in text and "int8-exact" in text
+    assert main([*lint, "avx512_core", "--fail-on", "saturates"]) == 1
+    assert "failures" in capsys.readouterr().out
+    assert main([*lint, "avx512_core_vnni", "--fail-on", "reference,saturates,inexact,refused"]) == 0
+    assert main([*lint, "avx512_core", "--slower-than", "1.01"]) == 1
+    assert main([*lint, "avx512_core", "--slower-than", "100"]) == 0
+    capsys.readouterr()
+    assert main([*lint, "avx512_core", "--fail-on", "saturates", "--json", "-o", str(tmp_path / "out.csv")]) == 1
+    content = json.loads(capsys.readouterr().out)
+    assert content["failures"][0] | {"machine": ""} == {
+        "node": "product",
+        "machine": "",
+        "isa": "avx512_core",
+        "mode": "as stored",
+        "finding": "saturates",
+    }
+    assert {row["node"] for row in content["rows"]} >= {"product", "quantize"}
+    assert (tmp_path / "out.csv").read_text().startswith("node,op,machine,isa,mode,implementation,reference")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--fail-on", "saturate", "--isa", "avx2"], "did you mean 'saturates'"),
+        (["--slower-than", "0.5", "--isa", "avx2"], "at least 1"),
+        ([], "neither machine nor isa"),
+        (["--machine", "skx", "--isa", "avx512_core_vnni"], "machine 'skx' has"),
+        (["--isa", "avx2", "--force"], "--force is for files"),
+    ],
+)
+def test_wrong_usage(path: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", path, *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
