@@ -135,11 +135,8 @@ def verdict(found: Estimate, weights: Array | None) -> Verdict:
     if kernel.halves:
         odd = None if weights is None else int((weights % 2 != 0).sum())
         if odd != 0:
-            size = "all weights" if weights is None else f"{odd} of {weights.size} weights"
-            known = "that are odd " if weights is None else "are odd and "
-            return Verdict(
-                False, None if odd is None else True, f"weights are halved: {size} {known}lose their last bit"
-            )
+            lost = "odd ones" if weights is None else f"{odd} of {weights.size} are odd and"
+            return Verdict(False, None if odd is None else True, f"weights are halved: {lost} lose their last bit")
     if _largest_sum(found.problem, weights) >= limit_of(kernel):
         return Verdict(False, None, f"sums may reach {limit_of(kernel):,}, from where they round or wrap")
     return Verdict(False, False)

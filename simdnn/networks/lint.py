@@ -160,7 +160,7 @@ def _rank(cap: str) -> int:
     return caps().index(cap) if cap in caps() else 0
 
 
-# -- what is looked at --------------------------------------------------------------------------------------------------
+# -- what is looked at -------------------------------------------------------------------------------------------------
 def _subject(model: Any, feeds: Mapping[str, Array] | None, shapes: Mapping[str, Sequence[int]]) -> _Model | _Table:
     if isinstance(model, str) and model in workloads.REAL_NETWORKS and model not in workloads.names():
         model = workloads.REAL_NETWORKS[model].model()
