@@ -87,12 +87,12 @@ def main(args: argparse.Namespace) -> int:
     if "force" in args.given and args.output is None:
         raise InvalidArgument("--force is for files that are written; it says nothing without one")
     output.check_path(args.output, output.FILE_FORMATS)
+    feeds = None
     if args.feeds is not None:
         from simdnn.cli.run_kinds import read_feeds
+        from simdnn.networks.network import load
 
-        feeds = read_feeds(args.feeds)
-    else:
-        feeds = None
+        feeds = read_feeds(args.feeds, load(args.model))
     frame = lint(
         args.model,
         machine=args.machine,

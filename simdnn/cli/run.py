@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,8 @@ from isa_models import InvalidArgument
 from simdnn.cli import output, run_kinds, run_prompt, run_show
 from simdnn.cli.options import Takes, add_set, check, machine_with
 from simdnn.libraries import LIBRARIES
-from simdnn.networks.precision import MODES, choose
+from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.runner import Frames, some
-from simdnn.reporting.provenance import provenance
 from workloads import RealNetwork
 
 if TYPE_CHECKING:
@@ -52,8 +50,8 @@ TAKES: Takes = {
     "layer tables": _ALWAYS | {"seed", "no_values"},
     "layer tables with --no-values": _ALWAYS | {"no_values"},
     "networks that classify labelled data": _ALWAYS,
-    "MODEL.onnx": _ALWAYS | {"no_values", "shape", "seed"},
-    "MODEL.onnx with --feeds": _ALWAYS | {"no_values", "feeds"},
+    "MODEL.onnx": _ALWAYS | {"no_values", "shape", "seed", "calibrate"},
+    "MODEL.onnx with --feeds": _ALWAYS | {"no_values", "feeds", "calibrate", "labels"},
     "MODEL.onnx with --no-values": _ALWAYS | {"no_values", "shape"},
     "fetched networks": _REAL,
     "fetched networks that make pictures": _REAL | {"pictures"},
@@ -78,7 +76,7 @@ def add(subparsers: Any) -> None:
         f"a MODEL.onnx, or, once fetched, {', '.join(workloads.REAL_NETWORKS)} (minilm "
         "with --no-values: the layer table of that name)",
     )
-    parser.add_argument("--machine", default="zen4", help="a name of `simdnn list machines`, or machine.toml (zen4)")
+    parser.add_argument("--machine", default="zen4", help="names of `simdnn list machines`, or machine.toml (zen4)")
     add_set(parser)
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--modes", type=_words, metavar="MODE,…", help="some of those below, as f32,int8-vnni")
@@ -115,7 +113,18 @@ def add(subparsers: Any) -> None:
         metavar="NAME=1,3,224,224",
         help="of an ONNX model's input that has no fixed one",
     )
-    parser.add_argument("--feeds", type=Path, metavar="FILE.npz", help="an ONNX model's inputs (random ones)")
+    parser.add_argument(
+        "--feeds", type=Path, metavar="FILE.npz", help="an ONNX model's inputs, also several, or a folder (random ones)"
+    )
+    parser.add_argument(
+        "--calibrate", type=Path, metavar="FILE.npz", help="what int8 modes of an ONNX model take ranges from (--feeds)"
+    )
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE.npy",
+        help="classes of --feeds: the totals have an ONNX model's accuracy",
+    )
     output.add_force(parser)
     parser.add_argument("--wide", action="store_true", help="all columns, also those that are alike in all rows")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
@@ -137,19 +146,44 @@ def main(args: argparse.Namespace) -> int:
     if network and args.no_values and args.workload in workloads.names():
         network = None  # the layer table of that name
     check(args, _kind(args, network), TAKES)
-    args.machine = machine_with(args.machine, args.set)
+    named = _words(args.machine) if " with " not in args.machine else []  # which may list figures
+    machines = [machine_with(name, args.set) for name in dict.fromkeys(named or [args.machine])]
     if network and args.prompt is not None:
+        args.machine = machine_with(args.machine, args.set)
         return run_prompt.main(args, network)
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
     output.check_path(args.pictures, output.PICTURE_FORMATS)
+    if args.pictures and len(machines) > 1:
+        raise InvalidArgument(f"--pictures of {len(machines)} machines; one is needed, whose modes stand side by side")
+    chosen = {name: _chosen(args, network, name) for name in machines}
+    left: dict[str, str] = {}
+    outcomes: list[run_kinds.WorkloadOutcome] = []
+    with output.Progress() as progress:
+        for name, (modes, lacking) in chosen.items():
+            args.machine = name
+            outcomes.append(_run(args, network, modes, progress))
+            about = f" on {name}" if len(machines) > 1 else ""
+            left |= {f"{mode.name}{about}": reason for mode, reason in lacking.items()}
+    args.machine = ", ".join(machines)
+    one = len(machines) == 1
+    return _tell(args, outcomes[0] if one else run_kinds.beside(dict(zip(machines, outcomes, strict=True))), left)
+
+
+def _chosen(
+    args: argparse.Namespace, network: RealNetwork | None, machine: str
+) -> tuple[dict[Mode, str], dict[Mode, str]]:
+    """The modes that run on a machine, and those left out with the reason."""
     names = ["f32"] if args.modes is None and _is_model(args) and args.no_values else args.modes
-    modes, lacking = choose(isa_models.machine(args.machine), names, args.isa, run_kinds.known_modes(network))
+    modes, lacking = choose(isa_models.machine(machine), names, args.isa, run_kinds.known_modes(network))
     if "fpmath_layers" in args.given and not any(mode.fpmath for mode in modes):
         math = ", ".join(name for name, mode in MODES.items() if mode.fpmath)
         raise InvalidArgument(f"--fpmath-layers without a math mode among the modes: --modes with one of {math}")
-    with output.Progress() as progress:
-        outcome = _run(args, network, modes, progress)
+    return modes, lacking
+
+
+def _tell(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome, left: dict[str, str]) -> int:
+    """Write what was found; the exit status."""
     layers, totals = _asked(args, outcome), outcome.frames.totals
     content = {
         "workload": args.workload,
@@ -157,16 +191,14 @@ def main(args: argparse.Namespace) -> int:
         **outcome.content,
         "layers": output.records(layers),
         "totals": output.records(totals),
-        "left_out": {mode.name: reason for mode, reason in lacking.items()},
+        "left_out": left,
     }
-    if outcome.axis:
-        content["quality_axis"] = asdict(outcome.axis)
     if _is_model(args):
         content["rows"] = content["totals"]  # what scripts read of a model's modes
     if args.output:
         written = pd.concat([layers, totals], ignore_index=True) if len(layers) else totals
-        output.write(args.output, written, content | {"provenance": provenance([args.machine])})
-    notes = [f"{mode.name}: left out, {reason}" for mode, reason in lacking.items()]
+        output.write(args.output, written, content)
+    notes = [f"{mode}: left out, {reason}" for mode, reason in left.items()]
     notes += [*_remarks(outcome.frames), *_draw(args, outcome)]
     if args.json:
         output.print_json(content)
@@ -198,16 +230,23 @@ def _asked(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> pd.D
 
 def _remarks(frames: Frames) -> list[str]:
     """What modes are to be told about: notes, and refusals with the layers that they were met in."""
-    totals, layers = frames.totals, frames.layers
-    found = [f"{m}: {text}" for m, text in zip(totals["mode"], totals["note"], strict=True) if text]
+    totals, layers = (_placed(frame) for frame in (frames.totals, frames.layers))
+    found = [f"{m}: {text}" for m, text in zip(totals["place"], totals["note"], strict=True) if text]
     met: set[str] = set()
     if "refused" in layers:
-        for (mode, reason), part in layers[layers["refused"] != ""].groupby(["mode", "refused"], sort=False):
+        for (mode, reason), part in layers[layers["refused"] != ""].groupby(["place", "refused"], sort=False):
             found.append(f"{mode}: refused in {', '.join(part['layer'])}: {reason}")
             met.add(str(mode))
-    rest = totals[(totals["refused"] != "") & ~totals["mode"].isin(met)]
-    found += [f"{m}: refused: {text}" for m, text in zip(rest["mode"], rest["refused"], strict=True)]
+    rest = totals[(totals["refused"] != "") & ~totals["place"].isin(met)]
+    found += [f"{m}: refused: {text}" for m, text in zip(rest["place"], rest["refused"], strict=True)]
     return list(dict.fromkeys(found))  # phases have the notes of their mode
+
+
+def _placed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the mode, and where there are several machines the machine, that remarks are about."""
+    if "mode" not in frame:
+        return frame
+    return frame.assign(place=frame["mode"] + " on " + frame["machine"] if "machine" in frame else frame["mode"])
 
 
 def _kind(args: argparse.Namespace, network: RealNetwork | None) -> str:
@@ -270,10 +309,11 @@ def _drawn(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> Axes
 
     frame = _asked(args, outcome) if args.no_values else outcome.frames.totals
     frame = outcome.frames.layers if frame.empty else frame[frame["refused"] == ""]
-    phases = [str(phase) for phase in frame["phase"].dropna().unique()] if "phase" in frame else [""]
-    panels = plot.panels(len(phases)) if len(phases) > 1 else [None]
-    for panel, phase in zip(panels, phases, strict=True):
-        part, axis = frame[frame["phase"] == phase] if phase else frame, outcome.axis
+    keys = [name for name in ("machine", "phase") if name in frame and frame[name].notna().any()]
+    parts = [part for _, part in frame.groupby(keys, sort=False)] if keys else [frame]
+    panels = plot.panels(len(parts)) if len(parts) > 1 else [None]
+    for panel, part in zip(panels, parts, strict=True):
+        axis = outcome.axis
         if args.no_values:
             ax = plot.plot_layers(part, panel)
         elif axis is None:
@@ -281,9 +321,9 @@ def _drawn(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> Axes
         else:
             how = {"percent": axis.percent, "higher_is_better": axis.higher_is_better}
             ax = plot.plot_quality_speed(part, axis.column, axis.title, panel, **how)
-        ax.set_title(
-            f"{_for_people(args.workload)} on {_for_people(args.machine)}{phase and ', '}{phase}", parse_math=False
-        )
+        where = part["machine"].iloc[0] if "machine" in keys else args.machine
+        phase = f", {part['phase'].iloc[0]}" if "phase" in keys else ""
+        ax.set_title(f"{_for_people(args.workload)} on {_for_people(where)}{phase}", parse_math=False)
     return ax
 
 

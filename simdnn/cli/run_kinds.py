@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -24,6 +24,10 @@ from simdnn.networks.runner import Frames
 from simdnn.networks.tables import run_table
 from simdnn.workers import MOST_WORKERS
 from workloads import RealNetwork
+
+if TYPE_CHECKING:
+    from simdnn.networks.model import Port
+    from simdnn.networks.network import Network
 
 Modes = Mapping[Mode, str]
 
@@ -51,6 +55,22 @@ class WorkloadOutcome:
     quality: Mapping[str, str] = field(default_factory=dict)
     axis: QualityAxis | None = None
     content: Mapping[str, Any] = field(default_factory=dict)
+
+
+def beside(outcomes: Mapping[str, WorkloadOutcome]) -> WorkloadOutcome:
+    """What a workload gave on several machines, by their names, as one: a column says which machine."""
+    import pandas as pd
+
+    def joined(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        parts = [frame.assign(machine=name) for name, frame in frames.items() if len(frame)]
+        whole = pd.concat(parts, ignore_index=True) if parts else next(iter(frames.values()))
+        return whole[["machine", *(name for name in whole if name != "machine")]] if parts else whole
+
+    layers = joined({name: outcome.frames.layers for name, outcome in outcomes.items()})
+    totals = joined({name: outcome.frames.totals for name, outcome in outcomes.items()})
+    first = next(iter(outcomes.values()))
+    about = "\n".join(dict.fromkeys(outcome.about for outcome in outcomes.values() if outcome.about))
+    return replace(first, frames=Frames(layers, totals), about=about)
 
 
 def known_modes(network: RealNetwork | None) -> Mapping[str, Mode]:
@@ -96,16 +116,24 @@ def onnx_model(args: argparse.Namespace, modes: Modes, progress: output.Progress
 
     network = load(args.workload)
     network.check_operators()
+    calibrates = any(mode.is_integer for mode in modes) and not network.is_integer
+    if args.calibrate is not None and not calibrates:
+        raise InvalidArgument("--calibrate without a mode that takes ranges from data: --modes with int8-vnni, e.g.")
     shapes = shapes_of(args.shape)
     sizes, open_sizes = network.sizes(shapes) if args.feeds is None else ({}, [])
     taken = taken_as_1(open_sizes)
     alone = args.no_values and not any(mode.is_integer for mode in modes)  # shapes will do
+    labels = None if args.labels is None else read_labels(args.labels)
+    calibrate = None if args.calibrate is None else read_feeds(args.calibrate, network)
     with _about(taken):
-        given = sizes if alone and args.feeds is None else _feeds(args, network, shapes, random_feeds)
+        feeds: list[Any] = [sizes if alone else random_feeds(network, shapes, args.seed)] if args.feeds is None else []
+        feeds = feeds or read_feeds(args.feeds, network)
         frames = run_model(
             args.workload,
-            given,
+            feeds,
             modes,
+            calibrate=calibrate,
+            labels=labels,
             machine=args.machine,
             isa=args.isa,
             values=not args.no_values,
@@ -115,15 +143,21 @@ def onnx_model(args: argparse.Namespace, modes: Modes, progress: output.Progress
         )
     stored = "; it is stored in integers" if network.is_integer else ""
     against = "its own graph with exact sums" if network.is_integer else "f32"
-    data = f"random data, seed {args.seed}" if args.feeds is None else args.feeds.name
+    data = f"random data, seed {args.seed}" if args.feeds is None else _told(args.feeds, feeds)
     errors = "" if args.no_values else f"; errors against {against} on {data}"
+    apart = "" if calibrate is None else f"; ranges of int8 from {_told(args.calibrate, calibrate)}"
     return WorkloadOutcome(
         frames,
-        f"{args.workload} on {args.machine}{stored}{errors}{taken}",
+        f"{args.workload} on {args.machine}{stored}{errors}{apart}{taken}",
         rows=args.no_values and args.modes is None,
-        axis=QualityAxis("sqnr_db", f"signal to error against {against} (dB)"),
+        axis=None if labels is not None else QualityAxis("sqnr_db", f"signal to error against {against} (dB)"),
         content={"taken_as_1": open_sizes},
     )
+
+
+def _told(path: Path, feeds: Sequence[Any]) -> str:
+    """A file's name, and how many feeds it holds where there are several."""
+    return path.name + (f" ({len(feeds)} feeds)" if len(feeds) > 1 else "")
 
 
 def fetched(args: argparse.Namespace, network: RealNetwork, modes: Modes, progress: output.Progress) -> WorkloadOutcome:
@@ -161,13 +195,6 @@ def _where(args: argparse.Namespace) -> dict[str, Any]:
     return {"threads": args.threads, "dispatch": args.dispatch, "fpmath_layers": args.fpmath_layers}
 
 
-def _feeds(args: argparse.Namespace, network: Any, shapes: Any, random_feeds: Any) -> dict[str, Array]:
-    if args.feeds is None:
-        made: dict[str, Array] = random_feeds(network, shapes, args.seed)
-        return made
-    return read_feeds(args.feeds)
-
-
 @contextmanager
 def _about(taken: str) -> Iterator[None]:
     """Errors tell which sizes were taken, as those may be their cause."""
@@ -177,11 +204,54 @@ def _about(taken: str) -> Iterator[None]:
         raise type(error)(f"{error}{taken}") from None
 
 
-def read_feeds(path: Path) -> dict[str, Array]:
-    """Arrays by input name from an .npz file."""
+def read_feeds(path: Path, network: Network) -> list[dict[str, Array]]:
+    """The feeds in an .npz file, or in those of a folder in the order of their names.
+
+    A file holds arrays by input name. Where they have one dimension more than the input, or several times its first
+    size, it holds as many feeds; an array that has the input's own shape then belongs to each of them.
+    """
+    files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+    if not files:
+        raise InvalidArgument(f"{path} holds no feeds (a folder without .npz files); an .npz in it is needed")
+    return [feed for file in files for feed in _apart(file, _arrays(file, "feeds"), network)]
+
+
+def read_labels(path: Path) -> Array:
+    """The labels in an .npy file, or in an .npz file of one array."""
+    found = _arrays(path, "labels")
+    if len(found) != 1:
+        raise InvalidArgument(f"{path} holds no labels ({len(found)} arrays); an .npy, or one array, is needed")
+    return next(iter(found.values()))
+
+
+def _arrays(path: Path, what: str) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        with path.open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            return {"": file} if isinstance(file, np.ndarray) and what == "labels" else {n: file[n] for n in file.files}
     except (OSError, ValueError, BadZipFile, AttributeError) as error:
         reason = " ".join(str(error).split())[:80]
-        raise InvalidArgument(f"{path} holds no feeds ({reason}); an .npz is needed") from None
+        raise InvalidArgument(f"{path} holds no {what} ({reason}); an .npz is needed") from None
+
+
+def _apart(path: Path, arrays: dict[str, Array], network: Network) -> list[dict[str, Array]]:
+    """The feeds of one file."""
+    stacks = {port.name: parts for port in network.inputs if (parts := _stacked(port, arrays.get(port.name)))}
+    counts = {name: len(parts) for name, parts in stacks.items()}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{count} of {name}" for name, count in counts.items())
+        raise InvalidArgument(f"{path} holds feeds by input: {told}; as many of each are needed")
+    count = next(iter(counts.values()), 1)
+    return [{**arrays, **{name: parts[i] for name, parts in stacks.items()}} for i in range(count)]
+
+
+def _stacked(port: Port, array: Array | None) -> list[Array]:
+    """The arrays of several feeds that lie in one; none where it is that of one feed."""
+    if array is None or port.dims is None:
+        return []
+    if array.ndim == len(port.dims) + 1:
+        return list(array)
+    first = port.dims[0] if array.ndim == len(port.dims) and port.dims else ""
+    if not isinstance(first, int) or first < 1 or array.shape[0] == first or array.shape[0] % first:
+        return []
+    return list(array.reshape(-1, first, *array.shape[1:]))

@@ -19,7 +19,8 @@ RARE = tuple(column.removesuffix("_outputs") for column in measures.DEPARTURE_CO
 _COSTS = ("cycles", "cycles_mb1", "time_us", "gops", "gb_s", "bound", "share_of_peak")
 _ERRORS = ("max_abs_error", "sqnr_db")
 _SHARES = ("saturated_share", *(f"{kind}_share" for kind in RARE))
-LAYERS = ("layer", "op", "count", "mode", "phase", "implementation", *_COSTS, *_ERRORS, *_SHARES, "confidence")
+_NAMED = ("machine", "layer", "op", "count", "mode", "phase", "implementation")
+LAYERS = (*_NAMED, *_COSTS, *_ERRORS, *_SHARES, "confidence")
 #: of totals, behind the mode, the phase and the workload's own figures of quality
 TOTALS = (
     "tokens_per_s",
@@ -48,7 +49,7 @@ _LEAST_OF_TOTALS = (
     *("implementation", "worst_layer_sqnr_db", "gops", "gb_s", "share_of_peak", "computes", "cycles_mb1", "bound"),
     *("confidence", "max_abs_error", "time_us"),
 )
-_ALWAYS = ("layer", "mode", "phase", "cycles", "speed_up", "sqnr_db", "implementation")
+_ALWAYS = ("machine", "layer", "mode", "phase", "cycles", "speed_up", "sqnr_db", "implementation")
 HEADINGS = {
     "share_of_peak": "peak",
     "max_abs_error": "max_abs",
@@ -79,9 +80,9 @@ def layers(frame: pd.DataFrame, wide: bool = False) -> str:
 
 def totals(frame: pd.DataFrame, quality: Mapping[str, str], wide: bool = False) -> str:
     """A row a mode, and what was put away. `quality`: formats of the workload's own figures, by column."""
-    own = [name for name in ("accuracy", *quality) if name in frame]
+    own = [name for name in ("accuracy", "metric", *quality) if name in frame]
     formats = FORMATS | {name: form.format for name, form in quality.items()}
-    return _shown(frame, ("mode", "phase", *own, *TOTALS), formats, () if wide else _LEAST_OF_TOTALS, own)
+    return _shown(frame, ("machine", "mode", "phase", *own, *TOTALS), formats, () if wide else _LEAST_OF_TOTALS, own)
 
 
 def _shown(

@@ -55,7 +55,7 @@ def lint(
     isa: str | Sequence[str] | None = None,
     modes: Sequence[str] | None = None,
     dispatch: str = "onednn",
-    feeds: Mapping[str, Array] | None = None,
+    feeds: Mapping[str, Array] | Sequence[Mapping[str, Array]] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int = 1,
 ) -> pd.DataFrame:
@@ -161,7 +161,7 @@ def _rank(cap: str) -> int:
 
 
 # -- what is looked at -------------------------------------------------------------------------------------------------
-def _subject(model: Any, feeds: Mapping[str, Array] | None, shapes: Mapping[str, Sequence[int]]) -> _Model | _Table:
+def _subject(model: Any, feeds: Any, shapes: Mapping[str, Sequence[int]]) -> _Model | _Table:
     if isinstance(model, str) and model in workloads.REAL_NETWORKS and model not in workloads.names():
         model = workloads.REAL_NETWORKS[model].model()
     if isinstance(model, str) and (model in workloads.names() or model.endswith(".csv") or "." not in model):
@@ -207,11 +207,13 @@ class _Model:
     prepared: dict[Mode, tuple[Network, Attr] | Unimplemented] = field(default_factory=dict)
 
     @staticmethod
-    def of(model: Model, feeds: Mapping[str, Array] | None, shapes: Mapping[str, Sequence[int]]) -> _Model:
+    def of(model: Model, feeds: Any, shapes: Mapping[str, Sequence[int]]) -> _Model:
         network = load(model)
-        sizes, taken = (feeds, list[str]()) if feeds is not None else network.sizes(shapes)
-        data = feeds if feeds is not None else random_feeds(network, shapes, 0)
-        return _Model(network, Calibrated(model, [data]), sizes, tuple(taken))
+        if feeds is None:
+            sizes, taken = network.sizes(shapes)
+            return _Model(network, Calibrated(model, [random_feeds(network, shapes, 0)]), sizes, tuple(taken))
+        data = [feeds] if isinstance(feeds, Mapping) else list(feeds)
+        return _Model(network, Calibrated(model, data), data[0], ())
 
     @property
     def is_integer(self) -> bool:

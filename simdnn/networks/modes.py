@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import SimdnnError, Unimplemented
+from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     Model = str | PathLike[str] | onnx.ModelProto
+    Metric = Callable[[Any], float]  # of outputs by name, or of a list of them
 #: of a model whose products are integer ones already: all kernels of the machine, nothing changed
 STORED = Mode("as stored", "an integer model's own graph", "", "", ANY_ISA, gpus=GPUS)
 CALIBRATED_ON_ITSELF = "its ranges are from the very data that it is judged on"
@@ -44,6 +45,7 @@ class Calibrated:
 
     model: Model
     feeds: Sequence[Mapping[str, Array]]
+    judging: bool = True  # whether these are the feeds that results are judged on, too
 
     @cached_property
     def is_integer(self) -> bool:
@@ -110,9 +112,12 @@ def random_feeds(network: Network, shapes: Mapping[str, Sequence[int]], seed: in
 
 def run_model(
     model: Model,
-    feeds: Mapping[str, Any],
+    feeds: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     modes: Mapping[Mode, str],
     *,
+    calibrate: Sequence[Mapping[str, Array]] | None = None,
+    labels: Array | Sequence[int] | None = None,
+    metric: Metric | None = None,
     machine: str | AnyMachine = "zen4",
     isa: str | None = None,
     values: bool = True,
@@ -129,35 +134,73 @@ def run_model(
     which all values of f32 are kept. `fpmath_layers`: in modes that are math modes, nodes whose names no pattern of
     this comma list matches stay strict.
 
+    `feeds`: one, or several in a list: errors are over the outputs of all of them, costs and rows of nodes those of the
+    first. `calibrate`: feeds that int8 modes take their ranges from, apart from those that judge (those themselves).
+    `labels`: a class for each row of the first output over all feeds; the totals have `accuracy`, the share of rows
+    whose largest value is at the label. `metric`: what it makes of the outputs, a dict by name, or a list of them where
+    `feeds` is one, stands in the totals' `metric`.
+
     A model that is stored in integers has no f32: its first row, against which speed is told, is "as stored", its
     errors are against its own graph with exact sums, and a mode that gives the kernels and bits of another row has none
     of its own. What a mode changes nothing of, and what it was calibrated on, is in `note`; a mode that a node refuses
     has the reason in `refused`.
     """
-    calibrated = Calibrated(model, [feeds])
+    given = [feeds] if isinstance(feeds, Mapping) else list(feeds)
+    if not given:
+        raise InvalidArgument("feeds is empty; a dict of arrays by input name, or a list of them, is needed")
+    if not values and (labels is not None or metric):
+        raise InvalidArgument("labels and metric judge values, which values=False leaves out")
+    judge = Judging(None if labels is None else np.asarray(labels), metric, isinstance(feeds, Mapping))
+    calibrated = Calibrated(model, given if calibrate is None else calibrate, calibrate is None)
     where |= {"machine": machine, "fpmath_layers": fpmath_layers}
     check_scoped([node.name for node in load(model).graph.nodes], fpmath_layers)
-    part = ModelRun(calibrated, feeds, values, layers, isa, where)
+    part = ModelRun(calibrated, given, values, layers, isa, where, judge)
     if part.hides:
         modes = {mode: cap for mode, cap in modes.items() if mode.name != "f32"}
     return run_modes([part], modes, isa=isa, progress=progress)
 
 
-def compare_modes(model: Model, feeds: Mapping[str, Array], modes: Mapping[Mode, str], **options: Any) -> pd.DataFrame:
+def compare_modes(model: Model, feeds: Any, modes: Mapping[Mode, str], **options: Any) -> pd.DataFrame:
     """The totals of `run_model`, which takes the same options: a row a mode."""
     return run_model(model, feeds, modes, **options).totals
 
 
 @dataclass(frozen=True, eq=False)
+class Judging:
+    """How good outputs are beside what f32 gives. `alone`: one feed, whose outputs a metric gets without a list."""
+
+    labels: Array | None
+    metric: Metric | None
+    alone: bool
+
+    def row(self, outputs: Sequence[Mapping[str, Any]]) -> Row:
+        """Columns accuracy and metric, as far as they are asked for. `InvalidArgument` for labels that do not fit."""
+        found: Row = {}
+        if self.labels is not None:
+            logits = np.concatenate([np.asarray(next(iter(one.values()))) for one in outputs])
+            if logits.ndim < 2 or self.labels.shape != logits.shape[:-1]:
+                said = f"labels of shape {self.labels.shape} for outputs of {logits.shape}"
+                raise InvalidArgument(f"{said}; a class for each row of the first output is needed")
+            found["accuracy"] = float((logits.argmax(axis=-1) == self.labels).mean())
+        if self.metric:
+            value = self.metric(outputs[0] if self.alone else list(outputs))
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
+                raise InvalidArgument(f"metric gives {value!r:.60}; a finite number is needed")
+            found["metric"] = float(value)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class ModelRun:
-    """An ONNX model and a feed as a `runner.Part`; `layers`: errors of nodes, too."""
+    """An ONNX model and feeds as a `runner.Part`; `layers`: errors of nodes, too."""
 
     calibrated: Calibrated
-    feeds: Mapping[str, Any]
+    feeds: Sequence[Mapping[str, Any]]
     values: bool
     layers: bool
     isa: str | None
     where: Mapping[str, Any]
+    judge: Judging
     name: str = "model"
     macs: int = 0
     refusals: tuple[type[SimdnnError], ...] = (SimdnnError,)
@@ -183,20 +226,23 @@ class ModelRun:
             warnings.simplefilter("always", RuntimeWarning)
             network, attr = in_mode(self.calibrated, mode)
             if not self.values:
-                result = network.estimate(self.feeds, isa=isa, attr=attr, **self.where)
+                result = network.estimate(self.feeds[0], isa=isa, attr=attr, **self.where)
                 rows, whole = node_rows(result), {}
             else:
                 seen = Seen(self.layers)
-                result = network.run(self.feeds, isa=isa, attr=attr, watch=seen.watching(network), **self.where)
-                seen.outputs = floats_of(result)
+                watch = seen.watching(network)
+                result = network.run(self.feeds[0], isa=isa, attr=attr, watch=watch, **self.where)
+                rest = [network.run(feed, isa=isa, attr=attr, **self.where) for feed in self.feeds[1:]]
+                results = [result, *rest]
+                seen.outputs = [values for one in results for values in floats_of(one)]
                 if not reference.outputs:
                     reference.take(seen)
                 rows = node_rows(result, seen.errors(reference))
-                whole = error_of(seen.outputs, reference.outputs)
+                whole = self.judge.row([one.outputs for one in results]) | error_of(seen.outputs, reference.outputs)
         run = InMode(rows, [{"computes": computes(result), **whole, "refused": ""}])
         run.ran = self._ran(result)
         run.notes += dict.fromkeys(str(w.message) for w in caught)
-        if mode.is_integer and not self.hides and self.values:
+        if mode.is_integer and not self.hides and self.values and self.calibrated.judging:
             run.notes.append(CALIBRATED_ON_ITSELF)
         return run
 
@@ -213,15 +259,18 @@ class ModelRun:
     def _exact(self, seen: Seen) -> None:
         """An integer model with exact sums; by a CPU where the machine lacks an integer kernel for one of them."""
         network, exact = load(self.calibrated.model), Attr(exact_int8=True)
-        watch = seen.watching(network)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", RuntimeWarning)
-            try:
-                found = network.run(self.feeds, attr=exact, isa=self.isa, watch=watch, **self.where)
-            except (RuntimeWarning, Unimplemented):
-                warnings.simplefilter("ignore", RuntimeWarning)
-                found = network.run(self.feeds, attr=exact, machine=_EXACT, watch=watch)
-        seen.outputs = floats_of(found)
+        where = {**self.where, "isa": self.isa}
+        for feed in self.feeds:
+            watch = None if seen.outputs else seen.watching(network)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", RuntimeWarning)
+                try:
+                    found = network.run(feed, attr=exact, watch=watch, **where)
+                except (RuntimeWarning, Unimplemented):
+                    warnings.simplefilter("ignore", RuntimeWarning)
+                    where = {"machine": _EXACT}
+                    found = network.run(feed, attr=exact, watch=watch, **where)
+            seen.outputs += floats_of(found)
 
 
 def node_rows(result: NetworkEstimate, errors: Mapping[str, Row] | None = None) -> list[Row]:
