@@ -34,6 +34,7 @@ if _typing.TYPE_CHECKING:
     from simdnn.networks import float16_report as float16_report
     from simdnn.networks import quantize_onnx as quantize_onnx
     from simdnn.networks import transpile_float16 as transpile_float16
+    from simdnn.networks.blame import blame as blame
     from simdnn.networks.lint import lint as lint
     from simdnn.networks.network import Network as Network
     from simdnn.networks.network import load as load

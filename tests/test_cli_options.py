@@ -20,6 +20,8 @@ EXAMPLES = {
         "networks that classify labelled data": ["digits"],
         "MODEL.onnx": ["none.onnx"],
         "MODEL.onnx with --feeds": ["none.onnx", "--feeds", "none.npz"],
+        "MODEL.onnx with --blame": ["none.onnx", "--blame", "bf16"],
+        "MODEL.onnx with --blame and --feeds": ["none.onnx", "--blame", "bf16", "--feeds", "none.npz"],
         "MODEL.onnx with --no-values": ["none.onnx", "--no-values", "--modes", "f32"],
         "fetched networks": ["ocr"],
         "fetched networks that make pictures": ["sr"],
@@ -30,7 +32,7 @@ EXAMPLES = {
     verify: {"instructions": [], "--timing": ["--timing"]},
 }
 #: with these the options make another kind of argument
-TURNS = {"no_values", "feeds", "prompt", "timing"}
+TURNS = {"no_values", "feeds", "prompt", "timing", "blame"}
 #: commands all of whose options mean something with all that they take; each one's cross-checks have tests of their own
 WHOLE = {
     "study",

@@ -13,7 +13,7 @@ import pandas as pd
 import isa_models
 import workloads
 from isa_models import InvalidArgument
-from simdnn.cli import output, run_kinds, run_prompt, run_show
+from simdnn.cli import output, run_blame, run_kinds, run_prompt, run_show
 from simdnn.cli.options import Takes, add_set, check, machine_with
 from simdnn.libraries import LIBRARIES
 from simdnn.networks.precision import MODES, Mode, choose
@@ -46,12 +46,15 @@ Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usa
 _SHARED = frozenset({"machine", "set", "isa", "modes", "threads", "dispatch"})
 _ALWAYS = _SHARED | {"json", "output", "layers", "fpmath_layers", "plot", "wide"}
 _REAL = _ALWAYS | {"samples", "seed", "no_values"}
+_BLAMED = _SHARED - {"modes"} | {"blame", "calibrate", "json", "output"}
 TAKES: Takes = {
     "layer tables": _ALWAYS | {"seed", "no_values"},
     "layer tables with --no-values": _ALWAYS | {"no_values"},
     "networks that classify labelled data": _ALWAYS,
     "MODEL.onnx": _ALWAYS | {"no_values", "shape", "seed", "calibrate"},
     "MODEL.onnx with --feeds": _ALWAYS | {"no_values", "feeds", "calibrate", "labels"},
+    "MODEL.onnx with --blame": _BLAMED | {"seed", "shape"},
+    "MODEL.onnx with --blame and --feeds": _BLAMED | {"feeds"},
     "MODEL.onnx with --no-values": _ALWAYS | {"no_values", "shape"},
     "fetched networks": _REAL,
     "fetched networks that make pictures": _REAL | {"pictures"},
@@ -125,6 +128,7 @@ def add(subparsers: Any) -> None:
         metavar="FILE.npy",
         help="classes of --feeds: the totals have an ONNX model's accuracy",
     )
+    parser.add_argument("--blame", metavar="MODE", help="which layers of an ONNX model make the error of a mode")
     output.add_force(parser)
     parser.add_argument("--wide", action="store_true", help="all columns, also those that are alike in all rows")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
@@ -146,6 +150,9 @@ def main(args: argparse.Namespace) -> int:
     if network and args.no_values and args.workload in workloads.names():
         network = None  # the layer table of that name
     check(args, _kind(args, network), TAKES)
+    if args.blame is not None:
+        args.machine = machine_with(args.machine, args.set)
+        return run_blame.main(args)
     named = _words(args.machine) if " with " not in args.machine else []  # which may list figures
     machines = [machine_with(name, args.set) for name in dict.fromkeys(named or [args.machine])]
     if network and args.prompt is not None:
@@ -256,6 +263,8 @@ def _kind(args: argparse.Namespace, network: RealNetwork | None) -> str:
     if network:
         return "fetched networks" + (" that make pictures" if network.pictures else "")
     if _is_model(args):
+        if args.blame is not None:
+            return "MODEL.onnx with --blame" + (" and --feeds" if args.feeds else "")
         if args.feeds:
             return "MODEL.onnx with --feeds"
         return "MODEL.onnx with --no-values" if args.no_values and not _calibrates(args) else "MODEL.onnx"

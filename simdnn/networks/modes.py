@@ -57,8 +57,8 @@ class Calibrated:
         return ranges_of(self.model, self.feeds)
 
 
-def in_mode(calibrated: Calibrated, mode: Mode) -> tuple[Network, Attr]:
-    """The network and the attribute that put a model in a mode.
+def in_mode(calibrated: Calibrated, mode: Mode, only: Sequence[str] = ("*",)) -> tuple[Network, Attr]:
+    """The network and the attribute that put a model in a mode; `only`: patterns of nodes that are stored in it.
 
     `Unimplemented` where nothing of the model can be put in it, so that f32 is not shown under its name.
     """
@@ -67,17 +67,17 @@ def in_mode(calibrated: Calibrated, mode: Mode) -> tuple[Network, Attr]:
     if mode.is_integer and calibrated.is_integer:
         return load(model), Attr(exact_int8=mode.exact_int8)
     if mode.is_integer:
-        narrow = quantize_onnx(model, calibrated.ranges, per_channel=not mode.per_tensor, sources=mode.src)
+        narrow = quantize_onnx(model, calibrated.ranges, per_channel=not mode.per_tensor, sources=mode.src, only=only)
         if not any(node.op_type == "QuantizeLinear" for node in narrow.graph.node):
             raise Unimplemented("no convolution and no product here has constant weights to quantize")
         return load(narrow), Attr(exact_int8=mode.exact_int8)
     if mode.weight_group:
-        narrow = quantize_onnx(model, scheme="weights", weights=mode.weights, group=mode.weight_group)
+        narrow = quantize_onnx(model, scheme="weights", weights=mode.weights, group=mode.weight_group, only=only)
         if not any(node.op_type in ("MatMulNBits", "DequantizeLinear") for node in narrow.graph.node):
             raise Unimplemented("no product here and no convolution has constant weights to store")
         return load(narrow), Attr(fpmath=mode.fpmath, apply_to_int=True)
     if mode.src in ("f16", "bf16"):
-        narrow = transpile_float16(model, dtype=mode.src)
+        narrow = transpile_float16(model, dtype=mode.src, only=only)
         if not _holds(narrow, mode.src):
             reason = next(iter(float16_report(narrow).kept.values()), "there is no arithmetic")
             raise Unimplemented(f"nothing here can be {mode.src} ({reason}); what works: fpmath-{mode.src}")

@@ -1,0 +1,116 @@
+"""simdnn.blame: which layers make the error of a mode, each found by restoring it to f32 while the others stay."""
+
+from __future__ import annotations
+
+import glob
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import isa_models
+from isa_models import InvalidArgument, Unimplemented
+from isa_models.machines.loader import AnyMachine
+from isa_models.readings.arrays import Array
+from simdnn.networks.modes import Calibrated, error_of, floats_of, in_mode
+from simdnn.networks.network import Network, load
+from simdnn.networks.precision import MODES, Mode, choose
+from simdnn.networks.runner import Progress
+from simdnn.primitives import Attr
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simdnn.networks.modes import Model
+COLUMNS = ("node", "op", "sqnr_db", "share")
+_LAYERS = ("Conv", "MatMul", "Gemm")
+
+
+def blame(
+    model: Model,
+    feeds: Mapping[str, Array] | Sequence[Mapping[str, Array]],
+    *,
+    mode: str,
+    machine: str | AnyMachine = "zen4",
+    isa: str | None = None,
+    calibrate: Sequence[Mapping[str, Array]] | None = None,
+    threads: int = 1,
+    dispatch: str = "fastest",
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """The part that each layer has in the error of a mode: one layer is restored to f32 while the others stay in it.
+
+    `feeds`: one or several, over which errors are taken against f32's outputs; `calibrate`: feeds that int8 modes take
+    their ranges from (`feeds`). Layers are convolutions and products; the network runs once more for each of them.
+
+    A row a layer, the one that helps most first: node, op, sqnr_db (of the outputs with this layer restored) and share
+    (of the squared error that goes with it; negative where the layer's error cancels others', and as errors add up and
+    cancel, shares need not add up to 1). `attrs`: mode, sqnr_db (with none restored). Raises `Unimplemented` for a mode
+    that the model cannot be put in, and for a model stored in integers, which has no f32 to be restored to.
+
+    >>> import workloads
+    >>> from workloads.export import onnx_model
+    >>> net = workloads.NETWORKS["digits"]()
+    >>> frame = blame(onnx_model(net), {"images": net.test_images[:4]}, mode="fpmath-bf16", machine="zen4")
+    >>> sorted(frame["node"]), bool(frame["share"].is_monotonic_decreasing)
+    (['conv1', 'conv2', 'conv3', 'fc'], True)
+    """
+    import pandas as pd
+
+    given = [feeds] if isinstance(feeds, Mapping) else list(feeds)
+    if not given:
+        raise InvalidArgument("feeds is empty; a dict of arrays by input name, or a list of them, is needed")
+    chosen, _ = choose(isa_models.machine(machine), [mode], isa)
+    ((asked, cap),) = chosen.items()
+    base = load(model)
+    if base.is_integer:
+        raise Unimplemented("the model is stored in integers, and has no f32 that its layers could be restored to")
+    calibrated = Calibrated(model, given if calibrate is None else list(calibrate))
+    where: dict[str, Any] = {"machine": machine, "threads": threads, "dispatch": dispatch}
+    reference = _outputs(base, Attr(), given, where | {"isa": MODES["f32"].isa(isa_models.machine(machine), isa)})
+    where["isa"] = cap
+    names = [node.name for node in base.graph.nodes]
+    layers = [node for node in base.graph.nodes if node.op in _LAYERS]
+    rows = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        whole = _outputs(*in_mode(calibrated, asked), given, where)
+        for done, layer in enumerate(layers):
+            if progress:
+                progress(done, len(layers), layer.name)
+            found = _restored(calibrated, asked, [name for name in names if name != layer.name], given, where)
+            outputs = reference if found is None else found
+            share = 1 - _power(outputs, reference) / _power(whole, reference) if _power(whole, reference) else 0.0
+            rows.append((layer.name, layer.op, error_of(outputs, reference)["sqnr_db"], share))
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame = frame.sort_values("share", ascending=False, kind="stable", ignore_index=True)
+    frame.attrs.update(mode=mode, sqnr_db=error_of(whole, reference)["sqnr_db"])
+    return frame
+
+
+def _restored(
+    calibrated: Calibrated, mode: Mode, others: Sequence[str], feeds: Sequence[Any], where: Mapping[str, Any]
+) -> list[Array] | None:
+    """The outputs with the mode in the `others` alone; None where it changes nothing of those."""
+    if mode.fpmath and not mode.weight_group:
+        network, attr = in_mode(calibrated, mode)
+        return _outputs(network, attr, feeds, {**where, "fpmath_layers": _patterns(others)})
+    try:
+        return _outputs(*in_mode(calibrated, mode, [glob.escape(name) for name in others]), feeds, where)
+    except Unimplemented:
+        return None
+
+
+def _patterns(names: Iterable[str]) -> str:
+    """A comma list of patterns for these names; a comma within a name is any character."""
+    return ",".join(glob.escape(name).replace(",", "?") for name in names)
+
+
+def _outputs(network: Network, attr: Attr, feeds: Sequence[Any], where: Mapping[str, Any]) -> list[Array]:
+    return [values for feed in feeds for values in floats_of(network.run(feed, attr=attr, **where))]
+
+
+def _power(outputs: Sequence[Array], reference: Sequence[Array]) -> float:
+    """The squared error of all outputs."""
+    return float(sum(np.square(a - b).sum() for a, b in zip(outputs, reference, strict=True)))
