@@ -165,7 +165,7 @@ def _port_cycles(
 ) -> dict[str, float]:
     """An iteration's work on each port, as `spent` shares it out.
 
-    Uops that are issued ahead of the others, as loads are, have had more than their iterations; so what `spent` holds is
+    Uops that are issued ahead of the rest, as loads are, have had more than their iterations; so what `spent` holds is
     brought to what is known: the work of uops on ports that no other uop goes to.
     """
     apart: list[tuple[set[int], float]] = []  # ports, and the work of an iteration that goes to them alone
