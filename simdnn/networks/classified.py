@@ -19,10 +19,10 @@ from isa_models import SimdnnError, Unimplemented, UnknownTiming
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
-from simdnn.networks.precision import MODES, Mode, check_groups, choose
+from simdnn.networks.precision import MODES, Mode, check_groups, check_layers, choose
 from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes
 from simdnn.networks.sequential import LayerRun
-from simdnn.quantize import Activation, Scheme
+from simdnn.quantize import Activation
 from workloads import Classifier, Layer
 
 
@@ -62,16 +62,17 @@ class ClassifierRun:
 
     def in_mode(self, mode: Mode, isa: str | None, reference: list[LayerRun]) -> InMode:
         """A row a layer: costs for one image of the batch, and alone; errors against the f32 layer's output."""
-        check_groups(mode)
-        cap, images = str(isa), self.net.test_images
-        place, scheme = replace(self.place, isa=cap), self._scheme(mode)
-        stored = self._activations(scheme) if mode.is_integer else ()
-        prepared = network.prepare(self.net, mode, stored, self.fpmath_layers, scheme)
+        for name in check_layers(mode, [layer.name for layer in self.net.layers]):
+            check_groups(mode.at(name))
+        images = self.net.test_images
+        place, scheme = replace(self.place, isa=isa), network.scheme_of(mode, self.percentile)
+        prepared = network.prepare(self.net, mode, self._activations, self.fpmath_layers, scheme)
         runs = reference if mode == self.base else network.execute(prepared, images, mode, place)
         accuracy = network.accuracy(runs[-1].values, self.net.test_labels)
         rows: list[Row] = []
         for run, wanted, step, shape in zip(runs, reference, prepared, self.shapes, strict=True):
             row: Row = {"layer": shape.name, "count": 1, "mode": mode.name}
+            cap = str(place.under(mode, shape.name).isa)
             row |= measures.cost(run.result, cap, shape.macs, times=1 / len(images))
             row |= measures.values(run.result, run.values, wanted.values)
             row["cycles_mb1"] = network.estimate_one(step, shape, mode, place).cycles
@@ -82,12 +83,8 @@ class ClassifierRun:
         row = {"count": 1, "mode": mode.name, "implementation": "refused", "refused": reason}
         return InMode([{"layer": shape.name, **row} for shape in self.shapes])
 
-    def _scheme(self, mode: Mode) -> Scheme:
-        """How a mode quantizes a network."""
-        weights = "per_tensor" if mode.per_tensor else "per_channel"
-        return Scheme(weights, "s8" if mode.src == "s8" else "asymmetric", self.percentile)
-
-    def _activations(self, scheme: Scheme) -> list[Activation]:
+    def _activations(self, mode: Mode) -> list[Activation]:
+        scheme = network.scheme_of(mode, self.percentile)
         if scheme.activations not in self._stored:
             self._stored[scheme.activations] = network.activations(self.net, self.place, scheme)
         return self._stored[scheme.activations]

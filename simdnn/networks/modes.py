@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import isa_models
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.networks.float16 import float16_report, transpile_float16
+from simdnn.networks.mixed import Mixable, attr_of, mixable, placed, rewritten
 from simdnn.networks.model import Node
 from simdnn.networks.network import Network, Watch, load
 from simdnn.networks.ops.quantized import stands_for
-from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_groups
+from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_groups, check_layers
 from simdnn.networks.quantize import Ranges, quantize_onnx, ranges_of
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, computed, run_modes
@@ -46,6 +48,7 @@ class Calibrated:
     model: Model
     feeds: Sequence[Mapping[str, Array]]
     judging: bool = True  # whether these are the feeds that results are judged on, too
+    known: Ranges | None = None  # ranges that are known already, in place of feeds
 
     @cached_property
     def is_integer(self) -> bool:
@@ -54,7 +57,21 @@ class Calibrated:
 
     @cached_property
     def ranges(self) -> Ranges:
-        return ranges_of(self.model, self.feeds)
+        return ranges_of(self.model, self.feeds) if self.known is None else self.known
+
+    @cached_property
+    def mixable(self) -> Mixable:
+        """The model as recipes take it."""
+        return mixable(self.model)
+
+
+def in_recipe(calibrated: Calibrated, mode: Mode) -> Network:
+    """The network of a recipe; `mixed.placed` says where its nodes run. `UnknownName` for a layer that is not there."""
+    own = [mode.at(layer) for layer in check_layers(mode, calibrated.mixable.layers)]
+    for one in own:
+        check_groups(one)
+    ranges = calibrated.ranges if any(one.is_integer for one in own) else {}
+    return load(rewritten(calibrated.mixable, mode, ranges))
 
 
 def in_mode(calibrated: Calibrated, mode: Mode, only: Sequence[str] = ("*",)) -> tuple[Network, Attr]:
@@ -65,24 +82,24 @@ def in_mode(calibrated: Calibrated, mode: Mode, only: Sequence[str] = ("*",)) ->
     check_groups(mode)
     model = calibrated.model
     if mode.is_integer and calibrated.is_integer:
-        return load(model), Attr(exact_int8=mode.exact_int8)
+        return load(model), attr_of(mode)
     if mode.is_integer:
         narrow = quantize_onnx(model, calibrated.ranges, per_channel=not mode.per_tensor, sources=mode.src, only=only)
         if not any(node.op_type == "QuantizeLinear" for node in narrow.graph.node):
             raise Unimplemented("no convolution and no product here has constant weights to quantize")
-        return load(narrow), Attr(exact_int8=mode.exact_int8)
+        return load(narrow), attr_of(mode)
     if mode.weight_group:
         narrow = quantize_onnx(model, scheme="weights", weights=mode.weights, group=mode.weight_group, only=only)
         if not any(node.op_type in ("MatMulNBits", "DequantizeLinear") for node in narrow.graph.node):
             raise Unimplemented("no product here and no convolution has constant weights to store")
-        return load(narrow), Attr(fpmath=mode.fpmath, apply_to_int=True)
+        return load(narrow), attr_of(mode)
     if mode.src in ("f16", "bf16"):
         narrow = transpile_float16(model, dtype=mode.src, only=only)
         if not _holds(narrow, mode.src):
             reason = next(iter(float16_report(narrow).kept.values()), "there is no arithmetic")
             raise Unimplemented(f"nothing here can be {mode.src} ({reason}); what works: fpmath-{mode.src}")
         return load(narrow), Attr()
-    return load(model), Attr(fpmath=mode.fpmath)
+    return load(model), attr_of(mode)
 
 
 def _holds(model: onnx.ModelProto, dtype: str) -> bool:
@@ -113,7 +130,7 @@ def random_feeds(network: Network, shapes: Mapping[str, Sequence[int]], seed: in
 def run_model(
     model: Model,
     feeds: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-    modes: Mapping[Mode, str],
+    modes: Mapping[Mode, str | None],
     *,
     calibrate: Sequence[Mapping[str, Array]] | None = None,
     labels: Array | Sequence[int] | None = None,
@@ -160,7 +177,7 @@ def run_model(
     return run_modes([part], modes, isa=isa, progress=progress)
 
 
-def compare_modes(model: Model, feeds: Any, modes: Mapping[Mode, str], **options: Any) -> pd.DataFrame:
+def compare_modes(model: Model, feeds: Any, modes: Mapping[Mode, str | None], **options: Any) -> pd.DataFrame:
     """The totals of `run_model`, which takes the same options: a row a mode."""
     return run_model(model, feeds, modes, **options).totals
 
@@ -224,15 +241,20 @@ class ModelRun:
         """A row a node. The first mode fills a reference that is empty."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
-            network, attr = in_mode(self.calibrated, mode)
+            where = dict(self.where)
+            if mode.layers:
+                network, attr = in_recipe(self.calibrated, mode), Attr()
+                where["placed"] = placed(network, mode, isa_models.machine(where["machine"]), isa)
+            else:
+                network, attr = in_mode(self.calibrated, mode)
             if not self.values:
-                result = network.estimate(self.feeds[0], isa=isa, attr=attr, **self.where)
+                result = network.estimate(self.feeds[0], isa=isa, attr=attr, **where)
                 rows, whole = node_rows(result), {}
             else:
                 seen = Seen(self.layers)
                 watch = seen.watching(network)
-                result = network.run(self.feeds[0], isa=isa, attr=attr, watch=watch, **self.where)
-                rest = [network.run(feed, isa=isa, attr=attr, **self.where) for feed in self.feeds[1:]]
+                result = network.run(self.feeds[0], isa=isa, attr=attr, watch=watch, **where)
+                rest = [network.run(feed, isa=isa, attr=attr, **where) for feed in self.feeds[1:]]
                 results = [result, *rest]
                 seen.outputs = [values for one in results for values in floats_of(one)]
                 if not reference.outputs:
@@ -242,7 +264,9 @@ class ModelRun:
         run = InMode(rows, [{"computes": computes(result), **whole, "refused": ""}])
         run.ran = self._ran(result)
         run.notes += dict.fromkeys(str(w.message) for w in caught)
-        if mode.is_integer and not self.hides and self.values and self.calibrated.judging:
+        takes = mode.is_integer or any(mode.at(layer).is_integer for layer, _ in mode.layers)
+        itself = self.calibrated.judging and self.calibrated.known is None
+        if takes and itself and not self.hides and self.values:
             run.notes.append(CALIBRATED_ON_ITSELF)
         return run
 

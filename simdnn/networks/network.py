@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,14 @@ def load(source: str | PathLike[str] | onnx.ModelProto) -> Network:
     """
     model, folder = read(source)
     return Network(fused(graph_of(folded(model, folder), folder)))
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where one node runs: an ISA cap (None: all that the machine has), and what its kernels are allowed."""
+
+    isa: str | None
+    attr: Attr
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +136,7 @@ class Network:
         fpmath_layers: str = "*",
         outputs: Sequence[str] | None = None,
         watch: Watch | None = None,
+        placed: Mapping[str, Placed] | None = None,
     ) -> NetworkResult:
         """Values and cost. `feeds` holds an array for each input; the other arguments are as in `simdnn.matmul`.
 
@@ -135,6 +145,7 @@ class Network:
         is named.
 
         Nodes whose names no pattern of the comma list `fpmath_layers` matches compute strictly, whatever `attr` allows.
+        `placed`: nodes by name that run under an ISA cap and an attribute of their own, as those of a recipe do.
         `watch(node, outputs)` is called as each node has run. Raises `InvalidArgument` for feeds that do not fit,
         `UnknownName` for an output that is not there, `Unimplemented` naming a node that no operator here can do.
         """
@@ -144,8 +155,8 @@ class Network:
         self.check_operators()
         fed = self._fed(feeds)
         if kernels.on_gpu:
-            self._check_kernels(fed, replace(kernels, values=False, calls=[]))
-        values, nodes = self._execute(fed, kernels, watch, fpmath_layers, fetched)
+            self._check_kernels(fed, replace(kernels, values=False, calls=[]), placed or {})
+        values, nodes = self._execute(fed, kernels, watch, fpmath_layers, fetched, placed or {})
         return NetworkResult(target.machine, isa, target.threads, nodes, {name: values[name] for name in fetched})
 
     def estimate(
@@ -158,12 +169,13 @@ class Network:
         threads: int = 1,
         dispatch: str = "fastest",
         fpmath_layers: str = "*",
+        placed: Mapping[str, Placed] | None = None,
     ) -> NetworkEstimate:
         """The cost alone. `feeds` may give an input's shape in place of its array, and leave out inputs whose shapes
         the model states. Values that decide shapes must be given.
         """
         kernels = kernels_of((machine, isa, threads, "auto", dispatch), attr_of(attr), values=False)
-        return self.estimate_by(kernels, feeds, isa=isa, fpmath_layers=fpmath_layers)
+        return self.estimate_by(kernels, feeds, isa=isa, fpmath_layers=fpmath_layers, placed=placed)
 
     def estimate_by(
         self,
@@ -173,18 +185,19 @@ class Network:
         isa: str | None = None,
         fpmath_layers: str = "*",
         watch: Watch | None = None,
+        placed: Mapping[str, Placed] | None = None,
     ) -> NetworkEstimate:
         """The cost by kernels that compute no values, and may note more than `estimate` tells; `watch` as in `run`."""
         self.check_operators()
-        _, nodes = self._execute(self._shadows(feeds or {}), kernels, watch, fpmath_layers)
+        _, nodes = self._execute(self._shadows(feeds or {}), kernels, watch, fpmath_layers, placed=placed or {})
         return NetworkEstimate(kernels.target.machine, isa, kernels.target.threads, nodes)
 
-    def _check_kernels(self, fed: dict[str, Any], kernels: Kernels) -> None:
+    def _check_kernels(self, fed: dict[str, Any], kernels: Kernels, placed: Mapping[str, Placed]) -> None:
         """`Unimplemented` naming a node that no kernel can do, before anything runs. What hangs on values, and what has
         no cost, may hide one.
         """
         with suppress(InvalidArgument, UnknownTiming):
-            self._execute(fed, kernels, None)
+            self._execute(fed, kernels, None, placed=placed)
 
     def check_operators(self) -> None:
         """`Unimplemented` naming the first node without an operator here."""
@@ -258,14 +271,16 @@ class Network:
         watch: Watch | None,
         fpmath_layers: str = "*",
         fetched: Sequence[str] = (),
+        placed: Mapping[str, Placed] = MappingProxyType({}),
     ) -> tuple[dict[str, Any], tuple[NodeRun, ...]]:
         constant = set(self.graph.constants) - set(feeds)
         values: dict[str, Any] = {**self.graph.constants, **feeds}
         mode = FPMATH.effective(k.attr.fpmath)
-        key = (k.target.machine, k.target.caps, k.target.dispatch, k.attr, mode, fpmath_layers)
+        key = (k.target.machine, k.target.caps, k.target.dispatch, k.attr, mode, fpmath_layers, tuple(placed.items()))
         folded = self._folded.setdefault(key, {}) if not feeds.keys() & self.graph.constants.keys() else {}
         whole = replace(k, values=True, calls=[])
         allowed, strict = k.attr, replace(k.attr, fpmath="strict")
+        apart = {at: _at(k, at) for at in set(placed.values())}
         cold = self._exceeds_caches(k.target.machine)
         last = _last_uses(self.graph, fetched)
         runs = []
@@ -280,8 +295,10 @@ class Network:
                 given = [folded.get(name) for name in node.outputs]
             else:
                 from_memory = cold and not constant.isdisjoint(node.inputs)
+                here = apart[placed[node.name]] if node.name in placed else k
+                here.held = k.held
                 with cold_weights() if from_memory else nullcontext():
-                    given = _ran(node, values, whole if fixed else k)
+                    given = _ran(node, values, whole if fixed else here)
                 if fixed:
                     folded.update(zip(node.outputs, given, strict=False))
             for name, value in zip(node.outputs, given, strict=False):
@@ -303,6 +320,13 @@ class Network:
         copies = 1 if isinstance(machine, Machine) else machine.stacks
         most = machine.caches[-1].size_bytes * copies
         return sum(a.size * bits(a.dtype) for a in self.graph.constants.values()) > 8 * most
+
+
+def _at(k: Kernels, place: Placed) -> Kernels:
+    """The kernels of a node with a place of its own; calls are noted together."""
+    t = k.target
+    target = Target.of(t.machine, place.isa, t.threads, t.engine, t.dispatch)
+    return replace(k, target=target, attr=place.attr)
 
 
 def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kernels:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -33,6 +33,24 @@ class Mode:
     per_tensor: bool = False  # integer weights have one scale, not one for each output channel
     default: bool = True  # among those that run where none is named
     gpus: tuple[str, ...] = ()
+    layers: tuple[tuple[str, str], ...] = ()  # of a recipe: the mode of each layer by its name; others are f32
+
+    def at(self, layer: str) -> Mode:
+        """The mode of one layer: of a recipe the layer's own, else this one.
+
+        >>> mixed = recipe({"conv1": "bf16"})
+        >>> mixed.at("conv1").name, mixed.at("fc").name, MODES["f16"].at("fc").name
+        ('bf16', 'f32', 'f16')
+        """
+        return MODES[dict(self.layers).get(layer, "f32")] if self.layers else self
+
+    def isa_at(self, layer: str, machine: Machine | GpuMachine, cap: str | None = None) -> str:
+        """The ISA cap that one layer of a recipe runs under; `InvalidArgument` where the machine lacks its mode."""
+        own = self.at(layer)
+        found = own.isa(machine, cap)
+        if found is None:
+            raise InvalidArgument(f"layer {layer!r} in {own.name!r} {own.needs(machine)}; machine {machine.name!r}")
+        return found
 
     @property
     def is_integer(self) -> bool:
@@ -171,6 +189,25 @@ MODES: Mapping[str, Mode] = {
         *_by_group(),
     )
 }
+
+
+def recipe(modes: Mapping[str, str], name: str = "recipe") -> Mode:
+    """The mode in which each layer has a mode of its own. Raises `UnknownName`, and `InvalidArgument` for no layers."""
+    if not isinstance(modes, Mapping) or not modes:
+        raise InvalidArgument(f"a recipe of {modes!r:.60}; a mode by layer is needed, as {{'conv1': 'bf16'}}")
+    for mode in modes.values():
+        if mode not in MODES:
+            raise unknown_name("mode", str(mode), MODES)
+    title = "each layer in a mode of its own"
+    return Mode(name, title, "", "", ANY_ISA, default=False, gpus=GPUS, layers=tuple(modes.items()))
+
+
+def check_layers(mode: Mode, layers: Sequence[str]) -> Sequence[str]:
+    """A network's layers; `UnknownName` where a recipe names another one."""
+    for name, _ in mode.layers:
+        if name not in layers:
+            raise unknown_name("layer", name, layers)
+    return layers
 
 
 def without_zero_points(mode: Mode) -> Mode:

@@ -92,7 +92,7 @@ class Frames:
 
 def run_modes(
     parts: Sequence[WorkPart],
-    modes: Mapping[Mode, str],
+    modes: Mapping[Mode, str | None],
     *,
     isa: str | None = None,
     jobs: int = 1,
@@ -123,7 +123,7 @@ def run_modes(
 
 
 def _map(
-    parts: Sequence[WorkPart], modes: Mapping[Mode, str], isa: str | None, jobs: int, progress: Progress | None
+    parts: Sequence[WorkPart], modes: Mapping[Mode, str | None], isa: str | None, jobs: int, progress: Progress | None
 ) -> Iterator[tuple[WorkPart, dict[str, InMode]]]:
     """Parts with what they gave, in the order in which they end."""
     if jobs == 1 or len(parts) < WORTH_WORKERS:
@@ -139,7 +139,7 @@ def _map(
 
 
 def in_all(
-    part: WorkPart, modes: Mapping[Mode, str], isa: str | None = None, progress: Progress | None = None
+    part: WorkPart, modes: Mapping[Mode, str | None], isa: str | None = None, progress: Progress | None = None
 ) -> dict[str, InMode]:
     """One part in each mode, by the mode's name, its base first."""
     chosen: dict[Mode, str | None] = {**({part.base: modes.get(part.base, isa)} if part.base else {}), **modes}

@@ -6,13 +6,14 @@ to (bias, relu and the next layer's scale in its epilogue). The last layer gives
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import isa_models
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
@@ -24,6 +25,7 @@ from simdnn.primitives.result import Estimate, Result
 from simdnn.quantize import F32, Activation, Scheme
 from workloads import Classifier, Layer, MatmulLayer, NetworkLayer
 
+Stored = Callable[[Mode], Sequence[Activation]]  # how each layer's source is stored, in an integer mode
 _SCHEME = Scheme()
 CALIBRATION_IMAGES = 360  # the first training images: those that activation scales are taken from
 
@@ -68,9 +70,21 @@ class Place:
     """Where layers run: the keyword arguments that every primitive takes."""
 
     machine: str | AnyMachine
-    isa: str
+    isa: str | None
     threads: int = 1
     dispatch: str = "fastest"
+
+    def under(self, mode: Mode, layer: str) -> Place:
+        """The place of one layer: of a recipe it is under the ISA cap of the layer's own mode."""
+        if not mode.layers:
+            return self
+        return replace(self, isa=mode.isa_at(layer, isa_models.machine(self.machine), self.isa))
+
+
+def scheme_of(mode: Mode, percentile: float = 100.0) -> Scheme:
+    """How an integer mode quantizes a network."""
+    weights = "per_tensor" if mode.per_tensor else "per_channel"
+    return Scheme(weights, "s8" if mode.src == "s8" else "asymmetric", percentile)
 
 
 def activations(network: Classifier, target: Place, scheme: Scheme = _SCHEME) -> list[Activation]:
@@ -93,57 +107,80 @@ def activations(network: Classifier, target: Place, scheme: Scheme = _SCHEME) ->
 def prepare(
     network: Classifier,
     mode: Mode,
-    stored: Sequence[Activation] = (),
+    stored: Sequence[Activation] | Stored = (),
     fpmath_layers: str = "*",
     scheme: Scheme = _SCHEME,
 ) -> list[PreparedLayer]:
     """Weights in the mode's type; for integers `stored` says how each layer's source is (`activations`).
 
-    Of a mode that is a math mode, layers whose names `fpmath_layers` does not match stay strict (`Mode.fpmath_of`).
+    Each layer gives what the next one reads, so that of a recipe, whose layers have modes of their own, values change
+    their type in the epilogue of the kernel that makes them; `stored` then answers for each integer mode. Of a mode
+    that is a math mode, layers whose names `fpmath_layers` does not match stay strict (`Mode.fpmath_of`).
     """
-    last = len(network.layers) - 1
+    ask = stored if callable(stored) else lambda _: stored
+    modes = [mode.at(layer.name) for layer in network.layers]
+    sources = [ask(own)[index] if own.is_integer else None for index, own in enumerate(modes)]
     prepared = []
-    for index, layer in enumerate(network.layers):
-        if not mode.is_integer:
-            dst = "f32" if index == last else mode.src
-            fpmath = mode.fpmath_of(layer.name, fpmath_layers)
-            weights, scale, _ = compressed(layer.weights, mode) if mode.weight_group else (None, None, None)
-            weights = _stored(layer.weights, mode.weights) if weights is None else weights
-            prepared.append(PreparedLayer(layer, weights, dst, wei_scale=scale, fpmath=fpmath))
-            continue
-        axis = 0 if layer.kind == "conv" else 1
-        wei_scale = quantize.weight_scales(layer.weights, axis)
-        if scheme.weights == "per_tensor":
-            wei_scale = np.full_like(wei_scale, quantize.weight_scales(layer.weights.reshape(1, -1), 0)[0])
+    for index, (layer, own, src_as) in enumerate(zip(network.layers, modes, sources, strict=True)):
+        last = index == len(modes) - 1
+        dst_as = None if last else sources[index + 1]
+        dst = "f32" if last else dst_as.dtype if dst_as else modes[index + 1].src
         prepared.append(
-            PreparedLayer(
-                layer,
-                quantize.quantize_weights(layer.weights, wei_scale, axis),
-                dst="f32" if index == last else stored[index + 1].dtype,
-                src_as=stored[index],
-                wei_scale=wei_scale,
-                dst_as=None if index == last else stored[index + 1],
-            )
+            prepare_layer(layer, own, src_as, dst, dst_as, own.fpmath_of(layer.name, fpmath_layers), scheme)
         )
     return prepared
 
 
+def prepare_layer(
+    layer: NetworkLayer,
+    mode: Mode,
+    src_as: Activation | None,
+    dst: str,
+    dst_as: Activation | None,
+    fpmath: str | None = None,
+    scheme: Scheme = _SCHEME,
+) -> PreparedLayer:
+    """A layer in a mode that reads its source as `src_as` tells and gives `dst`, stored as `dst_as` tells."""
+    if not mode.is_integer:
+        weights, scale, _ = compressed(layer.weights, mode) if mode.weight_group else (None, None, None)
+        weights = _stored(layer.weights, mode.weights) if weights is None else weights
+        return PreparedLayer(layer, weights, dst, wei_scale=scale, dst_as=dst_as, fpmath=fpmath)
+    axis = 0 if layer.kind == "conv" else 1
+    wei_scale = quantize.weight_scales(layer.weights, axis)
+    if scheme.weights == "per_tensor" or mode.per_tensor:
+        wei_scale = np.full_like(wei_scale, quantize.weight_scales(layer.weights.reshape(1, -1), 0)[0])
+    weights = quantize.quantize_weights(layer.weights, wei_scale, axis)
+    return PreparedLayer(layer, weights, dst, src_as=src_as, wei_scale=wei_scale, dst_as=dst_as)
+
+
 def execute(prepared: list[PreparedLayer], images: F32, mode: Mode, target: Place) -> list[LayerRun]:
     """Feed `images` through prepared layers, each reading what the one before it wrote."""
-    first = prepared[0].src_as
-    x = _stored(images, mode.src) if first is None else first.stored(images)
+    first = prepared[0]
+    x = source(images, first, mode.at(first.layer.name))
     runs = []
     for step in prepared:
-        layer = step.layer
-        where: dict[str, Any] = {**vars(target), "dst": step.dst, "attr": step.attr(mode)}
-        if layer.kind == "conv":
-            result = convolution(x, step.weights, layer.bias, strides=layer.stride, padding=layer.pad, **where)
-        else:
-            result = matmul(x.reshape(len(x), -1), step.weights, layer.bias, **where)
-        x = result.output
-        values: F32 = x.astype(np.float32) if step.dst_as is None else step.dst_as.real(x)
-        runs.append(LayerRun(layer, result, values))
+        run = execute_one(step, x, mode.at(step.layer.name), target.under(mode, step.layer.name))
+        x = run.result.output
+        runs.append(run)
     return runs
+
+
+def source(images: F32, first: PreparedLayer, mode: Mode) -> NDArray[Any]:
+    """Images as the first layer reads them."""
+    return _stored(images, mode.src) if first.src_as is None else first.src_as.stored(images)
+
+
+def execute_one(step: PreparedLayer, x: NDArray[Any], mode: Mode, target: Place) -> LayerRun:
+    """One prepared layer over the stored values that it reads."""
+    layer = step.layer
+    where: dict[str, Any] = {**vars(target), "dst": step.dst, "attr": step.attr(mode)}
+    if layer.kind == "conv":
+        result = convolution(x, step.weights, layer.bias, strides=layer.stride, padding=layer.pad, **where)
+    else:
+        result = matmul(x.reshape(len(x), -1), step.weights, layer.bias, **where)
+    out = result.output
+    values: F32 = out.astype(np.float32) if step.dst_as is None else step.dst_as.real(out)
+    return LayerRun(layer, result, values)
 
 
 def compressed(weights: F32, mode: Mode) -> tuple[NDArray[Any], F32, NDArray[Any] | None]:
@@ -174,9 +211,11 @@ def group_of(mode: Mode, k: int) -> int:
 
 def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Place) -> Estimate:
     """What a prepared layer costs for an image that comes alone."""
-    src = prepared.src_as.dtype if prepared.src_as else mode.src
-    types = f"{src}:{mode.weights}:{prepared.dst}"
-    return estimate_layer(shape, types, bias=True, attr=prepared.attr(mode), **vars(target))
+    own = mode.at(prepared.layer.name)
+    src = prepared.src_as.dtype if prepared.src_as else own.src
+    types = f"{src}:{own.weights}:{prepared.dst}"
+    place = target.under(mode, prepared.layer.name)
+    return estimate_layer(shape, types, bias=True, attr=prepared.attr(own), **vars(place))
 
 
 def estimate_layer(shape: Layer, types: str, **where: Any) -> Estimate:

@@ -1,0 +1,148 @@
+"""An ONNX model as a recipe: each product in a mode of its own, with what stands between them.
+
+The model is rewritten by the passes that put whole models in a mode, each for the layers of its mode alone: casts to 16
+bits, QuantizeLinear and DequantizeLinear, stored weights. Casts and quantization at the borders are nodes, which cost
+what they cost. What a model cannot say (math modes, exact sums of integers, ISA caps) stands in the `Placed` of a node.
+
+A node that is no layer is in 16 bits where all layers around it that it reads from are; where it reads from none, those
+that read it decide. It runs under the ISA cap of the layers on both sides where they share one, and at a border under
+all that the machine has.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from isa_models import Unimplemented
+from isa_models.machines.loader import AnyMachine
+from simdnn.networks.float16 import transpile_float16
+from simdnn.networks.fold import folded
+from simdnn.networks.load import inline_data, onnx_package, read
+from simdnn.networks.network import Network, Placed, load
+from simdnn.networks.precision import Mode
+from simdnn.networks.quantize import Ranges, quantize_onnx
+from simdnn.primitives import Attr
+
+if TYPE_CHECKING:
+    import onnx
+
+PRODUCTS = ("Conv", "MatMul", "Gemm")  # what recipes name
+_NARROW = ("f16", "bf16")
+
+
+@dataclass(frozen=True, eq=False)
+class Mixable:
+    """A model that recipes can be made of: folded, every node with a name of its own."""
+
+    model: onnx.ModelProto
+    layers: tuple[str, ...]  # products, in order
+    above: Mapping[str, frozenset[str]]  # the nearest layers that each node reads from, a layer too
+    below: Mapping[str, frozenset[str]]  # and those that read from it
+
+    @property
+    def edges(self) -> list[tuple[str, str]]:
+        """Pairs of layers of which one reads, through no other, what the first gives."""
+        order = {name: place for place, name in enumerate(self.layers)}
+        pairs = {(above, layer) for layer in self.layers for above in self.above[layer]}
+        return sorted(pairs, key=lambda pair: (order[pair[1]], order[pair[0]]))
+
+
+def mixable(source: str | PathLike[str] | onnx.ModelProto) -> Mixable:
+    """A model's layers and how they hang together. `Unimplemented` for one that is stored in integers or has none."""
+    if load(source).is_integer:
+        raise Unimplemented("the model is stored in integers; a recipe is chosen for one in f32")
+    proto, folder = read(source)
+    proto = folded(proto, folder)
+    made: Any = onnx_package().ModelProto()
+    made.CopyFrom(onnx_package().inliner.inline_local_functions(proto) if proto.functions else proto)
+    inline_data(made.graph, folder)
+    taken: set[str] = set()
+    for position, node in enumerate(made.graph.node):
+        name = node.name or f"{node.op_type}_{position}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        node.name = name
+    nodes = [(n.name, list(n.input), list(n.output)) for n in made.graph.node]
+    layers = tuple(n.name for n in made.graph.node if n.op_type in PRODUCTS and n.domain in ("", "ai.onnx"))
+    if not layers:
+        raise Unimplemented(f"the model has no {', '.join(PRODUCTS)}: no layer has modes to choose from")
+    return Mixable(made, layers, *around(nodes, layers))
+
+
+Links = tuple[str, Sequence[str], Sequence[str]]  # a node's name, and what it reads and gives
+
+
+def around(
+    nodes: Iterable[Links], layers: Iterable[str]
+) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
+    """The nearest layers above each node and below it."""
+    ordered, known = list(nodes), set(layers)
+    return _nearest(ordered, known), _nearest([(n, gives, reads) for n, reads, gives in reversed(ordered)], known)
+
+
+def _nearest(nodes: Iterable[Links], layers: set[str]) -> dict[str, frozenset[str]]:
+    met: dict[str, frozenset[str]] = {}
+    found = {}
+    for name, reads, gives in nodes:
+        found[name] = frozenset().union(*(met.get(value, frozenset()) for value in reads if value))
+        for value in filter(None, gives):
+            met[value] = met.get(value, frozenset()) | (frozenset({name}) if name in layers else found[name])
+    return found
+
+
+def attr_of(mode: Mode) -> Attr:
+    """What kernels of a layer in a mode are allowed."""
+    if mode.is_integer:
+        return Attr(exact_int8=mode.exact_int8)
+    return Attr(fpmath=mode.fpmath, apply_to_int=bool(mode.weight_group))
+
+
+def rewritten(mixed: Mixable, mode: Mode, ranges: Ranges) -> onnx.ModelProto:
+    """The model with each layer stored in the mode that a recipe gives it; `ranges` are of the f32 model's tensors."""
+    model, own = mixed.model, {layer: mode.at(layer) for layer in mixed.layers}
+    known = dict(ranges)
+    for dtype in _NARROW:
+        layers = {layer for layer, one in own.items() if one.src == dtype}
+        if layers:
+            model = transpile_float16(model, dtype=dtype, only=_exactly([*layers, *_followers(mixed, layers)]))
+            casts = [node for node in model.graph.node if node.op_type == "Cast"]
+            known |= {n.output[0]: known[n.input[0]] for n in casts if n.input[0] in known and n.output[0] not in known}
+    for one in dict.fromkeys(own.values()):
+        only = _exactly(layer for layer in own if own[layer] == one)
+        if one.is_integer:
+            model = quantize_onnx(model, known, per_channel=not one.per_tensor, sources=one.src, only=only)
+        elif one.weight_group:
+            model = quantize_onnx(model, scheme="weights", weights=one.weights, group=one.weight_group, only=only)
+    return model
+
+
+def placed(network: Network, mode: Mode, machine: AnyMachine, cap: str | None) -> dict[str, Placed]:
+    """Where each node of a rewritten model runs."""
+    nodes = [(node.name, node.inputs, node.outputs) for node in network.graph.nodes]
+    layers = [name for name, _, _ in nodes if name in dict(mode.layers)]
+    above, below = around(nodes, layers)
+    found = {}
+    for name, _, _ in nodes:
+        if name in layers:
+            found[name] = Placed(mode.isa_at(name, machine, cap), attr_of(mode.at(name)))
+        else:
+            caps = {mode.isa_at(layer, machine, cap) for layer in above[name] | below[name]}
+            found[name] = Placed(caps.pop() if len(caps) == 1 else cap, Attr())
+    return found
+
+
+def _followers(mixed: Mixable, layers: set[str]) -> list[str]:
+    """The nodes between layers that are in their type."""
+    every = frozenset(mixed.layers)
+    sides = {name: mixed.above[name] or mixed.below[name] or every for name in mixed.above if name not in every}
+    return [name for name, nearest in sides.items() if nearest <= layers]
+
+
+def _exactly(names: Iterable[str]) -> list[str]:
+    """Patterns that match these names alone."""
+    return [glob.escape(name) for name in names]
