@@ -60,6 +60,7 @@ if _typing.TYPE_CHECKING:
     from simdnn.primitives.result import Estimate as Estimate
     from simdnn.primitives.result import Result as Result
     from simdnn.reporting.pages import report as report
+    from simdnn.tuning.tune import tune as tune
 
     __version__: str
 else:

@@ -17,6 +17,7 @@ PACKAGES = ("isa_models", "simdnn", "workloads")
 #: what stands on each floor, the highest first; `simdnn` itself, the facade, offers the names of what lies below
 FLOORS = (
     {"simdnn.cli", "simdnn.__main__"},
+    {"simdnn.tuning"},
     {
         "simdnn.study",
         "simdnn.benchdnn",

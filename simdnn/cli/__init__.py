@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 #: its name, its module here, and what the list of commands says of it
 COMMANDS = (
     ("run", "run", "a workload on a machine: cycles, error and saturation per mode"),
+    ("tune", "tune", "the precision of each layer of a network: cycles against quality"),
     ("study", "study", "a design space: machines, real or not, modes, shapes"),
     ("report", "report", "one page of a result: tables, pictures, where every figure comes from"),
     ("bench", "bench", "problems in benchdnn's syntax; oneDNN's verbose log"),

@@ -16,7 +16,7 @@ from isa_models import InvalidArgument
 from simdnn.cli import output, run_blame, run_kinds, run_prompt, run_show
 from simdnn.cli.options import Takes, add_set, check, machine_with
 from simdnn.libraries import LIBRARIES
-from simdnn.networks.precision import MODES, Mode, choose
+from simdnn.networks.precision import MODES, Mode, choose, recipe
 from simdnn.networks.runner import Frames, some
 from workloads import RealNetwork
 
@@ -45,17 +45,18 @@ Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usa
 
 _SHARED = frozenset({"machine", "set", "isa", "modes", "threads", "dispatch"})
 _ALWAYS = _SHARED | {"json", "output", "layers", "fpmath_layers", "plot", "wide"}
+_RECIPE = _ALWAYS | {"recipe"}
 _REAL = _ALWAYS | {"samples", "seed", "no_values"}
 _BLAMED = _SHARED - {"modes"} | {"blame", "calibrate", "json", "output"}
 TAKES: Takes = {
     "layer tables": _ALWAYS | {"seed", "no_values"},
     "layer tables with --no-values": _ALWAYS | {"no_values"},
-    "networks that classify labelled data": _ALWAYS,
-    "MODEL.onnx": _ALWAYS | {"no_values", "shape", "seed", "calibrate"},
-    "MODEL.onnx with --feeds": _ALWAYS | {"no_values", "feeds", "calibrate", "labels"},
+    "networks that classify labelled data": _RECIPE,
+    "MODEL.onnx": _RECIPE | {"no_values", "shape", "seed", "calibrate"},
+    "MODEL.onnx with --feeds": _RECIPE | {"no_values", "feeds", "calibrate", "labels"},
     "MODEL.onnx with --blame": _BLAMED | {"seed", "shape"},
     "MODEL.onnx with --blame and --feeds": _BLAMED | {"feeds"},
-    "MODEL.onnx with --no-values": _ALWAYS | {"no_values", "shape"},
+    "MODEL.onnx with --no-values": _RECIPE | {"no_values", "shape"},
     "fetched networks": _REAL,
     "fetched networks that make pictures": _REAL | {"pictures"},
     "fetched language models": _REAL,
@@ -83,6 +84,12 @@ def add(subparsers: Any) -> None:
     add_set(parser)
     parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
     parser.add_argument("--modes", type=_words, metavar="MODE,…", help="some of those below, as f32,int8-vnni")
+    parser.add_argument(
+        "--recipe",
+        type=Path,
+        metavar="FILE.json",
+        help="beside the modes: each layer in its own, as `simdnn tune` saves it",
+    )
     parser.add_argument(
         "--layers",
         metavar="PATTERN",
@@ -179,10 +186,11 @@ def main(args: argparse.Namespace) -> int:
 
 def _chosen(
     args: argparse.Namespace, network: RealNetwork | None, machine: str
-) -> tuple[dict[Mode, str], dict[Mode, str]]:
+) -> tuple[run_kinds.Modes, dict[Mode, str]]:
     """The modes that run on a machine, and those left out with the reason."""
     names = ["f32"] if args.modes is None and _is_model(args) and args.no_values else args.modes
-    modes, lacking = choose(isa_models.machine(machine), names, args.isa, run_kinds.known_modes(network))
+    found, lacking = choose(isa_models.machine(machine), names, args.isa, run_kinds.known_modes(network))
+    modes: dict[Mode, str | None] = {**found, **_recipe(args)}
     if "fpmath_layers" in args.given and not any(mode.fpmath for mode in modes):
         math = ", ".join(name for name, mode in MODES.items() if mode.fpmath)
         raise InvalidArgument(f"--fpmath-layers without a math mode among the modes: --modes with one of {math}")
@@ -221,6 +229,18 @@ def _run(
         return run_kinds.fetched(args, network, modes, progress)
     kind = run_kinds.onnx_model if _is_model(args) else run_kinds.classifier if _is_network(args) else None
     return (kind or run_kinds.layer_table)(args, modes, progress)
+
+
+def _recipe(args: argparse.Namespace) -> run_kinds.Modes:
+    """The recipe that is to run beside the modes; `args.ranges` are those that its file tells."""
+    args.ranges = None
+    if args.recipe is None:
+        return {}
+    from simdnn.tuning.tuned import read_recipe
+
+    content = read_recipe(args.recipe)
+    args.ranges = content["ranges"] or None
+    return {recipe(content["modes"]): args.isa}
 
 
 def _asked(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> pd.DataFrame:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from simdnn.networks.model import Port
     from simdnn.networks.network import Network
 
-Modes = Mapping[Mode, str]
+Modes = Mapping[Mode, str | None]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def layer_table(args: argparse.Namespace, modes: Modes, progress: output.Progres
 def classifier(args: argparse.Namespace, modes: Modes, progress: output.Progress) -> WorkloadOutcome:
     """A trained classifier over its held-out data."""
     net = workloads.NETWORKS[args.workload]()
-    names = [mode.name for mode in modes]
+    names = [mode if mode.layers else mode.name for mode in modes]
     frames = run_classifier(net, args.machine, names, isa=args.isa, progress=progress, **_where(args))
     samples = len(net.test_images)
     about = f"Per sample: cycles in one batch of {samples} samples, cycles_mb1 for a sample by itself."
@@ -139,6 +139,7 @@ def onnx_model(args: argparse.Namespace, modes: Modes, progress: output.Progress
             values=not args.no_values,
             layers=bool(args.layers),
             progress=progress,
+            ranges=args.ranges,
             **_where(args),
         )
     stored = "; it is stored in integers" if network.is_integer else ""

@@ -93,7 +93,7 @@ class ClassifierRun:
 def run_classifier(
     net: Classifier,
     machine: str | AnyMachine = "zen4",
-    modes: Iterable[str] | None = None,
+    modes: Iterable[str | Mode] | None = None,
     *,
     isa: str | None = None,
     threads: int = 1,
@@ -106,10 +106,12 @@ def run_classifier(
 
     `accuracy` is the network's in the row's mode. `cycles_mb1` is what the layer takes for an image that comes alone,
     without values. Errors are of the layer's output against the f32 mode's, so they include what earlier layers added.
-    `fpmath_layers` as in `run_layers`.
+    `fpmath_layers` as in `run_layers`; a recipe is given among the modes' names as it is.
     """
     model = isa_models.machine(machine)
-    chosen, _ = choose(model, modes, isa)
+    mixed = [mode for mode in modes or () if isinstance(mode, Mode)]
+    names = None if modes is None else [mode for mode in modes if isinstance(mode, str)]
+    chosen: dict[Mode, str | None] = {**choose(model, names, isa)[0], **dict.fromkeys(mixed, isa)}
     f32 = MODES["f32"]
     place = network.Place(machine, choose(model, ["f32"], isa)[0][f32], threads, dispatch)
     part = ClassifierRun(net, place, percentile, fpmath_layers)

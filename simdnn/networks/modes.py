@@ -141,6 +141,7 @@ def run_model(
     layers: bool = False,
     progress: Progress | None = None,
     fpmath_layers: str = "*",
+    ranges: Ranges | None = None,
     **where: Any,
 ) -> Frames:
     """A row a node and mode, and totals with errors of all outputs, and departures of the integer products.
@@ -149,7 +150,7 @@ def run_model(
     other arguments of `Network.run`. `values=False`: the cost alone, for which
     shapes will do in place of arrays where no mode is calibrated. `layers`: errors of each node's output, too, for
     which all values of f32 are kept. `fpmath_layers`: in modes that are math modes, nodes whose names no pattern of
-    this comma list matches stay strict.
+    this comma list matches stay strict. `ranges`: those of the f32 tensors, where they are known apart from the feeds.
 
     `feeds`: one, or several in a list: errors are over the outputs of all of them, costs and rows of nodes those of the
     first. `calibrate`: feeds that int8 modes take their ranges from, apart from those that judge (those themselves).
@@ -168,7 +169,7 @@ def run_model(
     if not values and (labels is not None or metric):
         raise InvalidArgument("labels and metric judge values, which values=False leaves out")
     judge = Judging(None if labels is None else np.asarray(labels), metric, isinstance(feeds, Mapping))
-    calibrated = Calibrated(model, given if calibrate is None else calibrate, calibrate is None)
+    calibrated = Calibrated(model, given if calibrate is None else calibrate, calibrate is None, ranges)
     where |= {"machine": machine, "fpmath_layers": fpmath_layers}
     check_scoped([node.name for node in load(model).graph.nodes], fpmath_layers)
     part = ModelRun(calibrated, given, values, layers, isa, where, judge)

@@ -35,7 +35,7 @@ def modes_of(network: RealNetwork) -> dict[str, Mode]:
 
 def run_real(
     network: RealNetwork,
-    modes: Mapping[Mode, str],
+    modes: Mapping[Mode, str | None],
     *,
     machine: str | AnyMachine = "zen4",
     isa: str | None = None,

@@ -1,0 +1,166 @@
+"""`simdnn tune`: which precision each layer of a network should have on a machine."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import workloads
+from isa_models import InvalidArgument
+from simdnn.cli import output, run_show
+
+if TYPE_CHECKING:
+    from isa_models.readings.arrays import Array
+    from simdnn.tuning import Tuned
+
+EPILOG = """\
+columns
+  cycles, time_us   of a sample of the batch (trained networks) or of the feed
+  quality           accuracy where there are labels, else the signal to error of the outputs against f32's, in dB
+  loss              quality below f32's; where that is in dB, the error over the output
+  cycles_saved, quality_lost
+                    of a layer: against the same recipe with that layer in f32
+
+Exit status: 0; 1 where no recipe meets the bounds; 2 for wrong usage."""
+_FORMATS: dict[str, Callable[[Any], str]] = {
+    "cycles": "{:.0f}".format,
+    "time_us": run_show.FORMATS["time_us"],
+    "quality": "{:.4g}".format,
+    "loss": "{:.3g}".format,
+    "sqnr_db": "{:.1f}".format,
+    "speed_up": "{:.2f}".format,
+    "cycles_saved": "{:.0f}".format,
+    "quality_lost": "{:.3g}".format,
+}
+
+
+def add(subparsers: Any) -> None:
+    """Describe the command to argparse."""
+    parser = subparsers.add_parser(
+        "tune",
+        description="Finds the recipes that put each layer of a network in a precision mode of its own so that none is "
+        "both faster and better, and runs each of them.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("model", metavar="MODEL", help=f"MODEL.onnx, or one of {', '.join(workloads.NETWORKS)}")
+    parser.add_argument("--machine", default="zen4", metavar="M,…", help="a machine, or several side by side (zen4)")
+    parser.add_argument("--modes", metavar="MODE,…", help="to choose from, as `simdnn run --help` names them")
+    parser.add_argument("--max-loss", type=_share, metavar="0.5%", help="the fastest that loses no more quality")
+    parser.add_argument("--min-db", type=float, metavar="40", help="the fastest with that signal to error against f32")
+    parser.add_argument(
+        "--faster-than", type=_times, metavar="2x", help="the best that is so many times as fast as f32"
+    )
+    parser.add_argument(
+        "--feeds", type=Path, metavar="FILE.npz", help="inputs that recipes are judged on (random ones)"
+    )
+    parser.add_argument("--calibrate", type=Path, metavar="FILE.npz", help="inputs that ranges are from (those judged)")
+    parser.add_argument("--labels", type=Path, metavar="FILE.npy", help="the class of each sample of the feeds")
+    parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="keep what was run there, and go on from it")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="the recipe chosen, as FILE.json or FILE.onnx")
+    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the front into FILE.png, .pdf or .svg")
+    output.add_force(parser)
+    parser.set_defaults(function=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """The command: checks what can be checked first, tunes, writes."""
+    from simdnn.tuning import tune
+
+    output.check_path(args.save, (".json", ".onnx"))
+    output.check_path(args.output, output.FILE_FORMATS)
+    output.check_path(args.plot, output.PICTURE_FORMATS)
+    if args.model not in workloads.NETWORKS and not args.model.lower().endswith(".onnx"):
+        raise InvalidArgument(f"{args.model!r}; MODEL.onnx, or one of {', '.join(workloads.NETWORKS)}")
+    machines = _words(args.machine)
+    with output.Progress() as progress:
+        tuned = tune(
+            args.model,
+            machine=machines if len(machines) > 1 else args.machine,
+            feeds=_feeds(args.model, args.feeds),
+            labels=args.labels and _labels(args.labels),
+            calibrate=_feeds(args.model, args.calibrate),
+            modes=args.modes and _words(args.modes),
+            max_loss=args.max_loss,
+            min_db=args.min_db,
+            faster_than=args.faster_than,
+            results=args.results,
+            progress=progress,
+        )
+    if args.save:
+        tuned.save(args.save)
+    if args.output:
+        output.write(args.output, tuned.front, tuned.content)
+    if args.plot:
+        from simdnn import plot
+
+        with plot.apart():
+            plot.save(tuned.plot(), args.plot)
+    if args.json:
+        output.print_json(tuned.content)
+    else:
+        print(_shown(tuned))
+    return 0
+
+
+def _shown(tuned: Tuned) -> str:
+    """The front, the recipe that the bounds ask for, layer by layer, and notes."""
+    one = tuned.front["machine"].nunique() == 1
+    front = tuned.front.drop(columns=["machine"] if one else [])
+    front.insert(0, "row", ["*" if chosen else "" for chosen in front.pop("chosen")])
+    front["row"] = [f"{row}{mark}" for row, mark in zip(front.index, front["row"], strict=True)]
+    if tuned.measure == "sqnr_db":
+        front = front.drop(columns="sqnr_db")
+    parts = [
+        output.table(front.rename(columns={"quality": tuned.measure}), {**_FORMATS, tuned.measure: "{:.4g}".format})
+    ]
+    for row, found in tuned.front[tuned.front["chosen"]].iterrows():
+        machine = "" if one else f" on {found['machine']}"
+        parts.append(f"row {row}{machine}, layer by layer\n{output.table(tuned.table(int(str(row))), _FORMATS)}")
+    return "\n\n".join([*parts, "\n".join(tuned.notes)])
+
+
+def _feeds(model: str, path: Path | None) -> list[dict[str, Array]] | None:
+    """The feeds of a file or a folder for a model, or for a trained network by its name."""
+    from simdnn.cli.run_kinds import read_feeds
+    from simdnn.networks.network import load
+    from workloads.export import onnx_model
+
+    if path is None:
+        return None
+    return read_feeds(path, load(onnx_model(workloads.NETWORKS[model]()) if model in workloads.NETWORKS else model))
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _share(text: str) -> float:
+    """0.5% or 0.005."""
+    return _number(text, "%", 0.01, "0.5% or 0.005")
+
+
+def _times(text: str) -> float:
+    """2x or 2."""
+    return _number(text, "x", 1.0, "2x or 2")
+
+
+def _number(text: str, unit: str, factor: float, example: str) -> float:
+    try:
+        return float(text.removesuffix(unit)) * (factor if text.endswith(unit) else 1.0)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}; {example} is needed") from None
+
+
+def _labels(path: Path) -> Any:
+    import numpy as np
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"{path} holds no labels ({str(error)[:80]}); an .npy is needed") from None

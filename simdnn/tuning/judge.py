@@ -1,0 +1,59 @@
+"""How good outputs are: their labels' share, a metric of the caller's, or the signal to error against f32's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isa_models import InvalidArgument
+from isa_models.readings.arrays import Array
+from simdnn.networks.modes import error_of
+from simdnn.networks.types import is_float
+from simdnn.tuning.subjects import Outputs
+
+Metric = Callable[[Any], float]  # of outputs by name, or a list of them; larger is better
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """`alone`: one feed, whose outputs a metric gets without a list."""
+
+    labels: Array | None
+    metric: Metric | None
+    alone: bool
+
+    @property
+    def measure(self) -> str:
+        return "metric" if self.metric else "sqnr_db" if self.labels is None else "accuracy"
+
+    def quality(self, outputs: Outputs, sqnr_db: float) -> float:
+        """The quality of a recipe's outputs; `InvalidArgument` for labels that do not fit, and no number."""
+        if self.metric:
+            found = self.metric(outputs[0] if self.alone else outputs)
+            if isinstance(found, bool) or not np.isfinite(found):
+                raise InvalidArgument(f"metric gives {found!r}; a finite number is needed, larger being better")
+            return float(found)
+        if self.labels is None:
+            return sqnr_db
+        logits = np.concatenate([next(iter(one.values())).astype(np.float64) for one in outputs])
+        if len(logits) != len(self.labels) or logits.ndim < 2:
+            said = f"{self.labels.shape} for outputs of {logits.shape}"
+            raise InvalidArgument(f"labels of shape {said}; a class for each row of the first output is needed")
+        return float((logits.argmax(axis=-1) == self.labels).mean())
+
+    @staticmethod
+    def sqnr_db(outputs: Outputs, reference: Outputs) -> float:
+        """Signal to error over all outputs that are floats; minus infinity where they are no numbers."""
+        found, wanted = (
+            [v.astype(np.float64) for one in some for v in one.values() if _floats(v)] for some in (outputs, reference)
+        )
+        with np.errstate(all="ignore"):
+            ratio = error_of(found, wanted).get("sqnr_db", np.inf)
+        return float(ratio) if not np.isnan(ratio) else -np.inf
+
+
+def _floats(value: object) -> bool:
+    return isinstance(value, np.ndarray) and is_float(value.dtype)

@@ -1,0 +1,238 @@
+"""simdnn.tune: which precision each layer of a network should have on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import isa_models
+import workloads
+from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
+from isa_models.errors import unknown_name
+from isa_models.machines.loader import AnyMachine
+from isa_models.readings.arrays import Array
+from simdnn.networks.modes import CALIBRATED_ON_ITSELF, random_feeds
+from simdnn.networks.network import load
+from simdnn.networks.precision import MODES, Mode, choose
+from simdnn.networks.runner import Progress
+from simdnn.study.results import Results
+from simdnn.tuning.judge import Judge, Metric
+from simdnn.tuning.measured import Measured
+from simdnn.tuning.subjects import ModelSubject, Subject, trained
+from simdnn.tuning.tuned import Tuned, text_of
+from workloads import Classifier
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simdnn.networks.modes import Model
+
+Feeds = Mapping[str, Array] | Sequence[Mapping[str, Array]]
+_COLUMNS = ("machine", "cycles", "time_us", "quality", "loss", "sqnr_db", "speed_up", "recipe")
+
+
+def tune(
+    model: Model | Classifier,
+    *,
+    machine: str | Path | AnyMachine | Sequence[str | Path | AnyMachine],
+    feeds: Feeds | None = None,
+    labels: Array | Sequence[int] | None = None,
+    metric: Metric | None = None,
+    calibrate: Feeds | None = None,
+    modes: Iterable[str] | None = None,
+    max_loss: float | None = None,
+    min_db: float | None = None,
+    faster_than: float | None = None,
+    results: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Tuned:
+    """The front of recipes that put each layer of a network in a precision mode of its own: quality against cycles.
+
+    `model`: an ONNX model, or the name of a trained network ("digits"), which brings data and labels. `machine`: one,
+    or several, each with a front. `feeds`: what recipes are judged on, a dict of arrays by input name or a list of them
+    (random ones where none are given, which tell little of quality); `calibrate`: those that integers take their ranges
+    from (the same ones where none are given, which is said in `notes`; a trained network has training data).
+
+    Quality is the accuracy where there are `labels`, the class being the largest value of the first output; else what
+    `metric` makes of the outputs, larger being better (of a dict by output name, or a list of them where `feeds` is
+    one); else the signal to error of the outputs against f32's, in dB. `modes` are names of `simdnn run --help` (those
+    that the machine has, without per-tensor and s8-source integers). Bounds on rows: a `loss` of at most `max_loss`
+    (0.005 of accuracy: half a point), `min_db` of signal to error, `faster_than` so many times as fast as f32.
+
+    Where there are few enough recipes all are run, and the front is the true one; else sensitivities of one layer at a
+    time give an additive model, an exact search on it the recipes to run, and what those tell corrects it until the
+    front is stable: `notes` say which. `results`, FILE.jsonl, keeps every recipe that was run, to go on from there;
+    `progress` is called with (done, of how many, what).
+
+    Raises `InvalidArgument` and `UnknownName` for what does not fit, `Unimplemented` for a model that is stored in
+    integers, and `SimdnnError` where no recipe meets the bounds.
+
+    >>> import simdnn
+    >>> tuned = simdnn.tune("cancer", machine="zen4", modes=["f32", "int8-vnni"], max_loss=0.01)
+    >>> tuned.front["recipe"].tolist()[0], bool(tuned.front["speed_up"].max() > 1)
+    ('all int8-vnni', True)
+    """
+    machines = [machine] if isinstance(machine, (str, Path, Machine, GpuMachine)) else list(machine)
+    if not machines:
+        raise InvalidArgument("machine=[]; one machine at least is needed, as 'zen4'")
+    bounds = {"max_loss": max_loss, "min_db": min_db, "faster_than": faster_than}
+    for name, bound in bounds.items():
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float)) or not bound >= 0):
+            raise InvalidArgument(f"{name}={bound!r}; a number of at least 0 is needed")
+    targets = [isa_models.machine(one) for one in machines]
+    chosen = _modes(targets, modes)
+    kept = Results(None if results is None else Path(results))
+    fronts: list[pd.DataFrame] = []
+    runs: list[pd.DataFrame] = []
+    recipes: dict[int, dict[str, str]] = {}
+    measured: dict[str, Measured] = {}
+    notes: list[str] = []
+    try:
+        for target in targets:
+            subject, judge, said = _subject(model, target, feeds, labels, metric, calibrate)
+            found = Measured(subject, judge, kept, progress)
+            told = found.search(chosen[target.name])
+            found.progress = None
+            frame = _frame(found)
+            front = _front(frame, bounds, target.name)
+            notes += [f"{target.name}: {line}" if len(targets) > 1 else line for line in (*told, *found.losses)]
+            start = sum(len(one) for one in fronts)
+            recipes.update({start + at: found.modes[int(row)] for at, row in enumerate(front.index)})
+            fronts.append(front)
+            runs.append(frame)
+            measured[target.name] = found
+    finally:
+        kept.close()
+    import pandas as pd
+
+    return Tuned(
+        pd.concat(fronts, ignore_index=True),
+        pd.concat(runs, ignore_index=True),
+        judge.measure,
+        tuple(dict.fromkeys([*notes, *said])),
+        _name(model),
+        recipes,
+        measured,
+    )
+
+
+def _modes(targets: Sequence[AnyMachine], names: Iterable[str] | None) -> dict[str, list[str]]:
+    """The modes to choose from, by machine; of several machines each has those that it can run."""
+    if isinstance(names, str):
+        raise InvalidArgument(f"modes={names!r}; a list of names is needed: {names.split(',')}")
+    wanted = [name for name, mode in MODES.items() if _usual(mode)] if names is None else list(dict.fromkeys(names))
+    for name in wanted:
+        if name not in MODES:
+            raise unknown_name("mode", str(name), MODES)
+        if MODES[name].is_integer and MODES[name].weight_group:
+            raise InvalidArgument(f"mode {name!r} is of layer tables: no network here quantizes sources as it runs")
+    if names is not None and len(targets) == 1:
+        choose(targets[0], wanted)
+    found = {one.name: [name for name in wanted if MODES[name].isa(one)] for one in targets}
+    for name, able in found.items():
+        if not able:
+            raise InvalidArgument(f"machine {name!r} has none of the modes {', '.join(wanted)}")
+    return found
+
+
+def _usual(mode: Mode) -> bool:
+    return not mode.per_tensor and not (mode.is_integer and (mode.weight_group or mode.src == "s8"))
+
+
+def _subject(
+    model: Model | Classifier,
+    machine: Machine | GpuMachine,
+    feeds: Feeds | None,
+    labels: Array | Sequence[int] | None,
+    metric: Metric | None,
+    calibrate: Feeds | None,
+) -> tuple[Subject, Judge, list[str]]:
+    """What is run, how it is judged, and what is to be known of the data."""
+    known = None if labels is None else np.asarray(labels)
+    if isinstance(model, str) and model in workloads.NETWORKS:
+        model = workloads.NETWORKS[model]()
+    if isinstance(model, Classifier):
+        if calibrate is not None:
+            raise InvalidArgument(f"calibrate says nothing about {model.name}: ranges are from its training data")
+        images = next(iter(_listed("feeds", feeds)[0].values())) if feeds is not None else None
+        subject = trained(model, machine, images, known)
+        own = model.test_labels if feeds is None and known is None and metric is None else known
+        count = len(subject.net.test_images)
+        said = f"ranges are from training data; judged on {count} samples" + (" held out" if feeds is None else "")
+        return subject, Judge(own, metric, True), [said]
+    notes, several = [], feeds is not None and not isinstance(feeds, Mapping)
+    if feeds is None:
+        feeds = random_feeds(load(model), {}, 0)
+        notes.append("judged on random data, seed 0: quality is that of noise, not of your data")
+    judged = _listed("feeds", feeds)
+    given = judged if calibrate is None else _listed("calibrate", calibrate)
+    if calibrate is None or _same(given, judged):
+        notes.append(CALIBRATED_ON_ITSELF)
+    return ModelSubject(model, machine, judged, given), Judge(known, metric, not several), notes
+
+
+def _listed(name: str, feeds: object) -> list[Mapping[str, Array]]:
+    found = [feeds] if isinstance(feeds, Mapping) else list(feeds) if isinstance(feeds, (list, tuple)) else []
+    if not found or not all(isinstance(feed, Mapping) and feed for feed in found):
+        raise InvalidArgument(f"{name}={feeds!r:.60}; a dict of arrays by input name, or a list of them, is needed")
+    return found
+
+
+def _same(one: Sequence[Mapping[str, Array]], other: Sequence[Mapping[str, Array]]) -> bool:
+    return len(one) == len(other) and all(
+        a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _frame(found: Measured) -> pd.DataFrame:
+    """All recipes that were run, by their number."""
+    import pandas as pd
+
+    base = found.base
+    rows = {}
+    for number, modes in enumerate(found.modes):
+        row = found.row(modes)
+        if row["refused"]:
+            continue
+        same = found.judge.measure == "sqnr_db"
+        loss = 10 ** (-row["sqnr_db"] / 20) if same else base["quality"] - row["quality"]
+        more = {"loss": loss, "speed_up": base["cycles"] / row["cycles"], "recipe": text_of(modes)}
+        rows[number] = {"machine": found.subject.machine.name, **row, **more}
+    return pd.DataFrame.from_dict(rows, orient="index")[list(_COLUMNS)]
+
+
+def _front(frame: pd.DataFrame, bounds: Mapping[str, float | None], machine: str) -> pd.DataFrame:
+    """The rows within the bounds that none beats in cycles and quality, the fastest first, and which is asked for."""
+    most, least, faster = (bounds[name] for name in ("max_loss", "min_db", "faster_than"))
+    tests: list[tuple[float | None, Callable[[float], Any]]] = [
+        (most, lambda bound: frame["loss"] <= bound + 1e-12),
+        (least, lambda bound: frame["sqnr_db"] >= bound),
+        (faster, lambda bound: frame["speed_up"] >= bound),
+    ]
+    inside = frame
+    for bound, test in tests:
+        if bound is not None:
+            inside = inside[test(bound).loc[inside.index]]
+    if inside.empty:
+        said = ", ".join(f"{name}={bound:g}" for name, bound in bounds.items() if bound is not None)
+        top = frame.sort_values("speed_up").to_dict("records")[-1]
+        raise SimdnnError(
+            f"no recipe on {machine} meets {said}; the fastest, {top['recipe']}, has {top['speed_up']:.2f} times "
+            f"f32's speed, loses {top['loss']:.3g} and has {top['sqnr_db']:.1f} dB"
+        )
+    ordered = inside.sort_values(["cycles", "quality", "sqnr_db"], ascending=[True, False, False], kind="stable")
+    rising = ordered["quality"] > ordered["quality"].cummax().shift(fill_value=-np.inf)
+    front = ordered[rising]
+    asked = 0 if most is not None or least is not None else len(front) - 1
+    return front.assign(chosen=[at == asked for at in range(len(front))])
+
+
+def _name(model: object) -> str:
+    if isinstance(model, (str, PathLike)):
+        return str(model)
+    return str(getattr(model, "name", "") or getattr(getattr(model, "graph", None), "name", "") or "model")

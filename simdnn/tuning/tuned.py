@@ -1,0 +1,168 @@
+"""What tuning found: the front, its recipes, a picture, files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isa_models import InvalidArgument
+from isa_models.errors import unknown_name
+from simdnn import files
+from simdnn.networks.precision import MODES
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from simdnn.tuning.measured import Measured
+
+FORMAT = "simdnn recipe 1"  # of a recipe's file
+KEY = "simdnn.recipe"  # of a model's metadata
+_SHORT = 3  # layers in one mode that a recipe's text names one by one
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tuned:
+    """A front of recipes, each of which was run.
+
+    `front`: a row a recipe, the fastest first: machine, cycles, time_us, quality, loss (quality below f32's; where
+    quality is sqnr_db the error over the output, 0 in f32), sqnr_db (of the outputs against f32's), speed_up (over
+    f32), recipe (as text), chosen (the row that the bounds ask for, by machine). `runs`: all recipes that were run,
+    with the same columns. `measure`: what quality is. `notes`: how the front was found, and what to know of the data.
+    """
+
+    front: pd.DataFrame
+    runs: pd.DataFrame
+    measure: str
+    notes: tuple[str, ...]
+    name: str
+    _recipes: Mapping[int, dict[str, str]]
+    _measured: Mapping[str, Measured]  # by machine
+
+    @property
+    def best(self) -> int:
+        """The row that the bounds ask for: the first machine's."""
+        return int(self.front.index[self.front["chosen"]][0])
+
+    def recipe(self, row: int) -> dict[str, str]:
+        """The mode of each layer in a row of the front, by the row's label. Raises `InvalidArgument`."""
+        if isinstance(row, bool) or row not in self._recipes:
+            raise InvalidArgument(f"row={row!r}; the front has rows {', '.join(map(str, self._recipes))}")
+        return dict(self._recipes[row])
+
+    def table(self, row: int | None = None) -> pd.DataFrame:
+        """What each layer's mode buys: layer, mode, cycles_saved and quality_lost, both against the same recipe with
+        that layer in f32. `row=None`: the one that the bounds ask for.
+        """
+        import pandas as pd
+
+        row = self.best if row is None else row
+        modes, own = self.recipe(row), self.front.loc[row]
+        rows = []
+        for layer, mode in modes.items():
+            back = self._measured[str(own["machine"])].row({**modes, layer: "f32"}) if mode != "f32" else own
+            saved, lost = back["cycles"] - own["cycles"], back["quality"] - own["quality"]
+            rows.append({"layer": layer, "mode": mode, "cycles_saved": saved, "quality_lost": lost if saved else 0.0})
+        return pd.DataFrame(rows)
+
+    def save(self, path: str | Path, row: int | None = None) -> None:
+        """Write a row's recipe: FILE.json, which `simdnn run MODEL --recipe FILE` takes, or the model as FILE.onnx.
+
+        A model stores types, casts and integers; math modes, exactness and ISA caps stand in its metadata alone.
+        """
+        row = self.best if row is None else row
+        modes, machine = self.recipe(row), str(self.front.loc[row, "machine"])
+        target, subject = Path(path), self._measured[machine].subject
+        if target.suffix.lower() not in (".json", ".onnx"):
+            raise unknown_name("file format", target.suffix or target.name, (".json", ".onnx"))
+        content: dict[str, Any] = {"format": FORMAT, "model": self.name, "machine": machine, "modes": modes}
+        if target.suffix.lower() == ".onnx":
+            import onnx
+
+            model = subject.onnx(modes)
+            onnx.helper.set_model_props(
+                model, {**{e.key: e.value for e in model.metadata_props}, KEY: json.dumps(content)}
+            )
+            with files.replacing(target) as partial:
+                onnx.save(model, partial)
+            return
+        if any(MODES[mode].is_integer for mode in modes.values()):
+            content["ranges"] = {name: list(pair) for name, pair in subject.ranges().items()}
+        files.write_text(target, json.dumps({**files.MARK, **content}, indent=2, allow_nan=False) + "\n")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Quality against time of all recipes that were run; a ring and steps for the front of each machine."""
+        from simdnn.plot_study import plot_front
+
+        on_front = set(zip(self.front["machine"], self.front["recipe"], strict=True))
+        met = zip(self.runs["machine"], self.runs["recipe"], strict=True)
+        frame = self.runs.assign(pareto=[pair in on_front for pair in met])
+        quality = "quality" if self.measure == "metric" else self.measure
+        axes = [] if self.runs["machine"].nunique() == 1 else ["machine"]
+        return plot_front(frame.assign(**{quality: frame["quality"]}), axes, quality, ax)
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """What JSON has: model, measure, notes, front, and the recipes by row."""
+        import pandas as pd
+
+        rows: list[dict[str, Any]] = json.loads(pd.DataFrame(self.front).to_json(orient="records", double_precision=15))
+        recipes = {str(row): modes for row, modes in self._recipes.items()}
+        return {
+            "model": self.name,
+            "measure": self.measure,
+            "notes": list(self.notes),
+            "front": [{"row": int(r), **found} for r, found in zip(self.front.index, rows, strict=True)],
+            "recipes": recipes,
+        }
+
+    def to_json(self) -> str:
+        """The front and the recipes of its rows."""
+        return json.dumps(self.content, allow_nan=False)
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(dict.fromkeys(self.front["machine"]))
+        return f"Tuned({self.name!r} on {kinds}: {len(self.front)} recipes on the front of {len(self.runs)}; .front)"
+
+    def _repr_html_(self) -> str:
+        return str(self.front.to_html(max_rows=40))
+
+
+def text_of(modes: Mapping[str, str]) -> str:
+    """A recipe in a line: the mode that most layers have, and then the others.
+
+    >>> text_of({"conv1": "f32", "conv2": "bf16", "conv3": "bf16"})
+    'conv1 f32, conv2 conv3 bf16'
+    >>> text_of(dict.fromkeys("abcdefgh", "bf16") | {"h": "f32"})
+    '7 layers bf16, h f32'
+    """
+    if len(set(modes.values())) == 1:
+        return f"all {next(iter(modes.values()))}"
+    layers: dict[str, list[str]] = {}
+    for layer, mode in modes.items():
+        layers.setdefault(mode, []).append(layer)
+    most = max(layers, key=lambda mode: len(layers[mode]))
+    short = len(layers[most]) > _SHORT
+    return ", ".join(
+        f"{len(names)} layers {mode}" if short and mode == most else f"{' '.join(names)} {mode}"
+        for mode, names in layers.items()
+    )
+
+
+def read_recipe(path: str | Path) -> dict[str, Any]:
+    """A recipe's file: modes, ranges, the model's and the machine's name. Raises `InvalidArgument` for another file."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        modes, ranges = content["modes"], content.get("ranges", {})
+        good = content["format"] == FORMAT and all(isinstance(part, str) for pair in modes.items() for part in pair)
+        good = good and all(len(pair) == 2 for pair in ranges.values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        said = " ".join(str(error).split())[:80]
+        raise InvalidArgument(f"{path} holds no recipe ({said}); `simdnn tune` and Tuned.save write one") from None
+    if not good or not modes:
+        raise InvalidArgument(f"{path} holds no recipe; `simdnn tune` and Tuned.save write one")
+    return {**content, "ranges": {name: (float(low), float(high)) for name, (low, high) in ranges.items()}}

@@ -1,0 +1,265 @@
+"""simdnn.tune: its fronts against all combinations, on trained networks and ONNX models; bounds, files, resuming."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import isa_models
+import simdnn
+import workloads
+from isa_models import InvalidArgument, SimdnnError, UnknownName
+from simdnn.cli import main
+from simdnn.networks import sequential
+from simdnn.networks.classified import ClassifierRun
+from simdnn.networks.precision import recipe
+from simdnn.networks.runner import run_modes
+from simdnn.study.results import Results
+from simdnn.tuning import Tuned
+from simdnn.tuning.judge import Judge
+from simdnn.tuning.measured import Measured
+from simdnn.tuning.search import Additive, undominated
+from simdnn.tuning.subjects import Run, TrainedSubject
+from simdnn.tuning.tuned import text_of
+
+NAMES = ["f32", "bf16", "int8-fast", "s8-weights"]
+LAYERS = ("fc1", "fc2", "fc3")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    path = tmp_path_factory.mktemp("tuned") / "kept.jsonl"
+    return simdnn.tune("cancer", machine="zen4", modes=NAMES, results=path)
+
+
+def front_by_hand(rows: list[tuple[float, float]]) -> set[tuple[float, float]]:
+    """The pairs of cycles and quality that no other pair beats."""
+    return {(c, q) for c, q in rows if not any(a <= c and b >= q and (a, b) != (c, q) for a, b in rows)}
+
+
+def test_the_front_is_that_of_all_combinations(tuned: Tuned) -> None:
+    rows = list(zip(tuned.runs["cycles"], tuned.runs["quality"], strict=True))
+    assert len(rows) == len(NAMES) ** len(LAYERS) and "true one" in tuned.notes[0]
+    met = list(zip(tuned.front["cycles"], tuned.front["quality"], strict=True))
+    assert set(met) == front_by_hand(rows) and sorted(met) == met
+    assert tuned.front["chosen"].sum() == 1 and tuned.best == tuned.front.index[-1]
+
+
+def test_rows_are_what_a_run_of_the_recipe_gives(tuned: Tuned) -> None:
+    """The runner of whole networks, which shares no memory of layers, has the same cycles and accuracy."""
+    part = ClassifierRun(workloads.cancer(), sequential.Place("zen4", "avx512_core"), 100.0, "*")
+    modes = {recipe(tuned.recipe(row), str(row)): None for row in tuned.front.index}
+    totals = run_modes([part], modes, isa="avx512_core").totals.set_index("mode")
+    for row, found in tuned.front.iterrows():
+        whole = totals.loc[str(row)]
+        assert whole["cycles"] == pytest.approx(found["cycles"]) and whole["accuracy"] == found["quality"]
+        assert whole["sqnr_db"] == pytest.approx(found["sqnr_db"])
+
+
+@pytest.mark.parametrize(
+    ("name", "modes", "most"),
+    [
+        ("cancer", [*NAMES[:2], "int8-vnni", "s8-weights"], 60),
+        pytest.param("cancer", [*NAMES, "int8-vnni", "s4-weights"], 150, marks=pytest.mark.sweep),
+        pytest.param("digits", [*NAMES, "int8-vnni", "int8-exact"], 400, marks=pytest.mark.sweep),
+    ],
+)
+def test_the_search_finds_the_front_of_errors_without_running_all(name: str, modes: list[str], most: int) -> None:
+    """Where there are too many recipes to run all: the same points, from some of them."""
+    net = workloads.NETWORKS[name]()
+    net = replace(net, test_images=net.test_images[:64], test_labels=net.test_labels[:64])
+    every, some = (TrainedSubject(net, isa_models.machine("zen4"), limit) for limit in (2048, 0))
+    some._held, some._costs = every._held, every._costs  # layers that ran once
+    found = []
+    for subject in (every, some):
+        measured = Measured(subject, Judge(None, None, True), Results(None), None)
+        notes = measured.search(modes)
+        found.append((undominated(list(measured.points.values())), len(measured.modes), notes[0]))
+    (whole, count, _), (front, few, said) = found
+    assert count == len(modes) ** len(net.layers) and few < most and f"{few} of {count}" in said
+    assert [(p.cycles, p.energy) for p in front] == [(p.cycles, p.energy) for p in whole]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_programming_over_layers_is_exact(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    layers, names = int(rng.integers(2, 6)), ["f32", "a", "b"]
+    alone = [{m: (float(rng.integers(-9, 9)), float(rng.integers(0, 9))) for m in names} for _ in range(layers)]
+    edges = {(i, int(rng.integers(i + 1, layers))) for i in range(layers - 1)} | {(0, layers - 1)}
+    pairs = {e: {p: float(rng.integers(-3, 4)) for p in itertools.product(names, names)} for e in edges}
+    model = Additive(100.0, [names] * layers, alone, pairs)
+    wanted = undominated([model.point(modes) for modes in itertools.product(names, repeat=layers)])
+    assert [(p.cycles, p.energy) for p in model.front()] == [(p.cycles, p.energy) for p in wanted]
+    assert all(model.point(p.modes) == p for p in model.front())
+
+
+def test_bounds_choose(tuned: Tuned, tmp_path: Path) -> None:
+    where: dict[str, Any] = {"machine": "zen4", "modes": NAMES}
+    lossless = simdnn.tune("cancer", **where, max_loss=0)
+    assert (lossless.front["loss"] <= 0).all() and lossless.best == 0
+    noisy = simdnn.tune("cancer", **where, min_db=45)
+    assert (noisy.front["sqnr_db"] >= 45).all()
+    fastest = tuned.runs["speed_up"].max()
+    with pytest.raises(SimdnnError, match=rf"faster_than=9.*{fastest:.2f} times"):
+        simdnn.tune("cancer", **where, faster_than=9)
+    for bound in ({"max_loss": -1}, {"min_db": float("nan")}, {"faster_than": "2x"}):
+        with pytest.raises(InvalidArgument, match=next(iter(bound))):
+            simdnn.tune("cancer", **where, **bound)
+
+
+def test_what_each_layer_buys(tuned: Tuned) -> None:
+    """A row of the table is the recipe against itself with one layer in f32."""
+    modes = tuned.recipe(0)
+    rows = tuned.table(0).set_index("layer")
+    assert rows["mode"].to_dict() == modes and "f32" not in modes.values()
+    by_recipe = tuned.runs.set_index("recipe")
+    for layer, row in rows.to_dict("index").items():
+        back = by_recipe.loc[text_of({**modes, str(layer): "f32"})]
+        own = by_recipe.loc[text_of(modes)]
+        assert row["cycles_saved"] == back["cycles"] - own["cycles"]
+        assert row["quality_lost"] == back["quality"] - own["quality"]
+
+
+def test_it_goes_on_from_where_it_was(tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "kept.jsonl"
+    told: list[tuple[int, int, str]] = []
+    where: dict[str, Any] = {"machine": "zen4", "results": path}
+    simdnn.tune("cancer", **where, modes=["f32", "bf16"], progress=lambda *args: told.append(args))
+    assert told[-1][:2] == (8, 8) and len(path.read_text().splitlines()) == 9
+
+    def never(*_: object) -> Run:
+        raise AssertionError
+
+    monkeypatch.setattr(TrainedSubject, "run", never)
+    again = simdnn.tune("cancer", **where, modes=["f32", "bf16"])
+    kept = tuned.runs.set_index("recipe")["cycles"]
+    assert again.runs.set_index("recipe")["cycles"].to_dict() == kept.loc[again.runs["recipe"]].to_dict()
+    with pytest.raises(AssertionError):
+        simdnn.tune("cancer", **where, modes=["f32", "bf16"], metric=lambda out: 0.0)  # judged by something else
+
+
+def test_machines_side_by_side() -> None:
+    """One call; a machine has the modes that it can run."""
+    found = simdnn.tune("cancer", machine=["clx", "zen4"], modes=["f32", "bf16"])
+    assert list(dict.fromkeys(found.front["machine"])) == ["clx", "zen4"]
+    assert found.front.groupby("machine")["chosen"].sum().tolist() == [1, 1]
+    assert set(found.recipe(0).values()) == {"f32"} and found.front.index.is_unique
+    with pytest.raises(InvalidArgument, match="bf16"):
+        simdnn.tune("cancer", machine="clx", modes=["f32", "bf16"])
+
+
+def test_what_it_refuses() -> None:
+    with pytest.raises(UnknownName, match="int8-vnni"):
+        simdnn.tune("cancer", machine="zen4", modes=["int8-vni"])
+    with pytest.raises(InvalidArgument, match="int8-group"):
+        simdnn.tune("cancer", machine="zen4", modes=["int8-group"])
+    with pytest.raises(InvalidArgument, match="modes='f32"):
+        simdnn.tune("cancer", machine="zen4", modes="f32,bf16")
+    with pytest.raises(InvalidArgument, match="training data"):
+        simdnn.tune("cancer", machine="zen4", calibrate={"images": np.zeros((1, 30, 1, 1), np.float32)})
+    with pytest.raises(InvalidArgument, match=r"\(3,\)"):
+        simdnn.tune("cancer", machine="zen4", labels=[0, 1, 0], modes=["f32"])
+    with pytest.raises(InvalidArgument, match="metric gives nan"):
+        simdnn.tune("cancer", machine="zen4", metric=lambda out: float("nan"), modes=["f32"])
+
+
+def test_it_pickles_and_draws(tuned: Tuned) -> None:
+    again = pickle.loads(pickle.dumps(tuned))
+    assert again.front.equals(tuned.front) and again.recipe(0) == tuned.recipe(0)
+    assert len(repr(tuned)) < 200 and "cancer" in repr(tuned)
+    content = json.loads(tuned.to_json())
+    assert content["front"][0]["row"] == 0 and content["recipes"]["0"] == tuned.recipe(0)
+    pytest.importorskip("matplotlib").use("agg")
+    ax = tuned.plot()
+    assert "accuracy" in ax.get_ylabel() and ax.collections
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    pytest.importorskip("onnx")
+    from workloads.export import onnx_model
+
+    return onnx_model(workloads.cancer())
+
+
+@pytest.fixture(scope="module")
+def by_graph(model: Any) -> Tuned:
+    net = workloads.cancer()
+    calibrate = [{"images": net.train_images[:32]}]
+    names = ["f32", "bf16", "int8-vnni"]
+    feeds = {"images": net.test_images[:16]}
+    return simdnn.tune(model, machine="zen4", feeds=feeds, calibrate=calibrate, modes=names)
+
+
+def test_a_model_is_judged_by_the_error_of_its_outputs(by_graph: Tuned) -> None:
+    assert by_graph.measure == "sqnr_db" and len(by_graph.runs) == 27 and len(by_graph.notes) == 1
+    rows = list(zip(by_graph.runs["cycles"], by_graph.runs["quality"], strict=True))
+    met = zip(by_graph.front["cycles"], by_graph.front["quality"], strict=True)
+    assert set(met) == front_by_hand(rows)
+    exact = by_graph.front.iloc[-1]
+    assert np.isposinf(exact["quality"]) and exact["loss"] == 0 and len(by_graph.front) > 2
+
+
+def test_data_that_judge_what_they_calibrated_are_told(model: Any) -> None:
+    said = simdnn.tune(model, machine="zen4", modes=["f32"], metric=lambda out: float(out["logits"].sum())).notes
+    assert any("random" in line for line in said) and any("very data" in line for line in said)
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_saved_recipe_runs(
+    by_graph: Tuned, model: Any, row: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`simdnn run MODEL --recipe FILE` has the cycles and the error that tuning found."""
+    import onnx
+
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "f.npz", images=workloads.cancer().test_images[:16])
+    by_graph.save(tmp_path / "r.json", row)
+    words = ["run", str(tmp_path / "m.onnx"), "--recipe", str(tmp_path / "r.json"), "--machine", "zen4", "--json"]
+    assert main([*words, "--feeds", str(tmp_path / "f.npz"), "--modes", "f32"]) == 0
+    totals = {total["mode"]: total for total in json.loads(capsys.readouterr().out)["totals"]}
+    assert totals["recipe"]["cycles"] == pytest.approx(by_graph.front["cycles"][row])
+    assert totals["recipe"]["sqnr_db"] == pytest.approx(by_graph.front["sqnr_db"][row])
+    assert totals["f32"]["cycles"] > totals["recipe"]["cycles"]
+
+
+def test_a_saved_model_is_a_model(by_graph: Tuned, tmp_path: Path) -> None:
+    import onnx
+
+    by_graph.save(tmp_path / "x.onnx", 0)
+    found = onnx.load(tmp_path / "x.onnx")
+    onnx.checker.check_model(found)
+    stored = json.loads({entry.key: entry.value for entry in found.metadata_props}["simdnn.recipe"])
+    assert stored["modes"] == by_graph.recipe(0)
+    feeds = {"images": workloads.cancer().test_images[:16]}
+    assert np.isfinite(simdnn.load(tmp_path / "x.onnx").run(feeds, machine="zen4").outputs["logits"]).all()
+    with pytest.raises(UnknownName, match="csv"):
+        by_graph.save(tmp_path / "x.csv", 0)
+    with pytest.raises(InvalidArgument, match="row=99"):
+        by_graph.recipe(99)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["tune", "cancer", "--machine", "zen4", "--modes", "f32,int8-vnni"]
+    assert main([*words, "--max-loss", "1%", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    chosen = next(row for row in content["front"] if row["chosen"])
+    assert chosen["loss"] <= 0.01 and set(content["recipes"][str(chosen["row"])]) == set(LAYERS)
+    path = tmp_path / "r.json"
+    assert main([*words, "--faster-than", "1.2x", "--save", str(path), "--results", str(tmp_path / "k.jsonl")]) == 0
+    assert "fc1" in capsys.readouterr().out
+    assert main(["run", "cancer", "--machine", "zen4", "--modes", "f32", "--recipe", str(path)]) == 0
+    assert "recipe" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--max-loss", "many"])
+    assert "0.5% or 0.005" in capsys.readouterr().err
+    assert main([*words, "--faster-than", "50"]) == 1 and "no recipe" in capsys.readouterr().err
+    (tmp_path / "no.json").write_text("{}")
+    assert main(["run", "cancer", "--recipe", str(tmp_path / "no.json")]) == 2
