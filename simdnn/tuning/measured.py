@@ -120,7 +120,7 @@ class Measured:
         self.total = len(self.modes) + MOST_A_ROUND
         rounds = confirmed(model, self._measured, self.points, MOST_A_ROUND)
         pairs = "" if model.pairs else "; borders were not priced beforehand"
-        found = f"{len(self.modes)} of {count} recipes were run, in {rounds} rounds, chosen by an additive model"
+        found = f"{len(self.modes)} of {count} recipes were run, in {rounds} round{'s' * (rounds > 1)}, chosen by an additive model"
         return [f"{found}: a recipe that is better than the model says may be missing{pairs}", *notes]
 
     def _options(self, names: Sequence[str]) -> tuple[list[list[str]], list[str]]:

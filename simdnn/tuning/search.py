@@ -8,12 +8,18 @@ neighbours still ask for, it keeps what nothing else beats in cycles and energy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from math import prod
 
 import numpy as np
 
 Modes = tuple[str, ...]  # of all layers, in order
+_MODELLED = 20000  # recipes up to which the model is asked about all
+_QUIET = 2  # rounds without anything new that end a search
+_LEAST_SEEN, _MOST_SEEN = 0.8, 0.2  # of a recipe's energy over the model's: about 1 dB and 7 dB
 MOST_KEPT = 256  # points kept for one state: where there are more, the front is thinned along its energies
 
 
@@ -81,49 +87,69 @@ def thinned(points: list[Point], most: int) -> list[Point]:
 
 
 def confirmed(
-    model: Additive, run: Callable[[Modes], Point | None], known: Mapping[Modes, Point], most: int, rounds: int = 12
+    model: Additive, run: Callable[[Modes], Point], known: Mapping[Modes, Point], most: int, rounds: int = 16
 ) -> int:
-    """Run the recipes of the model's front, and then those beside what was found, until nothing new comes up.
+    """Run the recipes of the model's front, and then those beside what was found, until nothing new comes up twice.
 
-    `run` measures a recipe (None where it is refused); `known` fills as it does. Beside the front is what differs from
-    one of its points in one layer and could, by the model and the largest error that it was seen to make, be on the
-    front as well. Returns the number of rounds; at most `most` recipes are run in each.
+    `run` measures a recipe; `known` fills as it does. Beside the front is what could be on it as well, by the model and
+    the largest error that it was seen to make. Returns the number of rounds; at most `most` recipes are run in each,
+    those first that the model says most good of.
     """
     for point in thinned(model.front(), most):
         run(point.modes)
+    quiet = 0
     for done in range(1, rounds + 1):
         front = undominated(list(known.values()))
         near = candidates(model, front, known)
-        for point in thinned(near, most):
+        for point in near[:most]:
             run(point.modes)
-        if not near or [p.modes for p in undominated(list(known.values()))] == [p.modes for p in front]:
+        quiet = quiet + 1 if undominated(list(known.values())) == front else 0
+        if len(near) <= most and quiet or quiet == _QUIET:
             return done
     return rounds
 
 
 def candidates(model: Additive, front: Sequence[Point], known: Mapping[Modes, Point]) -> list[Point]:
-    """Recipes beside the front that may be on it, as far off as the model was seen to be."""
+    """Recipes that are not known and may be on the front, as far off as the model was seen to be; the best said first.
+
+    Of all recipes where they are few enough to be modelled all; else of those that differ from one of the front in one
+    layer.
+    """
     cost, energy = margins(model, known)
-    found: dict[Modes, Point] = {}
+    pool = product(*model.options) if prod(map(len, model.options)) <= _MODELLED else _beside(model, front)
+    cycles = [point.cycles for point in front]
+    found: list[tuple[float, Point]] = []
+    for modes in pool:
+        if modes in known:
+            continue
+        said = model.point(modes)
+        faster = bisect_right(cycles, said.cycles * (1 - cost))  # points of the front that are certainly as fast
+        least = front[faster - 1].energy if faster else np.inf
+        if said.energy * (1 - energy) < least:
+            found.append((said.energy / least, said))
+    return [point for _, point in sorted(found, key=lambda pair: (pair[0], pair[1].cycles))]
+
+
+def _beside(model: Additive, front: Sequence[Point]) -> Iterator[Modes]:
+    """What differs from a point of the front in one layer."""
+    seen = set()
     for point in front:
         for place, options in enumerate(model.options):
             for mode in options:
                 modes = (*point.modes[:place], mode, *point.modes[place + 1 :])
-                if modes in known or modes in found:
-                    continue
-                said = model.point(modes)
-                best = Point(said.cycles * (1 - cost), said.energy * (1 - energy), modes)
-                if not any(p.cycles <= best.cycles and p.energy <= best.energy for p in front):
-                    found[modes] = said
-    return sorted(found.values(), key=lambda p: (p.cycles, p.energy))
+                if modes not in seen:
+                    seen.add(modes)
+                    yield modes
 
 
 def margins(model: Additive, known: Mapping[Modes, Point]) -> tuple[float, float]:
-    """The largest shares by which recipes were cheaper, and better, than the model had said."""
-    cost = energy = 0.0
+    """Shares by which recipes may be cheaper, and better, than the model says: twice what was seen, in decibels."""
+    cost, energy = 1.0, _LEAST_SEEN
     for point in known.values():
+        if any(mode not in some for mode, some in zip(point.modes, model.alone, strict=True)):
+            continue  # what was found to be f32
         said = model.point(point.modes)
-        cost = max(cost, 1 - point.cycles / said.cycles)
+        cost = min(cost, point.cycles / said.cycles)
         if said.energy:
-            energy = max(energy, 1 - point.energy / said.energy)
-    return cost, min(energy, 0.9)
+            energy = min(energy, point.energy / said.energy)
+    return 1 - cost**2, 1 - max(energy, _MOST_SEEN) ** 2
