@@ -46,6 +46,7 @@ WHOLE = {
     "completion",
     "report",
     "teach",
+    "tune",
 }
 #: commands with a syntax of their own: an option is an operand's name or benchdnn's
 OWN = {"bench", "explain"}

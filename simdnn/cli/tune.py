@@ -51,9 +51,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--modes", metavar="MODE,…", help="to choose from, as `simdnn run --help` names them")
     parser.add_argument("--max-loss", type=_share, metavar="0.5%", help="the fastest that loses no more quality")
     parser.add_argument("--min-db", type=float, metavar="40", help="the fastest with that signal to error against f32")
-    parser.add_argument(
-        "--faster-than", type=_times, metavar="2x", help="the best that is so many times as fast as f32"
-    )
+    parser.add_argument("--faster-than", type=_times, metavar="2x", help="the best that is that much faster than f32")
     parser.add_argument(
         "--feeds", type=Path, metavar="FILE.npz", help="inputs that recipes are judged on (random ones)"
     )

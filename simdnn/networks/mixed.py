@@ -2,7 +2,7 @@
 
 The model is rewritten by the passes that put whole models in a mode, each for the layers of its mode alone: casts to 16
 bits, QuantizeLinear and DequantizeLinear, stored weights. Casts and quantization at the borders are nodes, which cost
-what they cost. What a model cannot say (math modes, exact sums of integers, ISA caps) stands in the `Placed` of a node.
+what they cost. What a model cannot say (math modes, exact sums of integers, ISA caps) stands in a node's `NodePlace`.
 
 A node that is no layer is in 16 bits where all layers around it that it reads from are; where it reads from none, those
 that read it decide. It runs under the ISA cap of the layers on both sides where they share one, and at a border under
@@ -22,7 +22,7 @@ from isa_models.machines.loader import AnyMachine
 from simdnn.networks.float16 import transpile_float16
 from simdnn.networks.fold import folded
 from simdnn.networks.load import inline_data, onnx_package, read
-from simdnn.networks.network import Network, Placed, load
+from simdnn.networks.network import Network, NodePlace, load
 from simdnn.networks.precision import Mode
 from simdnn.networks.quantize import Ranges, quantize_onnx
 from simdnn.primitives import Attr
@@ -45,7 +45,7 @@ class Mixable:
 
     @property
     def edges(self) -> list[tuple[str, str]]:
-        """Pairs of layers of which one reads, through no other, what the first gives."""
+        """Pairs of layers: the second reads what the first gives, through no other one."""
         order = {name: place for place, name in enumerate(self.layers)}
         pairs = {(above, layer) for layer in self.layers for above in self.above[layer]}
         return sorted(pairs, key=lambda pair: (order[pair[1]], order[pair[0]]))
@@ -121,7 +121,7 @@ def rewritten(mixed: Mixable, mode: Mode, ranges: Ranges) -> onnx.ModelProto:
     return model
 
 
-def placed(network: Network, mode: Mode, machine: AnyMachine, cap: str | None) -> dict[str, Placed]:
+def placed(network: Network, mode: Mode, machine: AnyMachine, cap: str | None) -> dict[str, NodePlace]:
     """Where each node of a rewritten model runs."""
     nodes = [(node.name, node.inputs, node.outputs) for node in network.graph.nodes]
     layers = [name for name, _, _ in nodes if name in dict(mode.layers)]
@@ -129,10 +129,10 @@ def placed(network: Network, mode: Mode, machine: AnyMachine, cap: str | None) -
     found = {}
     for name, _, _ in nodes:
         if name in layers:
-            found[name] = Placed(mode.isa_at(name, machine, cap), attr_of(mode.at(name)))
+            found[name] = NodePlace(mode.isa_at(name, machine, cap), attr_of(mode.at(name)))
         else:
             caps = {mode.isa_at(layer, machine, cap) for layer in above[name] | below[name]}
-            found[name] = Placed(caps.pop() if len(caps) == 1 else cap, Attr())
+            found[name] = NodePlace(caps.pop() if len(caps) == 1 else cap, Attr())
     return found
 
 

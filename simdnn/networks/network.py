@@ -57,7 +57,7 @@ def load(source: str | PathLike[str] | onnx.ModelProto) -> Network:
 
 
 @dataclass(frozen=True)
-class Placed:
+class NodePlace:
     """Where one node runs: an ISA cap (None: all that the machine has), and what its kernels are allowed."""
 
     isa: str | None
@@ -136,7 +136,7 @@ class Network:
         fpmath_layers: str = "*",
         outputs: Sequence[str] | None = None,
         watch: Watch | None = None,
-        placed: Mapping[str, Placed] | None = None,
+        placed: Mapping[str, NodePlace] | None = None,
     ) -> NetworkResult:
         """Values and cost. `feeds` holds an array for each input; the other arguments are as in `simdnn.matmul`.
 
@@ -169,7 +169,7 @@ class Network:
         threads: int = 1,
         dispatch: str = "fastest",
         fpmath_layers: str = "*",
-        placed: Mapping[str, Placed] | None = None,
+        placed: Mapping[str, NodePlace] | None = None,
     ) -> NetworkEstimate:
         """The cost alone. `feeds` may give an input's shape in place of its array, and leave out inputs whose shapes
         the model states. Values that decide shapes must be given.
@@ -192,7 +192,7 @@ class Network:
         _, nodes = self._execute(self._shadows(feeds or {}), kernels, watch, fpmath_layers, placed=placed or {})
         return NetworkEstimate(kernels.target.machine, isa, kernels.target.threads, nodes)
 
-    def _check_kernels(self, fed: dict[str, Any], kernels: Kernels, placed: Mapping[str, Placed]) -> None:
+    def _check_kernels(self, fed: dict[str, Any], kernels: Kernels, placed: Mapping[str, NodePlace]) -> None:
         """`Unimplemented` naming a node that no kernel can do, before anything runs. What hangs on values, and what has
         no cost, may hide one.
         """
@@ -271,7 +271,7 @@ class Network:
         watch: Watch | None,
         fpmath_layers: str = "*",
         fetched: Sequence[str] = (),
-        placed: Mapping[str, Placed] = MappingProxyType({}),
+        placed: Mapping[str, NodePlace] = MappingProxyType({}),
     ) -> tuple[dict[str, Any], tuple[NodeRun, ...]]:
         constant = set(self.graph.constants) - set(feeds)
         values: dict[str, Any] = {**self.graph.constants, **feeds}
@@ -322,7 +322,7 @@ class Network:
         return sum(a.size * bits(a.dtype) for a in self.graph.constants.values()) > 8 * most
 
 
-def _at(k: Kernels, place: Placed) -> Kernels:
+def _at(k: Kernels, place: NodePlace) -> Kernels:
     """The kernels of a node with a place of its own; calls are noted together."""
     t = k.target
     target = Target.of(t.machine, place.isa, t.threads, t.engine, t.dispatch)

@@ -18,22 +18,22 @@ from simdnn.networks.runner import Progress
 from simdnn.study.points import Outcome, package_digest, refused
 from simdnn.study.results import Results
 from simdnn.tuning.judge import Judge
-from simdnn.tuning.search import Additive, Modes, Point, confirmed
-from simdnn.tuning.subjects import Run, Subject
+from simdnn.tuning.search import Additive, Modes, Worth, confirmed
+from simdnn.tuning.subjects import RecipeRun, Subject
 
 Recipe = dict[str, str]
 MOST_PAIRS = 400  # of neighbours' modes that are priced before a search
 MOST_A_ROUND = 48  # recipes that a round of the search runs
 
 
-class Measured:
+class RecipeRuns:
     """Rows of recipes by their modes; each is run once, or read from `kept`. `modes`: those known, in order."""
 
     def __init__(self, subject: Subject, judge: Judge, kept: Results, progress: Progress | None) -> None:
         self.subject, self.judge, self.kept, self.progress = subject, judge, kept, progress
         self.layers = subject.layers
         self.modes: list[Recipe] = []
-        self.points: dict[Modes, Point] = {}
+        self.points: dict[Modes, Worth] = {}
         self._rows: dict[Modes, dict[str, Any]] = {}
         self.total = 0  # recipes that are to be run, as far as is known
         self.losses = kept.losses
@@ -47,7 +47,7 @@ class Measured:
             self._rows[key] = found
             self.modes.append(dict(modes))
             energy = inf if found["refused"] else 10 ** (-found["sqnr_db"] / 10)
-            self.points[key] = Point(inf if found["refused"] else found["cycles"], energy, key)
+            self.points[key] = Worth(inf if found["refused"] else found["cycles"], energy, key)
             if self.progress:
                 self.progress(len(self.modes), max(self.total, len(self.modes)), "recipes")
         return self._rows[key]
@@ -61,7 +61,7 @@ class Measured:
         return self.at(("f32",) * len(self.layers))
 
     @cached_property
-    def reference(self) -> Run:
+    def reference(self) -> RecipeRun:
         """The run of f32, which others are compared with."""
         return self.subject.run(dict.fromkeys(self.layers, "f32"))
 
@@ -120,7 +120,8 @@ class Measured:
         self.total = len(self.modes) + MOST_A_ROUND
         rounds = confirmed(model, self._measured, self.points, MOST_A_ROUND)
         pairs = "" if model.pairs else "; borders were not priced beforehand"
-        found = f"{len(self.modes)} of {count} recipes were run, in {rounds} round{'s' * (rounds > 1)}, chosen by an additive model"
+        often = f"{rounds} round{'s' * (rounds > 1)}"
+        found = f"{len(self.modes)} of {count} recipes were run, in {often}, chosen by an additive model"
         return [f"{found}: a recipe that is better than the model says may be missing{pairs}", *notes]
 
     def _options(self, names: Sequence[str]) -> tuple[list[list[str]], list[str]]:
@@ -169,6 +170,6 @@ class Measured:
                     found[i, j][a, b] = whole - base - apart
         return found
 
-    def _measured(self, key: Modes) -> Point:
+    def _measured(self, key: Modes) -> Worth:
         self.at(key)
         return self.points[key]

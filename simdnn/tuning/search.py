@@ -24,7 +24,7 @@ MOST_KEPT = 256  # points kept for one state: where there are more, the front is
 
 
 @dataclass(frozen=True)
-class Point:
+class Worth:
     """What a recipe is worth, modelled or measured: its cycles, and the energy of its error over that of the output."""
 
     cycles: float
@@ -41,34 +41,34 @@ class Additive:
     alone: Sequence[Mapping[str, tuple[float, float]]]
     pairs: Mapping[tuple[int, int], Mapping[tuple[str, str], float]] = field(default_factory=dict)
 
-    def point(self, modes: Modes) -> Point:
+    def point(self, modes: Modes) -> Worth:
         """What the model says of a recipe."""
         found = [self.alone[place][mode] for place, mode in enumerate(modes)]
         between = sum(table.get((modes[i], modes[j]), 0.0) for (i, j), table in self.pairs.items())
-        return Point(self.base + sum(c for c, _ in found) + between, sum(e for _, e in found), modes)
+        return Worth(self.base + sum(c for c, _ in found) + between, sum(e for _, e in found), modes)
 
-    def front(self) -> list[Point]:
+    def front(self) -> list[Worth]:
         """All recipes that none beats, the fastest first."""
         last = {i: max(j for a, j in self.pairs if a == i) for i, _ in self.pairs}
-        states: dict[tuple[tuple[int, str], ...], list[Point]] = {(): [Point(self.base, 0.0, ())]}
+        states: dict[tuple[tuple[int, str], ...], list[Worth]] = {(): [Worth(self.base, 0.0, ())]}
         for place, options in enumerate(self.options):
-            grown: dict[tuple[tuple[int, str], ...], list[Point]] = {}
+            grown: dict[tuple[tuple[int, str], ...], list[Worth]] = {}
             for state, points in states.items():
                 for mode in options:
                     more, energy = self.alone[place][mode]
                     more += sum(self.pairs.get((i, place), {}).get((own, mode), 0.0) for i, own in state)
                     known = tuple((i, own) for i, own in (*state, (place, mode)) if last.get(i, -1) > place)
                     grown.setdefault(known, []).extend(
-                        Point(p.cycles + more, p.energy + energy, (*p.modes, mode)) for p in points
+                        Worth(p.cycles + more, p.energy + energy, (*p.modes, mode)) for p in points
                     )
             states = {state: thinned(undominated(points), MOST_KEPT) for state, points in grown.items()}
         return undominated([point for points in states.values() for point in points])
 
 
-def undominated(points: Sequence[Point]) -> list[Point]:
+def undominated(points: Sequence[Worth]) -> list[Worth]:
     """The points that no other beats in cycles and energy, the fastest first; of equal ones the first.
 
-    >>> [p.modes for p in undominated([Point(2, 1, ("a",)), Point(1, 3, ("b",)), Point(3, 1, ("c",))])]
+    >>> [p.modes for p in undominated([Worth(2, 1, ("a",)), Worth(1, 3, ("b",)), Worth(3, 1, ("c",))])]
     [('b',), ('a',)]
     """
     best, found = np.inf, []
@@ -79,15 +79,15 @@ def undominated(points: Sequence[Point]) -> list[Point]:
     return found
 
 
-def thinned(points: list[Point], most: int) -> list[Point]:
-    """At most so many of a front, both ends among them."""
+def thinned(points: list[Worth], most: int) -> list[Worth]:
+    """At most `most` points of a front, both ends among them."""
     if len(points) <= most:
         return points
     return [points[i] for i in sorted({round(i) for i in np.linspace(0, len(points) - 1, most)})]
 
 
 def confirmed(
-    model: Additive, run: Callable[[Modes], Point], known: Mapping[Modes, Point], most: int, rounds: int = 16
+    model: Additive, run: Callable[[Modes], Worth], known: Mapping[Modes, Worth], most: int, rounds: int = 16
 ) -> int:
     """Run the recipes of the model's front, and then those beside what was found, until nothing new comes up twice.
 
@@ -109,7 +109,7 @@ def confirmed(
     return rounds
 
 
-def candidates(model: Additive, front: Sequence[Point], known: Mapping[Modes, Point]) -> list[Point]:
+def candidates(model: Additive, front: Sequence[Worth], known: Mapping[Modes, Worth]) -> list[Worth]:
     """Recipes that are not known and may be on the front, as far off as the model was seen to be; the best said first.
 
     Of all recipes where they are few enough to be modelled all; else of those that differ from one of the front in one
@@ -118,7 +118,7 @@ def candidates(model: Additive, front: Sequence[Point], known: Mapping[Modes, Po
     cost, energy = margins(model, known)
     pool = product(*model.options) if prod(map(len, model.options)) <= _MODELLED else _beside(model, front)
     cycles = [point.cycles for point in front]
-    found: list[tuple[float, Point]] = []
+    found: list[tuple[float, Worth]] = []
     for modes in pool:
         if modes in known:
             continue
@@ -130,7 +130,7 @@ def candidates(model: Additive, front: Sequence[Point], known: Mapping[Modes, Po
     return [point for _, point in sorted(found, key=lambda pair: (pair[0], pair[1].cycles))]
 
 
-def _beside(model: Additive, front: Sequence[Point]) -> Iterator[Modes]:
+def _beside(model: Additive, front: Sequence[Worth]) -> Iterator[Modes]:
     """What differs from a point of the front in one layer."""
     seen = set()
     for point in front:
@@ -142,7 +142,7 @@ def _beside(model: Additive, front: Sequence[Point]) -> Iterator[Modes]:
                     yield modes
 
 
-def margins(model: Additive, known: Mapping[Modes, Point]) -> tuple[float, float]:
+def margins(model: Additive, known: Mapping[Modes, Worth]) -> tuple[float, float]:
     """Shares by which recipes may be cheaper, and better, than the model says: twice what was seen, in decibels."""
     cost, energy = 1.0, _LEAST_SEEN
     for point in known.values():

@@ -31,7 +31,7 @@ _HELD = 256 << 20  # bytes of values between layers that are kept for recipes wh
 
 
 @dataclass(frozen=True)
-class Run:
+class RecipeRun:
     """What a recipe gave: cycles and seconds of one feed, or of one sample of it, and the outputs of all feeds."""
 
     cycles: float
@@ -40,8 +40,8 @@ class Run:
 
 
 class Subject(Protocol):
-    """A network on a machine. `edges`: pairs of layers of which one reads the other; `enumerable`: how many recipes are
-    few enough to be run all.
+    """A network on a machine. `edges`: pairs of layers, the second reading the first; `enumerable`: how many recipes
+    are few enough to be run all.
     """
 
     machine: AnyMachine
@@ -53,7 +53,7 @@ class Subject(Protocol):
     @property
     def enumerable(self) -> int: ...
 
-    def run(self, modes: Mapping[str, str]) -> Run:
+    def run(self, modes: Mapping[str, str]) -> RecipeRun:
         """A recipe with values; raises what kernels refuse."""
 
     def cycles(self, modes: Mapping[str, str]) -> float:
@@ -97,7 +97,7 @@ class TrainedSubject:
     def place(self) -> sequential.Place:
         return sequential.Place(self.machine, None)
 
-    def run(self, modes: Mapping[str, str]) -> Run:
+    def run(self, modes: Mapping[str, str]) -> RecipeRun:
         steps = self._prepared(modes)
         mode = recipe(modes)
         x = sequential.source(self.net.test_images, steps[0], mode.at(steps[0].layer.name))
@@ -114,7 +114,7 @@ class TrainedSubject:
             self._held.move_to_end(key)
             met, x = self._held[key]
             cycles, seconds = cycles + self._costs[key[:4]][0], seconds + self._costs[key[:4]][1]
-        return Run(cycles, seconds, [{"logits": x}])
+        return RecipeRun(cycles, seconds, [{"logits": x}])
 
     def cycles(self, modes: Mapping[str, str]) -> float:
         return self.run(modes).cycles
@@ -180,10 +180,10 @@ class ModelSubject:
         at = {name: place for place, name in enumerate(self.layers)}
         return [(at[a], at[b]) for a, b in self.calibrated.mixable.edges]
 
-    def run(self, modes: Mapping[str, str]) -> Run:
+    def run(self, modes: Mapping[str, str]) -> RecipeRun:
         network, where = self._placed(modes)
         results = [network.run(feed, machine=self.machine, attr=Attr(), placed=where) for feed in self.feeds]
-        return Run(results[0].cycles, results[0].seconds, [dict(result.outputs) for result in results])
+        return RecipeRun(results[0].cycles, results[0].seconds, [dict(result.outputs) for result in results])
 
     def cycles(self, modes: Mapping[str, str]) -> float:
         network, where = self._placed(modes)

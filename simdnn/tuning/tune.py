@@ -21,7 +21,7 @@ from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.runner import Progress
 from simdnn.study.results import Results
 from simdnn.tuning.judge import Judge, Metric
-from simdnn.tuning.measured import Measured
+from simdnn.tuning.measured import RecipeRuns
 from simdnn.tuning.subjects import ModelSubject, Subject, trained
 from simdnn.tuning.tuned import Tuned, text_of
 from workloads import Classifier
@@ -61,7 +61,7 @@ def tune(
     `metric` makes of the outputs, larger being better (of a dict by output name, or a list of them where `feeds` is
     one); else the signal to error of the outputs against f32's, in dB. `modes` are names of `simdnn run --help` (those
     that the machine has, without per-tensor and s8-source integers). Bounds on rows: a `loss` of at most `max_loss`
-    (0.005 of accuracy: half a point), `min_db` of signal to error, `faster_than` so many times as fast as f32.
+    (0.005 of accuracy: half a point), `min_db` of signal to error, `faster_than` a factor over f32's speed.
 
     Where there are few enough recipes all are run, and the front is the true one; else sensitivities of one layer at a
     time give an additive model, an exact search on it the recipes to run, and what those tell corrects it until the
@@ -89,12 +89,12 @@ def tune(
     fronts: list[pd.DataFrame] = []
     runs: list[pd.DataFrame] = []
     recipes: dict[int, dict[str, str]] = {}
-    measured: dict[str, Measured] = {}
+    measured: dict[str, RecipeRuns] = {}
     notes: list[str] = []
     try:
         for target in targets:
             subject, judge, said = _subject(model, target, feeds, labels, metric, calibrate)
-            found = Measured(subject, judge, kept, progress)
+            found = RecipeRuns(subject, judge, kept, progress)
             told = found.search(chosen[target.name])
             found.progress = None
             frame = _frame(found)
@@ -189,7 +189,7 @@ def _same(one: Sequence[Mapping[str, Array]], other: Sequence[Mapping[str, Array
     )
 
 
-def _frame(found: Measured) -> pd.DataFrame:
+def _frame(found: RecipeRuns) -> pd.DataFrame:
     """All recipes that were run, by their number."""
     import pandas as pd
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from simdnn.tuning.measured import Measured
+    from simdnn.tuning.measured import RecipeRuns
 
 FORMAT = "simdnn recipe 1"  # of a recipe's file
 KEY = "simdnn.recipe"  # of a model's metadata
@@ -27,7 +27,7 @@ _SHORT = 3  # layers in one mode that a recipe's text names one by one
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuned:
-    """A front of recipes, each of which was run.
+    """A front of recipes, all of them run.
 
     `front`: a row a recipe, the fastest first: machine, cycles, time_us, quality, loss (quality below f32's; where
     quality is sqnr_db the error over the output, 0 in f32), sqnr_db (of the outputs against f32's), speed_up (over
@@ -41,7 +41,7 @@ class Tuned:
     notes: tuple[str, ...]
     name: str
     _recipes: Mapping[int, dict[str, str]]
-    _measured: Mapping[str, Measured]  # by machine
+    _measured: Mapping[str, RecipeRuns]  # by machine
 
     @property
     def best(self) -> int:

@@ -24,9 +24,9 @@ from simdnn.networks.runner import run_modes
 from simdnn.study.results import Results
 from simdnn.tuning import Tuned
 from simdnn.tuning.judge import Judge
-from simdnn.tuning.measured import Measured
+from simdnn.tuning.measured import RecipeRuns
 from simdnn.tuning.search import Additive, undominated
-from simdnn.tuning.subjects import Run, TrainedSubject
+from simdnn.tuning.subjects import RecipeRun, TrainedSubject
 from simdnn.tuning.tuned import text_of
 
 NAMES = ["f32", "bf16", "int8-fast", "s8-weights"]
@@ -79,7 +79,7 @@ def test_the_search_finds_the_front_of_errors_without_running_all(name: str, mod
     some._held, some._costs = every._held, every._costs  # layers that ran once
     found = []
     for subject in (every, some):
-        measured = Measured(subject, Judge(None, None, True), Results(None), None)
+        measured = RecipeRuns(subject, Judge(None, None, True), Results(None), None)
         notes = measured.search(modes)
         found.append((undominated(list(measured.points.values())), len(measured.modes), notes[0]))
     (whole, count, _), (front, few, said) = found
@@ -134,7 +134,7 @@ def test_it_goes_on_from_where_it_was(tuned: Tuned, tmp_path: Path, monkeypatch:
     simdnn.tune("cancer", **where, modes=["f32", "bf16"], progress=lambda *args: told.append(args))
     assert told[-1][:2] == (8, 8) and len(path.read_text().splitlines()) == 9
 
-    def never(*_: object) -> Run:
+    def never(*_: object) -> RecipeRun:
         raise AssertionError
 
     monkeypatch.setattr(TrainedSubject, "run", never)
