@@ -46,7 +46,12 @@ def add(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("model", metavar="MODEL", help=f"MODEL.onnx, or one of {', '.join(workloads.NETWORKS)}")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help=f"MODEL.onnx, or one of {', '.join(workloads.NETWORKS)}, or, once fetched, "
+        f"{', '.join(workloads.REAL_NETWORKS)}",
+    )
     parser.add_argument("--machine", default="zen4", metavar="M,…", help="a machine, or several side by side (zen4)")
     parser.add_argument("--modes", metavar="MODE,…", help="to choose from, as `simdnn run --help` names them")
     parser.add_argument("--max-loss", type=_share, metavar="0.5%", help="the fastest that loses no more quality")
@@ -73,8 +78,9 @@ def main(args: argparse.Namespace) -> int:
     output.check_path(args.save, (".json", ".onnx"))
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
-    if args.model not in workloads.NETWORKS and not args.model.lower().endswith(".onnx"):
-        raise InvalidArgument(f"{args.model!r}; MODEL.onnx, or one of {', '.join(workloads.NETWORKS)}")
+    known = (*workloads.NETWORKS, *workloads.REAL_NETWORKS)
+    if args.model not in known and not args.model.lower().endswith(".onnx"):
+        raise InvalidArgument(f"{args.model!r}; MODEL.onnx, or one of {', '.join(known)}")
     machines = _words(args.machine)
     with output.Progress() as progress:
         tuned = tune(

@@ -13,8 +13,25 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.modes import error_of
 from simdnn.networks.types import is_float
 from simdnn.tuning.subjects import Outputs
+from workloads import RealNetwork
+from workloads.real import Data
 
 Metric = Callable[[Any], float]  # of outputs by name, or a list of them; larger is better
+
+
+@dataclass(frozen=True, eq=False)
+class OwnScore:
+    """The first metric of a fetched network, minus it where lower is better."""
+
+    network: RealNetwork
+    data: Data
+
+    def score(self, outputs: Outputs, reference: Outputs) -> float:
+        """Outputs of all samples, beside those of f32 where the network is judged against them."""
+        first = self.network.metrics[0]
+        answers, wanted = ([self.data.answer(one) for one in some] for some in (outputs, reference))
+        found = self.data.score(answers, wanted if self.network.against_f32 else [])[first.name]
+        return found if first.higher_is_better else -found
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,17 +39,20 @@ class Judge:
     """`alone`: one feed, whose outputs a metric gets without a list."""
 
     labels: Array | None
-    metric: Metric | None
+    metric: Metric | OwnScore | None
     alone: bool
 
     @property
     def measure(self) -> str:
         return "metric" if self.metric else "sqnr_db" if self.labels is None else "accuracy"
 
-    def quality(self, outputs: Outputs, sqnr_db: float) -> float:
+    def quality(self, outputs: Outputs, reference: Outputs, sqnr_db: float) -> float:
         """The quality of a recipe's outputs; `InvalidArgument` for labels that do not fit, and no number."""
         if self.metric:
-            found = self.metric(outputs[0] if self.alone else outputs)
+            if isinstance(self.metric, OwnScore):
+                found = self.metric.score(outputs, reference)
+            else:
+                found = self.metric(outputs[0] if self.alone else outputs)
             if isinstance(found, bool) or not np.isfinite(found):
                 raise InvalidArgument(f"metric gives {found!r}; a finite number is needed, larger being better")
             return float(found)

@@ -80,13 +80,15 @@ class RecipeRuns:
     def _run(self, modes: Recipe) -> dict[str, float]:
         run = self.reference if set(modes.values()) == {"f32"} else self.subject.run(modes)
         sqnr_db = self.judge.sqnr_db(run.outputs, self.reference.outputs)
-        quality = self.judge.quality(run.outputs, sqnr_db)
+        quality = self.judge.quality(run.outputs, self.reference.outputs, sqnr_db)
         return {"cycles": run.cycles, "time_us": run.seconds * 1e6, "quality": quality, "sqnr_db": sqnr_db}
 
     @cached_property
     def _identity(self) -> str:
         """A digest of the network, the data and how it is judged; a metric is known by its name."""
-        metric = getattr(self.judge.metric, "__qualname__", repr(self.judge.metric)) if self.judge.metric else ""
+        metric = (
+            getattr(self.judge.metric, "__qualname__", type(self.judge.metric).__name__) if self.judge.metric else ""
+        )
         labels = b"" if self.judge.labels is None else np.ascontiguousarray(self.judge.labels).tobytes()
         own = hashlib.sha256(f"tune {self.subject.machine.name} {self.judge.measure} {metric} ".encode() + labels)
         for part in self.subject.content():

@@ -85,6 +85,9 @@ class TrainedSubject:
     _steps: dict[Any, Any] = field(default_factory=dict)
     _stored: dict[str, list[Activation]] = field(default_factory=dict)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_held": OrderedDict()}  # which may be large, and is found again
+
     @property
     def layers(self) -> tuple[str, ...]:
         return tuple(layer.name for layer in self.net.layers)

@@ -15,16 +15,17 @@ from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
 from isa_models.errors import unknown_name
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
+from simdnn.networks.load import read
 from simdnn.networks.modes import CALIBRATED_ON_ITSELF, random_feeds
 from simdnn.networks.network import load
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.runner import Progress
 from simdnn.study.results import Results
-from simdnn.tuning.judge import Judge, Metric
+from simdnn.tuning.judge import Judge, Metric, OwnScore
 from simdnn.tuning.measured import RecipeRuns
 from simdnn.tuning.subjects import ModelSubject, Subject, trained
 from simdnn.tuning.tuned import Tuned, text_of
-from workloads import Classifier
+from workloads import Classifier, RealNetwork
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,10 +53,11 @@ def tune(
 ) -> Tuned:
     """The front of recipes that put each layer of a network in a precision mode of its own: quality against cycles.
 
-    `model`: an ONNX model, or the name of a trained network ("digits"), which brings data and labels. `machine`: one,
-    or several, each with a front. `feeds`: what recipes are judged on, a dict of arrays by input name or a list of them
-    (random ones where none are given, which tell little of quality); `calibrate`: those that integers take their ranges
-    from (the same ones where none are given, which is said in `notes`; a trained network has training data).
+    `model`: an ONNX model, or the name of a trained network, which brings data ("digits"; once fetched, "ocr").
+    `machine`: one, or several, each with a front. `feeds`: what recipes are judged on, a dict of arrays by input name or
+    a list of them (random ones where none are given, which tell little of quality); `calibrate`: those that integers
+    take their ranges from (the same ones where none are given, which is said in `notes`; a trained network has training
+    data).
 
     Quality is the accuracy where there are `labels`, the class being the largest value of the first output; else what
     `metric` makes of the outputs, larger being better (of a dict by output name, or a list of them where `feeds` is
@@ -153,6 +155,10 @@ def _subject(
 ) -> tuple[Subject, Judge, list[str]]:
     """What is run, how it is judged, and what is to be known of the data."""
     known = None if labels is None else np.asarray(labels)
+    if isinstance(model, str) and model in workloads.REAL_NETWORKS:
+        if any(given is not None for given in (feeds, labels, metric, calibrate)):
+            raise InvalidArgument(f"{model!r} brings its data and its metric; feeds are for a model of your own")
+        return _fetched(workloads.REAL_NETWORKS[model], machine)
     if isinstance(model, str) and model in workloads.NETWORKS:
         model = workloads.NETWORKS[model]()
     if isinstance(model, Classifier):
@@ -173,6 +179,20 @@ def _subject(
     if calibrate is None or _same(given, judged):
         notes.append(CALIBRATED_ON_ITSELF)
     return ModelSubject(model, machine, judged, given), Judge(known, metric, not several), notes
+
+
+def _fetched(network: RealNetwork, machine: AnyMachine) -> tuple[Subject, Judge, list[str]]:
+    """A fetched network over its own data; the cost is that of its first sample."""
+    model, _ = read(network.model())
+    data = network.data(model, network.count, 0)
+    first = network.metrics[0]
+    sign = "" if first.higher_is_better else "minus "
+    notes = [f"quality is {sign}{first.name} ({first.title}) of {len(data.samples)} {network.samples}"]
+    return (
+        ModelSubject(model, machine, data.samples, data.calibration),
+        Judge(None, OwnScore(network, data), False),
+        notes,
+    )
 
 
 def _listed(name: str, feeds: object) -> list[Mapping[str, Array]]:

@@ -28,6 +28,8 @@ from simdnn.tuning.measured import RecipeRuns
 from simdnn.tuning.search import Additive, undominated
 from simdnn.tuning.subjects import RecipeRun, TrainedSubject
 from simdnn.tuning.tuned import text_of
+from workloads import RealNetwork
+from workloads.real import Data, Metric
 
 NAMES = ["f32", "bf16", "int8-fast", "s8-weights"]
 LAYERS = ("fc1", "fc2", "fc3")
@@ -205,6 +207,29 @@ def test_a_model_is_judged_by_the_error_of_its_outputs(by_graph: Tuned) -> None:
     assert set(met) == front_by_hand(rows)
     exact = by_graph.front.iloc[-1]
     assert np.isposinf(exact["quality"]) and exact["loss"] == 0 and len(by_graph.front) > 2
+
+
+def test_a_fetched_network_is_judged_by_its_own_score(
+    model: Any, by_graph: Tuned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = workloads.cancer()
+
+    def data(proto: Any, count: int, seed: int) -> Data:
+        def score(answers: Any, reference: Any) -> dict[str, float]:
+            return {"error": float(np.abs(np.array(answers) - np.array(reference)).max())}
+
+        samples = [{"images": net.test_images[:16]}]
+        return Data(samples, [{"images": net.train_images[:32]}], lambda outputs: outputs["logits"], score)
+
+    metrics = (Metric("error", "largest error", higher_is_better=False),)
+    real = RealNetwork("toy", "a toy", "batches", 1, metrics, lambda: model, data, against_f32=True)
+    monkeypatch.setitem(workloads.REAL_NETWORKS, "toy", real)
+    found = simdnn.tune("toy", machine="zen4", modes=["f32", "bf16"])
+    assert found.measure == "metric" and "minus error" in found.notes[-1] and found.front["quality"].max() == 0
+    both = by_graph.runs.set_index("recipe")
+    assert (found.runs.set_index("recipe")["cycles"] == both.loc[found.runs["recipe"], "cycles"]).all()
+    with pytest.raises(InvalidArgument, match="brings its data"):
+        simdnn.tune("toy", machine="zen4", labels=[1])
 
 
 def test_data_that_judge_what_they_calibrated_are_told(model: Any) -> None:
