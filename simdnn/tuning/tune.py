@@ -54,8 +54,8 @@ def tune(
     """The front of recipes that put each layer of a network in a precision mode of its own: quality against cycles.
 
     `model`: an ONNX model, or the name of a trained network, which brings data ("digits"; once fetched, "ocr").
-    `machine`: one, or several, each with a front. `feeds`: what recipes are judged on, a dict of arrays by input name or
-    a list of them (random ones where none are given, which tell little of quality); `calibrate`: those that integers
+    `machine`: one, or several, each with a front. `feeds`: what recipes are judged on, a dict of arrays by input name
+    or a list of them (random ones where none are given, which tell little of quality); `calibrate`: those that integers
     take their ranges from (the same ones where none are given, which is said in `notes`; a trained network has training
     data).
 
