@@ -32,7 +32,9 @@ AXES = {
     "matmul": ("m", "n", "threads", "isa", "machine", "dispatch", "attr", "wei_tag"),
     "convolution": ("mb", "ih", "iw", "oc", "threads", "isa", "machine", "dispatch", "attr", "wei_tag"),
 }
-_SEEDS = range(1, 5)  # of further probes where the first show no difference
+_FIRST = (0, 1)  # seeds of probes that every configuration runs, with sources of usual and of low numbers
+_MORE = range(2, 8)  # and of further ones where those show no difference
+_RANDOM = 100  # the first in the reading of orders: a multiple of 4, whose sources are usual numbers
 _CHANCE = 2  # draws in the reading of orders at least
 Label = tuple[int, bytes]
 Progress = Callable[[int, int, str], None]
@@ -74,11 +76,12 @@ def invariance(
     first row and column, as rows and columns are compared.
 
     Frame: the axes; implementation; order (equal numbers: equal bits for every finite input, but for a chance of less
-    than one in a million; which NaN comes out is left aside); orders (how many there are within the one result: of
-    outputs in other rows, columns or tiles; of a convolution those that see the same taps are compared); refused (why
-    there is no such kernel, and no order). `attrs["witnesses"]`: for each pair of orders (1, 2) a `Witness`, an input
-    on which they differ, found by running both; None where none was found, and then nothing is claimed.
-    `attrs["uneven"]`: for each row with several orders in it a `Witness` of two of its outputs, or None.
+    than one in a million, and for underflow, which runs on small numbers judge; which NaN comes out is left aside);
+    orders (how many there are within the one result: of outputs in other rows, columns or tiles; of a convolution
+    those that see the same taps are compared); refused (why there is no such kernel, and no order).
+    `attrs["witnesses"]`: for each pair of orders (1, 2) a `Witness`, an input on which they differ, found by running
+    both; None where none was found, and then nothing is claimed. `attrs["uneven"]`: for each row with several orders
+    in it a `Witness` of two of its outputs, or None.
 
     Raises `InvalidArgument` for axes that change what is added up, `UnknownName` for a name that nothing has, and what
     the first combination raises where none has a kernel.
@@ -174,12 +177,12 @@ class _Study:
     def _draws(self) -> list[tuple[type[ArrayValue], int, int]]:
         """(reading, seed, first kind of column) of the runs that orders are told by."""
         turns = range(0, len(KINDS), self.kinds)
-        random = [(OrderValue, 100 + i, 1) for i in range(-(-_CHANCE // self.kinds))]
-        return [*random, *((ArrayValue, 0, first) for first in turns)]
+        random = [(OrderValue, _RANDOM + 4 * i, 1) for i in range(-(-_CHANCE // self.kinds))]
+        return [*random, *((ArrayValue, seed, first) for seed in _FIRST for first in turns)]
 
     def probe(self, one: Configured, seed: int, first: int) -> Probe:
-        """Columns of some kinds of numbers; in the reading of orders (seeds from 100 on) usual ones alone."""
-        kinds = [KINDS[1 if seed >= 100 else (first + i) % len(KINDS)] for i in range(self.kinds)]
+        """Columns of some kinds of numbers; in the reading of orders (seeds from `_RANDOM` on) usual ones alone."""
+        kinds = [KINDS[1 if seed >= _RANDOM else (first + i) % len(KINDS)] for i in range(self.kinds)]
         return Probe.of(*one.along, one.types, tuple(kinds), seed)
 
     def run(self, one: Configured, number: int) -> Outputs:
@@ -223,7 +226,7 @@ class _Study:
     # -- witnesses --------------------------------------------------------------------------------------------------
     def _real(self) -> Iterator[tuple[int, int]]:
         """(seed, first kind) of runs on numbers: those that are there first."""
-        for seed in (0, *_SEEDS):
+        for seed in (*_FIRST, *_MORE):
             for first in range(0, len(KINDS), self.kinds):
                 yield seed, first
 
@@ -236,19 +239,25 @@ class _Study:
     def _between(self, pair: tuple[int, int], places: Sequence[int]) -> Witness | None:
         sides = [self.asked[i] for i in pair]
         alike = [self._alike(one) for one in sides]
+        several = [orders > 1 for orders in (self.orders[pair[0]], self.orders[pair[1]])]
+        zeros: Witness | None = None  # that differ in their sign alone: less to see than numbers that differ
         for seed, first in self._real():
+            if zeros and seed not in _FIRST:
+                break
             runs = [self._run(one, ArrayValue, seed, first) for one in sides]
             if runs[0].values.dtype != runs[1].values.dtype:
                 return None
             for label in self.labels:
-                (x, p), (y, q) = (
-                    (run.bits.reshape(-1)[at[label]], at[label]) for run, at in zip(runs, alike, strict=True)
-                )
-                differ = np.argwhere(x[:, None] != y[None, : 1 + (len(y) - 1) * (self.orders[pair[1]] > 1)])
+                i, j = (at[label] if many else at[label][:1] for at, many in zip(alike, several, strict=True))
+                x, y = (run.bits.reshape(-1)[at] for run, at in zip(runs, (i, j), strict=True))
+                differ = np.argwhere(x[:, None] != y)
                 if len(differ):
-                    i, j = differ[0]
-                    return self._witness(pair, places, seed, first, (int(p[i]), int(q[j])))
-        return None
+                    flat = int(i[differ[0][0]]), int(j[differ[0][1]])
+                    found = self._witness(pair, places, seed, first, flat)
+                    if found.values[0] != found.values[1]:
+                        return found
+                    zeros = zeros or found
+        return zeros
 
     def uneven(self, places: Sequence[int]) -> dict[int, Witness | None]:
         """For each row with several orders in it an input that shows two of its outputs apart."""

@@ -40,7 +40,7 @@ def _usual(rng: np.random.Generator, shape: tuple[int, ...], pairs: _Pairing, dt
 
 def _cancelling(rng: np.random.Generator, shape: tuple[int, ...], pairs: _Pairing, dtype: str) -> Array:
     """What pairs contribute cancels out, so that rounding is all that is left."""
-    found = _numbers(rng, shape, dtype)
+    found = _numbers(rng, shape, dtype, -8, 8)
     if fmt(dtype).low < 0:
         found[pairs.second] = np.maximum(-found[pairs.first].astype(np.float32), fmt(dtype).low).astype(found.dtype)
     return found
@@ -52,6 +52,12 @@ def _wide(rng: np.random.Generator, shape: tuple[int, ...], pairs: _Pairing, dty
     if form.is_float:
         return _numbers(rng, shape, dtype, -12, 12)
     return rng.choice([form.low, form.high], shape).astype(form.dtype)
+
+
+def _low(rng: np.random.Generator, shape: tuple[int, ...], pairs: _Pairing, dtype: str) -> Array:
+    """Normal numbers whose products with each other are denormals, and lose digits; all integers."""
+    half = (2 - fmt(dtype).bias) // 2 if fmt(dtype).is_float else 0
+    return _numbers(rng, shape, dtype, half - 9, half - 2)
 
 
 def _tiny(rng: np.random.Generator, shape: tuple[int, ...], pairs: _Pairing, dtype: str) -> Array:
@@ -70,7 +76,7 @@ def _zeros(rng: np.random.Generator, shape: tuple[int, ...], pairs: _Pairing, dt
 
 
 #: of the columns of weights, in the order in which a matrix has them
-KINDS: tuple[_Make, ...] = (_cancelling, _usual, _wide, _tiny, _zeros)
+KINDS: tuple[_Make, ...] = (_cancelling, _usual, _low, _wide, _tiny, _zeros)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,11 +88,14 @@ class Probe:
 
     @staticmethod
     def of(k: int, taps: int, types: tuple[str, str], kinds: tuple[_Make, ...], seed: int) -> Probe:
-        """The probe of sizes and types (source, weights); equal arguments give equal numbers."""
+        """The probe of sizes and types (source, weights); equal arguments give equal numbers.
+
+        Sources of odd seeds hold small numbers, every fourth one those of a wide range.
+        """
         rng = np.random.default_rng([seed, k, taps])
         order = rng.permutation(k)
         pairs = _Pairing(order[0 : k - 1 : 2], order[1:k:2])
-        row = (_wide if seed % 3 == 2 and not fmt(types[0]).is_float else _usual)(rng, (k,), pairs, types[0])
+        row = (_usual, _low, _wide, _low)[seed % 4](rng, (k,), pairs, types[0])
         row[pairs.second] = row[pairs.first]
         columns = [make(rng, (k, taps), pairs, types[1]) for make in kinds]
         return Probe(row, np.stack(columns, axis=-1))
