@@ -185,7 +185,7 @@ class Network:
         isa: str | None = None,
         fpmath_layers: str = "*",
         watch: Watch | None = None,
-        placed: Mapping[str, Placed] | None = None,
+        placed: Mapping[str, NodePlace] | None = None,
     ) -> NetworkEstimate:
         """The cost by kernels that compute no values, and may note more than `estimate` tells; `watch` as in `run`."""
         self.check_operators()
