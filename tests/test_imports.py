@@ -17,7 +17,6 @@ PACKAGES = ("isa_models", "simdnn", "workloads")
 #: what stands on each floor, the highest first; `simdnn` itself, the facade, offers the names of what lies below
 FLOORS = (
     {"simdnn.cli", "simdnn.__main__"},
-    {"simdnn.tuning"},
     {
         "simdnn.study",
         "simdnn.benchdnn",
@@ -27,6 +26,7 @@ FLOORS = (
         "simdnn.plot",
         "simdnn.plot_study",
         "simdnn.reporting",
+        "simdnn.tuning",
     },
     {"simdnn.networks", "simdnn.exactness", "simdnn.quantize"},
     {"simdnn.primitives"},
