@@ -135,6 +135,36 @@ def test_a_reference_is_named() -> None:
     assert not fastest["reference"].any() and fastest.attrs["dispatch"] == {"zen4": "fastest"}
 
 
+def test_groups_that_a_library_has_no_kernel_for() -> None:
+    """Channels that four does not divide, in groups: oneDNN's reference below AVX-512."""
+    net = quantized(np.ones((8, 2, 3, 3), np.int8), conv=True)
+    net.graph.node[-1].attribute.append(helper.make_attribute("group", 2))
+    net.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4
+    frame = simdnn.lint(net, isa=["avx2", "avx512_core"])
+    assert product_of(frame, isa="avx2", mode="as stored")["reference"]
+    assert not product_of(frame, isa="avx512_core", mode="as stored")["reference"]
+
+
+def test_what_a_library_refuses_is_left_to_the_fastest() -> None:
+    """Rows of an odd number of nibbles are refused by oneDNN: the row says so, and what runs in its place."""
+    weights = np.random.default_rng(0).normal(size=(64, 31)).astype(np.float32)
+    net = model([helper.make_node("MatMul", ["x", "w"], ["y"], "product")], {"x": [4, 64]}, ["y"], {"w": weights})
+    row = product_of(simdnn.lint(net, isa="avx512_core", modes=["s4-weights"]))
+    assert "oneDNN refuses rows of an odd number (N=31)" in row["note"] and row["cycles"] > 0
+    table = simdnn.lint("digits", isa="avx2", modes=["f16"])
+    assert set(table["implementation"]) == {"refused"} and table["cycles"].isna().all()
+    assert table["note"].str.contains("oneDNN refuses f16").all()
+
+
+def test_sources_of_s8_saturate_in_matmuls() -> None:
+    """They are shifted to u8, whose pairs meet the same 16 bits."""
+    weights = np.full((16, 16), 127, np.int8)
+    row = product_of(simdnn.lint(quantized(weights, False, np.int8), isa="avx512_core"), mode="as stored")
+    assert row["saturates"] is True and row["witness"].dtype == np.int8
+    met = simdnn.matmul(row["witness"], weights, machine="skx", attr=simdnn.Attr(exact_int8=False))
+    assert met.saturation is not None and met.saturation.sum() > 0
+
+
 def test_an_estimate_tells_the_library_and_its_reference() -> None:
     sizes: dict[str, Any] = {"m": 16, "n": 16, "k": 16, "machine": "zen4", "dispatch": "onednn"}
     left = simdnn.estimate("matmul", dt="f32:f32:s8", **sizes)
