@@ -6,11 +6,11 @@ import html
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Self
-from weakref import WeakValueDictionary
+from weakref import WeakSet
 
 from isa_models.frozen import Frozen
 
-_LAST: WeakValueDictionary[tuple[type[Any], str], Any] = WeakValueDictionary()  # the last one of each name
+_ALIVE: dict[tuple[type[Any], str], WeakSet[Any]] = {}  # by name: files and what-ifs may share one
 
 
 class Identical:
@@ -24,15 +24,14 @@ class Identical:
     differs: Mapping[str, object]  # figures that `what_if` replaced, by dotted key: how it was made, not what it is
 
     def __post_init__(self) -> None:
-        known = _LAST.get((type(self), self.name))
-        if known is None or _values(known) != _values(self):
-            _LAST[type(self), self.name] = self
+        _ALIVE.setdefault((type(self), self.name), WeakSet()).add(self)
         object.__setattr__(self, "differs", Frozen())
 
     def made_of(self, differs: Mapping[str, object]) -> Self:
         """The object itself, or one that is there already with equal content, with the figures that it is made of."""
-        known: Self = _LAST.get((type(self), self.name), self)
-        one = known if known is not self and _values(known) == _values(self) else self
+        values = _values(self)
+        made = (known for known in _alive(type(self), self.name) if known.differs and _values(known) == values)
+        one: Self = next(made, self)
         object.__setattr__(one, "differs", Frozen(differs))
         return one
 
@@ -65,5 +64,10 @@ def _restored(kind: type[Any], values: tuple[Any, ...], differs: Mapping[str, ob
 
     name = values[[field.name for field in fields(kind)].index("name")]
     known = [machine(name)] if machine_file(name) else []
-    known += [_LAST[kind, name]] if (kind, name) in _LAST else []
+    known += _alive(kind, name)
     return next((one for one in known if _values(one) == values), None) or kind(*values).made_of(differs)
+
+
+def _alive(kind: type[Any], name: str) -> list[Any]:
+    """Machines of a name that somebody holds, those first that what-ifs made."""
+    return sorted(_ALIVE.get((kind, name), ()), key=lambda one: not one.differs)

@@ -10,13 +10,13 @@ from isa_models import InvalidArgument
 from isa_models.errors import did_you_mean
 from simdnn.kernels.common.spec import Problem
 from simdnn.libraries import onednn
-from simdnn.libraries.model import Form, Library, Pick
+from simdnn.libraries.model import Form, LeftToReference, Library, Pick, is_reference
 
 LIBRARIES: dict[str, Library] = {"onednn": onednn.LIBRARY}
 #: libraries by name that are not modelled
 UNKNOWN = {"onnxruntime": "ONNX Runtime", "ggml": "ggml"}
 
-__all__ = ["LIBRARIES", "UNKNOWN", "Form", "Library", "Pick", "choose"]
+__all__ = ["LIBRARIES", "UNKNOWN", "Form", "LeftToReference", "Library", "Pick", "choose", "is_reference"]
 
 
 def choose(library: str, problem: Problem, isa: str, fpmath: str = "strict") -> Pick:

@@ -20,7 +20,7 @@ from isa_models.isa import caps, implied
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness.safety import verdict
-from simdnn.libraries.model import LeftToReference
+from simdnn.libraries import LeftToReference
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.modes import STORED, Calibrated, in_mode, random_feeds

@@ -17,7 +17,7 @@ from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem, Problem
-from simdnn.libraries.model import is_reference
+from simdnn.libraries import is_reference
 from simdnn.primitives import descriptors as memory
 from simdnn.primitives.descriptors import MemoryDesc
 from simdnn.version import version

@@ -132,10 +132,17 @@ def test_errors_stand_in_the_page(client: Any) -> None:
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
+def _interruptible() -> None:
+    """A shell has what it runs in the background ignore SIGINT, and children with it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [sys.executable, "-m", "simdnn", "teach", "--no-browser", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_interruptible
+    ) as process:
         assert process.stdout is not None
         yield process, process.stdout.readline().split()[0]
         process.kill()
