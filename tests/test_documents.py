@@ -22,7 +22,9 @@ SHOWN = [
     for command in documents.commands(block)
 ]
 #: commands of lists that take more than a few seconds: `make test-all` runs them, `make test` reads their options
-SLOW = ("run resnet50", "run bert-base", "run digits")
+SLOW = ("run resnet50", "run bert-base", "run digits", "tune")
+#: pages that take ten seconds and more, in the same way
+SLOW_PAGES = ("docs/howto/tune.md", "docs/howto/invariance.md")
 
 
 def outside_fences(document: str | Path) -> str:
@@ -47,7 +49,14 @@ def test_links_lead_somewhere(name: str) -> None:
         assert not anchor or anchor in anchors(file), target
 
 
-@pytest.mark.parametrize("name", [name for name in DOCUMENTS if documents.blocks(name) and name != "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.sweep] * (name in SLOW_PAGES))
+        for name in DOCUMENTS
+        if documents.blocks(name) and name != "CONTRIBUTING.md"
+    ],
+)
 def test_blocks_run(name: str, tmp_path: Path) -> None:
     """Each document as a session; CONTRIBUTING.md is run as the package that it describes (tests/test_plugins.py)."""
     pytest.importorskip("onnx")
