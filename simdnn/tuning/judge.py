@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from simdnn.networks.modes import error_of
+from simdnn.networks.modes import Judging, Metric, error_of
 from simdnn.networks.types import is_float
 from simdnn.tuning.subjects import Outputs
 from workloads import RealNetwork
 from workloads.real import Data
-
-Metric = Callable[[Any], float]  # of outputs by name, or a list of them; larger is better
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,21 +43,10 @@ class Judge:
 
     def quality(self, outputs: Outputs, reference: Outputs, sqnr_db: float) -> float:
         """The quality of a recipe's outputs; `InvalidArgument` for labels that do not fit, and no number."""
-        if self.metric:
-            if isinstance(self.metric, OwnScore):
-                found = self.metric.score(outputs, reference)
-            else:
-                found = self.metric(outputs[0] if self.alone else outputs)
-            if isinstance(found, bool) or not np.isfinite(found):
-                raise InvalidArgument(f"metric gives {found!r}; a finite number is needed, larger being better")
-            return float(found)
-        if self.labels is None:
-            return sqnr_db
-        logits = np.concatenate([next(iter(one.values())).astype(np.float64) for one in outputs])
-        if len(logits) != len(self.labels) or logits.ndim < 2:
-            said = f"{self.labels.shape} for outputs of {logits.shape}"
-            raise InvalidArgument(f"labels of shape {said}; a class for each row of the first output is needed")
-        return float((logits.argmax(axis=-1) == self.labels).mean())
+        own = self.metric if isinstance(self.metric, OwnScore) else None
+        metric = (lambda _: own.score(outputs, reference)) if own else self.metric
+        found = Judging(None if metric else self.labels, metric, self.alone).row(outputs)  # type: ignore[arg-type]
+        return float(found.get(self.measure, sqnr_db))
 
     @staticmethod
     def sqnr_db(outputs: Outputs, reference: Outputs) -> float:

@@ -16,12 +16,12 @@ from isa_models.errors import unknown_name
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.networks.load import read
-from simdnn.networks.modes import CALIBRATED_ON_ITSELF, random_feeds
+from simdnn.networks.modes import CALIBRATED_ON_ITSELF, Metric, random_feeds
 from simdnn.networks.network import load
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.runner import Progress
 from simdnn.study.results import Results
-from simdnn.tuning.judge import Judge, Metric, OwnScore
+from simdnn.tuning.judge import Judge, OwnScore
 from simdnn.tuning.measured import RecipeRuns
 from simdnn.tuning.subjects import ModelSubject, Subject, trained
 from simdnn.tuning.tuned import Tuned, text_of
