@@ -18,10 +18,11 @@ from isa_models.machines.provenance import Confidence
 from simdnn.assembly import elf
 from simdnn.assembly.assembler import assemble
 from simdnn.assembly.decode import Decoded
+from simdnn.assembly.disassembly import Disassembly, is_disassembly
 from simdnn.assembly.files import hexadecimal, read_file
 from simdnn.assembly.loops import MARKS, Body, find_loop, marked, missing_rows, refuse, steps_of
 from simdnn.assembly.rows import Rows, rows
-from simdnn.assembly.text import LINE, SYNTAX_LINE, Syntax, read_text
+from simdnn.assembly.text import SYNTAX_LINE, Syntax, read_text, syntax_of
 from simdnn.assembly.timeline import Timeline
 from simdnn.assembly.values import Values, run
 from simdnn.timing.cpu import bounds
@@ -286,11 +287,11 @@ def analyze(
 ) -> Analysis:
     """The loop in `code` on a machine, its data in the first cache.
 
-    `code` is assembly text, the machine code itself (bytes; or text of hexadecimal digits alone), or an object file
-    (its bytes or its path); `function` names a function of a text or an object file. The `syntax` of a text is "intel"
-    or "att", by default what its directives and registers show. Of code that branches back an innermost loop is read
-    (the `loop`-th by address, from 1 on; by default the deepest with most vector instructions); else all of it is a
-    loop's body. Different pointers count as different arrays.
+    `code` is assembly text or what `objdump -d` prints, the machine code itself (bytes; or text of hexadecimal digits
+    alone), or an object file (its bytes or its path); `function` names a function of one of these. The `syntax` of a
+    text is "intel" or "att", by default what its directives and registers show. Of code that branches back an innermost
+    loop is read (the `loop`-th by address, from 1 on; by default the deepest with most vector instructions); else all
+    of it is a loop's body. Different pointers count as different arrays.
 
     Raises `UnknownTiming` that names the instructions which the machine's table lacks; with `assume` they count as one
     uop each, and `assumed` lists them. Raises `InvalidArgument` for what is no code.
@@ -332,31 +333,35 @@ def read_body(
     if syntax is not None and syntax not in SYNTAX_LINE:
         raise unknown_name("syntax", syntax, SYNTAX_LINE)
     if elf.is_elf(code):
-        return find_loop(_of_object(elf.ObjectFile(code), function), syntax or "intel", number=loop)
+        return find_loop(_chosen(elf.ObjectFile(code), "the object file", function), syntax or "intel", number=loop)
     if function is not None:
         raise InvalidArgument(f"function {function!r}: text and object files have functions, machine code has none")
     return find_loop(marked(elf.Code(code, 0)), syntax or "intel", number=loop)
 
 
 def _of_text(text: str, syntax: Syntax | None, function: str | None, loop: int | None) -> Body:
-    """The loop of assembly text."""
+    """The loop of assembly text, or of objdump's."""
+    if is_disassembly(text):
+        listed = Disassembly(text)
+        return find_loop(
+            _chosen(listed, "the text", function), syntax or syntax_of(text.splitlines()), listed.lines, loop
+        )
     source = read_text(text, syntax, function)
     found = elf.ObjectFile(assemble(source))
-    lines = {s.offset: int(s.name.removeprefix(LINE)) for s in found.symbols if s.name.startswith(LINE)}
+    lines = {s.offset: int(s.name.removeprefix(elf.LINE)) for s in found.symbols if s.name.startswith(elf.LINE)}
     return find_loop(marked(found.all_code()), source.syntax, lines, loop)
 
 
-def _of_object(found: elf.ObjectFile, function: str | None) -> elf.Code:
-    """The code of a function, or of the only one; or between marks."""
+def _chosen(found: elf.ObjectFile | Disassembly, what: str, function: str | None) -> elf.Code:
+    """The code of a function of an object file or a listing, or of the only one; or between marks."""
     if function is not None:
         if function not in found.functions:
             raise unknown_name("function", function, found.functions)
         return marked(found.function(function))
-    sections = [found.code(i) for i, section in enumerate(found.sections) if section.is_code]
-    if between := [code for code in sections if any(mark in code.data for mark in MARKS)]:
+    if between := [code for code in found.parts() if any(mark in code.data for mark in MARKS)]:
         return marked(between[0])
     if len(found.functions) > 1:
         names = sorted(found.functions, key=lambda name: (name.startswith("_"), name))
         more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-        raise InvalidArgument(f"the object file has {len(names)} functions; name one of {', '.join(names[:12])}{more}")
+        raise InvalidArgument(f"{what} has {len(names)} functions; name one of {', '.join(names[:12])}{more}")
     return found.function(next(iter(found.functions))) if found.functions else found.all_code()

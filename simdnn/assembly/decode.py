@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import iced_x86 as iced
 
 from isa_models.errors import InvalidArgument
+from isa_models.frozen import Frozen
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 
 MOST_CODE = 1 << 20  # bytes, in which a loop is looked for
@@ -39,6 +40,8 @@ _LONG_IMMEDIATES = {
 }
 IMMEDIATES = _SHORT_IMMEDIATES | _LONG_IMMEDIATES
 _BRANCHES = {iced.FlowControl.CONDITIONAL_BRANCH, iced.FlowControl.UNCONDITIONAL_BRANCH}
+_NEAR = {iced.OpKind.NEAR_BRANCH16, iced.OpKind.NEAR_BRANCH32, iced.OpKind.NEAR_BRANCH64}
+NO_NAMES: Mapping[int, str] = Frozen({})
 _CLASSES = (("zmm", "zmm"), ("ymm", "ymm"), ("xmm", "xmm"), ("tmm", "tmm"), ("mm", "mm"), ("k", "k"), ("st", "st"))
 _CARRY, _OTHER_FLAGS = "%cf", "%zf"  # no names of registers, so that none can be taken for them
 #: x86's conditions read the same unit's flags at the same cost: one row stands for each kind
@@ -130,9 +133,11 @@ def instructions(code: bytes, address: int = 0) -> list[Any]:
 class Decoder:
     """Tells what instructions read and write, and writes their text in a syntax."""
 
-    def __init__(self, syntax: str = "intel") -> None:
+    def __init__(self, syntax: str = "intel", names: Mapping[int, str] = NO_NAMES) -> None:
+        self.names = names  # of addresses
         self.facts = iced.InstructionInfoFactory()
-        kind = iced.FormatterSyntax.GAS if syntax == "att" else iced.FormatterSyntax.INTEL
+        self.is_att = syntax == "att"
+        kind = iced.FormatterSyntax.GAS if self.is_att else iced.FormatterSyntax.INTEL
         self.formatter = iced.Formatter(kind)
         self.formatter.space_after_operand_separator = True
         self.formatter.hex_prefix, self.formatter.hex_suffix = "0x", ""
@@ -181,7 +186,24 @@ class Decoder:
     def _text(self, raw: Any) -> str:
         """A decoded instruction as LLVM's assembler reads it: masks in braces, the rounding last."""
         text = _MASK.sub(r"\1{\2}", " ".join(self.formatter.format(raw).split()))
-        return _ROUNDING.sub(r"\1\4, {\2\3}\5", text)
+        return self._named(raw, _ROUNDING.sub(r"\1\4, {\2\3}\5", text))
+
+    def _named(self, raw: Any, text: str) -> str:
+        """The text with a name for the address that a branch goes to, or that an operand beside rip has."""
+        direct = raw.op_count and raw.op_kind(0) in _NEAR
+        if direct:
+            address = raw.near_branch_target
+        elif raw.is_ip_rel_memory_operand:
+            address = raw.ip_rel_memory_address
+        else:
+            return text
+        if address not in self.names:
+            return text
+        name = self.names[address]
+        if not direct:
+            name = f"{name}(%rip)" if self.is_att else f"rip+{name}"
+        number = f"{address:#x}" if address > 9 else str(address)
+        return re.sub(rf"\b{number}\b", lambda _: name, text, count=1, flags=re.IGNORECASE)
 
     @staticmethod
     def _registers(raw: Any, facts: Any, stack: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from isa_models.errors import InvalidArgument
 
@@ -15,7 +15,8 @@ LABEL, FUNCTION, CHOSEN_AT_LOAD = 0, 2, 10  # STT_NOTYPE, STT_FUNC, STT_GNU_IFUN
 #: relocations of 32 bits by whether they are relative to their place: R_X86_64_PC32, PLT32, GOTPCREL(X), 32, 32S
 _RELATIVE = {2: True, 4: True, 9: True, 41: True, 42: True, 10: False, 11: False}
 _GOT = (9, 41, 42)
-_ELSEWHERE, _APART, _PLACES = 1 << 28, 1 << 20, 1792  # where what is in no section of the code is made to lie
+LINE = "simdnn.line."  # starts the names of symbols that tell where a line's code is
+ELSEWHERE, APART, _PLACES = 1 << 28, 1 << 20, 1792  # where what is in no section of the code is made to lie
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,11 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Code:
-    """Machine code, and the address of its first byte."""
+    """Machine code, the address of its first byte, and the names of what it refers to, by their addresses."""
 
     data: bytes
     address: int
+    names: Mapping[int, str] = field(default_factory=dict)
 
 
 def is_elf(data: bytes) -> bool:
@@ -97,8 +99,9 @@ class ObjectFile:
         for name, info, _, index, value, size in _rows("<IBBHQQ", self._bytes(table)):
             if not 0 < index < len(self.sections) or not self.sections[index].is_code:
                 continue
-            text = names[name : max(name, names.find(b"\0", name))].decode(errors="replace")
-            yield Symbol(text, index, value - self.sections[index].address, size, info & 15, not info >> 4)
+            yield Symbol(
+                _string(names, name), index, value - self.sections[index].address, size, info & 15, not info >> 4
+            )
 
     @functools.cached_property
     def functions(self) -> dict[str, Symbol]:
@@ -114,14 +117,21 @@ class ObjectFile:
         end = symbol.offset + symbol.size if symbol.size else min(later, default=home.size)
         if not 0 <= symbol.offset < end <= home.size:
             raise InvalidArgument(f"broken object file: function {name!r} lies outside of its section")
-        return Code(self.code(symbol.section).data[symbol.offset : end], home.address + symbol.offset)
+        whole = self.code(symbol.section)
+        return Code(whole.data[symbol.offset : end], home.address + symbol.offset, whole.names)
 
     # -- code ----------------------------------------------------------------------------------------------------------
 
     def all_code(self) -> Code:
         """The code of all executable sections, one behind the other."""
-        parts = [self.code(index) for index, section in enumerate(self.sections) if section.is_code]
-        return Code(b"".join(part.data for part in parts), parts[0].address if len(parts) == 1 else 0)
+        parts = self.parts()
+        if len(parts) == 1:
+            return parts[0]
+        return Code(b"".join(part.data for part in parts), 0)
+
+    def parts(self) -> list[Code]:
+        """The code of each executable section."""
+        return [self.code(index) for index, section in enumerate(self.sections) if section.is_code]
 
     def code(self, index: int) -> Code:
         """The code of a section, relocated as far as its timing asks for it.
@@ -132,22 +142,32 @@ class ObjectFile:
         home = self.sections[index]
         data = bytearray(self._bytes(home))
         places: dict[tuple[str, int], int] = {}
+        own = (s for s in self.symbols if s.section == index and s.name and not s.name.startswith(LINE))
+        names = {home.address + symbol.offset: symbol.name for symbol in own}
         for section in self.sections:
             if section.kind == RELA and section.info == index and section.link < len(self.sections):
-                entries = self._bytes(self.sections[section.link])
+                table = self.sections[section.link]
+                entries = self._bytes(table)
+                strings = bytes(self._bytes(self.sections[table.link])) if table.link < len(self.sections) else b""
                 for at, info, addend in _rows("<QQq", self._bytes(section)):
                     relative = _RELATIVE.get(info & 0xFFFFFFFF)
                     if relative is None or at + 4 > len(data) or 24 * (info >> 32) + 24 > len(entries):
                         continue
-                    _, _, _, target, value, _ = struct.unpack_from("<IBBHQQ", entries, 24 * (info >> 32))
+                    name, _, _, target, value, _ = struct.unpack_from("<IBBHQQ", entries, 24 * (info >> 32))
                     got = info & 0xFFFFFFFF in _GOT
                     if target != index or got:
                         key = ("got" if got else "symbol", info >> 32) if got or not target else ("section", target)
                         number = places.setdefault(key, len(places))
-                        value = (0 if got else value) + _ELSEWHERE + number % _PLACES * _APART
+                        value = (0 if got else value) + ELSEWHERE + number % _PLACES * APART
+                        if named := _string(strings, name):
+                            names[value] = named + "@GOTPCREL" * got
                     found = value + addend - (home.address + at if relative else 0)
                     struct.pack_into("<I", data, at, found & 0xFFFFFFFF)
-        return Code(bytes(data), home.address)
+        return Code(bytes(data), home.address, names)
+
+
+def _string(names: bytes, at: int) -> str:
+    return names[at : max(at, names.find(b"\0", at))].decode(errors="replace")
 
 
 def _rows(layout: str, table: memoryview) -> Iterator[tuple[int, ...]]:

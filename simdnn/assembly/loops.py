@@ -57,7 +57,7 @@ def marked(code: Code) -> Code:
     if start < 0 or end < start:
         raise InvalidArgument("marks: met IACA's start or end mark alone, or the end before the start")
     first = start + len(MARKS[0])
-    return Code(code.data[first:end], code.address + first)
+    return Code(code.data[first:end], code.address + first, code.names)
 
 
 def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, number: int | None = None) -> Body:
@@ -93,7 +93,7 @@ def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, numb
             notes.append(f"no loop: {len(path)} instructions from the first on are read as one, {left} are not")
     if len(path) > MOST_INSTRUCTIONS:
         raise InvalidArgument(f"the loop has {len(path)} instructions, at most {MOST_INSTRUCTIONS} are read")
-    body = Decoder(syntax).decode([raws[index] for index in path])
+    body = Decoder(syntax, code.names).decode([raws[index] for index in path])
     for one in body:
         if reason := _LEAVES.get(one.raw.flow_control):
             stay = [i for i, loop in enumerate(loops, 1) if not any(_leaves(raws[index]) for index in loop.path)]

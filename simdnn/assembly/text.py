@@ -9,13 +9,13 @@ from typing import Literal
 
 from isa_models.errors import InvalidArgument, unknown_name
 from simdnn.assembly.decode import MNEMONICS, REGISTERS
+from simdnn.assembly.elf import LINE
 
 Syntax = Literal["intel", "att"]
 SYNTAX_LINE = {"intel": ".intel_syntax noprefix", "att": ".att_syntax prefix"}
 MOST_TEXT = 1 << 23  # characters, debug information and data among them
 MOST_LINE = 1 << 16
 MOST_CODE_TEXT = 1 << 20  # characters of what the assembler gets
-LINE = "simdnn.line."  # starts the names of symbols that tell where a line's code is
 
 _APART = 1 << 20  # bytes between labels of data: more than a loop's few iterations look ahead
 
@@ -106,7 +106,7 @@ def read_text(text: str, syntax: Syntax | None = None, function: str | None = No
     if bad := _UNREADABLE.search(text):
         raise InvalidArgument(f"the text is no assembly: it holds the character {bad[0]!r}")
     lines = re.split(r"\r\n|[\n\r]", text)
-    found = _Reading(syntax or _syntax_of(lines), _region(lines))
+    found = _Reading(syntax or syntax_of(lines), _region(lines))
     for number, line in enumerate(lines, 1):
         if len(line) > MOST_LINE and found.sections[-1]:
             raise InvalidArgument(f"line {number} has {len(line)} characters, at most {MOST_LINE} are read")
@@ -123,7 +123,7 @@ def read_text(text: str, syntax: Syntax | None = None, function: str | None = No
     return found.source()
 
 
-def _syntax_of(lines: Sequence[str]) -> Syntax:
+def syntax_of(lines: Sequence[str]) -> Syntax:
     """AT&T where the text says so or registers bear a %, else Intel."""
     for line in lines:
         if match := re.match(r"\s*\.(intel|att)_syntax\b", line):

@@ -25,9 +25,9 @@ def add(subparsers: Any) -> None:
     """Describe the command to argparse."""
     parser = subparsers.add_parser(
         "analyze",
-        description="Reads a loop in assembly (Intel or AT&T syntax), as hexadecimal machine code, or from an ELF "
-        "object file, and says what an iteration costs on a machine, its data in the first cache. Of code that "
-        "branches back the innermost loop is read, or what stands between marks (LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's "
+        description="Reads a loop in assembly (Intel or AT&T syntax), as hexadecimal machine code, from an ELF object "
+        "file, or from what objdump -d prints, and says what an iteration costs on a machine, its data in the "
+        "first cache. Of code that branches back the innermost loop is read, or what stands between marks (LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's "
         "bytes); else all of it. Exit status 1 where the machine's table lacks an instruction. For example: "
         "clang -O3 -march=znver4 -S -o - kernel.c | simdnn analyze - --function dot --machine znver4",
         allow_abbrev=False,

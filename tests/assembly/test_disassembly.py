@@ -1,0 +1,82 @@
+"""What objdump prints: functions, bytes, and the names of what is called."""
+
+from __future__ import annotations
+
+import pytest
+
+import simdnn
+from isa_models import InvalidArgument, UnknownName
+from simdnn.assembly.analysis import read_body
+
+#: `objdump -dr` of an object file by gcc 12: a loop that adds, one that calls
+GNU = """
+k.o:     file format elf64-x86-64
+
+
+Disassembly of section .text:
+
+0000000000000000 <add>:
+   0:\t31 c0                \txor    %eax,%eax
+   2:\t66 66 2e 0f 1f 84 00 \tdata16 cs nopw 0x0(%rax,%rax,1)
+   9:\t00 00 00 00
+   d:\t0f 1f 00             \tnopl   (%rax)
+  10:\tc5 fc 58 05 00 00 00 \tvaddps 0x0(%rip),%ymm0,%ymm0        # 18 <add+0x18>
+  17:\t00
+\t\t\t14: R_X86_64_PC32\ttable-0x4
+  18:\t48 ff c9             \tdec    %rcx
+  1b:\t75 f3                \tjne    10 <add+0x10>
+  1d:\tc3                   \tret
+\t...
+
+0000000000000020 <mul>:
+  20:\tc5 fc 59 c1          \tvmulps %ymm1,%ymm0,%ymm0
+  24:\te8 00 00 00 00       \tcall   29 <mul+0x9>
+\t\t\t25: R_X86_64_PLT32\texpf-0x4
+  29:\tc3                   \tret
+"""
+LLVM = """
+/tmp/k.o:\tfile format elf64-x86-64
+
+0000000000000000 <add>:
+       0: c5 fc 58 c1                  \tvaddps\t%ymm1, %ymm0, %ymm0
+       4: 48 ff c9                     \tdecq\t%rcx
+       7: 75 f7                        \tjne\t0x0 <add>
+       9: c3                           \tretq
+"""
+
+
+def test_objdump_is_read_by_its_bytes() -> None:
+    found = simdnn.analyze(GNU, "icx", function="add")
+    assert [one.text for one in found.body] == ["vaddps table(%rip), %ymm0, %ymm0", "dec %rcx", "jne 0x10"]
+    assert found.cycles_per_iteration == 4
+    assert simdnn.analyze(LLVM, "icx").cycles_per_iteration == 4
+    assert [one.text for one in simdnn.analyze(LLVM, "icx", "intel").body][0] == "vaddps ymm0, ymm0, ymm1"
+
+
+def test_functions_of_a_listing() -> None:
+    with pytest.raises(InvalidArgument, match="the text has 2 functions; name one of add, mul"):
+        simdnn.analyze(GNU)
+    with pytest.raises(UnknownName, match="'ad'.*add"):
+        simdnn.analyze(GNU, function="ad")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GNU.replace("c5 fc 59 c1          \t", ""), "line 21: no bytes of an instruction"),
+        (GNU.replace("  29:", "  19:"), "line 24: address 0x19 does not follow"),
+        ("0000000000000000 <f>:\n", "holds no instructions"),
+    ],
+)
+def test_a_listing_that_cannot_be_read(text: str, said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        simdnn.analyze(text, function="mul" if "mul" in text else None)
+
+
+def test_names_of_a_text_and_of_a_linked_program() -> None:
+    text = "top:\nvaddps ymm0, ymm1, [rip+table]\njz out\ndec rcx\njnz top\n"
+    shown = [one.text for one in read_body(text).instructions]
+    assert shown == ["vaddps ymm0, ymm1, [rip+table]", "je out", "dec rcx", "jne top"]
+    assert [one.text for one in read_body("\n".join(shown)).instructions] == shown
+    linked = "0000000000001110 <f>:\n    1110:\t0f 84 1a ff ff ff    \tje     1030 <expf@plt>\n"
+    assert [one.text for one in read_body(linked, "intel").instructions] == ["je expf@plt"]
