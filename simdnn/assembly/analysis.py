@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import html
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,9 +50,10 @@ class Analysis:
     timing: LoopTiming = field(repr=False)
     steps: tuple[Step, ...] = field(repr=False)
     ops: tuple[CoreOp, ...] = field(repr=False)
+    call_cycles: float | None = None  # that each call is assumed to add; None: unknown
 
     def __repr__(self) -> str:
-        cost = f"{self.cycles_per_iteration:.2f} cycles an iteration, {self.ipc:.2f} instructions a cycle, {self.bound}"
+        cost = f"{self.cycles_text} cycles an iteration, {self.ipc:.2f} instructions a cycle, {self.bound}"
         return f"Analysis({len(self.body)} instructions on {self.machine.name}: {cost}; print() shows why)"
 
     def _repr_html_(self) -> str:
@@ -59,16 +61,32 @@ class Analysis:
 
     @property
     def cycles_per_iteration(self) -> float:
-        return self.timing.cycles
+        """Cycles of an iteration; where a call's cost is unknown, those of the loop around it (`at_least`)."""
+        return self.timing.cycles + self.calls * (self.call_cycles or 0)
+
+    @property
+    def calls(self) -> int:
+        """Calls in an iteration."""
+        return sum(one.is_call for one in self.body)
+
+    @property
+    def at_least(self) -> bool:
+        """Whether something is left out of the cycles: what is called."""
+        return bool(self.calls) and self.call_cycles is None
+
+    @property
+    def cycles_text(self) -> str:
+        """The cycles of an iteration as they are shown: "4.00", or "at least 4.00"."""
+        return f"{'at least ' if self.at_least else ''}{self.cycles_per_iteration:.2f}"
 
     @property
     def ipc(self) -> float:
-        """Instructions a cycle."""
-        return len(self.body) / self.timing.cycles
+        """Instructions a cycle, those of called functions not counted."""
+        return len(self.body) / self.cycles_per_iteration
 
     @property
     def bound(self) -> str:
-        """The largest of the limits: compute, load, store, crowding, front-end, latency; or memory, window.
+        """The largest of the limits, calls apart: compute, load, store, crowding, front-end, latency; or memory, window.
 
         The last two where the schedule takes over a tenth longer than any limit: values that go round through stored
         bytes, or the choice of ports and the core's windows.
@@ -152,11 +170,15 @@ class Analysis:
     def sentence(self) -> str:
         """What limits the loop, in one sentence."""
         said = _LIMITED_BY[self.bound](self)
+        if self.calls:
+            count = "1 call" if self.calls == 1 else f"{self.calls} calls"
+            cost = self.call_cycles
+            said += f"; {count} not counted" if cost is None else f"; {count} of {cost:g} cycles added by assumption"
         return f"{said} ({len(self.assumed)} instructions assumed)." if self.assumed else f"{said}."
 
     def __str__(self) -> str:
         return (
-            f"{self.machine.name}: {self.cycles_per_iteration:.2f} cycles an iteration, {self.ipc:.2f} instructions a "
+            f"{self.machine.name}: {self.cycles_text} cycles an iteration, {self.ipc:.2f} instructions a "
             f"cycle, bound: {self.bound} ({self.confidence})\n{self.sentence[0].upper()}{self.sentence[1:]}"
         )
 
@@ -249,7 +271,7 @@ class Analysis:
 
     @property
     def _cycles(self) -> str:
-        return f"{self.cycles_per_iteration:.2f}"
+        return f"{self.timing.cycles:.2f}"
 
 
 _LIMITED_BY = {
@@ -284,6 +306,7 @@ def analyze(
     function: str | None = None,
     loop: int | None = None,
     assume: bool = False,
+    assume_call: float | None = None,
 ) -> Analysis:
     """The loop in `code` on a machine, its data in the first cache.
 
@@ -293,6 +316,9 @@ def analyze(
     loop is read (the `loop`-th by address, from 1 on; by default the deepest with most vector instructions); else all
     of it is a loop's body. Different pointers count as different arrays.
 
+    Calls of functions are read around: what is called costs `assume_call` cycles a call, which are added to the
+    loop's; where that is not given, the cycles are those of the loop alone, and `at_least` is true.
+
     Raises `UnknownTiming` that names the instructions which the machine's table lacks; with `assume` they count as one
     uop each, and `assumed` lists them. Raises `InvalidArgument` for what is no code.
 
@@ -300,11 +326,15 @@ def analyze(
     4.0
     """
     body, target = read_body(code, syntax, function, loop), rows(machine_of(machine))
-    return analyze_body(body, target, assume)
+    return analyze_body(body, target, assume, assume_call)
 
 
-def analyze_body(body: Body, target: Rows, assume: bool = False, **memory: Any) -> Analysis:
+def analyze_body(
+    body: Body, target: Rows, assume: bool = False, assume_call: float | None = None, **memory: Any
+) -> Analysis:
     """`analyze` of a loop that is already found; `memory` as `addresses.references` takes it."""
+    if assume_call is not None and not 0 <= assume_call < math.inf:
+        raise InvalidArgument(f"assume_call: met {assume_call!r}, allowed are cycles from 0 on")
     missing = missing_rows(body.instructions, target)
     if missing and not assume:
         raise refuse(missing, target)
@@ -313,7 +343,7 @@ def analyze_body(body: Body, target: Rows, assume: bool = False, **memory: Any) 
     assumed = tuple(f"{mnemonic} {form}".strip() for mnemonic, form in missing)
     timing = loop_cycles(target.machine, steps)
     ops = tuple(lower(target.machine, steps))
-    return Analysis(target.machine, body.instructions, body.notes, assumed, timing, tuple(steps), ops)
+    return Analysis(target.machine, body.instructions, body.notes, assumed, timing, tuple(steps), ops, assume_call)
 
 
 def read_body(

@@ -42,6 +42,14 @@ IMMEDIATES = _SHORT_IMMEDIATES | _LONG_IMMEDIATES
 _BRANCHES = {iced.FlowControl.CONDITIONAL_BRANCH, iced.FlowControl.UNCONDITIONAL_BRANCH}
 _NEAR = {iced.OpKind.NEAR_BRANCH16, iced.OpKind.NEAR_BRANCH32, iced.OpKind.NEAR_BRANCH64}
 NO_NAMES: Mapping[int, str] = Frozen({})
+_CALLS = {iced.FlowControl.CALL, iced.FlowControl.INDIRECT_CALL}
+#: what a called function may leave changed (System V ABI): flags, masks, vectors, and general registers but rbx, rbp,
+#: rsp and r12 to r15
+_CHANGED_BY_CALLS = (
+    *("rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "%cf", "%zf"),
+    *(f"zmm{number}" for number in range(32)),
+    *(f"k{number}" for number in range(8)),
+)
 _CLASSES = (("zmm", "zmm"), ("ymm", "ymm"), ("xmm", "xmm"), ("tmm", "tmm"), ("mm", "mm"), ("k", "k"), ("st", "st"))
 _CARRY, _OTHER_FLAGS = "%cf", "%zf"  # no names of registers, so that none can be taken for them
 #: x86's conditions read the same unit's flags at the same cost: one row stands for each kind
@@ -105,6 +113,10 @@ class Decoded:
     raw: Any
 
     @property
+    def is_call(self) -> bool:
+        return self.raw.flow_control in _CALLS
+
+    @property
     def is_branch(self) -> bool:
         return self.target is not None
 
@@ -157,10 +169,12 @@ class Decoder:
         if mnemonic in _NO_RESULT:
             reads, writes = (), ()
         memory = self._memory(raw, facts)
+        if called := raw.flow_control in _CALLS:  # and come back from: what it pushes is popped there
+            reads, writes, memory, stack = (), _CHANGED_BY_CALLS, None, False
         branch = raw.flow_control in _BRANCHES
         sources = [raw.op_register(k) for k in range(raw.op_count) if raw.op_kind(k) == iced.OpKind.REGISTER]
         pair = sources[-2:] if memory is None else []
-        form = "rel" if branch else self._form(raw, mnemonic, memory)
+        form = "rel" if branch else "-" if called else self._form(raw, mnemonic, memory)
         if stack and form in _STACKED.get(mnemonic, ()):  # the stack engine moves rsp at no cost
             form, mnemonic = _STACKED[mnemonic][form], "mov"
         if conditional := _CONDITIONAL.fullmatch(mnemonic):

@@ -30,8 +30,6 @@ _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+")
 _MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
 _LEAVES = {
     iced.FlowControl.RETURN: "returns",
-    iced.FlowControl.CALL: "calls",
-    iced.FlowControl.INDIRECT_CALL: "calls",
     iced.FlowControl.INDIRECT_BRANCH: "jumps where nobody knows",
     iced.FlowControl.INTERRUPT: "interrupts",
     iced.FlowControl.EXCEPTION: "raises an exception",
@@ -99,11 +97,13 @@ def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, numb
             stay = [i for i, loop in enumerate(loops, 1) if not any(_leaves(raws[index]) for index in loop.path)]
             named = [f"{i} ({_place(code, raws[loops[i - 1].path[0]].ip, lines)})" for i in stay[:MOST_PLACES]]
             instead = f"name a loop that is not (--loop N, loop=N): {', '.join(named)}; or " if stay else ""
-            inlined = "let the compiler inline what is called, " if reason == "calls" else ""
             raise InvalidArgument(
-                f"'{one.text}' {reason}: a loop that is left there cannot be timed; {instead}{inlined}"
+                f"'{one.text}' {reason}: a loop that is left there cannot be timed; {instead}"
                 "mark a part without it (# LLVM-MCA-BEGIN, # LLVM-MCA-END), or name a function"
             )
+    if called := list(dict.fromkeys(one.text for one in body if one.is_call)):
+        shown = ", ".join(map(repr, called[:MOST_PLACES])) + (", ..." if len(called) > MOST_PLACES else "")
+        notes.append(f"{shown}: read around, without what is called; it may change all that the System V ABI lets it")
     following = [*path[1:], path[0]]
     inside = zip(body[:-1], path, following, strict=False)
     if passing := sum(one.raw.flow_control == _CONDITIONAL and onward == at + 1 for one, at, onward in inside):

@@ -69,6 +69,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 #: under a mask these are another operation: a load that merges, a move that is not eliminated
 _CHANGED_BY_A_MASK = re.compile(r"v(p?mov|p?broadcast|cvt|p?expand|p?compress|p?gather|p?scatter)\w*")
+CALL = "call", "-"
 _SCALAR_SPELLINGS = {
     "sub": "add",
     "and": "add",
@@ -191,9 +192,18 @@ class Rows:
     def get(self, mnemonic: str, form: str) -> InstructionTiming | None:
         """The row of a form, made from another spelling's where the table has none; None without either."""
         key = mnemonic, form
+        if key == CALL and key not in self.found:
+            self.found[key] = self._call()
         if key not in self.found and (row := self._from(mnemonic, form)) is not None:
             self.found[key] = row
         return self.found.get(key)
+
+    def _call(self) -> InstructionTiming:
+        """What a call costs beside the function: at least a branch."""
+        row = self.find("jmp", "rel")
+        return replace(
+            row, mnemonic="call", form="-", provenance=Provenance("a branch; the function apart", "estimated")
+        )
 
     def find(self, mnemonic: str, form: str) -> InstructionTiming:
         """The row of a form, as `get`; raises `UnknownTiming`, which says what is near, where there is none."""

@@ -115,7 +115,7 @@ def run(body: Sequence[Decoded], given: Mapping[str, Any] | None = None, iterati
         raise InvalidArgument(f"iterations is {iterations}, 1 to {MOST_ITERATIONS} are run")
     if seed < 0:
         raise InvalidArgument(f"seed is {seed}, whole numbers from 0 on are taken")
-    if without := list(dict.fromkeys(one.text for one in body if _is_vector(one) and _lacks(one))):
+    if without := list(dict.fromkeys(one.text for one in body if one.is_call or _is_vector(one) and _lacks(one))):
         raise Unimplemented(f"no semantics here for {', '.join(map(repr, without))}")
     loop = _Loop(body, given or {}, seed)
     for _ in range(iterations):

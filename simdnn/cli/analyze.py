@@ -27,9 +27,10 @@ def add(subparsers: Any) -> None:
         "analyze",
         description="Reads a loop in assembly (Intel or AT&T syntax), as hexadecimal machine code, from an ELF object "
         "file, or from what objdump -d prints, and says what an iteration costs on a machine, its data in the "
-        "first cache. Of code that branches back the innermost loop is read, or what stands between marks (LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's "
-        "bytes); else all of it. Exit status 1 where the machine's table lacks an instruction. For example: "
-        "clang -O3 -march=znver4 -S -o - kernel.c | simdnn analyze - --function dot --machine znver4",
+        "first cache. Of code that branches back the innermost loop is read, or what stands between marks "
+        "(LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's bytes); else all of it. Calls are read around. Exit status 1 "
+        "where the machine's table lacks an instruction. For example: clang -O3 -march=znver4 -S -o - "
+        "kernel.c | simdnn analyze - --function dot --machine znver4",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="text, hexadecimal digits or an object file; - for standard input")
@@ -50,6 +51,12 @@ def add(subparsers: Any) -> None:
         help="the N-th innermost loop, by address (the deepest with most vector instructions)",
     )
     parser.add_argument("--compare-with", metavar="MACHINE", help="a second machine, side by side")
+    parser.add_argument(
+        "--assume-call",
+        type=float,
+        metavar="CYCLES",
+        help="what each call of a function adds to an iteration (unknown: the cycles are at least those around it)",
+    )
     parser.add_argument("--assume", action="store_true", help="go on where instructions are missing, and mark them")
     parser.add_argument(
         "--timeline",
@@ -101,7 +108,16 @@ def main(args: argparse.Namespace) -> int:
     code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else Path(args.file)
     names = [machine_with(name, told) for name in (args.machine, args.compare_with) if name]
     found = [
-        analyze(code, name, args.syntax, function=args.symbol, loop=args.loop, assume=args.assume) for name in names
+        analyze(
+            code,
+            name,
+            args.syntax,
+            function=args.symbol,
+            loop=args.loop,
+            assume=args.assume,
+            assume_call=args.assume_call,
+        )
+        for name in names
     ]
     values = None
     if args.values:
@@ -178,7 +194,7 @@ def _report(found: Analysis) -> str:
 def _beside(*found: Analysis) -> str:
     """Several machines side by side."""
     rows: list[dict[str, Any]] = [{"": name} for name in ("cycles an iteration", "instructions a cycle", "bound")]
-    for row, key in zip(rows, ("cycles_per_iteration", "ipc", "bound"), strict=True):
+    for row, key in zip(rows, ("cycles_text", "ipc", "bound"), strict=True):
         for one in found:
             value = getattr(one, key)
             row[one.machine.name] = value if isinstance(value, str) else f"{value:.2f}"
@@ -202,6 +218,7 @@ def _content(found: Analysis) -> dict[str, Any]:
     return {
         "machine": found.machine.name,
         "cycles_per_iteration": found.cycles_per_iteration,
+        "at_least": found.at_least,
         "ipc": found.ipc,
         "bound": found.bound,
         "limits": found.timing.limits,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import InvalidArgument, SimdnnError, UnknownName, UnknownTiming
+from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownName, UnknownTiming
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.shipped import machine_names
 from simdnn.assembly.analysis import read_body
@@ -242,7 +242,6 @@ def test_missing_instructions_are_named(capsys: pytest.CaptureFixture[str], tmp_
         (".rept 1000000000\nnop\n.endr", "directive '.rept'"),
         ("nop\0nop", "no assembly"),
         ("\udcff", "no assembly"),
-        ("call foo", "calls"),
         ("ret", "returns"),
         ("jmp rax", "jumps"),
         ("x" * (1 << 20) + "y", "at most"),
@@ -258,14 +257,47 @@ def test_what_is_no_loop_is_an_error(text: str, said: str) -> None:
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_loop_with_a_call_names_those_without() -> None:
-    called = ".La:\nvaddps zmm0, zmm0, zmm1\ncall g\ndec eax\njnz .La\n"
+def test_a_loop_that_leaves_names_those_that_do_not() -> None:
+    leaving = ".La:\nvaddps zmm0, zmm0, zmm1\nint3\ndec eax\njnz .La\n"
     plain = ".Lb:\nvmulps zmm0, zmm0, zmm1\ndec ecx\njnz .Lb\n"
-    with pytest.raises(InvalidArgument, match=r"calls.*\(--loop N, loop=N\): 2 \(line 6\); or let the compiler"):
-        simdnn.analyze(called + plain, loop=1)
-    assert simdnn.analyze(called + plain, loop=2).cycles_per_iteration == 3
-    with pytest.raises(InvalidArgument, match="cannot be timed; let the compiler inline"):
-        simdnn.analyze(called)
+    with pytest.raises(InvalidArgument, match=r"interrupts.*\(--loop N, loop=N\): 2 \(line 6\); or mark"):
+        simdnn.analyze(leaving + plain, loop=1)
+    assert simdnn.analyze(leaving + plain, loop=2).cycles_per_iteration == 3
+    with pytest.raises(InvalidArgument, match="cannot be timed; mark"):
+        simdnn.analyze(leaving)
+
+
+CALLING = "top:\nvaddps zmm0, zmm0, zmm1\ncall expf\nvdivps zmm5, zmm5, zmm6\ndec rbx\njnz top\n"
+
+
+def test_a_call_is_read_around() -> None:
+    found = simdnn.analyze(CALLING)
+    assert found.at_least and found.calls == 1 and [one.text for one in found.body][1] == "call expf"
+    assert 1 < found.cycles_per_iteration < 12  # no register that a call may change carries a value round
+    assert str(found).startswith("zen4: at least ") and "1 call not counted" in found.sentence
+    assert found.notes[0].startswith("'call expf': read around")
+    priced = simdnn.analyze(CALLING.replace("call expf", "call expf\ncall [rip+g]"), assume_call=20)
+    assert not priced.at_least and priced.cycles_per_iteration == pytest.approx(priced.timing.cycles + 40)
+    assert "2 calls of 20 cycles added by assumption" in priced.sentence
+    kept = simdnn.analyze("call f\nimul rbx, rbx\nimul rbx, rbx")  # which a call does not change
+    assert kept.cycles_per_iteration == 6 and kept.bound == "latency"
+    for cost in (-1, float("nan"), float("inf")):
+        with pytest.raises(InvalidArgument, match="assume_call: met"):
+            simdnn.analyze(CALLING, assume_call=cost)
+    with pytest.raises(Unimplemented, match="no semantics here for 'call expf'"):
+        found.values()
+
+
+def test_a_call_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "loop.s"
+    path.write_text(CALLING)
+    assert main(["analyze", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("zen4: at least ")
+    assert main(["analyze", str(path), "--assume-call", "30", "--compare-with", "icx"]) == 0
+    assert "at least" not in capsys.readouterr().out
+    assert main(["analyze", str(path), "--assume-call=-3"]) == 2
+    assert main(["analyze", str(path), "--json"]) == 0
+    assert '"at_least": true' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("cut", [4, 20, 63, 70, 200])
