@@ -86,7 +86,7 @@ class Analysis:
 
     @property
     def bound(self) -> str:
-        """The largest of the limits, calls apart: compute, load, store, crowding, front-end, latency; or memory, window.
+        """The largest limit, calls apart: compute, load, store, crowding, front-end, latency; or memory, window.
 
         The last two where the schedule takes over a tenth longer than any limit: values that go round through stored
         bytes, or the choice of ports and the core's windows.

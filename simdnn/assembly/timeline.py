@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from isa_models.machines.cpu_record import Machine
 from simdnn.files import LEGEND, MARK
@@ -123,6 +123,14 @@ class Timeline:
                     "dur": end - start,
                     "args": {"iteration": event.iteration},
                 }
+
+
+def together(timelines: Mapping[str, Timeline]) -> Timeline:
+    """One timeline of several machines', by their names, which stand before the instructions where they are several."""
+    if len(timelines) == 1:
+        return next(iter(timelines.values()))
+    named = (replace(one, text=f"{name}: {one.text}") for name, line in timelines.items() for one in line.events)
+    return Timeline(tuple(named))
 
 
 #: names of stages there; the one with an X is where Konata's arrows would start

@@ -15,6 +15,8 @@ from simdnn.cli import output
 from simdnn.cli.options import machine_with
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from simdnn.assembly.analysis import Analysis
 
 _BITS = re.compile(r"([xyz])mm\d+")
@@ -64,7 +66,7 @@ def add(subparsers: Any) -> None:
         const="text",
         choices=TIMELINES,
         metavar="KIND",
-        help=f"the first iterations, on --machine: {', '.join(TIMELINES)} (text)",
+        help=f"the first iterations, of each machine: {', '.join(TIMELINES)} (text)",
     )
     parser.add_argument(
         "--values",
@@ -92,11 +94,12 @@ def main(args: argparse.Namespace) -> int:
     from simdnn.assembly.analysis import analyze
     from simdnn.assembly.files import read_stream
 
-    output.check_path(args.output, (".txt", ".log", ".kanata", ".json"))
+    output.check_path(args.output)
     if args.output and not args.timeline:
         raise InvalidArgument("-o FILE takes the timeline: name its kind with --timeline")
     if args.timeline and not args.output:
-        for option, given in (("compare-with", args.compare_with), ("values", args.values), ("json", args.json)):
+        compared = args.compare_with and args.timeline != "text"
+        for option, given in (("compare-with", compared), ("values", args.values), ("json", args.json)):
             if given:
                 raise InvalidArgument(f"--timeline and --{option} both want standard output: -o FILE takes the first")
     told = [word for word in args.set or () if "." in word.partition("=")[0]]  # figures of the machines
@@ -123,7 +126,7 @@ def main(args: argparse.Namespace) -> int:
     if args.values:
         given = dict(_register(word) for word in registers)
         values = found[0].values(given, iterations=_or(args.iterations, 1), seed=_or(args.seed, 0))
-    drawn = _timeline(found[0], args.timeline) if args.timeline else ""
+    drawn = _timeline(found, args.timeline) if args.timeline else ""
     if args.output:
         files.write_text(args.output, drawn)
         drawn = ""
@@ -131,12 +134,12 @@ def main(args: argparse.Namespace) -> int:
         contents = [_content(one) for one in found]
         contents[0] |= {"values": [one.record() for one in values.written]} if values else {}  # of --machine
         output.print_json(contents if len(found) > 1 else contents[0])
-    elif not drawn:
+    elif not drawn or len(found) > 1:
         print(_beside(*found) if len(found) > 1 else _report(found[0]))
         if values:
             print(f"\n{values}")
     if drawn:
-        print(drawn)
+        print(f"\n{drawn}" if len(found) > 1 else drawn)
     return 0
 
 
@@ -172,8 +175,10 @@ def _or(given: int | None, default: int) -> int:
     return default if given is None else given
 
 
-def _timeline(found: Analysis, kind: str) -> str:
-    timeline = found.timeline
+def _timeline(found: Sequence[Analysis], kind: str) -> str:
+    from simdnn.assembly.timeline import together
+
+    timeline = together({one.machine.name: one.timeline for one in found})
     return {"text": lambda: f"{timeline}\n", "konata": timeline.konata, "perfetto": timeline.perfetto}[kind]()
 
 

@@ -176,8 +176,8 @@ def test_what_limits() -> None:
 def test_machines_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "kernel.s"
     path.write_text(KERNEL)
-    for option in (["--compare-with", "icx"], ["--values"], ["--json"]):  # none is dropped or mixed in
-        assert main(["analyze", str(path), "--timeline", *option]) == 2
+    for kind, *option in (["konata", "--compare-with", "icx"], ["text", "--values"], ["text", "--json"]):
+        assert main(["analyze", str(path), "--timeline", kind, *option]) == 2  # none is dropped or mixed in
         assert f"--timeline and {option[0]} both want standard output" in capsys.readouterr().err
     assert main(["analyze", str(path), "--compare-with", "icx"]) == 0
     out = capsys.readouterr().out
@@ -341,6 +341,21 @@ def test_timelines_are_ordered_and_well_formed() -> None:
     assert sorted(started) == sorted(ended)
     drawn = str(timeline).splitlines()
     assert len(drawn) == 2 + len(timeline.events) and all("R" in line for line in drawn[2:])
+
+
+def test_timelines_of_two_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "kernel.s"
+    path.write_text("vaddps zmm0, zmm0, zmm1\n")
+    both = ["analyze", str(path), "--machine", "zen4", "--compare-with", "icx"]
+    assert main([*both, "--timeline"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("   ") and "cycles an iteration" in shown
+    assert shown.count("icx: vaddps") == shown.count("zen4: vaddps") == 3
+    for kind, name, starts in (("konata", "t.konata", "Kanata"), ("perfetto", "t.perfetto", "{"), ("text", "t", "")):
+        assert main([*both, "--timeline", kind, "-o", str(tmp_path / name)]) == 0
+        written = (tmp_path / name).read_text()
+        assert written.startswith(starts) and "] icx: vaddps" in written or kind == "text" and "icx: v" in written
+        assert "Kanata" not in capsys.readouterr().out
 
 
 def test_rows_of_other_spellings_say_so() -> None:
