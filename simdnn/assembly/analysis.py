@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ class Analysis:
     timing: LoopTiming = field(repr=False)
     steps: tuple[Step, ...] = field(repr=False)
     ops: tuple[CoreOp, ...] = field(repr=False)
+    parts: tuple[int, ...] = field(repr=False)  # steps of each instruction: 1, or the lanes of an assumed gather
     call_cycles: float | None = None  # that each call is assumed to add; None: unknown
 
     def __repr__(self) -> str:
@@ -71,8 +72,8 @@ class Analysis:
 
     @property
     def at_least(self) -> bool:
-        """Whether something is left out of the cycles: what is called."""
-        return bool(self.calls) and self.call_cycles is None
+        """Whether something is left out of the cycles: what is called, or all but an assumed gather's loads."""
+        return bool(self.calls) and self.call_cycles is None or any(count > 1 for count in self.parts)
 
     @property
     def cycles_text(self) -> str:
@@ -185,9 +186,10 @@ class Analysis:
     @functools.cached_property
     def texts(self) -> tuple[str, ...]:
         """The text of each op; fused ones share theirs."""
+        of_steps = [one.text for one, count in zip(self.body, self.parts, strict=True) for _ in range(count)]
         found, at = [], 0
         for op in self.ops:
-            found.append("; ".join(one.text for one in self.body[at : at + op.steps]))
+            found.append("; ".join(of_steps[at : at + op.steps]))
             at += op.steps
         return tuple(found)
 
@@ -339,11 +341,15 @@ def analyze_body(
     if missing and not assume:
         raise refuse(missing, target)
     target = target.assuming(missing) if missing else target
-    steps = steps_of(body.instructions, **memory)
+    parts = tuple(one.elements if (one.mnemonic, one.form) in missing else 1 for one in body.instructions)
+    whole = zip(steps_of(body.instructions, **memory), parts, strict=True)
+    steps = [part for step, count in whole for part in (step, *[replace(step, writes=())] * (count - 1))]
     assumed = tuple(f"{mnemonic} {form}".strip() for mnemonic, form in missing)
     timing = loop_cycles(target.machine, steps)
     ops = tuple(lower(target.machine, steps))
-    return Analysis(target.machine, body.instructions, body.notes, assumed, timing, tuple(steps), ops, assume_call)
+    return Analysis(
+        target.machine, body.instructions, body.notes, assumed, timing, tuple(steps), ops, parts, assume_call
+    )
 
 
 def read_body(

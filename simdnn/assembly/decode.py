@@ -50,6 +50,7 @@ _CHANGED_BY_CALLS = (
     *(f"zmm{number}" for number in range(32)),
     *(f"k{number}" for number in range(8)),
 )
+_QUAD_INDEX = re.compile(r"(?:gather|scatter)(?:pf\d)?q")
 _CLASSES = (("zmm", "zmm"), ("ymm", "ymm"), ("xmm", "xmm"), ("tmm", "tmm"), ("mm", "mm"), ("k", "k"), ("st", "st"))
 _CARRY, _OTHER_FLAGS = "%cf", "%zf"  # no names of registers, so that none can be taken for them
 #: x86's conditions read the same unit's flags at the same cost: one row stands for each kind
@@ -111,6 +112,16 @@ class Decoded:
     target: int | None  # of a branch
     stack: bool  # moves the stack pointer by pushing or popping, which a core's stack engine does at no cost
     raw: Any
+
+    @property
+    def elements(self) -> int:
+        """The elements that a gather or scatter moves one by one; 1 of everything else."""
+        if not self.raw.is_vsib:
+            return 1
+        index = iced.RegisterExt.size(self.raw.memory_index) // (8 if _QUAD_INDEX.search(self.mnemonic) else 4)
+        operands = [self.raw.op_register(k) for k in range(self.raw.op_count)]
+        sizes = [iced.RegisterExt.size(r) for r in operands if iced.RegisterExt.is_vector_register(r)]
+        return min([index, *(size // max(1, self.memory.bytes) for size in sizes if self.memory)])
 
     @property
     def is_call(self) -> bool:

@@ -177,6 +177,18 @@ def _registers_for_memory(form: str) -> Iterator[str]:
             yield ",".join([*parts[:at], register, *parts[at + 1 :]])
 
 
+def one_by_one(mnemonic: str) -> bool:
+    """Whether an instruction moves the elements of a vector one by one, each at an address of its own."""
+    return "gather" in mnemonic or "scatter" in mnemonic
+
+
+def assumption(mnemonic: str) -> str:
+    """What an instruction without a row is taken for."""
+    if not one_by_one(mnemonic):
+        return "one uop"
+    return f"one {'load' if 'gather' in mnemonic else 'store'} a lane, at least"
+
+
 class Rows:
     """A machine with the rows that other spellings ask for; `machine` is what the clock reads."""
 
@@ -230,13 +242,18 @@ class Rows:
         return replace(row, mnemonic=mnemonic, form=form, provenance=Provenance(source, standing))
 
     def assuming(self, keys: Iterable[tuple[str, str]]) -> Rows:
-        """The rows and one for each form of `keys`: one uop on any port of its kind; vectors 4 cycles, else 1."""
+        """The rows and one for each form of `keys`: one uop on any port of its kind; vectors 4 cycles, else 1.
+
+        That of a gather or scatter is of one element: the uop that loads or stores it, and nothing beside.
+        """
         other = Rows(self.base)
         other.found.update(self.found)
         for mnemonic, form in keys:
             vector = any(part[1:3] == "mm" for part in form.split(","))
             row = self.find(*(("vpaddd", "xmm,xmm,xmm") if vector else ("add", "r64,r64")))
             latency = 4.0 if vector else 1.0
+            if one_by_one(mnemonic):
+                row, latency = replace(row, uops=()), 0.0
             other.found[mnemonic, form] = replace(
                 row,
                 mnemonic=mnemonic,
@@ -244,7 +261,7 @@ class Rows:
                 latency=latency,
                 accumulator_latency=latency,
                 slots=1,
-                provenance=Provenance(f"assumed: one uop, {latency:g} cycles", "estimated"),
+                provenance=Provenance(f"assumed: {assumption(mnemonic)}, {latency:g} cycles", "estimated"),
             )
         return other
 

@@ -184,8 +184,10 @@ def _timeline(found: Sequence[Analysis], kind: str) -> str:
 
 def _report(found: Analysis) -> str:
     """One machine: summary, instructions, ports."""
+    from simdnn.assembly.rows import assumption
+
     lines = [str(found), *(f"note: {note}" for note in found.notes)]
-    lines += [f"assumed: '{form}' counts as one uop" for form in found.assumed]
+    lines += [f"assumed: '{form}' counts as {assumption(form)}" for form in found.assumed]
     shown = "instruction", "slots", "latency", "ports", "confidence"
     instructions = [{name: row[name] for name in shown} for row in found.instruction_rows()]
     lines += ["", output.table(instructions, {"latency": "{:g}".format})]

@@ -437,3 +437,26 @@ def test_texts_read_back_as_the_same_code() -> None:
     for syntax in ("intel", "att"):
         shown = "\n".join(one.text for one in read_body(code, syntax).instructions)
         assert [one.text for one in read_body(shown, syntax).instructions] == shown.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes", "limit"),
+    [
+        ("vgatherqps xmm0{k1}, [rax+ymm1*4]", 4, "load"),
+        ("vgatherqps xmm0{k1}, [rax+xmm1*4]", 2, "load"),
+        ("vgatherdps ymm0{k1}, [rax+ymm1*4]", 8, "load"),
+        ("vgatherdpd zmm0{k1}, [rax+ymm1*8]", 8, "load"),
+        ("vpgatherdq xmm0{k1}, [rax+xmm1*8]", 2, "load"),
+        ("vpscatterdd [rax+zmm1*4]{k1}, zmm2", 16, "store"),
+        ("vscatterqps [rax+zmm1*4]{k1}, ymm2", 8, "store"),
+    ],
+)
+def test_an_assumed_gather_moves_its_lanes(text: str, lanes: int, limit: str) -> None:
+    found = simdnn.analyze(f"vaddps zmm5, zmm6, zmm7\n{text}\ndec rcx\njnz .L", "zen4", assume=True)
+    one = simdnn.analyze("vmovss xmm0, [rsi]\nvmovss [rdi], xmm1").timing.limits[limit]
+    assert found.timing.limits[limit] == pytest.approx(lanes * one)
+    assert found.cycles_per_iteration >= lanes * one and found.at_least and "at least" in str(found)
+    row = found.instruction_rows()[1]
+    assert row["source"].startswith(f"assumed: one {limit} a lane, at least")
+    assert len(found.timeline.events) == 3 * (lanes + 2) and len(found.body) == 4
+    assert text in found.texts
