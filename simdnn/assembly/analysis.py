@@ -121,24 +121,30 @@ class Analysis:
 
     @functools.cached_property
     def instructions(self) -> pd.DataFrame:
-        """Frame: instruction, its row's uops, latency, ports, standing and source ("assumed: …" for none)."""
+        """Frame: instruction, its row's slots, latency, ports, standing and source ("assumed: …" for none).
+
+        Latencies are from the last register operand to the result, of what only loads those of a hit in the first
+        cache. Ports are those of each uop, a load's first; the ports of stores are not in the tables.
+        """
         import pandas as pd
 
         return pd.DataFrame(self.instruction_rows())
 
     def instruction_rows(self) -> list[dict[str, Any]]:
         """The rows of `instructions`, for who wants no frame."""
-        known = self.machine.instructions
+        known, core = self.machine.instructions, self.machine.core
         found = []
-        for one in self.body:
+        for one, count in zip(self.body, self.parts, strict=True):
             row = known[one.mnemonic, one.form]
-            ports = " ".join("/".join(uop) for uop in row.uops) or "-"
+            uops = ["/".join(core.load_ports)] * (count if row.load_bits else 0) + ["/".join(uop) for uop in row.uops]
+            only_loads = row.load_bits and one.writes and not row.uops and not row.latency
+            load = core.load(row.load_bits, general=not row.vector_bits and not row.tile)
             found.append(
                 {
                     "instruction": one.text,
-                    "slots": row.slots,
-                    "latency": row.latency,
-                    "ports": ports,
+                    "slots": row.slots * count,
+                    "latency": load.latency if only_loads else row.latency,
+                    "ports": " ".join(uops) or "-",
                     "loads_bits": row.load_bits,
                     "stores_bits": row.store_bits,
                     "confidence": row.confidence,

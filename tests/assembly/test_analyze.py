@@ -439,6 +439,18 @@ def test_texts_read_back_as_the_same_code() -> None:
         assert [one.text for one in read_body(shown, syntax).instructions] == shown.splitlines()
 
 
+@pytest.mark.parametrize("name", machine_names())
+def test_what_loads_shows_its_latency_and_ports(name: str) -> None:
+    core = machine(name).core
+    pipes = "/".join(core.load_ports)
+    text = "mov rax, [rsi]\nvmovups ymm0, [rsi]\nvaddps ymm1, ymm0, [rdi]\nvaddps ymm2, ymm2, ymm0\nmov [rdi], rax"
+    general, vector, added, plain, store = simdnn.analyze(text, name).instruction_rows()
+    assert (general["latency"], general["ports"]) == (core.load(64, True).latency, pipes)
+    assert (vector["latency"], vector["ports"]) == (core.load(256).latency, pipes)
+    assert added["ports"] == f"{pipes} {plain['ports']}"
+    assert pipes not in plain["ports"] and store["latency"] == 0
+
+
 @pytest.mark.parametrize(
     ("text", "lanes", "limit"),
     [
