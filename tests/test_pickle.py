@@ -85,6 +85,7 @@ def conversion(found: simdnn.Estimate) -> str:
 def test_a_result_tells_the_same(name: str, way: Way) -> None:
     found = made(name)
     other = way(found)
+    assert other == found and hash(other) == hash(found)
     assert other.to_json() == found.to_json() and other.machine is found.machine
     assert conversion(other) == conversion(found)
     if isinstance(found, simdnn.Result):
@@ -96,11 +97,29 @@ def test_a_result_tells_the_same(name: str, way: Way) -> None:
             assert str(other.explain(*index)) == str(found.explain(*index))
 
 
+@pytest.mark.parametrize("name", MADE)
+def test_a_result_is_equal_to_one_made_again_and_to_no_other(name: str) -> None:
+    found = made(name)
+    found.to_json()  # figures that were asked for make no difference
+    assert MADE[name]() == found and not MADE[name]() != found
+    assert [other for other in MADE if made(other) == found] == [name]
+
+
+def test_one_bit_is_a_difference() -> None:
+    changed = F32.copy()
+    changed[0, 0] = np.nextafter(changed[0, 0], np.float32(9))
+    found, other = (simdnn.matmul(src, WEI, machine="zen4") for src in (F32, changed))
+    assert found != other and found != found.output.tolist()
+    nan = np.full_like(F32, np.nan)
+    assert simdnn.matmul(nan, WEI, machine="zen4") == simdnn.matmul(nan, WEI, machine="zen4")
+
+
 @way
 def test_a_comparison(way: Way) -> None:
     found = simdnn.compare((U8, S8), "skx", "clx")
     other = way(found)
     assert other.differing == found.differing > 0
+    assert other == found != simdnn.compare((U8, S8), "clx", "skx")
     assert other.reasons.equals(found.reasons)
 
 
@@ -108,6 +127,7 @@ def test_a_comparison(way: Way) -> None:
 def test_a_loop_s_analysis(way: Way) -> None:
     found = simdnn.analyze("vpaddd zmm0, zmm1, zmm2\nvpaddd zmm0, zmm0, zmm2\n", machine="zen4")
     assert way(found).cycles_per_iteration == found.cycles_per_iteration and str(way(found)) == str(found)
+    assert way(found) == found and len({found, way(found)}) == 1
 
 
 @way
@@ -120,6 +140,7 @@ def test_a_network_and_its_result(way: Way) -> None:
     for machine in ("zen4", "a770"):
         found = network.run(x, machine=machine)
         other = way(found)
+        assert other == found and hash(other) == hash(found) and other != network.run(x, machine="skx")
         assert other.to_json() == found.to_json() and other.outputs["y"].tobytes() == found.outputs["y"].tobytes()
         assert other.saturation.equals(found.saturation)
         assert way(network).run(x, machine=machine).outputs["y"].tobytes() == found.outputs["y"].tobytes()
@@ -133,10 +154,34 @@ def test_a_machine_stays_itself(name: str, way: Way) -> None:
 
 
 @way
-def test_a_machine_that_does_not_exist(way: Way) -> None:
-    machine = isa_models.what_if("zen4", {"core.dispatch_slots": 8})
+@pytest.mark.parametrize(
+    ("name", "figure", "value"), [("zen4", "core.dispatch_slots", 8), ("b580", "caches.L2.size_bytes", 2**20)]
+)
+def test_a_machine_that_does_not_exist(name: str, figure: str, value: int, way: Way) -> None:
+    machine = isa_models.what_if(name, {figure: value})
     other = way(machine)
-    assert other is machine and other is not isa_models.machine("zen4")
+    assert other is machine and other != isa_models.machine(name)
+
+
+@way
+def test_a_witness(way: Way) -> None:
+    frame = simdnn.invariance("matmul", over={"dispatch": ["gemm:avx2", "onednn"]}, m=1, n=64, k=300, machine="zen4")
+    (found,) = frame.attrs["witnesses"].values()
+    assert way(found) == found and way(found).run() == found.values
+    other = way(frame)
+    assert other.equals(frame) and other.attrs == frame.attrs
+
+
+@way
+def test_what_tuning_found(way: Way) -> None:
+    pytest.importorskip("onnx")
+    from tests.networks.models import small_cnn
+
+    feeds = [{"x": RNG.standard_normal((1, 3, 12, 12)).astype(np.float32)}]
+    found = simdnn.tune(small_cnn(), machine="zen4", feeds=feeds, modes=["f32", "bf16"])
+    other, row = way(found), int(found.front.index[0])
+    assert other == found and other.to_json() == found.to_json() and other.recipe(row) == found.recipe(row)
+    assert other.table(row).equals(found.table(row))
 
 
 @way
@@ -169,6 +214,22 @@ def test_a_quantized_source(way: Way) -> None:
     assert repr(way(found)) == repr(found)
 
 
+def _answer(src: Any) -> tuple[simdnn.Result, simdnn.Estimate]:
+    machine = isa_models.what_if("skx", {"core.dispatch_slots": 8})
+    return simdnn.matmul(src, S8, machine=machine), simdnn.estimate("matmul", m=4, n=8, k=8, machine=machine)
+
+
+def test_joblib_takes_and_gives_results() -> None:
+    joblib = pytest.importorskip("joblib")
+    assert joblib.Parallel(2, timeout=120)([joblib.delayed(_answer)(U8)]) == [_answer(U8)]
+
+
+def test_dask_takes_and_gives_results() -> None:
+    dask = pytest.importorskip("dask")
+    with pytest.importorskip("distributed").Client(n_workers=1, dashboard_address=None):
+        assert dask.delayed(_answer)(U8).compute() == _answer(U8)
+
+
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_a_pool_of_processes(start: str) -> None:
     if start not in multiprocessing.get_all_start_methods():
@@ -176,6 +237,7 @@ def test_a_pool_of_processes(start: str) -> None:
     work = partial(simdnn.matmul, weights=S8, machine="skx")
     with multiprocessing.get_context(start).Pool(2) as pool:
         found = pool.map_async(work, [U8, U8[:1]]).get(120)
+    assert found == [work(src) for src in (U8, U8[:1])]
     assert [result.to_json() for result in found] == [work(src).to_json() for src in (U8, U8[:1])]
 
 

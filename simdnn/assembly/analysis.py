@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isa_models.alike import Alike
 from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine_of
@@ -39,8 +40,8 @@ _TURNS = 9  # iterations over which a value is looked for in memory
 _FILE_NAME = re.compile(r"[^\s;]+\.(s|S|asm|o|so|a|obj|hex|txt|bin)")
 
 
-@dataclass(frozen=True)
-class Analysis:
+@dataclass(frozen=True, eq=False)
+class Analysis(Alike):
     """A loop on a machine. Cycles are core cycles, data in the first cache."""
 
     machine: Machine

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import InvalidArgument, Machine
+from isa_models.alike import Alike
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
@@ -92,7 +93,7 @@ def _configuration(name: str, given: Configuration) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
+class Comparison(Alike):
     """Two results of one problem; `a` is what `b` is measured against."""
 
     a: Result

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
+from isa_models.alike import Alike
 from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.orders import OrderValue
 from simdnn.exactness.configured import Configured, Outputs
@@ -41,7 +42,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Witness:
+class Witness(Alike):
     """An input on which two orders give other bits: of rows `rows` of the frame the outputs at `at` are `values`.
 
     `operands` are the source, the weights (and the bias) that each is given: one row and one column of numbers that

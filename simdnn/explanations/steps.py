@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isa_models.alike import Alike
 from isa_models.readings.traced import LEAVES, Lane, Number, TracedValue, copied, ideal, inside
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class ExplainedStep:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Explanation:
+class Explanation(Alike):
     """What came out, and the steps on the way; `str()` is the text, `steps` the frame."""
 
     title: str

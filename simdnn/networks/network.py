@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
+from isa_models.alike import Alike
 from isa_models.errors import unknown_name
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
@@ -65,11 +66,11 @@ class NodePlace:
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class Network(Alike):
     """A loaded program. `inputs` and `outputs` are its ports: name, type, dimensions."""
 
     graph: Graph
-    _folded: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False)
+    _folded: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:
         kinds = Counter(node.op for node in self.graph.nodes).most_common()

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from isa_models import GpuMachine, Machine, SimdnnError
+from isa_models.alike import Alike
 from isa_models.machines.provenance import Confidence, weakest
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
@@ -78,7 +79,7 @@ class NodeCost:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NetworkEstimate:
+class NetworkEstimate(Alike):
     """What a network costs on `threads` cores, node after node, each with its operands where the caches hold them.
 
     The constants of a network that has more of them than the last cache holds come from memory.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models.alike import Alike
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
@@ -31,7 +32,7 @@ _UNITS = ("avx512_core", "avx2")
 
 
 @dataclass(frozen=True, eq=False)
-class Quantized(Priced):
+class Quantized(Alike, Priced):
     """What `quantize_dynamic` found: real value = (output - zero point) * scale, G = K / group along K.
 
     `output` (M, K) s8 or u8; `scales` (M, G) f32; `zero_points` (M, G) s32, None where symmetric; `reductions` (M, K/R)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models.alike import Alike
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
@@ -33,7 +34,7 @@ _STRONGEST = ("avx512_core_bf16", "avx512_core", "avx2")
 
 
 @dataclass(frozen=True, eq=False)
-class Reordered(Priced):
+class Reordered(Alike, Priced):
     """What `simdnn.reorder` made: the data in the layout `desc`, and what it cost; `matmul` takes it as weights."""
 
     desc: MemoryDesc

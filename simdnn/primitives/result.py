@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models.alike import Alike
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem, Problem
@@ -74,7 +75,7 @@ class Priced(ABC):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Estimate(Priced):
+class Estimate(Alike, Priced):
     """What one problem costs with the kernel chosen for it, found when it is first asked for.
 
     `cycles` holds the conversion of weights that come in a plain layout (wei_tag "ab", "ba", "oihw"): the kernel does

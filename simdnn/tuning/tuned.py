@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
+from isa_models.alike import Alike
 from isa_models.errors import unknown_name
 from simdnn import files
 from simdnn.networks.precision import MODES
@@ -26,7 +27,7 @@ _SHORT = 3  # layers in one mode that a recipe's text names one by one
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tuned:
+class Tuned(Alike):
     """A front of recipes, all of them run.
 
     `front`: a row a recipe, the fastest first: machine, cycles, time_us, quality, loss (quality below f32's; where
@@ -41,7 +42,7 @@ class Tuned:
     notes: tuple[str, ...]
     name: str
     _recipes: Mapping[int, dict[str, str]]
-    _measured: Mapping[str, RecipeRuns]  # by machine
+    _measured: Mapping[str, RecipeRuns] = field(compare=False)  # by machine
 
     @property
     def best(self) -> int:
