@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import re
 from typing import Any
 
@@ -120,6 +122,52 @@ def test_fields_of_an_attribute_given_to_a_primitive(field: str) -> None:
     for call, operands, sizes in calls:
         with pytest.raises(InvalidArgument, match=rf"write attr=simdnn.Attr\({field}=…\)"):
             call(*operands, machine="zen4", **sizes, **{field: "bf16"})
+
+
+def test_a_call_without_a_machine_names_one() -> None:
+    """Every function that needs one."""
+    asked = [
+        function
+        for name in dir(simdnn)
+        if callable(function := getattr(simdnn, name)) and not isinstance(function, type)
+        if (machine := inspect.signature(function).parameters.get("machine")) and machine.default is machine.empty
+    ]
+    assert {"matmul", "convolution", "estimate", "reorder", "ranges", "tune"} <= {f.__name__ for f in asked}
+    for function in asked:
+        with pytest.raises(InvalidArgument, match=rf"{function.__name__} needs a machine, e.g. machine='zen4'"):
+            function()
+
+
+@pytest.mark.parametrize("machine", ["m1", "M2 Pro", "apple-m3", "graviton3", "neoverse-v2", "aarch64"])
+def test_no_arm_machine_is_here(machine: str) -> None:
+    with pytest.raises(SimdnnError, match="there is no ARM machine here. Known: "):
+        isa_models.machine(machine)
+    with pytest.raises(SimdnnError, match="unknown machine 'a100'(?!.*ARM)"):
+        isa_models.machine("a100")
+
+
+@pytest.mark.parametrize("word", ["same", "SAME", "valid", "same_upper", "same_lower"])
+def test_paddings_of_other_packages(word: str) -> None:
+    """The advice taken gives that padding: the size of the output says so."""
+    image, kernel = np.ones((1, 1, 7, 7), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    wrong: Any = word
+    with pytest.raises(InvalidArgument, match="integers are needed") as error:
+        simdnn.convolution(image, kernel, machine="zen4", padding=wrong, dilation=2)
+    with pytest.raises(InvalidArgument, match="integers are needed"):
+        simdnn.estimate("convolution", ic=1, ih=7, iw=7, oc=1, kh=3, kw=3, machine="zen4", padding=wrong)
+    advice = re.search(r"padding=([^=]*)$", str(error.value))
+    assert advice
+    found = simdnn.convolution(
+        image, kernel, machine="zen4", padding=eval(advice[1], {"dilation": 2, "k": 3}), dilation=2
+    )
+    assert found.output.shape[2:] == ((3, 3) if word == "valid" else (7, 7))
+    if word != "valid":
+        said = re.search(r"with (max.*) in all", str(error.value))
+        assert said
+        whole = eval(said[1], {"ceil": math.ceil, "max": max, "i": 7, "stride": 2, "dilation": 1, "k": 4})
+        split = (whole // 2, whole // 2, whole - whole // 2, whole - whole // 2)
+        wide = np.ones((1, 1, 4, 4), np.float32)
+        assert simdnn.convolution(image, wide, machine="zen4", padding=split, strides=2).output.shape[2:] == (4, 4)
 
 
 def test_other_keywords() -> None:

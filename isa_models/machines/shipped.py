@@ -14,6 +14,11 @@ GPU_MACHINES_DIR = MACHINES_DIR / "gpu"
 _FILES: Registry[str, Path] = Registry("machine")
 
 HOST = "host"
+#: ARM processors, which people ask for, by the names of their makers and compilers
+_ARM = re.compile(
+    r"(?i)(apple[-_ ]?)?m[1-9]([-_ ]?(pro|max|ultra))?|"
+    r"(apple|graviton|cortex|neoverse|kunpeng|snapdragon|oryon|kryo|exynos|altra|axion|a64fx|aarch64|arm).*"
+)
 #: what compilers call the same cores (-mcpu)
 COMPILERS_NAMES = {
     "haswell": "hsw",
@@ -88,6 +93,9 @@ def unknown_machine(name: str) -> UnknownName:
     """The error for a name that no machine has."""
     load()
     known = [*_FILES]
+    if _ARM.fullmatch(name):
+        names = ", ".join(sorted(known))
+        return with_failures(UnknownName(f"unknown machine {name!r}: there is no ARM machine here. Known: {names}"))
     if not nearest(name, known) and (near := nearest(name, COMPILERS_NAMES)):
         ours = f"{COMPILERS_NAMES[near[0]]!r} ({near[0]})"
         error = UnknownName(f"unknown machine {name!r}: did you mean {ours}? Known: {', '.join(sorted(known))}")

@@ -14,7 +14,7 @@ from simdnn.exactness import measures
 from simdnn.exactness.safety import ranges
 from simdnn.explanations.departures import HALVED, PAIR
 from simdnn.primitives import Attr, arrays, convolution, matmul
-from simdnn.primitives.checks import one_of
+from simdnn.primitives.checks import keywords, one_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +23,7 @@ _SEVEN_BITS = 63  # magnitude of symmetric 7-bit weights
 Variant = tuple[str, Array, Array, bool]  # name, s8 weights, scale of each channel, exact
 
 
+@keywords
 def remedies(
     primitive: str,
     *,

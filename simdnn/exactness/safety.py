@@ -18,7 +18,7 @@ from simdnn.kernels import kernels
 from simdnn.kernels.common.edges import taps_inside
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, Problem
 from simdnn.primitives import Attr, arrays, estimate
-from simdnn.primitives.checks import integer, one_of, pair
+from simdnn.primitives.checks import integer, keywords, one_of, pair
 from simdnn.primitives.result import Estimate
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _S16 = fmt("s16")
 _MOST_PLACED = 64  # inputs that a witness is tried to share, before it gets one of its own
 
 
+@keywords
 def ranges(
     primitive: str,
     *,

@@ -18,7 +18,7 @@ from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.primitives import Attr, matmul
-from simdnn.primitives.checks import integer, one_of
+from simdnn.primitives.checks import integer, keywords, one_of
 from simdnn.primitives.result import Result
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ SPELLINGS: tuple[tuple[str, str, Spelling], ...] = (
 )
 
 
+@keywords
 def spellings(
     *, m: int, n: int, k: int, dt: str = "f32:s8", machine: str | AnyMachine, want: str = "bf16", seed: int = 0
 ) -> pd.DataFrame:

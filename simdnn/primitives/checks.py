@@ -28,6 +28,18 @@ ATTR_FIELDS = (
     "check",
     "zero_point_strategy",
 )
+_SAME = (
+    "a size of i stays ceil(i / stride) with max(0, (ceil(i / stride) - 1) * stride + dilation * (k - 1) + 1 - i) "
+    "in all"
+)
+_EVEN = "(top, left, bottom, right); with strides 1 and odd k that is padding=dilation * (k - 1) // 2"
+#: words of other packages for paddings, and how to have the same here
+_PADDINGS = {
+    "valid": "padding=0",
+    "same": f"{_SAME}, the larger half at the end, as {_EVEN}",
+    "same_upper": f"{_SAME}, the larger half at the end, as {_EVEN}",
+    "same_lower": f"{_SAME}, the larger half in front, as {_EVEN}",
+}
 _MAX_SIZE = 1 << 40  # far above any tensor that fits a memory; keeps products of sizes printable
 
 
@@ -62,13 +74,24 @@ def integer(what: str, value: Any, least: int = 1, hint: str = "") -> int:
 
 
 def keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which answers a keyword that it does not have with `InvalidArgument` and the one meant."""
-    names = tuple(inspect.signature(function).parameters)
+    """The function, which answers a keyword that it does not have with `InvalidArgument` and the one meant, and a call
+    without a machine with what to name.
+    """
+    parameters = inspect.signature(function).parameters
+    names = () if any(one.kind is one.VAR_KEYWORD for one in parameters.values()) else tuple(parameters)
+    needs_machine = "machine" in parameters and parameters["machine"].default is inspect.Parameter.empty
 
     @functools.wraps(function)
     def checked(*args: P.args, **named: P.kwargs) -> R:
-        for name in named:
-            keyword(function.__name__, name, names)
+        for name in named if names else ():
+            if "attr" in names:
+                keyword(function.__name__, name, names)
+            else:
+                one_of(f"argument of {function.__name__}:", name, names)
+        if needs_machine and "machine" not in named:
+            raise InvalidArgument(
+                f"{function.__name__} needs a machine, e.g. machine='zen4'; `simdnn list machines` names all"
+            )
         return function(*args, **named)
 
     return checked
@@ -102,6 +125,8 @@ def padding_of(value: Any) -> tuple[int, int, int, int]:
     >>> padding_of(1), padding_of((1, 0)), padding_of((0, 0, 1, 1))
     ((1, 1, 1, 1), (1, 0, 1, 0), (0, 0, 1, 1))
     """
+    if isinstance(value, str) and value.lower() in _PADDINGS:
+        raise InvalidArgument(f"padding={value!r}; integers are needed: {_PADDINGS[value.lower()]}")
     if isinstance(value, (tuple, list)) and len(value) == 4:
         top, left, bottom, right = (integer("padding", v, 0) for v in value)
         return top, left, bottom, right

@@ -19,7 +19,7 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.dynamic import outputs_of, quantization
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.checks import integer, one_of
+from simdnn.primitives.checks import integer, keywords, one_of
 from simdnn.primitives.result import Priced
 from simdnn.primitives.run import Target
 from simdnn.program.records import Program
@@ -76,6 +76,7 @@ class Quantized(Alike, Priced):
         return f"Quantized({p.src} to {p.dst} {p.m}x{p.k}, {p.parts} scales a row on {self.machine.name})"
 
 
+@keywords
 def quantize_dynamic(
     src: Array,
     dtype: str = "s8",

@@ -11,7 +11,7 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.spec import Problem
 from simdnn.primitives import arrays
 from simdnn.primitives.attr import Attr
-from simdnn.primitives.checks import integer, keyword, one_of
+from simdnn.primitives.checks import integer, keyword, keywords, one_of
 from simdnn.primitives.convolution import problem_of as convolution_of
 from simdnn.primitives.matmul import problem_of as matmul_of
 from simdnn.primitives.problems import CONV_SIZES, MATMUL_SIZES, Taps, tensors
@@ -35,6 +35,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@keywords
 def estimate(
     primitive: str,
     *,

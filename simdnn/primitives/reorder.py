@@ -21,7 +21,7 @@ from simdnn.kernels.common.pack import Blocked, Layout
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.x86 import packing
 from simdnn.primitives import arrays, gpu_conversion
-from simdnn.primitives.checks import one_of, target_of
+from simdnn.primitives.checks import keywords, one_of, target_of
 from simdnn.primitives.descriptors import PLAIN, MemoryDesc, plain_weights, weights_desc
 from simdnn.primitives.dispatch import Choice, priced_program
 from simdnn.primitives.result import Conversion, Priced
@@ -69,6 +69,7 @@ class Reordered(Alike, Priced):
         return f"Reordered({self.source} to {self.desc} on {self.machine.name})"
 
 
+@keywords
 def reorder(
     array: Array,
     desc: MemoryDesc,

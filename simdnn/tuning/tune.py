@@ -20,6 +20,7 @@ from simdnn.networks.modes import CALIBRATED_ON_ITSELF, Metric, random_feeds
 from simdnn.networks.network import load
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.runner import Progress
+from simdnn.primitives.checks import keywords
 from simdnn.study.results import Results
 from simdnn.tuning.judge import Judge, OwnScore
 from simdnn.tuning.measured import RecipeRuns
@@ -36,6 +37,7 @@ Feeds = Mapping[str, Array] | Sequence[Mapping[str, Array]]
 _COLUMNS = ("machine", "cycles", "time_us", "quality", "loss", "sqnr_db", "speed_up", "recipe")
 
 
+@keywords
 def tune(
     model: Model | Classifier,
     *,
