@@ -7,7 +7,11 @@
 """
 
 import ast as _ast
+import logging as _logging
 import typing as _typing
+
+# Whoever wants to read what is logged sets a handler or a level: logging.basicConfig(level="DEBUG").
+_logging.getLogger("simdnn").addHandler(_logging.NullHandler())
 
 # The public names, and where each is; at run time a name is imported when it is first asked for.
 if _typing.TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from simdnn.kernels.common.batched import as_batched
 from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library
+from simdnn.libraries.model import is_reference
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
 from simdnn.primitives.dispatch import Choice, Request, built, check_dispatch, choose, estimate_on_gpu, no_floor
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from simdnn.explanations.departures import Departures
     from simdnn.timing.estimate import Cost
 
+_LOG = logging.getLogger(__name__)
 ENGINES = ("auto", "compiled", "reference")
 
 
@@ -109,7 +112,17 @@ def chosen(problem: Problem, target: Target, attr: Attr) -> Choice:
         threads=target.threads,
         kinds=rows_for(target.caps),
     )
-    return choose(replace(request, estimator=estimate_on_gpu, floor=no_floor) if target.gpu else request)
+    choice = choose(replace(request, estimator=estimate_on_gpu, floor=no_floor) if target.gpu else request)
+    _LOG.debug("%s on %s, dispatch %s: %s", choice.kind.name, target.machine.name, target.dispatch, problem)
+    if is_reference(choice.library):
+        _LOG.info(
+            "%s falls back to its reference implementation %s on %s: %s",
+            target.dispatch,
+            choice.library,
+            target.machine.name,
+            problem,
+        )
+    return choice
 
 
 def priced(choice: Choice, target: Target) -> Estimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,7 @@ from simdnn.study.points import FAILED, Outcome, Point, Stamp, lost, outcome
 from simdnn.study.results import Results
 from simdnn.study.space import Space, read_space
 
+_LOG = logging.getLogger(__name__)
 __all__ = ["FAILED", "QUALITIES", "explore", "print_progress", "results_path"]
 
 #: larger is better; the first that a study has is set against speed
@@ -75,6 +77,7 @@ def explore(
         lacking = {point.key: point for point in space.points if not kept.has(point.key, stamps[point.key])}
         todo = list(lacking.values())
         for line in _notes(space, kept, todo, stamps):
+            _LOG.info("%s", line)
             (note or _silent)(line)
         _run(todo, kept, stamps, jobs, dask or space.scheduler, progress)
     finally:
@@ -134,6 +137,7 @@ def _run(
             result = lost("the package, the machine's table or a file that is read is another one at the worker")
         told = {"machine": point.machine, **point.figures, **point.parameters}
         kept.add(point.key, result, told)
+        _LOG.debug("point %d of %d: %s", done, len(todo), told)
         if progress:
             progress(done, len(todo), " ".join(f"{key}={value}" for key, value in told.items()))
 

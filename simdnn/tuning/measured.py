@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
@@ -21,6 +22,7 @@ from simdnn.tuning.judge import Judge
 from simdnn.tuning.search import Additive, Modes, Worth, confirmed
 from simdnn.tuning.subjects import RecipeRun, Subject
 
+_LOG = logging.getLogger(__name__)
 Recipe = dict[str, str]
 MOST_PAIRS = 400  # of neighbours' modes that are priced before a search
 MOST_A_ROUND = 48  # recipes that a round of the search runs
@@ -48,6 +50,7 @@ class RecipeRuns:
             self.modes.append(dict(modes))
             energy = inf if found["refused"] else 10 ** (-found["sqnr_db"] / 10)
             self.points[key] = Worth(inf if found["refused"] else found["cycles"], energy, key)
+            _LOG.debug("recipe %d: %s: %s", len(self.modes), modes, found)
             if self.progress:
                 self.progress(len(self.modes), max(self.total, len(self.modes)), "recipes")
         return self._rows[key]
