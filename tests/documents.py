@@ -4,6 +4,7 @@ A document is a session: its fenced blocks run in their order, in one empty fold
 
     python     statements, or a doctest where it begins with >>>
     console    lines `$ simdnn …`, run in this process; what stands below a command is its output, `…` for what is cut
+    python     with `needs=PACKAGE` behind it: of a package that is no dependency; compiled, and not run
     any other  `file=NAME` behind the language writes the block into the folder; else it is there to be read
 """
 
@@ -43,6 +44,7 @@ class Block:
     language: str
     file: str
     text: str
+    needs: str = ""
 
     @property
     def place(self) -> str:
@@ -66,7 +68,8 @@ def blocks(document: str) -> list[Block]:
     for match in _FENCE.finditer((ROOT / document).read_text(encoding="utf-8")):
         language, *rest = match["info"].split() or [""]
         file = next((word.removeprefix("file=") for word in rest if word.startswith("file=")), "")
-        found.append(Block(document, match.start("text"), language, file, match["text"]))
+        needs = next((word.removeprefix("needs=") for word in rest if word.startswith("needs=")), "")
+        found.append(Block(document, match.start("text"), language, file, match["text"], needs))
     return found
 
 
@@ -97,6 +100,9 @@ class Session:
                     path = self.folder / block.file
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text(block.text, encoding="utf-8")
+                elif block.needs:
+                    assert block.language == "python" and f"import {block.needs}" in block.text, block.place
+                    compile(block.text, block.place, "exec")
                 elif block.language == "python":
                     self._python(block)
                     count += 1
