@@ -45,6 +45,7 @@ MNEMONICS = set(
     vpaddb vpaddw vpaddd vpaddq vpsubb vpsubw vpsubd vpsubq vpaddsw vpaddsb vpaddusb vpaddusw vpsubsb vpsubsw vpsubusb
     vpsubusw vpmulld vpmullw vpmullq vpmuludq vpmulhw vpmulhuw vpavgb
     vpminsb vpminub vpminsw vpminuw vpminsd vpminud vpmaxsb vpmaxub vpmaxsw vpmaxuw vpmaxsd vpmaxud
+    vpminsq vpminuq vpmaxsq vpmaxuq
     vpabsb vpabsw vpabsd
     vpand vpandn vpor vpxor vpandd vpandq vpandnd vpandnq vpord vporq vpxord vpxorq vandps vandnps vorps vxorps
     vpternlogd vpternlogq
@@ -120,7 +121,7 @@ GENERAL_FORMS = """
     YMM, YMM, YMM: vpmadd52luq vpmuldq vpmultishiftqb
     YMM, YMM, YMM, I8: valignd vpshldd
     YMM, ZMM: vpmovqd
-    ZMM, K: vpmovm2d
+    XMM, K / YMM, K / ZMM, K: vpmovm2b vpmovm2w vpmovm2d vpmovm2q
     ZMM, ZMM: vcvtpd2qq vcvtps2udq vcvtqq2pd vcvtudq2ps vgetexpps vpcompressd vpconflictd vpexpandd vplzcntd
         vpopcntd
     ZMM, ZMM, I8: vgetmantps vprold vreduceps

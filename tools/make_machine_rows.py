@@ -93,7 +93,7 @@ def operands_of(text: str, mnemonic: str) -> str | None:
         return "-"
     if any(o in {"SEG", "AL", "AX", "EAX", "RAX", "0", "I64", "R16", "R8l", "R8h"} for o in operands):
         return None
-    if mnemonic[0] == "V" and operands[1:2] == ["K"]:
+    if mnemonic[0] == "V" and operands[1:2] == ["K"] and len(operands) > 2:  # two: the mask is the source
         operands = [operands[0] + "{k}", *operands[2:]]
     if mnemonic.startswith("PREFETCH"):
         return "m8"  # a line's address: one load pipe whatever the line's size

@@ -25,6 +25,7 @@ MOST_NAMED = 40  # missing forms in an error
 MOST_PLACES = 6  # of other loops in a note
 NO_LINES: Mapping[int, int] = Frozen({})
 _CONDITIONAL = iced.FlowControl.CONDITIONAL_BRANCH
+_X87 = re.compile(r"f(?!xsave|xrstor|emms)")
 _ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+")
 #: they keep lanes of a source as they are
 _MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")
@@ -142,11 +143,19 @@ def missing_rows(body: Sequence[Decoded], rows: Rows) -> list[tuple[str, str]]:
 
 def refuse(missing: Sequence[tuple[str, str]], rows: Rows) -> UnknownTiming:
     """The error that names every form which a machine lacks."""
-    if len(missing) == 1:
+    x87 = list(dict.fromkeys(mnemonic for mnemonic, _ in missing if _X87.match(mnemonic)))
+    if len(missing) == 1 and not x87:
         return unknown_timing(rows.base, *missing[0])
     shown = ", ".join(f"'{mnemonic} {form}'" for mnemonic, form in missing[:MOST_NAMED])
     more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-    return UnknownTiming(f"machine {rows.base.name!r} has no timing for {len(missing)} instructions: {shown}{more}")
+    count = "1 instruction" if len(missing) == 1 else f"{len(missing)} instructions"
+    stack = (
+        f"; no machine has timings of the x87 unit ({', '.join(x87[:MOST_NAMED])}): compile without long double, and "
+        "with -mfpmath=sse"
+        if x87
+        else ""
+    )
+    return UnknownTiming(f"machine {rows.base.name!r} has no timing for {count}: {shown}{more}{stack}")
 
 
 def steps_of(body: Sequence[Decoded], start: Mapping[str, int] | None = None, memory: int | None = None) -> list[Step]:

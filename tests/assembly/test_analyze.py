@@ -472,3 +472,28 @@ def test_an_assumed_gather_moves_its_lanes(text: str, lanes: int, limit: str) ->
     assert row["source"].startswith(f"assumed: one {limit} a lane, at least")
     assert len(found.timeline.events) == 3 * (lanes + 2) and len(found.body) == 4
     assert text in found.texts
+
+
+def test_x87_is_refused_by_name() -> None:
+    with pytest.raises(
+        UnknownTiming, match=r"1 instruction: 'fld m64'; no machine has timings of the x87 unit \(fld\)"
+    ):
+        simdnn.analyze("fld qword ptr [rsi]\nadd rsi, 8")
+    with pytest.raises(UnknownTiming, match=r"3 instructions.*x87 unit \(fld, fcomi\): compile without long double"):
+        simdnn.analyze("fld qword ptr [rsi]\ncpuid\nfcomi st, st(1)")
+
+
+@pytest.mark.parametrize("name", ["skx", "clx", "icx", "spr", "gnr", "adl-p", "zen4", "zen5"])
+def test_masks_and_quadwords_have_rows(name: str) -> None:
+    """As uops.info lists them: unpacked masks and those of 64 bits as of 16, minima of quadwords as a group."""
+    table = rows(machine(name))
+    for mnemonic, like in (("kunpckdq", "kunpckbw"), ("kunpckwd", "kunpckbw"), ("korq", "korw"), ("kaddq", "kaddw")):
+        assert table.find(mnemonic, "k,k,k").latency == table.find(like, "k,k,k").latency
+        assert table.find(mnemonic, "k,k,k").uops == table.find(like, "k,k,k").uops
+    zen = name.startswith("zen")
+    for letter, latency in zip("bwdq", (1, 1, 1, 1) if zen else (3, 3, 1, 1), strict=True):
+        for vector in ("xmm", "ymm", "zmm"):
+            assert table.find(f"vpmovm2{letter}", f"{vector},k").latency == latency
+    for which in ("minsq", "maxsq", "minuq", "maxuq"):
+        for form in ("xmm,xmm,xmm", "ymm,ymm,m256", "zmm,zmm,m64bcst", "zmm{k},zmm,zmm"):
+            assert table.find(f"vp{which}", form).latency == (2 if zen else 3)
