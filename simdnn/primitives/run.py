@@ -16,8 +16,7 @@ from isa_models.readings.arrays import Array, copied_to_a_line
 from simdnn.kernels.common.batched import as_batched
 from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.table import rows_for
-from simdnn.libraries import LIBRARIES, Library
-from simdnn.libraries.model import is_reference
+from simdnn.libraries import LIBRARIES, Library, is_reference
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
 from simdnn.primitives.dispatch import Choice, Request, built, check_dispatch, choose, estimate_on_gpu, no_floor
