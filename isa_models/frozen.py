@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from reprlib import Repr
 from typing import Any, NoReturn, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+_SHOWN = Repr()
+_SHOWN.maxdict, _SHOWN.maxother = 8, 120
 
 
 class Frozen(dict[K, V]):
@@ -19,6 +24,9 @@ class Frozen(dict[K, V]):
     Traceback (most recent call last):
     TypeError: a Frozen mapping can't be changed: make another, as {**mapping, key: value}
     """
+
+    def __repr__(self) -> str:
+        return _SHOWN.repr(dict(self))
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("a Frozen mapping can't be changed: make another, as {**mapping, key: value}")

@@ -23,6 +23,13 @@ def network() -> simdnn.Network:
     return simdnn.load(onnx_model(workloads.digits()))
 
 
+OF_THE_INSIDE = ("graph", "node", "program", "kernel", "cost")
+
+
+def product() -> Any:
+    return simdnn.estimate("matmul", m=4, n=32, k=64, dt="f32", machine="zen4")
+
+
 SHOWN: dict[str, tuple[Any, tuple[str, ...]]] = {
     "network": (network, ("8 nodes", "3 Conv", "25,866 parameters", "images", "logits")),
     "graph": (lambda: network().graph, ("8 nodes",)),
@@ -32,6 +39,9 @@ SHOWN: dict[str, tuple[Any, tuple[str, ...]]] = {
         ("8 nodes on zen4", "cycles", ".to_frame()"),
     ),
     "analysis": (lambda: simdnn.analyze(LOOP, machine="zen4"), ("2 instructions on zen4", "cycles an iteration")),
+    "program": (lambda: product().kernel.program, ("Program('gemm:avx512_core'", "instructions")),
+    "kernel": (lambda: product().kernel, ("Kernel(computes f32", "Program('gemm:avx512_core'")),
+    "cost": (lambda: product().cost, ("cycles on zen4", ".traffic")),
     "machine": (lambda: isa_models.machine("zen4"), ("'zen4'", "cores", "L2 1,024 KiB", "zen4.toml")),
     "GPU": (lambda: isa_models.machine("b580"), ("'b580'", "GB/s")),
     "attributes": (lambda: simdnn.Attr(exact_int8=False, scales=LONG), ("exact_int8=False", "4096 float32")),
@@ -46,10 +56,18 @@ def test_a_repr_is_short_and_says_what_it_is(name: str) -> None:
     assert all(text in shown for text in told), shown
 
 
-@pytest.mark.parametrize("name", [name for name in SHOWN if name not in ("graph", "node")])
+@pytest.mark.parametrize("name", [name for name in SHOWN if name not in OF_THE_INSIDE])
 def test_a_notebook_has_a_form_of_its_own(name: str) -> None:
     make, _ = SHOWN[name]
     assert make()._repr_html_().startswith("<")
+
+
+def test_a_machines_tables_show_their_first_rows() -> None:
+    assert len(repr(isa_models.machine("zen4").instructions)) < 2000
+
+
+def test_a_program_lists_itself_as_text() -> None:
+    assert str(product().kernel.program).splitlines()[1].startswith("parallel for")
 
 
 def test_attributes_show_what_differs() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -63,12 +63,12 @@ class Departures:
 
     kernel: Kernel
     problem: Problem
-    src: Array
-    weights: Array
-    parameters: Parameters
+    src: Array = field(repr=False)
+    weights: Array = field(repr=False)
+    parameters: Parameters = field(repr=False)
     shape: tuple[int, ...]  # of the output
-    rebuild: Callable[[Epilogue], Kernel]
-    run: Callable[[Kernel, Array, Array, Parameters], Array]
+    rebuild: Callable[[Epilogue], Kernel] = field(repr=False)
+    run: Callable[[Kernel, Array, Array, Parameters], Array] = field(repr=False)
 
     # -- what is asked -------------------------------------------------------------------------------------------------
     @property

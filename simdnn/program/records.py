@@ -254,6 +254,13 @@ class Program(Record):
     tensors: tuple[Tensor, ...]
     body: tuple[Statement, ...]
 
+    def __repr__(self) -> str:
+        count, kind = sum(1 for _ in self.ops()), self.name.partition(" ")[0]
+        return f"Program({kind!r}, {len(self.tensors)} tensors, {count} instructions; str() lists them)"
+
+    def __str__(self) -> str:
+        return f"{self.name}\n{listing(self.body)}"
+
     @cached_property
     def tensor(self) -> Mapping[str, Tensor]:
         """The tensors by their names."""

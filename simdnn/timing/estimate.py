@@ -67,6 +67,10 @@ class Cost:
     confidence: Confidence
     work: Work
 
+    def __repr__(self) -> str:
+        where = f"{self.cycles:,.0f} cycles on {self.machine}, {self.bound}"
+        return f"Cost({where}; .instructions, .traffic and .causes are frames)"
+
     @cached_property
     def causes(self) -> pd.DataFrame:
         """Frame: cause, cycles, share: what the instructions are for, and what is waited for (`timing.causes`)."""

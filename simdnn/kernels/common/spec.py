@@ -213,6 +213,9 @@ class Kernel:
     halves: bool = False  # multiplies by halved weights, rounded to nearest even, and doubles the sums
     copies: tuple[tuple[str, float], ...] = ()  # tensors that hold elements of memory several times, and how often
 
+    def __repr__(self) -> str:
+        return f"Kernel(computes {self.compute_dtype}: {self.program!r})"
+
     @property
     def saturates(self) -> bool:
         """Whether some step can saturate on the way to the accumulator."""
