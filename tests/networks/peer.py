@@ -21,3 +21,8 @@ def session(content: bytes, optimized: bool = True) -> Any:
 def output(model: Any, feeds: dict[str, Any], optimized: bool = True) -> Any:
     """The first output of a model."""
     return session(model.SerializeToString(), optimized).run(None, feeds)[0]
+
+
+def outputs(model: Any, feeds: dict[str, Any]) -> list[Any]:
+    """All outputs of a model."""
+    return list(session(model.SerializeToString()).run(None, feeds))

@@ -3,6 +3,7 @@
 from simdnn.networks.ops import (
     activation,
     by_reference,
+    classical,
     control,
     elementwise,
     indexing,
@@ -23,6 +24,7 @@ __all__ = [
     "VIEWS",
     "activation",
     "by_reference",
+    "classical",
     "control",
     "elementwise",
     "find",

@@ -1,0 +1,115 @@
+"""Operators of ai.onnx.ml beside onnxruntime's: labels and moved values exactly, the rest within roundings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import helper  # noqa: E402
+
+import simdnn  # noqa: E402
+from tests.networks import peer  # noqa: E402
+
+RNG = np.random.default_rng(3)
+SAMPLES = np.round(RNG.standard_normal((7, 5)) * 2, 2).astype(np.float32)
+
+
+def model(op: str, feeds: Mapping[str, Any], outputs: int, attributes: Mapping[str, Any]) -> Any:
+    ports = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
+    names = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op, list(feeds), names, "node", domain="ai.onnx.ml", **attributes)
+    graph = helper.make_graph([node], "g", ports, [onnx.ValueInfoProto(name=name) for name in names])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def compare(op: str, *feeds: Any, outputs: int = 1, machine: str = "zen4", **attributes: Any) -> None:
+    named = {f"x{i}": feed for i, feed in enumerate(feeds)}
+    found = model(op, named, outputs, attributes)
+    result = simdnn.load(found).run(named, machine=machine)
+    assert result.cycles > 0
+    for i, wanted in enumerate(peer.outputs(found, named)):
+        got = result.outputs[f"y{i}"]
+        assert got.dtype == wanted.dtype and got.shape == wanted.shape
+        if wanted.dtype.kind == "f":
+            np.testing.assert_allclose(got, wanted, rtol=2e-6, atol=1e-7)
+        else:
+            np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("machine", ["zen4", "hsw", "b580"])
+def test_scaler(machine: str) -> None:
+    each = {"offset": [0.5, -1.0, 0.0, 2.0, 0.25], "scale": [1.0, 0.5, 2.0, -1.0, 0.1]}
+    compare("Scaler", SAMPLES, machine=machine, **each)
+    compare("Scaler", SAMPLES, machine=machine, offset=[0.5], scale=[2.0])
+    compare("Scaler", SAMPLES.astype(np.float64), machine=machine, **each)
+    compare("Scaler", (SAMPLES * 10).astype(np.int64), machine=machine, **each)
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_normalizer(norm: str) -> None:
+    some = SAMPLES.copy()
+    some[2] = 0
+    some[3] = abs(some[3])
+    compare("Normalizer", some, norm=norm)
+
+
+def test_binarizer_and_imputer() -> None:
+    compare("Binarizer", SAMPLES, threshold=0.5)
+    holes = SAMPLES.copy()
+    holes[::2, 1] = np.nan
+    compare("Imputer", holes, imputed_value_floats=[1.0, 2.0, 3.0, 4.0, 5.0], replaced_value_float=float("nan"))
+    compare("Imputer", np.arange(6).reshape(2, 3), imputed_value_int64s=[9], replaced_value_int64=4)
+
+
+def test_features_by_place_and_side_by_side() -> None:
+    compare("ArrayFeatureExtractor", SAMPLES, np.array([3, 0, 0], np.int64))
+    compare("ArrayFeatureExtractor", np.array(["a", "b", "c"], object), np.array([2, 0], np.int64))
+    compare("ArrayFeatureExtractor", SAMPLES[0], np.array([2], np.int64))
+    compare("FeatureVectorizer", SAMPLES, SAMPLES[:, :2], inputdimensions=[5, 2])
+    compare("OneHotEncoder", np.array([3, 1, 7, 3], np.int64), cats_int64s=[1, 3, 5], zeros=1)
+
+
+def test_labels_by_a_table() -> None:
+    x = np.array([0, 2, 1, 9], np.int64)
+    compare("LabelEncoder", x, keys_int64s=[0, 1, 2], values_int64s=[10, 20, 30])
+    compare("LabelEncoder", x, keys_int64s=[0, 1, 2], values_floats=[0.5, 1.5, 2.5], default_float=-7.0)
+    compare("LabelEncoder", x, keys_int64s=[0, 1], values_strings=["cat", "dog"], default_string="?")
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("machine", ["zen4", "b580"])
+def test_linear_models(transform: str, machine: str) -> None:
+    weights, added = RNG.standard_normal(15).tolist(), RNG.standard_normal(3).tolist()
+    model = {"coefficients": weights, "intercepts": added, "post_transform": transform}
+    compare("LinearRegressor", SAMPLES, targets=3, machine=machine, **model)
+    compare("LinearClassifier", SAMPLES, outputs=2, machine=machine, classlabels_ints=[2, 5, 7], **model)
+    compare("LinearClassifier", SAMPLES, outputs=2, machine=machine, classlabels_strings=["a", "b", "c"], **model)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+def test_one_score_for_two_classes(transform: str) -> None:
+    one = {"coefficients": RNG.standard_normal(5).tolist(), "intercepts": [0.1], "post_transform": transform}
+    compare("LinearClassifier", SAMPLES, outputs=2, classlabels_ints=[0, 1], **one)
+
+
+def test_dictionaries_come_as_an_array_that_says_so() -> None:
+    found = model("ZipMap", {"x": SAMPLES}, 1, {"classlabels_int64s": [0, 1, 2, 3, 4]})
+    with pytest.warns(RuntimeWarning, match="columns are 0, 1, 2, 3, 4"):
+        result = simdnn.load(found).run({"x": SAMPLES}, machine="zen4")
+    np.testing.assert_array_equal(result.outputs["y0"], SAMPLES)
+
+
+def test_what_is_not_known_is_named() -> None:
+    trees = model("TreeEnsembleClassifier", {"x": SAMPLES}, 2, {"classlabels_int64s": [0, 1]})
+    with pytest.raises(simdnn.Unimplemented, match="ai.onnx.ml::TreeEnsembleClassifier"):
+        simdnn.load(trees).run({"x": SAMPLES}, machine="zen4")
+    probit = model("LinearRegressor", {"x": SAMPLES}, 1, {"coefficients": [1.0] * 5, "post_transform": "PROBIT"})
+    with pytest.raises(simdnn.Unimplemented, match="PROBIT"):
+        simdnn.load(probit).run({"x": SAMPLES}, machine="zen4")
