@@ -8,8 +8,9 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
-from isa_models.errors import unknown_name
+from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.plugins import Registry, with_failures
 
 
@@ -27,8 +28,11 @@ class Format:
     exponent_bits: int = 0
     mantissa_bits: int = 0
     storage: str = ""  # NumPy or ml_dtypes name of the array element
-    infinity: bool = True  # a float's: whether it has infinities; without, its one NaN has all bits set but the sign
+    infinity: bool = True  # a float's: whether it has infinities, and NaN where the exponent is as theirs
     container: str = ""  # the format whose lanes hold values of this one, their low bits unused
+    nan: bool = True  # whether it has NaN; without infinities that is all bits set but the sign
+    negative_zero: bool = True  # without it, its code is the one NaN, and the bias is one more
+    zero: bool = True  # without it, the least exponent is a power of two as the others are
 
     @property
     def lanes(self) -> str:
@@ -70,7 +74,31 @@ class Format:
     @property
     def bias(self) -> int:
         """Exponent bias of a float format."""
-        return (1 << (self.exponent_bits - 1)) - 1
+        return (1 << (self.exponent_bits - 1)) - int(self.negative_zero)
+
+    @property
+    def greatest_code(self) -> int:
+        """The code of a float format's greatest finite value.
+
+        >>> [hex(FORMATS[name].greatest_code) for name in ("f8_e4m3", "f8_e5m2", "f4_e2m1", "f8_e4m3fnuz")]
+        ['0x7e', '0x7b', '0x7', '0x7f']
+        """
+        ones = (1 << self.exponent_bits + self.mantissa_bits) - 1
+        if self.infinity:
+            return ones - (1 << self.mantissa_bits)
+        return ones - int(self.nan and self.negative_zero)
+
+    @property
+    def greatest(self) -> float:
+        """The greatest finite value.
+
+        >>> [FORMATS[name].greatest for name in ("f8_e4m3", "f6_e3m2", "f4_e2m1", "f16", "s8")]
+        [448.0, 28.0, 6.0, 65504.0, 127.0]
+        """
+        if not self.is_float:
+            return float(self.high)
+        exponent, mantissa = divmod(self.greatest_code, 1 << self.mantissa_bits)
+        return float((1 << self.mantissa_bits) + mantissa) * 2.0 ** (exponent - self.bias - self.mantissa_bits)
 
     @property
     def bytes(self) -> float:
@@ -83,6 +111,8 @@ class Format:
         return np.dtype(getattr(ml_dtypes, self.storage) if hasattr(ml_dtypes, self.storage) else self.storage)
 
 
+#: what becomes of values beyond the greatest one
+OVERFLOWS = ("saturate", "ieee")
 FORMATS: Registry[str, Format] = Registry("data type")
 _BY_DTYPE: Registry[np.dtype[Any], str] = Registry("element type")
 
@@ -109,8 +139,15 @@ register(
     Format("u32", 32, False, storage="uint32"),
     Format("s64", 64, True, storage="int64"),
     Format("u64", 64, False, storage="uint64"),
+    # OCP Microscaling Formats 1.0: elements of blocks, and their shared power of two
+    Format("f4_e2m1", 4, True, 2, 1, "float4_e2m1fn", infinity=False, nan=False),
+    Format("f6_e2m3", 6, True, 2, 3, "float6_e2m3fn", infinity=False, nan=False),
+    Format("f6_e3m2", 6, True, 3, 2, "float6_e3m2fn", infinity=False, nan=False),
+    Format("e8m0", 8, False, 8, 0, "float8_e8m0fnu", infinity=False, zero=False),
     Format("f8_e4m3", 8, True, 4, 3, "float8_e4m3fn", infinity=False),  # OCP 8-bit floating point specification
     Format("f8_e5m2", 8, True, 5, 2, "float8_e5m2"),
+    Format("f8_e4m3fnuz", 8, True, 4, 3, "float8_e4m3fnuz", infinity=False, negative_zero=False),
+    Format("f8_e5m2fnuz", 8, True, 5, 2, "float8_e5m2fnuz", infinity=False, negative_zero=False),
     Format("f16", 16, True, 5, 10, "float16"),
     Format("bf16", 16, True, 8, 7, "bfloat16"),
     Format("tf32", 32, True, 8, 10, "float32", container="f32"),  # 19 bits of its 32
@@ -137,3 +174,68 @@ def name_of(dtype: np.dtype[Any]) -> str:
         return _BY_DTYPE[np.dtype(dtype).newbyteorder("=")]
     except (KeyError, TypeError):  # TypeError: what cannot be a key is no name
         raise with_failures(unknown_name("data type", str(dtype), FORMATS)) from None
+
+
+def _narrow(name: str) -> Format:
+    """A float format of at most a byte; `InvalidArgument` for others."""
+    form = fmt(name)
+    if not form.is_float or form.bits > 8:
+        narrow = ", ".join(f.name for f in FORMATS.values() if f.is_float and f.bits <= 8)
+        raise InvalidArgument(f"{name} has no codes of at most a byte; allowed: {narrow}")
+    return form
+
+
+def decode(codes: npt.ArrayLike, name: str) -> npt.NDArray[np.float32]:
+    """The f32 values of codes (uint8, any shape; one a byte) of a float format of at most 8 bits. All are exact.
+
+    >>> decode(np.array([0x01, 0x7E, 0x80], np.uint8), "f8_e4m3").tolist(), decode(np.uint8(130), "e8m0").tolist()
+    ([0.001953125, 448.0, -0.0], 8.0)
+
+    Raises `InvalidArgument` for codes of another type or beyond the format's bits, and for formats of more bits.
+    """
+    from isa_models.readings.arrays import ArrayValue
+    from isa_models.rounding import widen_codes
+
+    form, words = _narrow(name), np.asarray(codes)
+    if words.dtype != np.uint8:
+        raise InvalidArgument(f"codes of {words.dtype}; uint8 is needed: .view(np.uint8)")
+    if words.size and int(words.max()) >> form.bits:
+        raise InvalidArgument(f"code {int(words.max())}; {name} has {form.bits} bits: 0 to {(1 << form.bits) - 1}")
+    found = widen_codes(ArrayValue(words.reshape(-1).astype(np.uint32), "u32"), form)
+    quiet = found.is_nan().where((found.view("u32") | (1 << 22)).view("f32"), found)
+    assert isinstance(quiet, ArrayValue)
+    return np.asarray(quiet.array, np.float32).reshape(words.shape)
+
+
+def encode(
+    values: npt.ArrayLike, name: str, *, overflow: str = "saturate", rounding: str = "even"
+) -> npt.NDArray[np.uint8]:
+    """The codes of f32, f16 or bf16 values in a float format of at most 8 bits: uint8, one a byte, of the values' shape.
+
+    Each value is rounded once, by `rounding`: "even" (nearest, ties to even), "away" (nearest, ties away from zero),
+    "down", "up", "zero". Subnormals are kept. `overflow`: what rounds beyond the greatest value, infinity too, becomes
+    that value ("saturate") or infinity, NaN where the format has no infinity ("ieee"); formats without both always
+    saturate. NaN stays NaN; a format without NaN has the greatest value for it, with its sign. e8m0 takes no negative
+    values, and "zero" or "up" say which power of two; zero becomes the least one.
+
+    >>> encode(np.array([1.0625, 460, -1e9], np.float32), "f8_e4m3").tolist()
+    [56, 126, 254]
+    >>> encode(np.array([3.0, 3.0], np.float32), "e8m0", rounding="up").tolist()
+    [129, 129]
+
+    Raises `InvalidArgument` for values of another type, negative values of e8m0, and formats of more than 8 bits.
+    """
+    from isa_models.readings.arrays import ArrayValue
+    from isa_models.rounding import codes_of
+
+    form, given = _narrow(name), np.asarray(values)
+    if overflow not in OVERFLOWS:
+        raise unknown_name("overflow", overflow, OVERFLOWS)
+    if given.dtype not in (np.float32, np.float16, FORMATS["bf16"].dtype):
+        raise InvalidArgument(f"values of {given.dtype}; f32, f16 or bf16 are needed: .astype(np.float32)")
+    wide = given.reshape(-1).astype(np.float32)
+    if not form.signed and (wide < 0).any():
+        raise InvalidArgument(f"{wide[wide < 0][0]:g} among the values; {name} has no negative ones")
+    found = codes_of(ArrayValue(wide, "f32"), form, rounding, saturate=overflow == "saturate")
+    assert isinstance(found, ArrayValue)
+    return np.asarray(found.array).astype(np.uint8).reshape(given.shape)

@@ -6,16 +6,17 @@ from isa_models.algebra import Value
 from isa_models.errors import unknown_name
 from isa_models.formats import Format, fmt
 
-#: nearest with ties to even, towards minus or plus infinity, towards zero
-MODES = ("even", "down", "up", "zero")
-_NAMED = {"even": "nearest even", "down": "down", "up": "up", "zero": "towards zero"}
+#: nearest with ties to even, towards minus or plus infinity, towards zero; nearest with ties away from zero
+MODES = ("even", "down", "up", "zero", "away")
+_NAMED = {"even": "nearest even", "down": "down", "up": "up", "zero": "towards zero", "away": "nearest, ties away"}
 
 
 def round_to(value: Value, name: str, mode: str = "even") -> Value:
     """f32 or f64 lanes rounded once to format `name`, in lanes of that format (tf32: of f32).
 
-    Subnormals are kept on both sides. What rounds beyond the greatest finite value becomes infinity (f8_e4m3: NaN),
-    or that value where `mode` points inwards. A NaN keeps its sign and the high bits of its payload and turns quiet.
+    Subnormals are kept on both sides. What rounds beyond the greatest finite value becomes infinity (in a format
+    without: NaN, or the greatest value), or that value where `mode` points inwards. A NaN keeps its sign and the high
+    bits of its payload and turns quiet.
 
     >>> import numpy as np
     >>> from isa_models.readings.arrays import ArrayValue
@@ -23,38 +24,68 @@ def round_to(value: Value, name: str, mode: str = "even") -> Value:
     >>> round_to(x, "bf16").array.tolist(), round_to(x, "f16", "zero").array.tolist()
     ([1.0, 65536.0, 448.0], [1.00390625, 65504.0, 448.0])
     """
+    target = fmt(name)
+    codes = codes_of(value, target, mode)
+    rounded = codes.to(f"u{target.bits}").view(target.lanes)
+    return rounded.step(f"round to {name} ({_NAMED[mode]})", lambda: [value])
+
+
+def codes_of(value: Value, target: Format, mode: str = "even", *, saturate: bool = False) -> Value:
+    """The codes of f32 or f64 lanes rounded once to a float format, as unsigned integers of the source's width.
+
+    `saturate`: all beyond the greatest finite value, infinity too, becomes that value. A format without NaN has that
+    value for NaN, too, and one without zero its least power of two for zero.
+    """
     if mode not in MODES:
         raise unknown_name("rounding mode", mode, MODES)
-    source, target = value.format, fmt(name)
-    word = f"u{source.bits}"
+    source = value.format
     cut = source.mantissa_bits - target.mantissa_bits
-    bits = value.view(word)
+    bits = value.view(f"u{source.bits}")
     sign = bits >> (source.bits - 1)
     magnitude = bits & ((1 << (source.bits - 1)) - 1)
-    if target.exponent_bits == source.exponent_bits:
+    if not target.zero:
+        aligned = _aligned(magnitude, source, target)
+        kept = _shift_rounded(aligned, magnitude.literal(cut), sign, mode)
+    elif target.exponent_bits == source.exponent_bits and target.bias == source.bias:
         kept = _shift_rounded(magnitude, magnitude.literal(cut), sign, mode)
     else:
         kept = _rescaled(magnitude, sign, source, target, cut, mode)
-    infinity = ((1 << target.exponent_bits) - 1) << target.mantissa_bits
-    if target.infinity:
-        greatest, beyond, quiet = infinity - 1, infinity, 1 << (target.mantissa_bits - 1)
-    else:
-        greatest = infinity + (1 << target.mantissa_bits) - 2
-        beyond, quiet = greatest + 1, (1 << target.mantissa_bits) - 1
-    limit = kept.literal(beyond)
-    if mode == "zero":
-        limit = kept.literal(greatest)
-    elif mode in ("down", "up"):
+    greatest = target.greatest_code
+    finite = not (target.infinity or target.nan)  # neither: there is nothing beyond
+    beyond = greatest if saturate or finite else greatest + 1
+    limit = kept.literal(greatest if mode == "zero" else beyond)
+    if mode in ("down", "up"):
         limit = sign.eq(int(mode == "up")).where(kept.literal(greatest), limit)
     kept = (kept > greatest).where(limit, kept)
     top = ((1 << source.exponent_bits) - 1) << source.mantissa_bits
     kept = magnitude.eq(top).where(kept.literal(beyond), kept)
-    payload = (magnitude >> cut) & ((1 << target.mantissa_bits) - 1)
-    kept = (magnitude > top).where(payload | (infinity | quiet), kept)
+    kept = (magnitude > top).where(_nan(magnitude, cut, target), kept)
+    if not target.signed:
+        return kept
     stored = target.exponent_bits + target.mantissa_bits + 1
-    result = kept | (sign << (stored - 1))
-    rounded = (result << (target.bits - stored)).to(f"u{target.bits}").view(target.lanes)
-    return rounded.step(f"round to {name} ({_NAMED[mode]})", lambda: [value])
+    negative = sign << (stored - 1)
+    if not target.negative_zero:
+        negative = kept.eq(0).where(kept, negative)
+    result = kept | negative
+    return result << (target.bits - stored)
+
+
+def _nan(magnitude: Value, cut: int, target: Format) -> Value:
+    """The code of a NaN without its sign; the greatest value's where the format has none."""
+    if not target.infinity:
+        return magnitude.literal(target.greatest_code + int(target.nan))
+    payload = (magnitude >> cut) & ((1 << target.mantissa_bits) - 1)
+    return payload | (target.greatest_code + 1 | 1 << (target.mantissa_bits - 1))
+
+
+def _aligned(magnitude: Value, source: Format, target: Format) -> Value:
+    """Magnitudes as multiples of the target's exponent field, whose lowest is a power of two and no zero."""
+    rebias = (source.bias - target.bias) << source.mantissa_bits
+    if rebias:
+        return magnitude.maximum(rebias) - rebias
+    # the source's own subnormals, whose upper half lies between the two least powers
+    half, one = 1 << (source.mantissa_bits - 1), 1 << source.mantissa_bits
+    return (magnitude < one).where((magnitude.maximum(half) << 1) - one, magnitude)
 
 
 def _rescaled(magnitude: Value, sign: Value, source: Format, target: Format, cut: int, mode: str) -> Value:
@@ -79,6 +110,8 @@ def _shift_rounded(number: Value, shift: Value, sign: Value, mode: str) -> Value
     one = number.literal(1)
     if mode == "even":
         return (number + ((one << (shift - 1)) - 1) + (kept & 1)) >> shift
+    if mode == "away":
+        return (number + (one << (shift - 1))) >> shift
     towards = sign.eq(int(mode == "down"))
     return towards.where((number + ((one << shift) - 1)) >> shift, kept)
 
@@ -91,10 +124,34 @@ def widen_f16(value: Value) -> Value:
     >>> widen_f16(ArrayValue(np.array([-1.5, 2.0**-24], "f2"), "f16")).array.tolist()
     [-1.5, 5.960464477539063e-08]
     """
-    bits = value.view("u16").to("u32")
-    magnitude = bits & 0x7FFF
-    subnormal = (magnitude.to("s32").to("f32") * 2.0**-24).view("u32")
-    special = (magnitude >= 0x7C00).where(magnitude.literal(112 << 23), magnitude.literal(0))
-    normal = (magnitude << 13) + (112 << 23) + special
-    wide = ((magnitude < 0x0400).where(subnormal, normal) | ((bits >> 15) << 31)).view("f32")
-    return wide.step("widen to f32", lambda: [value])
+    return widen_codes(value.view("u16").to("u32"), fmt("f16")).step("widen to f32", lambda: [value])
+
+
+def widen_codes(codes: Value, form: Format) -> Value:
+    """The f32 values of a float format's codes in u32 lanes, exactly. NaN keeps its payload; without one it is quiet.
+
+    >>> import numpy as np
+    >>> from isa_models.readings.arrays import ArrayValue
+    >>> widen_codes(ArrayValue(np.array([0x3C, 0xFB], np.uint32), "u32"), fmt("f8_e5m2")).array.tolist()
+    [1.0, -57344.0]
+    """
+    wide = fmt("f32")
+    one, rebias = 1 << form.mantissa_bits, wide.bias - form.bias
+    magnitude = codes & ((1 << form.exponent_bits + form.mantissa_bits) - 1)
+    normal = (magnitude << (wide.mantissa_bits - form.mantissa_bits)) + (rebias << wide.mantissa_bits)
+    if form.infinity:
+        beyond = (1 << wide.exponent_bits) - (1 << form.exponent_bits) - rebias
+        special = (magnitude > form.greatest_code).where(
+            magnitude.literal(beyond << wide.mantissa_bits), magnitude.literal(0)
+        )
+        normal = normal + special
+    elif form.nan and form.negative_zero:
+        normal = (magnitude > form.greatest_code).where(magnitude.literal(0x7FC00000), normal)
+    if not form.zero:  # the least power of two is a subnormal of f32
+        return magnitude.eq(0).where(magnitude.literal(1 << (wide.mantissa_bits - 1)), normal).view("f32")
+    subnormal = (magnitude.to("s32").to("f32") * 2.0 ** (1 - form.bias - form.mantissa_bits)).view("u32")
+    sign = (codes >> (form.exponent_bits + form.mantissa_bits)) << 31
+    found = (magnitude < one).where(subnormal, normal) | sign
+    if not form.negative_zero:
+        found = codes.eq(1 << (form.bits - 1)).where(codes.literal(0x7FC00000), found)
+    return found.view("f32")

@@ -221,16 +221,19 @@ def _packed(array: Array, form: Format) -> Array:
     per = 8 // form.bits
     if array.shape[-1] % per:
         raise InvalidArgument(f"{array.shape[-1]} lanes of {form.name} make no whole number of bytes")
-    fields = array.astype(np.int8).view(np.uint8) & ((1 << form.bits) - 1)
+    octets = array if form.is_float else array.astype(np.int8)
+    fields = octets.view(np.uint8) & ((1 << form.bits) - 1)
     shifts = np.arange(0, 8, form.bits, dtype=np.uint8)
-    octets: Array = np.bitwise_or.reduce(fields.reshape(*array.shape[:-1], -1, per) << shifts, axis=-1)
-    return np.ascontiguousarray(octets)
+    packed: Array = np.bitwise_or.reduce(fields.reshape(*array.shape[:-1], -1, per) << shifts, axis=-1)
+    return np.ascontiguousarray(packed)
 
 
 def _unpacked(octets: Array, form: Format) -> Array:
     """Bytes taken apart to lanes of fewer than 8 bits."""
     fields = octets[..., None] >> np.arange(0, 8, form.bits, dtype=np.uint8)
     fields = fields.reshape(*octets.shape[:-1], -1)
+    if form.is_float:
+        return (fields & ((1 << form.bits) - 1)).view(form.dtype)
     return _as_lanes(fields & 1 if form.is_truth else fields, form)
 
 

@@ -308,7 +308,7 @@ def constant(dtype: str, lanes: int, number: int | float) -> str:
     elif form.is_truth:
         text = "true" if number else "false"
     elif form.is_float:  # plain bits
-        text = str(int(np.array(number, form.dtype).view(f"u{form.bits // 8}")))
+        text = str(int(np.array(number, form.dtype).view(f"u{form.dtype.itemsize}")))
     else:
         text = str(int(number) & ((1 << form.bits) - 1))
     return f"splat ({lane_type(dtype)} {text})"

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from isa_models import InvalidArgument
 from isa_models.formats import FORMATS, Format, fmt
 from isa_models.readings.arrays import ArrayValue
-from isa_models.rounding import round_to
+from isa_models.rounding import codes_of
 from simdnn.plot.canvas import color, ink, new_axes
 
 MOST_ROWS = 40
@@ -30,7 +30,8 @@ def plot_format(
 
     `names`: one of oneDNN's names ("bf16", "f8_e4m3", "s8", …) or several. With `values`, a row for each format and
     value: the bits that are stored, and what rounding made of the value: floats to nearest even, beyond the greatest
-    one to infinity (f8_e4m3: NaN); integers to nearest even, and the nearest that there is. Without, the range of each.
+    one to infinity (f8_e4m3: NaN; f6 and f4: the greatest); integers to nearest even, and the nearest that there is.
+    Without, the range of each.
     """
     forms = [fmt(name) for name in ([names] if isinstance(names, str) else list(names))]
     if not forms:
@@ -87,11 +88,13 @@ def rounded(form: Format, value: float) -> tuple[float, str]:
             raise InvalidArgument(f"NaN in {form.name}; an integer format has none")
         kept = int(np.clip(np.rint(value), form.low, form.high)) if np.isfinite(value) else _end(form, value)
         return float(kept), format(kept % (1 << form.bits), f"0{form.bits}b")
+    if not form.signed and value < 0:
+        raise InvalidArgument(f"{value:g} in {form.name}; it has no negative values")
     exact = ArrayValue(np.array([value], np.float64), "f64")
-    found = exact if form.name == "f64" else round_to(exact, form.name)
+    found = exact.view("u64") if form.name == "f64" else codes_of(exact, form)
     assert isinstance(found, ArrayValue)
-    word = int(np.asarray(found.array).view(f"u{form.bits // 8}")[0])
-    return float(np.asarray(found.array).astype(np.float64)[0]), format(word, f"0{form.bits}b")
+    word = np.asarray(found.array).astype(f"u{form.dtype.itemsize}")
+    return float(word.view(form.dtype).astype(np.float64)[0]), format(int(word[0]), f"0{form.bits}b")
 
 
 def _end(form: Format, value: float) -> int:
@@ -114,7 +117,7 @@ def _stored(form: Format, value: float) -> tuple[str, str]:
     if kept == value or np.isnan(kept) and np.isnan(value):
         return bits, f"{_text(kept)}  exact"
     if not np.isfinite(kept) or not np.isfinite(value):
-        return bits, f"{_text(kept)}  beyond {_text(_greatest(form))}"
+        return bits, f"{_text(kept)}  beyond {_text(form.greatest)}"
     error = kept - value
     share = f", {abs(error / value):.1%} of it" if value and abs(error / value) >= 5e-4 else ""
     beyond = "  beyond the range;" if not form.is_float and abs(error) > 0.5 else ""
@@ -126,16 +129,7 @@ def _range(form: Format) -> str:
         return f"{form.low:,} … {form.high:,}"
     least = 2.0 ** (1 - form.bias)
     step = 2.0**-form.mantissa_bits
-    return f"to {_text(_greatest(form))}, normal from {_text(least)}, next above 1: {_text(1 + step)}"
-
-
-def _greatest(form: Format) -> float:
-    """The greatest finite value."""
-    if not form.is_float:
-        return float(form.high)
-    top = (1 << form.exponent_bits) - 1 - form.bias - int(form.infinity)
-    ones = (1 << form.mantissa_bits) - 1 - int(not form.infinity)  # all ones: a NaN where there is no infinity
-    return float(np.ldexp(1.0 + ones * 2.0**-form.mantissa_bits, top))
+    return f"to {_text(form.greatest)}, normal from {_text(least)}, next above 1: {_text(1 + step)}"
 
 
 def _text(value: float) -> str:

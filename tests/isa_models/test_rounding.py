@@ -90,7 +90,7 @@ def test_directed_modes_against_exact_comparison(name: str, mode: str) -> None:
     met = rounded(values.astype(np.float32), name, mode).astype(np.float64)
     below = grid[np.searchsorted(grid, values, "right") - 1]
     above = grid[np.searchsorted(grid, values, "left")]
-    if mode == "even":
+    if mode in ("even", "away"):
         assert (np.abs(met - values) == np.minimum(values - below, above - values)).all()
     else:
         towards_zero = np.where(values > 0, below, above)
@@ -205,7 +205,13 @@ def test_a_formats_properties_are_its_array_types(form: Format) -> None:
     """What the record says of infinities and of where values lie is what NumPy and ml_dtypes hold."""
     assert bool(np.isinf(np.float32(np.inf).astype(form.dtype).astype(np.float32))) == form.infinity
     assert formats.FORMATS[form.lanes].dtype == form.dtype and formats.FORMATS[form.lanes].bits == form.bits
-    assert form.container or form.bits == 1 + form.exponent_bits + form.mantissa_bits
+    assert form.container or form.bits == form.signed + form.exponent_bits + form.mantissa_bits
+    if form.bits <= 16:
+        words = exact(np.arange(1 << form.bits).astype(f"u{form.dtype.itemsize}").view(form.dtype))
+        zeros = words == 0
+        assert form.greatest == words[np.isfinite(words)].max() and np.isnan(words).any() == form.nan
+        assert form.zero == zeros.any() and form.signed == (words < 0).any()
+        assert not zeros.any() or form.negative_zero == (np.signbit(words) & zeros).any()
 
 
 def test_rounding_asks_the_record_and_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
