@@ -79,3 +79,20 @@ def test_formats_say_what_they_are() -> None:
     assert integers == {f"{sign}{bits}" for sign in "su" for bits in (2, 4, 8, 16, 32, 64)}
     assert all(FORMATS[name].signed == (name[0] == "s") for name in integers)
     assert [name for name, form in FORMATS.items() if form.is_truth] == ["b1"]
+
+
+#: below the primitives: where a scale or a zero point changes is a `Param` there, which alone puts it in words
+BELOW = ("simdnn/kernels", "simdnn/libraries", "simdnn/explanations", "simdnn/numerics", "simdnn/timing")
+WORDS = {"per_oc", "per_token", "grouped"}
+
+
+def test_where_a_parameter_changes_is_a_param() -> None:
+    """No kernel, library or clock compares the words for it."""
+    found = {
+        f"{path.relative_to(ROOT).as_posix()}:{node.lineno} {node.value!r}"
+        for path in MODULES
+        if path.relative_to(ROOT).as_posix().startswith(BELOW) and path.name != "params.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in WORDS
+    }
+    assert found == set()

@@ -46,7 +46,7 @@ class Sums:
         limit = max(form.high - int(points.min(initial=0)), int(points.max(initial=0)) - form.low)
         if isinstance(problem, ConvProblem):
             return Sums(problem, a, w, 0, limit)
-        return Sums(problem, a, w, problem.group_scales.group if problem.group_scales else problem.k, limit)
+        return Sums(problem, a, w, problem.scale_period, limit)
 
     @property
     def length(self) -> int:

@@ -53,7 +53,7 @@ def matmul_problem(
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)
     parts = _decompression(machine, given)
     if parts and parts.scale and not parts.scale.group:  # it multiplies the sums
-        epilogue = replace(epilogue, wei_scale=parts.scale.granularity)
+        epilogue = replace(epilogue, wei_scale=parts.scale)
     _check_compressed(machine, parts, parameters)
     if zeros:
         parameters = with_tables(parameters, given, zeros)
@@ -126,7 +126,8 @@ def convolution_problem(
         return replace(problem, decompression=parts), parameters, given
     if not (epilogue.zp_src or epilogue.zp_wei):
         return problem, parameters, given
-    zeros = _as_asked(ZeroPoints(shape.k, epilogue.zp_wei, epilogue.zp_src), attr, parameters)
+    points = {name: point.param for name, point in given.zero_points.items()}
+    zeros = _as_asked(ZeroPoints(shape.k, points.get("wei"), points.get("src")), attr, parameters)
     return replace(problem, zero_points=zeros), parameters, given
 
 

@@ -11,14 +11,14 @@ from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.params import Param, Params
 from simdnn.kernels.common.spec import Epilogue, GroupScales, Parameters
-from simdnn.primitives.resolve import Placed, Resolved, floats
+from simdnn.primitives.resolve import Resolved, Valued, floats
 
 
 def params_of(given: Resolved) -> Params:
     """The parameters of an integer matmul, as a library judges them."""
 
-    def found(placed: Mapping[str, Placed]) -> dict[str, Param]:
-        return {name: one.param for name, one in placed.items()}
+    def found(valued: Mapping[str, Valued]) -> dict[str, Param]:
+        return {name: one.param for name, one in valued.items()}
 
     return Params(found(given.scales), found(given.zero_points), bool(given.attr.precomputed_reductions))
 
@@ -30,19 +30,21 @@ def group_scales(given: Resolved, exact: bool = False, merged: bool = False, fin
     both, down to the `finest` of zero points where there is one. `merged`: the weights' scales come multiplied by the
     source's common one.
     """
-    by_points = 0 < finest < given.shape.k
+    k = given.shape.k
+    by_points = 0 < finest < k
     found = given.integer_scales if by_points else given.along_k
     if not found:
         return None
-    kept = found if exact else {name: p for name, p in found.items() if p.along_k}
-    length = {name: p.length for name, p in kept.items()}
+    kept = {name: one.param for name, one in found.items() if exact or one.param.along_k}
     if by_points:
-        length = {name: min(g, finest) for name, g in length.items()}
-    src, wei = length.get("src", 0), length.get("wei", 0)
-    if src and wei and max(src, wei) % min(src, wei):
-        raise InvalidArgument(f"scales in groups of {src} (src) and {wei} (wei) along K; one must divide the other")
-    one_group = min(g for g in (src, wei) if g) == given.shape.k
-    return GroupScales(src, wei, not (one_group or exact), exact, merged=merged and not src)
+        kept = {name: param.in_groups(min(param.length(k), finest)) for name, param in kept.items()}
+    lengths = {name: param.length(k) for name, param in kept.items()}
+    if max(lengths.values()) % min(lengths.values()):
+        said = " and ".join(f"{length} ({name})" for name, length in lengths.items())
+        raise InvalidArgument(f"scales in groups of {said} along K; one must divide the other")
+    one_group = min(lengths.values()) == k
+    src, wei = kept.get("src"), kept.get("wei")
+    return GroupScales(src, wei, not (one_group or exact), exact, merged=merged and src is None)
 
 
 def with_groups(
@@ -53,12 +55,12 @@ def with_groups(
         return epilogue, parameters
     rest = {name: p for name, p in given.integer_scales.items() if not getattr(groups, name)}
     wei = rest.get("wei")
-    epilogue = replace(epilogue, src_scale="src" in rest, wei_scale=wei.granularity if wei else "")
+    epilogue = replace(epilogue, src_scale="src" in rest, wei_scale=wei.param if wei else None)
     parameters = replace(
         parameters,
         src_scale=float(floats(rest.get("src"))[0]),
-        wei_scale=floats(wei) if wei else _table(given, "wei", groups.wei),
-        src_group_scale=_table(given, "src", groups.src),
+        wei_scale=floats(wei) if wei else _table(given, groups.wei),
+        src_group_scale=_table(given, groups.src),
     )
     if not groups.merged:
         return epilogue, parameters
@@ -67,14 +69,18 @@ def with_groups(
     return replace(epilogue, src_scale=False), replace(parameters, wei_scale=merged, src_scale=1.0)
 
 
-def _table(given: Resolved, argument: str, group: int) -> Array | None:
+def _table(given: Resolved, param: Param | None) -> Array | None:
     """A scale's values by group, repeated where it has fewer; None where there is none or only the cost is asked."""
-    if not group or given.scales[argument].quant.values is None:
+    if param is None or given.scales[param.argument].values is None:
         return None
-    shape, values = given.shape, np.asarray(given.scales[argument].quant.values, np.float32)
-    parts, axis = shape.k // group, 1 if argument == "src" else 0
+    shape, values, source = (
+        given.shape,
+        np.asarray(given.scales[param.argument].values, np.float32),
+        param.argument == "src",
+    )
+    parts, axis = shape.k // param.length(shape.k), 1 if source else 0
     if values.ndim != 2:
-        values = values.reshape((-1, 1) if argument == "src" else (1, -1))
+        values = values.reshape((-1, 1) if source else (1, -1))
     if 1 < values.shape[axis] < parts:
         values = np.repeat(values, parts // values.shape[axis], axis)
-    return np.broadcast_to(values, (shape.m, parts) if argument == "src" else (parts, shape.n))
+    return np.broadcast_to(values, (shape.m, parts) if source else (parts, shape.n))

@@ -1,16 +1,15 @@
 """Attributes meet a problem: shapes are checked, and what comes out is what kernels read.
 
-Two steps. `Resolved.of` finds, once for each scale and zero point, how finely it is given (its *granularity*), or
-refuses its shape; `groups`, `zero_points` and `decompress` read that. `resolve` turns what kernels here have into
-`Epilogue` and `Parameters`, and refuses the rest by name. Parameters of compressed weights are no part of the epilogue:
-`decompress` says where they belong.
+Two steps. `Resolved.of` finds, once for each scale and zero point, where it changes (its `Param`), or refuses its
+shape; `groups`, `zero_points` and `decompress` read that. `resolve` turns what kernels here have into `Epilogue` and
+`Parameters`, and refuses the rest by name. Parameters of compressed weights are no part of the epilogue: `decompress`
+says where they belong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -25,7 +24,7 @@ from simdnn.primitives import postops
 from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.checks import one_of
 
-ALONG_K = ("grouped", "per_token")
+_UNGROUPED = {"common": (0, 0), "per_oc": (0, 1), "per_token": (1, 0)}  # rows and columns that share a value; 0: all
 DESTINATIONS = ("s32", "f32", "bf16", "f16", "s8", "u8")
 
 
@@ -51,59 +50,12 @@ class Shape:
         return fmt(self.src).is_float and not fmt(self.wei).is_float
 
 
-@dataclass(frozen=True)
-class Placed:
-    """One parameter of an argument, and its granularity on a problem: common | per_oc | per_token | grouped."""
+@dataclass(frozen=True, eq=False)
+class Valued:
+    """A parameter, and its values; None where only the cost is asked for."""
 
-    attribute: str  # scales | zero_points
-    argument: str
-    quant: Quant
-    granularity: str
-    shape: Shape
-
-    @property
-    def groups(self) -> tuple[int, int] | None:
-        """The elements of each dimension that share a value; None where the parameter does not say it."""
-        return _group_of(self.argument, self.quant, self.shape) if self.quant.groups else None
-
-    @property
-    def along_k(self) -> bool:
-        """Whether it changes along K or from row to row."""
-        return self.granularity in ALONG_K
-
-    @cached_property
-    def param(self) -> Param:
-        """The parameter as problems hold it.
-
-        Raises `InvalidArgument` where nothing says how long a group is, `Unimplemented` for groups of several columns.
-        """
-        quant, shape, weights = self.quant, self.shape, self.argument == "wei"
-        dtype = str(quant.dtype)  # Attr has filled it in
-        if self.granularity != "grouped":
-            shared = {"common": (0, 0), "per_oc": (0, 1), "per_token": (1, 0)}[self.granularity]
-            return Param(self.argument, *shared, dtype)
-        where, whole = f"{self.attribute}[{self.argument!r}]", shape.n if weights else shape.m
-        if self.groups:
-            length, across = self.groups if weights else self.groups[::-1]
-        elif quant.values is None:
-            raise InvalidArgument(f"{where}: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
-        else:
-            length = shape.k // int(quant.values.shape[0 if weights else 1])
-            across = whole if quant.mask == (1 if weights else 2) else 1
-        if across not in (1, whole):
-            along = "N" if weights else "M"
-            works = ("({0}, 1)", f"({{0}}, {whole})") if weights else ("(1, {0})", f"({whole}, {{0}})")
-            raise Unimplemented(
-                f"{where}: groups={quant.groups}; groups along {along} hold 1 or all {whole} here; what "
-                f"works: groups={' or '.join(works).format(length)}"
-            )
-        across = 1 if across == 1 else 0
-        return Param(self.argument, *((length, across) if weights else (across, length)), dtype)
-
-    @property
-    def length(self) -> int:
-        """How many k share a value: K itself, but where it is grouped along it. Raises as `param` does."""
-        return self.param.group or self.shape.k
+    param: Param
+    values: Array | None
 
 
 @dataclass(frozen=True)
@@ -112,8 +64,8 @@ class Resolved:
 
     attr: Attr
     shape: Shape
-    scales: Mapping[str, Placed]
-    zero_points: Mapping[str, Placed]
+    scales: Mapping[str, Valued]
+    zero_points: Mapping[str, Valued]
 
     @staticmethod
     def of(attr: Attr, shape: Shape) -> Resolved:
@@ -125,22 +77,22 @@ class Resolved:
         return Resolved(attr, shape, scales, points)
 
     @property
-    def integer_scales(self) -> dict[str, Placed]:
+    def integer_scales(self) -> dict[str, Valued]:
         """The source's and weights' scales of an integer matmul; none of other problems."""
         if self.shape.primitive != "matmul" or not self.shape.integer:
             return {}
         return {name: self.scales[name] for name in ("src", "wei") if name in self.scales}
 
     @property
-    def along_k(self) -> dict[str, Placed]:
+    def along_k(self) -> dict[str, Valued]:
         """The source's and weights' scales where one of them changes along K or from row to row; else none."""
         found = self.integer_scales
-        return found if any(scale.along_k for scale in found.values()) else {}
+        return found if any(scale.param.along_k for scale in found.values()) else {}
 
     def without_zero_points(self) -> Resolved:
         """The parameters less what `ZeroPoints` holds."""
         points = {name: point for name, point in self.zero_points.items() if name == "dst"}
-        kept = {name: point.quant for name, point in points.items()}
+        kept = {name: self.attr.zero_points[name] for name in points}
         attr = replace(self.attr, zero_points=kept, precomputed_reductions={}, zero_point_strategy="auto")
         return replace(self, attr=attr, zero_points=points)
 
@@ -187,7 +139,7 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
         zp_src="src" in points,
         zp_wei=wei_point is not None and not inside,
         src_scale="src" in scales,
-        wei_scale=wei_scale.granularity if wei_scale and not inside else "",
+        wei_scale=wei_scale.param if wei_scale and not inside else None,
         bias=has_bias,
         post_ops=postops.names(attr.post_ops, shape.n),
         dst_scale="dst" in scales,
@@ -206,8 +158,12 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
     return epilogue, parameters
 
 
-def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Placed:
-    """The granularity that a parameter's mask, groups or shape say, or `InvalidArgument` with the shapes allowed."""
+def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
+    """A parameter of an attribute in normal form, as its mask, groups or shape say.
+
+    Raises `InvalidArgument` for what does not fit, with the shapes allowed, and where nothing says how long a group is;
+    `Unimplemented` for groups of several columns.
+    """
     masks = _MASKS[shape.primitive, argument] | ({3: "per_oc"} if _goihw(shape) and argument == "wei" else {})
     named: dict[int | str, str] = masks | {g: g for g in ("common", "per_oc") if g in masks.values()}
     where = f"{attribute}[{argument!r}]"
@@ -230,7 +186,31 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Placed:
                 fits = {granularity: fits.get(granularity, [])}
             allowed = "; ".join(f"{_shapes(shapes)} {g}" for g, shapes in fits.items() if shapes)
             raise InvalidArgument(f"{where} of shape {quant.values.shape}; allowed: {allowed or 'other groups'}")
-    return Placed(attribute, argument, quant, granularity, shape)
+    shared = _grouped(where, argument, quant, shape) if granularity == "grouped" else _UNGROUPED[granularity]
+    return Valued(Param(argument, *shared, str(quant.dtype)), quant.values)
+
+
+def _grouped(where: str, argument: str, quant: Quant, shape: Shape) -> tuple[int, int]:
+    """How many rows and columns share a value of a parameter that is grouped along K; 0 stands for all."""
+    weights = argument == "wei"
+    whole = shape.n if weights else shape.m
+    if quant.groups:
+        pair = _group_of(argument, quant, shape)
+        length, across = pair if weights else pair[::-1]
+    elif quant.values is None:
+        raise InvalidArgument(f"{where}: mask {quant.mask!r} has groups; say which: groups=(32, 1)")
+    else:
+        length = shape.k // int(quant.values.shape[0 if weights else 1])
+        across = whole if quant.mask == (1 if weights else 2) else 1
+    if across not in (1, whole):
+        along = "N" if weights else "M"
+        works = ("({0}, 1)", f"({{0}}, {whole})") if weights else ("(1, {0})", f"({whole}, {{0}})")
+        raise Unimplemented(
+            f"{where}: groups={quant.groups}; groups along {along} hold 1 or all {whole} here; what "
+            f"works: groups={' or '.join(works).format(length)}"
+        )
+    across = 1 if across == 1 else 0
+    return (length, across) if weights else (across, length)
 
 
 def _goihw(shape: Shape) -> bool:
@@ -309,7 +289,7 @@ def refuse_reductions(attr: Attr) -> None:
             )
 
 
-def _refuse_unbuilt(scales: Mapping[str, Placed], points: Mapping[str, Placed], shape: Shape) -> None:
+def _refuse_unbuilt(scales: Mapping[str, Valued], points: Mapping[str, Valued], shape: Shape) -> None:
     for argument, dtype in (("src", shape.src), ("wei", shape.wei)):
         if argument in points and fmt(dtype).is_float:
             raise InvalidArgument(f"zero_points[{argument!r}] for {shape.src} x {shape.wei}; integers alone have them")
@@ -321,10 +301,10 @@ def _refuse_unbuilt(scales: Mapping[str, Placed], points: Mapping[str, Placed], 
         )
     fine, inside = ("common", "per_oc", "grouped"), shape.compressed and shape.primitive == "matmul"
     for name, found, works in (("scales", scales, fine[:2]), ("zero_points", points, fine[:1])):
-        for argument, granularity in ((argument, one.granularity) for argument, one in found.items()):
+        for argument, granularity in ((argument, one.param.granularity) for argument, one in found.items()):
             allowed: tuple[str, ...] = (fine if inside else works) if argument == "wei" else fine[:1]
             if name == "scales" and shape.integer and shape.primitive == "matmul" and argument != "dst":
-                allowed = ("common", "per_oc", *ALONG_K)
+                allowed = ("common", "per_oc", "grouped", "per_token")
             if granularity not in allowed:
                 raise Unimplemented(
                     f"{granularity} {name}[{argument!r}]: no kernel here has them; what works: {', '.join(allowed)}"
@@ -337,26 +317,26 @@ def _bias(bias: Array, shape: Shape) -> npt.NDArray[np.float32]:
     return bias.astype(np.float32, copy=False)
 
 
-def floats(found: Placed | None) -> npt.NDArray[np.float32]:
+def floats(found: Valued | None) -> npt.NDArray[np.float32]:
     """Scales as kernels take them: f32; ones where there are none or only the cost is asked for."""
-    if found is None or found.quant.values is None:
+    if found is None or found.values is None:
         return np.ones(1, np.float32)
-    return _laid_out(found.quant.values.astype(np.float32), found)
+    return _laid_out(found.values.astype(np.float32), found.param)
 
 
-def _integers(found: Placed) -> Array:
+def _integers(found: Valued) -> Array:
     """Zero points of compressed weights as kernels take them: s32; zeros where only the cost is asked for."""
-    values = found.quant.values
-    return np.zeros(1, np.int32) if values is None else _laid_out(values.astype(np.int32), found)
+    values = found.values
+    return np.zeros(1, np.int32) if values is None else _laid_out(values.astype(np.int32), found.param)
 
 
-def _laid_out(values: Array, found: Placed) -> Array:
+def _laid_out(values: Array, param: Param) -> Array:
     """(K/G, N) where grouped along K, else flat."""
-    return values if found.granularity == "grouped" else values.reshape(-1)
+    return values if param.group else values.reshape(-1)
 
 
-def _integer(found: Placed | None) -> int:
-    return 0 if found is None or found.quant.values is None else int(found.quant.values.reshape(-1)[0])
+def _integer(found: Valued | None) -> int:
+    return 0 if found is None or found.values is None else int(found.values.reshape(-1)[0])
 
 
 def need_values(attr: Attr) -> None:

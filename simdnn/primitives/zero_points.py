@@ -18,29 +18,22 @@ from simdnn.primitives.attr import Attr, Quant
 from simdnn.primitives.resolve import Resolved, Shape, refuse_reductions
 
 ADDED = "its kernels add the zero point's part to the sums"
-_ALLOWED = {"src": ("common", "per_token", "grouped"), "wei": ("common", "per_oc", "grouped")}
 
 
 def zero_points(given: Resolved, every: bool = False) -> ZeroPoints | None:
     """The zero points of an integer matmul where they are more than common ones, or (`every`) any at all.
 
-    Raises `InvalidArgument` for shapes, types and groups that don't fit, `Unimplemented` for what nothing here has.
+    Raises `InvalidArgument` for groups that don't fit each other.
     """
     shape = given.shape
     if shape.primitive != "matmul" or not shape.integer:
         return None
-    found = {name: given.zero_points[name] for name in ("src", "wei") if name in given.zero_points}
+    found = {name: given.zero_points[name].param for name in ("src", "wei") if name in given.zero_points}
     summed = _reductions(given.attr, shape)
-    if not summed and not (every and found) and all(p.granularity == "common" for p in found.values()):
+    if not summed and not (every and found) and all(p.common for p in found.values()):
         return None
-    for name, point in found.items():
-        if point.granularity not in _ALLOWED[name]:
-            works = ", ".join(_ALLOWED[name])
-            raise Unimplemented(
-                f"{point.granularity} zero_points[{name!r}]: no kernel here has them; what works: {works}"
-            )
-    lengths = {f"zero_points[{name!r}]": p.length for name, p in found.items()}
-    lengths |= {f"scales[{name!r}]": p.length for name, p in given.along_k.items()}
+    lengths = {f"zero_points[{name!r}]": p.length(shape.k) for name, p in found.items()}
+    lengths |= {f"scales[{name!r}]": one.param.length(shape.k) for name, one in given.along_k.items()}
     group = summed or min(lengths.values())
     for what, length in lengths.items():
         if summed and (length < summed or length % summed):
@@ -50,8 +43,7 @@ def zero_points(given: Resolved, every: bool = False) -> ZeroPoints | None:
             )
         if length % group:
             raise InvalidArgument(f"{what} in groups of {length} along K beside groups of {group}; they must nest")
-    src_group = lengths.get("zero_points['src']", 0)
-    return ZeroPoints(group, "wei" in found, "src" in found, bool(summed), src_group=src_group)
+    return ZeroPoints(group, found.get("wei"), found.get("src"), bool(summed))
 
 
 def on_cpu(given: Resolved, library: Library | None) -> ZeroPoints | None:
@@ -106,8 +98,8 @@ def check_reductions(attr: Attr, src: Array) -> None:
 
 
 def _table(given: Resolved, name: str) -> Array:
-    shape, quant = given.shape, given.zero_points[name].quant
-    values = np.zeros(1, np.int32) if quant.values is None else np.asarray(quant.values).astype(np.int32)
+    shape, values = given.shape, given.zero_points[name].values
+    values = np.zeros(1, np.int32) if values is None else np.asarray(values).astype(np.int32)
     if values.ndim == 2:
         size = (values.shape[0], shape.n) if name == "wei" else (shape.m, values.shape[1])
     else:

@@ -17,6 +17,7 @@ from simdnn.program.records import Memory
 from simdnn.timing.estimate import estimate_program
 from tests.isa_models.test_amx import manual
 from tests.kernels.test_engines import data, parameters, run_all
+from tests.params import BY_CHANNEL, along_k
 from tests.primitives.problems import exact_sums
 from tests.timing.tiles import tiled
 
@@ -61,7 +62,7 @@ def test_every_destination(dst: str) -> None:
     m, n, k = 19, 37, 70
     rng = np.random.default_rng(5)
     a, b = data(rng, (m, k), "u8"), data(rng, (k, n), "s8")
-    e = Epilogue(dst, zp_src=True, src_scale=True, wei_scale="per_oc", bias=True, post_ops=("relu",), dst_scale=True)
+    e = Epilogue(dst, zp_src=True, src_scale=True, wei_scale=BY_CHANNEL, bias=True, post_ops=("relu",), dst_scale=True)
     p = replace(parameters(rng, e, n), src_scale=0.25, wei_scale=2.0 ** rng.integers(-8, -4, n).astype(np.float32))
     tiles, vnni = (
         KINDS[name].build(MatmulProblem(m, n, k, "u8", "s8", e), tiled()) for name in (INT8, "gemm:avx512_core_vnni")
@@ -192,7 +193,8 @@ def test_the_library_takes_tiles_where_it_has_them() -> None:
     assert libraries.choose("onednn", f32, "avx512_core_bf16", "bf16")[1] == "brg_matmul:avx512_core"
     half = MatmulProblem(40, 8, 17, "f16", "f16", e)
     assert libraries.choose("onednn", half, fp16) == ("gemm:avx512_core_amx_fp16", f"brg_matmul:{named}_fp16")
-    assert libraries.choose("onednn", replace(u8, group_scales=GroupScales(wei=8)), amx)[1] == "brg_matmul:avx10_1_512"
+    scaled = replace(u8, group_scales=GroupScales(wei=along_k("wei", 8)))
+    assert libraries.choose("onednn", scaled, amx)[1] == "brg_matmul:avx10_1_512"
     conv = ConvProblem(1, 32, 6, 6, 32, 3, 3, "u8", "s8", e)
     assert libraries.choose("onednn", conv, amx) == ("conv:avx512_core_amx_int8", f"brg_conv_fwd:{named}")
     assert libraries.choose("onednn", replace(conv, kh=1, kw=1), amx)[1] == f"brgconv_1x1:{named}"

@@ -17,6 +17,7 @@ from simdnn import numerics
 from simdnn.kernels import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
 from simdnn.kernels.x86.rows import KERNELS
 from tests.effort import examples
+from tests.params import BY_CHANNEL, COMMON
 from tests.primitives.problems import exact_sums
 
 KINDS = {kind.name: kind for kind in KERNELS}
@@ -57,7 +58,7 @@ def epilogue(rng: np.random.Generator, integer: bool, matmul: bool) -> Epilogue:
         zp_src=integer and pick(False, True),
         zp_wei=integer and matmul and pick(False, True),
         src_scale=pick(False, True),
-        wei_scale=pick("", "common", "per_oc"),
+        wei_scale=pick(None, COMMON, BY_CHANNEL),
         bias=pick(False, True),
         post_ops=("relu",) if pick(False, True) else (),
         dst_scale=pick(False, True),
@@ -66,7 +67,7 @@ def epilogue(rng: np.random.Generator, integer: bool, matmul: bool) -> Epilogue:
 
 
 def parameters(rng: np.random.Generator, e: Epilogue, n: int) -> Parameters:
-    scale = rng.uniform(0.001, 0.02, n if e.wei_scale == "per_oc" else 1).astype(np.float32)
+    scale = rng.uniform(0.001, 0.02, n if e.wei_scale == BY_CHANNEL else 1).astype(np.float32)
     return Parameters(
         bias=rng.standard_normal(n).astype(np.float32) if e.bias else None,
         src_scale=0.37,
@@ -98,7 +99,7 @@ def matmul_problem(kind: KernelKind, rng: np.random.Generator) -> MatmulProblem:
         m, n = (1, n) if "plain" in kind.name or rng.random() < 0.5 else (m, 1)
     src, wei = types(kind, rng)
     e = epilogue(rng, src in ("u8", "s8"), True)
-    e = replace(e, wei_scale="") if kind.library else e  # it is refused there
+    e = replace(e, wei_scale=None) if kind.library else e  # it is refused there
     both = "gemv" not in kind.name and "down" not in kind.name
     some = ["any", "ba"] if "gemv" in kind.name else ["any", "ab"]
     tags = ["ab"] if "plain" in kind.name else ["any", "ab", "ba"] if both else some

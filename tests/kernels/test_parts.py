@@ -20,6 +20,7 @@ from simdnn.kernels.intel_gpu.upconvert import GpuUpconvertGemm
 from simdnn.kernels.intel_gpu.zero import GpuZeroGemm
 from simdnn.kernels.nvidia.compute import SmComputeGemm
 from simdnn.kernels.nvidia.gemm import SmGemm
+from tests.params import along_k
 
 
 def classes() -> list[type]:
@@ -52,6 +53,8 @@ def test_no_generator_is_another_one() -> None:
     assert heirs == []
 
 
+POINTS = ZeroPoints(32, along_k("wei", 32, "u4"), strategy="direct")
+BOTH = ZeroPoints(32, along_k("wei", 32, "s8"), along_k("src", 32, "u8"))
 SCALE = Decompression(("f16",), Param("wei", 32, 1, "f32"), Param("wei", 0, 1, "s8"))
 
 
@@ -59,8 +62,8 @@ SCALE = Decompression(("f16",), Param("wei", 32, 1, "f32"), Param("wei", 0, 1, "
     "generator,name,src,wei,more,stored,multiplied",
     [
         (GpuGemm, "a770", "s8", "s8", {}, "s8", "s8"),
-        (GpuZeroGemm, "b580", "u8", "u4", {"zero_points": ZeroPoints(32, True, False, False, "direct")}, "u4", "s8"),
-        (GpuUpconvertGemm, "a770", "u8", "s8", {"zero_points": ZeroPoints(32, True, True, src_group=32)}, "s8", "f16"),
+        (GpuZeroGemm, "b580", "u8", "u4", {"zero_points": POINTS}, "u4", "s8"),
+        (GpuUpconvertGemm, "a770", "u8", "s8", {"zero_points": BOTH}, "s8", "f16"),
         (GpuComputeGemm, "a770", "f32", "u4", {"compute": "f16", "decompression": SCALE}, "u4", "f16"),
         (GpuComputeGemm, "a770", "f32", "f32", {"compute": "bf16", "wei_tag": "ab"}, "f32", "bf16"),
         (SmGemm, "v100", "f16", "f16", {}, "f16", "f16"),

@@ -14,6 +14,7 @@ import pytest
 from isa_models.readings.arrays import Array
 from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, MatmulProblem, Parameters, Problem
+from tests.params import BY_CHANNEL, COMMON
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 #: the folder is named after the CPU: of a Zen 4, and of an Emerald Rapids with AMX and FP16
@@ -54,7 +55,7 @@ def problem_of(case: dict[str, Any]) -> Problem:
         zp_src="zp_src" in attrs,
         zp_wei="zp_wei" in attrs,
         src_scale="sc_src" in attrs,
-        wei_scale=("per_oc" if per_channel else "common") if "sc_wei" in attrs else "",
+        wei_scale=(BY_CHANNEL if per_channel else COMMON) if "sc_wei" in attrs else None,
         bias=bool(case["bias"]),
         post_ops=("relu",) if params.get("post") == "relu" else (),
         dst_scale="sc_dst" in attrs,

@@ -17,6 +17,7 @@ from simdnn import Attr
 from simdnn.cli import main
 from simdnn.kernels.common.spec import Epilogue, GroupScales, MatmulProblem
 from simdnn.kernels.table import KERNELS, rows_for
+from tests.params import along_k
 
 MACHINES = ("skx", "b580", "a770", "dg1", "max1550", "v100")
 GPUS = MACHINES[1:]
@@ -182,7 +183,7 @@ def test_refusals_read_the_fields() -> None:
         assert kind.accepts(problem) == types
         assert replace(kind, sources=("f16",), weights=("f16",), wants=()).accepts(problem) == ""
         assert replace(kind, sources=("f16",), weights=("f16",), tags=("ab",)).accepts(problem).endswith("works: 'ab'")
-    grouped = MatmulProblem(8, 16, 32, "u8", "s8", Epilogue("f32"), group_scales=GroupScales(wei=16))
+    grouped = MatmulProblem(8, 16, 32, "u8", "s8", Epilogue("f32"), group_scales=GroupScales(wei=along_k("wei", 16)))
     on_tiles, on_vectors = rows["gemm:avx512_core_amx_int8"], rows["gemm:avx512_core_vnni"]
     assert (on_tiles.accepts(grouped), on_vectors.accepts(grouped)) == ("takes no scales along K (wei by 16)", "")
     assert replace(on_vectors, takes=()).accepts(grouped) == on_tiles.accepts(grouped)

@@ -12,6 +12,7 @@ import pytest
 
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
+from simdnn.kernels.common.params import Param
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.resolve import Resolved, Shape, placed, resolve
 
@@ -128,7 +129,7 @@ def test_bad_quant(arguments: dict[str, Any]) -> None:
     ],
 )
 def test_granularity_of_matmul(argument: str, quant: Quant, granularity: str) -> None:
-    assert placed("scales", argument, quant, MATMUL).granularity == granularity
+    assert placed("scales", argument, quant, MATMUL).param.granularity == granularity
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_shapes_that_do_not_fit_a_matmul(argument: str, quant: Quant, message: s
 
 def test_shapes_of_a_grouped_convolution() -> None:
     for values, mask in ((np.ones(8), None), (np.ones((4, 2)), None), (np.ones((4, 2)), 3), (np.ones(8), "per_oc")):
-        assert placed("scales", "wei", Quant(values, mask=mask), CONV).granularity == "per_oc"
+        assert placed("scales", "wei", Quant(values, mask=mask), CONV).param.granularity == "per_oc"
     for quant in (Quant(np.ones((2, 4))), Quant(np.ones(4)), Quant(np.ones((9, 8))), Quant(1.0, groups=(1, 1))):
         with pytest.raises(InvalidArgument):
             placed("scales", "wei", quant, CONV)
@@ -170,7 +171,7 @@ def test_resolved() -> None:
     )
     bias = np.arange(10, dtype=np.float32)
     epilogue, parameters = resolve(Resolved.of(attr, MATMUL), "u8", bias)
-    assert (epilogue.dst, epilogue.wei_scale) == ("u8", "per_oc")
+    assert (epilogue.dst, epilogue.wei_scale) == ("u8", Param("wei", 0, 1, "f32"))
     flags = ("zp_src", "zp_wei", "src_scale", "bias", "post_ops", "dst_scale", "dst_zero_point")
     assert all(getattr(epilogue, flag) for flag in flags)
     assert (parameters.src_scale, parameters.dst_scale) == (0.5, 4.0)

@@ -215,7 +215,7 @@ def test_scales(quant: Any, param: Param, values: tuple[int, ...] | None) -> Non
     found = decompression(Resolved.of(attr, SHAPE), matmul_problem(SHAPE, Epilogue("f32"), "any"), None, frozenset())
     assert found == Decompression(("f32",), scale=param)
     epilogue, parameters = resolve(Resolved.of(attr, SHAPE), "f32", None)
-    assert epilogue.wei_scale == "" and parameters.wei_scale is not None and parameters.wei_scale.dtype == np.float32
+    assert epilogue.wei_scale is None and parameters.wei_scale is not None and parameters.wei_scale.dtype == np.float32
     assert values is None or parameters.wei_scale.shape == values
 
 

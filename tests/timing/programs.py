@@ -12,6 +12,7 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, Epilogue, GroupScales, MatmulProblem, ZeroPoints
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
+from tests.params import along_k
 
 #: kind -> (instruction, source, weights, accumulator, depth of one dot)
 KINDS = {
@@ -115,8 +116,10 @@ def unusual() -> Iterator[MatmulProblem]:
                 how = Decompression((src, "f32"), scale, zero_point, reference)
                 yield MatmulProblem(m, n, k, src, weights, Epilogue(dst, bias=True), "any", how)
     for src, dst in itertools.product(("u8", "s8"), ("f32", "bf16")):
-        for m, scales in itertools.product((1, 9), (GroupScales(wei=16), GroupScales(16, 32), GroupScales(32))):
+        sides = (None, 16), (16, 32), (32, None)
+        for m, (rows, columns) in itertools.product((1, 9), sides):
+            scales = GroupScales(rows and along_k("src", rows), columns and along_k("wei", columns))
             yield MatmulProblem(m, 40, 64, src, "s8", Epilogue(dst), group_scales=scales)
     for src, both, (m, n, k) in itertools.product(("u8", "s8"), (False, True), ((1, 40, 64), (8, 24, 32))):
-        points = ZeroPoints(16, wei=True, src=both)
+        points = ZeroPoints(16, along_k("wei", 16, "s8"), along_k("src", 16, "u8") if both else None)
         yield MatmulProblem(m, n, k, src, "s8", Epilogue("f32"), zero_points=points)

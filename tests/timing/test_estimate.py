@@ -31,6 +31,7 @@ from simdnn.timing.cpu.steps import Step, lower
 from simdnn.timing.cpu.walk import core_time, lower_bounds
 from simdnn.timing.estimate import estimate_program
 from tests.effort import examples
+from tests.params import BY_CHANNEL
 from tests.timing.programs import gemm, unusual
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -86,7 +87,7 @@ def problems() -> Iterator[Problem]:
     """Small problems, so that every kernel can do one of them."""
     yield from unusual()
     for src, wei in (("f32", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("u8", "s8")):
-        scales = "per_oc" if wei == "s8" else ""
+        scales = BY_CHANNEL if wei == "s8" else None
         epilogue = Epilogue(dst="f32", wei_scale=scales, bias=True, post_ops=("relu",))
         for m, tag in ((9, "any"), (1, "any"), (1, "ab")):
             yield MatmulProblem(m, 40, 64, src, wei, epilogue, tag)

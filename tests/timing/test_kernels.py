@@ -18,6 +18,7 @@ from simdnn.program.records import Program
 from simdnn.timing.cpu.stream import Stream
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.gaps import gaps_of
+from tests.params import BY_CHANNEL, COMMON
 from tests.timing.programs import unusual
 
 TYPES = (
@@ -35,10 +36,10 @@ TAPS = ((3, 1, 1, 1), (1, 1, 0, 1), (5, 2, 2, 1), (3, 1, 2, 2))  # kernel, strid
 def epilogues(dst: str, integer: bool) -> Iterator[Epilogue]:
     yield Epilogue(dst=dst)
     narrow = dst in ("s8", "u8")
-    scale = "per_oc" if integer else ""
+    scale = BY_CHANNEL if integer else None
     yield Epilogue(dst, integer, False, integer, scale, True, ("relu",), narrow, narrow)
     if integer:
-        yield Epilogue(dst, zp_src=True, zp_wei=True, wei_scale="common")
+        yield Epilogue(dst, zp_src=True, zp_wei=True, wei_scale=COMMON)
 
 
 def problems() -> Iterator[Problem]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,19 @@ class Param:
     def group(self) -> int:
         """How many k share a value; 0 where all of them do."""
         return self.columns if self.argument == "src" else self.rows
+
+    def length(self, k: int) -> int:
+        """How many of `k` share a value: all of them where no group is named."""
+        return self.group or k
+
+    def in_groups(self, length: int) -> Param:
+        """The parameter with a value for every `length` k."""
+        return replace(self, columns=length) if self.argument == "src" else replace(self, rows=length)
+
+    @property
+    def along_k(self) -> bool:
+        """Whether it changes along K or from row to row."""
+        return bool(self.group) or self.per_token
 
     @property
     def by_channel(self) -> bool:
@@ -70,4 +83,4 @@ class Params:
     def along_k(self) -> Mapping[str, Param]:
         """The source's and weights' scales where one of them changes along K or from row to row; else none."""
         found = {name: p for name, p in self.scales.items() if name != "dst"}
-        return found if any(p.group or p.per_token for p in found.values()) else {}
+        return found if any(p.along_k for p in found.values()) else {}

@@ -25,7 +25,7 @@ class Epilogue:
     zp_src: bool = False  # a common source zero point, s32
     zp_wei: bool = False  # a common weights zero point, s32
     src_scale: bool = False  # a common f32 scale
-    wei_scale: str = ""  # "" | "common" | "per_oc"
+    wei_scale: Param | None = None  # a common one, or one per output channel
     bias: bool = False  # f32, one per output channel
     post_ops: tuple[str, ...] = ()  # in order: relu, sum, add:common, add:per_oc, add:full
     dst_scale: bool = False  # a common f32 scale: the result is divided by it
@@ -37,7 +37,7 @@ class Epilogue:
         return self.dst != "s32" or bool(
             set(self.post_ops) - {"relu"}
             or self.src_scale
-            or self.wei_scale
+            or self.wei_scale is not None
             or self.bias
             or self.dst_scale
             or self.dst_zero_point
@@ -46,24 +46,25 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class GroupScales:
-    """Scales of an integer matmul that change along K: how many k share one of the source, of the weights (0: none).
+    """Scales of an integer matmul that change along K, of the source and of the weights, as far as sums of groups are
+    scaled by them.
 
     Each group's s32 sum is scaled in f32 by itself; the groups are added up in order.
     """
 
-    src: int = 0  # Parameters.src_group_scale is (M, K / src)
-    wei: int = 0  # Parameters.wei_scale is (K / wei, N)
+    src: Param | None = None  # Parameters.src_group_scale is (M, K / its length)
+    wei: Param | None = None  # Parameters.wei_scale is (K / its length, N)
     weights_first: bool = True  # (sum * weights scale) * source scale, as oneDNN's brgemm; else the other way round
     reference: bool = False  # what oneDNN leaves to its reference implementation, which is exact
     merged: bool = False  # the weights' scales come multiplied by the source's common one, as oneDNN has them on tiles
 
-    @property
-    def group(self) -> int:
-        """How many k have all their scales in common."""
-        return min(g for g in (self.src, self.wei) if g)
+    def lengths(self, k: int) -> list[int]:
+        """How many of `k` share a scale of the source, and of the weights, where sums of groups are scaled by it."""
+        return [param.length(k) for param in (self.src, self.wei) if param]
 
     def __str__(self) -> str:
-        return " ".join(f"{name} by {g}" for name, g in (("src", self.src), ("wei", self.wei)) if g)
+        given = [param for param in (self.src, self.wei) if param]
+        return " ".join(f"{p.argument} {f'by {p.group}' if p.group else p.granularity}" for p in given)
 
 
 @dataclass(frozen=True)
@@ -85,17 +86,17 @@ class ZeroPoints:
     """Zero points of an integer matmul that change along K or by column, and how their part of the sum is found."""
 
     group: int  # how many k have all their zero points (and scales) in common, and one reduction of the source
-    wei: bool  # Parameters.wei_zero_points is (K / any multiple, N)
-    src: bool  # Parameters.src_zero_points is (M, K / any multiple)
+    wei: Param | None = None  # Parameters.wei_zero_points is (K / any multiple, N)
+    src: Param | None = None  # Parameters.src_zero_points is (M, K / any multiple)
     reductions: bool = False  # Parameters.reductions, (M, K / group), are the user's
     strategy: str = ""  # direct | in_kernel | precomputed | bias | upconvert
-    src_group: int = 0  # how many k share a zero point of the source, where there are some
     wei_range: tuple[int, int] = (0, 0)  # the least and the largest of the weights', where a kernel asks for it
     src_range: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
         given = " reductions given" if self.reductions else ""
-        return f"{'src ' * self.src}{'wei ' * self.wei}by {self.group}{given} {self.strategy}".strip()
+        sides = "".join(f"{param.argument} " for param in (self.src, self.wei) if param)
+        return f"{sides}by {self.group}{given} {self.strategy}".strip()
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,11 @@ class MatmulProblem:
     @property
     def macs(self) -> int:
         return self.m * self.n * self.k * self.batch.count
+
+    @property
+    def scale_period(self) -> int:
+        """How many k have all their scales in common."""
+        return min(self.group_scales.lengths(self.k)) if self.group_scales else self.k
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.tile import Budget
 from simdnn.kernels.intel_gpu.gemm import BlockGemm
-from simdnn.kernels.intel_gpu.groups import partition_of, period_of
+from simdnn.kernels.intel_gpu.groups import partition_of
 from simdnn.kernels.intel_gpu.operands import BlockOperand, Multiplied
 from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored, stored_type
 from simdnn.kernels.intel_gpu.products import BlockProducts
@@ -52,7 +52,7 @@ def GpuComputeGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
     else:
         weights = DecompressedColumns(partition, p.wei, compute, parts)
     products = BlockProducts(machine, partition, source, weights)
-    sums = GroupedSums(products, period_of(p), p.group_scales, ZeroPart(products))
+    sums = GroupedSums(products, p.scale_period, p.group_scales, ZeroPart(products))
     suffix = "_wdec" if p.decompression else ""
     return BlockGemm(p, machine, partition.cut, source, weights, sums, suffix, compute)
 

@@ -27,24 +27,19 @@ from simdnn.kernels.intel_gpu.zero_parts import ZeroPart
 _SCALES = 16  # GRFs that a period's scales take
 
 
-def period_of(problem: GpuMatmulProblem) -> int:
-    """How many k have their scales in common."""
-    return problem.group_scales.group if problem.group_scales else problem.k
-
-
 def partition_of(
     problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget, group: int, src: str, wei: str
 ) -> BlockPartition:
     """K in groups, for operands multiplied in these types, with the registers that scales along K need."""
     if problem.group_scales:
-        more = problem.k // period_of(problem) > 1
+        more = problem.k // problem.scale_period > 1
         budget = replace(budget, registers=budget.registers + _SCALES, copies=budget.copies + more)
     return BlockPartition.of(cut_of(problem, machine, budget, src, wei), problem.k, group)
 
 
 def GpuGroupedGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
     """A matmul of integers with `group_scales`."""
-    period = period_of(problem)
+    period = problem.scale_period
     partition = partition_of(problem, machine, Budget(), period, problem.src, problem.wei)
     source, weights = Multiplied(partition, "src"), Multiplied(partition, "wei")
     products = BlockProducts(machine, partition, source, weights)

@@ -25,7 +25,7 @@ from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.tile import Budget
 from simdnn.kernels.intel_gpu.block import block_of
 from simdnn.kernels.intel_gpu.gemm import BlockGemm
-from simdnn.kernels.intel_gpu.groups import partition_of, period_of
+from simdnn.kernels.intel_gpu.groups import partition_of
 from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored, stored_type
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
@@ -45,10 +45,10 @@ def GpuUpconvertGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGem
     words = -(-size // machine.platform.grf_bytes)  # of a block's bytes, and its zero points
     partition = partition_of(problem, machine, Budget(2 * words + 12), zeros.group, "f16", "f16")
     fills = partition.group % block.k and zeros.wei and zeros.src  # what fills up must be a zero on one side
-    source = UpconvertedRows(partition, problem, zeros.src, bool(fills))
-    weights = UpconvertedColumns(partition, problem, zeros.wei, bool(fills))
+    source = UpconvertedRows(partition, problem, zeros.src is not None, bool(fills))
+    weights = UpconvertedColumns(partition, problem, zeros.wei is not None, bool(fills))
     products = BlockProducts(machine, partition, source, weights)
-    sums = GroupedSums(products, period_of(problem), problem.group_scales, ZeroPart(products))
+    sums = GroupedSums(products, problem.scale_period, problem.group_scales, ZeroPart(products))
     return BlockGemm(problem, machine, partition.cut, source, weights, sums, "_upconvert", "f16")
 
 

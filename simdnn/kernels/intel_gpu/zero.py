@@ -20,7 +20,7 @@ from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.tile import Budget
 from simdnn.kernels.intel_gpu.block import block_of
 from simdnn.kernels.intel_gpu.gemm import BlockGemm
-from simdnn.kernels.intel_gpu.groups import partition_of, period_of
+from simdnn.kernels.intel_gpu.groups import partition_of
 from simdnn.kernels.intel_gpu.operands import Multiplied
 from simdnn.kernels.intel_gpu.products import BlockProducts
 from simdnn.kernels.intel_gpu.sums import GroupedSums
@@ -33,7 +33,7 @@ def GpuZeroGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
     """A matmul with `zero_points`, whose `strategy` is one of `EXACT`."""
     p, zeros = problem, problem.zero_points
     assert zeros is not None
-    direct = zeros.wei and zeros.strategy == "direct"
+    direct = zeros.wei is not None and zeros.strategy == "direct"
     splits = direct and fmt(p.wei).bits == 8  # into two products
     wei = "s8" if direct else p.wei
     block = block_of(machine, p.m, p.src, wei, "")
@@ -43,13 +43,13 @@ def GpuZeroGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
     source = Multiplied(partition, "src")
     weights = Differences(partition, p.wei) if direct else Multiplied(partition, "wei")
     products = BlockProducts(machine, partition, source, weights)
-    period = period_of(p)
+    period = p.scale_period
     part: ZeroPart = ZeroPart(products)
     if isinstance(weights, Differences):
         part = Split(products, weights) if splits else part
     elif zeros.wei:
         made = {"in_kernel": InKernel, "precomputed": Precomputed}.get(zeros.strategy)
         part = made(products) if made else Bias(products, p.k // period)
-    source_zeros = SourceZeros(partition, period, zeros.src_group) if zeros.src else None
+    source_zeros = SourceZeros(partition, period, zeros.src.length(p.k)) if zeros.src else None
     sums = GroupedSums(products, period, p.group_scales, part, source_zeros)
     return BlockGemm(p, machine, partition.cut, source, weights, sums, f"_{zeros.strategy}")

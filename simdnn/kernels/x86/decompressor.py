@@ -53,7 +53,7 @@ class Decompressor:
         if not self.problem.decompression:  # f32 weights: their scale is the epilogue's
             return Plan(epilogue, integer=False)
         scale = self.compressed.scale
-        after = scale.granularity if scale and not self.in_weights else ""
+        after = None if self.in_weights else scale
         each = epilogue.src_scale and not self.dot.scaled
         return Plan(
             replace(epilogue, wei_scale=after, src_scale=each), integer=False, reference=self.compressed.reference

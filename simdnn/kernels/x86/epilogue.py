@@ -44,7 +44,7 @@ class Plan:
         wanted = [
             ("comp", "s32", channels * (positions if self.compensate == "position" else 1), bool(self.compensate)),
             ("src_scale", "f32", 1, e.src_scale and not self.merged_scales),
-            ("wei_scale", "f32", channels if e.wei_scale == "per_oc" else 1, self.scale_pass),
+            ("wei_scale", "f32", channels if self.scale_by_channel else 1, self.scale_pass),
             ("bias", "f32", channels, e.bias),
             *((f"post{i}", "f32", size, True) for i, size in enumerate(self._operands(channels, outputs)) if size),
             ("previous", e.dst, outputs, "sum" in e.post_ops),
@@ -69,7 +69,7 @@ class Plan:
         divisor = np.array([p.dst_scale], np.float32)
         found: dict[str, Array] = {
             "src_scale": np.array([p.src_scale], np.float32),
-            "wei_scale": spread(scale) if self.epilogue.wei_scale == "per_oc" else scale,
+            "wei_scale": spread(scale) if self.scale_by_channel else scale,
             "dst_scale": divisor if self.reference else np.float32(1) / divisor,
             "dst_zero_point": np.array([p.dst_zero_point], np.float32),
         }
@@ -85,6 +85,11 @@ class Plan:
         """How many values each post-operation reads, the destination apart."""
         sizes = {"relu": 0, "sum": 1, "add:common": 1, "add:per_oc": channels, "add:full": outputs}
         return [sizes[name] for name in self.epilogue.post_ops]
+
+    @property
+    def scale_by_channel(self) -> bool:
+        """Whether the weights' scale has a value for each channel."""
+        return self.epilogue.wei_scale is not None and self.epilogue.wei_scale.by_channel
 
     @property
     def scale_pass(self) -> bool:
@@ -190,7 +195,7 @@ class _Passes:
 
     def scale(self) -> Code:
         """The weights' scale."""
-        if self.plan.epilogue.wei_scale == "per_oc":
+        if self.plan.scale_by_channel:
             return self.per_channel("vmulps", "f32", "wei_scale")
         return self.common("vmulps", "wei_scale")
 

@@ -39,7 +39,7 @@ def is_stored(problem: ConvProblem) -> bool:
 
 def as_floats(problem: ConvProblem, scaled: bool = False) -> ConvProblem:
     """The problem that the kernel itself is given; `scaled`: its weights come multiplied by their scales."""
-    scale = "" if scaled else problem.epilogue.wei_scale
+    scale = None if scaled else problem.epilogue.wei_scale
     return replace(problem, wei=problem.src, epilogue=replace(problem.epilogue, zp_wei=False, wei_scale=scale))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
+from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import GroupScales, MatmulProblem, Parameters
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.tile import Chain, Group, Repeat, TapLoop
@@ -23,7 +24,8 @@ class GroupedChains:
         assert isinstance(product.problem, MatmulProblem) and product.problem.group_scales is not None
         self.product, self.layout = product, layout
         self.scales: GroupScales = product.problem.group_scales
-        self.groups = product.k // self.scales.group
+        self.length = product.problem.scale_period
+        self.groups = product.k // self.length
         self.chained = self.groups > 1
         order = ("wei", "src") if self.scales.weights_first else ("src", "wei")
         used = tuple(name for name in order if getattr(self.scales, name))
@@ -31,9 +33,9 @@ class GroupedChains:
 
     def sums(self, step: int) -> tuple[Repeat, ...]:
         """A chain for every group; `step` in weights."""
-        steps = self.scales.group // self.product.dot.depth
+        steps = self.length // self.product.dot.depth
         chain = Chain((), steps)
-        return (Repeat((chain,), TapLoop("part", self.groups, self.scales.group, steps * step)),)
+        return (Repeat((chain,), TapLoop("part", self.groups, self.length, steps * step)),)
 
     def tensors(self) -> list[Tensor]:
         by_channel = self.groups * self.layout.channels
@@ -48,8 +50,8 @@ class GroupedChains:
         tensors = {}
         n = self.product.oc
 
-        def each_group(values: Array, length: int) -> Array:
-            return np.repeat(values, length // self.scales.group, axis=0)
+        def each_group(values: Array, param: Param) -> Array:
+            return np.repeat(values, param.length(self.product.k) // self.length, axis=0)
 
         if self.product.shifted:
             sums = weights.T.astype(np.int64).reshape(n, self.groups, -1).sum(axis=2).T

@@ -40,9 +40,8 @@ class RefInt8:
 
     def __init__(self, name: str, problem: MatmulProblem, unit: Unit) -> None:
         self.name, self.problem, self.unit = name, problem, unit
-        scales = problem.group_scales
-        self.period = scales.group if scales else problem.k  # k that share their scales
-        self.zeros = problem.zero_points or ZeroPoints(self.period, wei=False, src=False)
+        self.period = problem.scale_period
+        self.zeros = problem.zero_points or ZeroPoints(self.period)
         self.columns = -(-problem.n // unit.lanes) * unit.lanes
         self.groups = problem.k // self.zeros.group
         self.strategy = self.zeros.strategy or ("precomputed" if self.zeros.reductions else "direct")
@@ -54,7 +53,7 @@ class RefInt8:
 
     def uses(self, strategy: str) -> bool:
         """Whether the weights' zero points are applied so."""
-        return self.zeros.wei and self.strategy == strategy
+        return self.zeros.wei is not None and self.strategy == strategy
 
     @property
     def scaled(self) -> bool:

@@ -152,13 +152,13 @@ class Row:
         e, scales = problem.epilogue, problem.group_scales
         if scales is None:
             return ""
-        lengths = [g for g in (scales.src, scales.wei) if g]
+        lengths = scales.lengths(problem.k)
         if e.zp_src or e.zp_wei or e.dst == "s32":
             return "takes scales along K without zero points, to a floating-point or 8-bit destination"
         if any(problem.k % g or max(lengths) % g for g in lengths):
             return f"groups of {lengths} that neither nest nor divide K = {problem.k}"
-        if scales.group % 4:
-            return f"takes k in fours: groups of a multiple of 4, not {scales.group}"
+        if problem.scale_period % 4:
+            return f"takes k in fours: groups of a multiple of 4, not {problem.scale_period}"
         return ""
 
     def refuses_scale(self, problem: MatmulProblem) -> str:

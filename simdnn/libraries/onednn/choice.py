@@ -122,7 +122,7 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     if p.wei in ("s4", "u4") and not reference:
         refuse_raw(p)
     library = "ref_int8:any" if reference else f"brg_matmul:{tier}"
-    if p.zero_points or (p.group_scales and (p.wei == "u8" or p.epilogue.dst == "s32" or p.group_scales.group % 4)):
+    if p.zero_points or (p.group_scales and (p.wei == "u8" or p.epilogue.dst == "s32" or p.scale_period % 4)):
         return f"ref_int8:{_wide(tier)}", library
     if reference:
         return f"{_int8('gemm', tier)}{'' if tier in _VNNI else '_exact'}", library

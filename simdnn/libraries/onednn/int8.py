@@ -67,10 +67,13 @@ def _common(p: MatmulProblem, params: Params) -> bool:
     nibbles, common = p.wei in _NIBBLES, all(found.common for found in points.values())
     if not points or p.wei == "s8" and common and not params.along_k:
         return True
-    both = ("common", "grouped")
-    allowed = {"src": both if nibbles else both[: int(common)], "wei": () if p.wei == "u8" else both}
+    grouped = {"src": nibbles, "wei": p.wei != "u8"}
+    single = {"src": nibbles or common, "wei": p.wei != "u8"}
     own = {"src": p.src, "wei": p.wei}
-    fits = all(found.granularity in allowed[name] and found.dtype == own[name] for name, found in points.items())
+    fits = all(
+        found.dtype == own[name] and (single[name] if found.common else grouped[name] and found.group > 0)
+        for name, found in points.items()
+    )
     tags = ("any", "ab") if nibbles else ("ab",)
     return fits and not params.reductions and p.wei_tag in tags and p.epilogue.dst in _FLOATS
 
@@ -120,7 +123,7 @@ def _refuse_groups(p: MatmulProblem, params: Params) -> None:
 def _refuse_half_scales(p: MatmulProblem, params: Params) -> None:
     """Raise where the library lacks a kernel with AVX512_FP16 that it has under weaker caps."""
     scale, points = params.scales.get("wei"), _points(params).values()
-    by_column = scale is not None and (scale.granularity, scale.dtype) == ("per_oc", "f16")
+    by_column = scale is not None and (scale.by_channel, scale.group, scale.dtype) == (True, 0, "f16")
     grouped = any(point.group and point.dtype == "s32" for point in points)
     if by_column and grouped and p.epilogue.dst == "f16":
         raise Unimplemented(
