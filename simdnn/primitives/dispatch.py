@@ -155,15 +155,27 @@ class Choice:
         return self.request.dispatch == "fastest" and len(able) > 1
 
     def frame(self) -> pd.DataFrame:
-        """Every candidate: implementation, isa, cycles (on one core; missing where it is out), chosen, reason."""
+        """Every candidate: implementation, isa, cycles (on one core; missing where it is out), chosen, reason.
+
+        One whose peak rate alone takes longer than all of the kernel that runs is out by that bound, and not timed.
+        """
         import pandas as pd
 
         rows, least = [], _cycles(self.kind, self.request)[0]
         for kind, reason in ((c.kind, c.reason) for c in self.candidates):
-            cycles, missing = (None, reason) if reason and kind is not self.kind else _cycles(kind, self.request)
+            cycles, missing = None, reason
+            if kind is self.kind or not (missing := reason or self._ruled_out(kind, least)):
+                cycles, missing = _cycles(kind, self.request)
             rows.append((kind.name, kind.isa, cycles, kind is self.kind, missing or self._why(kind, cycles == least)))
         frame = pd.DataFrame(rows, columns=["implementation", "isa", "cycles", "chosen", "reason"])
         return frame.astype({"cycles": "float64"})
+
+    def _ruled_out(self, kind: KernelKind, least: float | None) -> str:
+        """Why a kind need not be timed: its bound, where that is above the `least` cycles, of the kind that runs."""
+        floor = self.request.floor(kind, self.problem, self.request.machine)
+        if least is None or floor <= least:
+            return ""
+        return f"{self._why(kind, False)}: ruled out by a bound, at least {math.floor(floor):,} at its unit's peak rate"
 
     def _why(self, kind: KernelKind, equal: bool) -> str:
         """Why a kind that may run was taken or left; `equal`: its cycles are those of the one taken."""

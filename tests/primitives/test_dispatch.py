@@ -314,7 +314,7 @@ def test_refusal_names_the_nearest() -> None:
 
 
 def test_what_cannot_win_is_not_timed() -> None:
-    """The frame still has its cycles: they are found when it is asked for."""
+    """The frame has its cycles, found when it is asked for, or the bound that rules it out."""
     timed: list[str] = []
 
     def clock(program: Program, target: Machine, cold: tuple[str, ...]) -> Any:
@@ -326,8 +326,14 @@ def test_what_cannot_win_is_not_timed() -> None:
     choice = choose(request)
     assert choice.kind.name == "gemm:avx512_core" and timed == ["gemm:avx512_core"]
     frame = choice.frame().set_index("implementation")
-    for name in ("gemm:avx2", "gemm:avx512_core_tf32", "gemm:avx2_tf32_cut"):
-        assert frame.loc[name, "cycles"] > frame.loc["gemm:avx512_core", "cycles"]
+    least = frame.loc["gemm:avx512_core", "cycles"]
+    assert frame.loc["gemm:avx512_core_tf32", "cycles"] > least
+    for row in (found for found in KERNELS if found.name in ("gemm:avx2", "gemm:avx2_tf32_cut")):
+        bound = least_cycles(row, problem, request.machine)
+        assert bound > least and np.isnan(frame.loc[row.name, "cycles"]) and row.name not in timed
+        assert frame.loc[row.name, "reason"].endswith(
+            f"ruled out by a bound, at least {int(bound):,} at its unit's peak rate"
+        )
 
 
 @pytest.mark.parametrize("name", ["clx", "zen4", "spr"])
