@@ -210,7 +210,7 @@ def decode(codes: npt.ArrayLike, name: str) -> npt.NDArray[np.float32]:
 def encode(
     values: npt.ArrayLike, name: str, *, overflow: str = "saturate", rounding: str = "even"
 ) -> npt.NDArray[np.uint8]:
-    """The codes of f32, f16 or bf16 values in a float format of at most 8 bits: uint8, one a byte, of the values' shape.
+    """The codes (uint8, one a byte, in the shape of `values`) of f32, f16 or bf16 in a float format of at most 8 bits.
 
     Each value is rounded once, by `rounding`: "even" (nearest, ties to even), "away" (nearest, ties away from zero),
     "down", "up", "zero". Subnormals are kept. `overflow`: what rounds beyond the greatest value, infinity too, becomes

@@ -26,7 +26,7 @@ from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import BF16, VNNI, Dot
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.gemm import Gemm, epilogue_of
-from simdnn.kernels.x86.product import Blocks, Product, panels_of
+from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.tile import Panel, TilePart
 from simdnn.kernels.x86.weights import PackedWeights
@@ -77,7 +77,7 @@ def tiled_gemm(
     return Gemm(product, blocks, weights, sums, compensation, plan, tiles)
 
 
-def in_tiles(product: Product) -> Blocks:
+def in_tiles(product: Product) -> PanelBlocks:
     """Two tiles of rows and up to two of columns; of few rows one tile, and up to four of columns.
 
     Tiles are configured once, so all blocks have one height: the last one computes some rows a second time.
@@ -89,7 +89,7 @@ def in_tiles(product: Product) -> Blocks:
         height, most = -(-rows // -(-rows // (2 * TILE_ROWS))), 2
     count, rest = divmod(rows, height)
     cut = [(0, height, count), *([(rows - height, height, 1)] if rest else [])]
-    return Blocks(cut, panels_of(product, min(most, columns)), _SECOND_LEVEL)
+    return PanelBlocks(cut, panels_of(product, min(most, columns)), _SECOND_LEVEL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ class AmxTiles:
     """Blocks of rows by panels of columns; `accumulation` is the machine's order of adding up a row's products."""
 
     product: Product
-    blocks: Blocks
+    blocks: PanelBlocks
     sums: Chains
     plan: Plan
     accumulation: str

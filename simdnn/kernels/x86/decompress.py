@@ -16,7 +16,7 @@ from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.x86.code import fill_zero, zero
 from simdnn.kernels.x86.decompressor import Decompressor, lengths, nest
-from simdnn.kernels.x86.product import Blocks, Product
+from simdnn.kernels.x86.product import PanelBlocks, Product
 from simdnn.kernels.x86.rounding import round_f32
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import Affine, Memory, Tensor
@@ -31,7 +31,7 @@ class PanelWeights:
     given = GIVEN
     blocked = None
 
-    def __init__(self, product: Product, blocks: Blocks) -> None:
+    def __init__(self, product: Product, blocks: PanelBlocks) -> None:
         self.decompressor = Decompressor(product, blocks.layout)
         self.layout, self.highest = blocks.layout, blocks.highest
         self.unit, self.dot, self.k = product.unit, product.dot, product.k

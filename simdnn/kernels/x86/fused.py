@@ -26,7 +26,7 @@ from simdnn.kernels.x86.decompress import GIVEN
 from simdnn.kernels.x86.decompressor import Decompressor, lengths, nest, scale_inside
 from simdnn.kernels.x86.dots import Dot, accumulator
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
-from simdnn.kernels.x86.product import Blocks, Product, panels_of
+from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Program, Tensor
@@ -45,7 +45,7 @@ def fused_gemm(name: str, problem: MatmulProblem, unit: Unit, dot: Dot) -> Fused
     return Fused(product, blocks, decompressor, decompressor.epilogue())
 
 
-def fitting(product: Product, d: Decompression) -> Blocks:
+def fitting(product: Product, d: Decompression) -> PanelBlocks:
     """Blocks of all rows, or of few as even as can be; panels whose sums, scales and zero points fit the registers."""
     unit, dot = product.unit, product.dot
     constants = (scale_inside(d, dot) is not None) + (d.zero_point is not None)
@@ -58,7 +58,7 @@ def fitting(product: Product, d: Decompression) -> Blocks:
     most = next(h for h in range(_HEIGHT, 0, -1) if vectors(h))
     height = -(-product.rows // -(-product.rows // most))
     columns = min(vectors(height), -(-product.oc // unit.lanes))
-    return Blocks(row_blocks(product.rows, height), panels_of(product, columns))
+    return PanelBlocks(row_blocks(product.rows, height), panels_of(product, columns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Fused:
     """The nest of one problem, and the parts that it is made of."""
 
     product: Product
-    blocks: Blocks
+    blocks: PanelBlocks
     decompressor: Decompressor
     plan: Plan
 

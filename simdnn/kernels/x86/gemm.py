@@ -29,7 +29,7 @@ from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import COUNT, Dot
 from simdnn.kernels.x86.epilogue import Plan
 from simdnn.kernels.x86.grouped import GroupedChains
-from simdnn.kernels.x86.product import Blocks, Product, panels_of
+from simdnn.kernels.x86.product import PanelBlocks, Product, panels_of
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.tile import Panel, Reduction, TilePart, tile
 from simdnn.kernels.x86.weights import PackedWeights, PlainWeights, weights_of
@@ -63,7 +63,7 @@ class Gemm:
     """The nest of one problem and the parts that it is made of."""
 
     product: Product
-    blocks: Blocks
+    blocks: PanelBlocks
     weights: PlainWeights | PackedWeights | PanelWeights
     sums: Sums
     compensation: Compensation
@@ -231,10 +231,10 @@ def total(product: Product) -> str:
     return "dst" if product.conv.epilogue.dst == "f32" else "total"
 
 
-def in_registers(product: Product, columns: int) -> Blocks:
+def in_registers(product: Product, columns: int) -> PanelBlocks:
     """Blocks for tiles of vector registers, of a matrix with a number of columns."""
     blocking = choose(product.unit, product.dot, product.rows, columns, product.shifted)
-    return Blocks(row_blocks(product.rows, blocking.rows), panels_of(product, blocking.vectors))
+    return PanelBlocks(row_blocks(product.rows, blocking.rows), panels_of(product, blocking.vectors))
 
 
 def epilogue_of(product: Product, compensate: str) -> Plan:

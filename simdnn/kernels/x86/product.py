@@ -129,7 +129,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class PanelBlocks:
     """How the destination is cut into tiles: blocks of rows, and panels of columns, which `layout` tells."""
 
     rows: list[tuple[int, int, int]]  # (first row, height, how many)
