@@ -126,5 +126,21 @@ def test_what_spans_decades_is_drawn_by_its_logarithm() -> None:
     assert low > 1e6 and 0 < high < 20
     near = pd.DataFrame(rows | {"error": [20.0, 21.0, 90.0]})
     assert plot.plot_quality_speed(near, "error", "perplexity", higher_is_better=False).get_yscale() == "linear"
-    inside = [text.get_position() for text in ax.texts]
+    inside = [(ax.transData - ax.transAxes).transform(text.get_position()) for text in ax.texts]
     assert len(inside) == 3 and all(0 < x < 1 and 0 < y < 1 for x, y in inside)
+
+
+def test_pictures_that_share_a_scale_keep_each_others_points_and_names() -> None:
+    frame = pd.DataFrame({"mode": ["f32", "bf16", "int8-fast"], "speed_up": [1.0, 1.9, 2.2], "quality": [40, 39, 20.0]})
+    left, right = Figure().subplots(1, 2, sharex=True, sharey=True)
+    plot.plot_quality_speed(frame, "quality", "dB", left)
+    plot.plot_quality_speed(
+        frame.assign(quality=frame["quality"] - 30, speed_up=frame["speed_up"] / 2), "quality", "dB", right
+    )
+    for ax, lower, slower in ((left, 0, 1), (right, 30, 2)):
+        (low, high), (_, far) = ax.get_ylim(), ax.get_xlim()
+        placed = {text.get_text(): text.get_position() for text in ax.texts}
+        for row in frame.itertuples():
+            x, y = row.speed_up / slower, row.quality - lower
+            assert low < y < high and x < far
+            assert abs(placed[row.mode][1] - y) < 0.1 * (high - low) and abs(placed[row.mode][0] - x) < 0.2 * far

@@ -63,7 +63,8 @@ def plot_quality_speed(
     points = points.sort_values("y", ascending=not higher_is_better)
     ax.set_ylabel(f"{label} (%)" if percent else label)
     ax.set_xlabel("speed-up over f32 (more is faster; ringed: none is better in both)")
-    ax.set_xlim(0, 1.25 * max([1.0, *points["speed_up"]]))
+    drawn = _shared(ax)
+    ax.set_xlim(0, max([1.25 * max([1.0, *points["speed_up"]]), *(other.get_xlim()[1] for other in drawn["x"])]))
     _pad_y(ax, list(points["y"]), top=100.0 if percent else None)
     if not higher_is_better:
         if 0 < 10 * points["y"].min() < points["y"].max():
@@ -104,7 +105,11 @@ def looks(modes: Iterable[object]) -> dict[str, tuple[Any, str]]:
 
 
 def _label(ax: Axes, points: list[tuple[str, float, float]], colors: Mapping[str, Any]) -> None:
-    """A name beside each point, as near as it covers nothing, with a line to the point where that is not near."""
+    """A name beside each point, as near as it covers nothing, with a line to the point where that is not near.
+
+    Places are found within the axes and kept as data, so that names follow their points where axes that share a scale
+    change it later.
+    """
     within = ax.transData + ax.transAxes.inverted()
     at = [(float(x), float(y)) for x, y in (within.transform((x, y)) for _, x, y in points)]
     taken = [(x - 0.015, x + 0.015, y) for x, y in at]
@@ -113,17 +118,17 @@ def _label(ax: Axes, points: list[tuple[str, float, float]], colors: Mapping[str
         places = _places(x, y, width, len(points))
         start, height = next((place for place in places if _free(place, width, taken)), places[0])
         taken.append((start, start + width, height))
-        ax.text(start, height, name, transform=ax.transAxes, va="center", color=colors[name], parse_math=False)
+        ax.text(*_data(ax, start, height), name, va="center", color=colors[name], parse_math=False)
         nearest = min(max(x, start), start + width)
         if abs(height - y) > 0.06 or abs(nearest - x) > 0.03:
-            ax.plot(
-                [x, nearest],
-                [y, height + (0.02 if height < y else -0.02)],
-                color=colors[name],
-                linewidth=0.7,
-                zorder=2,
-                transform=ax.transAxes,
-            )
+            ends = (_data(ax, x, y), _data(ax, nearest, height + (0.02 if height < y else -0.02)))
+            ax.plot(*zip(*ends, strict=True), color=colors[name], linewidth=0.7, zorder=2)
+
+
+def _data(ax: Axes, x: float, y: float) -> tuple[float, float]:
+    """A place within the axes, from 0 to 1, as data."""
+    found = (ax.transAxes + ax.transData.inverted()).transform((x, y))
+    return float(found[0]), float(found[1])
 
 
 def _places(x: float, y: float, width: float, count: int) -> list[tuple[float, float]]:
@@ -148,4 +153,12 @@ def _pad_y(ax: Axes, values: list[float], top: float | None) -> None:
         return
     margin = max(0.01 * max(map(abs, values)), 0.15 * (max(values) - min(values))) or 1.0
     high = max(values) + margin
-    ax.set_ylim(min(values) - margin, high if top is None else min(high, top + 0.25))
+    low, high = min(values) - margin, high if top is None else min(high, top + 0.25)
+    limits = [limit for other in _shared(ax)["y"] for limit in other.get_ylim()]
+    ax.set_ylim(min(low, *limits) if limits else low, max(high, *limits) if limits else high)
+
+
+def _shared(ax: Axes) -> dict[str, list[Axes]]:
+    """Other axes with something drawn that share this one's scale across ("x") or up ("y")."""
+    groups = {"x": ax.get_shared_x_axes(), "y": ax.get_shared_y_axes()}
+    return {way: [o for o in group.get_siblings(ax) if o is not ax and o.has_data()] for way, group in groups.items()}
