@@ -63,6 +63,9 @@ if _typing.TYPE_CHECKING:
     from simdnn.primitives.result import Conversion as Conversion
     from simdnn.primitives.result import Estimate as Estimate
     from simdnn.primitives.result import Result as Result
+    from simdnn.primitives.scaled import Blocks as Blocks
+    from simdnn.primitives.scaled import quantize_mx as quantize_mx
+    from simdnn.primitives.scaled import quantize_nvfp4 as quantize_nvfp4
     from simdnn.reporting.pages import report as report
     from simdnn.tuning.tune import tune as tune
 

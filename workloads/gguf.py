@@ -7,6 +7,7 @@ ggml-quants.c. Nothing that a file says is believed before it has been compared 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from os import PathLike
@@ -16,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument, SimdnnError, Unimplemented, unknown_name
+from isa_models.formats import decode
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
-GROUP = 32  # elements of a block of Q4_1 and Q8_0, neighbours along a row
+GROUP = 32  # elements of a block of Q4_0, Q4_1, Q8_0 and MXFP4, neighbours along a row
 _MAGIC = b"GGUF"
 _ALIGNMENT = "general.alignment"
 _MOST_DIMS = 4
@@ -70,6 +72,7 @@ _NAMES = {
     34: "TQ1_0",
     35: "TQ2_0",
     39: "MXFP4",
+    40: "NVFP4",
 }
 
 
@@ -84,9 +87,17 @@ class BlockFormat:
 _STORED = {
     "F32": BlockFormat(1, np.dtype("<f4")),
     "F16": BlockFormat(1, np.dtype("<f2")),
+    "Q4_0": BlockFormat(GROUP, np.dtype([("scale", "<f2"), ("q", "u1", (GROUP // 2,))])),
     "Q4_1": BlockFormat(GROUP, np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("q", "u1", (GROUP // 2,))])),
     "Q8_0": BlockFormat(GROUP, np.dtype([("scale", "<f2"), ("q", "i1", (GROUP,))])),
+    "MXFP4": BlockFormat(GROUP, np.dtype([("scale", "u1"), ("q", "u1", (GROUP // 2,))])),
+    "NVFP4": BlockFormat(64, np.dtype([("scale", "u1", (4,)), ("q", "u1", (4, 8))])),
 }
+#: f4_e2m1 doubled, which is whole; there is no -0
+_DOUBLED = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
+#: half of what a scale of NVFP4 stands for: f8_e4m3 without its sign, 0 in place of NaN
+_HALF = np.nan_to_num(decode(np.arange(256, dtype=np.uint8) & 0x7F, "f8_e4m3"), nan=0) / np.float32(2)
+_HALF[255] = 240  # ggml looks for 0x7f alone
 
 
 @dataclass(frozen=True)
@@ -128,14 +139,8 @@ class Gguf:
     def array(self, name: str) -> F32:
         """A tensor in f32: the bits that ggml's own dequantization yields."""
         tensor, blocks = self._find(name), self.blocks(name)
-        if tensor.type in ("F32", "F16"):
-            return blocks.astype(np.float32)
-        scale = blocks["scale"].astype(np.float32)[..., None]
-        if tensor.type == "Q8_0":
-            real = blocks["q"] * scale
-        else:
-            real = nibbles(blocks["q"]) * scale + blocks["minimum"].astype(np.float32)[..., None]
-        return real.astype(np.float32).reshape(tensor.shape)
+        with np.errstate(all="ignore"):
+            return _REAL[tensor.type](blocks).astype(np.float32).reshape(tensor.shape)
 
     def _find(self, name: str) -> GgufTensor:
         if name not in self.tensors:
@@ -144,12 +149,39 @@ class Gguf:
 
 
 def nibbles(q: U8) -> U8:
-    """The 32 values of each 16 bytes (…, 16): the lower halves first, then the upper ones.
+    """The 2n values of n bytes (…, n): the lower halves first, then the upper ones.
 
     >>> nibbles(np.array([0x21, 0x43], np.uint8)).tolist()
     [1, 3, 2, 4]
     """
     return np.concatenate([q & 15, q >> 4], axis=-1)
+
+
+def _scale(blocks: NDArray[Any]) -> F32:
+    scale: F32 = blocks["scale"].astype(np.float32)[..., None]
+    return scale
+
+
+def _minimum(blocks: NDArray[Any]) -> F32:
+    minimum: F32 = blocks["minimum"].astype(np.float32)[..., None]
+    return minimum
+
+
+def _half_power(blocks: NDArray[Any]) -> F32:
+    """Half of an MXFP4 block's power of two; 0xff is 2**128 as any other code, and no NaN."""
+    return np.ldexp(np.float32(1), blocks["scale"].astype(np.int32) - 128)[..., None]
+
+
+#: f32 values of blocks (…,), each row of them (…, elements)
+_REAL: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "F32": lambda blocks: blocks,
+    "F16": lambda blocks: blocks,
+    "Q4_0": lambda blocks: (nibbles(blocks["q"]).astype(np.float32) - 8) * _scale(blocks),
+    "Q4_1": lambda blocks: nibbles(blocks["q"]) * _scale(blocks) + _minimum(blocks),
+    "Q8_0": lambda blocks: blocks["q"] * _scale(blocks),
+    "MXFP4": lambda blocks: _DOUBLED[nibbles(blocks["q"])] * _half_power(blocks),
+    "NVFP4": lambda blocks: _DOUBLED[nibbles(blocks["q"])] * _HALF[blocks["scale"]][..., None],
+}
 
 
 def read(path: str | PathLike[str]) -> Gguf:

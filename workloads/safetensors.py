@@ -32,11 +32,15 @@ _TYPES: dict[str, Any] = {
     "U16": "<u2",
     "U8": "<u1",
     "BOOL": "?",
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+    "F4": ml_dtypes.float4_e2m1fn,  # two to a byte, the first one lower
 }
 
 
 def read(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
-    """All tensors by name, as views of one buffer that cannot be written to.
+    """All tensors by name, as arrays that cannot be written to; F4 is a copy, one code a byte, others are views.
 
     Raises `InvalidArgument` for a broken file, `Unimplemented` for an element type that is not known here.
     """
@@ -59,9 +63,23 @@ def read(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
     if end != len(body):
         raise InvalidArgument(f"{file.name} holds {len(body)} bytes of tensors; its header states {end}")
     return {
-        name: np.frombuffer(body[start:stop], kind).reshape(shape)
-        for name, (kind, shape, start, stop) in places.items()
+        name: _elements(body[start:stop], kind).reshape(shape) for name, (kind, shape, start, stop) in places.items()
     }
+
+
+def _elements(stored: memoryview, kind: np.dtype[Any]) -> NDArray[Any]:
+    """The elements of a tensor's bytes; those of half a byte are a copy, one a byte."""
+    if _per_byte(kind) == 1:
+        return np.frombuffer(stored, kind)
+    octets = np.frombuffer(stored, np.uint8)
+    codes = np.stack([octets & 15, octets >> 4], axis=-1).reshape(-1).view(kind)
+    codes.setflags(write=False)
+    return codes
+
+
+def _per_byte(kind: np.dtype[Any]) -> int:
+    """Elements that share a byte."""
+    return 2 if kind == ml_dtypes.float4_e2m1fn else 1
 
 
 def _place(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
@@ -74,7 +92,9 @@ def _place(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, 
     offsets = untrusted.field(entry, "data_offsets", list, what)
     if len(offsets) != 2 or not all(type(n) is int for n in offsets) or not 0 <= offsets[0] <= offsets[1]:
         raise InvalidArgument(f"{what}: data_offsets are {str(offsets):.60}; a start and an end are needed")
-    needed = prod(shape) * kind.itemsize
+    if prod(shape) % _per_byte(kind):
+        raise InvalidArgument(f"{what} of shape {shape} and {stated}; an even number of elements fills bytes")
+    needed = prod(shape) * kind.itemsize // _per_byte(kind)
     if offsets[1] - offsets[0] != needed:
         raise InvalidArgument(f"{what} lies in {offsets[1] - offsets[0]} bytes; its shape and type need {needed}")
     return kind, shape, offsets[0], offsets[1]

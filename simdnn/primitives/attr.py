@@ -25,7 +25,7 @@ POST_OPS = ("relu", "sum", "add")
 _MOST_POST_OPS = 32
 _FEW = 4  # values that a repr shows
 MASK_NAMES = ("common", "per_oc")
-_SCALE_TYPES = ("f32", "bf16", "f16")
+_SCALE_TYPES = ("f32", "bf16", "f16", "f8_e4m3", "e8m0")
 _ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
 _OTHER_POST_OPS = (
     "abs",

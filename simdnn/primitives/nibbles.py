@@ -1,4 +1,4 @@
-"""4-bit integers as they are stored: two to a byte, the element of even index in the low nibble.
+"""4-bit integers and floats as they are stored: two to a byte, the element of even index in the low nibble.
 
 Elements are counted over the whole array in C order, so where a row has an odd number of them, a byte holds the last
 of one row and the first of the next. An odd total leaves the last high nibble 0.
@@ -19,11 +19,11 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, held
 
 _LONGEST = 1 << 40  # elements along an axis
-_TYPES = {"s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
+_TYPES = {"s4": ml_dtypes.int4, "u4": ml_dtypes.uint4, "f4_e2m1": ml_dtypes.float4_e2m1fn}
 
 
 def pack_nibbles(array: Array) -> npt.NDArray[np.uint8]:
-    """The stored bytes, (size + 1) // 2 of them, of an array of ml_dtypes int4 or uint4.
+    """The stored bytes, (size + 1) // 2 of them, of an array of ml_dtypes int4, uint4 or float4_e2m1fn.
 
     >>> pack_nibbles(np.array([1, -2, 7], ml_dtypes.int4)).tolist()  # 0xe1, 0x07
     [225, 7]
@@ -32,15 +32,16 @@ def pack_nibbles(array: Array) -> npt.NDArray[np.uint8]:
     """
     if not isinstance(held("array", array), np.ndarray) or array.dtype not in _TYPES.values():
         found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise InvalidArgument(f"array of {found}; int4 or uint4 is needed: .astype(ml_dtypes.int4)")
+        raise InvalidArgument(f"array of {found}; float4_e2m1fn, int4 or uint4 is needed: .astype(ml_dtypes.int4)")
     nibbles = np.zeros(array.size + array.size % 2, np.uint8)
-    nibbles[: array.size] = array.reshape(-1).astype(np.int8).view(np.uint8) & 15
+    flat = np.ascontiguousarray(array).reshape(-1)
+    nibbles[: array.size] = (flat if array.dtype == _TYPES["f4_e2m1"] else flat.astype(np.int8)).view(np.uint8) & 15
     packed: npt.NDArray[np.uint8] = np.bitwise_or(nibbles[0::2], nibbles[1::2] << 4, dtype=np.uint8)
     return packed
 
 
 def unpack_nibbles(packed: npt.NDArray[np.uint8], dtype: str, shape: int | Sequence[int]) -> Array:
-    """The array of `shape` and `dtype`, "s4" or "u4", that `pack_nibbles` stored.
+    """The array of `shape` and `dtype`, "s4", "u4" or "f4_e2m1", that `pack_nibbles` stored.
 
     >>> unpack_nibbles(np.array([225, 7], np.uint8), "s4", 3).astype(int).tolist()
     [1, -2, 7]
@@ -62,6 +63,8 @@ def unpack_nibbles(packed: npt.NDArray[np.uint8], dtype: str, shape: int | Seque
     if min(sizes, default=0) < 0 or packed.size != (count + 1) // 2:
         raise InvalidArgument(f"{packed.size} bytes for shape {tuple(sizes)} of {dtype}; {(count + 1) // 2} are needed")
     nibbles = np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)[:count]
+    if fmt(dtype).is_float:
+        return nibbles.reshape(sizes).view(_TYPES[dtype])
     if fmt(dtype).signed:
         nibbles = ((nibbles ^ 8) - 8).view(np.int8)
     return nibbles.reshape(sizes).astype(_TYPES[dtype])

@@ -26,6 +26,15 @@ def test_every_pair(dtype: str) -> None:
     assert (simdnn.pack_nibbles(simdnn.unpack_nibbles(every, dtype, 512)) == every).all()
 
 
+def test_floats_of_four_bits_keep_their_codes() -> None:
+    every = np.arange(256, dtype=np.uint8)
+    codes = simdnn.unpack_nibbles(every, "f4_e2m1", (2, 256))
+    assert codes.dtype == ml_dtypes.float4_e2m1fn and codes[0, 30:34].view(np.uint8).tolist() == [15, 0, 0, 1]
+    assert (simdnn.pack_nibbles(codes) == every).all()
+    odd = np.array([[1.5], [-0.0], [-6]], ml_dtypes.float4_e2m1fn)
+    assert simdnn.pack_nibbles(odd).tolist() == [0x83, 0x0F]
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (3, 5), (2, 0), (0,), (2, 3, 4)])
 def test_any_shape(shape: tuple[int, ...]) -> None:
     count = int(np.prod(shape))
@@ -45,7 +54,7 @@ def test_order_in_memory_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((np.ones(2, np.uint8), "s8", 4), "allowed: s4, u4"),
+        ((np.ones(2, np.uint8), "s8", 4), "allowed: s4, u4, f4_e2m1"),
         ((np.ones(2, np.int8), "s4", 4), "uint8"),
         (([1, 2], "s4", 4), "list"),
         ((np.ones((1, 2), np.uint8), "s4", 4), "one dimension"),

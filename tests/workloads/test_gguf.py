@@ -90,6 +90,42 @@ def test_every_type_is_dequantized_bit_for_bit(tmp_path: Path, rows: int, groups
     np.testing.assert_array_equal(found.array("f32"), plain)
 
 
+@FILE_SETTINGS
+@given(st.integers(0, 2**32 - 1))
+def test_blocks_of_any_bytes(tmp_path: Path, seed: int) -> None:
+    """Q4_0, MXFP4 and NVFP4 number by number, as ggml-common.h and ggml-impl.h describe them."""
+    rng = np.random.default_rng(seed)
+    sizes = {"q4_0": (2, 18, 32), "mxfp4": (39, 17, 32), "nvfp4": (40, 36, 64)}
+    stored = {name: rng.integers(0, 256, (3, size), np.uint8) for name, (_, size, _) in sizes.items()}
+    stored["q4_0"][:, 1] &= 0xBF  # no infinite scale
+    stored["mxfp4"][:, 0] = 255, 0, 1
+    stored["nvfp4"][:, 0] = 0x7F, 0xFF, 0x80
+    raws = {name: Raw((3, n), kind, stored[name].tobytes()) for name, (kind, _, n) in sizes.items()}
+    found = read(tmp_path, content({}, raws))
+    small = [0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6]
+    for row in range(3):
+        block = stored["q4_0"][row]
+        d = float(block[:2].copy().view("<f2")[0])
+        low, high = [b & 15 for b in block[2:].tolist()], [b >> 4 for b in block[2:].tolist()]
+        assert found.array("q4_0")[row].tolist() == [(q - 8) * d for q in low + high]
+        block = stored["mxfp4"][row]
+        low, high = [b & 15 for b in block[1:].tolist()], [b >> 4 for b in block[1:].tolist()]
+        wanted = [small[q] * 2.0 ** (int(block[0]) - 127) for q in low + high]
+        assert found.array("mxfp4")[row].tolist() == [
+            v if abs(v) < 2.0**128 else np.copysign(np.inf, v) for v in wanted
+        ]
+        block, wanted = stored["nvfp4"][row], []
+        for part in range(4):
+            scale = int(block[part])
+            exponent, mantissa = scale >> 3 & 15, scale & 7
+            d = (8 + mantissa) * 2.0 ** (exponent - 10) if exponent else mantissa * 2.0**-9
+            d = 0.0 if scale == 0x7F else d
+            octets = block[4 + 8 * part : 12 + 8 * part].tolist()
+            wanted += [small[q] * d for q in [b & 15 for b in octets] + [b >> 4 for b in octets]]
+        assert found.array("nvfp4")[row].tolist() == wanted
+    assert not np.signbit(found.array("mxfp4")[found.array("mxfp4") == 0]).any()
+
+
 def test_truncated_anywhere(tmp_path: Path) -> None:
     whole = small()
     for length in range(1, len(whole)):
@@ -152,7 +188,11 @@ def tensor(shape: tuple[int, ...], kind: int, size: int, start: int = 0) -> byte
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2) + b"\xff\xff" + bytes(16), InvalidArgument, "UTF-8"),
         (content({"general.alignment": 0}, {}), InvalidArgument, "alignment"),
         (content({"general.alignment": "x"}, {}), InvalidArgument, "alignment"),
-        (tensor((4,), 12, 256), Unimplemented, "'w' is stored as Q4_K; read here: F32, F16, Q4_1, Q8_0"),
+        (
+            tensor((4,), 12, 256),
+            Unimplemented,
+            "'w' is stored as Q4_K; read here: F32, F16, Q4_0, Q4_1, Q8_0, MXFP4, NVFP4",
+        ),
         (tensor((4,), 99, 256), InvalidArgument, "unknown type 99"),
         (tensor((33,), 8, 256), InvalidArgument, "no whole number of blocks"),
         (tensor((0, 4), 0, 256), InvalidArgument, "no whole number of blocks"),

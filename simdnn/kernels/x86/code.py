@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isa_models.formats import fmt
+from isa_models.instruction import instruction
 from isa_models.isa import implied
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.program.records import Affine, Memory, Op, Place, Register
@@ -37,6 +38,13 @@ class Unit:
 def unit_of(isa: str) -> Unit:
     """The widest registers that an ISA cap brings: 512 bits from avx512_core on, else 256."""
     return Unit(isa, 512 if "avx512_core" in implied(isa) else 256)
+
+
+def typed(name: str, dst: Register, *srcs: Register, **immediates: int) -> Op:
+    """One instruction on registers, each taken as lanes of the type that the instruction has there."""
+    form = instruction(name)
+    sources = (src.as_(operand.dtype) for src, operand in zip(srcs, form.operands, strict=True))
+    return op(name, dst.as_(form.result), *sources, **immediates)
 
 
 def zero(register: Register) -> Op:

@@ -1,0 +1,255 @@
+"""simdnn.quantize_mx and quantize_nvfp4: an array as narrow codes with a scale for each block; values and cost."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from math import prod
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models.alike import Alike
+from isa_models.formats import fmt, name_of
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, mx, nvfp4
+from simdnn.kernels.x86.code import unit_of
+from simdnn.kernels.x86.scaled import scaled_quantization
+from simdnn.primitives import arrays
+from simdnn.primitives.attr import Attr, Quant
+from simdnn.primitives.checks import gpu_of, integer, keywords, one_of, target_of
+from simdnn.primitives.dispatch import priced_program
+from simdnn.primitives.result import Priced
+from simdnn.program.records import Program
+
+if TYPE_CHECKING:
+    from simdnn.timing.estimate import Cost
+
+_SOURCES = ("f32", "f16", "bf16")
+_UNITS = ("avx512_core", "avx2")
+_GROUP = 16  # elements of a block of NVFP4
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks(Alike, Priced):
+    """What `quantize_mx` and `quantize_nvfp4` found: blocks of `group` elements along `axis`, a scale each.
+
+    `output`: codes in ml_dtypes' type (int8 for "s8"), in the array's shape. `scales`: ml_dtypes float8_e8m0fnu, or
+    float8_e4m3fn for NVFP4, in that shape with `axis` divided by the group. `tensor_scale`: NVFP4's, f32; None for MX.
+    The cost is known where a machine was named.
+    """
+
+    output: Array
+    scales: Array
+    tensor_scale: np.float32 | None
+    dtype: str
+    group: int
+    axis: int
+    machine: Machine | None = None
+    isa: str = ""  # the ISA cap whose instructions are used
+    program: Program | None = None
+
+    @functools.cached_property
+    def cost(self) -> Cost:
+        """The clock's full answer on one core; raises `InvalidArgument` without a machine, `UnknownTiming`."""
+        if self.program is None or self.machine is None:
+            raise InvalidArgument("no machine was named, so there is no cost: pass machine=…")
+        return priced_program(self.program, self.machine)
+
+    def dequantize(self) -> NDArray[np.float32]:
+        """The f32 values (the array's shape): code * scale, with NVFP4 code * f32(scale * tensor_scale)."""
+        codes, scales = self.output.astype(np.float32), self.scales.astype(np.float32)
+        with np.errstate(all="ignore"):
+            if not fmt(self.dtype).is_float:
+                codes = codes / np.float32(64)
+            if self.tensor_scale is not None:
+                scales = (scales * self.tensor_scale).astype(np.float32)
+            found: NDArray[np.float32] = (codes * np.repeat(scales, self.group, self.axis)).astype(np.float32)
+        return found
+
+    def attr(self, argument: str, **fields: Any) -> Attr:
+        """The attribute of a product of these "wei" (K, N) or "src" (M, K): `simdnn.Attr(**fields)` with their scales.
+
+        A tensor scale, or mxint8's 2**-6, becomes the other side's common f32 scale, or multiplies what stands there.
+        Raises `InvalidArgument` where blocks do not lie along K.
+
+        >>> import numpy as np, simdnn
+        >>> w = simdnn.quantize_nvfp4(np.ones((32, 2), np.float32), axis=0)
+        >>> {key: (q.dtype, q.groups) for key, q in w.attr("wei").scales.items()}
+        {'wei': ('f8_e4m3', (16, 1)), 'src': ('f32', None)}
+        """
+        one_of("argument", argument, ("wei", "src"))
+        along = {"wei": 0, "src": 1}[argument]
+        if self.output.ndim != 2 or self.axis != along:
+            shape = f"{self.output.shape} in blocks along axis {self.axis}"
+            raise InvalidArgument(f"codes {shape}; {argument} is a matrix with blocks along K: axis={along}")
+        groups = (self.group, 1) if argument == "wei" else (1, self.group)
+        scales = dict(fields.pop("scales", {}))
+        scales[argument] = Quant(self.scales, mask=3, groups=groups, dtype=name_of(self.scales.dtype))
+        common = self.tensor_scale
+        if not fmt(self.dtype).is_float:
+            common = np.float32(2.0**-6)
+        if common is not None:
+            other = "src" if argument == "wei" else "wei"
+            scales[other] = _times(scales[other], common) if other in scales else common
+        return Attr(scales=scales, **fields)
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.output.shape))
+        kind = "" if self.tensor_scale is None else f", tensor scale {self.tensor_scale:.4g}"
+        where = f" on {self.machine.name}" if self.machine else ""
+        return f"Blocks({self.dtype} {shape}, {self.group} along axis {self.axis}{kind}{where})"
+
+
+def _times(given: Any, factor: np.float32) -> Quant:
+    """A scale times a factor, in f32."""
+    quant = given if isinstance(given, Quant) else Quant(given)
+    if quant.values is None:
+        return quant
+    return replace(quant, values=(quant.values.astype(np.float32) * factor).astype(np.float32), dtype="f32")
+
+
+@keywords
+def quantize_mx(
+    array: Array,
+    dtype: str,
+    *,
+    group: int = 32,
+    rule: str = "floor",
+    axis: int = -1,
+    machine: str | PathLike[str] | Machine | None = None,
+    isa: str | None = None,
+) -> Blocks:
+    """Quantize f32, f16 or bf16 to MX: `dtype` codes, and a power of two (e8m0) for each `group` along `axis`.
+
+    `dtype`: "f8_e4m3" or "f8_e5m2" (mxfp8), "f6_e2m3" or "f6_e3m2" (mxfp6), "f4_e2m1" (mxfp4), "s8" (mxint8: 64ths
+    from -127 to 127). With amax the greatest magnitude of a block and e_max the exponent of the type's greatest value,
+    `rule` finds the scale 2**e, e from -127 to 127:
+
+    floor    e = floor(log2 amax) - e_max: OCP's specification, oneDNN, ggml, torchao's default. Clips up to a quarter
+             off the greatest of a block (mxfp4).
+    ceil     e = ceil(log2 amax) - e_max: clips nothing, and may waste a bit.
+    even     floor, of amax rounded to the element's mantissa bits, halves up: torchao's EVEN.
+    rceil    the least e with amax / greatest <= 2**e, the quotient in f32: NVIDIA's cuBLAS, torchao's RCEIL.
+
+    Elements are x * 2**-e rounded once, to nearest even, saturating. A block of zeros has the least scale; one with NaN
+    or infinity the scale NaN, and codes 0. On a `machine` (a CPU) the values come from a program there, and the result
+    has its cost; codes are written one a byte.
+
+    Raises `InvalidArgument` for types that do not fit, and a group that does not divide the axis; `Unimplemented` on
+    GPUs and below AVX2.
+
+    >>> import numpy as np, simdnn
+    >>> x = np.array([[1, -7, 0.3, 0]], np.float32)
+    >>> for rule in ("floor", "ceil"):
+    ...     q = simdnn.quantize_mx(x, "f4_e2m1", group=4, rule=rule)
+    ...     print(q.output.astype(float).tolist(), q.scales.astype(float).tolist(), q.dequantize().tolist())
+    [[1.0, -6.0, 0.5, 0.0]] [[1.0]] [[1.0, -6.0, 0.5, 0.0]]
+    [[0.5, -4.0, 0.0, 0.0]] [[2.0]] [[1.0, -8.0, 0.0, 0.0]]
+    """
+    one_of("dtype", dtype, ELEMENTS)
+    one_of("rule", rule, RULES)
+    problem, along = _problem(array, dtype, integer("group", group), rule, axis)
+    return _quantized(problem, array, along, None, machine, isa)
+
+
+@keywords
+def quantize_nvfp4(
+    array: Array,
+    *,
+    tensor_scale: float | None = None,
+    axis: int = -1,
+    machine: str | PathLike[str] | Machine | None = None,
+    isa: str | None = None,
+) -> Blocks:
+    """Quantize f32, f16 or bf16 to NVFP4: f4_e2m1 codes, an f8_e4m3 scale for each 16 along `axis`, one f32 for all.
+
+    In f32, each step rounded to nearest even: t = amax of the array / (448 * 6), or `tensor_scale` (1.0: one level
+    alone); scale = e4m3(amax of 16 / 6 / t), at most 448; element = x / (scale * t), rounded, at most 6. Where a scale
+    rounds to 0 its 16 codes are 0. On a `machine` (a CPU) the values come from a program there, and the result has its
+    cost; codes are written one a byte.
+
+    Raises `InvalidArgument` for NaN and infinity, and where 16 does not divide the axis; `Unimplemented` on GPUs and
+    below AVX2.
+
+    >>> import numpy as np, simdnn
+    >>> q = simdnn.quantize_nvfp4(np.arange(16, dtype=np.float32))
+    >>> q.output.astype(float)[[1, 5, 15]].tolist(), float(q.scales[0]), q.tensor_scale
+    ([0.5, 2.0, 6.0], 448.0, np.float32(0.005580357))
+    """
+    problem, along = _problem(array, "f4_e2m1", _GROUP, "nvfp4", axis)
+    if not np.isfinite(array.astype(np.float32)).all():
+        raise InvalidArgument("the array has NaN or infinity; finite values are needed to find scales")
+    given = None if tensor_scale is None else _positive(tensor_scale)
+    return _quantized(replace(problem, find=given is None), array, along, given, machine, isa)
+
+
+def _positive(value: Any) -> np.float32:
+    try:
+        found = np.float32(value)
+    except (TypeError, ValueError, OverflowError):
+        found = np.float32("nan")
+    if isinstance(value, bool) or not (found.ndim == 0 and 0 < found < np.inf):
+        raise InvalidArgument(f"tensor_scale={value!r:.40}; a positive f32 is needed, or None")
+    return found
+
+
+def _problem(array: Array, dtype: str, group: int, rule: str, axis: int) -> tuple[Scaled, int]:
+    """The arguments checked; the axis counted from the first."""
+    source = arrays.type_of("array", array)
+    if source not in _SOURCES:
+        raise InvalidArgument(f"array of {source}; floats are quantized: {', '.join(_SOURCES)}")
+    along = integer("axis", axis, -array.ndim)
+    if not array.ndim or not array.size or along >= array.ndim:
+        raise InvalidArgument(f"axis={axis} of an array of shape {array.shape}; an axis with elements is needed")
+    along %= array.ndim
+    size = array.shape[along]
+    if size % group:
+        nearest = max(n for n in range(1, min(group, size) + 1) if size % n == 0)
+        filled = f"or fill it up with zeros to {-(-size // group) * group}"
+        choice = f"group={nearest} does, {filled}" if rule != "nvfp4" else f"NVFP4 has no other, {filled}"
+        raise InvalidArgument(f"blocks of {group} do not divide the {size} elements of axis {along}; {choice}")
+    outer, inner = prod(array.shape[:along]), prod(array.shape[along + 1 :])
+    return Scaled(outer, size // group, group, inner, source, dtype, rule), along
+
+
+def _quantized(
+    p: Scaled, array: Array, axis: int, given: np.float32 | None, machine: object, isa: str | None
+) -> Blocks:
+    found = _plain(p, array, given) if machine is None else _on_cpu(p, array, given, machine, isa)
+    if machine is None and isa is not None:
+        raise InvalidArgument(f"isa={isa!r} without a machine; name one, e.g. machine='spr'")
+    codes, scales, tensor_scale, *where = found
+    few = [size // p.group if i == axis else size for i, size in enumerate(array.shape)]
+    kind = fmt("f8_e4m3" if p.rule == "nvfp4" else "e8m0").dtype
+    output = codes.view(fmt(p.dst).dtype).reshape(array.shape)
+    return Blocks(output, scales.view(kind).reshape(few), tensor_scale, p.dst, p.group, axis, *where)
+
+
+def _plain(p: Scaled, array: Array, given: np.float32 | None) -> tuple[Any, ...]:
+    """Codes, scales and the tensor's scale by the formulas."""
+    values = arrays.native(array).astype(np.float32).reshape(p.outer, p.blocks, p.group, p.inner)
+    return nvfp4(p, values, given) if p.rule == "nvfp4" else (*mx(p, values), None)
+
+
+def _on_cpu(p: Scaled, array: Array, given: np.float32 | None, machine: Any, isa: str | None) -> tuple[Any, ...]:
+    """Codes, scales, the tensor's scale, the machine, its unit and the program that found them."""
+    if gpu_of(machine) is not None:
+        raise Unimplemented(f"blocks on {machine!r:.40}: no kernel here for GPUs; CPUs work, and machine=None")
+    where, caps = target_of(machine, isa)
+    cap = next((cap for cap in _UNITS if cap in caps), "")
+    if not cap:
+        raise Unimplemented(f"blocks on {where.name}: the kernel needs avx2")
+    program = scaled_quantization(p, unit_of(cap))
+    from simdnn import numerics  # brings LLVM
+
+    inputs = {"src": arrays.native(array).reshape(-1)}
+    if given is not None:
+        inputs["tensor_scale"] = np.array([given], np.float32)
+    with np.errstate(all="ignore"):
+        found = numerics.run(program, inputs)
+    tensor_scale = None if p.rule != "nvfp4" else given if given is not None else np.float32(found["tensor_scale"][0])
+    return found["codes"], found["scales"], tensor_scale, where, cap, program

@@ -1,0 +1,189 @@
+"""Blocks that share a scale: the rules against exact arithmetic and gfloat, programs against the formulas, edges."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import simdnn
+from isa_models.formats import fmt
+from simdnn.kernels.common.scaled import ELEMENTS, RULES
+
+Array = npt.NDArray[Any]
+FLOATS = [name for name in ELEMENTS if name != "s8"]
+
+
+def blocks(shape: tuple[int, ...], seed: int = 0) -> Array:
+    """Values over many powers of two; among the rows zeros of both signs, ends of f32, NaN, infinity."""
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal(shape) * np.exp2(rng.integers(-12, 12, shape))).astype(np.float32)
+    rows = x.reshape(-1, shape[-1])
+    with np.errstate(all="ignore"):
+        for i, factor in enumerate((0, 2.0**-125, 2.0**110, -0.0, 2.0**-140)):
+            rows[i] *= np.float32(factor)
+    rows[5] = np.float32(2.0**-149) * rng.integers(0, 5, shape[-1])
+    rows[6] = np.float32(2.0**-127) * rng.choice([1, 0.5, 0.75, 1.5], shape[-1])
+    rows[7, 3], rows[8, 5] = np.nan, np.inf
+    return x
+
+
+def codes(q: simdnn.Blocks) -> tuple[list[int], list[int]]:
+    return q.output.view(np.uint8).ravel().tolist(), q.scales.view(np.uint8).ravel().tolist()
+
+
+def exponent(amax: float, dtype: str, rule: str) -> int:
+    """A rule by its words, with exact numbers."""
+    form = fmt(dtype)
+    greatest = Fraction(form.greatest) if form.is_float else Fraction(127, 64)
+    top, mantissa = int(np.floor(np.log2(float(greatest)))), form.mantissa_bits if form.is_float else 6
+    if amax == 0:
+        return -127
+
+    def floor(value: Fraction) -> int:
+        power = value.numerator.bit_length() - value.denominator.bit_length() - 1
+        while Fraction(2) ** (power + 1) <= value:
+            power += 1
+        return power
+
+    value = Fraction(amax)
+    if rule == "floor":
+        found = floor(value) - top
+    elif rule == "ceil":
+        found = floor(value) + (value != Fraction(2) ** floor(value)) - top
+    elif rule == "even":  # rounded to so many bits behind the leading one, halves up
+        unit = Fraction(2) ** (max(floor(value), -126) - mantissa)
+        found = floor(((value / unit + Fraction(1, 2)) // 1 or Fraction(1, 2**60)) * unit) - top
+    else:
+        value = Fraction(float(np.float32(amax) / np.float32(float(greatest))))
+        found = floor(value) + (value != Fraction(2) ** floor(value)) if value else -127
+    return max(-127, min(127, found))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_rules_by_exact_numbers(dtype: str, rule: str) -> None:
+    form = fmt(dtype)
+    rng = np.random.default_rng(1)
+    x = blocks((40, 32))[:, :].copy()
+    x[9:, 0] = np.float32(form.greatest) * np.exp2(rng.integers(-3, 3, 31)).astype(np.float32)
+    x[20:, 0] = np.nextafter(x[20:, 0], np.float32(0))
+    q = simdnn.quantize_mx(x, dtype, rule=rule)
+    stored = q.scales.view(np.uint8)
+    for row, scale in zip(x, stored[:, 0].tolist(), strict=True):
+        amax = np.abs(row).max()
+        assert scale == (exponent(float(amax), dtype, rule) + 127 if np.isfinite(amax) else 255), (amax, rule)
+    finite = stored[:, 0] < 255
+    wide = x[finite].astype(np.float64) * np.exp2(127.0 - stored[finite].astype(np.float64))
+    if form.is_float:
+        wanted = np.clip(wide, -form.greatest, form.greatest).astype(form.dtype)
+    else:
+        wanted = np.clip(np.rint(wide * 64), -127, 127).astype(np.int8)
+    assert (q.output[finite].view(np.uint8) == wanted.view(np.uint8)).all()
+    assert not q.output[~finite].view(np.uint8).any() and np.isnan(q.dequantize()[~finite]).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_floor_is_that_of_gfloat(dtype: str) -> None:
+    gfloat, known = pytest.importorskip("gfloat"), pytest.importorskip("gfloat.formats")
+    info = getattr(known, f"format_info_ocp_{dtype.partition('_')[2]}")
+    x = (np.random.default_rng(0).standard_normal((20, 32)) * 3).astype(np.float32)
+    q = simdnn.quantize_mx(x, dtype)
+    for row, scale, values in zip(x, q.scales.astype(float)[:, 0], q.output.astype(float), strict=True):
+        wanted = gfloat.compute_scale_amax(info.emax, row.astype(np.float64))
+        assert scale == wanted
+        assert values.tolist() == [gfloat.round_float(info, float(v) / wanted, sat=True) for v in row]
+
+
+@pytest.mark.parametrize("isa", ["avx512_core", "avx2"])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_programs_yield_what_the_formulas_say(dtype: str, rule: str, isa: str) -> None:
+    for shape, axis, group in (((12, 64), -1, 32), ((64, 20), 0, 32), ((3, 8, 17), 1, 4), ((12, 24), 1, 12)):
+        x = blocks(shape)
+        plain = simdnn.quantize_mx(x, dtype, rule=rule, axis=axis, group=group)
+        found = simdnn.quantize_mx(x, dtype, rule=rule, axis=axis, group=group, machine="spr", isa=isa)
+        assert codes(plain) == codes(found), (shape, axis)
+
+
+@pytest.mark.parametrize("isa", ["avx512_core", "avx2"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("tensor_scale", [None, 1.0, 0.01])
+def test_programs_of_nvfp4(tensor_scale: float | None, dtype: Any, isa: str) -> None:
+    for shape, axis in (((12, 64), -1), ((64, 20), 0), ((3, 32, 17), 1)):
+        x = np.nan_to_num(blocks(shape) * np.float32(1e-5), posinf=1, neginf=1).clip(-1e4, 1e4).astype(dtype)
+        plain = simdnn.quantize_nvfp4(x, tensor_scale=tensor_scale, axis=axis)
+        found = simdnn.quantize_nvfp4(x, tensor_scale=tensor_scale, axis=axis, machine="zen4", isa=isa)
+        assert codes(plain) == codes(found) and plain.tensor_scale == found.tensor_scale
+        assert found.cycles > 0 and found.isa == isa
+
+
+@pytest.mark.parametrize("value", [0, 1e-42, 1e-37, 3e38])
+def test_ends_of_nvfp4(value: float) -> None:
+    x = np.full((2, 32), value, np.float32)
+    x[0, 3] *= -1
+    plain, found = simdnn.quantize_nvfp4(x), simdnn.quantize_nvfp4(x, machine="spr")
+    assert codes(plain) == codes(found) and plain.tensor_scale == found.tensor_scale
+    assert np.abs(plain.dequantize() - x).max() <= value * 1e-6 or value < 1e-30  # a subnormal tensor scale, or 0
+
+
+def test_nvfp4_by_its_definition() -> None:
+    x = np.random.default_rng(2).standard_normal((4, 64)).astype(np.float32)
+    q = simdnn.quantize_nvfp4(x)
+    t = np.float32(np.abs(x).max() / np.float32(2688))
+    amax = np.abs(x).reshape(4, 4, 16).max(axis=2)
+    scales = ((amax / np.float32(6)).astype(np.float32) / t).astype(ml_dtypes.float8_e4m3fn)
+    step = np.repeat((scales.astype(np.float32) * t).astype(np.float32), 16, 1)
+    wanted = np.clip(x / step, -6, 6).astype(ml_dtypes.float4_e2m1fn)
+    assert q.tensor_scale == t and (q.scales == scales).all() and (q.output == wanted).all()
+    assert (q.dequantize() == wanted.astype(np.float32) * step).all()
+
+
+def test_shapes_and_attributes() -> None:
+    w = simdnn.quantize_mx(np.ones((64, 6), np.float32), "f4_e2m1", axis=0)
+    assert (w.output.dtype, w.scales.dtype) == (ml_dtypes.float4_e2m1fn, ml_dtypes.float8_e8m0fnu)
+    assert w.output.shape == (64, 6) and w.scales.shape == (2, 6) and w.tensor_scale is None
+    scale = w.attr("wei", fpmath="bf16").scales["wei"]
+    assert (scale.mask, scale.groups, scale.dtype) == (3, (32, 1), "e8m0") and w.attr("wei", fpmath="bf16").fpmath
+    s = simdnn.quantize_nvfp4(np.ones((6, 64), np.float32))
+    attr = s.attr("src", scales={"wei": 2.0})
+    assert attr.scales["src"].groups == (1, 16) and attr.scales["src"].dtype == "f8_e4m3"
+    assert attr.scales["wei"].values == np.float32(2) * s.tensor_scale
+    i = simdnn.quantize_mx(np.full((2, 32), -1.5, np.float32), "s8")
+    assert i.output.dtype == np.int8 and i.output[0, 0] == -96 and (i.dequantize() == -1.5).all()
+    assert repr(i) == "Blocks(s8 2x32, 32 along axis 1)"
+
+
+def test_what_rules_trade() -> None:
+    """Floor clips, ceil wastes a bit: a block whose greatest is just below a power of two, and one just above."""
+    x = np.array([[7.9] * 32, [4.1] * 32], np.float32)
+    values = {rule: simdnn.quantize_mx(x, "f4_e2m1", rule=rule).dequantize()[:, 0].tolist() for rule in RULES}
+    assert values == {"floor": [6, 4], "ceil": [8, 4], "even": [8, 4], "rceil": [8, 4]}
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda x: simdnn.quantize_mx(x, "f8_e4m3"), "blocks of 32 do not divide the 40 elements of axis 1; group=20"),
+        (lambda x: simdnn.quantize_mx(x, "f8_e4m3", axis=2), "axis=2"),
+        (lambda x: simdnn.quantize_mx(x, "f8_e4m3", group=0), "group=0"),
+        (lambda x: simdnn.quantize_mx(x, "bf16"), "Allowed: f8_e4m3"),
+        (lambda x: simdnn.quantize_mx(x, "s8", rule="round"), "rule 'round'"),
+        (lambda x: simdnn.quantize_mx(x.astype(float), "s8"), "float64"),
+        (lambda x: simdnn.quantize_mx(x, "s8", group=8, machine="b580"), "no kernel here for GPUs"),
+        (lambda x: simdnn.quantize_mx(x, "s8", group=8, isa="avx2"), "without a machine"),
+        (lambda x: simdnn.quantize_mx(x, "s8", group=8).cycles, "no machine was named"),
+        (lambda x: simdnn.quantize_mx(x, "s8", group=8).attr("wei"), "axis=0"),
+        (lambda x: simdnn.quantize_nvfp4(x), "NVFP4 has no other, or fill it up with zeros to 48"),
+        (lambda x: simdnn.quantize_nvfp4(x[:, :32] * np.float32(np.inf)), "NaN or infinity"),
+        (lambda x: simdnn.quantize_nvfp4(x[:, :32], tensor_scale=0), "tensor_scale=0"),
+    ],
+)
+def test_refused(call: Any, told: str) -> None:
+    with pytest.raises(simdnn.SimdnnError) as error:
+        call(np.ones((3, 40), np.float32))
+    assert told in str(error.value)
