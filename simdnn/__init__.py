@@ -42,13 +42,20 @@ if _typing.TYPE_CHECKING:
     from simdnn.networks.lint import lint as lint
     from simdnn.networks.network import Network as Network
     from simdnn.networks.network import load as load
+    from simdnn.networks.single.estimate import estimate as estimate
+    from simdnn.networks.single.primitives import binary as binary
+    from simdnn.networks.single.primitives import deconvolution as deconvolution
+    from simdnn.networks.single.primitives import eltwise as eltwise
+    from simdnn.networks.single.primitives import layer_normalization as layer_normalization
+    from simdnn.networks.single.primitives import pooling as pooling
+    from simdnn.networks.single.primitives import softmax as softmax
     from simdnn.primitives.attr import Attr as Attr
     from simdnn.primitives.attr import Quant as Quant
     from simdnn.primitives.convolution import convolution as convolution
     from simdnn.primitives.descriptors import MemoryDesc as MemoryDesc
     from simdnn.primitives.dynamic import Quantized as Quantized
     from simdnn.primitives.dynamic import quantize_dynamic as quantize_dynamic
-    from simdnn.primitives.estimate import estimate as estimate
+    from simdnn.primitives.inner_product import inner_product as inner_product
     from simdnn.primitives.mathmode import cold_weights as cold_weights
     from simdnn.primitives.mathmode import exact_int8 as exact_int8
     from simdnn.primitives.mathmode import fpmath_mode as fpmath_mode

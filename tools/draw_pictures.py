@@ -85,7 +85,8 @@ def crossing(machine: str, m: int, weights: str) -> simdnn.Estimate:
     if weights in ("s8", "s4"):
         scales = {"wei": Quant(None, groups=(128, 1), dtype="f32")}
         options = {"dt": f"f32:{weights}:f32", "attr": Attr(fpmath="bf16", apply_to_int=True, scales=scales)}
-    return simdnn.estimate("matmul", m=m, n=SIZE, k=SIZE, machine=machine, **options)
+    found: simdnn.Estimate = simdnn.estimate("matmul", m=m, n=SIZE, k=SIZE, machine=machine, **options)
+    return found
 
 
 def crossing_cycles(machine: str, m: int, weights: str) -> float:

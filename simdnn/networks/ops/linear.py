@@ -224,13 +224,18 @@ def conv_transpose(k: Kernels, node: Node, x: Array, w: Array, bias: Array | Non
     )
     k.allocate((x.shape[0], groups * channels, *full), x.dtype)
     inside = x.shape[1] // groups
+    total = F32 if is_float(x.dtype) else np.dtype(np.int32)
     canvas = np.zeros(
-        (x.shape[0], groups * channels, *(max(f, b + o) for f, b, o in zip(full, before, out, strict=True))), F32
+        (x.shape[0], groups * channels, *(max(f, b + o) for f, b, o in zip(full, before, out, strict=True))), total
     )
     for g in range(groups):
         rows = np.moveaxis(x[:, g * inside : (g + 1) * inside], 1, -1).reshape(-1, inside)
-        parts = products(k, np.ascontiguousarray(rows), w[g * inside : (g + 1) * inside].reshape(inside, -1))
-        parts = parts.astype(F32).reshape(x.shape[0], *size, channels, *kernel)
+        taken = w[g * inside : (g + 1) * inside].reshape(inside, -1)
+        if is_float(x.dtype):
+            parts = products(k, np.ascontiguousarray(rows), taken)
+        else:  # no ONNX model has it: `simdnn.deconvolution` of integers
+            parts = k.matmul(np.ascontiguousarray(rows), taken, attr=with_attr(k), dst="s32")
+        parts = parts.astype(total).reshape(x.shape[0], *size, channels, *kernel)
         for tap in np.ndindex(*kernel):
             place = [
                 slice(t * d, t * d + (n - 1) * s + 1, s)
@@ -242,8 +247,8 @@ def conv_transpose(k: Kernels, node: Node, x: Array, w: Array, bias: Array | Non
     result = canvas[(slice(None), slice(None), *(slice(b, b + o) for b, o in zip(before, out, strict=True)))]
     if bias is not None:
         result = result + bias.reshape(-1, *[1] * rank)
-    result = np.ascontiguousarray(result).astype(x.dtype)
-    return result if k.values else shadow(result.shape, x.dtype)
+    result = np.ascontiguousarray(result).astype(x.dtype if is_float(x.dtype) else total)
+    return result if k.values else shadow(result.shape, result.dtype)
 
 
 def _transposed_pads(

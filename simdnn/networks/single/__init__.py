@@ -1,0 +1,1 @@
+"""Networks of one operator: primitives beside products, each with values and cost."""

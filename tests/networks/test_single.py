@@ -1,0 +1,232 @@
+"""Primitives of one operator beside their definitions: exact where they are, within roundings elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simdnn
+
+RNG = np.random.default_rng(5)
+FLOATS = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
+INTEGERS = {"s8": np.int8, "u8": np.uint8}
+TYPES = FLOATS | INTEGERS
+MACHINES = ["zen4", "hsw", "b580"]
+
+
+def drawn(dtype: str, *shape: int) -> Any:
+    if dtype in INTEGERS:
+        info = np.iinfo(INTEGERS[dtype])
+        return RNG.integers(info.min, info.max, shape, endpoint=True).astype(INTEGERS[dtype])
+    return RNG.standard_normal(shape).astype(np.float32).astype(FLOATS[dtype])
+
+
+def rounded(values: Any, dtype: str, scale: float = 1.0) -> Any:
+    """f32 values over a scale, rounded once into a type; integers saturate."""
+    wide = np.asarray(values, np.float32) / np.float32(scale)
+    if dtype in FLOATS:
+        return wide.astype(FLOATS[dtype])
+    info = np.iinfo(INTEGERS[dtype])
+    return np.clip(np.rint(wide), info.min, info.max).astype(INTEGERS[dtype])
+
+
+def near(found: Any, wanted: Any, dtype: str) -> None:
+    """Within some roundings of f32 and one of the type; integers by one where a value lies between two."""
+    assert found.dtype == TYPES[dtype] and found.shape == wanted.shape
+    if dtype in INTEGERS:
+        assert abs(found.astype(int) - wanted.astype(int)).max() <= 1
+        assert (found != wanted).mean() < 0.02
+    else:
+        ulp = {"f32": 2e-6, "bf16": 2**-7, "f16": 2**-10}[dtype]
+        wide = wanted.astype(np.float64)
+        np.testing.assert_allclose(found.astype(np.float64), wide, rtol=ulp, atol=ulp * 0.2 * abs(wide).max())
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("src", "dst"), [("f32", "f32"), ("bf16", "bf16"), ("f32", "u8"), ("bf16", "s8"), ("s8", "u8")]
+)
+def test_softmax(src: str, dst: str, machine: str) -> None:
+    x = drawn(src, 5, 3, 17)
+    scales = {"src": 0.05, "dst": 1 / 127} if dst in INTEGERS else {"src": 0.05}
+    r = simdnn.softmax(x, 1, machine=machine, dst=dst, scales=scales)
+    wide = x.astype(np.float64) * np.float32(0.05)
+    powers = np.exp(wide - wide.max(1, keepdims=True))
+    near(r.output, rounded(powers / powers.sum(1, keepdims=True), dst, scales.get("dst", 1.0)), dst)
+    assert r.cycles > 0 and "reduce" in r.implementation
+
+
+@pytest.mark.parametrize(("src", "dst"), [("f32", "f32"), ("bf16", "bf16"), ("f32", "s8"), ("u8", "s8")])
+def test_layer_normalization(src: str, dst: str) -> None:
+    x, scale, shift = drawn(src, 6, 40), drawn("f32", 40), drawn("f32", 40)
+    r = simdnn.layer_normalization(x, scale, shift, machine="zen4", dst=dst, scales={"dst": 0.02})
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(-1, keepdims=True)
+    exact = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + shift
+    near(r.output, rounded(exact, dst, 0.02), dst)
+    bare = simdnn.layer_normalization(x, machine="zen4", dst="f32").output
+    np.testing.assert_allclose(bare.mean(-1), 0, atol=1e-5)
+
+
+DEFINED = {
+    "relu": lambda x, a, b: np.where(x > 0, x, a * x),
+    "tanh": lambda x, a, b: np.tanh(x),
+    "elu": lambda x, a, b: np.where(x > 0, x, a * np.expm1(x)),
+    "square": lambda x, a, b: x * x,
+    "abs": lambda x, a, b: abs(x),
+    "sqrt": lambda x, a, b: np.sqrt(x),
+    "linear": lambda x, a, b: a * x + b,
+    "soft_relu": lambda x, a, b: np.log1p(np.exp(a * x)) / a,
+    "hardsigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
+    "hardswish": lambda x, a, b: x * np.clip(a * x + b, 0, 1),
+    "logistic": lambda x, a, b: 1 / (1 + np.exp(-x)),
+    "mish": lambda x, a, b: x * np.tanh(np.log1p(np.exp(x))),
+    "exp": lambda x, a, b: np.exp(x),
+    "gelu_tanh": lambda x, a, b: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "swish": lambda x, a, b: x / (1 + np.exp(-a * x)),
+    "log": lambda x, a, b: np.log(x),
+    "clip": lambda x, a, b: np.clip(x, a, b),
+    "pow": lambda x, a, b: a * x**b,
+    "round": lambda x, a, b: np.rint(x),
+}
+
+
+def test_every_function_of_elements_has_a_definition_here() -> None:
+    from simdnn.networks.single.graphs import ELTWISE
+
+    assert set(ELTWISE) == {*DEFINED, "gelu_erf"}
+
+
+@pytest.mark.parametrize("name", DEFINED)
+def test_eltwise(name: str) -> None:
+    x = drawn("f32", 4, 33)
+    x = abs(x) if name in ("sqrt", "log", "pow") else x
+    alpha, beta = {"clip": (-0.5, 0.75), "pow": (2.0, 3.0)}.get(name, (0.25, 0.5))
+    exact = DEFINED[name](x.astype(np.float64), alpha, beta)
+    for dst, machine in (("f32", "zen4"), ("f32", "b580"), ("bf16", "hsw")):
+        found = simdnn.eltwise(x, name, alpha, beta, machine=machine, dst=dst).output.astype(np.float64)
+        unit = 2**-8 if dst == "bf16" else 2**-21
+        assert abs(found - exact).max() <= unit * max(1.0, abs(exact).max()), name
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(["add", "sub", "mul", "div", "max", "min", "eq", "ne", "gt", "ge", "lt", "le"]),
+    st.sampled_from(list(TYPES)),
+    st.sampled_from(list(TYPES)),
+    st.sampled_from(list(TYPES)),
+    st.integers(1, 40),
+    st.integers(1, 4),
+)
+def test_binary(name: str, left: str, right: str, dst: str, columns: int, rows: int) -> None:
+    a, b = drawn(left, rows, columns), drawn(right, 1, columns)
+    found = simdnn.binary(a, b, name, machine="zen4", dst=dst, scales={"dst": 0.5}).output
+    plain = {"sub": np.subtract, "mul": np.multiply, "div": np.divide, "add": np.add, "max": np.maximum}
+    plain |= {"min": np.minimum, "eq": np.equal, "ne": np.not_equal, "gt": np.greater, "ge": np.greater_equal}
+    plain |= {"lt": np.less, "le": np.less_equal}
+    with np.errstate(all="ignore"):
+        exact = plain[name](a.astype(np.float32), b.astype(np.float32)).astype(np.float32)
+        wanted = rounded(exact, dst, 0.5) if dst in FLOATS else None
+        if wanted is None:
+            ok = np.isfinite(exact)
+            wanted = rounded(np.where(ok, exact, 0), dst, 0.5)
+            found = np.where(ok, found, wanted)
+    np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("algorithm", ["max", "avg_include_padding", "avg_exclude_padding"])
+def test_pooling(dtype: str, algorithm: str) -> None:
+    x = drawn(dtype, 2, 5, 7, 6)
+    r = simdnn.pooling(x, (3, 2), algorithm, strides=2, padding=(1, 0), machine="zen4")
+    wide = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (0, 0)), constant_values=np.nan)
+    wanted = np.empty((2, 5, 4, 3))
+    for i in range(4):
+        for j in range(3):
+            window = wide[:, :, 2 * i : 2 * i + 3, 2 * j : 2 * j + 2]
+            total, count = np.nansum(window, (2, 3)), np.sum(~np.isnan(window[0, 0]))
+            wanted[:, :, i, j] = {
+                "max": np.nanmax(window, (2, 3)),
+                "avg_include_padding": total / 6,
+                "avg_exclude_padding": total / count,
+            }[algorithm]
+    if dtype in INTEGERS or algorithm == "max":
+        np.testing.assert_array_equal(r.output, rounded(wanted, dtype))
+    else:
+        near(r.output, rounded(wanted, dtype), dtype)
+    assert r.output.dtype == x.dtype
+
+
+@pytest.mark.parametrize(("src", "wei"), [("f32", "f32"), ("bf16", "bf16"), ("u8", "s8"), ("s8", "s8")])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_deconvolution(src: str, wei: str, groups: int) -> None:
+    x, w, bias = drawn(src, 2, 8, 4, 3), drawn(wei, 6, 8 // groups, 3, 2), drawn("f32", 6)
+    options: dict[str, Any] = {"strides": (2, 1), "padding": (1, 0), "groups": groups}
+    r = simdnn.deconvolution(x, w, bias, **options, dst="f32", machine="zen4")
+    full = np.zeros((2, 6, 9, 4))
+    for i, j, kh, kw in np.ndindex(4, 3, 3, 2):
+        for g in range(groups):
+            mine = slice(g * 8 // groups, (g + 1) * 8 // groups), slice(g * 6 // groups, (g + 1) * 6 // groups)
+            part = x[:, mine[0], i, j].astype(np.float64) @ w[mine[1], :, kh, kw].T.astype(np.float64)
+            full[:, mine[1], 2 * i + kh, j + kw] += part
+    wanted = full[:, :, 1:-1] + bias.reshape(6, 1, 1)
+    np.testing.assert_allclose(
+        r.output, wanted, rtol=1e-5 if src != "bf16" else 2**-6, atol=1e-4 if src != "bf16" else 0.1
+    )
+    if src in INTEGERS:
+        np.testing.assert_array_equal(r.output, (full[:, :, 1:-1].astype(np.float32) + bias.reshape(6, 1, 1)))
+
+
+def test_inner_product_is_the_matmul_of_flattened_channels() -> None:
+    x, w = drawn("u8", 3, 8, 2, 2), drawn("s8", 5, 8, 2, 2)
+    r = simdnn.inner_product(x, w, machine="zen4")
+    np.testing.assert_array_equal(r.output, x.reshape(3, -1).astype(int) @ w.reshape(5, -1).T.astype(int))
+    sizes = {"mb": 3, "ic": 8, "oc": 5, "spatial": (2, 2), "dt": "u8:s8:s32", "machine": "zen4"}
+    assert simdnn.estimate("inner_product", **sizes).cycles == r.cycles
+    with pytest.raises(simdnn.Unimplemented, match="inner products"):
+        simdnn.inner_product(x, w, machine="zen4", dispatch="onednn")
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "shape"),
+    [
+        ("softmax", lambda x: simdnn.softmax(x, machine="icx", dst="u8"), {"dt": "f32:u8"}),
+        ("layer_normalization", lambda x: simdnn.layer_normalization(x, machine="icx"), {}),
+        ("eltwise", lambda x: simdnn.eltwise(x, "gelu_erf", machine="icx"), {"algorithm": "gelu_erf"}),
+        ("pooling", lambda x: simdnn.pooling(x, 2, machine="icx"), {"kernel": 2}),
+    ],
+)
+def test_a_cost_without_data_is_that_of_the_run(name: str, call: Any, shape: dict[str, Any]) -> None:
+    x = drawn("f32", 2, 3, 8, 10)
+    told = simdnn.estimate(name, src=x.shape, machine="icx", **shape)
+    ran = call(x)
+    assert told.cycles == ran.cycles and told.implementation == ran.implementation
+
+
+WRONG = [
+    (lambda: simdnn.softmax(drawn("f32", 2, 3), 2, machine="zen4"), "axis=2 of an array with 2"),
+    (lambda: simdnn.softmax(np.zeros((2, 3)), machine="zen4"), "f64|float64"),
+    (lambda: simdnn.softmax(drawn("f32", 2, 3), machine="zen4", dst="s4"), "dst 's4'"),
+    (lambda: simdnn.softmax(drawn("f32", 2), machine="zen4", scales={"wei": 1.0}), "scales of 'wei'"),
+    (lambda: simdnn.softmax(drawn("f32", 2), machine="zen4", scales={"dst": 0}), "other than 0"),
+    (lambda: simdnn.eltwise(drawn("f32", 2), "gelu", machine="zen4"), "gelu_erf"),
+    (lambda: simdnn.binary(drawn("f32", 2), drawn("f32", 3), "add", machine="zen4"), "broadcast"),
+    (lambda: simdnn.pooling(drawn("f32", 2, 3), 2, machine="zen4"), "N, C, IH, IW"),
+    (lambda: simdnn.pooling(drawn("f32", 1, 1, 2, 2), 3, machine="zen4"), "window of 3"),
+    (lambda: simdnn.deconvolution(drawn("u8", 1, 4, 2, 2), drawn("u8", 1, 4, 2, 2), machine="zen4"), "s8 x s8"),
+    (lambda: simdnn.estimate("softmax", machine="zen4"), "without the shape of src"),
+    (lambda: simdnn.estimate("softmax", src=(2, 3), axis=5, machine="zen4"), "axis=5"),
+    (lambda: simdnn.estimate("softmaxx", src=(2, 3), machine="zen4"), "did you mean 'softmax'"),
+    (lambda: simdnn.estimate("softmax", src=(2, 3), kernel=5, machine="zen4"), "kernel"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_what_does_not_fit_is_named(call: Any, message: str) -> None:
+    with pytest.raises(simdnn.SimdnnError, match=message):
+        call()
