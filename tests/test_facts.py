@@ -96,3 +96,21 @@ def test_where_a_parameter_changes_is_a_param() -> None:
         if isinstance(node, ast.Constant) and node.value in WORDS
     }
     assert found == set()
+
+
+#: who takes an attribute as the caller wrote it: what users call, and the door where it meets a problem's shape
+DOOR = {"matmul", "convolution", "estimate", "_problem", "resolved", "attr_of", "of", "_refuse_math", "_reductions"}
+
+
+def test_an_attribute_is_asked_at_the_door_alone() -> None:
+    """Below it everything reads what it was resolved to, modes and post-operations as well."""
+    found = {
+        f"{path.name}:{function.name}"
+        for path in MODULES
+        if path.relative_to(ROOT).as_posix().startswith(("simdnn/primitives", *BELOW)) and path.name != "attr.py"
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef) and function.name not in DOOR
+        for arg in (*function.args.args, *function.args.kwonlyargs)
+        if arg.arg == "attr"
+    }
+    assert found == set()

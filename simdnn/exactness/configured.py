@@ -22,10 +22,10 @@ from simdnn.primitives.estimate import estimate
 from simdnn.primitives.matmul import matmul
 from simdnn.primitives.matmul import problem_of as matmul_of
 from simdnn.primitives.postops import with_operands
-from simdnn.primitives.problems import CONV_SIZES, Taps
+from simdnn.primitives.problems import CONV_SIZES, Taps, conv_shape
 from simdnn.primitives.products import products_of
 from simdnn.primitives.result import Estimate
-from simdnn.primitives.run import Target
+from simdnn.primitives.run import Target, resolved
 
 _BIAS = 0.7310586  # of every column
 Bits = Array  # unsigned integers
@@ -135,16 +135,18 @@ class Configured:
         target = Target.of(
             given["machine"], given.get("isa"), given.get("threads", 1), "auto", given.get("dispatch", "fastest")
         )
-        attr, tag = given.get("attr") or Attr(), given.get("wei_tag", "any")
+        attr, tag, dst = given.get("attr"), given.get("wei_tag", "any"), p.epilogue.dst
+        problem: Problem
         if isinstance(p, MatmulProblem):
             asked = products_of(src, weights)
-            problem: Problem
-            problem, found, _ = matmul_of(asked, self.types, attr, p.epilogue.dst, bias, tag, target)
+            found = resolved(asked.of_types(*self.types), attr, target)
+            problem, parameters = matmul_of(asked, found, dst, bias, tag, target)
         else:
             taps = Taps.of(p.strides, p.padding, p.dilation, p.groups)
             sizes = {name: getattr(p, name) for name in CONV_SIZES}
-            problem, found, _ = convolution_of(sizes, taps, self.types, attr, p.epilogue.dst, bias, tag, target)
-        return with_operands(found, attr.post_ops, problem, None)
+            found = resolved(conv_shape(sizes, taps, *self.types), attr, target)
+            problem, parameters = convolution_of(sizes, taps, found, dst, bias, tag, target)
+        return with_operands(parameters, found.post_ops, problem, None)
 
     # -- outputs that are to be equal ---------------------------------------------------------------------------------
     def alike(self, kinds: int, shape: tuple[int, ...]) -> dict[tuple[int, bytes], Array]:

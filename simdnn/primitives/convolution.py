@@ -16,7 +16,7 @@ from simdnn.primitives.problems import CONV_SIZES, Taps, conv_problem, conv_shap
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import Resolved, need_values, resolve
 from simdnn.primitives.result import Result
-from simdnn.primitives.run import Target, attr_of, check_reordered, chosen, run
+from simdnn.primitives.run import Target, check_reordered, chosen, resolved, run
 from simdnn.primitives.zero_points import ADDED, refuse_strategy
 
 
@@ -63,8 +63,6 @@ def convolution(
     target = Target.of(machine, isa, threads, engine, dispatch)
     if target.gpu and into is not None:
         raise Unimplemented(f"into on {target.gpu.name!r}: no convolution there has the post-operation that reads it")
-    attr = attr_of(attr)
-    need_values(attr)
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
     taps = Taps.of(strides, padding, dilation, groups)
@@ -77,13 +75,14 @@ def convolution(
             f"src has {ic} channels, but weights {values.shape} with groups={taps.groups} take "
             f"{group_ic} x {taps.groups} = {group_ic * taps.groups}"
         )
-    arrays.check_types("convolution", *types, attr.apply_to_int)
     bias = arrays.bias_of(bias)
     sizes = dict(zip(CONV_SIZES, (mb, ic, ih, iw, oc, kh, kw), strict=True))
-    problem, parameters, given = problem_of(sizes, taps, types, attr, dst, bias, wei_tag, target)
+    given = resolved(conv_shape(sizes, taps, *types), attr, target)
+    need_values(given)
+    problem, parameters = problem_of(sizes, taps, given, dst, bias, wei_tag, target)
     arrays.check_memory(tensors(problem))
-    parameters = with_operands(parameters, attr.post_ops, problem, into)
-    choice = chosen(problem, target, attr)
+    parameters = with_operands(parameters, given.post_ops, problem, into)
+    choice = chosen(problem, target, given)
     check_reordered(weights, choice, target)
     return run(choice, target, arrays.native(src), arrays.native(values).reshape(oihw), parameters, given)
 
@@ -91,23 +90,18 @@ def convolution(
 def problem_of(
     sizes: Mapping[str, int],
     taps: Taps,
-    types: tuple[str, str],
-    attr: Attr,
+    given: Resolved,
     dst: str | None,
     bias: Array | bool | None,
     wei_tag: object,
     target: Target,
-) -> tuple[ConvProblem, Parameters, Resolved]:
-    """What a kernel of the target's machine is asked, with which numbers, and what both were made of; refusals name
-    what works.
-    """
+) -> tuple[ConvProblem, Parameters]:
+    """The problem that a kernel of the target's machine is asked, and its numbers; refusals name what works."""
     if target.gpu:
-        return gpu_problems.convolution_problem(target.gpu, sizes, taps, types, attr, dst, bias, wei_tag)
-    shape = conv_shape(sizes, taps, *types)
-    given = Resolved.of(attr, shape)
+        return gpu_problems.convolution_problem(target.gpu, sizes, taps, given, dst, bias, wei_tag)
     epilogue, parameters = resolve(given, dst, bias)
-    refuse_strategy(attr, "a convolution on a CPU", ADDED)
-    return conv_problem(sizes, taps, shape, epilogue, wei_tag), parameters, given
+    refuse_strategy(given, ADDED, "a convolution on a CPU")
+    return conv_problem(sizes, taps, given.shape, epilogue, wei_tag), parameters
 
 
 def _oihw(weights: Array, groups: int) -> tuple[int, ...]:

@@ -14,7 +14,6 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, MatmulProblem
 from simdnn.libraries import Library
 from simdnn.primitives import compatible
-from simdnn.primitives.mathmode import FPMATH
 from simdnn.primitives.resolve import Resolved
 
 _COMPUTES = ("f32", "bf16", "f16")  # what kernels here decompress to
@@ -29,7 +28,7 @@ def decompression(
     """
     if not given.shape.compressed:
         return None
-    mode = FPMATH.effective(given.attr.fpmath)
+    mode = given.fpmath
     scale, point = weights_params(given)
     if library:
         form = library.decompressed(asked, mode, scale, point, caps)

@@ -14,10 +14,11 @@ from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import integer, keyword, keywords, one_of
 from simdnn.primitives.convolution import problem_of as convolution_of
 from simdnn.primitives.matmul import problem_of as matmul_of
-from simdnn.primitives.problems import CONV_SIZES, MATMUL_SIZES, Taps, tensors
+from simdnn.primitives.problems import CONV_SIZES, MATMUL_SIZES, Taps, conv_shape, tensors
 from simdnn.primitives.products import Products, batch_of
+from simdnn.primitives.resolve import Resolved
 from simdnn.primitives.result import Estimate
-from simdnn.primitives.run import Target, attr_of, chosen, priced
+from simdnn.primitives.run import Target, chosen, priced, resolved
 
 _SIZES = {"matmul": MATMUL_SIZES, "convolution": CONV_SIZES}
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -65,7 +66,6 @@ def estimate(
     """
     one_of("primitive", primitive, _SIZES)
     target = Target.of(machine, isa, threads, "auto", dispatch)
-    attr = attr_of(attr)
     if not isinstance(bias, bool):
         raise InvalidArgument(f"bias is a {type(bias).__name__}; True or False is needed: an estimate reads no data")
     names, given = _SIZES[primitive], dict(_OPTIONS[primitive])
@@ -76,9 +76,9 @@ def estimate(
     sizes = {name: integer(name, given.pop(name)) for name in names}
     for name in ("src_tag", "dst_tag"):
         one_of(name, given.pop(name), ("any", "ab" if primitive == "matmul" else "nhwc"))
-    problem = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
+    problem, modes = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
-    return priced(chosen(problem, target, attr), target)
+    return priced(chosen(problem, target, modes), target)
 
 
 def _products(sizes: Mapping[str, int], options: Mapping[str, Any]) -> Products:
@@ -105,14 +105,15 @@ def _problem(
     options: Mapping[str, Any],
     types: tuple[str, str, str],
     target: Target,
-    attr: Attr,
+    attr: Attr | None,
     bias: bool,
-) -> Problem:
-    src, wei, dst = types
+) -> tuple[Problem, Resolved]:
+    """The problem, and the attribute that it was made with."""
+    *operands, dst = types
     if primitive == "matmul":
         asked = _products(sizes, options)
-        return matmul_of(asked, (src, wei), attr, dst, bias, options["wei_tag"], target)[0]
-    if not target.gpu:
-        arrays.check_types(primitive, src, wei, attr.apply_to_int)
+        given = resolved(asked.of_types(*operands), attr, target)
+        return matmul_of(asked, given, dst, bias, options["wei_tag"], target)[0], given
     taps = Taps.of(*(options[name] for name in ("strides", "padding", "dilation", "groups")))
-    return convolution_of(sizes, taps, (src, wei), attr, dst, bias, options["wei_tag"], target)[0]
+    given = resolved(conv_shape(sizes, taps, *operands), attr, target)
+    return convolution_of(sizes, taps, given, dst, bias, options["wei_tag"], target)[0], given

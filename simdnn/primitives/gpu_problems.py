@@ -23,33 +23,29 @@ from simdnn.kernels.gpu.rows import FLOATS, INTEGERS
 from simdnn.kernels.intel_gpu import compute as intel_compute
 from simdnn.kernels.nvidia import compute as nvidia_compute
 from simdnn.primitives import arrays
-from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.decompress import computes, weights_params
 from simdnn.primitives.groups import group_scales, with_groups
-from simdnn.primitives.mathmode import FPMATH
-from simdnn.primitives.problems import WEI_TAGS, Taps, conv_problem, conv_shape
+from simdnn.primitives.problems import WEI_TAGS, Taps, conv_problem
 from simdnn.primitives.products import Products
 from simdnn.primitives.resolve import Resolved, Shape, resolve
-from simdnn.primitives.zero_points import refuse_strategy, with_tables, zero_points
+from simdnn.primitives.zero_points import DECOMPRESSED, refuse_strategy, with_tables, zero_points
 
 _NVIDIA_STORES = ("f32", "f16")
 
 
 # -- matmul -----------------------------------------------------------------------------------------------------------
 def matmul_problem(
-    machine: GpuMachine, asked: Products, types: tuple[str, str], attr: Attr, dst: str | None, bias: Any, tag: object
-) -> tuple[GpuMatmulProblem, Parameters, Resolved]:
-    """A matmul on a GPU, its numbers, and what both were made of."""
-    shape = asked.of_types(*types)
+    machine: GpuMachine, asked: Products, given: Resolved, dst: str | None, bias: Any, tag: object
+) -> tuple[GpuMatmulProblem, Parameters]:
+    """A matmul on a GPU, and its numbers."""
+    shape = given.shape
     tag = one_of("wei_tag", tag, WEI_TAGS)
-    _check_types(machine, shape, attr)
-    _check_post_ops(machine, shape, attr)
-    given = Resolved.of(attr, shape)
+    _check_attribute(machine, given)
     zeros = zero_points(given, every=True)
     groups = group_scales(given, exact=True)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
-    _check_epilogue(machine, shape, attr, epilogue)
+    _check_epilogue(machine, given, epilogue)
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)
     parts = _decompression(machine, given)
     if parts and parts.scale and not parts.scale.group:  # it multiplies the sums
@@ -57,16 +53,16 @@ def matmul_problem(
     _check_compressed(machine, parts, parameters)
     if zeros:
         parameters = with_tables(parameters, given, zeros)
-        zeros = _as_asked(zeros, attr, parameters)
+        zeros = _as_asked(zeros, given, parameters)
     sizes = shape.m, shape.n, shape.k, shape.src, shape.wei
-    model = "" if machine.nvidia else attr.float_model
+    model = "" if machine.nvidia else given.float_model
     problem = GpuMatmulProblem(*sizes, epilogue, tag, parts, groups, False, zeros, asked.batch, model)
-    return problem, parameters, given
+    return problem, parameters
 
 
-def _as_asked(zeros: ZeroPoints, attr: Attr, parameters: Parameters) -> ZeroPoints:
+def _as_asked(zeros: ZeroPoints, given: Resolved, parameters: Parameters) -> ZeroPoints:
     """Zero points with the strategy that is asked for, and the range of their values, on which strategies depend."""
-    strategy = "" if attr.zero_point_strategy == "auto" else attr.zero_point_strategy
+    strategy = "" if given.strategy == "auto" else given.strategy
     wei, src = (_range(table) for table in (parameters.wei_zero_points, parameters.src_zero_points))
     return replace(zeros, strategy=strategy, wei_range=wei, src_range=src)
 
@@ -80,7 +76,7 @@ def _decompression(machine: GpuMachine, given: Resolved) -> Decompression | None
     """Where the parameters of compressed weights belong, and the types that they may be multiplied in."""
     if not given.shape.compressed:
         return None
-    return Decompression(_computed(machine, given.shape, given.attr), *weights_params(given))
+    return Decompression(_computed(machine, given), *weights_params(given))
 
 
 def _check_compressed(machine: GpuMachine, parts: Decompression | None, parameters: Parameters) -> None:
@@ -98,37 +94,32 @@ def convolution_problem(
     machine: GpuMachine,
     sizes: Mapping[str, int],
     taps: Taps,
-    types: tuple[str, str],
-    attr: Attr,
+    given: Resolved,
     dst: str | None,
     bias: Any,
     tag: object,
-) -> tuple[GpuConvProblem, Parameters, Resolved]:
-    """A convolution on a GPU, its numbers, and what both were made of; common zero points both by themselves and as
-    tables of the product.
-    """
-    shape = conv_shape(sizes, taps, *types)
-    _check_types(machine, shape, attr)
-    _check_post_ops(machine, shape, attr)
-    given = Resolved.of(attr, shape)
+) -> tuple[GpuConvProblem, Parameters]:
+    """A convolution on a GPU, and its numbers; common zero points both by themselves and as tables of the product."""
+    shape = given.shape
+    _check_attribute(machine, given)
     epilogue, parameters = resolve(given, dst, bias)
-    _check_epilogue(machine, shape, attr, epilogue)
+    _check_epilogue(machine, given, epilogue)
     plain = conv_problem(sizes, taps, shape, epilogue, tag)
-    model = "" if machine.nvidia else attr.float_model
+    model = "" if machine.nvidia else given.float_model
     problem = GpuConvProblem(**vars(plain), float_model=model)
     if depthwise.accepts(plain):
-        refuse_strategy(attr, "a depthwise convolution", "its kernel subtracts the zero point from each element")
-        return problem, parameters, given
+        refuse_strategy(given, "its kernel subtracts the zero point from each element", "a depthwise convolution")
+        return problem, parameters
     parameters = _with_common(epilogue, parameters)
     if shape.compressed:  # less their common zero point; scales come after the sums
         point = Param("wei", 0, 0, "s32") if epilogue.zp_wei else None
-        parts = Decompression(_computed(machine, shape, attr), None, point)
-        return replace(problem, decompression=parts), parameters, given
+        parts = Decompression(_computed(machine, given), None, point)
+        return replace(problem, decompression=parts), parameters
     if not (epilogue.zp_src or epilogue.zp_wei):
-        return problem, parameters, given
+        return problem, parameters
     points = {name: point.param for name, point in given.zero_points.items()}
-    zeros = _as_asked(ZeroPoints(shape.k, points.get("wei"), points.get("src")), attr, parameters)
-    return replace(problem, zero_points=zeros), parameters, given
+    zeros = _as_asked(ZeroPoints(shape.k, points.get("wei"), points.get("src")), given, parameters)
+    return replace(problem, zero_points=zeros), parameters
 
 
 def _with_common(epilogue: Epilogue, parameters: Parameters) -> Parameters:
@@ -149,18 +140,17 @@ def units(machine: GpuMachine) -> tuple[str, ...]:
     return tuple(dtype for dtype in ("tf32", *FLOATS) if machine.platform.accumulators(dtype))
 
 
-def _computed(machine: GpuMachine, shape: Shape, attr: Attr) -> tuple[str, ...]:
+def _computed(machine: GpuMachine, given: Resolved) -> tuple[str, ...]:
     """The types that compressed weights may be multiplied in."""
     taken = ("f32", *units(machine))
-    wanted = computes(shape.src, FPMATH.effective(attr.fpmath), "bf16" in taken)
+    wanted = computes(given.shape.src, given.fpmath, "bf16" in taken)
     return tuple(dtype for dtype in wanted if dtype in taken)
 
 
-def _check_types(machine: GpuMachine, shape: Shape, attr: Attr) -> None:
+def check_types(machine: GpuMachine, shape: Shape, apply_to_int: bool) -> None:
     """`Unimplemented` for operands that nothing on the machine multiplies."""
     if shape.compressed:
-        arrays.check_types(shape.primitive, shape.src, shape.wei, attr.apply_to_int)
-        refuse_strategy(attr, f"{shape.src} x {shape.wei}", "weights less their zero point are multiplied")
+        arrays.check_types(shape.primitive, shape.src, shape.wei, apply_to_int)
     if machine.nvidia:
         _check_on_nvidia(machine, shape)
     else:
@@ -192,18 +182,22 @@ def _check_on_intel(machine: GpuMachine, shape: Shape) -> None:
         raise Unimplemented(f"{src}:{wei} on {machine.name!r}: {platform.title} has no DPAS, DP4A takes s8 and u8")
 
 
-def _check_post_ops(machine: GpuMachine, shape: Shape, attr: Attr) -> None:
-    """`Unimplemented` for a post-operation that no kernel of the machine has; Intel's of a matmul have all."""
-    others = [op[0] for op in attr.post_ops if op != "relu"]
-    if others and (machine.nvidia or shape.primitive == "convolution"):
+def _check_attribute(machine: GpuMachine, given: Resolved) -> None:
+    """`Unimplemented` for a strategy of zero points, and for a post-operation, that no kernel of the machine has;
+    Intel's of a matmul have all of these.
+    """
+    if given.shape.compressed:
+        refuse_strategy(given, DECOMPRESSED)
+    others = [op[0] for op in given.post_ops if op != "relu"]
+    if others and (machine.nvidia or given.shape.primitive == "convolution"):
         raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; relu works")
 
 
-def _check_epilogue(machine: GpuMachine, shape: Shape, attr: Attr, epilogue: Epilogue) -> None:
+def _check_epilogue(machine: GpuMachine, given: Resolved, epilogue: Epilogue) -> None:
     """`Unimplemented` for scales, zero points and destinations that no kernel of the machine has; Intel's have all."""
     if not machine.nvidia:
         return
-    if any(name != "wei" or not shape.compressed for name in (*attr.scales, *attr.zero_points)):
+    if any(name != "wei" or not given.shape.compressed for name in (*given.scales, *given.zero_points)):
         raise Unimplemented(
             f"scales or zero points on {machine.name!r}: no kernel here has them but of compressed "
             "weights; bias and relu work"

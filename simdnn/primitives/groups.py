@@ -20,7 +20,7 @@ def params_of(given: Resolved) -> Params:
     def found(valued: Mapping[str, Valued]) -> dict[str, Param]:
         return {name: one.param for name, one in valued.items()}
 
-    return Params(found(given.scales), found(given.zero_points), bool(given.attr.precomputed_reductions))
+    return Params(found(given.scales), found(given.zero_points), given.reductions is not None)
 
 
 def group_scales(given: Resolved, exact: bool = False, merged: bool = False, finest: int = 0) -> GroupScales | None:
@@ -35,7 +35,7 @@ def group_scales(given: Resolved, exact: bool = False, merged: bool = False, fin
     found = given.integer_scales if by_points else given.along_k
     if not found:
         return None
-    kept = {name: one.param for name, one in found.items() if exact or one.param.along_k}
+    kept = {name: one.param.of_groups(k) for name, one in found.items() if exact or one.param.along_k}
     if by_points:
         kept = {name: param.in_groups(min(param.length(k), finest)) for name, param in kept.items()}
     lengths = {name: param.length(k) for name, param in kept.items()}

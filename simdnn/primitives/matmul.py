@@ -20,7 +20,7 @@ from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import Resolved, need_values, resolve
 from simdnn.primitives.result import Result
-from simdnn.primitives.run import Target, attr_of, check_reordered, chosen, run
+from simdnn.primitives.run import Target, check_reordered, chosen, resolved, run
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables
 
 
@@ -79,17 +79,17 @@ def matmul(
     (32, 'gemm:avx512_core_vnni')
     """
     target = Target.of(machine, isa, threads, engine, dispatch)
-    attr = attr_of(attr)
-    need_values(attr)
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
     asked = products_of(src, values)
     bias = arrays.bias_of(bias)
-    problem, parameters, given = problem_of(asked, types, attr, dst, bias, wei_tag, target)
-    check_reductions(attr, src)
+    given = resolved(asked.of_types(*types), attr, target)
+    need_values(given)
+    problem, parameters = problem_of(asked, given, dst, bias, wei_tag, target)
+    check_reductions(given, src)
     arrays.check_memory(tensors(problem))
-    parameters = with_operands(parameters, attr.post_ops, problem, into, asked.shape)
-    choice = chosen(problem, target, attr)
+    parameters = with_operands(parameters, given.post_ops, problem, into, asked.shape)
+    choice = chosen(problem, target, given)
     check_reordered(weights, choice, target)
     if asked.batch.count == 1:
         src, values = src.reshape(asked.m, asked.k), values.reshape(asked.k, asked.n)
@@ -97,25 +97,15 @@ def matmul(
 
 
 def problem_of(
-    asked: Products,
-    types: tuple[str, str],
-    attr: Attr,
-    dst: str | None,
-    bias: Array | bool | None,
-    wei_tag: object,
-    target: Target,
-) -> tuple[MatmulProblem, Parameters, Resolved]:
-    """What a kernel of the target's machine is asked, with which numbers, and what both were made of; refusals name
-    what works.
-    """
-    if attr.precomputed_reductions and asked.batch.count > 1:
+    asked: Products, given: Resolved, dst: str | None, bias: Array | bool | None, wei_tag: object, target: Target
+) -> tuple[MatmulProblem, Parameters]:
+    """The problem that a kernel of the target's machine is asked, and its numbers; refusals name what works."""
+    if given.reductions and asked.batch.count > 1:
         raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     if target.gpu:
-        return gpu_problems.matmul_problem(target.gpu, asked, types, attr, dst, bias, wei_tag)
-    arrays.check_types("matmul", *types, attr.apply_to_int)
-    given = Resolved.of(attr, asked.of_types(*types))
+        return gpu_problems.matmul_problem(target.gpu, asked, given, dst, bias, wei_tag)
     problem, parameters = _on_cpu(given, dst, bias, wei_tag, target)
-    return replace(problem, batch=asked.batch), parameters, given
+    return replace(problem, batch=asked.batch), parameters
 
 
 def _on_cpu(

@@ -8,7 +8,7 @@ says where they belong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -21,8 +21,9 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.primitives import postops
-from simdnn.primitives.attr import Attr, Quant
+from simdnn.primitives.attr import Attr, PostOp, Quant
 from simdnn.primitives.checks import one_of
+from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 
 _UNGROUPED = {"common": (0, 0), "per_oc": (0, 1), "per_token": (1, 0)}  # rows and columns that share a value; 0: all
 DESTINATIONS = ("s32", "f32", "bf16", "f16", "s8", "u8")
@@ -56,25 +57,47 @@ class Valued:
 
     param: Param
     values: Array | None
+    mask: int | str | None = None  # as the caller wrote it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Resolved:
-    """An attribute on a problem's shape: where each of its parameters belongs."""
+    """An attribute on a problem's shape, modes of the scope and all: who stands below asks this, and no `Attr`."""
 
-    attr: Attr
     shape: Shape
     scales: Mapping[str, Valued]
     zero_points: Mapping[str, Valued]
+    reductions: Valued | None  # sums of the source over groups along K that the user gives, s32
+    post_ops: Sequence[PostOp]
+    fpmath: str  # the math mode in force; "strict" for integers
+    exact_int8: bool | None  # True, False, or None where nobody says it or the source is no integer
+    strategy: str  # of zero points
+    float_model: str
+    check: bool  # whether `reductions` are held against the source
 
     @staticmethod
     def of(attr: Attr, shape: Shape) -> Resolved:
-        """Raises `InvalidArgument` for a parameter whose mask, groups or shape do not fit the problem."""
+        """Raises `InvalidArgument` for a parameter whose mask, groups or shape do not fit the problem, and modes that
+        say nothing about its types; `Unimplemented` for what no kernel does.
+        """
         scales, points = (
             {argument: placed(name, argument, quant, shape) for argument, quant in getattr(attr, name).items()}
             for name in ("scales", "zero_points")
         )
-        return Resolved(attr, shape, scales, points)
+        _refuse_math(attr, shape)
+        is_float = fmt(shape.src).is_float
+        return Resolved(
+            shape,
+            scales,
+            points,
+            _reductions(attr, shape),
+            attr.post_ops,
+            fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
+            exact_int8=None if is_float else EXACT_INT8.said(attr.exact_int8),
+            strategy=attr.zero_point_strategy,
+            float_model=attr.float_model,
+            check=attr.check,
+        )
 
     @property
     def integer_scales(self) -> dict[str, Valued]:
@@ -91,10 +114,7 @@ class Resolved:
 
     def without_zero_points(self) -> Resolved:
         """The parameters less what `ZeroPoints` holds."""
-        points = {name: point for name, point in self.zero_points.items() if name == "dst"}
-        kept = {name: self.attr.zero_points[name] for name in points}
-        attr = replace(self.attr, zero_points=kept, precomputed_reductions={}, zero_point_strategy="auto")
-        return replace(self, attr=attr, zero_points=points)
+        return replace(self, zero_points={name: point for name, point in self.zero_points.items() if name == "dst"})
 
 
 #: oneDNN's masks, and the names for them; bit i stands for dimension i of the argument
@@ -108,9 +128,9 @@ _MASKS: dict[tuple[str, str], dict[int | str, str]] = {
 }
 
 
-def default_dst(shape: Shape, attr: Attr) -> str:
+def default_dst(given: Resolved) -> str:
     """s32 where integers stay integers, else f32."""
-    return "s32" if shape.integer and not attr.scales and "dst" not in attr.zero_points else "f32"
+    return "s32" if given.shape.integer and not given.scales and "dst" not in given.zero_points else "f32"
 
 
 def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tuple[Epilogue, Parameters]:
@@ -118,16 +138,10 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
 
     Raises `InvalidArgument` for shapes and values that don't fit, `Unimplemented` for what no kernel here can do.
     """
-    attr, shape, scales, points = given.attr, given.shape, given.scales, given.zero_points
-    dst = default_dst(shape, attr) if dst is None else one_of("dst", dst, DESTINATIONS)
+    shape, scales, points = given.shape, given.scales, given.zero_points
+    dst = default_dst(given) if dst is None else one_of("dst", dst, DESTINATIONS)
     if not shape.integer and dst == "s32":
         raise InvalidArgument(f"dst 's32' with a source of {shape.src}; allowed: f32, bf16, f16, s8, u8")
-    _refuse_math(attr, shape)
-    refuse_reductions(attr)
-    if attr.precomputed_reductions:  # an integer matmul's have been taken out by now
-        raise InvalidArgument(
-            f"precomputed_reductions of a {shape.primitive} {shape.src} x {shape.wei}; an integer matmul has them"
-        )
     _refuse_unbuilt(scales, points, shape)
     has_bias = bias is not None and bias is not False
     if given.along_k:  # `groups` takes these two; the epilogue knows nothing of them
@@ -141,7 +155,7 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
         src_scale="src" in scales,
         wei_scale=wei_scale.param if wei_scale and not inside else None,
         bias=has_bias,
-        post_ops=postops.names(attr.post_ops, shape.n),
+        post_ops=postops.names(given.post_ops, shape.n),
         dst_scale="dst" in scales,
         dst_zero_point="dst" in points,
     )
@@ -187,7 +201,7 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
             allowed = "; ".join(f"{_shapes(shapes)} {g}" for g, shapes in fits.items() if shapes)
             raise InvalidArgument(f"{where} of shape {quant.values.shape}; allowed: {allowed or 'other groups'}")
     shared = _grouped(where, argument, quant, shape) if granularity == "grouped" else _UNGROUPED[granularity]
-    return Valued(Param(argument, *shared, str(quant.dtype)), quant.values)
+    return Valued(Param(argument, *shared, str(quant.dtype)), quant.values, quant.mask)
 
 
 def _grouped(where: str, argument: str, quant: Quant, shape: Shape) -> tuple[int, int]:
@@ -278,15 +292,41 @@ def _refuse_math(attr: Attr, shape: Shape) -> None:
         )
 
 
-def refuse_reductions(attr: Attr) -> None:
-    """`InvalidArgument` for reductions of another argument than the source, or without weights zero points."""
-    if attr.precomputed_reductions:
-        if set(attr.precomputed_reductions) != {"src"}:
-            raise InvalidArgument(f"precomputed_reductions of {', '.join(attr.precomputed_reductions)}; allowed: src")
-        if "wei" not in attr.zero_points:
+def _reductions(attr: Attr, shape: Shape) -> Valued | None:
+    """The sums of the source that the user gives; None where there are none.
+
+    The rules are oneDNN's (`dnnl_primitive_attr_set_precomputed_reductions`, since 3.10): of the source alone, s32, for
+    the whole (M, K/G) matrix of an integer matmul, with weights zero points.
+    """
+    if not attr.precomputed_reductions:
+        return None
+    if set(attr.precomputed_reductions) != {"src"}:
+        raise InvalidArgument(f"precomputed_reductions of {', '.join(attr.precomputed_reductions)}; allowed: src")
+    if "wei" not in attr.zero_points:
+        raise InvalidArgument("precomputed_reductions['src'] serve weights zero points; zero_points['wei'] is missing")
+    if shape.primitive != "matmul" or not shape.integer:
+        raise InvalidArgument(
+            f"precomputed_reductions of a {shape.primitive} {shape.src} x {shape.wei}; an integer matmul has them"
+        )
+    quant: Quant = attr.precomputed_reductions["src"]
+    if quant.mask not in (None, 3):
+        raise InvalidArgument(f"precomputed_reductions['src']: mask {quant.mask!r}; 3, the whole (M, K/G), is needed")
+    if quant.groups is not None:
+        rows, length = quant.groups
+        if rows != 1 or shape.k % length:
             raise InvalidArgument(
-                "precomputed_reductions['src'] serve weights zero points; zero_points['wei'] is missing"
+                f"precomputed_reductions['src']: groups={quant.groups}; (1, G) with G dividing K={shape.k} is needed"
             )
+    elif quant.values is None:
+        raise InvalidArgument("precomputed_reductions['src'] without values; say how long a group is: groups=(1, 128)")
+    else:
+        parts = quant.values.shape[-1] if quant.values.ndim == 2 else 0
+        length = shape.k // parts if parts and shape.k % parts == 0 else 0
+    size = (shape.m, shape.k // length) if length else None
+    if quant.values is not None and quant.values.shape != size:
+        wanted = f"{size}" if quant.groups is not None else f"(M, K/G), M={shape.m}, G dividing K={shape.k},"
+        raise InvalidArgument(f"precomputed_reductions['src'] of shape {quant.values.shape}; {wanted} is needed")
+    return Valued(Param("src", 1, length, "s32"), quant.values)
 
 
 def _refuse_unbuilt(scales: Mapping[str, Valued], points: Mapping[str, Valued], shape: Shape) -> None:
@@ -339,11 +379,13 @@ def _integer(found: Valued | None) -> int:
     return 0 if found is None or found.values is None else int(found.values.reshape(-1)[0])
 
 
-def need_values(attr: Attr) -> None:
+def need_values(given: Resolved) -> None:
     """`InvalidArgument` where a parameter has no values: those serve cost estimates only."""
-    for name in ("scales", "zero_points", "precomputed_reductions"):
-        for argument, quant in getattr(attr, name).items():
-            if quant.values is None:
+    reductions = {"src": given.reductions} if given.reductions else {}
+    kinds = {"scales": given.scales, "zero_points": given.zero_points, "precomputed_reductions": reductions}
+    for name, found in kinds.items():
+        for argument, one in found.items():
+            if one.values is None:
                 raise InvalidArgument(f"{name}[{argument!r}] has no values; only simdnn.estimate works without them")
 
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
-from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, copied_to_a_line
 from simdnn.kernels.common.batched import as_batched
 from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library, is_reference
+from simdnn.primitives import arrays, gpu_problems
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
 from simdnn.primitives.dispatch import Choice, Request, built, check_dispatch, choose, estimate_on_gpu, no_floor
-from simdnn.primitives.mathmode import COLD_WEIGHTS, EXACT_INT8, FPMATH
+from simdnn.primitives.mathmode import COLD_WEIGHTS
 from simdnn.primitives.reorder import Reordered, conversion
-from simdnn.primitives.resolve import Resolved
+from simdnn.primitives.resolve import Resolved, Shape
 from simdnn.primitives.result import Conversion, Estimate, Result
 from simdnn.primitives.verbose_line import note
 from simdnn.primitives.written import written
@@ -95,17 +95,29 @@ def attr_of(attr: object) -> Attr:
     return attr
 
 
-def chosen(problem: Problem, target: Target, attr: Attr) -> Choice:
-    """The kernel for a problem under the modes in force; raises `Unimplemented` or `UnknownTiming`."""
+def resolved(shape: Shape, attr: object, target: Target) -> Resolved:
+    """The attribute of a call on its problem's shape: from here on nobody asks the attribute again.
+
+    Raises `Unimplemented` for types that nothing on the target multiplies, and what `Resolved.of` raises.
+    """
+    said = attr_of(attr)
+    if target.gpu:
+        gpu_problems.check_types(target.gpu, shape, said.apply_to_int)
+    else:
+        arrays.check_types(shape.primitive, shape.src, shape.wei, said.apply_to_int)
+    return Resolved.of(said, shape)
+
+
+def chosen(problem: Problem, target: Target, given: Resolved) -> Choice:
+    """The kernel for a problem under the modes that it was made in; raises `Unimplemented` or `UnknownTiming`."""
     if target.library:
         target.library.check(problem)
-    is_float = fmt(problem.src).is_float
     request = Request(
         problem,
         target.machine,
         target.caps,
-        exact_int8=None if is_float else EXACT_INT8.said(attr.exact_int8),
-        fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
+        exact_int8=given.exact_int8,
+        fpmath=given.fpmath,
         dispatch=target.dispatch,
         cold_weights=COLD_WEIGHTS.effective(None),
         threads=target.threads,

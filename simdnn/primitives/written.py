@@ -6,33 +6,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from isa_models.formats import fmt
+from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import MatmulProblem, Problem
-from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp, Quant
-from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
-from simdnn.primitives.resolve import Resolved
+from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp
+from simdnn.primitives.resolve import Resolved, Shape
 
 
 def written(given: Resolved, problem: Problem) -> list[str]:
     """The words of the attribute that a problem which is executed was made of, as far as they are not the default's.
 
-    Modes are those in force. `exact_int8` is told where it is in force, and where the call asked for it or against it.
+    Modes are those in force. `exact_int8` is told where the call, its scope or the environment says it.
     """
-    attr, shape, front = given.attr, given.shape, _front(problem)
-    mode = FPMATH.effective(attr.fpmath) if fmt(shape.src).is_float else "strict"
+    shape, front, mode = given.shape, _front(problem), given.fpmath
     found = [f"attr-fpmath:{mode}" + ":true" * shape.compressed] if mode != "strict" or shape.compressed else []
-    for name in ("scales", "zero_points", "precomputed_reductions"):
-        quants: Mapping[str, Quant] = getattr(attr, name)
-        entries = [_entry(name, key, given, front) for key in ARGUMENTS if key in quants]
-        found += [f"attr-{name.replace('_', '-')}:{'+'.join(entries)}"] if entries else []
-    ops = [_post_op(*pair, 1 + front) for pair in zip(problem.epilogue.post_ops, attr.post_ops, strict=True)]
+    reductions = {"src": given.reductions} if given.reductions else {}
+    kinds = {"scales": given.scales, "zero-points": given.zero_points, "precomputed-reductions": reductions}
+    for name, valued in kinds.items():
+        entries = [_entry(shape, valued[key].param, front) for key in ARGUMENTS if key in valued]
+        found += [f"attr-{name}:{'+'.join(entries)}"] if entries else []
+    ops = [_post_op(*pair, 1 + front) for pair in zip(problem.epilogue.post_ops, given.post_ops, strict=True)]
     found += [f"attr-post-ops:{'+'.join(ops)}"] if ops else []
-    if shape.integer and (attr.exact_int8 is not None or EXACT_INT8.effective(None)):
-        found.append(f"attr-exact-int8:{str(EXACT_INT8.effective(attr.exact_int8)).lower()}")
-    found += [f"attr-float-model:{attr.float_model}"] if attr.float_model != Attr.float_model else []
-    strategy = attr.zero_point_strategy
+    if given.exact_int8 is not None:
+        found.append(f"attr-exact-int8:{str(given.exact_int8).lower()}")
+    found += [f"attr-float-model:{given.float_model}"] if given.float_model != Attr.float_model else []
+    strategy = given.strategy
     return [*found, f"attr-zero-point-strategy:{strategy}"] if strategy != Attr.zero_point_strategy else found
 
 
@@ -41,24 +38,15 @@ def _front(problem: Problem) -> int:
     return len(problem.batch.extents) if isinstance(problem, MatmulProblem) else 0
 
 
-def _entry(name: str, argument: str, given: Resolved, front: int) -> str:
+def _entry(shape: Shape, param: Param, front: int) -> str:
     """`wei:3:f16:32x1`: argument, mask, type, groups."""
-    if name == "precomputed_reductions":
-        return _reductions(argument, given, front)
-    shape, param = given.shape, getattr(given, name)[argument].param
-    where = f"{argument}:{{}}:{param.dtype}"
+    where = f"{param.argument}:{{}}:{param.dtype}"
     if shape.primitive == "convolution":
         return where.format(0 if param.common else 1 if shape.groups == 1 else 3)
     if not param.group:
         return where.format(bool(param.rows) << front | bool(param.columns) << front + 1)
-    rows, columns = (shape.k, shape.n) if argument == "wei" else (shape.m, shape.k)
+    rows, columns = (shape.k, shape.n) if param.argument == "wei" else (shape.m, shape.k)
     return where.format(3 << front) + f":{param.rows or rows}x{param.columns or columns}"
-
-
-def _reductions(argument: str, given: Resolved, front: int) -> str:
-    quant = given.attr.precomputed_reductions[argument]
-    length = quant.groups[1] if quant.groups else given.shape.k // quant.values.shape[-1]
-    return f"{argument}:{3 << front}:{quant.dtype}:1x{length}"
 
 
 def _post_op(name: str, op: PostOp, channels: int) -> str:

@@ -1,7 +1,6 @@
 """Zero points of integer matmuls that change along K or by column, and reductions of the source that the user gives.
 
-The rules for reductions are oneDNN's (`dnnl_primitive_attr_set_precomputed_reductions`, since 3.10): of the source
-alone, s32, for the whole (M, K/G) matrix, with weights zero points, and groups no longer than any other group along K.
+Reductions have oneDNN's rule beside those of `resolve`: groups no longer than any other group along K.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import NO_REDUCTIONS, Parameters, ZeroPoints
 from simdnn.libraries import Library
-from simdnn.primitives.attr import Attr, Quant
-from simdnn.primitives.resolve import Resolved, Shape, refuse_reductions
+from simdnn.primitives.resolve import Resolved
 
 ADDED = "its kernels add the zero point's part to the sums"
+DECOMPRESSED = "weights less their zero point are multiplied"
 
 
 def zero_points(given: Resolved, every: bool = False) -> ZeroPoints | None:
@@ -29,7 +28,7 @@ def zero_points(given: Resolved, every: bool = False) -> ZeroPoints | None:
     if shape.primitive != "matmul" or not shape.integer:
         return None
     found = {name: given.zero_points[name].param for name in ("src", "wei") if name in given.zero_points}
-    summed = _reductions(given.attr, shape)
+    summed = given.reductions.param.group if given.reductions else 0
     if not summed and not (every and found) and all(p.common for p in found.values()):
         return None
     lengths = {f"zero_points[{name!r}]": p.length(shape.k) for name, p in found.items()}
@@ -43,7 +42,8 @@ def zero_points(given: Resolved, every: bool = False) -> ZeroPoints | None:
             )
         if length % group:
             raise InvalidArgument(f"{what} in groups of {length} along K beside groups of {group}; they must nest")
-    return ZeroPoints(group, found.get("wei"), found.get("src"), bool(summed))
+    wei, src = (found[name].of_groups(shape.k) if name in found else None for name in ("wei", "src"))
+    return ZeroPoints(group, wei, src, bool(summed))
 
 
 def on_cpu(given: Resolved, library: Library | None) -> ZeroPoints | None:
@@ -52,13 +52,12 @@ def on_cpu(given: Resolved, library: Library | None) -> ZeroPoints | None:
     "auto" is what oneDNN's reference does, direct or by the reductions given. Common zero points belong to every
     kernel, unless a strategy is asked for or scales change along K.
     """
-    attr, shape = given.attr, given.shape
-    if not shape.integer:
-        refuse_strategy(attr, f"{shape.src} x {shape.wei}", "weights less their zero point are multiplied")
-    asked, by_row = attr.zero_point_strategy, "src" in attr.zero_points and attr.zero_points["src"].mask == 1
+    if not given.shape.integer:
+        refuse_strategy(given, DECOMPRESSED)
+    asked, source = given.strategy, given.zero_points.get("src")
     zeros = zero_points(given, every=asked != "auto" or bool(given.along_k))
     if library and zeros:
-        library.check_zero_points(asked, by_row and not attr.zero_points["src"].groups)
+        library.check_zero_points(asked, source is not None and source.mask == 1 and not source.param.group)
     if zeros is None or asked == "auto":
         return zeros
     if asked == "precomputed" and zeros.wei and not zeros.reductions:
@@ -66,10 +65,11 @@ def on_cpu(given: Resolved, library: Library | None) -> ZeroPoints | None:
     return replace(zeros, strategy=asked)
 
 
-def refuse_strategy(attr: Attr, what: str, instead: str) -> None:
-    """`Unimplemented` for a strategy where kernels have one way of their own."""
-    if (asked := attr.zero_point_strategy) != "auto":
-        raise Unimplemented(f"zero_point_strategy={asked!r} of {what}: {instead}; what works: 'auto'")
+def refuse_strategy(given: Resolved, instead: str, what: str = "") -> None:
+    """`Unimplemented` for a strategy where kernels have one way of their own, which `instead` tells."""
+    if given.strategy != "auto":
+        of = what or f"{given.shape.src} x {given.shape.wei}"
+        raise Unimplemented(f"zero_point_strategy={given.strategy!r} of {of}: {instead}; what works: 'auto'")
 
 
 def with_tables(parameters: Parameters, given: Resolved, zeros: ZeroPoints) -> Parameters:
@@ -78,22 +78,22 @@ def with_tables(parameters: Parameters, given: Resolved, zeros: ZeroPoints) -> P
         parameters,
         wei_zero_points=_table(given, "wei") if zeros.wei else None,
         src_zero_points=_table(given, "src") if zeros.src else None,
-        reductions=given.attr.precomputed_reductions["src"].values if zeros.reductions else None,
+        reductions=given.reductions.values if given.reductions else None,
     )
 
 
-def check_reductions(attr: Attr, src: Array) -> None:
+def check_reductions(given: Resolved, src: Array) -> None:
     """`InvalidArgument` naming the first entry of the given reductions that is no sum of the source."""
-    if "src" not in attr.precomputed_reductions or not attr.check:
+    sums = given.reductions.values if given.reductions and given.check else None
+    if sums is None:
         return
-    given = attr.precomputed_reductions["src"].values
-    right = src.astype(np.int64).reshape(*given.shape, -1).sum(axis=-1)
-    wrong = np.argwhere(given != right)
+    right = src.astype(np.int64).reshape(*sums.shape, -1).sum(axis=-1)
+    wrong = np.argwhere(sums != right)
     if len(wrong):
         row, group = (int(i) for i in wrong[0])
         raise InvalidArgument(
-            f"precomputed_reductions['src'][{row}, {group}] is {given[row, group]}; the source's sum there is "
-            f"{right[row, group]} ({len(wrong)} of {given.size} entries are wrong)"
+            f"precomputed_reductions['src'][{row}, {group}] is {sums[row, group]}; the source's sum there is "
+            f"{right[row, group]} ({len(wrong)} of {sums.size} entries are wrong)"
         )
 
 
@@ -106,29 +106,3 @@ def _table(given: Resolved, name: str) -> Array:
         size = (1, shape.n) if name == "wei" else (shape.m, 1)
         values = values.reshape((1, -1) if name == "wei" else (-1, 1))
     return np.broadcast_to(values, size)
-
-
-def _reductions(attr: Attr, shape: Shape) -> int:
-    """How many k each of the given reductions sums; 0 where none are given."""
-    if not attr.precomputed_reductions:
-        return 0
-    refuse_reductions(attr)
-    quant: Quant = attr.precomputed_reductions["src"]
-    if quant.mask not in (None, 3):
-        raise InvalidArgument(f"precomputed_reductions['src']: mask {quant.mask!r}; 3, the whole (M, K/G), is needed")
-    if quant.groups is not None:
-        rows, length = quant.groups
-        if rows != 1 or shape.k % length:
-            raise InvalidArgument(
-                f"precomputed_reductions['src']: groups={quant.groups}; (1, G) with G dividing K={shape.k} is needed"
-            )
-    elif quant.values is None:
-        raise InvalidArgument("precomputed_reductions['src'] without values; say how long a group is: groups=(1, 128)")
-    else:
-        parts = quant.values.shape[-1] if quant.values.ndim == 2 else 0
-        length = shape.k // parts if parts and shape.k % parts == 0 else 0
-    size = (shape.m, shape.k // length) if length else None
-    if quant.values is not None and quant.values.shape != size:
-        wanted = f"{size}" if quant.groups is not None else f"(M, K/G), M={shape.m}, G dividing K={shape.k},"
-        raise InvalidArgument(f"precomputed_reductions['src'] of shape {quant.values.shape}; {wanted} is needed")
-    return length

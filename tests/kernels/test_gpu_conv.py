@@ -54,20 +54,26 @@ def options(p: ConvProblem) -> dict[str, Any]:
 
 @given(
     st.sampled_from(INTEL),
-    st.sampled_from(["s8", "u8"]),
+    st.sampled_from(["s8:s8", "u8:s8", "s8:u8", "u8:u8"]),
     st.data(),
     st.integers(-9, 9),
     st.integers(-3, 3),
     st.sampled_from(["compiled", "reference"]),
 )
 @examples(25)
-def test_integers_are_exact(name: str, src: str, data: st.DataObject, zs: int, zw: int, engine: str) -> None:
-    p = data.draw(problems(src, "s8"))
-    zs = abs(zs) if src == "u8" else zs
+def test_integers_are_exact(name: str, types: str, data: st.DataObject, zs: int, zw: int, engine: str) -> None:
+    """Of every two types of bytes, as a matmul there and as an estimate prices them."""
+    src, wei = types.split(":")
+    p = data.draw(problems(src, wei))
+    zs, zw = (abs(z) if dtype == "u8" else z for z, dtype in ((zs, src), (zw, wei)))
     rng = np.random.default_rng(zs + 100)
-    form = fmt(src)
-    x = rng.integers(form.low, form.high + 1, (p.mb, p.ic, p.ih, p.iw)).astype(form.dtype)
-    w = rng.integers(-128, 128, (p.oc, p.ic // p.groups, p.kh, p.kw)).astype(np.int8)
+    x, w = (
+        rng.integers(form.low, form.high + 1, size).astype(form.dtype)
+        for form, size in (
+            (fmt(src), (p.mb, p.ic, p.ih, p.iw)),
+            (fmt(wei), (p.oc, p.ic // p.groups, p.kh, p.kw)),
+        )
+    )
     points = {n: v for n, v in (("src", zs), ("wei", zw)) if v}
     found = simdnn.convolution(x, w, machine=name, engine=engine, attr=Attr(zero_points=points), **options(p))
     assert found.output.dtype == np.int32 and (found.output == exact_sums(p, x, w, zs, zw)).all()

@@ -39,6 +39,10 @@ class Param:
         """The parameter with a value for every `length` k."""
         return replace(self, columns=length) if self.argument == "src" else replace(self, rows=length)
 
+    def of_groups(self, k: int) -> Param:
+        """The parameter of sums of groups, where one group of all `k` is none: its values apply to the same sums."""
+        return self.in_groups(0) if self.group == k else self
+
     @property
     def along_k(self) -> bool:
         """Whether it changes along K or from row to row."""
