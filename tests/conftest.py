@@ -6,6 +6,7 @@ becomes an example of its own.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 
@@ -18,6 +19,12 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("thorough", deadline=None, max_examples=THOROUGH, suppress_health_check=_SLOW)
 settings.register_profile("quick", settings.get_profile("thorough"), derandomize=True, max_examples=QUICK)
 settings.load_profile("quick")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end, so the garbage collector need not walk it again and again."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)

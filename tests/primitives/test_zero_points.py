@@ -1,9 +1,11 @@
-"""Zero points by group and column, reductions of the source given by the user: values, rules of acceptance."""
+"""Zero points, scales along K and reductions given by the user, on every target: each strategy has the documented bits.
+
+What is accepted and refused, and benchdnn's words for it: test_zero_point_rules.py.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -12,368 +14,310 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import InvalidArgument, SimdnnError, Unimplemented
+from isa_models import InvalidArgument
+from isa_models.formats import fmt
 from simdnn import Attr, Quant
 from tests.effort import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
+#: all give exact sums; "auto" takes one of them
+EXACT = ("direct", "in_kernel", "precomputed", "bias")
+GPUS = ("a770", "b580", "dg1", "max1550", "lnl")
+#: machine -> ISA cap
+TARGETS = [("zen4", None), ("zen4", "avx512_core"), ("zen4", "avx2"), *((name, None) for name in GPUS)]
+FEW = pytest.mark.parametrize("machine", ["zen4", "b580"])
 
 
-def problem(seed: int, m: int, n: int, k: int, src: str) -> tuple[Array, Array, np.random.Generator]:
-    rng = np.random.default_rng(seed)
-    low, high = (0, 256) if src == "u1" else (-128, 128)
-    return rng.integers(low, high, (m, k)).astype(src), rng.integers(-128, 128, (k, n)).astype("i1"), rng
+def drawn(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Integers of the type's whole range."""
+    form = fmt(dtype)
+    return rng.integers(form.low, form.high + 1, shape).astype(form.dtype)
+
+
+def by_k(values: Any, axis: int, k: int, neutral: float = 0) -> Array:
+    """A common value, (1, N), (M, 1) or a table by group along K as a matrix with K whole."""
+    table = np.atleast_2d(np.asarray(neutral if values is None else values))
+    return np.repeat(table, k // table.shape[axis], axis=axis)
+
+
+def expected(a: Array, w: Array, points: dict[str, Any], scales: dict[str, Any], period: int) -> Array:
+    """Exact sums over a period of scales, in f32 times the source's scale, then the weights', added in turn
+    (docs/numerics.md, rule 7)."""
+    k = a.shape[1]
+    x = a.astype(int) - by_k(points.get("src"), 1, k).astype(int)
+    y = w.astype(int) - by_k(points.get("wei"), 0, k).astype(int)
+    if not scales:
+        return x @ y
+    sa, sw = by_k(scales.get("src"), 1, k, 1).astype("f4"), by_k(scales.get("wei"), 0, k, 1).astype("f4")
+    total = np.zeros((len(a), w.shape[1]), np.float32)
+    for start in range(0, k, period):
+        part = slice(start, start + period)
+        total += (x[:, part] @ y[part]).astype(np.float32) * sa[:, [start]] * sw[start]
+    return total
+
+
+def sums_of(a: Array, group: int) -> Array:
+    """Sums of the source over groups along K."""
+    return a.astype(np.int32).reshape(len(a), -1, group).sum(axis=2, dtype=np.int32)
 
 
 @given(
-    st.integers(1, 9),
-    st.integers(1, 40),
-    st.integers(1, 4),
-    st.sampled_from([4, 6, 16, 32]),
+    st.sampled_from(TARGETS),
+    st.sampled_from(["s8", "u8", "s4", "u4"]),
+    st.sampled_from(["s8", "u8", "s4", "u4"]),
+    st.tuples(st.integers(1, 20), st.integers(1, 40)),
     st.integers(1, 3),
-    st.sampled_from(["u1", "i1"]),
-    st.sampled_from(["", "common", "grouped"]),
-    st.booleans(),
-    st.sampled_from(["avx512_core_vnni", "avx512_core"]),
+    st.integers(1, 2),
+    st.sampled_from([6, 8, 20, 32, 64]),
+    st.sampled_from(["", "common", "per_token", "grouped"]),
+    st.sampled_from(["", "per_token", "grouped", "both", "wei"]),
     st.integers(0),
 )
 @examples(40)
-def test_exact_by_group(
-    m: int,
-    n: int,
+def test_strategies_have_the_documented_bits(
+    target: tuple[str, str | None],
+    src: str,
+    wei: str,
+    size: tuple[int, int],
     parts: int,
+    inside: int,
+    group: int,
+    points: str,
+    scaled: str,
+    seed: int,
+) -> None:
+    """Weights zero points by `group`; scales, where grouped, by `period`: `inside` groups."""
+    (machine, isa), (m, n), rng = target, size, np.random.default_rng(seed)
+    if machine not in GPUS or machine == "dg1":
+        src, wei = src[0] + "8", wei[0] + "8"
+    period, k = group * inside, group * inside * parts
+    a, w = drawn(src, (m, k), rng), drawn(wei, (k, n), rng)
+    zero_points: dict[str, Any] = {"wei": drawn(wei, (parts * inside, n), rng)}
+    if points:
+        shapes = {"common": (), "per_token": (m, 1), "grouped": (m, parts * inside)}
+        zero_points["src"] = rng.integers(*((0, 256) if src[0] == "u" else (-128, 128)), shapes[points])
+    scales: dict[str, Any] = {}
+    if scaled in ("per_token", "grouped", "both"):
+        scales["src"] = rng.random((m, 1 if scaled == "per_token" else parts), np.float32)
+    if scaled in ("both", "wei", "per_token"):
+        scales["wei"] = rng.random((parts, n) if scaled != "per_token" else n, np.float32)
+    given_points = {"src": np.asarray(zero_points["src"], np.int32)} if points else {}
+    given_points["wei"] = Quant(zero_points["wei"].astype(fmt(wei[0] + "8").dtype), groups=(group, 1))
+    right = expected(a, w, zero_points, scales, k if scaled == "per_token" else period)
+    for strategy in (*EXACT, "auto", "upconvert"):
+        attr = Attr(
+            zero_points=given_points,
+            scales=scales,
+            precomputed_reductions={"src": sums_of(a, group)},
+            check=True,
+            zero_point_strategy=strategy,
+        )
+        r = simdnn.matmul(a, w, machine=machine, isa=isa, attr=attr, engine="reference")
+        assert (r.output == right).all(), strategy  # upconvert: sums here stay below 2**24
+        if machine in GPUS:
+            assert r.implementation.endswith(strategy if strategy != "auto" else EXACT)
+        else:
+            assert r.implementation.startswith("ref_int8:")
+            assert r.compute_dtype == ("f32" if strategy == "upconvert" else "s32")
+
+
+@given(
+    st.sampled_from([("zen4", "avx512_core_vnni"), ("zen4", "avx512_core"), ("b580", None), ("a770", None)]),
+    st.tuples(st.integers(1, 9), st.integers(1, 40), st.integers(1, 4)),
+    st.sampled_from([4, 6, 16, 32]),
+    st.integers(1, 3),
+    st.sampled_from(["u8", "s8"]),
+    st.sampled_from(["", "common", "grouped"]),
+    st.booleans(),
+    st.integers(0),
+)
+@examples(30)
+def test_groups_of_their_own_lengths_in_both_engines_and_the_cost_known_before(
+    target: tuple[str, str | None],
+    size: tuple[int, int, int],
     length: int,
     coarser: int,
     src: str,
     src_points: str,
     given_sums: bool,
-    isa: str,
     seed: int,
 ) -> None:
+    """The source's groups and the sums given may be finer than the weights', whose zero points pass a byte."""
+    (machine, isa), (m, n, parts), rng = target, size, np.random.default_rng(seed)
     k = parts * length * coarser
-    a, w, rng = problem(seed, m, n, k, src)
-    zw = rng.integers(-200, 200, (parts, n)).astype(np.int32)
-    points: dict[str, Any] = {"wei": Quant(zw, groups=(length * coarser, 1))}
-    zs: Any = 0
-    if src_points == "common":
-        points["src"] = zs = int(rng.integers(-100, 100))
-    elif src_points == "grouped":
-        values = rng.integers(-50, 50, (m, parts * coarser)).astype(np.int32)
-        points["src"] = Quant(values, groups=(1, length))
-        zs = np.repeat(values, length, axis=1)
-    group = length if src_points == "grouped" or given_sums else length * coarser
-    sums = a.astype(np.int32).reshape(m, -1, group).sum(axis=2, dtype=np.int32)
-    attr = Attr(zero_points=points, precomputed_reductions={"src": sums} if given_sums else {}, check=True)
-    expected = (a.astype(int) - zs) @ (w.astype(int) - np.repeat(zw, length * coarser, axis=0))
-    for engine in ("compiled", "reference"):
-        r = simdnn.matmul(a, w, machine="zen4", isa=isa, attr=attr, engine=engine)
-        assert r.implementation.startswith("ref_int8:") and (r.output == expected).all()
-    assert (
-        r.cycles
-        == simdnn.estimate(
-            "matmul", m=m, n=n, k=k, dt=f"{'u8' if src == 'u1' else 's8'}:s8:s32", machine="zen4", isa=isa, attr=attr
-        ).cycles
-    )
-
-
-@given(
-    st.integers(1, 5),
-    st.integers(1, 20),
-    st.integers(1, 3),
-    st.sampled_from([6, 16]),
-    st.integers(1, 2),
-    st.sampled_from(["u1", "i1"]),
-    st.sampled_from(["", "common", "per_token", "grouped"]),
-    st.booleans(),
-    st.integers(0),
-)
-@examples(15)
-def test_every_strategy(
-    m: int, n: int, parts: int, length: int, inside: int, src: str, src_points: str, scaled: bool, seed: int
-) -> None:
-    k = parts * length * inside
-    a, w, rng = problem(seed, m, n, k, src)
-    zw = rng.integers(-99, 99, (parts * inside, n)).astype(np.int32)
-    points: dict[str, Any] = {"wei": zw}
-    zs: Any = 0
+    a, w = drawn(src, (m, k), rng), drawn("s8", (k, n), rng)
+    points: dict[str, Any] = {"wei": rng.integers(-200, 200, (parts, n)).astype(np.int32)}
     if src_points:
-        shape = {"common": (), "per_token": (m, 1), "grouped": (m, parts)}[src_points]
-        points["src"] = zs = rng.integers(-50, 50, shape)
-        zs = np.repeat(np.atleast_2d(zs), k // np.atleast_2d(zs).shape[1], axis=1)
-    x, y = a.astype(int) - zs, w.astype(int) - np.repeat(zw, length, axis=0)
-    expected: Array = x @ y
-    scales: dict[str, Any] = {}
-    if scaled:
-        scales = {"src": rng.random((m, 1)).astype(np.float32), "wei": rng.random((parts, n)).astype(np.float32)}
-        expected, period = np.zeros((m, n), np.float32), length * inside
-        for g in range(parts):
-            part = slice(g * period, (g + 1) * period)
-            expected += (x[:, part] @ y[part]).astype(np.float32) * scales["src"] * scales["wei"][g]
-    sums = a.astype(np.int32).reshape(m, -1, length).sum(axis=2, dtype=np.int32)
-    for strategy in ("direct", "in_kernel", "precomputed", "bias", "upconvert"):
-        attr = Attr(
-            zero_points=points,
-            scales=scales,
-            precomputed_reductions={"src": sums},
-            check=True,
-            zero_point_strategy=strategy,
-        )
-        r = simdnn.matmul(a, w, machine="zen4", attr=attr, engine="reference")
-        assert (r.output == expected).all(), strategy  # upconvert: these sums stay below 2**24
-        assert r.compute_dtype == ("f32" if strategy == "upconvert" else "s32")
+        points["src"] = rng.integers(-50, 50, () if src_points == "common" else (m, parts * coarser)).astype(np.int32)
+    group = length if src_points == "grouped" or given_sums else length * coarser
+    reductions = {"src": sums_of(a, group)} if given_sums else {}
+    grouped = {"wei": Quant(points["wei"], groups=(length * coarser, 1))}
+    if src_points:
+        grouped["src"] = Quant(points["src"], groups=(1, length)) if src_points == "grouped" else points["src"]
+    attr = Attr(zero_points=grouped, precomputed_reductions=reductions, check=True)
+    where: dict[str, Any] = {"machine": machine, "isa": isa, "attr": attr}
+    found = [simdnn.matmul(a, w, engine=engine, **where) for engine in ("compiled", "reference")]
+    assert all((r.output == expected(a, w, points, {}, k)).all() for r in found)
+    assert found[0].cycles == simdnn.estimate("matmul", m=m, n=n, k=k, dt=f"{src}:s8:s32", **where).cycles
 
 
-def test_strategies_of_common_zero_points_and_their_refusals() -> None:
-    a, w, _ = problem(7, 3, 16, 64, "i1")
-    right = (a.astype(int) - 3) @ (w.astype(int) + 5)
-    common = {"src": 3, "wei": -5}
-    for strategy in ("direct", "in_kernel", "bias", "upconvert"):
-        attr = Attr(zero_points=common, zero_point_strategy=strategy)
-        for isa in ("avx2", None):
-            r = simdnn.matmul(a, w, machine="zen4", isa=isa, attr=attr)
-            assert (r.output == right).all() and r.implementation.startswith("ref_int8:")
-    with pytest.raises(Unimplemented, match="are missing; 'in_kernel'"):
-        simdnn.matmul(a, w, machine="zen4", attr=Attr(zero_points=common, zero_point_strategy="precomputed"))
-    with pytest.raises(Unimplemented, match="oneDNN has none"):
-        attr = Attr(zero_points=common, zero_point_strategy="bias")
-        simdnn.matmul(a, w, machine="zen4", dispatch="onednn", attr=attr)
-    with pytest.raises(Unimplemented, match="with mask 1"):
-        attr = Attr(zero_points={"src": Quant(np.zeros(3, np.int32), mask=1)})
-        simdnn.matmul(a, w, machine="zen4", dispatch="onednn", attr=attr)
+@pytest.mark.parametrize("points", [{"src": 3, "wei": -5}, {"src": 7}, {"src": np.arange(9, dtype=np.int32)[:, None]}])
+@pytest.mark.parametrize(("machine", "isa"), [("zen4", None), ("zen4", "avx2"), ("b580", None)])
+def test_what_does_not_change_along_k(machine: str, isa: str | None, points: dict[str, Any]) -> None:
+    rng = np.random.default_rng(5)
+    a, w = drawn("u8", (9, 40), rng), drawn("s8", (40, 20), rng)
+    for strategy in ("direct", "in_kernel", "bias", "upconvert", "auto"):
+        attr = Attr(zero_points=points, zero_point_strategy=strategy, exact_int8=True)  # "auto" may take a fast kernel
+        r = simdnn.matmul(a, w, machine=machine, isa=isa, attr=attr, engine="reference")
+        assert (r.output == expected(a, w, points, {}, 40)).all(), strategy
 
 
-def test_no_strategy_of_a_convolution_on_a_cpu() -> None:
-    attr = Attr(zero_points={"src": 3}, zero_point_strategy="bias")
-    with pytest.raises(Unimplemented, match="'auto'"):
-        simdnn.convolution(np.ones((1, 8, 5, 5), np.uint8), np.ones((8, 8, 1, 1), np.int8), machine="zen4", attr=attr)
+@pytest.mark.parametrize(("machine", "narrow"), [("zen4", "f32"), ("b580", "f16")])
+def test_up_conversion_rounds_sums_in_f32_alone(machine: str, narrow: str) -> None:
+    """Operands of 510 and products below 2**18 are exact; a sum beyond 2**24 is within f32's accumulation."""
+    rng = np.random.default_rng(2)
+    a, w = rng.integers(200, 256, (3, 2048)).astype("u1"), rng.integers(100, 128, (2048, 16)).astype("i1")
+    points = {"src": np.zeros((3, 1), np.int32), "wei": np.full((16, 16), -120, np.int8)}
+    exact = expected(a, w, points, {}, 2048)
+    for engine in ("compiled", "reference"):
+        attr = Attr(zero_points=points, zero_point_strategy="upconvert")
+        r = simdnn.matmul(a, w, machine=machine, attr=attr, engine=engine)
+        assert r.output.dtype == np.int32 and exact.min() > 1 << 24 and (r.output != exact).any()
+        assert np.abs(r.output - exact).max() <= 2048 * 2.0**-24 * exact.max()
+        assert r.compute_dtype == narrow
+        if machine == "b580":
+            assert (r.float_model, r.confidence) == ("sequential", "estimated")
+    if machine == "b580":
+        attr = Attr(zero_points=points, zero_point_strategy="upconvert", float_model="stage_fused")
+        assert simdnn.matmul(a, w, machine=machine, attr=attr).float_model == "stage_fused"
 
 
-@pytest.mark.parametrize("points", [{}, {"dst": 3}])
-def test_no_strategy_without_zero_points(points: dict[str, int]) -> None:
-    with pytest.raises(InvalidArgument, match="'bias' without zero_points of src or wei"):
-        Attr(zero_points=points, zero_point_strategy="bias")
+NONE = {"wei": np.zeros(20, np.int8)}  # without zero points a CPU takes faster kernels, which add up in other orders
 
 
-def test_no_strategy_where_kernels_have_one_way() -> None:
-    attr = Attr(zero_points={"wei": 3}, zero_point_strategy="direct", fpmath="bf16", apply_to_int=True)
-    with pytest.raises(Unimplemented, match="f32 x s8: .*'auto'"):
-        simdnn.matmul(np.ones((2, 16), np.float32), np.ones((16, 4), np.int8), machine="zen4", attr=attr)
-    attr = Attr(zero_points={"src": 3}, zero_point_strategy="direct")
-    image, taps = np.ones((1, 8, 5, 5), np.int8), np.ones((8, 1, 3, 3), np.int8)
-    with pytest.raises(Unimplemented, match="depthwise.*'auto'"):
-        simdnn.convolution(image, taps, groups=8, machine="b580", attr=attr)
+@pytest.mark.parametrize(("machine", "points"), [("zen4", NONE), ("a770", {}), ("b580", {}), ("b580", NONE)])
+def test_scales_in_both_engines(machine: str, points: dict[str, Any]) -> None:
+    rng = np.random.default_rng(3)
+    a, w = drawn("s8", (9, 96), rng), drawn("s8", (96, 20), rng)
+    scales, bias = {"src": rng.random((9, 3), np.float32), "wei": rng.random((3, 20), np.float32)}, rng.random(20, "f4")
+    right = expected(a, w, {}, scales, 32)
+    for engine in ("compiled", "reference"):
+        attr = Attr(scales=scales, zero_points=points)
+        r = simdnn.matmul(a, w, bias, machine=machine, attr=attr, engine=engine)
+        assert (r.output == right + bias).all() and r.output.dtype == np.float32
+    half = simdnn.matmul(a, w, machine=machine, attr=attr, dst="f16")
+    assert half.output.dtype == np.float16 and (half.output == right.astype(np.float16)).all()
 
 
-def test_grouped_scales_source_first() -> None:
-    """docs/numerics.md, rule 7: the reference scales every group by both, the source's scale first."""
-    a, w, rng = problem(3, 5, 24, 64, "i1")
-    zw, sw = rng.integers(-9, 9, (4, 24)).astype(np.int32), rng.random((2, 24)).astype(np.float32)
-    ss = rng.random((5, 4)).astype(np.float32)
-    total = np.zeros((5, 24), np.float32)
-    for g in range(4):
-        part = slice(16 * g, 16 * g + 16)
-        sums = (a[:, part].astype(int) @ (w[part].astype(int) - zw[g])).astype(np.float32)
-        total = total + sums * ss[:, g : g + 1] * sw[g // 2]
-    for sums_given in (False, True):
-        sums = a.astype(np.int32).reshape(5, 4, 16).sum(axis=2, dtype=np.int32)
-        attr = Attr(
-            scales={"src": ss, "wei": sw},
-            zero_points={"wei": zw},
-            precomputed_reductions={"src": sums} if sums_given else {},
-        )
+def test_onednns_reference_scales_the_source_first() -> None:
+    rng = np.random.default_rng(3)
+    a, w = drawn("s8", (5, 64), rng), drawn("s8", (64, 24), rng)
+    points = {"wei": rng.integers(-9, 9, (4, 24)).astype(np.int32)}
+    scales = {"src": rng.random((5, 4)).astype(np.float32), "wei": rng.random((2, 24)).astype(np.float32)}
+    for reductions in ({}, {"src": sums_of(a, 16)}):
+        attr = Attr(scales=scales, zero_points=points, precomputed_reductions=reductions)
         r = simdnn.matmul(a, w, machine="zen4", attr=attr, dispatch="onednn")
-        assert (r.output == total).all() and "ref_int8:any" in "; ".join(r.dispatch["reason"])
+        assert (r.output == expected(a, w, points, scales, 16)).all()
+        assert "ref_int8:any" in "; ".join(r.dispatch["reason"])
 
 
-def test_zero_points_by_column() -> None:
-    a, w, rng = problem(4, 4, 16, 20, "u1")
-    zw = rng.integers(-9, 9, 16).astype(np.int8)
-    attr = Attr(zero_points={"wei": zw}, scales={"wei": 0.5})
-    r = simdnn.matmul(a, w, machine="zen4", isa="avx2", attr=attr)
-    assert r.implementation == "ref_int8:avx2"
-    assert (r.output == ((a.astype(int) @ (w.astype(int) - zw)) * np.float32(0.5)).astype(np.float32)).all()
+@FEW
+def test_dynamic_quantization_feeds_every_strategy(machine: str) -> None:
+    """Asymmetric u8 by token, reductions by weights group, straight into the product."""
+    rng = np.random.default_rng(4)
+    x, w = rng.normal(size=(5, 128)).astype(np.float32), drawn("s8", (128, 16), rng)
+    points, scale = drawn("s8", (4, 16), rng), rng.random((4, 16), np.float32)
+    near = x @ ((w.astype(int) - by_k(points, 0, 128)) * by_k(scale, 0, 128))
+    q = simdnn.quantize_dynamic(x, "u8", symmetric=False, reductions=32, machine=machine)
+    outputs = []
+    for strategy in (*EXACT, "upconvert"):
+        attr = q.attr(scales={"wei": scale}, zero_points={"wei": points}, check=True, zero_point_strategy=strategy)
+        assert {*attr.scales} == {*attr.zero_points} == {"src", "wei"} and attr.precomputed_reductions
+        outputs.append(simdnn.matmul(q.output, w, machine=machine, attr=attr).output)
+    assert all((output == outputs[0]).all() for output in outputs)
+    assert np.abs(outputs[0] - near).max() < 0.02 * np.abs(near).max()
 
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
 @pytest.mark.parametrize("n", [3, 8])
-def test_relu_of_exact_sums(isa: str, n: int) -> None:
-    a, w, rng = problem(9, 5, n, 2, "i1")
-    zw = rng.integers(-9, 9, n).astype(np.int32)
-    attr = Attr(zero_points={"wei": zw}, post_ops=["relu"])
-    r = simdnn.matmul(a, w, machine="zen4", isa=isa, attr=attr)
-    assert np.array_equal(r.output, np.maximum(a.astype(int) @ (w.astype(int) - zw), 0))
+def test_relu_of_exact_sums_less_zero_points_by_column(isa: str, n: int) -> None:
+    rng = np.random.default_rng(9)
+    a, w = drawn("s8", (5, 2), rng), drawn("s8", (2, n), rng)
+    points = {"wei": rng.integers(-9, 9, n).astype(np.int8)}
+    exact = expected(a, w, points, {}, 2)
+    r = simdnn.matmul(a, w, machine="zen4", isa=isa, attr=Attr(zero_points=points, post_ops=["relu"]))
+    assert np.array_equal(r.output, np.maximum(exact, 0)) and r.implementation.startswith("ref_int8:")
+    r = simdnn.matmul(a, w, machine="zen4", isa=isa, attr=Attr(zero_points=points, scales={"wei": 0.5}))
+    assert (r.output == (exact * np.float32(0.5)).astype(np.float32)).all()
 
 
-def test_reductions_are_trusted_unless_checked() -> None:
-    a, w, _ = problem(5, 4, 8, 64, "u1")
-    zw = np.full((2, 8), 3, np.int32)
-    sums = a.astype(np.int32).reshape(4, 2, 32).sum(axis=2, dtype=np.int32)
+@pytest.mark.parametrize("strategy", [*EXACT, "upconvert"])
+@pytest.mark.parametrize(("machine", "steps"), [("zen4", ("vmulps",)), ("b580", ("mul.f32", "dpas"))])
+def test_explained(machine: str, steps: tuple[str, ...], strategy: str) -> None:
+    rng = np.random.default_rng(6)
+    a, w = drawn("u8", (2, 64), rng), drawn("s8", (64, 4), rng)
+    points, scales = {"wei": drawn("s8", (2, 4), rng), "src": 3}, {"src": rng.random((2, 2), np.float32)}
+    reductions = {"src": sums_of(a, 32)}
+    attr = Attr(zero_points=points, scales=scales, precomputed_reductions=reductions, zero_point_strategy=strategy)
+    r = simdnn.matmul(a, w, machine=machine, attr=attr, engine="reference")
+    found = r.explain(1, 2)
+    assert found.value == r.output[1, 2] and abs(found.exact - found.value) < 1e-6 * abs(found.value)
+    assert all(step in str(found) for step in steps)
+
+
+@pytest.mark.parametrize("machine", ["zen4", "a770"])
+def test_reductions_are_trusted_unless_checked(machine: str) -> None:
+    rng = np.random.default_rng(5)
+    a, w = drawn("u8", (4, 64), rng), drawn("s8", (64, 8), rng)
+    points, sums = {"wei": np.full((2, 8), 3, np.int32)}, sums_of(a, 32)
     sums[2, 1] += 7
-    attr = Attr(zero_points={"wei": zw}, precomputed_reductions={"src": sums})
-    exact = a.astype(int) @ (w.astype(int) - 3)
+    attr = Attr(zero_points=points, precomputed_reductions={"src": sums}, zero_point_strategy="precomputed")
+    exact = expected(a, w, points, {}, 64)
     exact[2] -= 3 * 7
-    assert (simdnn.matmul(a, w, machine="zen4", attr=attr).output == exact).all()
+    assert (simdnn.matmul(a, w, machine=machine, attr=attr).output == exact).all()
     with pytest.raises(InvalidArgument, match=r"\[2, 1\] is .* \(1 of 8 entries"):
-        simdnn.matmul(
-            a, w, machine="zen4", attr=Attr(zero_points={"wei": zw}, precomputed_reductions={"src": sums}, check=True)
-        )
+        checked = Attr(zero_points=points, precomputed_reductions={"src": sums}, check=True)
+        simdnn.matmul(a, w, machine=machine, attr=checked)
 
 
-SUMS = np.zeros((4, 2), np.int32)
-WEI = np.zeros((2, 8), np.int32)
+@FEW
+def test_any_memory_layout_of_reductions(machine: str) -> None:
+    rng = np.random.default_rng(2)
+    a, w = drawn("u8", (4, 64), rng), drawn("s8", (64, 8), rng)
+    sums, points = sums_of(a, 32), {"wei": np.full((2, 8), 3, np.int32)}
+    for given_sums in (sums[::-1].copy()[::-1], np.asfortranarray(sums), sums.astype(">i4")):
+        given_sums.setflags(write=False)
+        attr = Attr(zero_points=points, precomputed_reductions={"src": given_sums}, check=True)
+        r = simdnn.matmul(a, w, machine=machine, attr=attr, engine="reference")
+        assert (r.output == expected(a, w, points, {}, 64)).all()
 
 
-@pytest.mark.parametrize(
-    "error,message,reductions,points,scales",
-    [
-        (InvalidArgument, "zero_points\\['wei'\\] is missing", SUMS, {}, {}),
-        (InvalidArgument, "zero_points\\['wei'\\] is missing", SUMS, {"src": 3}, {}),
-        (InvalidArgument, "int64|s64", SUMS.astype(np.int64), {"wei": WEI}, {}),
-        (InvalidArgument, "f32", SUMS.astype(np.float32), {"wei": WEI}, {}),
-        (InvalidArgument, "is needed", SUMS[:3], {"wei": WEI}, {}),
-        (InvalidArgument, "is needed", SUMS[:, :1].reshape(-1), {"wei": WEI}, {}),
-        (InvalidArgument, "is needed", np.zeros((1, 2), np.int32), {"wei": WEI}, {}),
-        (InvalidArgument, "is needed", np.zeros((4, 3), np.int32), {"wei": WEI}, {}),
-        (InvalidArgument, r"groups=\(2, 32\)", Quant(SUMS, groups=(2, 32)), {"wei": WEI}, {}),
-        (InvalidArgument, r"groups=\(1, 48\)", Quant(SUMS, groups=(1, 48)), {"wei": WEI}, {}),
-        (InvalidArgument, "mask", Quant(SUMS, mask=2), {"wei": WEI}, {}),
-        (InvalidArgument, "no longer than every other", SUMS, {"wei": np.zeros((4, 8), np.int32)}, {}),
-        (InvalidArgument, "no longer than every other", SUMS, {"wei": WEI}, {"wei": np.ones((8, 8), np.float32)}),
-        (InvalidArgument, "is needed", np.int32(5), {"wei": WEI}, {}),
-        (InvalidArgument, "is needed", SUMS[None], {"wei": WEI}, {}),
-        (InvalidArgument, "is needed", SUMS.T.copy(), {"wei": WEI}, {}),
-        (InvalidArgument, "holds no", SUMS[:, :0], {"wei": WEI}, {}),
-        (InvalidArgument, "f64", np.full((4, 2), np.nan), {"wei": WEI}, {}),
-        (InvalidArgument, "u32", SUMS.astype(np.uint32), {"wei": WEI}, {}),
-        (InvalidArgument, "object", [[10**30] * 2] * 4, {"wei": WEI}, {}),
-        (InvalidArgument, "no values", Quant(None, groups=(1, 32)), {"wei": WEI}, {}),
-    ],
-)
-@pytest.mark.parametrize("machine", ["zen4", "b580"])
-def test_what_is_not_accepted(
-    machine: str,
-    error: type[SimdnnError],
-    message: str,
-    reductions: Any,
-    points: dict[str, Any],
-    scales: dict[str, Any],
-) -> None:
-    a, w, _ = problem(1, 4, 8, 64, "u1")
-    with pytest.raises(error, match=message) as caught:
-        simdnn.matmul(
-            a,
-            w,
-            machine=machine,
-            attr=Attr(zero_points=points, scales=scales, precomputed_reductions={"src": reductions}),
-        )
-    assert "\n" not in str(caught.value)
-
-
-def test_other_arguments_and_problems_have_none() -> None:
-    a, w, _ = problem(1, 4, 8, 64, "u1")
-    with pytest.raises(InvalidArgument, match="allowed: src"):
-        simdnn.matmul(a, w, machine="zen4", attr=Attr(zero_points={"wei": 1}, precomputed_reductions={"wei": SUMS}))
-    with pytest.raises(InvalidArgument, match="integer matmul"):
-        attr = Attr(zero_points={"wei": 1}, precomputed_reductions={"src": SUMS})
-        simdnn.matmul(a.astype(np.float32), w.astype(np.float32), machine="zen4", attr=attr)
-    with pytest.raises(InvalidArgument, match="True or False"):
-        Attr(check=1)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("machine", ["zen4", "b580"])
+@FEW
 def test_what_a_result_tells_of_them(machine: str) -> None:
-    a, w, _ = problem(3, 4, 8, 64, "u1")
-    attr = Attr(zero_points={"wei": WEI}, scales={"wei": np.ones((2, 8), np.float32)})
+    rng = np.random.default_rng(3)
+    a, w = drawn("u8", (4, 64), rng), drawn("s8", (64, 8), rng)
+    attr = Attr(zero_points={"wei": np.zeros((2, 8), np.int32)}, scales={"wei": np.ones((2, 8), np.float32)})
     r = simdnn.matmul(a, w, machine=machine, attr=attr, engine="reference")
     told = json.loads(r.to_json())
     assert told["zero_points"].startswith("wei by 32") and "wei by 32" in told["group_scales"]
     assert "wei by 32" in r._repr_html_() and len(r.to_frame()) == 1
 
 
-@pytest.mark.parametrize("machine", ["zen4", "b580"])
-def test_any_memory_layout_of_reductions(machine: str) -> None:
-    a, w, _ = problem(2, 4, 8, 64, "u1")
-    sums = a.astype(np.int32).reshape(4, 2, 32).sum(axis=2, dtype=np.int32)
-    layouts = (sums[::-1].copy()[::-1], np.asfortranarray(sums), sums.astype(">i4"))
-    for given_sums in layouts:
-        given_sums.setflags(write=False)
-        attr = Attr(zero_points={"wei": WEI + 3}, precomputed_reductions={"src": given_sums}, check=True)
-        r = simdnn.matmul(a, w, machine=machine, attr=attr, engine="reference")
-        assert (r.output == a.astype(int) @ (w.astype(int) - 3)).all()
+def test_the_cost_follows_the_strategy() -> None:
+    """At large groups late zero points cost little; a product more for each, or another, costs much."""
 
+    def cycles(group: int, strategy: str | None) -> float:
+        attr = Attr()
+        if strategy:
+            attr = Attr(
+                zero_points={"wei": Quant(None, groups=(group, 1), dtype="u8")},
+                zero_point_strategy=strategy,
+                precomputed_reductions={"src": Quant(None, groups=(1, group))} if strategy == "precomputed" else {},
+            )
+        return simdnn.estimate("matmul", m=2048, n=4096, k=4096, dt="s8:u8:s32", machine="b580", attr=attr).cycles
 
-@pytest.mark.parametrize("machine", ["zen4", "b580"])
-def test_benchdnn_reads_them(machine: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from simdnn.cli import main
-
-    options = ["--dt=s8:s8:s32", "--attr-zero-points=wei:per_ocic:s32:32x1", f"--machine={machine}"]
-    reductions = "--attr-precomputed-reductions=src:per_tensor:s32:1x32"
-    assert main(["bench", "--matmul", *options, reductions, "8x64:64x16"]) == 0
-    assert "PASSED" in capsys.readouterr().out
-    assert main(["bench", "--matmul", *options, "--attr-zero-points=", reductions, "8x64:64x16"]) == 1
-    assert "zero_points['wei'] is missing" in capsys.readouterr().out
-
-
-POINTS = "--attr-zero-points=src:common:3+wei:per_ocic:s8:32x1"
-SHIPPED = [POINTS, "--attr-precomputed-reductions=src:per_tensor:s32:1x32"]
-
-
-@pytest.mark.parametrize("machine", ["zen4", "b580"])
-@pytest.mark.parametrize("entry", ["src:per_ocic:s32:1x32:true", "src0:3:s32:1x32:1", "src:per_tensor:s32:1x32:TRUE"])
-def test_the_proposed_interface_means_the_shipped_one(machine: str, entry: str) -> None:
-    from simdnn.benchdnn import answer, read
-
-    proposed = [f"{POINTS}:false+{entry}"]
-    found = []
-    for options in (SHIPPED, proposed):
-        words = ["--matmul", f"--machine={machine}", "--dt=u8:s8:s32", *options, "8x64:64x16"]
-        ((case,),) = ([*line.cases()] for line in read(words))
-        found.append(answer(case))
-    shipped, other = found
-    assert shipped.status == other.status == "PASSED" and shipped.implementation == other.implementation
-    assert shipped.cycles == other.cycles
-
-
-@pytest.mark.parametrize(
-    "points,reductions,message",
-    [
-        ("src:per_ocic:s32:1x32:true", "", "zero_points\\['wei'\\] is missing"),
-        ("wei:common:1+src:per_ocic:s8:1x32:true", "", "s32 is needed"),
-        ("wei:common:1+wei:per_ocic:s32:32x1:true", "", "allowed: src"),
-        ("wei:common:1+src:per_dim_0:s32:1x32:true", "", "mask"),
-        ("wei:per_ocic:s8:32x1+src:per_ocic:s32:1x64:true", "", "no longer than every other"),
-        ("wei:common:1+src:per_ocic:s32:1x32:true", "src:per_tensor:s32:1x32", "twice"),
-    ],
-)
-def test_what_the_proposed_interface_refuses(
-    points: str, reductions: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from simdnn.cli import main
-
-    options = [f"--attr-zero-points={points}", f"--attr-precomputed-reductions={reductions}", "--machine=zen4,b580"]
-    assert main(["bench", "--matmul", "--dt=s8:s8:s32", *options, "8x64:64x16"]) == 1
-    assert len(re.findall(message, capsys.readouterr().out)) == 2
-    assert main(["bench", "--matmul", f"--attr-zero-points={points}x", "8x64:64x16"]) == 2  # PRECOMP "truex"
-
-
-@pytest.mark.parametrize("machine", ["b580", "a770"])
-def test_lines_of_the_published_measurements(machine: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """oneDNN's RFC 20250819 and PR 2999, smaller: scales and zero points by group and token, f16 out, some infinite."""
-    from simdnn.cli import main
-
-    options = ["--engine=gpu", "--dt=s8:u8:f16", "--stag=ab", "--wtag=ba", "--dtag=ab", f"--machine={machine}"]
-    reduced = [
-        "--attr-scales=src0:per_tensor:f16:1x128+wei:per_oc:f16",
-        "--attr-zero-points=wei:per_oc:u8",
-        "--attr-precomputed-reductions=src:per_tensor:s32:1x128",
-        "7x256:256x24",
-    ]
-    tokens = [
-        "--attr-scales=src0:per_ocic:f16:1x4096+wei:per_oc:f16",
-        "--attr-precomputed-reductions=",
-        "--attr-zero-points=src0:per_ocic:u8:1x4096+wei:per_oc:u8",
-        "--attr-post-ops=binary_add:f32:3:ab",
-        "5x4096:4096x24",
-    ]
-    assert main(["bench", "--matmul", *options, *reduced, *tokens]) == 0
-    assert capsys.readouterr().out.count("PASSED") == 2
+    plain = cycles(128, None)
+    for strategy in EXACT:
+        assert cycles(128, strategy) >= 0.98 * plain
+    assert cycles(4096, "precomputed") < 1.1 * plain < cycles(4096, "direct")
+    assert cycles(32, "precomputed") > cycles(128, "precomputed") > cycles(1024, "precomputed") * 0.99
