@@ -1,8 +1,9 @@
 """`python -m benchmarks.loops`: assembly loops on this host beside a machine's clock.
 
 The loops are those of tests/vectors: for zen4 loops_zen4.json (kernels' inner loops) and mixes_zen4.json (mixes of
-instruction classes that compete for ports), for spr loops_spr.json (both kinds, and tiles), with the cycles recorded
-there. Data are in the first cache; rsi and rdi point into different pages; vector registers and memory hold zeros.
+instruction classes that compete for ports), for spr loops_spr.json (both kinds, and tiles), for gnr loops_gnr.json,
+with the cycles recorded there. Data are in the first cache; rsi and rdi point into different pages; vector registers
+and memory hold zeros.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from simdnn.assembly.rows import rows
 from simdnn.calibration.timer import measure
 from simdnn.cli.output import table
 
-FILES = {"zen4": ("loops_zen4.json", "mixes_zen4.json"), "spr": ("loops_spr.json",)}
+FILES = {"zen4": ("loops_zen4.json", "mixes_zen4.json"), "spr": ("loops_spr.json",), "gnr": ("loops_gnr.json",)}
 WRITTEN = ("mixes_zen4.json", "loops_spr.json")  # the other was measured elsewhere
 START = {"r8": 0, "r15": 64}  # in the loops as they are measured: the pointers do not move
 VECTORS = Path(__file__).parents[1] / "tests" / "vectors"

@@ -66,6 +66,20 @@ MNEMONICS = set(
     vpmovsxbq vpmovsxwq vpmovzxbq vpmovzxwq vcvtdq2pd vcvtpd2dq vcvttpd2dq vcvtpd2ps vcvtps2pd
     vcvtsi2ss vcvtsi2sd vcvtss2si vcvtsd2si vcvttss2si vcvttsd2si vcvtss2sd vcvtsd2ss vdivsd vdivss vsqrtsd vsqrtss
     vdivpd vsqrtpd vrcpss vrcpps vrsqrtss vrsqrtps vpcmpistrm vpcmpestrm vpcmpistri vpcmpestri
+    vsubph vminph vmaxph vdivph vsqrtph vrcpph vrsqrtph vscalefph vrndscaleph vreduceph vgetexpph vgetmantph vcmpph
+    vfpclassph vfpclassps vfmadd132ph vfmadd213ph vfmulcph vfmaddcph vfcmulcph vfcmaddcph
+    vaddsh vmulsh vdivsh vsqrtsh vrcpsh vrsqrtsh vfmadd231sh vcomish vmovsh vmovw
+    vcvtph2w vcvtph2uw vcvttph2w vcvttph2uw vcvtw2ph vcvtuw2ph vcvtph2dq vcvttph2dq vcvtdq2ph vcvtph2udq vcvttph2udq
+    vcvtudq2ph vcvtph2qq vcvttph2qq vcvtqq2ph vcvtph2pd vcvtpd2ph vcvtsh2ss vcvtss2sh vcvtsh2sd vcvtsd2sh vcvtsi2sh
+    vcvtusi2sh vcvtsh2si vcvttsh2si vcvtsh2usi vcvttsh2usi
+    vcvtqq2pd vcvtqq2ps vcvtuqq2pd vcvtuqq2ps vcvtps2qq vcvttps2qq vcvttps2uqq vcvtpd2qq vcvttpd2qq vcvttpd2uqq
+    vcvtps2udq vcvttps2udq vcvtudq2ps vcvtudq2pd vcvttpd2udq vcvtusi2ss vcvtusi2sd vcvttss2usi vcvttsd2usi
+    vcompressps vcompresspd vexpandps vexpandpd vpcompressb vpcompressw vpcompressd vpcompressq vpexpandb vpexpandw
+    vpexpandd vpexpandq vscatterdps vscatterdpd vscatterqps vscatterqpd vpscatterdd vpscatterdq vpscatterqd vpscatterqq
+    vpmovb2m vpmovw2m vpmovd2m vpmovq2m kshiftlb kshiftlw kshiftld kshiftlq kshiftrb kshiftrw kshiftrd kshiftrq
+    kunpckbw kunpckwd kunpckdq valignd valignq vplzcntd vplzcntq vpopcntb vpopcntw vpopcntd vpopcntq vprold vprolq
+    vprord vprorq vprolvd vprolvq vprorvd vprorvq vpshldd vpshrdd vpshldvd vpshrdvd vpmovqb vpmovqw vpmovqd vrcp14ss
+    vrsqrt14ss vpsravw vpsllvw vpsrlvw vpmulhrsw vrndscaless vrndscalesh
     vaesdec vaesdeclast vaesenc vaesenclast vaesimc vaeskeygenassist vpclmulqdq vgf2p8mulb vgf2p8affineqb
     """.split()
 )
@@ -105,8 +119,10 @@ GENERAL_FORMS = """
     R64, R64, R64: andn bextr bzhi mulx pdep pext shlx
     R8: setz
     XMM, M32, XMM: vgatherqps vpgatherqd
-    XMM, M32, XMM / YMM, M32, YMM / ZMM, K, M32: vgatherdps vpgatherdd
+    XMM, M32, XMM / YMM, M32, YMM: vgatherdps vpgatherdd
+    XMM, K, M32 / YMM, K, M32 / ZMM, K, M32: vgatherdps vgatherqps vpgatherdd vpgatherqd
     XMM, M64, XMM / YMM, M64, YMM: vgatherdpd vgatherqpd vpgatherdq vpgatherqq
+    XMM, K, M64 / YMM, K, M64 / ZMM, K, M64: vgatherdpd vgatherqpd vpgatherdq vpgatherqq
     XMM, MM: movq2dq
     XMM, M32: cvtss2sd rcpss rsqrtss
     XMM, M32 / XMM, M64: cvtsi2sd cvtsi2ss
@@ -139,7 +155,9 @@ def general_forms() -> set[tuple[str, str]]:
 
 GENERAL = general_forms()
 BROADCAST_OF = re.compile(r"V(FMADD231P[SH]|PDP|DPBF16PS|MULP[SH]|ADDP[SH]|SUBPS|MAXPS|MINPS|PADDD)")
-MASK_OF = re.compile(r"V(MOV(UPS|DQU)|PMOV|PBROADCAST|BROADCAST|CVT|ADDPS|MULPS|FMADD231PS|PADDD)")
+MASK_OF = re.compile(
+    r"V(MOV([UA]PS|DQ[UA])|P?(EXPAND|COMPRESS|SCATTER)|PMOV|PBROADCAST|BROADCAST|CVT|ADDPS|MULPS|FMADD231PS|PADDD)"
+)
 
 
 def wanted(mnemonic: str, operands: list[str]) -> bool:

@@ -36,7 +36,7 @@ def emerald_rapids() -> dict[tuple[str, str], dict[str, float]]:
 
 def as_measured(row: Row, figures: dict[tuple[str, str], dict[str, float]], core: dict[str, Any]) -> Row:
     """A row of Golden Cove with what was measured of it, or of its register form."""
-    if row.source.startswith("emr:"):  # overridden
+    if row.source.startswith(("emr:", "rwc:")):  # overridden
         return row
     if (row.mnemonic, row.form) in AT_RENAME:
         return replace(

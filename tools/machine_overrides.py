@@ -21,6 +21,69 @@ ZEN_SCALARS: list[tuple[str, str, dict[str, Any]]] = [
     ("sh[lr]|sar|ro[lr]", "r64,cl", {"latency": 1, "source": "core: 1 cycle from the register and from cl"}),
     ("cmovz|setz|adc|sbb", "r64,r64|r8", TWO_ALUS),
 ]
+GOLDEN_COVE: list[tuple[str, str, dict[str, Any]]] = [
+    ("vmov[dq]", "r(32|64),xmm|xmm,r(32|64)", {"latency": 2, "source": "emr: to and fro 4.0 cycles"}),
+    ("and|or|xor", "r64,i(8|32)", {"latency": 1, "source": "emr: 12 of them in a chain take 12.0 cycles"}),
+]
+#: what Redwood Cove has otherwise; from one 512-bit unit to the other is `core.other_unit`'s
+REDWOOD_COVE: list[tuple[str, str, dict[str, Any]]] = [
+    (
+        "vmul[ps][sd]",
+        ".*",
+        {
+            "latency": 3,
+            "source": "rwc: 256 bits 3; a chain of 512 bits 3.5 a step: 3 on one unit, 4 from one to the other",
+        },
+    ),
+    (
+        "v(add|sub|mul|fn?m(add|sub)(132|213|231))[ps]h",
+        ".*",
+        {
+            "latency": 4,
+            "accumulator_latency": None,
+            "source": "rwc: vmulph, vaddph, vfmadd231ph 4 cycles at 256 bits, chains of 512 bits 4.1 to 5.3",
+        },
+    ),
+    (
+        "vpdp(busd|wssd)s?|vpmadd(wd|ubsw)|vpmul(hu?|l)w",
+        "zmm.*",
+        {
+            "latency": 5,
+            "accumulator_latency": None,
+            "source": "rwc: vpdpbusd, vpmaddwd: one chain 5.44 a step, two 5.05, 256 bits 5: 1 from unit to unit",
+        },
+    ),
+    (
+        "vpmulld",
+        "zmm.*",
+        {"latency": 10, "source": "rwc: as other products, a cycle from unit to unit apart", "confidence": "estimated"},
+    ),
+    (
+        "vpbroadcast[bw]",
+        "[xyz]mm(\\{k\\})?,m(8|16)",
+        {"uops": (), "latency": 0, "source": "rwc: vpbroadcastw, 2 (512 bits) and 3 (256 bits) a cycle: no port's"},
+    ),
+    (
+        "add|sub",
+        "r64,i32",
+        {
+            "latency": 0,
+            "uops": (),
+            "eliminated": True,
+            "source": "rwc: a pointer that goes round a ring by add 128 and and takes a cycle a round, not two",
+        },
+    ),
+    *[
+        (
+            "vcvtps2ph",
+            rf"{form}(\{{k\}})?,{register}mm,i8",
+            {"uops": (wide, ("p5",)), "source": "rwc: one in a cycle to memory, as from a register"},
+        )
+        for form, register, wide in (("m256", "z", ("p0", "p5")), ("m128", "y", ("p0", "p1")))
+    ],
+    ("vp?gatherd(ps|d)", "zmm.*", {"interval": 8.2, "source": "rwc: one in 8.2 cycles"}),
+    ("vp?gatherd(ps|d)", "ymm.*", {"interval": 4.1, "source": "rwc: one in 4.1 cycles"}),
+]
 OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
     "skx": [(*FMA, SERVER_FMA)],
     "clx": [(*FMA, SERVER_FMA)],
@@ -47,13 +110,8 @@ OVERRIDES: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
         ),
     ],
     "zen5": ZEN_SCALARS,
-    **{
-        name: [
-            ("vmov[dq]", "r(32|64),xmm|xmm,r(32|64)", {"latency": 2, "source": "emr: to and fro 4.0 cycles"}),
-            ("and|or|xor", "r64,i(8|32)", {"latency": 1, "source": "emr: 12 of them in a chain take 12.0 cycles"}),
-        ]
-        for name in ("spr", "gnr")
-    },
+    "spr": GOLDEN_COVE,
+    "gnr": [*GOLDEN_COVE, *REDWOOD_COVE],
 }
 # Tile instructions, which no table of uops lists. "optman": Intel's Optimization Reference Manual 248966-050, Table
 # 20-2, read at second hand; "bench": a third party's measurements on a Xeon 6962P. Loads and stores of a tile's lines
@@ -64,14 +122,25 @@ LINES = "its lines are loads; latency 45 from memory is often quoted and was not
 BEHIND = "latency as the throughput: 4 products and 4 stores of their sums take 116 cycles"
 
 
-def tile_rows(products: Iterable[str], product: str, load: str, stored: str, zero: str, config: Row) -> list[Row]:
-    """The rows of a machine with AMX; the words are where its figures come from."""
+def tile_rows(
+    products: Iterable[str], product: str, chain: float, load: str, stored: str, zero: str, config: Row
+) -> list[Row]:
+    """The rows of a machine with AMX; `chain`: cycles from sum to sum; the words are where its figures come from."""
     unit = [
-        Row(name, "tmm,tmm,tmm", 52, 1, (("TMUL",),), product, "estimated", occupancy=16, accumulator_latency=16)
+        Row(name, "tmm,tmm,tmm", 52, 1, (("TMUL",),), product, "estimated", occupancy=16, accumulator_latency=chain)
         for name in products
     ]
     moves = [
         Row("tileloadd", "tmm,m8192", 31, 1, (), f"{load}; {LINES}", "estimated"),
+        Row(
+            "tileloaddt1",
+            "tmm,m8192",
+            31,
+            1,
+            (),
+            f"as tileloadd, its lines apart from L1: {load}; {LINES}",
+            "estimated",
+        ),
         Row("tilestored", "m8192,tmm", 16, 1, (("p4",),), f"{stored}; {BEHIND}", "estimated", occupancy=16),
         Row("tilezero", "tmm", 0, 1, (), zero, "documented"),
     ]
@@ -82,6 +151,7 @@ TILES = {
     "spr": tile_rows(
         PRODUCTS,
         "emr: one in 16.1 cycles, from a source 52.8 (optman: 52), from the accumulator 16.3",
+        16,
         "emr: one in 8.4 cycles",
         "emr: one in 16.0 cycles, a line a cycle",
         "emr: one in 0.25 cycles; taken as done at rename",
@@ -98,7 +168,9 @@ TILES = {
     ),
     "gnr": tile_rows(
         (*PRODUCTS, "tdpfp16ps"),
-        f"as Sapphire Rapids (optman: latency 52), for f16 too; {SUM})",
+        f"as Sapphire Rapids (optman: latency 52), for f16 too; rwc: 16.66 a round on one tile, "
+        f"its two loads beside; {SUM})",
+        16.66,
         "bench: one in 8.4 cycles",
         "bench: one in 16.1 cycles, a line a cycle",
         "bench: 0.50 cycles; taken as done at rename",

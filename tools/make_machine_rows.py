@@ -24,7 +24,7 @@ How a row is read
   Cheese ("A Peek at Sapphire Rapids", Xeon 8480) reports two 512-bit FMA units, as kerncraft's machine file does; the
   measurement wins.
 - Haswell: its own rows; it has no AVX-512.
-- Granite Rapids: as Sapphire Rapids, all of it "estimated": its core (Redwood Cove) was not measured.
+- Granite Rapids: as Sapphire Rapids, but for what was measured otherwise on its core (Redwood Cove).
 - Zen 4's integer instructions, whose ports uops.info doesn't name, run on as many ALUs as their reciprocal throughput
   says.
 - Rows that were measured on a core itself go on top (machine_measured.py), and rows that measurements contradict are
@@ -63,8 +63,8 @@ UARCH = {
     "zen5": "Zen 4",
 }
 AMD = ("zen4", "zen5")
-CLIENT = {"icx": "client core", "spr": "Alder Lake-P", "gnr": "Alder Lake-P, carried over"}  # whose rows a server has
-GLC = ("spr", "gnr")  # the same core, or said to be
+CLIENT = {"icx": "client core", "spr": "Alder Lake-P", "gnr": "Alder Lake-P"}  # whose rows a server has
+GLC = ("spr", "gnr")  # Golden Cove, and Redwood Cove, which differs in a few rows (machine_overrides.py)
 F16_TWIN = {
     "vfmadd231ph": "vfmadd231ps",
     "vaddph": "vaddps",
@@ -181,8 +181,6 @@ class Generator:
         if not uops and row["uops"] == "1 / 0" and (mnemonic in (*FUSED, "lea") or form.startswith("r64,r8")):
             uops = [ALUS if "Alder" in UARCH[self.machine] else ("p0", "p1", "p5", "p6")]
             note, confidence = note + "; no port there (done at rename); taken as an ALU's", "estimated"
-        if self.machine == "gnr":
-            confidence = "estimated"
         return uops, note, confidence
 
     def gets_port_5(self, mnemonic: str, form: str) -> bool:
@@ -197,7 +195,7 @@ class Generator:
         """Who measured two a cycle of it on the server; empty where nobody did."""
         if self.machine == "icx" and 0 < self.server.get(mnemonic, 0) < 0.75:
             return "InstLatx64 on Ice Lake-SP"
-        if self.machine == "spr" and SERVER_UNIT.fullmatch(mnemonic):
+        if self.machine in GLC and SERVER_UNIT.fullmatch(mnemonic):
             return "Chips and Cheese on a Xeon 8480; LLVM 19 has port 0 alone"
         return ""
 
@@ -328,8 +326,6 @@ class Generator:
         if self.machine in GLC:
             emerald = emerald_rapids()
             rows = {key: as_measured(row, emerald, self.core) for key, row in rows.items()}
-            if self.machine == "gnr":
-                rows = {key: replace(row, confidence="estimated") for key, row in rows.items()}
         rows |= {(row.mnemonic, row.form): row for row in TILES.get(self.machine, ())}
         if self.machine == "zen5":
             measured = instlatx64_zen5()

@@ -27,6 +27,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeVar
 
@@ -175,6 +176,22 @@ class Crowding:
         return "add" if latency <= 3 else "multiply" if latency <= 4 else "product"
 
 
+@dataclass(frozen=True, slots=True)
+class OtherUnit:
+    """How much later operations of 512 bits have an operand that the other of two units for them yields.
+
+    Those whose mnemonics `spares` matches (patterns as in a shell) lose nothing.
+    """
+
+    cycles: float = 0.0
+    spares: tuple[str, ...] = ()
+
+    def cycles_to(self, row: InstructionTiming) -> float:
+        """What an instruction loses so."""
+        spared = row.vector_bits < 512 or any(fnmatchcase(row.mnemonic, name) for name in self.spares)
+        return 0.0 if spared else self.cycles
+
+
 Width = TypeVar("Width", LoadWidth, StoreWidth)
 
 
@@ -212,6 +229,8 @@ class Core:
     loads_of_a_place: int = 0  # loads a cycle that begin at one place of their lines; 0: any
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
     crowding: tuple[Crowding, ...] = ()  # of the widths that crowd each other
+    other_unit: OtherUnit = OtherUnit()
+    destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
     loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)
 
     def loop_copies(self, slots: int) -> int:
@@ -224,6 +243,10 @@ class Core:
         (3, 0)
         """
         return next((copies for most, copies in self.loop_buffer if slots <= most), 0)
+
+    def ignores_destination_of(self, mnemonic: str) -> bool:
+        """Whether an instruction doesn't wait for what its destination, its first written register, held before."""
+        return any(fnmatchcase(mnemonic, name) for name in self.destination_ignored)
 
     def load_share(self, load: LoadWidth) -> float:
         """What a load takes of the pipes together: where two pipes of three take wide ones, two wide ones leave no room

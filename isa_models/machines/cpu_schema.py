@@ -25,6 +25,7 @@ from isa_models.machines.cpu_record import (
     InstructionTiming,
     LoadWidth,
     Machine,
+    OtherUnit,
     Scheduler,
     StoreWidth,
 )
@@ -118,6 +119,8 @@ def _core(table: Table) -> Core:
         loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64, 0),
         binding=_one_of(table, "binding", BINDINGS),
         crowding=_crowding(table) if table.has("crowding") else (),
+        other_unit=_other_unit(table.table("other_unit")) if table.has("other_unit") else OtherUnit(),
+        destination_ignored=table.figure_strings("destination_ignored", None, ()),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
     )
     if not core.load_ports:
@@ -211,6 +214,13 @@ def _crowding(table: Table) -> tuple[Crowding, ...]:
         found.append(Crowding(bits, **shares))
         row.close()
     return tuple(found)
+
+
+def _other_unit(table: Table) -> OtherUnit:
+    found = OtherUnit(table.number("cycles", 0, 100), table.strings("spares"))
+    table.provenance()
+    table.close()
+    return found
 
 
 def _truth(table: Table, key: str) -> bool:

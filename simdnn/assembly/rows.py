@@ -17,7 +17,7 @@ from isa_models.machines.cpu_record import InstructionTiming, Machine
 from isa_models.machines.provenance import Provenance, weakest
 
 #: (mnemonic, form) patterns and their replacement, tried in this order, each on the outcome of those before it
-_FMA = r"v(?:fn?m(?:add|sub)|fmaddsub|fmsubadd)(?:132|213|231)(p|s)([sd])"
+_FMA = r"v(?:fn?m(?:add|sub)|fmaddsub|fmsubadd)(?:132|213|231)(p|s)"
 _AS_SINGLE = (
     r"v(add|sub|mul|min|max|and|andn|or|xor|unpckl|unpckh|shuf|blendv|blend|permil|perm|movnt|blendm|mova|movu|"
     r"movmsk|hadd|hsub|addsub|cmp|round|rndscale|getexp|getmant|range|fixupimm|scalef|expand|compress|reduce)(p|s)d"
@@ -25,8 +25,12 @@ _AS_SINGLE = (
 _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"vp(and|andn|or|xor|ternlog|blendm)q|vp(blendm)[bw]"), r"vp\1\2d"),
     (re.compile(r"vp(and|andn|or|xor)d"), r"vp\1"),
-    (re.compile(_FMA), r"vfmadd231\1s"),
-    (re.compile(r"vfmadd231ss"), "vfmadd231ps"),
+    (re.compile(rf"{_FMA}[sd]"), r"vfmadd231\1s"),
+    (re.compile(rf"{_FMA}h"), r"vfmadd231\1h"),
+    (re.compile(r"vfmadd231s([sh])"), r"vfmadd231p\1"),
+    (re.compile(r"v(add|sub|mul|min|max|cmp|rndscale|scalef|reduce|getexp|getmant)sh"), r"v\1ph"),
+    (re.compile(r"vsubph"), "vaddph"),
+    (re.compile(r"v(min|max)ph"), "vminph"),
     (re.compile(_AS_SINGLE), r"v\1\2s"),
     (re.compile(r"v(add|sub|mul|min|max|cmp|round|rndscale|scalef|addsub|hsub)ss"), r"v\1ps"),
     (re.compile(r"vsubps|vaddsubps"), "vaddps"),
@@ -140,12 +144,10 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
     if mnemonic == "vmovsd":
         yield ("vmovq" if "m64" in parts else "vmovss"), form
     if mnemonic[0] in "vk":
-        if "{k}" in form and _CHANGED_BY_A_MASK.fullmatch(mnemonic):
-            return
         for pattern, spelled in _SPELLINGS:
             if match := pattern.fullmatch(mnemonic):
                 yield match.expand(spelled), form
-        if "{k}" in form:
+        if "{k}" in form and not _CHANGED_BY_A_MASK.fullmatch(mnemonic):
             yield mnemonic, form.replace("{k}", "")
         return
     if mnemonic in _SCALAR_SPELLINGS:
@@ -162,6 +164,8 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
         yield mnemonic, form.replace("i32", "i8")
     elif "i8" in parts:
         yield mnemonic, form.replace("i8", "i32")
+    if parts[1:] in (["i8"], ["i32"]):  # where small sums are done at rename, in 64 bits alone
+        yield mnemonic, f"{parts[0]},r64"
     wide = re.sub(r"\bm(8|16|32)\b", "m64", form)
     if wide != form and not mnemonic.startswith(("prefetch", "movs", "movz", "imul")):
         yield mnemonic, wide

@@ -42,6 +42,7 @@ class Pending:
         "place",
         "pipes",
         "late",
+        "unit",
     )
     bound: tuple[int, ...]
     commit: Pending | None
@@ -55,6 +56,7 @@ class Pending:
         self.done = UNKNOWN
         self.first_issue = UNKNOWN
         self.users: list[tuple[Pending, float]] = []  # with the cycles by which each needs this result later
+        self.unit = UNPLACED  # the port of a wide operation to which results of other ports come later
         if is_load:
             self.place = UNPLACED  # where in its line it begins, as far as that is known
             self.pipes = op.load_pipes
@@ -219,6 +221,11 @@ class CoreModel:
         elif producer.done - gain > node.ready:
             node.ready = producer.done - gain
 
+    @staticmethod
+    def _crosses(node: Pending, producer: Pending) -> bool:
+        """Whether an operand comes from the other of two units for wide operations."""
+        return node.unit != producer.unit and UNPLACED not in (node.unit, producer.unit)
+
     # -- the stages --------------------------------------------------------------------------------------------------
 
     def _retire(self) -> None:
@@ -379,26 +386,31 @@ class CoreModel:
             node, value = load, read
         else:
             node = value = Pending(self.ages, op, False, self.cycle + 1)
+            bound = [self.schedulers.send(node, ports, parity, self.cycle, op.occupancy) for ports in op.uops]
+            if op.from_other_unit and bound[0] is not None:
+                node.unit = bound[0]
             if read is not None:
                 self._depend(node, read)
             for register in op.reads:
                 producer = values.get(register)
                 if producer is None:
                     continue
-                if producer.done == UNKNOWN:  # as _depend, which is called for less
+                if node.unit != producer.unit and self._crosses(node, producer):
+                    self._depend(node, producer, -op.from_other_unit)
+                elif producer.done == UNKNOWN:  # as _depend, which is called for less
                     node.waits += 1
                     producer.users.append((node, 0.0))
                 elif producer.done > node.ready:
                     node.ready = producer.done
             if op.accumulator is not None and (producer := values.get(op.accumulator)) is not None:
-                self._depend(node, producer, op.accumulator_gain)
+                later = op.from_other_unit if self._crosses(node, producer) else 0
+                self._depend(node, producer, op.accumulator_gain - later)
             if op.row.tile:
                 if op.store is not None:
                     self.tile_store = node
                 elif op.uops and self.tile_store is not None:
                     self._depend(node, self.tile_store)  # measured: products do not overtake stores of tiles
-            for ports in op.uops:
-                port = self.schedulers.send(node, ports, parity, self.cycle, op.occupancy)
+            for port in bound:
                 if port is not None:
                     self._bound(node, port)
             if not op.uops and not node.waits:

@@ -78,6 +78,7 @@ class CoreOp:
     commit_cycles: float
     other_line_cycles: float  # of the commit, where it isn't joined by one to the same line
     crossing_cycles: float  # of the commit of a store that crosses from a line to the next
+    from_other_unit: float  # cycles that an operand takes longer to come from the other unit for wide operations
     split: int  # places that a group must have left for one that goes into the core as two, fused until then
 
     only_loads: bool = field(init=False)  # nothing is done with what is loaded
@@ -162,6 +163,7 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> Cor
     ones = same and step.mnemonic in core.ones_idioms and not row.load_bits
     moves = step.reads[0] if row.eliminated and len(step.reads) == 1 else None
     nothing = zero or moves is not None
+    ignored = step.writes[:1] if core.ignores_destination_of(step.mnemonic) else ()
     number = {port: i for i, port in enumerate(core.ports)}
     choices = [tuple(number[p] for p in uop) for uop in _open_ports(machine, row, wide, tiles)]
     full = TILE_ROWS if row.tile else 1
@@ -183,7 +185,9 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> Cor
         latency=0 if nothing else row.latency - sooner,
         accumulator_gain=row.latency - sooner - row.accumulator_latency,
         interval=0 if nothing else row.interval * rows / full,
-        reads=() if zero or ones else tuple(r for r in dict.fromkeys(step.reads) if r != step.accumulator),
+        reads=()
+        if zero or ones
+        else tuple(r for r in dict.fromkeys(step.reads) if r != step.accumulator and r not in ignored),
         accumulator=step.accumulator,
         writes=step.writes,
         moves=moves,
@@ -199,5 +203,6 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> Cor
         commit_cycles=store.commit_cycles * rows,
         other_line_cycles=store.other_line_cycles * rows,
         crossing_cycles=store.crossing_cycles,
+        from_other_unit=core.other_unit.cycles_to(row) if choices and not nothing else 0.0,
         split=split,
     )
