@@ -158,7 +158,8 @@ def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> Cor
     """One step with its row, fused with the `jump` behind it; `wide`, `tiles`: beside 512-bit registers, and tiles."""
     core = machine.core
     row = machine.timing(step.mnemonic + jump, _fused_form(step.form) if jump else step.form)
-    same = len(set(step.reads)) == 1 and len(step.writes) == 1
+    constant = step.form.rpartition(",")[2].startswith("i")  # sub rax, 8 is no zero idiom
+    same = len(set(step.reads)) == 1 and len(step.writes) == 1 and not constant
     zero = same and step.mnemonic in core.zero_idioms and not row.load_bits
     ones = same and step.mnemonic in core.ones_idioms and not row.load_bits
     moves = step.reads[0] if row.eliminated and len(step.reads) == 1 else None
