@@ -9,7 +9,10 @@ from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTimin
 from isa_models.formats import fmt
 from simdnn.benchdnn import values
 from simdnn.benchdnn.attributes import Parameter
+from simdnn.benchdnn.operators import OperatorTask
+from simdnn.benchdnn.operators import task as operator_task
 from simdnn.benchdnn.options import Case, Unread
+from simdnn.benchdnn.subset import OPERATORS
 from simdnn.benchdnn.tasks import Task, task
 from simdnn.primitives import estimate
 from simdnn.primitives.result import Estimate
@@ -51,19 +54,20 @@ def answer(case: Case | Unread) -> Answer:
     if isinstance(case, Unread):
         return Answer("UNIMPLEMENTED", case.text, _line(case.reason))
     where = case.options["machine"]
+    wanted: Task | OperatorTask
     try:
-        wanted = task(case)
-        passed = _passed(wanted, cost(wanted))
+        wanted = operator_task(case) if case.driver in OPERATORS else task(case)
+        passed = _priced(wanted) if isinstance(wanted, OperatorTask) else _passed(wanted, cost(wanted))
     except SimdnnError as error:
         return Answer("UNIMPLEMENTED", case.text, _line(str(error)), where)
     except Exception as error:  # a defect, and the next problems still count
         return Answer("FAILED", case.text, f"{type(error).__name__}: {_line(str(error))}", where)
     if "C" not in case.mode:
         return passed
-    if reason := too_big(wanted):
+    if reason := wanted.too_big if isinstance(wanted, OperatorTask) else too_big(wanted):
         return replace(passed, note=reason)
     try:
-        found = values.check(wanted)
+        found = values.Check(*wanted.check(), None) if isinstance(wanted, OperatorTask) else values.check(wanted)
     except (Unimplemented, UnknownTiming) as error:
         return Answer("UNIMPLEMENTED", case.text, _line(str(error)), where)
     except Exception as error:  # what a problem that was priced raises is a defect, too
@@ -131,6 +135,24 @@ def _passed(wanted: Task, priced: Estimate) -> Answer:
         gops=priced.gops,
         gb_s=moved / priced.seconds / 1e9,
         bound=priced.bound,
+        confidence=priced.confidence,
+    )
+
+
+def _priced(wanted: OperatorTask) -> Answer:
+    """The figures of an operator; `gb_s` counts its sources, and a destination of the first one's size."""
+    priced = wanted.cost()
+    rows = priced.to_frame().sort_values("cycles", ascending=False)
+    return Answer(
+        "PASSED",
+        wanted.case.text,
+        machine=priced.machine.name,
+        implementation=str(rows["implementation"].iloc[0]),
+        compute_dtype="f32",
+        cycles=priced.cycles,
+        time_us=priced.seconds * 1e6,
+        gb_s=wanted.nbytes / priced.seconds / 1e9,
+        bound=str(rows["bound"].iloc[0]),
         confidence=priced.confidence,
     )
 

@@ -184,8 +184,20 @@ def ip_dims(text: str) -> IpDims:
     return IpDims(given.get("mb", 2), given["ic"], given["oc"], tuple(spatial), name)
 
 
-def _entries(where: str, text: str, field: re.Pattern[str], entries: str) -> tuple[dict[str, int], str]:
-    """The sizes of a descriptor by their names, and the problem's own name; `ic` and `oc` are among them."""
+def pool_axes(text: str) -> tuple[dict[str, int], str, list[Axis | None]]:
+    """A pooling's sizes by their names, its own name, and its axes d, h and w; None where one is not named."""
+    entries = "mb ic, and i o k s p d with d h w, as in mb1ic64ih112kh3sh2ph1"
+    given, name = _entries(f"pooling problem {_short(text)}", text, _FIELD, entries, ("ic",))
+    axes = [_axis(text, axis, given) for axis in "dhw"]
+    if not any(axes):
+        raise InvalidArgument(f"pooling problem {_short(text)}: no input or kernel size, as in ih56kh3")
+    return given, name, axes
+
+
+def _entries(
+    where: str, text: str, field: re.Pattern[str], entries: str, needed: tuple[str, ...] = ("ic", "oc")
+) -> tuple[dict[str, int], str]:
+    """The sizes of a descriptor by their names, those that are needed among them, and the problem's own name."""
     given: dict[str, int] = {}
     position, name = 0, ""
     while position < len(text):
@@ -200,7 +212,7 @@ def _entries(where: str, text: str, field: re.Pattern[str], entries: str) -> tup
             given[key], position = int(number), match.end()
         else:
             raise InvalidArgument(f"{where}: {_short(text[position:])} is no entry; entries are {entries}")
-    for key in ("ic", "oc"):
+    for key in needed:
         if not given.get(key):
             raise InvalidArgument(f"{where}: {key} is missing or 0")
     return given, name
@@ -214,18 +226,18 @@ def _axis(text: str, name: str, given: dict[str, int]) -> Axis | None:
         return None
     for key, value in (("i", i), ("k", k), ("s", s)):
         if not value:
-            raise InvalidArgument(f"convolution problem {_short(text)}: {key}{name} is missing or 0")
+            raise InvalidArgument(f"problem {_short(text)}: {key}{name} is missing or 0")
     reach = (k - 1) * (d + 1) + 1
     if not o:
         p = p or 0
         o = (i - reach + 2 * p) // s + 1
         if o < 1:
-            raise InvalidArgument(f"convolution problem {_short(text)}: the sizes give o{name}={o}; at least 1 works")
+            raise InvalidArgument(f"problem {_short(text)}: the sizes give o{name}={o}; at least 1 works")
     elif p is None:
         both = (o - 1) * s - i + reach
         p = both // 2 if both >= 0 else -(-both // 2)  # towards 0, as C divides
     if p < 0:
-        raise InvalidArgument(f"convolution problem {_short(text)}: the sizes give p{name}={p}; at least 0 is needed")
+        raise InvalidArgument(f"problem {_short(text)}: the sizes give p{name}={p}; at least 0 is needed")
     return Axis(i, o, k, s, p, d)
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.errors import nearest
 from simdnn.benchdnn.descriptors import ConvDims, IpDims, MatmulDims, conv_dims, ip_dims, matmul_dims
+from simdnn.benchdnn.operators import DIMS as OPERATOR_DIMS
+from simdnn.benchdnn.operators import OPERATOR_OPTIONS, PoolDims, Tensors
 from simdnn.benchdnn.subset import (
     ALIASES,
     DRIVERS,
@@ -22,6 +24,7 @@ from simdnn.benchdnn.subset import (
     IGNORED,
     MODELLED,
     MODES,
+    OPERATORS,
     OPTIONS,
     OTHER_DRIVERS,
     SUBSET,
@@ -33,15 +36,25 @@ _LARGEST = 64 << 20  # bytes of a batch file
 _SPACED = ("machine", "isa", "dispatch", "zero-point-strategy")  # simdnn's own; also --machine NAME
 _NEEDED = " or ".join(f"--{driver}" for driver in DRIVERS)
 
-Dims = MatmulDims | ConvDims | IpDims
-_DIMS: Mapping[str, Callable[[str], Dims]] = {"matmul": matmul_dims, "conv": conv_dims, "ip": ip_dims}
+Dims = MatmulDims | ConvDims | IpDims | Tensors | PoolDims
+_DIMS: Mapping[str, Callable[[str], Dims]] = {
+    "matmul": matmul_dims,
+    "conv": conv_dims,
+    "ip": ip_dims,
+    **OPERATOR_DIMS,
+}
+
+
+def table_of(driver: str) -> Mapping[str, Option]:
+    """The options of a driver: products share a table, and drivers of one operator another one."""
+    return OPERATOR_OPTIONS if driver in OPERATORS else OPTIONS
 
 
 @dataclass(frozen=True)
 class Case:
     """One problem with one value of each option. `text` says it again: driver, options that differ, descriptor."""
 
-    driver: str  # matmul | conv | ip
+    driver: str  # matmul | conv | ip, or one of `operators`
     mode: str  # C | P | CP
     dims: Dims
     options: Mapping[str, str]
@@ -61,7 +74,7 @@ class Line:
 
     def cases(self) -> Iterator[Case]:
         """The cross product, found one by one: it can be large."""
-        names = [name for name, option in OPTIONS.items() if self.driver in option.drivers]
+        names = [name for name, option in table_of(self.driver).items() if self.driver in option.drivers]
         for chosen in itertools.product(*(self.values[name] for name in names)):
             options = dict(zip(names, chosen, strict=True))
             if _repeated(options, self.values):
@@ -89,7 +102,8 @@ def _repeated(options: dict[str, str], values: Mapping[str, tuple[str, ...]]) ->
 
 
 def _text(line: Line, options: Mapping[str, str]) -> str:
-    said = [f"--{name}={value}" for name, value in options.items() if value != OPTIONS[name].default]
+    table = table_of(line.driver)
+    said = [f"--{name}={value}" for name, value in options.items() if value != table[name].default]
     return " ".join([f"--{line.driver}", *said, line.problem])
 
 
@@ -100,9 +114,8 @@ class _State:
     driver: str = ""
     mode: str = "C"
     match: str = ""
-    values: dict[str, tuple[str, ...]] = field(
-        default_factory=lambda: {name: (option.default,) for name, option in OPTIONS.items()}
-    )
+    products: dict[str, tuple[str, ...]] = field(default_factory=lambda: _defaults(OPTIONS))
+    operators: dict[str, tuple[str, ...]] = field(default_factory=lambda: _defaults(OPERATOR_OPTIONS))
     unread: dict[str, str] = field(default_factory=dict)  # options whose last value makes no sense: where, and why
     where: str = ""  # file and line of the words being read
     lines: list[Line | Unread] = field(default_factory=list)
@@ -114,10 +127,19 @@ class _State:
         """Whether the driver's problems are answered with figures; the options of others are not looked at."""
         return self.driver not in OTHER_DRIVERS
 
+    @property
+    def values(self) -> dict[str, tuple[str, ...]]:
+        """The options' values that hold for problems of the driver."""
+        return self.operators if self.driver in OPERATORS else self.products
+
     def keep(self, name: str, text: str) -> None:
         """Take an option's values; where they make no sense, remember why."""
+        option = table_of(self.driver)[name]
         try:
-            self.values[name] = _values(OPTIONS[name], text)
+            found = _values(option, text)
+            for values in (self.products, self.operators) if option.kept else (self.values,):
+                if name in values:
+                    values[name] = found
             self.unread.pop(name, None)
         except SimdnnError as error:
             self.unread[name] = f"{self.where}{error}"
@@ -127,10 +149,15 @@ class _State:
     def reset(self) -> None:
         """Give options their defaults, but for those that are kept."""
         self.match = ""
-        for key, option in OPTIONS.items():
-            if not option.kept:
-                self.values[key] = (option.default,)
-                self.unread.pop(key, None)
+        for values, table in ((self.products, OPTIONS), (self.operators, OPERATOR_OPTIONS)):
+            for key, option in table.items():
+                if not option.kept:
+                    values[key] = (option.default,)
+                    self.unread.pop(key, None)
+
+
+def _defaults(table: Mapping[str, Option]) -> dict[str, tuple[str, ...]]:
+    return {name: (option.default,) for name, option in table.items()}
 
 
 def read(words: Sequence[str], driver: str = "") -> list[Line | Unread]:
@@ -141,8 +168,8 @@ def read(words: Sequence[str], driver: str = "") -> list[Line | Unread]:
 
     >>> [case.text for line in read(["--matmul", "--dt=f32,bf16", "2x3:3x4"]) for case in line.cases()]
     ['--matmul 2x3:3x4', '--matmul --dt=bf16 2x3:3x4']
-    >>> [line.reason for line in read(["--pool", "ic16ih8oh4kh2"])]
-    ['not modelled: driver pool; drivers: --matmul, --conv, --ip']
+    >>> [line.reason.split(";")[0] for line in read(["--lrn", "ic16ih8"])]
+    ['not modelled: driver lrn']
     """
     state = _State(driver)
     for word in _joined(words):
@@ -177,20 +204,20 @@ def _word(state: _State, word: str) -> None:
         raise InvalidArgument(f"option {word[:40]!r}; options start with --. {SUBSET}")
     name, equals, value = word[2:].partition("=")
     name = ALIASES.get(name, name)
-    if not equals and name in (*DRIVERS, *OTHER_DRIVERS):
+    if not equals and name in (*DRIVERS, *OPERATORS, *OTHER_DRIVERS):
         state.driver = name
     elif name == "reset" and not value:
         state.reset()
     elif name == "batch" and equals:
         state.behind.clear()
         _batch(state, value)
-    elif name in ("mode", "match", *OPTIONS) and equals:
+    elif name in ("mode", "match", *table_of(state.driver)) and equals:
         _option(state, name, value)
         state.behind += [word] if not state.files else []
     elif state.driver == "graph" and name == "case":  # a partition of the graph driver is named by an option
         _problem(state, word)
     elif name not in IGNORED and state.modelled:
-        known = [*OPTIONS, *FLAGS, *DRIVERS]
+        known = [*table_of(state.driver), *FLAGS, *DRIVERS, *OPERATORS]
         near = nearest(name, known)
         hint = f"{word[:40]!r} needs a value" if name in known else f"unknown option {word[:40]!r}"
         raise InvalidArgument(f"{hint}{f': did you mean --{near[0]}?' if near and near[0] != name else '.'} {SUBSET}")
@@ -233,11 +260,17 @@ def _problem(state: _State, word: str) -> None:
     reason = f"not modelled: driver {state.driver}; {MODELLED}"
     if state.modelled:
         dims = _DIMS[state.driver](word)
-        reason = next((why for name, why in state.unread.items() if state.driver in OPTIONS[name].drivers), "")
+        reason = next((why for name, why in state.unread.items() if _concerns(name, state.driver)), "")
     if not reason:
         state.lines.append(Line(state.driver, state.mode, state.match, word, dims, dict(state.values)))
     elif re.search(state.match, text := f"--{state.driver} {word}"):
         state.lines.append(Unread(text, reason))
+
+
+def _concerns(name: str, driver: str) -> bool:
+    """Whether an option is one of a driver's."""
+    option = table_of(driver).get(name)
+    return option is not None and driver in option.drivers
 
 
 def _batch(state: _State, name: str) -> None:

@@ -14,6 +14,7 @@ from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.dispatch import check_dispatch
 
 DRIVERS = ("matmul", "conv", "ip")
+OPERATORS = ("softmax", "eltwise", "binary", "lnorm", "pool")  # drivers of one operator: `operators`
 MODES = ("C", "P", "CP")
 DIRECTIONS = ("FWD_B", "FWD_D", "FWD_I", "BWD_D", "BWD_W", "BWD_WB", "BWD_DW")
 ALGORITHMS = ("direct", "auto", "wino", "convolution_direct", "convolution_auto", "convolution_wino")
@@ -44,13 +45,27 @@ def _types(text: str) -> object:
     return [attributes.data_type("--dt", part) for part in types]
 
 
-def _tag(text: str) -> object:
+def data_types(option: str, counts: tuple[int, ...]) -> Callable[[str], object]:
+    """A check for types between colons, as many as `counts` allows."""
+
+    def check(text: str) -> object:
+        types = text.split(":")
+        if len(types) not in counts:
+            raise InvalidArgument(
+                f"{option}={text[:60]!r}; {' or '.join(map(str, counts))} types are needed, as f32:s8"
+            )
+        return [attributes.data_type(option, part) for part in types]
+
+    return check
+
+
+def tag(text: str) -> object:
     if not (text.isascii() and text.isalnum() and len(text) <= 40):
         raise InvalidArgument(f"tag {text[:60]!r}; any, or letters such as ab, ba, abx, axb")
     return text
 
 
-def _integer(text: str) -> object:
+def integer(text: str) -> object:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise InvalidArgument(f"{text[:60]!r}; an integer of at least 0 is needed")
     return int(text)
@@ -60,7 +75,7 @@ def _anything(text: str) -> object:
     return text
 
 
-def _one_of(what: str, allowed: tuple[str, ...], fold: Callable[[str], str] = str) -> Callable[[str], object]:
+def one_of(what: str, allowed: tuple[str, ...], fold: Callable[[str], str] = str) -> Callable[[str], object]:
     def check(text: str) -> object:
         if fold(text) not in allowed:
             raise unknown_name(what, text[:40], allowed)
@@ -70,7 +85,7 @@ def _one_of(what: str, allowed: tuple[str, ...], fold: Callable[[str], str] = st
 
 
 def _isa(text: str) -> object:
-    return _one_of("ISA", caps())(text) if text else text
+    return one_of("ISA", caps())(text) if text else text
 
 
 def _parameters(option: str) -> Option:
@@ -89,14 +104,14 @@ OPTIONS: Mapping[str, Option] = {
         Option("machine", "zen4", machine, kept=True),
         Option("isa", "", _isa, kept=True),
         Option("dispatch", "fastest", check_dispatch, kept=True),
-        Option("zero-point-strategy", "auto", _one_of("zero-point strategy", STRATEGIES), kept=True),
+        Option("zero-point-strategy", "auto", one_of("zero-point strategy", STRATEGIES), kept=True),
         Option("engine", "", _anything, kept=True),
-        Option("dir", "FWD_B", _one_of("--dir", DIRECTIONS, str.upper), ("conv", "ip")),
+        Option("dir", "FWD_B", one_of("--dir", DIRECTIONS, str.upper), ("conv", "ip")),
         Option("dt", "f32", _types),
-        Option("stag", "any", _tag),
-        Option("wtag", "any", _tag),
-        Option("dtag", "any", _tag),
-        Option("alg", "direct", _one_of("--alg", ALGORITHMS, str.lower), ("conv",)),
+        Option("stag", "any", tag),
+        Option("wtag", "any", tag),
+        Option("dtag", "any", tag),
+        Option("alg", "direct", one_of("--alg", ALGORITHMS, str.lower), ("conv",)),
         _refused("encoding", "matmul"),
         _refused("grouped", "matmul"),
         _refused("strides"),
@@ -107,13 +122,13 @@ OPTIONS: Mapping[str, Option] = {
         Option("attr-post-ops", "", attributes.post_ops),
         Option("attr-fpmath", "", attributes.math_mode),
         Option("attr-exact-int8", "", attributes.truth),
-        Option("attr-float-model", Attr.float_model, _one_of("float model", tuple(FLOAT_MODELS))),
+        Option("attr-float-model", Attr.float_model, one_of("float model", tuple(FLOAT_MODELS))),
         _refused("attr-acc-mode"),
         _refused("attr-rounding-mode"),
         _refused("attr-dropout"),
         Option("bia-dt", "undef", _type),
-        Option("bia_mask", "", _integer, ("matmul",)),
-        Option("mb", "0", _integer, ("conv", "ip")),
+        Option("bia_mask", "", integer, ("matmul",)),
+        Option("mb", "0", integer, ("conv", "ip")),
     )
 }
 ALIASES = {"bia_dt": "bia-dt", "attr-zero-point-strategy": "zero-point-strategy"}
@@ -136,14 +151,15 @@ IGNORED = frozenset(
     "stream-kind summary verbose".split()
 )
 OTHER_DRIVERS = frozenset(
-    "binary bnorm brgemm concat deconv eltwise gnorm graph lnorm lrn pool prelu reduction reorder resampling rnn "
-    "sdpa self shuffle softmax sum zeropad".split()
+    "bnorm brgemm concat deconv gnorm graph lrn prelu reduction reorder resampling rnn sdpa self shuffle sum "
+    "zeropad".split()
 )
 FLAGS = ("batch", "match", "mode", "reset")
-MODELLED = f"drivers: {', '.join(f'--{d}' for d in DRIVERS)}"
+MODELLED = f"drivers: {', '.join(f'--{d}' for d in (*DRIVERS, *OPERATORS))}"
 SUBSET = (
     f"{MODELLED}; options: --batch=FILE --reset --match=REGEX "
     f"--mode={'|'.join(MODES)} --dt --stag --wtag --dtag --bia-dt --bia_mask --dir=FWD_B|FWD_D|FWD_I --mb --alg "
     "--attr-fpmath --attr-scales --attr-zero-points --attr-precomputed-reductions --attr-post-ops "
-    "--attr-exact-int8=true|false --attr-float-model --machine --isa --dispatch --zero-point-strategy"
+    "--attr-exact-int8=true|false --attr-float-model --machine --isa --dispatch --zero-point-strategy; of drivers of "
+    "one operator: --sdt --ddt --dt --tag --alg --axis --alpha --beta --flags --attr-scales"
 )

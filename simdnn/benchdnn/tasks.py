@@ -125,7 +125,7 @@ class Task:
             raise Unimplemented(f"--{option} of {parameter.argument}; what works: src, wei, dst")
         dims = self.case.dims
         matmul, grouped = isinstance(dims, MatmulDims), isinstance(dims, ConvDims) and dims.has_groups
-        ndims = 4 if isinstance(dims, ConvDims) else dims.ndims
+        ndims = dims.ndims if isinstance(dims, MatmulDims | IpDims) else 4
         bits = attributes.mask_bits(parameter, "matmul" if matmul else "convolution", ndims, grouped)
         if not bits and not parameter.groups:
             return Quant(values(option, parameter, ()), 0, None, parameter.dtype)

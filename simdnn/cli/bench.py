@@ -26,7 +26,7 @@ from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 from simdnn.reporting.provenance import provenance
 
 USAGE = """\
-simdnn bench --matmul|--conv|--ip [OPTIONS] PROBLEM … [--set KEY=VALUE …] [--json] [-o FILE]
+simdnn bench --matmul|--conv|--ip|--softmax|… [OPTIONS] PROBLEM … [--set KEY=VALUE …] [--json] [-o FILE]
                     [--trace FILE.json] [--force]
        simdnn bench --from-verbose LOG [--machine M] [--set KEY=VALUE …] [--isa ISA] [--json] [-o FILE]"""
 DESCRIPTION = "Answers problems in benchdnn's syntax, one line each: cost on a modelled machine, and values."
@@ -34,7 +34,9 @@ NOTES = (
     f"{SUBSET}. Options hold for the problems after them; comma lists make the cross product, for --machine, --isa, "
     "--dispatch and --zero-point-strategy (Attr's), too. Problems: 64x512:512x64 (dimensions in front are a batch, in "
     'one kernel), mb1ic64ih56oc64oh56kh3ph1n"name", and of --ip, which is the '
-    "matmul of flattened channels, mb1ic256ih6oc10.",
+    "matmul of flattened channels, mb1ic256ih6oc10. Drivers of one operator (--softmax, --eltwise, --binary, --lnorm, "
+    "--pool) take 128x1000, 8x64:1x64 of --binary, mb1ic64ih112kh3sh2ph1 of --pool; their values are compared with the "
+    "definition in float64.",
     "Every problem has an answer, and every line of a batch file that makes no sense: it is UNIMPLEMENTED with the "
     "reason, the options on it that make sense hold, and problems after an option whose value could not be read are "
     "answered with that until it is given again. What makes no sense on the command line is wrong usage: nothing is "

@@ -96,7 +96,7 @@ def test_convolutions_pass(words: str) -> None:
         ("--matmul --dt=f32:s8:f32 2x3:3x4", "ambiguous"),
         ("--matmul --dt=f8_e4m3 2x3:3x4", "f8_e4m3 source"),
         ("--matmul --dt=f64 2x3:3x4", "f64 source"),
-        ("--matmul --dt=f4_e2m1 2x3:3x4", "unknown data type 'f4_e2m1'"),
+        ("--matmul --dt=f4_e3m0 2x3:3x4", "unknown data type 'f4_e3m0'"),
         ("--matmul --dt=u8:s8:s32 --attr-fpmath=bf16 2x3:3x4", "a math mode says how f32 data is computed"),
         ("--matmul --stag=ba 2x3:3x4", "--stag=ba"),
         ("--matmul --wtag=BA16a 2x3:3x4", "--wtag=BA16a"),

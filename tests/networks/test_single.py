@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simdnn
+from simdnn.benchdnn import definitions
 
 RNG = np.random.default_rng(5)
 FLOATS = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
@@ -73,41 +74,18 @@ def test_layer_normalization(src: str, dst: str) -> None:
     np.testing.assert_allclose(bare.mean(-1), 0, atol=1e-5)
 
 
-DEFINED = {
-    "relu": lambda x, a, b: np.where(x > 0, x, a * x),
-    "tanh": lambda x, a, b: np.tanh(x),
-    "elu": lambda x, a, b: np.where(x > 0, x, a * np.expm1(x)),
-    "square": lambda x, a, b: x * x,
-    "abs": lambda x, a, b: abs(x),
-    "sqrt": lambda x, a, b: np.sqrt(x),
-    "linear": lambda x, a, b: a * x + b,
-    "soft_relu": lambda x, a, b: np.log1p(np.exp(a * x)) / a,
-    "hardsigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
-    "hardswish": lambda x, a, b: x * np.clip(a * x + b, 0, 1),
-    "logistic": lambda x, a, b: 1 / (1 + np.exp(-x)),
-    "mish": lambda x, a, b: x * np.tanh(np.log1p(np.exp(x))),
-    "exp": lambda x, a, b: np.exp(x),
-    "gelu_tanh": lambda x, a, b: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
-    "swish": lambda x, a, b: x / (1 + np.exp(-a * x)),
-    "log": lambda x, a, b: np.log(x),
-    "clip": lambda x, a, b: np.clip(x, a, b),
-    "pow": lambda x, a, b: a * x**b,
-    "round": lambda x, a, b: np.rint(x),
-}
-
-
 def test_every_function_of_elements_has_a_definition_here() -> None:
-    from simdnn.networks.single.graphs import ELTWISE
+    from simdnn.networks.single.graphs import BINARY, ELTWISE
 
-    assert set(ELTWISE) == {*DEFINED, "gelu_erf"}
+    assert set(ELTWISE) == set(definitions.ELTWISE) and set(BINARY) == set(definitions.BINARY)
 
 
-@pytest.mark.parametrize("name", DEFINED)
+@pytest.mark.parametrize("name", definitions.ELTWISE)
 def test_eltwise(name: str) -> None:
     x = drawn("f32", 4, 33)
     x = abs(x) if name in ("sqrt", "log", "pow") else x
     alpha, beta = {"clip": (-0.5, 0.75), "pow": (2.0, 3.0)}.get(name, (0.25, 0.5))
-    exact = DEFINED[name](x.astype(np.float64), alpha, beta)
+    exact = definitions.ELTWISE[name](x.astype(np.float64), alpha, beta)
     for dst, machine in (("f32", "zen4"), ("f32", "b580"), ("bf16", "hsw")):
         found = simdnn.eltwise(x, name, alpha, beta, machine=machine, dst=dst).output.astype(np.float64)
         unit = 2**-8 if dst == "bf16" else 2**-21
@@ -126,11 +104,8 @@ def test_eltwise(name: str) -> None:
 def test_binary(name: str, left: str, right: str, dst: str, columns: int, rows: int) -> None:
     a, b = drawn(left, rows, columns), drawn(right, 1, columns)
     found = simdnn.binary(a, b, name, machine="zen4", dst=dst, scales={"dst": 0.5}).output
-    plain = {"sub": np.subtract, "mul": np.multiply, "div": np.divide, "add": np.add, "max": np.maximum}
-    plain |= {"min": np.minimum, "eq": np.equal, "ne": np.not_equal, "gt": np.greater, "ge": np.greater_equal}
-    plain |= {"lt": np.less, "le": np.less_equal}
     with np.errstate(all="ignore"):
-        exact = plain[name](a.astype(np.float32), b.astype(np.float32)).astype(np.float32)
+        exact = definitions.BINARY[name](a.astype(np.float32), b.astype(np.float32)).astype(np.float32)
         wanted = rounded(exact, dst, 0.5) if dst in FLOATS else None
         if wanted is None:
             ok = np.isfinite(exact)

@@ -227,7 +227,7 @@ def pooling(
         "dilations": list(pair("dilation", dilation)),
         "pads": list(padding_of(padding)),
     }
-    whole = not is_float(src.dtype) and algorithm == "max" and not scales and _destination(dst, src) == label(src.dtype)
+    whole = algorithm == "max" and not scales and _destination(dst, src) == label(src.dtype)
     x = "src" if whole else chain.floats("src", _scale(scales, "src", ("src", "dst")))
     if algorithm == "max":
         x = chain.add("MaxPool", x, **windows)
