@@ -221,6 +221,9 @@ class Op(Record):
 class Loop(Record):
     """`body` for `var` in 0 .. extent-1; the iterations of a parallel loop are independent.
 
+    Parallel loops are spread over cores: over those of a CPU; on a GPU an iteration is a workgroup, or one of its
+    `threads`, which loops inside of those are spread over. That is no part of a program's signature.
+
     `staged`: iterations of a loop of a GPU's workgroup that go together. Between two barriers, the workgroup brings
     what they load into shared memory. It says nothing about values, only when things happen.
     """
@@ -230,9 +233,14 @@ class Loop(Record):
     body: tuple[Statement, ...]
     parallel: bool = False
     staged: int = 0
+    threads: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.threads and not self.parallel:
+            raise ProgramError(
+                f"for {self.var} < {self.extent}: threads=True; threads are a parallel loop's iterations"
+            )
         if self.depth > MOST_LOOPS:
             raise ProgramError(f"for {self.var} < {self.extent}: {self.depth} loops in one another; up to {MOST_LOOPS}")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import GpuMachine, UnknownName, UnknownTiming, instruction, what_if
+from isa_models import GpuMachine, ProgramError, Unimplemented, UnknownName, UnknownTiming, instruction, what_if
 from isa_models.formats import fmt
 from isa_models.gpu.blocks import block_form
 from isa_models.instruction import GPU_REGISTRY, define
@@ -26,7 +27,7 @@ from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
 from simdnn.kernels.intel_gpu.gemm import GpuGemm
 from simdnn.kernels.nvidia.gemm import SmGemm
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
+from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
 from simdnn.timing.gpu.engine import Issue, Issued, confidences, engine_time, issue_of, run
 from simdnn.timing.gpu.estimate import clock_of, estimate_gpu, gpu_time, nest_of
 from simdnn.timing.system import floor
@@ -273,3 +274,34 @@ def test_every_nvidia_gpu_has_dp4a() -> None:
     for machine in (gpu_machine(name) for name in gpu_machine_names() if name not in INTEL):
         program = Program("dots", machine.platform.name, tensors, (Loop("group_m", 1, body, parallel=True),))
         assert estimate_gpu(verify(program), machine).cycles > 0
+
+
+def renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
+    """A statement whose loops have other variables."""
+    if isinstance(statement, Loop):
+        body = tuple(renamed(s, names) for s in statement.body)
+        return replace(statement, var=names.get(statement.var, statement.var), body=body)
+
+    def place(p: Place) -> Place:
+        if not isinstance(p, Memory):
+            return p
+        terms = tuple(sorted((names.get(var, var), step) for var, step in p.index.terms))
+        return replace(p, index=Affine(p.index.const, terms))
+
+    return replace(statement, dst=place(statement.dst), srcs=tuple(map(place, statement.srcs)))
+
+
+@pytest.mark.parametrize("name", ["a770", "v100"])
+def test_a_loop_is_a_workgroup_or_a_thread_whatever_its_name(name: str) -> None:
+    machine = gpu_machine(name)
+    program = simdnn.estimate("matmul", m=70, n=90, k=64, dt="f16:f16:f32", machine=machine).kernel.program
+    names = {f"{kind}_{axis}": f"{axis}{number}" for number, kind in enumerate(("group", "thread")) for axis in "mn"}
+    other = verify(replace(program, body=tuple(renamed(s, names) for s in program.body)))
+    assert estimate_gpu(other, machine).cycles == estimate_gpu(program, machine).cycles
+    with pytest.raises(ProgramError, match="threads are a parallel loop's"):
+        Loop("i", 4, program.body, threads=True)
+    inside_out = replace(
+        program, body=(Loop("i", 2, (Loop("j", 2, program.body, parallel=True),), True, threads=True),)
+    )
+    with pytest.raises(Unimplemented, match="threads within workgroups"):
+        estimate_gpu(inside_out, machine)

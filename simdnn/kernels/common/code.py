@@ -12,6 +12,6 @@ def op(name: str, dst: Place, *srcs: Place, **immediates: int) -> Op:
     return Op(name, dst, srcs, tuple(sorted(immediates.items())))
 
 
-def loop(var: str, extent: int, body: Code, parallel: bool = False, staged: int = 0) -> Code:
+def loop(var: str, extent: int, body: Code, parallel: bool = False, staged: int = 0, threads: bool = False) -> Code:
     """`body` for each value of `var`; empty where the loop would be."""
-    return [Loop(var, extent, tuple(body), parallel, staged)] if extent > 0 and body else []
+    return [Loop(var, extent, tuple(body), parallel, staged, threads)] if extent > 0 and body else []

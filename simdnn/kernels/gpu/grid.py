@@ -42,7 +42,7 @@ class Grid:
         for kind, extents in (("thread", self.threads), ("group", self.groups)):
             for axis, extent in reversed(list(enumerate(extents))):
                 if extent > 1 or (kind, axis) == ("group", 0):
-                    body = loop(f"{kind}_{axis}", extent, body, parallel=True)
+                    body = loop(f"{kind}_{axis}", extent, body, parallel=True, threads=kind == "thread")
         return body
 
 

@@ -108,7 +108,7 @@ class Tile:
         """`body` for every thread of every workgroup of every product of a batch."""
         for names, extents in ((THREAD_LOOPS, self.threads), (GROUP_LOOPS, groups)):
             for var, extent in zip(reversed(names), reversed(extents), strict=True):
-                body = loop(var, extent, body, parallel=True)
+                body = loop(var, extent, body, parallel=True, threads=names is THREAD_LOOPS)
         for var, extent in zip(reversed(batch.loops), reversed(batch.extents), strict=True):
             body = loop(var, extent, body, parallel=True)
         return body

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.formats import fmt
@@ -23,6 +23,7 @@ _INTEL = {
     "or": "or.u32",
     "xor": "xor.u32",
     "float": "mov.f32.s32",
+    "nearest": "mov.s32.f32.sat",
     "iadd": "add.s32",
     "isub": "sub.s32",
     "imax": "max.s32",
@@ -78,13 +79,20 @@ _INTEGER = {
 
 @dataclass(frozen=True)
 class Words:
-    """One vendor's names. Registers are of any number of lanes; the clock charges each pass of the pipe."""
+    """One vendor's names. Registers are of any number of lanes; the clock charges each pass of the pipe.
+
+    What a vendor has no instruction for is made of others: of two numbers the one that `compared` says, by a mask and
+    `select`; the nearest integer of what `whole` rounds; folded lanes of those that `shuffle` brings down.
+    """
 
     names: Mapping[str, str]
     load_name: str
     splat_name: str
     store_name: str
-    nvidia: bool
+    compared: Mapping[str, str] = field(default_factory=dict)  # min, max: PTX's own lose a NaN
+    select: str = ""
+    whole: str = ""
+    shuffle: str = ""
 
     def named(self, step: str, what: str) -> str:
         if step not in self.names:
@@ -98,16 +106,13 @@ class Words:
         if step == "fma":
             a, b, c = values
             return [op(self.names["fma"], result, c, a, b)]
-        if self.nvidia and step in ("min", "max"):  # of two numbers PTX's own takes the one that is none
+        if compare := self.compared.get(step):
             mask = Register("mask", "u32", dst.lanes)
-            compare = "set.gt.u32.f32" if step == "max" else "set.lt.u32.f32"
-            return [
-                op(compare, mask, *values),
-                op("lop3.b32.select", result.as_("u32"), mask, *(v.as_("u32") for v in values)),
-            ]
-        if not self.nvidia and step == "nearest":
+            words = (v.as_("u32") for v in values)
+            return [op(compare, mask, *values), op(self.select, result.as_("u32"), mask, *words)]
+        if step == "nearest" and self.whole:
             whole = Register("whole", "f32", dst.lanes)
-            return [op("rnde.f32", whole, *values), op("mov.s32.f32.sat", result, whole)]
+            return [op(self.whole, whole, *values), op(self.names[step], result, whole)]
         return [op(self.named(step, step), result, *values, **immediates)]
 
     def load(self, dst: str, tensor: str, dtype: str, at: Affine, lanes: int, same: bool = False) -> Code:
@@ -136,16 +141,24 @@ class Words:
         while lanes > 1:
             whole, lanes = Register(register.name, "f32", lanes), lanes // 2
             half = Register(register.name, "f32", lanes)
-            if self.nvidia:
+            if self.shuffle:
                 other = Register("other", "f32", lanes)
-                code += [op("shfl.down.f32", other, whole), *self.apply(step, half, half, other)]
+                code += [op(self.shuffle, other, whole), *self.apply(step, half, half, other)]
             else:
                 code.append(op(f"{self.names[step]}.fold", half, whole))
         return code
 
 
-INTEL = Words(_INTEL, "load.{}", "load_splat.{}", "store.{}", False)
-NVIDIA = Words(_NVIDIA, "ld.global.{}", "ld.global.{}.same", "st.global.{}", True)
+INTEL = Words(_INTEL, "load.{}", "load_splat.{}", "store.{}", whole="rnde.f32")
+NVIDIA = Words(
+    _NVIDIA,
+    "ld.global.{}",
+    "ld.global.{}.same",
+    "st.global.{}",
+    compared={"max": "set.gt.u32.f32", "min": "set.lt.u32.f32"},
+    select="lop3.b32.select",
+    shuffle="shfl.down.f32",
+)
 
 
 def words_of(machine: GpuMachine) -> Words:

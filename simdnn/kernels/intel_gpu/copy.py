@@ -69,4 +69,4 @@ def _copy(machine: GpuMachine, name: str, words: int) -> Code:
         op("load.u32", r, Memory(_plain(name), at + i * LANES, "u32", LANES)) for i, r in enumerate(registers)
     ]
     body += [op("store.u32", Memory(name, at + i * LANES, "u32", LANES), r) for i, r in enumerate(registers)]
-    return loop("group_m", groups, loop("thread_m", threads, body, parallel=True), parallel=True)
+    return loop("group_m", groups, loop("thread_m", threads, body, parallel=True, threads=True), parallel=True)

@@ -83,13 +83,9 @@ class GpuQuantization:
     def nest(self, threads: int, code: Code) -> Code:
         """`code` for the groups of each workgroup, and for its threads along K."""
         p = self.problem
-        sizes = (
-            ("thread_n", threads),
-            ("thread_m", self.down),
-            ("group_n", p.parts // self.across),
-            ("group_m", self.rows // self.down),
-        )
-        for var, extent in sizes:
+        for var, extent in (("thread_n", threads), ("thread_m", self.down)):
+            code = loop(var, extent, code, parallel=True, threads=True)
+        for var, extent in (("group_n", p.parts // self.across), ("group_m", self.rows // self.down)):
             code = loop(var, extent, code, parallel=True)
         return code
 

@@ -1,8 +1,8 @@
 """The cost of a Program on a GPU: engines, caches and memory together.
 
-A top-level statement is a nest of parallel loops, workgroups (`group_…`) around threads (`thread_…`), around what a
-thread runs. A workgroup has a Xe-core to itself. Its cycles there are those of its busiest engine (`engine`), or of its
-bytes from L2 where these take longer. Workgroups are the tiles of `system`, whose channels are L2 and DRAM of a stack.
+A top-level statement is a nest of parallel loops, workgroups around their threads, around what a thread runs. A
+workgroup has a Xe-core to itself. Its cycles there are those of its busiest engine (`engine`), or of its bytes from L2
+where these take longer. Workgroups are the tiles of `system`, whose channels are L2 and DRAM of a stack.
 
 Bytes: threads of a workgroup go through their loops together, so each line comes once from L2 for all of them. As many
 workgroups as there are cores work at a time, near a square of the grid, and so do they for DRAM; what they fetch stays
@@ -31,7 +31,6 @@ from simdnn.timing.system import Channel, Simulated, Stage, System, simulate
 
 CHUNKS = 6  # steps in which a workgroup's data come
 NEAR = 0.9  # what takes at least this share of the time is what bounds it
-GROUP, THREAD = "group_", "thread_"
 Copies = Mapping[str, float]  # by tensor
 NO_COPIES: Copies = Frozen({})
 
@@ -67,9 +66,9 @@ def nest_of(statement: Statement) -> Nest:
     body: tuple[Statement, ...] = (statement,)
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
         loop = body[0]
-        if not loop.var.startswith((GROUP, THREAD)):
-            raise Unimplemented(f"parallel loop {loop.var!r} on a GPU; what works: {GROUP}* around {THREAD}*")
-        (groups if loop.var.startswith(GROUP) else threads)[loop.var] = loop.extent
+        if threads and not loop.threads:
+            raise Unimplemented(f"workgroups (loop {loop.var!r}) within threads; what works: threads within workgroups")
+        (threads if loop.threads else groups)[loop.var] = loop.extent
         body = loop.body
     return Nest(groups, threads, body)
 
