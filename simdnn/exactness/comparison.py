@@ -23,8 +23,10 @@ from simdnn.kernels import kernels
 from simdnn.kernels.common.spec import Epilogue, MatmulProblem, Parameters, Problem
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.convolution import convolution
+from simdnn.primitives.dispatch import built
 from simdnn.primitives.matmul import matmul
 from simdnn.primitives.result import Result
+from simdnn.primitives.run import values, whole
 from workloads import ConvLayer, MatmulLayer, data
 
 if TYPE_CHECKING:
@@ -43,9 +45,10 @@ ORDER = "order of accumulation"
 def compare(problem: Any, a: Configuration, b: Configuration, **common: Any) -> Comparison:
     """Run one problem in two configurations.
 
-    `problem`: (src, weights) or (src, weights, bias) as `matmul` (two dimensions) or `convolution` (four) takes them;
-    or a layer of a workload, with seeded data of the types `dt` ("u8:s8:s32"). `a` and `b`: keyword arguments of the
-    primitive (machine, isa, attr, dispatch, engine, dst …), or the name of a machine; `common`: those that both share.
+    `problem`: (src, weights) or (src, weights, bias) as `matmul` takes them, batches as well, or as `convolution`
+    (sources of four dimensions with weights of four or five); or a layer of a workload, with seeded data of the types
+    `dt` ("u8:s8:s32"). `a` and `b`: keyword arguments of the primitive (machine, isa, attr, dispatch, engine, dst …),
+    or the name of a machine; `common`: those that both share.
     Raises what the primitive raises, and `InvalidArgument` for outputs of different types.
 
     >>> src, weights = np.full((1, 4), 255, np.uint8), np.full((4, 1), 127, np.int8)
@@ -54,7 +57,8 @@ def compare(problem: Any, a: Configuration, b: Configuration, **common: Any) -> 
     (1, [65534, 129540])
     """
     operands, common = _operands(problem, dict(common))
-    call: Callable[..., Result] = matmul if operands[0].ndim == 2 else convolution
+    images = operands[0].ndim == 4 and operands[1].ndim >= 4
+    call: Callable[..., Result] = convolution if images else matmul
     given = [common | _configuration(name, c) for name, c in zip(_SIDES, (a, b), strict=True)]
     for key in (*given[0], *given[1]):
         one_of(f"argument of {call.__name__}", key, tuple(inspect.signature(call).parameters)[len(operands) :])
@@ -63,7 +67,7 @@ def compare(problem: Any, a: Configuration, b: Configuration, **common: Any) -> 
         types = [result.output.dtype for result in results]
         raise InvalidArgument(f"outputs of {types[0]} and {types[1]}; name one dst for both: compare(…, dst='f32')")
     src, weights = operands[:2]
-    if weights.ndim == 5:
+    if images and weights.ndim == 5:
         weights = weights.reshape(-1, *weights.shape[2:])
     return Comparison(results[0], results[1], src.copy(), weights.copy())
 
@@ -79,8 +83,8 @@ def _operands(problem: Any, common: dict[str, Any]) -> tuple[tuple[Array, ...], 
         raise InvalidArgument(
             f"problem is a {kind}; (src, weights), (src, weights, bias) or a workload's layer is needed"
         )
-    if not all(isinstance(array, np.ndarray) for array in problem) or problem[0].ndim not in (2, 4):
-        raise InvalidArgument("problem: arrays of two dimensions (matmul) or four (convolution) are needed")
+    if not all(isinstance(array, np.ndarray) for array in problem) or min(a.ndim for a in problem[:2]) < 2:
+        raise InvalidArgument("problem: arrays of two dimensions or more (matmul), or four (convolution), are needed")
     return tuple(problem), common
 
 
@@ -104,11 +108,15 @@ class Comparison(Alike):
     # -- how far ----------------------------------------------------------------------------------------------------
     @cached_property
     def outputs(self) -> pd.DataFrame:
-        """Frame, a row an element: its place (m, n; or image, channel, y, x), a, b, abs, rel (to a), ulp."""
+        """Frame, a row an element: its place, a, b, abs, rel (to a), ulp.
+
+        The place: m, n, of products of a batch behind `batch` (`batch_0`, `batch_1` … where several sizes stand in
+        front); of a convolution image, channel, y, x.
+        """
         import pandas as pd
 
         shape = self.a.output.shape
-        names = ("m", "n") if len(shape) == 2 else ("image", "channel", "y", "x")
+        names = (*_fronts(len(shape) - 2), "m", "n") if self._products else ("image", "channel", "y", "x")
         frame = pd.DataFrame(dict(zip(names, np.indices(shape).reshape(len(shape), -1), strict=True)))
         wide = [_wide(r.output).reshape(-1) for r in (self.a, self.b)]
         frame["a"], frame["b"] = wide
@@ -117,6 +125,11 @@ class Comparison(Alike):
             frame["rel"] = np.where(frame["abs"] == 0, 0.0, frame["abs"] / np.abs(wide[0]))
         frame["ulp"] = _ulp(self.a.output, self.b.output).reshape(-1)
         return frame
+
+    @property
+    def _products(self) -> bool:
+        """Whether these are products of matrices."""
+        return isinstance(self.a.problem, MatmulProblem)
 
     @cached_property
     def _differ(self) -> Array:
@@ -238,7 +251,8 @@ class Comparison(Alike):
             frame["pairs"] = counts.reshape(-1)
             return frame[frame["pairs"] > 0]
         if by == "channel":
-            each = np.moveaxis(counts, 1, 0).reshape(counts.shape[1], -1)
+            channels = counts.ndim - 1 if self._products else 1
+            each = np.moveaxis(counts, channels, 0).reshape(counts.shape[channels], -1)
             frame = pd.DataFrame({"channel": np.arange(len(each)), "outputs": (each > 0).sum(axis=1)})
             return frame.assign(pairs=each.sum(axis=1), share=(each > 0).mean(axis=1))
         return saturated_pairs(result, self.src, self.weights)
@@ -298,10 +312,18 @@ def _exact_kind(problem: Problem) -> str:
 
 def _sums(name: str, result: Result, src: Array, weights: Array) -> Array:
     """The s32 sums of products alone, by the kernel of that name."""
-    from simdnn import numerics
-
     problem = replace(result.problem, epilogue=Epilogue("s32"), wei_tag="any")
-    assert isinstance(result.machine, Machine)
     kind = next(kind for kind in kernels() if kind.name == name)
-    kernel = kind.build(problem, result.machine)
-    return kernel.finish(numerics.run(kernel.program, kernel.prepare(src, weights, Parameters())))
+    kernel = whole(built(kind, problem, result.machine), problem, result.output.shape)
+    if isinstance(problem, MatmulProblem) and problem.batch.count == 1:
+        src, weights = src.reshape(problem.m, problem.k), weights.reshape(problem.k, problem.n)
+    return values(kernel, src, weights, Parameters(), "auto")
+
+
+def _fronts(count: int) -> tuple[str, ...]:
+    """The names of sizes in front of a matrix.
+
+    >>> _fronts(0), _fronts(1), _fronts(2)
+    ((), ('batch',), ('batch_0', 'batch_1'))
+    """
+    return ("batch",) if count == 1 else tuple(f"batch_{i}" for i in range(count))

@@ -6,7 +6,8 @@ pairs are the neighbours in the prepared weights, whatever the kernel's layout, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,9 +19,11 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.intervals import IntervalValue, Watch
 from simdnn.kernels import kernels
+from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.edges import taps_inside
 from simdnn.kernels.common.origin import origins_of
 from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, Parameters, Problem
+from simdnn.primitives.dispatch import built
 from simdnn.primitives.result import Estimate, Result
 
 if TYPE_CHECKING:
@@ -132,18 +135,40 @@ def saturated_pairs(result: Result, src: Array, weights: Array) -> pd.DataFrame:
     """
     import pandas as pd
 
-    problem = result.problem
     columns = ["positions", "outputs"]
     if result.kernel.counting is None:
         return pd.DataFrame([], columns=columns)
-    pairs = pairs_of(result.kernel, problem, weights)
+    found: Counter[tuple[int, int]] = Counter()
+    for kernel, problem, *operands in _products(result, src, weights):
+        found.update(_pairs_that_saturate(kernel, problem, *operands))
+    shape = weights.shape[1:] if isinstance(result.problem, ConvProblem) else (result.problem.k,)
+    rows = [(tuple(_place(p, shape) for p in key), n) for key, n in found.items() if n]
+    return pd.DataFrame(rows, columns=columns).sort_values("outputs", ascending=False, ignore_index=True)
+
+
+def _products(result: Result, src: Array, weights: Array) -> Iterator[tuple[Kernel, Problem, Array, Array]]:
+    """The kernel, problem and operands of each product of a batch, or of what is one problem."""
+    problem = result.problem
+    if isinstance(problem, ConvProblem):
+        yield result.kernel, problem, src, weights
+        return
+    kind = next(kind for kind in kernels() if kind.name == result.kernel.name)
+    alone = replace(problem, batch=Batch())
+    kernel = built(kind, alone, result.machine)
+    sources, matrices = src.reshape(-1, problem.m, problem.k), weights.reshape(-1, problem.k, problem.n)
+    for a, b in zip(problem.batch.parts("src"), problem.batch.parts("wei"), strict=True):
+        yield kernel, alone, sources[a], matrices[b]
+
+
+def _pairs_that_saturate(kernel: Kernel, problem: Problem, src: Array, weights: Array) -> dict[tuple[int, int], int]:
+    """Positions of pairs in a channel's weights, and in how many outputs each saturated."""
+    pairs = pairs_of(kernel, problem, weights)
     shift = SHIFT if problem.src == "s8" else 0
     source = (src.astype(np.int16) + shift).astype(np.uint8)
     least, most = pairs.sums(int(source.min()), int(source.max()))
     risky = np.flatnonzero((least < fmt("s16").low) | (most > fmt("s16").high))
     groups = problem.groups if isinstance(problem, ConvProblem) else 1
     per_group = (int(pairs.channel.max(initial=0)) + 1) // groups or 1
-    shape = weights.shape[:1] if weights.ndim == 2 else weights.shape[1:]
     found: dict[tuple[int, int], int] = {}
     kinds, which = np.unique(pairs.position[risky], axis=0, return_inverse=True)
     for kind, position in enumerate(kinds):
@@ -155,8 +180,7 @@ def saturated_pairs(result: Result, src: Array, weights: Array) -> pd.DataFrame:
             if len(members):
                 key = (int(position[0]), int(position[1]))
                 found[key] = found.get(key, 0) + _saturating(problem, source, position, group, pairs.weight[members])
-    rows = [(tuple(_place(p, shape) for p in key), n) for key, n in found.items() if n]
-    return pd.DataFrame(rows, columns=columns).sort_values("outputs", ascending=False, ignore_index=True)
+    return found
 
 
 def _place(flat: int, shape: tuple[int, ...]) -> int | tuple[int, ...]:

@@ -177,7 +177,7 @@ def run(
     from simdnn.explanations.element import Explainer
 
     problem = choice.problem
-    kernel = _whole(choice.kernel, problem, shape)
+    kernel = whole(choice.kernel, problem, shape)
     kept = copied_to_a_line(src), copied_to_a_line(weights)  # the result reads them later, when the user's may differ
     output = values(kernel, *kept, parameters, target.engine, target.threads)
     rebuild = functools.partial(_rebuilt, choice, shape)
@@ -218,7 +218,7 @@ def _cost_part(choice: Choice, target: Target) -> CostPart:
     )
 
 
-def _whole(kernel: Kernel, problem: Problem, shape: tuple[int, ...]) -> Kernel:
+def whole(kernel: Kernel, problem: Problem, shape: tuple[int, ...]) -> Kernel:
     """The kernel, fed with all products of a batch where `shape`, the output's, is that of several."""
     if not isinstance(problem, MatmulProblem) or len(shape) < 3:
         return kernel
@@ -246,4 +246,4 @@ def departures(
 def _rebuilt(choice: Choice, shape: tuple[int, ...], epilogue: Epilogue) -> Kernel:
     """The chosen kernel with another epilogue."""
     problem = replace(choice.problem, epilogue=epilogue)
-    return _whole(built(choice.kind, problem, choice.request.machine), problem, shape)
+    return whole(built(choice.kind, problem, choice.request.machine), problem, shape)

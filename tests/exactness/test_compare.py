@@ -141,6 +141,35 @@ def test_wrong_arguments(problem: Any, a: Any, b: Any, message: str) -> None:
             simdnn.compare(problem, "skx", "clx").saturated("c")
 
 
+@pytest.mark.parametrize(
+    ("src", "wei"), [((3, 2, 8), (3, 8, 5)), ((2, 1, 2, 8), (3, 8, 5)), ((3, 2, 8), (8, 5)), ((1, 2, 8), (4, 8, 5))]
+)
+def test_products_of_a_batch_are_compared_as_each_alone(src: tuple[int, ...], wei: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(5)
+    a = rng.integers(200, 256, src).astype(np.uint8)
+    b = rng.integers(90, 128, wei).astype(np.int8)
+    found = simdnn.compare((a, b), "skx", "clx")
+    outer = np.broadcast_shapes(src[:-2], wei[:-2])
+    alone = [
+        simdnn.compare((x, y), "skx", "clx")
+        for x, y in zip(
+            np.broadcast_to(a, (*outer, *src[-2:])).reshape(-1, *src[-2:]),
+            np.broadcast_to(b, (*outer, *wei[-2:])).reshape(-1, *wei[-2:]),
+            strict=True,
+        )
+    ]
+    fronts = ["batch"] if len(outer) == 1 else ["batch_0", "batch_1"]
+    assert list(found.outputs.columns)[: len(outer) + 2] == [*fronts, "m", "n"]
+    assert found.differing == sum(one.differing for one in alone) > 0
+    told = found.reasons.set_index("reason")["elements"]
+    assert told.to_dict() == {"saturated pairs": found.differing}
+    pairs = sum(one.saturated("a", by="k").set_index("positions")["outputs"] for one in alone)
+    assert found.saturated("a", by="k").set_index("positions")["outputs"].sort_index().equals(pairs.sort_index())
+    channels = sum(one.saturated("a", by="channel")["pairs"] for one in alone)
+    assert (found.saturated("a", by="channel")["pairs"] == channels).all()
+    assert "elements differ" in str(found)
+
+
 # -- pictures ----------------------------------------------------------------------------------------------------------
 def test_pictures() -> None:
     found = simdnn.compare(operands("u8", (9, 64), (64, 7)), "skx", "clx")
