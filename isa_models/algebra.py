@@ -97,6 +97,8 @@ class Value(ABC):
 
     # -- derived ------------------------------------------------------------------------------------------------
     def _lift(self, other: Self | int | float) -> Self:
+        if type(other) is type(self):  # what isinstance() asks of an abstract class takes longer than an addition
+            return other
         return other if isinstance(other, Value) else self.literal(other)
 
     def __add__(self, other: Self | int | float) -> Self:

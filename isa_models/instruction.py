@@ -15,7 +15,7 @@ from isa_models.algebra import Value
 from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.plugins import Registry, load, with_failures
-from isa_models.readings.arrays import Array, ArrayValue, held
+from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 
 TILE_ROWS = 16  # of a whole tile register, of AMX's palette 1
 TILE_ROW_BITS = 512
@@ -124,7 +124,8 @@ class Instruction:
         values = self.values(arrays, immediates)
         if self.takes_lanes and lanes is None:
             lanes = self.lanes(512)
-        result = cast(ArrayValue, self.apply(*values, lanes=lanes, **immediates))
+        with unwarned():
+            result = cast(ArrayValue, self.apply(*values, lanes=lanes, **immediates))
         found = np.ascontiguousarray(result.array)
         return found.reshape(*found.shape[:-1], -1, self.row_lanes(self.result)) if self.tile else found
 

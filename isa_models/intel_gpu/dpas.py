@@ -23,7 +23,7 @@ from isa_models.intel_gpu.packing import pack_a, pack_b
 from isa_models.intel_gpu.platforms import PLATFORMS
 from isa_models.intel_gpu.sums import FLOAT_MODELS, narrow
 from isa_models.machines.provenance import Confidence
-from isa_models.readings.arrays import Array, ArrayValue, held
+from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 from isa_models.rounding import widen_f16
 
 DEPTH = 8
@@ -348,7 +348,7 @@ def _called(
     operands = [] if total is None else [ArrayValue(_flat(total.astype(fmt(acc_dtype).dtype, copy=False)), acc_dtype)]
     packed = pack_b(right[0], right[1]), pack_a(left[0], left[1])
     operands += [ArrayValue(words, "u32") for words in packed]
-    with np.errstate(all="ignore"):
+    with unwarned():
         result = cast(ArrayValue, dpas_form(shape).apply(*operands)).array
     return np.ascontiguousarray(result).reshape(*result.shape[:-1], m, n)
 

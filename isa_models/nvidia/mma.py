@@ -20,7 +20,7 @@ from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
 from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand
 from isa_models.nvidia.fused_sum import Parts, added, fused_sum, parts
-from isa_models.readings.arrays import Array, ArrayValue, held
+from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 
 _MANUAL = 'PTX ISA, "Warp-level Matrix Instructions: mma"; sums: MMA-Sim, arXiv:2511.10909'
 FORM = Naming(
@@ -267,7 +267,7 @@ def _called(
         ArrayValue(np.ascontiguousarray(x).reshape(*x.shape[:-2], -1), dtype)
         for x, dtype in ((total, result), (left, stored), (right, stored))
     ]
-    with np.errstate(all="ignore"):
+    with unwarned():
         found = cast(ArrayValue, form.apply(*values)).array
     return np.ascontiguousarray(found).reshape(*found.shape[:-1], m, n)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +93,47 @@ def memory_bytes() -> int:
     return min(limits)
 
 
+class _Warnings(threading.local):
+    """Whether NumPy's warnings are off on this thread."""
+
+    off = False
+
+
+_WARNINGS = _Warnings()
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """NumPy does not warn within: NaN, infinities and overflow are values like others.
+
+    To turn warnings off takes NumPy longer than an operation on a register, so a program turns them off once.
+    """
+    if _WARNINGS.off:
+        yield
+        return
+    with np.errstate(all="ignore"):
+        _WARNINGS.off = True
+        try:
+            yield
+        finally:
+            _WARNINGS.off = False
+
+
+def silent(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which NumPy does not warn within."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _WARNINGS.off:
+            return function(*args, **kwargs)
+        with unwarned():
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -141,9 +184,9 @@ class ArrayValue(Value):
             return self._new(_unpacked(packed.view(np.uint8), fmt(dtype)), dtype)
         return self._new(packed.view(fmt(dtype).dtype), dtype)
 
+    @silent
     def to(self, dtype: str) -> Self:
-        with np.errstate(all="ignore"):
-            return self._new(_as_lanes(self._roomy(), fmt(dtype)), dtype)
+        return self._new(_as_lanes(self._roomy(), fmt(dtype)), dtype)
 
     def _roomy(self) -> Array:
         """The lanes in a type that NumPy computes with."""
@@ -151,28 +194,28 @@ class ArrayValue(Value):
             return self.array
         return self.array.astype(np.int8 if self.format.signed else np.uint8)
 
+    @silent
     def _binary(self, op: str, other: Value) -> Self:
         assert isinstance(other, ArrayValue) and other.dtype == self.dtype, (op, self.dtype, other.dtype)
-        with np.errstate(all="ignore"):
-            return self._new(_as_lanes(_BINARY[op](self._roomy(), other._roomy()), self.format), self.dtype)
+        return self._new(_as_lanes(_BINARY[op](self._roomy(), other._roomy()), self.format), self.dtype)
 
+    @silent
     def _compare(self, op: str, other: Value) -> Self:
         assert isinstance(other, ArrayValue) and other.dtype == self.dtype, (op, self.dtype, other.dtype)
-        with np.errstate(all="ignore"):
-            return self._new(_COMPARE[op](self._roomy(), other._roomy()), "b1")
+        return self._new(_COMPARE[op](self._roomy(), other._roomy()), "b1")
 
     def fma(self, b: Value, c: Value) -> Self:
         assert isinstance(b, ArrayValue) and isinstance(c, ArrayValue)
         assert self.dtype == b.dtype == c.dtype == "f32"
         return self._new(_fma32(self.array, b.array, c.array), "f32")
 
+    @silent
     def round_even(self) -> Self:
-        with np.errstate(all="ignore"):
-            return self._new(np.rint(self.array), self.dtype)
+        return self._new(np.rint(self.array), self.dtype)
 
+    @silent
     def sqrt(self) -> Self:
-        with np.errstate(all="ignore"):
-            return self._new(np.sqrt(self.array), self.dtype)
+        return self._new(np.sqrt(self.array), self.dtype)
 
     def where(self, yes: Value, no: Value) -> Self:
         assert isinstance(yes, ArrayValue) and isinstance(no, ArrayValue) and yes.dtype == no.dtype
@@ -237,6 +280,7 @@ def _unpacked(octets: Array, form: Format) -> Array:
     return _as_lanes(fields & 1 if form.is_truth else fields, form)
 
 
+@silent
 def _fma32(a: Array, b: Array, c: Array) -> Array:
     """f32 fused multiply-add through f64.
 
@@ -244,17 +288,16 @@ def _fma32(a: Array, b: Array, c: Array) -> Array:
     that the second rounding, to f32, is the only one that shows: Boldo and Melquiond, "Emulation of a FMA and
     correctly rounded sums", IEEE TC 57(4), 2008.
     """
-    with np.errstate(all="ignore"):
-        product = a.astype(np.float64) * b.astype(np.float64)
-        addend = c.astype(np.float64)
-        total = product + addend
-        part = total - product
-        error = (product - (total - part)) + (addend - part)
-        bits = total.view(np.int64)
-        even = (bits & 1) == 0
-        inexact = np.isfinite(total) & (error != 0) & even
-        if inexact.any():
-            outward = (error > 0) == (total > 0)
-            bits = np.where(inexact, bits + np.where(outward, 1, -1), bits)
-            total = bits.view(np.float64)
-        return total.astype(np.float32)
+    product = a.astype(np.float64) * b.astype(np.float64)
+    addend = c.astype(np.float64)
+    total = product + addend
+    part = total - product
+    error = (product - (total - part)) + (addend - part)
+    bits = total.view(np.int64)
+    even = (bits & 1) == 0
+    inexact = np.isfinite(total) & (error != 0) & even
+    if inexact.any():
+        outward = (error > 0) == (total > 0)
+        bits = np.where(inexact, bits + np.where(outward, 1, -1), bits)
+        total = bits.view(np.float64)
+    return total.astype(np.float32)

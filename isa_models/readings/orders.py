@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.algebra import Value
-from isa_models.readings.arrays import Array, ArrayValue
+from isa_models.readings.arrays import Array, ArrayValue, silent
 
 Hash = npt.NDArray[np.uint64]
 _ROUNDING = ("add", "sub", "mul", "div")
@@ -72,13 +72,13 @@ def _times(a: Array, b: Array, dtype: str) -> Array:
     return _number(_mix(_hash(a) + _hash(b), 2), dtype)
 
 
+@silent
 def _product(a: Array, b: Array, dtype: str) -> tuple[Array, Array]:
     """a * b, and where the type holds it."""
-    with np.errstate(all="ignore"):
-        real = a * b
-        if dtype == "f32":
-            return real, a.astype(np.float64) * b == real
-        short = (a == a.astype(np.float32)) & (b == b.astype(np.float32))
+    real = a * b
+    if dtype == "f32":
+        return real, a.astype(np.float64) * b == real
+    short = (a == a.astype(np.float32)) & (b == b.astype(np.float32))
     return real, short | _power_of_two(a) | _power_of_two(b)
 
 

@@ -8,6 +8,7 @@ rounding, wrapping or saturation.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -45,6 +46,7 @@ class TracedValue(Value):
         self.text = text  # an operand's name, a conversion's target, a named step
         self.lanes_of = lanes_of  # of a move: for each lane the input and its lane
         self.order = next(_ORDER)
+        self.moved: dict[int, list[Lane]] = {}  # of lanes of a move, as far as they were asked for
 
     # -- the algebra ------------------------------------------------------------------------------------------------
     def literal(self, number: int | float) -> TracedValue:
@@ -134,7 +136,7 @@ class TracedValue(Value):
         if not self.format.is_float:
             return int(value)
         real = float(value)
-        return Fraction(real) if np.isfinite(real) else None
+        return Fraction(real) if math.isfinite(real) else None
 
 
 def operand(array: Any, dtype: str, name: str) -> TracedValue:
@@ -151,6 +153,12 @@ def origins(value: TracedValue, lane: int) -> list[Lane]:
     """The lanes that were computed, or came from outside, whose bits this lane is made of."""
     if value.op not in MOVES:
         return [(value, lane)]
+    if lane not in value.moved:
+        value.moved[lane] = _moved_from(value, lane)
+    return value.moved[lane]
+
+
+def _moved_from(value: TracedValue, lane: int) -> list[Lane]:
     found: dict[tuple[int, int], Lane] = {}
     size = value.format.bits
     todo = [(value, lane * size, size)]

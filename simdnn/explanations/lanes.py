@@ -10,7 +10,7 @@ import numpy as np
 from isa_models import Instruction, InvalidArgument, Unimplemented, instruction
 from isa_models.formats import fmt
 from isa_models.instruction import Family, Operand
-from isa_models.readings.arrays import Array, held
+from isa_models.readings.arrays import Array, held, unwarned
 from isa_models.readings.traced import LEAVES, MOVES, Exact, TracedValue, copied, history, operand
 from simdnn.explanations.steps import PADDING, ExplainedStep, Explanation, Wording, loss, real, shown, source_of, tells
 
@@ -47,7 +47,8 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
         raise InvalidArgument(
             f"{name}: one vector for each operand is explained, not shapes {[v.array.shape for v in values]}"
         )
-    result = definition.apply(*inputs, lanes=lanes or 1, **immediates)
+    with unwarned():
+        result = definition.apply(*inputs, lanes=lanes or 1, **immediates)
     assert isinstance(result, TracedValue)
     exact = Exact()
     exact.follow(history([(result, lane) for lane in range(result.lanes)]))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isa_models.formats import fmt
-from isa_models.readings.arrays import Array, ArrayValue
+from isa_models.readings.arrays import Array, ArrayValue, silent
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement
 
 _BATCH_LANES = 1 << 17  # parallel iterations are taken in slices of about this many lanes
@@ -17,6 +17,7 @@ Variables = dict[str, "int | Array"]  # a parallel variable is a column (iterati
 Registers = dict[str, ArrayValue]  # arrays (iterations, lanes), or of one row where all iterations have the same
 
 
+@silent
 def execute(program: Program, buffers: dict[str, Array]) -> Counter[str]:
     """Run a verified program over `buffers` (a flat array for each tensor), and count the instructions executed."""
     run = Interpreter(program, buffers)
@@ -68,6 +69,7 @@ class Interpreter:
             }
             self.statements(loop.body, inside, copies, batch * count)
 
+    @silent
     def op(self, op: Op, variables: Variables, registers: Registers, batch: int) -> ArrayValue:
         """Execute one instruction; what it left, (iterations, lanes)."""
         definition = op.definition

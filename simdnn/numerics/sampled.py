@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from isa_models.readings.arrays import Array, ArrayValue
+from isa_models.readings.arrays import Array, ArrayValue, silent
 from simdnn.numerics import buffers_of, reference
 from simdnn.program.check import verify
 from simdnn.program.records import Loop, Memory, Program, walk
 
 
+@silent
 def sample(
     program: Program, inputs: Mapping[str, Any], reading: type[ArrayValue] = ArrayValue, middle: bool = False
 ) -> tuple[dict[str, Array], dict[str, Array]]:

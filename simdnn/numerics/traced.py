@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isa_models.formats import fmt
-from isa_models.readings.arrays import Array, ArrayValue
+from isa_models.readings.arrays import Array, ArrayValue, unwarned
 from isa_models.readings.traced import TracedValue, mark, operand
 from simdnn.numerics.slicing import Kept, Site, Slices, Time
 from simdnn.program.records import Loop, Memory, Op, Program, Register
@@ -144,7 +144,8 @@ class Replayer:
                 loaded = yield from self._load(place, variables, time)
                 values.append(loaded if loaded.lanes == lanes else loaded.pad(lanes))
         start = mark()
-        result = definition.apply(*values, lanes=op.lanes, **op.parameters)
+        with unwarned():
+            result = definition.apply(*values, lanes=op.lanes, **op.parameters)
         assert isinstance(result, TracedValue)
         self.events.append(Event(op, variables, result, start))
         return result
