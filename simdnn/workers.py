@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from multiprocessing import active_children, connection, get_context, parent_process
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from isa_models import SimdnnError
 from isa_models.errors import how_to_install
@@ -20,6 +21,7 @@ from isa_models.errors import how_to_install
 T = TypeVar("T")
 R = TypeVar("R")
 Lost = Callable[[str], R]  # what stands for the result of a task whose worker died, from the reason
+Each = Callable[[Sequence[T]], Iterator[tuple[T, R]]]  # tasks, done by somebody
 
 MOST_WORKERS = 8  # each holds the tensors of a layer
 WORTH_WORKERS = 16  # fewer tasks are done before worker processes have started
@@ -32,43 +34,87 @@ def usual(tasks: int) -> int:
     return min(os.cpu_count() or 1, MOST_WORKERS) if tasks >= WORTH_WORKERS else 1
 
 
-def spread(function: Callable[[T], R], tasks: Sequence[T], jobs: int, lost: Lost[R]) -> Iterator[tuple[T, R]]:
-    """Each task with its result, in the order in which they end; one after the other where `jobs` is 1.
+@contextmanager
+def crew(function: Callable[[T], R], lost: Lost[R], *, jobs: int = 1, dask: str = "") -> Iterator[Each[T, R]]:
+    """Who does tasks: this process one after the other, worker processes, or the workers of a Dask scheduler.
 
-    What was under way when a worker process died is done once more, each task in a process of its own.
+    What it gives takes a lot of tasks, and yields each with its result in the order in which they end; it may be called
+    again. The function goes to every worker once, whatever it holds, and keeps there what it learns. `dask` is the
+    scheduler's address ("tcp://host:8786"): its workers must have this package, and read files under the same paths.
+    Raises `SimdnnError` where dask.distributed is not installed or no scheduler answers.
     """
-    if jobs == 1:
-        yield from ((task, function(task)) for task in tasks)
-        return
-    waiting = deque(tasks)
-    while waiting:
-        running: dict[Future[R], T] = {}
-        with _processes(min(jobs, len(waiting))) as workers:
+    if dask:
+        with _cluster(dask) as client:
+            yield _OnDask(client, function, lost).each
+    elif jobs > 1:
+        with ExitStack() as stack:
+            yield _Team(stack, function, jobs, lost).each
+    else:
+        yield lambda tasks: ((task, function(task)) for task in tasks)
+
+
+@dataclass(eq=False)
+class _Team(Generic[T, R]):
+    """Worker processes, started with the first task; those of a broken team are replaced."""
+
+    stack: ExitStack
+    function: Callable[[T], R]
+    jobs: int
+    lost: Lost[R]
+    workers: ProcessPoolExecutor | None = None
+
+    def each(self, tasks: Sequence[T]) -> Iterator[tuple[T, R]]:
+        """What was under way when a worker process died is done once more, each task in a process of its own."""
+        waiting = deque(tasks)
+        while waiting:
+            running: dict[Future[R], T] = {}
+            if self.workers is None:
+                self.workers = self.stack.enter_context(_processes(self.jobs, self.function))
             try:
                 while waiting or running:
-                    while waiting and len(running) < 2 * jobs:
-                        running[workers.submit(function, waiting[0])] = waiting[0]
+                    while waiting and len(running) < 2 * self.jobs:
+                        running[self.workers.submit(_done_here, waiting[0])] = waiting[0]
                         waiting.popleft()
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         result = future.result()
                         yield running.pop(future), result
             except BrokenProcessPool:
-                pass
-        for task in running.values():
-            with _processes(1) as alone:
-                try:
-                    result = alone.submit(function, task).result()
-                except BrokenProcessPool:
-                    result = lost(DIED)
-            yield task, result
+                self.workers = None
+                self.stack.pop_all().close()
+            for task in running.values():
+                with _processes(1, self.function) as alone:
+                    try:
+                        result = alone.submit(_done_here, task).result()
+                    except BrokenProcessPool:
+                        result = self.lost(DIED)
+                yield task, result
 
 
-def on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str, lost: Lost[R]) -> Iterator[tuple[T, R]]:
-    """Each task with its result, by the workers of the Dask scheduler at an address ("tcp://host:8786").
+@dataclass(eq=False)
+class _OnDask(Generic[T, R]):
+    """The workers of a cluster."""
 
-    They must have this package; files are read under the same paths there. Raises `SimdnnError` where
-    dask.distributed is not installed or no scheduler answers.
-    """
+    client: Any
+    function: Callable[[T], R]
+    lost: Lost[R]
+    shared: Any = None
+
+    def each(self, tasks: Sequence[T]) -> Iterator[tuple[T, R]]:
+        if self.shared is None:
+            self.shared = self.client.scatter([self.function], broadcast=True, hash=False)[0]
+        made = self.client.map(_called, [self.shared] * len(tasks), tasks, pure=False)
+        futures = dict(zip(made, tasks, strict=True))
+        for future in importlib.import_module("distributed").as_completed(futures):
+            try:
+                result = future.result()
+            except Exception as error:  # a worker lost too often, or without this package
+                result = self.lost(f"on the cluster: {error!r:.300}")
+            yield futures[future], result
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[Any]:
+    """A client of a scheduler."""
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
@@ -79,13 +125,7 @@ def on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str, lost: 
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise SimdnnError(f"no Dask scheduler answers at {address!r}, e.g. 'tcp://host:8786': {said}") from None
     with client, client.as_current():
-        futures = dict(zip(client.map(function, tasks, pure=False), tasks, strict=True))
-        for future in distributed.as_completed(futures):
-            try:
-                result = future.result()
-            except Exception as error:  # a worker lost too often, or without this package
-                result = lost(f"on the cluster: {error!r:.300}")
-            yield futures[future], result
+        yield client
 
 
 @contextmanager
@@ -99,10 +139,10 @@ def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 @contextmanager
-def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
+def _processes(count: int, function: Callable[[Any], Any] | None = None) -> Iterator[ProcessPoolExecutor]:
     """Worker processes, which end with this one, also where it is killed or interrupted."""
     # spawn: forking a process that has threads (BLAS, engines) may leave their locks held
-    executor = ProcessPoolExecutor(count, get_context("spawn"), _begin)
+    executor = ProcessPoolExecutor(count, get_context("spawn"), _begin, (function,))
     others = set(active_children())
     try:
         yield executor
@@ -114,9 +154,21 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
         executor.shutdown(cancel_futures=True)
 
 
-def _begin() -> None:
+_here: list[Any] = []  # what a worker process is for
+
+
+def _begin(function: Callable[[Any], Any] | None) -> None:
+    _here[:] = [function]
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _done_here(task: Any) -> Any:
+    return _called(_here[0], task)
+
+
+def _called(function: Callable[[T], R], task: T) -> R:
+    return function(task)
 
 
 def _end_with_parent() -> None:

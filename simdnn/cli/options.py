@@ -8,8 +8,9 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from isa_models.errors import InvalidArgument
+from isa_models.errors import InvalidArgument, how_to_install
 from isa_models.machines.variants import named
+from simdnn.workers import MOST_WORKERS
 
 #: a kind of argument, in words, and the options that mean something with it, as argparse calls them
 Takes = Mapping[str, frozenset[str]]
@@ -91,3 +92,31 @@ def machine_with(machine: str, words: Iterable[str]) -> str:
         return named(machine, figures(words))
     except TypeError:  # a date, a time
         raise InvalidArgument("--set: numbers, texts, true and false, and lists of them are needed") from None
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """The options `--jobs N` and `--dask ADDRESS`: who does the work."""
+    parser.add_argument(
+        "--jobs",
+        type=_count,
+        metavar="N",
+        help=f"worker processes (where there is much to do, as many as processors, up to {MOST_WORKERS})",
+    )
+    parser.add_argument(
+        "--dask",
+        default="",
+        metavar="ADDRESS",
+        help=f"a Dask scheduler to work instead, as tcp://host:8786 ({how_to_install('dask')})",
+    )
+
+
+def check_workers(args: argparse.Namespace) -> None:
+    """`InvalidArgument` where both are given."""
+    if args.dask and args.jobs:
+        raise InvalidArgument("--jobs is for workers on this host; those of --dask are its scheduler's")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and int(text) >= 1):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}; an integer of at least 1 is needed")
+    return int(text)

@@ -11,16 +11,13 @@ from typing import Any
 
 import pandas as pd
 
-from isa_models import InvalidArgument
-from isa_models.errors import how_to_install
 from simdnn import study
 from simdnn.cli import output
-from simdnn.cli.options import add_set, figures
+from simdnn.cli.options import add_set, add_workers, check_workers, figures
 from simdnn.cli.run_show import FORMATS, printed
 from simdnn.reporting.provenance import provenance
 from simdnn.study.exploration import FAILED, QUALITIES, results_path
 from simdnn.study.kinds import KINDS, Kind
-from simdnn.workers import MOST_WORKERS
 
 
 def _words(kind: Kind) -> str:
@@ -77,18 +74,7 @@ def add(subparsers: Any) -> None:
     add_set(parser)
     parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="where points are kept (beside FILE)")
     parser.add_argument("--fresh", action="store_true", help="forget what is kept of its points, run all")
-    parser.add_argument(
-        "--jobs",
-        type=_count,
-        metavar="N",
-        help=f"worker processes (where points are many, as many as processors, up to {MOST_WORKERS})",
-    )
-    parser.add_argument(
-        "--dask",
-        default="",
-        metavar="ADDRESS",
-        help=f"a Dask scheduler to work instead, as tcp://host:8786 ({how_to_install('dask')})",
-    )
+    add_workers(parser)
     output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of the table")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
@@ -104,8 +90,7 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command."""
-    if args.dask and args.jobs:
-        raise InvalidArgument("--jobs is for workers on this host; those of --dask are its scheduler's")
+    check_workers(args)
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
     kept = results_path(args.file, args.results)
@@ -180,9 +165,3 @@ def _draw(frame: pd.DataFrame, path: Path) -> None:
             found = plot_study.plot_space(frame, axes, "gops" if "gops" in frame else "cycles")
         found.set_title(name.replace("_", " "), parse_math=False)
         plot.save(found, path)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 4 and int(text) >= 1):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r}; an integer of at least 1 is needed")
-    return int(text)

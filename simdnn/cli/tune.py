@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import workloads
 from isa_models import InvalidArgument
 from simdnn.cli import output, run_show
+from simdnn.cli.options import add_workers, check_workers
 
 if TYPE_CHECKING:
     from isa_models.readings.arrays import Array
@@ -63,6 +64,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--calibrate", type=Path, metavar="FILE.npz", help="inputs that ranges are from (those judged)")
     parser.add_argument("--labels", type=Path, metavar="FILE.npy", help="the class of each sample of the feeds")
     parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="keep what was run there, and go on from it")
+    add_workers(parser)
     parser.add_argument("--save", type=Path, metavar="FILE", help="the recipe chosen, as FILE.json or FILE.onnx")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write FILE.csv, .json or .parquet")
@@ -75,6 +77,7 @@ def main(args: argparse.Namespace) -> int:
     """The command: checks what can be checked first, tunes, writes."""
     from simdnn.tuning import tune
 
+    check_workers(args)
     output.check_path(args.save, (".json", ".onnx"))
     output.check_path(args.output, output.FILE_FORMATS)
     output.check_path(args.plot, output.PICTURE_FORMATS)
@@ -95,6 +98,8 @@ def main(args: argparse.Namespace) -> int:
             faster_than=args.faster_than,
             results=args.results,
             progress=progress,
+            jobs=args.jobs,
+            dask=args.dask,
         )
     if args.save:
         tuned.save(args.save)

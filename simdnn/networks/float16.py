@@ -24,6 +24,7 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.networks.load import graph_of, inline_data, names_read, onnx_package, read
+from simdnn.networks.model import RANDOM
 from simdnn.networks.network import Network
 from simdnn.networks.opset import raised
 from simdnn.networks.tensors import FLOAT16, array_of, packed
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 _F32 = 1  # TensorProto.FLOAT
 _KEY = "simdnn.float16"
 _BF16_OPSET = 22  # convolutions and pooling came last
-_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 _IR = 4  # the first version whose initializers need not be inputs as well
 #: operators that stay f32 unless asked otherwise, and why
 BLOCKED: Mapping[str, str] = {
@@ -270,7 +270,7 @@ class _Transpiler:
         maker = {name: node for node in self.graph.node for name in node.output}
         known = {t.name for t in self.graph.initializer} | {""}
         for node in self.graph.node:  # in an order that runs, as ONNX asks for
-            random = node.op_type in _RANDOM
+            random = node.op_type in RANDOM
             if node.op_type in ("Shape", "Size") or not random and known.issuperset(node.input):
                 known.update(node.output)
         todo = [node.input[i] for node in self.graph.node for i in _SHAPES.get(node.op_type, ()) if i < len(node.input)]

@@ -14,6 +14,9 @@ from simdnn.networks.types import label
 
 Dims = tuple[int | str, ...]  # a name stands for a size that a feed decides
 
+#: operators whose outputs no input decides
+RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
+
 
 @dataclass(frozen=True)
 class Port:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import ChainMap, Counter
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -20,7 +20,8 @@ from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
 from simdnn.networks.kernels import Kernels, shaded, shadow
 from simdnn.networks.load import graph_of, read
-from simdnn.networks.model import Graph, Node, Port, shorten, subgraphs
+from simdnn.networks.memo import Memo
+from simdnn.networks.model import RANDOM, Graph, Node, Port, shorten, subgraphs
 from simdnn.networks.ops import find, sequence
 from simdnn.networks.ops.function import body
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     import onnx
 
 Watch = Callable[[Node, Sequence[Any]], None]
-_RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 
 
 def load(source: str | PathLike[str] | onnx.ModelProto) -> Network:
@@ -138,6 +138,7 @@ class Network(Alike):
         outputs: Sequence[str] | None = None,
         watch: Watch | None = None,
         placed: Mapping[str, NodePlace] | None = None,
+        memo: Memo | None = None,
     ) -> NetworkResult:
         """Values and cost. `feeds` holds an array for each input; the other arguments are as in `simdnn.matmul`.
 
@@ -147,6 +148,7 @@ class Network(Alike):
 
         Nodes whose names no pattern of the comma list `fpmath_layers` matches compute strictly, whatever `attr` allows.
         `placed`: nodes by name that run under an ISA cap and an attribute of their own, as those of a recipe do.
+        `memo`: nodes that ran on this machine before, by other networks too, and are not run again.
         `watch(node, outputs)` is called as each node has run. Raises `InvalidArgument` for feeds that do not fit,
         `UnknownName` for an output that is not there, `Unimplemented` naming a node that no operator here can do.
         """
@@ -155,9 +157,9 @@ class Network(Alike):
         target = kernels.target
         self.check_operators()
         fed = self._fed(feeds)
-        if kernels.on_gpu:
+        if kernels.on_gpu and memo is None:
             self._check_kernels(fed, replace(kernels, values=False, calls=[]), placed or {})
-        values, nodes = self._execute(fed, kernels, watch, fpmath_layers, fetched, placed or {})
+        values, nodes = self._execute(fed, kernels, watch, fpmath_layers, fetched, placed or {}, memo)
         return NetworkResult(target.machine, isa, target.threads, nodes, {name: values[name] for name in fetched})
 
     def estimate(
@@ -273,6 +275,7 @@ class Network(Alike):
         fpmath_layers: str = "*",
         fetched: Sequence[str] = (),
         placed: Mapping[str, NodePlace] = MappingProxyType({}),
+        memo: Memo | None = None,
     ) -> tuple[dict[str, Any], tuple[NodeRun, ...]]:
         constant = set(self.graph.constants) - set(feeds)
         values: dict[str, Any] = {**self.graph.constants, **feeds}
@@ -286,26 +289,34 @@ class Network(Alike):
         last = _last_uses(self.graph, fetched)
         runs = []
         made = {name for node in self.graph.nodes for name in node.outputs}
+        known = memo.constants(self.graph.constants) | memo.values(feeds) if memo else {}
         for position, node in enumerate(self.graph.nodes):
             fixed = _is_constant(node, constant)
             whole.held = k.held
             whole.attr = k.attr = allowed if matches(node.name, fpmath_layers) else strict
             if fixed:
                 constant.update(node.outputs)
+            from_memory = cold and not constant.isdisjoint(node.inputs)
+            here = whole if fixed else apart[placed[node.name]] if node.name in placed else k
+            at = memo.key(node, known, *_told(here), mode, from_memory, fixed) if memo else None
             if fixed and node.outputs[0] in folded:
-                given = [folded.get(name) for name in node.outputs]
+                given, calls = [folded.get(name) for name in node.outputs], ()
+            elif memo and (kept := memo.given(at)):
+                given, calls = kept
             else:
-                from_memory = cold and not constant.isdisjoint(node.inputs)
-                here = apart[placed[node.name]] if node.name in placed else k
                 here.held = k.held
                 with cold_weights() if from_memory else nullcontext():
-                    given = _ran(node, values, whole if fixed else here)
-                if fixed:
-                    folded.update(zip(node.outputs, given, strict=False))
+                    given = _ran(node, values, here)
+                calls = () if fixed else tuple(k.calls)
+                if memo:
+                    memo.keep(at, given, calls)
+            if fixed:
+                folded.update(zip(node.outputs, given, strict=False))
+            if memo:
+                known |= memo.outputs(at, node)
             for name, value in zip(node.outputs, given, strict=False):
                 values[name] = value
                 k.held += _bytes(value)
-            calls = () if fixed else tuple(k.calls)
             k.calls.clear()
             free = "constant" if fixed else "view" if not calls else ""
             runs.append(NodeRun(node, calls, *described(given[0] if given else None), free))
@@ -328,6 +339,12 @@ def _at(k: Kernels, place: NodePlace) -> Kernels:
     t = k.target
     target = Target.of(t.machine, place.isa, t.threads, t.engine, t.dispatch)
     return replace(k, target=target, attr=place.attr)
+
+
+def _told(k: Kernels) -> tuple[Hashable, ...]:
+    """What kernels of one machine differ in."""
+    t = k.target
+    return t.caps, t.threads, t.engine, t.dispatch, k.attr
 
 
 def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kernels:
@@ -407,7 +424,7 @@ def _run_body(
 
 def _is_constant(node: Node, constant: set[str]) -> bool:
     """Whether nothing that a node reads depends on a feed."""
-    if node.op in _RANDOM:
+    if node.op in RANDOM:
         return False
     reads = [*node.inputs, *(name for g in subgraphs(node) for name in g.outer)]
     return all(not name or name in constant for name in reads)

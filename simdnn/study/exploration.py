@@ -128,18 +128,16 @@ def _run(
 ) -> None:
     if not todo:
         return
-    if dask:
-        found = workers.on_dask(outcome, todo, dask, lost)
-    else:
-        found = workers.spread(outcome, todo, jobs or workers.usual(len(todo)), lost)
-    for done, (point, result) in enumerate(found, 1):
-        if not result.failed and result.stamp != stamps[point.key]:
-            result = lost("the package, the machine's table or a file that is read is another one at the worker")
-        told = {"machine": point.machine, **point.figures, **point.parameters}
-        kept.add(point.key, result, told)
-        _LOG.debug("point %d of %d: %s", done, len(todo), told)
-        if progress:
-            progress(done, len(todo), " ".join(f"{key}={value}" for key, value in told.items()))
+    many = jobs or workers.usual(len(todo))
+    with workers.crew(outcome, lost, jobs=many, dask=dask) as each:
+        for done, (point, result) in enumerate(each(todo), 1):
+            if not result.failed and result.stamp != stamps[point.key]:
+                result = lost("the package, the machine's table or a file that is read is another one at the worker")
+            told = {"machine": point.machine, **point.figures, **point.parameters}
+            kept.add(point.key, result, told)
+            _LOG.debug("point %d of %d: %s", done, len(todo), told)
+            if progress:
+                progress(done, len(todo), " ".join(f"{key}={value}" for key, value in told.items()))
 
 
 def _frame(space: Space, found: list[Outcome]) -> pd.DataFrame:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from isa_models.readings.arrays import Array
+from simdnn.networks.load import read
 from simdnn.networks.modes import Judging, Metric, error_of
 from simdnn.networks.types import is_float
 from simdnn.tuning.subjects import Outputs
-from workloads import RealNetwork
+from workloads import REAL_NETWORKS, RealNetwork
 from workloads.real import Data
 
 
@@ -20,6 +22,9 @@ class OwnScore:
 
     network: RealNetwork
     data: Data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _own_score, (self.network.name, len(self.data.samples))
 
     def score(self, outputs: Outputs, reference: Outputs) -> float:
         """Outputs of all samples, beside those of f32 where the network is judged against them."""
@@ -57,6 +62,11 @@ class Judge:
         with np.errstate(all="ignore"):
             ratio = error_of(found, wanted).get("sqnr_db", np.inf)
         return float(ratio) if not np.isnan(ratio) else -np.inf
+
+
+def _own_score(name: str, count: int) -> OwnScore:
+    network = REAL_NETWORKS[name]
+    return OwnScore(network, network.data(read(network.model())[0], count, 0))
 
 
 def _floats(value: object) -> bool:

@@ -87,22 +87,20 @@ def thinned(points: list[Worth], most: int) -> list[Worth]:
 
 
 def confirmed(
-    model: Additive, run: Callable[[Modes], Worth], known: Mapping[Modes, Worth], most: int, rounds: int = 16
+    model: Additive, run: Callable[[Sequence[Modes]], object], known: Mapping[Modes, Worth], most: int, rounds: int = 16
 ) -> int:
     """Run the recipes of the model's front, and then those beside what was found, until nothing new comes up twice.
 
-    `run` measures a recipe; `known` fills as it does. Beside the front is what could be on it as well, by the model and
+    `run` measures recipes; `known` fills as it does. Beside the front is what could be on it as well, by the model and
     the largest error that it was seen to make. Returns the number of rounds; at most `most` recipes are run in each,
     those first that the model says most good of.
     """
-    for point in thinned(model.front(), most):
-        run(point.modes)
+    run([point.modes for point in thinned(model.front(), most)])
     quiet = 0
     for done in range(1, rounds + 1):
         front = undominated(list(known.values()))
         near = candidates(model, front, known)
-        for point in near[:most]:
-            run(point.modes)
+        run([point.modes for point in near[:most]])
         quiet = quiet + 1 if undominated(list(known.values())) == front else 0
         if len(near) <= most and quiet or quiet == _QUIET:
             return done

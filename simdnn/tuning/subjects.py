@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from isa_models import InvalidArgument
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.networks import sequential
+from simdnn.networks.memo import Memo
 from simdnn.networks.mixed import placed, rewritten
 from simdnn.networks.modes import Calibrated, in_recipe
 from simdnn.networks.precision import MODES, Mode, recipe
@@ -25,23 +27,30 @@ from workloads.export import onnx_model
 
 if TYPE_CHECKING:
     from simdnn.networks.modes import Model
+    from simdnn.networks.result import NodeRun
 
 Outputs = list[dict[str, Array]]  # of each feed, by name
+MOST_ALONE = 100  # layers; of more, those whose names differ in numbers alone are in one mode
 _HELD = 256 << 20  # bytes of values between layers that are kept for recipes which begin alike
 
 
 @dataclass(frozen=True)
 class RecipeRun:
-    """What a recipe gave: cycles and seconds of one feed, or of one sample of it, and the outputs of all feeds."""
+    """What a recipe gave: cycles and seconds of one feed, or of one sample of it, and the outputs of the feeds.
+
+    `kernels`: name, type of products and cycles, by layer.
+    """
 
     cycles: float
     seconds: float
     outputs: Outputs
+    kernels: tuple[tuple[str, str, float], ...]
 
 
 class Subject(Protocol):
-    """A network on a machine. `edges`: pairs of layers, the second reading the first; `enumerable`: how many recipes
-    are few enough to be run all.
+    """A network on a machine. `groups`: layers that have one mode, each in one; `edges`: pairs of groups, the second
+    reading the first. `enumerable`: how many recipes are few enough to be run all; else the search takes `rounds` of
+    at most `a_round` recipes.
     """
 
     machine: AnyMachine
@@ -51,10 +60,16 @@ class Subject(Protocol):
     @property
     def edges(self) -> list[tuple[int, int]]: ...
     @property
+    def groups(self) -> tuple[tuple[str, ...], ...]: ...
+    @property
     def enumerable(self) -> int: ...
+    @property
+    def a_round(self) -> int: ...
+    @property
+    def rounds(self) -> int: ...
 
-    def run(self, modes: Mapping[str, str]) -> RecipeRun:
-        """A recipe with values; raises what kernels refuse."""
+    def run(self, modes: Mapping[str, str], few: bool = False) -> RecipeRun:
+        """A recipe with values, over few feeds where they are enough; raises what kernels refuse."""
 
     def cycles(self, modes: Mapping[str, str]) -> float:
         """What a recipe costs."""
@@ -80,8 +95,10 @@ class TrainedSubject:
     net: Classifier
     machine: AnyMachine
     enumerable: int = 2048
+    a_round: int = 48
+    rounds: int = 16
     _held: OrderedDict[Any, tuple[str, Array]] = field(default_factory=OrderedDict)
-    _costs: dict[Any, tuple[float, float]] = field(default_factory=dict)
+    _costs: dict[Any, tuple[float, float, str, str]] = field(default_factory=dict)
     _steps: dict[Any, Any] = field(default_factory=dict)
     _stored: dict[str, list[Activation]] = field(default_factory=dict)
 
@@ -93,6 +110,10 @@ class TrainedSubject:
         return tuple(layer.name for layer in self.net.layers)
 
     @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        return tuple((layer,) for layer in self.layers)
+
+    @property
     def edges(self) -> list[tuple[int, int]]:
         return [(i, i + 1) for i in range(len(self.net.layers) - 1)]
 
@@ -100,11 +121,11 @@ class TrainedSubject:
     def place(self) -> sequential.Place:
         return sequential.Place(self.machine, None)
 
-    def run(self, modes: Mapping[str, str]) -> RecipeRun:
+    def run(self, modes: Mapping[str, str], few: bool = False) -> RecipeRun:
         steps = self._prepared(modes)
         mode = recipe(modes)
         x = sequential.source(self.net.test_images, steps[0], mode.at(steps[0].layer.name))
-        met, cycles, seconds = _digest(x), 0.0, 0.0
+        met, cycles, seconds, kernels = _digest(x), 0.0, 0.0, []
         for step in steps:
             own = mode.at(step.layer.name)
             key = (step.layer.name, own.name, step.dst, step.dst_as, met)
@@ -112,12 +133,15 @@ class TrainedSubject:
                 place = self.place.under(mode, step.layer.name)
                 result = sequential.execute_one(step, x, own, place).result
                 if key[:4] not in self._costs:
-                    self._costs[key[:4]] = (result.cycles / len(x), result.seconds / len(x))
+                    cost = result.cycles / len(x)
+                    self._costs[key[:4]] = cost, result.seconds / len(x), result.implementation, result.compute_dtype
                 self._hold(key, result.output)
             self._held.move_to_end(key)
             met, x = self._held[key]
-            cycles, seconds = cycles + self._costs[key[:4]][0], seconds + self._costs[key[:4]][1]
-        return RecipeRun(cycles, seconds, [{"logits": x}])
+            cost, time, name, dtype = self._costs[key[:4]]
+            cycles, seconds = cycles + cost, seconds + time
+            kernels.append((name, dtype, cost))
+        return RecipeRun(cycles, seconds, [{"logits": x}], tuple(kernels))
 
     def cycles(self, modes: Mapping[str, str]) -> float:
         return self.run(modes).cycles
@@ -162,31 +186,54 @@ class TrainedSubject:
 
 @dataclass(eq=False)
 class ModelSubject:
-    """An ONNX model over feeds; costs are of the first of them."""
+    """An ONNX model over feeds; costs are of the first of them. `few`: how many are enough for sensitivities (all)."""
 
     model: Model
     machine: AnyMachine
     feeds: Sequence[Mapping[str, Array]]
     calibration: Sequence[Mapping[str, Array]]
+    few: int | None = None
     enumerable: int = 128
+    a_round: int = 48
+    rounds: int = 16
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
 
     @cached_property
     def calibrated(self) -> Calibrated:
         return Calibrated(self.model, self.calibration)
 
+    @cached_property
+    def memo(self) -> Memo:
+        return Memo()
+
     @property
     def layers(self) -> tuple[str, ...]:
         return self.calibrated.mixable.layers
 
+    @cached_property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        if len(self.layers) <= MOST_ALONE:
+            return tuple((layer,) for layer in self.layers)
+        alike: dict[str, list[str]] = {}
+        for layer in self.layers:
+            alike.setdefault(re.sub(r"\d+", "#", layer), []).append(layer)
+        return tuple(map(tuple, alike.values()))
+
     @property
     def edges(self) -> list[tuple[int, int]]:
-        at = {name: place for place, name in enumerate(self.layers)}
-        return [(at[a], at[b]) for a, b in self.calibrated.mixable.edges]
+        at = {layer: place for place, group in enumerate(self.groups) for layer in group}
+        return list(dict.fromkeys((at[a], at[b]) for a, b in self.calibrated.mixable.edges if at[a] < at[b]))
 
-    def run(self, modes: Mapping[str, str]) -> RecipeRun:
+    def run(self, modes: Mapping[str, str], few: bool = False) -> RecipeRun:
         network, where = self._placed(modes)
-        results = [network.run(feed, machine=self.machine, attr=Attr(), placed=where) for feed in self.feeds]
-        return RecipeRun(results[0].cycles, results[0].seconds, [dict(result.outputs) for result in results])
+        how: dict[str, Any] = {"machine": self.machine, "attr": Attr(), "placed": where, "memo": self.memo}
+        results = [network.run(feed, **how) for feed in self.feeds[: self.few if few else None]]
+        ran = {run.node.name: run for run in results[0].nodes}
+        kernels = tuple(_kernel(ran[layer]) if layer in ran else ("", "", 0.0) for layer in self.layers)
+        outputs = [dict(result.outputs) for result in results]
+        return RecipeRun(results[0].cycles, results[0].seconds, outputs, kernels)
 
     def cycles(self, modes: Mapping[str, str]) -> float:
         network, where = self._placed(modes)
@@ -209,6 +256,12 @@ class ModelSubject:
         mode = recipe(modes)
         network = in_recipe(self.calibrated, mode)
         return network, placed(network, mode, self.machine, None)
+
+
+def _kernel(run: NodeRun) -> tuple[str, str, float]:
+    """Name, type of products and cycles of a layer."""
+    types = dict.fromkeys(call.compute_dtype for call in run.calls if call.macs)
+    return run.implementation, ", ".join(types), float(run.cost.cycles)
 
 
 def trained(net: Classifier, machine: AnyMachine, images: Array | None, labels: Array | None) -> TrainedSubject:

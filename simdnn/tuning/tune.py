@@ -22,10 +22,12 @@ from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.runner import Progress
 from simdnn.primitives.checks import keywords
 from simdnn.study.results import Results
+from simdnn.tuning.finding import Finding
 from simdnn.tuning.judge import Judge, OwnScore
-from simdnn.tuning.measured import RecipeRuns
-from simdnn.tuning.subjects import ModelSubject, Subject, trained
+from simdnn.tuning.measured import Running, lost
+from simdnn.tuning.subjects import ModelSubject, Subject, TrainedSubject, trained
 from simdnn.tuning.tuned import Tuned, text_of
+from simdnn.workers import WORTH_WORKERS, crew, usual
 from workloads import Classifier, RealNetwork
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from simdnn.networks.modes import Model
 
 Feeds = Mapping[str, Array] | Sequence[Mapping[str, Array]]
+_FEW = 2  # samples of a fetched network that tell sensitivities
+_A_ROUND, _ROUNDS = 12, 3  # recipes of a fetched network that are run over all samples, after the uniform ones
 _COLUMNS = ("machine", "cycles", "time_us", "quality", "loss", "sqnr_db", "speed_up", "recipe")
 
 
@@ -52,6 +56,8 @@ def tune(
     faster_than: float | None = None,
     results: str | Path | None = None,
     progress: Progress | None = None,
+    jobs: int | None = 1,
+    dask: str = "",
 ) -> Tuned:
     """The front of recipes that put each layer of a network in a precision mode of its own: quality against cycles.
 
@@ -70,7 +76,9 @@ def tune(
     Where there are few enough recipes all are run, and the front is the true one; else sensitivities of one layer at a
     time give an additive model, an exact search on it the recipes to run, and what those tell corrects it until the
     front is stable: `notes` say which. `results`, FILE.jsonl, keeps every recipe that was run, to go on from there;
-    `progress` is called with (done, of how many, what).
+    `progress` is called with (done, of how many, what). `jobs` is the number of worker processes that run recipes
+    (`None`: as many as suit the network; a script that asks for several runs its own code under
+    `if __name__ == "__main__"`), `dask` the address of a Dask scheduler instead: the front is the same, bit for bit.
 
     Raises `InvalidArgument` and `UnknownName` for what does not fit, `Unimplemented` for a model that is stored in
     integers, and `SimdnnError` where no recipe meets the bounds.
@@ -87,25 +95,31 @@ def tune(
     for name, bound in bounds.items():
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float)) or not bound >= 0):
             raise InvalidArgument(f"{name}={bound!r}; a number of at least 0 is needed")
+    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
+        raise InvalidArgument(f"jobs={jobs!r}; a whole number of at least 1 is needed")
     targets = [isa_models.machine(one) for one in machines]
     chosen = _modes(targets, modes)
     kept = Results(None if results is None else Path(results))
     fronts: list[pd.DataFrame] = []
     runs: list[pd.DataFrame] = []
     recipes: dict[int, dict[str, str]] = {}
-    measured: dict[str, RecipeRuns] = {}
+    measured: dict[str, Finding] = {}
     notes: list[str] = []
     try:
         for target in targets:
-            subject, judge, said = _subject(model, target, feeds, labels, metric, calibrate)
-            found = RecipeRuns(subject, judge, kept, progress)
-            told = found.search(chosen[target.name])
-            found.progress = None
+            subject, judge, few, said = _subject(model, target, feeds, labels, metric, calibrate)
+            found = Finding(subject, judge, kept, few)
+            if progress:
+                found.told(progress)
+            many = jobs or usual(0 if isinstance(subject, TrainedSubject) else WORTH_WORKERS)
+            with crew(Running(subject), lost, jobs=many, dask=dask) as each:
+                told = found.by(each).search(chosen[target.name])
+            found.by(None)
             frame = _frame(found)
             front = _front(frame, bounds, target.name)
             notes += [f"{target.name}: {line}" if len(targets) > 1 else line for line in (*told, *found.losses)]
             start = sum(len(one) for one in fronts)
-            recipes.update({start + at: found.modes[int(row)] for at, row in enumerate(front.index)})
+            recipes.update({start + at: found.full.modes[int(row)] for at, row in enumerate(front.index)})
             fronts.append(front)
             runs.append(frame)
             measured[target.name] = found
@@ -154,8 +168,10 @@ def _subject(
     labels: Array | Sequence[int] | None,
     metric: Metric | None,
     calibrate: Feeds | None,
-) -> tuple[Subject, Judge, list[str]]:
-    """What is run, how it is judged, and what is to be known of the data."""
+) -> tuple[Subject, Judge, Judge | None, list[str]]:
+    """What is run, how it is judged, over few feeds too where those are enough for sensitivities, and what is to be
+    known of the data.
+    """
     known = None if labels is None else np.asarray(labels)
     if isinstance(model, str) and model in workloads.REAL_NETWORKS:
         if any(given is not None for given in (feeds, labels, metric, calibrate)):
@@ -171,7 +187,7 @@ def _subject(
         own = model.test_labels if feeds is None and known is None and metric is None else known
         count = len(subject.net.test_images)
         said = f"ranges are from training data; judged on {count} samples" + (" held out" if feeds is None else "")
-        return subject, Judge(own, metric, True), [said]
+        return subject, Judge(own, metric, True), None, [said]
     notes, several = [], feeds is not None and not isinstance(feeds, Mapping)
     if feeds is None:
         feeds = random_feeds(load(model), {}, 0)
@@ -180,21 +196,20 @@ def _subject(
     given = judged if calibrate is None else _listed("calibrate", calibrate)
     if calibrate is None or _same(given, judged):
         notes.append(CALIBRATED_ON_ITSELF)
-    return ModelSubject(model, machine, judged, given), Judge(known, metric, not several), notes
+    return ModelSubject(model, machine, judged, given), Judge(known, metric, not several), None, notes
 
 
-def _fetched(network: RealNetwork, machine: AnyMachine) -> tuple[Subject, Judge, list[str]]:
+def _fetched(network: RealNetwork, machine: AnyMachine) -> tuple[Subject, Judge, Judge, list[str]]:
     """A fetched network over its own data; the cost is that of its first sample."""
     model, _ = read(network.model())
     data = network.data(model, network.count, 0)
     first = network.metrics[0]
     sign = "" if first.higher_is_better else "minus "
     notes = [f"quality is {sign}{first.name} ({first.title}) of {len(data.samples)} {network.samples}"]
-    return (
-        ModelSubject(model, machine, data.samples, data.calibration),
-        Judge(None, OwnScore(network, data), False),
-        notes,
-    )
+    few = min(_FEW, network.count)
+    subject = ModelSubject(model, machine, data.samples, data.calibration, few, a_round=_A_ROUND, rounds=_ROUNDS)
+    judge, small = (Judge(None, OwnScore(network, some), False) for some in (data, network.data(model, few, 0)))
+    return subject, judge, small, notes
 
 
 def _listed(name: str, feeds: object) -> list[Mapping[str, Array]]:
@@ -211,17 +226,17 @@ def _same(one: Sequence[Mapping[str, Array]], other: Sequence[Mapping[str, Array
     )
 
 
-def _frame(found: RecipeRuns) -> pd.DataFrame:
+def _frame(found: Finding) -> pd.DataFrame:
     """All recipes that were run, by their number."""
     import pandas as pd
 
-    base = found.base
+    base = found.full.row(dict.fromkeys(found.subject.layers, "f32"))
     rows = {}
-    for number, modes in enumerate(found.modes):
-        row = found.row(modes)
+    for number, modes in enumerate(found.full.modes):
+        row = found.full.row(modes)
         if row["refused"]:
             continue
-        same = found.judge.measure == "sqnr_db"
+        same = found.full.judge.measure == "sqnr_db"
         loss = 10 ** (-row["sqnr_db"] / 20) if same else base["quality"] - row["quality"]
         more = {"loss": loss, "speed_up": base["cycles"] / row["cycles"], "recipe": text_of(modes)}
         rows[number] = {"machine": found.subject.machine.name, **row, **more}

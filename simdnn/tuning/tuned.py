@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from simdnn.tuning.measured import RecipeRuns
+    from simdnn.tuning.finding import Finding
 
 FORMAT = "simdnn recipe 1"  # of a recipe's file
 KEY = "simdnn.recipe"  # of a model's metadata
@@ -42,7 +42,7 @@ class Tuned(Alike):
     notes: tuple[str, ...]
     name: str
     _recipes: Mapping[int, dict[str, str]]
-    _measured: Mapping[str, RecipeRuns] = field(compare=False)  # by machine
+    _measured: Mapping[str, Finding] = field(compare=False)  # by machine
 
     @property
     def best(self) -> int:
@@ -57,16 +57,22 @@ class Tuned(Alike):
 
     def table(self, row: int | None = None) -> pd.DataFrame:
         """What each layer's mode buys: layer, mode, cycles_saved and quality_lost, both against the same recipe with
-        that layer in f32. `row=None`: the one that the bounds ask for.
+        that layer in f32; of a fetched network over the few samples of the sensitivities. `row=None`: the one that the
+        bounds ask for.
         """
         import pandas as pd
 
         row = self.best if row is None else row
-        modes, own = self.recipe(row), self.front.loc[row]
+        modes = self.recipe(row)
+        found = self._measured[str(self.front.loc[row, "machine"])]
+        groups = {group: modes[group[0]] for group in found.subject.groups}
+        back = [{**modes, **dict.fromkeys(group, "f32")} for group, mode in groups.items() if mode != "f32"]
+        own, *others = found.few.rows([modes, *back])
         rows = []
-        for layer, mode in modes.items():
-            back = self._measured[str(own["machine"])].row({**modes, layer: "f32"}) if mode != "f32" else own
-            saved, lost = back["cycles"] - own["cycles"], back["quality"] - own["quality"]
+        for group, mode in groups.items():
+            was = own if mode == "f32" else others.pop(0)
+            saved, lost = was["cycles"] - own["cycles"], was["quality"] - own["quality"]
+            layer = group[0] if len(group) == 1 else f"{group[0]} and {len(group) - 1} like it"
             rows.append({"layer": layer, "mode": mode, "cycles_saved": saved, "quality_lost": lost if saved else 0.0})
         return pd.DataFrame(rows)
 

@@ -314,7 +314,9 @@ def test_other_files_are_left_alone(tmp_path: Path, small: Path) -> None:
 
 def test_a_worker_that_dies_costs_one_result() -> None:
     tasks = ["6 * 7", "__import__('os')._exit(9)"]
-    assert dict(workers.spread(eval, tasks, 2, str)) == {tasks[0]: 42, tasks[1]: workers.DIED}
+    with workers.crew(eval, str, jobs=2) as each:
+        assert dict(each(tasks)) == {tasks[0]: 42, tasks[1]: workers.DIED}
+        assert dict(each(["1 + 1"])) == {"1 + 1": 2}  # by a team that took the broken one's place
 
 
 def test_a_point_can_be_sent() -> None:

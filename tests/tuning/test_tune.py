@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import isa_models
@@ -23,8 +24,9 @@ from simdnn.networks.precision import recipe
 from simdnn.networks.runner import run_modes
 from simdnn.study.results import Results
 from simdnn.tuning import Tuned
+from simdnn.tuning.finding import Finding
 from simdnn.tuning.judge import Judge
-from simdnn.tuning.measured import RecipeRuns
+from simdnn.tuning.measured import RecipeRuns, Running, lost
 from simdnn.tuning.search import Additive, undominated
 from simdnn.tuning.subjects import RecipeRun, TrainedSubject
 from simdnn.tuning.tuned import text_of
@@ -81,9 +83,9 @@ def test_the_search_finds_the_front_of_errors_without_running_all(name: str, mod
     some._held, some._costs = every._held, every._costs  # layers that ran once
     found = []
     for subject in (every, some):
-        measured = RecipeRuns(subject, Judge(None, None, True), Results(None), None)
+        measured = Finding(subject, Judge(None, None, True), Results(None))
         notes = measured.search(modes)
-        found.append((undominated(list(measured.points.values())), len(measured.modes), notes[0]))
+        found.append((undominated(list(measured.points.values())), len(measured.full.modes), notes[0]))
     (whole, count, _), (front, few, said) = found
     assert count == len(modes) ** len(net.layers) and few < most and f"{few} of {count}" in said
     assert [(p.cycles, p.energy) for p in front] == [(p.cycles, p.energy) for p in whole]
@@ -145,6 +147,42 @@ def test_it_goes_on_from_where_it_was(tuned: Tuned, tmp_path: Path, monkeypatch:
     assert again.runs.set_index("recipe")["cycles"].to_dict() == kept.loc[again.runs["recipe"]].to_dict()
     with pytest.raises(AssertionError):
         simdnn.tune("cancer", **where, modes=["f32", "bf16"], metric=lambda out: 0.0)  # judged by something else
+
+
+def test_worker_processes_find_the_same_front(tmp_path: Path) -> None:
+    """Bit for bit, recipes in the same order; rows are kept as they come."""
+    path = tmp_path / "kept.jsonl"
+    where: dict[str, Any] = {"machine": "zen4", "modes": ["f32", "int8-vnni", "s8-weights"]}
+    serial = simdnn.tune("cancer", **where)
+    told: list[tuple[int, int, str]] = []
+    spread = simdnn.tune("cancer", **where, jobs=2, results=path, progress=lambda *args: told.append(args))
+    assert told[-1][:2] == (27, 27) and len(path.read_text().splitlines()) == 28
+    for one, other in ((serial.front, spread.front), (serial.runs, spread.runs)):
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
+    assert serial.content == spread.content
+    with pytest.raises(InvalidArgument, match="jobs=0"):
+        simdnn.tune("cancer", **where, jobs=0)
+
+
+def test_a_cluster_finds_the_same_front() -> None:
+    distributed = pytest.importorskip("distributed")
+    where: dict[str, Any] = {"machine": "zen4", "modes": ["f32", "int8-vnni"]}
+    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
+        there = simdnn.tune("cancer", **where, dask=cluster.scheduler_address)
+    pd.testing.assert_frame_equal(there.runs, simdnn.tune("cancer", **where).runs, check_exact=True)
+
+
+def test_a_worker_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others' rows are there all the same."""
+    subject = TrainedSubject(workloads.cancer(), isa_models.machine("zen4"))
+    runs = RecipeRuns(subject, Judge(None, None, True), Results(None))
+    whole = [dict.fromkeys(LAYERS, mode) for mode in ("f32", "bf16")]
+    here = Running(subject)
+    runs.each = lambda tasks: ((t, lost("it died") if t == tasks[1] else here(t)) for t in tasks)
+    with pytest.raises(SimdnnError, match="it died; a second call goes on"):
+        runs.rows(whole)
+    runs.each = None
+    assert [row["refused"] for row in runs.rows(whole)] == ["", ""]
 
 
 def test_machines_side_by_side() -> None:

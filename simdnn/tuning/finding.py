@@ -1,0 +1,254 @@
+"""The search for the front of one network on one machine: which recipes are run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
+from math import inf, prod
+from typing import Any
+
+from isa_models.formats import fmt
+from simdnn.networks.precision import MODES, Mode
+from simdnn.networks.runner import Progress
+from simdnn.study.results import Results
+from simdnn.tuning.judge import Judge
+from simdnn.tuning.measured import Ran, RecipeRuns, Task
+from simdnn.tuning.search import Additive, Modes, Worth, confirmed
+from simdnn.tuning.subjects import Subject
+from simdnn.workers import Each
+
+MOST_ALONE = 100  # sensitivities; of more, those are left out that whole networks in one mode make needless
+MOST_PAIRS = 400  # of neighbours' modes that are priced before a search
+Kernel = tuple[str, str, float]  # name, type of products, cycles
+Pairs = dict[tuple[int, int], dict[tuple[str, str], float]]
+
+
+class Finding:
+    """Recipes that put each group of layers in a mode. `full`: rows over all feeds; `few`: those of sensitivities,
+    which are over few feeds where the subject says so.
+    """
+
+    def __init__(self, subject: Subject, judge: Judge, kept: Results, few: Judge | None = None) -> None:
+        self.subject = subject
+        self.full = RecipeRuns(subject, judge, kept)
+        self.few = RecipeRuns(subject, few, kept, few=True) if few else self.full
+        self.points: dict[Modes, Worth] = {}
+        self.total = 0  # recipes that are to be run, as far as is known
+        self.losses = kept.losses
+
+    def told(self, progress: Progress) -> None:
+        """Call `progress` with (done, of how many, what) after each recipe."""
+        done: dict[bool, int] = {}
+
+        def tell(few: bool, count: int) -> None:
+            done[few] = count
+            progress(sum(done.values()), max(self.total, sum(done.values())), "recipes")
+
+        for runs in (self.full, self.few):
+            runs.tell = lambda count, few=runs.few: tell(few, count)
+
+    def by(self, each: Each[Task, Ran] | None) -> Finding:
+        """This, its recipes run by somebody else (None: this process)."""
+        self.full.each = self.few.each = each
+        if each is None:
+            self.full.tell = self.few.tell = None
+        return self
+
+    # -- recipes by groups -----------------------------------------------------------------------------------------
+    def recipe(self, key: Modes) -> dict[str, str]:
+        """The mode of each layer."""
+        own = {layer: mode for group, mode in zip(self.subject.groups, key, strict=True) for layer in group}
+        return {layer: own[layer] for layer in self.subject.layers}
+
+    def _all(self, mode: str) -> Modes:
+        return (mode,) * len(self.subject.groups)
+
+    def _with(self, own: Mapping[int, str]) -> Modes:
+        return tuple(own.get(place, "f32") for place in range(len(self.subject.groups)))
+
+    def _rows(self, keys: Sequence[Modes]) -> list[dict[str, Any]]:
+        """Rows over few feeds."""
+        return self.few.rows([self.recipe(key) for key in keys])
+
+    def _measure(self, keys: Sequence[Modes]) -> list[dict[str, Any]]:
+        """Rows over all feeds."""
+        rows = self.full.rows([self.recipe(key) for key in keys])
+        for key, row in zip(keys, rows, strict=True):
+            self.points[key] = Worth(inf if row["refused"] else row["cycles"], _energy(row), key)
+        return rows
+
+    # -- the search ------------------------------------------------------------------------------------------------
+    def search(self, names: Sequence[str]) -> list[str]:
+        """Run what the front needs; what is to be said of it."""
+        places = range(len(self.subject.groups))
+        self._measure([self._all("f32")])
+        notes = []
+        wanted: list[Sequence[str]] = [names] * len(places)
+        self.total = 1 + len(places) * (len(names) - 1)
+        whole: dict[str, dict[str, Any]] = {}
+        if len(names) * len(places) > MOST_ALONE:
+            self.total += len(names)
+            whole = dict(zip(names, self._measure([self._all(name) for name in names]), strict=True))
+            kernels = {name: self._kernels(row) for name, row in whole.items() if not row["refused"]}
+            wanted = [worth_trying(names, {n: found[place] for n, found in kernels.items()}) for place in places]
+            self.total = 2 + len(names) + sum(len(some) - 1 for some in wanted)
+        options, lacking = self._options(wanted)
+        count = prod(map(len, options))
+        if count <= self.subject.enumerable:
+            every = list(product(*options))
+            self.total = len(self.full.modes) + sum(key not in self.points for key in every)
+            self._measure(every)
+            return [f"all {count} recipes were run: the front is the true one", *lacking]
+        alone = [
+            {mode: (row["cycles"] - self._base["cycles"], _energy(row)) for mode, row in self._alone(place, some)}
+            for place, some in enumerate(options)
+        ]
+        pairs = self._pairs(options)
+        learned = not pairs and bool(whole)
+        model = Additive(self._base["cycles"], options, alone, self._learned(options, whole) if learned else pairs)
+        most = self.subject.a_round
+        self.total = len(self.full.modes) + (len(self.few.modes) if self.few is not self.full else 0) + most
+        rounds = confirmed(model, self._measure, self.points, most, self.subject.rounds)
+        said = "; what borders cost was taken from whole networks in one mode" if learned else ""
+        said = said if pairs or learned else "; borders were not priced beforehand"
+        of = len(names) ** len(places) if whole else count
+        often = f"{rounds} round{'s' * (rounds > 1)}"
+        found = f"{len(self.full.modes)} of {_many(of)} recipes were run, in {often}, chosen by an additive model"
+        notes.append(f"{found}: a recipe that is better than the model says may be missing{said}")
+        if self.few is not self.full:
+            notes.append(f"{len(self.few.modes)} recipes more, for the sensitivities, were run over few samples")
+        return notes + lacking
+
+    @property
+    def _base(self) -> dict[str, Any]:
+        """f32, as sensitivities are over it."""
+        return self._rows([self._all("f32")])[0]
+
+    def _options(self, wanted: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
+        """The modes that each group can have, and why it lacks some: refused, or without any effect."""
+        self._rows([self._with({place: mode}) for place, some in enumerate(wanted) for mode in some])
+        if self.few is self.full:
+            self._measure([self._with({place: mode}) for place, some in enumerate(wanted) for mode in some])
+        options, notes = [], []
+        for place, group in enumerate(self.subject.groups):
+            found, same, lacking = [], [], {}
+            for mode, row in self._alone(place, wanted[place]):
+                if row["refused"]:
+                    lacking[mode] = row["refused"]
+                elif mode != "f32" and "f32" in wanted[place] and row == self._base:
+                    same.append(mode)
+                else:
+                    found.append(mode)
+            options.append(found or ["f32"])
+            layer = group[0] if len(group) == 1 else f"{group[0]} and {len(group) - 1} like it"
+            if same:
+                notes.append(f"{layer}: {', '.join(same)} would be f32")
+            notes += [f"{layer}: no {mode}: {reason}" for mode, reason in lacking.items()]
+        return options, notes
+
+    def _alone(self, place: int, modes: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+        """Each mode with the row of the recipe in which one group alone has it."""
+        return list(zip(modes, self._rows([self._with({place: mode}) for mode in modes]), strict=True))
+
+    def _kernels(self, row: Mapping[str, Any]) -> list[list[Kernel]]:
+        """The kernels of a row's layers, by group."""
+        own = dict(zip(self.subject.layers, json.loads(row["implementation"]), strict=True))
+        return [[tuple(own[layer]) for layer in group] for group in self.subject.groups]
+
+    # -- what neighbours cost --------------------------------------------------------------------------------------
+    def _pairs(self, options: Sequence[Sequence[str]]) -> Pairs:
+        """What neighbours' modes add to the cycles beyond what each adds alone; nothing where there are too many."""
+        some = {(i, j): [(a, b) for a in options[i] for b in options[j]] for i, j in self.subject.edges}
+        if sum(map(len, some.values())) > MOST_PAIRS:
+            return {}
+        base = self._base["cycles"]
+        found: Pairs = {}
+        for (i, j), pairs in some.items():
+            found[i, j] = {}
+            for a, b in pairs:
+                if "f32" not in (a, b):
+                    apart = sum(
+                        row["cycles"] - base for row in self._rows([self._with({k: m}) for k, m in ((i, a), (j, b))])
+                    )
+                    whole = self.subject.cycles(self.recipe(self._with({i: a, j: b})))
+                    found[i, j][a, b] = whole - base - apart
+        return found
+
+    def _learned(self, options: Sequence[Sequence[str]], whole: Mapping[str, Mapping[str, Any]]) -> Pairs:
+        """What one mode on both sides saves, between each group and the next: so much that the whole network in that
+        mode costs what it does. Beyond its kernel, a group alone costs its borders.
+        """
+        base = self._base
+        found: Pairs = {pair: {} for pair in pairwise(range(len(options)))}
+        plain = self._kernels(base)
+        for mode, row in whole.items():
+            if row["refused"] or mode == "f32":
+                continue
+            kernels = self._kernels(row)
+            borders = []
+            for place, some in enumerate(options):
+                own = sum(k[2] for k in kernels[place]) - sum(k[2] for k in plain[place])
+                alone = self._alone(place, [mode])[0][1]["cycles"] - base["cycles"] if mode in some else 0.0
+                borders.append(alone - own if mode in some else 0.0)
+            own = sum(k[2] for one in kernels for k in one) - sum(k[2] for one in plain for k in one)
+            between = row["cycles"] - base["cycles"] - own
+            share = 1 - between / sum(borders) if sum(borders) > 0 else 0.0
+            for i, j in found:
+                if mode in options[i] and mode in options[j]:
+                    ends = [borders[k] / (1 if k in (0, len(options) - 1) else 2) for k in (i, j)]
+                    found[i, j][mode, mode] = -share * sum(ends)
+        return found
+
+
+def _many(count: int) -> str:
+    return str(count) if count < 10**6 else f"{float(count):.0e}"
+
+
+def _energy(row: Mapping[str, Any]) -> float:
+    return inf if row["refused"] else float(10 ** (-row["sqnr_db"] / 10))
+
+
+def worth_trying(names: Sequence[str], kernels: Mapping[str, Sequence[Kernel]]) -> list[str]:
+    """The modes of some layers that no other one leaves without a point: as close to f32 or closer, and no slower.
+
+    `kernels`: those of the layers by mode. Only modes that change nothing around their layers are compared with others
+    than those that store the same.
+    """
+    found = []
+    for at, name in enumerate(names):
+        if name not in kernels:
+            continue
+        cycles = sum(kernel[2] for kernel in kernels[name])
+        beaten = False
+        for other_at, other in enumerate(names):
+            if other == name or other not in kernels:
+                continue
+            twin = [k[:2] for k in kernels[other]] == [k[:2] for k in kernels[name]] and _stored(other) == _stored(name)
+            no_slower = sum(kernel[2] for kernel in kernels[other]) <= cycles
+            mutual = twin or closer(MODES[name], MODES[other])
+            beaten |= no_slower and (twin or closer(MODES[other], MODES[name])) and (other_at < at or not mutual)
+        if not beaten:
+            found.append(name)
+    return found
+
+
+def closer(one: Mode, other: Mode) -> bool:
+    """Whether products in one mode are at least as close to f32 as in another, and nothing around them differs.
+
+    >>> closer(MODES["fpmath-bf16"], MODES["s8-weights"]), closer(MODES["s8-weights"], MODES["f32"])
+    (True, False)
+    >>> closer(MODES["int8-vnni"], MODES["int8-fast"]), closer(MODES["bf16"], MODES["int8-vnni"])
+    (True, False)
+    """
+    if one.is_integer or other.is_integer:
+        return _stored(one.name) == _stored(other.name) and (
+            one.exact_int8 is True or one.exact_int8 == other.exact_int8
+        )
+    alike = one.src == other.src and one.fpmath in (None, other.fpmath)
+    return alike and fmt(one.weights).bits >= fmt(other.weights).bits
+
+
+def _stored(name: str) -> tuple[object, ...]:
+    mode = MODES[name]
+    return mode.src, mode.weights, mode.weight_group, mode.zero_points, mode.per_tensor
