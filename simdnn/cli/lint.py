@@ -23,6 +23,11 @@ columns
                    told, as weights are not known)
   inexact          integers saturate, lose bits of halved weights, or round: yes, no, - (cannot be told, or no integers)
   fastest          the mode that takes the fewest cycles at this node, on this machine, under this cap
+  in --json and -o also
+  fastest_isa, fastest_isa_cycles
+                   the ISA cap among those asked for under which the node takes the fewest cycles in that mode
+  plain_tag, plain_cycles
+                   the node's cycles where its weights come in a plain layout (the better one) and are packed each time
 
 Rows of nodes without products (views, element-wise ones) are in --json and -o; here they are counted.
 Exit status: 0; 1 where --fail-on or --slower-than finds something, or something failed; 2 for wrong usage."""

@@ -22,10 +22,12 @@ from isa_models.readings.arrays import Array
 from simdnn.exactness.safety import verdict
 from simdnn.libraries import LeftToReference
 from simdnn.networks.kernels import Kernels
+from simdnn.networks.mixed import attr_of
 from simdnn.networks.model import Node
 from simdnn.networks.modes import STORED, Calibrated, in_mode, random_feeds
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
+from simdnn.networks.plain import plain_cycles
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.result import NodeRun
 from simdnn.networks.tables import TableLayer, select
@@ -42,7 +44,9 @@ if TYPE_CHECKING:
 COLUMNS = (
     *("node", "op", "machine", "isa", "mode", "implementation", "reference", "saturates", "inexact"),
     *("cycles", "fastest_mode", "fastest_cycles", "macs", "witness", "note"),
+    *("fastest_isa", "fastest_isa_cycles", "plain_tag", "plain_cycles"),
 )
+_OPEN = ("saturates", "inexact", "plain_tag")  # columns that may hold None
 Row = dict[str, Any]
 _WORTH = 1.05  # what takes more, over the cycles under another cap, is told so
 _USUAL_MACHINE = "zen4"  # where caps are asked for alone and it has them
@@ -71,7 +75,10 @@ def lint(
     a loop that can take a thousand times as long); saturates and inexact (of integers, for any source: True, `witness`
     then is one that saturates when it is run; False proved; None where it cannot be told, and inexact where there are
     no integers); cycles; fastest_mode and fastest_cycles (among the modes here, on this machine under this cap); macs;
-    witness; note. `attrs`: dispatch by machine, left_out (what a machine or cap lacks), taken_as_1 (open sizes).
+    witness; note; fastest_isa and fastest_isa_cycles (among the caps here, in this mode); plain_tag and plain_cycles (a
+    node's cycles where its products get weights in a plain layout, the better one, and pack them in every run; None
+    where no kernel takes one). `attrs`: dispatch by machine, left_out (what a machine or cap lacks), taken_as_1 (open
+    sizes).
     Raises `InvalidArgument` where neither `machine` nor `isa` is given, or no machine has all the caps.
 
     >>> frame = lint("digits", isa=["avx512_core", "avx512_core_vnni"], modes=["int8-exact"])
@@ -96,7 +103,7 @@ def lint(
         for mode, cap in chosen.items():
             about = {"machine": where.name, "isa": name, "mode": mode.name}
             rows += (about | row for row in subject.rows(where, mode, cap, rule, threads))
-    frame = pd.DataFrame(_compared(rows), columns=list(COLUMNS)).astype({"saturates": object, "inexact": object})
+    frame = pd.DataFrame(_compared(rows), columns=list(COLUMNS)).astype(dict.fromkeys(_OPEN, object))
     frame.attrs.update(dispatch=rules, left_out=left_out, taken_as_1=subject.taken_as_1)
     return _shown(frame)
 
@@ -193,7 +200,10 @@ class _Table:
             met.products.append((found, None))
             cycles, note = _cycles(lambda found=found, times=times: found.cycles * times)  # type: ignore[misc]
             met.notes += note
-            yield about | met.row() | {"macs": layer.macs, "cycles": cycles, "implementation": found.implementation}
+            if cycles is not None:
+                target = Target.of(machine, None if isinstance(machine, GpuMachine) else cap, threads, "auto", dispatch)
+                met.plain.append((plain_cycles(found, target, attr_of(mode)), found, times))
+            yield about | met.row(cycles) | {"macs": layer.macs, "implementation": found.implementation}
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +265,7 @@ class _Model:
             one.notes += [*note, *_widened(run)]
             op = run.node.op.removeprefix("Q") if run.node.domain == "simdnn" else run.node.op
             about = {"node": run.node.name, "op": op, "implementation": run.implementation}
-            yield about | one.row() | {"macs": run.macs, "cycles": cycles}
+            yield about | one.row(cycles) | {"macs": run.macs}
 
 
 # -- what a node met ---------------------------------------------------------------------------------------------------
@@ -266,15 +276,17 @@ class _Met:
     products: list[tuple[Estimate, Array | None]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left_to_reference: bool = False
+    plain: list[tuple[tuple[str, float] | None, Estimate, int]] = field(default_factory=list)  # with times each
 
     def refused(self, error: Unimplemented) -> None:
         """The library refuses the node, or leaves it to a reference that is not modelled."""
         self.products.clear()
+        self.plain.clear()
         self.notes.append(str(error))
         self.left_to_reference |= isinstance(error, LeftToReference)
 
-    def row(self) -> Row:
-        """Columns reference, saturates, inexact, witness, note."""
+    def row(self, cycles: float | None = None) -> Row:
+        """Columns reference, saturates, inexact, witness, note, and of a node's cycles."""
         verdicts = [verdict(found, weights) for found, weights in self.products if _of_integers(found)]
         named = [f"the library's {found.library}" for found, _ in self.products if found.reference]
         notes = [*named, *(one.why for one in verdicts if one.why), *self.notes]
@@ -284,7 +296,17 @@ class _Met:
             "inexact": _any([one.inexact for one in verdicts]) if verdicts else None,
             "witness": next((one.witness for one in verdicts if one.witness is not None), None),
             "note": "; ".join(dict.fromkeys(notes)),
+            "cycles": cycles,
+            **self._plain(cycles),
         }
+
+    def _plain(self, cycles: float | None) -> Row:
+        """Columns plain_tag and plain_cycles."""
+        if cycles is None or not self.plain or not all(laid for laid, _, _ in self.plain):
+            return {"plain_tag": None, "plain_cycles": None}
+        more = sum((laid[1] - found.cycles) * times for laid, found, times in self.plain if laid)
+        tags = dict.fromkeys(laid[0] for laid, _, _ in self.plain if laid)
+        return {"plain_tag": ", ".join(tags), "plain_cycles": cycles + more}
 
 
 @dataclass
@@ -305,6 +327,7 @@ class Noting(Kernels):
         super()._noted(found, times, weights)
         if times:
             self.met.products.append((found, weights))
+            self.met.plain.append((plain_cycles(found, self.target, self.attr), found, times))
 
 
 def _of_integers(found: Estimate) -> bool:
@@ -347,6 +370,7 @@ def _compared(rows: list[Row]) -> list[Row]:
             for group, key in ((places, ("node", "machine", "isa")), (limits, ("node", "machine", "mode")))
         )
         row |= {"fastest_mode": best.get("mode"), "fastest_cycles": best.get("cycles")}
+        row |= {"fastest_isa": other.get("isa"), "fastest_isa_cycles": other.get("cycles")}
         if row["cycles"] and other and row["cycles"] > _WORTH * other["cycles"] > 0:
             told = f"{other['isa']} takes {other['cycles']:,.0f} cycles"
             row["note"] = "; ".join([*filter(None, [row["note"]]), told])

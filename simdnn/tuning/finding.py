@@ -215,22 +215,18 @@ def worth_trying(names: Sequence[str], kernels: Mapping[str, Sequence[Kernel]]) 
     `kernels`: those of the layers by mode. Only modes that change nothing around their layers are compared with others
     than those that store the same.
     """
-    found = []
-    for at, name in enumerate(names):
-        if name not in kernels:
-            continue
-        cycles = sum(kernel[2] for kernel in kernels[name])
-        beaten = False
-        for other_at, other in enumerate(names):
-            if other == name or other not in kernels:
-                continue
-            twin = [k[:2] for k in kernels[other]] == [k[:2] for k in kernels[name]] and _stored(other) == _stored(name)
-            no_slower = sum(kernel[2] for kernel in kernels[other]) <= cycles
-            mutual = twin or closer(MODES[name], MODES[other])
-            beaten |= no_slower and (twin or closer(MODES[other], MODES[name])) and (other_at < at or not mutual)
-        if not beaten:
-            found.append(name)
-    return found
+    cycles = {name: sum(kernel[2] for kernel in some) for name, some in kernels.items()}
+
+    def beats(one: str, other: str) -> bool:
+        programs = [[kernel[:2] for kernel in kernels[name]] for name in (one, other)]
+        twins = programs[0] == programs[1] and _stored(one) == _stored(other)
+        if cycles[one] > cycles[other] or not (twins or closer(MODES[one], MODES[other])):
+            return False
+        back = twins or closer(MODES[other], MODES[one])  # of equals the first stays
+        return cycles[one] < cycles[other] or not back or names.index(one) < names.index(other)
+
+    tried = [name for name in names if name in kernels]
+    return [name for name in tried if not any(beats(other, name) for other in tried if other != name)]
 
 
 def closer(one: Mode, other: Mode) -> bool:

@@ -41,6 +41,10 @@ class Additive:
     alone: Sequence[Mapping[str, tuple[float, float]]]
     pairs: Mapping[tuple[int, int], Mapping[tuple[str, str], float]] = field(default_factory=dict)
 
+    def knows(self, modes: Modes) -> bool:
+        """Whether a recipe has only modes that are modelled."""
+        return all(mode in some for mode, some in zip(modes, self.alone, strict=True))
+
     def point(self, modes: Modes) -> Worth:
         """What the model says of a recipe."""
         found = [self.alone[place][mode] for place, mode in enumerate(modes)]
@@ -132,6 +136,8 @@ def _beside(model: Additive, front: Sequence[Worth]) -> Iterator[Modes]:
     """What differs from a point of the front in one layer."""
     seen = set()
     for point in front:
+        if not model.knows(point.modes):
+            continue
         for place, options in enumerate(model.options):
             for mode in options:
                 modes = (*point.modes[:place], mode, *point.modes[place + 1 :])
@@ -144,8 +150,8 @@ def margins(model: Additive, known: Mapping[Modes, Worth]) -> tuple[float, float
     """Shares by which recipes may be cheaper, and better, than the model says: twice what was seen, in decibels."""
     cost, energy = 1.0, _LEAST_SEEN
     for point in known.values():
-        if any(mode not in some for mode, some in zip(point.modes, model.alone, strict=True)):
-            continue  # what was found to be f32
+        if not model.knows(point.modes):
+            continue  # what was found to be f32, or no better than another mode
         said = model.point(point.modes)
         cost = min(cost, point.cycles / said.cycles)
         if said.energy:

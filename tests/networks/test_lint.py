@@ -230,3 +230,34 @@ def test_wrong_usage(path: str, words: list[str], message: str, capsys: pytest.C
     assert main(["lint", path, *words]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_what_a_cap_and_a_layout_would_change() -> None:
+    """By hand: the same problem under each cap, and with weights in each plain layout."""
+    weights = np.linspace(-1, 1, 64 * 48, dtype=np.float32).reshape(64, 48)
+    net = model([helper.make_node("MatMul", ["x", "w"], ["y"], "product")], {"x": [4, 64]}, ["y"], {"w": weights})
+    frame = simdnn.lint(net, isa=["avx2", "avx512_core"], modes=["f32"], dispatch="fastest")
+    where: dict[str, Any] = {"m": 4, "n": 48, "k": 64, "dt": "f32", "machine": "zen4"}
+    for row in frame[frame["node"] == "product"].to_dict("records"):
+        cost = {isa: simdnn.estimate("matmul", **where, isa=isa).cycles for isa in ("avx2", "avx512_core")}
+        assert row["cycles"] == cost[row["isa"]]
+        assert (row["fastest_isa_cycles"], row["fastest_isa"]) == min((cycles, isa) for isa, cycles in cost.items())
+        plain = {t: simdnn.estimate("matmul", **where, isa=row["isa"], wei_tag=t).cycles for t in ("ab", "ba")}
+        assert (row["plain_cycles"], row["plain_tag"]) == min((cycles, tag) for tag, cycles in plain.items())
+        assert row["plain_cycles"] >= row["cycles"]
+
+
+def test_what_plain_weights_cost_where_no_kernel_takes_them() -> None:
+    """A convolution has one plain layout; what oneDNN does with it is not known here, and nodes without products have
+    none.
+    """
+    frame = simdnn.lint("digits", machine="zen4", modes=["f32", "s4-weights"], dispatch="fastest")
+    rows = frame[frame["mode"] == "f32"].set_index("node")
+    assert rows.loc["conv2", "plain_tag"] == "oihw" and rows.loc["conv2", "plain_cycles"] > rows.loc["conv2", "cycles"]
+    frame = simdnn.lint("digits", machine="zen4", modes=["f32"]).set_index("node")
+    assert frame.loc[["conv1", "conv2"], "plain_tag"].isna().all() and frame["plain_cycles"].notna().sum() == 1
+
+
+def test_layouts_of_a_table_and_on_a_gpu() -> None:
+    frame = simdnn.lint("bert-base", machine=["zen4", "b580"], modes=["f32"], dispatch="fastest")
+    assert set(frame["plain_tag"]) <= {"ab", "ba"} and (frame["plain_cycles"] >= frame["cycles"]).all()

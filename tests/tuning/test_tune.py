@@ -24,10 +24,10 @@ from simdnn.networks.precision import recipe
 from simdnn.networks.runner import run_modes
 from simdnn.study.results import Results
 from simdnn.tuning import Tuned
-from simdnn.tuning.finding import Finding
+from simdnn.tuning.finding import Finding, worth_trying
 from simdnn.tuning.judge import Judge
 from simdnn.tuning.measured import RecipeRuns, Running, lost
-from simdnn.tuning.search import Additive, undominated
+from simdnn.tuning.search import Additive, Worth, candidates, undominated
 from simdnn.tuning.subjects import RecipeRun, TrainedSubject
 from simdnn.tuning.tuned import text_of
 from workloads import RealNetwork
@@ -102,6 +102,33 @@ def test_programming_over_layers_is_exact(seed: int) -> None:
     wanted = undominated([model.point(modes) for modes in itertools.product(names, repeat=layers)])
     assert [(p.cycles, p.energy) for p in model.front()] == [(p.cycles, p.energy) for p in wanted]
     assert all(model.point(p.modes) == p for p in model.front())
+
+
+def test_recipes_in_modes_that_were_left_out_are_not_modelled() -> None:
+    """A uniform recipe on the front may have a mode that another one makes needless; nothing beside it is asked for."""
+    model = Additive(9.0, [["f32", "a"]] * 2, [{"f32": (0.0, 0.0), "a": (-1.0, 1.0)}] * 2)
+    known = {modes: Worth(c, e, modes) for modes, c, e in ((("f32",) * 2, 9.0, 0.0), (("b",) * 2, 8.0, 0.5))}
+    found = [point.modes for point in candidates(model, undominated(list(known.values())), known)]
+    assert found == [("a", "a")]
+    model = replace(model, options=[["f32", "a"]] * 20, alone=model.alone * 10)
+    known = {(mode,) * 20: Worth(c, e, (mode,) * 20) for mode, c, e in (("f32", 9.0, 0.0), ("b", 1.0, 0.5))}
+    assert all("b" not in point.modes for point in candidates(model, undominated(list(known.values())), known))
+
+
+@pytest.mark.parametrize(
+    ("cycles", "left"),
+    [
+        ({"f32": 9, "fpmath-bf16": 5, "s8-weights": 4, "bf16": 12}, ["f32", "fpmath-bf16", "s8-weights", "bf16"]),
+        ({"f32": 9, "fpmath-bf16": 9, "s8-weights": 4, "s4-weights": 4}, ["f32", "s8-weights"]),
+        ({"f32": 9, "fpmath-bf16": 5, "s8-weights": 5}, ["f32", "fpmath-bf16"]),
+        ({"int8-fast": 5, "int8-exact": 7, "int8-vnni": 4, "f32": 3}, ["int8-vnni", "f32"]),
+        ({"int8-fast": 5, "int8-exact": 7, "f32": 9}, ["int8-fast", "int8-exact", "f32"]),
+    ],
+)
+def test_modes_that_another_makes_needless_are_not_tried(cycles: dict[str, float], left: list[str]) -> None:
+    """Where nothing around a layer changes: at least as close to f32 and no slower."""
+    kernels = {name: [(f"kernel of {name}", "any", float(c))] for name, c in cycles.items()}
+    assert worth_trying(list(cycles), kernels) == left
 
 
 def test_bounds_choose(tuned: Tuned, tmp_path: Path) -> None:

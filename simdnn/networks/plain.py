@@ -1,0 +1,27 @@
+"""What a product would cost if its weights came in a plain layout, which the kernel then packs in every run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from isa_models import SimdnnError
+from simdnn.kernels.common.spec import MatmulProblem
+from simdnn.primitives import Attr
+from simdnn.primitives.problems import CONV_WEI_TAGS, WEI_TAGS
+from simdnn.primitives.result import Estimate
+from simdnn.primitives.run import Target, chosen, priced
+
+
+def plain_cycles(found: Estimate, target: Target, attr: Attr) -> tuple[str, float] | None:
+    """The plain layout in which a product takes the fewest cycles, and those; None where no kernel takes one, or the
+    library's choice for them is not known.
+    """
+    tags = WEI_TAGS if isinstance(found.problem, MatmulProblem) or target.gpu else CONV_WEI_TAGS
+    met = []
+    for tag in tags[1:]:
+        try:
+            problem = replace(found.problem, wei_tag=tag)
+            met.append((priced(chosen(problem, target, replace(attr, fpmath=found.fpmath)), target).cycles, tag))
+        except (SimdnnError, TypeError):  # a problem without layouts has no such field
+            continue
+    return (min(met)[1], min(met)[0]) if met else None
