@@ -52,23 +52,19 @@ class Timeline:
         cls, machine: Machine, steps: Sequence[Step], texts: Sequence[str], iterations: int = ITERATIONS
     ) -> Timeline:
         """The first iterations of these steps; `texts` of their ops, fused ones counted once."""
-        trace, retired = trace_loop(machine, steps, iterations)
         events = []
-        for number, (entry, end) in enumerate(zip(trace, retired, strict=True)):
-            load, node = entry.load, entry.node
-            alone = load is node  # nothing but a load
-            issued = None if alone or not entry.op.uops else int(node.first_issue)
+        for number, entry in enumerate(trace_loop(machine, steps, iterations)):
             events.append(
                 InFlight(
                     entry.iteration,
                     number % len(texts),
                     texts[number % len(texts)],
                     entry.dispatched,
-                    int(load.first_issue) if load else None,
-                    int(load.done) if load else None,
-                    issued,
-                    int(node.done),
-                    end,
+                    _whole(entry.load_issued),
+                    _whole(entry.loaded),
+                    _whole(entry.issued),
+                    int(entry.done),
+                    entry.retired,
                 )
             )
         return cls(tuple(events))
@@ -145,3 +141,7 @@ def _drawn(event: InFlight) -> str:
     drawn[event.dispatched] = "D"
     drawn[event.retired] = "R"
     return "".join(drawn)
+
+
+def _whole(cycle: float | None) -> int | None:
+    return None if cycle is None else int(cycle)

@@ -11,12 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from isa_models.errors import InvalidArgument
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.chains import slowest_chain
-from simdnn.timing.cpu.core_model import CoreModel, Execution
+from simdnn.timing.cpu.core_run import CoreRun, Execution, Turn
 from simdnn.timing.cpu.steps import CoreOp, MemRef, Step, lower
 
 __all__ = ["BlockTiming", "LoopTiming", "MemRef", "Step", "block_cycles", "block_timing", "loop_cycles", "trace_loop"]
@@ -25,6 +27,7 @@ WARM_SLOTS = 1  # windows (reorder buffers) to fill before the steady state is l
 LONGEST_PERIOD = 12  # iterations
 REPEATS = 3  # of a period before it is believed, and at least as many slots as WARM_SLOTS says
 MOST_SLOTS = 2400  # simulated before the mean of the last three quarters is taken instead
+AHEAD = 64  # ops beyond a reorder buffer of them that the core may have taken up when it is looked at
 BOUNDS_ORDER = ("compute", "load", "store", "crowding", "front-end", "latency")
 
 
@@ -71,18 +74,13 @@ def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
     chain = limits["latency"]
     limits["latency"] = max(chain, slack_free if slack_free > limits["compute"] else 0.0)
     bound = max(BOUNDS_ORDER, key=lambda name: (round(limits[name], 6), -BOUNDS_ORDER.index(name)))
-    startup = max(0.0, _run(machine, ops).cycle - cycles)
+    startup = max(0.0, _once(machine, ops).cycle - cycles)
     return LoopTiming(cycles, startup, ports, bound, limits, chain, _confidence(machine, ops, bound))
 
 
-def trace_loop(machine: Machine, body: Sequence[Step], iterations: int) -> tuple[list[Execution], list[int]]:
-    """The first iterations of a loop op by op, from an empty core, and the cycle in which each op retires."""
-    ops = lower(machine, body)
-    model = CoreModel(machine, ((op, turn) for turn in range(iterations) for op in ops))
-    model.trace = []
-    while not model.idle:
-        model.advance()
-    return model.trace, model.retired
+def trace_loop(machine: Machine, body: Sequence[Step], iterations: int) -> list[Execution]:
+    """The first iterations of a loop op by op, from an empty core."""
+    return CoreRun(Turn.of(machine, lower(machine, body)), iterations).finish().trace
 
 
 def block_cycles(machine: Machine, steps: Sequence[Step]) -> int:
@@ -93,21 +91,16 @@ def block_cycles(machine: Machine, steps: Sequence[Step]) -> int:
 def block_timing(machine: Machine, steps: Sequence[Step]) -> BlockTiming:
     """`block_cycles` with the retirement of each step and the work on each port."""
     ops = lower(machine, steps)
-    model = _run(machine, ops)
-    retire: list[int] = []
-    for op, cycle in zip(ops, model.retired, strict=True):
-        retire += [cycle] * op.steps
-    ports = dict(zip(machine.core.ports, model.busy, strict=True))
+    run = _once(machine, ops)
+    retire = np.repeat(run.retired, [op.steps for op in ops]).tolist()
+    ports = dict(zip(machine.core.ports, run.busy, strict=True))
     stores_too = math.ceil(bounds.load_pipes(machine, ops) - 1e-9)  # the core model places no stores' addresses
     return BlockTiming(max(stores_too, *retire[-1:]) if retire else 0, tuple(retire), ports, _confidence(machine, ops))
 
 
-def _run(machine: Machine, ops: Sequence[CoreOp]) -> CoreModel:
+def _once(machine: Machine, ops: Sequence[CoreOp]) -> CoreRun:
     """Execute ops once, to the last retirement."""
-    model = CoreModel(machine, ((op, 0) for op in ops))
-    while not model.idle:
-        model.advance()
-    return model
+    return CoreRun(Turn.of(machine, ops), 1).finish()
 
 
 def _confidence(machine: Machine, ops: Sequence[CoreOp], bound: str = "") -> Confidence:
@@ -135,39 +128,30 @@ def _limits(machine: Machine, ops: Sequence[CoreOp]) -> dict[str, float]:
 
 def _steady_state(machine: Machine, ops: Sequence[CoreOp]) -> tuple[float, dict[str, float]]:
     """Cycles an iteration once the time between iterations repeats, and its work on each port."""
-    size, slots = len(ops), max(1, sum(op.slots for op in ops))
-    warm = max(8, -(-WARM_SLOTS * machine.core.reorder_buffer // slots))
+    core, size, slots = machine.core, len(ops), max(1, sum(op.slots for op in ops))
+    warm = max(8, -(-WARM_SLOTS * core.reorder_buffer // slots))
     most = max(2 * warm + REPEATS * LONGEST_PERIOD, MOST_SLOTS // slots)
-    stream = ((op, turn) for turn in itertools.count() for op in ops)
-    model = CoreModel(machine, stream, buffered=bounds.loop_copies(machine, ops) * size)
+    ahead = -(-(core.reorder_buffer + AHEAD) // size)  # what is dispatched while the last ones that count retire
+    run = CoreRun(Turn.of(machine, ops), most + ahead, bounds.loop_copies(machine, ops) * size, most)
     stores = [op.commit_cycles for op in ops if op.store is not None]
     if stores:
-        model.fill_store_queue(max(stores))
-    ends: list[int] = []
-    issued: list[tuple[float, ...]] = []  # work on each port by then
-    period = 0
-    retired, upcoming = model.retired, size
-    while len(ends) < most and not period:
-        while len(retired) < upcoming:
-            model.advance()
-        ends += retired[upcoming - 1 :: size]
-        issued += [tuple(model.busy)] * (len(ends) - len(issued))
-        upcoming = (len(ends) + 1) * size
-        period = _period(ends, warm)
+        run.fill_store_queue(max(stores))
+    period = run.settle(warm, most, REPEATS, LONGEST_PERIOD)
+    ends = run.ends.tolist()
     period = period or len(ends) - len(ends) // 4
     early = -1 - period * max(1, len(ends) // (2 * period))  # of several periods: loads are issued well ahead
-    spent = [after - before for before, after in zip(issued[early], issued[-1], strict=True)]
-    return (ends[-1] - ends[-1 - period]) / period, _port_cycles(machine, ops, spent, model.load_ports)
+    before, after = run.busy_at(len(ends) + early), run.busy_at(len(ends) - 1)
+    spent = [b - a for a, b in zip(before, after, strict=True)]
+    return (ends[-1] - ends[-1 - period]) / period, _port_cycles(machine, ops, spent)
 
 
-def _port_cycles(
-    machine: Machine, ops: Sequence[CoreOp], spent: Sequence[float], load_ports: Sequence[int]
-) -> dict[str, float]:
+def _port_cycles(machine: Machine, ops: Sequence[CoreOp], spent: Sequence[float]) -> dict[str, float]:
     """An iteration's work on each port, as `spent` shares it out.
 
     Uops that are issued ahead of the rest, as loads are, have had more than their iterations; so what `spent` holds is
     brought to what is known: the work of uops on ports that no other uop goes to.
     """
+    load_ports = [machine.core.ports.index(port) for port in machine.core.load_ports]
     apart: list[tuple[set[int], float]] = []  # ports, and the work of an iteration that goes to them alone
     placed = [(set(uop), float(op.occupancy)) for op in ops for uop in op.uops]
     placed += [(set(load_ports), op.load_pipes) for op in ops if op.load is not None]
@@ -181,19 +165,6 @@ def _port_cycles(
         for number in ports:
             found[machine.core.ports[number]] = work * (spent[number] / total if total else 1 / len(ports))
     return found
-
-
-def _period(ends: list[int], warm: int) -> int:
-    """The shortest period with which the ends of iterations have advanced for `warm` iterations, 0 where none shows."""
-    most = max(REPEATS * LONGEST_PERIOD, warm)
-    gaps = [after - before for before, after in itertools.pairwise(ends[-1 - most :])]
-    for period in range(1, LONGEST_PERIOD + 1):
-        span = max(REPEATS * period, warm)
-        if len(ends) < warm + span:
-            return 0
-        if gaps[period + 1 - span :] == gaps[1 - span : -period]:
-            return period
-    return 0
 
 
 def _addend_bound(machine: Machine, ops: Sequence[CoreOp], compute: float) -> float:

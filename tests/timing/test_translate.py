@@ -1,0 +1,136 @@
+"""A class of numbers as machine code says what Python says, and the core model's above all."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isa_models import machine
+from simdnn.timing.cpu import translate
+from simdnn.timing.cpu.core_model import CoreModel
+from simdnn.timing.cpu.core_run import CoreRun, Turn
+from simdnn.timing.cpu.steps import Step, lower
+from simdnn.timing.cpu.translate import Floats, Ints, NotUnderstood, compiled, fields_of, text_of
+from tests.effort import examples
+from tests.timing.test_pipeline import streams
+
+LEAST = -3
+
+
+class Sums:
+    """One of everything that the language has."""
+
+    total: int
+    mean: float
+    values: Ints
+    halves: Floats
+
+    def at(self, index: int) -> float:
+        return self.halves[index] - LEAST
+
+    def rounded(self, a: float) -> int:
+        return math.floor(a) + 1000 * math.ceil(a)
+
+    def both(self, a: int, b: int) -> int:
+        """What comes later in `or` and `and` is looked at where it decides: no element is read that is not there."""
+        if a >= 0 and a < 4 and self.values[a] > b or b < LEAST:
+            return 1
+        return 0
+
+    def go(self, a: int, b: int) -> int:
+        self.total = a // b + 100 * (a % b)
+        self.mean = 0.0
+        for i in range(4):
+            if i == a:
+                continue
+            if i > b and b > 0:
+                break
+            self.values[i] += i * a if i % 2 == 0 else -i
+            self.mean += self.at(i) / 2
+        left, right = max(a, b, 2), min(float(a), self.mean)
+        while left > 0:
+            left -= 3
+            if left == 4:
+                break
+        odd = not a & 1 == 0
+        if odd and LEAST <= a < 9:
+            left = -left << 1
+        return self.total + left + self.rounded(right) + 7 * self.both(a, b) ^ 5
+
+
+def as_python(a: int, b: int) -> tuple[Any, ...]:
+    sums = Sums()
+    sums.total, sums.mean, sums.values, sums.halves = 0, 0.0, [1, -2, 3, -4], [0.5, -1.5, 2.25, 8.0]
+    return sums.go(a, b), sums.total, sums.mean, sums.values
+
+
+def as_code(a: int, b: int) -> tuple[Any, ...]:
+    values, halves = np.array([1, -2, 3, -4]), np.array([0.5, -1.5, 2.25, 8.0])
+    state = np.array([0, 0, values.ctypes.data, halves.ctypes.data])
+    found = compiled(Sums, {"go": [ctypes.c_int64] * 2})["go"](state.ctypes.data, a, b)
+    return found, int(state[0]), float(state.view(np.float64)[1]), values.tolist()
+
+
+@examples(30)
+@given(st.integers(-20, 20), st.integers(-20, 20).filter(bool))
+def test_machine_code_says_what_python_says(a: int, b: int) -> None:
+    assert as_code(a, b) == as_python(a, b)
+
+
+class Wrong:
+    total: int
+
+    def words(self) -> int:
+        return len("two words")
+
+
+def test_what_is_not_understood_is_refused() -> None:
+    with pytest.raises(NotUnderstood, match="two words"):
+        text_of(Wrong, ("words",))
+
+
+def test_machine_code_is_kept_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process finds it; what was cut off or cannot be written is compiled anew."""
+    made: list[object] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(translate, "text_of", lambda *given: made.append(given) or text_of(*given))  # type: ignore[func-returns-value]
+    for _ in range(2):
+        assert as_code(5, 3) == as_python(5, 3)
+    assert len(made) == 1
+    (kept,) = tmp_path.glob("simdnn/*.o")
+    kept.write_bytes(kept.read_bytes()[:-40])
+    assert as_code(5, 3) == as_python(5, 3) and len(made) == 2
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert as_code(5, 3) == as_python(5, 3) and len(made) == 3
+
+
+def interpreted(run: CoreRun) -> CoreModel:
+    """The same run by Python itself, from the same arrays."""
+    model: Any = CoreModel()
+    for name, kind in fields_of(CoreModel).items():
+        value: Any = 0 if kind == "i64" else 0.0
+        if name in run.spaces:
+            value = run.array(name).tolist()
+        elif name in run.given:
+            value = run.given[name].tolist()
+        setattr(model, name, run.scalars.get(name, value))
+    model.run(run.size * run.turns)
+    return model  # type: ignore[no-any-return]
+
+
+@examples(25)
+@given(streams(), st.sampled_from(("zen4", "icx", "skx", "spr")))
+def test_the_core_model_runs_alike_in_python(body: list[Step], name: str) -> None:
+    target = machine(name)
+    run = CoreRun(Turn.of(target, lower(target, body)), 6)
+    slow = interpreted(run)
+    run.finish()
+    assert run.retired.tolist() == slow.retired_at[: slow.retired] and run.cycle == slow.cycle
+    assert run.busy == slow.busy and run.array("dispatched_at").tolist() == slow.dispatched_at
