@@ -66,9 +66,12 @@ AMD = ("zen4", "zen5")
 CLIENT = {"icx": "client core", "spr": "Alder Lake-P", "gnr": "Alder Lake-P"}  # whose rows a server has
 GLC = ("spr", "gnr")  # Golden Cove, and Redwood Cove, which differs in a few rows (machine_overrides.py)
 F16_TWIN = {
-    "vfmadd231ph": "vfmadd231ps",
-    "vaddph": "vaddps",
-    "vmulph": "vmulps",
+    **{
+        f"v{name}ph": f"v{name}ps"
+        for name in ("add", "sub", "mul", "min", "max", "rndscale", "scalef", "getexp", "reduce")
+    },
+    **{f"vfmadd{order}ph": f"vfmadd{order}ps" for order in (132, 213, 231)},
+    **{f"vcvt{name}": "vcvtps2dq" for name in ("ph2w", "ph2uw", "tph2w", "tph2uw", "w2ph", "uw2ph")},
     "vcvtph2psx": "vcvtph2ps",
     "vcvtps2phx": "vcvtps2ph",
 }

@@ -148,6 +148,7 @@ class StoreWidth:
     other_line_cycles: float  # of one alone, where two commit together to one line only (else as commit_cycles)
     general: bool = False  # from general registers, where a machine tells them from vector stores
     crossing_cycles: float = 0.0  # of one that crosses from a line to the next
+    load_pipes: float = 0.0  # what it takes of the load pipes, on the average
 
 
 @dataclass(frozen=True, slots=True)

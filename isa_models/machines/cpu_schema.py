@@ -195,7 +195,7 @@ def _stores(table: Table) -> tuple[StoreWidth, ...]:
         commit = row.number("commit_cycles", 0.01, 1000)
         other = row.number("other_line_cycles", commit, 1000, commit)
         crossing = row.number("crossing_cycles", 0, 1000, other)
-        found.append(StoreWidth(bits, commit, other, general, crossing))
+        found.append(StoreWidth(bits, commit, other, general, crossing, row.number("load_pipes", 0, 16, 0.0)))
         row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
 

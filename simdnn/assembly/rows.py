@@ -20,7 +20,7 @@ from isa_models.machines.provenance import Provenance, weakest
 _FMA = r"v(?:fn?m(?:add|sub)|fmaddsub|fmsubadd)(?:132|213|231)(p|s)"
 _AS_SINGLE = (
     r"v(add|sub|mul|min|max|and|andn|or|xor|unpckl|unpckh|shuf|blendv|blend|permil|perm|movnt|blendm|mova|movu|"
-    r"movmsk|hadd|hsub|addsub|cmp|round|rndscale|getexp|getmant|range|fixupimm|scalef|expand|compress|reduce)(p|s)d"
+    r"movmsk|hadd|hsub|addsub|cmp|round|rndscale|getexp|getmant|range|fixupimm|scalef|reduce)(p|s)d"
 )
 _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"vp(and|andn|or|xor|ternlog|blendm)q|vp(blendm)[bw]"), r"vp\1\2d"),
@@ -66,7 +66,6 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"vperm[it]2(pd|ps|q)"), "vpermt2d"),
     (re.compile(r"k(mov|xnor|and|or|xor|andn|not|ortest|test|add|shiftl|shiftr)[bwd]"), r"k\1w"),
     (re.compile(r"k(xnor|and|or|xor|andn|not|ortest|test|add)q"), r"k\1w"),
-    (re.compile(r"kunpck(wd|dq)"), "kunpckbw"),
     (re.compile(r"vmov([hl])pd"), r"vmov\1ps"),
     (re.compile(r"vmovlps"), "vmovq"),
     (re.compile(r"vmov[hl]p[sd]"), "vunpcklps"),
@@ -75,6 +74,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 #: under a mask these are another operation: a load that merges, a move that is not eliminated
 _CHANGED_BY_A_MASK = re.compile(r"v(p?mov|p?broadcast|cvt|p?expand|p?compress|p?gather|p?scatter)\w*")
+_MASKED_MOVES = re.compile(r"vmov([au]p[sd]|dq[au](32|64))")  # of bytes and words merging is an operation of its own
 CALL = "call", "-"
 _SCALAR_SPELLINGS = {
     "sub": "add",
@@ -144,10 +144,14 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
     if mnemonic == "vmovsd":
         yield ("vmovq" if "m64" in parts else "vmovss"), form
     if mnemonic[0] in "vk":
+        if "{k}" in form and _CHANGED_BY_A_MASK.fullmatch(mnemonic):
+            if _MASKED_MOVES.fullmatch(mnemonic):
+                yield "vmovups", form
+            return
         for pattern, spelled in _SPELLINGS:
             if match := pattern.fullmatch(mnemonic):
                 yield match.expand(spelled), form
-        if "{k}" in form and not _CHANGED_BY_A_MASK.fullmatch(mnemonic):
+        if "{k}" in form:
             yield mnemonic, form.replace("{k}", "")
         return
     if mnemonic in _SCALAR_SPELLINGS:
@@ -164,7 +168,10 @@ def _next(mnemonic: str, form: str) -> Iterator[tuple[str, str]]:
         yield mnemonic, form.replace("i32", "i8")
     elif "i8" in parts:
         yield mnemonic, form.replace("i8", "i32")
-    if parts[1:] in (["i8"], ["i32"]):  # where small sums are done at rename, in 64 bits alone
+    if mnemonic in ("add", "sub") and parts[1:] in (
+        ["i8"],
+        ["i32"],
+    ):  # where small sums are done at rename, in 64 bits alone
         yield mnemonic, f"{parts[0]},r64"
     wide = re.sub(r"\bm(8|16|32)\b", "m64", form)
     if wide != form and not mnemonic.startswith(("prefetch", "movs", "movz", "imul")):

@@ -46,7 +46,7 @@ def _unions(sets: list[frozenset[int]]) -> set[frozenset[int]]:
 
 
 def load_pipes(machine: Machine, ops: Sequence[CoreOp]) -> float:
-    """Cycles that the load pipes need: all loads, those that fewer of them take, and stores whose address they form.
+    """Cycles that the load pipes need: loads, those that fewer of them take, what stores take, addresses of stores.
 
     A store's address at two registers is formed on the load ports where those are among the ports for addresses of
     stores (the other one forms simple addresses alone); else loads and stores together have all of these ports.
@@ -55,7 +55,9 @@ def load_pipes(machine: Machine, ops: Sequence[CoreOp]) -> float:
     pipes = len(core.load_ports)
     loads = [op for op in ops if op.load is not None]
     wide = sum(op.load_share for op in loads if op.load_pipes <= pipes)
-    every = sum(op.load_pipes for op in loads)
+    widths = [core.store(op.row.store_bits, not op.row.vector_bits) for op in ops if op.store is not None]
+    stored = sum(width.load_pipes for width in widths)
+    wide, every = wide + stored, sum(op.load_pipes for op in loads) + stored
     if not set(core.load_ports) < set(core.store_address_ports):
         return max(every, wide) / pipes
     stores = [op.store for op in ops if op.store is not None]
