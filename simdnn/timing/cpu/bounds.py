@@ -1,10 +1,14 @@
-"""Lower bounds on the cycles of a loop body, each true of any schedule: ports, dispatch, memory, and chains."""
+"""Lower bounds on the cycles of a loop body, each true of any schedule: ports, dispatch, memory, and chains.
+
+`times`, where it is given, says how often each op stands there; else it is once.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 from isa_models.machines.cpu_record import Machine
 from simdnn.timing.cpu.steps import CoreOp
@@ -13,24 +17,31 @@ MOST_UNIONS = 4096
 MICROCODED = 4  # slots beyond which an instruction is not decoded, but read from the microcode
 
 
-def port_load(ops: Sequence[CoreOp]) -> float:
+Times = Sequence[int] | None
+
+
+def _each(ops: Sequence[CoreOp], times: Times) -> Iterable[tuple[CoreOp, int]]:
+    return zip(ops, repeat(1) if times is None else times, strict=False)
+
+
+def port_load(ops: Sequence[CoreOp], times: Times = None) -> float:
     """Cycles that the busiest set of ports needs for the uops that can run nowhere else (loads: `load_pipes`).
 
     The bound is exact for the best assignment (max-flow, min-cut), over the unions of the port lists that occur.
     """
     own: dict[str, float] = defaultdict(float)
-    for op in ops:
+    for op, count in _each(ops, times):
         if op.interval:
-            own[op.row.mnemonic] += op.interval
-    return max(busiest_ports(ops)[0], max(own.values(), default=0.0))
+            own[op.row.mnemonic] += op.interval * count
+    return max(busiest_ports(ops, times)[0], max(own.values(), default=0.0))
 
 
-def busiest_ports(ops: Sequence[CoreOp]) -> tuple[float, frozenset[int]]:
+def busiest_ports(ops: Sequence[CoreOp], times: Times = None) -> tuple[float, frozenset[int]]:
     """The cycles of `port_load` less intervals, and the set of ports."""
     work: dict[frozenset[int], float] = defaultdict(float)
-    for op in ops:
+    for op, count in _each(ops, times):
         for uop in op.uops:
-            work[frozenset(uop)] += op.occupancy
+            work[frozenset(uop)] += op.occupancy * count
     loads = [(sum(w for s, w in work.items() if s <= u) / len(u), u) for u in _unions(list(work))]
     return max(loads, key=lambda found: (found[0], len(found[1])), default=(0.0, frozenset()))
 
@@ -45,7 +56,7 @@ def _unions(sets: list[frozenset[int]]) -> set[frozenset[int]]:
     return found
 
 
-def load_pipes(machine: Machine, ops: Sequence[CoreOp]) -> float:
+def load_pipes(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> float:
     """Cycles that the load pipes need: loads, those that fewer of them take, what stores take, addresses of stores.
 
     A store's address at two registers is formed on the load ports where those are among the ports for addresses of
@@ -53,42 +64,43 @@ def load_pipes(machine: Machine, ops: Sequence[CoreOp]) -> float:
     """
     core = machine.core
     pipes = len(core.load_ports)
-    loads = [op for op in ops if op.load is not None]
-    wide = sum(op.load_share for op in loads if op.load_pipes <= pipes)
-    widths = [core.store(op.row.store_bits, not op.row.vector_bits) for op in ops if op.store is not None]
-    stored = sum(width.load_pipes for width in widths)
-    wide, every = wide + stored, sum(op.load_pipes for op in loads) + stored
+    loads = [(op, count) for op, count in _each(ops, times) if op.load is not None]
+    stores = [(op, op.store, count) for op, count in _each(ops, times) if op.store is not None]
+    taken = sum(core.store(op.row.store_bits, not op.row.vector_bits).load_pipes * count for op, _, count in stores)
+    wide = sum(op.load_share * count for op, count in loads if op.load_pipes <= pipes) + taken
+    every = sum(op.load_pipes * count for op, count in loads) + taken
     if not set(core.load_ports) < set(core.store_address_ports):
         return max(every, wide) / pipes
-    stores = [op.store for op in ops if op.store is not None]
-    indexed = sum(store.indexed for store in stores)
-    return max(max(every + indexed, wide) / pipes, (every + len(stores)) / len(core.store_address_ports))
+    indexed = sum(store.indexed * count for _, store, count in stores)
+    written = sum(count for *_, count in stores)
+    return max(max(every + indexed, wide) / pipes, (every + written) / len(core.store_address_ports))
 
 
-def store_commit(ops: Sequence[CoreOp]) -> float:
+def store_commit(ops: Sequence[CoreOp], times: Times = None) -> float:
     """Cycles that the stores need at commit."""
-    return sum(op.commit_cycles for op in ops if op.store is not None)
+    return sum(op.commit_cycles * count for op, count in _each(ops, times) if op.store is not None)
 
 
-def crowding(machine: Machine, ops: Sequence[CoreOp]) -> float:
+def crowding(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> float:
     """Cycles that wide loads, stores and operations need all together (`Core.crowding`); tiles have their own paths."""
     total = 0.0
     for row in machine.core.crowding:
         kinds = Counter[str]()
-        for op in ops:
+        for op, count in _each(ops, times):
             if not op.row.tile:
-                kinds["load"] += op.load is not None and op.row.load_bits == row.bits
-                kinds["store"] += op.store is not None and op.row.store_bits == row.bits
-                uops = op.uops if op.row.vector_bits == row.bits else ()
-                kinds.update(row.kind(op.row.latency, len(uop) == 1) for uop in uops)
+                kinds["load"] += count * (op.load is not None and op.row.load_bits == row.bits)
+                kinds["store"] += count * (op.store is not None and op.row.store_bits == row.bits)
+                for uop in op.uops if op.row.vector_bits == row.bits else ():
+                    kinds[row.kind(op.row.latency, len(uop) == 1)] += count
         total += sum(getattr(row, kind) * count for kind, count in kinds.items())
         total -= row.beside * min(kinds["simple"], kinds["multiply"])
     return total
 
 
-def dispatch(machine: Machine, ops: Sequence[CoreOp]) -> float:
+def dispatch(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> float:
     """Cycles to dispatch and to retire the slots."""
-    return sum(op.slots for op in ops) / min(machine.core.dispatch_slots, machine.core.retire_slots)
+    slots = sum(op.slots * count for op, count in _each(ops, times))
+    return slots / min(machine.core.dispatch_slots, machine.core.retire_slots)
 
 
 def loop_dispatch(machine: Machine, ops: Sequence[CoreOp]) -> float:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,7 +162,7 @@ class CoreRows:
         self.edges = ints[_INTS.index("reads")] + ints[_INTS.index("pointers")] + 5  # what an op may wait for, at most
         self.widest = int(ints[_INTS.index("uops")].max(initial=1))
 
-    @functools.cached_property
+    @cached_property
     def constants(self) -> dict[str, int]:
         """The scalars of the core."""
         core = self.machine.core
@@ -193,6 +195,36 @@ class Turn:
     load_step: Ints
     store_at: Ints
     store_step: Ints
+
+    @property
+    def machine(self) -> Machine:
+        return self.rows.machine
+
+    @cached_property
+    def ops(self) -> list[CoreOp]:
+        return [self.rows.ops[number] for number in self.order.tolist()]
+
+    @cached_property
+    def counted(self) -> tuple[list[CoreOp], list[int]]:
+        """The different ops in the order in which they are met, and how often each stands there."""
+        numbers, first, counts = np.unique(self.order, return_index=True, return_counts=True)
+        by_place = np.argsort(first)
+        return [self.rows.ops[i] for i in numbers[by_place].tolist()], counts[by_place].tolist()
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """What equal turns have equal, whichever rows theirs are among."""
+        numbers, first, inverse = np.unique(self.order, return_index=True, return_inverse=True)
+        place = np.argsort(np.argsort(first))
+        parts = place[inverse], self.load_at, self.load_step, self.store_at, self.store_step
+        digest = hashlib.blake2b(b"".join(np.ascontiguousarray(part).data for part in parts)).digest()
+        return self.machine, tuple(self.rows.ops[i] for i in numbers[np.argsort(first)].tolist()), digest
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Turn) and self.key == other.key
 
     @classmethod
     def of(cls, machine: Machine, ops: Sequence[CoreOp]) -> Turn:

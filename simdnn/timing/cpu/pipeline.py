@@ -66,16 +66,21 @@ def loop_cycles(machine: Machine, body: Sequence[Step]) -> LoopTiming:
     """
     if not body:
         raise InvalidArgument("loop body: met no steps; at least one is needed")
-    ops = lower(machine, body)
-    steady, ports = _steady_state(machine, ops)
+    return loop_timing(Turn.of(machine, lower(machine, body)))
+
+
+def loop_timing(turn: Turn) -> LoopTiming:
+    """Cycles per turn of what is repeated for ever, with what bounds them."""
+    machine, ops = turn.machine, turn.ops
+    steady, ports = _steady_state(turn)
     limits = _limits(machine, ops)
     slack_free = _addend_bound(machine, ops, limits["compute"])
     cycles = max(steady, slack_free, *limits.values())
     chain = limits["latency"]
     limits["latency"] = max(chain, slack_free if slack_free > limits["compute"] else 0.0)
     bound = max(BOUNDS_ORDER, key=lambda name: (round(limits[name], 6), -BOUNDS_ORDER.index(name)))
-    startup = max(0.0, _once(machine, ops).cycle - cycles)
-    return LoopTiming(cycles, startup, ports, bound, limits, chain, _confidence(machine, ops, bound))
+    startup = max(0.0, CoreRun(turn, 1).finish().cycle - cycles)
+    return LoopTiming(cycles, startup, ports, bound, limits, chain, confidence_of(machine, ops, bound))
 
 
 def trace_loop(machine: Machine, body: Sequence[Step], iterations: int) -> list[Execution]:
@@ -91,19 +96,16 @@ def block_cycles(machine: Machine, steps: Sequence[Step]) -> int:
 def block_timing(machine: Machine, steps: Sequence[Step]) -> BlockTiming:
     """`block_cycles` with the retirement of each step and the work on each port."""
     ops = lower(machine, steps)
-    run = _once(machine, ops)
+    run = CoreRun(Turn.of(machine, ops), 1).finish()
     retire = np.repeat(run.retired, [op.steps for op in ops]).tolist()
     ports = dict(zip(machine.core.ports, run.busy, strict=True))
     stores_too = math.ceil(bounds.load_pipes(machine, ops) - 1e-9)  # the core model places no stores' addresses
-    return BlockTiming(max(stores_too, *retire[-1:]) if retire else 0, tuple(retire), ports, _confidence(machine, ops))
+    return BlockTiming(
+        max(stores_too, *retire[-1:]) if retire else 0, tuple(retire), ports, confidence_of(machine, ops)
+    )
 
 
-def _once(machine: Machine, ops: Sequence[CoreOp]) -> CoreRun:
-    """Execute ops once, to the last retirement."""
-    return CoreRun(Turn.of(machine, ops), 1).finish()
-
-
-def _confidence(machine: Machine, ops: Sequence[CoreOp], bound: str = "") -> Confidence:
+def confidence_of(machine: Machine, ops: Sequence[CoreOp], bound: str = "") -> Confidence:
     """The weakest standing among what a stream's time rests on."""
     keys = ["core.dispatch_slots", "core.reorder_buffer"]
     loads = [machine.core.load(op.row.load_bits, not op.row.vector_bits) for op in ops if op.load is not None]
@@ -126,13 +128,14 @@ def _limits(machine: Machine, ops: Sequence[CoreOp]) -> dict[str, float]:
     }
 
 
-def _steady_state(machine: Machine, ops: Sequence[CoreOp]) -> tuple[float, dict[str, float]]:
+def _steady_state(turn: Turn) -> tuple[float, dict[str, float]]:
     """Cycles an iteration once the time between iterations repeats, and its work on each port."""
+    machine, ops = turn.machine, turn.ops
     core, size, slots = machine.core, len(ops), max(1, sum(op.slots for op in ops))
     warm = max(8, -(-WARM_SLOTS * core.reorder_buffer // slots))
     most = max(2 * warm + REPEATS * LONGEST_PERIOD, MOST_SLOTS // slots)
     ahead = -(-(core.reorder_buffer + AHEAD) // size)  # what is dispatched while the last ones that count retire
-    run = CoreRun(Turn.of(machine, ops), most + ahead, bounds.loop_copies(machine, ops) * size, most)
+    run = CoreRun(turn, most + ahead, bounds.loop_copies(machine, ops) * size, most)
     stores = [op.commit_cycles for op in ops if op.store is not None]
     if stores:
         run.fill_store_queue(max(stores))

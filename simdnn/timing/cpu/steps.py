@@ -50,9 +50,9 @@ class Step:
     rows: int = 0  # of a tile instruction's destination (stores: source): what its time goes by
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CoreOp:
-    """A step as one core handles it: fused, renamed, its ports numbered."""
+    """A step as one core handles it: fused, renamed, its ports numbered. Equal steps have one, which is kept."""
 
     row: InstructionTiming
     steps: int  # 2 where two were fused
@@ -101,12 +101,17 @@ def lower(machine: Machine, steps: Sequence[Step]) -> list[CoreOp]:
     while index < len(steps):
         step, jump = steps[index], ""
         if index + 1 < len(steps) and steps[index + 1].form == "rel":  # a branch
-            jump = "+" + steps[index + 1].mnemonic
-            jump = jump if machine.has(step.mnemonic + jump, _fused_form(step.form)) else ""
+            jump = fused_with(machine, step, steps[index + 1])
         key = id(step), jump
-        found.append(met.get(key) or met.setdefault(key, _op(machine, step, jump, wide, tiles)))
+        found.append(met.get(key) or met.setdefault(key, core_op(machine, step, jump, wide, tiles)))
         index += 2 if jump else 1
     return found
+
+
+def fused_with(machine: Machine, step: Step, branch: Step) -> str:
+    """What a branch adds to the mnemonic of the step before it; "" where the core fuses no such pair."""
+    jump = "+" + branch.mnemonic
+    return jump if machine.has(step.mnemonic + jump, _fused_form(step.form)) else ""
 
 
 def _fused_form(form: str) -> str:
@@ -154,7 +159,7 @@ def _has_three_sources(step: Step) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)  # kernels are lowered over and over from the same steps
-def _op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> CoreOp:
+def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> CoreOp:
     """One step with its row, fused with the `jump` behind it; `wide`, `tiles`: beside 512-bit registers, and tiles."""
     core = machine.core
     row = machine.timing(step.mnemonic + jump, _fused_form(step.form) if jump else step.form)

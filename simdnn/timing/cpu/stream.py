@@ -97,23 +97,42 @@ class Stream:
         stored = {op.dst.tensor for op, _ in program.ops() if isinstance(op.dst, Memory)}
         loaded = {p.tensor for op, _ in program.ops() for p in op.srcs if isinstance(p, Memory)}
         self._both = stored & loaded  # tensors through which a store may feed a load
-        self._fixed: dict[int, CountedStep] = {}
+        self._placed: dict[int, tuple[CountedStep, int | None, tuple[tuple[str, int], ...]]] = {}
         self._controls: dict[int, tuple[CountedStep, ...]] = {}
 
     def line(self, op: Op, at: Mapping[str, int], moving: str = "") -> CountedStep:
         """The line of an op where the variables stand `at`; `moving` is the variable of the loop that repeats it."""
-        fixed = self._fixed.get(id(op)) or self._fixed.setdefault(id(op), self._line(op))
-        memory = op.memory
-        if memory is None or memory.tensor not in self._both:
-            return fixed
-        unit = fmt(self.program.tensor[memory.tensor].dtype).bits // 8
-        terms = dict(memory.index.terms)
-        address = (memory.index.const + sum(c * at.get(name, 0) for name, c in terms.items())) * unit
-        reach = memory.stride * (memory.rows - 1) * unit  # a tile's rows, and what is between them
-        size = memory.bits // memory.rows // 8 + abs(reach)
-        known, ref = fixed.step, MemRef(memory.tensor, address + min(0, reach), size, terms.get(moving, 0) * unit)
+        placed, address, strides = self.placed(op)
+        if address is None:
+            return placed
+        known, steps = placed.step, dict(strides)
+        ref = known.load or known.store
+        assert ref is not None  # it has an address
+        address += sum(step * at.get(name, 0) for name, step in strides)
+        ref = replace(ref, address=address, step=steps.get(moving, 0))
         load, store = (ref, None) if known.load else (None, ref)
-        return CountedStep(fixed.counted, replace(known, load=load, store=store))
+        return CountedStep(placed.counted, replace(known, load=load, store=store))
+
+    def placed(self, op: Op) -> tuple[CountedStep, int | None, tuple[tuple[str, int], ...]]:
+        """The line of an op without an address; apart from it the address in bytes where all variables are zero, and
+        what a step of each adds. None where nothing else in the program touches the same bytes.
+        """
+        found = self._placed.get(id(op))
+        if found is None:
+            found = self._placed[id(op)] = self._place(op)
+        return found
+
+    def _place(self, op: Op) -> tuple[CountedStep, int | None, tuple[tuple[str, int], ...]]:
+        fixed, memory = self._line(op), op.memory
+        if memory is None or memory.tensor not in self._both:
+            return fixed, None, ()
+        unit = fmt(self.program.tensor[memory.tensor].dtype).bits // 8
+        reach = memory.stride * (memory.rows - 1) * unit  # a tile's rows, and what is between them
+        ref = MemRef(memory.tensor, None, memory.bits // memory.rows // 8 + abs(reach))
+        load, store = (ref, None) if fixed.step.load else (None, ref)
+        line = CountedStep(fixed.counted, replace(fixed.step, load=load, store=store))
+        strides = tuple((name, coefficient * unit) for name, coefficient in memory.index.terms)
+        return line, memory.index.const * unit + min(0, reach), strides
 
     def _line(self, op: Op) -> CountedStep:
         """A step whose memory operand has no address: never the same bytes as another."""

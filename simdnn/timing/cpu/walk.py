@@ -12,19 +12,21 @@ Not modelled: mispredicted branches at the ends of loops, instruction fetch, and
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
 from simdnn.program.records import Loop, Op, Program, Statement
 from simdnn.timing.cpu import bounds
-from simdnn.timing.cpu.pipeline import BlockTiming, LoopTiming, block_timing, loop_cycles
-from simdnn.timing.cpu.steps import CoreOp as Lowered
-from simdnn.timing.cpu.steps import Step, lower
-from simdnn.timing.cpu.stream import CountedAs, CountedStep, Stream
+from simdnn.timing.cpu.core_run import CoreRun, Turn
+from simdnn.timing.cpu.lines import Lines, Stretch
+from simdnn.timing.cpu.pipeline import LoopTiming, confidence_of, loop_timing
+from simdnn.timing.cpu.steps import CoreOp
+from simdnn.timing.cpu.stream import CountedAs
 
 SHORT = 4  # a body with loops of up to 1/SHORT of the window is repeated until it is seen to be periodic
 LOOKED_AT = 2  # iterations of a longer one that are timed, at least
@@ -55,25 +57,17 @@ def _add(total: Pieces, more: Pieces, times: int = 1) -> None:
     for name, piece in more.items():
         old = total.get(name, Piece(name, 0, 0.0, piece.bound))
         extra = piece * times
-        total[name] = replace(old, iterations=old.iterations + extra.iterations, cycles=old.cycles + extra.cycles)
+        iterations, cycles = old.iterations + extra.iterations, old.cycles + extra.cycles
+        total[name] = Piece(old.loop, iterations, cycles, old.bound)
 
 
-@dataclass
-class Stretch:
+@dataclass(frozen=True)
+class Shortened:
     """Lines to simulate in a row, and beside them what was left out: its pieces of time and its executions."""
 
-    lines: list[CountedStep] = field(default_factory=list)
-    skipped: Pieces = field(default_factory=dict)
-    executed: Counter[CountedAs] = field(default_factory=Counter)  # left out
-
-    def extend(self, other: Stretch) -> None:
-        self.lines += other.lines
-        _add(self.skipped, other.skipped)
-        self.executed.update(other.executed)
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        return tuple(line.step for line in self.lines)
+    lines: Stretch
+    skipped: Pieces
+    executed: Counter[CountedAs]  # left out
 
 
 @dataclass(frozen=True)
@@ -112,63 +106,76 @@ def core_time(program: Program, machine: Machine) -> CoreTime:
 class _Walk:
     def __init__(self, program: Program, machine: Machine) -> None:
         self.program, self.machine = program, machine
-        self.stream = Stream(program)
+        self.lines = Lines(program, machine)
         self.window = machine.core.reorder_buffer
         self.rates: dict[int, Pieces] = {}
         self.counts: dict[int, Counter[CountedAs]] = {}
+        self.first_turns: dict[int, Shortened] = {}
         self.confidences: set[Confidence] = set()
 
     def run(self) -> CoreTime:
-        whole = self.body(self.program.body, {}, "")
-        timing = _block(self.machine, whole.steps)
-        self.confidences.add(timing.confidence)
-        pieces: Pieces = {"": Piece("", 1, float(timing.cycles), self.bound(whole.steps, timing.cycles))}
+        whole = self.body(self.program.body, "")
+        turn = self.lines.turn(whole.lines)
+        ops, times = turn.counted
+        stores_too = math.ceil(bounds.load_pipes(self.machine, ops, times) - 1e-9)  # the core model places none
+        cycles = float(max(stores_too, *_ends(turn, len(turn.order)))) if ops else 0.0
+        self.confidences.add(confidence_of(self.machine, ops))
+        pieces: Pieces = {"": Piece("", 1, cycles, self.bound(turn, cycles))}
         _add(pieces, whole.skipped)
-        whole.executed.update(line.key for line in whole.lines)
+        executed = whole.executed.copy()
+        executed.update(self.lines.executed(whole.lines.order))
         cycles = sum(piece.cycles for piece in pieces.values())
         loops = tuple(self.span(s) for s in self.program.body if isinstance(s, Loop))
-        span = Iteration(cycles, whole.executed.total(), loops)
-        return CoreTime(cycles, tuple(pieces.values()), whole.executed, weakest(self.confidences), span)
+        span = Iteration(cycles, executed.total(), loops)
+        return CoreTime(cycles, tuple(pieces.values()), executed, weakest(self.confidences), span)
 
-    def body(self, body: Sequence[Statement], at: Mapping[str, int], path: str, moving: str = "") -> Stretch:
-        """One pass over statements, inner loops cut short."""
-        found = Stretch()
+    def body(self, body: Sequence[Statement], path: str, *end: Stretch) -> Shortened:
+        """One pass over statements and what ends them, inner loops cut short."""
+        parts: list[Stretch] = []
+        skipped: Pieces = {}
+        executed: Counter[CountedAs] = Counter()
         for statement in body:
             if isinstance(statement, Op):
-                found.lines.append(self.stream.line(statement, at, moving))
+                parts.append(self.lines.of(statement))
             else:
-                found.extend(self.loop(statement, at, path))
-        return found
+                inner = self.loop(statement, path)
+                parts.append(inner.lines)
+                _add(skipped, inner.skipped)
+                executed.update(inner.executed)
+        return Shortened(Stretch.of([*parts, *end]), skipped, executed)
 
-    def iteration(self, loop: Loop, at: Mapping[str, int], path: str, moving: str = "") -> Stretch:
-        found = self.body(loop.body, at, path, moving)
-        found.lines += self.stream.control(loop)
-        return found
+    def first(self, loop: Loop, path: str) -> Shortened:
+        """A loop's first iteration, with what ends it."""
+        if id(loop) not in self.first_turns:
+            self.first_turns[id(loop)] = self.body(loop.body, path, self.lines.of(loop))
+        return self.first_turns[id(loop)]
 
-    def loop(self, loop: Loop, at: Mapping[str, int], outer: str) -> Stretch:
+    def loop(self, loop: Loop, outer: str) -> Shortened:
         """A loop's first iterations, enough to fill the window, and the others at its steady rate."""
         path = f"{outer}/{loop.var}" if outer else loop.var
-        found = self.iteration(loop, {**at, loop.var: 0}, path)
-        size = max(1, len(found.lines))
+        one = self.first(loop, path)
+        size = max(1, self.lines.length(one.lines))
         kept = min(loop.extent, -(-self.window // size))
         if kept < loop.extent and max(self.rate(loop, path).values(), key=lambda p: p.cycles).bound == "latency":
             kept = min(loop.extent, -(-SETTLING * self.window // size))
-        for i in range(1, kept):
-            found.extend(self.iteration(loop, {**at, loop.var: i}, path))
+        skipped, executed = dict(one.skipped), Counter(one.executed)
+        for _ in range(1, kept):
+            _add(skipped, one.skipped)
+            executed.update(one.executed)
         left = loop.extent - kept
         if left:
-            _add(found.skipped, self.rate(loop, path), left)
+            _add(skipped, self.rate(loop, path), left)
             for key, times in self.count(loop).items():
-                found.executed[key] += times * left
-        return found
+                executed[key] += times * left
+        return Shortened(self.lines.turns(one.lines, loop.var, 0, kept), skipped, executed)
 
     def count(self, loop: Loop) -> Counter[CountedAs]:
         """The executions of one iteration."""
         if id(loop) not in self.counts:
-            found: Counter[CountedAs] = Counter(line.key for line in self.stream.control(loop))
+            found = self.lines.executed(self.lines.of(loop).order)
             for statement in loop.body:
                 if isinstance(statement, Op):
-                    found[self.stream.line(statement, {}).key] += 1
+                    found.update(self.lines.executed(self.lines.of(statement).order))
                 else:
                     for key, times in self.count(statement).items():
                         found[key] += times * statement.extent
@@ -182,8 +189,8 @@ class _Walk:
         if id(loop) in self.rates:
             return Iteration(sum(piece.cycles for piece in self.rates[id(loop)].values()), instructions, loops)
         inner = [s for s in loop.body if isinstance(s, Loop)]
-        lines = [self.stream.line(s, {}) for s in loop.body if isinstance(s, Op)] + list(self.stream.control(loop))
-        rest = lower_bounds(self.machine, lower(self.machine, [line.step for line in lines]))
+        straight = Stretch.of([*(self.lines.of(s) for s in loop.body if isinstance(s, Op)), self.lines.of(loop)])
+        rest = lower_bounds(self.machine, *self.lines.turn(straight).counted)
         cycles = sum(span.cycles * s.extent for span, s in zip(loops, inner, strict=True)) + max(rest.values())
         return Iteration(cycles, instructions, loops)
 
@@ -197,61 +204,59 @@ class _Walk:
         first = loop.body[0]
         if len(loop.body) == 1 and isinstance(first, Loop):
             return self._nested(loop, first, path)
-        one = self.iteration(loop, {loop.var: 0}, path, loop.var)
-        if len(one.lines) <= self.window // SHORT or all(isinstance(statement, Op) for statement in loop.body):
-            timing = _steady(self.machine, one.steps)
+        one = self.first(loop, path)
+        short = self.lines.length(one.lines) <= self.window // SHORT
+        if short or all(isinstance(statement, Op) for statement in loop.body):
+            timing = _steady(self.lines.turn(one.lines, loop.var))
             self.confidences.add(timing.confidence)
             cycles = timing.cycles
             bound = _named(timing.bound) if timing.limits[timing.bound] >= NEAR * cycles else "latency"
         else:
-            cycles, bound = self.neighbours(loop, path, one.steps)
+            cycles, bound = self.neighbours(loop, one.lines)
         pieces = {path: Piece(path, 1, cycles, bound)}
         _add(pieces, one.skipped)
         return pieces
 
-    def neighbours(self, loop: Loop, path: str, one: tuple[Step, ...]) -> tuple[float, str]:
+    def neighbours(self, loop: Loop, one: Stretch) -> tuple[float, str]:
         """Cycles of an iteration among its neighbours, and their bound.
 
         Some iterations fill the window, then some are looked at; more where these still differ. Queues that fill more
         slowly hide a bound, stores at commit above all, so the time is no less than each bound.
         """
+        turn = self.lines.turn(one)
         for settled in (self.window, SETTLING * self.window):
-            warm = -(-settled // len(one))
-            steps: list[Step] = []
-            for i in range(warm + max(LOOKED_AT, 2 * warm)):
-                steps += self.iteration(loop, {loop.var: i}, path).steps
-            block = _block(self.machine, tuple(steps))
-            ends = block.retire_cycles[len(one) - 1 :: len(one)]
+            warm = -(-settled // self.lines.length(one))
+            turns = self.lines.turns(one, loop.var, 0, warm + max(LOOKED_AT, 2 * warm))
+            ends = _ends(self.lines.turn(turns), len(one.order))
             seen = (ends[-1] - ends[warm - 1]) / (len(ends) - warm)
             if abs(ends[-1] - ends[-2] - seen) <= ALIKE * seen:
                 break
-        self.confidences.add(block.confidence)
-        cycles = max(seen, *lower_bounds(self.machine, lower(self.machine, one)).values())
-        return cycles, self.bound(one, cycles)
+        self.confidences.add(confidence_of(self.machine, turn.counted[0]))
+        cycles = max(seen, *lower_bounds(self.machine, *turn.counted).values())
+        return cycles, self.bound(turn, cycles)
 
     def _nested(self, loop: Loop, inner: Loop, path: str) -> Pieces:
         """A loop that holds nothing but another: that one's iterations, and the dispatch of the control around it."""
-        control = [line.step for line in self.stream.control(loop)]
-        cycles = bounds.dispatch(self.machine, lower(self.machine, control))
+        cycles = bounds.dispatch(self.machine, *self.lines.turn(self.lines.of(loop)).counted)
         pieces = {path: Piece(path, 1, cycles, "front-end")}
         _add(pieces, self.rate(inner, f"{path}/{inner.var}"), inner.extent)
         return pieces
 
-    def bound(self, steps: Sequence[Step], cycles: float) -> str:
-        """What bounds steps that took `cycles`: the largest lower bound if it comes near, else latency."""
-        limits = lower_bounds(self.machine, lower(self.machine, steps))
+    def bound(self, turn: Turn, cycles: float) -> str:
+        """What bounds a turn that took `cycles`: the largest lower bound if it comes near, else latency."""
+        limits = lower_bounds(self.machine, *turn.counted)
         name = max(limits, key=lambda key: limits[key])
         return _named(name) if limits[name] >= NEAR * cycles else "latency"
 
 
-def lower_bounds(machine: Machine, ops: Sequence[Lowered]) -> dict[str, float]:
-    """Cycles that no schedule of `ops` can beat, by what sets them; dependences apart."""
+def lower_bounds(machine: Machine, ops: Sequence[CoreOp], times: Sequence[int] | None = None) -> dict[str, float]:
+    """Cycles that no schedule of `ops`, each so many `times`, can beat, by what sets them; dependences apart."""
     return {
-        "compute": bounds.port_load(ops),
-        "load": bounds.load_pipes(machine, ops),
-        "store": bounds.store_commit(ops),
-        "crowding": bounds.crowding(machine, ops),
-        "front-end": bounds.dispatch(machine, ops),
+        "compute": bounds.port_load(ops, times),
+        "load": bounds.load_pipes(machine, ops, times),
+        "store": bounds.store_commit(ops, times),
+        "crowding": bounds.crowding(machine, ops, times),
+        "front-end": bounds.dispatch(machine, ops, times),
     }
 
 
@@ -260,12 +265,13 @@ def _named(bound: str) -> str:
     return "L1" if bound in ("load", "store", "crowding") else bound
 
 
-# Kernels of many shapes share their bodies: addresses are left out of steps where they cannot matter.
+# Kernels of many shapes share their bodies: addresses are left out of lines where they cannot matter.
 @lru_cache(maxsize=4096)
-def _steady(machine: Machine, steps: tuple[Step, ...]) -> LoopTiming:
-    return loop_cycles(machine, steps)
+def _steady(turn: Turn) -> LoopTiming:
+    return loop_timing(turn)
 
 
 @lru_cache(maxsize=4096)
-def _block(machine: Machine, steps: tuple[Step, ...]) -> BlockTiming:
-    return block_timing(machine, steps)
+def _ends(turn: Turn, every: int) -> tuple[int, ...]:
+    """The retirements of each `every`-th line of a stretch that is executed once."""
+    return tuple(CoreRun(turn, 1).finish().retired[every - 1 :: every].tolist())
