@@ -18,7 +18,7 @@ from isa_models.alike import Alike
 from isa_models.errors import unknown_name
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
-from simdnn.networks.kernels import Kernels, shaded, shadow
+from simdnn.networks.kernels import Call, Kernels, shaded, shadow
 from simdnn.networks.load import graph_of, read
 from simdnn.networks.memo import Memo
 from simdnn.networks.model import RANDOM, Graph, Node, Port, shorten, subgraphs
@@ -298,9 +298,10 @@ class Network(Alike):
                 constant.update(node.outputs)
             from_memory = cold and not constant.isdisjoint(node.inputs)
             here = whole if fixed else apart[placed[node.name]] if node.name in placed else k
+            calls: tuple[Call, ...] = ()
             at = memo.key(node, known, *_told(here), mode, from_memory, fixed) if memo else None
             if fixed and node.outputs[0] in folded:
-                given, calls = [folded.get(name) for name in node.outputs], ()
+                given = [folded.get(name) for name in node.outputs]
             elif memo and (kept := memo.given(at)):
                 given, calls = kept
             else:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from isa_models import SimdnnError
+from isa_models.formats import fmt
 from simdnn.kernels.common.spec import MatmulProblem
 from simdnn.primitives import Attr
+from simdnn.primitives.mathmode import EXACT_INT8
 from simdnn.primitives.problems import CONV_WEI_TAGS, WEI_TAGS
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target, chosen, priced
+
+
+@dataclass(frozen=True)
+class _InForce:
+    """Modes that a product was priced in."""
+
+    fpmath: str
+    exact_int8: bool | None
 
 
 def plain_cycles(found: Estimate, target: Target, attr: Attr) -> tuple[str, float] | None:
@@ -17,11 +27,12 @@ def plain_cycles(found: Estimate, target: Target, attr: Attr) -> tuple[str, floa
     library's choice for them is not known.
     """
     tags = WEI_TAGS if isinstance(found.problem, MatmulProblem) or target.gpu else CONV_WEI_TAGS
+    modes = _InForce(found.fpmath, EXACT_INT8.said(attr.exact_int8) if not fmt(found.problem.src).is_float else None)
     met = []
     for tag in tags[1:]:
         try:
             problem = replace(found.problem, wei_tag=tag)
-            met.append((priced(chosen(problem, target, replace(attr, fpmath=found.fpmath)), target).cycles, tag))
+            met.append((priced(chosen(problem, target, modes), target).cycles, tag))
         except (SimdnnError, TypeError):  # a problem without layouts has no such field
             continue
     return (min(met)[1], min(met)[0]) if met else None

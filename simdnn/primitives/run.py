@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -108,7 +108,16 @@ def resolved(shape: Shape, attr: object, target: Target) -> Resolved:
     return Resolved.of(said, shape)
 
 
-def chosen(problem: Problem, target: Target, given: Resolved) -> Choice:
+class Modes(Protocol):
+    """Modes in force: of math, and whether int8 must be exact."""
+
+    @property
+    def fpmath(self) -> str: ...
+    @property
+    def exact_int8(self) -> bool | None: ...
+
+
+def chosen(problem: Problem, target: Target, given: Modes) -> Choice:
     """The kernel for a problem under the modes that it was made in; raises `Unimplemented` or `UnknownTiming`."""
     if target.library:
         target.library.check(problem)
