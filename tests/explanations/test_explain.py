@@ -186,7 +186,7 @@ def test_every_instruction(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(shown.split()[1:]) == 0
 
 
-@pytest.mark.parametrize("most", [2, pytest.param(6, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("most", [1, pytest.param(6, marks=pytest.mark.sweep)])
 def test_examples_of_families(most: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Each family names forms, each form an example, and each example runs; what sets a state has none."""
     for name in (name for name, found in GPU_REGISTRY.items() if isinstance(found, Family)):
