@@ -145,30 +145,6 @@ def test_s32_after_a_bias_is_rounded_and_saturated(engine: str) -> None:
     assert (simdnn.matmul(a, b, bias, machine="b580", dst="s32", engine=engine).output == expected).all()
 
 
-@pytest.mark.parametrize("machine", ["a770", "b580"])
-@pytest.mark.parametrize("dst", ["f32", "f16", "bf16", "s8", "u8", "s32"])
-def test_post_operations_and_destinations(machine: str, dst: str) -> None:
-    rng = np.random.default_rng(6)
-    a, b = drawn("u8", (9, 32), rng), drawn("s8", (32, 20), rng)
-    before = rng.integers(0, 100, (9, 20)).astype(fmt(dst).dtype)
-    column, full = rng.integers(-9, 9, 20).astype("f4"), rng.integers(-9, 9, (9, 20)).astype("f4")
-    attr = Attr(scales={"src": 2.0**-8}, post_ops=[("sum", 0.5), ("add", column), "relu", ("add", full), ("add", 3.0)])
-    sums = (a.astype(int) @ b.astype(int)).astype("f4") * np.float32(2.0**-8) + before.astype("f4") * np.float32(0.5)
-    right = np.maximum(sums + column, 0) + full + np.float32(3)
-    if not fmt(dst).is_float:
-        right = np.clip(np.rint(right), fmt(dst).low, fmt(dst).high)
-    r = simdnn.matmul(a, b, machine=machine, dst=dst, attr=attr, into=before, engine="reference")
-    assert r.output.dtype == before.dtype and (r.output == right.astype(before.dtype)).all()
-    assert r.cycles == simdnn.estimate("matmul", m=9, n=20, k=32, dt=f"u8:s8:{dst}", machine=machine, attr=attr).cycles
-
-
-def test_relu_of_integers() -> None:
-    a = np.full((1, 32), 127, np.int8)
-    for sign in (1, -1):
-        r = simdnn.matmul(a, sign * a.T.copy(), machine="a770", attr=Attr(post_ops=["relu"]), engine="reference")
-        assert r.output.dtype == np.int32 and r.output[0, 0] == max(0, sign * 32 * 127**2)
-
-
 @pytest.mark.parametrize("machine,tag", [("a770", "ba"), ("b580", "ba"), ("b580", "ab"), ("max1550", "ab")])
 def test_plain_weights(machine: str, tag: str) -> None:
     """The platform's messages bring them to the registers as the matrix instructions want them."""

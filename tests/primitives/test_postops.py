@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn import Attr, InvalidArgument, Quant, Unimplemented
 from tests.effort import examples
@@ -45,6 +46,11 @@ def expected(sums: Array, ops: list[Any], into: Array | None, dst: str) -> Array
     return np.clip(value, low, high).astype(np.float32).astype(DTYPES[dst])
 
 
+def whole(dtype: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    """Integers of the type's whole range."""
+    return rng.integers(fmt(dtype).low, fmt(dtype).high + 1, shape).astype(fmt(dtype).dtype)
+
+
 def operations(rng: np.random.Generator, channels: int, shape: tuple[int, ...]) -> list[Any]:
     found: list[Any] = []
     for kind in rng.permutation(["relu", "sum", "scaled", "common", "per_oc", "full"])[: rng.integers(1, 4)]:
@@ -69,11 +75,12 @@ def test_values(seed: int) -> None:
     rng = np.random.default_rng(seed)
     src, wei = [("f32", "f32"), ("u8", "s8"), ("s8", "s8"), ("bf16", "bf16")][rng.integers(4)]
     dst = str(rng.choice(["f32", "bf16", "s8", "u8"] + (["s32"] if wei == "s8" else ["f16"])))
-    isa = None if src == "bf16" else str(rng.choice(["avx2", "avx512_core", "avx512_core_vnni"]))
+    machine, isa = [("zen4", "avx2"), ("zen4", "avx512_core"), ("zen4", "avx512_core_vnni"), ("a770", None)][seed % 4]
+    isa = None if src == "bf16" else isa
     engine = str(rng.choice(["reference", "auto"]))
-    where: dict[str, Any] = {"machine": "zen4", "isa": isa, "dst": dst, "engine": engine}
+    where: dict[str, Any] = {"machine": machine, "isa": isa, "dst": dst, "engine": engine}
     k = int(rng.integers(1, 9))
-    if rng.random() < 0.5:
+    if machine != "zen4" or rng.random() < 0.5:
         m, n = int(rng.integers(1, 9)), int(rng.integers(1, 40))
         a, b = small(rng, (m, k), DTYPES[src]), small(rng, (k, n), DTYPES[wei])
         sums, channels = a.astype(np.float64) @ b.astype(np.float64), n
@@ -93,12 +100,38 @@ def test_values(seed: int) -> None:
     assert (result.output == expected(sums, ops, into, dst)).all()
 
 
-def test_they_cost_instructions_and_bytes() -> None:
-    bare = simdnn.estimate("matmul", m=64, n=256, k=16, dt="f32", machine="zen4")
+@pytest.mark.parametrize("machine", ["zen4", "a770", "b580"])
+@pytest.mark.parametrize("dst", ["f32", "f16", "bf16", "s8", "u8", "s32"])
+def test_every_destination(machine: str, dst: str) -> None:
+    rng = np.random.default_rng(6)
+    a, b = whole("u8", (9, 32), rng), whole("s8", (32, 20), rng)
+    before = rng.integers(0, 100, (9, 20)).astype(fmt(dst).dtype)
+    column, full = rng.integers(-9, 9, 20).astype("f4"), rng.integers(-9, 9, (9, 20)).astype("f4")
+    attr = Attr(scales={"src": 2.0**-8}, post_ops=[("sum", 0.5), ("add", column), "relu", ("add", full), ("add", 3.0)])
+    sums = (a.astype(int) @ b.astype(int)).astype("f4") * np.float32(2.0**-8) + before.astype("f4") * np.float32(0.5)
+    right = np.maximum(sums + column, 0) + full + np.float32(3)
+    if not fmt(dst).is_float:
+        right = np.clip(np.rint(right), fmt(dst).low, fmt(dst).high)
+    r = simdnn.matmul(a, b, machine=machine, dst=dst, attr=attr, into=before, engine="reference")
+    assert r.output.dtype == before.dtype and (r.output == right.astype(before.dtype)).all()
+    assert r.cycles == simdnn.estimate("matmul", m=9, n=20, k=32, dt=f"u8:s8:{dst}", machine=machine, attr=attr).cycles
+
+
+@pytest.mark.parametrize("machine", ["zen4", "a770", "b580"])
+def test_relu_of_integers(machine: str) -> None:
+    a = np.full((1, 32), 127, np.int8)
+    for sign in (1, -1):
+        r = simdnn.matmul(a, sign * a.T.copy(), machine=machine, attr=Attr(post_ops=["relu"]), engine="reference")
+        assert r.output.dtype == np.int32 and r.output[0, 0] == max(0, sign * 32 * 127**2)
+
+
+@pytest.mark.parametrize(("machine", "addition"), [("zen4", "vaddps"), ("b580", "add.f32")])
+def test_they_cost_instructions_and_bytes(machine: str, addition: str) -> None:
+    bare = simdnn.estimate("matmul", m=64, n=256, k=16, dt="f32", machine=machine)
     ops = [("sum", 0.5), ("add", Quant(None, mask="per_oc"))]
-    whole = simdnn.estimate("matmul", m=64, n=256, k=16, dt="f32", machine="zen4", attr=Attr(post_ops=ops))
+    whole = simdnn.estimate("matmul", m=64, n=256, k=16, dt="f32", machine=machine, attr=Attr(post_ops=ops))
     names = set(whole.instructions["instruction"]) - set(bare.instructions["instruction"])
-    assert "vaddps" in names and whole.cycles > bare.cycles
+    assert any(name.startswith(addition) for name in names) and whole.cycles > bare.cycles
     assert sum(whole.traffic["read_bytes"]) > sum(bare.traffic["read_bytes"])
 
 
@@ -121,10 +154,11 @@ def test_they_cost_instructions_and_bytes() -> None:
         ([()], None, "post-operation"),
     ],
 )
-def test_what_does_not_fit_is_refused(ops: list[Any], into: Array | None, error: str) -> None:
+@pytest.mark.parametrize("machine", ["zen4", "b580"])
+def test_what_does_not_fit_is_refused(machine: str, ops: list[Any], into: Array | None, error: str) -> None:
     a, b = np.ones((2, 4), np.float32), np.ones((4, 3), np.float32)
     with pytest.raises(InvalidArgument, match=error):
-        simdnn.matmul(a, b, machine="zen4", attr=Attr(post_ops=ops), into=into)
+        simdnn.matmul(a, b, machine=machine, attr=Attr(post_ops=ops), into=into)
 
 
 def test_what_is_not_known_of_the_library_is_not_promised() -> None:

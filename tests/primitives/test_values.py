@@ -77,10 +77,14 @@ class Labelled(np.ndarray):
     """A subclass such as pandas-like libraries hand out."""
 
 
-def test_the_user_s_array_may_have_any_layout() -> None:
+KINDS = pytest.mark.parametrize("machine", ["zen4", "spr", "b580", "v100"])
+
+
+@KINDS
+def test_the_user_s_array_may_have_any_layout(machine: str) -> None:
     rng = np.random.default_rng(2)
     src, weights = rng.normal(size=(5, 7)).astype(np.float32), rng.normal(size=(7, 9)).astype(np.float32)
-    wanted = simdnn.matmul(src, weights, machine="zen4").output
+    wanted = simdnn.matmul(src, weights, machine=machine).output
     wide = np.repeat(np.repeat(weights, 2, axis=0), 3, axis=1)
     for a, w in (
         (src.astype(">f4"), weights),
@@ -88,19 +92,21 @@ def test_the_user_s_array_may_have_any_layout() -> None:
         (src[::-1][::-1], wide[::2, ::3]),
         (src.view(Labelled), weights.astype(">f4").T.copy().T),
     ):
-        result = simdnn.matmul(a, w, machine="zen4")
+        result = simdnn.matmul(a, w, machine=machine)
         assert (result.output == wanted).all() and type(result.output) is np.ndarray
 
 
-def test_nan_and_infinity_are_data() -> None:
+@KINDS
+def test_nan_and_infinity_are_data(machine: str) -> None:
     src = np.array([[np.nan, 1.0], [np.inf, 1.0], [-np.inf, 0.0], [3e38, 3e38]], np.float32)
-    result = simdnn.matmul(src, np.ones((2, 1), np.float32), machine="zen4")
+    result = simdnn.matmul(src, np.ones((2, 1), np.float32), machine=machine)
     np.testing.assert_array_equal(result.output, [[np.nan], [np.inf], [-np.inf], [np.inf]])
 
 
-def test_values_do_not_change_when_the_caller_changes_the_arrays() -> None:
+@KINDS
+def test_values_do_not_change_when_the_caller_changes_the_arrays(machine: str) -> None:
     src, weights = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
-    result = simdnn.matmul(src, weights, machine="zen4")
+    result = simdnn.matmul(src, weights, machine=machine)
     src[:], weights[:] = 9, 9
     assert (result.output == 4).all() and result.saturation is None
 
