@@ -65,8 +65,7 @@ class Affine(Record):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = [name for name, _ in self.terms]
-        if len(set(names)) < len(names):
+        if len(self.terms) > 1 and len({name for name, _ in self.terms}) < len(self.terms):
             raise ProgramError(f"Affine: terms={self.terms}; each variable once is needed: add its coefficients up")
 
     @staticmethod
@@ -75,11 +74,21 @@ class Affine(Record):
 
     def __add__(self, other: Affine | int) -> Affine:
         if type(other) is not Affine:
-            return Affine(self.const + _number(other), self.terms)
+            return self._moved(self.const + _number(other))
+        if not other.terms:
+            return self._moved(self.const + other.const)
         terms = dict(self.terms)
         for name, coefficient in other.terms:
             terms[name] = terms.get(name, 0) + coefficient
         return Affine(self.const + other.const, tuple(sorted((n, c) for n, c in terms.items() if c)))
+
+    def _moved(self, const: int) -> Affine:
+        """This index with another constant; its terms need not be looked at again."""
+        if not integer(const):
+            return Affine(const, self.terms)  # which refuses it
+        moved = object.__new__(Affine)
+        vars(moved).update(const=const, terms=self.terms)
+        return moved
 
     __radd__ = __add__
 

@@ -7,7 +7,7 @@ the same runs (`Runs.by_set`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -33,7 +33,30 @@ class Access:
     stores: bool
 
 
-Repeated = tuple[Access, tuple[tuple[str, int], ...]]  # an access and the loops (variable, extent) that it runs through
+Extents = tuple[tuple[str, int], ...]  # loops: variable, extent
+Repeated = tuple[Access, Extents]  # an access and the loops that it runs through
+
+
+@dataclass(frozen=True, eq=False)
+class _Bundle:
+    """Accesses to one tensor whose addresses move alike: the bytes of each, and which of them are stores."""
+
+    tensor: str
+    strides: dict[str, int]
+    starts: Ints
+    ends: Ints
+    stores: npt.NDArray[np.bool_]
+
+
+def _bundled(accesses: Iterable[Access]) -> tuple[_Bundle, ...]:
+    found: dict[tuple[str, tuple[tuple[str, int], ...]], list[tuple[int, int, bool]]] = {}
+    for one in accesses:
+        found.setdefault((one.tensor, one.strides), []).append((one.start, one.start + one.size, one.stores))
+    bundles = []
+    for (tensor, strides), rows in found.items():
+        starts, ends, stores = (np.array(column) for column in zip(*rows, strict=True))
+        bundles.append(_Bundle(tensor, dict(strides), starts, ends, stores))
+    return tuple(bundles)
 
 
 @dataclass(frozen=True)
@@ -99,12 +122,12 @@ class Region:
     def whole(self) -> dict[str, Lines]:
         """Lines of each tensor in all iterations together."""
         extents = ((self.var, self.extent),) if self.extent > 1 else ()
-        return distinct_lines(list(self.accesses_below(extents)), self.line_bytes)
+        return _counts(_unions(self._bundles_below(extents), self.line_bytes))
 
     @cached_property
     def straight(self) -> dict[str, Lines]:
         """Lines of each tensor that the accesses directly in the loop touch in one iteration."""
-        return distinct_lines([(access, ()) for access in self.accesses], self.line_bytes)
+        return _counts(_unions([(bundle, ()) for bundle in self._bundles], self.line_bytes))
 
     @cached_property
     def runs(self) -> dict[str, Runs]:
@@ -113,9 +136,19 @@ class Region:
 
     @cached_property
     def _touched(self) -> dict[str, tuple[Runs, Runs]]:
-        return _unions(list(self.accesses_below()), self.line_bytes)
+        return _unions(self._bundles_below(), self.line_bytes)
 
-    def accesses_below(self, extents: tuple[tuple[str, int], ...] = ()) -> Iterator[Repeated]:
+    @cached_property
+    def _bundles(self) -> tuple[_Bundle, ...]:
+        return _bundled(self.accesses)
+
+    def _bundles_below(self, extents: Extents = ()) -> Iterator[tuple[_Bundle, Extents]]:
+        """`accesses_below`, those together that differ in where they begin."""
+        yield from ((bundle, extents) for bundle in self._bundles)
+        for loop in self.loops:
+            yield from loop._bundles_below((*extents, (loop.var, loop.extent)))
+
+    def accesses_below(self, extents: Extents = ()) -> Iterator[Repeated]:
         """Every access of an iteration, with the loops that it runs through behind those of `extents`."""
         yield from ((access, extents) for access in self.accesses)
         for loop in self.loops:
@@ -175,40 +208,57 @@ def _crossing(start: int, size: int, moving: tuple[tuple[int, int], ...], line_b
 
 def distinct_lines(found: Sequence[Repeated], line_bytes: int) -> dict[str, Lines]:
     """Distinct lines of each tensor."""
-    return _counts(_unions(found, line_bytes))
+    alike: dict[Extents, list[Access]] = {}
+    for access, extents in found:
+        alike.setdefault(extents, []).append(access)
+    pairs = ((bundle, extents) for extents, accesses in alike.items() for bundle in _bundled(accesses))
+    return _counts(_unions(pairs, line_bytes))
 
 
 def _counts(unions: dict[str, tuple[Runs, Runs]]) -> dict[str, Lines]:
     return {tensor: Lines(touched.count, written.count) for tensor, (touched, written) in unions.items()}
 
 
-def _unions(found: Sequence[Repeated], line_bytes: int) -> dict[str, tuple[Runs, Runs]]:
+_Group = tuple[Ints, Ints, npt.NDArray[np.bool_]]  # first bytes, ends, stores
+
+
+def _unions(found: Iterable[tuple[_Bundle, Extents]], line_bytes: int) -> dict[str, tuple[Runs, Runs]]:
     """Lines of each tensor that are touched, and those that are written."""
-    groups: dict[str, dict[Dims, list[tuple[int, int, bool]]]] = {}
-    for access, extents in found:
-        strides, start = dict(access.strides), access.start
-        dims = []
+    groups: dict[str, dict[Dims, list[_Group]]] = {}
+    for bundle, extents in found:
+        shift, dims = 0, []
         for var, extent in extents:
-            stride = strides.get(var, 0)
+            stride = bundle.strides.get(var, 0)
             if stride and extent > 1:
-                start += min(0, stride * (extent - 1))
+                shift += min(0, stride * (extent - 1))
                 dims.append((abs(stride), extent))
-        key = tuple(sorted(dims))
-        groups.setdefault(access.tensor, {}).setdefault(key, []).append((start, start + access.size, access.stores))
-    return {
-        tensor: (_union(runs, line_bytes), _union({d: [r for r in rs if r[2]] for d, rs in runs.items()}, line_bytes))
-        for tensor, runs in groups.items()
-    }
+        group = bundle.starts + shift, bundle.ends + shift, bundle.stores
+        groups.setdefault(bundle.tensor, {}).setdefault(tuple(sorted(dims)), []).append(group)
+    unions = {}
+    for tensor, parts_ in groups.items():
+        joined = {dims: _joined(rows) for dims, rows in parts_.items()}
+        touched = _union([(dims, starts, ends) for dims, (starts, ends, _) in joined.items()], line_bytes)
+        written = touched
+        if not all(stores.all() for _, _, stores in joined.values()):
+            writes = [(dims, starts[only], ends[only]) for dims, (starts, ends, only) in joined.items() if only.any()]
+            written = _union(writes, line_bytes)
+        unions[tensor] = touched, written
+    return unions
 
 
-def _union(groups: dict[Dims, list[tuple[int, int, bool]]], line_bytes: int) -> Runs:
+def _joined(rows: Sequence[_Group]) -> _Group:
+    if len(rows) == 1:
+        return rows[0]
+    starts, ends, stores = zip(*rows, strict=True)
+    return np.concatenate(starts), np.concatenate(ends), np.concatenate(stores)
+
+
+def _union(groups: Sequence[tuple[Dims, Ints, Ints]], line_bytes: int) -> Runs:
     """Lines of the union of all groups; groups too large to be kept apart are taken as disjoint."""
     more = 0
     exact: list[tuple[Ints, Ints]] = []
-    for dims, rows in groups.items():
-        if not rows:
-            continue
-        starts, ends = _merge(np.array([r[0] for r in rows], np.int64), np.array([r[1] for r in rows], np.int64))
+    for dims, first, last in groups:
+        starts, ends = _merge(first, last)
         for position, (stride, count) in enumerate(dims):
             if len(starts) == 1 and ends[0] - starts[0] >= stride:
                 ends = ends + stride * (count - 1)
@@ -227,6 +277,8 @@ def _union(groups: dict[Dims, list[tuple[int, int, bool]]], line_bytes: int) -> 
 
 def _merge(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """The union of half-open runs as disjoint runs in order."""
+    if len(starts) == 1:
+        return starts, ends
     order = np.argsort(starts, kind="stable")
     starts, reach = starts[order], np.maximum.accumulate(ends[order])
     first = np.concatenate([[True], starts[1:] > reach[:-1]])

@@ -97,6 +97,10 @@ class Lines:
         """An op, or what ends each turn of a loop."""
         return self._of[id(statement)]
 
+    def keys_of(self, statement: Statement) -> list[CountedAs]:
+        """What the executions of an op count as, or those of what ends each turn of a loop."""
+        return [key for number in self.of(statement).order.tolist() for key in self.keys[number]]
+
     def moves(self, order: Ints, variable: str) -> Ints:
         """What a step of a variable adds to the addresses of lines."""
         column = self._moves.get(variable)

@@ -172,10 +172,11 @@ class _Walk:
     def count(self, loop: Loop) -> Counter[CountedAs]:
         """The executions of one iteration."""
         if id(loop) not in self.counts:
-            found = self.lines.executed(self.lines.of(loop).order)
+            found = Counter(self.lines.keys_of(loop))
             for statement in loop.body:
                 if isinstance(statement, Op):
-                    found.update(self.lines.executed(self.lines.of(statement).order))
+                    for key in self.lines.keys_of(statement):
+                        found[key] += 1
                 else:
                     for key, times in self.count(statement).items():
                         found[key] += times * statement.extent
