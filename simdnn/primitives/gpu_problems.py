@@ -56,7 +56,7 @@ def matmul_problem(
         zeros = _as_asked(zeros, given, parameters)
     sizes = shape.m, shape.n, shape.k, shape.src, shape.wei
     model = "" if machine.nvidia else given.float_model
-    problem = GpuMatmulProblem(*sizes, epilogue, tag, parts, groups, False, zeros, asked.batch, model)
+    problem = GpuMatmulProblem(*sizes, epilogue, tag, parts, groups, False, zeros, asked.batch, float_model=model)
     return problem, parameters
 
 

@@ -18,7 +18,7 @@ from simdnn.primitives.postops import with_operands
 from simdnn.primitives.problems import matmul_problem, tensors
 from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.reorder import Reordered, plain_of
-from simdnn.primitives.resolve import Resolved, need_values, resolve
+from simdnn.primitives.resolve import Resolved, beyond_s8, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, check_reordered, chosen, resolved, run
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables
@@ -113,7 +113,7 @@ def _on_cpu(
 ) -> tuple[MatmulProblem, Parameters]:
     """A matmul on a CPU, and its numbers."""
     library, shape = target.library, given.shape
-    zeros = on_cpu(given, library)
+    zeros = on_cpu(given, library, wei_tag)
     epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
     asked = matmul_problem(shape, epilogue, wei_tag)
     unpacking = decompression(given, asked, library, target.caps)
@@ -132,5 +132,6 @@ def _on_cpu(
         group_scales=groups,
         reference=reference,
         zero_points=zeros,
+        beyond_s8=shape.integer and beyond_s8(given),
     )
     return problem, parameters

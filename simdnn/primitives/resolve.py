@@ -172,6 +172,13 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
     return epilogue, parameters
 
 
+def beyond_s8(given: Resolved) -> bool:
+    """Whether a common zero point of the source or the weights is no number of s8."""
+    kind = fmt("s8")
+    points = [given.zero_points[name] for name in ("src", "wei") if name in given.zero_points]
+    return any(p.param.common and not kind.low <= _integer(p) <= kind.high for p in points)
+
+
 def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
     """A parameter of an attribute in normal form, as its mask, groups or shape say.
 

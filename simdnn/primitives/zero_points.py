@@ -46,16 +46,18 @@ def zero_points(given: Resolved, every: bool = False) -> ZeroPoints | None:
     return ZeroPoints(group, wei, src, bool(summed))
 
 
-def on_cpu(given: Resolved, library: Library | None) -> ZeroPoints | None:
+def on_cpu(given: Resolved, library: Library | None, wei_tag: object = "any") -> ZeroPoints | None:
     """The zero points of an integer matmul on a CPU, by the strategy asked for; None where every kernel takes them.
 
     "auto" is what oneDNN's reference does, direct or by the reductions given. Common zero points belong to every
-    kernel, unless a strategy is asked for or scales change along K.
+    kernel, unless a strategy is asked for, scales change along K, or a library leaves plain u8 weights to
+    its reference.
     """
     if not given.shape.integer:
         refuse_strategy(given, DECOMPRESSED)
     asked, source = given.strategy, given.zero_points.get("src")
-    zeros = zero_points(given, every=asked != "auto" or bool(given.along_k))
+    plain = library is not None and given.shape.wei == "u8" and wei_tag != "any"
+    zeros = zero_points(given, every=asked != "auto" or bool(given.along_k) or plain)
     if library and zeros:
         library.check_zero_points(asked, source is not None and source.mask == 1 and not source.param.group)
     if zeros is None or asked == "auto":

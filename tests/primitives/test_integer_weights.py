@@ -108,8 +108,7 @@ def test_engines_explanations_estimates(wei: str) -> None:
 
 
 CALLS: list[tuple[str, str, dict[str, Any], str]] = [
-    ("s8", "s4", {"wei_tag": "ab"}, "ahead of time: wei_tag='any'"),
-    ("u8", "u8", {"wei_tag": "ba"}, "ahead of time: wei_tag='any'"),
+    ("u8", "u8", {"wei_tag": "ba", "dispatch": "gemm:avx512_core_vnni"}, "ahead of time: wei_tag='any'"),
     ("u8", "u8", {"dispatch": "gemm:avx512_core_int8", "machine": "skx"}, "less 128, and saturates"),
     ("u8", "u4", {"dispatch": "onednn", "dst": "f32"}, "leaves bits of s32"),
     ("s8", "s4", {"dispatch": "onednn", "n": 7}, r"odd number \(N=7\)"),
@@ -129,8 +128,22 @@ def test_refusals(src: str, wei: str, options: dict[str, Any], reason: str) -> N
 def test_rows_of_u8_weights_are_read_in_place() -> None:
     rng = np.random.default_rng(4)
     a, w = integers(rng, "s8", 3, 20), integers(rng, "u8", 20, 6)
-    r = simdnn.matmul(a, w, machine="zen4", wei_tag="ab")
-    assert r.implementation.startswith("ref_int8:") and np.array_equal(r.output, wide(a) @ wide(w))
+    for tag in ("ab", "ba"):
+        r = simdnn.matmul(a, w, machine="zen4", wei_tag=tag)
+        assert r.implementation.startswith("ref_int8:") and np.array_equal(r.output, wide(a) @ wide(w))
+
+
+@pytest.mark.parametrize("machine", ["hsw", "zen4"])
+@pytest.mark.parametrize("wei", ["u8", "s4", "u4"])
+@pytest.mark.parametrize("tag", ["ab", "ba"])
+@pytest.mark.parametrize("dispatch", ["fastest", "onednn"])
+def test_plain_weights_of_every_type(machine: str, wei: str, tag: str, dispatch: str) -> None:
+    """The last product has fewer elements of the source than a register without masks holds."""
+    rng = np.random.default_rng(5)
+    for m, k, n in ((3, 20, 6), (17, 32, 18), (1, 2, 4)):
+        a, w = integers(rng, "u8", m, k), integers(rng, wei, k, n)
+        r = simdnn.matmul(a, w, machine=machine, wei_tag=tag, dispatch=dispatch)
+        assert np.array_equal(r.output, wide(a) @ wide(w))
 
 
 def test_bench_answers_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,6 +138,7 @@ class MatmulProblem:
     reference: bool = False  # integers that oneDNN leaves to its reference implementation, which is exact
     zero_points: ZeroPoints | None = None
     batch: Batch = Batch()
+    beyond_s8: bool = False  # a common zero point is no number of s8, for which a library may go another way
 
     @property
     def macs(self) -> int:

@@ -22,8 +22,9 @@ class Order:
     """How a sum goes through the taps; by default rows outside, columns, then channels inside, in one chain.
 
     `fold` makes channels of taps where a group has a single input channel: "row" of the columns in a kernel row,
-    "window" of all taps, column by column. `columns_outside` goes through the taps column by column. `block`: channels
-    that go through all taps before the next ones do.
+    "window" of all taps, column by column; or of any number of channels: "gemm" of channels, rows and columns, one
+    line of which pairs are made. `columns_outside` goes through the taps column by column. `block`: channels that go
+    through all taps before the next ones do; with "gemm", elements of the line after which a sum restarts.
     """
 
     fold: str = ""
@@ -43,6 +44,7 @@ class Options:
     order: Order = Order()  # of a convolution's taps
     through_float: bool = False  # an s32 sum is rounded to f32 on its way to an s32 destination
     reference: bool = False  # ends as oneDNN's reference does
+    bias_first: bool = False  # the bias is added to the first of several chains, before the others are
 
 
 class DotProduct(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -44,16 +44,26 @@ _EXTEND = {"u8": "vpmovzxbd", "s8": "vpmovsxbd"}
 
 
 class Depthwise:
-    """The generator for one problem with groups = ic = oc. `bias_first`: a sum of floats starts from the bias."""
+    """The generator for one problem with groups = ic = oc. `bias_first`: a sum of floats starts from the bias;
+    `reference`: it ends as a reference implementation does.
+    """
 
     def __init__(
-        self, name: str, problem: ConvProblem, unit: Unit, halve: bool, merged_scales: bool, bias_first: bool = False
+        self,
+        name: str,
+        problem: ConvProblem,
+        unit: Unit,
+        halve: bool,
+        merged_scales: bool,
+        bias_first: bool = False,
+        reference: bool = False,
     ) -> None:
         self.name = name
         self.problem = problem
         self.unit = unit
         self.halve = halve
         self.merged_scales = merged_scales
+        self.reference = reference
         self.dot = FLOAT if problem.src in ("f32", "bf16", "f16") else INTEGER
         e = problem.epilogue
         self.bias_first = bias_first and self.dot == FLOAT and e.bias and not (e.src_scale or e.wei_scale)
@@ -74,9 +84,9 @@ class Depthwise:
     def plan(self) -> Plan:
         p = self.problem
         edges = "position" if any(p.padding) else "channel"
-        return Plan(
-            p.epilogue, self.dot.acc == "s32", edges if p.epilogue.zp_src else "", self.halve, self.merged_scales
-        )
+        compensate = edges if p.epilogue.zp_src else ""
+        integer = self.dot.acc == "s32"
+        return Plan(p.epilogue, integer, compensate, self.halve, self.merged_scales, reference=self.reference)
 
     @cached_property
     def program(self) -> Program:
@@ -131,7 +141,7 @@ class Depthwise:
         positions = [(y * p.ow + first + i) * self.channels + channel for i in range(rows)]
         rows_of_dst = [x * p.oc + channel for x in numbers]
         final = TileSums(unit, [[acc] for acc in accumulators], [live], rows_of_dst, channel, positions)
-        rest = replace(self.plan, epilogue=replace(self.plan.epilogue, bias=False)) if self.bias_first else self.plan
+        rest = self.plan.without_bias() if self.bias_first else self.plan
         return code + finish_tile(rest, final)
 
     def load_source(self, at: Affine, live: int) -> Code:

@@ -7,7 +7,7 @@ weights scale, bias, relu, destination scale, destination zero point, clamp, rou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -86,6 +86,10 @@ class Plan:
         sizes = {"relu": 0, "sum": 1, "add:common": 1, "add:per_oc": channels, "add:full": outputs}
         return [sizes[name] for name in self.epilogue.post_ops]
 
+    def without_bias(self) -> Plan:
+        """The plan of sums that have their bias already."""
+        return replace(self, epilogue=replace(self.epilogue, bias=False))
+
     @property
     def scale_by_channel(self) -> bool:
         """Whether the weights' scale has a value for each channel."""
@@ -143,6 +147,11 @@ def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
         (True, passes.store),
     )
     return [instruction for wanted, step in steps if wanted for instruction in step()]
+
+
+def add_bias(plan: Plan, tile: TileSums) -> Code:
+    """The bias onto sums of floats."""
+    return _Passes(plan, tile).per_channel("vaddps", "f32", "bias")
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,13 @@ class RegisterTiles:
     plan: Plan
     accumulation = ""
 
+    @property
+    def bias_first(self) -> bool:
+        """Whether the first chain's sum gets the bias; no scale then stands between the two."""
+        e = self.plan.epilogue
+        several = self.product.options.bias_first and self.sums.chained
+        return several and e.bias and not (e.src_scale or e.wei_scale)
+
     def setup(self) -> Code:
         return []
 
@@ -214,7 +221,7 @@ class RegisterTiles:
         chains, group = self.sums.sums(panel.step), self.sums.group
         return tile(
             p.unit,
-            Reduction(p.dot, p.reading.tensor, p.shifted, chains, group),
+            Reduction(p.dot, p.reading.tensor, p.shifted, chains, group, self.bias_first),
             self.plan,
             panel,
             sources,

@@ -48,7 +48,7 @@ class Chains:
                 for first in range(0, steps, cut)
                 for part in order.parts
             )
-        if order.block:
+        if order.block and not order.fold:
             some = order.block // depth
             blocks = TapLoop("block", steps // some, order.block, some * step)
             return (Repeat((replace(chain((0, r.kw), blocks, rows), steps=some),)),)

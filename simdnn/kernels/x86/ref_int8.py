@@ -22,14 +22,14 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.formats import fmt
-from isa_models.readings.arrays import Array
+from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, ZeroPoints
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
 from simdnn.kernels.x86.stored import widen
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Program, Tensor
+from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
 #: of zero points: how the part of the sum is found that is theirs
 STRATEGIES = ("direct", "in_kernel", "precomputed", "bias", "upconvert")
@@ -75,7 +75,7 @@ class RefInt8:
     def program(self) -> Program:
         p, lanes = self.problem, self.unit.lanes
         turns, rest = divmod(p.n, lanes)
-        code = self.widen()
+        code = self.widen() + self.turn()
         for count, first, live in ((turns, Affine.var("j") * lanes, lanes), (1, Affine(turns * lanes), rest)):
             if count and live:
                 inner = loop("j", count, self.vector(first, live), parallel=True)
@@ -89,7 +89,8 @@ class RefInt8:
         wanted = [
             Tensor("src", p.src, p.m * p.k),
             Tensor("wide", "s32", p.m * p.k, "scratch"),
-            Tensor("wei", self.stored, p.k * self.columns),
+            *([Tensor("plain", self.stored, p.k * p.n)] if self.turned else []),
+            Tensor("wei", self.stored, p.k * self.columns, "scratch" if self.turned else "input"),
             *([Tensor("wei_zeros", "s32", self.groups * self.columns)] if z.wei else []),
             *([Tensor("src_zeros", "s32", p.m * self.groups)] if z.src else []),
         ]
@@ -105,6 +106,33 @@ class RefInt8:
         dst = Tensor("dst", p.epilogue.dst, p.m * p.n, "output")
         return [*wanted, *self.plan.tensors(self.unit, self.columns, 1, p.m * p.n), dst]
 
+    @property
+    def turned(self) -> bool:
+        """Whether the program makes rows of weights that are contiguous along K."""
+        return self.problem.wei_tag == "ba"
+
+    def turn(self) -> Code:
+        """Rows of weights from columns, a register of bytes at a time; zeros behind the last column."""
+        if not self.turned:
+            return []
+        p, lanes, k = self.problem, self.unit.lanes, Affine.var("k")
+        value = Register("t", "u8", 16)
+
+        def row(first: Affine, live: int) -> Code:
+            code: Code = [zero(value)]
+            for i in range(live):
+                element = Memory("plain", (first + i) * p.k + k, "u8", 1)
+                code.append(op("vpinsrb", value, value, element, imm=i))
+            at = k * self.columns + first
+            if lanes == 16:
+                return [*code, op("vmovdqu", Memory("wei", at, "u32", 4), value.as_("u32"))]
+            return [*code, op("vmovq", Memory("wei", at, "u64", 1), value.as_("u64"))]
+
+        turns, rest = divmod(p.n, lanes)
+        code = loop("v", turns, row(Affine.var("v") * lanes, lanes), parallel=True)
+        code += loop("tail", 1, row(Affine(turns * lanes), rest), parallel=True) if rest else []
+        return loop("k", p.k, code, parallel=True)
+
     def widen(self) -> Code:
         """The source as s32, so that one element can be broadcast."""
         unit, size = self.unit, self.problem.m * self.problem.k
@@ -118,7 +146,16 @@ class RefInt8:
 
         turns, rest = divmod(size, unit.lanes)
         code = loop("w", turns, step(Affine.var("w") * unit.lanes, unit.lanes), parallel=True)
-        if rest:  # without masks the last whole register, some of it once more
+        if not turns and not unit.masks:
+            wide, few = unit.reg("a", dtype), Register("a", "u8", 16)
+            code = [
+                zero(few),
+                *(op("vpinsrb", few, few, Memory("src", Affine(i), "u8", 1), imm=i) for i in range(rest)),
+            ]
+            narrow = Register("a", self.problem.src, unit.lanes)
+            code += [op(name, wide, narrow), store32(unit, "wide", Affine(), wide.as_("u32"), rest)]
+            code = loop("tail", 1, code, parallel=True)
+        elif rest:  # without masks the last whole register, some of it once more
             first, count = (turns * unit.lanes, rest) if unit.masks else (size - unit.lanes, unit.lanes)
             code += loop("tail", 1, step(Affine(first), count), parallel=True)
         return code
@@ -213,28 +250,35 @@ class RefInt8:
             assert values is not None
             return np.repeat(values, parts // values.shape[axis], axis=axis)
 
-        def by_column(values: Array) -> Array:
-            return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, self.columns - self.problem.n)])
-
         parts = self.problem.k // self.period
         inputs: dict[str, Array] = {
             "src": src.reshape(-1),
-            "wei": by_column(weights.astype(fmt(self.stored).dtype, copy=False)).reshape(-1),
-            **self.plan.inputs(p, by_column),
+            **self.weights(weights.astype(fmt(self.stored).dtype, copy=False)),
+            **self.plan.inputs(p, self.by_column),
         }
         if self.zeros.wei:
-            inputs["wei_zeros"] = by_column(each_group(p.wei_zero_points, 0, self.groups)).astype(np.int32)
+            inputs["wei_zeros"] = self.by_column(each_group(p.wei_zero_points, 0, self.groups)).astype(np.int32)
         if self.zeros.src:
             inputs["src_zeros"] = each_group(p.src_zero_points, 1, self.groups).astype(np.int32)
         if self.uses("precomputed"):
             inputs["reductions"] = each_group(p.reductions, 1, self.groups)
         if self.uses("bias"):
-            inputs["term"] = by_column(self.matrix(src, p, parts)).reshape(-1)
+            inputs["term"] = self.by_column(self.matrix(src, p, parts)).reshape(-1)
         if p.src_group_scale is not None:
             inputs["src_group_scale"] = each_group(p.src_group_scale, 1, parts).astype(np.float32)
         if self.scaled and p.wei_scale is not None and p.wei_scale.ndim == 2:
-            inputs["wei_group_scale"] = by_column(each_group(p.wei_scale, 0, parts)).astype(np.float32)
+            inputs["wei_group_scale"] = self.by_column(each_group(p.wei_scale, 0, parts)).astype(np.float32)
         return {t.name: inputs[t.name] for t in self.program.tensors if t.kind == "input"}
+
+    def by_column(self, values: Array) -> Array:
+        """A value a column, with zeros up to whole vectors."""
+        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, self.columns - self.problem.n)])
+
+    def weights(self, weights: Array) -> dict[str, Array]:
+        """The weights as rows of whole vectors, or as columns where the program turns them."""
+        if self.turned:
+            return {"plain": to_a_line(weights.T).reshape(-1)}
+        return {"wei": self.by_column(weights).reshape(-1)}
 
     def matrix(self, src: Array, p: Parameters, parts: int) -> Array:
         """What the weights' zero points add to each group of scales, (M, groups, N)."""

@@ -38,7 +38,7 @@ from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
 from simdnn.kernels.x86.gemv import Gemv
 from simdnn.kernels.x86.ref_int8 import STRATEGIES, RefInt8
-from simdnn.kernels.x86.stored import NIBBLES
+from simdnn.libraries.onednn.order import depthwise_by_gemm
 from simdnn.libraries.onednn.sums import (
     bias_comes_first,
     cut_as_emulated,
@@ -139,8 +139,8 @@ class Row:
         """Why integer weights of another type cannot become s8 on their way to the kernel; empty where they can."""
         if problem.wei not in WIDENED:
             return ""
-        if problem.wei_tag != "any":
-            return f"makes s8 of {problem.wei} weights ahead of time: wei_tag='any'"
+        if problem.wei == "u8" and problem.wei_tag != "any":
+            return "makes s8 of u8 weights ahead of time: wei_tag='any'"
         if problem.wei == "u8" and self.dot.saturates:
             return "stores u8 weights less 128, and saturates: no library's bits"
         if problem.wei == "u8" and problem.group_scales:
@@ -246,7 +246,8 @@ def _depthwise_kernel(name: str, unit: Unit, halves: bool, problem: ConvProblem,
     integer = not fmt(problem.src).is_float
     merged = integer and older_kernel(unit.isa, problem)
     bias_first = bias_comes_first(problem, unit.isa)
-    return Depthwise(name, problem, unit, halves and problem.src == "s8", merged, bias_first).kernel()
+    reference = problem.src == "f32" and depthwise_by_gemm(problem)
+    return Depthwise(name, problem, unit, halves and problem.src == "s8", merged, bias_first, reference).kernel()
 
 
 # -- compressed weights -----------------------------------------------------------------------------------------------
@@ -337,10 +338,9 @@ def _ref_int8(isa: str) -> KernelKind:
         weights=("s8", *WIDENED),
         multiplied="s32",
         accumulates=("s32",),
-        tags=("any", "ab"),
         takes=("zero_points", "group_scales"),
         strategies=STRATEGIES,
-        wants=(_by_group, _ahead_of_time, partial(_whole_vectors, unit)),
+        wants=(_by_group,),
     )
 
 
@@ -349,18 +349,6 @@ def _by_group(p: MatmulProblem) -> str:
         return "computes integer matmul with zero points or scales by group or column, or u8 weights, only"
     if p.zero_points is None and (p.epilogue.zp_src or p.epilogue.zp_wei):
         return "takes zero points by group or column"
-    return ""
-
-
-def _ahead_of_time(p: MatmulProblem) -> str:
-    if p.wei in NIBBLES and p.wei_tag != "any":
-        return f"makes s8 of {p.wei} weights ahead of time: wei_tag='any'"
-    return ""
-
-
-def _whole_vectors(unit: Unit, p: MatmulProblem) -> str:
-    if not unit.masks and p.m * p.k < unit.lanes:
-        return f"{unit.isa} has no masks: M * K of at least {unit.lanes}, not {p.m * p.k}"
     return ""
 
 

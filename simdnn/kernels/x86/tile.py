@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.dots import Dot, accumulator
-from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
+from simdnn.kernels.x86.epilogue import Plan, TileSums, add_bias, finish_tile
 from simdnn.program.records import Affine
 
 
@@ -122,6 +122,7 @@ class Reduction:
     shifted: bool  # s8 source for an unsigned unit: add 128
     sums: tuple[Repeat, ...]
     group: Group | None = None  # what makes an integer chain an f32 term
+    bias_first: bool = False  # the first chain's sum gets the bias, instead of the total
 
     @property
     def chains(self) -> int:
@@ -245,10 +246,12 @@ def tile(
             if reduction.group:
                 body += reduction.group.term(unit, final, turn)
             opening = p == 0 and c == 0
+            if opening and reduction.bias_first:
+                body += add_bias(plan, final)
             closing = p == len(pieces) - 1 and c == len(repeat.chains) - 1
             if reduction.chains > 1:
                 body += partial(add=not opening, store=not closing)
         if p == len(pieces) - 1:
-            body += finish_tile(plan, final, rowsum)
+            body += finish_tile(plan.without_bias() if reduction.bias_first else plan, final, rowsum)
         parts.append(TilePart(over.var, count, body))
     return parts

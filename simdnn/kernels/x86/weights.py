@@ -117,7 +117,8 @@ class PackedWeights:
         if self.packed_here:
             columns = self.product.problem.wei_tag == "ba"
             return {"plain": to_a_line(weights.T if columns else weights).reshape(-1)}
-        folded = fold_weights(self.product.multiplied(weights), self.product.options.order.fold)
+        p = self.product
+        folded = fold_weights(p.multiplied(weights), p.options.order.fold, p.reading.planes)
         whole, tail = pack.pack(folded, self.layout)
         return {"wei": whole, "wei_tail": tail}
 

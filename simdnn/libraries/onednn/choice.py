@@ -11,8 +11,23 @@ from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
 from simdnn.libraries.model import Pick
-from simdnn.libraries.onednn.order import groups_by_fours, jit_with_avx_vnni, pointwise, sees_padding_alone
-from simdnn.libraries.onednn.refusals import refuse_copied, refuse_float_attributes, refuse_missing, refuse_raw
+from simdnn.libraries.onednn.order import (
+    by_gemm,
+    depthwise_by_gemm,
+    groups_by_fours,
+    jit_takes,
+    jit_with_avx_vnni,
+    pointwise,
+    sees_padding_alone,
+)
+from simdnn.libraries.onednn.refusals import (
+    refuse_copied,
+    refuse_float_attributes,
+    refuse_gemm,
+    refuse_missing,
+    refuse_raw,
+    refuse_unsure,
+)
 from simdnn.libraries.onednn.tiles import on_tiles
 
 _FP16 = "avx10_1_512"  # oneDNN's name of the cap that avx512_core_fp16 sets
@@ -77,10 +92,16 @@ def _emulated(p: Problem) -> tuple[str, str]:
     if isinstance(p, MatmulProblem):
         dots = p.m > 1 if p.n == 1 else p.m == 1 and p.wei_tag == "ba"
         return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
-    refuse_copied(p)
     if p.depthwise:
+        refuse_copied(p)
         return f"dw:{isa}_bf16_stored", f"jit_dw:{isa}"
-    return f"conv:{isa}_bf16_emulated", f"jit_bf16{'_1x1' if pointwise(p) else ''}:{isa}"
+    if by_gemm(p, True):
+        refuse_gemm(p)
+        return f"conv:{isa}_bf16_emulated", "x64:gemm:jit"
+    return (
+        f"conv:{isa}_bf16_emulated",
+        f"jit_bf16{'_1x1' if pointwise(p) and p.groups == 1 and p.strides == (1, 1) else ''}:{isa}",
+    )
 
 
 def _f16(problem: Problem) -> tuple[str, str]:
@@ -92,6 +113,7 @@ def _f16(problem: Problem) -> tuple[str, str]:
         copied = problem.dilation != (1, 1) and sees_padding_alone(problem)
         base = "brg_conv_fwd" if copied else "brdgmm_dw" if problem.dilation == (1, 1) else "jit_dw"
         return "dw:avx512_core_f16", f"{base}:{_FP16}"
+    refuse_unsure(problem, True)
     return "conv:avx512_core_f16", f"{'brgconv_1x1' if pointwise(problem) else 'brg_conv_fwd'}:{_FP16}"
 
 
@@ -122,14 +144,16 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     if p.wei in ("s4", "u4") and not reference:
         refuse_raw(p)
     library = "ref_int8:any" if reference else f"brg_matmul:{tier}"
-    if p.zero_points or (p.group_scales and (p.wei == "u8" or p.epilogue.dst == "s32" or p.scale_period % 4)):
+    in_place = p.wei == "u8" and p.wei_tag != "any"  # which the reference reads as they are
+    grouped = p.group_scales and (p.wei == "u8" or p.epilogue.dst == "s32" or p.scale_period % 4)
+    if in_place or p.zero_points or grouped:
         return f"ref_int8:{_wide(tier)}", library
     if reference:
         return f"{_int8('gemm', tier)}{'' if tier in _VNNI else '_exact'}", library
     if tier == "avx2":
-        if p.epilogue.dst == "bf16":
+        if p.epilogue.dst in ("bf16", "f16"):
             return "gemm:avx2_int8_exact", "ref_int8:any"
-        exact = p.src == "s8" and (p.epilogue.zp_src or p.epilogue.zp_wei)
+        exact = p.src == "s8" and (p.epilogue.zp_src or p.epilogue.zp_wei) and not p.beyond_s8
         return ("gemm:avx2_int8_exact" if exact else "gemm:avx2_int8"), "gemm:jit"
     return _int8("gemm", tier), library
 
@@ -148,11 +172,16 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
     base = "brgconv_1x1" if one_tap else "brg_conv_fwd"
     if not integer:
         if p.src == "bf16":
-            if by_fours:
-                refuse_copied(p)
+            if by_gemm(p, False):
+                refuse_gemm(p)
+                return f"conv:{tier}", "x64:gemm:jit"
+            if not by_fours:
+                refuse_unsure(p, True)
             return f"conv:{tier}", (f"jit_bf16:{tier}" if by_fours else f"{base}:{tier}")
-        wide = "avx2" if tier == "avx2" or (small and not by_fours) else "avx512_core"
-        jit = by_fours and wide != "avx2"
+        jit = tier != "avx2" and jit_takes(p)
+        wide = "avx2" if tier == "avx2" or (small and not jit) else "avx512_core"
+        if not jit:
+            refuse_unsure(p, wide != "avx2")
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
     if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
         return "conv:avx2_int8_exact", "ref:any"
@@ -173,8 +202,9 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
         isa = "avx2" if tier == "avx2" else tier if p.src == "bf16" else "avx512_core"
         if p.dilation == (1, 1):
             return f"dw:{isa}", f"brdgmm_dw:{isa}"
-        refuse_copied(p)
-        return f"dw:{isa}", f"jit_dw:{isa}"
+        if p.src == "bf16":
+            refuse_copied(p)
+        return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit_dw:{isa}"
     if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
         return "dw:avx2_int8_exact", "ref:any"
     jit = "jit_int8" if tier == "avx512_core" else "jit_uni_int8"

@@ -79,9 +79,10 @@ def _common(p: MatmulProblem, params: Params) -> bool:
 
 
 def _brgemm(p: MatmulProblem, params: Params, fp16: bool) -> bool:
-    """`fp16`: with AVX512_FP16 4-bit weights take scales of any type, and f16 destinations."""
-    further, dst = fp16 and p.wei in _NIBBLES, p.epilogue.dst
-    if p.wei == "u8" or not further and (_odd_scales(params) or dst == "f16"):
+    """`fp16`: with AVX512_FP16 there are f16 destinations, and 4-bit weights take scales of any type."""
+    dst = p.epilogue.dst
+    odd = _odd_scales(params) and not (fp16 and p.wei in _NIBBLES)
+    if p.wei == "u8" or odd or dst == "f16" and not fp16:
         return False
     if p.wei == "s8":
         return not (params.along_k and p.src == "s8" and p.wei_tag != "ab")

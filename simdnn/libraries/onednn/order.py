@@ -5,10 +5,14 @@ Integer sums without saturation do not depend on it: there, a single input chann
 
 from __future__ import annotations
 
+import math
 from itertools import groupby
 
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.common.sums import DotProduct, Order, Part
+
+_TILE_ROWS = {True: (28, 14, 9, 6), False: (14, 6, 4, 2)}  # of AVX-512 and AVX2, by vectors of output channels
+_MOST_COLUMNS = 28  # of a tile of oneDNN's older kernels
 
 
 def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order:
@@ -25,14 +29,49 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
             return Order("window") if dot.depth > 1 else Order(columns_outside=True)
         if neighbours:
             return Order("row") if dot.depth > 1 else Order()
-    if dot.acc == "s32" or (wide and _small_groups(p)) or not _padding_is_wide(p):
-        return Order()
-    return Order(parts=_parts(p))
+    if wide and dot.wei in ("f32", "bf16") and jit_takes(p):
+        return _in_blocks(p) if dot.depth > 1 else Order()
+    return Order(parts=_parts(p)) if dot.acc != "s32" and _padding_is_wide(p) else Order()
 
 
-def _small_groups(p: ConvProblem) -> bool:
-    """Whether oneDNN takes a kernel for small groups instead: by fours, and no tap window wholly in the padding."""
-    return groups_by_fours(p, 16) and not sees_padding_alone(p)
+def jit_takes(p: ConvProblem) -> bool:
+    """Whether oneDNN takes a kernel for small groups of floats: by fours, no tap window wholly in the padding, and no
+    more padding on a side than the columns of a tile.
+    """
+    return groups_by_fours(p, 16) and not sees_padding_alone(p) and not too_wide(p)
+
+
+def too_wide(p: ConvProblem) -> bool:
+    """Whether the padding on a side is more than the columns of a tile of oneDNN's older kernels."""
+    return max(p.padding[1], _behind(p)) > min(p.ow, _MOST_COLUMNS)
+
+
+def by_gemm(p: ConvProblem, emulated: bool) -> bool:
+    """Whether oneDNN leaves a convolution of bf16 to a GEMM over a copy of the windows; `emulated`: without
+    AVX512_BF16, where its other kernels take all groups by fours, else small ones.
+    """
+    fours = groups_by_fours(p, 16 if not emulated else p.ic)
+    if emulated and p.groups > 1 and not fours:
+        return True
+    return (fours or emulated) and (sees_padding_alone(p) or too_wide(p))
+
+
+def gemm_is_known(p: ConvProblem) -> bool:
+    """Whether the order of that GEMM's sums is known: where it has a single row or column they are other ones."""
+    oc, k = p.oc // p.groups, p.ic // p.groups * p.kh * p.kw
+    if oc == 1:
+        return k <= 32 and not p.depthwise
+    return p.oh * p.ow > 1 or oc % 8 == 0
+
+
+def depthwise_by_gemm(p: ConvProblem) -> bool:
+    """Whether oneDNN leaves a dilated depthwise convolution of floats to that GEMM."""
+    return p.dilation != (1, 1) and (sees_padding_alone(p) or too_wide(p))
+
+
+def small_block(p: ConvProblem) -> int:
+    """Channels of a group that such a kernel takes together: the most, up to 16, that divide those of both sides."""
+    return math.gcd(16, p.ic // p.groups, p.oc // p.groups)
 
 
 def groups_by_fours(p: ConvProblem, most: int) -> bool:
@@ -76,10 +115,13 @@ def _extent(p: ConvProblem) -> tuple[int, int]:
 
 def order_of_emulated(p: ConvProblem) -> Order:
     """The order of `jit_bf16`, which takes a block of channels through all taps together (rule 12)."""
-    ic, oc = p.ic // p.groups, p.oc // p.groups
-    by_sixteen = p.groups == 1 or max(ic, oc) >= 16 or ic % 4 or oc % 4
-    block = 16 if by_sixteen else 4 if ic % 8 or oc % 8 else 8
-    return Order(block=block if ic > block and p.kh * p.kw > 1 else 0)
+    return _in_blocks(p)
+
+
+def _in_blocks(p: ConvProblem) -> Order:
+    """A block of channels goes through all taps before the next one does: 16, in small groups fewer."""
+    block = 16 if p.groups == 1 else small_block(p)
+    return Order(block=block if p.ic // p.groups > block and p.kh * p.kw > 1 else 0)
 
 
 def _below(p: ConvProblem) -> int:
@@ -100,11 +142,27 @@ def _folds_columns(p: ConvProblem) -> bool:
     return any(p.iw % n == 0 and p.kw % n == 0 and stride % n == 0 for n in range(2, min(p.kw, stride, p.iw) + 1))
 
 
+def width_is_unsure(p: ConvProblem, wide: bool) -> bool:
+    """Whether padding counts as wide only by both sides together, on lines longer than a tile: there the library was
+    seen to do the one and the other.
+    """
+    vectors = -(-(p.oc // p.groups) // (16 if wide else 8))
+    rows = _TILE_ROWS[wide][min(vectors, 4) - 1]
+    return p.ow > rows and not _one_side_is_wide(p) and _both_are_wide(p)
+
+
 def _padding_is_wide(p: ConvProblem) -> bool:
     """Whether padding beside the image is more than oneDNN's kernel skips on the way."""
-    left, right, stride = p.padding[1], max(0, _behind(p)), p.strides[1]
-    skipped = max(left, right) <= (p.kw - 1) * stride and (p.ow - 1) * stride < p.iw
-    return not skipped or max(left, right) > p.ow
+    return _one_side_is_wide(p) or _both_are_wide(p)
+
+
+def _one_side_is_wide(p: ConvProblem) -> bool:
+    most = max(p.padding[1], _behind(p), 0)
+    return most > (p.kw - 1) * p.strides[1] or most > p.ow
+
+
+def _both_are_wide(p: ConvProblem) -> bool:
+    return (p.ow - 1) * p.strides[1] >= p.iw
 
 
 def _parts(p: ConvProblem) -> tuple[Part, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference
-from simdnn.libraries.onednn.order import sees_padding_alone
+from simdnn.libraries.onednn.order import gemm_is_known, sees_padding_alone, too_wide, width_is_unsure
 
 STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its reference does
 
@@ -58,9 +58,27 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
         raise Unimplemented(f"oneDNN refuses {types} below avx512_core, and groups of up to 16 channels: use dst f32")
 
 
+def refuse_unsure(p: ConvProblem, wide: bool) -> None:
+    """Raises where it is not known whether kernel columns become chains."""
+    if width_is_unsure(p, wide):
+        raise Unimplemented(
+            "whether oneDNN adds up each column of the kernel by itself is not known where padding beside the image is "
+            f"this wide and a line has {p.ow} outputs: less padding works, and dispatch='fastest'"
+        )
+
+
+def refuse_gemm(p: ConvProblem) -> None:
+    """Raises where the order of the GEMM that takes a convolution is not known."""
+    if not gemm_is_known(p):
+        raise Unimplemented(
+            "oneDNN takes a GEMM with one row or one column here, in an order not known: several outputs of an image "
+            "and channels of a group work, and dispatch='fastest'"
+        )
+
+
 def refuse_copied(p: ConvProblem) -> None:
-    """Raises where the kernels that take no tap window wholly in the padding leave a problem to a GEMM."""
-    if sees_padding_alone(p):
+    """Raises where a depthwise kernel leaves a problem to a GEMM."""
+    if sees_padding_alone(p) or too_wide(p):
         raise Unimplemented("oneDNN takes a GEMM over a copy of the image, in an order not known: less padding works")
 
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
-from simdnn.libraries.onednn.order import jit_with_avx_vnni, order_of, order_of_emulated
+from simdnn.libraries.onednn.order import (
+    by_gemm,
+    depthwise_by_gemm,
+    jit_takes,
+    jit_with_avx_vnni,
+    order_of,
+    order_of_emulated,
+    small_block,
+)
 
 
 def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -23,7 +31,7 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
         cut = 512 if wide and k <= 1024 else 1024
     if dot.saturates and not wide and 256 < k < 768:
         split = -(-k // 2)
-    exact = dot.compute == "s16" and not wide and problem.epilogue.dst == "bf16"
+    exact = dot.compute == "s16" and not wide and problem.epilogue.dst in ("bf16", "f16")
     reference = exact or problem.reference
     merged = integer and older_kernel(isa, problem) and not reference
     return Options(False, merged, cut, split, Order(), problem.reference, reference)
@@ -32,9 +40,13 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
 def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
     if dot.chain:
         return Options(cut=dot.chain // (problem.kh * problem.kw) // 2 * 2)
+    if dot.wei == "bf16" and dot.depth == 2 and by_gemm(problem, False):
+        return _as_gemm(problem)
     cut = 0
     if dot.acc == "f32" and dot.depth == 1:
         cut = 1280 if wide else 320 if problem.ic // problem.groups > 2048 else 0
+        if wide and dot.wei == "f32" and jit_takes(problem):
+            return Options(cut=small_block(problem), bias_first=True)
     older, exact = older_kernel(isa, problem), dot.compute == "s16"
     halve = dot.saturates and problem.src == "s8"
     reference = exact and not wide and problem.epilogue.dst != "bf16"
@@ -45,12 +57,25 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
 def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Rule 12, bf16 by f32: a vector restarts every 8 k; a matrix in the middle of K, or every 768."""
     if isinstance(problem, ConvProblem):
-        return Options(order=order_of_emulated(problem))
+        return _as_gemm(problem) if by_gemm(problem, True) else Options(order=order_of_emulated(problem))
     if problem.m == 1:
         return Options(cut=8)
-    if 384 < problem.k < 2 * 768:
-        return Options(split_k=-(-problem.k // 2), order=Order(parts=(Part(((0, 1), (1, 1))),)))
-    return Options(cut=768)
+    part = _restarts(problem.k)
+    if part in (0, 768):
+        return Options(cut=part)
+    return Options(split_k=part, order=Order(parts=(Part(((0, 1), (1, 1))),)))
+
+
+def _as_gemm(p: ConvProblem) -> Options:
+    """A GEMM over the windows of the image; where it has a single column, sums restart every 8."""
+    k = p.ic // p.groups * p.kh * p.kw
+    part = _restarts(k) if p.oc > p.groups else 8
+    return Options(cut=part + part % 2, order=Order("gemm", block=part))
+
+
+def _restarts(k: int) -> int:
+    """How much of K the GEMM adds up before a sum restarts; 0 for all of it."""
+    return 0 if k <= 384 else 768 if k >= 2 * 768 else -(-k // 2)
 
 
 def not_cut(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -87,7 +112,7 @@ def older_kernel(isa: str, problem: Problem) -> bool:
 def bias_comes_first(problem: ConvProblem, isa: str) -> bool:
     """Whether a depthwise sum of floats starts from the bias (rule 13); so does bf16 that is widened first."""
     widened = problem.src == "bf16" and "avx512_core_bf16" not in implied(isa)
-    return problem.dilation != (1, 1) or widened
+    return widened or problem.dilation != (1, 1) and not depthwise_by_gemm(problem)
 
 
 def even_parts(k: int) -> int:

@@ -1,0 +1,132 @@
+"""Recorded outputs of oneDNN 3.13.2 at seven ISA caps (on an Emerald Rapids) through the public functions: its bits,
+and its names of implementations.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import simdnn
+from isa_models.readings.arrays import Array
+from simdnn import libraries
+
+FOLDER = Path(__file__).parents[1] / "vectors" / "onednn_caps"
+CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
+#: what is refused, or (of `OTHER`) taken another way than the library does
+REFUSED = {
+    ("conv_f32_203_44", "AVX512_CORE_FP16"),
+    ("conv_f32_203_44", "AVX512_CORE_AMX"),
+    ("conv_post_float_203_17", "AVX512_CORE_AMX"),
+    ("conv_post_int_203_12", "AVX512_CORE_VNNI"),
+    ("conv_post_int_203_12", "AVX512_CORE_AMX"),
+    ("conv_post_int_203_18", "AVX512_CORE_VNNI"),
+    ("conv_post_int_203_18", "AVX512_CORE_AMX"),
+    ("conv_post_float_203_38", "AVX512_CORE_VNNI"),
+    ("conv_post_float_203_38", "AVX512_CORE_AMX"),
+    ("conv_post_float_203_9", "AVX512_CORE_AMX"),
+    ("conv_post_int_203_1", "AVX2"),
+    ("conv_post_int_203_26", "AVX512_CORE_VNNI"),
+    ("conv_post_int_203_26", "AVX512_CORE_AMX"),
+    ("wdec_f16_203_69", "AVX512_CORE_FP16"),
+    ("wdec_f16_203_69", "AVX512_CORE_AMX"),
+    ("wdec_f16_203_51", "AVX512_CORE_FP16"),
+    ("wdec_f16_203_51", "AVX512_CORE_AMX"),
+    ("wdec_f16_102_57", "AVX512_CORE_FP16"),
+    ("wdec_f16_102_57", "AVX512_CORE_AMX"),
+    ("mm_post_int_203_5", "AVX512_CORE_VNNI"),
+    ("mm_post_int_203_5", "AVX512_CORE_AMX"),
+    ("mm_post_int_203_33", "AVX512_CORE_VNNI"),
+    ("mm_post_int_203_33", "AVX512_CORE_AMX"),
+    ("mm_post_int_203_21", "AVX512_CORE_VNNI"),
+    ("mm_post_int_203_21", "AVX2"),
+    ("mm_post_float_203_4", "AVX512_CORE_AMX"),
+    ("mm_post_float_203_23", "AVX512_CORE_VNNI"),
+    ("mm_post_float_203_23", "AVX512_CORE_AMX"),
+    ("mm_post_float_203_8", "AVX512_CORE_AMX"),
+    ("mm_post_int_203_40", "AVX512_CORE_VNNI"),
+    ("mm_post_int_203_40", "AVX2"),
+}
+OTHER = {
+    ("wdec_bf16_101_22", "AVX512_CORE_AMX"),
+    ("wdec_bf16_203_27", "AVX512_CORE_AMX"),
+    ("wdec_bf16_102_24", "AVX512_CORE_AMX"),
+}
+RUNS = [(case, cap) for case in CASES for cap in case["runs"] if (case["name"], cap) not in OTHER]
+STORED = {"bf16": ml_dtypes.bfloat16, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
+
+
+def typed(array: Array, dtype: str) -> Array:
+    if dtype == "bf16":
+        return array.view(ml_dtypes.bfloat16)
+    return array.astype(STORED[dtype]) if dtype in STORED else array
+
+
+def parameters(case: dict[str, Any], stored: Any, kind: str) -> dict[str, simdnn.Quant]:
+    said = {name: case["attrs"].get(f"{kind}_{name}") for name in ("src", "wei", "dst")}
+    return {
+        name: simdnn.Quant(
+            typed(stored[f"{kind}_{name}"].reshape(-1), what["dtype"]),
+            "per_oc" if what["mask"] else None,
+            None,
+            what["dtype"],
+        )
+        for name, what in said.items()
+        if what
+    }
+
+
+def post_op(entry: list[Any], operand: Array | None) -> Any:
+    """A recorded post-operation as a caller writes it."""
+    name, *numbers = entry
+    if operand is not None:
+        return name.removeprefix("binary_"), operand
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return (name, *numbers) if numbers else name
+
+
+def pair(text: str) -> tuple[int, int]:
+    first, second = map(int, text.split("x"))
+    return first, second
+
+
+def run(case: dict[str, Any], isa: str, machine: str, dispatch: str) -> simdnn.Result:
+    stored, said = np.load(FOLDER / f"{case['name']}.npz"), case["params"]
+    src, weights = (typed(stored[name], case[name]["dtype"]) for name in ("src", "wei"))
+    bias = typed(stored["bias"].reshape(-1), case["bias"]) if case["bias"] else None
+    attr = simdnn.Attr(
+        fpmath=said.get("fpmath"),
+        apply_to_int=bool(said.get("fpint")),
+        post_ops=[post_op(entry, stored.get(f"po{i}")) for i, entry in enumerate(said.get("post", []))],
+        scales=parameters(case, stored, "sc"),
+        zero_points=parameters(case, stored, "zp"),
+    )
+    options: dict[str, Any] = {"machine": machine, "isa": isa, "dst": case["dst"]["dtype"], "attr": attr}
+    options |= {"dispatch": dispatch} | ({"into": stored["into"]} if "into" in stored else {})
+    if case["op"] == "matmul":
+        tag = {"plain": "ab"}.get(case["wei"]["tag"], case["wei"]["tag"])
+        return simdnn.matmul(src, weights, bias, wei_tag=tag, **options)
+    padding, groups = pair(said["pad"]) + pair(said["padr"]), weights.shape[0] if weights.ndim == 5 else 1
+    dilation = tuple(d + 1 for d in pair(said["dil"]))  # oneDNN writes 0 for dense taps
+    taps = {"strides": pair(said["str"]), "dilation": dilation, "padding": padding, "groups": groups}
+    return simdnn.convolution(src, weights, bias, **taps, **options)
+
+
+@pytest.mark.parametrize(("case", "cap"), RUNS, ids=[f"{case['name']}-{cap}" for case, cap in RUNS])
+def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
+    if (case["name"], cap) in REFUSED:
+        with pytest.raises(simdnn.SimdnnError):
+            run(case, cap.lower(), "spr", "onednn")
+        return
+    r = run(case, cap.lower(), "spr", "onednn")
+    stored, said = np.load(FOLDER / f"{case['name']}.npz"), case["runs"][cap]
+    expected = stored["out__" + said.get("as", cap)]
+    kernel, library = libraries.choose("onednn", r.problem, cap.lower(), r.fpmath)
+    assert (r.implementation, library) == (kernel, said["impl"])
+    assert r.output.tobytes() == expected.tobytes(), f"{np.sum(r.output.view(expected.dtype) != expected)} differ"
