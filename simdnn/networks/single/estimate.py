@@ -19,7 +19,7 @@ from simdnn.networks.single import graphs
 from simdnn.networks.single.graphs import TYPES
 from simdnn.networks.single.primitives import OperatorEstimate, Where
 from simdnn.primitives import Attr
-from simdnn.primitives.checks import integer, keyword, one_of
+from simdnn.primitives.checks import integer, keyword, keywords, one_of
 from simdnn.primitives.estimate import estimate as estimate_product
 from simdnn.primitives.result import Estimate
 
@@ -62,6 +62,7 @@ def estimate(
     dispatch: str = "fastest",
     **shape: Any,
 ) -> Any: ...
+@keywords
 def estimate(
     primitive: str,
     *,
