@@ -70,7 +70,7 @@ class Target:
         name, platform = machine.name, machine.platform.name
         if isa not in (None, platform):
             raise InvalidArgument(f"isa={isa!r}; machine {name!r} is a GPU of platform {platform}: leave isa out")
-        if threads != 1 or isinstance(threads, bool):
+        if integer("threads", threads) != 1:
             raise InvalidArgument(f"threads={threads!r}; on {name!r} all cores work: leave it at 1")
         if isinstance(dispatch, str) and dispatch in LIBRARIES:
             raise Unimplemented(

@@ -10,7 +10,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from simdnn import Attr, Quant
@@ -196,35 +195,3 @@ def test_stored_weights_pay_where_a_row_is_read(name: str) -> None:
 
     half, bytes_, nibbles = cycles("f16:f16:f16"), cycles("f16:s8:f16", 128), cycles("f16:s4:f16", 128)
     assert nibbles < bytes_ < half
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "types", "attr"),
-    [
-        (Unimplemented, "is ambiguous", ("f16", "s8"), Attr()),
-        (Unimplemented, "is ambiguous", ("f32", "u4"), Attr(fpmath="bf16")),
-        (Unimplemented, "types of one size", ("f16", "s8"), Attr(fpmath="bf16", apply_to_int=True)),
-        (Unimplemented, "apply_to_int for s8", ("s8", "s8"), Attr(fpmath="bf16", apply_to_int=True)),
-        (Unimplemented, "what works: -", ("f16", "s8"), Attr(apply_to_int=True, zero_points={"wei": 3000})),
-        (
-            Unimplemented,
-            "along N",
-            ("f16", "s8"),
-            Attr(apply_to_int=True, scales={"wei": Quant(np.ones((1, 2), "f4"), groups=(8, 3))}),
-        ),
-        (
-            Unimplemented,
-            "less their zero point",
-            ("f16", "s8"),
-            Attr(apply_to_int=True, zero_points={"wei": 3}, zero_point_strategy="bias"),
-        ),
-        (InvalidArgument, "integers alone", ("f16", "s8"), Attr(apply_to_int=True, zero_points={"src": 1})),
-    ],
-)
-def test_refusals(error: type[SimdnnError], message: str, types: tuple[str, str], attr: Attr) -> None:
-    for name in ("b580", "dg1", "v100")[: 2 if "s8" in types[:1] else 3]:
-        shapes = zip(((4, 8), (8, 6)), types, strict=True)
-        src, wei = (np.ones(shape, np.int8).astype(fmt(dtype).dtype) for shape, dtype in shapes)
-        with pytest.raises(error, match=message) as caught:
-            simdnn.matmul(src, wei, machine=name, attr=attr)
-        assert "\n" not in str(caught.value)

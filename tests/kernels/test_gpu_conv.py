@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import SimdnnError, Unimplemented
+from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names
@@ -214,22 +214,6 @@ def test_the_source_counts_once_in_memory() -> None:
         found = simdnn.estimate("convolution", dt="f16", machine="b580", **{**RES3, "mb": 64})
     dram = found.traffic.set_index("level").loc["DRAM"]
     assert dram.read_bytes < 1.3 * 2 * (64 * 128 * 28 * 28 + 9 * 128 * 128)
-
-
-@pytest.mark.parametrize(
-    "message,name,types,attr",
-    [
-        ("is ambiguous", "b580", ("f16", "s8"), Attr(fpmath="f16")),
-        ("is ambiguous", "v100", ("f32", "s8"), Attr()),
-        ("post-operation", "b580", ("f16", "f16"), Attr(post_ops=["sum"])),
-        ("tensor cores take", "v100", ("s8", "s8"), Attr()),
-        ("scales or zero points", "v100", ("f16", "f16"), Attr(scales={"src": 0.5})),
-    ],
-)
-def test_refusals(message: str, name: str, types: tuple[str, str], attr: Attr) -> None:
-    x, w = np.ones((1, 4, 5, 5), fmt(types[0]).dtype), np.ones((4, 4, 3, 3), fmt(types[1]).dtype)
-    with pytest.raises((Unimplemented, SimdnnError), match=message):
-        simdnn.convolution(x, w, machine=name, attr=attr)
 
 
 def test_an_element_is_explained_and_into_is_refused() -> None:

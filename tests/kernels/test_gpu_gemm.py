@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from isa_models import InvalidArgument, SimdnnError, Unimplemented, instruction, machine
+from isa_models import instruction, machine
 from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from isa_models.machines.shipped import gpu_machine_names
-from simdnn import Attr, Quant
+from simdnn import Attr
 from simdnn.kernels.common.spec import Epilogue
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.gemm import GpuGemm
@@ -185,46 +185,6 @@ def test_tiles_fit_the_registers_and_the_threads(name: str, size: tuple[int, int
     tile = gemm.tile
     assert tile.threads[0] * tile.threads[1] <= gpu.engines_per_core * gpu.threads
     assert gemm.groups[0] * tile.m >= m and gemm.groups[1] * tile.n >= n
-
-
-@pytest.mark.parametrize(
-    "error,message,name,types,options",
-    [
-        (Unimplemented, "no DPAS", "dg1", ("s4", "s8"), {}),
-        (Unimplemented, "that work", "a770", ("f16", "bf16"), {}),
-        (Unimplemented, "ambiguous", "a770", ("bf16", "s8"), {}),
-        (Unimplemented, "ambiguous", "a770", ("bf16", "s8"), {"attr": Attr(fpmath="bf16")}),
-        (Unimplemented, "onednn", "a770", ("s8", "s8"), {"dispatch": "onednn"}),
-        (InvalidArgument, "any, ab, ba", "a770", ("s8", "s8"), {"wei_tag": "oihw"}),
-        (InvalidArgument, "wei_tag", "a770", ("s8", "s8"), {"wei_tag": "abc"}),
-        (InvalidArgument, "into is missing", "a770", ("s8", "s8"), {"attr": Attr(post_ops=["sum"])}),
-        (InvalidArgument, "no post-operation 'sum'", "a770", ("s8", "s8"), {"into": np.zeros((4, 6), np.int32)}),
-        (
-            InvalidArgument,
-            "does not divide K=8",
-            "a770",
-            ("s8", "s8"),
-            {"attr": Attr(scales={"src": np.ones((4, 4), "f4"), "wei": Quant(np.ones((1, 6), "f4"), groups=(3, 1))})},
-        ),
-        (InvalidArgument, "leave it at 1", "a770", ("s8", "s8"), {"threads": 2}),
-        (InvalidArgument, "is a GPU", "a770", ("s8", "s8"), {"isa": "avx2"}),
-        (InvalidArgument, "dst 's32'", "a770", ("f16", "f16"), {"dst": "s32"}),
-        (InvalidArgument, "engine", "a770", ("s8", "s8"), {"engine": "fast"}),
-    ],
-)
-def test_refusals(
-    error: type[SimdnnError], message: str, name: str, types: tuple[str, str], options: dict[str, Any]
-) -> None:
-    rng = np.random.default_rng(0)
-    with pytest.raises(error, match=message) as caught:
-        simdnn.matmul(drawn(types[0], (4, 8), rng), drawn(types[1], (8, 6), rng), machine=name, **options)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("tag,error", [("oihw", Unimplemented), ("ab", InvalidArgument), ("ba", InvalidArgument)])
-def test_a_convolution_has_no_tags_of_matrices(tag: str, error: type[SimdnnError]) -> None:
-    with pytest.raises(error, match="any"):
-        simdnn.convolution(np.ones((1, 8, 5, 5), np.int8), np.ones((8, 8, 1, 1), np.int8), machine="b580", wei_tag=tag)
 
 
 def test_a_machine_itself_or_its_name() -> None:

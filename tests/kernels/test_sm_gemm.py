@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import Unimplemented, instruction, machine
 from isa_models.machines.loader import gpu_machine
-from simdnn import Attr
 from simdnn.kernels.common.spec import ConvProblem, Epilogue
 from simdnn.kernels.gpu.implicit import view_copies
 from simdnn.kernels.gpu.problem import product_of
@@ -75,34 +74,6 @@ def test_special_values_and_ties_of_the_fused_sum() -> None:
         found = simdnn.matmul(a, b, machine="v100", engine=engine).output
         assert found.tobytes() == chained(a, b).tobytes()
         assert np.isinf(found[0, 0]) and found[1, 0].view(np.uint32) == 0x7FFFFFFF and found[2, 0] == 2**-23
-
-
-@pytest.mark.parametrize(
-    "message,types,options",
-    [
-        ("tensor cores take f16 alone", "bf16", {}),
-        ("tensor cores take f16 alone", "s8:s8:s32", {}),
-        ("tensor cores take f16 alone", "u8:s8:f32", {}),
-        ("tensor cores take f16 alone", "f16:f32:f32", {}),
-        ("dst 'bf16'", "f16:f16:bf16", {}),
-        ("scales or zero points", "f16", {"attr": Attr(scales={"src": 0.5})}),
-        ("'any'", "f16", {"wei_tag": "oihw"}),
-        ("leave it at 1", "f16", {"threads": 2}),
-        ("platform volta", "f16", {"isa": "avx2"}),
-        ("onednn", "f16", {"dispatch": "onednn"}),
-    ],
-)
-def test_refusals(message: str, types: str, options: dict[str, Any]) -> None:
-    sizes: dict[str, Any] = {"ic": 8, "ih": 9, "iw": 9, "oc": 4, "kh": 3, "kw": 3}
-    with pytest.raises(simdnn.SimdnnError, match=message) as caught:
-        simdnn.estimate("convolution", machine="v100", dt=types, **sizes, **options)
-    assert "\n" not in str(caught.value)
-
-
-def test_integers_and_bf16_are_refused_with_values_too() -> None:
-    ones = np.ones((4, 4), np.int8)
-    with pytest.raises(Unimplemented, match="'v100': Volta's tensor cores"):
-        simdnn.matmul(ones, ones, machine="v100")
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import isa_models
 import simdnn
+from isa_models.formats import fmt
 from simdnn import Attr, InvalidArgument, Quant, SimdnnError, Unimplemented, UnknownName
 from tests.effort import examples
 from tests.primitives.problems import convolve
@@ -28,7 +29,9 @@ TAPS = np.ones((6, 4, 3, 3), np.int8)
 BF16 = ml_dtypes.bfloat16
 HUGE = np.broadcast_to(np.float32(1), (1 << 17, 1 << 17))
 
-MATMUL: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
+Case = tuple[Any, Any, dict[str, Any], type[SimdnnError], str]
+#: said alike on every target
+MATMUL: list[Case] = [
     ([[1.0]], W, {}, InvalidArgument, "src is a list.*np.asarray"),
     (3.0, W, {}, InvalidArgument, "src is a float"),
     (F, None, {}, InvalidArgument, "weights is a NoneType"),
@@ -54,32 +57,21 @@ MATMUL: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
     (np.broadcast_to(U[0, 0], (1 << 18, 1)), np.broadcast_to(S[0, 0], (1, 1 << 18)), {}, InvalidArgument, "dst.*bytes"),
     (F, S, {}, Unimplemented, "ambiguous: quantize.*apply_to_int=True"),
     (F.astype(BF16), S.astype(ml_dtypes.int4), {}, Unimplemented, "ambiguous"),
-    (U.view(np.int8), W.astype(BF16), {}, Unimplemented, "s8 source with bf16 weights.*u8:s8.*u8 or s8 with any"),
-    (F.astype(ml_dtypes.int4), S, {}, Unimplemented, "s4 source with s8 weights"),
     (F, W.astype(BF16), {}, Unimplemented, "f32 source with bf16 weights"),
     (F.astype(np.float16), W, {}, Unimplemented, "f16 source with f32 weights"),
-    (F.astype(np.float16), W.astype(np.float16), {"dispatch": "onednn"}, Unimplemented, "refuses f16.*'fastest'"),
     (F, W, {"dispatch": "gemm:avx512_core_tf31"}, InvalidArgument, "did you mean 'gemm:avx512_core_tf32'"),
-    (F, W, {"dispatch": "gemm:avx512_core_tf32"}, Unimplemented, "fpmath strict computes in f32.*'fastest'"),
-    (F, W, {"dispatch": "conv:avx512_core"}, Unimplemented, "computes convolution only"),
     (F, W, {"dispatch": "gemm:avx512_core_fp16_down"}, Unimplemented, "isa: needs avx512_core_fp16"),
     (F, W, {"machine": "zen"}, UnknownName, "did you mean 'zen[45]'"),
     (F, W, {"machine": ""}, UnknownName, "machine ''"),
     (F, W, {"machine": 4}, InvalidArgument, "machine=4"),
     (F, W, {"machine": None}, InvalidArgument, "machine=None"),
     (F, W, {"machine": Path("no/such.toml")}, SimdnnError, "no/such.toml"),
-    (F, W, {"isa": "avx512_core_vnn"}, UnknownName, "did you mean 'avx512_core_vnni'"),
-    (F, W, {"isa": ["avx2"]}, UnknownName, "ISA"),
-    (F, W, {"isa": "avx512_core_amx"}, InvalidArgument, "'zen4' lacks avx512_core_amx; it has"),
-    (F, W, {"isa": "sse41"}, Unimplemented, "up to sse41.*needs avx2"),
     (F, W, {"threads": 0}, InvalidArgument, "threads=0"),
     (F, W, {"threads": -1}, InvalidArgument, "threads=-1"),
     (F, W, {"threads": 1.0}, InvalidArgument, "threads=1.0"),
     (F, W, {"threads": True}, InvalidArgument, "threads=True"),
-    (F, W, {"threads": 97}, InvalidArgument, "96 cores"),
     (F, W, {"engine": "compile"}, InvalidArgument, "did you mean 'compiled'"),
     (F, W, {"engine": None}, InvalidArgument, "engine None"),
-    (F, W, {"dispatch": "oneDNN"}, InvalidArgument, "did you mean 'onednn'"),
     (F, W, {"wei_tag": "ca"}, InvalidArgument, "Allowed: any, ab, ba"),
     (F, W, {"dst": "f23"}, InvalidArgument, "did you mean 'f32'"),
     (F, W, {"dst": np.float32}, InvalidArgument, "Allowed: s32"),
@@ -95,8 +87,7 @@ MATMUL: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
     (U, S, {"attr": Attr(scales={"src": Quant(None)})}, InvalidArgument, "no values"),
     (U, S, {"attr": Attr(fpmath="bf16")}, InvalidArgument, "allowed for integers"),
 ]
-
-CONVOLUTION: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
+CONVOLUTION: list[Case] = [
     (IMAGE[0], TAPS, {}, InvalidArgument, r"src\[None\]"),
     (IMAGE, TAPS[0], {}, InvalidArgument, "OC, IC/G, KH, KW"),
     (IMAGE[:, :0], TAPS, {}, InvalidArgument, "empty; IC"),
@@ -116,33 +107,124 @@ CONVOLUTION: list[tuple[Any, Any, dict[str, Any], type[SimdnnError], str]] = [
     (IMAGE, TAPS, {"padding": (1,)}, InvalidArgument, "1 entries"),
     (IMAGE, TAPS, {"padding": True}, InvalidArgument, "padding=True"),
     (IMAGE, TAPS, {"padding": 0.5}, InvalidArgument, "padding=0.5"),
-    (IMAGE, TAPS, {"padding": 10**9}, InvalidArgument, "padded source.*bytes"),
     (IMAGE, TAPS, {"padding": 10**9, "strides": 10**9}, InvalidArgument, "padded source.*bytes"),
     (IMAGE, TAPS, {"padding": 10**40}, InvalidArgument, "more than 64 bits"),
     (IMAGE, TAPS, {"bias": np.ones(4, np.float32)}, InvalidArgument, r"\(6,\)"),
-    (IMAGE, TAPS, {"attr": Attr(zero_points={"wei": 1})}, Unimplemented, "weights zero point"),
     (IMAGE.astype(np.float32), TAPS, {}, Unimplemented, "ambiguous"),
+]
+#: a CPU's, here a Zen 4's
+CPU_MATMUL: list[Case] = [
+    (U.view(np.int8), W.astype(BF16), {}, Unimplemented, "s8 source with bf16 weights.*u8:s8.*u8 or s8 with any"),
+    (F.astype(ml_dtypes.int4), S, {}, Unimplemented, "s4 source with s8 weights"),
+    (F.astype(np.float16), W.astype(np.float16), {"dispatch": "onednn"}, Unimplemented, "refuses f16.*'fastest'"),
+    (F, W, {"dispatch": "gemm:avx512_core_tf32"}, Unimplemented, "fpmath strict computes in f32.*'fastest'"),
+    (F, W, {"dispatch": "conv:avx512_core"}, Unimplemented, "computes convolution only"),
+    (F, W, {"isa": "avx512_core_vnn"}, UnknownName, "did you mean 'avx512_core_vnni'"),
+    (F, W, {"isa": ["avx2"]}, UnknownName, "ISA"),
+    (F, W, {"isa": "avx512_core_amx"}, InvalidArgument, "'zen4' lacks avx512_core_amx; it has"),
+    (F, W, {"isa": "sse41"}, Unimplemented, "up to sse41.*needs avx2"),
+    (F, W, {"threads": 97}, InvalidArgument, "96 cores"),
+    (F, W, {"dispatch": "oneDNN"}, InvalidArgument, "did you mean 'onednn'"),
+]
+CPU_CONVOLUTION: list[Case] = [
+    (IMAGE, TAPS, {"padding": 10**9}, InvalidArgument, "padded source.*bytes"),
+    (IMAGE, TAPS, {"attr": Attr(zero_points={"wei": 1})}, Unimplemented, "weights zero point"),
 ]
 
 
-def call(primitive: Any, src: Any, weights: Any, options: dict[str, Any]) -> Any:
-    return primitive(src, weights, **{"machine": "zen4", **options})
+def of(src: str, weights: str, convolution: bool = False) -> tuple[Any, Any]:
+    """Ones of two types, 4 x 8 by 8 x 6, or an image of 4 channels by taps of 3 x 3."""
+    shapes = ((1, 4, 5, 5), (4, 4, 3, 3)) if convolution else ((4, 8), (8, 6))
+    src_array, wei_array = (
+        np.ones(shape, np.int8).astype(fmt(t).dtype) for shape, t in zip(shapes, (src, weights), strict=True)
+    )
+    return src_array, wei_array
 
 
-@pytest.mark.parametrize(("src", "weights", "options", "error", "message"), MATMUL, ids=[m[-1] for m in MATMUL])
-def test_matmul(src: Any, weights: Any, options: dict[str, Any], error: type[SimdnnError], message: str) -> None:
+ALONG_N = {"wei": Quant(np.ones((1, 2), "f4"), groups=(8, 3))}
+UNEVEN = {"src": np.ones((4, 4), "f4"), "wei": Quant(np.ones((1, 6), "f4"), groups=(3, 1))}
+STORED = {"apply_to_int": True}
+INTEL, ANY_GPU = ("b580", "dg1"), ("b580", "dg1", "v100")
+#: a GPU's: machines
+GPU_MATMUL: list[tuple[tuple[str, ...], Case]] = [
+    (ANY_GPU, (*of("f32", "f32"), {"isa": "avx2"}, InvalidArgument, "is a GPU of platform .*: leave isa out")),
+    (ANY_GPU, (*of("f16", "f16"), {"threads": 2}, InvalidArgument, "leave it at 1")),
+    (ANY_GPU, (*of("f16", "f16"), {"dispatch": "onednn"}, Unimplemented, "onednn")),
+    (ANY_GPU, (*of("f32", "f32"), {"wei_tag": "oihw"}, InvalidArgument, "any, ab, ba|'any'")),
+    (INTEL, (*of("s8", "s8"), {"attr": Attr(post_ops=["sum"])}, InvalidArgument, "into is missing")),
+    (INTEL, (*of("s8", "s8"), {"into": np.zeros((4, 6), np.int32)}, InvalidArgument, "no post-operation 'sum'")),
+    (INTEL, (*of("s8", "s8"), {"attr": Attr(scales=UNEVEN)}, InvalidArgument, "does not divide K=8")),
+    (INTEL, (*of("f16", "f16"), {"dst": "s32"}, InvalidArgument, "dst 's32'")),
+    (("dg1",), (*of("s4", "s8"), {}, Unimplemented, "no DPAS")),
+    (INTEL, (*of("f16", "bf16"), {}, Unimplemented, "that work")),
+    (INTEL, (*of("bf16", "s8"), {"attr": Attr(fpmath="bf16")}, Unimplemented, "ambiguous")),
+    (ANY_GPU, (*of("f16", "s8"), {}, Unimplemented, "is ambiguous")),
+    (ANY_GPU, (*of("f32", "u4"), {"attr": Attr(fpmath="bf16")}, Unimplemented, "is ambiguous")),
+    (ANY_GPU, (*of("f16", "s8"), {"attr": Attr(fpmath="bf16", **STORED)}, Unimplemented, "types of one size")),
+    (INTEL, (*of("s8", "s8"), {"attr": Attr(fpmath="bf16", **STORED)}, Unimplemented, "apply_to_int for s8")),
+    (ANY_GPU, (*of("f16", "s8"), {"attr": Attr(zero_points={"wei": 3000}, **STORED)}, Unimplemented, "what works: -")),
+    (ANY_GPU, (*of("f16", "s8"), {"attr": Attr(scales=ALONG_N, **STORED)}, Unimplemented, "along N")),
+    (
+        ANY_GPU,
+        (
+            *of("f16", "s8"),
+            {"attr": Attr(zero_points={"wei": 3}, zero_point_strategy="bias", **STORED)},
+            Unimplemented,
+            "less their zero point",
+        ),
+    ),
+    (
+        ANY_GPU,
+        (*of("f16", "s8"), {"attr": Attr(zero_points={"src": 1}, **STORED)}, InvalidArgument, "integers alone"),
+    ),
+    (("v100",), (*of("s8", "s8"), {}, Unimplemented, "'v100': Volta's tensor cores take f16 alone")),
+    (("v100",), (*of("bf16", "bf16"), {}, Unimplemented, "tensor cores take f16 alone")),
+    (("v100",), (*of("f16", "f32"), {}, Unimplemented, "tensor cores take f16 alone")),
+    (("v100",), (*of("f16", "f16"), {"dst": "bf16"}, SimdnnError, "dst 'bf16'")),
+    (("v100",), (*of("f16", "f16"), {"attr": Attr(scales={"src": 0.5})}, SimdnnError, "scales or zero points")),
+    (("titan_xp",), (*of("bf16", "bf16"), {}, Unimplemented, "Pascal has no tensor cores; what works: f16:f16")),
+]
+GPU_CONVOLUTION: list[tuple[tuple[str, ...], Case]] = [
+    (INTEL, (*of("s8", "s8", True), {"wei_tag": "oihw"}, Unimplemented, "any")),
+    (INTEL, (*of("s8", "s8", True), {"wei_tag": "ab"}, InvalidArgument, "any")),
+    (("v100",), (*of("f16", "f16", True), {"wei_tag": "oihw"}, SimdnnError, "'any'")),
+    (ANY_GPU, (*of("f16", "f16", True), {"threads": 2}, InvalidArgument, "leave it at 1")),
+    (ANY_GPU, (*of("f16", "f16", True), {"isa": "avx2"}, InvalidArgument, "is a GPU of platform")),
+    (ANY_GPU, (*of("f16", "f16", True), {"dispatch": "onednn"}, Unimplemented, "onednn")),
+    (INTEL, (*of("f16", "s8", True), {"attr": Attr(fpmath="f16")}, Unimplemented, "is ambiguous")),
+    (("v100",), (*of("f32", "s8", True), {}, Unimplemented, "is ambiguous")),
+    (INTEL, (*of("f16", "f16", True), {"attr": Attr(post_ops=["sum"])}, Unimplemented, "post-operation")),
+    (("v100",), (*of("s8", "s8", True), {}, SimdnnError, "tensor cores take f16 alone")),
+    (("v100",), (*of("f16", "f16", True), {"attr": Attr(scales={"src": 0.5})}, SimdnnError, "scales or zero points")),
+]
+
+
+def over(common: list[Case], cpu: list[Case], gpu: list[tuple[tuple[str, ...], Case]]) -> Any:
+    """Each case on the machines that it is of."""
+    cases = [(machine, case) for case in common for machine in ("zen4", "b580")]
+    cases += [("zen4", case) for case in cpu] + [(machine, case) for machines, case in gpu for machine in machines]
+    return pytest.mark.parametrize(
+        ("machine", "src", "weights", "options", "error", "message"),
+        [(case[2].get("machine", machine), *case) for machine, case in cases],
+        ids=[f"{machine}-{case[-1]}" for machine, case in cases],
+    )
+
+
+def refused(primitive: Any, machine: Any, case: Case) -> None:
+    src, weights, options, error, message = case
     with pytest.raises(error, match=message) as raised:
-        call(simdnn.matmul, src, weights, options)
+        primitive(src, weights, **{"machine": machine, **options})
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 400
 
 
-@pytest.mark.parametrize(
-    ("src", "weights", "options", "error", "message"), CONVOLUTION, ids=[c[-1] for c in CONVOLUTION]
-)
-def test_convolution(src: Any, weights: Any, options: dict[str, Any], error: type[SimdnnError], message: str) -> None:
-    with pytest.raises(error, match=message) as raised:
-        call(simdnn.convolution, src, weights, options)
-    assert "\n" not in str(raised.value) and len(str(raised.value)) < 400
+@over(MATMUL, CPU_MATMUL, GPU_MATMUL)
+def test_matmul(machine: Any, src: Any, weights: Any, options: dict[str, Any], error: Any, message: str) -> None:
+    refused(simdnn.matmul, machine, (src, weights, options, error, message))
+
+
+@over(CONVOLUTION, CPU_CONVOLUTION, GPU_CONVOLUTION)
+def test_convolution(machine: Any, src: Any, weights: Any, options: dict[str, Any], error: Any, message: str) -> None:
+    refused(simdnn.convolution, machine, (src, weights, options, error, message))
 
 
 @pytest.mark.parametrize(
@@ -168,25 +250,12 @@ def test_convolution(src: Any, weights: Any, options: dict[str, Any], error: typ
         ),
     ],
 )
-def test_estimate(primitive: str, arguments: dict[str, Any], error: type[SimdnnError], message: str) -> None:
+@pytest.mark.parametrize("machine", ["zen4", "b580", "v100"])
+def test_estimate(
+    machine: str, primitive: str, arguments: dict[str, Any], error: type[SimdnnError], message: str
+) -> None:
     with pytest.raises(error, match=message):
-        simdnn.estimate(primitive, machine="zen4", **arguments)
-
-
-@pytest.mark.parametrize("machine", ["b580", "v100"])
-def test_gpus_say_the_same(machine: str) -> None:
-    operands = {"src": F, "weights": W, "vector": F[0], "batch": F[None], "turned": np.ones((5, 8), np.float32)}
-    for src, weights, error, message in (
-        ("vector", "weights", InvalidArgument, r"src\[None, :\]"),
-        ("batch", "turned", InvalidArgument, "K 8 != 5"),
-        ("src", "turned", InvalidArgument, "weights.T would fit"),
-    ):
-        with pytest.raises(error, match=message):
-            simdnn.matmul(operands[src], operands[weights], machine=machine)
-    with pytest.raises(InvalidArgument, match=f"{machine!r} is a GPU of platform .*: leave isa out"):
-        simdnn.matmul(F, W, machine=machine, isa="avx2")
-    with pytest.raises(InvalidArgument, match="bytes; at most"):
-        simdnn.estimate("matmul", m=10**9, n=10**9, k=10**9, machine=machine)
+        simdnn.estimate(primitive, machine=machine, **arguments)
 
 
 def test_an_absurd_size_is_refused_before_memory_is_taken() -> None:
