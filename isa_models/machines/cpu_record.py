@@ -296,16 +296,29 @@ class Dram:
 
 @dataclass(frozen=True, slots=True)
 class Frequency:
-    """Core clock in GHz, by the widest vectors in use; None where it isn't known to differ."""
+    """Core clock in GHz by kind of code: the widest registers in use, and what is done there.
+
+    None where it isn't known to differ. Heavy use of 512 bits is multiply-adds and sums of products.
+    """
 
     base_ghz: float
     avx2_ghz: float | None
-    avx512_ghz: float | None
+    avx512_ghz: float | None  # heavy use, and light use where that is not known apart
+    avx512_light_ghz: float | None = None
+    amx_ghz: float | None = None  # while tiles are in use
 
-    def ghz(self, vector_bits: int = 128) -> float:
-        """The clock while registers of `vector_bits` are in heavy use."""
-        by_width = self.avx512_ghz if vector_bits >= 512 else self.avx2_ghz if vector_bits >= 256 else None
-        return by_width or self.base_ghz
+    def figure(self, vector_bits: int = 128, heavy: bool = True, tiles: bool = False) -> str:
+        """The name of the figure by which code of a kind runs: the first of its kind that is known."""
+        names = ["amx_ghz"] if tiles else []
+        if vector_bits >= 512:
+            names += ["avx512_ghz"] if heavy or tiles else ["avx512_light_ghz", "avx512_ghz"]
+        elif vector_bits >= 256:
+            names += ["avx2_ghz"]
+        return next((name for name in names if getattr(self, name)), "base_ghz")
+
+    def ghz(self, vector_bits: int = 128, heavy: bool = True, tiles: bool = False) -> float:
+        """The clock while registers of `vector_bits` are in use, heavy use unless told, or tiles."""
+        return float(getattr(self, self.figure(vector_bits, heavy, tiles)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -85,7 +85,8 @@ def _frequency(table: Table) -> Frequency:
     def optional(key: str) -> float | None:
         return table.figure_number(key, 0.1, 10) if table.has(key) else None
 
-    found = Frequency(table.figure_number("base_ghz", 0.1, 10), optional("avx2_ghz"), optional("avx512_ghz"))
+    names = "avx2_ghz", "avx512_ghz", "avx512_light_ghz", "amx_ghz"
+    found = Frequency(table.figure_number("base_ghz", 0.1, 10), *(optional(name) for name in names))
     table.close()
     return found
 

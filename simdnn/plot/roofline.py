@@ -120,7 +120,8 @@ def peaks(
         if isinstance(machine, GpuMachine):
             found[kind, isa] = 2 * macs * machine.clock(kind != "f32")
         else:
-            found[kind, isa] = 2 * macs * machine.frequency.ghz(512 if "avx512" in isa else 256) * threads
+            tiles = "amx" in isa and kind != "f32"
+            found[kind, isa] = 2 * macs * machine.frequency.ghz(512 if "avx512" in isa else 256, tiles=tiles) * threads
     if not found:
         raise InvalidArgument(f"{machine.name}: no unit for any of {', '.join(_TYPES)} is known")
     return found

@@ -55,13 +55,18 @@ class Priced(ABC):
 
     @property
     def cycles(self) -> float:
-        """Clock cycles of one run."""
+        """Core cycles of one run, whatever the clock: `clock` says which one makes `seconds` of them."""
         return self.cost.cycles
 
     @property
     def seconds(self) -> float:
-        """The time of one run: `cycles` at the clock that the machine holds for this width of registers."""
+        """The time of one run: `cycles` at the clock that the machine holds for such code (`clock`)."""
         return self.cost.seconds
+
+    @property
+    def clock(self) -> str:
+        """The clock by which `seconds` follow from `cycles`: GHz, the machine's figure, and the kind of code."""
+        return self.cost.clock
 
     @property
     def bound(self) -> str:

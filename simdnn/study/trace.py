@@ -17,7 +17,7 @@ from simdnn import files
 from simdnn.primitives.result import Estimate
 from simdnn.timing.cpu.threads import share_out
 from simdnn.timing.gpu.estimate import clock_of, gpu_time
-from simdnn.timing.memory import widest
+from simdnn.timing.memory import kind_of_code
 from simdnn.timing.system import Span
 
 Event = dict[str, Any]
@@ -31,7 +31,7 @@ def spans(estimate: Estimate) -> tuple[list[Span], float]:
     machine, program = estimate.machine, estimate.kernel.timed or estimate.kernel.program
     if not isinstance(machine, GpuMachine):
         shared = share_out(program, machine, estimate.threads, spans=True)
-        return list(shared.simulated.spans), machine.frequency.ghz(widest(program))
+        return list(shared.simulated.spans), machine.frequency.ghz(*kind_of_code(program))
     time = gpu_time(program, machine, spans=True)
     shares = {  # of a stage's time, by its name and the pipe
         s.stage.name: {p: busy / max(s.stage.cycles, 1e-9) for p, busy in s.engine.busy.items() if busy}

@@ -23,7 +23,7 @@ from simdnn.timing.cpu.steps import Step, lower
 from simdnn.timing.cpu.stream import CountedAs
 from simdnn.timing.cpu.threads import Shared, parallel_extent, share_out
 from simdnn.timing.cpu.walk import NEAR, Piece, core_time, lower_bounds
-from simdnn.timing.memory import LevelTraffic, transfers, widest
+from simdnn.timing.memory import KindOfCode, LevelTraffic, kind_of_code, transfers
 from simdnn.timing.phases import overlap
 
 if TYPE_CHECKING:
@@ -50,14 +50,16 @@ class InstructionCost:
 class Cost:
     """What one run of a program costs, on one core or on several.
 
-    `bound` is "compute", "latency", "front-end", or the memory level that sets the time. `core_cycles` is the core's
-    own time and `levels` the traffic: what a model of several cores sharing levels starts from.
-    `executed` counts the program's own instructions as engines do, without the loop control among `forms`.
+    `clock` says at which clock `cycles` make `seconds`. `bound` is "compute", "latency", "front-end", or the memory
+    level that sets the time. `core_cycles` is the core's own time and `levels` the traffic: what a model of several
+    cores sharing levels starts from. `executed` counts the program's own instructions as engines do, without the loop
+    control among `forms`.
     """
 
     machine: str
     cycles: float
     seconds: float
+    clock: str
     bound: str
     core_cycles: float
     pieces: tuple[Piece, ...]
@@ -111,19 +113,20 @@ def estimate_program(program: Program, machine: Machine, *, cold: Collection[str
     moved = transfers(program, machine, cold=cold)
     levels = moved.levels
     found = overlap(machine, core, moved)
-    bits = widest(program)
+    kind = kind_of_code(program)
     used = [level.confidence for level in levels if level.bytes]
     return Cost(
         machine=machine.name,
         cycles=found.cycles,
-        seconds=found.cycles / (machine.frequency.ghz(bits) * 1e9),
+        seconds=found.cycles / (machine.frequency.ghz(*kind) * 1e9),
+        clock=_clock_text(machine, kind),
         bound=found.bound,
         core_cycles=core.cycles,
         pieces=core.pieces,
         levels=levels,
         forms=_forms(machine, core.executed),
         executed=_as_engines_count(core.executed),
-        confidence=weakest([core.confidence, _clock(machine, bits), *used]),
+        confidence=weakest([core.confidence, _clock(machine, kind), *used]),
         work=Work(program, machine, (1.0,) * len(program.body), core.cycles),
     )
 
@@ -131,7 +134,7 @@ def estimate_program(program: Program, machine: Machine, *, cold: Collection[str
 def _on_several(program: Program, machine: Machine, cold: Collection[str], threads: int) -> Cost:
     """The cost on several cores: a stage after the other, each as long as the simulated system takes."""
     shared = share_out(program, machine, threads, cold)
-    cycles, bits = shared.simulated.cycles, widest(program)
+    cycles, kind = shared.simulated.cycles, kind_of_code(program)
     executed: Counter[CountedAs] = Counter()
     for core in shared.cores:
         executed.update(core.executed)
@@ -144,7 +147,8 @@ def _on_several(program: Program, machine: Machine, cold: Collection[str], threa
     return Cost(
         machine=machine.name,
         cycles=cycles,
-        seconds=cycles / (machine.frequency.ghz(bits) * 1e9),
+        seconds=cycles / (machine.frequency.ghz(*kind) * 1e9),
+        clock=_clock_text(machine, kind),
         bound=_bound_of(shared, levels),
         core_cycles=sum(stage.cycles for stage in shared.stages),
         pieces=tuple(piece for core in shared.cores for piece in core.pieces),
@@ -152,7 +156,7 @@ def _on_several(program: Program, machine: Machine, cold: Collection[str], threa
         forms=_forms(machine, executed),
         executed=_as_engines_count(executed),
         confidence=weakest(
-            [*(core.confidence for core in shared.cores), _clock(machine, bits), machine.confidence_of(*keys), *used]
+            [*(core.confidence for core in shared.cores), _clock(machine, kind), machine.confidence_of(*keys), *used]
         ),
         work=Work(program, machine, shares, own),
     )
@@ -167,11 +171,15 @@ def _bound_of(shared: Shared, levels: Sequence[LevelTraffic]) -> str:
     return shared.bounds[longest]
 
 
-def _clock(machine: Machine, bits: int) -> Confidence:
-    """The standing of the clock that `Frequency.ghz` gives at this width."""
-    frequency = machine.frequency
-    wide = "avx512_ghz" if bits >= 512 else "avx2_ghz" if bits >= 256 else "base_ghz"
-    return machine.confidence_of(f"frequency.{wide if getattr(frequency, wide) else 'base_ghz'}")
+def _clock(machine: Machine, kind: KindOfCode) -> Confidence:
+    """The standing of the clock that `Frequency.ghz` gives to a kind of code."""
+    return machine.confidence_of(f"frequency.{machine.frequency.figure(*kind)}")
+
+
+def _clock_text(machine: Machine, kind: KindOfCode) -> str:
+    return (
+        f"{machine.frequency.ghz(*kind):g} GHz, {machine.name}'s frequency.{machine.frequency.figure(*kind)} ({kind})"
+    )
 
 
 def _as_engines_count(executed: Counter[CountedAs]) -> Counter[str]:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +96,7 @@ def transfers(
         exposed = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
         levels.append(_level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed))
     last = machine.caches[-1]
-    per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(widest(program))
+    per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(*kind_of_code(program))
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
     rates = per_cycle, per_cycle
     levels.append(_level("DRAM", fetched[-1], last.line_bytes, rates, confidence, machine.dram.exposed))
@@ -125,9 +126,23 @@ def _share_of_rows(program: Program, cache: CacheLevel) -> float:
     return total / busy if busy else 1.0
 
 
-def widest(program: Program) -> int:
-    """Bits of the widest registers, which decide the clock."""
-    return max((op.width for op, _ in program.ops()), default=128)
+class KindOfCode(NamedTuple):
+    """What decides the clock (`Frequency.ghz`): bits of the widest registers, heavy use of them, and tiles."""
+
+    bits: int
+    heavy: bool
+    tiles: bool
+
+    def __str__(self) -> str:
+        return "tiles" if self.tiles else f"{self.bits} bits{', heavy use' * (self.heavy and self.bits >= 512)}"
+
+
+def kind_of_code(program: Program) -> KindOfCode:
+    """The kind of a program's code: heavy where it multiplies and adds, or sums products, in its widest registers."""
+    ops = [op for op, _ in program.ops()]
+    tiles = any(op.definition.tile for op in ops)
+    bits = 512 if tiles else max((op.width for op in ops), default=128)
+    return KindOfCode(bits, any(op.definition.accumulates and op.width >= bits for op in ops), tiles)
 
 
 def misses(tree: Region, cache: CacheLevel, cold: Collection[str] | None = None, whole: Region | None = None) -> Lines:

@@ -19,7 +19,7 @@ from isa_models.machines.cpu_record import CacheLevel, Machine
 from simdnn.program.records import Loop, Program, Statement
 from simdnn.timing.cpu.walk import CoreTime, core_time
 from simdnn.timing.footprint import parts
-from simdnn.timing.memory import LevelTraffic, fits, transfers, widest
+from simdnn.timing.memory import LevelTraffic, fits, kind_of_code, transfers
 from simdnn.timing.phases import overlap
 from simdnn.timing.system import Channel, Simulated, Stage, System, simulate
 
@@ -63,7 +63,7 @@ def share_out(
     program: Program, machine: Machine, threads: int, cold: Collection[str] = (), spans: bool = False
 ) -> Shared:
     """Time of the program on `threads` cores that share L3 and DRAM."""
-    ghz = machine.frequency.ghz(widest(program))
+    ghz = machine.frequency.ghz(*kind_of_code(program))
     private = sum(level.shared_by == 1 for level in machine.caches)
     sharing = machine.caches[private:]
     channels = [Channel(c.name, c.load_bytes_per_cycle * min(c.shared_by, threads), c.shared_by) for c in sharing]

@@ -258,6 +258,7 @@ def estimate_gpu(program: Program, machine: GpuMachine, *, cold: bool = False, c
         machine=machine.name,
         cycles=cycles,
         seconds=cycles / (ghz * 1e9),
+        clock=f"{ghz:g} GHz, {machine.name}'s for such code",
         bound=bound,
         core_cycles=sum(stage.engine.cycles for stage in time.stages),
         pieces=(),
