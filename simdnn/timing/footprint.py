@@ -121,12 +121,13 @@ class Region:
     @cached_property
     def whole(self) -> dict[str, Lines]:
         """Lines of each tensor in all iterations together."""
-        extents = ((self.var, self.extent),) if self.extent > 1 else ()
-        return _counts(_unions(self._bundles_below(extents), self.line_bytes))
+        return _counts(self._all)
 
     @cached_property
     def straight(self) -> dict[str, Lines]:
         """Lines of each tensor that the accesses directly in the loop touch in one iteration."""
+        if self.accesses and not self.loops:
+            return self.iteration
         return _counts(_unions([(bundle, ()) for bundle in self._bundles], self.line_bytes))
 
     @cached_property
@@ -136,7 +137,15 @@ class Region:
 
     @cached_property
     def _touched(self) -> dict[str, tuple[Runs, Runs]]:
+        if len(self.loops) == 1 and not self.accesses:
+            return self.loops[0]._all
         return _unions(self._bundles_below(), self.line_bytes)
+
+    @cached_property
+    def _all(self) -> dict[str, tuple[Runs, Runs]]:
+        if self.extent == 1:
+            return self._touched
+        return _unions(self._bundles_below(((self.var, self.extent),)), self.line_bytes)
 
     @cached_property
     def _bundles(self) -> tuple[_Bundle, ...]:

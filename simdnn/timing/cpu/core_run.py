@@ -205,13 +205,6 @@ class Turn:
         return [self.rows.ops[number] for number in self.order.tolist()]
 
     @cached_property
-    def counted(self) -> tuple[list[CoreOp], list[int]]:
-        """The different ops in the order in which they are met, and how often each stands there."""
-        numbers, first, counts = np.unique(self.order, return_index=True, return_counts=True)
-        by_place = np.argsort(first)
-        return [self.rows.ops[i] for i in numbers[by_place].tolist()], counts[by_place].tolist()
-
-    @cached_property
     def key(self) -> tuple[object, ...]:
         """What equal turns have equal, whichever rows theirs are among."""
         numbers, first, inverse = np.unique(self.order, return_index=True, return_inverse=True)

@@ -18,7 +18,7 @@ from isa_models.machines.cpu_record import Machine
 from simdnn.program.records import Loop, Op, Program, Statement
 from simdnn.timing.cpu.core_model import UNPLACED
 from simdnn.timing.cpu.core_run import CoreRows, Turn
-from simdnn.timing.cpu.steps import Step, core_op, fused_with
+from simdnn.timing.cpu.steps import CoreOp, Step, core_op, fused_with
 from simdnn.timing.cpu.stream import CountedAs, CountedStep, Stream
 
 Ints = npt.NDArray[np.int64]
@@ -119,6 +119,8 @@ class Lines:
 
     def counted(self, order: Ints) -> dict[int, int]:
         """How often each line stands there, in the order in which they are met."""
+        if len(order) == 1:
+            return {int(order[0]): 1}
         numbers, first, counts = np.unique(order, return_index=True, return_counts=True)
         by_place = np.argsort(first)
         return dict(zip(numbers[by_place].tolist(), counts[by_place].tolist(), strict=True))
@@ -131,12 +133,24 @@ class Lines:
                 found[key] += count
         return found
 
+    def ops(self, stretch: Stretch) -> tuple[list[CoreOp], list[int]]:
+        """The different lines as the core sees them beside each other, and how often each stands there."""
+        counted, beside = self.counted(stretch.order), self._beside(stretch.order)
+        return [self._op(number, beside) for number in counted], list(counted.values())
+
+    def _op(self, number: int, beside: tuple[bool, bool]) -> CoreOp:
+        return core_op(self.machine, self.steps[number], self.jumps[number], *beside)
+
+    def _beside(self, order: Ints) -> tuple[bool, bool]:
+        """Whether lines have 512-bit registers, and tiles, which change how others run."""
+        return bool(self._wide[order].any()), bool(self._tiles[order].any())
+
     def rows(self, order: Ints) -> CoreRows:
-        """All lines as the core sees them beside those of `order`: beside 512-bit registers, and tiles."""
-        beside = bool(self._wide[order].any()), bool(self._tiles[order].any())
+        """All lines of the program as the core sees them beside those of `order`."""
+        beside = self._beside(order)
         if beside not in self._rows:
-            pairs = zip(self.steps, self.jumps, strict=True)
-            self._rows[beside] = CoreRows(self.machine, [core_op(self.machine, *pair, *beside) for pair in pairs])
+            every = [self._op(number, beside) for number in range(len(self.steps))]
+            self._rows[beside] = CoreRows(self.machine, every)
         return self._rows[beside]
 
     def turn(self, stretch: Stretch, moving: str = "") -> Turn:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -115,12 +115,11 @@ class _Walk:
 
     def run(self) -> CoreTime:
         whole = self.body(self.program.body, "")
-        turn = self.lines.turn(whole.lines)
-        ops, times = turn.counted
+        ops, times = self.lines.ops(whole.lines)
         stores_too = math.ceil(bounds.load_pipes(self.machine, ops, times) - 1e-9)  # the core model places none
-        cycles = float(max(stores_too, *_ends(turn, len(turn.order)))) if ops else 0.0
+        cycles = float(max(stores_too, *_ends(self.lines.turn(whole.lines), len(whole.lines.order)))) if ops else 0.0
         self.confidences.add(confidence_of(self.machine, ops))
-        pieces: Pieces = {"": Piece("", 1, cycles, self.bound(turn, cycles))}
+        pieces: Pieces = {"": Piece("", 1, cycles, _bound(lower_bounds(self.machine, ops, times), cycles))}
         _add(pieces, whole.skipped)
         executed = whole.executed.copy()
         executed.update(self.lines.executed(whole.lines.order))
@@ -191,7 +190,7 @@ class _Walk:
             return Iteration(sum(piece.cycles for piece in self.rates[id(loop)].values()), instructions, loops)
         inner = [s for s in loop.body if isinstance(s, Loop)]
         straight = Stretch.of([*(self.lines.of(s) for s in loop.body if isinstance(s, Op)), self.lines.of(loop)])
-        rest = lower_bounds(self.machine, *self.lines.turn(straight).counted)
+        rest = lower_bounds(self.machine, *self.lines.ops(straight))
         cycles = sum(span.cycles * s.extent for span, s in zip(loops, inner, strict=True)) + max(rest.values())
         return Iteration(cycles, instructions, loops)
 
@@ -224,7 +223,7 @@ class _Walk:
         Some iterations fill the window, then some are looked at; more where these still differ. Queues that fill more
         slowly hide a bound, stores at commit above all, so the time is no less than each bound.
         """
-        turn = self.lines.turn(one)
+        ops, times = self.lines.ops(one)
         for settled in (self.window, SETTLING * self.window):
             warm = -(-settled // self.lines.length(one))
             turns = self.lines.turns(one, loop.var, 0, warm + max(LOOKED_AT, 2 * warm))
@@ -232,22 +231,23 @@ class _Walk:
             seen = (ends[-1] - ends[warm - 1]) / (len(ends) - warm)
             if abs(ends[-1] - ends[-2] - seen) <= ALIKE * seen:
                 break
-        self.confidences.add(confidence_of(self.machine, turn.counted[0]))
-        cycles = max(seen, *lower_bounds(self.machine, *turn.counted).values())
-        return cycles, self.bound(turn, cycles)
+        self.confidences.add(confidence_of(self.machine, ops))
+        limits = lower_bounds(self.machine, ops, times)
+        cycles = max(seen, *limits.values())
+        return cycles, _bound(limits, cycles)
 
     def _nested(self, loop: Loop, inner: Loop, path: str) -> Pieces:
         """A loop that holds nothing but another: that one's iterations, and the dispatch of the control around it."""
-        cycles = bounds.dispatch(self.machine, *self.lines.turn(self.lines.of(loop)).counted)
+        cycles = bounds.dispatch(self.machine, *self.lines.ops(self.lines.of(loop)))
         pieces = {path: Piece(path, 1, cycles, "front-end")}
         _add(pieces, self.rate(inner, f"{path}/{inner.var}"), inner.extent)
         return pieces
 
-    def bound(self, turn: Turn, cycles: float) -> str:
-        """What bounds a turn that took `cycles`: the largest lower bound if it comes near, else latency."""
-        limits = lower_bounds(self.machine, *turn.counted)
-        name = max(limits, key=lambda key: limits[key])
-        return _named(name) if limits[name] >= NEAR * cycles else "latency"
+
+def _bound(limits: Mapping[str, float], cycles: float) -> str:
+    """What bounds a turn that took `cycles`: the largest lower bound if it comes near, else latency."""
+    name = max(limits, key=lambda key: limits[key])
+    return _named(name) if limits[name] >= NEAR * cycles else "latency"
 
 
 def lower_bounds(machine: Machine, ops: Sequence[CoreOp], times: Sequence[int] | None = None) -> dict[str, float]:
