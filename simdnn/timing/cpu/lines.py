@@ -42,7 +42,7 @@ class Stretch:
         )
 
 
-class Lines:
+class ProgramLines:
     """The lines of one program on a machine: each a step, or two that the core fuses."""
 
     def __init__(self, program: Program, machine: Machine) -> None:

@@ -23,7 +23,7 @@ from isa_models.machines.provenance import Confidence, weakest
 from simdnn.program.records import Loop, Op, Program, Statement
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.core_run import CoreRun, Turn
-from simdnn.timing.cpu.lines import Lines, Stretch
+from simdnn.timing.cpu.lines import ProgramLines, Stretch
 from simdnn.timing.cpu.pipeline import LoopTiming, confidence_of, loop_timing
 from simdnn.timing.cpu.steps import CoreOp
 from simdnn.timing.cpu.stream import CountedAs
@@ -106,7 +106,7 @@ def core_time(program: Program, machine: Machine) -> CoreTime:
 class _Walk:
     def __init__(self, program: Program, machine: Machine) -> None:
         self.program, self.machine = program, machine
-        self.lines = Lines(program, machine)
+        self.lines = ProgramLines(program, machine)
         self.window = machine.core.reorder_buffer
         self.rates: dict[int, Pieces] = {}
         self.counts: dict[int, Counter[CountedAs]] = {}
