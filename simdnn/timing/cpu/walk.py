@@ -251,7 +251,7 @@ def _bound(limits: Mapping[str, float], cycles: float) -> str:
 
 
 def lower_bounds(machine: Machine, ops: Sequence[CoreOp], times: Sequence[int] | None = None) -> dict[str, float]:
-    """Cycles that no schedule of `ops`, each so many `times`, can beat, by what sets them; dependences apart."""
+    """Cycles that no schedule of `ops`, each taken `times`, can beat, by what sets them; dependences apart."""
     return {
         "compute": bounds.port_load(ops, times),
         "load": bounds.load_pipes(machine, ops, times),
