@@ -15,10 +15,12 @@ from simdnn.exactness import pairs as _pairs
 from simdnn.exactness.pairs import SHIFT, Pairs
 from simdnn.explanations.departures import limit_of
 from simdnn.kernels import kernels
+from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.edges import taps_inside
-from simdnn.kernels.common.spec import ConvProblem, Epilogue, Problem
+from simdnn.kernels.common.spec import ConvProblem, Epilogue, Kernel, MatmulProblem, Problem
 from simdnn.primitives import Attr, arrays, estimate
 from simdnn.primitives.checks import integer, keywords, one_of, pair
+from simdnn.primitives.dispatch import built
 from simdnn.primitives.result import Estimate
 
 if TYPE_CHECKING:
@@ -128,6 +130,8 @@ class Verdict:
 def verdict(found: Estimate, weights: Array | None) -> Verdict:
     """What the kernel of an integer product does to these weights; None: they are not known before it runs."""
     kernel = found.kernel
+    if weights is not None and isinstance(found.problem, MatmulProblem) and weights.ndim > 2:
+        return _of_batch(found, found.problem, weights)
     if kernel.counting is not None:
         if weights is None:
             return Verdict(None, None, "pairs add up in 16 bits; whether they fit hangs on the weights")
@@ -141,6 +145,14 @@ def verdict(found: Estimate, weights: Array | None) -> Verdict:
     if _largest_sum(found.problem, weights) >= limit_of(kernel):
         return Verdict(False, None, f"sums may reach {limit_of(kernel):,}, from where they round or wrap")
     return Verdict(False, False)
+
+
+def _of_batch(found: Estimate, problem: MatmulProblem, weights: Array) -> Verdict:
+    """The worst of the verdicts on each matrix of a batch of products."""
+    alone = replace(found, problem=replace(problem, batch=Batch()))
+    alone = replace(alone, kernel=_kernel(alone))
+    verdicts = [verdict(alone, matrix) for matrix in weights.reshape(-1, *weights.shape[-2:])]
+    return max(verdicts, key=lambda one: (one.saturates is True, one.inexact is not False, one.pairs))
 
 
 def _worst(found: Estimate, weights: Array) -> Verdict | None:
@@ -174,8 +186,14 @@ def _bare(found: Estimate) -> Estimate:
     problem: Problem = replace(found.problem, epilogue=Epilogue("s32"))
     if problem == found.problem:
         return found
+    found = replace(found, problem=problem)
+    return replace(found, kernel=_kernel(found))
+
+
+def _kernel(found: Estimate) -> Kernel:
+    """The kernel of the estimate's name for its problem."""
     kind = next(kind for kind in kernels() if kind.name == found.kernel.name)
-    return replace(found, problem=problem, kernel=kind.build(problem, found.machine))
+    return built(kind, found.problem, found.machine)
 
 
 def _largest_sum(problem: Problem, weights: Array | None) -> int:

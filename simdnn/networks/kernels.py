@@ -32,6 +32,7 @@ from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.networks.model import Graph
 from simdnn.networks.types import bits, is_float, label
 from simdnn.primitives import Attr, convolution, estimate, matmul
+from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import Target
 
 if TYPE_CHECKING:
@@ -48,11 +49,10 @@ Build = Callable[[Any, Vocabulary], Spread]
 
 @dataclass(frozen=True)
 class Call:
-    """One kernel call: its name and how to find the cost of one of its `times` runs."""
+    """One kernel call: its name and how to find its cost."""
 
     implementation: str
     find_cost: Callable[[], Cost]
-    times: int = 1
     macs: int = 0
     confidence: Confidence = "measured"  # of the choice of the program; its figures have their own
     departed: Departures | None = None  # of a product that ran: how it departed from exact integers
@@ -156,27 +156,7 @@ class Kernels:
         m, n = a.shape[-2], b.shape[-1]
         if b.ndim == 2 and a.ndim > 2:
             return self.matmul(_flat(a), b, bias, **options).reshape(*batch, m, n)
-        return self._batch(a, b, bias, (*batch, m, n), options)
-
-    def _batch(self, a: Array, b: Array, bias: Array | None, shape: tuple[int, ...], options: dict[str, Any]) -> Array:
-        """Products one after the other; on a GPU all in one kernel."""
-        if self.on_gpu:
-            return self._product(a, b, bias, 1, self._engine(prod(shape) * a.shape[-1]), options)
-        batch, (m, n) = shape[:-2], shape[-2:]
-        a, b = (np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, b))
-        engine = self._engine(len(a) * m * n * a.shape[-1])  # a program that runs often is worth compiling
-        first = self._product(a[0], b[0], bias, len(a), engine, options)
-        if not self.values:
-            return shadow((*batch, m, n), first.dtype)
-        rest = [self._product(x, y, bias, 0, engine, options) for x, y in zip(a[1:], b[1:], strict=True)]
-        return np.stack([first, *rest]).reshape(*batch, m, n)
-
-    def _product(
-        self, a: Array, b: Array, bias: Array | None, times: int, engine: str, options: dict[str, Any]
-    ) -> Array:
-        """One call of the primitive, noted as `times` like it."""
-        attr, dst = options.get("attr", self.attr), options.get("dst")
-        (*src_batch, m, k), (*wei_batch, _, n) = a.shape, b.shape
+        attr, dst, k = options.get("attr", self.attr), options.get("dst"), a.shape[-1]
         if not self.values:
             types = f"{label(a.dtype)}:{label(b.dtype)}:{dst or _default_dst(a)}"
             found = estimate(
@@ -184,18 +164,18 @@ class Kernels:
                 m=m,
                 n=n,
                 k=k,
-                src_batch=src_batch,
-                wei_batch=wei_batch,
+                src_batch=a.shape[:-2],
+                wei_batch=b.shape[:-2],
                 dt=types,
                 bias=bias is not None,
                 attr=attr,
                 **self._where(),
             )
-            self._noted(found, times, b)
-            outer = np.broadcast_shapes(tuple(src_batch), tuple(wei_batch))
-            return shadow((*outer, m, n), _dst_type(dst or _default_dst(a)))
+            self._noted(found, b)
+            return shadow((*batch, m, n), _dst_type(dst or _default_dst(a)))
+        engine = self._engine(prod(batch) * m * n * k)
         result = matmul(a, b, bias, attr=attr, dst=dst, engine=engine, **self._where())
-        self._noted(result, times, b)
+        self._noted(result, b)
         return result.output
 
     def convolution(self, src: Array, weights: Array, bias: Array | None = None, **options: Any) -> Array:
@@ -209,12 +189,12 @@ class Kernels:
             found = estimate(
                 "convolution", dt=types, bias=bias is not None, attr=attr, **sizes, **options, **self._where()
             )
-            self._noted(found, 1, weights)
+            self._noted(found, weights)
             problem: Any = found.problem
             return shadow((mb, oc, problem.oh, problem.ow), _dst_type(dst or _default_dst(src)))
         engine = self._engine(mb * oc * ih * iw * weights[0].size)
         result = convolution(src, weights, bias, attr=attr, dst=dst, engine=engine, **options, **self._where())
-        self._noted(result, 1, weights)
+        self._noted(result, weights)
         return result.output
 
     def instead(self, error: Unimplemented) -> Kernels:
@@ -249,22 +229,18 @@ class Kernels:
         """A call whose cost nobody knows: an error for who asks."""
         self.calls.append(Call("unknown", functools.partial(_fail, why)))
 
-    def _noted(self, found: Any, times: int, weights: Array) -> None:
-        """Note a product with its weights as `times` calls."""
-        if times:
-            macs, departed = found.problem.macs * times, getattr(found, "departed", None)
-            if departed and not departed.can:  # nor need its operands be kept
-                departed = None
-            self.calls.append(
-                Call(
-                    found.implementation,
-                    found.find_cost,
-                    times,
-                    macs,
-                    departed=departed,
-                    compute_dtype=found.compute_dtype,
-                )
+    def _noted(self, found: Estimate, weights: Array) -> None:
+        """Note a product with its weights, or a batch of them."""
+        departed = found.departed if isinstance(found, Result) and found.departed.can else None  # else keep no operands
+        self.calls.append(
+            Call(
+                found.implementation,
+                found.find_cost,
+                macs=found.problem.macs,
+                departed=departed,
+                compute_dtype=found.compute_dtype,
             )
+        )
 
     def _where(self) -> dict[str, Any]:
         t = self.target

@@ -191,18 +191,18 @@ class _Table:
             about = {"node": layer.name, "op": "Conv" if isinstance(layer, ConvLayer) else "MatMul"}
             met = _Met()
             try:
-                found, times = job.estimated(mode, cap)
+                found = job.estimated(mode, cap)
             except Unimplemented as error:
                 met.refused(error)
                 unknown = {"implementation": "refused", "saturates": None, "inexact": None, "cycles": None}
                 yield about | met.row() | unknown | {"macs": layer.macs}
                 continue
             met.products.append((found, None))
-            cycles, note = _cycles(lambda found=found, times=times: found.cycles * times)  # type: ignore[misc]
+            cycles, note = _cycles(lambda found=found: found.cycles)  # type: ignore[misc]
             met.notes += note
             if cycles is not None:
                 target = Target.of(machine, None if isinstance(machine, GpuMachine) else cap, threads, "auto", dispatch)
-                met.plain.append((plain_cycles(found, target, attr_of(mode)), found, times))
+                met.plain.append((plain_cycles(found, target, attr_of(mode)), found))
             yield about | met.row(cycles) | {"macs": layer.macs, "implementation": found.implementation}
 
 
@@ -276,7 +276,7 @@ class _Met:
     products: list[tuple[Estimate, Array | None]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left_to_reference: bool = False
-    plain: list[tuple[tuple[str, float] | None, Estimate, int]] = field(default_factory=list)  # with times each
+    plain: list[tuple[tuple[str, float] | None, Estimate]] = field(default_factory=list)
 
     def refused(self, error: Unimplemented) -> None:
         """The library refuses the node, or leaves it to a reference that is not modelled."""
@@ -302,10 +302,10 @@ class _Met:
 
     def _plain(self, cycles: float | None) -> Row:
         """Columns plain_tag and plain_cycles."""
-        if cycles is None or not self.plain or not all(laid for laid, _, _ in self.plain):
+        if cycles is None or not self.plain or not all(laid for laid, _ in self.plain):
             return {"plain_tag": None, "plain_cycles": None}
-        more = sum((laid[1] - found.cycles) * times for laid, found, times in self.plain if laid)
-        tags = dict.fromkeys(laid[0] for laid, _, _ in self.plain if laid)
+        more = sum(laid[1] - found.cycles for laid, found in self.plain if laid)
+        tags = dict.fromkeys(laid[0] for laid, _ in self.plain if laid)
         return {"plain_tag": ", ".join(tags), "plain_cycles": cycles + more}
 
 
@@ -323,11 +323,10 @@ class Noting(Kernels):
         self.met.refused(error)
         return replace(self, target=replace(self.target, dispatch="fastest"))
 
-    def _noted(self, found: Any, times: int, weights: Array) -> None:
-        super()._noted(found, times, weights)
-        if times:
-            self.met.products.append((found, weights))
-            self.met.plain.append((plain_cycles(found, self.target, self.attr), found, times))
+    def _noted(self, found: Estimate, weights: Array) -> None:
+        super()._noted(found, weights)
+        self.met.products.append((found, weights))
+        self.met.plain.append((plain_cycles(found, self.target, self.attr), found))
 
 
 def _of_integers(found: Estimate) -> bool:

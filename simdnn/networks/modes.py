@@ -319,7 +319,7 @@ def node_rows(result: NetworkEstimate, errors: Mapping[str, Row] | None = None) 
         if errors is not None:
             row |= errors.get(run.node.name, {})
         if isinstance(result, NetworkResult):
-            counts = measures.departures((call.departed, call.times) for call in run.calls if call.departed)
+            counts = measures.departures((call.departed, 1) for call in run.calls if call.departed)
             row |= counts | {"departures": measures.departed_text(counts)}
         rows.append(row | {"refused": ""})
     return rows

@@ -58,11 +58,10 @@ class NodeRun:
                 found = call.find_cost()
             except SimdnnError as error:
                 raise type(error)(f"{self.node}: {error}") from None
-            cycles = found.cycles * call.times
-            if cycles > total.largest:
-                total.largest, total.bound = cycles, found.bound
-            total.cycles += cycles
-            total.seconds += found.seconds * call.times
+            if found.cycles > total.largest:
+                total.largest, total.bound = found.cycles, found.bound
+            total.cycles += found.cycles
+            total.seconds += found.seconds
             total.confidence = weakest([total.confidence, found.confidence, call.confidence])
         return total
 
@@ -119,7 +118,7 @@ class NetworkEstimate(Alike):
         import pandas as pd
 
         parts = [
-            call.find_cost().traffic.set_index("level")[["read_bytes", "written_bytes"]] * call.times
+            call.find_cost().traffic.set_index("level")[["read_bytes", "written_bytes"]]
             for run in self.nodes
             for call in run.calls
         ]
@@ -132,12 +131,10 @@ class NetworkEstimate(Alike):
         """Frame: cause, cycles, share of all nodes' cycles, as `Result.causes` has them."""
         import pandas as pd
 
-        parts = [call.find_cost().causes.assign(times=call.times) for run in self.nodes for call in run.calls]
+        parts = [call.find_cost().causes for run in self.nodes for call in run.calls]
         if not parts:
             return pd.DataFrame(columns=["cause", "cycles", "share"])
-        rows = pd.concat(parts)
-        rows["cycles"] *= rows["times"]
-        found = rows.groupby("cause", sort=False)["cycles"].sum()
+        found = pd.concat(parts).groupby("cause", sort=False)["cycles"].sum()
         found = found.reindex([cause for cause in CAUSES if cause in found.index])
         return found.reset_index().assign(share=lambda frame: frame["cycles"] / found.sum())
 
@@ -225,7 +222,7 @@ class NetworkResult(NetworkEstimate):
     def saturation(self) -> pd.DataFrame:
         """Frame: node, implementation, outputs, saturated_outputs, saturated_share; a row a node that can saturate.
 
-        The products of those nodes are computed once more, counting. Of a batch of products the first one is counted.
+        The products of those nodes are computed once more, counting.
         """
         import pandas as pd
 
@@ -241,8 +238,8 @@ class NetworkResult(NetworkEstimate):
     def departures(self) -> pd.DataFrame:
         """Every departure of the nodes' integer kernels from exact arithmetic: a row a node and kind that happened.
 
-        Columns: node, implementation, and those of `Result.departures`. Products are computed once more to find them;
-        of a batch of products the first one is told. `attrs`: exact (nothing departed), summary, and over all nodes
+        Columns: node, implementation, and those of `Result.departures`. Products are computed once more to find them.
+        `attrs`: exact (nothing departed), summary, and over all nodes
         with such kernels outputs, saturated_outputs, halved_outputs … , departed_outputs and the shares.
         """
         import pandas as pd
@@ -254,7 +251,7 @@ class NetworkResult(NetworkEstimate):
         ]
         columns = ["node", "implementation", *COLUMNS]
         found = pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
-        counts = measures.departures((departed, call.times) for _, call, departed in self._departed)
+        counts = measures.departures((departed, 1) for _, _, departed in self._departed)
         found.attrs.clear()  # those of one node
         found.attrs.update(counts, exact=found.empty, summary=measures.departed_text(counts) or "none")
         return found
@@ -270,10 +267,7 @@ class NetworkResult(NetworkEstimate):
     def to_frame(self) -> pd.DataFrame:
         """The rows of the estimate; and departed_outputs and departures (kinds with their shares), "" where none."""
         frame = super().to_frame()
-        counts = [
-            measures.departures((call.departed, call.times) for call in run.calls if call.departed)
-            for run in self.nodes
-        ]
+        counts = [measures.departures((call.departed, 1) for call in run.calls if call.departed) for run in self.nodes]
         frame["departed_outputs"] = [int(c["departed_outputs"]) for c in counts]
         frame["departures"] = [measures.departed_text(c) for c in counts]
         return frame

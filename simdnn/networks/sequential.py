@@ -20,7 +20,6 @@ from isa_models.machines.loader import AnyMachine
 from simdnn import quantize
 from simdnn.networks.precision import MODES, Mode
 from simdnn.primitives import Attr, convolution, estimate, matmul
-from simdnn.primitives.checks import gpu_of
 from simdnn.primitives.result import Estimate, Result
 from simdnn.quantize import F32, Activation, Scheme
 from workloads import Classifier, Layer, MatmulLayer, NetworkLayer
@@ -219,12 +218,11 @@ def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Plac
 
 
 def estimate_layer(shape: Layer, types: str, **where: Any) -> Estimate:
-    """The cost of a layer of a table: `simdnn.estimate` with its sizes; `types` is src:weights:dst.
-
-    Of a batch of products: all of it on a GPU, one of them on a CPU.
+    """The cost of a layer of a table, of a batch all products: `simdnn.estimate` with its sizes; `types` is
+    src:weights:dst.
     """
     if isinstance(shape, MatmulLayer):
-        batch = (shape.batch,) if gpu_of(where["machine"]) else ()  # a CPU's kernels do one product after the other
+        batch = (shape.batch,)
         return estimate("matmul", m=shape.m, n=shape.n, k=shape.k, src_batch=batch, wei_batch=batch, dt=types, **where)
     sizes = {name: getattr(shape, name) for name in ("ic", "ih", "iw", "oc", "kh", "kw", "groups")}
     return estimate("convolution", **sizes, strides=shape.stride, padding=shape.pad, dt=types, **where)

@@ -19,7 +19,6 @@ from simdnn.networks import sequential as network
 from simdnn.networks.precision import MODES, Mode, choose, without_zero_points
 from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes, some
 from simdnn.primitives import Attr, Quant, convolution, matmul
-from simdnn.primitives.checks import gpu_of
 from simdnn.primitives.mathmode import cold_weights
 from simdnn.primitives.result import Estimate, Result
 from simdnn.quantize import quantize_weights, weight_scales
@@ -71,22 +70,20 @@ class TableLayer:
         cap = str(isa)
         mode = without_zero_points(mode) if self._of_activations else mode
         batch = self.layer.batch if isinstance(self.layer, MatmulLayer) else 1
-        together = batch > 1 and gpu_of(self.machine) is not None  # one kernel; values are those of one product
         with cold_weights(mode.name in self.cold):
             run = _primitive if self.values else _estimate
             result = reference if reference and mode == MODES["f32"] else run(self, mode, cap)
-            priced = _estimate(self, mode, cap) if together else result
-        found = measures.cost(priced, cap, self.macs, times=1 if together else batch)
+            priced = _estimate(self, mode, cap) if batch > 1 else result  # one kernel; values are of one product
+        found = measures.cost(priced, cap, self.macs)
         if isinstance(result, Result) and reference:
             found |= measures.values(result, result.output, reference.output, times=batch)
         return InMode([self._row(mode) | found | {"refused": ""}])
 
-    def estimated(self, mode: Mode, isa: str) -> tuple[Estimate, int]:
-        """The layer's product in a mode, and how often it runs: on a CPU once for each product of a batch."""
+    def estimated(self, mode: Mode, isa: str) -> Estimate:
+        """What the layer costs in a mode, all products of a batch in one kernel."""
         mode = without_zero_points(mode) if self._of_activations else mode
-        batch = self.layer.batch if isinstance(self.layer, MatmulLayer) else 1
         with cold_weights(mode.name in self.cold):
-            return _estimate(self, mode, isa), batch if gpu_of(self.machine) is None else 1
+            return _estimate(self, mode, isa)
 
     def refused(self, mode: Mode, reason: str) -> InMode:
         return InMode([self._row(mode) | {"implementation": "refused", "refused": reason}])

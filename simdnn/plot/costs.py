@@ -46,22 +46,22 @@ def title(result: Costed) -> str:
     return f"{kernel} on {machine.name}" if machine else str(kernel)
 
 
-def costs(result: Costed) -> Iterator[tuple[Cost, int]]:
-    """The costs of the kernels that a result ran, each with how often."""
+def costs(result: Costed) -> Iterator[Cost]:
+    """The cost of each kernel that a result ran."""
     if isinstance(result, NetworkEstimate):
         for run in result.nodes:
             for call in run.calls:
-                yield call.find_cost(), call.times
+                yield call.find_cost()
     else:
-        yield result.cost, 1
+        yield result.cost
 
 
 def cycles_by_cause(result: Costed) -> dict[str, float]:
     """Cycles by `timing.causes.CAUSES`, those that a result has none of left out; they add up to all."""
     found = dict.fromkeys(CAUSES, 0.0)
-    for cost, times in costs(result):
+    for cost in costs(result):
         for cause, cycles in cost.work.causes(cost.cycles).items():
-            found[cause] += cycles * times
+            found[cause] += cycles
     return {cause: cycles for cause, cycles in found.items() if cycles}
 
 
@@ -69,13 +69,13 @@ def cycles_by_instruction(result: Costed) -> dict[str, float]:
     """Cycles of work by instruction, most first, and behind them what is waited for; they add up to all."""
     found: dict[str, float] = {}
     waits = dict.fromkeys((LAUNCH, RESULTS, MEMORY), 0.0)
-    for cost, times in costs(result):
+    for cost in costs(result):
         causes = cost.work.causes(cost.cycles)
         working = cost.cycles - sum(causes.get(name, 0.0) for name in waits)
         for form in cost.forms:
-            found[form.instruction] = found.get(form.instruction, 0.0) + form.cycles_share * working * times
+            found[form.instruction] = found.get(form.instruction, 0.0) + form.cycles_share * working
         for name in waits:
-            waits[name] += causes.get(name, 0.0) * times
+            waits[name] += causes.get(name, 0.0)
     ordered = dict(sorted(found.items(), key=lambda item: -item[1]))
     return ordered | {name: cycles for name, cycles in waits.items() if cycles}
 
@@ -83,8 +83,8 @@ def cycles_by_instruction(result: Costed) -> dict[str, float]:
 def bytes_by_level(result: Costed) -> dict[str, tuple[int, int]]:
     """Bytes read and written by level, the nearest first."""
     found: dict[str, tuple[int, int]] = {}
-    for cost, times in costs(result):
+    for cost in costs(result):
         for level in cost.levels:
             read, written = found.get(level.level, (0, 0))
-            found[level.level] = read + level.read_bytes * times, written + level.written_bytes * times
+            found[level.level] = read + level.read_bytes, written + level.written_bytes
     return found

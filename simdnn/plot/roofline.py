@@ -149,7 +149,7 @@ def _points(name: str, result: Costed) -> list[Reached]:
                 moved: dict[str, float] = {}
                 for call in run.calls:
                     for level in call.find_cost().levels:
-                        moved[level.level] = moved.get(level.level, 0.0) + level.bytes * call.times
+                        moved[level.level] = moved.get(level.level, 0.0) + level.bytes
                 found.append(_point(run.node.name or run.node.op, name, 2.0 * run.macs, run.cost.seconds, moved))
     return found
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
-from simdnn.exactness.safety import largest_weight
+from simdnn.exactness.safety import largest_weight, verdict
 from tests.effort import examples
 from tests.primitives.problems import Array
 
@@ -175,3 +175,12 @@ def test_wrong_arguments(change: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"primitive": "matmul", "weights": np.ones((4, 2), np.int8), "machine": "skx"} | change
     with pytest.raises(simdnn.SimdnnError, match=message):
         simdnn.ranges(given.pop("primitive"), **given)
+
+
+def test_a_batch_is_as_bad_as_its_worst_matrix() -> None:
+    sizes = {"m": 2, "n": 3, "k": 8, "src_batch": 2, "wei_batch": 2}
+    found = simdnn.estimate("matmul", **sizes, dt="u8:s8:s32", machine="skx", attr=FAST)
+    mild, wild = np.full((8, 3), 3, np.int8), np.full((8, 3), 127, np.int8)
+    assert not verdict(found, np.stack([mild, mild])).saturates
+    met = verdict(found, np.stack([mild, wild]))
+    assert met.saturates and met.pairs and met.witness is not None

@@ -184,3 +184,24 @@ def test_outputs_fetches_what_is_named() -> None:
     for wrong in ("y", [3]):
         with pytest.raises(InvalidArgument, match="a list of names is needed"):
             net.run({"x": X}, machine="zen4", outputs=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("isa", ["avx2", None])
+def test_a_batch_of_products_is_one_kernel_on_a_cpu(isa: str | None) -> None:
+    """As `simdnn.matmul` runs it; cores share out the products, and what departed is told of all of them."""
+    shapes = {"q": (2, 4, 40, 64), "k": (2, 1, 64, 40)}
+    made = model([helper.make_node("MatMulInteger", ["q", "k"], ["s"], "scores")], shapes, ["s"], {})
+    for given, dtype in zip(made.graph.input, (onnx.TensorProto.UINT8, onnx.TensorProto.INT8), strict=True):
+        given.type.tensor_type.elem_type = dtype
+    rng = np.random.default_rng(0)
+    feeds = {
+        "q": rng.integers(0, 256, shapes["q"]).astype(np.uint8),
+        "k": rng.integers(-128, 128, shapes["k"]).astype(np.int8),
+    }
+    net, where = simdnn.load(made), {"machine": "skx", "isa": isa}
+    found, alone = net.run(feeds, **where), simdnn.matmul(feeds["q"], feeds["k"], **where)
+    assert (found.outputs["s"] == alone.output).all() and found.macs == 2 * 4 * 40 * 40 * 64
+    assert found.cycles == alone.cycles == net.estimate(feeds, **where).cycles
+    assert int(found.departures["outputs"].sum()) == int(alone.departures["outputs"].sum()) > 0
+    eight = net.run(feeds, threads=8, **where)
+    assert eight.cycles < found.cycles / 4 and (eight.outputs["s"] == alone.output).all()

@@ -65,3 +65,9 @@ def test_an_axis_of_a_study() -> None:
         assert refused.str.contains("strategies are of u8 and u4 weights").all()
     with pytest.raises(InvalidArgument, match="did you mean 'precomputed'"):
         study.explore({**space, "axes": {"zero_points": ["precompute"]}})
+
+
+def test_products_of_a_batch_are_shared_out_to_a_cpus_threads() -> None:
+    heads = Workload("heads", "", "", (MatmulLayer("scores", m=64, n=64, k=32, batch=8),))
+    one, four = (run_table(heads, "zen4", ["f32"], values=False, threads=count).layers for count in (1, 4))
+    assert four["cycles"][0] < one["cycles"][0] / 3 and one["macs"][0] == four["macs"][0] == 8 * 64 * 64 * 32
