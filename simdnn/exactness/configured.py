@@ -96,7 +96,7 @@ class Configured:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What two configurations share whose programs are one, fed alike."""
+        """A key that two configurations share whose programs are one, fed alike."""
         kernel = self.found.kernel
         return kernel.name, kernel.program.signature, self.problem
 

@@ -134,7 +134,7 @@ def _points(primitive: str, over: object, problem: Mapping[str, Any]) -> Iterato
 def _asked(
     primitive: str, points: Sequence[Mapping[str, Any]], problem: Mapping[str, Any]
 ) -> tuple[list[Configured | None], list[str]]:
-    """What each combination asks, or why it cannot be had."""
+    """Each combination as a configuration, and why it cannot be had where it is none."""
     asked: list[Configured | None] = []
     refused: list[str] = []
     first: Unimplemented | InvalidArgument | None = None

@@ -197,7 +197,7 @@ def _saturating(problem: Problem, source: Array, position: Array, group: int, we
 
 
 def _column(problem: Problem, source: Array, position: int, group: int) -> Array:
-    """What one weight of a channel meets, in each row of a matmul or each output pixel."""
+    """Source elements that one weight of a channel meets, in each row of a matmul or each output pixel."""
     if not isinstance(problem, ConvProblem):
         return source[:, position]
     p = problem

@@ -39,7 +39,7 @@ def _usual(rng: np.random.Generator, shape: tuple[int, ...], pairs: _Pairing, dt
 
 
 def _cancelling(rng: np.random.Generator, shape: tuple[int, ...], pairs: _Pairing, dtype: str) -> Array:
-    """What pairs contribute cancels out, so that rounding is all that is left."""
+    """Pairs whose products cancel out, so that rounding is all that is left."""
     found = _numbers(rng, shape, dtype, -8, 8)
     if fmt(dtype).low < 0:
         found[pairs.second] = np.maximum(-found[pairs.first].astype(np.float32), fmt(dtype).low).astype(found.dtype)

@@ -1,4 +1,4 @@
-"""What helps against saturation, and what it costs: each remedy run on the data given, in cycles and in accuracy."""
+"""Remedies against saturation, and what they cost: each remedy run on the data given, in cycles and in accuracy."""
 
 from __future__ import annotations
 

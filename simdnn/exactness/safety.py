@@ -128,7 +128,7 @@ class Verdict:
 
 
 def verdict(found: Estimate, weights: Array | None) -> Verdict:
-    """What the kernel of an integer product does to these weights; None: they are not known before it runs."""
+    """The verdict on the kernel of an integer product with these weights; None: they are not known before it runs."""
     kernel = found.kernel
     if weights is not None and isinstance(found.problem, MatmulProblem) and weights.ndim > 2:
         return _of_batch(found, found.problem, weights)
@@ -197,7 +197,7 @@ def _kernel(found: Estimate) -> Kernel:
 
 
 def _largest_sum(problem: Problem, weights: Array | None) -> int:
-    """What no sum exceeds in magnitude, whatever the source and its zero point (and the weights, where not known)."""
+    """A bound of any sum's magnitude, whatever the source and its zero point (and the weights, where not known)."""
     conv = isinstance(problem, ConvProblem)
     count = problem.ic // problem.groups * problem.kh * problem.kw if isinstance(problem, ConvProblem) else problem.k
     most = 128 * count

@@ -32,7 +32,7 @@ _DIVISOR = 97  # of the integers that floating-point sources are made from: few 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a spelling comes to here: the attribute, and the compute type where it is a requirement, not a hint."""
+    """The meaning of a spelling here: the attribute, and the compute type where it is a requirement, not a hint."""
 
     attr: Attr
     required: str = ""
@@ -42,7 +42,7 @@ Spelling = Callable[[str, bool], Asked | str]  # (mode, whether weights are inte
 
 
 def _apply_to_int(mode: str, integral: bool) -> Asked:
-    """What oneDNN built in the end: the mode counts for integers where a flag inside it says so."""
+    """The attribute that oneDNN built in the end: the mode counts for integers where a flag inside it says so."""
     return Asked(Attr(fpmath=mode, apply_to_int=integral))
 
 

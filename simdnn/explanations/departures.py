@@ -230,7 +230,7 @@ class Departures:
         yield from self._as_registers_hold(iter([exact + lost]) if one else self._sums.terms())
 
     def _as_registers_hold(self, terms: Iterator[Array]) -> Iterator[Departure]:
-        """What s32 wraps, and what rounds on its way to f32."""
+        """Sums that s32 wraps, and sums that round on their way to f32."""
         factor = 2 if self.kernel.halves else 1
         kinds = {WRAPPED: "s32 accumulator", ROUNDED: self._converts}
         events = {kind: np.zeros(self.shape, np.int64) for kind in kinds}

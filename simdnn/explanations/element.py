@@ -71,7 +71,7 @@ class Explainer:
 
     @cached_property
     def _halved_compensation(self) -> Array | None:
-        """What `comp` would be if halved weights kept their halves: it is linear in them."""
+        """The value of `comp` if halved weights kept their halves: it is linear in them."""
         if all(origin.factor == 1 for origin in self._origins.values()) or "comp" not in self._inputs:
             return None
         wide = self.weights.astype(np.int16)
@@ -83,7 +83,7 @@ class Explainer:
         return halves
 
     def meant(self, trace: Trace, value: TracedValue, lane: int) -> Number:
-        """What the user's own number is, where a loaded element stands for one; else the element's."""
+        """The user's own number, where a loaded element stands for one; else the element's."""
         tensor, first = trace.origins.get(value.order, ("", 0))
         if tensor == "comp" and self._halved_compensation is not None:
             return Fraction(self._halved_compensation[first + lane])
@@ -187,7 +187,7 @@ class _Chain:
         return ExplainedStep(self._at(event), name, text, meant.inner.array[lane].item(), real(exact), note)
 
     def _losses(self, value: TracedValue, lane: int) -> list[str]:
-        """What each step within the instruction that made a lane lost, as text, the last step first."""
+        """The loss of each step within the instruction that made a lane, as text, the last step first."""
         found, todo = [loss(value, lane)], list(value.sources(lane))
         while todo:
             for node, at in origins(*todo.pop()):

@@ -66,7 +66,7 @@ class Sums:
         return replace(self, src=np.abs(self.src), weights=np.abs(self.weights))
 
     def bound(self, any_source: bool = False) -> int:
-        """What no term's magnitude exceeds, with the source that is there or with any of its type."""
+        """A bound that no term's magnitude exceeds, with the source that is there or with any of its type."""
         most = self.limit if any_source else int(np.abs(self.src).max(initial=0))
         size = np.abs(self.weights)
         if isinstance(self.problem, ConvProblem):

@@ -57,7 +57,7 @@ class ExplainedStep:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Explanation(Alike):
-    """What came out, and the steps on the way; `str()` is the text, `steps` the frame."""
+    """An outcome, and the steps on the way; `str()` is the text, `steps` the frame."""
 
     title: str
     about: tuple[str, ...]
@@ -161,7 +161,7 @@ def _traced_back(value: TracedValue, lane: int) -> Lane:
 
 
 def source_of(value: TracedValue, lane: int) -> Lane | None:
-    """What a lane is a copy of, through moves and steps that say nothing; None where it is put together or cut out."""
+    """The value that a lane copies, through moves and steps that say nothing; None where it is joined or cut out."""
     return copied(*_traced_back(value, lane))
 
 
@@ -283,7 +283,7 @@ class Wording:
 
 
 def _addends(node: TracedValue, at: int) -> list[Addend]:
-    """What a sum adds up, in its order; empty for what is no sum."""
+    """The terms that a sum adds up, in its order; empty for what is no sum."""
     sources = node.sources(at)
     if node.op == "fma":
         return [[sources[2]], sources[:2]]

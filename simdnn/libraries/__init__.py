@@ -20,7 +20,7 @@ __all__ = ["LIBRARIES", "UNKNOWN", "Form", "LeftToReference", "Library", "Pick",
 
 
 def choose(library: str, problem: Problem, isa: str, fpmath: str = "strict") -> Pick:
-    """What a library picks for a problem under the ISA cap `isa`, in a math mode for f32 data.
+    """The kernel that a library picks for a problem under the ISA cap `isa`, in a math mode for f32 data.
 
     Raises `InvalidArgument` for a library without a model, `Unimplemented` where the library refuses the problem.
 

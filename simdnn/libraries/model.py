@@ -1,4 +1,4 @@
-"""What is known of a library: which kernel here yields its bits, in which form it takes a problem, what it refuses."""
+"""Facts of a library: which kernel here yields its bits, in which form it takes a problem, what it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What quantization costs a trained network: accuracy by scheme and machine, and the channels that fast int8 spoils."""
+"""The price of quantization: accuracy by scheme and machine, and the channels that fast int8 spoils."""
 
 from __future__ import annotations
 

@@ -98,8 +98,9 @@ _TYPED = {
 
 @dataclass
 class Float16Report:
-    """What a transpilation did. `overflow`: of each parameter how many finite values became infinite; `underflow`: how
-    many became zero. `activations`: of each other tensor how many values of the calibration data become infinite.
+    """An account of a transpilation. `overflow`: of each parameter how many finite values became infinite;
+    `underflow`: how many became zero. `activations`: of each other tensor how many values of the calibration data
+    become infinite.
     `kept` names the nodes that stay f32 with the reason.
     """
 

@@ -1,4 +1,4 @@
-"""What is in a network: operators, shapes, multiply-accumulates, parameters, and what no operator here can do."""
+"""The content of a network: operators, shapes, multiply-accumulates, parameters, and what no operator here can do."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def lint(
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int = 1,
 ) -> pd.DataFrame:
-    """What each node of a model runs as on some machines, or under some ISA caps: a row a node, machine, cap and mode.
+    """The kernels of a model's nodes on some machines, or under some ISA caps: a row a node, machine, cap and mode.
 
     `model`: an ONNX file or `onnx.ModelProto`, or a layer table (its name or file), whose weights are not known.
     `isa` alone takes a machine that has all caps named. `modes`: names of precision modes; None: those that make sense
@@ -159,7 +159,7 @@ def _modes(
 
 
 def _types(mode: Mode) -> tuple[Any, ...]:
-    """What tells modes apart but for the kernels that they may take: those that do without what the cap has go."""
+    """Fields that tell modes apart but for the kernels they may take: modes that do without what the cap has go."""
     return mode.src, mode.weights, mode.fpmath, mode.weight_group, mode.zero_points, mode.per_tensor
 
 
@@ -347,7 +347,7 @@ def _cycles(find: Callable[[], float]) -> tuple[float | None, list[str]]:
 
 
 def _widened(run: NodeRun) -> list[str]:
-    """What to say of a product of narrow floats that no kernel takes as they are."""
+    """Notes on a product of narrow floats that no kernel takes as they are."""
     wide = any(call.macs and call.compute_dtype == "f32" for call in run.calls)
     if not wide or not any(call.implementation.startswith("convert") for call in run.calls):
         return []

@@ -24,7 +24,7 @@ Given = tuple[list[Any], tuple[Call, ...]]  # a node's outputs, and the calls th
 
 @dataclass(eq=False)
 class Memo:
-    """What nodes gave and cost on one machine, up to `most` bytes of values; which were read last stay longest.
+    """Outputs and costs of nodes on one machine, up to `most` bytes of values; which were read last stay longest.
 
     Calls have their costs, and not how products departed from exact integers, which would keep their operands.
     """
@@ -58,7 +58,7 @@ class Memo:
         return {} if key is None else {name: self._number((key, at)) for at, name in enumerate(node.outputs)}
 
     def given(self, key: int | None) -> Given | None:
-        """What is remembered."""
+        """The values that are remembered."""
         if key is None or key not in self._held:
             return None
         self._held.move_to_end(key)
@@ -79,7 +79,7 @@ class Memo:
 
 
 def _content(value: Any) -> Hashable:
-    """What tells a value from others."""
+    """A key that tells a value from others."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         digest = hashlib.blake2b(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data, digest_size=16)
         return "array", str(value.dtype), value.shape, digest.digest()

@@ -96,7 +96,7 @@ def _nearest(nodes: Iterable[Links], layers: set[str]) -> dict[str, frozenset[st
 
 
 def attr_of(mode: Mode) -> Attr:
-    """What kernels of a layer in a mode are allowed."""
+    """The attribute that kernels of a layer have in a mode."""
     if mode.is_integer:
         return Attr(exact_int8=mode.exact_int8)
     return Attr(fpmath=mode.fpmath, apply_to_int=bool(mode.weight_group))

@@ -347,7 +347,7 @@ class Seen:
         self.outputs, self._tensors, self._named = other.outputs, other._tensors, other._named
 
     def watching(self, network: Network) -> Watch | None:
-        """What a run is to call after each node; it begins anew."""
+        """The function that a run calls after each node; it begins anew."""
         self._tensors.clear()
         self._named.clear()
 

@@ -86,7 +86,7 @@ class Network(Alike):
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """What a feed must hold."""
+        """The types and shapes that a feed must hold."""
         return tuple(port for port in self.graph.inputs if port.name not in self.graph.constants)
 
     @property
@@ -343,7 +343,7 @@ def _at(k: Kernels, place: NodePlace) -> Kernels:
 
 
 def _told(k: Kernels) -> tuple[Hashable, ...]:
-    """What kernels of one machine differ in."""
+    """A key of the options that kernels of one machine differ in."""
     t = k.target
     return t.caps, t.threads, t.engine, t.dispatch, k.attr
 
@@ -360,7 +360,7 @@ def _listed(ports: Sequence[Port], most: int = 2) -> str:
 
 
 def _bytes(value: Any) -> int:
-    """What a value takes; a shadow takes nothing."""
+    """The bytes that a value takes; a shadow takes nothing."""
     if isinstance(value, list):
         return sum(map(_bytes, value))
     return value.nbytes if isinstance(value, np.ndarray) and 0 not in value.strides else 0

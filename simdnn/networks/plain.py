@@ -1,4 +1,4 @@
-"""What a product would cost if its weights came in a plain layout, which the kernel then packs in every run."""
+"""The cost of a product if its weights came in a plain layout, which the kernel then packs in every run."""
 
 from __future__ import annotations
 

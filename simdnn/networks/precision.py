@@ -69,7 +69,7 @@ class Mode:
         return self.default or isinstance(machine, GpuMachine) and self.src == "f16"
 
     def needs(self, machine: Machine | GpuMachine) -> str:
-        """What a machine of this kind must have for it."""
+        """A refusal's words: the ISA caps, or the GPUs, that have kernels for it."""
         if isinstance(machine, GpuMachine):
             works = " or ".join(self.gpus)
             return f"no kernel here has it on {machine.vendor}'s GPUs, but on {works}'s" if works else "is for CPUs"

@@ -111,7 +111,7 @@ def quantize_onnx(
 def ranges_of(
     model: str | PathLike[str] | onnx.ModelProto, calibration: Iterable[Mapping[str, Array]], machine: str = "zen4"
 ) -> Ranges:
-    """What calibration data find out about a model, to quantize it in several ways without running it again."""
+    """Findings of calibration data about a model, to quantize it in several ways without running it again."""
     proto, folder = read(model)
     return _ranges(Network(graph_of(folded(proto, folder), folder)), calibration, machine)
 

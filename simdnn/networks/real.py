@@ -144,7 +144,7 @@ class RealRun:
         return InMode([], [{"refused": reason}])
 
     def _answers(self, mode: Mode, isa: str | None, prepared: tuple[Network, Attr]) -> _Answers:
-        """What the network says to each sample."""
+        """The network's answer to each sample."""
         network, attr = prepared
         found = _Answers(Seen(self.layers))
         whole = mode in self.told or self.network.against_f32
@@ -167,7 +167,7 @@ class RealRun:
 
 @dataclass(eq=False)
 class _Answers:
-    """What a mode says to each sample, and the values that the first one met."""
+    """A mode's answer to each sample, and the values that the first one met."""
 
     seen: Seen
     found: list[Any] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a network's run hands back: outputs, and what each node cost."""
+"""Results of a network's run: outputs, and what each node cost."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class NodeCost:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NetworkEstimate(Alike):
-    """What a network costs on `threads` cores, node after node, each with its operands where the caches hold them.
+    """The cost of a network on `threads` cores, node after node, each with its operands where the caches hold them.
 
     The constants of a network that has more of them than the last cache holds come from memory.
     """
@@ -140,7 +140,7 @@ class NetworkEstimate(Alike):
 
     @cached_property
     def provenance(self) -> dict[str, str]:
-        """What the numbers come from: machine and digest of its file, package version, the nodes and their kernels."""
+        """The sources of the numbers: machine and digest of its file, package version, the nodes and their kernels."""
         ran = "\n".join(f"{run.node} {run.shape} {run.dtype} {run.implementation}" for run in self.nodes)
         return {
             "machine": self.machine.name,

@@ -37,7 +37,7 @@ _LAST = ("departures", "confidence", "note", "refused")
 
 @dataclass(eq=False)
 class InMode:
-    """What a part gave in one mode.
+    """The outcome of a part in one mode.
 
     `layers`: a row each. `wholes`: what no sum over layers tells, as quality; a row, or a row a `phase`; none for a
     layer of a table. `ran`: equal for two modes that were one run; None where that is not told.
@@ -70,13 +70,13 @@ class WorkPart(Protocol):
     def refusals(self) -> tuple[type[SimdnnError], ...]: ...
 
     def reference(self) -> Any:
-        """What values are compared with; found once."""
+        """The values to compare with; found once."""
 
     def in_mode(self, mode: Mode, isa: str | None, reference: Any) -> InMode:
         """The part in one mode, under an ISA cap."""
 
     def refused(self, mode: Mode, reason: str) -> InMode:
-        """What stands for the part in a mode that it refuses."""
+        """The row that stands for the part in a mode that it refuses."""
 
 
 @dataclass(frozen=True, eq=False)

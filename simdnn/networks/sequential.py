@@ -57,7 +57,7 @@ class PreparedLayer:
 
 @dataclass(frozen=True, eq=False)
 class LayerRun:
-    """What one layer gave: the primitive's result, and its output as real numbers in f32."""
+    """The outcome of one layer: the primitive's result, and its output as real numbers in f32."""
 
     layer: NetworkLayer
     result: Result
@@ -209,7 +209,7 @@ def group_of(mode: Mode, k: int) -> int:
 
 
 def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Place) -> Estimate:
-    """What a prepared layer costs for an image that comes alone."""
+    """The cost of a prepared layer for an image that comes alone."""
     own = mode.at(prepared.layer.name)
     src = prepared.src_as.dtype if prepared.src_as else own.src
     types = f"{src}:{own.weights}:{prepared.dst}"

@@ -80,7 +80,7 @@ class TableLayer:
         return InMode([self._row(mode) | found | {"refused": ""}])
 
     def estimated(self, mode: Mode, isa: str) -> Estimate:
-        """What the layer costs in a mode, all products of a batch in one kernel."""
+        """The layer's cost in a mode, all products of a batch in one kernel."""
         mode = without_zero_points(mode) if self._of_activations else mode
         with cold_weights(mode.name in self.cold):
             return _estimate(self, mode, isa)

@@ -99,7 +99,7 @@ def bits(dtype: np.dtype[Any]) -> int:
 
 @functools.cache
 def _limits(dtype: np.dtype[Any]) -> Any:
-    """What ml_dtypes knows of one of its types: of an integer `bits` and `min`, of a float `bits` and `eps`."""
+    """Facts that ml_dtypes knows of one of its types: of an integer `bits` and `min`, of a float `bits` and `eps`."""
     try:
         return ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     except ValueError:

@@ -138,7 +138,7 @@ class Attr:
     zero_point_strategy: str = "auto"
 
     def __repr__(self) -> str:
-        """What differs from the defaults."""
+        """The fields that differ from the defaults."""
         told = ((f, getattr(self, f.name)) for f in fields(self))
         kept = (f"{f.name}={value!r}" for f, value in told if (value or value is False) and value != f.default)
         return f"Attr({', '.join(kept)})"

@@ -22,7 +22,7 @@ _COMPUTES = ("f32", "bf16", "f16")  # what kernels here decompress to
 def decompression(
     given: Resolved, asked: MatmulProblem, library: Library | None, caps: frozenset[str]
 ) -> Decompression | None:
-    """What a problem says of its compressed weights; None where they are not compressed. `asked` is the problem so far.
+    """A problem's compressed weights; None where they are not compressed. `asked` is the problem so far.
 
     Raises `InvalidArgument` and `Unimplemented`, also for what the library refuses whose choice is asked for.
     """

@@ -63,7 +63,7 @@ def estimate_program(program: Program, machine: Machine, cold: tuple[str, ...], 
 
 
 def least_cycles(kind: KernelKind, problem: Problem, machine: Machine) -> float:
-    """What the multiply-accumulates take at the peak rate of the kind's unit; 0 where no unit is known."""
+    """The cycles that the multiply-accumulates take at the peak rate of the kind's unit; 0 where no unit is known."""
     from simdnn.timing.cpu.peak import peak_macs_per_cycle
 
     try:
@@ -140,11 +140,11 @@ class Choice:
 
     @property
     def cost(self) -> Cost:
-        """What the kernel costs on one core; raises `UnknownTiming`."""
+        """The kernel's cost on one core; raises `UnknownTiming`."""
         return self.cost_on(1)
 
     def cost_on(self, threads: int) -> Cost:
-        """What the kernel costs on one core, or on several, which share L3 and DRAM; raises `UnknownTiming`."""
+        """The kernel's cost on one core, or on several, which share L3 and DRAM; raises `UnknownTiming`."""
         r = self.request
         return estimated(self.kind, self.problem, r.machine, r.cold_weights, r.estimator, threads)
 
@@ -327,7 +327,7 @@ def computes_of(request: Request) -> tuple[str, ...]:
 
 
 def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> Choice:
-    """What a library picks; where exactness is asked for and that is not exact, the strongest kind that is."""
+    """The kernel of a library's choice; where exactness is asked for and it lacks it, the strongest exact kind."""
     of = LIBRARIES[request.dispatch]
     name, library = (request.library or of.choose)(request.problem, strongest(request.caps), request.fpmath)
     kind = next(kind for kind in request.kinds if kind.name == name)

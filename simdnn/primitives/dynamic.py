@@ -33,7 +33,7 @@ _UNITS = ("avx512_core", "avx2")
 
 @dataclass(frozen=True, eq=False)
 class Quantized(Alike, Priced):
-    """What `quantize_dynamic` found: real value = (output - zero point) * scale, G = K / group along K.
+    """The outcome of `quantize_dynamic`: real value = (output - zero point) * scale, G = K / group along K.
 
     `output` (M, K) s8 or u8; `scales` (M, G) f32; `zero_points` (M, G) s32, None where symmetric; `reductions` (M, K/R)
     s32, the sums of `output` over R k each, None unless asked for. `attr` puts all but the first into a `simdnn.Attr`.

@@ -1,4 +1,4 @@
-"""What a kernel of a GPU is asked: types that its units take, parameters, the problem; refusals name what works.
+"""Problems of a GPU's kernels: types that its units take, parameters, the problem; refusals name what works.
 
 Integer weights with a floating source are as ambiguous here as on CPUs, and `Attr(apply_to_int=True)` says so as well
 (`simdnn.primitives.decompress`): mode bf16 with an f32 source computes in bf16 where there is a unit for it; otherwise
@@ -158,7 +158,7 @@ def check_types(machine: GpuMachine, shape: Shape, apply_to_int: bool) -> None:
 
 
 def _check_on_nvidia(machine: GpuMachine, shape: Shape) -> None:
-    """What kernels multiply on the generation's tensor cores and CUDA cores."""
+    """`Unimplemented` for types that neither the generation's tensor cores nor its CUDA cores multiply here."""
     src, wei, works = shape.src, shape.wei, machine.platform.multiplied
     if src in works and (shape.compressed or src == wei):
         return

@@ -33,7 +33,7 @@ _YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
 
 @dataclass
 class _Thread(threading.local, Generic[T]):
-    """What one thread has set."""
+    """The default that one thread has set."""
 
     default: T | None = None
 

@@ -45,7 +45,7 @@ def matmul_problem(shape: Shape, epilogue: Epilogue, wei_tag: object) -> MatmulP
 
 
 def conv_shape(sizes: Mapping[str, int], taps: Taps, src: str, wei: str) -> Shape:
-    """What attributes depend on; `InvalidArgument` where groups don't divide the channels."""
+    """The sizes and types that attributes depend on; `InvalidArgument` where groups don't divide the channels."""
     for name in ("ic", "oc"):
         if sizes[name] % taps.groups:
             raise InvalidArgument(f"groups={taps.groups} does not divide {name}={sizes[name]}")

@@ -57,7 +57,7 @@ class Products:
         return Products(m, n, k, Batch.of(src[:-2], wei[:-2]), (*outer, m, n))
 
     def of_types(self, src: str, wei: str) -> Shape:
-        """What attributes depend on."""
+        """The sizes and types that attributes depend on."""
         return Shape("matmul", self.m, self.k, self.n, src, wei)
 
     def tensors(self, src: str, wei: str, dst: str) -> dict[str, tuple[tuple[int, ...], str]]:

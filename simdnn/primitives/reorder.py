@@ -35,7 +35,7 @@ _STRONGEST = ("avx512_core_bf16", "avx512_core", "avx2")
 
 @dataclass(frozen=True, eq=False)
 class Reordered(Alike, Priced):
-    """What `simdnn.reorder` made: the data in the layout `desc`, and what it cost; `matmul` takes it as weights."""
+    """The outcome of `simdnn.reorder`: data in the layout `desc`, and what it cost; `matmul` takes it as weights."""
 
     desc: MemoryDesc
     source: MemoryDesc  # what it was made of

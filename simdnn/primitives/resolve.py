@@ -31,7 +31,7 @@ DESTINATIONS = ("s32", "f32", "bf16", "f16", "s8", "u8")
 
 @dataclass(frozen=True)
 class Shape:
-    """What attributes depend on. `m` counts rows of a matmul's source, `k` is what is summed over, `n` the channels."""
+    """Sizes and types that attributes depend on: `m` rows of a matmul's source, `k` terms of a sum, `n` channels."""
 
     primitive: str  # matmul | convolution
     m: int
@@ -134,7 +134,7 @@ def default_dst(given: Resolved) -> str:
 
 
 def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tuple[Epilogue, Parameters]:
-    """What the kernel does after its sums, and with which numbers; `bias=True`: there is one, its values don't matter.
+    """A kernel's work after its sums, and the numbers of it; `bias=True`: there is one, its values don't matter.
 
     Raises `InvalidArgument` for shapes and values that don't fit, `Unimplemented` for what no kernel here can do.
     """

@@ -1,4 +1,4 @@
-"""What a primitive hands back: values, what they cost, and where both come from."""
+"""Results of primitives: values, what they cost, and where both come from."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What it costs once to bring the user's weights to the kernel's type and layout, ahead of the runs.
+    """The cost, once, to bring the user's weights to the kernel's type and layout, ahead of the runs.
 
     The column sums that integer kernels with s8 sources or zero points also want are not in it.
     """
@@ -46,7 +46,7 @@ class Conversion:
 
 
 class Priced(ABC):
-    """What has a cost: a primitive's kernel, a reorder, a quantization."""
+    """Anything with a cost: a primitive's kernel, a reorder, a quantization."""
 
     @property
     @abstractmethod
@@ -70,7 +70,7 @@ class Priced(ABC):
 
     @property
     def bound(self) -> str:
-        """What sets the time: compute, latency, front-end, or a memory level."""
+        """The part that sets the time: compute, latency, front-end, or a memory level."""
         return self.cost.bound
 
     @property
@@ -81,7 +81,7 @@ class Priced(ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate(Alike, Priced):
-    """What one problem costs with the kernel chosen for it, found when it is first asked for.
+    """The cost of one problem with the kernel chosen for it, found when it is first asked for.
 
     `cycles` holds the conversion of weights that come in a plain layout (wei_tag "ab", "ba", "oihw"): the kernel does
     it in every run. For "any" it is done once before, which `conversion` tells and `amortised_cycles` shares out.
@@ -168,7 +168,7 @@ class Estimate(Alike, Priced):
 
     @cached_property
     def assumes(self) -> str:
-        """What the cost takes for granted of a cache that other cores share; "" where their part is left to them.
+        """The share taken for granted of a cache that other cores share; "" where their part is left to them.
 
         Where others are at work, cold weights (`simdnn.cold_weights`) are the other end.
         """
@@ -216,7 +216,7 @@ class Estimate(Alike, Priced):
 
     @cached_property
     def provenance(self) -> dict[str, str]:
-        """What the numbers come from: machine and digest of its file, package version, the program's signature."""
+        """The sources of the numbers: machine and digest of its file, package version, the program's signature."""
         return {
             "machine": self.machine.name,
             "machine_sha256": hashlib.sha256(self.machine.path.read_bytes()).hexdigest(),

@@ -66,7 +66,7 @@ class Target:
 
     @staticmethod
     def _on_gpu(machine: GpuMachine, isa: object, threads: object, engine: object, dispatch: object) -> Target:
-        """What means something on CPUs alone is refused."""
+        """A target on a GPU; options that mean something on CPUs alone are refused."""
         name, platform = machine.name, machine.platform.name
         if isa not in (None, platform):
             raise InvalidArgument(f"isa={isa!r}; machine {name!r} is a GPU of platform {platform}: leave isa out")
@@ -163,7 +163,7 @@ def check_reordered(weights: Array | Reordered, choice: Choice, target: Target) 
 
 
 def values(kernel: Kernel, src: Array, weights: Array, parameters: Parameters, engine: str, threads: int = 1) -> Array:
-    """What a kernel makes of checked arrays."""
+    """The output that a kernel makes of checked arrays."""
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
     inputs = kernel.prepare(src, weights, parameters)
@@ -245,7 +245,7 @@ def departures(
     engine: str,
     threads: int = 1,
 ) -> Departures:
-    """What tells how a kernel that ran on these arrays, which nobody changes any more, departed from exact integers."""
+    """How a kernel that ran on these arrays, which nobody changes any more, departed from exact integers."""
     from simdnn.explanations.departures import Departures
 
     run_again = functools.partial(values, engine=engine, threads=threads)

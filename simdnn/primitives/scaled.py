@@ -35,7 +35,7 @@ _GROUP = 16  # elements of a block of NVFP4
 
 @dataclass(frozen=True, eq=False)
 class Blocks(Alike, Priced):
-    """What `quantize_mx` and `quantize_nvfp4` found: blocks of `group` elements along `axis`, a scale each.
+    """The outcome of `quantize_mx` and `quantize_nvfp4`: blocks of `group` elements along `axis`, a scale each.
 
     `output`: codes in ml_dtypes' type (int8 for "s8"), in the array's shape. `scales`: ml_dtypes float8_e8m0fnu, or
     float8_e4m3fn for NVFP4, in that shape with `axis` divided by the group. `tensor_scale`: NVFP4's, f32; None for MX.

@@ -1,1 +1,1 @@
-"""What the kernels of all targets share: problems, parameters, layouts, formulas, batches."""
+"""Parts that kernels of all targets share: problems, parameters, layouts, formulas, batches."""

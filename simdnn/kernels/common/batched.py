@@ -55,7 +55,7 @@ class _Repeated:
             pass
 
     def _spread(self) -> bool:
-        """What a statement stores changes with all that it touches; whether that was news."""
+        """Lets tensors that a statement stores change with all that it touches; whether that was news."""
         before = dict(self.moves)
         for statement in self.whole.body:
             moves = self.of(statement)

@@ -44,7 +44,7 @@ class ReduceProblem:
 
     @property
     def empty(self) -> float:
-        """What nothing yields."""
+        """The value of a reduction over nothing."""
         return KINDS[self.kind][0]
 
     @property

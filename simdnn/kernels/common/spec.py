@@ -1,4 +1,4 @@
-"""What a kernel is asked to compute (a problem) and what it hands back (a Program and how to feed it)."""
+"""Problems that a kernel is asked to compute, and the kernel: a Program and how to feed it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simdnn.program.records import Program
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What happens to an accumulator on its way to the destination, in this order."""
+    """The steps of an accumulator on its way to the destination, in this order."""
 
     dst: str = "s32"  # s32 f32 bf16 f16 s8 u8
     zp_src: bool = False  # a common source zero point, s32

@@ -48,7 +48,7 @@ class Options:
 
 
 class DotProduct(Protocol):
-    """What the order of sums depends on in a dot product: its fields, as `simdnn.kernels.x86.dots.Dot` has them."""
+    """The fields of a dot product that the order of sums depends on, as `simdnn.kernels.x86.dots.Dot` has them."""
 
     @property
     def wei(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What a kernel that is written once needs of its target: instructions on vectors, and how loops are spread.
+"""The words that a kernel written once needs of its target: instructions on vectors, and how loops are spread.
 
 `simdnn.kernels.x86.vocabulary` and `simdnn.kernels.gpu.vocabulary` are the two of them. Values in registers are 32 bits
 wide, floats as f32 and integers as s32, whatever memory holds. What a target does its own way throughout (a reduction's
@@ -64,7 +64,7 @@ class Formula(Protocol):
         ...
 
     def start(self) -> Code:
-        """What is loaded once for many vectors."""
+        """Code that loads, once, what many vectors read."""
         ...
 
     def code(self, load: Load, lanes: int) -> tuple[Code, Register]:
@@ -78,7 +78,7 @@ class Vocabulary(ABC):
     @property
     @abstractmethod
     def isa(self) -> str:
-        """What a program in these words is for: an ISA cap, or a GPU's platform."""
+        """The ISA cap, or the GPU's platform, that a program in these words is for."""
 
     @property
     @abstractmethod
@@ -135,7 +135,7 @@ def filled(array: Array, shape: tuple[int, ...], value: float = 0) -> Array:
 
 
 def inside(array: Array, full: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-    """What stands in the first elements along each axis of a filled array, flat."""
+    """The first elements along each axis of a filled array, flat."""
     if full == shape:
         return array.reshape(-1)
     return np.ascontiguousarray(array.reshape(full)[tuple(slice(n) for n in shape)]).reshape(-1)

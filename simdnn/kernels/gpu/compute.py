@@ -1,4 +1,4 @@
-"""What kernels share that multiply in another type than operands are stored in."""
+"""Parts of kernels that multiply in another type than operands are stored in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inside(parts: Decompression) -> Param | None:
 
 
 def scale_type(parts: Decompression, compute: str) -> str:
-    """What weights are multiplied in by their scale."""
+    """The type that weights are multiplied in by their scale."""
     scale = inside(parts)
     return "f16" if compute == "f16" and (scale is None or scale.dtype == "f16") else "f32"
 

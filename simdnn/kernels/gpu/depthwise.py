@@ -70,7 +70,7 @@ class GpuDepthwise:
 
     @property
     def parameters(self) -> dict[str, int]:
-        """What the epilogue reads, f32, and its elements."""
+        """Tensors that the epilogue reads, f32, and their elements."""
         e, channels = self.problem.epilogue, self.dest[3]
         asked = {
             "zp_src": e.zp_src,

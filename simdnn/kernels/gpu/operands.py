@@ -13,7 +13,7 @@ class ByGroup(ABC):
 
     @abstractmethod
     def opening(self, g: Affine) -> Code:
-        """What group `g` needs in registers before its steps."""
+        """Loads what group `g` needs in registers before its steps."""
 
     @abstractmethod
     def tables(self) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""What a GPU's kernels are asked: a matmul, or a batch of them at once, and the convolution that is one."""
+"""Problems of a GPU's kernels: a matmul, or a batch of them at once, and the convolution that is one."""
 
 from __future__ import annotations
 

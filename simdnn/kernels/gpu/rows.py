@@ -26,7 +26,7 @@ Generator = Callable[[GpuMatmulProblem, GpuMachine], Kernel]
 
 @dataclass(frozen=True)
 class GpuRow:
-    """What a unit of a platform multiplies.
+    """A row of the kernel table: what a unit of a platform multiplies.
 
     Each of `wants(platform, problem)` answers why a problem of these types cannot be had, or "".
     """

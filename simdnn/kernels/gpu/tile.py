@@ -27,7 +27,7 @@ THREAD_LOOPS = ("thread_m", "thread_n")
 
 @dataclass(frozen=True)
 class Block(ABC):
-    """What a step of K multiplies into one accumulator: `m` rows, `n` columns, `k`, in the types `src` and `wei`."""
+    """A block that a step of K multiplies into one accumulator: `m` rows, `n` columns, `k`; types `src`, `wei`."""
 
     m: int
     n: int
@@ -137,7 +137,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a kernel needs beside the plain GEMM's registers."""
+    """Registers that a kernel needs beside the plain GEMM's."""
 
     registers: int = 0  # GRFs
     copies: int = 1  # accumulators of each block

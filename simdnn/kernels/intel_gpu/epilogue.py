@@ -1,4 +1,4 @@
-"""What happens to a GPU's blocks of sums on their way to memory: to f32, scales, bias, post-operations, narrowing."""
+"""A GPU's blocks of sums on their way to memory: to f32, scales, bias, post-operations, narrowing."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from simdnn.program.records import Affine, Register, Tensor
 
 
 class BlockSums(Protocol):
-    """What the epilogue begins with."""
+    """Sums that the epilogue begins with."""
 
     def code(self) -> Code: ...
 
@@ -77,7 +77,7 @@ class GroupedSums:
         return [*totals, *zeros.before(), *loop("q", self.periods, period)]
 
     def source_part(self, g: Affine, late: bool) -> Code:
-        """What the source's zero points take from a period, if `late`, or from a group."""
+        """Code that takes the part of the source's zero points from a period, if `late`, or from a group."""
         zeros = self.source_zeros
         return zeros.code(self.zeros, g) if zeros and zeros.late == late else []
 

@@ -1,4 +1,4 @@
-"""What each strategy for zero points adds to the loops over groups of K (zero.py says what they are)."""
+"""The code that each strategy for zero points adds to the loops over groups of K (see zero.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simdnn.program.records import Affine, Memory, Register, Tensor
 
 
 class ZeroPart:
-    """What zero points add to the loops over groups: nothing, where operands have lost them or never had any."""
+    """Code of zero points in the loops over groups: none, where operands have lost them or never had any."""
 
     def __init__(self, products: BlockProducts) -> None:
         self.products, self.partition, self.cut = products, products.partition, products.partition.cut
@@ -27,22 +27,22 @@ class ZeroPart:
         return self.products.clear()
 
     def before(self) -> Code:
-        """What stands before all loops."""
+        """Code before all loops."""
         return []
 
     def opening(self, g: Affine) -> Code:
-        """What stands before the steps of a group."""
+        """Code before the steps of a group."""
         return []
 
     def step(self, k: Affine) -> Code:
         return self.products.step(k)
 
     def closing(self, g: Affine) -> Code:
-        """What a group's end takes from the sums."""
+        """Code that takes a group's part from the sums, at its end."""
         return []
 
     def joined(self, q: Affine) -> Code:
-        """What is left to do to the sums of a period."""
+        """Code that is left to do to the sums of a period."""
         return []
 
     def corrected(self, i: int, j: int) -> Register:

@@ -17,7 +17,7 @@ from simdnn.program.records import Memory, Register, Tensor
 
 @dataclass(frozen=True)
 class SmEpilogue:
-    """What happens to blocks of sums on their way to memory: the weights' scale, bias, relu, narrowing."""
+    """Blocks of sums on their way to memory: the weights' scale, bias, relu, narrowing."""
 
     epilogue: Epilogue
     cut: Cut

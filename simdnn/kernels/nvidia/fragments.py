@@ -30,14 +30,14 @@ class Fragments(Protocol):
 
     @property
     def in_memory(self) -> Register:
-        """What one block of a step is in memory, without a name."""
+        """One block of a step in memory, without a name."""
 
     @property
     def loaded(self) -> Register:
-        """What it is loaded to."""
+        """The register that a block is loaded to."""
 
     def operand(self, number: int, copy: int) -> Register:
-        """What is multiplied."""
+        """The register that is multiplied."""
 
     def convert(self, number: int, copy: int) -> Code:
         """From what is loaded to what is multiplied."""
@@ -47,7 +47,7 @@ class Fragments(Protocol):
 
 @dataclass(frozen=True)
 class Side:
-    """What the two operands differ in: rows of the source, or columns of the weights."""
+    """The side of an operand: rows of the source, or columns of the weights."""
 
     name: str  # of the tensor: "src" or "wei"
     steps: Partition

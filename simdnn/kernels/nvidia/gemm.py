@@ -39,7 +39,7 @@ SPARE = Budget(registers=20)  # the second copy of the fragments
 
 @dataclass(frozen=True)
 class SmBlock(Block):
-    """What a warp multiplies at a time on CUDA cores or on tensor cores."""
+    """A block that a warp multiplies at a time, on CUDA cores or on tensor cores."""
 
     arch: str = ""
 

@@ -1,4 +1,4 @@
-"""What an s32 sum lacks: the shift of s8 sources on an unsigned unit, and the terms of common zero points.
+"""Terms that an s32 sum lacks: the shift of s8 sources on an unsigned unit, and the terms of common zero points.
 
     sum (a - zs)(w - zw) = sum a w - zs sum w - zw sum a + K zs zw
 

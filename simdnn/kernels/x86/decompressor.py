@@ -48,7 +48,7 @@ class Decompressor:
         return scale_inside(self.compressed, self.dot)
 
     def epilogue(self) -> Plan:
-        """What happens to a sum: the scale that does not multiply the weights comes here."""
+        """The plan of the epilogue, with the scale where it does not multiply the weights."""
         epilogue = self.product.conv.epilogue
         if not self.problem.decompression:  # f32 weights: their scale is the epilogue's
             return Plan(epilogue, integer=False)
@@ -87,7 +87,7 @@ class Decompressor:
 
     # -- in registers -----------------------------------------------------------------------------------------------
     def interleaving(self, register: str) -> Code:
-        """What `interleaved` finds in its register 4, if it wants it."""
+        """Loads what `interleaved` finds in its register 4, if it wants it."""
         if self.multiplied != "bf16":
             return []
         return [load32(self.unit, self.unit.reg(register), "interleave", Affine(), self.unit.lanes)]

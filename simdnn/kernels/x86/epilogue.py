@@ -24,7 +24,7 @@ _BF16_BITS = 16  # of an f32 that bf16 lacks
 
 @dataclass(frozen=True)
 class Plan:
-    """What the epilogue does for one kernel: the problem's part and the kernel's own."""
+    """The epilogue of one kernel: the problem's part and the kernel's own."""
 
     epilogue: Epilogue
     integer: bool  # the accumulator is s32
@@ -62,7 +62,7 @@ class Plan:
         return tensors
 
     def inputs(self, p: Parameters, spread: Callable[[Array], Array]) -> dict[str, Array]:
-        """What `tensors` announces, but for `comp`; `spread` lays one value a channel out as the kernel reads them."""
+        """The values of `tensors`, but for `comp`; `spread` lays one value a channel out as the kernel reads them."""
         scale = np.asarray(1.0 if p.wei_scale is None else p.wei_scale, np.float32).reshape(-1)
         if self.merged_scales:
             scale = (scale * np.float32(p.src_scale)).astype(np.float32)

@@ -40,17 +40,17 @@ Sums = Chains | GroupedChains
 
 
 class Tiles(Protocol):
-    """What computes a block of rows by a panel of columns."""
+    """A generator of tiles: each computes a block of rows by a panel of columns."""
 
     @property
     def accumulation(self) -> str:
         """The order in which an instruction adds up its products, where there are choices."""
 
     def setup(self) -> Code:
-        """What comes before everything else, once."""
+        """Code that comes before everything else, once."""
 
     def tensors(self, panels: Sequence[Panel]) -> list[Tensor]:
-        """What the tiles read and write beside operands, destination and parameters."""
+        """Tensors that tiles read and write beside operands, destination and parameters."""
 
     def tile(
         self, panel: Panel, sources: Sequence[Affine], position: Sequence[Affine], numbers: Sequence[Affine]
@@ -245,7 +245,7 @@ def in_registers(product: Product, columns: int) -> PanelBlocks:
 
 
 def epilogue_of(product: Product, compensate: str) -> Plan:
-    """What happens to a sum of chains."""
+    """The plan of the epilogue: the steps of a sum of chains."""
     e, o = product.conv.epilogue, product.options
     if product.dot == COUNT:
         return Plan(e, integer=True)

@@ -27,7 +27,7 @@ Makes = Callable[[Array, Parameters], dict[str, Array]]
 
 
 class Product:
-    """What the parts of a kernel share: the problem as a convolution, the unit, the dot product, the source."""
+    """The facts that parts of a kernel share: the problem as a convolution, the unit, the dot product, the source."""
 
     def __init__(self, name: str, problem: Problem, unit: Unit, dot: Dot, options: Options) -> None:
         self.name = name
@@ -79,7 +79,7 @@ class Product:
         return reading(self.conv, self.unit, self.dot, self.options.order, bool(self.options.split_k))
 
     def tensors(self) -> list[Tensor]:
-        """What the dot product reads beside its operands."""
+        """Tensors that the dot product reads beside its operands."""
         found = [Tensor("src_scale", "f32", 1)] if self.dot.scaled else []
         if self.dot.ones:
             found.append(Tensor.constant("ones", "s16", np.ones(2, np.int16).tobytes()))

@@ -281,7 +281,7 @@ class RefInt8:
         return {"wei": self.by_column(weights).reshape(-1)}
 
     def matrix(self, src: Array, p: Parameters, parts: int) -> Array:
-        """What the weights' zero points add to each group of scales, (M, groups, N)."""
+        """The part of the weights' zero points in each group of scales, (M, groups, N)."""
         m, groups = len(src), self.groups
         sums = src.astype(np.int64).reshape(m, groups, -1).sum(axis=2)
         if p.src_zero_points is not None:

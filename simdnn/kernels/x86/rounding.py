@@ -22,7 +22,7 @@ TF32_BITS = 13  # of an f32's significand that tf32 lacks
 
 
 def rounding_constants(cut: int) -> Tensor:
-    """What `nearest_even` needs for `cut` bits: magnitude, infinity, one, just below half an ulp, the quiet bit."""
+    """Constants of `nearest_even` for `cut` bits: magnitude, infinity, one, just below half an ulp, the quiet bit."""
     values = (0x7FFFFFFF, 0x7F800000, 1, (1 << (cut - 1)) - 1, 0x00400000)
     return Tensor.constant(f"rounding{cut}", "u32", np.array(values, np.uint32).tobytes())
 

@@ -114,7 +114,7 @@ class StoredRows:
 
     # -- rows in registers ------------------------------------------------------------------------------------------
     def setup(self, table: str) -> Code:
-        """What `load` finds in register `table`, if it wants it."""
+        """Loads what `load` finds in register `table`, if it wants it."""
         return [load32(self.unit, self.unit.reg(table, "f32"), "nibbles", Affine(), 16)] if self.looked_up else []
 
     def load(self, to: Sequence[str], scratch: str, table: str, panel: Panel, j: int, row: Affine) -> Code:
@@ -188,7 +188,7 @@ class StoredRows:
 
 
 def odd_nibbles(wei: str, tag: str, k: int, n: int) -> str:
-    """What is wrong with plain 4-bit weights whose rows or columns share a byte; empty where nothing is."""
+    """The fault of plain 4-bit weights whose rows or columns share a byte; empty where nothing is."""
     run_length = n if tag == "ab" else k
     if wei not in NIBBLES or tag == "any" or run_length % 2 == 0 or n == 1 or (k == 1 and tag == "ab"):
         return ""
@@ -203,7 +203,7 @@ def widen(unit: Unit, register: str, source: Memory) -> Op:
 
 
 def _values(wei: str) -> npt.NDArray[np.float32]:
-    """What each nibble stands for.
+    """The number that each nibble stands for.
 
     >>> _values("s4").astype(int).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1]

@@ -1,4 +1,4 @@
-"""What oneDNN 3.13 picks for a problem under an ISA cap: the kernel here that yields its bits, and its own name for it.
+"""The choice of oneDNN 3.13 under an ISA cap: the kernel here that yields its bits, and its own name for it.
 
 Observed over some 70,000 convolution and 27,000 matmul problems (docs/numerics.md, "Which implementation"). The choice
 depends on types, groups, kernel size and stride, hardly ever on sizes.

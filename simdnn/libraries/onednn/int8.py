@@ -58,8 +58,8 @@ def _points(params: Params) -> dict[str, Param]:
 
 
 def _common(p: MatmulProblem, params: Params) -> bool:
-    """What both forms of brg_matmul ask: no scale a row; where scales or zero points change along K, zero points of the
-    types of their data, and beside s8 weights common ones or the weights' alone.
+    """Whether both forms of brg_matmul take it: no scale a row; where scales or zero points change along K, zero points
+    of the types of their data, and beside s8 weights common ones or the weights' alone.
     """
     if any(found.per_token for found in params.along_k.values()):
         return False

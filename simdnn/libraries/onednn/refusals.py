@@ -1,4 +1,4 @@
-"""What oneDNN 3.13 refuses, or does in a way that is not known here: types, attributes, orders of sums."""
+"""Refusals of oneDNN 3.13, and what it does in a way that is not known here: types, attributes, orders of sums."""
 
 from __future__ import annotations
 

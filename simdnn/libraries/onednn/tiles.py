@@ -1,4 +1,4 @@
-"""What oneDNN 3.13 runs on AMX tiles, and what it leaves to the vector unit there (docs/numerics.md, rule 14)."""
+"""Problems that oneDNN 3.13 runs on AMX tiles, and those left to the vector unit there (docs/numerics.md, rule 14)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
 
 
 def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | None:
-    """What runs on AMX tiles. None where it takes another unit: depthwise and small groups, scales along K, vectors and
-    small problems (rule 14), f32 computed in f32.
+    """The kernel that runs on AMX tiles. None where it takes another unit: depthwise and small groups, scales along K,
+    vectors and small problems (rule 14), f32 computed in f32.
     """
     isa = "avx512_core_amx"
     if isinstance(p, MatmulProblem):

@@ -254,7 +254,7 @@ def conv_transpose(k: Kernels, node: Node, x: Array, w: Array, bias: Array | Non
 def _transposed_pads(
     node: Node, size: list[int], strides: list[int], full: list[int], extra: list[int]
 ) -> tuple[list[int], list[int]]:
-    """What is cut off in front, and the output's size."""
+    """The sizes cut off in front, and the output's size."""
     rank, auto = len(size), node.text("auto_pad", "NOTSET")
     shape = node.get("output_shape")
     pads = node.integers("pads", [0] * (2 * rank))

@@ -39,7 +39,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Formula:
 
 
 class _Layer:
-    """What the three recurrent operators share: directions, layouts, lengths, peeling of the parameters."""
+    """The parts that the three recurrent operators share: directions, layouts, lengths, peeling of the parameters."""
 
     def __init__(
         self,

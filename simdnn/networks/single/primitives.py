@@ -21,7 +21,7 @@ Where = str | PathLike[str] | Machine | GpuMachine
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OperatorEstimate(NetworkEstimate):
-    """What a primitive of a few passes costs; `to_frame` has a row a pass."""
+    """The cost of a primitive of a few passes; `to_frame` has a row a pass."""
 
     @property
     def implementation(self) -> str:
