@@ -1,4 +1,4 @@
-"""Convolution on GPUs: exact integers with zero points, floats as the product of pixels and taps, groups, costs."""
+"""Convolution on GPUs: floats as the product of pixels and taps, depthwise, groups, costs."""
 
 from __future__ import annotations
 
@@ -25,58 +25,8 @@ INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
 SIDES = st.tuples(*[st.integers(0, 2)] * 4)
 
 
-@st.composite
-def problems(draw: st.DrawFn, src: str, wei: str) -> ConvProblem:
-    groups = draw(st.sampled_from([1, 1, 2, 3]))
-    kh, kw, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.tuples(*[st.integers(1, 2)] * 2))
-    sizes = [(k - 1) * d + 1 + draw(st.integers(0, 6)) for k, d in zip((kh, kw), dilation, strict=True)]
-    ic, oc = groups * draw(st.integers(1, 9)), groups * draw(st.integers(1, 20))
-    return ConvProblem(
-        draw(st.integers(1, 2)),
-        ic,
-        *sizes,
-        oc,
-        kh,
-        kw,
-        src,
-        wei,
-        Epilogue(),
-        draw(st.tuples(*[st.integers(1, 3)] * 2)),
-        draw(SIDES),
-        dilation,
-        groups,
-    )
-
-
 def options(p: ConvProblem) -> dict[str, Any]:
     return {"strides": p.strides, "padding": p.padding, "dilation": p.dilation, "groups": p.groups}
-
-
-@given(
-    st.sampled_from(INTEL),
-    st.sampled_from(["s8:s8", "u8:s8", "s8:u8", "u8:u8"]),
-    st.data(),
-    st.integers(-9, 9),
-    st.integers(-3, 3),
-    st.sampled_from(["compiled", "reference"]),
-)
-@examples(25)
-def test_integers_are_exact(name: str, types: str, data: st.DataObject, zs: int, zw: int, engine: str) -> None:
-    """Of every two types of bytes, as a matmul there and as an estimate prices them."""
-    src, wei = types.split(":")
-    p = data.draw(problems(src, wei))
-    zs, zw = (abs(z) if dtype == "u8" else z for z, dtype in ((zs, src), (zw, wei)))
-    rng = np.random.default_rng(zs + 100)
-    x, w = (
-        rng.integers(form.low, form.high + 1, size).astype(form.dtype)
-        for form, size in (
-            (fmt(src), (p.mb, p.ic, p.ih, p.iw)),
-            (fmt(wei), (p.oc, p.ic // p.groups, p.kh, p.kw)),
-        )
-    )
-    points = {n: v for n, v in (("src", zs), ("wei", zw)) if v}
-    found = simdnn.convolution(x, w, machine=name, engine=engine, attr=Attr(zero_points=points), **options(p))
-    assert found.output.dtype == np.int32 and (found.output == exact_sums(p, x, w, zs, zw)).all()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""GEMM on GPUs: exact integers, floats as the instruction gives them, both engines alike, refusals by name."""
+"""GEMM on GPUs: floats as the instruction gives them, integers behind a bias, plain weights, tiles, blocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from tests.effort import examples
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
 
-INTEGERS = ("s8", "u8", "s4", "u4")
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -32,25 +31,6 @@ def drawn(dtype: str, shape: tuple[int, int], rng: np.random.Generator) -> Array
     if form.is_float:
         return rng.standard_normal(shape).astype(form.dtype)
     return rng.integers(form.low, form.high + 1, shape).astype(form.dtype)
-
-
-@given(
-    st.sampled_from(INTEL),
-    st.sampled_from(INTEGERS),
-    st.sampled_from(INTEGERS),
-    st.integers(1, 70),
-    st.integers(1, 90),
-    st.integers(1, 150),
-    st.sampled_from(["compiled", "reference"]),
-)
-@examples(40)
-def test_integers_are_exact(name: str, src: str, wei: str, m: int, n: int, k: int, engine: str) -> None:
-    if name == "dg1":
-        src, wei = src[0] + "8", wei[0] + "8"
-    rng = np.random.default_rng([m, n, k])
-    a, b = drawn(src, (m, k), rng), drawn(wei, (k, n), rng)
-    result = simdnn.matmul(a, b, machine=name, engine=engine)
-    assert result.output.dtype == np.int32 and (result.output == a.astype(int) @ b.astype(int)).all()
 
 
 @pytest.mark.parametrize("model", ["sequential", "stage_fused", "pair_first"])

@@ -1,4 +1,4 @@
-"""GEMM and convolution on a V100: chains of fused sums or of FMA, both engines alike, refusals, and what it costs."""
+"""GEMM and convolution on a V100: chains of fused sums or of FMA, both engines alike, and what it costs."""
 
 from __future__ import annotations
 
