@@ -25,6 +25,7 @@ from isa_models.machines.figures import figure_rows
 from isa_models.machines.provenance import CONFIDENCES
 from isa_models.machines.shipped import HOST, host_path
 from simdnn import files
+from simdnn.assembly.export import TOOLS, machine_file
 from simdnn.cli import output
 from simdnn.cli.options import Takes, add_set, check, machine_with
 
@@ -33,6 +34,7 @@ TAKES: Takes = {
     "show": frozenset({"json", "instruction", "set"}),
     "check": frozenset({"json", "set"}),
     "save": frozenset({"set", "output"}),
+    "export": frozenset({"set", "output", "tool"}),
 }
 
 
@@ -43,14 +45,21 @@ def add(subparsers: Any) -> None:
         description="Lists the machines (rows: instructions of a CPU, figures of a GPU), shows the figures and rows of "
         "one with their sources, or checks tables: a row for every instruction of the package that the CPU's ISA caps "
         "bring, and a source for every figure; or saves one with other figures (--set) as a file, which is its base "
-        "and what differs. Exit status 1 where a check fails.",
+        "and what differs; or exports one's table as another tool reads it (--for). Exit status 1 where a check fails.",
         allow_abbrev=False,
     )
     parser.add_argument("what", choices=tuple(TAKES))
     parser.add_argument("names", nargs="*", metavar="MACHINE", help="names or files (all that ship)")
     parser.add_argument("--instruction", metavar="PATTERN", help="for show: rows whose mnemonic matches alone")
+    parser.add_argument(
+        "--for",
+        dest="tool",
+        choices=TOOLS,
+        metavar="TOOL",
+        help="for export: osaca (a file that it reads as ~/.osaca/data/NAME.yml for --arch NAME); llvm-mca has none",
+    )
     add_set(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="for save: where to (FILE.toml)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="for save (FILE.toml), export: where to")
     output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
     parser.set_defaults(function=main)
@@ -64,6 +73,8 @@ def main(args: argparse.Namespace) -> int:
         raise UnknownName(f"show needs a machine: one of {names}, or a file")
     kept = (HOST,) if args.what == "list" and host_path().is_file() else ()
     wanted = args.names or (*machine_names(), *kept, *gpu_machine_names())
+    if args.what == "export":
+        return _export(args)
     if args.what == "save":
         return _save(args)
     targets = [machine(machine_with(name, args.set)) for name in wanted]
@@ -74,6 +85,18 @@ def main(args: argparse.Namespace) -> int:
         output.print_json(output.records(frame))
     else:
         print(output.table(frame))
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    if len(args.names) != 1:
+        raise InvalidArgument(f"export takes one machine; {len(args.names)} given")
+    text = machine_file(machine(machine_with(args.names[0], args.set)), args.tool or TOOLS[0])
+    if args.output:
+        output.check_path(args.output)
+        files.write_text(args.output, text)
+    else:
+        print(text, end="")
     return 0
 
 

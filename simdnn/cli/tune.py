@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import workloads
 from isa_models import InvalidArgument
+from isa_models.errors import unknown_name
 from simdnn.cli import output, run_show
 from simdnn.cli.options import add_workers, check_workers
 
@@ -83,7 +84,7 @@ def main(args: argparse.Namespace) -> int:
     output.check_path(args.plot, output.PICTURE_FORMATS)
     known = (*workloads.NETWORKS, *workloads.REAL_NETWORKS)
     if args.model not in known and not args.model.lower().endswith(".onnx"):
-        raise InvalidArgument(f"{args.model!r}; MODEL.onnx, or one of {', '.join(known)}")
+        raise unknown_name("network", args.model, (*known, "MODEL.onnx"))
     machines = _words(args.machine)
     with output.Progress() as progress:
         tuned = tune(

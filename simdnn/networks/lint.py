@@ -24,7 +24,7 @@ from simdnn.libraries import LeftToReference
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.mixed import attr_of
 from simdnn.networks.model import Node
-from simdnn.networks.modes import STORED, Calibrated, in_mode, random_feeds
+from simdnn.networks.modes import STORED, Calibrated, in_mode, listed_feeds, random_feeds
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.plain import plain_cycles
@@ -91,6 +91,9 @@ def lint(
     places = [
         (found, limit) for found in map(isa_models.machine, _machines(machine, limits)) for limit in limits or [None]
     ]
+    if not isinstance(shapes, Mapping | None):
+        raise InvalidArgument(f"shapes={shapes!r:.60}; a dict of sizes by input name is needed")
+    modes = None if modes is None else _listed(modes)
     subject = _subject(model, feeds, shapes or {})
     rows: list[Row] = []
     rules: dict[str, str] = {}
@@ -222,7 +225,7 @@ class _Model:
         if feeds is None:
             sizes, taken = network.sizes(shapes)
             return _Model(network, Calibrated(model, [random_feeds(network, shapes, 0)]), sizes, tuple(taken))
-        data = [feeds] if isinstance(feeds, Mapping) else list(feeds)
+        data = listed_feeds("feeds", feeds)
         return _Model(network, Calibrated(model, data), data[0], ())
 
     @property

@@ -71,7 +71,21 @@ def in_recipe(calibrated: Calibrated, mode: Mode) -> Network:
     for one in own:
         check_groups(one)
     ranges = calibrated.ranges if any(one.is_integer for one in own) else {}
+    if calibrated.known is not None:
+        _check_ranges(calibrated.mixable, mode, ranges)
     return load(rewritten(calibrated.mixable, mode, ranges))
+
+
+def _check_ranges(mixed: Mixable, mode: Mode, ranges: Ranges) -> None:
+    """`InvalidArgument` where a layer is to be in integers and nothing tells the range of its source."""
+    graph = mixed.model.graph
+    runs = {name for node in graph.node for name in node.output} | {port.name for port in graph.input}
+    for node in graph.node:
+        own = node.name in mixed.layers and mode.at(node.name).is_integer
+        if own and node.input[0] in runs and node.input[0] not in ranges:
+            said = f"layer {node.name!r} is to be in {mode.at(node.name).name}, and the ranges lack its source"
+            known = ", ".join(list(ranges)[:4]) or "none"
+            raise InvalidArgument(f"{said} {node.input[0]!r} (they have {known}): are they of another model?")
 
 
 def in_mode(calibrated: Calibrated, mode: Mode, only: Sequence[str] = ("*",)) -> tuple[Network, Attr]:
@@ -124,6 +138,14 @@ def random_feeds(network: Network, shapes: Mapping[str, Sequence[int]], seed: in
         dtype, dims = port.dtype or np.dtype(np.float32), sizes[port.name]
         data = rng.normal(size=dims) if is_float(dtype) else rng.integers(0, 2 if dtype.kind == "b" else 10, dims)
         found[port.name] = data.astype(dtype)
+    return found
+
+
+def listed_feeds(name: str, feeds: object) -> list[Mapping[str, Array]]:
+    """One feed or several as a list; `InvalidArgument`, naming the argument, for what is neither."""
+    found = [feeds] if isinstance(feeds, Mapping) else list(feeds) if isinstance(feeds, (list, tuple)) else []
+    if not found or not all(isinstance(feed, Mapping) and feed for feed in found):
+        raise InvalidArgument(f"{name}={feeds!r:.60}; a dict of arrays by input name, or a list of them, is needed")
     return found
 
 

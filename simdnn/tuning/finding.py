@@ -8,13 +8,14 @@ from itertools import pairwise, product
 from math import inf, prod
 from typing import Any
 
+from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from simdnn.networks.precision import MODES, Mode
 from simdnn.networks.runner import Progress
 from simdnn.study.results import Results
 from simdnn.tuning.judge import Judge
 from simdnn.tuning.measured import Ran, RecipeRuns, Task
-from simdnn.tuning.search import Additive, Modes, Worth, confirmed
+from simdnn.tuning.search import Additive, Modes, Worth, confirmed, thinned, undominated
 from simdnn.tuning.subjects import Subject
 from simdnn.workers import Each
 
@@ -68,28 +69,32 @@ class Finding:
         return tuple(own.get(place, "f32") for place in range(len(self.subject.groups)))
 
     def _rows(self, keys: Sequence[Modes]) -> list[dict[str, Any]]:
-        """Rows over few feeds."""
-        return self.few.rows([self.recipe(key) for key in keys])
-
-    def _measure(self, keys: Sequence[Modes]) -> list[dict[str, Any]]:
-        """Rows over all feeds."""
-        rows = self.full.rows([self.recipe(key) for key in keys])
+        """Rows over few feeds, by which the search goes."""
+        rows = self.few.rows([self.recipe(key) for key in keys])
         for key, row in zip(keys, rows, strict=True):
             self.points[key] = Worth(inf if row["refused"] else row["cycles"], _energy(row), key)
         return rows
+
+    def _measure(self, keys: Sequence[Modes]) -> list[dict[str, Any]]:
+        """Rows over all feeds."""
+        return self.full.rows([self.recipe(key) for key in keys])
 
     # -- the search ------------------------------------------------------------------------------------------------
     def search(self, names: Sequence[str]) -> list[str]:
         """Run what the front needs; what is to be said of it."""
         places = range(len(self.subject.groups))
-        self._measure([self._all("f32")])
+        self._rows([self._all("f32")])
+        if self._measure([self._all("f32")])[0]["sqnr_db"] == -inf:
+            raise InvalidArgument("f32's outputs are no finite numbers over the feeds: no recipe can be judged by them")
         notes = []
         wanted: list[Sequence[str]] = [names] * len(places)
         self.total = 1 + len(places) * (len(names) - 1)
         whole: dict[str, dict[str, Any]] = {}
         if len(names) * len(places) > MOST_ALONE:
             self.total += len(names)
-            whole = dict(zip(names, self._measure([self._all(name) for name in names]), strict=True))
+            uniform = [self._all(name) for name in names]
+            self._rows(uniform)
+            whole = dict(zip(names, self._measure(uniform), strict=True))
             kernels = {name: self._kernels(row) for name, row in whole.items() if not row["refused"]}
             wanted = [worth_trying(names, {n: found[place] for n, found in kernels.items()}) for place in places]
             self.total = 2 + len(names) + sum(len(some) - 1 for some in wanted)
@@ -98,6 +103,7 @@ class Finding:
         if count <= self.subject.enumerable:
             every = list(product(*options))
             self.total = len(self.full.modes) + sum(key not in self.points for key in every)
+            self._rows(every)
             self._measure(every)
             return [f"all {count} recipes were run: the front is the true one", *lacking]
         alone = [
@@ -109,15 +115,21 @@ class Finding:
         model = Additive(self._base["cycles"], options, alone, self._learned(options, whole) if learned else pairs)
         most = self.subject.a_round
         self.total = len(self.full.modes) + (len(self.few.modes) if self.few is not self.full else 0) + most
-        rounds = confirmed(model, self._measure, self.points, most, self.subject.rounds)
+        rounds = confirmed(model, self._rows, self.points, most, self.subject.rounds)
+        if self.few is not self.full:
+            best = undominated([point for point in self.points.values() if point.energy < inf])
+            self._measure([point.modes for point in thinned(best, self.subject.shown)])
         said = "; what borders cost was taken from whole networks in one mode" if learned else ""
         said = said if pairs or learned else "; borders were not priced beforehand"
         of = len(names) ** len(places) if whole else count
         often = f"{rounds} round{'s' * (rounds > 1)}"
-        found = f"{len(self.full.modes)} of {_many(of)} recipes were run, in {often}, chosen by an additive model"
+        found = f"{len(self.few.modes)} of {_many(of)} recipes were run, in {often}, chosen by an additive model"
         notes.append(f"{found}: a recipe that is better than the model says may be missing{said}")
         if self.few is not self.full:
-            notes.append(f"{len(self.few.modes)} recipes more, for the sensitivities, were run over few samples")
+            few, full = len(self.few.modes), len(self.full.modes)
+            notes.append(
+                f"the search ran {few} recipes over few samples; the {full} best and uniform ones ran over all"
+            )
         return notes + lacking
 
     @property
@@ -128,8 +140,6 @@ class Finding:
     def _options(self, wanted: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
         """The modes that each group can have, and why it lacks some: refused, or without any effect."""
         self._rows([self._with({place: mode}) for place, some in enumerate(wanted) for mode in some])
-        if self.few is self.full:
-            self._measure([self._with({place: mode}) for place, some in enumerate(wanted) for mode in some])
         options, notes = [], []
         for place, group in enumerate(self.subject.groups):
             found, same, lacking = [], [], {}

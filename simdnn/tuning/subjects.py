@@ -50,7 +50,7 @@ class RecipeRun:
 class Subject(Protocol):
     """A network on a machine. `groups`: layers that have one mode, each in one; `edges`: pairs of groups, the second
     reading the first. `enumerable`: how many recipes are few enough to be run all; else the search takes `rounds` of
-    at most `a_round` recipes.
+    at most `a_round` recipes, and where it goes by few feeds, at most `shown` of its front are run over all.
     """
 
     machine: AnyMachine
@@ -67,6 +67,8 @@ class Subject(Protocol):
     def a_round(self) -> int: ...
     @property
     def rounds(self) -> int: ...
+    @property
+    def shown(self) -> int: ...
 
     def run(self, modes: Mapping[str, str], few: bool = False) -> RecipeRun:
         """A recipe with values, over few feeds where they are enough; raises what kernels refuse."""
@@ -97,6 +99,7 @@ class TrainedSubject:
     enumerable: int = 2048
     a_round: int = 48
     rounds: int = 16
+    shown: int = 12
     _held: OrderedDict[Any, tuple[str, Array]] = field(default_factory=OrderedDict)
     _costs: dict[Any, tuple[float, float, str, str]] = field(default_factory=dict)
     _steps: dict[Any, Any] = field(default_factory=dict)
@@ -196,6 +199,7 @@ class ModelSubject:
     enumerable: int = 128
     a_round: int = 48
     rounds: int = 16
+    shown: int = 12
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}

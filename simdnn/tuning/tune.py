@@ -16,7 +16,7 @@ from isa_models.errors import unknown_name
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.networks.load import read
-from simdnn.networks.modes import CALIBRATED_ON_ITSELF, Metric, random_feeds
+from simdnn.networks.modes import CALIBRATED_ON_ITSELF, Metric, listed_feeds, random_feeds
 from simdnn.networks.network import load
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.runner import Progress
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Feeds = Mapping[str, Array] | Sequence[Mapping[str, Array]]
 _FEW = 2  # samples of a fetched network that tell sensitivities
-_A_ROUND, _ROUNDS = 12, 3  # recipes of a fetched network that are run over all samples, after the uniform ones
+_A_ROUND, _ROUNDS = 24, 4  # recipes of a fetched network, after sensitivities
 _COLUMNS = ("machine", "cycles", "time_us", "quality", "loss", "sqnr_db", "speed_up", "recipe")
 
 
@@ -88,16 +88,20 @@ def tune(
     >>> tuned.front["recipe"].tolist()[0], bool(tuned.front["speed_up"].max() > 1)
     ('all int8-vnni', True)
     """
-    machines = [machine] if isinstance(machine, (str, Path, Machine, GpuMachine)) else list(machine)
-    if not machines:
-        raise InvalidArgument("machine=[]; one machine at least is needed, as 'zen4'")
     bounds = {"max_loss": max_loss, "min_db": min_db, "faster_than": faster_than}
     for name, bound in bounds.items():
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float)) or not bound >= 0):
             raise InvalidArgument(f"{name}={bound!r}; a number of at least 0 is needed")
     if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
         raise InvalidArgument(f"jobs={jobs!r}; a whole number of at least 1 is needed")
-    targets = [isa_models.machine(one) for one in machines]
+    if not isinstance(dask, str) or (dask and jobs not in (None, 1)):
+        raise InvalidArgument(f"dask={dask!r}, jobs={jobs!r}; the address of a scheduler, or worker processes here")
+    for name, one in (("metric", metric), ("progress", progress)):
+        if one is not None and not callable(one):
+            raise InvalidArgument(f"{name}={one!r:.60}; a function is needed")
+    if results is not None and not isinstance(results, (str, Path)):
+        raise InvalidArgument(f"results of type {type(results).__name__}; a path is needed")
+    targets = _machines(machine)
     chosen = _modes(targets, modes)
     kept = Results(None if results is None else Path(results))
     fronts: list[pd.DataFrame] = []
@@ -138,10 +142,25 @@ def tune(
     )
 
 
+def _machines(machine: object) -> list[AnyMachine]:
+    """One machine or several, each once."""
+    one = isinstance(machine, (str, Path, Machine, GpuMachine))
+    if not one and not isinstance(machine, (list, tuple)):
+        raise InvalidArgument(f"machine={machine!r:.60}; a machine, as 'zen4', or a list of them is needed")
+    names: Any = [machine] if one else machine
+    found = [isa_models.machine(name) for name in names]
+    if not found:
+        raise InvalidArgument("machine=[]; one machine at least is needed, as 'zen4'")
+    return list({target.name: target for target in found}.values())
+
+
 def _modes(targets: Sequence[AnyMachine], names: Iterable[str] | None) -> dict[str, list[str]]:
     """The modes to choose from, by machine; of several machines each has those that it can run."""
     if isinstance(names, str):
         raise InvalidArgument(f"modes={names!r}; a list of names is needed: {names.split(',')}")
+    names = [*names] if isinstance(names, Iterable) else names
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise InvalidArgument(f"modes={names!r:.60}; a list of names is needed, as ['f32', 'bf16']")
     wanted = [name for name, mode in MODES.items() if _usual(mode)] if names is None else list(dict.fromkeys(names))
     for name in wanted:
         if name not in MODES:
@@ -172,7 +191,10 @@ def _subject(
     """What is run, how it is judged, over few feeds too where those are enough for sensitivities, and what is to be
     known of the data.
     """
-    known = None if labels is None else np.asarray(labels)
+    known = None if labels is None else _classes(labels)
+    names = (*workloads.NETWORKS, *workloads.REAL_NETWORKS)
+    if isinstance(model, str) and model not in names and "." not in model and not Path(model).exists():
+        raise unknown_name("network", model, names)
     if isinstance(model, str) and model in workloads.REAL_NETWORKS:
         if any(given is not None for given in (feeds, labels, metric, calibrate)):
             raise InvalidArgument(f"{model!r} brings its data and its metric; feeds are for a model of your own")
@@ -182,7 +204,7 @@ def _subject(
     if isinstance(model, Classifier):
         if calibrate is not None:
             raise InvalidArgument(f"calibrate says nothing about {model.name}: ranges are from its training data")
-        images = next(iter(_listed("feeds", feeds)[0].values())) if feeds is not None else None
+        images = None if feeds is None else _images(model, listed_feeds("feeds", feeds))
         subject = trained(model, machine, images, known)
         own = model.test_labels if feeds is None and known is None and metric is None else known
         count = len(subject.net.test_images)
@@ -192,11 +214,35 @@ def _subject(
     if feeds is None:
         feeds = random_feeds(load(model), {}, 0)
         notes.append("judged on random data, seed 0: quality is that of noise, not of your data")
-    judged = _listed("feeds", feeds)
-    given = judged if calibrate is None else _listed("calibrate", calibrate)
+    judged = listed_feeds("feeds", feeds)
+    given = judged if calibrate is None else listed_feeds("calibrate", calibrate)
     if calibrate is None or _same(given, judged):
         notes.append(CALIBRATED_ON_ITSELF)
     return ModelSubject(model, machine, judged, given), Judge(known, metric, not several), None, notes
+
+
+def _classes(labels: object) -> Array:
+    """Labels as an array; whether there are as many as samples shows where outputs are."""
+    try:
+        found = np.asarray(labels)
+    except ValueError:
+        found = np.zeros(0)
+    if found.dtype.kind not in "iub":
+        raise InvalidArgument(f"labels={labels!r:.60}; the number of a class for each sample is needed")
+    return found
+
+
+def _images(net: Classifier, feeds: Sequence[Mapping[str, Array]]) -> Array:
+    """The samples that a trained network is judged on: those of its only input."""
+    if len(feeds) != 1 or set(feeds[0]) != {"images"}:
+        met = f"{len(feeds)} feeds" if len(feeds) != 1 else ", ".join(map(repr, feeds[0]))
+        raise InvalidArgument(f"feeds of {net.name}: {met}; one is needed, {{'images': all samples in one array}}")
+    images = feeds[0]["images"]
+    if not isinstance(images, np.ndarray) or images.dtype.kind not in "fiub":
+        raise InvalidArgument(f"feeds of {net.name} hold {images!r:.60}; an array of numbers is needed")
+    if not np.isfinite(images).all():
+        raise InvalidArgument(f"feeds of {net.name} hold NaN or infinity; finite numbers are needed")
+    return images
 
 
 def _fetched(network: RealNetwork, machine: AnyMachine) -> tuple[Subject, Judge, Judge, list[str]]:
@@ -210,13 +256,6 @@ def _fetched(network: RealNetwork, machine: AnyMachine) -> tuple[Subject, Judge,
     subject = ModelSubject(model, machine, data.samples, data.calibration, few, a_round=_A_ROUND, rounds=_ROUNDS)
     judge, small = (Judge(None, OwnScore(network, some), False) for some in (data, network.data(model, few, 0)))
     return subject, judge, small, notes
-
-
-def _listed(name: str, feeds: object) -> list[Mapping[str, Array]]:
-    found = [feeds] if isinstance(feeds, Mapping) else list(feeds) if isinstance(feeds, (list, tuple)) else []
-    if not found or not all(isinstance(feed, Mapping) and feed for feed in found):
-        raise InvalidArgument(f"{name}={feeds!r:.60}; a dict of arrays by input name, or a list of them, is needed")
-    return found
 
 
 def _same(one: Sequence[Mapping[str, Array]], other: Sequence[Mapping[str, Array]]) -> bool:

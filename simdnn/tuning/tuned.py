@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,10 +167,16 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         modes, ranges = content["modes"], content.get("ranges", {})
         good = content["format"] == FORMAT and all(isinstance(part, str) for pair in modes.items() for part in pair)
-        good = good and all(len(pair) == 2 for pair in ranges.values())
+        good = good and all(_is_range(pair) for pair in ranges.values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = " ".join(str(error).split())[:80]
         raise InvalidArgument(f"{path} holds no recipe ({said}); `simdnn tune` and Tuned.save write one") from None
     if not good or not modes:
         raise InvalidArgument(f"{path} holds no recipe; `simdnn tune` and Tuned.save write one")
     return {**content, "ranges": {name: (float(low), float(high)) for name, (low, high) in ranges.items()}}
+
+
+def _is_range(pair: object) -> bool:
+    """Whether it is two finite numbers, the least first."""
+    numbers = isinstance(pair, list) and len(pair) == 2 and all(isinstance(v, (int, float)) for v in pair)
+    return numbers and -inf < pair[0] <= pair[1] < inf  # type: ignore[index]

@@ -261,3 +261,18 @@ def test_what_plain_weights_cost_where_no_kernel_takes_them() -> None:
 def test_layouts_of_a_table_and_on_a_gpu() -> None:
     frame = simdnn.lint("bert-base", machine=["zen4", "b580"], modes=["f32"], dispatch="fastest")
     assert set(frame["plain_tag"]) <= {"ab", "ba"} and (frame["plain_cycles"] >= frame["cycles"]).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"shapes": [1]}, "shapes="),
+        ({"feeds": 3}, "feeds=3"),
+        ({"feeds": []}, r"feeds=\[\]"),
+        ({"modes": []}, "no mode"),
+    ],
+)
+def test_what_cannot_be_linted_is_told(given: dict[str, Any], said: str) -> None:
+    net = model([helper.make_node("Relu", ["x"], ["y"], "act")], {"x": [4]}, ["y"], {})
+    with pytest.raises(simdnn.SimdnnError, match=said):
+        simdnn.lint(net, machine="zen4", **given)

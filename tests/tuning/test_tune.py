@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from simdnn.tuning.judge import Judge
 from simdnn.tuning.measured import RecipeRuns, Running, lost
 from simdnn.tuning.search import Additive, Worth, candidates, undominated
 from simdnn.tuning.subjects import RecipeRun, TrainedSubject
-from simdnn.tuning.tuned import text_of
+from simdnn.tuning.tuned import read_recipe, text_of
 from workloads import RealNetwork
 from workloads.real import Data, Metric
 
@@ -107,10 +108,12 @@ def test_programming_over_layers_is_exact(seed: int) -> None:
 def test_recipes_in_modes_that_were_left_out_are_not_modelled() -> None:
     """A uniform recipe on the front may have a mode that another one makes needless; nothing beside it is asked for."""
     model = Additive(9.0, [["f32", "a"]] * 2, [{"f32": (0.0, 0.0), "a": (-1.0, 1.0)}] * 2)
-    known = {modes: Worth(c, e, modes) for modes, c, e in ((("f32",) * 2, 9.0, 0.0), (("b",) * 2, 8.0, 0.5))}
+    known: dict[tuple[str, ...], Worth] = {}
+    for mode, cycles, energy in (("f32", 9.0, 0.0), ("b", 8.0, 0.5)):
+        known[mode, mode] = Worth(cycles, energy, (mode, mode))
     found = [point.modes for point in candidates(model, undominated(list(known.values())), known)]
     assert found == [("a", "a")]
-    model = replace(model, options=[["f32", "a"]] * 20, alone=model.alone * 10)
+    model = replace(model, options=[["f32", "a"]] * 20, alone=[model.alone[0]] * 20)
     known = {(mode,) * 20: Worth(c, e, (mode,) * 20) for mode, c, e in (("f32", 9.0, 0.0), ("b", 1.0, 0.5))}
     assert all("b" not in point.modes for point in candidates(model, undominated(list(known.values())), known))
 
@@ -235,6 +238,66 @@ def test_what_it_refuses() -> None:
         simdnn.tune("cancer", machine="zen4", labels=[0, 1, 0], modes=["f32"])
     with pytest.raises(InvalidArgument, match="metric gives nan"):
         simdnn.tune("cancer", machine="zen4", metric=lambda out: float("nan"), modes=["f32"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"machine": None}, "machine=None; a machine, as 'zen4'"),
+        ({"modes": 3}, "modes=3; a list of names"),
+        ({"modes": [["f32"]]}, "a list of names"),
+        ({"metric": 3}, "metric=3; a function"),
+        ({"progress": "yes"}, "progress='yes'; a function"),
+        ({"results": 3}, "results of type int"),
+        ({"labels": [[1], [1, 2]]}, "the number of a class"),
+        ({"labels": np.full(142, np.nan)}, "the number of a class"),
+        ({"feeds": {"pictures": np.zeros((2, 30, 1, 1), np.float32)}}, "'pictures'; one is needed, {'images'"),
+        ({"feeds": [{"images": np.zeros((2, 30, 1, 1), np.float32)}] * 2}, "2 feeds; one is needed"),
+        ({"feeds": {"images": np.full((2, 30, 1, 1), "a")}}, "an array of numbers"),
+        ({"feeds": {"images": np.full((2, 30, 1, 1), np.nan, np.float32)}}, "hold NaN or infinity"),
+        ({"jobs": "2"}, "jobs='2'"),
+        ({"dask": "tcp://h:1", "jobs": 2}, "jobs=2; the address of a scheduler, or worker"),
+    ],
+)
+def test_what_cannot_be_tuned_is_told(given: dict[str, Any], said: str) -> None:
+    """The value met and what is needed, before anything long."""
+    with pytest.raises(InvalidArgument, match=re.escape(said)):
+        simdnn.tune("cancer", **{"machine": "zen4", "modes": ["f32"], **given})
+
+
+def test_a_misspelt_network_has_a_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'digits'"):
+        simdnn.tune("digts", machine="zen4")
+    assert main(["tune", "digts"]) == 2 and "did you mean 'digits'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ranges", [{"x": ["a", "b"]}, {"x": [2, 1]}, {"x": [float("nan"), 1]}, {"x": [1]}, [1]])
+def test_a_recipe_with_broken_ranges_is_none(ranges: Any, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({"format": "simdnn recipe 1", "modes": {"fc1": "f32"}, "ranges": ranges}))
+    with pytest.raises(InvalidArgument, match="holds no recipe"):
+        read_recipe(path)
+
+
+def test_ranges_of_another_model_are_told(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else the layer would stay in f32 under the name of an integer mode."""
+    import onnx
+
+    onnx.save(model, tmp_path / "m.onnx")
+    content = {"format": "simdnn recipe 1", "modes": {"fc1": "int8-vnni"}, "ranges": {"other": [0, 1]}}
+    (tmp_path / "r.json").write_text(json.dumps(content))
+    words = ["run", str(tmp_path / "m.onnx"), "--machine", "zen4", "--modes", "f32", "--shape", "images=2,30,1,1"]
+    main([*words, "--recipe", str(tmp_path / "r.json")])
+    said = capsys.readouterr()
+    assert "lack its source" in said.out + said.err
+
+
+def test_the_results_of_another_model_are_kept_apart(model: Any, tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    one = simdnn.tune("cancer", machine="zen4", modes=["f32"], results=path)
+    feeds = {"images": workloads.cancer().test_images[:4]}
+    other = simdnn.tune(model, machine="zen4", feeds=feeds, modes=["f32"], results=path)
+    assert len(path.read_text().splitlines()) == 3 and one.runs["cycles"][0] != other.runs["cycles"][0]
 
 
 def test_it_pickles_and_draws(tuned: Tuned) -> None:
