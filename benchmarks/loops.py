@@ -48,6 +48,8 @@ def main() -> None:
             (VECTORS / name).write_text(json.dumps(recorded, indent=1) + "\n")
     frame = pd.DataFrame(lines, columns=["loop", "recorded", "measured", "predicted"])
     frame["predicted/recorded"] = frame["predicted"] / frame["recorded"]
+    if dropped := frame.loc[frame["measured"].isna(), "loop"].tolist():
+        print(f"{len(dropped)} of {len(frame)} loops had no quiet moment and are not measured: {', '.join(dropped)}")
     print(table(frame, dict.fromkeys(("recorded", "measured", "predicted", "predicted/recorded"), "{:.3f}".format)))
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument, Unimplemented
-from simdnn.calibration.sampler import CHAIN_CYCLES, MOVES, WIDTH, Sampler, Samples
+from simdnn.calibration.sampler import CHAIN_CYCLES, SLOTS, WIDTH, Sampler, Samples
 from simdnn.calibration.team import Team
-from simdnn.calibration.timer import ALONE, QUIET, usual_ratio
+from simdnn.calibration.timer import ALONE, QUIET, canary, usual_ratio
 
 SYSTEM = Path("/sys/devices/system/cpu")
 PATIENCE_S = 2.0
@@ -76,8 +76,8 @@ def judged(quiet: int, quiet_beside: int) -> bool | None:
 
 
 def _at_full_rate(one: int, other: int) -> tuple[int, int]:
-    code, alone, both = Sampler(["mov rax, rdx"] * MOVES), Team([one]), Team([one, other])
-    turn = MOVES / WIDTH / CHAIN_CYCLES * usual_ratio()  # of the chain's time, at the full rate
+    code, alone, both = Sampler([canary()] * SLOTS), Team([one]), Team([one, other])
+    turn = SLOTS / WIDTH / CHAIN_CYCLES * usual_ratio()  # of the chain's time, at the full rate
 
     def looked(turns: int, slower: float) -> tuple[Samples, NDArray[np.bool_]]:
         """Samples, and which of them took no more than `slower` times their time at the full rate."""

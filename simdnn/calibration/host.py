@@ -24,6 +24,7 @@ from isa_models.machines.toml_text import inline
 from isa_models.machines.toml_text import name as name_of
 from simdnn import files
 from simdnn.calibration import figures, ports
+from simdnn.calibration.behaviour import Behaviour, behaviour, nine_slots_of
 from simdnn.calibration.cores import cores
 from simdnn.calibration.figures import AGREE, Figure
 from simdnn.calibration.forms import forms
@@ -53,6 +54,8 @@ class Calibration:
     forwarding: Mapping[int, float | None]  # bits -> cycles
     load_to_use: float | None
     ports: Ports
+    behaviour: Behaviour = Behaviour()
+    dropped: int = 0  # forms that had no quiet moment, and so no figure
 
     def comparison(self) -> pd.DataFrame:
         """Frame: each form measured here beside the nearest machine's figures."""
@@ -77,9 +80,11 @@ class Calibration:
 
 def calibrate(progress: Callable[[int, int, str], None] = lambda done, total, what: None) -> Calibration:
     """Measure this host. Takes up to three minutes; raises `Unimplemented` on a host that runs no such loops."""
-    measured = figures.instruction_figures(forms(), SECONDS, progress)
+    wanted = list(forms())
+    measured = figures.instruction_figures(wanted, SECONDS, progress)
     if not any(figure.stable for figure in measured.values()):
         raise SimdnnError("no undisturbed moment was seen: other work shares this core all the time; try when it rests")
+    seen = behaviour()
     isa = tuple(cap for cap in caps() if cap in host_caps())
     wide = "avx512_core" in host_caps()
     bits = 512 if wide else 256
@@ -98,7 +103,7 @@ def calibrate(progress: Callable[[int, int, str], None] = lambda done, total, wh
         datetime.date.today().isoformat(),
         figures.clock(),
         isa,
-        nearest(measured, isa),
+        nearest(measured, (*isa, *seen.hidden), seen),
         measured,
         speeds,
         len(cpus),
@@ -106,6 +111,8 @@ def calibrate(progress: Callable[[int, int, str], None] = lambda done, total, wh
         rounds,
         figures.load_to_use(),
         ports.measure(wide),
+        seen,
+        len(wanted) - len(measured),
     )
 
 
@@ -126,11 +133,11 @@ def throughput_of(target: Machine, row: InstructionTiming) -> float:
     return max(bounds.port_load(ops), memory, bounds.dispatch(target, ops))
 
 
-def nearest(measured: Mapping[tuple[str, str], Figure], isa: Collection[str]) -> Machine:
+def nearest(measured: Mapping[tuple[str, str], Figure], isa: Collection[str], seen: Behaviour | None = None) -> Machine:
     """The shipped machine whose figures differ least, by the mean ratio of throughputs and latencies.
 
     Of those that have all of the host's `isa` that any machine has, if any do; each cap that the host lacks counts
-    against one.
+    against one, and so does a loop of nine slots that takes another time there.
     """
 
     def distance(target: Machine) -> float:
@@ -143,7 +150,14 @@ def nearest(measured: Mapping[tuple[str, str], Figure], isa: Collection[str]) ->
             if figure.latency and row.latency:
                 found.append(abs(math.log(max(0.2, figure.latency) / row.latency)))
         common = len(found) / max(1, len(measured))
-        return sum(found) / max(1, len(found)) + (1.0 - min(1.0, common)) + FOREIGN * len(set(target.isa) - set(isa))
+        slots = nine_slots_of(target) if seen and seen.nine_slots else None
+        apart = abs(math.log(seen.nine_slots / slots)) if seen and seen.nine_slots and slots else 0.0
+        return (
+            sum(found) / max(1, len(found))
+            + (1.0 - min(1.0, common))
+            + apart
+            + FOREIGN * len(set(target.isa) - set(isa))
+        )
 
     cpus = [m for name in machine_names() if isinstance(m := machine(name), Machine)]
     known = set(isa) & {cap for m in cpus for cap in m.isa}

@@ -156,15 +156,15 @@ def measure(program: Program, buffers: dict[str, Array], samples: int = 25) -> M
     usual = usual_ratio()
     end = time.perf_counter() + PATIENCE_S
     while sum(sample.moved <= QUIET for sample in found) < samples:
-        chain0, moves0 = yardsticks()
+        chain0, slots0 = yardsticks()
         if time.perf_counter() > end and len(found) >= LEAST:
             break
-        if moves0 / chain0 / usual - 1 > QUIET and time.perf_counter() < end:
+        if slots0 / chain0 / usual - 1 > QUIET and time.perf_counter() < end:
             continue  # a neighbour is at work
         spent = code.run(times, notes)[least - 1 :]
-        chain1, moves1 = yardsticks()
-        beside = max(moves0 / chain0, moves1 / chain1) / usual - 1
-        moved = max(abs(chain1 / chain0 - 1), abs(moves1 / moves0 - 1), beside)
+        chain1, slots1 = yardsticks()
+        beside = max(slots0 / chain0, slots1 / chain1) / usual - 1
+        moved = max(abs(chain1 / chain0 - 1), abs(slots1 / slots0 - 1), beside)
         cycle = (chain0 + chain1) / 2
         found.append(_Sample(moved, cycle, spent / cycle))
     found.sort(key=lambda sample: sample.moved)

@@ -20,18 +20,21 @@ from isa_models.errors import Unimplemented
 from isa_models.isa import host_caps
 from simdnn.assembly.assembler import machine_code
 
-WIDTH = 6  # eliminated moves for each dependent add: both take as long on a core that dispatches six a cycle
+WIDTH = 6  # slots of the canary for each dependent add: both take as long on a core that dispatches six a cycle
 CHAIN_CYCLES = 512
 #: of each in an iteration. A register is added: Intel's cores since Alder Lake add a small constant at rename, in no
-#: time. The moves are few, so that a neighbour who is at rest, but has half of the micro-op cache, does not show
-ADDS, MOVES = 64, 48
+#: time. The canary's slots are few, so that a neighbour at rest, who has half of the micro-op cache, does not show
+ADDS, SLOTS = 64, 48
+#: what dispatch alone bounds, on most cores: a register move, eliminated; a nop of as many bytes as fill no more of the
+#: micro-op cache. Redwood Cove eliminates 5.3 to 5.6 moves a cycle, and dispatches six nops
+CANARIES = "mov rax, rdx", "nop dword ptr [rax+rax]"
 PAGE, LINE = 4096, 64
 TILES_AT = 8 * PAGE  # where in the data the tiles' shapes stand
 
 _ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18  # Linux on x86-64, asm/prctl.h
 _SAVED = ("rbx", "rbp", "r12", "r13", "r14", "r15")
 _CLEARED = ("ebx", "r8d", "r9d", "r10d", "r11d", "r12d", "r13d", "r14d", "r15d", "eax")
-_STAMPS = 7  # time-stamp counters: an empty stretch, chain, moves, the loop, moves, chain
+_STAMPS = 7  # time-stamp counters: an empty stretch, chain, canary, the loop, canary, chain
 _FRAME = 8 * (5 + _STAMPS)  # on the stack: the arguments (turns, first, second, stamps, samples), then the stamps
 
 
@@ -57,9 +60,9 @@ class Samples:
     """
 
     chain_before: NDArray[np.float64]
-    moves_before: NDArray[np.float64]
+    slots_before: NDArray[np.float64]
     loop: NDArray[np.float64]
-    moves_after: NDArray[np.float64]
+    slots_after: NDArray[np.float64]
     chain_after: NDArray[np.float64]
     begun: NDArray[np.int64]
     ended: NDArray[np.int64]
@@ -69,8 +72,8 @@ class Samples:
         return (self.chain_before + self.chain_after) / 2
 
     @property
-    def moves(self) -> NDArray[np.float64]:
-        return (self.moves_before + self.moves_after) / 2
+    def slots(self) -> NDArray[np.float64]:
+        return (self.slots_before + self.slots_after) / 2
 
 
 def available() -> bool:
@@ -85,7 +88,9 @@ class Sampler:
     as zeros, and so do rax, rbx and r8 to r15. With `tiles` all eight have 16 rows of 64 bytes of zeros, and r15 is 64.
     """
 
-    def __init__(self, body: Sequence[str], tiles: bool = False, around: Frame = PLAIN) -> None:
+    def __init__(
+        self, body: Sequence[str], tiles: bool = False, around: Frame = PLAIN, canary: str = CANARIES[0]
+    ) -> None:
         if not available():
             raise Unimplemented("timing this host takes x86-64 and System V's calling convention (Linux, macOS)")
         if tiles:
@@ -94,7 +99,7 @@ class Sampler:
         frame += [f"mov [rsp+{8 * i}], {r}" for i, r in enumerate(("rdi", "rsi", "rdx", "rcx", "r8"))]
         start = [f"ldtilecfg [rsi+{TILES_AT}]"] if tiles else []
         chain = _yardstick(["add rax, rdx"] * ADDS, CHAIN_CYCLES // ADDS)
-        moves = _yardstick(["mov rax, rdx"] * MOVES, WIDTH * CHAIN_CYCLES // MOVES)
+        slots = _yardstick([canary] * SLOTS, WIDTH * CHAIN_CYCLES // SLOTS)
         wide = "avx512_core" in host_caps()
         ready = ["vzeroall", *(f"vpxord zmm{i}, zmm{i}, zmm{i}" for i in range(16, 32) if wide)]
         ready += [f"xor {r}, {r}" for r in _CLEARED]
@@ -107,10 +112,10 @@ class Sampler:
         end += [*(f"pop {r}" for r in reversed(_SAVED)), "ret"]
         code = _aligned([*frame, *start])
         again = len(code)
-        code += _aligned([_stamp(0), _stamp(1)]) + _aligned([*chain, _stamp(2)]) + _aligned([*moves, _stamp(3), *ready])
+        code += _aligned([_stamp(0), _stamp(1)]) + _aligned([*chain, _stamp(2)]) + _aligned([*slots, _stamp(3), *ready])
         code += _aligned(around.before)
         code += _aligned(["2:", *body, f"dec {around.counter}", "jnz 2b", *around.after, _stamp(4)])
-        code += _aligned([*moves, _stamp(5)]) + _aligned([*chain, _stamp(6), *stored], behind=6)
+        code += _aligned([*slots, _stamp(5)]) + _aligned([*chain, _stamp(6), *stored], behind=6)
         code += b"\x0f\x85" + struct.pack("<i", again - len(code) - 6)  # jnz to the next sample
         code += machine_code("\n".join(end))
         self.memory = mmap.mmap(-1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE)
@@ -122,8 +127,8 @@ class Sampler:
         stamps = np.zeros((samples, _STAMPS), np.int64)
         self.call(turns, first, second, stamps.ctypes.data, samples)
         spent = np.diff(stamps, axis=1).astype(np.float64)
-        chain0, moves0, loop, moves1, chain1 = np.maximum(1.0, spent[:, 1:] - np.median(spent[:, 0])).T
-        return Samples(chain0, moves0, loop, moves1, chain1, stamps[:, 3], stamps[:, 4])
+        chain0, slots0, loop, slots1, chain1 = np.maximum(1.0, spent[:, 1:] - np.median(spent[:, 0])).T
+        return Samples(chain0, slots0, loop, slots1, chain1, stamps[:, 3], stamps[:, 4])
 
 
 def _aligned(lines: Sequence[str], behind: int = 0) -> bytes:

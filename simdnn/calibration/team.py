@@ -207,11 +207,11 @@ def measure(program: Program, buffers: dict[str, Array], samples: int, team: Tea
 
 def _beside(seen: Sequence[Yardsticks]) -> float:
     """How much of its core, at most, somebody takes from a thread."""
-    return max(each.moves / each.chain for each in seen) / usual_ratio() - 1
+    return max(each.slots / each.chain for each in seen) / usual_ratio() - 1
 
 
 def _change(before: Yardsticks, after: Yardsticks) -> float:
-    return max(abs(after.chain / before.chain - 1), abs(after.moves / before.moves - 1))
+    return max(abs(after.chain / before.chain - 1), abs(after.slots / before.slots - 1))
 
 
 def _pointers(addresses: Sequence[int | None]) -> Any:

@@ -1,11 +1,15 @@
 """Core cycles of loops on this host, without performance counters and without a compiler.
 
 A sample times a loop between two runs of two yardsticks, all of it in one piece of code (`sampler`) and a few
-microseconds long: a chain of dependent one-cycle adds, which counts the core's cycles whatever its clock is, and a run
-of register moves, eliminated, that only dispatch bounds. A neighbour on the same core's other thread, which the chain
-cannot feel, shows in the moves. Samples around which either is not as it should be are dropped; as they are short, some
-are quiet even where a neighbour is at work most of the time. Each loop is run at two lengths; their difference
-counts, so that its beginning and end do not.
+microseconds long: a chain of dependent one-cycle adds, which counts the core's cycles whatever its clock is, and a
+canary, a run of register moves or nops that only dispatch bounds. A neighbour on the same core's other thread, which
+the chain cannot feel, shows in the canary. Samples around which either is not as it should be are dropped; as they are
+short, some are quiet even where a neighbour is at work most of the time. Each loop is run at two lengths; their
+difference counts, so that its beginning and end do not.
+
+Some cores run wide operations slower for some ten microseconds after other code (Redwood Cove: a loop of 14 cycles
+takes 18.5 in windows of 1500 cycles, 14.0 behind 100 000 of itself). Where one does, loops of wide registers are that
+long before their two lengths differ.
 """
 
 from __future__ import annotations
@@ -20,12 +24,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simdnn.calibration.sampler import CHAIN_CYCLES, PLAIN, WIDTH, Frame, Sampler, Samples, data, tick_ns
+from isa_models.isa import host_caps
+from simdnn.calibration.sampler import CANARIES, CHAIN_CYCLES, PLAIN, WIDTH, Frame, Sampler, Samples, data, tick_ns
 
-NARROWEST = 4  # moves that a core with AVX2 dispatches a cycle at least
+NARROWEST = 4  # slots that a core with AVX2 dispatches a cycle at least
 QUIET = 0.012  # a sample counts where the chains about it differ by no more
-ALONE = 0.05  # and the moves are by no more above what they should be (the loop's own end is in them)
+ALONE = 0.05  # and the canary is by no more above what they should be (the loop's own end is in them)
 SAMPLE_CYCLES = 2500  # of the shorter of two lengths of a loop
+WARM_CYCLES = 100_000  # the same of wide operations where they run slower for a while behind other code
+SLOWER = 1.04  # short samples over long ones, above which they do
+FASTER = 1.04  # nops over moves a cycle, from which on nops are the canary
 LONGER = 3  # times as long is the other
 BATCH = 100  # samples taken in one call
 ENOUGH = 25  # quiet samples of either length
@@ -35,23 +43,55 @@ SETTLING_S = 3.0  # in which to see the core without a neighbour once
 
 
 class Measured(NamedTuple):
-    """Cycles of an iteration, the width of the samples' narrowest half over it, and how many samples were quiet."""
+    """Cycles of an iteration, the width of the samples' narrowest half over it, and how many samples were quiet, the
+    fewer of two lengths, and how many of both were dropped.
+    """
 
     cycles: float
     spread: float
     quiet: int
+    dropped: int = 0
 
 
 class Yardsticks(NamedTuple):
-    """Nanoseconds of a cycle by the chain, and of as many cycles' dispatch by the moves."""
+    """Nanoseconds of a cycle by the chain, and of as many cycles' dispatch by the canary."""
 
     chain: float
-    moves: float
+    slots: float
+
+
+@functools.cache
+def canary() -> str:
+    """The instruction that only dispatch bounds on this core: a move, but nops where those go faster each time.
+
+    The fastest of some samples are compared, three times, since a neighbour comes and goes.
+    """
+    codes = [Sampler(["nop"], canary=one) for one in CANARIES]
+    looks = [[float(np.quantile(f.chain / f.slots, 0.9)) for c in codes for f in [c.run(1, 200)]] for _ in range(3)]
+    moves, nops = zip(*looks, strict=True)
+    return CANARIES[min(nops) > FASTER * max(moves)]
 
 
 @functools.cache
 def _bare() -> Sampler:
-    return Sampler(["nop"])
+    return Sampler(["nop"], canary=canary())
+
+
+@functools.cache
+def sample_cycles() -> int:
+    """Cycles of the shorter sample of a loop of wide operations, in which they run as fast as they do for long."""
+    wide = "zmm" if "avx512_core" in host_caps() else "ymm"
+    body = [f"vfmadd231ps {wide}{i}, {wide}14, {wide}15" for i in range(8)]
+    code = Sampler(body, canary=canary())
+
+    def rate(turns: int) -> float:
+        low, high = (
+            float(np.quantile(s.loop / s.chain, 0.2)) for s in (code.run(n, 12) for n in (turns, LONGER * turns))
+        )
+        return (high - low) / turns
+
+    looks = [rate(SAMPLE_CYCLES // 4) / rate(WARM_CYCLES // 4) for _ in range(3)]
+    return WARM_CYCLES if min(looks) > SLOWER else SAMPLE_CYCLES
 
 
 def yardsticks() -> Yardsticks:
@@ -59,13 +99,13 @@ def yardsticks() -> Yardsticks:
     found = _bare().run(1, 8)
     return Yardsticks(
         float(np.median(found.chain)) * tick_ns() / CHAIN_CYCLES,
-        float(np.median(found.moves)) * tick_ns() / CHAIN_CYCLES,
+        float(np.median(found.slots)) * tick_ns() / CHAIN_CYCLES,
     )
 
 
 @functools.cache
 def usual_ratio() -> float:
-    """Moves over chain where nothing disturbs them, by the core's width in whole moves a cycle.
+    """Canary over chain where nothing disturbs them, by the core's width in whole slots a cycle.
 
     A neighbour that comes and goes is waited for. A core is taken as narrower than six only where it is seen so most of
     the time: else a neighbour is there, and the samples beside it are to be dropped.
@@ -75,7 +115,7 @@ def usual_ratio() -> float:
     while True:
         found = _bare().run(1, 200)
         usual = np.abs(found.chain / np.median(found.chain) - 1) <= QUIET
-        rates += [float(rate) for rate in (WIDTH * found.chain / found.moves)[usual]]
+        rates += [float(rate) for rate in (WIDTH * found.chain / found.slots)[usual]]
         width = math.floor(sorted(rates)[-1 - len(rates) // 500] * (1 + ALONE)) if rates else 0
         narrow = width >= NARROWEST and statistics.median(rates) >= width * (1 - ALONE)
         if width >= WIDTH or time.perf_counter() > end:
@@ -83,8 +123,8 @@ def usual_ratio() -> float:
 
 
 def _quiet(found: Samples) -> NDArray[np.bool_]:
-    """Which samples have two equal chains about them, and moves that stand to them as they do undisturbed."""
-    rates = np.stack([found.moves_before / found.chain_before, found.moves_after / found.chain_after]) / usual_ratio()
+    """Which samples have two equal chains about them, and canaries that stand to them as they do undisturbed."""
+    rates = np.stack([found.slots_before / found.chain_before, found.slots_after / found.chain_after]) / usual_ratio()
     alone = ((rates <= 1 + ALONE) & (rates >= 1 - 2 * ALONE)).all(axis=0)
     return alone & (np.abs(found.chain_after / found.chain_before - 1) <= QUIET)
 
@@ -106,22 +146,26 @@ def measure(
     around: Frame = PLAIN,
 ) -> Measured | None:
     """Cycles of an iteration of a loop in Intel syntax (the end is added); None where too little quiet was seen."""
-    code = Sampler(body, tiles, around)
+    code = Sampler(body, tiles, around, canary())
     _, first, second = data()
     few = 16
     once = code.run(few, 9, first, second)
     iteration = max(0.2, float(np.min(once.loop / once.chain)) * CHAIN_CYCLES / few)
-    short = max(4, round(SAMPLE_CYCLES / iteration))
+    wide = any(register in line for line in body for register in ("ymm", "zmm", "tmm"))
+    short = max(4, round((sample_cycles() if wide else SAMPLE_CYCLES) / iteration))
     found: tuple[list[float], list[float]] = [], []
+    taken = 0
     end = time.perf_counter() + patience_s
     while min(map(len, found)) < enough and time.perf_counter() < end:
         for turns, cycles in zip((short, LONGER * short), found, strict=True):
             samples = code.run(turns, BATCH, first, second)
+            taken += BATCH
             cycles += (samples.loop / samples.chain)[_quiet(samples)].tolist()
     if min(map(len, found)) < LEAST:
         return None
     (low, _), (high, width) = map(_mode, found)
-    return Measured((high - low) * CHAIN_CYCLES / (LONGER - 1) / short, width / high, min(map(len, found)))
+    dropped = taken - sum(map(len, found))
+    return Measured((high - low) * CHAIN_CYCLES / (LONGER - 1) / short, width / high, min(map(len, found)), dropped)
 
 
 def clock_ghz() -> float:

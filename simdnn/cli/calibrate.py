@@ -46,7 +46,9 @@ def main(args: argparse.Namespace) -> int:
         "cores": found.cores,
         "bytes_per_cycle_of_all": dict(found.together),
         "forwarding_cycles": {str(bits): cycles for bits, cycles in found.forwarding.items()},
+        "behaviour": found.behaviour._asdict(),
         "rows": len(frame),
+        "dropped": found.dropped,
         "stable": stable,
     }
     if args.json:
@@ -62,12 +64,15 @@ def main(args: argparse.Namespace) -> int:
     print(output.table(differ.drop(columns=["stable", "accumulator"]), formats))
     print(f"\n{len(frame)} forms measured; above, the {len(differ)} with a throughput over 10 % off {name}'s")
     print(f"{len(frame) - stable} forms whose two runs differ by over 3 % are marked in the file")
+    if found.dropped:
+        print(f"{found.dropped} forms had no quiet moment: they are the nearest machine's, and say so")
     for level, (loads, stores) in found.bandwidth.items():
         together = found.together.get(level)
         all_ = f"; by {found.cores} cores at once {together:.1f} loaded" if together else ""
         print(f"{level}: {loads:.1f} bytes a cycle loaded, {stores:.1f} stored{all_}")
     use = "not seen undisturbed" if found.load_to_use is None else f"{found.load_to_use:.2f} cycles"
     print(f"load to use {use}; clock {found.ghz:.2f} GHz; nearest machine: {name}")
+    print(f"the core as it behaves, whatever CPUID says: {found.behaviour}")
     groups = found.ports.groups()
     said = "; ".join(f"{kind} {letters}" for kind, letters in groups.items()) if groups else "none explain them all"
     print(f"ports as pairs of instructions show them: {said}")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import simdnn
 from isa_models import UnknownName
 from isa_models.machines.loader import cpu_machine as machine
 from simdnn.calibration import sampler, timer
+from simdnn.calibration.behaviour import Behaviour, nine_slots_of
 from simdnn.calibration.figures import Figure, _closest
 from simdnn.calibration.forms import chained, forms, text
 from simdnn.calibration.host import Calibration, nearest, throughput_of, toml_of, write_host
@@ -96,6 +100,19 @@ def test_nearest_machine(name: str) -> None:
     assert nearest(figures_of(name), machine(name).isa).name == name
 
 
+def test_a_core_is_told_by_its_behaviour() -> None:
+    """CPUID may be masked: the loop of nine slots alone tells Redwood Cove from Golden Cove among equal figures."""
+    figures, isa = figures_of("spr"), machine("spr").isa
+    assert nearest(figures, isa, Behaviour(nine_slots=2.01)).name == "spr"
+    assert nearest(figures, isa, Behaviour(nine_slots=1.5)).name == "gnr"
+    assert {name: round(nine_slots_of(machine(name)) or 0, 2) for name in ("spr", "gnr")} == {"spr": 2.0, "gnr": 1.5}
+    seen = Behaviour(1.5, 64, 480, ("avx512_core_amx_fp16",))
+    assert str(seen) == (
+        "a loop of 9 slots takes 1.50 cycles, L1I 64 KiB, last cache 480 MiB, executes what CPUID hides: "
+        "avx512_core_amx_fp16"
+    )
+
+
 def test_a_host_with_more_than_its_nearest_machine_has_no_gaps(host: Path) -> None:
     write_host(calibration(isa=machine("spr").isa))
     assert machine("host").isa == machine("zen4").isa
@@ -120,6 +137,48 @@ def test_toml_of_strings() -> None:
         "b = 1.5",
         'c = [true, "z"]',
     ]
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Puts a core in the sampler's place: slots a cycle of moves and nops, and cycles by which a run of a loop starts
+    later.
+    """
+
+    def of(moves: float, nops: float, later: float = 0.0) -> None:
+        class Fake:
+            def __init__(self, body: list[str], *_: object, canary: str = sampler.CANARIES[0], **__: object) -> None:
+                self.rate = moves if canary == sampler.CANARIES[0] else nops
+
+            def run(self, turns: int, samples: int, *_: int) -> sampler.Samples:
+                chain, slots = 512.0, sampler.WIDTH * 512 / self.rate
+                loop = 4 * turns + later * (1 - math.exp(-4 * turns / 30_000))
+                given = [np.full(samples, value) for value in (chain, slots, loop, slots, chain)]
+                return sampler.Samples(*given, np.arange(samples), np.arange(samples))
+
+        monkeypatch.setattr(timer, "Sampler", Fake)
+
+    for cached in (timer.canary, timer.sample_cycles, timer._bare):
+        cached.cache_clear()
+    yield of
+    for cached in (timer.canary, timer.sample_cycles, timer._bare):
+        cached.cache_clear()
+
+
+def test_nops_are_the_canary_where_moves_are_slower_than_dispatch(core: Callable[..., None]) -> None:
+    core(moves=5.4, nops=6.0)  # Redwood Cove
+    assert timer.canary() == "nop dword ptr [rax+rax]"
+    timer.canary.cache_clear()
+    core(moves=7.6, nops=6.7)  # Zen 5
+    assert timer.canary() == "mov rax, rdx"
+
+
+@pytest.mark.parametrize(("later", "cycles"), [(0.0, timer.SAMPLE_CYCLES), (4000.0, timer.WARM_CYCLES)])
+def test_loops_are_warm_where_wide_operations_start_slowly(
+    core: Callable[..., None], later: float, cycles: int
+) -> None:
+    core(moves=6, nops=6, later=later)
+    assert timer.sample_cycles() == cycles
 
 
 @pytest.mark.skipif(not sampler.available(), reason="the loops are x86-64's, with System V's calls")
