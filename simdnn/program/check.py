@@ -276,6 +276,11 @@ class _Access:
             low, high = low + min(0, reach), high + max(0, reach)
         return low, high + self.count
 
+    @property
+    def elements(self) -> int:
+        """How many elements the access may touch, those met twice counted twice."""
+        return self.count * prod(self.inner.get(name, 1) for name, _ in self.index.terms)
+
     def points(self) -> Elements | None:
         """All elements that the access may touch; None where they are too many to look at."""
         points = np.arange(self.count)
@@ -341,7 +346,30 @@ def _keep_apart(loop: Loop, accesses: list[_Access]) -> bool:
     spans = [access.span() for access in accesses]
     if stride >= max(high for _, high in spans) - min(low for low, _ in spans):
         return True
-    return stride > 0 and _differences_apart(loop, accesses, stride)
+    if stride == 0 or any(access.elements > _MAX_ENUMERATED for access in accesses):
+        return False
+    if any(_places_apart(loop, accesses, stride, row) for row in _rows(accesses, stride)):
+        return True
+    return _differences_apart(loop, accesses, stride)
+
+
+def _rows(accesses: Sequence[_Access], stride: int) -> set[int]:
+    """Steps of other loops beyond an iteration's stride: an iteration may take some columns of rows so far apart."""
+    return {abs(step) for access in accesses for _, step in access.index.terms if abs(step) > stride}
+
+
+def _places_apart(loop: Loop, accesses: Sequence[_Access], stride: int, row: int) -> bool:
+    """Whether iterations keep to places of their own in rows of `row` elements, so that they can't meet in any."""
+    lows, highs = [], []
+    for access in accesses:
+        low = high = access.index.const % row
+        for name, step in access.index.terms:
+            reach = step * (access.inner.get(name, 1) - 1) if step % row else 0
+            low, high = low + min(0, reach), high + max(0, reach)
+        lows.append(low)
+        highs.append(high + access.count)
+    width = max(highs) - min(lows)
+    return stride >= width and stride * (loop.extent - 1) + width <= row
 
 
 def _differences_apart(loop: Loop, accesses: list[_Access], stride: int) -> bool:

@@ -75,6 +75,7 @@ class ProgramLines:
         self._loads = np.array([step.load is not None for step in self.steps], np.bool_)
         self._stores = np.array([step.store is not None for step in self.steps], np.bool_)
         self._rows: dict[tuple[bool, bool], CoreRows] = {}
+        self._ops: dict[tuple[bool, bool], dict[int, CoreOp]] = {}
 
     def _add(self, lines: Sequence[CountedStep]) -> None:
         index = 0
@@ -136,10 +137,11 @@ class ProgramLines:
     def ops(self, stretch: Stretch) -> tuple[list[CoreOp], list[int]]:
         """The different lines as the core sees them beside each other, and how often each stands there."""
         counted, beside = self.counted(stretch.order), self._beside(stretch.order)
-        return [self._op(number, beside) for number in counted], list(counted.values())
-
-    def _op(self, number: int, beside: tuple[bool, bool]) -> CoreOp:
-        return core_op(self.machine, self.steps[number], self.jumps[number], *beside)
+        known = self._ops.setdefault(beside, {})
+        for number in counted:
+            if number not in known:
+                known[number] = core_op(self.machine, self.steps[number], self.jumps[number], *beside)
+        return [known[number] for number in counted], list(counted.values())
 
     def _beside(self, order: Ints) -> tuple[bool, bool]:
         """Whether lines have 512-bit registers, and tiles, which change how others run."""
@@ -149,8 +151,8 @@ class ProgramLines:
         """All lines of the program as the core sees them beside those of `order`."""
         beside = self._beside(order)
         if beside not in self._rows:
-            every = [self._op(number, beside) for number in range(len(self.steps))]
-            self._rows[beside] = CoreRows(self.machine, every)
+            pairs = zip(self.steps, self.jumps, strict=True)
+            self._rows[beside] = CoreRows(self.machine, [core_op(self.machine, *pair, *beside) for pair in pairs])
         return self._rows[beside]
 
     def turn(self, stretch: Stretch, moving: str = "") -> Turn:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from isa_models.formats import fmt
@@ -31,14 +32,14 @@ class CountedAs(NamedTuple):
     rows: int = 0  # of a tile instruction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CountedStep:
     """A step, under the mnemonic by which engines count it (empty for loop control)."""
 
     counted: str
     step: Step
 
-    @property
+    @cached_property
     def key(self) -> CountedAs:
         return CountedAs(self.counted, self.step.mnemonic, self.step.form, len(set(self.step.reads)), self.step.rows)
 
@@ -123,7 +124,7 @@ class Stream:
         return found
 
     def _place(self, op: Op) -> tuple[CountedStep, int | None, tuple[tuple[str, int], ...]]:
-        fixed, memory = self._line(op), op.memory
+        fixed, memory = _line_of(op), op.memory
         if memory is None or memory.tensor not in self._both:
             return fixed, None, ()
         unit = fmt(self.program.tensor[memory.tensor].dtype).bits // 8
@@ -133,23 +134,6 @@ class Stream:
         line = CountedStep(fixed.counted, replace(fixed.step, load=load, store=store))
         strides = tuple((name, coefficient * unit) for name, coefficient in memory.index.terms)
         return line, memory.index.const * unit + min(0, reach), strides
-
-    def _line(self, op: Op) -> CountedStep:
-        """A step whose memory operand has no address: never the same bytes as another."""
-        clears = op.definition.tile and op.is_zero_idiom
-        reads = tuple(p.name for p in op.srcs if isinstance(p, Register) and not clears)
-        writes = (op.dst.name,) if isinstance(op.dst, Register) else ()
-        if op.definition.configures:
-            writes = (_CONFIGURATION,)
-        elif op.definition.tile:
-            reads = (*reads, _CONFIGURATION)
-        accumulator = writes[0] if writes and op.definition.accumulates else None
-        memory = op.memory
-        ref = MemRef("", None, memory.bits // 8) if memory is not None else None
-        stores = memory is not None and memory is op.dst
-        load, store = (None, ref) if stores else (ref, None)
-        step = Step(mnemonic(op), form(op), reads, writes, accumulator, load, store, op.rows)
-        return CountedStep(op.definition.mnemonic(op.width), step)
 
     def control(self, loop: Loop) -> tuple[CountedStep, ...]:
         """What ends each iteration of a loop."""
@@ -179,3 +163,38 @@ def _pointers(loop: Loop) -> set[tuple[str, tuple[tuple[str, int], ...]]]:
         for memory, inside in accesses(loop.body, frozenset({loop.var}))
         if any(name in inside for name, _ in memory.index.terms)
     }
+
+
+_KNOWN: dict[tuple[object, ...], CountedStep] = {}  # kernels of many shapes have the same lines, but for addresses
+_MOST_KNOWN = 1 << 16
+
+
+def _line_of(op: Op) -> CountedStep:
+    places = tuple(
+        (p.dtype, p.lanes, p.rows) if isinstance(p, Memory) else (p.name, p.dtype, p.lanes) for p in (op.dst, *op.srcs)
+    )
+    kinds = isinstance(op.dst, Memory), op.memory is None
+    key = op.instruction, places, kinds, op.immediates, op.choices
+    if key not in _KNOWN:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = _line(op)
+    return _KNOWN[key]
+
+
+def _line(op: Op) -> CountedStep:
+    """A step whose memory operand has no address: never the same bytes as another."""
+    clears = op.definition.tile and op.is_zero_idiom
+    reads = tuple(p.name for p in op.srcs if isinstance(p, Register) and not clears)
+    writes = (op.dst.name,) if isinstance(op.dst, Register) else ()
+    if op.definition.configures:
+        writes = (_CONFIGURATION,)
+    elif op.definition.tile:
+        reads = (*reads, _CONFIGURATION)
+    accumulator = writes[0] if writes and op.definition.accumulates else None
+    memory = op.memory
+    ref = MemRef("", None, memory.bits // 8) if memory is not None else None
+    stores = memory is not None and memory is op.dst
+    load, store = (None, ref) if stores else (ref, None)
+    step = Step(mnemonic(op), form(op), reads, writes, accumulator, load, store, op.rows)
+    return CountedStep(op.definition.mnemonic(op.width), step)

@@ -1,0 +1,40 @@
+"""Iterations that keep to columns of their own are shown to keep apart without a look at every element."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import simdnn
+from simdnn.program import check
+from simdnn.program.check import _Access, _differences_apart, _places_apart, _rows
+from simdnn.program.records import Affine, Loop
+from tests.effort import examples
+
+SMALL = st.integers(0, 12)
+
+
+@st.composite
+def accesses(draw: st.DrawFn) -> tuple[Loop, list[_Access], int]:
+    stride, row = draw(st.integers(1, 12)), draw(st.integers(4, 40))
+    found = []
+    for _ in range(draw(st.integers(1, 3))):
+        terms = (("c", draw(st.sampled_from((1, 2, 3)))), ("p", stride), ("r", row * draw(st.sampled_from((1, 1, 2)))))
+        inner = {"r": draw(st.integers(1, 4)), "c": draw(st.integers(1, 4))}
+        found.append(_Access(Affine(draw(SMALL), terms), draw(st.integers(1, 5)), True, inner))
+    return Loop("p", draw(st.integers(2, 5)), (), True), found, stride
+
+
+@examples(300)
+@given(accesses())
+def test_what_is_shown_so_is_so(given_: tuple[Loop, list[_Access], int]) -> None:
+    loop, found, stride = given_
+    if any(_places_apart(loop, found, stride, row) for row in _rows(found, stride)):
+        assert _differences_apart(loop, found, stride)
+
+
+def test_panels_of_a_matmul_are_shown_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The destination of an odd shape, whose panels of columns interleave."""
+    monkeypatch.setattr(check, "_differences_apart", lambda *_: pytest.fail("every element was looked at"))
+    simdnn.estimate("matmul", m=37, n=150, k=41, machine="icx", dt="u8:s8:s32")
