@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from isa_models.formats import Format, fmt
+from isa_models.roundoff import Roundoff
 
 
 class Value(ABC):
@@ -90,9 +91,9 @@ class Value(ABC):
         """This value; a reading may note that it has the property wherever the shortcut that made it holds."""
         return self
 
-    def step(self, text: str, of: Callable[[], Sequence[Value]]) -> Self:
+    def step(self, text: str, of: Callable[[], Sequence[Value]], roundings: Sequence[Roundoff] = ()) -> Self:
         """This value; a reading may note that all the steps since the values `of()` are known by the name `text`: they
-        round that one value, or the sum of several."""
+        round that one value, or the sum of several, by `roundings` one after the other (none: as may be seen)."""
         return self
 
     # -- derived ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from isa_models.algebra import Value
 from isa_models.errors import unknown_name
 from isa_models.formats import Format, fmt
+from isa_models.roundoff import roundoff
 
 #: nearest with ties to even, towards minus or plus infinity, towards zero; nearest with ties away from zero
 MODES = ("even", "down", "up", "zero", "away")
@@ -27,7 +28,8 @@ def round_to(value: Value, name: str, mode: str = "even") -> Value:
     target = fmt(name)
     codes = codes_of(value, target, mode)
     rounded = codes.to(f"u{target.bits}").view(target.lanes)
-    return rounded.step(f"round to {name} ({_NAMED[mode]})", lambda: [value])
+    directed = mode not in ("even", "away")
+    return rounded.step(f"round to {name} ({_NAMED[mode]})", lambda: [value], [roundoff(name, directed)])
 
 
 def codes_of(value: Value, target: Format, mode: str = "even", *, saturate: bool = False) -> Value:

@@ -34,6 +34,7 @@ if _typing.TYPE_CHECKING:
     from simdnn.exactness.remedy import remedies as remedies
     from simdnn.exactness.safety import ranges as ranges
     from simdnn.exactness.spellings import spellings as spellings
+    from simdnn.explanations.bounds import ErrorBound as ErrorBound
     from simdnn.explanations.lanes import explain as explain
     from simdnn.networks import float16_report as float16_report
     from simdnn.networks import quantize_onnx as quantize_onnx

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from isa_models.algebra import Value
 from isa_models.rounding import round_to
+from isa_models.roundoff import roundoff
 
 Products = list[tuple[Value, Value]]
 
@@ -82,7 +83,8 @@ def _round_odd_sum(a: Value, b: Value) -> Value:
     outward = (error > 0.0).where(bits.literal(1), bits.literal(0)).eq((total > 0.0).where(bits.literal(1), bits & 0))
     finite = (bits & 0x7FF0000000000000).ne(0x7FF0000000000000)
     inexact = error.ne(0.0) & finite & (bits & 1).eq(0)
-    return inexact.where(outward.where(bits + 1, bits - 1), bits).view("f64")
+    odd = inexact.where(outward.where(bits + 1, bits - 1), bits).view("f64")
+    return odd.step("add, rounded to odd", lambda: [a, b], [roundoff("f64", directed=True)])
 
 
 def _sum_of_three(acc: Value, p: Value, q: Value) -> Value:
@@ -92,4 +94,5 @@ def _sum_of_three(acc: Value, p: Value, q: Value) -> Value:
     careful = _round_odd_sum(total, _round_odd_sum(rest, low))
     plain = acc + high
     finite = (plain.view("u64") & 0x7FF0000000000000).ne(0x7FF0000000000000)
-    return finite.where(careful, plain)
+    total = finite.where(careful, plain)
+    return total.step("add, rounded to odd", lambda: [acc, p, q], [roundoff("f64", directed=True)])

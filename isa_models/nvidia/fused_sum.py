@@ -23,6 +23,7 @@ from typing import NamedTuple
 from isa_models.algebra import Value
 from isa_models.formats import Format, fmt
 from isa_models.rounding import round_to
+from isa_models.roundoff import Roundoff, cut, roundoff
 
 _LOWEST = -126  # the exponent that a zero counts with
 _NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
@@ -88,10 +89,16 @@ def fused_sum(acc: Value, pairs: Sequence[tuple[Parts, Parts]], fraction_bits: i
     total = most.literal(0)
     for magnitude, exponent, negative, digits in terms:
         away = (most - exponent + digits).minimum(63)
-        cut = (magnitude << fraction_bits) >> away
-        total = total + negative.where(cut.literal(0) - cut, cut)
+        kept = (magnitude << fraction_bits) >> away
+        total = total + negative.where(kept.literal(0) - kept, kept)
     result = _rounded(total.to("f64") * power_of_two(most - fraction_bits), exact, acc.dtype, kept_bits)
-    return result.step(f"fused sum to {fraction_bits} digits", lambda: [acc, *products])
+    loss = [cut(len(terms), fraction_bits, _LOWEST), _loss(acc.dtype, kept_bits)]
+    return result.step(f"fused sum to {fraction_bits} digits", lambda: [acc, *products], loss)
+
+
+def _loss(dtype: str, kept_bits: int) -> Roundoff:
+    """What `_rounded` may lose."""
+    return roundoff("f16") if dtype == "f16" else roundoff("f32", directed=True, digits=kept_bits + 1)
 
 
 def added(total: Value, addend: Value) -> Value:
@@ -101,7 +108,9 @@ def added(total: Value, addend: Value) -> Value:
     what one rounding would (Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter 30(3), 1995).
     """
     exact = parts(total, total.dtype).real + parts(addend, addend.dtype).real
-    return _special(round_to(exact, total.dtype), exact).step("to nearest even", lambda: [total, addend])
+    return _special(round_to(exact, total.dtype), exact).step(
+        "to nearest even", lambda: [total, addend], [roundoff(total.dtype)]
+    )
 
 
 def _rounded(total: Value, exact: Value, dtype: str, kept_bits: int) -> Value:

@@ -171,6 +171,14 @@ class ArrayValue(Value):
         """A value of this kind."""
         return type(self)(array, dtype)
 
+    def flat(self) -> Self:
+        """This value with one leading axis."""
+        return self._new(self.array.reshape(-1, self.lanes), self.dtype)
+
+    def repeated(self, count: int) -> Self:
+        """This value with each of its vectors `count` times, one behind the other; one alone stands for all."""
+        return self._new(np.repeat(self.array, count, axis=0), self.dtype) if len(self.array) > 1 else self
+
     def literal(self, number: int | float) -> Self:
         array = np.empty(self.lanes, self.format.dtype)
         array.fill(number)

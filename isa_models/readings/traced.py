@@ -18,6 +18,7 @@ import numpy as np
 from isa_models.algebra import Value
 from isa_models.formats import fmt
 from isa_models.readings.arrays import ArrayValue
+from isa_models.roundoff import Roundoff
 
 #: operations that put lanes elsewhere or read their bits as another type: nothing is computed
 MOVES = frozenset({"view", "permute", "concat", "lookup", "load"})
@@ -119,7 +120,7 @@ class TracedValue(Value):
         assert isinstance(value, TracedValue)
         return value
 
-    def step(self, text: str, of: Callable[[], Sequence[Value]]) -> TracedValue:
+    def step(self, text: str, of: Callable[[], Sequence[Value]], roundings: Sequence[Roundoff] = ()) -> TracedValue:
         found = [value for value in of() if isinstance(value, TracedValue)]
         return TracedValue(self.inner, "step", found, text)
 

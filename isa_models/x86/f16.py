@@ -5,6 +5,7 @@ from __future__ import annotations
 from isa_models.algebra import Value
 from isa_models.instruction import define
 from isa_models.rounding import MODES, round_to, widen_f16
+from isa_models.roundoff import roundoff
 from isa_models.x86.widths import AVX512_BW, AVX512_FP16
 
 
@@ -18,7 +19,8 @@ def vcvtph2ps(a: Value) -> Value:
     """
     wide = widen_f16(a)
     bits = wide.view("u32")
-    return ((bits & 0x7FFFFFFF) > 0x7F800000).where(bits | 0x00400000, bits).view("f32")
+    quiet = ((bits & 0x7FFFFFFF) > 0x7F800000).where(bits | 0x00400000, bits).view("f32")
+    return quiet.step("widen to f32", lambda: [a])
 
 
 @define("vcvtps2ph", "f16 <- f32", AVX512_BW, "Intel SDM Vol. 2C, VCVTPS2PH", memory="store")
@@ -79,4 +81,4 @@ def _sum_to_odd(a: Value, b: Value) -> Value:
     beyond = (bits ^ error.view("s32")) >> 31  # -1 where the total lies farther from zero than the sum
     inexact = error.eq(error) & error.ne(0)  # of infinities it is NaN
     odd = inexact.where((bits + beyond) | 1, bits).view("f32")
-    return odd.step("add, rounded to odd", lambda: [a, b])
+    return odd.step("add, rounded to odd", lambda: [a, b], [roundoff("f32", directed=True)])

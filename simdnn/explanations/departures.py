@@ -113,12 +113,12 @@ class Departures:
     @property
     def can(self) -> bool:
         """Whether there is anything to look for: products of integers, or a destination that may not hold a result."""
-        return self._integer or self._clips
+        return self._integer or self.clips
 
     @cached_property
     def proven(self) -> bool:
         """Whether these weights let nothing depart, whatever the source (and its zero points stay)."""
-        if self._clips or self.kernel.counting or self.kernel.halves or not self._integer:
+        if self.clips or self.kernel.counting or self.kernel.halves or not self._integer:
             return False
         return not self._given_reductions and self._sums.bound(any_source=True) < self._first_limit
 
@@ -273,7 +273,7 @@ class Departures:
 
     # -- on the way to the destination ---------------------------------------------------------------------------------
     @property
-    def _clips(self) -> bool:
+    def clips(self) -> bool:
         """Whether the destination does not hold every result."""
         e = self.problem.epilogue
         if e.dst != "s32" or not self._integer:
@@ -284,7 +284,7 @@ class Departures:
 
     def _clipped(self) -> Iterator[Departure]:
         """Results that the destination's type does not hold: the nearest integer it has, an infinity of f16."""
-        if not self._clips:
+        if not self.clips:
             return
         e, p = self.problem.epilogue, self.parameters
         if p.previous is not None:

@@ -63,10 +63,7 @@ class Interpreter:
                 name: np.repeat(v, count, axis=0) if isinstance(v, np.ndarray) else v for name, v in variables.items()
             }
             inside[loop.var] = np.tile(now, batch)[:, None]
-            copies = {
-                name: self.reading(np.repeat(r.array, count, axis=0), r.dtype) if len(r.array) > 1 else r
-                for name, r in registers.items()
-            }
+            copies = {name: r.repeated(count) for name, r in registers.items()}
             self.statements(loop.body, inside, copies, batch * count)
 
     @silent
@@ -88,11 +85,11 @@ class Interpreter:
             values.append(value)
         result = definition.apply(*values, lanes=op.lanes, **op.parameters)
         assert isinstance(result, ArrayValue)
-        result = self.reading(result.array.reshape(-1, result.lanes), result.dtype)
+        result = result.flat()
         if isinstance(op.dst, Register):
             registers[op.dst.name] = result
         else:
-            self.store(op.dst, result.view("u8").array, variables)
+            self.store(op.dst, result, variables)
         return result
 
     def elements(self, memory: Memory, variables: Variables) -> Array:
@@ -111,8 +108,8 @@ class Interpreter:
             raw = whole
         return self.reading(raw, "u8")
 
-    def store(self, memory: Memory, raw: Array, variables: Variables) -> None:
-        buffer = self.buffers[memory.tensor]
+    def store(self, memory: Memory, value: ArrayValue, variables: Variables) -> None:
+        buffer, raw = self.buffers[memory.tensor], value.view("u8").array
         values = np.ascontiguousarray(raw[:, : memory.bits // 8]).view(buffer.dtype)
         buffer[self.elements(memory, variables)] = values
 

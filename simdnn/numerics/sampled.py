@@ -57,7 +57,7 @@ class _Sampled(reference.Interpreter):
             self._spread[id(loop)] = "output" in kinds and "scratch" not in kinds and own
         return self._spread[id(loop)]
 
-    def store(self, memory: Memory, raw: Array, variables: reference.Variables) -> None:
-        super().store(memory, raw, variables)
+    def store(self, memory: Memory, value: ArrayValue, variables: reference.Variables) -> None:
+        super().store(memory, value, variables)
         if memory.tensor in self.computed:
             self.computed[memory.tensor][self.elements(memory, variables)] = True

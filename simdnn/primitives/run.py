@@ -183,6 +183,7 @@ def run(
     """Run the chosen kernel on checked arrays; `given` is the attribute that its problem was made of, `shape` the
     output's of a matmul.
     """
+    from simdnn.explanations.bounds import Bounded
     from simdnn.explanations.element import Explainer
 
     problem = choice.problem
@@ -192,7 +193,7 @@ def run(
     rebuild = functools.partial(_rebuilt, choice, shape)
     departed = departures(kernel, problem, *kept, parameters, output.shape, rebuild, target.engine, target.threads)
     explainer = Explainer(kernel, *kept, parameters, target.machine)
-    result = Result(*_cost_part(choice, target), output, departed, explainer)
+    result = Result(*_cost_part(choice, target), output, departed, explainer, Bounded(departed))
     note(result, lambda: written(given, problem))
     return result
 

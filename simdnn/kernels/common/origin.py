@@ -6,7 +6,7 @@ read back. So this holds for any layout, and nothing about a layout is written a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,8 +23,9 @@ class Origin:
 
     operand: str  # "src" | "weights"
     shape: tuple[int, ...]  # of the user's array
-    index: Array  # of an element of the tensor, or of the user's type where its elements are words that pack those
+    index: Array  # of an element of the tensor, or of those that its elements, words, pack
     factor: float = 1.0
+    dtype: str = ""  # of the elements
 
     def label(self, element: int) -> str:
         """E.g. "src[0,12]"; "padding" where the user has nothing."""
@@ -36,23 +37,32 @@ class Origin:
 
 def origins_of(kernel: Kernel, src: Array, weights: Array, parameters: Parameters) -> dict[str, Origin]:
     """The tensors that hold the user's elements one by one (those of nibbles do not)."""
-    marks = _prepared(kernel, src, weights, parameters, digit=None)
+    found = _origins(kernel, src, weights, parameters, "")
+    if fmt(kernel.compute_dtype).is_float:  # words may pack what the user's numbers are converted to
+        found = _origins(kernel, src, weights, parameters, kernel.compute_dtype) | found
+    return found
+
+
+def _origins(kernel: Kernel, src: Array, weights: Array, parameters: Parameters, packed: str) -> dict[str, Origin]:
+    """The tensors of the user's elements where words pack elements of a type ("": the user's own)."""
+    marks = _prepared(kernel, src, weights, parameters, None, packed)
     found = {}
-    for name in marks:
+    for name, (values, dtype) in marks.items():
         operand, array = ("weights", weights) if name in kernel.weights else ("src", src)
-        found[name] = Origin(operand, array.shape, np.zeros(marks[name].size), float(marks[name].max()) / 2)
+        found[name] = Origin(operand, array.shape, np.zeros(values.size), float(values.max()) / 2, dtype)
     for digit in range(max(_digits(src), _digits(weights))):
-        for name, values in _prepared(kernel, src, weights, parameters, digit).items():
+        for name, (values, _) in _prepared(kernel, src, weights, parameters, digit, packed).items():
             array = weights if name in kernel.weights else src
             if found[name].factor:
                 found[name].index[:] += (values / found[name].factor / 2 - 1) * float(_base(array)) ** digit
     result = {}
     for name, origin in found.items():
-        index = np.where(marks[name] == 0, -1, origin.index)
+        mark = marks[name][0]
+        index = np.where(mark == 0, -1, origin.index)
         size = (weights if name in kernel.weights else src).size
         whole = (index == np.rint(index)).all() and (index >= -1).all() and (index < size).all()
-        if origin.factor in (0.5, 1.0) and np.isin(marks[name], (0, 2 * origin.factor)).all() and whole:
-            result[name] = Origin(origin.operand, origin.shape, index.astype(np.int64), origin.factor)
+        if origin.factor in (0.5, 1.0) and np.isin(mark, (0, 2 * origin.factor)).all() and whole:
+            result[name] = replace(origin, index=index.astype(np.int64))
     return result
 
 
@@ -69,9 +79,10 @@ def _digits(array: Array) -> int:
 
 
 def _prepared(
-    kernel: Kernel, src: Array, weights: Array, parameters: Parameters, digit: int | None
-) -> dict[str, Array]:
-    """The tensors of elements, for arrays that hold two and twice a digit of their index; or two alone (None)."""
+    kernel: Kernel, src: Array, weights: Array, parameters: Parameters, digit: int | None, packed: str
+) -> dict[str, tuple[Array, str]]:
+    """The tensors of elements and their types, for arrays that hold two and twice a digit of their index; or two alone
+    (None)."""
     filled = []
     for array in (src, weights):
         index = np.arange(array.size).reshape(array.shape)
@@ -82,8 +93,11 @@ def _prepared(
     found = {}
     for name in names:
         if name in inputs:
-            own = (weights if name in kernel.weights else src).dtype
-            words = inputs[name].dtype == np.uint32  # on GPUs, whose registers hold elements packed
-            elements = inputs[name].view(own) if words else inputs[name]
-            found[name] = elements.reshape(-1).astype(np.float32)
+            elements = inputs[name].reshape(-1)
+            if elements.dtype == np.uint32:  # on GPUs, whose registers hold elements packed
+                elements = elements.view(
+                    fmt(packed).dtype if packed else (weights if name in kernel.weights else src).dtype
+                )
+            with np.errstate(all="ignore"):
+                found[name] = elements.astype(np.float32), name_of(elements.dtype)
     return found
