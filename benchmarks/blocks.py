@@ -165,7 +165,7 @@ class Memory:
 
 
 def predicted(code: str, target: Any) -> Analysis:
-    """What a machine's clock says of a block, under the conditions of the measurement."""
+    """The analysis of a block by a machine's clock, under the conditions of the measurement."""
     start = dict.fromkeys(REGISTERS, WORD)
     return analyze_body(read_body(code + LOOP_END), target, assume=True, start=start, memory=WORD)
 

@@ -27,7 +27,7 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def modes() -> str:
-    """What each mode lets f32 data be computed in, and what machines make of it on one matmul."""
+    """The types that each mode lets f32 data be computed in, and what machines make of it on one matmul."""
     machines = ("clx", "zen4")
     rows = []
     for mode in FPMATH_MODES:
@@ -37,7 +37,7 @@ def modes() -> str:
 
 
 def query() -> str:
-    """What a convolution of f32 data on zen4 answers when it is asked for its memory descriptors."""
+    """The answer of a convolution of f32 data on zen4 that is asked for its memory descriptors."""
     rows = []
     for name, index, plain in (("src", 0, "nhwc"), ("weights", 1, "oihw"), ("dst", 2, "nhwc")):
         for tag in ("any", plain):

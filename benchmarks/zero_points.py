@@ -115,7 +115,7 @@ def table(gpus: tuple[str, ...] = GPUS, rows: tuple[int, ...] = ROWS) -> pd.Data
 
 
 def strategies(machine: str) -> tuple[str, ...]:
-    """What a machine has: conversion to f16 is of no use without DPAS, where `mad` multiplies it in f32."""
+    """The strategies of a machine: conversion to f16 is of no use without DPAS, where `mad` multiplies it in f32."""
     has = tuple(s for s in STRATEGIES if s != "upconvert" or gpu_machine(machine).platform.exec_size)
     return (*has, "direct")
 

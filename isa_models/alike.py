@@ -67,7 +67,7 @@ def _by_parts(kind: type) -> bool:
 
 
 def _state(record: Any) -> dict[str, Any]:
-    """What a record was made of: its fields that count, or its attributes without properties kept once asked for."""
+    """The parts of a record: its fields that count, or its attributes without properties kept once asked for."""
     if is_dataclass(record):
         return {field.name: getattr(record, field.name) for field in fields(record) if field.compare}
     kind = type(record)

@@ -165,7 +165,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownName:
 
 
 def what_is_known(name: object, known: Iterable[str]) -> str:
-    """What to say behind a name that is unknown: the closest known one, and all of them where they are few.
+    """The end of a message about an unknown name: the closest known one, and all of them where they are few.
 
     >>> print(what_is_known("zen", ["zen4", "skx"]))
     : did you mean 'zen4'? Known: skx, zen4

@@ -1,4 +1,4 @@
-"""What a user's own packages add: modules named by entry points of the group "simdnn", imported once, when needed.
+"""Additions of a user's own packages: modules named by entry points of the group "simdnn", imported once, when needed.
 
 Importing such a module registers what it holds by the calls that this package's own modules use; every table of names
 is a `Registry`. Nothing is imported until a name is met that is not here, or all of a kind are listed. A module that
@@ -64,7 +64,7 @@ class Registry(dict[K, V]):
         raise KeyError(name)
 
     def find(self, name: K) -> V | None:
-        """What a name stands for, or None."""
+        """The object that a name stands for, or None."""
         try:
             return self[name]
         except (KeyError, TypeError):  # TypeError: what cannot be a key is no name
@@ -98,7 +98,7 @@ def load() -> None:
 
 
 def failures() -> list[str]:
-    """What went wrong, a line for each module that could not be imported."""
+    """The failures, a line for each module that could not be imported."""
     load()
     return [f"{plugin} failed: {why}" for plugin, why in _failed.items()]
 

@@ -1,4 +1,4 @@
-"""What one rounding may lose: the unit roundoff of a format, and where it rounds nothing at all."""
+"""The loss of one rounding: the unit roundoff of a format, and where it rounds nothing at all."""
 
 from __future__ import annotations
 

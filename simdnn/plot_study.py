@@ -223,7 +223,7 @@ def _shown(frame: pd.DataFrame, figures: Sequence[str], axes: Sequence[str] = ()
 
 
 def _unit(name: str) -> str:
-    """What stands on an axis: the words and the unit of a measure that is known, else the column's own name."""
+    """The label of an axis: the words and the unit of a measure that is known, else the column's own name."""
     return _UNITS.get(name, name)
 
 

@@ -120,7 +120,7 @@ def quantize_weights(weights: F32, scales: F32, axis: int) -> NDArray[np.int8]:
 
 
 def _scales(largest: NDArray[Any], top: int) -> F32:
-    """What makes `largest` `top`, at least the least normal number: one below has few bits. 1 where all is zero."""
+    """Scales that make `largest` `top`, no less than the least normal number; 1 where all is zero."""
     scales: F32 = np.maximum(largest / np.float32(top), _TINY).astype(np.float32)
     return np.where(largest > 0, scales, np.float32(1))
 

@@ -64,7 +64,7 @@ class _Team(Generic[T, R]):
     workers: ProcessPoolExecutor | None = None
 
     def each(self, tasks: Sequence[T]) -> Iterator[tuple[T, R]]:
-        """What was under way when a worker process died is done once more, each task in a process of its own."""
+        """Each task with its answer; those under way when a worker process died run once more, each in its own."""
         waiting = deque(tasks)
         while waiting:
             running: dict[Future[R], T] = {}

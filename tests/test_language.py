@@ -11,6 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("simdnn", "isa_models", "workloads", "tools", "benchmarks")
 LEANING = re.compile(r"(The same|Of|Those|These|As|Likewise|It|They|Its|Their|Both|From|With|Without|In|On|By|So)\b")
+#: a docstring says what a thing is or does: the thing comes first
+CIRCLING = re.compile(r"What\b")
 #: constructions that put a condition before what it is about, or point somewhere else than they say
 CONSTRUED = re.compile(
     r"\b(of which|so many|likewise|what there is|to stand behind|none such|such a one|from which on"
@@ -34,11 +36,15 @@ def sources(folder: str) -> list[Path]:
     return [file for file in sorted((ROOT / folder).rglob("*.py")) if not any(s in file.as_posix() for s in STILL)]
 
 
+def described(text: str) -> list[tuple[str, str]]:
+    """(name, docstring) of all that a module describes."""
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, DESCRIBED)]
+    return [(getattr(node, "name", "module"), ast.get_docstring(node) or "") for node in nodes]
+
+
 def leaning(text: str) -> list[tuple[str, str]]:
     """(name, docstring) of all that is described by a reference to its neighbour."""
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, DESCRIBED)]
-    texts = [(getattr(node, "name", "module"), ast.get_docstring(node) or "") for node in nodes]
-    return [(name, text) for name, text in texts if LEANING.match(text)]
+    return [(name, text) for name, text in described(text) if LEANING.match(text)]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -46,6 +52,14 @@ def test_no_docstring_leans_on_its_neighbour(folder: str) -> None:
     files = sources(folder)
     assert files
     assert not [(str(file.relative_to(ROOT)), *found) for file in files for found in leaning(file.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_docstring_begins_with_the_thing(folder: str) -> None:
+    """No exceptions: rooms where other old sentences still stand are looked at as well."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    found = [(str(file.relative_to(ROOT)), *one) for file in files for one in described(file.read_text("utf-8"))]
+    assert files and not [one for one in found if CIRCLING.match(one[-1])]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

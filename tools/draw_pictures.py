@@ -57,7 +57,7 @@ def super_resolution() -> pd.DataFrame:
 
 
 def bicubic() -> pd.DataFrame:
-    """What the photos become where no network enlarges them."""
+    """The quality of the photos where no network enlarges them."""
     originals = [sr.middle(sr.photo(name)) for name in sr.PHOTOS]
     psnr = [sr.psnr(sr.resized(sr.resized(one, sr.SIZE // sr.FACTOR), sr.SIZE), one) for one in originals]
     return pd.DataFrame({"mode": ["bicubic"], "psnr_db": [float(np.mean(psnr))]})
@@ -217,7 +217,7 @@ def table(name: str) -> pd.DataFrame:
 
 
 def digest(name: str) -> str:
-    """What a picture says of the table that it shows."""
+    """A picture's note on the table that it shows."""
     return f"table sha256 {hashlib.sha256((IMAGES / f'{name}.csv').read_bytes()).hexdigest()}"
 
 

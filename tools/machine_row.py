@@ -19,7 +19,7 @@ VECTOR = re.compile(r"\b[xyz]?mm\b|\bk\b")
 
 @dataclass(frozen=True)
 class Row:
-    """What one form of an instruction costs, as a machine file says it."""
+    """The cost of one form of an instruction, as a machine file says it."""
 
     mnemonic: str
     form: str

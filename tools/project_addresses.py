@@ -1,4 +1,4 @@
-"""What a built package says of the project's addresses: hatchling asks this hook for `urls` and `readme`.
+"""The project's addresses in a built package: hatchling asks this hook for `urls` and `readme`.
 
 A package index shows README.md far from the files beside it, so its links and pictures must be absolute there, and
 relative in the sources, where they work on any forge. The address is that of the checkout's git remote, at the commit

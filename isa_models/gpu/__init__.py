@@ -1,1 +1,1 @@
-"""What the GPUs of all vendors share: blocks of lanes, and platforms."""
+"""Parts that GPUs of all vendors share: blocks of lanes, and platforms."""

@@ -1,4 +1,4 @@
-"""What GPU kernels and the clock want to know of a platform, so that a refusal can name it.
+"""Facts of a platform for GPU kernels and the clock, so that a refusal can name it.
 
 Each vendor's are rows of its own: `isa_models.intel_gpu.platforms` and `isa_models.nvidia.platforms`.
 """
@@ -15,7 +15,7 @@ RESERVED_GRFS = 8  # estimated: thread payload, addresses and loop counters, whi
 
 @dataclass(frozen=True)
 class WarpProduct:
-    """What a warp multiplies at a time: m x k of A by k x n of B, in one type.
+    """A product that a warp forms at a time: m x k of A by k x n of B, in one type.
 
     `copies`: how many threads hold each element of A, and of B. `sizes`: rows and columns of the workgroups that a
     library has kernels for; without any, those are taken that cost the least.
@@ -65,7 +65,7 @@ class Platform:
         return (*(dtype for dtype, _ in self.tensor_cores), "f32") if self.tensor_cores else ("f16", "f32")
 
     def warp_product(self, dtype: str) -> WarpProduct | None:
-        """What a warp multiplies in a type: on tensor cores where they take it, f32 on CUDA cores."""
+        """The product that a warp forms in a type: on tensor cores where they take it, f32 on CUDA cores."""
         return dict(self.tensor_cores).get(dtype, self.cuda_cores if dtype == "f32" else None)
 
     def accumulators(self, dtype: str) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ _MANUAL = "IGC documentation/visa/instructions/DPAS.md"
 
 @dataclass(frozen=True)
 class Shape:
-    """What a form computes: types of the packed operands, result, accumulator ("null": none), sizes, float model."""
+    """A form of DPAS: types of the packed operands, result, accumulator ("null": none), sizes, float model."""
 
     b: str
     a: str

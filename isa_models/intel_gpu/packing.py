@@ -82,5 +82,5 @@ def split_a(words: Array) -> tuple[Array, Array]:
 
 
 def join_a(first: Array, second: Array) -> Array:
-    """What both engines of DPASW read: the first's registers, then the second's."""
+    """The registers that both engines of DPASW read: the first's registers, then the second's."""
     return np.concatenate([first, second], axis=-1)

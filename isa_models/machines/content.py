@@ -1,4 +1,4 @@
-"""What a machine's file says, whole: what it takes over from its base, and what differs.
+"""The content of a machine's file, whole: what it takes over from its base, and what differs.
 
 ``base`` is the name of a machine that ships, or a file's path relative to the one that names it. All else in such a
 file is a difference (`differences` tells how they are written), of figures without a source as well: three lines are a

@@ -48,7 +48,7 @@ BINDINGS = ("banks", "pairs")
 
 @dataclass(frozen=True, slots=True)
 class InstructionTiming:
-    """What one instruction form costs on one machine.
+    """The cost of one instruction form on one machine.
 
     Loads and stores are not among `uops`: the form's memory operand says that they happen (`load_bits`, `store_bits`)
     and `Core` what they cost.
@@ -188,7 +188,7 @@ class OtherUnit:
     spares: tuple[str, ...] = ()
 
     def cycles_to(self, row: InstructionTiming) -> float:
-        """What an instruction loses so."""
+        """The cycles that an instruction loses so."""
         spared = row.vector_bits < 512 or any(fnmatchcase(row.mnemonic, name) for name in self.spares)
         return 0.0 if spared else self.cycles
 
@@ -250,19 +250,19 @@ class Core:
         return any(fnmatchcase(mnemonic, name) for name in self.destination_ignored)
 
     def load_share(self, load: LoadWidth) -> float:
-        """What a load takes of the pipes together: where two pipes of three take wide ones, two wide ones leave no room
-        for a third, and one leaves room for two others.
+        """The share of the pipes together that a load takes: where two pipes of three take wide ones, two wide ones
+        leave no room for a third, and one leaves room for two others.
         """
         pipes = len(self.load_ports)
         wide = max((row.pipes for row in self.loads if row.pipes % 1), default=load.pipes)
         return load.pipes if load.pipes == wide or pipes == 1 else (pipes - wide) / (pipes - 1)
 
     def load(self, bits: int, general: bool = False) -> LoadWidth:
-        """What a load of `bits` costs."""
+        """The cost of a load of `bits`."""
         return _of_width(self.loads, bits, general)
 
     def store(self, bits: int, general: bool = False) -> StoreWidth:
-        """What a store of `bits` costs."""
+        """The cost of a store of `bits`."""
         return _of_width(self.stores, bits, general)
 
 

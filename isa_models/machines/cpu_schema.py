@@ -321,7 +321,7 @@ def _instructions(table: Table, core: Core) -> dict[tuple[str, str], Instruction
 
 
 def _row(row: Table, core: Core) -> Iterator[InstructionTiming]:
-    """What each form of a row costs; `rows` tells which those are."""
+    """The cost of each form of a row; `rows` tells which those are."""
     mnemonics, forms = _names(row, "mnemonic"), _names(row, "form")
     row.key = f"instructions.{mnemonics[0]} {forms[0]}"
     uops = row.raw("uops")

@@ -1,4 +1,4 @@
-"""What differs from a machine's content: other figures, rows of instructions added or replaced, anything removed.
+"""Differences from a machine's content: other figures, rows of instructions added or replaced, anything removed.
 
 A figure is named by its dotted key. Rows of a table go by what tells them apart: ``caches.L3.…``, ``dram.gb_s_core``,
 ``core.load.512.pipes``, ``core.store.general.64.commit_cycles``, ``core.scheduler.FP.size``. Of instructions a pattern
@@ -244,7 +244,7 @@ def _is_rows(value: object) -> bool:
 
 
 def _identity(row: Mapping[str, Any]) -> str:
-    """What tells a row of an array of tables from the others."""
+    """A key that tells a row of an array of tables from the others."""
     return str(row["name"]) if "name" in row else f"{'general.' if row.get('general') else ''}{row.get('bits')}"
 
 

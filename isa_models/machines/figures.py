@@ -26,7 +26,7 @@ def figure_rows(machine: Machine | GpuMachine) -> list[dict[str, str]]:
 
 
 def _stated(prefix: str, table: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a machine's file states, as text by dotted key: a figure's value, or all of a row that has one source."""
+    """The figures of a machine's file, as text by dotted key: a figure's value, or all of a row that has one source."""
     for key, value in table.items():
         for row in value if isinstance(value, list) else [value]:
             if not isinstance(row, dict):

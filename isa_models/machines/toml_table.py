@@ -170,7 +170,7 @@ class Table:
 
 
 class Reader:
-    """What the tables of one file share."""
+    """The state that the tables of one file share."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

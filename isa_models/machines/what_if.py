@@ -37,7 +37,7 @@ def what_if(base: str | Path | AnyMachine, figures: Mapping[str, object]) -> Any
 
 
 def _real(target: AnyMachine) -> AnyMachine:
-    """What a machine of `what_if` is made of."""
+    """The parts that a machine of `what_if` is made of."""
     return machine(target.path) if target.differs else target
 
 

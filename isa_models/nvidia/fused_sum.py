@@ -97,7 +97,7 @@ def fused_sum(acc: Value, pairs: Sequence[tuple[Parts, Parts]], fraction_bits: i
 
 
 def _loss(dtype: str, kept_bits: int) -> Roundoff:
-    """What `_rounded` may lose."""
+    """The most that `_rounded` may lose."""
     return roundoff("f16") if dtype == "f16" else roundoff("f32", directed=True, digits=kept_bits + 1)
 
 

@@ -21,7 +21,7 @@ _Key = tuple[str, int, int]  # LLVM type, lanes, bound (0: lanes of i1, or-ed)
 
 @dataclass
 class _Frame:
-    """What is known in one loop body (or in the function outside all loops)."""
+    """The values known in one loop body (or in the function outside all loops)."""
 
     phis: dict[_Key, str] = field(default_factory=dict)
     now: dict[_Key, str] = field(default_factory=dict)

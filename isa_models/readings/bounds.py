@@ -254,7 +254,7 @@ class BoundedValue(ArrayValue):
 
     # -- bits -------------------------------------------------------------------------------------------------------
     def _kept(self, op: str, other: BoundedValue) -> Array | None:
-        """What stands beside lanes that hold several numbers each, which are shifted or masked as wholes; else None."""
+        """The bounds beside lanes that hold several numbers each, which are shifted or masked as wholes; else None."""
         parts = 0 if self.shade is None or other.shade is not None else self.shade.shape[-1] // self.lanes
         if parts < 2 or op not in ("shl", "shr", "and"):
             return None
@@ -278,7 +278,7 @@ class BoundedValue(ArrayValue):
         return found.reshape(self.shade.shape)
 
     def _narrowed(self, dtype: str) -> Array | None:
-        """What stands beside the low halves (and so on) of lanes that hold several numbers each; None of others."""
+        """The bounds beside the low halves (and so on) of lanes that hold several numbers each; None of others."""
         parts = 1 if self.shade is None else self.shade.shape[-1] // self.lanes
         ratio = self.format.bits // fmt(dtype).bits
         if parts < 2 or ratio < 1 or parts % ratio:

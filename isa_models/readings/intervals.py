@@ -37,7 +37,7 @@ class Clip:
 
 @dataclass(eq=False)
 class Watch:
-    """What happened to ranges on the way."""
+    """An account of what happened to ranges on the way."""
 
     clips: list[Clip] = field(default_factory=list)
     wraps: list[tuple[str, Array]] = field(default_factory=list)  # operation, lanes that can wrap

@@ -222,7 +222,7 @@ def history(ends: Iterable[Lane]) -> list[Lane]:
 
 
 class Exact:
-    """What each lane of a history would hold if no step had rounded, wrapped or saturated.
+    """The value that each lane of a history would hold if no step had rounded, wrapped or saturated.
 
     A lane's exact number belongs to the type that its bits were made as: bits that pass through moves of other types
     (a doubleword store of floats) mean the same number when they are read as that type again. Bit operations make

@@ -114,7 +114,7 @@ def _reference(one: Decoded, sums: Sequence[Sum]) -> MemRef | None:
 
 
 def follow(state: State, one: Decoded) -> None:
-    """What an instruction leaves in general registers and in memory."""
+    """Sets what an instruction leaves in general registers and in memory."""
     raw = one.raw
     if one.memory is not None and one.memory.store:
         value = _source(state, one, 1) if raw.mnemonic == _M.MOV and raw.op_count == 2 else None

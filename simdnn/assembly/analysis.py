@@ -176,7 +176,7 @@ class Analysis(Alike):
 
     @property
     def sentence(self) -> str:
-        """What limits the loop, in one sentence."""
+        """The limit of the loop, in one sentence."""
         said = _LIMITED_BY[self.bound](self)
         if self.calls:
             count = "1 call" if self.calls == 1 else f"{self.calls} calls"

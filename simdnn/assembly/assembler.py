@@ -82,7 +82,7 @@ _assembler = _Assembler()
 
 
 def _refusal(complaint: str, text: str) -> SimdnnError:
-    """What LLVM said, by the line of the user's text."""
+    """LLVM's messages, by the line of the user's text."""
     if found := _ERROR.search(complaint):
         number = int(found[1]) - 1
         lines = text.splitlines()

@@ -169,7 +169,7 @@ class Decoder:
         self.formatter.show_branch_size = False
 
     def decode(self, raws: Sequence[Any]) -> tuple[Decoded, ...]:
-        """What each of some instructions of `instructions` is."""
+        """Some instructions of `instructions`, each decoded."""
         return tuple(self._one(raw) for raw in raws)
 
     def _one(self, raw: Any) -> Decoded:
@@ -302,7 +302,7 @@ class Decoder:
 
 
 def _sum(raw: Any) -> str:
-    """What lea adds up: a register and a constant, two registers, one of them scaled (s), these and a constant (3)."""
+    """The terms of lea: a register and a constant, two registers, one of them scaled (s), these and a constant (3)."""
     base, index = (r not in (iced.Register.NONE, iced.Register.RIP) for r in (raw.memory_base, raw.memory_index))
     scaled = "s" if raw.memory_index_scale > 1 else ""
     if base and index and raw.memory_displacement:

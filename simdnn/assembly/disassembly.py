@@ -1,4 +1,4 @@
-"""What `objdump -d` prints (GNU's or LLVM's), read by its bytes: functions, and what calls and jumps go to."""
+"""The output of `objdump -d` (GNU's or LLVM's), read by its bytes: functions, and what calls and jumps go to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file or a string with code is: assembly text, machine code in hexadecimal digits, or an object file."""
+"""Kinds of files and strings with code: assembly text, machine code in hexadecimal digits, or an object file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_file(path: Path) -> str | bytes:
 
 
 def read_stream(stream: BinaryIO, name: str) -> str | bytes:
-    """What an open file holds: an ELF object as bytes, text as a string; `name` stands in errors."""
+    """The content of an open file: an ELF object as bytes, text as a string; `name` stands in errors."""
     data = stream.read(MOST_FILE + 1)
     if len(data) > MOST_FILE:
         raise InvalidArgument(f"{name} has more than {MOST_FILE} bytes, which is the most that is read")

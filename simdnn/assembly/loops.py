@@ -125,7 +125,7 @@ def _leaves(raw: Any) -> bool:
 
 
 def _rank(raws: Sequence[Any], loop: LoopPath) -> tuple[bool, int, int]:
-    """What makes a loop the one that most time is likely spent in."""
+    """A rank of loops: the highest is the one that most time is likely spent in."""
     return loop.has_one_entry, loop.depth, sum(_is_vector(raws[index]) for index in loop.path)
 
 

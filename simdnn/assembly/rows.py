@@ -196,7 +196,7 @@ def one_by_one(mnemonic: str) -> bool:
 
 
 def assumption(mnemonic: str) -> str:
-    """What an instruction without a row is taken for."""
+    """The assumption that stands for the row of an instruction without one."""
     if not one_by_one(mnemonic):
         return "one uop"
     return f"one {'load' if 'gather' in mnemonic else 'store'} a lane, at least"
@@ -224,7 +224,7 @@ class Rows:
         return self.found.get(key)
 
     def _call(self) -> InstructionTiming:
-        """What a call costs beside the function: at least a branch."""
+        """The cost of a call beside the function: at least a branch."""
         row = self.find("jmp", "rel")
         return replace(
             row, mnemonic="call", form="-", provenance=Provenance("a branch; the function apart", "estimated")

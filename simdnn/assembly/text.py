@@ -74,7 +74,7 @@ _OF_OTHERS = re.compile(r"movsx|flat:|gather|scatter|__", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class CleanText:
-    """What the assembler gets of a text: as many lines as that has, others than code blank; labels nobody sets."""
+    """The text that the assembler gets: as many lines as that has, others than code blank; labels nobody sets."""
 
     syntax: Syntax
     lines: tuple[str, ...]
@@ -197,7 +197,7 @@ class _Reading:
         return [*found, "".join(parts)]
 
     def _statement(self, number: int, text: str) -> Iterator[str]:
-        """What the assembler gets of a statement: labels and code."""
+        """The part of a statement that the assembler gets: labels and code."""
         counts, at = number in self.region, 0
         while label := _LABEL.match(text, at):
             at = label.end()

@@ -65,7 +65,7 @@ _PURE_SCALARS = {
 
 @dataclass(frozen=True)
 class Written:
-    """What an instruction left: lanes of its result's element type, in a register or in memory ("[rsi + 64]")."""
+    """The result of an instruction: lanes of its result's element type, in a register or in memory ("[rsi + 64]")."""
 
     instruction: str
     place: str

@@ -1,4 +1,4 @@
-"""What operators compute by their definitions, in float64: the references of benchdnn's drivers of one operator."""
+"""Operators by their definitions, in float64: the references of benchdnn's drivers of one operator."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def _drawn(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Arra
 
 
 def task(case: Case) -> OperatorTask:
-    """What a case asks of a primitive; `Unimplemented` with the reason for what none here does."""
+    """The call of a primitive that a case asks; `Unimplemented` with the reason for what none here does."""
     options = case.options
     if not options.get("dir", "FWD_D").upper().startswith("FWD"):
         raise Unimplemented(f"--dir={options['dir']}: no backward primitive here; what works: FWD_D, FWD_I")

@@ -86,7 +86,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Unread:
-    """What stands for a problem and cannot be put to a primitive: its text, and the reason, which is its answer."""
+    """A line that cannot be put to a primitive as a problem: its text, and the reason, which is its answer."""
 
     text: str
     reason: str
@@ -109,7 +109,7 @@ def _text(line: Line, options: Mapping[str, str]) -> str:
 
 @dataclass
 class _State:
-    """What holds at one point of the reading."""
+    """The options that hold at one point of the reading."""
 
     driver: str = ""
     mode: str = "C"

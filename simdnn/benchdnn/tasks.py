@@ -1,4 +1,4 @@
-"""What simdnn's primitives take for a case: sizes, types, attributes; or a refusal with its reason."""
+"""Calls of simdnn's primitives for a case: sizes, types, attributes; or a refusal with its reason."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _trailing(option: str, parameter: Parameter) -> tuple[int, int] | None:
 
 
 def task(case: Case) -> Task:
-    """What a case asks of a primitive; `Unimplemented` with the reason for what none here does."""
+    """The call of a primitive that a case asks; `Unimplemented` with the reason for what none here does."""
     for name, neutral in NEUTRAL.items():
         hint = ""
         if name == "engine":

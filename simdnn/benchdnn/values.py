@@ -34,7 +34,7 @@ _MANTISSA = 2.0**24
 
 @dataclass(frozen=True)
 class Check:
-    """What was found of one problem's values."""
+    """Findings about one problem's values."""
 
     max_error: float  # against the reference, rounded to the destination's type
     wrong: int  # outputs beyond the bound
@@ -193,7 +193,7 @@ def _convolver(task: Task) -> Callable[[Floats, Floats], Floats]:
 
 
 def _unit(attr: Attr, bias: Array | None) -> float:
-    """What every partial sum is a multiple of, or 0 where scales are no powers of two."""
+    """The unit that every partial sum is a multiple of, or 0 where scales are no powers of two."""
     unit = 1.0
     for argument in ("src", "wei"):
         values = _parameter(attr.scales, argument, 1)

@@ -1,4 +1,4 @@
-"""What tells cores apart that CPUID may call alike: loops of nine slots, caches, and what executes unseen.
+"""Behaviour that tells cores apart which CPUID may call alike: loops of nine slots, caches, and what executes unseen.
 
 A guest's CPUID may be masked: a Granite Rapids was met that gave the model of an Emerald Rapids, without its f16 tiles.
 """

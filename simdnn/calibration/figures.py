@@ -106,7 +106,7 @@ def _spread(runs: list[_Run]) -> float:
 
 
 def _figure(runs: list[_Run]) -> Figure | None:
-    """What the runs agree on best, each of the three for itself; `spread` is the largest of theirs."""
+    """The figures that the runs agree on best, each of the three for itself; `spread` is the largest of theirs."""
     met = [[run[i] for run in runs] for i in range(3)]
     pairs = [_closest(seen) if (seen := [v for v in values if v is not None]) else None for values in met]
     if pairs[0] is None:

@@ -1,4 +1,4 @@
-"""What is measured: the package's instructions in each of their forms that this host has, as text for the assembler."""
+"""Forms that are measured: the package's instructions in each form that this host has, as text for the assembler."""
 
 from __future__ import annotations
 

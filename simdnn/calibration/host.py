@@ -40,7 +40,7 @@ LEAST_STEP = 0.04  # cycles below which figures don't differ
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured, and the shipped machine that it was laid over."""
+    """The figures measured, and the shipped machine that it was laid over."""
 
     cpu: str
     date: str

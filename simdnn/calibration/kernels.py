@@ -103,7 +103,7 @@ CONVOLUTIONS = {
 
 
 def problems() -> Iterator[tuple[str, Variant, Problem]]:
-    """What is measured: shape, variant, problem."""
+    """The cases that are measured: shape, variant, problem."""
     for m, n, k, variants in GEMMS:
         for v in variants:
             problem = MatmulProblem(m, n, k, v.src, v.weights, Epilogue(v.dst), decompression=v.decompression)

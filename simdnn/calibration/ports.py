@@ -33,7 +33,7 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class Ports:
-    """What pairs show. `counts` are ports a class has, `shared` those that two classes have in common; fractions as
+    """Findings of pairs. `counts` are ports a class has, `shared` those that two classes have in common; fractions as
     they were measured. A class or pair without a figure was never seen undisturbed.
     """
 

@@ -124,7 +124,7 @@ class Team:
         ]
 
     def each(self, function: Callable[[int], Result]) -> list[Result]:
-        """What a function of the thread's number gives on each of them, all at once."""
+        """The answers of a function of the thread's number on each of them, all at once."""
         jobs = [pool.submit(function, number) for number, pool in enumerate(self.pools)]
         return [job.result() for job in jobs]
 

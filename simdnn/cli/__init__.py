@@ -132,7 +132,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _drop_output() -> None:
-    """What standard output cannot take goes nowhere; else the flush at exit complains again."""
+    """Sends what standard output cannot take nowhere; else the flush at exit complains again."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -161,7 +161,7 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
 
 
 def _unrecognized(words: Sequence[str], options: Iterable[str]) -> str:
-    """What to say of words that a command does not know; the nearest option, where one looks like it."""
+    """The message about words that a command does not know; the nearest option, where one looks like it."""
     from isa_models.errors import nearest
 
     said = f"unrecognized arguments: {' '.join(words)}"

@@ -221,7 +221,7 @@ def _beside(*found: Analysis) -> str:
 
 
 def _content(found: Analysis) -> dict[str, Any]:
-    """What --json prints."""
+    """The record that --json prints."""
     return {
         "machine": found.machine.name,
         "cycles_per_iteration": found.cycles_per_iteration,

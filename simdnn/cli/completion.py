@@ -27,7 +27,7 @@ now, and in every shell to come:
 
 @dataclass(frozen=True)
 class Names:
-    """What an argument may be: some of the names, files beside them, or a comma list of them."""
+    """The values that an argument may have: some of the names, files beside them, or a comma list of them."""
 
     kind: str
     names: Callable[[], list[str]]

@@ -31,7 +31,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def shapes_of(words: list[str]) -> dict[str, tuple[int, ...]]:
-    """What `--shape` says.
+    """The sizes that `--shape` gives.
 
     >>> shapes_of(["x=1,3,8,8"])
     {'x': (1, 3, 8, 8)}
@@ -49,7 +49,7 @@ def shapes_of(words: list[str]) -> dict[str, tuple[int, ...]]:
 
 
 def taken_as_1(names: Sequence[str]) -> str:
-    """What to say of sizes that the model leaves open.
+    """The message about sizes that the model leaves open.
 
     >>> taken_as_1(["N", "T"])
     '; N = T = 1, which the model leaves open (--shape)'

@@ -59,7 +59,7 @@ def add_set(parser: argparse.ArgumentParser) -> None:
 
 
 def figures(words: Iterable[str]) -> dict[str, Any]:
-    """What `--set` gives: figures of a machine by dotted key, values as TOML has them (a word may lack its quotes).
+    """The changes of `--set`: figures of a machine by dotted key, values as TOML has them (a word may lack its quotes).
 
     >>> figures(["core.dispatch_slots=8", 'instructions.vpdp*.uops=[["FP0"]]', "core.binding=pairs"])
     {'core.dispatch_slots': 8, 'instructions.vpdp*.uops': [['FP0']], 'core.binding': 'pairs'}

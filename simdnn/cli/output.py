@@ -1,4 +1,4 @@
-"""What commands write: aligned tables, JSON, files, progress."""
+"""Output of commands: aligned tables, JSON, files, progress."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ def _asked(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> pd.D
 
 
 def _remarks(frames: Frames) -> list[str]:
-    """What modes are to be told about: notes, and refusals with the layers that they were met in."""
+    """Messages about modes: notes, and refusals with the layers that they were met in."""
     totals, layers = (_placed(frame) for frame in (frames.totals, frames.layers))
     found = [f"{m}: {text}" for m, text in zip(totals["place"], totals["note"], strict=True) if text]
     met: set[str] = set()

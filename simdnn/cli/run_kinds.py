@@ -44,7 +44,7 @@ class QualityAxis:
 
 @dataclass(frozen=True, eq=False)
 class WorkloadOutcome:
-    """What a workload gave. `about` says beside the frames what the figures mean. `rows`: layers are shown though
+    """The outcome of a workload. `about` says beside the frames what the figures mean. `rows`: layers are shown though
     nobody asked for them. `quality`: formats of its own figures by column. `axis`: None: accuracy, or the worst layer.
     `content`: what JSON says besides.
     """
@@ -58,7 +58,7 @@ class WorkloadOutcome:
 
 
 def beside(outcomes: Mapping[str, WorkloadOutcome]) -> WorkloadOutcome:
-    """What a workload gave on several machines, by their names, as one: a column says which machine."""
+    """The outcome of a workload on several machines, by their names, as one: a column says which machine."""
     import pandas as pd
 
     def joined(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

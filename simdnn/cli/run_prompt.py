@@ -13,7 +13,7 @@ TOKENS = 16  # written after a prompt
 
 
 def main(args: argparse.Namespace, network: RealNetwork) -> int:
-    """What the model writes after a text, token by token as they come."""
+    """The text that the model writes after another, token by token as they come."""
     from simdnn.networks import real
 
     if not args.prompt:

@@ -139,7 +139,7 @@ class _FedKernel:
     parameters: Parameters
 
     def outputs(self) -> Array:
-        """What stands beside each output: (FIELDS, …) of the user's shape."""
+        """The bounds beside each output: (FIELDS, …) of the user's shape."""
         from simdnn.numerics.bounded import bounded
 
         with np.errstate(all="ignore"):
@@ -152,7 +152,7 @@ class _FedKernel:
 
     # -- what was done ahead of the program ---------------------------------------------------------------------------
     def _shades(self, inputs: dict[str, Array]) -> Shades:
-        """What stands beside inputs that are not the user's numbers (converted weights, halved ones, scales), and of
+        """The bounds beside inputs that are not the user's numbers (converted weights, halved ones, scales), and of
         which type these are."""
         origins = origins_of(self.kernel, self.src, self.weights, self.parameters)
         found = {}
@@ -186,7 +186,7 @@ class _FedKernel:
         return shade, dtype
 
     def _halved_compensation(self, inputs: dict[str, Array], origins: dict[str, Origin]) -> Shades:
-        """What compensates for shifted sources is a sum of halved weights, and linear in them."""
+        """The bounds of what compensates for shifted sources: a sum of halved weights, and linear in them."""
         if all(origin.factor == 1 for origin in origins.values()):
             raise Unimplemented(f"{self.kernel.name} halves weights that it does not hold one by one")
         if "comp" not in inputs:

@@ -42,7 +42,7 @@ class _Bounded(reference.Interpreter):
                 self.meant[tensor.name] = tensor.dtype
 
     def output(self, name: str) -> Array:
-        """What stands beside each element of a tensor."""
+        """The bounds beside each element of a tensor."""
         tensor = self.program.tensor[name]
         shade = self.shades.get(name)
         value = BoundedValue(self.buffers[name], tensor.dtype, shade, self.meant.get(name, ""))

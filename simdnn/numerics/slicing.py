@@ -131,7 +131,7 @@ class Slices:
         return best and (best[1], best[2])
 
     def stages(self, site: Site) -> list[SlicePart]:
-        """What has to be executed for a store, in order."""
+        """The statements that have to be executed for a store, in order."""
         key = id(site)
         if key not in self._stages:
             self._stages[key] = self._sliced(site)
@@ -190,7 +190,7 @@ def _backwards(body: Sequence[Statement], live: frozenset[str]) -> tuple[tuple[K
 
 
 def _loop(loop: Loop, live: frozenset[str]) -> tuple[tuple[Kept, ...], frozenset[str]]:
-    """What `_backwards` says, of a loop that runs at least once: a turn may need what the last one left."""
+    """`_backwards` of a loop that runs at least once: a turn may need what the last one left."""
     wanted = live
     while True:
         kept, before = _backwards(loop.body, wanted)

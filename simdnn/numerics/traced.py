@@ -97,7 +97,7 @@ class Replayer:
             sent = known
 
     def _replay(self, site: Site, turns: tuple[int, ...]) -> Replay:
-        """What a store puts to memory."""
+        """The value that a store puts to memory."""
         registers: dict[str, TracedValue] = {}
         variables = _variables(site, turns)
         time = site.time(turns)

@@ -49,7 +49,7 @@ def shared(works: Sequence[Work], cuts: Sequence[tuple[int, int]], count: int) -
 
 
 def _result(job: Future[bool]) -> bool:
-    """What a job gives. A signal that another thread receives does not end this one's wait, so it looks up at times."""
+    """A job's answer. A signal that another thread receives does not end this one's wait, so it looks up at times."""
     while not job.done():
         with suppress(TimeoutError):
             return job.result(SLICE_S)

@@ -1,4 +1,4 @@
-"""What each instruction of one loop leaves in its register or in memory, turn by turn: a run of a Program to look at.
+"""A run of a Program to look at: the values that one loop's instructions leave in registers or memory, turn by turn.
 
 The loops around the watched one stand in their first turn, so what is seen is one thread's first tile. Stages before
 it run whole, as their results may be read.
@@ -37,7 +37,7 @@ def innermost(body: Sequence[Statement], around: Path = ()) -> Iterator[Path]:
 
 
 def watch(program: Program, inputs: Mapping[str, Array], path: Path, turns: int) -> list[Left]:
-    """What the instructions of the loop at the end of `path` leave in its first `turns` turns.
+    """The values that instructions of the loop at the end of `path` leave in its first `turns` turns.
 
     `inputs`: an array for each tensor of kind input, as `Kernel.prepare` makes them.
     """

@@ -1,4 +1,4 @@
-"""What every picture is drawn on and with: figures, colours, markers, ticks, legends; and how one is kept."""
+"""The canvas and tools of every picture: figures, colours, markers, ticks, legends; and how one is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pictures of costs take: one result, several, or several with names; each as costs of kernels that add up."""
+"""Subjects of pictures of costs: one result, several, or several with names; each as costs of kernels that add up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def named(results: Any) -> dict[str, Costed]:
 
 
 def title(result: Costed) -> str:
-    """What a result is of, for people."""
+    """The title of a result, for people."""
     if isinstance(result, NetworkEstimate):
         return f"{len(result.nodes)} nodes on {result.machine.name}"
     kernel, machine = getattr(result, "implementation", type(result).__name__), getattr(result, "machine", None)

@@ -78,7 +78,7 @@ def fields(form: Format) -> list[tuple[str, int]]:
 
 
 def rounded(form: Format, value: float) -> tuple[float, str]:
-    """What a format makes of a value, and the bits that are stored, the highest first.
+    """The number that a format makes of a value, and the bits that are stored, the highest first.
 
     >>> rounded(fmt("bf16"), 1.01), rounded(fmt("s8"), -200.0)
     ((1.0078125, '0011111110000001'), (-128.0, '10000000'))

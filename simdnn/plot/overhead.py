@@ -1,4 +1,4 @@
-"""What zero points cost against the length of a group, beside what their proposal promises."""
+"""The cost of zero points against the length of a group, beside what their proposal promises."""
 
 from __future__ import annotations
 

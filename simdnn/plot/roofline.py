@@ -30,7 +30,7 @@ _MOST_LABELLED = 12  # points that have their name beside them
 
 @dataclass(frozen=True)
 class Reached:
-    """What a kernel reaches: operations a byte of each level that moves any, and 1e9 operations a second."""
+    """The point that a kernel reaches: operations a byte of each level that moves any, and 1e9 operations a second."""
 
     name: str
     group: str  # points of one have one marker

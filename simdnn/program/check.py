@@ -160,7 +160,7 @@ class _Checker:
             raise self.fail(op, "the destination is the accumulator, its first operand")
 
     def configure(self, op: Op, extents: dict[str, int]) -> None:
-        """What the tiles are from here on, in every thread: so it stands outside all loops, and is known."""
+        """Sets the tiles' shapes for all that follows, in every thread: so `op` stands outside all loops."""
         (source,) = op.srcs
         tensor = self.program.tensor.get(source.tensor) if isinstance(source, Memory) else None
         if extents or tensor is None or tensor.kind != "constant":
@@ -407,7 +407,7 @@ class _Step:
         return self.loops[:count]
 
     def elements(self, fixed: tuple[str, ...]) -> Elements | None:
-        """What is touched while the loops named stand still, at their variables' zero."""
+        """The elements that are touched while the loops named stand still, at their variables' zero."""
         inner = {name: extent for name, extent in self.access.inner.items() if name not in fixed}
         return _Access(self.access.index, self.access.count, self.access.store, inner).points()
 

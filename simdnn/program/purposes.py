@@ -1,4 +1,4 @@
-"""What each instruction of a program is for, read off its data flow.
+"""The purpose of each instruction of a program, read off its data flow.
 
 A kernel is a flow from the tensors of the source and of the weights to products, and from these to the destination.
 What brings the two sides together is a dot product; what is done to one side before is conversion, or decompression
@@ -56,7 +56,7 @@ def purposes(program: Program) -> Iterator[tuple[Op, int, str]]:
 
 @dataclass
 class _Flow:
-    """What the values of each place are made of, at each instruction; after two runs, loops are at rest."""
+    """The origin of each place's values, at each instruction; after two runs, loops are at rest."""
 
     program: Program
     registers: dict[str, Tags] = field(default_factory=dict)

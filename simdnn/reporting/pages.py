@@ -101,7 +101,7 @@ def _content(result: str | os.PathLike[str] | Mapping[str, Any] | Told) -> tuple
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """What a file of results holds."""
+    """The content of a file of results."""
     try:
         if path.stat().st_size > LARGEST:
             raise InvalidArgument(f"{path} has over {LARGEST >> 20} MiB; a report of fewer rows is needed")
@@ -173,7 +173,7 @@ def _tables(content: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Mapping[
 
 
 def _flat(content: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """What is no table, by dotted key."""
+    """The values that are no table, by dotted key."""
     found: dict[str, Any] = {}
     for key, value in content.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What figures rest on: the package's version and code, and the tables of the machines, each told by its digest."""
+"""The grounds of figures: the package's version and code, and the tables of the machines, each told by its digest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simdnn.version import version
 
 
 def provenance(machines: Iterable[str]) -> dict[str, Any]:
-    """What a file of results says of where they come from; `machines` are names or files.
+    """A file's account of where its results come from; `machines` are names or files.
 
     `code` is a digest of all code that a figure may depend on, `machines` those of each machine's table and of the
     tables that it inherits from; null for one that only a study knows.
@@ -37,7 +37,7 @@ def known(name: str) -> Machine | GpuMachine | None:
 
 
 def recorded(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result says of itself, in `provenance`'s form: files of commands say it so, results of Python flatly."""
+    """A result's account of itself, in `provenance`'s form: files of commands say it so, results of Python flatly."""
     said = content.get("provenance")
     if not isinstance(said, dict):
         return {"machines": dict.fromkeys(machines_of(content))}

@@ -1,4 +1,4 @@
-"""What a study can be of: the kinds, the parameters that a point of each has, and how a point is measured."""
+"""Subjects of a study: the kinds, the parameters that a point of each has, and how a point is measured."""
 
 from __future__ import annotations
 

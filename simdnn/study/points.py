@@ -28,7 +28,7 @@ _DIGITS = 16  # of a digest in hexadecimal
 
 @dataclass(frozen=True)
 class Point:
-    """What is to be measured; values as the study's file has them.
+    """A point to measure; values as the study's file has them.
 
     `machine` names the machine, or the one that `figures` (dotted key -> value) change; files are found from `folder`.
     """
@@ -58,7 +58,7 @@ class Point:
         return self.folder / value if value and str(value).lower().endswith(FILES[name]) else None
 
     def stamp(self) -> Stamp:
-        """What else the row depends on: digests of the package's code, of the machine's table, of a file that is read.
+        """Digests of what else the row depends on: the package's code, the machine's table, a file that is read.
 
         Raises the machine's errors.
         """

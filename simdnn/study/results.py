@@ -95,7 +95,7 @@ class Results:
 
     @property
     def losses(self) -> list[str]:
-        """What the file has lost, a line each."""
+        """The lines that the file has lost, one each."""
         found = []
         if self.torn:
             found.append(f"the last line of {self.path} was cut off: its {self.torn} bytes are dropped")

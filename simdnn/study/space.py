@@ -29,7 +29,7 @@ Bindings = dict[str, Any]  # parameter or dotted key of a figure -> value
 
 @dataclass(frozen=True)
 class Space:
-    """What a study runs: its points, and of each what the file says of it (`axes` first).
+    """A study's runs: its points, and of each what the file says of it (`axes` first).
 
     Two points have one key where the file calls one machine by two names.
     """

@@ -24,7 +24,7 @@ Event = dict[str, Any]
 
 
 def spans(estimate: Estimate) -> tuple[list[Span], float]:
-    """What cores, an engine's pipes and channels did, in cycles, in no order of places; and the clock in GHz.
+    """Activities of cores, an engine's pipes and channels, in cycles, in no order of places; and the clock in GHz.
 
     Raises `UnknownTiming` where the machine lacks a figure.
     """

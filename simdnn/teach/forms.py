@@ -1,4 +1,4 @@
-"""What a form asks and what came back: fields, and the texts that were written in them."""
+"""A form's questions and answers: fields, and the texts that were written in them."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _has_no_values(definition: Instruction) -> bool:
 
 
 def _texts(query: Query, definition: Instruction) -> dict[str, str]:
-    """What was typed for this instruction, else its example."""
+    """The text typed for this instruction, else its example."""
     typed = query.part("op.")
     if query.text("of", definition.name) != definition.name:
         typed = Query({})

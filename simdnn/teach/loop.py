@@ -58,7 +58,7 @@ def groups(query: Query) -> tuple[FieldGroup, ...]:
 
 
 def answer(query: Query) -> tuple[LoopShown, tuple[FieldGroup, ...]]:
-    """What `simdnn.analyze` says of the loop, and the sliders. Raises what it raises."""
+    """The analysis of the loop (`simdnn.analyze`), and the sliders. Raises what it raises."""
     code = query.text("code", DOT)
     base = cpu_machine(query.text("machine", "skx"))
     turns, lanes = query.whole("turns", 2, 1, MOST_TURNS), query.whole("lanes", 4, 1, 64)
@@ -85,7 +85,7 @@ def _pipeline(found: Analysis, values: Sequence[tuple[str, str]], turns: int) ->
 
 
 def _values(found: Analysis, turns: int, most: int) -> tuple[list[tuple[str, str]], str]:
-    """What each op leaves in each turn (place, lanes), and why there is nothing where values are not to be had."""
+    """The values that each op leaves in each turn (place, lanes), and the reason where values are not to be had."""
     shown = []
     for turn in range(1, turns + 1):
         try:

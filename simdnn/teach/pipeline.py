@@ -97,7 +97,7 @@ def of_program(
 
 
 def steps_of(program: Program, path: Path) -> list[Step]:
-    """What a core executes in an iteration of the loop: its instructions, and the loop's control."""
+    """The steps that a core executes in an iteration of the loop: its instructions, and the loop's control."""
     stream, loop = Stream(program), path[-1]
     at = {one.var: 0 for one in path}
     lines = [stream.line(op, at, loop.var) for op in loop.body if isinstance(op, Op)]

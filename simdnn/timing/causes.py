@@ -30,7 +30,7 @@ CAUSES = (*PURPOSES, LAUNCH, RESULTS, MEMORY)
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What a cost was found for, kept for who asks where its cycles go.
+    """The work that a cost was found for, kept for who asks where its cycles go.
 
     `shares`: of each top-level statement, which part of its executions one core does (a GPU: one engine). `own_cycles`:
     of the cores by themselves; `launch_cycles`: before any of them begins.

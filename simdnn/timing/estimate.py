@@ -48,7 +48,7 @@ class InstructionCost:
 
 @dataclass(frozen=True, eq=False)
 class Cost:
-    """What one run of a program costs, on one core or on several.
+    """The cost of one run of a program, on one core or on several.
 
     `clock` says at which clock `cycles` make `seconds`. `bound` is "compute", "latency", "front-end", or the memory
     level that sets the time. `core_cycles` is the core's own time and `levels` the traffic: what a model of several

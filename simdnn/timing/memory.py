@@ -34,7 +34,7 @@ PAGE_BYTES = 4096  # the part of an address that a program chooses
 
 @dataclass(frozen=True)
 class LevelTraffic:
-    """What one level hands towards the core (`read_bytes`) and takes back (`written_bytes`), and the cycles of it.
+    """Bytes that one level hands towards the core (`read_bytes`) and takes back (`written_bytes`), and their cycles.
 
     The first level's are the bytes of the instructions' own loads and stores; every other level's are whole lines,
     `read_bytes` including those fetched because they are stored to.
@@ -60,7 +60,7 @@ class LevelTraffic:
 
 @dataclass(frozen=True, eq=False)
 class Transfers:
-    """What all levels move in one run: the traffic of each from L1 to DRAM, and of each but the first where in the
+    """The traffic of all levels in one run: the traffic of each from L1 to DRAM, and of each but the first where in the
     program it comes from: lines of each tensor that stay and are fetched once, and those fetched again.
     """
 
@@ -127,7 +127,7 @@ def _share_of_rows(program: Program, cache: CacheLevel) -> float:
 
 
 class KindOfCode(NamedTuple):
-    """What decides the clock (`Frequency.ghz`): bits of the widest registers, heavy use of them, and tiles."""
+    """The code by which the clock is decided (`Frequency.ghz`): widest registers in bits, heavy use of them, tiles."""
 
     bits: int
     heavy: bool
@@ -210,7 +210,7 @@ def borrowed(program: Program, machine: Machine, levels: Sequence[LevelTraffic],
 
 
 def _again(part: Region, cache: CacheLevel, stays: Mapping[str, float]) -> Fetches:
-    """What does not stay from one iteration of a part to the next, which is all but a share."""
+    """The fetches of an iteration of a part, less the `stays` share of lines that is there from the one before."""
     if all(share == 1 for share in stays.values()):
         return Fetches(part, {}, ())
     straight = {tensor: lines * (1 - stays[tensor]) for tensor, lines in part.straight.items()}

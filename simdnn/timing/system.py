@@ -61,7 +61,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Span:
-    """What a core or a channel did from one cycle to another: for the picture of a run."""
+    """An activity of a core or a channel from one cycle to another: for the picture of a run."""
 
     place: str
     name: str

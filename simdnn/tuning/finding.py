@@ -168,7 +168,7 @@ class Finding:
 
     # -- what neighbours cost --------------------------------------------------------------------------------------
     def _pairs(self, options: Sequence[Sequence[str]]) -> Pairs:
-        """What neighbours' modes add to the cycles beyond what each adds alone; nothing where there are too many."""
+        """Cycles that neighbours' modes add beyond what each adds alone; nothing where there are too many."""
         some = {(i, j): [(a, b) for a in options[i] for b in options[j]] for i, j in self.subject.edges}
         if sum(map(len, some.values())) > MOST_PAIRS:
             return {}
@@ -186,8 +186,8 @@ class Finding:
         return found
 
     def _learned(self, options: Sequence[Sequence[str]], whole: Mapping[str, Mapping[str, Any]]) -> Pairs:
-        """What one mode on both sides saves, between each group and the next: so much that the whole network in that
-        mode costs what it does. Beyond its kernel, a group alone costs its borders.
+        """Cycles that one mode on both sides saves, between each group and the next: so much that the whole network in
+        that mode costs what it does. Beyond its kernel, a group alone costs its borders.
         """
         base = self._base
         found: Pairs = {pair: {} for pair in pairwise(range(len(options)))}

@@ -58,7 +58,7 @@ class Running:
 
 
 def lost(reason: str) -> Ran:
-    """What stands for a run whose worker died."""
+    """The value that stands for a run whose worker died."""
     return Ran(None, reason, {}, failed=True)
 
 

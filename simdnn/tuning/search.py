@@ -25,7 +25,7 @@ MOST_KEPT = 256  # points kept for one state: where there are more, the front is
 
 @dataclass(frozen=True)
 class Worth:
-    """What a recipe is worth, modelled or measured: its cycles, and the energy of its error over that of the output."""
+    """The worth of a recipe, modelled or measured: its cycles, and the energy of its error over that of the output."""
 
     cycles: float
     energy: float
@@ -46,7 +46,7 @@ class Additive:
         return all(mode in some for mode, some in zip(modes, self.alone, strict=True))
 
     def point(self, modes: Modes) -> Worth:
-        """What the model says of a recipe."""
+        """The model's estimate of a recipe."""
         found = [self.alone[place][mode] for place, mode in enumerate(modes)]
         between = sum(table.get((modes[i], modes[j]), 0.0) for (i, j), table in self.pairs.items())
         return Worth(self.base + sum(c for c, _ in found) + between, sum(e for _, e in found), modes)
@@ -133,7 +133,7 @@ def candidates(model: Additive, front: Sequence[Worth], known: Mapping[Modes, Wo
 
 
 def _beside(model: Additive, front: Sequence[Worth]) -> Iterator[Modes]:
-    """What differs from a point of the front in one layer."""
+    """Recipes that differ from a point of the front in one layer."""
     seen = set()
     for point in front:
         if not model.knows(point.modes):

@@ -1,4 +1,4 @@
-"""What is tuned: a network on a machine, run as any recipe; trained networks by their layers, ONNX models as graphs."""
+"""Subjects of tuning: a network on a machine, run as any recipe; trained ones by layers, ONNX models as graphs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HELD = 256 << 20  # bytes of values between layers that are kept for recipes wh
 
 @dataclass(frozen=True)
 class RecipeRun:
-    """What a recipe gave: cycles and seconds of one feed, or of one sample of it, and the outputs of the feeds.
+    """The outcome of a recipe: cycles and seconds of one feed, or of one sample of it, and the outputs of the feeds.
 
     `kernels`: name, type of products and cycles, by layer.
     """
@@ -74,13 +74,13 @@ class Subject(Protocol):
         """A recipe with values, over few feeds where they are enough; raises what kernels refuse."""
 
     def cycles(self, modes: Mapping[str, str]) -> float:
-        """What a recipe costs."""
+        """The cost of a recipe."""
 
     def onnx(self, modes: Mapping[str, str]) -> Any:
         """The ONNX model that stores what a recipe stores."""
 
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """What calibration found out, of a model that a recipe's file must tell it of."""
+        """Ranges that calibration found, of a model that a recipe's file must tell them of."""
 
     def content(self) -> Iterator[bytes]:
         """All that figures hang on, beside the machine and the recipe."""

@@ -188,8 +188,8 @@ def _subject(
     metric: Metric | None,
     calibrate: Feeds | None,
 ) -> tuple[Subject, Judge, Judge | None, list[str]]:
-    """What is run, how it is judged, over few feeds too where those are enough for sensitivities, and what is to be
-    known of the data.
+    """The subject that is run, how it is judged, over few feeds too where those are enough for sensitivities, and notes
+    on the data.
     """
     known = None if labels is None else _classes(labels)
     names = (*workloads.NETWORKS, *workloads.REAL_NETWORKS)

@@ -1,4 +1,4 @@
-"""What tuning found: the front, its recipes, a picture, files."""
+"""The outcome of tuning: the front, its recipes, a picture, files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Tuned(Alike):
         return dict(self._recipes[row])
 
     def table(self, row: int | None = None) -> pd.DataFrame:
-        """What each layer's mode buys: layer, mode, cycles_saved and quality_lost, both against the same recipe with
+        """The gain of each layer's mode: layer, mode, cycles_saved and quality_lost, both against the same recipe with
         that layer in f32; of a fetched network over the few samples of the sensitivities. `row=None`: the one that the
         bounds ask for.
         """
@@ -115,7 +115,7 @@ class Tuned(Alike):
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """What JSON has: model, measure, notes, front, and the recipes by row."""
+        """The content of JSON: model, measure, notes, front, and the recipes by row."""
         import pandas as pd
 
         rows: list[dict[str, Any]] = json.loads(pd.DataFrame(self.front).to_json(orient="records", double_precision=15))

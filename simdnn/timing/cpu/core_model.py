@@ -612,7 +612,7 @@ class CoreModel(Schedulers):
         return read
 
     def forwarded(self, row: int, load: int, first: int, last: int) -> int:
-        """What a load of these bytes reads: itself, behind the store that wrote some of them, or that one's data."""
+        """The source of a load of these bytes: itself, behind the store that wrote some of them, or that one's data."""
         tensor = self.load_tensor[row]
         for back in range(min(self.stores[tensor], self.store_queue)):
             at = tensor * self.store_queue + (self.stores[tensor] - 1 - back) % self.store_queue

@@ -48,7 +48,7 @@ _FLOATS = (
 
 
 class _Row(NamedTuple):
-    """What of an op is the same wherever it stands, in the order of `_INTS` and `_FLOATS`, and where it wants room."""
+    """An op's facts wherever it stands, in the order of `_INTS` and `_FLOATS`, and where it wants room."""
 
     ints: tuple[int, ...]
     floats: tuple[float, ...]
@@ -206,7 +206,7 @@ class Turn:
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """What equal turns have equal, whichever rows theirs are among."""
+        """A key that equal turns have equal, whichever rows theirs are among."""
         numbers, first, inverse = np.unique(self.order, return_index=True, return_inverse=True)
         place = np.argsort(np.argsort(first))
         parts = place[inverse], self.load_at, self.load_step, self.store_at, self.store_step

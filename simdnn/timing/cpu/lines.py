@@ -99,11 +99,11 @@ class ProgramLines:
         return self._of[id(statement)]
 
     def keys_of(self, statement: Statement) -> list[CountedAs]:
-        """What the executions of an op count as, or those of what ends each turn of a loop."""
+        """The keys that executions of an op are counted by, or those of what ends each turn of a loop."""
         return [key for number in self.of(statement).order.tolist() for key in self.keys[number]]
 
     def moves(self, order: Ints, variable: str) -> Ints:
-        """What a step of a variable adds to the addresses of lines."""
+        """The distance that a step of a variable adds to the addresses of lines."""
         column = self._moves.get(variable)
         return np.zeros(len(order), np.int64) if column is None else column[order]
 
@@ -156,7 +156,7 @@ class ProgramLines:
         return self._rows[beside]
 
     def turn(self, stretch: Stretch, moving: str = "") -> Turn:
-        """What the core model runs; `moving` is the variable of the loop that repeats it."""
+        """The steps that the core model runs; `moving` is the variable of the loop that repeats it."""
         order, at = stretch.order, stretch.at
         step = self.moves(order, moving)
         loads, stores = self._loads[order], self._stores[order]

@@ -1,4 +1,4 @@
-"""What the clock reads: a stream of instruction steps, and the steps lowered to what a core sees of them."""
+"""The clock's input: a stream of instruction steps, and the steps lowered to what a core sees of them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def lower(machine: Machine, steps: Sequence[Step]) -> list[CoreOp]:
 
 
 def fused_with(machine: Machine, step: Step, branch: Step) -> str:
-    """What a branch adds to the mnemonic of the step before it; "" where the core fuses no such pair."""
+    """The part that a branch adds to the mnemonic of the step before it; "" where the core fuses no such pair."""
     jump = "+" + branch.mnemonic
     return jump if machine.has(step.mnemonic + jump, _fused_form(step.form)) else ""
 

@@ -21,8 +21,8 @@ _CONFIGURATION = "tilecfg"  # a register that all tile instructions read
 
 
 class CountedAs(NamedTuple):
-    """What executions are counted by: the mnemonic that engines count ("" for loop control), the timing row, how many
-    different registers are read (one alone can make a zero idiom), and a tile's rows.
+    """A key that executions are counted by: the mnemonic that engines count ("" for loop control), the timing row, how
+    many different registers are read (one alone can make a zero idiom), and a tile's rows.
     """
 
     counted: str
@@ -136,7 +136,7 @@ class Stream:
         return line, memory.index.const * unit + min(0, reach), strides
 
     def control(self, loop: Loop) -> tuple[CountedStep, ...]:
-        """What ends each iteration of a loop."""
+        """The steps that end each iteration of a loop."""
         if loop.extent == 1:
             return ()
         if id(loop) not in self._controls:

@@ -162,7 +162,7 @@ def _stays(program: Program, machine: Machine, threads: int) -> bool:
 
 
 def _shares(levels: tuple[CacheLevel, ...], threads: int) -> tuple[CacheLevel, ...]:
-    """What each of the threads has of the shared caches."""
+    """The part of the shared caches that each of the threads has."""
     return tuple(replace(c, size_bytes=c.size_bytes // min(c.shared_by, threads)) for c in levels)
 
 

@@ -445,7 +445,7 @@ def _folder() -> Path:
 
 
 def _kept(digest: str) -> bytes | None:
-    """What was kept, if it is whole."""
+    """The object code that was kept, if it is whole."""
     try:
         data = (_folder() / f"{digest[:32]}.o").read_bytes()
     except (OSError, RuntimeError):  # no home

@@ -91,7 +91,7 @@ class CoreTime:
 
     @property
     def bound(self) -> str:
-        """What bounds most of the time."""
+        """The bound of most of the time."""
         votes: Counter[str] = Counter()
         for piece in self.pieces:
             votes[piece.bound] += piece.cycles  # type: ignore[assignment]  # a Counter of floats
@@ -245,7 +245,7 @@ class _Walk:
 
 
 def _bound(limits: Mapping[str, float], cycles: float) -> str:
-    """What bounds a turn that took `cycles`: the largest lower bound if it comes near, else latency."""
+    """The bound of a turn that took `cycles`: the largest lower bound if it comes near, else latency."""
     name = max(limits, key=lambda key: limits[key])
     return _named(name) if limits[name] >= NEAR * cycles else "latency"
 

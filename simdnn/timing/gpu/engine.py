@@ -78,7 +78,7 @@ class EngineTime:
 
 
 def issue_of(op: Op, machine: GpuMachine) -> Issue:
-    """What an instruction costs on a machine; `UnknownTiming` where the machine has no rate for it."""
+    """The cost of an instruction on a machine; `UnknownTiming` where the machine has no rate for it."""
     definition = op.definition
     reads = tuple(p.name for p in op.srcs if isinstance(p, Register)) if not op.is_zero_idiom else ()
     writes = op.dst.name if isinstance(op.dst, Register) else ""
@@ -113,7 +113,7 @@ def issue_of(op: Op, machine: GpuMachine) -> Issue:
 
 
 def _unit(definition: Instruction) -> Instruction:
-    """What the clock charges: the instruction that a block repeats, or the instruction itself."""
+    """The instruction that the clock charges: the one that a block repeats, or the instruction itself."""
     return definition.unit if isinstance(definition, BlockForm) else definition
 
 
