@@ -14,6 +14,7 @@ import simdnn
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn import Attr, InvalidArgument, Quant, Unimplemented
+from simdnn.program.records import Register
 from tests.effort import examples
 
 DTYPES = {
@@ -123,6 +124,20 @@ def test_relu_of_integers(machine: str) -> None:
     for sign in (1, -1):
         r = simdnn.matmul(a, sign * a.T.copy(), machine=machine, attr=Attr(post_ops=["relu"]), engine="reference")
         assert r.output.dtype == np.int32 and r.output[0, 0] == max(0, sign * 32 * 127**2)
+
+
+def test_threads_with_several_blocks_of_columns() -> None:
+    """Small problems give a GPU's thread one block: each block takes its own part of bias, scales and additions."""
+    rng = np.random.default_rng(7)
+    a, b = whole("u8", (256, 32), rng), whole("s8", (32, 512), rng)
+    bias, column = (rng.integers(-999, 999, 512).astype("f4") for _ in range(2))
+    full, before = (rng.integers(-999, 999, (256, 512)).astype("f4") for _ in range(2))
+    scale = 2.0 ** rng.integers(-3, 3, 512).astype("f4")
+    attr = Attr(scales={"wei": scale}, post_ops=[("add", column), ("add", full), ("sum", 2.0), "relu"])
+    r = simdnn.matmul(a, b, bias, machine="a770", attr=attr, into=before)
+    right = (a.astype(int) @ b.astype(int)) * scale + bias + column + full + 2 * before
+    assert (r.output == np.maximum(right, 0)).all()
+    assert "c_0_1" in {op.dst.name for op, _ in r.kernel.program.ops() if isinstance(op.dst, Register)}
 
 
 @pytest.mark.parametrize(("machine", "addition"), [("zen4", "vaddps"), ("b580", "add.f32")])

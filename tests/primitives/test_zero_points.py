@@ -17,6 +17,7 @@ import simdnn
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from simdnn import Attr, Quant
+from simdnn.program.records import Register
 from tests.effort import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -170,6 +171,20 @@ def test_what_does_not_change_along_k(machine: str, isa: str | None, points: dic
         attr = Attr(zero_points=points, zero_point_strategy=strategy, exact_int8=True)  # "auto" may take a fast kernel
         r = simdnn.matmul(a, w, machine=machine, isa=isa, attr=attr, engine="reference")
         assert (r.output == expected(a, w, points, {}, 40)).all(), strategy
+
+
+@pytest.mark.parametrize("strategy", [*EXACT, "upconvert"])
+def test_threads_with_several_blocks_of_columns(strategy: str) -> None:
+    """Small problems give a GPU's thread one block."""
+    rng = np.random.default_rng(8)
+    a, w = drawn("u8", (512, 32), rng), drawn("s8", (32, 512), rng)
+    points = {"wei": drawn("s8", (2, 512), rng), "src": rng.integers(0, 256, (512, 1)).astype(np.int32)}
+    reductions = {"src": sums_of(a, 16)}
+    scales = {"src": rng.random((512, 1), np.float32), "wei": rng.random((2, 512), np.float32)}
+    attr = Attr(zero_points=points, scales=scales, precomputed_reductions=reductions, zero_point_strategy=strategy)
+    r = simdnn.matmul(a, w, machine="a770", attr=attr)
+    assert (r.output == expected(a, w, points, scales, 16)).all()
+    assert "c_0_1" in {op.dst.name for op, _ in r.kernel.program.ops() if isinstance(op.dst, Register)}
 
 
 @pytest.mark.parametrize(("machine", "narrow"), [("zen4", "f32"), ("b580", "f16")])
