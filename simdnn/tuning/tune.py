@@ -198,7 +198,7 @@ def _subject(
     if isinstance(model, str) and model in workloads.REAL_NETWORKS:
         if any(given is not None for given in (feeds, labels, metric, calibrate)):
             raise InvalidArgument(f"{model!r} brings its data and its metric; feeds are for a model of your own")
-        return _fetched(workloads.REAL_NETWORKS[model], machine)
+        return fetched(workloads.REAL_NETWORKS[model], machine)
     if isinstance(model, str) and model in workloads.NETWORKS:
         model = workloads.NETWORKS[model]()
     if isinstance(model, Classifier):
@@ -245,7 +245,7 @@ def _images(net: Classifier, feeds: Sequence[Mapping[str, Array]]) -> Array:
     return images
 
 
-def _fetched(network: RealNetwork, machine: AnyMachine) -> tuple[Subject, Judge, Judge, list[str]]:
+def fetched(network: RealNetwork, machine: AnyMachine) -> tuple[Subject, Judge, Judge, list[str]]:
     """A fetched network over its own data; the cost is that of its first sample."""
     model, _ = read(network.model())
     data = network.data(model, network.count, 0)

@@ -24,12 +24,12 @@ from simdnn.networks.classified import ClassifierRun
 from simdnn.networks.precision import recipe
 from simdnn.networks.runner import run_modes
 from simdnn.study.results import Results
-from simdnn.tuning import Tuned
+from simdnn.tuning import Tuned, finding
 from simdnn.tuning.finding import Finding, worth_trying
 from simdnn.tuning.judge import Judge
 from simdnn.tuning.measured import RecipeRuns, Running, lost
 from simdnn.tuning.search import Additive, Worth, candidates, undominated
-from simdnn.tuning.subjects import RecipeRun, TrainedSubject
+from simdnn.tuning.subjects import ModelSubject, RecipeRun, TrainedSubject
 from simdnn.tuning.tuned import read_recipe, text_of
 from workloads import RealNetwork
 from workloads.real import Data, Metric
@@ -358,6 +358,37 @@ def test_a_fetched_network_is_judged_by_its_own_score(
     assert (found.runs.set_index("recipe")["cycles"] == both.loc[found.runs["recipe"], "cycles"]).all()
     with pytest.raises(InvalidArgument, match="brings its data"):
         simdnn.tune("toy", machine="zen4", labels=[1])
+
+
+def test_few_feeds_find_what_all_confirm(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search runs over the first feeds; its front and whole modes over all, and the table over few."""
+    net, names = workloads.cancer(), ["f32", "bf16", "int8-vnni", "fpmath-bf16", "s8-weights"]
+    monkeypatch.setattr(finding, "MOST_ALONE", 1)
+    feeds = [{"images": net.test_images[at : at + 4]} for at in range(0, 16, 4)]
+    calibrate = [{"images": net.train_images[:32]}]
+    zen4, judge = isa_models.machine("zen4"), Judge(None, None, False)
+    subject = ModelSubject(model, zen4, feeds, calibrate, few=1, enumerable=0, a_round=6, rounds=2, shown=3)
+    found = Finding(subject, judge, Results(None), judge)
+    notes = found.search(names)
+    assert "over few samples" in notes[1] and "of 125 recipes" in notes[0]
+    uniform = [dict.fromkeys(subject.layers, name) for name in names]
+    assert found.full.modes[: len(names)] == uniform and 0 < len(found.full.modes) - len(names) <= 3
+    assert len(found.few.modes) > len(found.full.modes)
+    row = found.full.row(found.full.modes[-1])
+    alone = ModelSubject(model, zen4, feeds, calibrate).run(found.full.modes[-1])
+    reference = ModelSubject(model, zen4, feeds, calibrate).run(uniform[0])
+    assert row["cycles"] == alone.cycles and row["sqnr_db"] == judge.sqnr_db(alone.outputs, reference.outputs)
+    few = found.few.row(found.full.modes[-1])
+    assert few["cycles"] == row["cycles"] and few["sqnr_db"] != row["sqnr_db"]
+
+
+def test_many_layers_alike_share_a_mode(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are too many to try each: those whose names differ in numbers alone."""
+    monkeypatch.setattr("simdnn.tuning.subjects.MOST_ALONE", 2)
+    feeds = {"images": workloads.cancer().test_images[:4]}
+    found = simdnn.tune(model, machine="zen4", feeds=feeds, modes=["f32", "bf16"])
+    assert len(found.runs) == 2 and set(found.runs["recipe"]) == {"all f32", "all bf16"}
+    assert found.table(0)["layer"].tolist() == ["fc1 and 2 like it"]
 
 
 def test_data_that_judge_what_they_calibrated_are_told(model: Any) -> None:
