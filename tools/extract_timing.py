@@ -80,6 +80,8 @@ MNEMONICS = set(
     kunpckbw kunpckwd kunpckdq valignd valignq vplzcntd vplzcntq vpopcntb vpopcntw vpopcntd vpopcntq vprold vprolq
     vprord vprorq vprolvd vprolvq vprorvd vprorvq vpshldd vpshrdd vpshldvd vpshrdvd vpmovqb vpmovqw vpmovqd vrcp14ss
     vrsqrt14ss vpsravw vpsllvw vpsrlvw vpmulhrsw vrndscaless vrndscalesh
+    vgetexpps vgetmantps vreduceps vrangeps vfixupimmps vpconflictd vpconflictq vpmadd52luq vpmultishiftqb vdbpsadbw
+    vpshufbitqmb vpbroadcastmb2q vpbroadcastmw2d
     vaesdec vaesdeclast vaesenc vaesenclast vaesimc vaeskeygenassist vpclmulqdq vgf2p8mulb vgf2p8affineqb
     """.split()
 )

@@ -38,12 +38,14 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"v(min|max)ps"), "vminps"),
     (re.compile(r"vmov(dqa|dqu|lddqu|aps|apd|upd)(8|16|32|64)?|vlddqu"), "vmovups"),
     (re.compile(r"vmovntp[sd]|vmovntdq"), "vmovntps"),
+    (re.compile(r"v(insert|extract)[if]64x2"), r"v\1i32x4"),
     (re.compile(r"vinsert[if](32x4|64x2|128)"), "vinserti128"),
     (re.compile(r"vinsert[if](32x8|64x4)"), "vinserti64x4"),
     (re.compile(r"vextract[if](32x4|64x2|128)"), "vextracti128"),
     (re.compile(r"vextract[if](32x8|64x4)"), "vextracti64x4"),
     (re.compile(r"vshuf[if](32x4|64x2)"), "vshufi32x4"),
     (re.compile(r"vbroadcastsd"), "vbroadcastss"),
+    (re.compile(r"vbroadcast[if]32x2"), "vpbroadcastq"),
     (re.compile(r"vpbroadcastq"), "vpbroadcastd"),
     (re.compile(r"vbroadcast[if](32x2|64x2|32x4)"), "vbroadcasti32x4"),
     (re.compile(r"vbroadcast[if](32x8|64x4)"), "vbroadcasti64x4"),
@@ -54,7 +56,18 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"vp(add|sub)[bwdq]"), "vpaddd"),
     (re.compile(r"vp(add|sub)u?s[bw]"), "vpaddsb"),
     (re.compile(r"vp(min|max)[su][bwd]"), "vpminsd"),
-    (re.compile(r"vpabs[bwd]"), "vpabsd"),
+    (re.compile(r"vpabs[bwdq]"), "vpabsd"),
+    (re.compile(r"vpmovu?s(qb|qw|qd)"), r"vpmov\1"),
+    (re.compile(r"vpsh(ld|rd)(v?)[wq]"), r"vpsh\1\2d"),
+    (re.compile(r"vpmadd52huq"), "vpmadd52luq"),
+    (re.compile(r"v(getexp|getmant|range|fixupimm|reduce|fpclass)s[sd]"), r"v\1ps"),
+    (re.compile(r"vfpclass(pd|sh)"), r"vfpclassps"),
+    (re.compile(r"v(rcp|rsqrt)14pd"), r"v\g<1>14ps"),
+    (re.compile(r"v(rcp|rsqrt)14sd"), r"v\g<1>14ss"),
+    (re.compile(r"vf(c?)(mul|madd)csh"), r"vf\1\2cph"),
+    (re.compile(r"vcvt(pd2udq|pd2uqq|ps2uqq|s[sd]2usi)"), r"vcvtt\1"),
+    (re.compile(r"vcvt(t?)ph2uqq"), r"vcvt\1ph2qq"),
+    (re.compile(r"vcvtuqq2ph"), "vcvtqq2ph"),
     (re.compile(r"vpmul(dq|udq|hw|huw|hrsw|lw)"), "vpmullw"),
     (re.compile(r"vpavg[bw]"), "vpavgb"),
     (re.compile(r"vpcmp(eq|gt)[bwdq]|vpcmpu?[bwdq]"), "vpcmpd"),
@@ -73,7 +86,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"vmov(lhps|hlps)"), "vunpcklps"),
 )
 #: under a mask these are another operation: a load that merges, a move that is not eliminated
-_CHANGED_BY_A_MASK = re.compile(r"v(p?mov|p?broadcast|cvt|p?expand|p?compress|p?gather|p?scatter)\w*")
+_CHANGED_BY_A_MASK = re.compile(r"v(p?mov(?!ddup|s[hl]dup)|p?broadcast|cvt|p?expand|p?compress|p?gather|p?scatter)\w*")
 _MASKED_MOVES = re.compile(r"vmov([au]p[sd]|dq[au](32|64))")  # of bytes and words merging is an operation of its own
 CALL = "call", "-"
 _SCALAR_SPELLINGS = {

@@ -46,6 +46,19 @@ COMPILED = {  # ISA cap to lines of loops that gcc makes of DNN kernels, and wha
         vprold xmm0, [rsi], 7
         vprorvd zmm0, zmm1, zmm2
         vrndscaless xmm0, xmm1, xmm2, 4
+        vextractf64x2 xmm0, zmm1, 2
+        vinserti64x2 zmm0, zmm1, xmm2, 3
+        vbroadcasti32x2 zmm0, xmm1
+        vpabsq zmm0, [rsi]
+        vpmovusqb xmm0, zmm1
+        vpmovsqw [rdi], zmm1
+        vgetexppd ymm0, ymm1
+        vrangeps ymm0, ymm1, ymm2, 4
+        vreduceps zmm0, zmm1, 8
+        vrcp14pd zmm0, zmm1
+        vfpclassps k1, zmm0, 16
+        vmovshdup zmm0{k1}, zmm1
+        vcvtps2uqq zmm0, ymm1
     """,
     "avx512_core_fp16": """
         vrcpph ymm0, ymm1
