@@ -193,6 +193,19 @@ class OtherUnit:
         return 0.0 if spared else self.cycles
 
 
+@dataclass(frozen=True, slots=True)
+class LateResults:
+    """Cycles that results of up to 256 bits of the mnemonics `of` (patterns as in a shell) come later to all others."""
+
+    cycles: float = 0.0
+    of: tuple[str, ...] = ()
+
+    def cycles_of(self, row: InstructionTiming) -> float:
+        """By how much the result of an instruction is late; 0 of one that such a result reaches in its latency."""
+        late = 0 < row.vector_bits < 512 and any(fnmatchcase(row.mnemonic, name) for name in self.of)
+        return self.cycles if late else 0.0
+
+
 Width = TypeVar("Width", LoadWidth, StoreWidth)
 
 
@@ -231,6 +244,7 @@ class Core:
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
     crowding: tuple[Crowding, ...] = ()  # of the widths that crowd each other
     other_unit: OtherUnit = OtherUnit()
+    late_results: LateResults = LateResults()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
     loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)
 

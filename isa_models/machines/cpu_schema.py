@@ -23,6 +23,7 @@ from isa_models.machines.cpu_record import (
     Dram,
     Frequency,
     InstructionTiming,
+    LateResults,
     LoadWidth,
     Machine,
     OtherUnit,
@@ -121,6 +122,7 @@ def _core(table: Table) -> Core:
         binding=_one_of(table, "binding", BINDINGS),
         crowding=_crowding(table) if table.has("crowding") else (),
         other_unit=_other_unit(table.table("other_unit")) if table.has("other_unit") else OtherUnit(),
+        late_results=_late_results(table.table("late_results")) if table.has("late_results") else LateResults(),
         destination_ignored=table.figure_strings("destination_ignored", None, ()),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
     )
@@ -219,6 +221,13 @@ def _crowding(table: Table) -> tuple[Crowding, ...]:
 
 def _other_unit(table: Table) -> OtherUnit:
     found = OtherUnit(table.number("cycles", 0, 100), table.strings("spares"))
+    table.provenance()
+    table.close()
+    return found
+
+
+def _late_results(table: Table) -> LateResults:
+    found = LateResults(table.number("cycles", 0, 100), table.strings("of"))
     table.provenance()
     table.close()
     return found

@@ -226,3 +226,17 @@ def test_addresses_of_indexed_stores_take_load_ports(name: str, indexed: float, 
     stores = [f"vmovups [rdi+rbx+{32 * i}], ymm{i}" for i in range(8)]
     assert cycles(name, [*lines, *stores]) == pytest.approx(indexed, abs=0.1)
     assert cycles(name, [*lines, *(line.replace("+rbx", "") for line in stores)]) == pytest.approx(plain, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["vaddps ymm0, ymm0, ymm1"] * 4, 8),
+        (["vaddps xmm0, xmm0, xmm1", "vshufps xmm0, xmm0, xmm0, 177"] * 2, 8),
+        (["vsubss xmm0, xmm0, xmm1", "vmulss xmm0, xmm0, xmm1"] * 2, 14),
+        (["vaddps zmm0, zmm0, zmm1"] * 4, 12),
+    ],
+)
+def test_a_sum_comes_a_cycle_later_to_what_is_no_sum(lines: list[str], expected: float) -> None:
+    """Measured: 2 cycles from sum to sum, 3 into other operations, at up to 256 bits."""
+    assert cycles("spr", lines) == pytest.approx(expected, abs=0.1)

@@ -57,6 +57,7 @@ class CoreModel(Schedulers):
     gain: Floats  # cycles by which the accumulator may come later than the other operands
     interval: Floats
     from_other_unit: Floats  # cycles that an operand takes longer to come from the other unit for wide operations
+    late_result: Floats  # cycles that a result comes later to operations without such results
     mnemonic: Ints
     first_uop: Ints
     uops: Ints
@@ -573,9 +574,13 @@ class CoreModel(Schedulers):
             self.done[node] = self.ready[node] + self.latency[row]
 
     def operand(self, row: int, node: int, producer: int, gain: float) -> None:
-        """Let an operation wait for the last writer of a register, longer where that is the other of two wide units."""
+        """Let an operation wait for the last writer of a register, longer where that is the other of two wide units, or
+        yields its result later to others.
+        """
         if producer == NOWHERE:
             return
+        if self.late_result[row] == 0:
+            gain -= self.late_result[self.row_of[producer // NODES % self.size]]
         own, other = self.unit[node], self.unit[producer]
         if own != other and own != NO_PORT and other != NO_PORT:
             self.depend(node, producer, gain - self.from_other_unit[row])

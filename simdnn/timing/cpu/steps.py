@@ -79,6 +79,7 @@ class CoreOp:
     other_line_cycles: float  # of the commit, where it isn't joined by one to the same line
     crossing_cycles: float  # of the commit of a store that crosses from a line to the next
     from_other_unit: float  # cycles that an operand takes longer to come from the other unit for wide operations
+    late_result: float  # cycles that its result comes later to operations without such results
     split: int  # places that a group must have left for one that goes into the core as two, fused until then
 
     only_loads: bool = field(init=False)  # nothing is done with what is loaded
@@ -210,5 +211,6 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         other_line_cycles=store.other_line_cycles * rows,
         crossing_cycles=store.crossing_cycles,
         from_other_unit=core.other_unit.cycles_to(row) if choices and not nothing else 0.0,
+        late_result=core.late_results.cycles_of(row) if choices and not nothing else 0.0,
         split=split,
     )
