@@ -290,7 +290,11 @@ class Program(Record):
 
     def ops(self) -> Iterator[tuple[Op, int]]:
         """Every instruction of the text, with how often it is executed."""
-        yield from walk(self.body)
+        yield from self._executions
+
+    @cached_property
+    def _executions(self) -> tuple[tuple[Op, int], ...]:
+        return tuple(walk(self.body))
 
     def renamed(self, name: str) -> Program:
         return replace(self, name=name)

@@ -1,0 +1,123 @@
+"""`python -m benchmarks.clock`: how long the clock itself takes on this host, and how that grows.
+
+Five figures: a loop (`simdnn.analyze`), a product of random odd sizes with all its candidates, one of which only trip
+counts are new, a thousand random points, and ResNet-50 without values. Then time by the length of a loop, the number of
+shapes and the size of a network. Milliseconds of processor time, so that neighbours disturb them little; medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import simdnn
+import workloads
+from simdnn.cli.output import table
+from simdnn.networks.tables import run_table
+
+LOOPS = Path(__file__).parents[1] / "tests" / "vectors" / "loops_zen4.json"
+MACHINES = ("hsw", "skx", "clx", "icx", "zen4", "zen5", "spr", "gnr", "adl-p")
+TYPES = ("f32", "u8:s8:s32", "s8:s8:s32", "bf16:bf16:f32")
+NETWORKS = ("resnet50", "mobilenet-v1", "vgg16")
+LARGEST = 600  # of the random sizes
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.clock", description=__doc__)
+    parser.add_argument("--shapes", type=int, default=1000, help="random points (1000)")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw (1)")
+    print(report(**vars(parser.parse_args())))
+
+
+def report(shapes: int, seed: int) -> str:
+    """The figures, and how they grow."""
+    estimate(next(random_products(seed + 1)))  # what the first one imports and reads is no part of the others
+    loops = [ms(partial(simdnn.analyze, body, machine="zen4")) for body in bodies()]
+    points = [ms(partial(estimate, point)) for point in itertools.islice(random_products(seed), shapes)]
+    trips = [ms(partial(estimate, point)) for point in taller()]
+    networks = {name: ms(partial(network, name)) for name in NETWORKS}
+    rows = [
+        ("a loop", len(loops), statistics.median(loops), max(loops)),
+        ("a product of random sizes", len(points), statistics.median(points), max(points)),
+        ("other trip counts alone", len(trips), statistics.median(trips), max(trips)),
+        ("all random products", 1, sum(points), sum(points)),
+        *((f"{name} on a machine, without values", 1, taken, taken) for name, taken in networks.items()),
+    ]
+    figures = pd.DataFrame(rows, columns=["what", "cases", "median_ms", "most_ms"])
+    shown = dict.fromkeys(("median_ms", "most_ms", "ms", "ms_each"), "{:.1f}".format)
+    return "\n\n".join(table(frame, shown) for frame in (figures, by_length(), by_number(points)))
+
+
+def ms(run: Callable[[], object]) -> float:
+    """Milliseconds of processor time that a call takes."""
+    start = time.process_time()
+    run()
+    return 1e3 * (time.process_time() - start)
+
+
+def bodies() -> list[str]:
+    """Inner loops of kernels."""
+    return ["\n".join(loop["body"]) for loop in json.loads(LOOPS.read_text())["loops"]]
+
+
+def random_products(seed: int) -> Iterator[dict[str, Any]]:
+    """Products of any sizes, types and machine."""
+    draw = random.Random(seed)
+    while True:
+        sizes = {name: draw.randint(1, LARGEST) for name in "mnk"}
+        yield {"machine": draw.choice(MACHINES), "dt": draw.choice(TYPES), **sizes}
+
+
+def taller() -> list[dict[str, Any]]:
+    """Products that differ in the number of full blocks of rows alone; the first one is met before."""
+    points = [{"machine": "icx", "dt": "f32", "m": 28 * rows, "n": 512, "k": 256} for rows in range(3, 24)]
+    estimate(points[0])
+    return points[1:]
+
+
+def estimate(point: dict[str, Any]) -> None:
+    """Cost and candidates of a point; what a machine has no kernel for counts with its refusal."""
+    try:
+        _ = simdnn.estimate("matmul", **point).dispatch
+    except simdnn.SimdnnError:
+        pass
+
+
+def network(name: str) -> None:
+    """All layers of a table of layers."""
+    run_table(workloads.load(name), "zen4", ["f32"], values=False)
+
+
+def by_length() -> pd.DataFrame:
+    """A loop of so many independent instructions."""
+    rows = []
+    for length in (8, 32, 128, 512):
+        lines = [f"vpaddd zmm{i % 24}, zmm30, zmm31" for i in range(length)]
+        body = "\n".join([".L:", *lines, "dec rcx", "jnz .L"])
+        rows.append((length, ms(partial(simdnn.analyze, body, machine="zen4"))))
+    return pd.DataFrame(rows, columns=["instructions_of_a_loop", "ms"])
+
+
+def by_number(points: list[float]) -> pd.DataFrame:
+    """What a product takes behind as many others: what is known from them need not be found again."""
+    rows = []
+    count = 10
+    while count <= len(points):
+        rows.append((count, statistics.mean(points[count // 2 : count])))
+        count *= 3
+    return pd.DataFrame(rows, columns=["products_before", "ms_each"])
+
+
+if __name__ == "__main__":
+    main()
