@@ -1,8 +1,8 @@
 """`python -m benchmarks.clock`: how long the clock itself takes on this host, and how that grows.
 
-Five figures: a loop (`simdnn.analyze`), a product of random odd sizes with all its candidates, one of which only trip
-counts are new, a thousand random points, and ResNet-50 without values. Then time by the length of a loop, the number of
-shapes and the size of a network. Milliseconds of processor time, so that neighbours disturb them little; medians.
+Figures: a loop (`simdnn.analyze`), a product of random odd sizes with all its candidates, products that differ from one
+met before in trip counts alone, all random products together, and networks without values. Then time by the length of a
+loop and by the number of products. Milliseconds of processor time, so that neighbours disturb them little; medians.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def network(name: str) -> None:
 
 
 def by_length() -> pd.DataFrame:
-    """A loop of so many independent instructions."""
+    """Loops of independent instructions."""
     rows = []
     for length in (8, 32, 128, 512):
         lines = [f"vpaddd zmm{i % 24}, zmm30, zmm31" for i in range(length)]

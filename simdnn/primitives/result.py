@@ -143,9 +143,9 @@ class Estimate(Alike, Priced):
         from simdnn.frames import shown
 
         frame = self.find_dispatch()
-        keys = frame.assign(chosen=~frame["chosen"].astype(bool))  # the chosen one is least
-        order = keys.sort_values(["chosen", "cycles"], kind="stable", na_position="last").index
-        ordered = frame.loc[order].reset_index(drop=True)
+        chosen, cycles = frame["chosen"].to_numpy(bool), frame["cycles"].to_numpy(float)
+        order = np.lexsort((cycles, ~chosen))  # NaN is sorted behind all numbers
+        ordered = frame.take(order).reset_index(drop=True)
         return shown(ordered, ["implementation", "cycles", "reason"])
 
     @cached_property

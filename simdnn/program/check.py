@@ -116,6 +116,37 @@ class _Checker:
             raise self.fail(label, f"a parallel loop cannot carry registers {carried}")
 
     def op(self, op: Op, defined: Registers, extents: dict[str, int]) -> None:
+        """What holds of an op wherever it stands, once for all that are of its kind; then what is due to its place."""
+        kind = _kind(self.program.isa, op)
+        if kind not in _SOUND:
+            self.form(op)
+            if len(_SOUND) >= _MOST_SOUND:
+                _SOUND.clear()
+            _SOUND.add(kind)
+        definition = op.definition
+        if definition.configures:
+            self.configure(op, extents)
+        elif definition.tile:
+            self.tiles(op)
+        elif any(isinstance(p, Register) and p.name in TILES for p in (op.dst, *op.srcs)):
+            raise self.fail(op, f"{', '.join(TILES)} are tiles")
+        free = op.is_zero_idiom
+        for place in op.srcs:
+            if isinstance(place, Memory):
+                self.address(op, place, extents)
+            elif not free:
+                self.read(op, place, defined)
+        if isinstance(op.dst, Register):
+            self.write(op, op.dst, defined)
+        else:
+            self.address(op, op.dst, extents)
+            if self.program.tensor[op.dst.tensor].kind in ("input", "constant"):
+                raise self.fail(op, f"{op.dst.tensor} is read only")
+        if definition.destructive and (not isinstance(op.dst, Register) or op.dst != op.srcs[0]):
+            raise self.fail(op, "the destination is the accumulator, its first operand")
+
+    def form(self, op: Op) -> None:
+        """Operands by number, type and lanes, whatever registers and addresses they are."""
         try:
             definition = op.definition
         except SimdnnError as error:
@@ -138,26 +169,11 @@ class _Checker:
             caps = tuple(cap for brings in definition.caps.values() for cap in brings)
         if caps is None or not self.caps.intersection(caps):
             raise self.fail(op, f"not in {self.program.isa} at {op.width} bits")
-        if definition.configures:
-            self.configure(op, extents)
-        elif definition.tile:
-            self.tiles(op)
-        elif any(isinstance(p, Register) and p.name in TILES for p in (op.dst, *op.srcs)):
-            raise self.fail(op, f"{', '.join(TILES)} are tiles")
         if definition.whole and op.lanes != definition.lanes(op.width):
             raise self.fail(op, f"works on whole registers: {definition.lanes(op.width)} lanes of its result")
         for operand, place in zip(definition.operands, op.srcs, strict=True):
-            wanted = definition.operand_lanes(operand, op.lanes)
-            self.place(op, place, operand.dtype, wanted, extents)
-            if isinstance(place, Register) and not op.is_zero_idiom:
-                self.read(op, place, defined)
-        self.place(op, op.dst, definition.result, op.lanes, extents)
-        if isinstance(op.dst, Register):
-            self.write(op, op.dst, defined)
-        elif self.program.tensor[op.dst.tensor].kind in ("input", "constant"):
-            raise self.fail(op, f"{op.dst.tensor} is read only")
-        if definition.destructive and (not isinstance(op.dst, Register) or op.dst != op.srcs[0]):
-            raise self.fail(op, "the destination is the accumulator, its first operand")
+            self.place(op, place, operand.dtype, definition.operand_lanes(operand, op.lanes))
+        self.place(op, op.dst, definition.result, op.lanes)
 
     def configure(self, op: Op, extents: dict[str, int]) -> None:
         """Sets the tiles' shapes for all that follows, in every thread: so `op` stands outside all loops."""
@@ -187,8 +203,8 @@ class _Checker:
         if memory and (memory.bits != memory.rows * TILE_ROW_BITS or memory.rows != op.rows):
             raise self.fail(op, f"{memory} should have {op.rows} rows of 64 bytes")
 
-    def place(self, op: Op, place: Place, dtype: str, lanes: int, extents: dict[str, int]) -> None:
-        """Type, lane count, and for memory: the range of its addresses."""
+    def place(self, op: Op, place: Place, dtype: str, lanes: int) -> None:
+        """Type and lane count."""
         if place.dtype != dtype:
             raise self.fail(op, f"{place} should be {dtype}")
         if isinstance(place, Register):
@@ -201,6 +217,9 @@ class _Checker:
             raise self.fail(op, f"{place} should have 1 to {lanes} lanes")
         if place.rows != 1 and not op.definition.tile:
             raise self.fail(op, f"{place}: only tiles have rows")
+
+    def address(self, op: Op, place: Memory, extents: dict[str, int]) -> None:
+        """The range of an operand's addresses."""
         if place.tensor not in self.program.tensor:
             raise self.fail(op, f"no tensor {place.tensor!r}")
         tensor = self.program.tensor[place.tensor]
@@ -242,6 +261,18 @@ class _Checker:
         taken = sum(-(-bits // unit) for bits in self.names.values()) + RESERVED_GRFS
         if taken > MOST_GRFS:
             raise self.fail(op, f"{taken} registers of {platform.grf_bytes} bytes; a thread has {MOST_GRFS}")
+
+
+_SOUND: set[tuple[object, ...]] = set()  # kinds of ops that have been looked at
+_MOST_SOUND = 1 << 16
+
+
+def _kind(isa: str, op: Op) -> tuple[object, ...]:
+    """What of an op its form is judged by: all but the names of registers and tensors, and addresses."""
+    places = tuple(
+        (p.dtype, p.lanes) if isinstance(p, Register) else (p.dtype, p.lanes, p.rows) for p in (op.dst, *op.srcs)
+    )
+    return isa, op.instruction, places, op.immediates, op.choices
 
 
 def _ops(body: Sequence[Statement]) -> list[Op]:
