@@ -20,7 +20,7 @@ SIGNATURES = {
     simdnn.MemoryDesc: "shape dtype tag blocked",
     simdnn.estimate: "primitive dt bias machine isa attr threads dispatch shape",
     simdnn.Attr: "fpmath apply_to_int scales zero_points precomputed_reductions exact_int8 post_ops "
-    "float_model check zero_point_strategy",
+    "float_model check zero_point_strategy acc_mode",
     simdnn.Quant: "values mask groups dtype",
 }
 

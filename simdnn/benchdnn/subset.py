@@ -10,7 +10,7 @@ from isa_models.errors import unknown_name
 from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.isa import caps
 from simdnn.benchdnn import attributes
-from simdnn.primitives.attr import STRATEGIES, Attr
+from simdnn.primitives.attr import ACC_MODES, STRATEGIES, Attr
 from simdnn.primitives.dispatch import check_dispatch
 
 DRIVERS = ("matmul", "conv", "ip")
@@ -123,7 +123,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("attr-fpmath", "", attributes.math_mode),
         Option("attr-exact-int8", "", attributes.truth),
         Option("attr-float-model", Attr.float_model, one_of("float model", tuple(FLOAT_MODELS))),
-        _refused("attr-acc-mode"),
+        Option("attr-acc-mode", "", lambda text: one_of("accumulation mode", ACC_MODES)(text) if text else text),
         _refused("attr-rounding-mode"),
         _refused("attr-dropout"),
         Option("bia-dt", "undef", _type),
@@ -139,7 +139,6 @@ NEUTRAL: Mapping[str, tuple[str, ...]] = {
     "grouped": ("",),
     "strides": ("", "::"),
     "runtime_dims_masks": ("", "0", "0:0"),
-    "attr-acc-mode": ("", "strict", "f32", "s32", "relaxed", "any"),  # kernels here accumulate in f32 or s32
     "attr-rounding-mode": ("", "dst:environment"),
     "attr-dropout": ("",),
 }

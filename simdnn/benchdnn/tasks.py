@@ -79,6 +79,7 @@ class Task:
             exact_int8=attributes.truth(options["attr-exact-int8"]),
             float_model=options["attr-float-model"],
             zero_point_strategy=options["zero-point-strategy"],
+            acc_mode=options["attr-acc-mode"] or None,
             post_ops=[self._post_op(op, values) for op in attributes.modelled_post_ops(options["attr-post-ops"])],
         )
 

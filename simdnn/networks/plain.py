@@ -20,6 +20,7 @@ class _InForce:
 
     fpmath: str
     exact_int8: bool | None
+    acc_mode: str
 
 
 def plain_cycles(found: Estimate, target: Target, attr: Attr) -> tuple[str, float] | None:
@@ -27,7 +28,8 @@ def plain_cycles(found: Estimate, target: Target, attr: Attr) -> tuple[str, floa
     library's choice for them is not known.
     """
     tags = WEI_TAGS if isinstance(found.problem, MatmulProblem) or target.gpu else CONV_WEI_TAGS
-    modes = _InForce(found.fpmath, EXACT_INT8.said(attr.exact_int8) if not fmt(found.problem.src).is_float else None)
+    exact = EXACT_INT8.said(attr.exact_int8) if not fmt(found.problem.src).is_float else None
+    modes = _InForce(found.fpmath, exact, attr.acc_mode or "")
     met = []
     for tag in tags[1:]:
         try:

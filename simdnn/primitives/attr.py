@@ -20,6 +20,8 @@ from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.mathmode import check_exact, check_fpmath
 
 ARGUMENTS = ("src", "wei", "dst")
+#: types of sums that are asked for, as oneDNN names them
+ACC_MODES = ("strict", "relaxed", "any", "f32", "s32", "f16")
 STRATEGIES = ("auto", "direct", "in_kernel", "precomputed", "bias", "upconvert")
 POST_OPS = ("relu", "sum", "add")
 _MOST_POST_OPS = 32
@@ -118,6 +120,10 @@ class Attr:
     "direct", "in_kernel", "precomputed" and "bias" have the same bits, "upconvert" converts both operands and adds up
     in f32. "auto" on a GPU is the cheapest of "direct", "in_kernel" and "precomputed" that can be had: "upconvert" has
     other bits, the matrix of "bias" is work of somebody else's. On a CPU it is what oneDNN's kernels do.
+    `acc_mode`: the type that products are added up in, as oneDNN's accumulation mode: "f32", "s32" or "f16" that one;
+    "strict" (and "relaxed", as no kernel here keeps partial sums in memory in a narrower type) f32 of floats and s32 of
+    integers; "any" sums in f16, too, where source or destination is f16. None: in f16 where `fpmath` is f16 or any.
+    Kernels that add up in f16 bring each sum to f32 after 128 products.
 
     >>> Attr(scales={"src": 0.5}).scales["src"].values
     array(0.5, dtype=float32)
@@ -136,6 +142,7 @@ class Attr:
     float_model: str = "sequential"
     check: bool = False
     zero_point_strategy: str = "auto"
+    acc_mode: str | None = None
 
     def __repr__(self) -> str:
         """The fields that differ from the defaults."""
@@ -157,6 +164,8 @@ class Attr:
             check_exact(self.exact_int8)
         one_of("zero_point_strategy", self.zero_point_strategy, STRATEGIES)
         one_of("float_model", self.float_model, FLOAT_MODELS)
+        if self.acc_mode is not None:
+            one_of("acc_mode", self.acc_mode, ACC_MODES)
         object.__setattr__(self, "post_ops", _post_ops(self.post_ops))
         for name, check in (("scales", _scale), ("zero_points", _zero_point), ("precomputed_reductions", _sums)):
             given = getattr(self, name)
@@ -171,7 +180,7 @@ class Attr:
     def __hash__(self) -> int:
         quants = (self.scales, self.zero_points, self.precomputed_reductions)
         plain = (self.fpmath, self.apply_to_int, self.exact_int8, self.post_ops)
-        gpu = (self.float_model, self.check, self.zero_point_strategy)
+        gpu = (self.float_model, self.check, self.zero_point_strategy, self.acc_mode)
         return hash((*plain, *gpu, *(frozenset(q.items()) for q in quants)))
 
 

@@ -27,6 +27,7 @@ ATTR_FIELDS = (
     "float_model",
     "check",
     "zero_point_strategy",
+    "acc_mode",
 )
 _SAME = (
     "a size of i stays ceil(i / stride) with max(0, (ceil(i / stride) - 1) * stride + dilation * (k - 1) + 1 - i) "

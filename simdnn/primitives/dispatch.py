@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
 Kinds = tuple[KernelKind, ...]
+ACCUMULATORS = ("f32", "s32", "f16")  # that an acc_mode can ask for by name
 Estimator = Callable[..., "Cost"]  # as `estimate_program`; one that is told of no threads counts one core
 
 
@@ -90,8 +91,8 @@ def no_floor(kind: KernelKind, problem: Problem, machine: object) -> float:
 class Request:
     """All that a choice depends on. `caps`: the ISA caps allowed; `fpmath`: the mode in force for f32 data.
 
-    `exact_int8`: True exact kernels alone, False the library's fast path, None that too unless an exact one costs no
-    more on `threads` cores.
+    `acc_mode`: the type of sums that is asked for, "" where the math mode decides. `exact_int8`: True exact kernels
+    alone, False the library's fast path, None that too unless an exact one costs no more on `threads` cores.
     """
 
     problem: Problem
@@ -102,6 +103,7 @@ class Request:
     dispatch: str
     cold_weights: bool = False
     threads: int = 1
+    acc_mode: str = ""
     kinds: Kinds = field(default_factory=kernels)
     estimator: Estimator = estimate_program
     floor: Callable[..., float] = least_cycles
@@ -296,11 +298,26 @@ def out(kind: KernelKind, request: Request) -> str:
         return kind.unasked
     if computes and kind.compute_dtype not in computes:
         return f"fpmath {request.fpmath} computes in {' or '.join(computes)}"
-    if kind.narrow_sums and not compatible.allowed(request.fpmath, "f16"):
-        return f"adds up in {kind.compute_dtype}, which fpmath {request.fpmath} does not allow"
+    if reason := _refused_sums(kind, request):
+        return reason
     if kind.narrow_sums and scaled_sums(request.problem) and request.dispatch == "fastest":
         return f"adds up in {kind.compute_dtype} before it scales, and may overflow: dispatch={kind.name!r} takes it"
     return ""
+
+
+def _refused_sums(kind: KernelKind, request: Request) -> str:
+    """Why sums of a kind's type are not what is asked for; empty where they are."""
+    asked, sums = request.acc_mode, " or ".join(kind.accumulates)
+    if asked in ACCUMULATORS:
+        return "" if asked in kind.accumulates else f"adds up in {sums}: acc_mode={asked!r} is asked for"
+    if not kind.narrow_sums:
+        return ""
+    if asked in ("strict", "relaxed"):
+        return f"adds up in {sums}, which acc_mode={asked!r} does not allow"
+    if asked == "any" and "f16" in (request.problem.src, request.problem.epilogue.dst):
+        return ""
+    allowed = compatible.allowed(request.fpmath, "f16")
+    return "" if allowed else f"adds up in {kind.compute_dtype}, which fpmath {request.fpmath} does not allow"
 
 
 def strategy_of(problem: Problem) -> str:
@@ -333,7 +350,7 @@ def picked(request: Request, able: Kinds, candidates: tuple[Candidate, ...]) -> 
     kind = next(kind for kind in request.kinds if kind.name == name)
     if request.integer and request.exact_int8 and not kind.exact:
         kind, library = max(able, key=lambda kind: caps().index(kind.isa)), ""
-    if reason := kind.accepts(request.problem):
+    if reason := kind.accepts(request.problem) or _refused_sums(kind, replace(request, fpmath="any")):
         raise Unimplemented(f"{of.title} takes {library}, whose counterpart {name} cannot do this: {reason}")
     return Choice(request, kind, candidates, library)
 
@@ -420,4 +437,6 @@ def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
     types = f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
     what = "matmul" if isinstance(problem, MatmulProblem) else "convolution"
     where = f"{request.machine.name} up to {strongest(request.caps)}"
+    if request.acc_mode and any(not c.reason for c in considered(replace(request, acc_mode=""))):
+        text += "; what works: acc_mode='strict', or none"
     return f"no {what} kernel for {types} on {where}: {text or 'the table is empty'}"

@@ -72,6 +72,7 @@ class Resolved:
     fpmath: str  # the math mode in force; "strict" for integers
     exact_int8: bool | None  # True, False, or None where nobody says it or the source is no integer
     strategy: str  # of zero points
+    acc_mode: str  # the type of sums that is asked for; "" where the math mode decides
     float_model: str
     check: bool  # whether `reductions` are held against the source
 
@@ -95,6 +96,7 @@ class Resolved:
             fpmath=FPMATH.effective(attr.fpmath) if is_float else "strict",
             exact_int8=None if is_float else EXACT_INT8.said(attr.exact_int8),
             strategy=attr.zero_point_strategy,
+            acc_mode=attr.acc_mode or "",
             float_model=attr.float_model,
             check=attr.check,
         )

@@ -109,12 +109,14 @@ def resolved(shape: Shape, attr: object, target: Target) -> Resolved:
 
 
 class Modes(Protocol):
-    """Modes in force: of math, and whether int8 must be exact."""
+    """Modes in force: of math, of sums, and whether int8 must be exact."""
 
     @property
     def fpmath(self) -> str: ...
     @property
     def exact_int8(self) -> bool | None: ...
+    @property
+    def acc_mode(self) -> str: ...
 
 
 def chosen(problem: Problem, target: Target, given: Modes) -> Choice:
@@ -131,6 +133,7 @@ def chosen(problem: Problem, target: Target, given: Modes) -> Choice:
         cold_weights=COLD_WEIGHTS.effective(None),
         threads=target.threads,
         kinds=rows_for(target.caps),
+        acc_mode=given.acc_mode,
     )
     choice = choose(replace(request, estimator=estimate_on_gpu, floor=no_floor) if target.gpu else request)
     _LOG.debug("%s on %s, dispatch %s: %s", choice.kind.name, target.machine.name, target.dispatch, problem)

@@ -29,6 +29,7 @@ def written(given: Resolved, problem: Problem) -> list[str]:
     if given.exact_int8 is not None:
         found.append(f"attr-exact-int8:{str(given.exact_int8).lower()}")
     found += [f"attr-float-model:{given.float_model}"] if given.float_model != Attr.float_model else []
+    found += [f"attr-acc-mode:{given.acc_mode}"] if given.acc_mode else []
     strategy = given.strategy
     return [*found, f"attr-zero-point-strategy:{strategy}"] if strategy != Attr.zero_point_strategy else found
 
