@@ -196,6 +196,8 @@ WRONG = [
     (lambda: simdnn.deconvolution(drawn("u8", 1, 4, 2, 2), drawn("u8", 1, 4, 2, 2), machine="zen4"), "s8 x s8"),
     (lambda: simdnn.estimate("softmax", machine="zen4"), "without the shape of src"),
     (lambda: simdnn.estimate("softmax", src=(2, 3), axis=5, machine="zen4"), "axis=5"),
+    (lambda: simdnn.estimate("binary", src0=(2, 3), src1=(2, 3), machine="zen4"), "binary without algorithm"),
+    (lambda: simdnn.estimate("pooling", src=(1, 2, 3, 3), machine="zen4"), "pooling without kernel"),
     (lambda: simdnn.estimate("softmaxx", src=(2, 3), machine="zen4"), "did you mean 'softmax'"),
     (lambda: simdnn.estimate("softmax", src=(2, 3), kernel=5, machine="zen4"), "kernel"),
 ]

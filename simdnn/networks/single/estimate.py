@@ -113,8 +113,12 @@ def estimate(
         one_of(f"row of {primitive}", name, rows)
         size = sources["weights"].shape[0] if name == "bias" else sources["src"].shape[-1]
         sources[name] = shadow((size,), np.dtype(np.float32))
+    known = inspect.signature(build).parameters
     for name in shape:
-        keyword(primitive, name, inspect.signature(build).parameters)
+        keyword(primitive, name, known)
+    needed = [name for name, one in known.items() if one.default is one.empty and name not in (*names, *shape)]
+    if needed:
+        raise InvalidArgument(f"{primitive} without {', '.join(needed)}")
     found = Network(build(**sources, dst=dst, **shape)).estimate({n: a.shape for n, a in sources.items()}, **where)
     return OperatorEstimate(found.machine, found.isa, found.threads, found.nodes)
 
