@@ -139,7 +139,7 @@ class Configured:
         problem: Problem
         if isinstance(p, MatmulProblem):
             asked = products_of(src, weights)
-            found = resolved(asked.of_types(*self.types), attr, target)
+            found = resolved(asked.of_types(*self.types), attr, target, dst)
             problem, parameters = matmul_of(asked, found, dst, bias, tag, target)
         else:
             taps = Taps.of(p.strides, p.padding, p.dilation, p.groups)

@@ -13,7 +13,8 @@ from isa_models.readings.arrays import Array, held, memory_bytes, unmasked
 SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that every primitive takes as they are
 _INTEGERS = ("s8", "u8", "s4", "u4")  # weights of a matmul, with an integer source or decompressed for a floating one
 _SOURCES = ("u8", "s8")
-_STORED = ("f32", "bf16", "f16", "u8", "s8", "s4", "u4")  # what a source or weights may be stored in
+_NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")  # floats of at most a byte
+_STORED = ("f32", "bf16", "f16", "u8", "s8", "s4", "u4", *_NARROW)  # what a source or weights may be stored in
 _HINTS = {
     "f64": "pass .astype(np.float32)",
     "s64": "pass .astype(np.int8) or .astype(np.uint8)",
@@ -45,7 +46,7 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
     A floating source with integer weights is ambiguous until `apply_to_int` asks for floating computation; oneDNN, too,
     answers "unimplemented" to the question left open, and not "invalid arguments".
     """
-    if f"{src}:{wei}" in SUPPORTED:
+    if f"{src}:{wei}" in SUPPORTED or primitive == "convolution" and src == wei and src in _NARROW[:2]:
         return
     matmul = primitive == "matmul"
     if matmul and src in _SOURCES and wei in _INTEGERS:
@@ -59,6 +60,18 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
         raise Unimplemented(
             f"{ambiguous}: quantize the source to u8 or s8 and it is computed in integers; "
             "Attr(fpmath='bf16', apply_to_int=True), or another mode, decompresses the weights and computes in floats"
+        )
+
+
+def check_narrow_types(src: str, wei: str, apply_to_int: bool) -> None:
+    """`Unimplemented`, naming what works, for types that no matmul has beside a float of at most a byte."""
+    if not fmt(src).is_float:
+        floats = ", ".join(("f32", "bf16", "f16", *_NARROW))
+        raise Unimplemented(f"{src} source beside floats of at most a byte: no kernel here; sources: {floats}")
+    if wei in _INTEGERS and not apply_to_int:
+        raise Unimplemented(
+            f"{src} source with {wei} weights is ambiguous: Attr(fpmath='any', apply_to_int=True), or another mode, "
+            "decompresses the weights and computes in floats"
         )
 
 

@@ -16,6 +16,7 @@ from isa_models import InvalidArgument, Unimplemented, UnknownName
 from isa_models.formats import fmt, name_of
 from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.readings.arrays import Array, held
+from simdnn.kernels.common.narrow import DYNAMIC
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.mathmode import check_exact, check_fpmath
 
@@ -59,15 +60,21 @@ class Quant:
     as in oneDNN (bit i: dimension i of the argument; 0: one for all), or "common" or "per_oc". None: the shape says
     it. `groups`: how many
     elements of each dimension share one value, (along K, along N) for weights, (along M, along K) for sources.
-    `dtype`: storage type: f32 (default), bf16, f16 for scales; s32 (default), s8, u8, s4, u4 for zero points.
+    `dtype`: storage type: f32 (default), bf16, f16, f8_e4m3, e8m0 for scales; s32 (default), s8, u8, s4, u4 for zero
+    points. `mode`: "static", or for scales of a destination that the product finds, with groups (1, columns) and no
+    values: "dynamic_mx" (e8m0 for 32 columns) or "dynamic_fp" (f8_e4m3 for 16).
     """
 
     values: Any = None
     mask: int | str | None = None
     groups: tuple[int, int] | None = None
     dtype: str | None = None
+    mode: str = "static"
 
     def __post_init__(self) -> None:
+        one_of("mode", self.mode, ("static", *DYNAMIC))
+        if self.mode != "static" and self.values is not None:
+            raise InvalidArgument(f"mode={self.mode!r} with values; the product finds them: Quant(None, …)")
         if isinstance(self.mask, str):
             one_of("mask", self.mask, MASK_NAMES)
         elif self.mask is not None:
@@ -83,7 +90,7 @@ class Quant:
 
     def _content(self) -> tuple[object, ...]:
         values = None if self.values is None else (self.values.shape, self.values.dtype, self.values.tobytes())
-        return self.mask, self.groups, self.dtype, values
+        return self.mask, self.groups, self.dtype, self.mode, values
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quant) and self._content() == other._content()
@@ -96,7 +103,8 @@ class Quant:
         values = self.values
         if isinstance(values, np.ndarray):
             values = values.tolist() if values.size <= _FEW else f"{'x'.join(map(str, values.shape))} {values.dtype}"
-        told = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)[1:] if getattr(self, f.name) is not None)
+        kept = (f.name for f in fields(self)[1:] if getattr(self, f.name) not in (None, "static"))
+        told = (f"{name}={getattr(self, name)!r}" for name in kept)
         return f"Quant({', '.join([str(values), *told])})"
 
 
@@ -257,6 +265,8 @@ def _as_quant(value: Any) -> Quant:
 def _scale(what: str, value: Any) -> Quant:
     """A Quant of finite floats in their storage type (float64 is rounded to f32)."""
     quant = _as_quant(value)
+    if quant.mode != "static":
+        return _dynamic(what, quant)
     dtype = quant.dtype and one_of(f"dtype of {what}", quant.dtype, _SCALE_TYPES)
     if quant.values is None:
         return replace(quant, dtype=dtype or "f32")
@@ -266,11 +276,21 @@ def _scale(what: str, value: Any) -> Quant:
     dtype = dtype or ("f32" if found == "f64" else found)
     with np.errstate(over="ignore", under="ignore"):
         values = quant.values.astype(np.float32).astype(fmt(dtype).dtype)
-    if not np.isfinite(values.astype(np.float32)).all():
+    if fmt(dtype).bits > 8 and not np.isfinite(values.astype(np.float32)).all():  # a block's scale may be NaN
         raise InvalidArgument(f"{what} has NaN, Inf or a value beyond {dtype}; finite scales are needed")
     if ((values == 0) & (quant.values != 0)).any():
         raise InvalidArgument(f"{what} has a value so small that {dtype} holds it as 0")
     return replace(quant, values=_read_only(values), dtype=dtype)
+
+
+def _dynamic(what: str, quant: Quant) -> Quant:
+    """Scales that a product finds for its destination, whose type and groups follow from the mode."""
+    dtype, columns = {"dynamic_mx": ("e8m0", 32), "dynamic_fp": ("f8_e4m3", 16)}[quant.mode]
+    wanted = replace(quant, mask=3, groups=(1, columns), dtype=dtype)
+    met = quant.mask in (None, 3), quant.groups in (None, wanted.groups), quant.dtype in (None, dtype)
+    if "dst" not in what or not all(met):
+        raise InvalidArgument(f"{what}={quant}; scales['dst'] alone are found, as {wanted}")
+    return wanted
 
 
 def _sums(what: str, value: Any) -> Quant:

@@ -8,7 +8,7 @@ from os import PathLike
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import ConvProblem, Parameters
-from simdnn.primitives import arrays, gpu_problems
+from simdnn.primitives import arrays, gpu_problems, narrow
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.postops import with_operands
@@ -99,7 +99,10 @@ def problem_of(
     """The problem that a kernel of the target's machine is asked, and its numbers; refusals name what works."""
     if target.gpu:
         return gpu_problems.convolution_problem(target.gpu, sizes, taps, given, dst, bias, wei_tag)
-    epilogue, parameters = resolve(given, dst, bias)
+    if given.shape.src in narrow.NARROW:
+        epilogue, parameters = narrow.of_convolution(given, dst, bias)
+    else:
+        epilogue, parameters = resolve(given, dst, bias)
     refuse_strategy(given, ADDED, "a convolution on a CPU")
     return conv_problem(sizes, taps, given.shape, epilogue, wei_tag), parameters
 

@@ -338,6 +338,8 @@ def computes_of(request: Request) -> tuple[str, ...]:
     Elsewhere, for integers and for the narrow floats that a user stores, it has none, and the answer is empty.
     """
     problem = request.problem
+    if isinstance(problem, MatmulProblem) and problem.narrow and problem.narrow.reference:
+        return ()
     if isinstance(problem, (MatmulProblem, GpuConvProblem)) and problem.decompression:
         return problem.decompression.computes
     return compatible.computes(request.fpmath) if problem.src == "f32" else ()

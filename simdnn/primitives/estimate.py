@@ -112,7 +112,7 @@ def _problem(
     *operands, dst = types
     if primitive == "matmul":
         asked = _products(sizes, options)
-        given = resolved(asked.of_types(*operands), attr, target)
+        given = resolved(asked.of_types(*operands), attr, target, dst)
         return matmul_of(asked, given, dst, bias, options["wei_tag"], target)[0], given
     taps = Taps.of(*(options[name] for name in ("strides", "padding", "dilation", "groups")))
     given = resolved(conv_shape(sizes, taps, *operands), attr, target)

@@ -9,7 +9,7 @@ from isa_models import GpuMachine, Machine, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import MatmulProblem, Parameters
 from simdnn.libraries import Form
-from simdnn.primitives import arrays, gpu_problems
+from simdnn.primitives import arrays, gpu_problems, narrow
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.decompress import decompression
@@ -83,7 +83,7 @@ def matmul(
     types = arrays.type_of("src", src), wei
     asked = products_of(src, values)
     bias = arrays.bias_of(bias)
-    given = resolved(asked.of_types(*types), attr, target)
+    given = resolved(asked.of_types(*types), attr, target, dst)
     need_values(given)
     problem, parameters = problem_of(asked, given, dst, bias, wei_tag, target)
     check_reductions(given, src)
@@ -104,7 +104,10 @@ def problem_of(
         raise Unimplemented("precomputed_reductions of a batch: what works: a product with one matrix of weights")
     if target.gpu:
         return gpu_problems.matmul_problem(target.gpu, asked, given, dst, bias, wei_tag)
-    problem, parameters = _on_cpu(given, dst, bias, wei_tag, target)
+    if narrow.takes_part(given, dst):
+        problem, parameters = narrow.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
+    else:
+        problem, parameters = _on_cpu(given, dst, bias, wei_tag, target)
     return replace(problem, batch=asked.batch), parameters
 
 

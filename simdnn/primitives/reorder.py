@@ -20,7 +20,7 @@ from simdnn.kernels.common import pack
 from simdnn.kernels.common.pack import Blocked, Layout
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.x86 import packing
-from simdnn.primitives import arrays, gpu_conversion
+from simdnn.primitives import arrays, gpu_conversion, narrow_reorder
 from simdnn.primitives.checks import keywords, one_of, target_of
 from simdnn.primitives.descriptors import PLAIN, MemoryDesc, plain_weights, weights_desc
 from simdnn.primitives.dispatch import Choice, priced_program
@@ -82,7 +82,9 @@ def reorder(
 
     `desc` is what `simdnn.estimate(…).weights_desc` asks for, or a plain one: "ab" or "ba" for matrices, the array's
     own layout for more dimensions. Types: as they are; f32 to bf16, f16 or tf32, to nearest even as the machine's
-    instructions round (tf32 is kept as f32); bf16 or f16 to f32. Raises `InvalidArgument` where the shapes differ,
+    instructions round (tf32 is kept as f32); bf16 or f16 to f32. Between f8_e4m3 or f8_e5m2 and f32, bf16, f16, from
+    f32 to f4_e2m1 and e8m0, and back, plain layouts are converted as oneDNN 3.13 does it: by way of f16 to f8, without
+    saturating, and below avx512_core_fp16 without the sign of zero. Raises `InvalidArgument` where the shapes differ,
     `Unimplemented` for other conversions and where the machine has no instruction for one, `UnknownTiming` when an
     unknown cost is asked.
 
@@ -99,8 +101,11 @@ def reorder(
     one_of("engine", engine, ("auto", "compiled", "reference"))
     if not isinstance(desc, MemoryDesc):
         raise InvalidArgument(f"desc={desc!r:.60}; a simdnn.MemoryDesc is needed")
-    dtype = arrays.type_of("array", array)
+    dtype = arrays.type_of("array", array, ("e8m0",))
     source = MemoryDesc(array.shape, dtype, PLAIN.get(array.ndim, ("any",))[0])
+    if narrow_reorder.takes_part(dtype, desc.dtype):
+        made = narrow_reorder.conversion(source, desc, found, caps)
+        return Reordered(desc, source, found, made.isa, narrow_reorder.values(made, array, desc, engine), made)
     blocked = _wanted(desc, source, caps)
     if blocked.isa not in caps:
         raise Unimplemented(f"{desc} is made by {blocked.isa}, which {found.name!r} does not have up to this isa")

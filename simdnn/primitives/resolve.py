@@ -58,6 +58,7 @@ class Valued:
     param: Param
     values: Array | None
     mask: int | str | None = None  # as the caller wrote it
+    mode: str = "static"  # of scales that a product finds for its destination, how
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +163,7 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
         dst_zero_point="dst" in points,
     )
     parameters = Parameters(
-        bias=_bias(bias, shape) if isinstance(bias, np.ndarray) else None,
+        bias=bias_values(bias, shape) if isinstance(bias, np.ndarray) else None,
         src_scale=float(floats(scales.get("src"))[0]),
         wei_scale=floats(wei_scale) if wei_scale else None,
         dst_scale=float(floats(scales.get("dst"))[0]),
@@ -187,6 +188,16 @@ def placed(attribute: str, argument: str, quant: Quant, shape: Shape) -> Valued:
     Raises `InvalidArgument` for what does not fit, with the shapes allowed, and where nothing says how long a group is;
     `Unimplemented` for groups of several columns.
     """
+    if quant.mode != "static":
+        assert quant.groups is not None
+        if shape.primitive != "matmul":
+            raise Unimplemented(f"mode={quant.mode!r} of a {shape.primitive}: no kernel here finds its scales")
+        return Valued(Param(argument, *quant.groups, str(quant.dtype)), None, quant.mask, quant.mode)
+    if argument == "dst" and shape.primitive == "matmul" and quant.mask == 2:
+        raise InvalidArgument(
+            f"{attribute}['dst']: mask 2 of a matmul, by column; allowed: 0 (common), as oneDNN 3.13 takes the "
+            "first one for all columns, which is an error of its"
+        )
     masks = _MASKS[shape.primitive, argument] | ({3: "per_oc"} if _goihw(shape) and argument == "wei" else {})
     named: dict[int | str, str] = masks | {g: g for g in ("common", "per_oc") if g in masks.values()}
     where = f"{attribute}[{argument!r}]"
@@ -360,7 +371,8 @@ def _refuse_unbuilt(scales: Mapping[str, Valued], points: Mapping[str, Valued], 
                 )
 
 
-def _bias(bias: Array, shape: Shape) -> npt.NDArray[np.float32]:
+def bias_values(bias: Array, shape: Shape) -> npt.NDArray[np.float32]:
+    """The bias in f32; `InvalidArgument` unless it has one value per output channel."""
     if bias.shape != (shape.n,):
         raise InvalidArgument(f"bias of shape {bias.shape}; one value per output channel is needed: ({shape.n},)")
     return bias.astype(np.float32, copy=False)
@@ -394,7 +406,7 @@ def need_values(given: Resolved) -> None:
     kinds = {"scales": given.scales, "zero_points": given.zero_points, "precomputed_reductions": reductions}
     for name, found in kinds.items():
         for argument, one in found.items():
-            if one.values is None:
+            if one.values is None and one.mode == "static":
                 raise InvalidArgument(f"{name}[{argument!r}] has no values; only simdnn.estimate works without them")
 
 

@@ -289,12 +289,16 @@ class Estimate(Alike, Priced):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Estimate):
-    """An `Estimate` together with the values: `output` holds the exact bits that the kernel yields."""
+    """An `Estimate` together with the values: `output` holds the exact bits that the kernel yields.
+
+    `dst_scales`: those that a dynamic mode found, (M, N / columns of a group); else None.
+    """
 
     output: Array
     departed: Departures
     explainer: Callable[..., Explanation] | None = None
     bounder: Callable[[], ErrorBound] | None = None
+    dst_scales: Array | None = None
 
     @property
     def saturation(self) -> Array | None:

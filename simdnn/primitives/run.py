@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,7 +16,7 @@ from simdnn.kernels.common.batched import as_batched
 from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library, is_reference
-from simdnn.primitives import arrays, gpu_problems
+from simdnn.primitives import arrays, gpu_problems, narrow
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
 from simdnn.primitives.dispatch import Choice, Request, built, check_dispatch, choose, estimate_on_gpu, no_floor
@@ -95,7 +95,7 @@ def attr_of(attr: object) -> Attr:
     return attr
 
 
-def resolved(shape: Shape, attr: object, target: Target) -> Resolved:
+def resolved(shape: Shape, attr: object, target: Target, dst: object = None) -> Resolved:
     """The attribute of a call on its problem's shape: from here on nobody asks the attribute again.
 
     Raises `Unimplemented` for types that nothing on the target multiplies, and what `Resolved.of` raises.
@@ -103,6 +103,8 @@ def resolved(shape: Shape, attr: object, target: Target) -> Resolved:
     said = attr_of(attr)
     if target.gpu:
         gpu_problems.check_types(target.gpu, shape, said.apply_to_int)
+    elif shape.primitive == "matmul" and narrow.of_narrow(shape.src, shape.wei, str(dst)):
+        arrays.check_narrow_types(shape.src, shape.wei, said.apply_to_int)
     else:
         arrays.check_types(shape.primitive, shape.src, shape.wei, said.apply_to_int)
     return Resolved.of(said, shape)
@@ -167,11 +169,18 @@ def check_reordered(weights: Array | Reordered, choice: Choice, target: Target) 
 
 def values(kernel: Kernel, src: Array, weights: Array, parameters: Parameters, engine: str, threads: int = 1) -> Array:
     """The output that a kernel makes of checked arrays."""
+    return kernel.finish(outputs(kernel, src, weights, parameters, engine, threads))
+
+
+def outputs(
+    kernel: Kernel, src: Array, weights: Array, parameters: Parameters, engine: str, threads: int = 1
+) -> Mapping[str, Array]:
+    """All that a kernel's program leaves."""
     from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
     inputs = kernel.prepare(src, weights, parameters)
     with np.errstate(all="ignore"):  # NaN, Inf and overflow are values like others here
-        return kernel.finish(numerics.run(kernel.program, inputs, engine=engine, threads=threads))
+        return numerics.run(kernel.program, inputs, engine=engine, threads=threads)
 
 
 def run(
@@ -192,11 +201,13 @@ def run(
     problem = choice.problem
     kernel = whole(choice.kernel, problem, shape)
     kept = copied_to_a_line(src), copied_to_a_line(weights)  # the result reads them later, when the user's may differ
-    output = values(kernel, *kept, parameters, target.engine, target.threads)
+    left = outputs(kernel, *kept, parameters, target.engine, target.threads)
+    output = kernel.finish(left)
     rebuild = functools.partial(_rebuilt, choice, shape)
     departed = departures(kernel, problem, *kept, parameters, output.shape, rebuild, target.engine, target.threads)
     explainer = Explainer(kernel, *kept, parameters, target.machine)
-    result = Result(*_cost_part(choice, target), output, departed, explainer, Bounded(departed))
+    scales = kernel.scales(left) if kernel.scales else None
+    result = Result(*_cost_part(choice, target), output, departed, explainer, Bounded(departed), scales)
     note(result, lambda: written(given, problem))
     return result
 

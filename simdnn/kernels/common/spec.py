@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import Batch
+from simdnn.kernels.common.narrow import Narrow
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.params import Param
 from simdnn.program.records import Program
@@ -75,6 +76,8 @@ class Decompression:
     scale: Param | None = None
     zero_point: Param | None = None
     reference: bool = False  # as oneDNN's reference does it: multiply, then add, scale always in the weights
+    merged: bool = False  # a scale of the sums comes multiplied by the source's, as oneDNN has it for f8 on tiles
+    arithmetic: bool = False  # 4-bit weights become floats without a table
 
 
 #: why sums of the source that are read cannot be had
@@ -139,6 +142,7 @@ class MatmulProblem:
     zero_points: ZeroPoints | None = None
     batch: Batch = Batch()
     beyond_s8: bool = False  # a common zero point is no number of s8, for which a library may go another way
+    narrow: Narrow | None = field(default=None, kw_only=True)  # of products with floats of at most a byte
 
     @property
     def macs(self) -> int:
@@ -218,6 +222,7 @@ class Kernel:
     counting: Callable[[], Kernel] | None = None  # where a step can saturate: how often it does, for each output
     sums: Callable[[], Kernel] | None = None  # there, too: the s32 sums that come of it, and nothing after them
     halves: bool = False  # multiplies by halved weights, rounded to nearest even, and doubles the sums
+    scales: Finish | None = None  # of a destination, where they are found on the way: (m, groups of columns)
     copies: tuple[tuple[str, float], ...] = ()  # tensors that hold elements of memory several times, and how often
 
     def __repr__(self) -> str:
@@ -242,6 +247,7 @@ _PARAMETERS = {
     "decompression": ("does not decompress weights", "computes with compressed weights only"),
     "zero_points": ("takes no zero points ({})", "computes integers with zero points only"),
     "group_scales": ("takes no scales along K ({})", "computes with scales along K only"),
+    "narrow": ("takes no floats of 8 bits and fewer", "computes with floats of 8 bits and fewer only"),
 }
 assert _PARAMETERS.keys() <= {f.name for f in fields(MatmulProblem)}
 
@@ -270,13 +276,15 @@ class KernelKind:
     multiplied: str = ""  # the type of weights in the kernel's own layout; "": the one that the user stores
     accumulates: tuple[str, ...] = ()  # types of the sums
     tags: tuple[str, ...] = _LAYOUTS  # layouts of the user's weights
-    takes: tuple[str, ...] = ()  # parameters by group: decompression | zero_points | group_scales
+    takes: tuple[str, ...] = ()  # parameters by group: decompression | zero_points | group_scales | narrow
     needs: str = ""  # the one of them without which there is nothing for this row to do
+    mixes: bool = False  # whether floats of one type may meet floats of another
     strategies: tuple[str, ...] = ()  # by which it takes zero points; () where it takes none, or the only way
     unasked: str = ""  # why "fastest" takes it only where its strategy is asked for
     sizes: tuple[Want, ...] = ()  # asked first: whether a problem of its sizes is this row's at all
     wants: tuple[Want, ...] = ()  # asked last
     refine: Callable[[Any], Problem] = as_asked
+    plain: Callable[[Any], Problem] = as_asked  # the problem that is left behind stages which it puts around a kernel
 
     @property
     def narrow_sums(self) -> bool:
@@ -287,8 +295,9 @@ class KernelKind:
         """Why this kind cannot do a problem; empty where it can."""
         if not isinstance(problem, self.operation):
             return f"computes {'matmul' if issubclass(self.operation, MatmulProblem) else 'convolution'} only"
+        plain = self.plain(problem)
         asked = (*self.sizes, self._refused_parameters, self._refused_types, self._refused_layout, *self.wants)
-        return next(filter(None, (want(problem) for want in asked)), "")
+        return next(filter(None, (want(plain) for want in asked)), "")
 
     def build(self, problem: Problem, machine: Any) -> Kernel:
         """The kernel of a problem on a machine."""
@@ -308,7 +317,7 @@ class KernelKind:
 
     def _refused_types(self, problem: Problem) -> str:
         src, wei = problem.src, problem.wei
-        alike = src == wei or not fmt(wei).is_float  # floats are multiplied by their own type, or by integers
+        alike = src == wei or self.mixes or not fmt(wei).is_float  # by their own type, or by integers
         if src in self.sources and wei in self.weights and alike:
             return ""
         return f"computes {'/'.join(self.sources)} sources with {'/'.join(self.weights)} weights, not {src}:{wei}"

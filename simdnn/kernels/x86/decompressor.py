@@ -20,8 +20,10 @@ from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, MatmulProblem, Parameters
 from simdnn.kernels.x86.code import broadcast32, load32, load_bf16
+from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.epilogue import Plan
+from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.product import Product, runs
 from simdnn.kernels.x86.stored import NIBBLES, StoredRows, odd_nibbles, widen
 from simdnn.kernels.x86.tile import Panel
@@ -40,7 +42,9 @@ class Decompressor:
         self.unit, self.dot, self.k = product.unit, product.dot, product.k
         self.stored, self.multiplied = self.problem.wei, self.dot.wei
         self.compressed = self.problem.decompression or Decompression((self.dot.compute,))
-        self.rows = StoredRows(self.unit, self.stored, self.problem.wei_tag, self.k, product.oc, layout)
+        words = Constants(self.unit, "decoding") if is_narrow(self.stored) else None
+        stored = self.stored, self.problem.wei_tag, self.k, product.oc, layout
+        self.rows = StoredRows(self.unit, *stored, not self.compressed.arithmetic, words)
 
     @property
     def in_weights(self) -> Param | None:
@@ -55,9 +59,8 @@ class Decompressor:
         scale = self.compressed.scale
         after = None if self.in_weights else scale
         each = epilogue.src_scale and not self.dot.scaled
-        return Plan(
-            replace(epilogue, wei_scale=after, src_scale=each), integer=False, reference=self.compressed.reference
-        )
+        plan = Plan(replace(epilogue, wei_scale=after, src_scale=each), integer=False)
+        return replace(plan, reference=self.compressed.reference, merged_scales=self.compressed.merged)
 
     def panels(self) -> list[tuple[int, Panel]]:
         """(how many, the panel in a buffer of its own) for whole panels and for the last one; `panel` is the loop."""
@@ -151,8 +154,7 @@ class Decompressor:
         """(w - zero point) * scale, two roundings."""
         unit = self.unit
         value = unit.reg(register, "f32")
-        ready = self.stored == "f32" or self.rows.looked_up
-        code: Code = [] if ready else [op("vcvtdq2ps", value, value.as_("s32"))]
+        code: Code = [] if self.rows.floats else [op("vcvtdq2ps", value, value.as_("s32"))]
         if self.compressed.zero_point:
             code.append(op("vsubps", value, value, unit.reg(zero_point, "f32")))
         if self.in_weights:
@@ -228,8 +230,10 @@ def refuses_groups(problem: MatmulProblem, dot: Dot) -> str:
 
 
 def _kept(param: Param) -> str:
-    """The type in which a parameter is kept: 4-bit ones in bytes; those of all columns ready for a broadcast."""
-    dtype = {"s4": "s8", "u4": "u8"}.get(param.dtype, param.dtype)
+    """The type in which a parameter is kept: 4-bit integers in bytes, narrow floats in the least that holds them and
+    instructions widen; those of all columns ready for a broadcast.
+    """
+    dtype = {"s4": "s8", "u4": "u8", "e8m0": "bf16", "f8_e4m3": "f16"}.get(param.dtype, param.dtype)
     if not param.by_channel:
         return "f32" if fmt(dtype).is_float else "s32"
     return dtype

@@ -10,9 +10,11 @@ from functools import partial
 from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
+from simdnn.kernels.common.narrow import Narrow
 from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, tiled_gemm
+from simdnn.kernels.x86.around import around
 from simdnn.kernels.x86.as_s8 import WIDENED, as_s8, fed
 from simdnn.kernels.x86.code import Unit, unit_of
 from simdnn.kernels.x86.decompressor import refuses_groups
@@ -37,7 +39,12 @@ from simdnn.kernels.x86.expanded import STORED, as_floats, expanding, is_stored,
 from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
 from simdnn.kernels.x86.gemv import Gemv
+from simdnn.kernels.x86.narrow import is_narrow
+from simdnn.kernels.x86.narrowed import as_f32, narrowing
+from simdnn.kernels.x86.ref_conv import RefConv
+from simdnn.kernels.x86.ref_float import RefFloat
 from simdnn.kernels.x86.ref_int8 import STRATEGIES, RefInt8
+from simdnn.kernels.x86.widened import from_codes
 from simdnn.libraries.onednn.order import depthwise_by_gemm
 from simdnn.libraries.onednn.sums import (
     bias_comes_first,
@@ -52,6 +59,7 @@ from simdnn.libraries.onednn.sums import (
 Sums = Callable[[Dot, str, Problem], Options]
 Multiplies = Callable[["Row", str, Problem, Machine], Kernel]
 _INT8 = ("u8", "s8")
+_NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")
 
 
 # -- products: a matmul, or a convolution, of a dot product on a unit -------------------------------------------------
@@ -260,13 +268,45 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
         dot.compute,
         partial(makes, name, unit_of(isa), dot),
         sources=sources,
-        weights=("s8", *WIDENED),
+        weights=("s8", *WIDENED, *(() if dot == MULTIPLY_ADD else _NARROW)),
         multiplied=dot.wei,
         accumulates=(dot.acc,),
         takes=("decompression",),
         needs="decompression",
-        wants=(partial(_computes, dot), partial(refuses_groups, dot=dot), *([refuses_fusion] if fused else [])),
+        mixes=True,
+        wants=(
+            partial(_computes, dot),
+            partial(refuses_groups, dot=dot),
+            partial(_cut_in_groups, dot),
+            *([refuses_fusion] if fused else []),
+        ),
     )
+
+
+def _cuts(dot: Dot, unit: Unit, problem: MatmulProblem) -> Options:
+    """Where sums are cut: over floats made of narrow ones as over any others."""
+    if not is_narrow(problem.wei):
+        return Options() if dot in (TILED_BF16, TILED_F16) else cut_decompressed(dot, unit.isa, problem)
+    return (cut_for_tiles if dot in (TILED_BF16, TILED_F16) else cut_by_channels)(dot, unit.isa, problem)
+
+
+def _cut_in_groups(dot: Dot, problem: MatmulProblem) -> str:
+    """Why K cannot be cut within groups of scales; empty where it need not be."""
+    d = problem.decompression
+    if dot in (TILED_BF16, TILED_F16) and d and d.scale and d.scale.group and cut_for_tiles(dot, "", problem).split_k:
+        return f"cuts K = {problem.k} into even parts, and takes no scales along K there"
+    return ""
+
+
+def _ahead(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
+    """Weights of narrow floats made panels of once a run, where sums are cut as no panel by itself can be."""
+    d = problem.decompression
+    assert d
+    floats = replace(problem, wei=problem.src, decompression=None)
+    floats = replace(floats, epilogue=replace(problem.epilogue, wei_scale=d.scale))
+    options = replace(_cuts(dot, unit, problem), merged_scales=d.merged)
+    kernel = tiled_gemm(name, floats, unit, dot, _accumulation(machine), options, compressed=False).kernel()
+    return from_codes(kernel, problem, panels=True)
 
 
 def _computes(dot: Dot, problem: MatmulProblem) -> str:
@@ -277,9 +317,12 @@ def _computes(dot: Dot, problem: MatmulProblem) -> str:
 
 
 def _in_panels(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
-    if dot in (TILED_BF16, TILED_F16):
-        return tiled_gemm(name, problem, unit, dot, _accumulation(machine), Options(), compressed=True).kernel()
-    return compressed_gemm(name, problem, unit, dot, cut_decompressed(dot, unit.isa, problem)).kernel()
+    options = _cuts(dot, unit, problem)
+    if dot not in (TILED_BF16, TILED_F16):
+        return compressed_gemm(name, problem, unit, dot, options).kernel()
+    if options.split_k:
+        return _ahead(name, unit, dot, problem, machine)
+    return tiled_gemm(name, problem, unit, dot, _accumulation(machine), options, compressed=True).kernel()
 
 
 def _fused(name: str, unit: Unit, dot: Dot, problem: MatmulProblem, machine: Machine) -> Kernel:
@@ -356,6 +399,69 @@ def _ref_int8_kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Mac
     return RefInt8(name, problem, unit).kernel()
 
 
+def _ref_float(isa: str) -> KernelKind:
+    """oneDNN's reference where f8 or f4 take part."""
+    name = f"ref_float:{isa}"
+    return KernelKind(
+        name,
+        isa,
+        "f32",
+        partial(_ref_float_kernel, name, unit_of(isa)),
+        library="onednn",
+        sources=("f32", "bf16", "f16", *_NARROW),
+        weights=("f32", "bf16", "f16", *_NARROW, "s8", *WIDENED),
+        multiplied="f32",
+        accumulates=("f32",),
+        tags=("any", "ab", "ba"),
+        takes=("narrow",),
+        needs="narrow",
+        mixes=True,
+        wants=(_one_product, _as_reference),
+    )
+
+
+def _one_product(p: MatmulProblem) -> str:
+    return "computes one product, no batch" if p.batch.count > 1 else ""
+
+
+def _as_reference(p: MatmulProblem) -> str:
+    return "" if p.narrow and p.narrow.reference else "has the roundings and overflows of a library's reference"
+
+
+def _ref_float_kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
+    assert problem.narrow
+    if not is_narrow(problem.epilogue.dst):
+        return RefFloat(name, problem, unit).kernel()
+    kernel = RefFloat(name, as_f32(problem), unit).kernel()
+    return narrowing(kernel, problem.m, problem.n, problem.epilogue.dst, problem.narrow)
+
+
+def _ref_conv(isa: str) -> KernelKind:
+    """oneDNN's reference convolution of f8."""
+    name, f8 = f"ref_conv:{isa}", ("f8_e4m3", "f8_e5m2")
+    return KernelKind(
+        name,
+        isa,
+        "f32",
+        partial(_ref_conv_kernel, name, unit_of(isa)),
+        ConvProblem,
+        library="onednn",
+        sources=f8,
+        weights=f8,
+        multiplied="f32",
+        accumulates=("f32",),
+        tags=("any", "oihw"),
+    )
+
+
+def _ref_conv_kernel(name: str, unit: Unit, problem: ConvProblem, machine: Machine) -> Kernel:
+    if not is_narrow(problem.epilogue.dst):
+        return RefConv(name, problem, unit).kernel()
+    kernel = RefConv(name, as_f32(problem), unit).kernel()
+    pixels = problem.mb * problem.oh * problem.ow
+    return narrowing(kernel, pixels, problem.oc, problem.epilogue.dst, Narrow(reference=True))
+
+
 _tiles = partial(Row, sums=cut_for_tiles, multiplies=on_tiles)
 _ROWS = (
     Row(FMA, "avx512_core", ("f32",), "f32"),
@@ -419,14 +525,16 @@ _DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
 
 
 def _kinds() -> tuple[KernelKind, ...]:
-    kinds = [row.kind(MatmulProblem) for row in _ROWS]
+    kinds = [row.kind(MatmulProblem) if row.weights == "s8" else around(row.kind(MatmulProblem)) for row in _ROWS]
     kinds += [row.kind(ConvProblem) for row in _ROWS if not row.reference]
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_gemv("avx512_core", "bf16", plain=False, emulated=True)]
-    kinds += [_decompressing(*row) for row in _DECOMPRESSING]
+    kinds += [around(_decompressing(*row)) for row in _DECOMPRESSING]
     kinds += [_decompressing(*row, fused=True) for row in _DECOMPRESSING if row[1] in (BF16, FMA)]
     kinds += [_depthwise(*row) for row in _DEPTHWISE]
     kinds += [_ref_int8(isa) for isa in ("avx512_core", "avx2")]
+    kinds += [_ref_float(isa) for isa in ("avx512_core", "avx2")]
+    kinds += [_ref_conv("avx512_core")]
     assert len({kind.name for kind in kinds}) == len(kinds)
     return tuple(kinds)
 

@@ -2,9 +2,6 @@
 
 A block along the innermost dimension has its magnitudes met across lanes, and one scale in all of them; a block along
 another dimension has a scale in each lane. Codes leave one a byte.
-
-To round v >= 0 to m bits behind its leading one, a number is added whose last bit is worth what v's last kept bit is:
-the sum is rounded there. Its bits less that number's count units, and the exponent is put on top of them.
 """
 
 from __future__ import annotations
@@ -12,19 +9,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-import numpy as np
-
 from isa_models.formats import fmt
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, loop
 from simdnn.kernels.common.scaled import Scaled
-from simdnn.kernels.x86.code import Unit, broadcast32, load_float, store32, store_bytes, typed
+from simdnn.kernels.x86.code import Unit, broadcast32, load_float, store32, typed
+from simdnn.kernels.x86.constants import Constants
+from simdnn.kernels.x86.narrow import HIDDEN, INFINITY, MAGNITUDE, magnitude, store
 from simdnn.kernels.x86.reduce import horizontal
 from simdnn.program.check import verify
-from simdnn.program.records import Affine, Memory, Program, Register, Tensor
+from simdnn.program.records import Affine, Program, Register, Tensor
 
-_HIDDEN = 23  # mantissa bits of f32
-_FINITE = 0x7F800000  # bits of f32's infinity
-_MAGNITUDE = 0x7FFFFFFF
 _SIGN = 0x80000000
 
 
@@ -38,7 +32,7 @@ class _Quantizer:
     def __init__(self, problem: Scaled, unit: Unit) -> None:
         self.problem, self.unit = problem, unit
         self.nvfp4 = problem.rule == "nvfp4"
-        self.words: dict[int, int] = {}  # constants by their bits: where each stands
+        self.words = Constants(unit)
         self.x, self.amax = self.reg("x", "f32"), self.reg("a0", "f32")
         self.inverse, self.keep, self.sign = self.reg("i", "f32"), self.reg("k"), self.reg("s")
 
@@ -55,37 +49,15 @@ class _Quantizer:
         p = self.problem
         found = [
             Tensor("src", p.src, p.size),
-            Tensor.constant("constants", "u32", np.array(list(self.words), np.uint32).tobytes()),
+            *self.words.tensors(),
             Tensor("codes", "u8", p.size, "output"),
             Tensor("scales", "u8", p.scales, "output"),
         ]
         return [*found, *([Tensor("tensor_scale", "f32", 1, "output" if p.find else "input")] if self.nvfp4 else [])]
 
-    # -- words ------------------------------------------------------------------------------------------------------
-    def constant(self, register: str, bits: int) -> Code:
-        """A word in every lane."""
-        place = self.words.setdefault(bits & 0xFFFFFFFF, len(self.words))
-        return [broadcast32(self.reg(register), "constants", Affine(place))]
-
-    def number(self, register: str, value: float) -> Code:
-        return self.constant(register, int(np.float32(value).view(np.uint32)))
-
+    # -- values -----------------------------------------------------------------------------------------------------
     def load(self, at: Affine, lanes: int) -> Code:
         return load_float(self.unit, "x", "src", self.problem.src, at, lanes)
-
-    def store(self, tensor: str, value: Register, at: Affine, lanes: int) -> Code:
-        """The lowest byte of each lane, whose other bytes may hold anything."""
-        if self.unit.masks:
-            return [op("vpmovdb", Memory(tensor, at, "u8", lanes), value.as_("u32"))]
-        words, packed = self.reg("p", "s16"), Register("p", "u8", 16)
-        return [
-            *self.constant("c", 0xFF),
-            op("vpand", value.as_("u32"), value.as_("u32"), self.reg("c")),
-            op("vpackssdw", words, value.as_("s32"), value.as_("s32")),
-            op("vpermq", words.as_("u64"), words.as_("u64"), imm=0b1000),
-            op("vpackuswb", packed, Register("p", "s16", 8), Register("p", "s16", 8)),
-            *store_bytes(self.unit, tensor, at, packed, lanes),
-        ]
 
     def vectors(self, body: Callable[[Affine, int], Code], base: Affine, length: int, var: str) -> Code:
         """`body`(place, lanes) for all vectors of a run of neighbours."""
@@ -115,7 +87,7 @@ class _Quantizer:
 
     def begin(self) -> Code:
         """No magnitude yet."""
-        return [*self.constant("m", _MAGNITUDE), typed("vpxor", *[self.amax] * 3)]
+        return [*self.words.word("m", MAGNITUDE), typed("vpxor", *[self.amax] * 3)]
 
     def meet(self) -> Code:
         """Magnitudes of x, as integers, so that NaN is above infinity."""
@@ -130,16 +102,16 @@ class _Quantizer:
         """The block's power of two: stored, and its inverse; what is kept of values where it is a number."""
         p, a, t, c = self.problem, self.amax, self.reg("t"), self.reg("c")
         number = self.keep  # all bits where amax is finite
-        code: Code = [*self.constant("c", _FINITE), typed("vpsubd", self.keep, a, c)]
+        code: Code = [*self.words.word("c", INFINITY), typed("vpsubd", self.keep, a, c)]
         code += [typed("vpsrad", number, number, imm=31), *self.exponent()]
-        code += [*self.constant("c", 254), typed("vpxor", t, t, t)]
+        code += [*self.words.word("c", 254), typed("vpxor", t, t, t)]
         code += [typed("vpmaxsd", a, a, t)]
         code += [typed("vpminsd", a, a, c)]
         inverse = self.inverse
-        code += [typed("vpsubd", inverse, c, a), typed("vpslld", inverse, inverse, imm=_HIDDEN)]
-        code += [*self.constant("c", 1 << (_HIDDEN - 1)), typed("vpmaxud", inverse, inverse, c)]
-        code += [*self.constant("c", 0xFF), typed("vpandn", t, self.keep, c), typed("vpor", a, a, t)]
-        code += self.store("scales", a, place, lanes)
+        code += [typed("vpsubd", inverse, c, a), typed("vpslld", inverse, inverse, imm=HIDDEN)]
+        code += [*self.words.word("c", 1 << (HIDDEN - 1)), typed("vpmaxud", inverse, inverse, c)]
+        code += [*self.words.word("c", 0xFF), typed("vpandn", t, self.keep, c), typed("vpor", a, a, t)]
+        code += store(self.words, "scales", a, place, lanes)
         return code + self.kept(fmt(p.dst).is_float)
 
     def exponent(self) -> Code:
@@ -147,31 +119,31 @@ class _Quantizer:
         p, a, t, c = self.problem, self.amax, self.reg("t"), self.reg("c")
         code: Code = []
         if p.rule == "rceil":
-            code += [*self.number("c", p.greatest), typed("vdivps", self.amax, self.amax, c)]
+            code += [*self.words.number("c", p.greatest), typed("vdivps", self.amax, self.amax, c)]
         if p.rule in ("rceil", "ceil"):  # f32's own subnormals: those of the upper half lie above the least power
             below, upper = self.reg("y"), self.reg("p")
-            code += [*self.constant("c", 1 << _HIDDEN), typed("vpsubd", below, a, c)]
+            code += [*self.words.word("c", 1 << HIDDEN), typed("vpsubd", below, a, c)]
             code += [typed("vpsrad", below, below, imm=31)]
             code += [
-                *self.constant("t", 1 << (_HIDDEN - 1)),
+                *self.words.word("t", 1 << (HIDDEN - 1)),
                 typed("vpmaxud", upper, a, t),
                 typed("vpslld", upper, upper, imm=1),
             ]
             code += [typed("vpsubd", upper, upper, c), typed("vpand", upper, upper, below)]
             code += [typed("vpandn", a, below, a), typed("vpor", a, a, upper)]
-        add = {"floor": 0, "even": 1 << (_HIDDEN - p.mantissa - 1)}.get(p.rule, (1 << _HIDDEN) - 1)
+        add = {"floor": 0, "even": 1 << (HIDDEN - p.mantissa - 1)}.get(p.rule, (1 << HIDDEN) - 1)
         if add:
-            code += [*self.constant("c", add), typed("vpaddd", a, a, c)]
-        code.append(typed("vpsrld", a, a, imm=_HIDDEN))
+            code += [*self.words.word("c", add), typed("vpaddd", a, a, c)]
+        code.append(typed("vpsrld", a, a, imm=HIDDEN))
         if p.rule != "rceil" and p.top:
-            code += [*self.constant("c", p.top), typed("vpsubd", a, a, c)]
+            code += [*self.words.word("c", p.top), typed("vpsubd", a, a, c)]
         return code
 
     def kept(self, magnitudes: bool) -> Code:
         """Bits of the values that stay, none where the block has no scale: of magnitudes and of signs apart."""
         if not magnitudes:
             return []
-        code: Code = [*self.constant("c", _SIGN), typed("vpand", self.sign, self.keep, self.reg("c"))]
+        code: Code = [*self.words.word("c", _SIGN), typed("vpand", self.sign, self.keep, self.reg("c"))]
         return [*code, typed("vpand", self.keep, self.keep, self.reg("m"))]
 
     def find(self) -> Code:
@@ -179,14 +151,14 @@ class _Quantizer:
         p = self.problem
         greatest = fmt("f8_e4m3").greatest * p.greatest
         met = self.vectors(lambda at, lanes: [*self.load(at, lanes), *self.meet()], Affine(), p.size, "v")
-        code = [*self.begin(), *met, *horizontal(self.unit, "a0", _greater), *self.number("c", greatest)]
+        code = [*self.begin(), *met, *horizontal(self.unit, "a0", _greater), *self.words.number("c", greatest)]
         code.append(typed("vdivps", self.amax, self.amax, self.reg("c")))
         return loop("once", 1, [*code, store32(self.unit, "tensor_scale", Affine(), self.amax, 1)])
 
     def two_levels(self, place: Affine, lanes: int) -> Code:
         """NVFP4's scale, stored, and what it stands for."""
         a, t, v = self.amax, self.reg("t"), self.reg("y")
-        code: Code = [*self.number("c", self.problem.greatest), typed("vdivps", v, a, self.reg("c"))]
+        code: Code = [*self.words.number("c", self.problem.greatest), typed("vdivps", v, a, self.reg("c"))]
         code += [
             broadcast32(t.as_("f32"), "tensor_scale", Affine()),
             typed("vdivps", v, v, t),
@@ -194,7 +166,7 @@ class _Quantizer:
             *self.kept(True),
         ]
         code += [typed("vpand", v, v, self.keep), *self.rounded("f8_e4m3", back=True)]
-        code += self.store("scales", self.reg("n"), place, lanes)
+        code += store(self.words, "scales", self.reg("n"), place, lanes)
         code += [broadcast32(t.as_("f32"), "tensor_scale", Affine()), typed("vmulps", self.inverse, v, t)]
         return [*code, *self.positive(self.inverse), *self.kept(True)]
 
@@ -210,31 +182,29 @@ class _Quantizer:
         shrink = typed("vdivps" if self.nvfp4 else "vmulps", y, x, self.inverse)
         code: Code = [*self.load(at, lanes), shrink, typed("vpand", y, y, self.keep)]
         if not fmt(p.dst).is_float:
-            return [*code, *self.integer(), *self.store("codes", self.reg("y"), at, lanes)]
+            return [*code, *self.integer(), *store(self.words, "codes", self.reg("y"), at, lanes)]
         sign = x
         code += [typed("vpand", sign, sign, self.sign), typed("vpsrld", sign, sign, imm=32 - fmt(p.dst).bits)]
         code += [*self.rounded(p.dst), typed("vpor", self.reg("n"), self.reg("n"), sign)]
-        return [*code, *self.store("codes", self.reg("n"), at, lanes)]
+        return [*code, *store(self.words, "codes", self.reg("n"), at, lanes)]
 
     def integer(self) -> Code:
         """y as a whole number of 64ths."""
         y, c, high = self.reg("y"), self.reg("c"), fmt(self.problem.dst).high
-        code: Code = [*self.number("c", 2.0**self.problem.mantissa), typed("vmulps", y, y, c)]
-        code += [*self.number("c", high), typed("vminps", y, y, c), *self.number("c", -high), typed("vmaxps", y, y, c)]
+        code: Code = [*self.words.number("c", 2.0**self.problem.mantissa), typed("vmulps", y, y, c)]
+        code += [
+            *self.words.number("c", high),
+            typed("vminps", y, y, c),
+            *self.words.number("c", -high),
+            typed("vmaxps", y, y, c),
+        ]
         return [*code, typed("vcvtps2dq", y, y)]
 
     def rounded(self, name: str, back: bool = False) -> Code:
         """n, the code of a magnitude y in a format, saturating; `back`: y becomes the code's value."""
-        form = fmt(name)
-        y, c, n, e, magic = self.reg("y"), self.reg("c"), self.reg("n"), self.reg("e"), self.reg("t")
-        cut = _HIDDEN - form.mantissa_bits
-        least = (1 - form.bias + fmt("f32").bias) << _HIDDEN  # the exponent of its least normal number
-        code: Code = [*self.number("c", form.greatest), typed("vminps", y, y, c)]
-        code += [*self.constant("c", _FINITE), typed("vpand", e, y, c)]
-        code += [*self.constant("c", least), typed("vpmaxud", e, e, c), typed("vpsubd", n, e, c)]
-        code += [*self.constant("c", cut << _HIDDEN), typed("vpaddd", magic, e, c), typed("vpsrld", n, n, imm=cut)]
-        code += [typed("vaddps", y, y, magic), typed("vpsubd", e, y, magic), typed("vpaddd", n, n, e)]
-        return [*code, *([typed("vsubps", y, y, magic)] if back else [])]
+        y, limit = self.reg("y"), self.reg("c")
+        bounded = [*self.words.number("c", fmt(name).greatest), typed("vminps", y, y, limit)]
+        return [*bounded, *magnitude(self.words, fmt(name), back)]
 
 
 def _greater(acc: Register, other: Register) -> Code:

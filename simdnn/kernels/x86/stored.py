@@ -12,21 +12,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from isa_models.formats import decode, fmt
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.pack import Blocked, Layout
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, zero
+from simdnn.kernels.x86.constants import Constants
+from simdnn.kernels.x86.narrow import is_narrow
+from simdnn.kernels.x86.narrow import widen as widen_codes
 from simdnn.kernels.x86.packing import Packing
 from simdnn.kernels.x86.packing import stored as plain
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import Affine, Memory, Op, Register, Tensor
 
-NIBBLES = ("s4", "u4")
+NIBBLES = ("s4", "u4", "f4_e2m1")
 
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Weights (k, n) of type `wei`: s8 u8 s4 u4 f32, laid out as `tag` says; `layout` has the kernel's panels."""
+    """Weights (k, n) of type `wei`, an integer, a float of at most a byte or f32, laid out as `tag` says; `layout` has
+    the kernel's panels. `table`: nibbles may become floats by a table.
+    """
 
     unit: Unit
     wei: str
@@ -34,6 +40,8 @@ class StoredRows:
     k: int
     n: int
     layout: Layout
+    table: bool = True
+    words: Constants | None = None  # of floats that become f32 by arithmetic
 
     @property
     def nibbles(self) -> bool:
@@ -54,11 +62,16 @@ class StoredRows:
     @property
     def looked_up(self) -> bool:
         """Whether nibbles become floats by a table of sixteen in a register, rather than integers by shifts."""
-        return self.nibbles and self.unit.masks
+        return self.nibbles and self.unit.masks and self.table
+
+    @property
+    def floats(self) -> bool:
+        """Whether `load` leaves f32."""
+        return self.wei == "f32" or self.looked_up or is_narrow(self.wei)
 
     @property
     def _dtype(self) -> str:
-        return "u8" if self.nibbles else self.wei
+        return "u8" if self.nibbles or is_narrow(self.wei) else self.wei
 
     @property
     def _rows(self) -> int:
@@ -78,7 +91,7 @@ class StoredRows:
         return Packing(self.unit, plain(self._packed_tag, self._dtype, blocked), blocked, to="stored")
 
     def tensors(self) -> list[Tensor]:
-        constants: list[Tensor] = []
+        constants = self.words.tensors() if self.words else []
         if self.looked_up:
             constants = [Tensor.constant("nibbles", "f32", _values(self.wei).tobytes())]
         elif self.wei == "u4":
@@ -101,6 +114,7 @@ class StoredRows:
     def arrays(self, weights: Array) -> dict[str, Array]:
         """The tensors of weights (k, n) in their storage type."""
         rows = weights.astype(np.int8) if self.wei == "s4" else weights.astype(np.uint8) if self.nibbles else weights
+        rows = weights.view(np.uint8) if is_narrow(self.wei) else rows
         if self.direct:
             return {"stored": to_a_line(_bytes(rows.T).T if self.nibbles else rows).reshape(-1)}
         rows = _bytes(rows) if self.nibbles else rows
@@ -137,7 +151,16 @@ class StoredRows:
             return [o for i, r in rows for o in self._columns(r, scratch, table, _half(at + i * stride), live)]
         if self.wei == "f32":
             return [load32(unit, unit.reg(r, "f32"), tensor, at + i * stride, live) for i, r in enumerate(to)]
-        return [widen(unit, r, Memory(tensor, at + i * stride, self.wei, live)) for i, r in enumerate(to)]
+        code: Code = []
+        for i, r in enumerate(to):
+            code.append(widen(unit, r, Memory(tensor, at + i * stride, self._dtype, live)))
+            code += self._arithmetic(r, scratch, table) if is_narrow(self.wei) else []
+        return code
+
+    def _arithmetic(self, register: str, scratch: str, other: str) -> Code:
+        """A narrow float's codes as f32, without a table."""
+        assert self.words
+        return widen_codes(self.words, register, fmt(self.wei), (scratch, other))
 
     def _pair(self, to: Sequence[str], scratch: str, table: str, panel: Panel, j: int, row: Affine) -> Code:
         """The two nibbles of each byte of a panel, or the low ones alone."""
@@ -146,9 +169,9 @@ class StoredRows:
         low, high = unit.reg(to[0]), unit.reg(to[-1])
         tensor = panel.tensor.replace("wei", "stored")
         code: Code = [op("vpmovzxbd", low, Memory(tensor, at, "u8", unit.lanes))]
-        if len(to) > 1 and (self.wei == "u4" or self.looked_up):
+        if len(to) > 1 and (self.wei == "u4" or self.looked_up or is_narrow(self.wei)):
             code += [op("vpsrld", high, low, imm=4)]
-            code += self._lowest(to[1], scratch, table) if self.looked_up else []
+            code += self._lowest(to[1], scratch, table) if self.wei != "u4" or self.looked_up else []
         elif len(to) > 1:
             code += [op("vpslld", high, low, imm=24), op("vpsrad", high.as_("s32"), high.as_("s32"), imm=28)]
         return code + self._lowest(to[0], scratch, table)
@@ -180,6 +203,8 @@ class StoredRows:
         value = self.unit.reg(register)
         if self.looked_up:
             return [op("vpermps", value.as_("f32"), value, self.unit.reg(table, "f32"))]
+        if is_narrow(self.wei):
+            return self._arithmetic(register, scratch, table)
         if self.wei == "u4":
             mask = self.unit.reg(scratch)
             return [broadcast32(mask, "nibble", Affine()), op("vpand", value, value, mask)]
@@ -208,6 +233,8 @@ def _values(wei: str) -> npt.NDArray[np.float32]:
     >>> _values("s4").astype(int).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1]
     """
+    if is_narrow(wei):
+        return decode(np.arange(16, dtype=np.uint8), wei)
     nibbles = np.arange(16)
     return np.where((nibbles > 7) & (wei == "s4"), nibbles - 16, nibbles).astype(np.float32)
 

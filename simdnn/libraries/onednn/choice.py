@@ -11,6 +11,7 @@ from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
 from simdnn.libraries.model import Pick
+from simdnn.libraries.onednn import narrow
 from simdnn.libraries.onednn.order import (
     by_gemm,
     depthwise_by_gemm,
@@ -47,6 +48,10 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
 
 def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     caps = implied(isa)
+    if isinstance(problem, MatmulProblem) and (problem.narrow or narrow.by_f8(problem)):
+        return narrow.choice(problem, caps)
+    if isinstance(problem, ConvProblem) and narrow.is_f8(problem.src):
+        return narrow.convolution(problem, caps)
     tiled = on_tiles(problem, caps, fpmath) if "avx512_core_amx" in caps else None
     if isinstance(problem, MatmulProblem) and problem.decompression:
         return tiled or _decompression(problem.decompression, caps)

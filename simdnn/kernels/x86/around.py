@@ -1,0 +1,43 @@
+"""Kernels whose source or destination is a narrow float: stages ahead and behind, around rows of wider floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from simdnn.kernels.common.spec import Kernel, KernelKind, MatmulProblem, Problem
+from simdnn.kernels.x86.narrow import is_narrow
+from simdnn.kernels.x86.narrowed import as_f32, narrowing
+from simdnn.kernels.x86.widened import from_codes
+
+
+def around(kind: KernelKind) -> KernelKind:
+    """The row, which takes narrow sources and destinations as well, by stages around its program."""
+    source = kind.compute_dtype if kind.compute_dtype in kind.sources else ""
+    made = partial(_staged, kind.generator, source)
+    return replace(kind, generator=made, plain=partial(_plain, source), takes=(*kind.takes, "narrow"))
+
+
+def _plain(source: str, problem: Problem) -> Problem:
+    """The problem that the row itself is asked; as it is where no stage could lead to it."""
+    narrow = problem.narrow if isinstance(problem, MatmulProblem) else None
+    if not isinstance(problem, MatmulProblem) or narrow is None or narrow.reference or problem.batch.count > 1:
+        return problem
+    if is_narrow(problem.src) and not source or narrow.src and not is_narrow(problem.src):
+        return problem
+    inner = as_f32(problem) if narrow.dynamic or is_narrow(problem.epilogue.dst) else problem
+    return replace(inner, src=source if is_narrow(problem.src) else problem.src, narrow=None)
+
+
+def _staged(build: Callable[[Any, Any], Kernel], source: str, problem: Problem, machine: Any) -> Kernel:
+    """The row's kernel, with the stages that a problem wants."""
+    if not isinstance(problem, MatmulProblem) or problem.narrow is None:
+        return build(problem, machine)
+    plain = _plain(source, problem)
+    kernel = build(plain, machine)
+    if plain.src != problem.src:
+        kernel = from_codes(kernel, problem)
+    behind = problem.narrow.dynamic or is_narrow(problem.epilogue.dst)
+    return narrowing(kernel, problem.m, problem.n, problem.epilogue.dst, problem.narrow) if behind else kernel

@@ -1,0 +1,151 @@
+"""f32 results brought to a narrow float destination, with a given scale or with scales found for groups of columns.
+
+for each row, each group of columns:             parallel
+    amax, the greatest magnitude (NaN left out); s, the scale, stored
+    each value times 1 / s, as a code
+Without scales to be found, a single pass over all values. `Narrow.reference` has oneDNN 3.13's roundings and overflows:
+
+dynamic_mx   s = 2**(exponent of amax - exponent of the greatest value), at least 2**-127; NaN where amax is infinite
+dynamic_fp   s = f8_e4m3(amax / greatest value), 1 where amax is 0; it may round to 0, and 1 / s is infinite then
+
+It rounds by way of f16 and does not saturate. Own kernels round once and saturate; where s is 0, codes are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, loop
+from simdnn.kernels.common.narrow import Narrow
+from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem
+from simdnn.kernels.x86.code import Unit, load32, typed, unit_of
+from simdnn.kernels.x86.constants import Constants
+from simdnn.kernels.x86.narrow import HIDDEN, MAGNITUDE, encode, store, widen
+from simdnn.kernels.x86.reduce import horizontal
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Register, Tensor
+
+_ONE = 0x38  # f8_e4m3's
+_TOP = 254  # e8m0's greatest
+
+
+P = TypeVar("P", MatmulProblem, ConvProblem)
+
+
+def as_f32(problem: P) -> P:
+    """The problem whose results are narrowed behind it."""
+    return replace(problem, epilogue=replace(problem.epilogue, dst="f32"))
+
+
+def narrowing(kernel: Kernel, rows: int, columns: int, dst: str, narrow: Narrow) -> Kernel:
+    """The kernel of `as_f32(problem)`, with a stage behind that narrows the rows of columns which it leaves."""
+    stage = _Narrowing(rows, columns, dst, narrow, unit_of(kernel.program.isa))
+    code = stage.dynamic() if narrow.dynamic else stage.static()
+    program, tensors = kernel.program, []
+    for tensor in program.tensors:
+        tensors.append(replace(tensor, kind="scratch") if tensor.name == "dst" else tensor)
+    made = verify(replace(program, tensors=(*tensors, *stage.tensors()), body=(*program.body, *code)))
+
+    def finish(outputs: Mapping[str, Array]) -> Array:
+        return kernel.finish({"dst": outputs["narrowed"].view(fmt(dst).dtype)})
+
+    def scales(outputs: Mapping[str, Array]) -> Array:
+        return outputs["found_scales"].view(fmt(stage.scale).dtype).reshape(rows, -1)
+
+    return replace(kernel, program=made, finish=finish, scales=scales if narrow.dynamic else None)
+
+
+class _Narrowing:
+    def __init__(self, m: int, n: int, dst: str, narrow: Narrow, unit: Unit) -> None:
+        self.m, self.n, self.dst, self.narrow, self.unit = m, n, dst, narrow, unit
+        self.words = Constants(unit, "narrowing")
+        self.scale = "e8m0" if narrow.dynamic == "dynamic_mx" else "f8_e4m3"
+
+    def tensors(self) -> list[Tensor]:
+        found = [*self.words.tensors(), Tensor("narrowed", "u8", self.m * self.n, "output")]
+        groups = self.m * self.n // self.narrow.columns if self.narrow.dynamic else 0
+        return [*found, *([Tensor("found_scales", "u8", groups, "output")] if groups else [])]
+
+    def reg(self, name: str) -> Register:
+        return self.unit.reg(name)
+
+    def load(self, at: Affine, lanes: int) -> Code:
+        return [load32(self.unit, self.unit.reg("x", "f32"), "dst", at, lanes)]
+
+    def written(self, at: Affine, lanes: int) -> Code:
+        """The value in x as a code in memory."""
+        ref = self.narrow.reference
+        code = encode(self.words, "x", self.dst, ref, not ref)
+        return [*code, *store(self.words, "narrowed", self.reg("n"), at, lanes)]
+
+    def vectors(self, base: Affine, length: int, var: str, body: Callable[[Affine, int], Code]) -> Code:
+        """`body`(place, lanes) for all vectors of a run of neighbours."""
+        lanes = self.unit.lanes
+        turns, rest = divmod(length, lanes)
+        code = loop(var, turns, body(base + Affine.var(var) * lanes, lanes))
+        return code + (body(base + turns * lanes, rest) if rest else [])
+
+    def static(self) -> Code:
+        def one(at: Affine, lanes: int) -> Code:
+            return [*self.load(at, lanes), *self.written(at, lanes)]
+
+        return loop("r", self.m, self.vectors(Affine.var("r") * self.n, self.n, "v", one), parallel=True)
+
+    def dynamic(self) -> Code:
+        groups = self.n // self.narrow.columns
+        number = Affine.var("r") * groups + Affine.var("g")
+        start, columns = number * self.narrow.columns, self.narrow.columns
+        a, x = self.reg("a0"), self.reg("x")
+
+        def meet(at: Affine, lanes: int) -> Code:  # the second operand is the result where the first one is NaN
+            return [*self.load(at, lanes), typed("vpand", x, x, self.reg("m")), typed("vmaxps", a, x, a)]
+
+        def element(at: Affine, lanes: int) -> Code:
+            return [*self.load(at, lanes), typed("vmulps", x, x, self.reg("i")), *self.written(at, lanes)]
+
+        code: Code = [*self.words.word("m", MAGNITUDE), typed("vpxor", a, a, a)]
+        code += [*self.vectors(start, columns, "v", meet), *horizontal(self.unit, "a0", _greater)]
+        code += self.power() if self.scale == "e8m0" else self.float8()
+        code += store(self.words, "found_scales", self.reg("s"), number, 1)
+        code += self.vectors(start, columns, "w", element)
+        return loop("r", self.m, loop("g", groups, code, parallel=True), parallel=True)
+
+    def power(self) -> Code:
+        """s, the code of a power of two, and i, its inverse."""
+        a, s, i, t, k = (self.reg(name) for name in ("a0", "s", "i", "t", "c"))
+        top = int(np.floor(np.log2(fmt(self.dst).greatest)))
+        code: Code = [typed("vpsrld", a, a, imm=HIDDEN), *self.words.word("c", _TOP), typed("vpsubd", t, k, a)]
+        code += [typed("vpsrad", t, t, imm=31), *self.words.word("c", top), typed("vpsubd", s, a, k)]
+        code += [typed("vpxor", k, k, k), typed("vpmaxsd", s, s, k)]
+        code += [*self.words.word("c", 255), typed("vpand", k, k, t), typed("vpor", s, s, k)]
+        code += [*self.words.word("c", _TOP), typed("vpsubd", i, k, s), typed("vpslld", i, i, imm=HIDDEN)]
+        code += [*self.words.word("c", 1 << (HIDDEN - 1)), typed("vpmaxud", i, i, k)]
+        return [*code, typed("vpand", t, t, k), typed("vpor", i, i, t)]
+
+    def float8(self) -> Code:
+        """s, the code of a float, and i, its reciprocal; with the library's roundings, or 0 where s is 0."""
+        a, s, i, z, k = (self.reg(name) for name in ("a0", "s", "i", "z", "c"))
+        ref = self.narrow.reference
+        code: Code = self.positive(z, a)
+        code += [*self.words.number("c", fmt(self.dst).greatest), typed("vdivps", a, a, k)]
+        code += [*encode(self.words, "a0", "f8_e4m3", ref, not ref), typed("vpand", s, self.reg("n"), z)]
+        code += [*self.words.word("c", _ONE), typed("vpandn", z, z, k), typed("vpor", s, s, z)]
+        code += [typed("vpor", i, s, s), *widen(self.words, "i", fmt("f8_e4m3"))]
+        if not ref:
+            code += self.positive(z, i)
+        code += [*self.words.number("c", 1.0), typed("vdivps", i, k, i)]
+        return [*code, *([] if ref else [typed("vpand", i, i, z)])]
+
+    def positive(self, mask: Register, value: Register) -> Code:
+        """All bits of `mask` where a number is above zero, none where it is zero."""
+        return [typed("vpxor", *[mask] * 3), typed("vpsubd", mask, mask, value), typed("vpsrad", mask, mask, imm=31)]
+
+
+def _greater(acc: Register, other: Register) -> Code:
+    return [typed("vmaxps", acc, acc, other)]

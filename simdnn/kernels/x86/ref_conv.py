@@ -1,0 +1,149 @@
+"""oneDNN's reference convolution of f8 (`ref:any`): one chain over channels, kernel rows, columns; padding is skipped.
+
+source and weights to f32, the source with zeros around it
+for each image, group, vector of channels, line, column:     parallel
+    for each input channel, kernel row, kernel column: sum += src * weights (exact product, one rounding)
+    bias, relu (epilogue.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
+from simdnn.kernels.x86.constants import Constants
+from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
+from simdnn.kernels.x86.narrow import load
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Program, Tensor
+
+
+class RefConv:
+    """The generator for one problem of f8, whose destination is f32."""
+
+    def __init__(self, name: str, problem: ConvProblem, unit: Unit) -> None:
+        self.name, self.problem, self.unit = name, problem, unit
+        p = problem
+        self.words = Constants(unit)
+        self.plan = Plan(p.epilogue, integer=False, reference=True)
+        self.ic, self.oc = p.ic // p.groups, p.oc // p.groups
+        self.columns = -(-self.oc // unit.lanes) * unit.lanes  # of a group, filled up to whole vectors
+        top, left, bottom, right = p.padding
+        self.height, self.width = p.ih + top + bottom, p.iw + left + right
+
+    @cached_property
+    def program(self) -> Program:
+        p = self.problem
+        code = [*self.stage("src", "wide", p.src, self.size), *self.stage("wei", "wide_wei", p.wei, self.taps)]
+        lanes = self.unit.lanes
+        turns, rest = divmod(self.oc, lanes)
+        for count, first, live in ((turns, Affine.var("j") * lanes, lanes), (1, Affine(turns * lanes), rest)):
+            if count and live:
+                code += self.nest(loop("j", count, self.vector(first, live), parallel=True))
+        return verify(Program(f"{self.name} {p}", self.unit.isa, tuple(self.tensors()), tuple(code)))
+
+    @property
+    def size(self) -> int:
+        """Elements of the padded source."""
+        return self.problem.mb * self.problem.ic * self.height * self.width
+
+    @property
+    def taps(self) -> int:
+        """Weights, filled up to whole vectors of channels."""
+        p = self.problem
+        return p.groups * self.ic * p.kh * p.kw * self.columns
+
+    @property
+    def outputs(self) -> int:
+        p = self.problem
+        return p.mb * p.oh * p.ow * p.oc
+
+    def tensors(self) -> list[Tensor]:
+        p = self.problem
+        inside = np.zeros((self.height, self.width), np.uint32)
+        top, left, _, _ = p.padding
+        inside[top : top + p.ih, left : left + p.iw] = 0xFFFFFFFF
+        return [
+            Tensor("src", "u8", self.size),
+            Tensor("wei", "u8", self.taps),
+            Tensor("wide", "f32", self.size, "scratch"),
+            Tensor("wide_wei", "f32", self.taps, "scratch"),
+            *([Tensor.constant("inside", "u32", inside.tobytes())] if any(p.padding) else []),
+            *self.words.tensors(),
+            *self.plan.tensors(self.unit, p.groups * self.columns, 1, self.outputs),
+            Tensor("dst", p.epilogue.dst, self.outputs, "output"),
+        ]
+
+    def stage(self, name: str, to: str, dtype: str, size: int) -> Code:
+        """Codes as f32."""
+        unit = self.unit
+
+        def step(at: Affine, lanes: int) -> Code:
+            value = unit.reg("x", "f32")
+            return [*load(self.words, "x", name, dtype, at, lanes), store32(unit, to, at, value, lanes)]
+
+        turns, rest = divmod(size, unit.lanes)
+        code = loop("v", turns, step(Affine.var("v") * unit.lanes, unit.lanes), parallel=True)
+        return code + (loop("tail", 1, step(Affine(turns * unit.lanes), rest)) if rest else [])
+
+    def nest(self, body: Code) -> Code:
+        """All outputs of a vector of channels."""
+        p = self.problem
+        for var, extent in (("x", p.ow), ("y", p.oh), ("g", p.groups), ("n", p.mb)):
+            body = loop(var, extent, body, parallel=True)
+        return body
+
+    def vector(self, first: Affine, live: int) -> Code:
+        """One pixel's outputs in one vector of channels."""
+        p, unit = self.problem, self.unit
+        n, g, y, x, c, i, k = (Affine.var(v) for v in ("n", "g", "y", "x", "c", "i", "k"))
+        pixel = (y * p.strides[0] + i * p.dilation[0]) * self.width + x * p.strides[1] + k * p.dilation[1]
+        source = (n * p.ic + g * self.ic + c) * (self.height * self.width) + pixel
+        tap = (((g * self.ic + c) * p.kh + i) * p.kw + k) * self.columns + first
+        total, a, w = (unit.reg(name, "f32") for name in ("total", "a", "w"))
+        body: Code = [broadcast32(a, "wide", source), load32(unit, w, "wide_wei", tap, unit.lanes)]
+        body.append(op("vmulps", w, a, w))
+        if any(p.padding):  # infinite weights times the zeros around the image are nothing
+            inside, product = unit.reg("m"), w.as_("u32")
+            body += [broadcast32(inside, "inside", pixel), op("vpand", product, product, inside)]
+        body.append(op("vaddps", total, total, w))
+        sums = loop("c", self.ic, loop("i", p.kh, loop("k", p.kw, body)))
+        row = ((n * p.oh + y) * p.ow + x) * p.oc + g * self.oc + first
+        tile = TileSums(unit, [[total]], [live], [row], g * self.columns + first, [row])
+        return [zero(total), *sums, *finish_tile(self.plan, tile)]
+
+    # -- arrays ---------------------------------------------------------------------------------------------------
+    def kernel(self) -> Kernel:
+        """Products in f32."""
+        return Kernel(self.name, self.program, self.prepare, self.finish, "f32")
+
+    def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
+        """The program's inputs: the source with its padding, weights with output channels innermost."""
+        problem = self.problem
+        top, left, bottom, right = problem.padding
+
+        def by_channel(values: Array) -> Array:
+            wide = np.zeros((problem.groups, self.columns), values.dtype)
+            wide[:, : self.oc] = values.reshape(problem.groups, self.oc)
+            return wide.reshape(-1)
+
+        codes = weights.view(np.uint8).reshape(problem.groups, self.oc, self.ic, problem.kh, problem.kw)
+        wide = np.zeros((problem.groups, self.ic, problem.kh, problem.kw, self.columns), np.uint8)
+        wide[..., : self.oc] = codes.transpose(0, 2, 3, 4, 1)
+        inputs: dict[str, Array] = {
+            "src": np.pad(src.view(np.uint8), ((0, 0), (0, 0), (top, bottom), (left, right))).reshape(-1),
+            "wei": wide.reshape(-1),
+            **self.plan.inputs(p, by_channel),
+        }
+        return {t.name: np.ascontiguousarray(inputs[t.name]) for t in self.program.tensors if t.kind == "input"}
+
+    def finish(self, outputs: Mapping[str, Array]) -> Array:
+        """Channels last, as nchw."""
+        p = self.problem
+        return np.ascontiguousarray(outputs["dst"].reshape(p.mb, p.oh, p.ow, p.oc).transpose(0, 3, 1, 2))

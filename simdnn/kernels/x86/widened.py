@@ -1,0 +1,127 @@
+"""Sources, and weights in a kernel's own layout, stored as narrow floats: a stage ahead makes what it multiplies.
+
+for each row of the source, each group of K:     parallel
+    its codes to f32, times their scale where K has groups of it, to the kernel's type
+for each vector of stored panels:                parallel
+    its codes to the kernel's type
+the kernel itself
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from isa_models.formats import encode, fmt
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
+from simdnn.kernels.x86.code import Unit, broadcast32, store32, unit_of
+from simdnn.kernels.x86.constants import Constants
+from simdnn.kernels.x86.narrow import load
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Memory, Register, Tensor
+
+_PANELS = ("wei", "wei_tail")
+
+
+def from_codes(kernel: Kernel, problem: MatmulProblem, panels: bool = False) -> Kernel:
+    """The kernel of the problem with a source of the kernel's own type, told narrow codes instead.
+
+    `panels`: its weights are narrow, too, and the kernel packs floats of its own type.
+    """
+    stage = _Widening(kernel, problem, panels)
+    code = stage.code()
+    program = kernel.program
+    made = verify(replace(program, tensors=tuple(stage.tensors()), body=(*code, *program.body)))
+
+    def prepare(src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
+        return stage.inputs(src, weights, p)
+
+    names = tuple(f"stored_{name}" for name in _PANELS) if panels else kernel.weights
+    return replace(kernel, program=made, prepare=prepare, weights=names, blocked=None)
+
+
+class _Widening:
+    def __init__(self, kernel: Kernel, problem: MatmulProblem, panels: bool) -> None:
+        self.kernel, self.problem = kernel, problem
+        self.unit: Unit = unit_of(kernel.program.isa)
+        self.words = Constants(self.unit, "widening")
+        tensor = kernel.program.tensor
+        self.panels = [tensor[name] for name in _PANELS if name in tensor] if panels else []
+        self.source = tensor["src"] if tensor["src"].dtype != problem.src else None
+        self.scale = problem.narrow.src if problem.narrow and problem.narrow.src else None
+
+    @property
+    def group(self) -> int:
+        """How many k of the source share a scale."""
+        return self.scale.length(self.problem.k) if self.scale else self.problem.k
+
+    def tensors(self) -> list[Tensor]:
+        p, made = self.problem, [*self.panels, *([self.source] if self.source else [])]
+        found = [replace(t, kind="scratch") if t in made else t for t in self.kernel.program.tensors]
+        found += [Tensor(f"stored_{t.name}", "u8", t.size) for t in self.panels]
+        found += [Tensor("codes", "u8", p.m * p.k)] if self.source else []
+        found += [Tensor("source_scales", "f32", p.m * p.k // self.group)] if self.scale else []
+        return [*found, *self.words.tensors()]
+
+    def code(self) -> Code:
+        code: Code = []
+        for t in self.panels:
+            turns, rest = divmod(t.size, self.unit.lanes)
+            assert not rest, "panels are whole vectors"
+            at = Affine.var("v") * self.unit.lanes
+            loaded = load(self.words, "x", f"stored_{t.name}", self.problem.wei, at, self.unit.lanes)
+            code += loop("v", turns, [*loaded, *self.store(t, at, self.unit.lanes)], parallel=True)
+        return code + (self.widen(self.source) if self.source else [])
+
+    def widen(self, source: Tensor) -> Code:
+        """The source, group by group of a row."""
+        p, unit, lanes = self.problem, self.unit, self.unit.lanes
+        x, factor = unit.reg("x", "f32"), unit.reg("f", "f32")
+
+        def step(at: Affine, live: int) -> Code:
+            times: Code = [op("vmulps", x, x, factor)] if self.scale else []
+            return [*load(self.words, "x", "codes", p.src, at, live), *times, *self.store(source, at, live)]
+
+        groups = p.k // self.group
+        number = Affine.var("r") * groups + Affine.var("g")
+        first, (turns, rest) = number * self.group, divmod(self.group, lanes)
+        body: Code = [broadcast32(factor, "source_scales", number)] if self.scale else []
+        body += loop("v", turns, step(first + Affine.var("v") * lanes, lanes))
+        body += step(first + turns * lanes, rest) if rest else []
+        return loop("r", p.m, loop("g", groups, body, parallel=True), parallel=True)
+
+    def store(self, to: Tensor, at: Affine, lanes: int) -> Code:
+        """x rounded to a tensor's type, in it."""
+        x = self.unit.reg("x", "f32")
+        if to.dtype == "f32":
+            return [store32(self.unit, to.name, at, x, lanes)]
+        if to.dtype == "f16" and (self.unit.masks or lanes == self.unit.lanes):
+            return [op("vcvtps2ph", Memory(to.name, at, "f16", lanes), x, imm=0)]
+        half = Register("half", to.dtype, self.unit.lanes)
+        words = half.as_("u16")
+        if to.dtype == "f16":
+            moves = [op("vpextrw", Memory(to.name, at + i, "u16", 1), words, imm=i) for i in range(lanes)]
+            return [op("vcvtps2ph", half, x, imm=0), *moves]
+        return [op("vcvtneps2bf16", half, x), op("vmovdqu16", Memory(to.name, at, "u16", lanes), words)]
+
+    # -- arrays -----------------------------------------------------------------------------------------------------
+    def inputs(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
+        """The kernel's own inputs, with codes in place of what the stage makes."""
+        problem, own = self.problem, fmt(self.kernel.program.tensor["src"].dtype).dtype
+        with np.errstate(all="ignore"):
+            floats = weights.astype(np.float32).astype(own) if self.panels else weights
+        made: Mapping[str, Array] = self.kernel.prepare(src.astype(own) if self.source else src, floats, p)
+        inputs = dict(made)
+        for t in self.panels:
+            inputs[f"stored_{t.name}"] = encode(inputs.pop(t.name).astype(np.float32), problem.wei, overflow="ieee")
+        if self.source:
+            inputs.pop("src")
+            inputs["codes"] = src.view(np.uint8).reshape(-1)
+        if self.scale:
+            scales = np.asarray(p.src_group_scale, np.float32)
+            inputs["source_scales"] = np.broadcast_to(scales, (problem.m, scales.shape[1])).reshape(-1)
+        return {name: np.ascontiguousarray(array) for name, array in inputs.items()}

@@ -1,0 +1,192 @@
+"""Products with floats of at most a byte as problems: their types, where scales go, what a destination finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from isa_models import InvalidArgument, Unimplemented
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.narrow import Narrow
+from simdnn.kernels.common.params import Param
+from simdnn.kernels.common.spec import Decompression, Epilogue, MatmulProblem, Parameters
+from simdnn.libraries import Library
+from simdnn.primitives import postops
+from simdnn.primitives.decompress import computes as computes_of_source
+from simdnn.primitives.problems import matmul_problem
+from simdnn.primitives.resolve import Resolved, Valued, bias_values, floats, resolve
+
+NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")
+_DESTINATIONS = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "f4_e2m1")
+
+
+def takes_part(given: Resolved, dst: str | None) -> bool:
+    """Whether a narrow float is among the types, or scales of the destination are to be found."""
+    return of_narrow(given.shape.src, given.shape.wei, dst) or bool(_found(given))
+
+
+def of_narrow(*types: str | None) -> bool:
+    """Whether a narrow float is among the types."""
+    return any(dtype in NARROW for dtype in types)
+
+
+def _found(given: Resolved) -> str:
+    """How scales of the destination are found; empty where they are given, or there are none."""
+    scale = given.scales.get("dst")
+    return scale.mode if scale and scale.mode != "static" else ""
+
+
+def problem_of(
+    given: Resolved,
+    dst: str | None,
+    bias: Array | bool | None,
+    wei_tag: object,
+    library: Library | None,
+    caps: frozenset[str],
+) -> tuple[MatmulProblem, Parameters]:
+    """A matmul on a CPU, and its numbers; `library`: whose bits are asked for.
+
+    Raises `InvalidArgument` for scales that do not nest or fit, `Unimplemented` for what no kernel here has.
+    """
+    if library is None or (given.shape.src, fmt(given.shape.wei).bits) == ("bf16", 8) and given.shape.wei in NARROW:
+        return _own(given, dst, bias, wei_tag, library, caps)
+    return _reference_like(given, dst, bias, wei_tag)
+
+
+def _reference_like(
+    given: Resolved, dst: str | None, bias: Array | bool | None, wei_tag: object
+) -> tuple[MatmulProblem, Parameters]:
+    """The problem whose scales multiply every product, as oneDNN's reference has it."""
+    shape = given.shape
+    dst = "f32" if dst is None else dst
+    if dst not in _DESTINATIONS:
+        raise Unimplemented(f"dst {dst!r} of {shape.src} x {shape.wei}; what works: {', '.join(_DESTINATIONS)}")
+    _refuse_zero_points(given)
+    found = given.scales.get("dst")
+    dynamic = _found(given)
+    src, wei = _params(given)
+    narrow = Narrow(src, wei, dynamic, _columns(found, shape.n) if dynamic else 0, reference=True)
+    epilogue = Epilogue(
+        dst=dst,
+        bias=bias is not None and bias is not False,
+        post_ops=postops.names(given.post_ops, shape.n),
+        dst_scale=found is not None and not dynamic,
+    )
+    parameters = Parameters(
+        bias=bias_values(bias, shape) if isinstance(bias, np.ndarray) else None,
+        dst_scale=float(floats(found)[0]) if epilogue.dst_scale else 1.0,
+        src_group_scale=_table(given.scales.get("src"), 1),
+        wei_scale=_table(given.scales.get("wei"), 0),
+    )
+    return replace(matmul_problem(shape, epilogue, wei_tag), narrow=narrow), parameters
+
+
+def of_convolution(given: Resolved, dst: str | None, bias: Array | bool | None) -> tuple[Epilogue, Parameters]:
+    """What a convolution of f8 does after its sums. Raises `Unimplemented` for scales."""
+    dst = "f32" if dst is None else dst
+    if dst not in ("f32", *NARROW[:2]):
+        raise Unimplemented(f"dst {dst!r} of a convolution of {given.shape.src}; what works: f32, {given.shape.src}")
+    if given.scales:
+        raise Unimplemented(f"scales of a convolution of {given.shape.src}: no kernel here has them; without, it works")
+    epilogue, parameters = resolve(given, "f32", bias)
+    return replace(epilogue, dst=dst), parameters
+
+
+def _params(given: Resolved) -> tuple[Param | None, Param | None]:
+    """The scales of source and of weights, whose groups nest."""
+    found = {name: given.scales[name].param for name in ("src", "wei") if name in given.scales}
+    lengths = sorted(param.length(given.shape.k) for param in found.values())
+    if lengths and lengths[-1] % lengths[0]:
+        raise InvalidArgument(f"scales in groups of {lengths} along K; one must divide the other")
+    return found.get("src"), found.get("wei")
+
+
+def _columns(found: Valued | None, n: int) -> int:
+    """How many columns share a scale that is found."""
+    assert found
+    columns = found.param.columns
+    if n % columns:
+        raise InvalidArgument(f"scales['dst'] for {columns} columns each; N = {n} is no multiple")
+    return columns
+
+
+def _table(found: Valued | None, axis: int) -> Array | None:
+    """Scales as f32 with two axes: of a source (M or 1, parts of K), of weights (parts of K, N or 1)."""
+    if found is None:
+        return None
+    values = floats(found)
+    if found.param.group:
+        return values
+    return values.reshape(-1, 1) if axis else values.reshape(1, -1)
+
+
+def _refuse_zero_points(given: Resolved) -> None:
+    for argument in given.zero_points:
+        dtype = {"src": given.shape.src, "wei": given.shape.wei}.get(argument, "")
+        if dtype and fmt(dtype).is_float:
+            raise InvalidArgument(
+                f"zero_points[{argument!r}] of {dtype}: integers alone have them (oneDNN 3.13 takes them for floats of "
+                "8 bits and ignores them, which is an error of its)"
+            )
+        raise Unimplemented(f"zero_points[{argument!r}] beside floats of at most a byte: no kernel here has them")
+
+
+# -- kernels that compute in floats of more bits ----------------------------------------------------------------------
+def _own(
+    given: Resolved,
+    dst: str | None,
+    bias: Array | bool | None,
+    wei_tag: object,
+    library: Library | None,
+    caps: frozenset[str],
+) -> tuple[MatmulProblem, Parameters]:
+    """Narrow sources and weights become floats that a unit multiplies, exactly, times the scales that change along K;
+    other scales multiply the sums. Destinations saturate.
+    """
+    shape, scales = given.shape, given.scales
+    base, parameters = _reference_like(given, dst, bias, wei_tag)
+    src, wei = (scales[name].param if name in scales else None for name in ("src", "wei"))
+    inside = src if src and src.along_k else None
+    if inside and shape.src not in NARROW:
+        raise Unimplemented(
+            f"scales['src'] by {inside.granularity} of a source of {shape.src}: what works: a common one, or a source "
+            f"of {', '.join(NARROW)}"
+        )
+    assert base.narrow
+    narrow = replace(base.narrow, src=inside, wei=None, reference=False)
+    unpacked = None
+    if shape.wei in NARROW or not fmt(shape.wei).is_float:
+        computes = ("bf16",) if library else _computes(given, caps)
+        unpacked = Decompression(computes, wei, merged=library is not None)
+        common = wei is not None and not wei.group
+        parameters = replace(parameters, wei_scale=floats(scales["wei"]) if common else parameters.wei_scale)
+    elif shape.src != shape.wei and shape.src not in NARROW:
+        raise Unimplemented(f"{shape.src} source with {shape.wei} weights: oneDNN's reference alone has such products")
+    elif wei and wei.group:
+        raise Unimplemented(f"scales['wei'] by group of {shape.wei} weights; weights of fewer bits have them")
+    epilogue = replace(
+        base.epilogue,
+        src_scale=src is not None and inside is None,
+        wei_scale=None if unpacked else wei,
+    )
+    if epilogue.wei_scale:
+        parameters = replace(parameters, wei_scale=floats(scales["wei"]))
+    if epilogue.src_scale:
+        parameters = replace(parameters, src_scale=float(floats(scales["src"])[0]))
+    wanted = narrow if inside or narrow.dynamic or shape.src in NARROW or base.epilogue.dst in NARROW else None
+    return replace(base, epilogue=epilogue, decompression=unpacked, narrow=wanted), parameters
+
+
+def _computes(given: Resolved, caps: frozenset[str]) -> tuple[str, ...]:
+    """The types that products may be formed in: of floats all that hold the source as it is, and the weights with it.
+
+    A math mode has a say for f32 sources and for integer weights.
+    """
+    src, floats_alone = given.shape.src, fmt(given.shape.wei).is_float
+    if src in NARROW:
+        return "f32", "bf16", "f16"
+    if floats_alone and src != "f32":
+        return "f32", src
+    return computes_of_source(src, given.fpmath, "avx512_core_bf16" in caps)

@@ -1,0 +1,53 @@
+"""Reorders to floats of at most a byte and from them: which there are, and their values (docs/numerics.md, rule 15)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isa_models import InvalidArgument, Machine, Unimplemented
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
+from simdnn.kernels.x86 import convert
+from simdnn.kernels.x86.code import unit_of
+from simdnn.kernels.x86.narrow import is_narrow
+from simdnn.primitives import arrays
+from simdnn.primitives.descriptors import MemoryDesc
+from simdnn.program.records import Program
+
+#: sources and destinations of pairs that oneDNN accepts without writing what it should
+_UNWRITTEN = ("bf16", "f16", "f8_e4m3", "f8_e5m2"), ("f4_e2m1", "e8m0")
+
+
+def takes_part(source: str, target: str) -> bool:
+    """Whether a narrow float is converted, or made."""
+    return is_narrow(source) or is_narrow(target)
+
+
+def conversion(source: MemoryDesc, desc: MemoryDesc, machine: Machine, caps: frozenset[str]) -> Program:
+    """The program that converts a plain array. Raises `InvalidArgument` for another shape, `Unimplemented` for pairs
+    that the library refuses or does not write, for layouts, and below AVX2.
+    """
+    if source.shape != desc.shape:
+        raise InvalidArgument(f"desc of shape {desc.shape} for an array of shape {source.shape}")
+    if desc.blocked or desc.tag not in ("any", source.tag):
+        raise Unimplemented(f"reorder of {source.dtype} to {desc}: narrow floats keep their layout, {source.tag!r}")
+    if desc.dtype not in convert.PAIRS.get(source.dtype, ()):
+        unwritten = source.dtype in _UNWRITTEN[0] and desc.dtype in _UNWRITTEN[1]
+        said = "oneDNN 3.13 accepts it and leaves the destination unwritten" if unwritten else "oneDNN has none"
+        works = "; ".join(f"{name} to {', '.join(targets)}" for name, targets in convert.PAIRS.items())
+        raise Unimplemented(f"reorder of {source.dtype} to {desc.dtype}: {said}; what works: {works}")
+    cap = next((cap for cap in ("avx512_core", "avx2") if cap in caps), "")
+    if not cap:
+        raise Unimplemented(f"reorder of {source.dtype} to {desc.dtype} on {machine.name}: needs avx2")
+    size = int(np.prod(source.shape))
+    return convert.conversion(source.dtype, desc.dtype, size, unit_of(cap), "avx512_core_fp16" in caps)
+
+
+def values(program: Program, array: Array, desc: MemoryDesc, engine: str) -> dict[str, Array]:
+    """What the program makes of an array."""
+    from simdnn import numerics  # brings LLVM
+
+    plain, tensor = arrays.native(array).reshape(-1), program.tensor["plain"]
+    with np.errstate(all="ignore"):
+        found = numerics.run(program, {"plain": plain.view(fmt(tensor.dtype).dtype)}, engine=engine)
+    return {"wei": found["wei"].view(fmt(desc.dtype).dtype)}

@@ -1,0 +1,170 @@
+"""Products of narrow floats by this package's own kernels, and what is refused where oneDNN's bits are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import simdnn
+from isa_models.formats import fmt
+
+Array = npt.NDArray[Any]
+NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")
+M, K, N = 5, 64, 19
+
+
+def normal(shape: tuple[int, int], dtype: str, seed: int = 0) -> Array:
+    return (np.random.default_rng(seed).standard_normal(shape) * 2).astype(np.float32).astype(fmt(dtype).dtype)
+
+
+def e8m0(shape: tuple[int, int], low: int = -3, high: int = 3) -> Array:
+    return np.exp2(np.random.default_rng(1).integers(low, high, shape)).astype(ml_dtypes.float8_e8m0fnu)
+
+
+@pytest.mark.parametrize("wei", NARROW)
+@pytest.mark.parametrize(
+    ("src", "kernel"),
+    [
+        ("bf16", "avx512_core_bf16"),
+        ("bf16", "avx512_core_amx"),
+        ("f32", "avx512_core"),
+        ("f32", "avx2"),
+        ("f16", "avx512_core_amx_fp16"),
+        ("f8_e4m3", "avx512_core_amx"),
+        ("f8_e5m2", "avx512_core_amx_fp16"),
+        ("f8_e4m3", "avx512_core_bf16"),
+        ("f8_e5m2", "avx2"),
+    ],
+)
+def test_bits_are_those_of_a_product_of_decoded_weights(src: str, kernel: str, wei: str) -> None:
+    a, w, scales = normal((M, K), src), normal((K, N), wei, 1), e8m0((2, N))
+    attr = simdnn.Attr(scales={"wei": simdnn.Quant(scales, mask=3, groups=(32, 1), dtype="e8m0"), "src": 0.75})
+    found = simdnn.matmul(a, w, machine="gnr", attr=attr, dispatch=f"wdec:{kernel}")
+    floats = fmt(found.compute_dtype).dtype
+    ready = (w.astype(np.float32) * np.repeat(scales.astype(np.float32), 32, 0)).astype(floats)
+    plain = simdnn.Attr(scales={"src": 0.75})
+    same = simdnn.matmul(a.astype(floats), ready, machine="gnr", attr=plain, dispatch=f"gemm:{kernel}")
+    assert found.output.tobytes() == same.output.tobytes() and found.cycles > 0
+
+
+def test_scales_of_every_stored_type() -> None:
+    """A source in blocks by weights in blocks, with scales of each type; sums are exact here."""
+    a, w = normal((M, K), "f4_e2m1"), normal((K, N), "f4_e2m1", 1)
+    for dtype in ("f32", "bf16", "f16", "f8_e4m3", "e8m0"):
+        one, two = e8m0((M, 2)).astype(np.float32), e8m0((4, N)).astype(np.float32)
+        attr = simdnn.Attr(
+            scales={
+                "src": simdnn.Quant(one.astype(fmt(dtype).dtype), mask=3, groups=(1, 32), dtype=dtype),
+                "wei": simdnn.Quant(two.astype(fmt(dtype).dtype), mask=3, groups=(16, 1), dtype=dtype),
+            }
+        )
+        r = simdnn.matmul(a, w, machine="spr", attr=attr)
+        wide = a.astype(np.float64) * np.repeat(one, 32, 1), w.astype(np.float64) * np.repeat(two, 16, 0)
+        assert (r.output == wide[0] @ wide[1]).all() and r.implementation.startswith("wdec"), dtype
+
+
+def test_blocks_multiply_as_they_dequantize() -> None:
+    x, w = normal((M, K), "f32"), normal((K, N), "f32", 1)
+    for quantized in (
+        simdnn.quantize_mx(w, "f8_e4m3", axis=0),
+        simdnn.quantize_mx(w, "f4_e2m1", axis=0, rule="ceil"),
+        simdnn.quantize_nvfp4(w, axis=0),
+    ):
+        r = simdnn.matmul(x, quantized.output, machine="zen4", attr=quantized.attr("wei"))
+        np.testing.assert_allclose(r.output, x @ quantized.dequantize(), rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dst", ["f8_e4m3", "f8_e5m2", "f4_e2m1"])
+def test_destinations_saturate_and_round_once(dst: str) -> None:
+    """The library rounds by way of f16 and does not saturate; own kernels do neither."""
+    form = fmt(dst)
+    x = np.array([[1.0625 + 2.0**-13, 460, 1e6, -1e9, 0.3, np.nan, 3.1, -0.0]], np.float32)
+    r = simdnn.matmul(np.ones((1, 1), np.float32), x, machine="spr", dst=dst)
+    wanted = np.clip(x, -form.greatest, form.greatest).astype(form.dtype)
+    kept = np.isfinite(x)
+    assert r.output.dtype == form.dtype and (r.output[kept] == wanted[kept]).all()
+    assert np.isnan(r.output.astype(np.float32)[~kept]).all() == form.nan
+
+
+@pytest.mark.parametrize(("mode", "columns", "dst"), [("dynamic_mx", 32, "f8_e4m3"), ("dynamic_fp", 16, "f4_e2m1")])
+def test_scales_that_are_found(mode: str, columns: int, dst: str) -> None:
+    a, w = normal((M, K), "bf16"), normal((K, 64), "bf16", 1)
+    attr = simdnn.Attr(scales={"dst": simdnn.Quant(mode=mode)})
+    r = simdnn.matmul(a, w, machine="spr", dst=dst, attr=attr)
+    plain = simdnn.matmul(a, w, machine="spr", dst="f32").output
+    assert r.dst_scales is not None and r.dst_scales.shape == (M, 64 // columns)
+    back = r.output.astype(np.float32) * np.repeat(r.dst_scales.astype(np.float32), columns, 1)
+    assert np.abs(back - plain).max() < np.abs(plain).max() * (0.13 if dst == "f8_e4m3" else 0.26)
+    if mode == "dynamic_mx":
+        q = simdnn.quantize_mx(plain, dst)
+        assert (q.output.view(np.uint8) == r.output.view(np.uint8)).all() and (q.scales == r.dst_scales).all()
+
+
+def test_the_librarys_overflows_are_shown_and_not_copied() -> None:
+    """Under dynamic_mx the floor of 460 is 256, and 460 / 1 has no code in f8_e4m3."""
+    a, w = np.ones((1, 1), np.float32), np.full((1, 32), 470, np.float32)
+    attr = simdnn.Attr(scales={"dst": simdnn.Quant(mask=3, groups=(1, 32), dtype="e8m0", mode="dynamic_mx")})
+    found = {
+        rule: simdnn.matmul(a, w, machine="spr", dst="f8_e4m3", attr=attr, dispatch=rule).output.astype(np.float32)[
+            0, 0
+        ]
+        for rule in ("onednn", "fastest")
+    }
+    assert np.isnan(found["onednn"]) and found["fastest"] == 448
+
+
+def scaled(argument: str, values: Array, **fields: Any) -> simdnn.Attr:
+    return simdnn.Attr(scales={argument: simdnn.Quant(values, **fields)})
+
+
+ONES = np.ones(1, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("types", "call", "told"),
+    [
+        (("f8_e4m3", "f8_e5m2"), {}, "f8 sources go with weights of their own type, bf16, f16 and integers"),
+        (("f32", "f8_e4m3"), {}, "f8 weights go with sources of f8 and bf16, not f32"),
+        (("f16", "f8_e4m3"), {}, "f8 weights go with sources of f8 and bf16, not f16"),
+        (("f4_e2m1", "f4_e2m1"), {}, "no floats of fewer than 8 bits"),
+        (("bf16", "f4_e2m1"), {}, "no floats of fewer than 8 bits"),
+        (("bf16", "f8_e4m3"), {"wei_tag": "ab"}, "weights in its own layout"),
+        (("bf16", "f8_e4m3"), {"isa": "avx512_core_fp16"}, "needs avx512_core_amx"),
+        (("bf16", "f8_e4m3"), {"dst": "f8_e4m3"}, "destinations of f32, bf16 and f16"),
+        (("bf16", "f8_e4m3"), {"attr": scaled("wei", e8m0((2, N)), groups=(32, 1))}, "common scales of f32"),
+        (("f8_e4m3", "f8_e4m3"), {"isa": "avx512_core"}, "need avx512_core_fp16"),
+        (("f16", "f16"), {"dst": "f8_e4m3"}, "f16 sources have no destination of fewer bits"),
+        (("f8_e4m3", "f8_e4m3"), {"attr": scaled("src", np.ones((M, 1), np.float32), mask=1)}, "by row without groups"),
+        (("f8_e4m3", "f8_e4m3"), {"attr": scaled("wei", np.ones((8, N), np.float32), groups=(8, 1))}, "of 16"),
+        (("f8_e4m3", "f8_e4m3"), {"attr": scaled("wei", ONES, dtype="e8m0")}, "a common one of e8m0"),
+        (
+            ("f8_e4m3", "f8_e4m3"),
+            {"attr": scaled("dst", np.ones(N, np.float32), mask=2)},
+            "takes the first one for all columns",
+        ),
+        (("f8_e4m3", "f8_e4m3"), {"attr": simdnn.Attr(zero_points={"wei": 1})}, "an error of its"),
+    ],
+)
+def test_what_the_library_refuses_or_gets_wrong(types: tuple[str, str], call: dict[str, Any], told: str) -> None:
+    a, w = normal((M, K), types[0]), normal((K, N), types[1], 1)
+    with pytest.raises(simdnn.SimdnnError) as error:
+        simdnn.matmul(a, w, machine="spr", dispatch="onednn", **call)
+    assert told in str(error.value)
+
+
+def test_every_pair_of_narrow_floats_has_a_kernel_of_its_own() -> None:
+    for src in NARROW:
+        for wei in NARROW:
+            r = simdnn.matmul(normal((2, 32), src), normal((32, 3), wei, 1), machine="spr")
+            wide = [normal(shape, t, s).astype(np.float64) for shape, t, s in (((2, 32), src, 0), ((32, 3), wei, 1))]
+            np.testing.assert_allclose(r.output, wide[0] @ wide[1], rtol=1e-5, atol=1e-5)
+
+
+def test_reorders_that_the_library_leaves_unwritten() -> None:
+    desc = simdnn.MemoryDesc((2, 32), "f4_e2m1", "ab")
+    with pytest.raises(simdnn.Unimplemented, match="leaves the destination unwritten"):
+        simdnn.reorder(normal((2, 32), "bf16"), desc, machine="spr")
