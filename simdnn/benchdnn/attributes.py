@@ -49,6 +49,8 @@ MASKS = (
     "mx",
     "dynamic_fp",
 )
+#: masks of a destination whose scales the primitive finds, and the modes that they stand for
+FOUND: dict[int | str, str] = {"mx": "dynamic_mx", "dynamic_fp": "dynamic_fp"}
 _PLAIN_MASKS = {"common": 0, "host_scalar": 0} | {
     mask: sum(1 << int(digit) for digit in mask[8:]) for mask in MASKS if mask.startswith("per_dim_")
 }
@@ -154,7 +156,9 @@ def mask_bits(parameter: Parameter, primitive: str, ndims: int, has_groups: bool
     if isinstance(mask, int):
         return mask
     if mask in ("mx", "dynamic_fp"):
-        raise Unimplemented(f"{mask} scales, which the primitive finds itself: no kernel here has them")
+        raise Unimplemented(
+            f"{mask} scales of {parameter.argument}, which the primitive finds itself: what works: scales of dst"
+        )
     matmul, weights = primitive == "matmul", parameter.argument == "wei"
     if mask == "per_tensor":
         return (1 << (ndims + has_groups * weights)) - 1

@@ -127,6 +127,9 @@ class Task:
         dims = self.case.dims
         matmul, grouped = isinstance(dims, MatmulDims), isinstance(dims, ConvDims) and dims.has_groups
         ndims = dims.ndims if isinstance(dims, MatmulDims | IpDims) else 4
+        if parameter.argument == "dst" and option == "attr-scales" and parameter.mask in attributes.FOUND:
+            trailing = _trailing(option, parameter)
+            return Quant(None, 3, trailing, parameter.dtype, attributes.FOUND[parameter.mask])
         bits = attributes.mask_bits(parameter, "matmul" if matmul else "convolution", ndims, grouped)
         if not bits and not parameter.groups:
             return Quant(values(option, parameter, ()), 0, None, parameter.dtype)

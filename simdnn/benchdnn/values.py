@@ -232,6 +232,8 @@ def _rounded(exact: Floats, dtype: str) -> Floats:
     if not dst.is_float:
         return np.clip(np.rint(exact), dst.low, dst.high)
     with np.errstate(over="ignore", invalid="ignore"):
+        if dst.bits <= 8:  # own kernels saturate
+            exact = np.clip(exact, -dst.greatest, dst.greatest)
         return exact.astype(np.float32).astype(dst.dtype).astype(np.float64)
 
 

@@ -94,7 +94,7 @@ def test_convolutions_pass(words: str) -> None:
         ("--matmul --attr-post-ops=add:f32:per_dim_0 2x3:3x4", "add with mask per_dim_0"),
         ("--matmul --attr-post-ops=relu:0.5 2x3:3x4", "post-operation 'relu:0.5'"),
         ("--matmul --dt=f32:s8:f32 2x3:3x4", "ambiguous"),
-        ("--matmul --dt=f8_e4m3 2x3:3x4", "f8_e4m3 source"),
+        ("--conv --dt=f8_e4m3 ic3ih5oc4kh3", "a slow form of oneDNN's"),
         ("--matmul --dt=f64 2x3:3x4", "f64 source"),
         ("--matmul --dt=f4_e3m0 2x3:3x4", "unknown data type 'f4_e3m0'"),
         ("--matmul --dt=u8:s8:s32 --attr-fpmath=bf16 2x3:3x4", "a math mode says how f32 data is computed"),
@@ -122,6 +122,28 @@ def test_reasons(words: str, reason: str) -> None:
     for found in answers(*words.split()):
         assert found.status == "UNIMPLEMENTED" and reason in found.reason
         assert found.cycles is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--dt=f8_e4m3 5x64:64x9",
+        "--dt=f8_e4m3:f8_e5m2:f32 5x64:64x9",
+        "--dt=bf16:f8_e4m3:f32 --wtag=any 5x64:64x9",
+        "--dt=f32:f4_e2m1:f32 --attr-scales=wei:per_ocic:e8m0:32x1 5x64:64x9",
+        "--dt=f8_e4m3:f8_e4m3:bf16 --attr-scales=wei:per_ocic:e8m0:32x1+src:per_ocic:e8m0:1x32 5x64:64x9",
+        "--dt=f32:f32:f4_e2m1 --attr-scales=dst:common:0.5 5x64:64x9",
+    ],
+)
+def test_narrow_floats(words: str) -> None:
+    (found,) = answers("--matmul", "--machine=spr", *words.split())
+    assert found.status == "PASSED" and found.max_error == 0, found
+
+
+def test_scales_that_are_found() -> None:
+    for mask in ("mx:e8m0:1x32", "dynamic_fp:f8_e4m3:1x16"):
+        (found,) = answers("--matmul", "--dt=f32:f32:f8_e4m3", f"--attr-scales=dst:{mask}", "5x64:64x32")
+        assert found.status == "PASSED" and "scales are found" in found.note, found
 
 
 def test_a_large_problem_is_priced_alone() -> None:
