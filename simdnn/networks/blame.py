@@ -93,7 +93,7 @@ def _restored(
     calibrated: Calibrated, mode: Mode, others: Sequence[str], feeds: Sequence[Any], where: Mapping[str, Any]
 ) -> list[Array] | None:
     """The outputs with the mode in the `others` alone; None where it changes nothing of those."""
-    if mode.fpmath and not mode.weight_group:
+    if mode.fpmath and not mode.stores:
         network, attr = in_mode(calibrated, mode)
         return _outputs(network, attr, feeds, {**where, "fpmath_layers": _patterns(others)})
     try:

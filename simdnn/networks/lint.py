@@ -163,7 +163,7 @@ def _modes(
 
 def _types(mode: Mode) -> tuple[Any, ...]:
     """Fields that tell modes apart but for the kernels they may take: modes that do without what the cap has go."""
-    return mode.src, mode.weights, mode.fpmath, mode.weight_group, mode.zero_points, mode.per_tensor
+    return mode.src, mode.weights, mode.fpmath, mode.weight_group, mode.narrow, mode.zero_points, mode.per_tensor
 
 
 def _rank(cap: str) -> int:

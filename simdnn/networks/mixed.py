@@ -99,7 +99,12 @@ def attr_of(mode: Mode) -> Attr:
     """The attribute that kernels of a layer have in a mode."""
     if mode.is_integer:
         return Attr(exact_int8=mode.exact_int8)
-    return Attr(fpmath=mode.fpmath, apply_to_int=bool(mode.weight_group))
+    return Attr(fpmath=mode.fpmath, apply_to_int=mode.stores)
+
+
+def storage_of(mode: Mode) -> dict[str, Any]:
+    """The arguments of `quantize_onnx` that say how a mode stores weights."""
+    return {"weights": mode.narrow} if mode.narrow else {"weights": mode.weights, "group": mode.weight_group}
 
 
 def rewritten(mixed: Mixable, mode: Mode, ranges: Ranges) -> onnx.ModelProto:
@@ -116,8 +121,8 @@ def rewritten(mixed: Mixable, mode: Mode, ranges: Ranges) -> onnx.ModelProto:
         only = _exactly(layer for layer in own if own[layer] == one)
         if one.is_integer:
             model = quantize_onnx(model, known, per_channel=not one.per_tensor, sources=one.src, only=only)
-        elif one.weight_group:
-            model = quantize_onnx(model, scheme="weights", weights=one.weights, group=one.weight_group, only=only)
+        elif one.stores:
+            model = quantize_onnx(model, scheme="weights", only=only, **storage_of(one))
     return model
 
 

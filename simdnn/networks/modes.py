@@ -18,12 +18,12 @@ from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.networks.float16 import float16_report, transpile_float16
-from simdnn.networks.mixed import Mixable, attr_of, mixable, placed, rewritten
+from simdnn.networks.mixed import Mixable, attr_of, mixable, placed, rewritten, storage_of
 from simdnn.networks.model import Node
 from simdnn.networks.network import Network, Watch, load
 from simdnn.networks.ops.quantized import stands_for
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_groups, check_layers
-from simdnn.networks.quantize import Ranges, quantize_onnx, ranges_of
+from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, computed, run_modes
 from simdnn.networks.types import is_float
@@ -102,9 +102,9 @@ def in_mode(calibrated: Calibrated, mode: Mode, only: Sequence[str] = ("*",)) ->
         if not any(node.op_type == "QuantizeLinear" for node in narrow.graph.node):
             raise Unimplemented("no convolution and no product here has constant weights to quantize")
         return load(narrow), attr_of(mode)
-    if mode.weight_group:
-        narrow = quantize_onnx(model, scheme="weights", weights=mode.weights, group=mode.weight_group, only=only)
-        if not any(node.op_type in ("MatMulNBits", "DequantizeLinear") for node in narrow.graph.node):
+    if mode.stores:
+        narrow = quantize_onnx(model, scheme="weights", only=only, **storage_of(mode))
+        if not any(node.op_type in (*STORING, "DequantizeLinear") for node in narrow.graph.node):
             raise Unimplemented("no product here and no convolution has constant weights to store")
         return load(narrow), attr_of(mode)
     if mode.src in ("f16", "bf16"):

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.errors import unknown_name
 from isa_models.isa import caps, implied
+from simdnn.networks.narrow import NARROW_WEIGHTS
 from simdnn.primitives.attr import STRATEGIES
 
 
@@ -30,6 +31,7 @@ class Mode:
     fpmath: str | None = None
     weight_group: int = 0  # k of stored weights that share a scale (u8 and u4: and a zero point) in a channel; 0: none
     zero_points: str = "auto"  # of integer products: the strategy by which weights' zero points are taken off
+    narrow: str = ""  # of weights stored as floats of 8 or 4 bits: how (`simdnn.networks.narrow`)
     per_tensor: bool = False  # integer weights have one scale, not one for each output channel
     default: bool = True  # among those that run where none is named
     gpus: tuple[str, ...] = ()
@@ -55,6 +57,11 @@ class Mode:
     @property
     def is_integer(self) -> bool:
         return self.src in ("u8", "s8")
+
+    @property
+    def stores(self) -> bool:
+        """Whether weights are stored smaller than their floating source: as integers by group, or as narrow floats."""
+        return bool(self.weight_group or self.narrow) and not self.is_integer
 
     def fpmath_of(self, layer: str, layers: str = "*") -> str | None:
         """The math mode of one layer where only `layers` are in the mode (patterns of a shell, by commas).
@@ -149,6 +156,24 @@ def _by_group() -> list[Mode]:
     ]
 
 
+def _narrow() -> list[Mode]:
+    """f32 sources by weights of 8 and 4 bits that are floats; bf16 is allowed inside. Convolutions keep f32."""
+    shared = {"tensor": "one scale", "channel": "a scale a channel", "nvfp4": "an f8 scale for 16 k, one for all"}
+    return [
+        Mode(
+            name,
+            f"f32 sources, {w.dtype} weights, {shared.get(w.scale, f'a power of two for {w.group} k ({w.scale})')}",
+            "f32",
+            w.dtype,
+            ANY_ISA,
+            fpmath="bf16",
+            narrow=name,
+            default=False,
+        )
+        for name, w in NARROW_WEIGHTS.items()
+    ]
+
+
 MODES: Mapping[str, Mode] = {
     mode.name: mode
     for mode in (
@@ -183,6 +208,7 @@ MODES: Mapping[str, Mode] = {
             )
             for bits in ("s8", "s4")
         ),
+        *_narrow(),
         *_int8("u8", per_tensor=True),
         *_int8("s8", per_tensor=False),
         *_int8("s8", per_tensor=True),

@@ -3,7 +3,8 @@
 Schemes: "static" puts QuantizeLinear and DequantizeLinear around Conv, MatMul and Gemm with constant weights, ranges
 of the sources taken from calibration data; "dynamic" finds each source's range as it runs (DynamicQuantizeLinear);
 "weights" leaves sources in f32 and stores the weights of products in 8 or 4 bits, grouped along K (MatMulNBits), those
-of convolutions with a scale a channel (DequantizeLinear; in 4 bits where the model can be raised to opset 21).
+of convolutions with a scale a channel (DequantizeLinear; in 4 bits where the model can be raised to opset 21). Narrow
+floats (mxfp8, mxfp4, nvfp4 …) are of products alone: MatMulBlocks, an operator of this package's own domain.
 Weights are symmetric, the largest magnitude becoming 127 (or 7). What the schemes are good for is told by R.
 Krishnamoorthi, "Quantizing deep convolutional networks for efficient inference", arXiv:1806.08342.
 """
@@ -23,6 +24,7 @@ from simdnn import quantize
 from simdnn.networks.fold import folded
 from simdnn.networks.load import graph_of, inline_data, names_read, onnx_package, read
 from simdnn.networks.model import Node
+from simdnn.networks.narrow import NARROW_WEIGHTS, NarrowWeights
 from simdnn.networks.network import Network
 from simdnn.networks.opset import raised, version
 from simdnn.networks.tensors import array_of
@@ -35,6 +37,7 @@ Ranges = Mapping[str, tuple[float, float]]  # the least and greatest value by te
 SCHEMES = ("static", "dynamic", "weights")
 _OPSET = 13  # the first with scales for each channel
 _BITS = {"s8": 8, "s4": 4}
+STORING = ("MatMulNBits", "MatMulBlocks")  # products whose weights are stored small
 _INT4_OPSET = 21  # the first in which DequantizeLinear takes 4 bits
 _LEAST_GROUP = 16  # that MatMulNBits allows
 
@@ -54,7 +57,8 @@ def quantize_onnx(
     """The quantized model. `calibration`: feeds to run for "static" on `machine`'s f32 kernels, or `ranges_of` them.
 
     `sources` "u8" (with a zero point) or "s8" (symmetric) for "static"; `weights` "s4" for "weights" alone, in groups
-    of `group` along K (a power of two; less where that does not divide K; zeros fill a K that is not a multiple of 16);
+    of `group` along K (a power of two; less where that does not divide K; zeros fill a K that is not a multiple of 16),
+    or floats: "mxfp8", "mxfp4" (also by rule, as "mxfp4-ceil"), "nvfp4", "f8-tensor", "f8-channel";
     `only`: patterns of node names. Nodes that do not fit (weights that are no constant matrix or filter) stay as they
     are. Raises `InvalidArgument`.
 
@@ -67,7 +71,7 @@ def quantize_onnx(
     package = onnx_package()
     one_of("scheme", scheme, SCHEMES)
     one_of("sources", sources, ("u8", "s8"))
-    one_of("weights", weights, ("s8", "s4") if scheme == "weights" else ("s8",))
+    one_of("weights", weights, ("s8", "s4", *NARROW_WEIGHTS) if scheme == "weights" else ("s8",))
     group = integer("group", group, _LEAST_GROUP)
     if group & (group - 1):
         raise InvalidArgument(f"group={group}; a power of two is needed, as 32")
@@ -101,11 +105,18 @@ def quantize_onnx(
             writer.static(node)
         elif scheme == "dynamic":
             writer.dynamic(node)
+        elif weights in NARROW_WEIGHTS:
+            writer.blocks(node, NARROW_WEIGHTS[weights])
         else:
             writer.packed(node, _BITS[weights], group)
     writer.finish()
     result: onnx.ModelProto = made
     return result
+
+
+def _values(scale: Any) -> Array:
+    """The numbers of a scale, whether it comes alone or in a `Quant`."""
+    return np.asarray(getattr(scale, "values", scale))
 
 
 def ranges_of(
@@ -302,6 +313,25 @@ class _Writer:
         self.nodes[-1].name = node.name
         if not any(o.domain == "com.microsoft" for o in self.model.opset_import):
             self.model.opset_import.append(self.onnx.helper.make_opsetid("com.microsoft", 1))
+
+    def blocks(self, node: Any, form: NarrowWeights) -> None:
+        """Weights as narrow floats with their scales; a convolution keeps its own."""
+        w, bias = self.known[node.input[1]], (list(node.input) + [""])[2]
+        w = w.T if self.turned(node) else w  # (K, N)
+        flat = not bias or bias in self.known and self.known[bias].size == self.known[bias].shape[-1] == w.shape[1]
+        if node.op_type == "Conv" or w.ndim != 2 or not flat:
+            self.nodes.append(node)
+            return
+        codes, scales = form.store(np.ascontiguousarray(w))
+        names = [self.hold(f"{node.input[1]}_{form.dtype}", codes)]
+        for argument in ("wei", "src"):
+            found = scales.get(argument)
+            names.append("" if found is None else self.hold(f"{node.input[1]}_{argument}_scale", _values(found)))
+        names += [self.hold(f"{bias}_flat", self.known[bias].reshape(-1))] if bias else []
+        self.put("MatMulBlocks", [node.input[0], *names], [node.output[0]], "simdnn")
+        self.nodes[-1].name = node.name
+        if not any(o.domain == "simdnn" for o in self.model.opset_import):
+            self.model.opset_import.append(self.onnx.helper.make_opsetid("simdnn", 1))
 
     def filters(self, node: Any, dtype: str) -> None:
         """A convolution's weights with a scale for each output channel; a depthwise one keeps its own."""

@@ -6,8 +6,8 @@ to (bias, relu and the next layer's scale in its epilogue). The last layer gives
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from simdnn import quantize
+from simdnn.networks.narrow import NARROW_WEIGHTS
 from simdnn.networks.precision import MODES, Mode
 from simdnn.primitives import Attr, convolution, estimate, matmul
 from simdnn.primitives.result import Estimate, Result
@@ -40,14 +41,15 @@ class PreparedLayer:
     wei_scale: F32 | None = None
     dst_as: Activation | None = None
     fpmath: str | None = None  # the math mode of this layer
+    narrow: Mapping[str, Any] = field(default_factory=dict)  # scales of weights stored as narrow floats
 
     def attr(self, mode: Mode) -> Attr:
         """The attribute that makes the kernel scale, clip at zero and requantize."""
         stored = {name: found for name, found in (("src", self.src_as), ("dst", self.dst_as)) if found}
-        scales = {name: found.scale for name, found in stored.items()}
+        scales: dict[str, Any] = {name: found.scale for name, found in stored.items()}
         return Attr(
-            scales=scales if self.wei_scale is None else scales | {"wei": self.wei_scale},
-            apply_to_int=bool(mode.weight_group),
+            scales=scales | dict(self.narrow) if self.wei_scale is None else scales | {"wei": self.wei_scale},
+            apply_to_int=mode.stores and not mode.narrow,
             zero_points={name: found.zero_point for name, found in stored.items() if found.zero_point},
             exact_int8=mode.exact_int8,
             fpmath=self.fpmath,
@@ -140,6 +142,11 @@ def prepare_layer(
     scheme: Scheme = _SCHEME,
 ) -> PreparedLayer:
     """A layer in a mode that reads its source as `src_as` tells and gives `dst`, stored as `dst_as` tells."""
+    if mode.narrow and layer.kind != "conv":
+        codes, scales = NARROW_WEIGHTS[mode.narrow].store(layer.weights)
+        return PreparedLayer(layer, codes, dst, dst_as=dst_as, fpmath=fpmath, narrow=scales)
+    if mode.narrow:
+        return PreparedLayer(layer, layer.weights, dst, dst_as=dst_as, fpmath=fpmath)
     if not mode.is_integer:
         weights, scale, _ = compressed(layer.weights, mode) if mode.weight_group else (None, None, None)
         weights = _stored(layer.weights, mode.weights) if weights is None else weights
@@ -212,7 +219,8 @@ def estimate_one(prepared: PreparedLayer, shape: Layer, mode: Mode, target: Plac
     """The cost of a prepared layer for an image that comes alone."""
     own = mode.at(prepared.layer.name)
     src = prepared.src_as.dtype if prepared.src_as else own.src
-    types = f"{src}:{own.weights}:{prepared.dst}"
+    weights = own.src if own.narrow and prepared.layer.kind == "conv" else own.weights
+    types = f"{src}:{weights}:{prepared.dst}"
     place = target.under(mode, prepared.layer.name)
     return estimate_layer(shape, types, bias=True, attr=prepared.attr(own), **vars(place))
 

@@ -16,6 +16,7 @@ from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
+from simdnn.networks.narrow import NARROW_WEIGHTS
 from simdnn.networks.precision import MODES, Mode, choose, without_zero_points
 from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes, some
 from simdnn.primitives import Attr, Quant, convolution, matmul
@@ -167,11 +168,13 @@ def select(workload: Workload, pattern: str = "*", apart: str = "*") -> list[Lay
 def _primitive(job: TableLayer, mode: Mode, isa: str) -> Result:
     """The layer through its primitive on seeded data; the destination is f32, integers are scaled in the kernel."""
     layer = job.layer
-    narrowed = mode.weight_group or mode.per_tensor  # from f32, here
+    narrowed = mode.weight_group or mode.narrow or mode.per_tensor  # from f32, here
     tensors = data.tensors(layer, f"{mode.src}:{'f32' if narrowed else mode.weights}", job.seed)
     scales = {"src": tensors.src_scale, "wei": tensors.wei_scale} if mode.is_integer else {}
     weights, zero_points, sums = tensors.weights, None, None
-    if mode.weight_group:
+    if mode.narrow and isinstance(layer, MatmulLayer):
+        weights, scales = NARROW_WEIGHTS[mode.narrow].store(weights)
+    elif mode.weight_group:
         weights, scales["wei"], zero_points = network.compressed(weights, mode)
     if zero_points is not None and mode.zero_points == "precomputed":
         sums = tensors.src.reshape(layer.src_shape[0], len(zero_points), -1).sum(-1, dtype=np.int32)
@@ -193,7 +196,12 @@ def _estimate(job: TableLayer, mode: Mode, isa: str) -> Estimate:
     count = 1 if mode.per_tensor else outputs
     scales: dict[str, Any] = {"src": 1.0, "wei": np.ones(count, np.float32)} if mode.is_integer else {}
     zero_points, sums = None, None
-    if mode.weight_group and isinstance(layer, MatmulLayer):
+    held = mode.weights
+    if mode.narrow:
+        found = NARROW_WEIGHTS[mode.narrow]
+        held = mode.weights if isinstance(layer, MatmulLayer) else mode.src
+        scales = dict(found.quant(layer.k)) if isinstance(layer, MatmulLayer) else {}
+    elif mode.weight_group and isinstance(layer, MatmulLayer):
         length = network.group_of(mode, layer.k)
         scales["wei"] = Quant(None, groups=(length, 1))
         if not fmt(mode.weights).signed:
@@ -204,7 +212,7 @@ def _estimate(job: TableLayer, mode: Mode, isa: str) -> Estimate:
         scales["wei"] = Quant(None, mask="per_oc")
     return network.estimate_layer(
         layer,
-        f"{mode.src}:{mode.weights}:f32",
+        f"{mode.src}:{held}:f32",
         attr=_attr(job, mode, scales, zero_points, sums),
         **job.where(isa),
     )

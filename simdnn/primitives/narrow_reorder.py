@@ -1,4 +1,4 @@
-"""Reorders to floats of at most a byte and from them: which there are, and their values (docs/numerics.md, rule 15)."""
+"""Reorders to floats of at most a byte and from them: which there are, and their values (docs/numerics.md, rule 16)."""
 
 from __future__ import annotations
 

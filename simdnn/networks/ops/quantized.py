@@ -357,6 +357,33 @@ def matmul_nbits(
     return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
 
 
+@operator("MatMulBlocks", domain="simdnn")
+def matmul_blocks(
+    k: Kernels,
+    node: Node,
+    a: Array,
+    codes: Array,
+    scales: Array,
+    common: Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    """a x weights (K, N) of narrow floats, with one scale, one a column, or one for each run of k in a column.
+
+    `common` is a factor of all sums.
+    """
+    inner, columns = codes.shape
+    need(scales.ndim < 2 or inner % len(scales) == 0, f"scales {scales.shape} of weights {codes.shape}")
+    quant = Quant(scales, mask=0 if scales.size == 1 else 2)
+    if scales.ndim == 2:
+        quant = Quant(scales, mask=3, groups=(inner // len(scales), 1), dtype=label(scales.dtype))
+    given = {"wei": quant} | ({} if common is None else {"src": Quant(common)})
+    source = converted(k, a, F32) if label(a.dtype) not in ("f32", "bf16", "f16") else a
+    added = None if bias is None else converted(k, bias, F32)
+    attr = replace(k.attr, apply_to_int=False, scales=given)
+    result = k.matmul(source.reshape(-1, inner), codes, added, attr=attr, dst="f32")
+    return converted(k, result.reshape(*a.shape[:-1], columns), a.dtype)
+
+
 def _unpack(packed: Array, width: int) -> Array:
     """Bytes to values, the lower half first."""
     if width == 8:

@@ -1,0 +1,58 @@
+"""Networks whose weights are stored as floats of 8 and 4 bits: values as of decoded weights, cost without data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import simdnn
+from simdnn.networks.narrow import NARROW_WEIGHTS
+from simdnn.networks.precision import MODES, choose
+
+onnx = pytest.importorskip("onnx")
+RNG = np.random.default_rng(0)
+FIRST, SECOND = (RNG.standard_normal(shape, np.float32) * np.float32(0.1) for shape in ((64, 48), (40, 48)))
+BIAS = RNG.standard_normal(40, np.float32)
+
+
+def model() -> onnx.ModelProto:
+    """A MatMul and a Gemm that reads its weights transposed."""
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "first"], ["h"], "one"),
+        onnx.helper.make_node("Relu", ["h"], ["r"], "relu"),
+        onnx.helper.make_node("Gemm", ["r", "second", "bias"], ["y"], "two", transB=1),
+    ]
+    ports = [onnx.helper.make_tensor_value_info(name, 1, [3, size]) for name, size in (("x", 64), ("y", 40))]
+    held = {"first": FIRST, "second": SECOND, "bias": BIAS}
+    constants = [onnx.numpy_helper.from_array(values, name) for name, values in held.items()]
+    graph = onnx.helper.make_graph(nodes, "g", ports[:1], ports[1:], constants)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+
+
+def decoded(weights: np.ndarray, name: str) -> np.ndarray:  # type: ignore[type-arg]
+    codes, scales = NARROW_WEIGHTS[name].store(weights)
+    values = np.asarray(getattr(scales["wei"], "values", scales["wei"])).astype(np.float32)
+    whole = np.repeat(values, len(weights) // len(values), 0) if values.ndim == 2 else values
+    common = np.asarray(getattr(scales.get("src", 1), "values", scales.get("src", 1)), np.float32)
+    return codes.astype(np.float32) * whole * common
+
+
+@pytest.mark.parametrize("name", NARROW_WEIGHTS)
+def test_products_are_those_of_decoded_weights(name: str) -> None:
+    made = simdnn.quantize_onnx(model(), scheme="weights", weights=name)
+    assert [node.op_type for node in made.graph.node] == ["MatMulBlocks", "Relu", "MatMulBlocks"]
+    x = RNG.standard_normal((3, 64), np.float32)
+    found = simdnn.load(made).run({"x": x}, machine="zen4")
+    wanted = np.maximum(x @ decoded(FIRST, name), 0) @ decoded(SECOND.T, name) + BIAS
+    np.testing.assert_allclose(found.outputs["y"], wanted, rtol=1e-4, atol=1e-4)
+    assert found.cycles == simdnn.load(made).estimate({"x": (3, 64)}, machine="zen4").cycles
+
+
+def test_modes_run_as_any() -> None:
+    from simdnn.networks.modes import run_model
+
+    modes, _ = choose(simdnn.machine("spr"), ["f32", *NARROW_WEIGHTS])
+    totals = run_model(model(), {"x": RNG.standard_normal((3, 64), np.float32)}, modes, machine="spr").totals
+    noise = totals.set_index("mode")["sqnr_db"]
+    assert noise["f8-channel"] > noise["mxfp8"] > noise["nvfp4"] > noise["mxfp4"] > 15
+    assert all(MODES[name].narrow == name and not MODES[name].default for name in NARROW_WEIGHTS)
