@@ -105,6 +105,8 @@ def problem_of(
     if target.gpu:
         return gpu_problems.matmul_problem(target.gpu, asked, given, dst, bias, wei_tag)
     if narrow.takes_part(given, dst):
+        if asked.batch.count > 1:
+            raise Unimplemented("a batch of products with floats of 8 bits and fewer: one matrix of weights works")
         problem, parameters = narrow.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
     else:
         problem, parameters = _on_cpu(given, dst, bias, wei_tag, target)

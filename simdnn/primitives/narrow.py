@@ -67,11 +67,13 @@ def _reference_like(
     found = given.scales.get("dst")
     dynamic = _found(given)
     src, wei = _params(given)
+    if "sum" in _post_ops(given) and dst in NARROW:
+        raise Unimplemented(f"post-operation 'sum' to {dst}: no kernel here reads what it held; f32 works")
     narrow = Narrow(src, wei, dynamic, _columns(found, shape.n) if dynamic else 0, reference=True)
     epilogue = Epilogue(
         dst=dst,
         bias=bias is not None and bias is not False,
-        post_ops=postops.names(given.post_ops, shape.n),
+        post_ops=_post_ops(given),
         dst_scale=found is not None and not dynamic,
     )
     parameters = Parameters(
@@ -92,6 +94,11 @@ def of_convolution(given: Resolved, dst: str | None, bias: Array | bool | None) 
         raise Unimplemented(f"scales of a convolution of {given.shape.src}: no kernel here has them; without, it works")
     epilogue, parameters = resolve(given, "f32", bias)
     return replace(epilogue, dst=dst), parameters
+
+
+def _post_ops(given: Resolved) -> tuple[str, ...]:
+    """The post-operations by name."""
+    return postops.names(given.post_ops, given.shape.n)
 
 
 def _params(given: Resolved) -> tuple[Param | None, Param | None]:

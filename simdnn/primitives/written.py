@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
-from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import MatmulProblem, Problem
 from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp
-from simdnn.primitives.resolve import Resolved, Shape
+from simdnn.primitives.resolve import Resolved, Shape, Valued
 
 
 def written(given: Resolved, problem: Problem) -> list[str]:
@@ -22,7 +21,7 @@ def written(given: Resolved, problem: Problem) -> list[str]:
     reductions = {"src": given.reductions} if given.reductions else {}
     kinds = {"scales": given.scales, "zero-points": given.zero_points, "precomputed-reductions": reductions}
     for name, valued in kinds.items():
-        entries = [_entry(shape, valued[key].param, front) for key in ARGUMENTS if key in valued]
+        entries = [_entry(shape, valued[key], front) for key in ARGUMENTS if key in valued]
         found += [f"attr-{name}:{'+'.join(entries)}"] if entries else []
     ops = [_post_op(*pair, 1 + front) for pair in zip(problem.epilogue.post_ops, given.post_ops, strict=True)]
     found += [f"attr-post-ops:{'+'.join(ops)}"] if ops else []
@@ -39,8 +38,15 @@ def _front(problem: Problem) -> int:
     return len(problem.batch.extents) if isinstance(problem, MatmulProblem) else 0
 
 
-def _entry(shape: Shape, param: Param, front: int) -> str:
+#: benchdnn's masks for scales of a destination that a product finds
+_FOUND = {"dynamic_mx": "mx", "dynamic_fp": "dynamic_fp"}
+
+
+def _entry(shape: Shape, valued: Valued, front: int) -> str:
     """`wei:3:f16:32x1`: argument, mask, type, groups."""
+    param = valued.param
+    if valued.mode in _FOUND:
+        return f"{param.argument}:{_FOUND[valued.mode]}:{param.dtype}:{param.rows}x{param.columns}"
     where = f"{param.argument}:{{}}:{param.dtype}"
     if shape.primitive == "convolution":
         return where.format(0 if param.common else 1 if shape.groups == 1 else 3)

@@ -168,3 +168,35 @@ def test_reorders_that_the_library_leaves_unwritten() -> None:
     desc = simdnn.MemoryDesc((2, 32), "f4_e2m1", "ab")
     with pytest.raises(simdnn.Unimplemented, match="leaves the destination unwritten"):
         simdnn.reorder(normal((2, 32), "bf16"), desc, machine="spr")
+
+
+def test_results_tell_what_they_are() -> None:
+    """The line of the log, the chain of an element, JSON: of a destination whose scales are found, too."""
+    from simdnn.primitives.written import _FOUND
+
+    attr = simdnn.Attr(scales={"dst": simdnn.Quant(mode="dynamic_mx")})
+    a, w = normal((2, 32), "f8_e4m3"), normal((32, 32), "f8_e4m3", 1)
+    r = simdnn.matmul(a, w, machine="spr", dst="f8_e4m3", attr=attr)
+    assert "vpmovzxbd" in str(r.explain(1, 2)) and '"dst": "f8_e4m3"' in r.to_json()
+    assert _FOUND["dynamic_mx"] == "mx" and r.departures.attrs["departing"] == 0
+    assert simdnn.estimate("matmul", m=2, n=32, k=32, dt="f8_e4m3", machine="spr", attr=attr).cycles == r.cycles
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda a, w: simdnn.matmul(np.stack([a, a]), np.stack([w, w]), machine="spr"), "a batch of products with"),
+        (lambda a, w: simdnn.matmul(a, w, machine="b580"), "f8_e4m3 source with f8_e4m3 weights on 'b580'"),
+        (
+            lambda a, w: simdnn.matmul(
+                a, w, machine="spr", dst="f8_e4m3", attr=simdnn.Attr(post_ops=["sum"]), into=np.zeros((2, 3), a.dtype)
+            ),
+            "post-operation 'sum' to f8_e4m3",
+        ),
+        (lambda a, w: simdnn.matmul(a.astype(np.float32).view(np.uint32).astype(np.uint8), w, machine="spr"), "u8"),
+    ],
+)
+def test_what_nobody_computes_is_refused(call: Any, told: str) -> None:
+    with pytest.raises(simdnn.SimdnnError) as error:
+        call(normal((2, 32), "f8_e4m3"), normal((32, 3), "f8_e4m3", 1))
+    assert told in str(error.value)

@@ -53,6 +53,8 @@ def narrowing(kernel: Kernel, rows: int, columns: int, dst: str, narrow: Narrow)
     made = verify(replace(program, tensors=(*tensors, *stage.tensors()), body=(*program.body, *code)))
 
     def finish(outputs: Mapping[str, Array]) -> Array:
+        if "narrowed" not in outputs:  # whoever asks where an output's sum lies
+            return kernel.finish(outputs)
         return kernel.finish({"dst": outputs["narrowed"].view(fmt(dst).dtype)})
 
     def scales(outputs: Mapping[str, Array]) -> Array:
