@@ -51,6 +51,19 @@ def test_bits_are_those_of_a_product_of_decoded_weights(src: str, kernel: str, w
     assert found.output.tobytes() == same.output.tobytes() and found.cycles > 0
 
 
+@pytest.mark.parametrize("unit", ["avx512_core", "avx512_core_bf16", "avx512_core_amx"])
+def test_a_table_and_arithmetic_yield_the_same(unit: str) -> None:
+    """Both are candidates, and the clock decides; all sixteen codes are there."""
+    a, w = normal((M, K), "f8_e4m3"), np.arange(K * N, dtype=np.uint8).reshape(K, N) % 16
+    attr = simdnn.Attr(scales={"wei": simdnn.Quant(e8m0((2, N)), mask=3, groups=(32, 1), dtype="e8m0")})
+    table, arithmetic = (
+        simdnn.matmul(a, w.view(fmt("f4_e2m1").dtype), machine="spr", attr=attr, dispatch=f"wdec:{unit}{end}")
+        for end in ("", "_arith")
+    )
+    assert table.output.tobytes() == arithmetic.output.tobytes() and table.cycles != arithmetic.cycles
+    assert "vpermps" in set(table.instructions.instruction) - set(arithmetic.instructions.instruction)
+
+
 def test_scales_of_every_stored_type() -> None:
     """A source in blocks by weights in blocks, with scales of each type; sums are exact here."""
     a, w = normal((M, K), "f4_e2m1"), normal((K, N), "f4_e2m1", 1)

@@ -283,6 +283,18 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
     )
 
 
+def _by_arithmetic(kind: KernelKind) -> KernelKind:
+    """A row over 4-bit floats that makes f32 of their fields, where the row itself looks them up in a register."""
+    return replace(kind, weights=("f4_e2m1",), generator=partial(_without_table, kind.generator))
+
+
+def _without_table(
+    build: Callable[[MatmulProblem, Machine], Kernel], problem: MatmulProblem, machine: Machine
+) -> Kernel:
+    assert problem.decompression
+    return build(replace(problem, decompression=replace(problem.decompression, arithmetic=True)), machine)
+
+
 def _cuts(dot: Dot, unit: Unit, problem: MatmulProblem) -> Options:
     """Where sums are cut: over floats made of narrow ones as over any others."""
     if not is_narrow(problem.wei):
@@ -530,6 +542,8 @@ def _kinds() -> tuple[KernelKind, ...]:
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_gemv("avx512_core", "bf16", plain=False, emulated=True)]
     kinds += [around(_decompressing(*row)) for row in _DECOMPRESSING]
+    wide = [row[:3] for row in _DECOMPRESSING if unit_of(row[0]).masks and row[1] != MULTIPLY_ADD]
+    kinds += [around(_by_arithmetic(_decompressing(*row, "_arith"))) for row in wide]
     kinds += [_decompressing(*row, fused=True) for row in _DECOMPRESSING if row[1] in (BF16, FMA)]
     kinds += [_depthwise(*row) for row in _DEPTHWISE]
     kinds += [_ref_int8(isa) for isa in ("avx512_core", "avx2")]
