@@ -21,6 +21,7 @@ _HINTS = {
     "s32": "pass .astype(np.int8) or .astype(np.uint8)",
     "b1": "pass .astype(np.uint8)",
 }
+_BIAS_TYPES = ("bf16", "f16", "s32", "s8", "u8")
 _MAX_TENSOR_BYTES = 1 << 36
 
 
@@ -102,15 +103,22 @@ def native(array: Array) -> Array:
 
 
 def bias_of(bias: object) -> Array | None:
-    """f32 bias values, or None; other types are refused."""
+    """Bias values as f32, or None; bf16, f16, s32, s8 and u8 are converted, as kernels do."""
     if bias is None:
         return None
     held("bias", bias)
     if not isinstance(bias, np.ndarray):
         raise InvalidArgument(f"bias is a {type(bias).__name__}; a NumPy array of float32 is needed")
-    if bias.dtype.newbyteorder("=") != np.float32:
-        raise InvalidArgument(f"bias of {bias.dtype}; float32 is needed (pass bias.astype(np.float32))")
-    return native(bias)
+    if bias.dtype.newbyteorder("=") == np.float32:
+        return native(bias)
+    try:
+        known = name_of(bias.dtype) in _BIAS_TYPES
+    except UnknownName:
+        known = False
+    if not known:
+        works = f"float32 is needed (pass bias.astype(np.float32)), or {', '.join(_BIAS_TYPES)}"
+        raise InvalidArgument(f"bias of {bias.dtype}; {works}")
+    return native(bias).astype(np.float32)
 
 
 def check_sizes(tensors: dict[str, tuple[tuple[int, ...], str]]) -> int:

@@ -17,6 +17,7 @@ from isa_models.formats import fmt, name_of
 from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.readings.arrays import Array, held
 from simdnn.kernels.common.narrow import DYNAMIC
+from simdnn.kernels.common.postops import BINARY, ELTWISE
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.mathmode import check_exact, check_fpmath
 
@@ -24,31 +25,16 @@ ARGUMENTS = ("src", "wei", "dst")
 #: types of sums that are asked for, as oneDNN names them
 ACC_MODES = ("strict", "relaxed", "any", "f32", "s32", "f16")
 STRATEGIES = ("auto", "direct", "in_kernel", "precomputed", "bias", "upconvert")
-POST_OPS = ("relu", "sum", "add")
+POST_OPS = (*ELTWISE, "sum", *BINARY)
 _MOST_POST_OPS = 32
 _FEW = 4  # values that a repr shows
 MASK_NAMES = ("common", "per_oc")
 _SCALE_TYPES = ("f32", "bf16", "f16", "f8_e4m3", "e8m0")
+_SUM_TYPES = ("f32", "s32", "bf16", "f16", "s8", "u8")
 _ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
 _OTHER_POST_OPS = (
-    "abs",
-    "clip",
-    "elu",
-    "exp",
-    "gelu_erf",
-    "gelu_tanh",
-    "hardsigmoid",
-    "hardswish",
-    "linear",
-    "logistic",
-    "max",
-    "min",
-    "mul",
-    "prelu",
-    "sqrt",
-    "sub",
-    "swish",
-    "tanh",
+    *("elu", "exp", "gelu_erf", "gelu_tanh", "log", "logistic", "mish", "pow", "round", "soft_relu", "swish", "tanh"),
+    *("ge", "gt", "le", "lt", "eq", "ne", "select", "dw"),
 )
 
 
@@ -108,7 +94,7 @@ class Quant:
         return f"Quant({', '.join([str(values), *told])})"
 
 
-PostOp = str | tuple[str, float] | tuple[str, Quant]
+PostOp = str | tuple[Any, ...]  # ("sum", scale), ("sum", scale, zero point, type), ("clip", 0, 6), ("mul", Quant)
 
 
 @dataclass(frozen=True)
@@ -120,8 +106,10 @@ class Attr:
     kernel costs no more by the estimate: then that one runs (`r.dispatch` says so). `exact_int8=True` has exact kernels
     alone, at whatever cost; False the library's fast path, even where an exact kernel would cost less.
     A bare array as a value says its own mask: size 1 common; (N,) one per output channel; (K/G, N) weights grouped
-    along K; (M, K/G) sources. `post_ops`, in order: "relu"; "sum" or ("sum", scale), which adds what the destination
-    held before; ("add", values), f32: one, (N,), or of the output's shape. `float_model`: how DPAS rounds on a GPU, a
+    along K; (M, K/G) sources. `post_ops`, in order: "relu", ("relu", slope), "abs", "square", "sqrt", ("linear", alpha,
+    beta), ("clip", low, high), "hardsigmoid", "hardswish"; "sum" or ("sum", scale, zero_point, dtype), which adds what
+    the destination held before; ("add", values), and so "sub", "mul", "div", "max", "min" and "prelu": values of f32,
+    one, (N,), or what broadcasts to the output's shape. `float_model`: how DPAS rounds on a GPU, a
     candidate (`isa_models.intel_gpu.sums`). `precomputed_reductions={"src": R}`: sums of the source over groups along
     K, s32 (M, K/G); they are trusted, unless `check=True` has them verified. `zero_point_strategy`: how the
     zero points' part of an integer matmul's sums is found (`simdnn.kernels.intel_gpu.zero`, `upconvert`, `ref_int8`):
@@ -207,32 +195,54 @@ def _post_op(entry: Any) -> PostOp:
     name, *rest = (entry,) if isinstance(entry, str) or not isinstance(entry, Sequence) or not entry else entry
     if isinstance(name, str) and name in _OTHER_POST_OPS:
         raise Unimplemented(f"post-operation {name!r}: no kernel here has it; what works: {', '.join(POST_OPS)}")
-    one_of("post-operation", name, POST_OPS, _OTHER_POST_OPS)
-    if len(rest) != (name == "add") and (name != "sum" or len(rest) > 1):
-        raise InvalidArgument(f"post-operation {entry!r:.60}; allowed: 'relu', 'sum', ('sum', scale), ('add', values)")
-    if name == "add":
-        return "add", _added(rest[0])
-    return "relu" if name == "relu" else ("sum", _sum_scale(rest[0] if rest else 1.0))
+    name = one_of("post-operation", name, POST_OPS, _OTHER_POST_OPS)
+    if name == "sum":
+        return _sum(entry, rest)
+    if name in BINARY:
+        if len(rest) != 1:
+            raise InvalidArgument(
+                f"post-operation {entry!r:.60}; one array of second operands is needed: ({name!r}, v)"
+            )
+        return name, _second(name, rest[0])
+    defaults = ELTWISE[name]
+    if len(rest) > len(defaults) or None in defaults[len(rest) :]:
+        raise InvalidArgument(f"post-operation {entry!r:.60}; {name} takes {len(defaults)} numbers")
+    numbers = [_number(name, value) for value in (*rest, *defaults[len(rest) :])]
+    return name if name == "relu" and not any(numbers) or not numbers else (name, *numbers)
 
 
-def _added(value: Any) -> Quant:
-    """f32 values to add, zeros and all."""
+def _sum(entry: Any, rest: Sequence[Any]) -> PostOp:
+    """("sum", scale), or with the zero point and the type of what the destination held."""
+    if len(rest) > 3:
+        raise InvalidArgument(f"post-operation {entry!r:.60}; allowed: 'sum', ('sum', scale, zero_point, dtype)")
+    defaults: tuple[Any, ...] = (1.0, 0, None)
+    scale, point, dtype = (*rest, *defaults[len(rest) :])
+    scale = _number("sum", scale)
+    if dtype is not None:
+        one_of("dtype of post-operation 'sum'", dtype, _SUM_TYPES)
+    if isinstance(point, bool) or not isinstance(point, (int, np.integer)) or abs(int(point)) > fmt("s32").high:
+        raise InvalidArgument(f"post-operation ('sum', …, {point!r:.40}); the zero point is an integer of s32")
+    return ("sum", scale, int(point), dtype) if point or dtype else ("sum", scale)
+
+
+def _second(name: str, value: Any) -> Quant:
+    """Second operands as f32, zeros and all; other types are converted, as kernels do."""
     quant = _as_quant(value)
     if quant.dtype not in (None, "f32") or quant.groups is not None:
-        raise Unimplemented(f"post-operation add of {quant.dtype}, groups={quant.groups}; f32 works, without groups")
+        raise Unimplemented(f"post-operation {name} of {quant.dtype}, groups={quant.groups}; f32 works, without groups")
     if quant.values is None:
         return replace(quant, dtype="f32")
-    if _type_of("post-operation add", quant.values, "floats") not in ("f32", "f64"):
-        raise InvalidArgument(f"post-operation add of {quant.values.dtype}; float32 values are needed")
+    _type_of(f"post-operation {name}", quant.values, "numbers")
     with np.errstate(over="ignore"):
         return replace(quant, values=_read_only(quant.values.astype(np.float32)), dtype="f32")
 
 
-def _sum_scale(value: Any) -> float:
+def _number(name: str, value: Any) -> float:
+    """A finite f32."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise InvalidArgument(f"post-operation ('sum', {value!r:.40}); a number is needed, e.g. ('sum', 0.5)")
+        raise InvalidArgument(f"post-operation ({name!r}, {value!r:.40}); a number is needed, e.g. ('sum', 0.5)")
     if not abs(float(value)) <= float(np.finfo(np.float32).max):
-        raise InvalidArgument(f"post-operation ('sum', {value}); a finite f32 is needed")
+        raise InvalidArgument(f"post-operation ({name!r}, {value}); a finite f32 is needed")
     return float(np.float32(value))
 
 

@@ -183,14 +183,16 @@ def _check_on_intel(machine: GpuMachine, shape: Shape) -> None:
 
 
 def _check_attribute(machine: GpuMachine, given: Resolved) -> None:
-    """`Unimplemented` for a strategy of zero points, and for a post-operation, that no kernel of the machine has;
-    Intel's of a matmul have all of these.
-    """
+    """`Unimplemented` for a strategy of zero points, and for a post-operation, that no kernel of the machine has."""
     if given.shape.compressed:
         refuse_strategy(given, DECOMPRESSED)
-    others = [op[0] for op in given.post_ops if op != "relu"]
-    if others and (machine.nvidia or given.shape.primitive == "convolution"):
-        raise Unimplemented(f"post-operation {others[0]!r} on {machine.name!r}: no kernel here has it; relu works")
+    matmuls = not (machine.nvidia or given.shape.primitive == "convolution")
+    known = ("add", "sum") if matmuls else ()
+    others = [op for op in given.post_ops if op != "relu" and not (op[0] in known and len(op) == 2)]
+    if others:
+        name = others[0] if isinstance(others[0], str) else others[0][0]
+        works = "relu, sum, add work" if matmuls else "relu works"
+        raise Unimplemented(f"post-operation {name!r} on {machine.name!r}: no kernel here has it; {works}")
 
 
 def _check_epilogue(machine: GpuMachine, given: Resolved, epilogue: Epilogue) -> None:

@@ -98,7 +98,7 @@ def of_convolution(given: Resolved, dst: str | None, bias: Array | bool | None) 
 
 def _post_ops(given: Resolved) -> tuple[str, ...]:
     """The post-operations by name."""
-    return postops.names(given.post_ops, given.shape.n)
+    return postops.names(given.post_ops, given.shape.n, 1 if given.shape.primitive == "convolution" else -1)
 
 
 def _params(given: Resolved) -> tuple[Param | None, Param | None]:

@@ -1,8 +1,8 @@
 """Post-operations: what a caller writes, its place in the epilogue, and the arrays that go with it.
 
-"relu"                       max(x, 0)
-"sum", ("sum", scale)        x + scale times what the destination held before: the primitive's argument `into`
-("add", values)              x + values: one, one per output channel, or as many as outputs; f32
+"relu", ("relu", slope), …       of x alone, with their numbers (`simdnn.kernels.common.postops`)
+"sum", ("sum", scale, zero, type)  x + scale (what the destination held before - zero): the primitive's argument `into`
+("add", values), ("mul", …), …   x and values of f32: one, one per output channel, or what broadcasts to the output
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.postops import BINARY, previous_type
 from simdnn.kernels.common.spec import MatmulProblem, Parameters, Problem
 from simdnn.primitives.arrays import native, type_of
 from simdnn.primitives.attr import PostOp, Quant
@@ -21,24 +22,37 @@ from simdnn.primitives.attr import PostOp, Quant
 _FULL = "full"
 
 
-def names(post_ops: Sequence[PostOp], channels: int) -> tuple[str, ...]:
-    """The post-operations as an `Epilogue` names them; `InvalidArgument` for values of no fitting shape."""
-    found = []
-    for op in post_ops:
-        operand = None if isinstance(op, str) else op[1]
-        found.append(_add(operand, channels) if isinstance(operand, Quant) else op if isinstance(op, str) else "sum")
-    return tuple(found)
+def names(post_ops: Sequence[PostOp], channels: int, axis: int) -> tuple[str, ...]:
+    """The post-operations as an `Epilogue` names them; `InvalidArgument` for values of no fitting shape.
+
+    `axis`: the output's dimension of channels.
+    """
+    return tuple(_name(op, channels, axis) for op in post_ops)
 
 
-def _add(quant: Quant, channels: int) -> str:
+def _name(op: PostOp, channels: int, axis: int) -> str:
+    if isinstance(op, str):
+        return op
+    kind, *rest = op
+    if kind == "sum":
+        return "sum" if len(rest) == 1 else f"sum:{'zero' if rest[1] else ''}" + (f":{rest[2]}" if rest[2] else "")
+    if kind in BINARY:
+        return f"{kind}:{_grain(kind, rest[0], channels, axis)}"
+    return "relu:alpha" if kind == "relu" else kind
+
+
+def _grain(kind: str, quant: Quant, channels: int, axis: int) -> str:
     values = quant.values
     if values is None:
-        return f"add:{'common' if quant.mask in (0, 'common') else 'per_oc' if quant.mask == 'per_oc' else _FULL}"
+        return "common" if quant.mask in (0, "common") else "per_oc" if quant.mask == "per_oc" else _FULL
     if values.size == 1:
-        return "add:common"
+        return "common"
     if values.ndim == 1 and values.size != channels:
-        raise InvalidArgument(f"post-operation add with {values.size} values; allowed: 1, {channels}, or the output's")
-    return "add:per_oc" if values.ndim == 1 else f"add:{_FULL}"
+        raise InvalidArgument(
+            f"post-operation {kind} with {values.size} values; allowed: 1, {channels}, or the output's"
+        )
+    along = values.shape[axis] if values.ndim > 1 else values.size
+    return "per_oc" if values.size == along == channels else _FULL
 
 
 def output_shape(problem: Problem) -> tuple[int, ...]:
@@ -55,33 +69,36 @@ def with_operands(
 
     Raises `InvalidArgument` where `into` is missing, not needed, or of another shape or type than the output.
     """
-    sums = "sum" in problem.epilogue.post_ops
-    if sums != (into is not None):
-        found = "missing: what the destination held before" if sums else "given, yet no post-operation 'sum' reads it"
+    held = previous_type(problem.epilogue.post_ops, problem.epilogue.dst)
+    if bool(held) != (into is not None):
+        found = "missing: what the destination held before" if held else "given, yet no post-operation 'sum' reads it"
         raise InvalidArgument(f"into is {found}")
     operands: list[Array] = []
     for name, op in zip(problem.epilogue.post_ops, post_ops, strict=True):
-        operand = None if isinstance(op, str) else op[1]
-        if not isinstance(operand, Quant):
-            operands.append(np.array([] if operand is None else [operand], np.float32))
-        elif operand.values is None:
-            raise InvalidArgument("post-operation add has no values; only simdnn.estimate works without them")
+        quant = None if isinstance(op, str) else op[1]
+        if not isinstance(quant, Quant):
+            numbers = () if isinstance(op, str) else [x for x in op[1:] if isinstance(x, (int, float))]
+            operands.append(np.array(numbers[:1] if name == "sum" else numbers, np.float32))
+        elif quant.values is None:
+            raise InvalidArgument(f"post-operation {op[0]} has no values; only simdnn.estimate works without them")
         else:
-            values = operand.values.astype(np.float32).reshape(-1) if name != f"add:{_FULL}" else operand.values
-            full = name == f"add:{_FULL}"
-            operands.append(_in_order("post-operation add", values, problem, shape) if full else values)
+            full, values = name.endswith(_FULL), quant.values.astype(np.float32)
+            what = f"post-operation {op[0]}"
+            operands.append(_in_order(what, values, problem, shape) if full else values.reshape(-1))
     previous = None
     if into is not None:
         dtype = type_of("into", into, ("s32",))
         assert isinstance(into, np.ndarray)
-        if dtype != problem.epilogue.dst:
-            raise InvalidArgument(f"into of {dtype}; the destination is {problem.epilogue.dst}")
+        if dtype != held:
+            raise InvalidArgument(f"into of {dtype}; the destination is {held}")
         previous = _in_order("into", native(into), problem, shape)
     return replace(parameters, operands=tuple(operands), previous=previous)
 
 
 def _in_order(what: str, values: Array, problem: Problem, shape: tuple[int, ...]) -> Array:
     wanted, matrix = shape or output_shape(problem), isinstance(problem, MatmulProblem)
+    if what != "into" and values.ndim == len(wanted):
+        values = np.broadcast_to(values, [b if a == 1 else a for a, b in zip(values.shape, wanted, strict=True)])
     if values.shape != wanted:
         raise InvalidArgument(f"{what} of shape {values.shape}; the output's is needed: {wanted}")
     return np.ascontiguousarray(values if matrix else values.transpose(0, 2, 3, 1)).reshape(-1)

@@ -158,7 +158,7 @@ def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tupl
         src_scale="src" in scales,
         wei_scale=wei_scale.param if wei_scale and not inside else None,
         bias=has_bias,
-        post_ops=postops.names(given.post_ops, shape.n),
+        post_ops=postops.names(given.post_ops, shape.n, 1 if shape.primitive == "convolution" else -1),
         dst_scale="dst" in scales,
         dst_zero_point="dst" in points,
     )

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from simdnn.kernels.common.postops import BINARY
 from simdnn.kernels.common.spec import MatmulProblem, Problem
 from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp
 from simdnn.primitives.resolve import Resolved, Shape, Valued
@@ -60,7 +61,12 @@ def _post_op(name: str, op: PostOp, channels: int) -> str:
     """A post-operation as the log names it; the mask of an add says the dimensions along which its values run."""
     if name == "relu":
         return "eltwise_relu"
-    if name == "sum":
+    if name == "sum" and len(op) == 2:
         return "sum" if op[1] == 1 else f"sum:{op[1]!r}".replace("+", "")  # a plus would begin another one
-    masks = {"add:common": 0, "add:per_oc": 1 << channels, "add:full": "per_tensor"}
-    return f"binary_add:f32:{masks[name]}"
+    kind, _, grain = name.partition(":")
+    if kind in BINARY:
+        masks = {"common": 0, "per_oc": 1 << channels, "full": "per_tensor"}
+        prefix = "" if kind == "prelu" else "binary_"
+        return f"{prefix}{kind}:f32:{masks[grain]}"
+    numbers = ":".join(f"{x!r}" for x in op[1:] if x is not None).replace("+", "")
+    return f"{kind}:{numbers}" if kind == "sum" else f"eltwise_{kind}:{numbers}".rstrip(":")

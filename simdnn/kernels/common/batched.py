@@ -45,7 +45,7 @@ class _Repeated:
 
     def __init__(self, kernel: Kernel, batch: Batch, post_ops: Sequence[str]) -> None:
         self.whole, self.batch = kernel.program, batch
-        sides, full = _sides(kernel), {f"post{i}" for i, name in enumerate(post_ops) if name == "add:full"}
+        sides, full = _sides(kernel), {f"post{i}" for i, name in enumerate(post_ops) if name.endswith(":full")}
         still = (False,) * len(batch.extents)
         self.moves: dict[str, Moves] = {}
         for t in self.whole.tensors:
@@ -153,5 +153,5 @@ def _of_product(given: Parameters, post_ops: Sequence[str], number: int, batch: 
         return found
 
     pairs = zip(post_ops, given.operands, strict=False)
-    operands = tuple(part(values) if name == "add:full" else values for name, values in pairs)
+    operands = tuple(part(values) if name.endswith(":full") else values for name, values in pairs)
     return replace(given, operands=operands, previous=None if given.previous is None else part(given.previous))

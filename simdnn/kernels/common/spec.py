@@ -28,7 +28,7 @@ class Epilogue:
     src_scale: bool = False  # a common f32 scale
     wei_scale: Param | None = None  # a common one, or one per output channel
     bias: bool = False  # f32, one per output channel
-    post_ops: tuple[str, ...] = ()  # in order: relu, sum, add:common, add:per_oc, add:full
+    post_ops: tuple[str, ...] = ()  # in order: relu, sum, add:per_oc … (`postops`)
     dst_scale: bool = False  # a common f32 scale: the result is divided by it
     dst_zero_point: bool = False  # a common s32 zero point, added last
 

@@ -14,7 +14,9 @@ import numpy as np
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.postops import BINARY, operand_size, previous_type
 from simdnn.kernels.common.spec import Epilogue, Parameters
+from simdnn.kernels.x86 import postop
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, store_bytes, zero
 from simdnn.kernels.x86.rounding import nearest_even, rounding_constants
 from simdnn.program.records import Affine, Memory, Register, Tensor
@@ -41,13 +43,14 @@ class Plan:
     def tensors(self, unit: Unit, channels: int, positions: int, outputs: int) -> list[Tensor]:
         """The parameter tensors that the passes read; `channels` counts the padding of panels."""
         e = self.epilogue
+        previous = previous_type(e.post_ops, e.dst)
         wanted = [
             ("comp", "s32", channels * (positions if self.compensate == "position" else 1), bool(self.compensate)),
             ("src_scale", "f32", 1, e.src_scale and not self.merged_scales),
             ("wei_scale", "f32", channels if self.scale_by_channel else 1, self.scale_pass),
             ("bias", "f32", channels, e.bias),
             *((f"post{i}", "f32", size, True) for i, size in enumerate(self._operands(channels, outputs)) if size),
-            ("previous", e.dst, outputs, "sum" in e.post_ops),
+            ("previous", previous, outputs, bool(previous)),
             ("dst_scale", "f32", 1, e.dst_scale),
             ("dst_zero_point", "f32", 1, e.dst_zero_point),
         ]
@@ -55,7 +58,7 @@ class Plan:
         if self.doubled and self.in_float:
             tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
         low, high = self.bounds
-        tensors += store_constants(unit, e.dst)
+        tensors += store_constants(unit, e.dst) + postop.constants(unit, e.post_ops)
         for name, value in (("low", low), ("high", high)):
             if value is not None:
                 tensors.append(Tensor.constant(name, "f32", np.float32(value).tobytes()))
@@ -74,7 +77,7 @@ class Plan:
             "dst_zero_point": np.array([p.dst_zero_point], np.float32),
         }
         for i, (name, values) in enumerate(zip(self.epilogue.post_ops, p.operands, strict=False)):
-            found[f"post{i}"] = spread(values) if name == "add:per_oc" else values
+            found[f"post{i}"] = spread(values) if name.endswith(":per_oc") else values
         if p.previous is not None:
             found["previous"] = p.previous
         if p.bias is not None:
@@ -83,8 +86,7 @@ class Plan:
 
     def _operands(self, channels: int, outputs: int) -> list[int]:
         """How many values each post-operation reads, the destination apart."""
-        sizes = {"relu": 0, "sum": 1, "add:common": 1, "add:per_oc": channels, "add:full": outputs}
-        return [sizes[name] for name in self.epilogue.post_ops]
+        return [operand_size(name, channels, outputs) for name in self.epilogue.post_ops]
 
     def without_bias(self) -> Plan:
         """The plan of sums that have their bias already."""
@@ -230,21 +232,37 @@ class _Passes:
         return code
 
     def post_op(self, name: str, tensor: str) -> Code:
-        """An add; or sum: acc + scale * previous, fused but for the reference."""
-        if name == "add:common":
-            return self.common("vaddps", tensor)
-        if name == "add:per_oc":
-            return self.per_channel("vaddps", "f32", tensor)
-        unit, value, scale = self.tile.unit, self.value("f32"), self.tile.unit.reg("a", "f32")
-        if name == "add:full":
+        """One of two operands, one of a single operand, or sum."""
+        kind, _, grain = name.partition(":")
+        unit, value = self.tile.unit, self.value("f32")
+        if kind == "sum":
+            return self.sum("zero" in grain, tensor)
+        if kind not in BINARY:
+            return postop.eltwise(unit, name, tensor, self.accumulators("f32"), fused=not self.plan.reference)
+        if grain == "full":
             return [
                 instruction
                 for acc, at, lanes in self.places("f32")
-                for instruction in (load32(unit, value, tensor, at, lanes), op("vaddps", acc, acc, value))
+                for instruction in (load32(unit, value, tensor, at, lanes), *postop.binary(unit, kind, acc, value))
             ]
+        code: Code = [] if grain == "per_oc" else [broadcast32(value, tensor, Affine())]
+        for j in range(len(self.tile.lanes)):
+            if grain == "per_oc":
+                code.append(load32(unit, value, tensor, self.tile.channel + j * unit.lanes, unit.lanes))
+            for row in self.tile.registers:
+                code += postop.binary(unit, kind, row[j].as_("f32"), value)
+        return code
+
+    def sum(self, shifted: bool, tensor: str) -> Code:
+        """acc + scale * (previous - zero point), the last two fused but for the reference."""
+        unit, value, scale = self.tile.unit, self.value("f32"), self.tile.unit.reg("a", "f32")
+        zero_point = unit.reg("b0", "f32")
+        e = self.plan.epilogue
         code: Code = [broadcast32(scale, tensor, Affine())]
+        code += [broadcast32(zero_point, tensor, Affine(1))] if shifted else []
         for acc, at, lanes in self.places("f32"):
-            code += load_float(unit, "p", "previous", self.plan.epilogue.dst, at, lanes)
+            code += load_float(unit, "p", "previous", previous_type(e.post_ops, e.dst), at, lanes)
+            code += [op("vsubps", value, value, zero_point)] if shifted else []
             if self.plan.reference:
                 code += [op("vmulps", value, value, scale), op("vaddps", acc, acc, value)]
             else:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.isa import implied
+from simdnn.kernels.common.postops import as_large_as_outputs, previous_type, sums_late
 from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
-from simdnn.libraries.model import Pick
+from simdnn.libraries.model import LeftToReference, Pick
 from simdnn.libraries.onednn import narrow
 from simdnn.libraries.onednn.order import (
     by_gemm,
@@ -95,6 +96,10 @@ def _emulated(p: Problem) -> tuple[str, str]:
     """bf16 without AVX512_BF16 (docs/numerics.md, rule 12)."""
     isa = "avx512_core"
     if isinstance(p, MatmulProblem):
+        if previous_type(p.epilogue.post_ops, p.epilogue.dst):
+            raise Unimplemented(
+                "oneDNN's GEMM of bf16 starts its sums from what the destination held: 'fastest' adds it"
+            )
         dots = p.m > 1 if p.n == 1 else p.m == 1 and p.wei_tag == "ba"
         return f"{'gemv' if dots else 'gemm'}:{isa}_bf16_emulated", "gemm:jit:bf16"
     if p.depthwise:
@@ -156,7 +161,7 @@ def _matmul(p: MatmulProblem, tier: str) -> tuple[str, str]:
     if reference:
         return f"{_int8('gemm', tier)}{'' if tier in _VNNI else '_exact'}", library
     if tier == "avx2":
-        if p.epilogue.dst in ("bf16", "f16"):
+        if p.epilogue.dst in ("bf16", "f16") or sums_late(p.epilogue.post_ops):
             return "gemm:avx2_int8_exact", "ref_int8:any"
         exact = p.src == "s8" and (p.epilogue.zp_src or p.epilogue.zp_wei) and not p.beyond_s8
         return ("gemm:avx2_int8_exact" if exact else "gemm:avx2_int8"), "gemm:jit"
@@ -188,6 +193,8 @@ def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
         if not jit:
             refuse_unsure(p, wide != "avx2")
         return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
+    if as_large_as_outputs(p.epilogue.post_ops):
+        return f"{_int8('conv', tier)}{'' if tier in _VNNI else '_exact'}", "ref:any"
     if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
         return "conv:avx2_int8_exact", "ref:any"
     if tier == "avx2":
@@ -212,6 +219,10 @@ def _depthwise(p: ConvProblem, tier: str) -> tuple[str, str]:
         return f"dw:{isa}", "x64:gemm:jit" if depthwise_by_gemm(p) else f"jit_dw:{isa}"
     if _wide(tier) == "avx2" and p.epilogue.dst == "bf16":
         return "dw:avx2_int8_exact", "ref:any"
+    if as_large_as_outputs(p.epilogue.post_ops):
+        raise LeftToReference(
+            "oneDNN leaves second operands as large as the output to its reference, not modelled here"
+        )
     jit = "jit_int8" if tier == "avx512_core" else "jit_uni_int8"
     brdgmm = tier == "avx512_core_vnni" or tier == "avx2_vnni" and not jit_with_avx_vnni(p)
     return f"dw:{tier}_int8", f"{'brdgmm_dw' if brdgmm else jit}:{tier}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isa_models import Unimplemented
+from simdnn.kernels.common.postops import BINARY, ELTWISE, as_large_as_outputs
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference
 from simdnn.libraries.onednn.order import gemm_is_known, sees_padding_alone, too_wide, width_is_unsure
@@ -11,8 +12,8 @@ STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its refer
 
 
 def check_post_ops(problem: Problem) -> None:
-    """The roundings of all post-operations but relu were not looked at, so its choice is not promised."""
-    if others := [name for name in problem.epilogue.post_ops if name != "relu"]:
+    """Raises for a post-operation whose roundings in the library are not known."""
+    if others := [name for name in problem.epilogue.post_ops if name.split(":")[0] not in (*ELTWISE, *BINARY, "sum")]:
         raise Unimplemented(f"dispatch='onednn' with post-operation {others[0]!r}: not modelled; 'fastest' takes it")
 
 
@@ -49,6 +50,8 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
         if problem.src == "bf16" and e.dst in ("s8", "u8"):
             raise LeftToReference(f"oneDNN takes its reference for a matmul {types}, not modelled: use dst f32 or bf16")
         return
+    if as_large_as_outputs(e.post_ops):
+        raise LeftToReference(f"oneDNN takes its reference for a convolution {types} and operands as large as outputs")
     if e.src_scale or e.wei_scale or e.dst_scale:
         raise Unimplemented(f"oneDNN refuses scales of a convolution {types}: dispatch='fastest' takes them")
     if e.dst in ("s8", "u8"):

@@ -6,6 +6,7 @@ A row of the kernel table names one of these functions: what it takes by default
 from __future__ import annotations
 
 from isa_models.isa import implied
+from simdnn.kernels.common.postops import as_large_as_outputs, sums_late
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
 from simdnn.libraries.onednn.order import (
@@ -31,7 +32,11 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
         cut = 512 if wide and k <= 1024 else 1024
     if dot.saturates and not wide and 256 < k < 768:
         split = -(-k // 2)
-    exact = dot.compute == "s16" and not wide and problem.epilogue.dst in ("bf16", "f16")
+    exact = (
+        dot.compute == "s16"
+        and not wide
+        and (problem.epilogue.dst in ("bf16", "f16") or sums_late(problem.epilogue.post_ops))
+    )
     reference = exact or problem.reference
     merged = integer and older_kernel(isa, problem) and not reference
     return Options(False, merged, cut, split, Order(), problem.reference, reference)
@@ -49,7 +54,8 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
             return Options(cut=small_block(problem), bias_first=True)
     older, exact = older_kernel(isa, problem), dot.compute == "s16"
     halve = dot.saturates and problem.src == "s8"
-    reference = exact and not wide and problem.epilogue.dst != "bf16"
+    left = dot.acc == "s32" and as_large_as_outputs(problem.epilogue.post_ops)
+    reference = left or exact and not wide and problem.epilogue.dst != "bf16"
     merged = dot.acc == "s32" and older and not exact
     return Options(halve, merged, cut, 0, order_of(problem, dot, wide, halve), older, reference)
 
