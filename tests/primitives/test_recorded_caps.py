@@ -18,28 +18,17 @@ from simdnn import libraries
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "onednn_caps"
 CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
-#: what is refused, or (of `OTHER`) taken another way than the library does
+#: what is refused
 REFUSED = {
     ("conv_f32_203_44", "AVX512_CORE_FP16"),
     ("conv_f32_203_44", "AVX512_CORE_AMX"),
     ("conv_post_float_203_17", "AVX512_CORE_AMX"),
     ("conv_post_float_203_38", "AVX512_CORE_VNNI"),
     ("conv_post_float_203_38", "AVX512_CORE_AMX"),
-    ("wdec_f16_203_69", "AVX512_CORE_FP16"),
-    ("wdec_f16_203_69", "AVX512_CORE_AMX"),
-    ("wdec_f16_203_51", "AVX512_CORE_FP16"),
-    ("wdec_f16_203_51", "AVX512_CORE_AMX"),
-    ("wdec_f16_102_57", "AVX512_CORE_FP16"),
-    ("wdec_f16_102_57", "AVX512_CORE_AMX"),
     ("mm_post_int_203_21", "AVX512_CORE_VNNI"),
     ("mm_post_int_203_21", "AVX2"),
 }
-OTHER = {
-    ("wdec_bf16_101_22", "AVX512_CORE_AMX"),
-    ("wdec_bf16_203_27", "AVX512_CORE_AMX"),
-    ("wdec_bf16_102_24", "AVX512_CORE_AMX"),
-}
-RUNS = [(case, cap) for case in CASES for cap in case["runs"] if (case["name"], cap) not in OTHER]
+RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
 STORED = {"bf16": ml_dtypes.bfloat16, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
 
 

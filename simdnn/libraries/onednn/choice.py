@@ -55,7 +55,7 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
         return narrow.convolution(problem, caps)
     tiled = on_tiles(problem, caps, fpmath) if "avx512_core_amx" in caps else None
     if isinstance(problem, MatmulProblem) and problem.decompression:
-        return tiled or _decompression(problem.decompression, caps)
+        return tiled or _decompression(problem.decompression, caps, problem.src)
     if isinstance(problem, ConvProblem) and fmt(problem.src).is_float and not fmt(problem.wei).is_float:
         raise Unimplemented(
             f"oneDNN refuses convolutions of {problem.src} with {problem.wei} weights under every math "
@@ -84,10 +84,12 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     return _convolution(problem, tier)
 
 
-def _decompression(d: Decompression, caps: frozenset[str]) -> tuple[str, str]:
+def _decompression(d: Decompression, caps: frozenset[str], src: str) -> tuple[str, str]:
     """The acceptance table, which depends on the math mode, is `simdnn.libraries.onednn.decompress`."""
     if d.computes == ("bf16",):
         return "wdec:avx512_core_bf16", "brg_matmul:avx512_core_bf16"
+    if src == "f16":
+        return "wdec:avx512_core", f"brg_matmul:{_FP16}"
     wide = "avx512_core" if "avx512_core" in caps else "avx2"
     return (f"wdec:{wide}_ref", "ref:any") if d.reference else (f"wdec:{wide}", f"brg_matmul:{wide}")
 

@@ -5,7 +5,7 @@ It reads a math mode otherwise than dispatch by cost does: mode bf16 with an f32
 
 from __future__ import annotations
 
-from isa_models import InvalidArgument, Unimplemented
+from isa_models import Unimplemented
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import MatmulProblem
 from simdnn.libraries.model import Form
@@ -17,7 +17,7 @@ _WAY_OUT = "dispatch='fastest' takes it"
 def form(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, caps: frozenset[str]) -> Form:
     """The type that the library computes in under a math mode, and whether its reference does it.
 
-    Raises `InvalidArgument` and `Unimplemented` for what it was seen to refuse.
+    Raises `Unimplemented` for what it was seen to refuse.
     """
     _refuse(p, mode, scale, point, caps)
     dst = p.epilogue.dst
@@ -26,7 +26,11 @@ def form(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, 
         return Form(True, compute="f32")
     if p.src == "f32":
         return Form(not (mode in ("strict", "any") and dst == stored == "f32"), compute="f32")
-    fast = "avx512_core_bf16" in caps and dst in ("f32", "bf16") and stored in ("f32", "bf16")
+    if p.src == "f16":
+        return Form(compute="f32")
+    tiles = "avx512_core_amx" in caps and scale is not None and scale.granularity == "per_oc"
+    types = ("f32", "bf16", "f16") if tiles else ("f32", "bf16")  # of scales
+    fast = "avx512_core_bf16" in caps and dst in ("f32", "bf16") and stored in types
     return Form(compute="bf16") if fast else Form(True, compute="f32")
 
 
@@ -34,15 +38,16 @@ def _refuse(p: MatmulProblem, mode: str, scale: Param | None, point: Param | Non
     types = f"{p.src}:{p.wei}:{p.epilogue.dst} with fpmath {mode!r}"
     what = f"oneDNN refuses {types}"
     if p.src == "f16" and "avx512_core_fp16" in caps:
-        raise Unimplemented(f"oneDNN's {types} is not modelled; {_WAY_OUT}")
-    if p.src == "f16":
+        if mode not in ("f16", "any") or (scale and scale.group):
+            raise Unimplemented(f"oneDNN's {types}, or scales along K beside it, is not modelled; {_WAY_OUT}")
+    elif p.src == "f16":
         raise Unimplemented(f"{what}: it decompresses for f32 and bf16 sources; {_WAY_OUT}")
     if p.src == "bf16" and mode not in ("bf16", "any"):
         raise Unimplemented(f"{what}: a bf16 source needs 'bf16' or 'any'; {_WAY_OUT}")
     if p.src == "bf16" and "avx512_core" not in caps:
         raise Unimplemented(f"{what} below avx512_core; {_WAY_OUT}")
     if point and point.common and point.dtype in _NIBBLES:
-        raise InvalidArgument(f"oneDNN refuses a common zero point of {point.dtype}; allowed: s32, s8, u8; {_WAY_OUT}")
+        raise Unimplemented(f"oneDNN refuses a common zero point of {point.dtype}; allowed: s32, s8, u8; {_WAY_OUT}")
     if any(one and one.group and not one.by_channel for one in (scale, point)):
         raise Unimplemented(f"{what} and values shared by all columns, or answers it otherwise; {_WAY_OUT}")
     for group in [one.group for one in (scale, point) if one and one.group]:

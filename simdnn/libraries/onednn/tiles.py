@@ -23,7 +23,8 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
         if p.group_scales or p.zero_points or p.reference:
             return None
         if p.decompression:
-            return (f"wdec:{isa}", f"{base}:{_AMX}") if p.decompression.computes == ("bf16",) else None
+            in_bf16 = p.decompression.computes == ("bf16",)
+            return (f"wdec:{isa}", f"{base}:{_AMX}") if in_bf16 and not _decompressed_on_vectors(p) else None
         if _too_small_for_tiles(p):
             return None
         if p.src == "bf16" and p.n >= 96 and p.k >= 128 and even_parts(p.k):
@@ -48,6 +49,13 @@ def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] |
         refuse_raw(p, tiles=True)
     suffix = {"f32": "_down", "bf16": ""}.get(p.src, "_int8")
     return f"{family}:{isa}{suffix}", f"{base}:{_AMX}"
+
+
+def _decompressed_on_vectors(p: MatmulProblem) -> bool:
+    """Whether the library leaves compressed weights beside a bf16 source to the vector unit: a single row, and plain
+    weights of a product that is too small.
+    """
+    return p.m == 1 or p.wei_tag != "any" and _too_small_for_tiles(p)
 
 
 def _too_small_for_tiles(p: MatmulProblem) -> bool:
