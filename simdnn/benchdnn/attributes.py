@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import did_you_mean, unknown_name
+from simdnn.kernels.common.postops import BINARY, ELTWISE
 from simdnn.primitives.mathmode import FPMATH_MODES
 
 #: oneDNN's types; what simdnn doesn't model of them is refused when a problem asks for it
@@ -60,6 +61,8 @@ _POST_OPS = frozenset(
     "logistic_dst round sqrt sqrt_dst square tanh tanh_dst clip clip_v2 clip_v2_dst hardsigmoid hardswish linear pow "
     "add div eq ge gt le lt max min mul ne sub select".split()
 )
+#: of a single operand, whose error a reference in float64 bounds
+_LONE = tuple(name for name in ELTWISE if name != "sqrt")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _PREFIX = re.compile("^(eltwise|binary)_")
 
@@ -216,18 +219,19 @@ def post_ops(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class PostOp:
-    """One that kernels here have: relu; sum with its scale; add with the mask of its f32 values."""
+    """One that kernels here have, with its numbers, or with the mask of its f32 values."""
 
     kind: str
-    scale: float = 1.0
+    numbers: tuple[float, ...] = ()
     mask: int | str = "common"
+    dtype: str = ""  # of what sum reads, where it is another than the destination's
 
 
 def modelled_post_ops(text: str) -> tuple[PostOp, ...]:
     """The post-operations, or `Unimplemented`, naming the first that kernels here lack.
 
-    >>> modelled_post_ops("sum:0.5+add:f32:per_oc")
-    (PostOp(kind='sum', scale=0.5, mask='common'), PostOp(kind='add', scale=1.0, mask='per_oc'))
+    >>> [(op.kind, op.numbers, op.mask) for op in modelled_post_ops("sum:0.5+mul:f32:per_oc+relu:0.25")]
+    [('sum', (0.5,), 'common'), ('mul', (), 'per_oc'), ('relu', (0.25,), 'common')]
     """
     return tuple(_post_op(entry) for entry in post_ops(text))
 
@@ -235,15 +239,19 @@ def modelled_post_ops(text: str) -> tuple[PostOp, ...]:
 def _post_op(entry: str) -> PostOp:
     kind, *rest = entry.split(":")
     numbers = [_number(part) for part in rest]
-    if kind == "relu" and not any(numbers) and None not in numbers:
-        return PostOp(kind)
-    if kind == "sum" and None not in numbers[:2] and not any(numbers[1:2]) and len(rest) <= 2:
-        return PostOp(kind, numbers[0] if numbers and numbers[0] is not None else 1.0)
-    if kind == "add" and 1 <= len(rest) <= 3 and rest[0] == "f32":
-        given = rest[1] if len(rest) > 1 and rest[1] else "common"
-        mask: int | str = int(given) if given.isascii() and given.isdigit() and len(given) < 4 else given
+    if kind in _LONE and len(rest) <= 2 and None not in numbers:
+        given = (*(n or 0.0 for n in numbers), 0.0, 0.0)
+        return PostOp(kind, given[: len(ELTWISE[kind])] if any(numbers) or kind != "relu" else ())
+    if kind == "sum" and None not in numbers[:2] and len(rest) <= 3 and not (numbers[1:] and (numbers[1] or 0) % 1):
+        scale, point = (*(n or 0.0 for n in numbers[:2]), *(1.0, 0.0)[len(numbers[:2]) :])
+        return PostOp(kind, (scale, point) if point or rest[2:] else (scale,), dtype=rest[2] if rest[2:] else "")
+    if kind == "prelu" and len(rest) <= 1 or kind in BINARY and 1 <= len(rest) <= 3 and rest[0] == "f32":
+        masks = rest if kind == "prelu" else rest[1:]
+        said = masks[0] if masks and masks[0] else "common"
+        mask: int | str = int(said) if said.isascii() and said.isdigit() and len(said) < 4 else said
         if isinstance(mask, int) or mask in MASKS:
             return PostOp(kind, mask=mask)
     raise Unimplemented(
-        f"post-operation {entry!r}: no kernel here has it; what works: relu, sum[:SCALE], add:f32[:MASK]"
+        f"post-operation {entry!r}: no kernel here has it; what works: {', '.join(_LONE)} with their numbers, "
+        f"sum[:SCALE[:ZERO_POINT[:TYPE]]], prelu[:MASK], {'|'.join(BINARY[:-1])}:f32[:MASK]"
     )

@@ -13,6 +13,7 @@ from simdnn.benchdnn.attributes import Parameter
 from simdnn.benchdnn.descriptors import Axis, ConvDims, IpDims, MatmulDims
 from simdnn.benchdnn.options import Case
 from simdnn.benchdnn.subset import NEUTRAL
+from simdnn.kernels.common.postops import BINARY
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.checks import gpu_of
 
@@ -92,8 +93,11 @@ class Task:
         return s["mb"], s["oc"], *(axis.o for axis in _axes(self.case))
 
     def _post_op(self, op: attributes.PostOp, values: Values) -> Any:
-        if op.kind != "add":
-            return op.kind if op.kind == "relu" else (op.kind, op.scale)
+        if op.kind == "sum":
+            scale, *point = op.numbers
+            return ("sum", scale, int(point[0]), op.dtype or None) if point else ("sum", scale)
+        if op.kind not in BINARY:
+            return (op.kind, *op.numbers) if op.numbers else op.kind
         dims = self.case.dims
         ndims, channels = (dims.ndims, dims.ndims - 1) if isinstance(dims, MatmulDims) else (len(self.output), 1)
         parameter = Parameter("dst", op.mask)
@@ -104,9 +108,9 @@ class Task:
             (1 << ndims) - 1: (bits, self.output),
         }
         if bits not in shapes:
-            raise Unimplemented(f"post-operation add with mask {op.mask}; what works: common, per_oc, per_tensor")
+            raise Unimplemented(f"post-operation {op.kind} with mask {op.mask}; what works: common, per_oc, per_tensor")
         mask, shape = shapes[bits]
-        return "add", Quant(values("attr-post-ops", parameter, shape), mask, None, "f32")
+        return op.kind, Quant(values("attr-post-ops", parameter, shape), mask, None, "f32")
 
     def _quants(self, option: str, values: Values) -> dict[str, Quant]:
         found = attributes.parameters(option, self.case.options[option])

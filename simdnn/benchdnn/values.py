@@ -24,6 +24,7 @@ from isa_models.readings.arrays import Array
 from simdnn.benchdnn.attributes import Parameter
 from simdnn.benchdnn.tasks import Task
 from simdnn.kernels.common.pack import halved
+from simdnn.kernels.common.postops import BINARY
 from simdnn.primitives import Attr, convolution, matmul
 from simdnn.primitives.result import Result
 
@@ -47,7 +48,8 @@ def check(task: Task) -> Check:
     rng = np.random.default_rng(zlib.crc32(repr((task.types, task.sizes)).encode()))  # the same on every machine
     src, wei, bias = _data(task, rng)
     attr = task.attr(parameter_values(rng, src))
-    into = _integers(rng, dst, task.output, 1.0) if any(op[0] == "sum" for op in attr.post_ops) else None
+    held = [(op[3] if len(op) > 3 and op[3] else dst) for op in attr.post_ops if op[0] == "sum"]
+    into = _integers(rng, held[0], task.output, 1.0) if held else None
     result = _run(task, src, wei, bias, attr, into)
     halves = result.kernel.halves
     meant = 2 * halved(wei) if halves else wei
@@ -141,14 +143,49 @@ def reference(
         added = bias.astype(np.float64) if matrix else bias.astype(np.float64)[:, None, None]
         sums, magnitude = sums + added, magnitude + abs(added)
     for op in attr.post_ops:
-        if op == "relu":
-            sums = np.maximum(sums, 0)
-            continue
-        values = op[1] * _real(into) if into is not None and op[0] == "sum" else _real(np.asarray(op[1].values))
-        added = values if matrix or values.ndim != 1 or values.size == 1 else values[:, None, None]
-        sums, magnitude = sums + added, magnitude + abs(added)
+        name, *rest = (op,) if isinstance(op, str) else op
+        if name == "sum":
+            assert into is not None
+            values = rest[0] * (_real(into) - (rest[1] if len(rest) > 1 else 0))
+            sums, magnitude = sums + values, magnitude + abs(values)
+        elif name in BINARY:
+            values = _real(np.asarray(rest[0].values))
+            values = values if matrix or values.ndim != 1 or values.size == 1 else values[:, None, None]
+            sums, magnitude = _second(name, sums, magnitude, values)
+        else:
+            sums, magnitude = _lone(name, sums, magnitude, *rest)
     divisor, shift = float(_parameter(attr.scales, "dst", 1)), float(_parameter(attr.zero_points, "dst", 0))
     return sums / divisor + shift, magnitude / divisor + abs(shift)
+
+
+def _second(name: str, x: Floats, magnitude: Floats, v: Floats) -> tuple[Floats, Floats]:
+    """A post-operation of two operands on sums and on what bounds their error."""
+    if name in ("add", "sub"):
+        return (x + v if name == "add" else x - v), magnitude + abs(v)
+    if name in ("mul", "div"):
+        factor = v if name == "mul" else 1 / v
+        return x * factor, magnitude * abs(factor)
+    if name == "prelu":
+        return np.where(x > 0, x, x * v), magnitude * np.maximum(1, abs(v))
+    return (np.maximum(x, v) if name == "max" else np.minimum(x, v)), magnitude + abs(v)
+
+
+def _lone(name: str, x: Floats, magnitude: Floats, alpha: float = 0, beta: float = 0) -> tuple[Floats, Floats]:
+    """A post-operation of a single operand, so."""
+    steep = max(1.0, abs(alpha))
+    if name == "relu":
+        return np.where(x > 0, x, alpha * x), magnitude * steep
+    if name == "abs":
+        return abs(x), magnitude
+    if name == "square":
+        return x * x, 3 * magnitude * magnitude
+    if name in ("clip", "clip_v2"):
+        return np.clip(x, alpha, beta), magnitude
+    line, bound = alpha * x + beta, abs(alpha) * magnitude + abs(beta)
+    if name == "linear":
+        return line, bound
+    part = np.clip(line, 0, 1)
+    return (part, bound) if name == "hardsigmoid" else (x * part, magnitude * (2 + bound))
 
 
 def _real(array: Array) -> Floats:
@@ -195,6 +232,8 @@ def _convolver(task: Task) -> Callable[[Floats, Floats], Floats]:
 def _unit(attr: Attr, bias: Array | None) -> float:
     """The unit that every partial sum is a multiple of, or 0 where scales are no powers of two."""
     unit = 1.0
+    if any(op != "relu" and op[0] not in ("sum", "add") for op in attr.post_ops):
+        return 0.0
     for argument in ("src", "wei"):
         values = _parameter(attr.scales, argument, 1)
         if (np.frexp(values)[0] != 0.5).any():

@@ -66,7 +66,6 @@ def _post_op(name: str, op: PostOp, channels: int) -> str:
     kind, _, grain = name.partition(":")
     if kind in BINARY:
         masks = {"common": 0, "per_oc": 1 << channels, "full": "per_tensor"}
-        prefix = "" if kind == "prelu" else "binary_"
-        return f"{prefix}{kind}:f32:{masks[grain]}"
+        return f"prelu:{masks[grain]}" if kind == "prelu" else f"binary_{kind}:f32:{masks[grain]}"
     numbers = ":".join(f"{x!r}" for x in op[1:] if x is not None).replace("+", "")
     return f"{kind}:{numbers}" if kind == "sum" else f"eltwise_{kind}:{numbers}".rstrip(":")

@@ -89,10 +89,10 @@ def test_convolutions_pass(words: str) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("--matmul --attr-post-ops=sum:0.5:3 2x3:3x4", "post-operation 'sum:0.5:3'"),
+        ("--matmul --attr-post-ops=sum:0.5:0.5 2x3:3x4", "post-operation 'sum:0.5:0.5'"),
         ("--matmul --attr-post-ops=add:f16:per_oc 2x3:3x4", "post-operation 'add:f16:per_oc'"),
         ("--matmul --attr-post-ops=add:f32:per_dim_0 2x3:3x4", "add with mask per_dim_0"),
-        ("--matmul --attr-post-ops=relu:0.5 2x3:3x4", "post-operation 'relu:0.5'"),
+        ("--matmul --attr-post-ops=tanh 2x3:3x4", "post-operation 'tanh'"),
         ("--matmul --dt=f32:s8:f32 2x3:3x4", "ambiguous"),
         ("--conv --dt=f8_e4m3 ic3ih5oc4kh3", "a slow form of oneDNN's"),
         ("--matmul --dt=f64 2x3:3x4", "f64 source"),
