@@ -95,8 +95,8 @@ def test_f32_data_rounded_to_bf16_are_what_bf16_data_give() -> None:
         a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
         stored = MatmulProblem(m, n, k, "bf16", "bf16", Epilogue("f32"))
         kernel = kinds["gemm:avx512_core_bf16"].build(stored, None)  # type: ignore[arg-type]
-        expected = run_all(kernel, a.astype(bf16), b.astype(bf16), Parameters())
+        expected = run_all(kernel, a.astype(bf16), b.astype(bf16), Parameters(), portable=m == 1)
         for tag in ("any", "ab"):
             problem = MatmulProblem(m, n, k, "f32", "f32", Epilogue("f32"), tag)
             kernel = kinds["gemm:avx512_core_bf16_down"].build(problem, None)  # type: ignore[arg-type]
-            assert (run_all(kernel, a, b, Parameters()) == expected).all()
+            assert (run_all(kernel, a, b, Parameters(), portable=m == 1) == expected).all()
