@@ -28,7 +28,13 @@ EXAMPLES = {
         "fetched language models": ["llm"],
         "fetched language models with --prompt": ["llm", "--prompt", "One"],
     },
-    machines: {"list": ["list"], "show": ["show", "zen4"], "check": ["check"], "save": ["save", "zen4"]},
+    machines: {
+        "list": ["list"],
+        "show": ["show", "zen4"],
+        "check": ["check"],
+        "save": ["save", "zen4"],
+        "export": ["export", "zen4"],
+    },
     verify: {"instructions": [], "--timing": ["--timing"]},
 }
 #: with these the options make another kind of argument
@@ -112,6 +118,7 @@ def test_an_option_that_says_nothing_is_refused(
         (["explain", "matmul", "--src", "a.npy", "--weights", "b.npy", "--at", "0,0", "--seed", "1"], "--seed is for"),
         (["analyze", "-", "--seed", "1"], "belong to --values"),
         (["study", "none.toml", "--jobs", "2", "--dask", "tcp://host:1"], "--jobs is for workers on this host"),
+        (["tune", "cancer", "--jobs", "2", "--dask", "tcp://host:1"], "--jobs is for workers on this host"),
     ],
 )
 def test_combinations(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ _SETS = 4096  # unions of ports that are looked at
 
 
 def machine_file(machine: AnyMachine, tool: str = "osaca") -> str:
-    """The table of a CPU in the form of another tool. Raises `Unimplemented` for a tool without files of that kind.
+    """The table of a CPU as a file that a tool reads. Raises `Unimplemented` for a tool that reads none.
 
     >>> from isa_models import machine
     >>> machine_file(machine("zen4")).splitlines()[3:5]
