@@ -376,7 +376,7 @@ def built(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> 
     return repeated(one, problem.batch, problem.epilogue.post_ops)
 
 
-@functools.lru_cache(maxsize=2048)
+@functools.lru_cache(maxsize=512)
 def estimated(
     kind: KernelKind,
     problem: Problem,
