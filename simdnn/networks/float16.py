@@ -23,7 +23,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from simdnn.networks.load import graph_of, inline_data, names_read, onnx_package, read
+from simdnn.networks.load import Loaded, graph_of, inline_data, names_read, onnx_package, read
 from simdnn.networks.model import RANDOM
 from simdnn.networks.network import Network
 from simdnn.networks.opset import raised
@@ -113,7 +113,7 @@ class Float16Report:
     activations: dict[str, int] = field(default_factory=dict)
 
 
-def float16_report(model: str | PathLike[str] | onnx.ModelProto) -> Float16Report:
+def float16_report(model: str | PathLike[str] | onnx.ModelProto | Loaded) -> Float16Report:
     """The report that `transpile_float16` leaves in a model's metadata; `InvalidArgument` where it left none."""
     for entry in read(model)[0].metadata_props:
         if entry.key == _KEY:
@@ -122,7 +122,7 @@ def float16_report(model: str | PathLike[str] | onnx.ModelProto) -> Float16Repor
 
 
 def transpile_float16(
-    model: str | PathLike[str] | onnx.ModelProto,
+    model: str | PathLike[str] | onnx.ModelProto | Loaded,
     *,
     dtype: str = "f16",
     keep: Collection[str] | Mapping[str, str] = BLOCKED,

@@ -197,8 +197,8 @@ class Kernels:
         self._noted(result, weights)
         return result.output
 
-    def instead(self, error: Unimplemented) -> Kernels:
-        """Kernels for a node that these refuse; there are none, so that the refusal is an error."""
+    def instead(self, error: Unimplemented | UnknownTiming) -> Kernels:
+        """Kernels for a node that these refuse, or whose cost is unknown; there are none, so the refusal is raised."""
         raise error
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------

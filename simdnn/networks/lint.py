@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     import onnx
     import pandas as pd
 
-    Model = str | PathLike[str] | onnx.ModelProto
+    Model = str | PathLike[str] | onnx.ModelProto | Network
+_NOT_KNOWN = "which kernel is the fastest is not known"
 COLUMNS = (
     *("node", "op", "machine", "isa", "mode", "implementation", "reference", "saturates", "inexact"),
     *("cycles", "fastest_mode", "fastest_cycles", "macs", "witness", "note"),
@@ -65,11 +66,11 @@ def lint(
 ) -> pd.DataFrame:
     """The kernels of a model's nodes on some machines, or under some ISA caps: a row a node, machine, cap and mode.
 
-    `model`: an ONNX file or `onnx.ModelProto`, or a layer table (its name or file), whose weights are not known.
-    `isa` alone takes a machine that has all caps named. `modes`: names of precision modes; None: those that make sense
-    under the cap, of an integer model "as stored" and, where that need not be exact, "int8-exact". `dispatch`:
-    "onednn", or "fastest"; GPUs always have the latter. `feeds` calibrate int8 modes (random ones); `shapes` are sizes
-    that the model leaves open (1).
+    `model`: an ONNX file, `onnx.ModelProto` or loaded `Network`, or a layer table (its name or file), whose weights are
+    not known. `isa` alone takes a machine that has all caps named. `modes`: names of precision modes; None: those that
+    make sense under the cap, of an integer model "as stored" and, where that need not be exact, "int8-exact".
+    `dispatch`: "onednn", or "fastest"; GPUs always have the latter. `feeds` calibrate int8 modes (random ones);
+    `shapes` are sizes that the model leaves open (1).
 
     Columns: node, op, machine, isa, mode, implementation; reference (left to the library's reference implementation,
     a loop that can take a thousand times as long); saturates and inexact (of integers, for any source: True, `witness`
@@ -195,9 +196,13 @@ class _Table:
             met = _Met()
             try:
                 found = job.estimated(mode, cap)
-            except Unimplemented as error:
-                met.refused(error)
-                unknown = {"implementation": "refused", "saturates": None, "inexact": None, "cycles": None}
+            except (Unimplemented, UnknownTiming) as error:
+                name = "refused" if isinstance(error, Unimplemented) else "unknown"
+                if isinstance(error, Unimplemented):
+                    met.refused(error)
+                else:
+                    met.notes.append(f"{_NOT_KNOWN}: {error}")
+                unknown = {"implementation": name, "saturates": None, "inexact": None, "cycles": None}
                 yield about | met.row() | unknown | {"macs": layer.macs}
                 continue
             met.products.append((found, None))
@@ -318,8 +323,15 @@ class Noting(Kernels):
 
     met: _Met = field(default_factory=_Met)
 
-    def instead(self, error: Unimplemented) -> Kernels:
-        """The fastest kernels, in place of a library's."""
+    def instead(self, error: Unimplemented | UnknownTiming) -> Kernels:
+        """The fastest kernels, in place of a library's; oneDNN's where nobody knows which is the fastest."""
+        if isinstance(error, UnknownTiming):
+            if self.target.library is not None or self.on_gpu:
+                raise error
+            self.calls.clear()
+            self.met.products.clear()
+            self.met.notes.append(f"{_NOT_KNOWN}: {error}")
+            return replace(self, target=replace(self.target, dispatch="onednn"))
         if self.target.library is None:
             raise error
         self.calls.clear()

@@ -42,14 +42,26 @@ def onnx_package() -> Any:
     return onnx
 
 
-def read(source: str | PathLike[str] | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
+class Loaded:
+    """What was loaded. `source`: the model's path, or the onnx.ModelProto itself; None of what came from no model."""
+
+    source: Any
+
+
+def read(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> tuple[onnx.ModelProto, Path | None]:
     """The parsed model, of a size that can be loaded, and the folder that it lies in (None for one in memory)."""
     onnx = onnx_package()
+    if isinstance(source, Loaded):
+        if source.source is None:
+            raise InvalidArgument("a network that was loaded from no model; a path or an onnx.ModelProto is needed")
+        return read(source.source)
     if isinstance(source, onnx.ModelProto):
         check_size(source)
         return source, None
     if not isinstance(source, str | PathLike):
-        raise InvalidArgument(f"model of type {type(source).__name__}; a path or an onnx.ModelProto is needed")
+        raise InvalidArgument(
+            f"model of type {type(source).__name__}; a path, an onnx.ModelProto or a loaded network is needed"
+        )
     path = Path(source)
     if not os.path.isfile(path):
         raise InvalidArgument(f"no model file {str(path)!r}")

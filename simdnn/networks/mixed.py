@@ -21,7 +21,7 @@ from isa_models import Unimplemented
 from isa_models.machines.loader import AnyMachine
 from simdnn.networks.float16 import transpile_float16
 from simdnn.networks.fold import folded
-from simdnn.networks.load import inline_data, onnx_package, read
+from simdnn.networks.load import Loaded, inline_data, onnx_package, read
 from simdnn.networks.network import Network, NodePlace, load
 from simdnn.networks.precision import Mode
 from simdnn.networks.quantize import Ranges, quantize_onnx
@@ -51,7 +51,7 @@ class Mixable:
         return sorted(pairs, key=lambda pair: (order[pair[1]], order[pair[0]]))
 
 
-def mixable(source: str | PathLike[str] | onnx.ModelProto) -> Mixable:
+def mixable(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Mixable:
     """A model's layers and how they hang together. `Unimplemented` for one that is stored in integers or has none."""
     if load(source).is_integer:
         raise Unimplemented("the model is stored in integers; a recipe is chosen for one in f32")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import onnx
     import pandas as pd
 
-    Model = str | PathLike[str] | onnx.ModelProto
+    Model = str | PathLike[str] | onnx.ModelProto | Network
 Metric = Callable[[Any], float]  # of outputs by name, or of a list of them; larger is better
 #: of a model whose products are integer ones already: all kernels of the machine, nothing changed
 STORED = Mode("as stored", "an integer model's own graph", "", "", ANY_ISA, gpus=GPUS)

@@ -19,7 +19,7 @@ from isa_models.errors import unknown_name
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
 from simdnn.networks.kernels import Call, Kernels, shaded, shadow
-from simdnn.networks.load import graph_of, read
+from simdnn.networks.load import Loaded, graph_of, read
 from simdnn.networks.memo import Memo
 from simdnn.networks.model import RANDOM, Graph, Node, Port, shorten, subgraphs
 from simdnn.networks.ops import find, sequence
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 Watch = Callable[[Node, Sequence[Any]], None]
 
 
-def load(source: str | PathLike[str] | onnx.ModelProto) -> Network:
-    """The network of an ONNX model: a path, or an `onnx.ModelProto`.
+def load(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Network:
+    """The network of an ONNX model: a path, an `onnx.ModelProto`, or a network, which is loaded again.
 
     BatchNormalization is folded into the convolution before it, and products of dequantized operands become integer
     ones. Raises `InvalidArgument` for what is no model, or a broken or hostile one, and `Unimplemented` where the
@@ -54,7 +54,9 @@ def load(source: str | PathLike[str] | onnx.ModelProto) -> Network:
     ([0.0, 2.0], ['act'], True)
     """
     model, folder = read(source)
-    return Network(fused(graph_of(folded(model, folder), folder)))
+    return Network(
+        fused(graph_of(folded(model, folder), folder)), source.source if isinstance(source, Loaded) else source
+    )
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,11 @@ class NodePlace:
 
 
 @dataclass(frozen=True, eq=False)
-class Network(Alike):
+class Network(Alike, Loaded):
     """A loaded program. `inputs` and `outputs` are its ports: name, type, dimensions."""
 
     graph: Graph
+    source: Any = field(default=None, repr=False, compare=False)
     _folded: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -370,7 +373,7 @@ def _ran(node: Node, values: MutableMapping[str, Any], k: Kernels) -> list[Any]:
     """Run one node, by other kernels where `k` has some for what it refuses."""
     try:
         return _apply(node, values, k)
-    except Unimplemented as error:
+    except (Unimplemented, UnknownTiming) as error:
         return _apply(node, values, k.instead(error))
 
 

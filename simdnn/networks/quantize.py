@@ -22,7 +22,7 @@ from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn import quantize
 from simdnn.networks.fold import folded
-from simdnn.networks.load import graph_of, inline_data, names_read, onnx_package, read
+from simdnn.networks.load import Loaded, graph_of, inline_data, names_read, onnx_package, read
 from simdnn.networks.model import Node
 from simdnn.networks.narrow import NARROW_WEIGHTS, NarrowWeights
 from simdnn.networks.network import Network
@@ -43,7 +43,7 @@ _LEAST_GROUP = 16  # that MatMulNBits allows
 
 
 def quantize_onnx(
-    model: str | PathLike[str] | onnx.ModelProto,
+    model: str | PathLike[str] | onnx.ModelProto | Loaded,
     calibration: Iterable[Mapping[str, Array]] | Ranges | None = None,
     *,
     scheme: str = "static",
@@ -120,7 +120,9 @@ def _values(scale: Any) -> Array:
 
 
 def ranges_of(
-    model: str | PathLike[str] | onnx.ModelProto, calibration: Iterable[Mapping[str, Array]], machine: str = "zen4"
+    model: str | PathLike[str] | onnx.ModelProto | Loaded,
+    calibration: Iterable[Mapping[str, Array]],
+    machine: str = "zen4",
 ) -> Ranges:
     """Findings of calibration data about a model, to quantize it in several ways without running it again."""
     proto, folder = read(model)

@@ -276,3 +276,38 @@ def test_what_cannot_be_linted_is_told(given: dict[str, Any], said: str) -> None
     net = model([helper.make_node("Relu", ["x"], ["y"], "act")], {"x": [4]}, ["y"], {})
     with pytest.raises(simdnn.SimdnnError, match=said):
         simdnn.lint(net, machine="zen4", **given)
+
+
+def _small() -> onnx.ModelProto:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, n]) for name, n in (("x", 8), ("y", 16)))
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [8, 16], np.ones(128, np.float32).tolist())
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "product"), helper.make_node("Sqrt", ["a"], ["y"], "root")]
+    graph = helper.make_graph(nodes, "small", [x], [y], [weights])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_a_loaded_network_is_linted_as_its_model(tmp_path: Path) -> None:
+    path = tmp_path / "small.onnx"
+    path.write_bytes(_small().SerializeToString())
+    for source in (_small(), path):
+        network = simdnn.load(source)
+        told, wanted = (simdnn.lint(one, machine="zen4", modes=["f32"]) for one in (network, source))
+        assert told.drop(columns="witness").equals(wanted.drop(columns="witness"))
+        assert simdnn.load(network) == network
+    made = type(network)(network.graph)
+    with pytest.raises(simdnn.InvalidArgument, match="loaded from no model"):
+        simdnn.lint(made, machine="zen4")
+
+
+@pytest.mark.parametrize("dispatch", ["fastest", "onednn"])
+@pytest.mark.parametrize("remove", ["instructions.vfmadd231ps", "instructions.vsqrtps"])
+def test_a_node_of_unknown_cost_is_a_row_of_its_own(dispatch: str, remove: str) -> None:
+    machine = simdnn.what_if("zen4", {"remove": [remove]})
+    frame = simdnn.lint(_small(), machine=machine, modes=["f32"], dispatch=dispatch)
+    lacks = "product" if "fmadd" in remove else "root"
+    assert frame["node"].tolist() == ["product", "root"]
+    for node, cycles, note in frame[["node", "cycles", "note"]].values.tolist():
+        assert (cycles != cycles) == (node == lacks) and ("has no timing for" in note) == (node == lacks)
+    if lacks == "product":
+        table = simdnn.lint("digits", machine=machine, modes=["f32"], dispatch=dispatch)
+        assert table["cycles"].isna().all() and table["note"].str.contains("has no timing for").all()
