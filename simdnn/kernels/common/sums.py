@@ -22,8 +22,8 @@ class Order:
     """How a sum goes through the taps; by default rows outside, columns, then channels inside, in one chain.
 
     `fold` makes channels of taps where a group has a single input channel: "row" of the columns in a kernel row,
-    "window" of all taps, column by column; or of any number of channels: "gemm" of channels, rows and columns, as
-    one line that is taken in pairs. `columns_outside` goes through the taps column by column. `block`: channels that go
+    "window" of all taps, column by column; or of any number of channels: "gemm" of channels, rows and columns, one
+    line whose neighbours are pairs. `columns_outside` goes through the taps column by column. `block`: channels that go
     through all taps before the next ones do; with "gemm", elements of the line after which a sum restarts.
     """
 

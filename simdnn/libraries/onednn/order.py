@@ -58,10 +58,8 @@ def by_gemm(p: ConvProblem, emulated: bool) -> bool:
 
 def gemm_is_known(p: ConvProblem) -> bool:
     """Whether the order of that GEMM's sums is known: where it has a single row or column they are other ones."""
-    oc, k = p.oc // p.groups, p.ic // p.groups * p.kh * p.kw
-    if oc == 1:
-        return k <= 32 and not p.depthwise
-    return p.oh * p.ow > 1 or oc % 8 == 0
+    oc = p.oc // p.groups
+    return oc > 1 and (p.oh * p.ow > 1 or oc % 8 == 0)
 
 
 def depthwise_by_gemm(p: ConvProblem) -> bool:

@@ -65,17 +65,16 @@ def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
     if isinstance(problem, ConvProblem):
         return _as_gemm(problem) if by_gemm(problem, True) else Options(order=order_of_emulated(problem))
     if problem.m == 1:
-        return Options(cut=8)
+        return Options(merged_scales=True, cut=8)
     part = _restarts(problem.k)
     if part in (0, 768):
-        return Options(cut=part)
-    return Options(split_k=part, order=Order(parts=(Part(((0, 1), (1, 1))),)))
+        return Options(merged_scales=True, cut=part)
+    return Options(merged_scales=True, split_k=part, order=Order(parts=(Part(((0, 1), (1, 1))),)))
 
 
 def _as_gemm(p: ConvProblem) -> Options:
-    """A GEMM over the windows of the image; where it has a single column, sums restart every 8."""
-    k = p.ic // p.groups * p.kh * p.kw
-    part = _restarts(k) if p.oc > p.groups else 8
+    """A GEMM over the windows of the image."""
+    part = _restarts(p.ic // p.groups * p.kh * p.kw)
     return Options(cut=part + part % 2, order=Order("gemm", block=part))
 
 
