@@ -110,7 +110,7 @@ def by_length() -> pd.DataFrame:
 
 
 def by_number(points: list[float]) -> pd.DataFrame:
-    """What a product takes behind as many others: what is known from them need not be found again."""
+    """The time of a product behind as many others: what is known from them need not be found again."""
     rows = []
     count = 10
     while count <= len(points):

@@ -201,7 +201,7 @@ class LateResults:
     of: tuple[str, ...] = ()
 
     def cycles_of(self, row: InstructionTiming) -> float:
-        """By how much the result of an instruction is late; 0 of one that such a result reaches in its latency."""
+        """Cycles by which the result of an instruction is late; 0 of one that such a result reaches in its latency."""
         late = 0 < row.vector_bits < 512 and any(fnmatchcase(row.mnemonic, name) for name in self.of)
         return self.cycles if late else 0.0
 

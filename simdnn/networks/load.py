@@ -43,7 +43,7 @@ def onnx_package() -> Any:
 
 
 class Loaded:
-    """What was loaded. `source`: the model's path, or the onnx.ModelProto itself; None of what came from no model."""
+    """A loaded model. `source`: the model's path, or the onnx.ModelProto itself; None of what came from no model."""
 
     source: Any
 

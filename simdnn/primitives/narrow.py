@@ -86,7 +86,7 @@ def _reference_like(
 
 
 def of_convolution(given: Resolved, dst: str | None, bias: Array | bool | None) -> tuple[Epilogue, Parameters]:
-    """What a convolution of f8 does after its sums. Raises `Unimplemented` for scales."""
+    """The epilogue of a convolution of f8. Raises `Unimplemented` for scales."""
     dst = "f32" if dst is None else dst
     if dst not in ("f32", *NARROW[:2]):
         raise Unimplemented(f"dst {dst!r} of a convolution of {given.shape.src}; what works: f32, {given.shape.src}")

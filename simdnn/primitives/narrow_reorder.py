@@ -44,7 +44,7 @@ def conversion(source: MemoryDesc, desc: MemoryDesc, machine: Machine, caps: fro
 
 
 def values(program: Program, array: Array, desc: MemoryDesc, engine: str) -> dict[str, Array]:
-    """What the program makes of an array."""
+    """The array that the program makes of another."""
     from simdnn import numerics  # brings LLVM
 
     plain, tensor = arrays.native(array).reshape(-1), program.tensor["plain"]

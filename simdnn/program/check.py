@@ -116,7 +116,7 @@ class _Checker:
             raise self.fail(label, f"a parallel loop cannot carry registers {carried}")
 
     def op(self, op: Op, defined: Registers, extents: dict[str, int]) -> None:
-        """What holds of an op wherever it stands, once for all that are of its kind; then what is due to its place."""
+        """Checks what holds of an op wherever it stands, once for all of its kind; then what is due to its place."""
         kind = _kind(self.program.isa, op)
         if kind not in _SOUND:
             self.form(op)
@@ -268,7 +268,7 @@ _MOST_SOUND = 1 << 16
 
 
 def _kind(isa: str, op: Op) -> tuple[object, ...]:
-    """What of an op its form is judged by: all but the names of registers and tensors, and addresses."""
+    """The parts of an op that its form is judged by: all but the names of registers and tensors, and addresses."""
     places = tuple(
         (p.dtype, p.lanes) if isinstance(p, Register) else (p.dtype, p.lanes, p.rows) for p in (op.dst, *op.srcs)
     )

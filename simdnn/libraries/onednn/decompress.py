@@ -28,7 +28,7 @@ def form(p: MatmulProblem, mode: str, scale: Param | None, point: Param | None, 
         return Form(not (mode in ("strict", "any") and dst == stored == "f32"), compute="f32")
     if p.src == "f16":
         return Form(compute="f32")
-    tiles = "avx512_core_amx" in caps and scale is not None and scale.granularity == "per_oc"
+    tiles = "avx512_core_amx" in caps and scale is not None and scale.by_channel and not scale.group
     types = ("f32", "bf16", "f16") if tiles else ("f32", "bf16")  # of scales
     fast = "avx512_core_bf16" in caps and dst in ("f32", "bf16") and stored in types
     return Form(compute="bf16") if fast else Form(True, compute="f32")

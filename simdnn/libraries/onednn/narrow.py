@@ -1,4 +1,4 @@
-"""What oneDNN 3.13 runs for floats of 8 bits and fewer on CPUs (docs/numerics.md, rule 16), and what it refuses.
+"""The choice of oneDNN 3.13 for floats of 8 bits and fewer on CPUs (docs/numerics.md, rule 16), and its refusals.
 
 Nearly all is left to its reference implementation; bf16 by f8 weights alone has a kernel, on tiles.
 """
