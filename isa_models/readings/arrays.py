@@ -288,24 +288,33 @@ def _unpacked(octets: Array, form: Format) -> Array:
     return _as_lanes(fields & 1 if form.is_truth else fields, form)
 
 
+_BEHIND_F32 = (1 << 29) - 1  # the bits of an f64's fraction that a normal f32 lacks
+
+
 @silent
 def _fma32(a: Array, b: Array, c: Array) -> Array:
-    """f32 fused multiply-add through f64.
+    """f32 fused multiply-add through f64, in which the product of two f32 is exact.
 
-    The product of two f32 is exact in f64. The sum is rounded to *odd* there (its error found by Knuth's TwoSum), so
-    that the second rounding, to f32, is the only one that shows: Boldo and Melquiond, "Emulation of a FMA and
-    correctly rounded sums", IEEE TC 57(4), 2008.
+    The sum is rounded twice, to f64 and to f32. That shows only where the first one lies halfway between two f32, which
+    for normal ones its bits tell; subnormal ones are taken for halfway.
     """
     product = a.astype(np.float64) * b.astype(np.float64)
     addend = c.astype(np.float64)
     total = product + addend
+    size = np.abs(total)
+    halfway = (total.view(np.int64) & _BEHIND_F32) == (_BEHIND_F32 + 1) // 2
+    if (halfway | (size < 2.0**-126) & (size > 0)).any():
+        total = _to_odd(product, addend, total)
+    return total.astype(np.float32)
+
+
+def _to_odd(product: Array, addend: Array, total: Array) -> Array:
+    """The sum `total` of two f64 rounded to odd (its error found by Knuth's TwoSum), so that only a rounding behind
+    it shows: Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", IEEE TC 57(4), 2008."""
     part = total - product
     error = (product - (total - part)) + (addend - part)
     bits = total.view(np.int64)
-    even = (bits & 1) == 0
-    inexact = np.isfinite(total) & (error != 0) & even
-    if inexact.any():
-        outward = (error > 0) == (total > 0)
-        bits = np.where(inexact, bits + np.where(outward, 1, -1), bits)
-        total = bits.view(np.float64)
-    return total.astype(np.float32)
+    inexact = np.isfinite(total) & (error != 0) & ((bits & 1) == 0)
+    outward = (error > 0) == (total > 0)
+    odd: Array = np.where(inexact, bits + np.where(outward, 1, -1), bits).view(np.float64)
+    return odd

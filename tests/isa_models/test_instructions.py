@@ -143,6 +143,18 @@ def test_fma_against_fractions() -> None:
             assert float(met[i]) == f32_of(exact, False), i
 
 
+@pytest.mark.parametrize("exponent", [-149, -126, -30, 0, 100])
+def test_fma_beside_the_middle_of_two_floats(exponent: int) -> None:
+    """A product of half a unit but for its 46th digit: rounded to f64 first, the sum would be halfway."""
+    rng, fma = np.random.default_rng(3), instruction("vfmadd231ps")
+    a, b = 2.0 ** ((exponent - 1) // 2) * (1 + 2.0**-23), 2.0 ** (exponent // 2) * (1 - 2.0**-23)
+    for units in (1, 3, *(int(n) * 2 + 1 for n in rng.integers(1 << 22, 1 << 23, 20)), 999):
+        for sign, side in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
+            acc = sign * units * 2.0**exponent
+            (met,) = fma(*(np.array([x], np.float32) for x in (acc, side * a, b)))  # alone: lanes go together
+            assert float(met) == f32_of(Fraction(acc) + side * Fraction(a) * Fraction(b), False), (units, sign, side)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
