@@ -44,6 +44,12 @@ class ShownFrame(pd.DataFrame):
         more += [f"{len(self) - _ROWS} rows more"] if len(self) > _ROWS else []
         return "\n".join([*lines, *([f"({'; '.join(more)})"] if more else [])])
 
+    def _repr_html_(self) -> str | None:
+        """Pandas's table, the `printed` columns first: of many it leaves out those in the middle."""
+        columns = [*self.printed, *(name for name in self.columns if name not in self.printed)]
+        html: str | None = self[columns]._repr_html_()
+        return html
+
 
 def shown(frame: pd.DataFrame, columns: Sequence[str] = ()) -> ShownFrame:
     """The frame with its attributes, as one that prints these columns (all) within 80 characters."""

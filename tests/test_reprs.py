@@ -99,3 +99,10 @@ def test_frames_show_their_point_on_80_columns() -> None:
     again = pickle.loads(pickle.dumps(fast.dispatch))
     assert repr(again) == repr(fast.dispatch)
     assert type(fast.dispatch.dropna()).__name__ == "DataFrame" and fast.dispatch.shape[1] == 5
+
+
+def test_frames_of_many_columns_show_those_that_matter_first_in_notebooks() -> None:
+    frame = simdnn.estimate("matmul", m=4, n=8, k=8, machine="zen4").dispatch
+    html = str(frame._repr_html_())
+    places = [html.index(f"<th>{name}</th>") for name in (*frame.printed, "isa")]  # type: ignore[attr-defined]
+    assert places == sorted(places) and list(frame.columns)[1] == "isa"
