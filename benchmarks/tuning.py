@@ -3,7 +3,7 @@ network, and beside the layers that onnxruntime's error analysis leaves in f32, 
 
 onnxruntime ranks layers by the signal to error of their outputs in its int8 model (`qdq_loss_debug`); the worst ones go
 back to f32 until the quality is within the bound. Rows are kept in build/tuning-NETWORK.jsonl, from which a second call
-goes on. Under a minute for `sr` where they are there; else some minutes on an idle machine.
+goes on.
 """
 
 from __future__ import annotations
