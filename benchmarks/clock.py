@@ -110,7 +110,7 @@ def by_length() -> pd.DataFrame:
 
 
 def by_number(points: list[float]) -> pd.DataFrame:
-    """The time of a product behind as many others: what is known from them need not be found again."""
+    """Milliseconds of a product behind others, from which parts of it are known."""
     rows = []
     count = 10
     while count <= len(points):
