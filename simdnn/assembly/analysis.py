@@ -50,7 +50,7 @@ class Analysis(Alike):
     assumed: tuple[str, ...]  # forms that the machine's table lacks
     timing: LoopTiming = field(repr=False)
     steps: tuple[Step, ...] = field(repr=False)
-    ops: tuple[CoreOp, ...] = field(repr=False)
+    ops: tuple[CoreOp, ...] = field(repr=False, compare=False)  # equal where the instructions and the machine are
     parts: tuple[int, ...] = field(repr=False)  # steps of each instruction: 1, or the lanes of an assumed gather
     call_cycles: float | None = None  # that each call is assumed to add; None: unknown
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from simdnn.kernels.common.params import Param
-from simdnn.kernels.common.spec import Decompression, Epilogue, GroupScales, MatmulProblem, ZeroPoints
+from simdnn.kernels.common.spec import Decompression, Epilogue, GroupScales, MatmulProblem, Problem, ZeroPoints
+from simdnn.primitives import Attr, Quant
+from simdnn.primitives.estimate import estimate
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 from tests.params import along_k
@@ -101,6 +104,18 @@ def loads(var: str, extent: int, start: Affine) -> Loop:
     """A line each."""
     at = Memory("x", start + Affine.var(var) * 16, "f32", 16)
     return Loop(var, extent, (Op("vmovups", Register("v", "f32", 16), (at,)),))
+
+
+def narrow() -> Iterator[Problem]:
+    """Products of floats of at most a byte: 4-bit weights in blocks, and what oneDNN leaves to its reference."""
+    blocks = Attr(scales={"wei": Quant(None, groups=(32, 1), dtype="e8m0")})
+    sizes: dict[str, Any] = {"m": 9, "n": 40, "k": 64}
+    for src in ("bf16", "f32", "f16"):
+        yield estimate("matmul", **sizes, dt=f"{src}:f4_e2m1:f32", attr=blocks, machine="gnr").problem
+    for dt, name in (("f8_e4m3:f8_e4m3:f32", "spr"), ("f32:f32:f8_e4m3", "hsw")):
+        yield estimate("matmul", **sizes, dt=dt, machine=name, dispatch="onednn").problem
+    image: dict[str, Any] = {"ic": 16, "ih": 4, "iw": 4, "oc": 16, "kh": 3, "kw": 3, "padding": 1}
+    yield estimate("convolution", **image, dt="f8_e5m2:f8_e5m2:f32", machine="spr", dispatch="onednn").problem
 
 
 def unusual() -> Iterator[MatmulProblem]:

@@ -32,7 +32,7 @@ from simdnn.timing.cpu.walk import core_time, lower_bounds
 from simdnn.timing.estimate import estimate_program
 from tests.effort import examples
 from tests.params import BY_CHANNEL
-from tests.timing.programs import gemm, unusual
+from tests.timing.programs import gemm, narrow, unusual
 
 GOLDEN = Path(__file__).with_name("golden.json")
 
@@ -86,6 +86,7 @@ def test_every_kernel_is_timed_whole(kind: KernelKind) -> None:
 def problems() -> Iterator[Problem]:
     """Small problems, so that every kernel can do one of them."""
     yield from unusual()
+    yield from narrow()
     for src, wei in (("f32", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("u8", "s8")):
         scales = BY_CHANNEL if wei == "s8" else None
         epilogue = Epilogue(dst="f32", wei_scale=scales, bias=True, post_ops=("relu",))
