@@ -159,6 +159,6 @@ SUBSET = (
     f"{MODELLED}; options: --batch=FILE --reset --match=REGEX "
     f"--mode={'|'.join(MODES)} --dt --stag --wtag --dtag --bia-dt --bia_mask --dir=FWD_B|FWD_D|FWD_I --mb --alg "
     "--attr-fpmath --attr-scales --attr-zero-points --attr-precomputed-reductions --attr-post-ops "
-    "--attr-exact-int8=true|false --attr-float-model --attr-acc-mode --machine --isa --dispatch --zero-point-strategy; of "
-    "drivers of one operator: --sdt --ddt --dt --tag --alg --axis --alpha --beta --flags --attr-scales"
+    "--attr-exact-int8=true|false --attr-float-model --attr-acc-mode --machine --isa --dispatch --zero-point-strategy; "
+    "of drivers of one operator: --sdt --ddt --dt --tag --alg --axis --alpha --beta --flags --attr-scales"
 )
