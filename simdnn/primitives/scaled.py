@@ -129,11 +129,11 @@ def quantize_mx(
     from -127 to 127). With amax the greatest magnitude of a block and e_max the exponent of the type's greatest value,
     `rule` finds the scale 2**e, e from -127 to 127:
 
-    floor    e = floor(log2 amax) - e_max: OCP's specification, oneDNN, ggml, torchao's default. Clips up to a quarter
-             off the greatest of a block (mxfp4).
-    ceil     e = ceil(log2 amax) - e_max: clips nothing, and may waste a bit.
-    even     floor, of amax rounded to the element's mantissa bits, halves up: torchao's EVEN.
-    rceil    the least e with amax / greatest <= 2**e, the quotient in f32: NVIDIA's cuBLAS, torchao's RCEIL.
+    - "floor": e = floor(log2 amax) - e_max: OCP's specification, oneDNN, ggml, torchao's default. Clips up to a quarter
+      off the greatest of a block (mxfp4).
+    - "ceil": e = ceil(log2 amax) - e_max: clips nothing, and may waste a bit.
+    - "even": floor, of amax rounded to the element's mantissa bits, halves up: torchao's EVEN.
+    - "rceil": the least e with amax / greatest <= 2**e, the quotient in f32: NVIDIA's cuBLAS, torchao's RCEIL.
 
     Elements are x * 2**-e rounded once, to nearest even, saturating. A block of zeros has the least scale; one with NaN
     or infinity the scale NaN, and codes 0. On a `machine` (a CPU) the values come from a program there, and the result
