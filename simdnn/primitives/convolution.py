@@ -7,6 +7,7 @@ from os import PathLike
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.spec import ConvProblem, Parameters
 from simdnn.primitives import arrays, gpu_problems, narrow
 from simdnn.primitives.attr import Attr
@@ -99,7 +100,7 @@ def problem_of(
     """The problem that a kernel of the target's machine is asked, and its numbers; refusals name what works."""
     if target.gpu:
         return gpu_problems.convolution_problem(target.gpu, sizes, taps, given, dst, bias, wei_tag)
-    if given.shape.src in narrow.NARROW:
+    if given.shape.src in NARROW:
         epilogue, parameters = narrow.of_convolution(given, dst, bias)
     else:
         epilogue, parameters = resolve(given, dst, bias)

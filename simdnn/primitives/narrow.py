@@ -9,7 +9,7 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.narrow import Narrow
+from simdnn.kernels.common.narrow import NARROW, Narrow
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, Epilogue, MatmulProblem, Parameters
 from simdnn.libraries import Library
@@ -18,7 +18,6 @@ from simdnn.primitives.decompress import computes as computes_of_source
 from simdnn.primitives.problems import matmul_problem
 from simdnn.primitives.resolve import Resolved, Valued, bias_values, floats, resolve
 
-NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")
 _DESTINATIONS = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "f4_e2m1")
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from simdnn.kernels.common.params import Param
 
+#: floats of at most a byte that elements of a product may be
+NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")
 #: how scales of a destination are found: a power of two for 32 columns, or a float for 16
 DYNAMIC = ("dynamic_mx", "dynamic_fp")
 

@@ -10,7 +10,7 @@ from functools import partial
 from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
-from simdnn.kernels.common.narrow import Narrow
+from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.spec import ConvProblem, Kernel, KernelKind, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, TILED_S8, TILED_U8, tiled_gemm
@@ -40,10 +40,7 @@ from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm, gemm, grouped_gemm
 from simdnn.kernels.x86.gemv import Gemv
 from simdnn.kernels.x86.narrow import is_narrow
-from simdnn.kernels.x86.narrowed import as_f32, narrowing
-from simdnn.kernels.x86.ref_conv import RefConv
-from simdnn.kernels.x86.ref_float import RefFloat
-from simdnn.kernels.x86.ref_int8 import STRATEGIES, RefInt8
+from simdnn.kernels.x86.rows_reference import ref_conv, ref_float, ref_int8
 from simdnn.kernels.x86.widened import from_codes
 from simdnn.libraries.onednn.order import depthwise_by_gemm
 from simdnn.libraries.onednn.sums import (
@@ -59,7 +56,6 @@ from simdnn.libraries.onednn.sums import (
 Sums = Callable[[Dot, str, Problem], Options]
 Multiplies = Callable[["Row", str, Problem, Machine], Kernel]
 _INT8 = ("u8", "s8")
-_NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")
 
 
 # -- products: a matmul, or a convolution, of a dot product on a unit -------------------------------------------------
@@ -268,7 +264,7 @@ def _decompressing(isa: str, dot: Dot, sources: tuple[str, ...], suffix: str = "
         dot.compute,
         partial(makes, name, unit_of(isa), dot),
         sources=sources,
-        weights=("s8", *WIDENED, *(() if dot == MULTIPLY_ADD else _NARROW)),
+        weights=("s8", *WIDENED, *(() if dot == MULTIPLY_ADD else NARROW)),
         multiplied=dot.wei,
         accumulates=(dot.acc,),
         takes=("decompression",),
@@ -380,100 +376,6 @@ def _gemv_kernel(
     return Gemv(name, problem, unit, plain, emulated).kernel()
 
 
-# -- what is left to a reference --------------------------------------------------------------------------------------
-def _ref_int8(isa: str) -> KernelKind:
-    """Integer matmul with scales or zero points by group or column, or u8 weights."""
-    name, unit = f"ref_int8:{isa}", unit_of(isa)
-    return KernelKind(
-        name,
-        isa,
-        "s32",
-        partial(_ref_int8_kernel, name, unit),
-        sources=_INT8,
-        weights=("s8", *WIDENED),
-        multiplied="s32",
-        accumulates=("s32",),
-        takes=("zero_points", "group_scales"),
-        strategies=STRATEGIES,
-        wants=(_by_group,),
-    )
-
-
-def _by_group(p: MatmulProblem) -> str:
-    if not (p.zero_points or p.group_scales or p.wei == "u8"):
-        return "computes integer matmul with zero points or scales by group or column, or u8 weights, only"
-    if p.zero_points is None and (p.epilogue.zp_src or p.epilogue.zp_wei):
-        return "takes zero points by group or column"
-    return ""
-
-
-def _ref_int8_kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
-    return RefInt8(name, problem, unit).kernel()
-
-
-def _ref_float(isa: str) -> KernelKind:
-    """oneDNN's reference where f8 or f4 take part."""
-    name = f"ref_float:{isa}"
-    return KernelKind(
-        name,
-        isa,
-        "f32",
-        partial(_ref_float_kernel, name, unit_of(isa)),
-        library="onednn",
-        sources=("f32", "bf16", "f16", *_NARROW),
-        weights=("f32", "bf16", "f16", *_NARROW, "s8", *WIDENED),
-        multiplied="f32",
-        accumulates=("f32",),
-        tags=("any", "ab", "ba"),
-        takes=("narrow",),
-        needs="narrow",
-        mixes=True,
-        wants=(_one_product, _as_reference),
-    )
-
-
-def _one_product(p: MatmulProblem) -> str:
-    return "computes one product, no batch" if p.batch.count > 1 else ""
-
-
-def _as_reference(p: MatmulProblem) -> str:
-    return "" if p.narrow and p.narrow.reference else "has the roundings and overflows of a library's reference"
-
-
-def _ref_float_kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
-    assert problem.narrow
-    if not is_narrow(problem.epilogue.dst):
-        return RefFloat(name, problem, unit).kernel()
-    kernel = RefFloat(name, as_f32(problem), unit).kernel()
-    return narrowing(kernel, problem.m, problem.n, problem.epilogue.dst, problem.narrow)
-
-
-def _ref_conv(isa: str) -> KernelKind:
-    """oneDNN's reference convolution of f8."""
-    name, f8 = f"ref_conv:{isa}", ("f8_e4m3", "f8_e5m2")
-    return KernelKind(
-        name,
-        isa,
-        "f32",
-        partial(_ref_conv_kernel, name, unit_of(isa)),
-        ConvProblem,
-        library="onednn",
-        sources=f8,
-        weights=f8,
-        multiplied="f32",
-        accumulates=("f32",),
-        tags=("any", "oihw"),
-    )
-
-
-def _ref_conv_kernel(name: str, unit: Unit, problem: ConvProblem, machine: Machine) -> Kernel:
-    if not is_narrow(problem.epilogue.dst):
-        return RefConv(name, problem, unit).kernel()
-    kernel = RefConv(name, as_f32(problem), unit).kernel()
-    pixels = problem.mb * problem.oh * problem.ow
-    return narrowing(kernel, pixels, problem.oc, problem.epilogue.dst, Narrow(reference=True))
-
-
 _tiles = partial(Row, sums=cut_for_tiles, multiplies=on_tiles)
 _ROWS = (
     Row(FMA, "avx512_core", ("f32",), "f32"),
@@ -546,9 +448,9 @@ def _kinds() -> tuple[KernelKind, ...]:
     kinds += [around(_by_arithmetic(_decompressing(*row, "_arith"))) for row in wide]
     kinds += [_decompressing(*row, fused=True) for row in _DECOMPRESSING if row[1] in (BF16, FMA)]
     kinds += [_depthwise(*row) for row in _DEPTHWISE]
-    kinds += [_ref_int8(isa) for isa in ("avx512_core", "avx2")]
-    kinds += [_ref_float(isa) for isa in ("avx512_core", "avx2")]
-    kinds += [_ref_conv("avx512_core")]
+    kinds += [ref_int8(isa) for isa in ("avx512_core", "avx2")]
+    kinds += [ref_float(isa) for isa in ("avx512_core", "avx2")]
+    kinds += [ref_conv("avx512_core")]
     assert len({kind.name for kind in kinds}) == len(kinds)
     return tuple(kinds)
 
