@@ -23,19 +23,37 @@ import numpy as np
 from isa_models.algebra import Value
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, ArrayValue
+from isa_models.readings.shades import (
+    COUNTS,
+    DRIFT,
+    EXACT,
+    FIELDS,
+    HELD,
+    PART,
+    SIZE,
+    SLOP,
+    SPREAD,
+    WORST,
+    blank_of,
+    computed_with,
+    either_of,
+    exact_of,
+    grid_of,
+    is_nothing,
+    kept_finite,
+    moved_by,
+    numbers_of,
+    of_nobody,
+    product_of,
+    quotient_of,
+    regrouped,
+    round_off,
+    sum_of,
+    torn_apart,
+)
 from isa_models.roundoff import Roundoff, roundoff
 
-#: what stands beside a lane: the exact number, a bound of its magnitude, the error at worst, the part of it that does
-#: not average out, the sum of the squares of what roundings to nearest may leave, the lane's number when all this was
-#: written, which part of that number's bits the lane holds, and how many roundings of each kind the longest path has
-EXACT, SIZE, WORST, DRIFT, SPREAD, HELD, PART, *_COUNTS = range(11)
-#: kinds of roundings that are counted, by digits of the formats; the last one is all else
-KINDS = (("f32", 24), ("f16, tf32", 11), ("bf16", 8), ("other", 0))
-COUNTS = slice(_COUNTS[0], _COUNTS[-1] + 1)
-FIELDS = _COUNTS[-1] + 1
 _NUMERIC = ("add", "sub", "mul", "div")
-_F64 = 2.0**53
-_SLOP = 2.0**-50  # relative, of f64 sums that measure
 
 
 class BoundedValue(ArrayValue):
@@ -78,9 +96,9 @@ class BoundedValue(ArrayValue):
 
     def settled(self) -> Array:
         """The shade of the lanes as numbers of their type: what they lost as bits is measured and added."""
-        now = _numbers(self.array)
+        now = numbers_of(self.array)
         if self.shade is None:
-            return _finite(_exact(now))
+            return kept_finite(exact_of(now))
         found = np.array(np.broadcast_to(self.beside(), (FIELDS, *now.shape)))
         other = self.meant != self.dtype and not fmt(self.meant).is_float  # what wrapped on purpose is read so
         fresh = (np.isnan(found[HELD]) | other) & (found[WORST] == 0)
@@ -90,20 +108,20 @@ class BoundedValue(ArrayValue):
         if moved.any():
             found[WORST] += np.where(moved, lost, 0)
             found[DRIFT] += np.where(moved, lost, 0)
-            found[_COUNTS[-1]] += moved
+            found[COUNTS.stop - 1] += moved
         if fresh.any():
-            found = np.where(fresh, _exact(now), found)
+            found = np.where(fresh, exact_of(now), found)
         found[HELD], found[PART] = now, 0
-        return _finite(found)
+        return kept_finite(found)
 
     def _with(self, inner: ArrayValue, shade: Array | None, meant: str = "") -> Self:
         return type(self)(inner.array, inner.dtype, shade, meant or inner.dtype)
 
     def _result(self, inner: ArrayValue, shade: Array) -> Self:
         """A computed number."""
-        shade[HELD], shade[PART] = _numbers(inner.array), 0
+        shade[HELD], shade[PART] = numbers_of(inner.array), 0
         shade[SIZE] = np.where(shade[WORST] == 0, np.abs(shade[HELD]), shade[SIZE])
-        return self._with(inner, _finite(shade))
+        return self._with(inner, kept_finite(shade))
 
     def _plain(self) -> ArrayValue:
         return ArrayValue(self.array, self.dtype)
@@ -150,7 +168,7 @@ class BoundedValue(ArrayValue):
         if self.shade is not None or other.shade is not None:
             parts = max(v.shade.shape[-1] // v.lanes if v.shade is not None else 1 for v in (self, other))
             parts = max(1, parts)
-            sides = [v.beside(v.lanes * parts) if v.shade is not None else _blank(v, parts) for v in (self, other)]
+            sides = [v.beside(v.lanes * parts) if v.shade is not None else blank_of(v, parts) for v in (self, other)]
             lead = inner.array.shape[:-1]
             shade = np.concatenate([np.broadcast_to(s, (FIELDS, *lead, s.shape[-1])) for s in sides], axis=-1)
         return self._with(inner, shade, self.meant if self.shade is not None else other.meant)
@@ -176,7 +194,7 @@ class BoundedValue(ArrayValue):
             return self._whole(op, other, inner)
         if op in _NUMERIC and self.numeric and other.numeric:
             found, _, _ = self._combined(op, other)
-            found[HELD] = _computed(op, _numbers(self.array), _numbers(other.array))  # wraps where it is read so
+            found[HELD] = computed_with(op, numbers_of(self.array), numbers_of(other.array))  # it may wrap
             return self._with(inner, found)
         if (kept := self._kept(op, other)) is not None:
             return self._with(inner, kept, self.meant)
@@ -186,51 +204,51 @@ class BoundedValue(ArrayValue):
         """Exact integers; a signed one that wraps and is read as such is in error."""
         if op not in ("add", "sub", "mul") or not self.format.signed or self.format.bits > 32:
             return self._with(inner, None)
-        computed = _computed(op, self.array.astype(np.int64), other.array.astype(np.int64))
+        computed = computed_with(op, self.array.astype(np.int64), other.array.astype(np.int64))
         if (computed == inner.array).all():
             return self._with(inner, None)
-        return self._with(inner, _exact(_numbers(computed)))
+        return self._with(inner, exact_of(numbers_of(computed)))
 
     def _combined(self, op: str, other: BoundedValue) -> tuple[Array, Array, Array]:
         """The shade of an operation before it rounds, the grid that its exact result lies on, and where it is exact."""
         a, b = self.settled(), other.settled()
         if op == "mul":
-            return _product(a, b)
+            return product_of(a, b)
         if op == "div":
-            return _quotient(a, b)
-        return _sum(a, b, -1.0 if op == "sub" else 1.0)
+            return quotient_of(a, b)
+        return sum_of(a, b, -1.0 if op == "sub" else 1.0)
 
     def fma(self, b: Value, c: Value) -> Self:
         assert isinstance(b, BoundedValue) and isinstance(c, BoundedValue)
         inner = self._plain().fma(b._plain(), c._plain())
         x, y, z = self.settled(), b.settled(), c.settled()
-        product, grid, _ = _product(x, y)
-        total, fine, _ = _sum(product, z, 1.0, (grid, _grid(z[HELD])))
-        return self._rounded(inner, (total, fine, _nothing(x) | _nothing(y)), roundoff(self.dtype))
+        product, grid, _ = product_of(x, y)
+        total, fine, _ = sum_of(product, z, 1.0, (grid, grid_of(z[HELD])))
+        return self._rounded(inner, (total, fine, is_nothing(x) | is_nothing(y)), roundoff(self.dtype))
 
     def _rounded(self, inner: ArrayValue, given: tuple[Array, Array, Array], *steps: Roundoff) -> Self:
         found, grid, exact = given
         for step in steps:
-            _round(found, grid, exact, step)
+            round_off(found, grid, exact, step)
         return self._result(inner, found)
 
     def to(self, dtype: str) -> Self:
         inner, form = self._plain().to(dtype), fmt(dtype)
         if self.shade is None and not self.format.is_float:
-            if not form.is_float or (inner.array.astype(np.float64) == _numbers(self.array)).all():
+            if not form.is_float or (inner.array.astype(np.float64) == numbers_of(self.array)).all():
                 return self._with(inner, None)
         if form.is_truth or self.format.is_truth or not self.numeric:
             low = self._narrowed(dtype)
             return self._with(inner, self.beside() if low is None else low, self.meant)
         found = np.array(self.settled())
         if form.is_float:
-            return self._rounded(inner, (found, _grid(found[HELD]), np.zeros((), bool)), roundoff(dtype))
-        return self._result(inner, _moved(found, np.abs(_numbers(inner.array) - found[HELD])))
+            return self._rounded(inner, (found, grid_of(found[HELD]), np.zeros((), bool)), roundoff(dtype))
+        return self._result(inner, moved_by(found, np.abs(numbers_of(inner.array) - found[HELD])))
 
     def round_even(self) -> Self:
         inner, found = self._plain().round_even(), np.array(self.settled())
-        half = np.where(_grid(found[HELD]) >= 1, 0, np.minimum(0.5, found[SIZE] + found[WORST]))
-        return self._result(inner, _moved(found, half))
+        half = np.where(grid_of(found[HELD]) >= 1, 0, np.minimum(0.5, found[SIZE] + found[WORST]))
+        return self._result(inner, moved_by(found, half))
 
     def sqrt(self) -> Self:
         inner, found = self._plain().sqrt(), np.array(self.settled())
@@ -247,10 +265,10 @@ class BoundedValue(ArrayValue):
         inner = self._plain().saturate(dtype)
         if self.shade is not None and not self.numeric:
             return self._with(inner, self.beside(), self.meant)
-        lost = np.abs(_numbers(inner.array) - _numbers(self.array))
+        lost = np.abs(numbers_of(inner.array) - numbers_of(self.array))
         if self.shade is None and not lost.any():
             return self._with(ArrayValue(inner.array, inner.dtype), None)
-        return self._result(inner, _moved(np.array(self.settled()), lost))
+        return self._result(inner, moved_by(np.array(self.settled()), lost))
 
     # -- bits -------------------------------------------------------------------------------------------------------
     def _kept(self, op: str, other: BoundedValue) -> Array | None:
@@ -266,12 +284,12 @@ class BoundedValue(ArrayValue):
             fields = fields & np.uint64((1 << size) - 1)
             if not np.isin(fields, (0, (1 << size) - 1)).all():
                 return None
-            found = np.where(fields != 0, self.shade.reshape(shape), _nobody()[..., None])
+            found = np.where(fields != 0, self.shade.reshape(shape), of_nobody()[..., None])
             return found.reshape(*found.shape[:-2], -1)
         if len(words) != 1 or int(words[0]) % size:
             return None
         by = int(words[0]) // size * (1 if op == "shr" else -1)
-        found = np.broadcast_to(_nobody()[..., None], shape).copy()
+        found = np.broadcast_to(of_nobody()[..., None], shape).copy()
         for part in range(parts):
             if 0 <= part + by < parts:
                 found[..., part] = self.shade.reshape(shape)[..., part + by]
@@ -301,12 +319,12 @@ class BoundedValue(ArrayValue):
         same = ((a[HELD] == b[HELD]) & (a[WORST] == b[WORST])) | (first & second)
         found = np.where(first | same, a, b)
         torn = ~(first | second | same)
-        return self._with(inner, np.where(torn, _torn(), found), self.meant)
+        return self._with(inner, np.where(torn, torn_apart(), found), self.meant)
 
     def _truths(self, op: str, other: BoundedValue, inner: ArrayValue) -> Self:
         found = self._with(inner, None)
         if self.doubt is not None or other.doubt is not None:
-            found.doubt = _or(self.doubt, other.doubt)
+            found.doubt = either_of(self.doubt, other.doubt)
             sides = [v.array if v.exact is None else v.exact for v in (self, other)]
             found.exact = ArrayValue(sides[0], "b1")._binary(op, ArrayValue(sides[1], "b1")).array
         return found
@@ -359,210 +377,16 @@ class BoundedValue(ArrayValue):
         values = [value for value in of() if isinstance(value, BoundedValue)]
         sides = [value.settled() for value in values]
         found = np.array(np.broadcast_to(sides[0], np.broadcast_shapes(*(s.shape for s in sides))))
-        grid, held = _grid(found[HELD]), found[HELD].copy()
+        grid, held = grid_of(found[HELD]), found[HELD].copy()
         for side in sides[1:]:
-            found, _, _ = _sum(found, side, 1.0)
-            grid, held = np.minimum(grid, _grid(side[HELD])), held + side[HELD]
+            found, _, _ = sum_of(found, side, 1.0)
+            grid, held = np.minimum(grid, grid_of(side[HELD])), held + side[HELD]
         if roundings:
             return self._rounded(self._plain(), (found, grid, np.zeros((), bool)), *roundings)
         found[HELD] = held
-        lost = np.abs(_numbers(self.array) - held)
-        lost = np.where(lost > 0, lost + (_SLOP * found[SIZE] if len(sides) > 1 else 0), 0)
-        return self._result(self._plain(), _moved(found, lost))
+        lost = np.abs(numbers_of(self.array) - held)
+        lost = np.where(lost > 0, lost + (SLOP * found[SIZE] if len(sides) > 1 else 0), 0)
+        return self._result(self._plain(), moved_by(found, lost))
 
     def _new(self, array: Array, dtype: str) -> Self:
         return type(self)(array, dtype)
-
-
-# -- shades ------------------------------------------------------------------------------------------------------------
-def regrouped(shade: Array, lanes: int) -> Array:
-    """A shade with another number of columns: parts of numbers, or numbers put together of all their parts."""
-    have = shade.shape[-1]
-    if have == lanes:
-        return shade
-    if have < lanes:
-        parts = lanes // have
-        found = np.repeat(shade, parts, axis=-1)
-        found[PART] = found[PART] * parts + np.tile(np.arange(parts), have)
-        return found
-    parts = have // lanes
-    groups = shade.reshape(*shade.shape[:-1], lanes, parts)
-    found = groups[..., 0].copy()
-    first = groups[PART, ..., :1]
-    inside = (groups[PART] - first == np.arange(parts)).all(axis=-1) & (first[..., 0] % parts == 0)
-    rest = [i for i in range(FIELDS) if i != PART]
-    with np.errstate(invalid="ignore"):
-        alike = (groups[rest] == groups[rest][..., :1]) | (np.isnan(groups[rest]) & np.isnan(groups[rest][..., :1]))
-    whole = inside & alike.all(axis=(0, -1))
-    found[PART] = np.where(whole, found[PART] // parts, 0)
-    plain = (groups[WORST] == 0).all(axis=-1)  # lanes of other numbers, all exact
-    found = np.where(whole, found, np.where(plain, _nobody(), _torn()))
-    return found
-
-
-def _blank(value: BoundedValue, parts: int) -> Array:
-    return np.repeat(value.beside(), parts, axis=-1)
-
-
-def _column(**fields: float) -> Array:
-    found = np.zeros((FIELDS, 1, 1))
-    for name, number in fields.items():
-        found[globals()[name.upper()]] = number
-    return found
-
-
-def _nobody() -> Array:
-    """Beside a lane that is exact by itself."""
-    return _column(held=np.nan)
-
-
-def _torn() -> Array:
-    """Beside a lane that is put together of parts of several numbers."""
-    return _column(held=np.nan, exact=np.nan, worst=np.inf, drift=np.inf, size=np.inf)
-
-
-def _numbers(array: Array) -> Array:
-    with np.errstate(all="ignore"):
-        found: Array = array.astype(np.float64)
-    return found
-
-
-def beside_exact(array: Array) -> Array:
-    """Beside elements of an array that are what they should be."""
-    return _exact(_numbers(array))
-
-
-def _exact(numbers: Array) -> Array:
-    """Beside numbers that are what they should be."""
-    found = np.zeros((FIELDS, *numbers.shape))
-    found[EXACT] = found[HELD] = numbers
-    found[SIZE] = np.abs(numbers)
-    return found
-
-
-def _grid(numbers: Array) -> Array:
-    """The greatest power of two that each number is a multiple of; infinite for zero, 0 where there is none."""
-    finite = np.isfinite(numbers)
-    mantissa, exponent = np.frexp(np.where(finite, numbers, 0.0))
-    whole = (mantissa * 2.0**53).astype(np.int64)
-    found: Array = np.where(whole == 0, np.inf, np.ldexp((whole & -whole).astype(np.float64), exponent - 53))
-    return np.where(finite, found, 0.0)
-
-
-def _finite(shade: Array) -> Array:
-    """A shade that knows nothing of what is no number."""
-    bad = ~np.isfinite(shade[HELD]) | np.isnan(shade[WORST])
-    if bad.any():
-        shade[WORST], shade[DRIFT] = (np.where(bad, np.inf, shade[field]) for field in (WORST, DRIFT))
-    return shade
-
-
-def _nothing(shade: Array) -> Array:
-    """Which numbers are zero, exactly."""
-    found: Array = (shade[SIZE] == 0) & (shade[WORST] == 0)
-    return found
-
-
-def _computed(op: str, a: Array, b: Array) -> Array:
-    with np.errstate(all="ignore"):
-        found: Array = a + b if op == "add" else a - b if op == "sub" else a * b
-    return found
-
-
-def _join(a: Array, b: Array) -> Array:
-    """A shade for what comes of two: the longer path's counts."""
-    shape = np.broadcast_shapes(a.shape, b.shape)
-    found = np.empty(shape)
-    found[COUNTS] = np.maximum(a[COUNTS], b[COUNTS])
-    found[PART] = 0
-    return found
-
-
-def _sum(a: Array, b: Array, sign: float, grids: tuple[Array, Array] | None = None) -> tuple[Array, Array, Array]:
-    """`grids`: those that the addends lie on, where they are products."""
-    found = _join(a, b)
-    first, second = grids or (_grid(a[HELD]), _grid(b[HELD]))
-    with np.errstate(all="ignore"):
-        x, y = a[EXACT], sign * b[EXACT]
-        total = found[EXACT] = x + y
-        for field in (SIZE, WORST, DRIFT, SPREAD):
-            found[field] = a[field] + b[field]
-        held = (np.abs(x) <= first * _F64) & (np.abs(y) <= second * _F64)
-        sure = held & (found[WORST] == 0) & (total - x == y) & (total - y == x)  # exact, and f64 has it
-    found[SIZE] = np.where(sure, np.abs(total), found[SIZE])
-    return found, np.where(sure, _grid(total), np.minimum(first, second)), _nothing(a) | _nothing(b)
-
-
-def _product(a: Array, b: Array) -> tuple[Array, Array, Array]:
-    found = _join(a, b)
-    found[COUNTS] = a[COUNTS] + b[COUNTS]
-    nothing = _nothing(a) | _nothing(b)
-    with np.errstate(all="ignore"):
-        found[EXACT], found[SIZE] = a[EXACT] * b[EXACT], a[SIZE] * b[SIZE]
-        for field in (WORST, DRIFT):
-            error = a[SIZE] * b[field] + b[SIZE] * a[field] + a[field] * b[field]
-            found[field] = np.where(nothing, 0, error)
-        spread = a[SIZE] ** 2 * b[SPREAD] + b[SIZE] ** 2 * a[SPREAD] + a[SPREAD] * b[SPREAD]
-        found[SPREAD] = np.where(nothing, 0, spread)
-        grids = _grid(a[HELD]), _grid(b[HELD])
-        powers = [_is_power(side, grid) for side, grid in zip((a, b), grids, strict=True)]
-        grid = grids[0] * grids[1]
-    return found, np.where(nothing, np.inf, grid), nothing | powers[0] | powers[1]
-
-
-def _is_power(shade: Array, grid: Array) -> Array:
-    found: Array = (shade[WORST] == 0) & (np.abs(shade[HELD]) == grid)
-    return found
-
-
-def _quotient(a: Array, b: Array) -> tuple[Array, Array, Array]:
-    found = _join(a, b)
-    found[COUNTS] = a[COUNTS] + b[COUNTS]
-    divisor = np.abs(b[HELD])
-    with np.errstate(all="ignore"):
-        least = divisor - b[WORST]
-        most = (a[SIZE] + a[WORST]) / divisor
-        found[EXACT], found[SIZE] = a[EXACT] / b[EXACT], a[SIZE] / least
-        for field in (WORST, DRIFT):
-            found[field] = np.where(least > 0, (most * b[field] + a[field]) / least, np.inf)
-        found[SPREAD] = (most**2 * b[SPREAD] + a[SPREAD]) / least**2
-        power = _is_power(b, _grid(b[HELD]))
-        grid = np.where(power, _grid(a[HELD]) / divisor, 0.0)
-    return found, np.where(_nothing(a), np.inf, grid), _nothing(a) | power
-
-
-def _moved(shade: Array, by: Array) -> Array:
-    """A shade whose numbers moved by so much, other than by an arithmetic rounding."""
-    found: Array = np.array(np.broadcast_to(shade, np.broadcast_shapes(shade.shape, by.shape)))
-    for field in (WORST, DRIFT):
-        found[field] += by
-    found[_COUNTS[-1]] += by > 0
-    return found
-
-
-def _round(found: Array, grid: Array, exact: Array, step: Roundoff) -> None:
-    """Add what a rounding may lose to a shade."""
-    with np.errstate(all="ignore"):
-        most = found[SIZE] + found[WORST]
-        below = (grid < step.least) & (most > 0)
-        rounds = ((most > grid * 2.0**step.digits) & ~exact) | below
-        fixed = np.where(below & rounds, step.least if step.directed else step.least / 2, 0.0)
-        lost = np.where(rounds, step.unit * most, 0.0)
-        over = most * (1 + step.unit) > step.greatest
-        lost = np.where(over, np.inf, lost)
-    found[WORST] += lost + fixed
-    found[DRIFT] += fixed + (lost if step.directed else np.where(over, np.inf, 0.0))
-    found[SPREAD] += 0.0 if step.directed else np.where(over, 0.0, lost) ** 2
-    count(found, step.digits, rounds)
-
-
-def count(shade: Array, digits: int, where: Array) -> None:
-    """Count a rounding to a format of `digits` digits on the path of the lanes `where`."""
-    kind = next(i for i, (_, kept) in enumerate(KINDS) if kept in (digits, 0))
-    shade[_COUNTS[kind]] += where
-
-
-def _or(a: Array | None, b: Array | None) -> Array | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a | b

@@ -16,7 +16,7 @@ from isa_models import Unimplemented
 from isa_models.alike import Alike
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
-from isa_models.readings.bounds import COUNTS, DRIFT, EXACT, HELD, KINDS, SIZE, SPREAD, WORST, beside_exact, count
+from isa_models.readings.shades import COUNTS, DRIFT, EXACT, HELD, KINDS, SIZE, SPREAD, WORST, beside_exact, count
 from isa_models.roundoff import roundoff
 from simdnn.explanations.departures import Departures
 from simdnn.kernels.common.origin import Origin, origins_of

@@ -9,7 +9,8 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, ArrayValue
-from isa_models.readings.bounds import FIELDS, HELD, BoundedValue, beside_exact, regrouped
+from isa_models.readings.bounds import BoundedValue
+from isa_models.readings.shades import FIELDS, HELD, beside_exact, regrouped
 from simdnn.numerics import buffers_of, reference
 from simdnn.program.check import verify
 from simdnn.program.records import Memory, Program

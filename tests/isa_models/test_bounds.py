@@ -9,7 +9,8 @@ import pytest
 
 from isa_models import instruction
 from isa_models.readings.arrays import ArrayValue
-from isa_models.readings.bounds import COUNTS, EXACT, SIZE, WORST, BoundedValue, beside_exact, regrouped
+from isa_models.readings.bounds import BoundedValue
+from isa_models.readings.shades import COUNTS, EXACT, SIZE, WORST, beside_exact, regrouped
 from isa_models.rounding import round_to
 
 
