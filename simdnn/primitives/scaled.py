@@ -15,6 +15,8 @@ from isa_models import InvalidArgument, Machine, Unimplemented
 from isa_models.alike import Alike
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
+from simdnn.explanations.blocks import explain_block
+from simdnn.explanations.steps import Explanation
 from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, mx, nvfp4
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.scaled import scaled_quantization
@@ -39,7 +41,7 @@ class Blocks(Alike, Priced):
 
     `output`: codes in ml_dtypes' type (int8 for "s8"), in the array's shape. `scales`: ml_dtypes float8_e8m0fnu, or
     float8_e4m3fn for NVFP4, in that shape with `axis` divided by the group. `tensor_scale`: NVFP4's, f32; None for MX.
-    The cost is known where a machine was named.
+    `source` is the array itself. The cost is known where a machine was named.
     """
 
     output: Array
@@ -48,6 +50,8 @@ class Blocks(Alike, Priced):
     dtype: str
     group: int
     axis: int
+    source: Array  # what was quantized
+    rule: str  # how a block's scale was found; "nvfp4" for NVFP4
     machine: Machine | None = None
     isa: str = ""  # the ISA cap whose instructions are used
     program: Program | None = None
@@ -69,6 +73,39 @@ class Blocks(Alike, Priced):
                 scales = (scales * self.tensor_scale).astype(np.float32)
             found: NDArray[np.float32] = (codes * np.repeat(scales, self.group, self.axis)).astype(np.float32)
         return found
+
+    def explain(self, *at: int) -> Explanation:
+        """How one block came about, that of `scales[at]`: amax, the rule, the scale, what became of each element.
+
+        `str()` of the result is the text, `steps` the frame, `value` what the codes stand for, `exact` the source.
+        Raises `InvalidArgument` for another number of indices, or one beyond the scales.
+
+        >>> import numpy as np, simdnn
+        >>> print(simdnn.quantize_mx(np.array([7.4, 1, -0.6, 0], np.float32), "f4_e2m1", group=4).explain(0))
+        block 0 of Blocks(f4_e2m1 4, 4 along axis 0)
+        2**floor(log2 amax) / 2**e_max: the OCP specification, oneDNN's dynamic_mx, ggml, torchao's default
+        <BLANKLINE>
+          amax     greatest magnitude = 7.4
+          floor    2**(floor(log2 7.4) - 2) = 2**0 = 1
+          f4_e2m1  [0]  7.4 / 1 = 7.4 -> 6, stands for 6   <- saturates
+          f4_e2m1  [1]  1 / 1 = 1 -> 1, stands for 1
+          f4_e2m1  [2]  -0.6 / 1 = -0.6 -> -0.5, stands for -0.5   <- rounds
+          f4_e2m1  [3]  0 / 1 = 0 -> 0, stands for 0
+        <BLANKLINE>
+        of 4 elements 1 saturate, 1 are rounded
+        """
+        shape = self.scales.shape
+        if len(at) != len(shape):
+            raise InvalidArgument(f"explain{at}; {len(shape)} indices are needed, of a scale in {shape}")
+        place = [integer("index", i, 0) for i in at]
+        if any(i >= size for i, size in zip(place, shape, strict=True)):
+            raise InvalidArgument(f"explain{at}; the scales have the shape {shape}")
+        first = place[self.axis] * self.group
+        inside = tuple(slice(first, first + self.group) if i == self.axis else at for i, at in enumerate(place))
+        source, kept = arrays.native(self.source)[inside].astype(np.float32), self.dequantize()[inside]
+        p = Scaled(1, 1, self.group, 1, "f32", self.dtype, self.rule)
+        title = f"block {', '.join(map(str, place))} of {self!r}"
+        return explain_block(p, title, source, kept, self.scales.astype(np.float32)[tuple(place)], self.tensor_scale)
 
     def attr(self, argument: str, **fields: Any) -> Attr:
         """The attribute of a product of these "wei" (K, N) or "src" (M, K): `simdnn.Attr(**fields)` with their scales.
@@ -226,7 +263,8 @@ def _quantized(
     few = [size // p.group if i == axis else size for i, size in enumerate(array.shape)]
     kind = fmt("f8_e4m3" if p.rule == "nvfp4" else "e8m0").dtype
     output = codes.view(fmt(p.dst).dtype).reshape(array.shape)
-    return Blocks(output, scales.view(kind).reshape(few), tensor_scale, p.dst, p.group, axis, *where)
+    shared = scales.view(kind).reshape(few)
+    return Blocks(output, shared, tensor_scale, p.dst, p.group, axis, array, p.rule, *where)
 
 
 def _plain(p: Scaled, array: Array, given: np.float32 | None) -> tuple[Any, ...]:

@@ -187,3 +187,39 @@ def test_refused(call: Any, told: str) -> None:
     with pytest.raises(simdnn.SimdnnError) as error:
         call(np.ones((3, 40), np.float32))
     assert told in str(error.value)
+
+
+@pytest.mark.parametrize("rule", [*RULES, "nvfp4"])
+def test_a_block_is_explained(rule: str) -> None:
+    """Its scale and elements are those stored; losses are those that exact numbers have."""
+    x = np.random.default_rng(4).standard_normal((64, 3), np.float32)
+    q = simdnn.quantize_nvfp4(x, axis=0) if rule == "nvfp4" else simdnn.quantize_mx(x, "f4_e2m1", rule=rule, axis=0)
+    for at in np.ndindex(*q.scales.shape):
+        found = q.explain(*at)
+        first = at[0] * q.group
+        source, kept = x[first : first + q.group, at[1]], q.dequantize()[first : first + q.group, at[1]]
+        assert found.value.tolist() == kept.tolist() and found.exact.tolist() == source.tolist()
+        rows = found.steps.set_index("instruction")
+        scale = np.float32(q.scales[at])
+        assert rows.loc["scale" if rule == "nvfp4" else rule, "value"] == scale
+        assert rows.loc["amax", "value"] == np.abs(source).max()
+        step = Fraction(float(scale if q.tensor_scale is None else np.float32(scale * q.tensor_scale)))
+        elements = rows.loc["f4_e2m1"]
+        for value, stored, note in zip(source, kept, elements["note"], strict=True):
+            beyond = abs(Fraction(float(value))) > 6 * step
+            assert note == ("saturates" if beyond else "" if value == stored else "rounds")
+        assert simdnn.quantize_mx(x, "s8", axis=0).explain(0, at[1]).value.size == 32
+
+
+def test_blocks_without_a_finite_scale_are_explained() -> None:
+    """Zeros, NaN, ends of the range; what is no block is refused."""
+    x = np.zeros((4, 32), np.float32)
+    x[1, 3], x[2, 4], x[3, 5] = np.nan, 1e-44, 3e38
+    q = simdnn.quantize_mx(x, "f4_e2m1", rule="rceil")
+    texts = [str(q.explain(i, 0)) for i in range(4)]
+    assert "a block of zeros has 2**-127" in texts[0] and "NaN or infinity" in texts[1]
+    assert "2**-127" in texts[2] and "the end of e8m0" in texts[2] and "3e+38" in texts[3]
+    assert [str(simdnn.quantize_nvfp4(x[[0]]).explain(0, 1)).count("0 -> 0")] == [16]
+    for at in ((0,), (4, 0), (0, 1), (-1, 0), (0, 0.5)):
+        with pytest.raises(simdnn.SimdnnError):
+            q.explain(*at)  # type: ignore[arg-type]
