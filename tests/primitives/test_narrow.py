@@ -213,3 +213,15 @@ def test_what_nobody_computes_is_refused(call: Any, told: str) -> None:
     with pytest.raises(simdnn.SimdnnError) as error:
         call(normal((2, 32), "f8_e4m3"), normal((32, 3), "f8_e4m3", 1))
     assert told in str(error.value)
+
+
+@pytest.mark.parametrize("dt", ["f8_e4m3:f8_e4m3:f32", "f32:f32:f8_e4m3", "bf16:bf16:f8_e5m2"])
+def test_every_candidate_of_what_a_reference_computes_has_a_reason(dt: str) -> None:
+    """Under the library's choice, too, whoever asks for the others gets a frame."""
+    found = simdnn.estimate("matmul", m=9, n=40, k=64, dt=dt, machine="spr", dispatch="onednn")
+    frame = found.dispatch.set_index("implementation")
+    assert found.implementation.startswith("ref_float") and frame.loc[found.implementation, "chosen"]
+    assert (
+        "library's reference" in frame.loc["gemm:avx512_core", "reason"]
+        or "computes" in frame.loc["gemm:avx512_core", "reason"]
+    )

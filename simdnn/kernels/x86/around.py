@@ -17,7 +17,13 @@ def around(kind: KernelKind) -> KernelKind:
     """The row, which takes narrow sources and destinations as well, by stages around its program."""
     source = kind.compute_dtype if kind.compute_dtype in kind.sources else ""
     made = partial(_staged, kind.generator, source)
-    return replace(kind, generator=made, plain=partial(_plain, source), takes=(*kind.takes, "narrow"))
+    wants = (*kind.wants, _not_of_a_reference)
+    return replace(kind, generator=made, plain=partial(_plain, source), takes=(*kind.takes, "narrow"), wants=wants)
+
+
+def _not_of_a_reference(problem: Problem) -> str:
+    narrow = problem.narrow if isinstance(problem, MatmulProblem) else None
+    return "rounds once, not as a library's reference does" if narrow and narrow.reference else ""
 
 
 def _plain(source: str, problem: Problem) -> Problem:
