@@ -198,6 +198,14 @@ WRONG = [
     (lambda: simdnn.estimate("softmax", src=(2, 3), axis=5, machine="zen4"), "axis=5"),
     (lambda: simdnn.estimate("binary", src0=(2, 3), src1=(2, 3), machine="zen4"), "binary without algorithm"),
     (lambda: simdnn.estimate("pooling", src=(1, 2, 3, 3), machine="zen4"), "pooling without kernel"),
+    (lambda: simdnn.softmax(drawn("f32", 2), machine="zen4", scales=3), "scales=3"),
+    (lambda: simdnn.eltwise(drawn("f32", 2), "clip", "a", machine="zen4"), "alpha='a'"),
+    (lambda: simdnn.layer_normalization(drawn("f32", 2, 3), 3, machine="zen4"), "scale"),
+    (lambda: simdnn.deconvolution(drawn("f32", 1, 2, 4, 4), 3, machine="zen4"), "weights"),
+    (
+        lambda: simdnn.deconvolution(drawn("f32", 1, 2, 4, 4), drawn("f32", 3, 2, 2, 2), padding=9, machine="zen4"),
+        "-13 rows",
+    ),
     (lambda: simdnn.estimate("softmaxx", src=(2, 3), machine="zen4"), "did you mean 'softmax'"),
     (lambda: simdnn.estimate("softmax", src=(2, 3), kernel=5, machine="zen4"), "kernel"),
 ]

@@ -130,7 +130,8 @@ def _flattened(shape: Mapping[str, Any]) -> dict[str, Any]:
         keyword("inner_product", name, ("mb", "ic", "oc", "spatial"))
     if missing := [name for name in ("ic", "oc") if name not in given]:
         raise InvalidArgument(f"inner_product without {', '.join(missing)}; needed: ic, oc")
-    spatial = [integer("spatial", size) for size in given["spatial"]]
+    sizes = given["spatial"]
+    spatial = [integer("spatial", size) for size in (sizes if isinstance(sizes, (tuple, list)) else [sizes])]
     return {"m": given["mb"], "n": given["oc"], "k": integer("ic", given["ic"]) * prod(spatial)}
 
 

@@ -106,6 +106,8 @@ class _Draft:
 # -- graphs -----------------------------------------------------------------------------------------------------------
 def _scale(scales: Scales | None, name: str, known: Sequence[str]) -> float | None:
     """One argument's scale."""
+    if scales is not None and not isinstance(scales, Mapping):
+        raise InvalidArgument(f"scales={scales!r:.60}; a dict of numbers by argument is needed, as {{'dst': 0.5}}")
     given = dict(scales or {})
     for other in given:
         one_of("scales of", other, known)
@@ -116,6 +118,21 @@ def _scale(scales: Scales | None, name: str, known: Sequence[str]) -> float | No
     if not real or not np.isfinite(value) or value == 0:
         raise InvalidArgument(f"scales[{name!r}]={value!r}; one finite number other than 0 is needed")
     return float(value)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)) or np.isnan(value):
+        raise InvalidArgument(f"{name}={value!r:.60}; a number is needed")
+    return float(value)
+
+
+def _row(name: str, row: Any, size: int) -> Array:
+    """An f32 array of one dimension."""
+    arrays.type_of(name, row)
+    if row.shape != (size,) or row.dtype != np.float32:
+        raise InvalidArgument(f"{name} of {row.dtype} {row.shape}; f32 ({size},) is needed")
+    found: Array = row
+    return found
 
 
 def _type(what: str, array: Array) -> str:
@@ -161,14 +178,12 @@ def layer_normalization(
     sources = _checked(src=src)
     for name, row in (("scale", scale), ("shift", shift)):
         if row is not None:
-            if row.shape != src.shape[-1:] or row.dtype != np.float32:
-                raise InvalidArgument(f"{name} of {row.dtype} {row.shape}; f32 {src.shape[-1:]} is needed")
-            sources[name] = row
+            sources[name] = _row(name, row, src.shape[-1])
     chain = _Draft(sources)
     x = chain.floats("src", _scale(scales, "src", ("src", "dst")))
     one = "scale" if scale is not None else chain.constant(np.ones(src.shape[-1:], np.float32))
     more = ("shift",) if shift is not None else ()
-    x = chain.add("LayerNormalization", x, one, *more, axis=-1, epsilon=float(epsilon))
+    x = chain.add("LayerNormalization", x, one, *more, axis=-1, epsilon=_number("epsilon", epsilon))
     return chain.ended(x, _destination(dst, src), _scale(scales, "dst", ("src", "dst")))
 
 
@@ -182,16 +197,16 @@ def eltwise(
     scales: Scales | None = None,
 ) -> Graph:
     one_of("algorithm", algorithm, ELTWISE)
-    chain = _Draft(_checked(src=src))
+    chain, alpha, beta = _Draft(_checked(src=src)), _number("alpha", alpha), _number("beta", beta)
     x = chain.floats("src", _scale(scales, "src", ("src", "dst")))
     if algorithm in _WRITTEN:
         if algorithm == "soft_relu" and alpha == 0:
             raise InvalidArgument("soft_relu with alpha=0; it is log(1 + e**(alpha x)) / alpha")
-        x = _WRITTEN[algorithm](chain, x, float(alpha), float(beta))
+        x = _WRITTEN[algorithm](chain, x, alpha, beta)
     else:
         op, attributes = _ELTWISE[algorithm]
         op = "Relu" if algorithm == "relu" and alpha == 0 else op
-        x = chain.add(op, x, **({} if op == "Relu" else attributes(float(alpha), float(beta))))
+        x = chain.add(op, x, **({} if op == "Relu" else attributes(alpha, beta)))
     return chain.ended(x, _destination(dst, src), _scale(scales, "dst", ("src", "dst")))
 
 
@@ -219,8 +234,8 @@ def pooling(
     scales: Scales | None = None,
 ) -> Graph:
     one_of("algorithm", algorithm, POOLING)
-    arrays.check_shape("src", src, ("N", "C", "IH", "IW"))
     chain = _Draft(_checked(src=src))
+    arrays.check_shape("src", src, ("N", "C", "IH", "IW"))
     windows = {
         "kernel_shape": list(pair("kernel", kernel)),
         "strides": list(pair("strides", strides)),
@@ -254,16 +269,18 @@ def deconvolution(
     dst: str | None = None,
     scales: Scales | None = None,
 ) -> Graph:
+    sources, known = _checked(src=src, weights=weights), ("src", "wei", "dst")
     arrays.check_shape("src", src, ("N", "IC", "IH", "IW"))
     arrays.check_shape("weights", weights, ("OC", "IC/G", "KH", "KW"))
-    sources, known = _checked(src=src, weights=weights), ("src", "wei", "dst")
     groups, (oc, inside) = integer("groups", groups), weights.shape[:2]
     if src.shape[1] != inside * groups or oc % groups:
         raise InvalidArgument(f"src {src.shape} and weights {weights.shape} with groups={groups}: channels do not fit")
     if bias is not None:
-        if bias.shape != (oc,) or bias.dtype != np.float32:
-            raise InvalidArgument(f"bias of {bias.dtype} {bias.shape}; f32 ({oc},) is needed")
-        sources["bias"] = bias
+        sources["bias"] = _row("bias", bias, oc)
+    places = list(pair("strides", strides)), list(pair("dilation", dilation)), list(padding_of(padding))
+    for i, (n, k, step, reach) in enumerate(zip(src.shape[2:], weights.shape[2:], *places[:2], strict=True)):
+        if (size := (n - 1) * step + (k - 1) * reach + 1 - places[2][i] - places[2][i + 2]) < 1:
+            raise InvalidArgument(f"padding={padding!r}: the output would have {size} {('rows', 'columns')[i]}")
     whole = not is_float(src.dtype)
     if whole and label(weights.dtype) != "s8" or not whole and src.dtype != weights.dtype:
         raise Unimplemented(
@@ -278,9 +295,9 @@ def deconvolution(
         "ConvTranspose",
         "src",
         chain.add("Reshape", turned, flat),
-        strides=list(pair("strides", strides)),
-        dilations=list(pair("dilation", dilation)),
-        pads=list(padding_of(padding)),
+        strides=places[0],
+        dilations=places[1],
+        pads=places[2],
         output_padding=list(pair("output_padding", output_padding, 0)),
         group=groups,
     )
