@@ -205,6 +205,8 @@ def _word(state: _State, word: str) -> None:
     name, equals, value = word[2:].partition("=")
     name = ALIASES.get(name, name)
     if not equals and name in (*DRIVERS, *OPERATORS, *OTHER_DRIVERS):
+        if name in OPERATORS and name != state.driver:  # each has algorithms of its own
+            state.operators["alg"] = (OPERATOR_OPTIONS["alg"].default,)
         state.driver = name
     elif name == "reset" and not value:
         state.reset()

@@ -90,6 +90,11 @@ def test_what_makes_no_sense_is_wrong_usage(line: str, message: str) -> None:
         read(line.split())
 
 
+def test_an_algorithm_is_that_of_its_driver_alone() -> None:
+    words = "--pool --alg=AVG_P ic3ih4kh2 --eltwise 2x3 --alg=TANH 2x3 --softmax 2x3".split()
+    assert [case.options["alg"] for line in read(words) for case in line.cases()] == ["AVG_P", "", "TANH", ""]
+
+
 def test_options_hold_by_kind_of_driver() -> None:
     """A product's types and an operator's are apart; the machine is one for all."""
     words = "--machine=icx --matmul --dt=u8:s8:s32 8x16:16x8 --softmax 8x16 --reset --eltwise 8x8 --matmul 8x16:16x8"
