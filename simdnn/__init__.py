@@ -43,13 +43,13 @@ if _typing.TYPE_CHECKING:
     from simdnn.networks.lint import lint as lint
     from simdnn.networks.network import Network as Network
     from simdnn.networks.network import load as load
-    from simdnn.networks.single.estimate import estimate as estimate
-    from simdnn.networks.single.primitives import binary as binary
-    from simdnn.networks.single.primitives import deconvolution as deconvolution
-    from simdnn.networks.single.primitives import eltwise as eltwise
-    from simdnn.networks.single.primitives import layer_normalization as layer_normalization
-    from simdnn.networks.single.primitives import pooling as pooling
-    from simdnn.networks.single.primitives import softmax as softmax
+    from simdnn.operators.estimate import estimate as estimate
+    from simdnn.operators.primitives import binary as binary
+    from simdnn.operators.primitives import deconvolution as deconvolution
+    from simdnn.operators.primitives import eltwise as eltwise
+    from simdnn.operators.primitives import layer_normalization as layer_normalization
+    from simdnn.operators.primitives import pooling as pooling
+    from simdnn.operators.primitives import softmax as softmax
     from simdnn.primitives.attr import Attr as Attr
     from simdnn.primitives.attr import Quant as Quant
     from simdnn.primitives.convolution import convolution as convolution

@@ -28,7 +28,7 @@ FLOORS = (
         "simdnn.reporting",
         "simdnn.tuning",
     },
-    {"simdnn.networks", "simdnn.exactness", "simdnn.quantize"},
+    {"simdnn.networks", "simdnn.operators", "simdnn.exactness", "simdnn.quantize"},
     {"simdnn.primitives"},
     {"simdnn.explanations"},
     {"simdnn.kernels", "simdnn.numerics", "simdnn.timing"},

@@ -17,10 +17,10 @@ from isa_models.readings.arrays import Array
 from simdnn.benchdnn import attributes, definitions
 from simdnn.benchdnn.descriptors import Axis, pool_axes
 from simdnn.benchdnn.subset import DIRECTIONS, OPTIONS, Option, data_types, integer, one_of, tag
-from simdnn.networks.single import primitives
-from simdnn.networks.single.estimate import estimate
-from simdnn.networks.single.graphs import BINARY, ELTWISE
-from simdnn.networks.single.primitives import OperatorEstimate
+from simdnn.operators import primitives
+from simdnn.operators.estimate import estimate
+from simdnn.operators.graphs import BINARY, ELTWISE
+from simdnn.operators.primitives import OperatorEstimate
 
 if TYPE_CHECKING:
     from simdnn.benchdnn.options import Case

@@ -97,8 +97,7 @@ class _Draft:
         else:
             name = name if scale is None else self.add("Div", name, self.number(scale))
             name = name if dst == "f32" else self.add("Cast", name, to=number(dtype))
-        last = self.add("Identity", name)
-        self.nodes[-1] = Node(last, "Identity", "", _OPSET, (name,), ("dst",), {})
+        self.nodes.append(Node(f"identity{len(self.nodes)}", "Identity", "", _OPSET, (name,), ("dst",)))
         ports = tuple(Port(n, a.dtype, a.shape) for n, a in self.sources.items())
         return Graph("primitive", ports, (Port("dst", dtype, None),), tuple(self.nodes), self.constants)
 

@@ -12,8 +12,8 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph
 from simdnn.networks.network import Network
 from simdnn.networks.result import NetworkEstimate, NetworkResult
-from simdnn.networks.single import graphs
-from simdnn.networks.single.graphs import Scales
+from simdnn.operators import graphs
+from simdnn.operators.graphs import Scales
 from simdnn.primitives.checks import keywords
 
 Where = str | PathLike[str] | Machine | GpuMachine

@@ -75,7 +75,7 @@ def test_layer_normalization(src: str, dst: str) -> None:
 
 
 def test_every_function_of_elements_has_a_definition_here() -> None:
-    from simdnn.networks.single.graphs import BINARY, ELTWISE
+    from simdnn.operators.graphs import BINARY, ELTWISE
 
     assert set(ELTWISE) == set(definitions.ELTWISE) and set(BINARY) == set(definitions.BINARY)
 

@@ -1,1 +1,0 @@
-"""Networks of one operator: primitives beside products, each with values and cost."""
