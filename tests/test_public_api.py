@@ -83,7 +83,10 @@ SHOWN = "from simdnn.cli import main; main(['analyze', '-'])"
     [
         ("import simdnn", "numpy pandas matplotlib llvmlite iced_x86"),
         ("import simdnn; simdnn.matmul", "pandas matplotlib llvmlite"),
-        ("import simdnn; simdnn.estimate('matmul', m=1, n=1, k=1, machine='zen4')", "pandas matplotlib simdnn.networks"),
+        (
+            "from simdnn import estimate; estimate('matmul', m=1, n=1, k=1, machine='zen4')",
+            "matplotlib simdnn.networks",
+        ),
         ("import simdnn.cli; simdnn.cli._parser('').format_help()", "numpy pandas"),
         (SHOWN, "pandas matplotlib simdnn.kernels simdnn.numerics"),  # llvmlite runs the core model
     ],

@@ -113,14 +113,17 @@ def _scale(scales: Scales | None, name: str, known: Sequence[str]) -> float | No
     if name not in given:
         return None
     value = given[name]
-    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not real or not np.isfinite(value) or value == 0:
+    if not _is_number(value) or not np.isfinite(value) or value == 0:
         raise InvalidArgument(f"scales[{name!r}]={value!r}; one finite number other than 0 is needed")
     return float(value)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)) or np.isnan(value):
+    if not _is_number(value) or np.isnan(value):
         raise InvalidArgument(f"{name}={value!r:.60}; a number is needed")
     return float(value)
 

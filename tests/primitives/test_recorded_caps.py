@@ -8,13 +8,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import simdnn
 from isa_models.readings.arrays import Array
 from simdnn import libraries
+from tests.recorded import typed
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "onednn_caps"
 CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
@@ -29,13 +29,6 @@ REFUSED = {
     ("mm_post_int_203_21", "AVX2"),
 }
 RUNS = [(case, cap) for case in CASES for cap in case["runs"]]
-STORED = {"bf16": ml_dtypes.bfloat16, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
-
-
-def typed(array: Array, dtype: str) -> Array:
-    if dtype == "bf16":
-        return array.view(ml_dtypes.bfloat16)
-    return array.astype(STORED[dtype]) if dtype in STORED else array
 
 
 def parameters(case: dict[str, Any], stored: Any, kind: str) -> dict[str, simdnn.Quant]:

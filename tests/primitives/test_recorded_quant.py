@@ -6,24 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import simdnn
-from isa_models.readings.arrays import Array
 from simdnn import libraries
+from tests.recorded import typed
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "onednn_quant"
 CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
 ISA = {"AVX2": "avx2", "AVX512_CORE": "avx512_core", "AVX512_CORE_VNNI": "avx512_core_vnni", "NATIVE": None}
-STORED = {"bf16": ml_dtypes.bfloat16, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
-
-
-def typed(array: Array, dtype: str) -> Array:
-    if dtype == "bf16":
-        return array.view(ml_dtypes.bfloat16)
-    return array.astype(STORED[dtype]) if dtype in STORED else array
 
 
 def parameters(case: dict[str, Any], stored: Any, kind: str) -> dict[str, simdnn.Quant]:
