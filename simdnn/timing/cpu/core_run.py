@@ -22,7 +22,8 @@ from isa_models.errors import SimdnnError
 from isa_models.forks import ForkLock
 from isa_models.machines.cpu_record import Core, Machine
 from simdnn.timing.cpu import core_model
-from simdnn.timing.cpu.core_model import LOAD, NODES, NOWHERE, OPERATION, UNPLACED, CoreModel
+from simdnn.timing.cpu.core_model import CoreModel
+from simdnn.timing.cpu.core_state import LOAD, NODES, NOWHERE, OPERATION, UNPLACED
 from simdnn.timing.cpu.steps import CoreOp, MemRef
 from simdnn.timing.cpu.translate import compiled, fields_of
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from isa_models.machines.cpu_record import Machine
 from simdnn.program.records import Loop, Op, Program, Statement
-from simdnn.timing.cpu.core_model import UNPLACED
 from simdnn.timing.cpu.core_run import CoreRows, Turn
+from simdnn.timing.cpu.core_state import UNPLACED
 from simdnn.timing.cpu.steps import CoreOp, Step, core_op, fused_with
 from simdnn.timing.cpu.stream import CountedAs, CountedStep, Stream
 

@@ -1,0 +1,163 @@
+"""Loads and stores in a core: what a load waits for, the pipes that it takes, and commits of stores in their order.
+
+The class is written in the part of Python that `translate` compiles.
+"""
+
+from __future__ import annotations
+
+import math
+
+from simdnn.timing.cpu.core_nodes import LOW, CoreNodes
+from simdnn.timing.cpu.core_state import COMMIT, LOAD, NODES, NOWHERE, OPERATION, UNKNOWN, UNPLACED
+from simdnn.timing.cpu.translate import Floats, Ints
+
+
+class CoreMemory(CoreNodes):
+    """Loads and stores in flight; stores that wrote lately are remembered by tensor."""
+
+    # By node, of a load: where in its line it begins as far as that is known, its pipes, cycles beyond its latency.
+    place: Ints
+    pipes_of: Floats
+    late: Floats
+    load_debt: float  # pipes that the last load has still to take, one of more lines than there are pipes
+    places: Ints  # of the loads of this cycle
+    # Stores, and their commits in order.
+    line_cycles: Floats  # by age: what its commit takes behind the store before it
+    remembered: Ints  # by age: whether later loads may read what it stores
+    commit_free: float
+    commits_first: int
+    commits_last: int
+    commit_at: Floats
+    last_tensor: int  # of a store that none has joined yet
+    last_line: int
+    stores: Ints  # by tensor: how many were remembered, the last `store_queue` of them in
+    stored_from: Ints
+    stored_to: Ints
+    stored_age: Ints
+
+    def start_load(self, row: int) -> int:
+        """Begin the load part of an op: the node of what it reads, itself or a store in flight whose data cost nothing.
+
+        One that reads bytes of a store in flight else waits for its data, or for the commit of a part of them.
+        """
+        self.load_room -= 1
+        load = NODES * self.ages + LOAD
+        read = load
+        self.start_node(load)
+        self.place[load] = UNPLACED
+        self.pipes_of[load] = self.load_pipes[row]
+        self.late[load] = 0.0
+        for at in range(self.first_pointer[row], self.first_pointer[row] + self.pointers[row]):
+            if self.value_of[self.registers[at]] != NOWHERE:
+                self.depend(load, self.value_of[self.registers[at]], 0.0)
+        position = self.ages % self.size
+        if self.load_at[position] != UNPLACED:
+            first = self.load_at[position] + self.ages // self.size * self.load_step[position]
+            self.place[load] = first % self.line_bytes
+            if self.place[load] + self.load_bytes[row] > self.line_bytes and self.is_tile[row] == 0:
+                self.pipes_of[load] = max(self.load_pipes[row], self.crossing_pipes[row])
+                self.late[load] = self.crossing_latency[row]
+            read = self.forwarded(row, load, first, first + self.load_bytes[row])
+        if self.waits[load] == 0:
+            self.await_load(load)
+        return read
+
+    def forwarded(self, row: int, load: int, first: int, last: int) -> int:
+        """The source of a load of these bytes: itself, behind the store that wrote some of them, or that one's data."""
+        tensor = self.load_tensor[row]
+        for back in range(min(self.stores[tensor], self.store_queue)):
+            at = tensor * self.store_queue + (self.stores[tensor] - 1 - back) % self.store_queue
+            if self.stored_from[at] < last and first < self.stored_to[at]:
+                data = NODES * self.stored_age[at] + OPERATION
+                commit = NODES * self.stored_age[at] + COMMIT
+                forward = max(self.forward_latency[row], self.forward_latency[self.row(data)])
+                whole = self.stored_from[at] <= first and last <= self.stored_to[at]
+                if whole and forward == 0 and self.done[commit] == UNKNOWN:
+                    return data  # a name of the same register from rename on
+                if whole:
+                    self.depend(load, data, self.load_latency[row] - forward)
+                else:
+                    self.depend(load, commit, self.load_latency[row] - self.blocked_latency[row])
+                return load
+        return load
+
+    def issue_loads(self) -> None:
+        """The oldest ready loads over the pipes; one that doesn't fit lets no younger one pass."""
+        future, waiting, now = self.ports + 1, self.ports + 2, self.cycle
+        while self.heaped[future] > 0 and self.heap[future * self.heap_size] // LOW <= now:
+            self.push(waiting, self.pop(future) % LOW)
+        used = min(self.load_debt, float(self.pipes))
+        share = used
+        if used > 0:
+            self.acted = 1
+        self.occupy_loads(0.0, used)
+        self.load_debt -= used
+        count = 0
+        while self.heaped[waiting] > 0 and used < self.pipes:
+            node = self.heap[waiting * self.heap_size]
+            need = self.pipes_of[node]
+            if used + need > self.pipes and need <= self.pipes:
+                break
+            row = self.row(node)
+            if need <= self.pipes:
+                share += self.load_share[row]
+            if share > self.pipes or self.taken(self.place[node], count) != 0:
+                break
+            self.places[count] = self.place[node]
+            count += 1
+            self.pop(waiting)
+            self.acted = 1
+            here = min(need, self.pipes - used)  # a tile's lines take this cycle and the next ones
+            self.occupy_loads(used, here)
+            used += here
+            self.load_debt = need - here
+            later = math.ceil(self.load_debt / self.pipes)
+            self.first_issue[node] = float(now)
+            self.finish(node, now + later + self.load_latency[row] + self.late[node])
+
+    def taken(self, place: int, count: int) -> int:
+        """Whether as many of this cycle's loads as may do begin at a place of their lines."""
+        same = 0
+        for index in range(count):
+            if self.places[index] == place:
+                same += 1
+        return 1 if place != UNPLACED and same == self.of_a_place else 0
+
+    def occupy_loads(self, used: float, more: float) -> None:
+        """Note work on the load pipes behind those `used` in this cycle."""
+        while more > 0:
+            share = min(more, 1 - (used - math.floor(used)))
+            self.busy[self.load_port[int(used)]] += share
+            used += share
+            more -= share
+
+    def remember(self, row: int) -> None:
+        """Note what a store writes, for later loads and for the commit of the next store."""
+        age, position = self.ages, self.ages % self.size
+        self.line_cycles[age] = self.commit_cycles[row]
+        self.remembered[age] = 0
+        if self.store_at[position] == UNPLACED:
+            return
+        first = self.store_at[position] + age // self.size * self.store_step[position]
+        tensor, line = self.store_tensor[row], first // self.line_bytes
+        if first % self.line_bytes + self.store_bytes[row] > self.line_bytes and self.is_tile[row] == 0:
+            self.line_cycles[age] = self.crossing_cycles[row]
+            self.last_tensor = NOWHERE
+        elif self.last_tensor == tensor and self.last_line == line:  # both commit in the time of one
+            self.line_cycles[age] = 2 * self.commit_cycles[row] - self.other_line_cycles[row]
+            self.last_tensor = NOWHERE
+        else:
+            self.line_cycles[age] = self.other_line_cycles[row]
+            self.last_tensor = tensor
+            self.last_line = line
+        at = tensor * self.store_queue + self.stores[tensor] % self.store_queue
+        self.stores[tensor] += 1
+        self.start_node(NODES * age + COMMIT)
+        self.remembered[age] = 1
+        self.stored_from[at] = first
+        self.stored_to[at] = first + self.store_bytes[row]
+        self.stored_age[at] = age
+
+    def add_commit(self) -> None:
+        self.commit_at[self.commits_last] = self.commit_free
+        self.commits_last += 1

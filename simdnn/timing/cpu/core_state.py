@@ -1,0 +1,110 @@
+"""The state that all parts of the core model share: the core, the stream that it runs, what is in flight.
+
+A node is a value in the making: the operation of an op, its load, or the commit of its store (`NODES` numbers for each
+op, in this order, from the op's age on).
+
+The class is written in the part of Python that `translate` compiles.
+"""
+
+from __future__ import annotations
+
+from simdnn.timing.cpu.schedulers import Schedulers
+from simdnn.timing.cpu.translate import Floats, Ints
+
+UNKNOWN = -1.0
+NOWHERE = -1  # no node, register, edge or place
+UNPLACED = -(1 << 62)  # an address that is the same as no other
+NODES = 3
+OPERATION, LOAD, COMMIT = 0, 1, 2  # of an op's nodes
+
+
+class CoreState(Schedulers):
+    """A core's figures, the stream of `turns` times `size` ops, and what is in flight.
+
+    Rows are the different ops, everything by number: registers, tensors, mnemonics. Lists of a row
+    (uops, registers read) are a first place and a count in an array for all rows.
+    """
+
+    # The core.
+    retire_slots: int
+    line_bytes: int
+    pipes: int  # load ports
+    of_a_place: int  # loads a cycle that begin at one place of their lines
+    load_port: Ints  # by pipe
+    is_load_port: Ints  # by port
+    store_queue: int
+    stalled_after: int
+    # The stream, and the rows of its ops.
+    size: int
+    total: int  # ops in all turns
+    buffered: int  # ops that the loop buffer holds, 0 where the stream doesn't come from there
+    row_of: Ints  # by place in a turn
+    load_at: Ints  # by place: the address in the first turn, or UNPLACED
+    load_step: Ints  # by place: what a turn adds to it
+    store_at: Ints
+    store_step: Ints
+    slots: Ints  # from here on by row
+    split: Ints
+    occupancy: Ints
+    latency: Floats
+    gain: Floats  # cycles by which the accumulator may come later than the other operands
+    interval: Floats
+    from_other_unit: Floats  # cycles that an operand takes longer to come from the other unit for wide operations
+    late_result: Floats  # cycles that a result comes later to operations without such results
+    mnemonic: Ints
+    first_uop: Ints
+    uops: Ints
+    first_wanted: Ints
+    wanted: Ints
+    first_read: Ints
+    reads: Ints
+    first_write: Ints
+    writes: Ints
+    first_pointer: Ints  # registers that form the address of its load
+    pointers: Ints
+    accumulator: Ints
+    moves: Ints  # the register of an eliminated move
+    is_move: Ints
+    is_tile: Ints
+    only_loads: Ints
+    load_tensor: Ints  # NOWHERE: it does not load
+    load_bytes: Ints
+    load_pipes: Floats
+    load_share: Floats
+    load_latency: Floats
+    crossing_pipes: Floats
+    crossing_latency: Floats
+    forward_latency: Floats
+    blocked_latency: Floats
+    store_tensor: Ints
+    store_bytes: Ints
+    commit_cycles: Floats
+    other_line_cycles: Floats
+    crossing_cycles: Floats
+    registers: Ints  # lists of the rows
+    # Windows.
+    ages: int  # ops dispatched
+    retired: int  # ops
+    partial: int  # slots of the next op that are already dispatched (an op wider than what a group had left)
+    until_end: int
+    retire_left: int  # slots of the oldest op still to retire
+    rob_room: int
+    load_room: int
+    store_room: int
+    last_retirement: int
+    acted: int  # whether anything happened in this cycle
+    retired_at: Ints  # by age
+    dispatched_at: Ints
+    # Ports, and the last writer of each register.
+    free_at: Ints
+    busy: Floats  # cycles of work done
+    next_of: Floats  # by mnemonic, of those with an interval: the cycle from which the next may issue
+    value_of: Ints  # register to its last writer
+
+    def row(self, node: int) -> int:
+        """The row of a node's op."""
+        return self.row_of[node // NODES % self.size]
+
+    def oldest(self) -> int:
+        """The node of the oldest op in flight."""
+        return NODES * self.retired + self.only_loads[self.row_of[self.retired % self.size]]
