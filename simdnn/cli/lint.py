@@ -10,6 +10,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import unknown_name
 from simdnn.cli import output
 from simdnn.cli.inspect import shapes_of, taken_as_1
+from simdnn.libraries import LIBRARIES, versions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,9 +53,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--modes", type=_words, metavar="MODE,…", help="precision modes (those that make sense there)")
     parser.add_argument(
         "--dispatch",
-        choices=("onednn", "fastest"),
+        choices=(*LIBRARIES, "fastest"),
         default="onednn",
-        help="how kernels are picked: as oneDNN 3.13 does, or by estimated cycles (onednn; GPUs: fastest)",
+        help=f"how kernels are picked: as {versions()} does, or by estimated cycles (onednn; GPUs: fastest)",
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of a kernel (1)")
     parser.add_argument(

@@ -160,6 +160,16 @@ def kernel_table() -> Rows:
     ]
 
 
+def libraries() -> Rows:
+    """The libraries whose bits `dispatch` follows by name, and what is asked of each."""
+    from simdnn.libraries import LIBRARIES
+
+    return [
+        {"library": name, "title": library.title, "version": library.version, "answers": library.answers}
+        for name, library in LIBRARIES.items()
+    ]
+
+
 def instructions() -> Rows:
     """The instructions that are modelled, with the types of their operands and register widths in bits."""
     load()
@@ -180,5 +190,6 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "workloads": workload_table,
     "isa": isa_caps,
     "kernels": kernel_table,
+    "libraries": libraries,
     "instructions": instructions,
 }

@@ -15,7 +15,7 @@ import workloads
 from isa_models import InvalidArgument
 from simdnn.cli import output, run_blame, run_kinds, run_prompt, run_show
 from simdnn.cli.options import Takes, add_set, check, machine_with
-from simdnn.libraries import LIBRARIES
+from simdnn.libraries import LIBRARIES, versions
 from simdnn.networks.precision import MODES, Mode, choose, recipe
 from simdnn.networks.runner import Frames, some
 from workloads import RealNetwork
@@ -108,7 +108,7 @@ def add(subparsers: Any) -> None:
         "--dispatch",
         choices=("fastest", *LIBRARIES),
         default="fastest",
-        help="how kernels are picked: by estimated cycles, or as oneDNN 3.13 does (fastest)",
+        help=f"how kernels are picked: by estimated cycles, or as {versions()} does (fastest)",
     )
     seed = _integer(0, 2**32 - 1)
     parser.add_argument("--seed", type=seed, metavar="N", default=0, help="of data that are drawn (0)")

@@ -10,13 +10,14 @@ from isa_models import InvalidArgument
 from isa_models.errors import did_you_mean
 from simdnn.kernels.common.spec import Problem
 from simdnn.libraries import onednn
-from simdnn.libraries.model import Form, LeftToReference, Library, Pick, is_reference
+from simdnn.libraries.model import Form, LeftToReference, Library, Pick, is_reference, refuses
 
+#: the one table of libraries: a name here is a rule of dispatch in every call, command and study
 LIBRARIES: dict[str, Library] = {"onednn": onednn.LIBRARY}
 #: libraries by name that are not modelled
 UNKNOWN = {"onnxruntime": "ONNX Runtime", "ggml": "ggml"}
 
-__all__ = ["LIBRARIES", "UNKNOWN", "Form", "LeftToReference", "Library", "Pick", "choose", "is_reference"]
+__all__ = ["LIBRARIES", "UNKNOWN", "Form", "LeftToReference", "Library", "Pick", "choose", "is_reference", "refuses"]
 
 
 def choose(library: str, problem: Problem, isa: str, fpmath: str = "strict") -> Pick:
@@ -32,6 +33,15 @@ def choose(library: str, problem: Problem, isa: str, fpmath: str = "strict") -> 
         question = did_you_mean(library, LIBRARIES)
         raise InvalidArgument(f"library {library!r:.60}: {question}{' ' * bool(question)}{modelled()}")
     return LIBRARIES[library].choose(problem, isa, fpmath)
+
+
+def versions() -> str:
+    """The libraries with their versions, as a help text says it.
+
+    >>> versions().split(" or ")[0]
+    'oneDNN 3.13'
+    """
+    return " or ".join(f"{library.title} {library.version}" for library in LIBRARIES.values())
 
 
 def modelled() -> str:

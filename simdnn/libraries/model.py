@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from isa_models import Unimplemented
 from simdnn.kernels.common.params import Param, Params
@@ -42,11 +42,32 @@ class Form(NamedTuple):
     compute: str = ""  # of compressed weights: the type that products are formed in
 
 
+def refuses(title: str, what: str, works: str) -> Callable[..., NoReturn]:
+    """A function of a `Library` for what that does not have, whatever it is asked.
+
+    >>> refuses("Mine", "compressed weights", "weights of s8")("any", "problem")
+    Traceback (most recent call last):
+    ...
+    isa_models.errors.Unimplemented: Mine has no compressed weights; what works: weights of s8, and dispatch='fastest'
+    """
+
+    def refused(*_: Any) -> NoReturn:
+        raise Unimplemented(f"{title} has no {what}; what works: {works}, and dispatch='fastest'")
+
+    return refused
+
+
 @dataclass(frozen=True)
 class Library:
-    """One library's habits; each function raises `Unimplemented` for what the library refuses or is not known to do."""
+    """One library's habits; each function raises `Unimplemented` for what the library refuses or is not known to do.
+
+    `choose` is asked last, of every problem; the others before it, each where its kind of parameter comes up. What the
+    library has none of is `refuses(…)`.
+    """
 
     title: str
+    version: str  # that its bits were compared with
+    answers: str  # what it is asked for: the products whose bits are its own
     #: (problem, the strongest ISA cap, math mode for f32 data) -> its choice
     choose: Callable[[Problem, str, str], Pick]
     #: (problem so far, its parameters, ISA caps) -> how it takes integers

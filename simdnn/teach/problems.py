@@ -11,6 +11,7 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import MatmulProblem
 from simdnn.kernels.table import kernels
+from simdnn.libraries import LIBRARIES
 from simdnn.primitives import Attr
 from simdnn.primitives.mathmode import FPMATH_MODES
 from simdnn.teach.forms import Field, FieldGroup, Query
@@ -50,7 +51,7 @@ def mode_field(query: Query, name: str = "mode") -> Field:
 
 def dispatch_field(query: Query, name: str = "dispatch") -> Field:
     """The field of a rule of dispatch, or a kernel."""
-    known = ["fastest", "onednn", *(kind.name for kind in kernels() if kind.operation is MatmulProblem)]
+    known = ["fastest", *LIBRARIES, *(kind.name for kind in kernels() if kind.operation is MatmulProblem)]
     return Field(name, "kernel", query.text(name, "fastest"), known, free=True, note="a rule, or a kernel's name")
 
 

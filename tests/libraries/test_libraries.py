@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,8 +15,9 @@ import pytest
 
 import simdnn
 from simdnn import InvalidArgument, Unimplemented, libraries
+from simdnn.cli import main
 from simdnn.kernels import Epilogue, MatmulProblem
-from simdnn.libraries import LIBRARIES, UNKNOWN, Library, Pick
+from simdnn.libraries import LIBRARIES, UNKNOWN, Library, Pick, refuses
 from simdnn.primitives import dispatch
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +73,26 @@ def test_a_library_that_is_added_is_dispatched_to(monkeypatch: pytest.MonkeyPatc
     assert r.implementation == "gemm:avx2_int8_exact"
     rows = r.dispatch.set_index("implementation")["reason"]
     assert rows["gemm:avx2_int8_exact"] == "Mine's choice: it" and rows["gemm:avx2_int8"] == "not Mine's choice"
+
+
+def test_the_table_is_the_one_place_that_makes_a_rule(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line of it is listed, may be named on every command line, and refuses what it has none of by its own name."""
+    mine = replace(library("gemm:avx2"), decompressed=refuses("Mine", "compressed weights", "weights of s8"))
+    monkeypatch.setitem(LIBRARIES, "mine", replace(mine, version="7", answers="a little"))
+    assert main(["list", "libraries", "--json"]) == 0
+    assert {"library": "mine", "title": "Mine", "version": "7", "answers": "a little"} in json.loads(
+        capsys.readouterr().out
+    )
+    for command in (["run", "digits", "--no-values"], ["lint", "digits", "--isa", "avx2"], ["bench", "--matmul"]):
+        rule = ["--dispatch=mine"] if command[0] == "bench" else ["--dispatch", "mine"]
+        problem = ["8x16:16x32"] if command[0] == "bench" else []
+        main([*command[:1], *rule, *command[1:], *problem])
+        assert "invalid choice" not in capsys.readouterr().err
+    with pytest.raises(Unimplemented, match="Mine has no compressed weights; what works: weights of s8"):
+        attr = simdnn.Attr(apply_to_int=True)
+        simdnn.estimate("matmul", **SIZES, dt="f32:s8:f32", attr=attr, machine="hsw", dispatch="mine")
 
 
 def test_what_a_library_refuses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from simdnn.libraries.onednn import choice, decompress, int8, refusals
 
 LIBRARY = Library(
     "oneDNN",
+    "3.13",
+    "matmul and convolution of floats and integers, decompression, scales by group",
     choice.choose,
     int8.form,
     decompress.form,
