@@ -110,6 +110,7 @@ def weights_desc(problem: Problem, kernel: Kernel) -> MemoryDesc:
     if blocked is None:
         return MemoryDesc(plain.shape, plain.dtype)
     if blocked.columns:
-        return MemoryDesc(plain.shape, blocked.holds, "ab" if plain.shape[1] == 1 else "ba")  # one column is one row
+        tag = plain.tag if plain.shape[-1] == 1 else blocked.tag("matmul")  # one column is one row
+        return MemoryDesc(plain.shape, blocked.holds, tag)
     operation = "matmul" if isinstance(problem, MatmulProblem) else "convolution"
     return MemoryDesc(plain.shape, blocked.holds, blocked.tag(operation), blocked)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
 _STRONGEST = ("avx512_core_bf16", "avx512_core", "avx2")
+_BY_COLUMNS = ("ba", "acb")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +52,22 @@ class Reordered(Alike, Priced):
 
     @property
     def output(self) -> Array:
-        """The data: flat in memory's order where the layout is a kernel's own or "ba", else of the desc's shape."""
+        """The data: flat in memory's order where the layout is a kernel's own, "ba" or "acb", else of its shape."""
         flat = np.concatenate(list(self.tensors.values()))
-        return flat if self.desc.blocked or self.desc.tag == "ba" else flat.reshape(self.desc.shape)
+        return flat if self.desc.blocked or self.desc.tag in _BY_COLUMNS else flat.reshape(self.desc.shape)
 
     def plain(self) -> Array:
         """The data as an ordinary array of the desc's shape and type."""
-        if self.desc.blocked:
-            weights = pack.unpack(self.tensors, self.desc.blocked)
-            values = weights.reshape(-1, self.desc.blocked.ic).T if len(self.desc.shape) == 2 else weights
+        desc = self.desc
+        if desc.blocked:
+            weights = pack.unpack(self.tensors, desc.blocked)
+            values = weights[..., 0, 0].swapaxes(-1, -2) if _of_matrices(desc) else weights
+        elif desc.tag in _BY_COLUMNS:
+            *outer, rows, columns = desc.shape
+            values = self.tensors["wei"].reshape(*outer, columns, rows).swapaxes(-1, -2)
         else:
             values = self.tensors["wei"]
-            values = values.reshape(self.desc.shape[::-1]).T if self.desc.tag == "ba" else values
-        return np.ascontiguousarray(values).reshape(self.desc.shape)
+        return np.ascontiguousarray(values).reshape(desc.shape)
 
     def __repr__(self) -> str:
         return f"Reordered({self.source} to {self.desc} on {self.machine.name})"
@@ -80,13 +84,13 @@ def reorder(
 ) -> Reordered:
     """Bring `array` into the type and layout of `desc`, as a program on `machine` does: its bits and its cost.
 
-    `desc` is what `simdnn.estimate(…).weights_desc` asks for, or a plain one: "ab" or "ba" for matrices, the array's
-    own layout for more dimensions. Types: as they are; f32 to bf16, f16 or tf32, to nearest even as the machine's
-    instructions round (tf32 is kept as f32); bf16 or f16 to f32. Between f8_e4m3 or f8_e5m2 and f32, bf16, f16, from
-    f32 to f4_e2m1 and e8m0, and back, plain layouts are converted as oneDNN 3.13 does it: by way of f16 to f8, without
-    saturating, and below avx512_core_fp16 without the sign of zero. Raises `InvalidArgument` where the shapes differ,
-    `Unimplemented` for other conversions and where the machine has no instruction for one, `UnknownTiming` when an
-    unknown cost is asked.
+    `desc` is what `simdnn.estimate(…).weights_desc` asks for, or a plain one: "ab" or "ba" for a matrix, "abc" or "acb"
+    for several (a batch's count stands for its sizes), the array's own layout for more dimensions. Types: as they are;
+    f32 to bf16, f16 or tf32, to nearest even as the machine's instructions round (tf32 is kept as f32); bf16 or f16 to
+    f32. Between f8_e4m3 or f8_e5m2 and f32, bf16, f16, from f32 to f4_e2m1 and e8m0, and back, plain layouts are
+    converted as oneDNN 3.13 does it: by way of f16 to f8, without saturating, and below avx512_core_fp16 without the
+    sign of zero. Raises `InvalidArgument` where the shapes differ, `Unimplemented` for other conversions and where the
+    machine has no instruction for one, `UnknownTiming` when an unknown cost is asked.
 
     >>> import numpy as np, simdnn
     >>> attr = simdnn.Attr(fpmath="bf16")
@@ -114,7 +118,7 @@ def reorder(
         works = ", ".join(f"{a} to {b}" for (a, b), cap in packing.CONVERSIONS.items() if cap in caps)
         missing = f", which needs {need}" if need else ""
         raise Unimplemented(f"reorder of {dtype} to {blocked.dtype}{missing}: on {found.name} work {works}")
-    rows = array.ndim == 2 and (desc.blocked is not None or desc.tag == "ba")
+    rows = _of_matrices(desc) and (desc.blocked is not None or desc.tag in _BY_COLUMNS)
     program = packing.reorder("ab" if rows else "oihw", dtype, blocked)
     from simdnn import numerics  # brings LLVM
 
@@ -147,24 +151,33 @@ def conversion(choice: Choice) -> Conversion | None:
 def plain_of(weights: object) -> tuple[Any, str]:
     """An argument's weights as an array, and the type that the user had them in."""
     if isinstance(weights, Reordered):
-        return weights.plain(), weights.source.dtype
+        return weights.plain().reshape(weights.source.shape), weights.source.dtype
     return weights, arrays.type_of("weights", weights)
+
+
+def _of_matrices(desc: MemoryDesc) -> bool:
+    """Whether a layout is that of a matrix (K, N), or of several."""
+    return len(desc.shape) in (2, 3)
 
 
 def _wanted(desc: MemoryDesc, source: MemoryDesc, caps: frozenset[str]) -> Blocked:
     """The layout to make: a kernel's own, the columns of a matrix, or the elements in their order as one column."""
-    if desc.shape != source.shape and not (
-        desc.blocked and prod(desc.shape) == prod(source.shape) and source.shape[-2:] == desc.shape[-2:]
-    ):
+    spread = desc.blocked or _of_matrices(desc)  # whose sizes in front may be several, or none
+    alike = spread and prod(desc.shape) == prod(source.shape) and source.shape[-2:] == desc.shape[-2:]
+    if desc.shape != source.shape and not alike:
         raise InvalidArgument(f"array of shape {source.shape} for {desc}; the shapes must be the same")
     if desc.blocked:
         return desc.blocked
     if desc.tag == "any":
         raise InvalidArgument("tag 'any' is no layout to bring data to; ask for one: simdnn.estimate(…).weights_desc")
-    if len(desc.shape) != 2 and desc.tag not in ("oihw", "goihw", "nchw"):
-        raise Unimplemented(f"reorder to {desc.tag!r}; what works: matrices ab and ba, other arrays in their own order")
+    if not _of_matrices(desc) and desc.tag not in ("oihw", "goihw", "nchw"):
+        works = "matrices ab and ba, abc and acb, other arrays in their own order"
+        raise Unimplemented(f"reorder to {desc.tag!r}; what works: {works}")
     isa = next((cap for cap in _STRONGEST if cap in caps), "avx2")
-    columns, length = (desc.shape[1], desc.shape[0]) if desc.tag == "ba" else (1, prod(desc.shape))
+    count, length, columns = 1, prod(desc.shape), 1
+    if desc.tag in _BY_COLUMNS:
+        *outer, length, columns = desc.shape
+        count = prod(outer)
     held = fmt(desc.dtype)
-    layout, rounds = Layout(1, columns, 1, 0, 1, length), desc.dtype if held.container else ""
+    layout, rounds = Layout(count, columns, 1, 0, 1, length), desc.dtype if held.container else ""
     return Blocked(isa, held.lanes, layout, length, rounds=rounds)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import InvalidArgument, Unimplemented, UnknownName, instruction
 from simdnn import Attr, MemoryDesc
+from simdnn.kernels.common.batched import as_batched
 from simdnn.kernels.common.spec import ConvProblem, Parameters
 from simdnn.kernels.x86.rounding import ahead
 from simdnn.kernels.x86.rows import KERNELS
@@ -101,6 +102,70 @@ def test_reordered_matmul(sizes: tuple[int, int, int], target: tuple[str, str | 
     assert packed.plain().shape == weights.shape and packed.desc == r.weights_desc
     if r.conversion:
         assert r.conversion.cycles == packed.cycles > 0
+
+
+BATCHES = [
+    ("hsw", "f32", ""),
+    ("hsw", "u8", ""),
+    ("skx", "s8", ""),
+    ("clx", "u8", ""),
+    ("zen4", "f32", "bf16"),
+    ("zen4", "bf16", ""),
+    ("zen4", "f16", ""),
+    ("spr", "f32", "tf32"),
+    ("spr", "u8", ""),
+    ("spr", "bf16", ""),
+    ("gnr", "f16", "f16"),  # whose sums are cut along K
+]
+FRONT = st.sampled_from([((2, 3), (2, 3)), ((2, 3), (1, 3)), ((4,), (2, 1)), ((), (3,)), ((2, 2), (1, 1))])
+
+
+@examples(16)
+@given(MATMULS, FRONT, st.sampled_from(BATCHES), st.integers(0, 99))
+def test_weights_of_a_batch_are_brought_there_once(
+    sizes: tuple[int, int, int],
+    front: tuple[tuple[int, ...], tuple[int, ...]],
+    target: tuple[str, str, str],
+    seed: int,
+) -> None:
+    """All matrices in one reorder, those that products share a single time: the bits and the cost of that program."""
+    (m, k, n), (machine, src_type, mode), rng = sizes, target, np.random.default_rng(seed)
+    k *= 1 + (mode == "f16")
+    src = weights_of(rng, (*front[0], m, k), src_type)
+    weights = weights_of(rng, (*front[1], k, n), "s8" if src_type in ("u8", "s8") else src_type)
+    attr = Attr(fpmath=mode or None, exact_int8=True)
+    r = simdnn.matmul(src, weights, attr=attr, machine=machine)
+    packed = simdnn.reorder(weights, r.weights_desc, machine=machine)
+    if r.problem.batch.count > 1:
+        kernel = as_batched(r.kernel, r.problem.batch, (), r.output.shape)
+        inputs = kernel.prepare(src, weights, Parameters())
+        assert all(bits(values) == bits(inputs[name]) for name, values in packed.tensors.items() if name in inputs)
+    again = simdnn.matmul(src, packed, attr=attr, machine=machine)
+    assert again.output.shape == r.output.shape and bits(again.output) == bits(r.output)
+    if packed.desc.dtype == packed.source.dtype:
+        assert bits(packed.plain()) == bits(weights)
+    if r.conversion:
+        assert r.conversion.cycles == packed.cycles > 0
+        assert r.conversion.read_bytes == weights.nbytes and r.conversion.written_bytes == packed.desc.nbytes
+        assert r.amortised_cycles(1) == r.cycles + packed.cycles
+    else:
+        assert r.weights_desc.tag in ("ab", "abc")
+
+
+def test_layouts_of_a_batch() -> None:
+    sizes: dict[str, Any] = {"m": 8, "n": 64, "k": 64, "dt": "u8:s8:s32", "machine": "zen4", "src_batch": (4, 6)}
+    own, shared, one = (simdnn.estimate("matmul", wei_batch=b, **sizes) for b in ((4, 6), (4, 1), 1))
+    assert [str(e.weights_desc) for e in (own, shared)] == ["s8 aCB64c4b 24x64x64", "s8 aCB64c4b 4x64x64"]
+    assert own.conversion.read_bytes == 6 * shared.conversion.read_bytes == 24 * one.conversion.read_bytes
+    plain = simdnn.estimate("matmul", wei_batch=(4, 6), wei_tag="ab", **sizes)
+    assert plain.conversion is None and plain.cycles > own.cycles
+    columns = simdnn.reorder(
+        np.arange(24).reshape(2, 3, 4).astype("f4"), MemoryDesc((2, 3, 4), "f32", "acb"), machine="skx"
+    )
+    assert columns.output.tolist() == np.arange(24).reshape(2, 3, 4).swapaxes(1, 2).ravel().tolist()
+    packed = simdnn.reorder(np.ones((4, 6, 64, 64), np.int8), own.weights_desc, machine="zen4")
+    with pytest.raises(InvalidArgument, match="reordered to s8 aCB64c4b 24x64x64 for zen4; .* wants s8 abc 24x64x64"):
+        simdnn.matmul(np.ones((4, 6, 8, 64), np.uint8), packed, machine="zen4", wei_tag="ab")
 
 
 CONVS = st.tuples(

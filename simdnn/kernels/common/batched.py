@@ -26,7 +26,8 @@ def repeated(kernel: Kernel, batch: Batch, post_ops: Sequence[str]) -> Kernel:
 
     `prepare` and `finish` stay those of one product: `as_batched` gives them the whole arrays.
     """
-    found = replace(kernel, program=_Repeated(kernel, batch, post_ops).program(), blocked=None)
+    blocked = kernel.blocked and kernel.blocked.of_batch(batch.products("wei"))
+    found = replace(kernel, program=_Repeated(kernel, batch, post_ops).program(), blocked=blocked)
     return _others_too(found, partial(repeated, batch=batch, post_ops=post_ops))
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -19,7 +19,7 @@ from isa_models.readings.arrays import Array, on_a_line
 class Layout:
     """Panels of `width` output channels (the last one of `tail`), `depth` input channels side by side in each lane."""
 
-    groups: int
+    groups: int  # of a convolution, or matrices of a batch: each has panels of its own
     oc: int  # output channels of a group
     width: int
     tail: int  # columns of the narrower last panel, 0 for none (padded to whole vectors)
@@ -35,6 +35,15 @@ class Layout:
     def channels(self) -> int:
         """Output channels of a group with the padding of its panels."""
         return self.full * self.width + self.tail
+
+
+#: (operation, whether there are groups) -> letters of the dimensions outside of blocks, output channels, input channels
+_LETTERS = {
+    ("matmul", False): ("BA", "b", "a"),
+    ("matmul", True): ("aCB", "c", "b"),
+    ("convolution", False): ("AcdB", "a", "b"),
+    ("convolution", True): ("aBdeC", "b", "c"),
+}
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,10 @@ class Blocked:
     def parts(self) -> int:
         return -(-self.ic // self.split) if self.split else 1
 
+    def of_batch(self, count: int) -> Blocked:
+        """`count` matrices in this layout, one behind the other."""
+        return replace(self, layout=replace(self.layout, groups=count))
+
     @property
     def columns(self) -> bool:
         """Whether this is the plain layout in which the columns of a matrix follow one another ("ba")."""
@@ -80,15 +93,14 @@ class Blocked:
 
         Behind a plus sign is the width of the last block of output channels, behind a colon that of K's parts.
 
-        >>> Blocked("avx512_core_bf16", "bf16", Layout(1, 112, 48, 16, 2, 64), 64).tag("matmul")
-        'BA48b2a+16'
+        >>> one = Blocked("avx512_core_bf16", "bf16", Layout(1, 112, 48, 16, 2, 64), 64)
+        >>> one.tag("matmul"), one.of_batch(24).tag("matmul")
+        ('BA48b2a+16', 'aCB48c2b+16')
         """
         grouped = self.layout.groups > 1
         if self.columns:
-            return "ba"
-        outer, oc, ic = (
-            ("BA", "b", "a") if operation == "matmul" else ("aBdeC", "b", "c") if grouped else ("AcdB", "a", "b")
-        )
+            return "acb" if grouped else "ba"
+        outer, oc, ic = _LETTERS[operation, grouped]
         depth = f"{self.layout.depth}{ic}" if self.layout.depth > 1 else ""
         tail = f"+{self.layout.tail}" if self.layout.tail and self.layout.full else ""
         width = self.layout.width if self.layout.full else self.layout.tail

@@ -29,11 +29,12 @@ class Stored:
 
 
 def stored(tag: str, dtype: str, blocked: Blocked) -> Stored:
-    """A plain layout: "ab" (rows of N), "ba" (columns of K), "oihw" (goihw with groups)."""
+    """A plain layout: "ab" (rows of N; "abc" of several matrices), "ba" (columns of K), "oihw" (goihw with groups)."""
     oc, taps = blocked.layout.oc, blocked.kh * blocked.kw
-    if tag == "ab":
-        return Stored(dtype, 1, oc)
-    return Stored(dtype, blocked.ic * taps, taps, oc * blocked.ic * taps, blocked.kw, 1)  # "ba" is oihw with one tap
+    group = oc * blocked.ic * taps
+    if tag in ("ab", "abc"):
+        return Stored(dtype, 1, oc, group)
+    return Stored(dtype, blocked.ic * taps, taps, group, blocked.kw, 1)  # "ba" is oihw with one tap
 
 
 #: (type stored, type wanted): the ISA cap that converts
@@ -77,18 +78,30 @@ class Packing:
 
     def stage(self) -> Code:
         """Row by row of groups of `depth` k, panel by panel, for each tap."""
+        return self.by_group(self.parts() if self.blocked.split else self.taps())
+
+    def parts(self) -> Code:
+        """All parts of K of a group."""
+        b, plain, first = self.blocked, self.plain, self.group * self.plain.group
+        whole, rest = divmod(b.ic, b.split)
+        part = Affine.var("part") if whole > 1 else Affine()
+        code = loop("part", whole, self.tap(part, first + part * (b.split * plain.ic), b.split), parallel=True)
+        last = self.tap(Affine(whole), first + Affine(whole * b.split * plain.ic), rest) if rest else []
+        return code + last
+
+    def taps(self) -> Code:
+        """All taps of a group."""
         b, plain = self.blocked, self.plain
-        if b.split:
-            whole, rest = divmod(b.ic, b.split)
-            part = Affine.var("part") if whole > 1 else Affine()
-            code = loop("part", whole, self.tap(part, part * (b.split * plain.ic), b.split), parallel=True)
-            last = self.tap(Affine(whole), Affine(whole * b.split * plain.ic), rest) if rest else []
-            return code + last
         u, w = (Affine.var(name) if size > 1 else Affine() for name, size in (("u", b.kh), ("w", b.kw)))
         code = self.tap(u * b.kw + w, u * plain.kh + w * plain.kw + self.group * plain.group, b.ic)
-        for var, extent in (("w", b.kw), ("u", b.kh), ("g", b.layout.groups)):
+        for var, extent in (("w", b.kw), ("u", b.kh)):
             code = loop(var, extent, code, parallel=True) if extent > 1 else code
         return code
+
+    def by_group(self, code: Code) -> Code:
+        """Code of one group, for all of them."""
+        groups = self.blocked.layout.groups
+        return loop("g", groups, code, parallel=True) if groups > 1 else code
 
     @property
     def group(self) -> Affine:
@@ -112,14 +125,14 @@ class Packing:
         b, turned = self.blocked, replace(self.plain, oc=self.plain.ic, ic=self.plain.oc)
         along = Packing(self.unit, turned, b)
         turns, rest = divmod(b.ic, self.across)
-        column, chunk = Affine.var("j"), Affine.var("k") * self.across
+        column, chunk, first_of = Affine.var("j"), Affine.var("k") * self.across, self.group * self.plain.group
         code: Code = []
         for steps, first, count in ((turns, chunk, self.across), (1, Affine(b.ic - rest), rest)):
             if count:
-                body = along.load("r0", column * self.plain.oc + first * self.plain.ic, count)
-                body += self.store(column * b.ic + first, count)
+                body = along.load("r0", first_of + column * self.plain.oc + first * self.plain.ic, count)
+                body += self.store(self.group * (b.layout.oc * b.ic) + column * b.ic + first, count)
                 code += loop("j", b.layout.oc, loop("k", steps, body, parallel=True), parallel=True)
-        return code
+        return self.by_group(code)
 
     def store(self, at: Affine, count: int) -> Code:
         """The first `count` elements of r0 to "wei"."""
