@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from isa_models import machine
 from simdnn.timing.cpu import translate
 from simdnn.timing.cpu.core_model import CoreModel
-from simdnn.timing.cpu.core_run import CoreRun, Turn
+from simdnn.timing.cpu.core_rows import places_of
+from simdnn.timing.cpu.core_run import SPACES, CoreRun, Turn
 from simdnn.timing.cpu.steps import Step, lower
 from simdnn.timing.cpu.translate import Floats, Ints, NotUnderstood, compiled, fields_of, text_of
 from tests.effort import examples
@@ -114,13 +115,14 @@ def test_machine_code_is_kept_and_checked(tmp_path: Path, monkeypatch: pytest.Mo
 def interpreted(run: CoreRun) -> CoreModel:
     """The same run by Python itself, from the same arrays."""
     model: Any = CoreModel()
+    scalars = places_of(run.rows.machine).scalars | run.scalars
     for name, kind in fields_of(CoreModel).items():
         value: Any = 0 if kind == "i64" else 0.0
-        if name in run.spaces:
+        if name in dict(SPACES):
             value = run.array(name).tolist()
         elif name in run.given:
             value = run.given[name].tolist()
-        setattr(model, name, run.scalars.get(name, value))
+        setattr(model, name, scalars.get(name, value))
     model.run(run.size * run.turns)
     return model  # type: ignore[no-any-return]
 

@@ -8,15 +8,18 @@ one by adding what a turn moves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from isa_models.forks import ForkLock
 from isa_models.machines.cpu_record import Machine
 from simdnn.program.records import Loop, Op, Program, Statement
-from simdnn.timing.cpu.core_run import CoreRows, Turn
+from simdnn.timing.cpu.core_rows import CoreRows, Numbers
+from simdnn.timing.cpu.core_run import Turn
 from simdnn.timing.cpu.core_state import UNPLACED
 from simdnn.timing.cpu.steps import CoreOp, Step, core_op, fused_with
 from simdnn.timing.cpu.stream import CountedAs, CountedStep, Stream
@@ -42,65 +45,155 @@ class Stretch:
         )
 
 
-class ProgramLines:
-    """The lines of one program on a machine: each a step, or two that the core fuses."""
+class _KnownLines:
+    """The lines that programs had on a machine so far, by number: each a step, or two that the core fuses.
 
-    def __init__(self, program: Program, machine: Machine) -> None:
-        self.program, self.machine = program, machine
-        self.stream = Stream(program)
-        self.steps: list[Step] = []
-        self.jumps: list[str] = []
+    Programs of many shapes have the same lines, so what a line is to the core is found once.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self.keys: list[tuple[CountedAs, ...]] = []
-        self._of: dict[int, Stretch] = {}  # by the identity of an op, or of a loop: its control
-        first: list[int] = []
-        moves: dict[str, dict[int, int]] = {}
-        for statement in _statements(program.body):
-            begin = len(self.steps)
-            if isinstance(statement, Loop):
-                self._add(self.stream.control(statement))
-                first += [UNPLACED] * (len(self.steps) - begin)
-            else:
-                step, address, strides = self.stream.placed(statement)
-                self._add([step])
-                first.append(UNPLACED if address is None else address)
-                for name, stride in strides:
-                    moves.setdefault(name, {})[begin] = stride
-            numbers = np.arange(begin, len(self.steps))
-            self._of[id(statement)] = Stretch(numbers, np.array(first[begin:], np.int64))
-        self._moves = {name: self._column(found) for name, found in moves.items()}
-        timings = [machine.timing(step.mnemonic, step.form) for step in self.steps]
-        self.lengths = np.array([len(keys) for keys in self.keys], np.int64)
-        self._wide = np.array([row.vector_bits == 512 for row in timings], np.bool_)
-        self._tiles = np.array([row.tile for row in timings], np.bool_)
-        self._loads = np.array([step.load is not None for step in self.steps], np.bool_)
-        self._stores = np.array([step.store is not None for step in self.steps], np.bool_)
-        self._rows: dict[tuple[bool, bool], CoreRows] = {}
-        self._ops: dict[tuple[bool, bool], dict[int, CoreOp]] = {}
+        self.facts = Numbers("length", "wide", "tiles", "loads", "stores")
+        self._steps: list[tuple[Step, str]] = []  # with the jump that is fused with it
+        self._numbers: dict[tuple[Step, str], int] = {}
+        self._of_op: dict[tuple[object, ...], int] = {}
+        self._of_loop: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 
-    def _add(self, lines: Sequence[CountedStep]) -> None:
-        index = 0
+    def op(self, stream: Stream, op: Op) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+        """The number of an op's line, its address or `UNPLACED` where all variables are zero, what a step of each adds.
+
+        Raises `UnknownTiming`.
+        """
+        key = stream.key(op)
+        address, strides = stream.address(op)
+        number = self._of_op.get(key)
+        if number is None:
+            with _LOCK:
+                number = self._of_op[key] = self._add([stream.placed(op)])[0]
+        return number, UNPLACED if address is None else address, strides
+
+    def control(self, stream: Stream, loop: Loop) -> tuple[int, ...]:
+        """The numbers of the lines that end each iteration of a loop."""
+        pointers = stream.pointers(loop)
+        if pointers is None:
+            return ()
+        found = self._of_loop.get((loop.var, pointers))
+        if found is None:
+            with _LOCK:
+                found = self._of_loop[loop.var, pointers] = self._add(stream.control(loop))
+        return found
+
+    def _add(self, lines: Sequence[CountedStep]) -> tuple[int, ...]:
+        numbers, index = list[int](), 0
         while index < len(lines):
             here = lines[index : index + 2]
             branch = len(here) == 2 and here[1].step.form == "rel"
             jump = fused_with(self.machine, here[0].step, here[1].step) if branch else ""
             fused = here if jump else here[:1]
-            self.steps.append(here[0].step)
-            self.jumps.append(jump)
-            self.keys.append(tuple(line.key for line in fused))
+            numbers.append(self._number(here[0].step, jump, tuple(line.key for line in fused)))
             index += len(fused)
+        return tuple(numbers)
 
-    def _column(self, found: dict[int, int]) -> Ints:
-        column = np.zeros(len(self.steps), np.int64)
-        column[list(found)] = list(found.values())
+    def _number(self, step: Step, jump: str, keys: tuple[CountedAs, ...]) -> int:
+        if (step, jump) not in self._numbers:
+            timing = self.machine.timing(step.mnemonic, step.form)
+            loads, stores = step.load is not None, step.store is not None
+            self.facts.add([(len(keys), timing.vector_bits == 512, timing.tile, loads, stores)])
+            self.keys.append(keys)
+            self._steps.append((step, jump))
+            self._numbers[step, jump] = len(self._numbers)
+        return self._numbers[step, jump]
+
+    def rows(self, numbers: Ints, beside: tuple[bool, bool]) -> tuple[CoreRows, Ints]:
+        """Rows of lines as the core sees them beside 512-bit registers, and tiles; and the number of each line among them."""
+        rows, of = self._rows.get(beside) or (CoreRows(self.machine), np.zeros(0, np.int64))
+        if numbers.max(initial=0) >= len(of) or (of[numbers] < 0).any():
+            with _LOCK:
+                rows, of = self._rows.get(beside, (rows, of))
+                of = np.concatenate([of, np.full(len(self._steps) - len(of), -1)])
+                missing = [number for number in dict.fromkeys(numbers.tolist()) if of[number] < 0]
+                of[missing] = np.arange(len(rows.ops), len(rows.ops) + len(missing))
+                rows.add([core_op(self.machine, *self._steps[number], *beside) for number in missing])
+                self._rows[beside] = rows, of
+        return rows, of[numbers]
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+
+_LOCK = ForkLock()
+_MOST_KNOWN = 1 << 16
+
+
+@lru_cache(maxsize=64)
+def _known_on(machine: Machine) -> _KnownLines:
+    return _KnownLines(machine)
+
+
+def _known(machine: Machine) -> _KnownLines:
+    if len(found := _known_on(machine)) > _MOST_KNOWN:
+        _known_on.cache_clear()
+        found = _known_on(machine)
+    return found
+
+
+class ProgramLines:
+    """The lines of one program on a machine, by their places in its text."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.program, self.machine = program, machine
+        self._known, stream = _known(machine), Stream(program)
+        numbers, at = list[int](), list[int]()
+        moves: dict[str, tuple[list[int], list[int]]] = {}
+        self._control: dict[int, tuple[int, int]] = {}  # first line and the one behind the last, by a loop's identity
+        self._parts: dict[int, list[tuple[int, int] | Loop]] = {}  # by the identity of a body: straight code, and loops
+
+        def walk(body: Sequence[Statement]) -> None:
+            parts = self._parts[id(body)] = []
+            for statement in body:
+                begin = len(numbers)
+                if isinstance(statement, Loop):
+                    numbers.extend(self._known.control(stream, statement))
+                    at.extend([UNPLACED] * (len(numbers) - begin))
+                    self._control[id(statement)] = begin, len(numbers)
+                    parts.append(statement)
+                    walk(statement.body)
+                    continue
+                number, address, strides = self._known.op(stream, statement)
+                numbers.append(number)
+                at.append(address)
+                for name, stride in strides:
+                    places, steps = moves.setdefault(name, ([], []))
+                    places.append(begin)
+                    steps.append(stride)
+                straight = parts[-1] if parts and not isinstance(parts[-1], Loop) else None
+                parts[-1:] = [(straight[0], begin + 1)] if straight else [*parts[-1:], (begin, begin + 1)]
+
+        walk(program.body)
+        self._numbers, self._at = np.array(numbers, np.int64), np.array(at, np.int64)
+        self._places = np.arange(len(numbers))
+        self._moves = {name: self._column(*found) for name, found in moves.items()}
+        self.keys = [self._known.keys[number] for number in numbers]
+        self.lengths, self._wide, self._tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
+        self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
+
+    def _column(self, places: Sequence[int], steps: Sequence[int]) -> Ints:
+        column = np.zeros(len(self._numbers), np.int64)
+        column[places] = steps
         return column
 
-    def of(self, statement: Statement) -> Stretch:
-        """An op, or what ends each turn of a loop."""
-        return self._of[id(statement)]
+    def parts(self, body: Sequence[Statement]) -> Iterator[Stretch | Loop]:
+        """The loops of a body, and the stretches of straight code between them."""
+        return (part if isinstance(part, Loop) else self._stretch(*part) for part in self._parts[id(body)])
 
-    def keys_of(self, statement: Statement) -> list[CountedAs]:
-        """The keys that executions of an op are counted by, or those of what ends each turn of a loop."""
-        return [key for number in self.of(statement).order.tolist() for key in self.keys[number]]
+    def control(self, loop: Loop) -> Stretch:
+        """The lines that end each turn of a loop."""
+        return self._stretch(*self._control[id(loop)])
+
+    def _stretch(self, begin: int, end: int) -> Stretch:
+        return Stretch(self._places[begin:end], self._at[begin:end])
 
     def moves(self, order: Ints, variable: str) -> Ints:
         """The distance that a step of a variable adds to the addresses of lines."""
@@ -118,54 +211,42 @@ class ProgramLines:
         """Steps, fused ones counted apart."""
         return int(self.lengths[stretch.order].sum())
 
-    def counted(self, order: Ints) -> dict[int, int]:
-        """How often each line stands there, in the order in which they are met."""
-        if len(order) == 1:
-            return {int(order[0]): 1}
-        numbers, first, counts = np.unique(order, return_index=True, return_counts=True)
-        by_place = np.argsort(first)
-        return dict(zip(numbers[by_place].tolist(), counts[by_place].tolist(), strict=True))
+    def steps(self, counted: Mapping[int, int]) -> int:
+        """All steps of lines that are executed so often, fused ones counted apart."""
+        return sum(len(self.keys[number]) * count for number, count in counted.items())
 
-    def executed(self, order: Ints) -> Counter[CountedAs]:
+    def counted(self, order: Ints) -> Counter[int]:
+        """How often each line stands there, in the order in which they are met."""
+        return Counter(order.tolist())
+
+    def executed(self, counted: Mapping[int, int]) -> Counter[CountedAs]:
         """The executions of lines."""
         found: Counter[CountedAs] = Counter()
-        for number, count in self.counted(order).items():
+        for number, count in counted.items():
             for key in self.keys[number]:
                 found[key] += count
         return found
 
     def ops(self, stretch: Stretch) -> tuple[list[CoreOp], list[int]]:
         """The different lines as the core sees them beside each other, and how often each stands there."""
-        counted, beside = self.counted(stretch.order), self._beside(stretch.order)
-        known = self._ops.setdefault(beside, {})
-        for number in counted:
-            if number not in known:
-                known[number] = core_op(self.machine, self.steps[number], self.jumps[number], *beside)
-        return [known[number] for number in counted], list(counted.values())
+        counted = self.counted(stretch.order)
+        rows, of = self.rows(stretch.order)
+        return [rows.ops[number] for number in of[list(counted)].tolist()], list(counted.values())
 
-    def _beside(self, order: Ints) -> tuple[bool, bool]:
-        """Whether lines have 512-bit registers, and tiles, which change how others run."""
-        return bool(self._wide[order].any()), bool(self._tiles[order].any())
-
-    def rows(self, order: Ints) -> CoreRows:
-        """All lines of the program as the core sees them beside those of `order`."""
-        beside = self._beside(order)
+    def rows(self, order: Ints) -> tuple[CoreRows, Ints]:
+        """The rows of all lines of the program as the core sees them beside those of `order`: 512-bit registers, and
+        tiles, change how others run.
+        """
+        beside = bool(self._wide[order].any()), bool(self._tiles[order].any())
         if beside not in self._rows:
-            pairs = zip(self.steps, self.jumps, strict=True)
-            self._rows[beside] = CoreRows(self.machine, [core_op(self.machine, *pair, *beside) for pair in pairs])
+            self._rows[beside] = self._known.rows(self._numbers, beside)
         return self._rows[beside]
 
     def turn(self, stretch: Stretch, moving: str = "") -> Turn:
         """The steps that the core model runs; `moving` is the variable of the loop that repeats it."""
         order, at = stretch.order, stretch.at
         step = self.moves(order, moving)
-        loads, stores = self._loads[order], self._stores[order]
+        loads, stores = self._loads[order] > 0, self._stores[order] > 0
         still = np.int64(UNPLACED)
-        return Turn(self.rows(order), order, np.where(loads, at, still), step, np.where(stores, at, still), step)
-
-
-def _statements(body: Sequence[Statement]) -> Iterator[Op | Loop]:
-    for statement in body:
-        yield statement
-        if isinstance(statement, Loop):
-            yield from _statements(statement.body)
+        rows, of = self.rows(order)
+        return Turn(rows, of[order], np.where(loads, at, still), step, np.where(stores, at, still), step)

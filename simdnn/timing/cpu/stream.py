@@ -8,9 +8,9 @@ around such a loop, where the add also takes it back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from isa_models.formats import fmt
@@ -18,6 +18,9 @@ from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, S
 from simdnn.timing.cpu.steps import MemRef, Step
 
 _CONFIGURATION = "tilecfg"  # a register that all tile instructions read
+
+
+AddressStream = tuple[str, tuple[tuple[str, int], ...]]  # a tensor, and what loops add to the address
 
 
 class CountedAs(NamedTuple):
@@ -98,12 +101,11 @@ class Stream:
         stored = {op.dst.tensor for op, _ in program.ops() if isinstance(op.dst, Memory)}
         loaded = {p.tensor for op, _ in program.ops() for p in op.srcs if isinstance(p, Memory)}
         self._both = stored & loaded  # tensors through which a store may feed a load
-        self._placed: dict[int, tuple[CountedStep, int | None, tuple[tuple[str, int], ...]]] = {}
-        self._controls: dict[int, tuple[CountedStep, ...]] = {}
 
     def line(self, op: Op, at: Mapping[str, int], moving: str = "") -> CountedStep:
         """The line of an op where the variables stand `at`; `moving` is the variable of the loop that repeats it."""
-        placed, address, strides = self.placed(op)
+        placed = self.placed(op)
+        address, strides = self.address(op)
         if address is None:
             return placed
         known, steps = placed.step, dict(strides)
@@ -114,67 +116,102 @@ class Stream:
         load, store = (ref, None) if known.load else (None, ref)
         return CountedStep(placed.counted, replace(known, load=load, store=store))
 
-    def placed(self, op: Op) -> tuple[CountedStep, int | None, tuple[tuple[str, int], ...]]:
-        """The line of an op without an address; apart from it the address in bytes where all variables are zero, and
-        what a step of each adds. None where nothing else in the program touches the same bytes.
-        """
-        found = self._placed.get(id(op))
-        if found is None:
-            found = self._placed[id(op)] = self._place(op)
-        return found
-
-    def _place(self, op: Op) -> tuple[CountedStep, int | None, tuple[tuple[str, int], ...]]:
-        fixed, memory = _line_of(op), op.memory
-        if memory is None or memory.tensor not in self._both:
-            return fixed, None, ()
-        unit = fmt(self.program.tensor[memory.tensor].dtype).bits // 8
-        reach = memory.stride * (memory.rows - 1) * unit  # a tile's rows, and what is between them
-        ref = MemRef(memory.tensor, None, memory.bits // memory.rows // 8 + abs(reach))
+    def placed(self, op: Op) -> CountedStep:
+        """The line of an op without an address."""
+        fixed = _line_of(op)
+        if not (memory := self._shared(op)):
+            return fixed
+        ref = MemRef(memory.tensor, None, memory.bits // memory.rows // 8 + abs(self._reach(memory)))
         load, store = (ref, None) if fixed.step.load else (None, ref)
-        line = CountedStep(fixed.counted, replace(fixed.step, load=load, store=store))
+        return CountedStep(fixed.counted, replace(fixed.step, load=load, store=store))
+
+    def key(self, op: Op) -> tuple[object, ...]:
+        """A key that is equal for ops whose lines are equal."""
+        if not (memory := self._shared(op)):
+            return _key(op)
+        return *_key(op), memory.tensor, self._reach(memory)
+
+    def address(self, op: Op) -> tuple[int | None, tuple[tuple[str, int], ...]]:
+        """The address in bytes where all variables are zero, and what a step of each adds; None where nothing else in
+        the program touches the same bytes.
+        """
+        if not (memory := self._shared(op)):
+            return None, ()
+        unit = self._unit(memory)
         strides = tuple((name, coefficient * unit) for name, coefficient in memory.index.terms)
-        return line, memory.index.const * unit + min(0, reach), strides
+        return memory.index.const * unit + min(0, self._reach(memory)), strides
+
+    def _shared(self, op: Op) -> Memory | None:
+        """The memory operand of an op whose tensor is both stored to and loaded from."""
+        memory = op.memory
+        return memory if memory is not None and memory.tensor in self._both else None
+
+    def _unit(self, memory: Memory) -> int:
+        return fmt(self.program.tensor[memory.tensor].dtype).bits // 8
+
+    def _reach(self, memory: Memory) -> int:
+        """Bytes from a tile's first row to its last."""
+        return memory.stride * (memory.rows - 1) * self._unit(memory)
+
+    def pointers(self, loop: Loop) -> int | None:
+        """The address streams that the end of a loop has to move; None where it runs once, and so has no end."""
+        return len(self._streams[id(loop)]) if loop.extent > 1 else None
+
+    @cached_property
+    def _streams(self) -> dict[int, set[AddressStream]]:
+        """For each loop, by its identity, the address streams below it that move in it or in a loop inside."""
+        found: dict[int, set[AddressStream]] = {}
+        depth_of: dict[str, int] = {}  # of the loops around that run more than once
+        around: list[set[AddressStream]] = []
+
+        def walk(body: Sequence[Statement]) -> None:
+            for statement in body:
+                if isinstance(statement, Loop):
+                    around.append(set())
+                    if statement.extent > 1:
+                        depth_of[statement.var] = len(around) - 1
+                    walk(statement.body)
+                    depth_of.pop(statement.var, None)
+                    moved = found[id(statement)] = around.pop()
+                    if around:
+                        around[-1] |= moved
+                elif (memory := statement.memory) is not None:
+                    moving = [depth_of[name] for name, _ in memory.index.terms if name in depth_of]
+                    if moving:
+                        around[max(moving)].add((memory.tensor, memory.index.terms))
+
+        walk(self.program.body)
+        return found
 
     def control(self, loop: Loop) -> tuple[CountedStep, ...]:
         """The steps that end each iteration of a loop."""
-        if loop.extent == 1:
-            return ()
-        if id(loop) not in self._controls:
-            names = [f"{loop.var}.{i}" for i in range(len(_pointers(loop)))]
-            adds = [Step("add", "r64,i32", (name,), (name,)) for name in names]
-            counter = (f"{loop.var}.count",)
-            steps = [*adds, Step("dec", "r64", counter, counter), Step("jnz", "rel")]
-            self._controls[id(loop)] = tuple(CountedStep("", step) for step in steps)
-        return self._controls[id(loop)]
+        pointers = self.pointers(loop)
+        return () if pointers is None else _control(loop.var, pointers)
 
 
-def _pointers(loop: Loop) -> set[tuple[str, tuple[tuple[str, int], ...]]]:
-    """The address streams below a loop that its end has to move."""
-
-    def accesses(body: Sequence[Statement], inside: frozenset[str]) -> Iterator[tuple[Memory, frozenset[str]]]:
-        for statement in body:
-            if isinstance(statement, Loop):
-                yield from accesses(statement.body, inside | {statement.var} if statement.extent > 1 else inside)
-            elif statement.memory is not None:
-                yield statement.memory, inside
-
-    return {
-        (memory.tensor, memory.index.terms)
-        for memory, inside in accesses(loop.body, frozenset({loop.var}))
-        if any(name in inside for name, _ in memory.index.terms)
-    }
+@lru_cache(maxsize=1024)
+def _control(variable: str, pointers: int) -> tuple[CountedStep, ...]:
+    names = [f"{variable}.{i}" for i in range(pointers)]
+    adds = [Step("add", "r64,i32", (name,), (name,)) for name in names]
+    counter = (f"{variable}.count",)
+    steps = [*adds, Step("dec", "r64", counter, counter), Step("jnz", "rel")]
+    return tuple(CountedStep("", step) for step in steps)
 
 
 _KNOWN: dict[tuple[object, ...], CountedStep] = {}  # kernels of many shapes have the same lines, but for addresses
 _MOST_KNOWN = 1 << 16
 
 
-def _line_of(op: Op) -> CountedStep:
+def _key(op: Op) -> tuple[object, ...]:
+    """All that a line tells of an op, but for addresses."""
     places = tuple(
-        (p.dtype, p.lanes, p.rows) if isinstance(p, Memory) else (p.name, p.dtype, p.lanes) for p in (op.dst, *op.srcs)
+        [(p.name, p.dtype, p.lanes) if type(p) is Register else (p.dtype, p.lanes, p.rows) for p in (op.dst, *op.srcs)]  # type: ignore[union-attr]
     )
-    kinds = isinstance(op.dst, Memory), op.memory is None
-    key = op.instruction, places, kinds, op.immediates, op.choices
+    return op.instruction, places, type(op.dst) is Memory, op.memory is None, op.immediates, op.choices
+
+
+def _line_of(op: Op) -> CountedStep:
+    key = _key(op)
     if key not in _KNOWN:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()

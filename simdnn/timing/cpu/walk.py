@@ -67,7 +67,7 @@ class Shortened:
 
     lines: Stretch
     skipped: Pieces
-    executed: Counter[CountedAs]  # left out
+    executed: Counter[int]  # left out, by the numbers of lines
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class _Walk:
         self.lines = ProgramLines(program, machine)
         self.window = machine.core.reorder_buffer
         self.rates: dict[int, Pieces] = {}
-        self.counts: dict[int, Counter[CountedAs]] = {}
+        self.counts: dict[int, Counter[int]] = {}
         self.first_turns: dict[int, Shortened] = {}
         self.confidences: set[Confidence] = set()
 
@@ -121,8 +121,9 @@ class _Walk:
         self.confidences.add(confidence_of(self.machine, ops))
         pieces: Pieces = {"": Piece("", 1, cycles, _bound(lower_bounds(self.machine, ops, times), cycles))}
         _add(pieces, whole.skipped)
-        executed = whole.executed.copy()
-        executed.update(self.lines.executed(whole.lines.order))
+        counted = whole.executed.copy()
+        counted.update(self.lines.counted(whole.lines.order))
+        executed = self.lines.executed(counted)
         cycles = sum(piece.cycles for piece in pieces.values())
         loops = tuple(self.span(s) for s in self.program.body if isinstance(s, Loop))
         span = Iteration(cycles, executed.total(), loops)
@@ -132,21 +133,21 @@ class _Walk:
         """One pass over statements and what ends them, inner loops cut short."""
         parts: list[Stretch] = []
         skipped: Pieces = {}
-        executed: Counter[CountedAs] = Counter()
-        for statement in body:
-            if isinstance(statement, Op):
-                parts.append(self.lines.of(statement))
-            else:
-                inner = self.loop(statement, path)
-                parts.append(inner.lines)
-                _add(skipped, inner.skipped)
-                executed.update(inner.executed)
+        executed: Counter[int] = Counter()
+        for part in self.lines.parts(body):
+            if isinstance(part, Stretch):
+                parts.append(part)
+                continue
+            inner = self.loop(part, path)
+            parts.append(inner.lines)
+            _add(skipped, inner.skipped)
+            executed.update(inner.executed)
         return Shortened(Stretch.of([*parts, *end]), skipped, executed)
 
     def first(self, loop: Loop, path: str) -> Shortened:
         """A loop's first iteration, with what ends it."""
         if id(loop) not in self.first_turns:
-            self.first_turns[id(loop)] = self.body(loop.body, path, self.lines.of(loop))
+            self.first_turns[id(loop)] = self.body(loop.body, path, self.lines.control(loop))
         return self.first_turns[id(loop)]
 
     def loop(self, loop: Loop, outer: str) -> Shortened:
@@ -164,32 +165,32 @@ class _Walk:
         left = loop.extent - kept
         if left:
             _add(skipped, self.rate(loop, path), left)
-            for key, times in self.count(loop).items():
-                executed[key] += times * left
+            for number, times in self.count(loop).items():
+                executed[number] += times * left
         return Shortened(self.lines.turns(one.lines, loop.var, 0, kept), skipped, executed)
 
-    def count(self, loop: Loop) -> Counter[CountedAs]:
+    def count(self, loop: Loop) -> Counter[int]:
         """The executions of one iteration."""
         if id(loop) not in self.counts:
-            found = Counter(self.lines.keys_of(loop))
-            for statement in loop.body:
-                if isinstance(statement, Op):
-                    for key in self.lines.keys_of(statement):
-                        found[key] += 1
+            found = self.lines.counted(self.lines.control(loop).order)
+            for part in self.lines.parts(loop.body):
+                if isinstance(part, Stretch):
+                    found.update(part.order.tolist())
                 else:
-                    for key, times in self.count(statement).items():
-                        found[key] += times * statement.extent
+                    for number, times in self.count(part).items():
+                        found[number] += times * part.extent
             self.counts[id(loop)] = found
         return self.counts[id(loop)]
 
     def span(self, loop: Loop) -> Iteration:
         """One iteration; where its steady state is not known, that of its loops and the least that the rest takes."""
         loops = tuple(self.span(s) for s in loop.body if isinstance(s, Loop))
-        instructions = self.count(loop).total()
+        instructions = self.lines.steps(self.count(loop))
         if id(loop) in self.rates:
             return Iteration(sum(piece.cycles for piece in self.rates[id(loop)].values()), instructions, loops)
-        inner = [s for s in loop.body if isinstance(s, Loop)]
-        straight = Stretch.of([*(self.lines.of(s) for s in loop.body if isinstance(s, Op)), self.lines.of(loop)])
+        parts = [*self.lines.parts(loop.body), self.lines.control(loop)]
+        inner = [part for part in parts if isinstance(part, Loop)]
+        straight = Stretch.of([part for part in parts if isinstance(part, Stretch)])
         rest = lower_bounds(self.machine, *self.lines.ops(straight))
         cycles = sum(span.cycles * s.extent for span, s in zip(loops, inner, strict=True)) + max(rest.values())
         return Iteration(cycles, instructions, loops)
@@ -238,7 +239,7 @@ class _Walk:
 
     def _nested(self, loop: Loop, inner: Loop, path: str) -> Pieces:
         """A loop that holds nothing but another: that one's iterations, and the dispatch of the control around it."""
-        cycles = bounds.dispatch(self.machine, *self.lines.ops(self.lines.of(loop)))
+        cycles = bounds.dispatch(self.machine, *self.lines.ops(self.lines.control(loop)))
         pieces = {path: Piece(path, 1, cycles, "front-end")}
         _add(pieces, self.rate(inner, f"{path}/{inner.var}"), inner.extent)
         return pieces

@@ -1,0 +1,220 @@
+"""Ops as rows of numbers, which the core model reads; a row is added where an op is met first.
+
+Programs of many shapes have the same ops, so a machine's rows are kept, and what each of them is costs once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from isa_models.machines.cpu_record import Machine
+from simdnn.timing.cpu.core_model import CoreModel
+from simdnn.timing.cpu.core_state import NOWHERE
+from simdnn.timing.cpu.steps import CoreOp
+from simdnn.timing.cpu.translate import fields_of
+
+Ints = npt.NDArray[np.int64]
+
+FIELDS = fields_of(CoreModel)
+SLOT = {name: i for i, name in enumerate(FIELDS)}
+_INTS = (
+    *("slots", "split", "occupancy", "uops", "wanted", "reads", "writes", "pointers", "is_move", "is_tile"),
+    *("only_loads", "load_bytes", "store_bytes"),
+)
+_NAMED = (  # numbers that are given when the rows stand beside each other
+    *("mnemonic", "accumulator", "moves", "load_tensor", "store_tensor"),
+    *("first_uop", "first_wanted", "first_read", "first_write", "first_pointer"),
+)
+_FLOATS = (
+    *("latency", "gain", "interval", "load_pipes", "load_share", "load_latency", "crossing_pipes"),
+    *("crossing_latency", "forward_latency", "blocked_latency"),
+    *("commit_cycles", "other_line_cycles", "crossing_cycles", "from_other_unit", "late_result"),
+)
+
+
+class Numbers:
+    """Numbers of numbers by name, to which rows are added: room for as many again is made where there is none left, and
+    who has the arrays of before keeps them as they were.
+    """
+
+    def __init__(self, *names: str, dtype: Any = np.int64) -> None:
+        self.names, self.count = names, 0
+        self.values = np.zeros((len(names), 64), dtype)
+
+    def add(self, rows: Sequence[Sequence[float]]) -> None:
+        end = self.count + len(rows)
+        if end > self.values.shape[1]:
+            values = np.zeros((len(self.names), 2 * end), self.values.dtype)
+            values[:, : self.count] = self.values[:, : self.count]
+            self.values = values
+        if rows:
+            self.values[:, self.count : end] = np.array(rows, self.values.dtype).T
+        self.count = end
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return dict(zip(self.names, self.values, strict=True))
+
+
+class _Row(NamedTuple):
+    """An op's facts wherever it stands, in the order of `_INTS` and `_FLOATS`, and where it wants room."""
+
+    ints: tuple[int, ...]
+    floats: tuple[float, ...]
+    wanted: tuple[tuple[int, int], ...]
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _row(machine: Machine, op: CoreOp) -> _Row:
+    load, store = op.load, op.store
+    wanted = places_of(machine).wanted(op.uops)
+    ints = (
+        *(op.slots, op.split, op.occupancy, len(op.uops), len(wanted), len(op.reads), len(op.writes)),
+        *(len(load.registers) if load else 0, op.moves is not None, op.row.tile, op.only_loads),
+        *(load.bytes if load else 0, store.bytes if store else 0),
+    )
+    floats = (
+        *(op.latency, op.accumulator_gain, op.interval, op.load_pipes, op.load_share, op.load_latency),
+        *(op.crossing_pipes, op.crossing_latency, op.forward_latency, op.blocked_latency),
+        *(op.commit_cycles, op.other_line_cycles, op.crossing_cycles, op.from_other_unit, op.late_result),
+    )
+    return _Row(tuple(map(int, ints)), tuple(map(float, floats)), wanted)
+
+
+class Places:
+    """Ports, schedulers and pools of a core by number, and what the core model is told of a core."""
+
+    def __init__(self, machine: Machine) -> None:
+        core = machine.core
+        number = {port: i for i, port in enumerate(core.ports)}
+        count = len(number)
+        self.core = core
+        self.scheduler_of, self.pool_of, self.banked = [0] * count, [0] * count, [0] * count
+        self.room = [scheduler.queue for scheduler in core.schedulers]
+        self.parity_of = [0] * len(core.schedulers)
+        for index, scheduler in enumerate(core.schedulers):
+            for bank, ports in enumerate(scheduler.banks or (scheduler.ports,)):
+                for port in ports:
+                    self.scheduler_of[number[port]], self.pool_of[number[port]] = index, len(self.room)
+                    self.banked[number[port]] = int(bool(scheduler.banks))
+                self.room.append(scheduler.size)
+                self.parity_of.append(bank)
+        self.load_port = [number[port] for port in core.load_ports]
+        self.is_load_port = [int(port in core.load_ports) for port in core.ports]
+        lists = {
+            **{name: getattr(self, name) for name in ("scheduler_of", "pool_of", "banked", "parity_of")},
+            **{name: getattr(self, name) for name in ("load_port", "is_load_port")},
+            "queue_of": [scheduler.queue for scheduler in core.schedulers],
+            "size_of": [scheduler.size for scheduler in core.schedulers],
+            "held_of": [scheduler.held_cycles for scheduler in core.schedulers],
+        }
+        self.arrays = {name: np.array(values, np.int64) for name, values in lists.items()}
+        self.scalars = {
+            "ports": len(core.ports),
+            "schedulers": len(core.schedulers),
+            "dispatch_slots": core.dispatch_slots,
+            "pairs": int(core.binding == "pairs"),
+            "retire_slots": core.retire_slots,
+            "line_bytes": machine.caches[0].line_bytes,
+            "pipes": len(core.load_ports),
+            "of_a_place": core.loads_of_a_place or len(core.load_ports),
+            "store_queue": core.store_queue,
+            "rob_room": core.reorder_buffer,
+            "load_room": core.load_queue,
+            "store_room": core.store_queue,
+            "counted_at": -1,
+            "tile_store": NOWHERE,
+            "last_tensor": NOWHERE,
+        }
+
+    def wanted(self, uops: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, int], ...]:
+        """Where the uops of an op want room, a place among `room`, and how much; each place once."""
+        found: dict[int, int] = {}
+        for ports in uops:
+            index, pool = self.scheduler_of[ports[0]], self.pool_of[ports[0]]
+            scheduler = self.core.schedulers[index]
+            place = index if scheduler.queue else pool
+            found[place] = min(len(uops), scheduler.queue or scheduler.size)
+        return tuple(found.items())
+
+
+@functools.lru_cache(maxsize=64)
+def places_of(machine: Machine) -> Places:
+    return Places(machine)
+
+
+class CoreRows:
+    """Ops by number, as the arrays of `CoreModel` tell of them. Not for two threads that add at once."""
+
+    def __init__(self, machine: Machine, ops: Sequence[CoreOp] = ()) -> None:
+        self.machine, self.ops = machine, list[CoreOp]()
+        self.registers, self.tensors, self.mnemonics = dict[str, int](), dict[str, int](), dict[str, int]()
+        self._ints, self._floats = Numbers(*_INTS, *_NAMED), Numbers(*_FLOATS, dtype=np.float64)
+        self._lists, self._ports = Numbers("registers"), Numbers("port_lists")
+        self._uops, self._wanted = Numbers("uop_first", "uop_ports"), Numbers("wanted_places", "wanted_rooms")
+        self._given: tuple[Ints, Mapping[str, Any]] | None = None
+        self.add(ops)
+
+    def add(self, ops: Sequence[CoreOp]) -> None:
+        """Further ops, behind those that are there."""
+        ints, floats = list[tuple[int, ...]](), list[tuple[float, ...]]()
+        lists, ports, uops, wanted = list[int](), list[int](), list[tuple[int, int]](), list[tuple[int, int]]()
+        for op in ops:
+            row = _row(self.machine, op)
+            pointers = op.load.registers if op.load else ()
+            first = self._lists.count + len(lists)
+            lists += [_numbered(self.registers, name) for name in (*op.reads, *op.writes, *pointers)]
+            named = (
+                _numbered(self.mnemonics, op.row.mnemonic),
+                NOWHERE if op.accumulator is None else _numbered(self.registers, op.accumulator),
+                NOWHERE if op.moves is None else _numbered(self.registers, op.moves),
+                _numbered(self.tensors, op.load.tensor) if op.load else NOWHERE,
+                _numbered(self.tensors, op.store.tensor) if op.store else NOWHERE,
+                *(self._uops.count + len(uops), self._wanted.count + len(wanted)),
+                *(first, first + len(op.reads), first + len(op.reads) + len(op.writes)),
+            )
+            for choices in op.uops:
+                uops.append((self._ports.count + len(ports), len(choices)))
+                ports += choices
+            wanted += row.wanted
+            ints.append((*row.ints, *named))
+            floats.append(row.floats)
+        self._ints.add(ints)
+        self._floats.add(floats)
+        self._lists.add([(number,) for number in lists])
+        self._ports.add([(port,) for port in ports])
+        self._uops.add(uops)
+        self._wanted.add(wanted)
+        self.ops += ops
+        self._given = None
+
+    def given(self) -> tuple[Ints, Mapping[str, Any]]:
+        """The record of the core model's state, as far as the rows and the core are told there, and the arrays that it
+        points to, which are to be kept as long.
+        """
+        if self._given is None:
+            places, state = places_of(self.machine), np.zeros(len(FIELDS), np.int64)
+            tables = self._ints, self._floats, self._lists, self._ports, self._uops, self._wanted
+            arrays: dict[str, Any] = places.arrays | {
+                name: array for table in tables for name, array in table.columns.items()
+            }
+            for name, array in arrays.items():
+                state[SLOT[name]] = array.ctypes.data
+            for name, value in places.scalars.items():
+                state[SLOT[name]] = value
+            self._given = state, arrays
+        return self._given[0].copy(), self._given[1]
+
+    def column(self, name: str) -> Ints:
+        """A column of the ops' integers."""
+        found: Ints = self._ints.values[self._ints.names.index(name)]
+        return found
+
+
+def _numbered(numbers: dict[str, int], name: str) -> int:
+    return numbers.setdefault(name, len(numbers))

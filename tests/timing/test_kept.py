@@ -1,0 +1,63 @@
+"""What estimates keep for those after them: it changes no answer, and a second product of a kind costs less work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import simdnn
+from isa_models import cpu_machine
+from simdnn.timing.cpu import lines, walk
+from simdnn.timing.estimate import Cost, estimate_program
+from tests.effort import examples
+from tests.timing.programs import gemm
+
+MACHINES = ("hsw", "icx", "zen4", "spr")
+TYPES = ("f32", "u8:s8:s32", "s8:s8:s32", "bf16:bf16:f32")
+
+
+def said(cost: Cost) -> dict[str, Any]:
+    """All that a cost tells, the order of its forms included."""
+    told = {field.name: getattr(cost, field.name) for field in fields(cost) if field.name != "work"}
+    return told | {"executed": list(cost.executed.items()), "causes": cost.work.causes(cost.cycles)}
+
+
+@contextmanager
+def nothing_kept() -> Iterator[None]:
+    """A process that has estimated nothing yet."""
+    with patch.object(lines, "_known", lines._KnownLines), patch.object(walk, "_steady", walk._steady.__wrapped__):
+        with patch.object(walk, "_ends", walk._ends.__wrapped__):
+            yield
+
+
+@examples(12)
+@given(
+    st.sampled_from(MACHINES),
+    st.sampled_from(TYPES),
+    st.lists(st.tuples(*[st.integers(1, 70)] * 3), min_size=2, max_size=3),
+    st.integers(1, 2),
+)
+def test_what_is_kept_from_others_changes_nothing(
+    name: str, dt: str, sizes: list[tuple[int, int, int]], threads: int
+) -> None:
+    machine = cpu_machine(name)
+    for m, n, k in sizes:
+        program = simdnn.estimate("matmul", m=m, n=n, k=k, dt=dt, machine=name).kernel.program
+        kept = estimate_program(program, machine, threads=threads)
+        with nothing_kept():
+            assert said(estimate_program(program, machine, threads=threads)) == said(kept)
+
+
+def test_lines_met_before_are_not_lowered_again() -> None:
+    """Other sizes have the same lines but for addresses, so no row is added, and no tile simulated."""
+    machine = cpu_machine("icx")
+    estimate_program(gemm("vnni", 16, 128, 72, 8, 2), machine)
+    with patch.object(lines, "core_op") as lowered, patch.object(walk, "loop_timing") as simulated:
+        estimate_program(gemm("vnni", 24, 256, 80, 8, 2), machine)
+    assert not lowered.called and not simulated.called
