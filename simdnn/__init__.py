@@ -74,6 +74,8 @@ if _typing.TYPE_CHECKING:
     from simdnn.primitives.scaled import Blocks as Blocks
     from simdnn.primitives.scaled import quantize_mx as quantize_mx
     from simdnn.primitives.scaled import quantize_nvfp4 as quantize_nvfp4
+    from simdnn.primitives.stored_blocks import ggml_blocks as ggml_blocks
+    from simdnn.primitives.stored_blocks import quantize_ggml as quantize_ggml
     from simdnn.reporting.pages import report as report
     from simdnn.tuning.tune import tune as tune
 

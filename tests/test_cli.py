@@ -268,7 +268,7 @@ def test_rows_of_a_machine_by_pattern(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.count("zmm,zmm,zmm") == 2
 
 
-@pytest.mark.parametrize("what", ["machines", "workloads", "isa", "kernels", "instructions"])
+@pytest.mark.parametrize("what", ["machines", "workloads", "isa", "kernels", "libraries", "blocks", "instructions"])
 def test_list(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", what]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -282,7 +282,15 @@ def test_list(what: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_list_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--json"]) == 0
-    assert list(json.loads(capsys.readouterr().out)) == ["machines", "workloads", "isa", "kernels", "instructions"]
+    assert list(json.loads(capsys.readouterr().out)) == [
+        "machines",
+        "workloads",
+        "isa",
+        "kernels",
+        "libraries",
+        "blocks",
+        "instructions",
+    ]
     assert main(["list"]) == 0
     assert "\n\nkernels\n" in capsys.readouterr().out
 

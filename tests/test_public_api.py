@@ -23,6 +23,8 @@ SIGNATURES = {
     "float_model check zero_point_strategy acc_mode",
     simdnn.Quant: "values mask groups dtype mode",
     simdnn.quantize_mx: "array dtype group rule axis machine isa",
+    simdnn.quantize_ggml: "array dtype axis",
+    simdnn.ggml_blocks: "stored dtype",
     simdnn.quantize_nvfp4: "array tensor_scale axis machine isa",
 }
 

@@ -1,13 +1,12 @@
 """GGUF files: metadata and tensors of a language model, with quantized weights as they are stored or as f32.
 
-The layout (versions 2 and 3, little-endian) and the block formats are those of ggml: docs/gguf.md there, and
-ggml-quants.c. Nothing that a file says is believed before it has been compared with the file's size.
+The layout (versions 2 and 3, little-endian) is that of docs/gguf.md in ggml; `isa_models.block_formats` has the blocks.
+Nothing that a file says is believed before it has been compared with the file's size.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from os import PathLike
@@ -16,12 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isa_models.block_formats import BLOCK_FORMATS
 from isa_models.errors import InvalidArgument, SimdnnError, Unimplemented, unknown_name
-from isa_models.formats import decode
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
-GROUP = 32  # elements of a block of Q4_0, Q4_1, Q8_0 and MXFP4, neighbours along a row
 _MAGIC = b"GGUF"
 _ALIGNMENT = "general.alignment"
 _MOST_DIMS = 4
@@ -76,28 +74,17 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class BlockFormat:
-    """Elements of a block and what the block holds, field by field."""
-
-    elements: int
-    block: np.dtype[Any]
+_PLAIN: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_BLOCKS = {record.name.upper(): record for record in BLOCK_FORMATS.values()}
+_READ = (*_PLAIN, *_BLOCKS)
 
 
-_STORED = {
-    "F32": BlockFormat(1, np.dtype("<f4")),
-    "F16": BlockFormat(1, np.dtype("<f2")),
-    "Q4_0": BlockFormat(GROUP, np.dtype([("scale", "<f2"), ("q", "u1", (GROUP // 2,))])),
-    "Q4_1": BlockFormat(GROUP, np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("q", "u1", (GROUP // 2,))])),
-    "Q8_0": BlockFormat(GROUP, np.dtype([("scale", "<f2"), ("q", "i1", (GROUP,))])),
-    "MXFP4": BlockFormat(GROUP, np.dtype([("scale", "u1"), ("q", "u1", (GROUP // 2,))])),
-    "NVFP4": BlockFormat(64, np.dtype([("scale", "u1", (4,)), ("q", "u1", (4, 8))])),
-}
-#: f4_e2m1 doubled, which is whole; there is no -0
-_DOUBLED = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
-#: half of what a scale of NVFP4 stands for: f8_e4m3 without its sign, 0 in place of NaN
-_HALF = np.nan_to_num(decode(np.arange(256, dtype=np.uint8) & 0x7F, "f8_e4m3"), nan=0) / np.float32(2)
-_HALF[255] = 240  # ggml looks for 0x7f alone
+def _layout(kind: str) -> tuple[int, np.dtype[Any]]:
+    """Elements of a block of a type, and the block as it is stored; plain numbers are blocks of one."""
+    if kind in _PLAIN:
+        return 1, _PLAIN[kind]
+    layout: np.dtype[Any] = _BLOCKS[kind].layout
+    return _BLOCKS[kind].elements, layout
 
 
 @dataclass(frozen=True)
@@ -129,59 +116,28 @@ class Gguf:
         return found
 
     def blocks(self, name: str) -> NDArray[Any]:
-        """The blocks of a tensor as they are stored, (…, row / elements of a block), with fields as `_STORED` says."""
+        """The blocks of a tensor as they are stored, (…, row / elements of a block), with the fields of their record in
+        `isa_models.block_formats`.
+        """
         tensor = self._find(name)
-        stored = _STORED[tensor.type]
-        shape = (*tensor.shape[:-1], tensor.shape[-1] // stored.elements)
-        flat = self._bytes[tensor.start : tensor.start + prod(shape) * stored.block.itemsize]
-        return flat.view(stored.block).reshape(shape)
+        elements, layout = _layout(tensor.type)
+        shape = (*tensor.shape[:-1], tensor.shape[-1] // elements)
+        flat = self._bytes[tensor.start : tensor.start + prod(shape) * layout.itemsize]
+        return flat.view(layout).reshape(shape)
 
     def array(self, name: str) -> F32:
         """A tensor in f32: the bits that ggml's own dequantization yields."""
         tensor, blocks = self._find(name), self.blocks(name)
-        with np.errstate(all="ignore"):
-            return _REAL[tensor.type](blocks).astype(np.float32).reshape(tensor.shape)
+        if tensor.type in _BLOCKS:
+            return _BLOCKS[tensor.type].values(blocks).reshape(tensor.shape)
+        if tensor.type == "BF16":
+            return (blocks.astype(np.uint32) << 16).view(np.float32)
+        return blocks.astype(np.float32)
 
     def _find(self, name: str) -> GgufTensor:
         if name not in self.tensors:
             raise unknown_name("tensor", name, self.tensors)
         return self.tensors[name]
-
-
-def nibbles(q: U8) -> U8:
-    """The 2n values of n bytes (…, n): the lower halves first, then the upper ones.
-
-    >>> nibbles(np.array([0x21, 0x43], np.uint8)).tolist()
-    [1, 3, 2, 4]
-    """
-    return np.concatenate([q & 15, q >> 4], axis=-1)
-
-
-def _scale(blocks: NDArray[Any]) -> F32:
-    scale: F32 = blocks["scale"].astype(np.float32)[..., None]
-    return scale
-
-
-def _minimum(blocks: NDArray[Any]) -> F32:
-    minimum: F32 = blocks["minimum"].astype(np.float32)[..., None]
-    return minimum
-
-
-def _half_power(blocks: NDArray[Any]) -> F32:
-    """Half of an MXFP4 block's power of two; 0xff is 2**128 as any other code, and no NaN."""
-    return np.ldexp(np.float32(1), blocks["scale"].astype(np.int32) - 128)[..., None]
-
-
-#: f32 values of blocks (…,), each row of them (…, elements)
-_REAL: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
-    "F32": lambda blocks: blocks,
-    "F16": lambda blocks: blocks,
-    "Q4_0": lambda blocks: (nibbles(blocks["q"]).astype(np.float32) - 8) * _scale(blocks),
-    "Q4_1": lambda blocks: nibbles(blocks["q"]) * _scale(blocks) + _minimum(blocks),
-    "Q8_0": lambda blocks: blocks["q"] * _scale(blocks),
-    "MXFP4": lambda blocks: _DOUBLED[nibbles(blocks["q"])] * _half_power(blocks),
-    "NVFP4": lambda blocks: _DOUBLED[nibbles(blocks["q"])] * _HALF[blocks["scale"]][..., None],
-}
 
 
 def read(path: str | PathLike[str]) -> Gguf:
@@ -283,10 +239,10 @@ def _tensor(cursor: _Cursor) -> GgufTensor:
     shape = tuple(cursor.number("Q") for _ in range(rank))[::-1]
     kind, start = cursor.number("I"), cursor.number("Q")
     if kind not in _NAMES:
-        raise InvalidArgument(f"tensor {name!r:.60} has the unknown type {kind}; read here: {', '.join(_STORED)}")
-    if _NAMES[kind] not in _STORED:
-        raise Unimplemented(f"tensor {name!r:.60} is stored as {_NAMES[kind]}; read here: {', '.join(_STORED)}")
-    if 0 in shape or shape[-1] % _STORED[_NAMES[kind]].elements:
+        raise InvalidArgument(f"tensor {name!r:.60} has the unknown type {kind}; read here: {', '.join(_READ)}")
+    if _NAMES[kind] not in _READ:
+        raise Unimplemented(f"tensor {name!r:.60} is stored as {_NAMES[kind]}; read here: {', '.join(_READ)}")
+    if 0 in shape or shape[-1] % _layout(_NAMES[kind])[0]:
         raise InvalidArgument(f"tensor {name!r:.60} of {_NAMES[kind]} has shape {shape}: no whole number of blocks")
     return GgufTensor(name, shape, _NAMES[kind], start)
 
@@ -299,8 +255,8 @@ def _located(tensors: dict[str, GgufTensor], metadata: dict[str, Any], cursor: _
     data = -(-cursor.at // alignment) * alignment
     found = {}
     for name, tensor in tensors.items():
-        stored = _STORED[tensor.type]
-        size, start = prod(tensor.shape) // stored.elements * stored.block.itemsize, data + tensor.start
+        elements, layout = _layout(tensor.type)
+        size, start = prod(tensor.shape) // elements * layout.itemsize, data + tensor.start
         if tensor.start % alignment or start + size > len(cursor.content):
             raise InvalidArgument(
                 f"tensor {name!r:.60} of {size} bytes at byte {start}; the file ends at {len(cursor.content)}, and "

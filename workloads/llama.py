@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isa_models.block_formats import block_format, nibbles
 from isa_models.errors import InvalidArgument, Unimplemented
-from workloads.gguf import GROUP, Gguf, nibbles
+from workloads.gguf import Gguf
 from workloads.onnx_writer import Ports, Writer
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _OPSET = 23  # the first with RMSNormalization
 _MASKED = -10000.0  # added to the scores of what comes later; f16 holds it, and e to it is 0
 _MOST_PLACES = 1 << 16
 _CONTRIB = "com.microsoft"
+GROUP = block_format("q4_1").group
 _FLOAT, _INT8 = 1, 3  # ONNX's numbers of element types
 _TINY = np.float32(1e-30)  # a token of zeros has a scale of this, not 0
 WEIGHTS = ("f32", "own", "s8")

@@ -170,6 +170,26 @@ def libraries() -> Rows:
     ]
 
 
+def block_formats() -> Rows:
+    """The types of blocks that weights are stored in, by ggml's names; those `made` can also be quantized to."""
+    from isa_models.block_encoders import ENCODED
+    from isa_models.block_formats import BLOCK_FORMATS
+
+    return [
+        {
+            "block": form.name,
+            "elements": form.elements,
+            "bytes": form.bytes,
+            "bits": form.bits,
+            "group": form.group,
+            "made": "yes" if form.name in ENCODED else "no",
+            "activations": form.activations or "-",
+            "stands_for": form.about,
+        }
+        for form in BLOCK_FORMATS.values()
+    ]
+
+
 def instructions() -> Rows:
     """The instructions that are modelled, with the types of their operands and register widths in bits."""
     load()
@@ -191,5 +211,6 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "isa": isa_caps,
     "kernels": kernel_table,
     "libraries": libraries,
+    "blocks": block_formats,
     "instructions": instructions,
 }

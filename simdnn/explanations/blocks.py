@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from isa_models.block_formats import BlockFormat
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.explanations.steps import ExplainedStep, Explanation, text_of
@@ -36,6 +37,31 @@ def explain_block(
     about = (RULES[p.rule],) if p.rule in RULES else ()
     left = next((row for row in elements if row.note), None)
     return Explanation(title, about, kept, source, tuple(rows), left, (remark,))
+
+
+def explain_stored(
+    form: BlockFormat,
+    title: str,
+    source: Array,
+    codes: Array,
+    kept: Array,
+    scale: np.float32,
+    offset: np.float32 | None,
+) -> Explanation:
+    """One group of a stored block: `codes` * scale + offset are `kept`; what `source` loses is told by element."""
+    rows = [ExplainedStep("", "d", f"d = {_text(scale)}", float(scale), float(scale))]
+    if offset is not None:
+        rows.append(ExplainedStep("", "m", f"m = {_text(offset)}", float(offset), float(offset)))
+    added = "" if offset is None else f" + {_text(offset)}"
+    elements = []
+    for i, (given, code, stands) in enumerate(zip(source, codes.tolist(), kept, strict=True)):
+        text = f"{_text(given)} -> {code} * {_text(scale)}{added} = {_text(stands)}"
+        lost = "" if given == stands else "rounds"
+        elements.append(ExplainedStep(f"[{i}]", form.name, text, float(stands), float(given), lost))
+    lossy = [row for row in elements if row.note]
+    remark = f"of {source.size} elements {len(lossy)} are rounded"
+    left = lossy[0] if lossy else None
+    return Explanation(title, (form.about,), kept, source, (*rows, *elements), left, (remark,))
 
 
 def _mx(p: Scaled, amax: np.float32, scale: np.float32) -> Iterator[ExplainedStep]:

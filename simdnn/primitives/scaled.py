@@ -1,4 +1,4 @@
-"""simdnn.quantize_mx and quantize_nvfp4: an array as narrow codes with a scale for each block; values and cost."""
+"""Blocks that share a scale: simdnn.quantize_mx and quantize_nvfp4 make an array of narrow codes; values and cost."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from isa_models import InvalidArgument, Machine, Unimplemented
 from isa_models.alike import Alike
+from isa_models.block_formats import block_format
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
-from simdnn.explanations.blocks import explain_block
+from simdnn.explanations.blocks import explain_block, explain_stored
 from simdnn.explanations.steps import Explanation
 from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, mx, nvfp4
 from simdnn.kernels.x86.code import unit_of
@@ -37,11 +38,14 @@ _GROUP = 16  # elements of a block of NVFP4
 
 @dataclass(frozen=True, eq=False)
 class Blocks(Alike, Priced):
-    """The outcome of `quantize_mx` and `quantize_nvfp4`: blocks of `group` elements along `axis`, a scale each.
+    """The outcome of `quantize_mx`, `quantize_nvfp4` and `quantize_ggml`, and what `ggml_blocks` reads: blocks of
+    `group` elements along `axis`, a scale each.
 
-    `output`: codes in ml_dtypes' type (int8 for "s8"), in the array's shape. `scales`: ml_dtypes float8_e8m0fnu, or
-    float8_e4m3fn for NVFP4, in that shape with `axis` divided by the group. `tensor_scale`: NVFP4's, f32; None for MX.
-    `source` is the array itself. The cost is known where a machine was named.
+    `output`: codes in ml_dtypes' type (int8 for "s8"), in the array's shape. `scales`: ml_dtypes float8_e8m0fnu,
+    float8_e4m3fn for NVFP4, f32 of ggml's, in that shape with `axis` divided by the group. `tensor_scale`: NVFP4's,
+    f32; else None. `source` is the array itself, None where blocks were read. Of ggml's: `dtype` is its name of the
+    block, `offsets` (like the scales) are added to codes * scales, None where there are none, and `stored` (…, bytes)
+    has the blocks as its files lay them out, `axis` last. The cost is known where a machine was named.
     """
 
     output: Array
@@ -50,11 +54,13 @@ class Blocks(Alike, Priced):
     dtype: str
     group: int
     axis: int
-    source: Array  # what was quantized
-    rule: str  # how a block's scale was found; "nvfp4" for NVFP4
+    source: Array | None  # what was quantized
+    rule: str  # how a block's scale was found; "nvfp4" for NVFP4, "ggml" for ggml's
     machine: Machine | None = None
     isa: str = ""  # the ISA cap whose instructions are used
     program: Program | None = None
+    offsets: Array | None = None
+    stored: Array | None = None
 
     @functools.cached_property
     def cost(self) -> Cost:
@@ -64,9 +70,14 @@ class Blocks(Alike, Priced):
         return priced_program(self.program, self.machine)
 
     def dequantize(self) -> NDArray[np.float32]:
-        """The f32 values (the array's shape): code * scale, with NVFP4 code * f32(scale * tensor_scale)."""
+        """The f32 values (the array's shape): code * scale, with NVFP4 code * f32(scale * tensor_scale), with ggml's
+        code * scale + offset.
+        """
         codes, scales = self.output.astype(np.float32), self.scales.astype(np.float32)
         with np.errstate(all="ignore"):
+            if self.stored is not None:
+                codes *= np.repeat(scales, self.group, self.axis)
+                return codes if self.offsets is None else codes + np.repeat(self.offsets, self.group, self.axis)
             if not fmt(self.dtype).is_float:
                 codes = codes / np.float32(64)
             if self.tensor_scale is not None:
@@ -102,10 +113,15 @@ class Blocks(Alike, Priced):
             raise InvalidArgument(f"explain{at}; the scales have the shape {shape}")
         first = place[self.axis] * self.group
         inside = tuple(slice(first, first + self.group) if i == self.axis else at for i, at in enumerate(place))
-        source, kept = arrays.native(self.source)[inside].astype(np.float32), self.dequantize()[inside]
-        p = Scaled(1, 1, self.group, 1, "f32", self.dtype, self.rule)
+        kept, scale = self.dequantize()[inside], self.scales.astype(np.float32)[tuple(place)]
+        source = kept if self.source is None else arrays.native(self.source)[inside].astype(np.float32)
         title = f"block {', '.join(map(str, place))} of {self!r}"
-        return explain_block(p, title, source, kept, self.scales.astype(np.float32)[tuple(place)], self.tensor_scale)
+        if self.stored is not None:
+            offset = None if self.offsets is None else self.offsets[tuple(place)]
+            form = block_format(self.dtype)
+            return explain_stored(form, title, source, self.output[inside].astype(np.int8), kept, scale, offset)
+        p = Scaled(1, 1, self.group, 1, "f32", self.dtype, self.rule)
+        return explain_block(p, title, source, kept, scale, self.tensor_scale)
 
     def attr(self, argument: str, **fields: Any) -> Attr:
         """The attribute of a product of these "wei" (K, N) or "src" (M, K): `simdnn.Attr(**fields)` with their scales.
@@ -123,11 +139,15 @@ class Blocks(Alike, Priced):
         if self.output.ndim != 2 or self.axis != along:
             shape = f"{self.output.shape} in blocks along axis {self.axis}"
             raise InvalidArgument(f"codes {shape}; {argument} is a matrix with blocks along K: axis={along}")
+        if self.offsets is not None:
+            raise InvalidArgument(
+                f"{self.dtype} has minima, which no attribute holds; matmul takes the blocks themselves"
+            )
         groups = (self.group, 1) if argument == "wei" else (1, self.group)
         scales = dict(fields.pop("scales", {}))
         scales[argument] = Quant(self.scales, mask=3, groups=groups, dtype=name_of(self.scales.dtype))
         common = self.tensor_scale
-        if not fmt(self.dtype).is_float:
+        if self.stored is None and not fmt(self.dtype).is_float:
             common = np.float32(2.0**-6)
         if common is not None:
             other = "src" if argument == "wei" else "wei"

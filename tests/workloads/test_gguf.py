@@ -90,6 +90,22 @@ def test_every_type_is_dequantized_bit_for_bit(tmp_path: Path, rows: int, groups
     np.testing.assert_array_equal(found.array("f32"), plain)
 
 
+def test_every_block_type_is_read(tmp_path: Path) -> None:
+    """Each type by its number in a file, with the values that ggml's own functions gave."""
+    recorded = np.load(Path(__file__).parents[1] / "vectors" / "ggml" / "blocks.npz")
+    numbers = {"q5_0": 6, "q5_1": 7, "q2_K": 10, "q3_K": 11, "q4_K": 12, "q5_K": 13, "q6_K": 14, "q8_K": 15}
+    stored = {name: recorded[f"{name}.stored"] for name in numbers}
+    values = {name: recorded[f"{name}.values"] for name in numbers}
+    raws = {name: Raw(values[name].shape, number, stored[name].tobytes()) for name, number in numbers.items()}
+    raws["bf16"] = Raw((1, 2), 30, np.array([0x3FC0, 0xFF80], "<u2").tobytes())
+    found = read(tmp_path, content({}, raws))
+    for name in numbers:
+        assert np.array_equal(found.array(name).view(np.uint32), values[name].view(np.uint32)) or np.array_equal(
+            found.array(name), values[name], equal_nan=True
+        )
+    assert found.array("bf16").tolist() == [[1.5, -np.inf]]
+
+
 @FILE_SETTINGS
 @given(st.integers(0, 2**32 - 1))
 def test_blocks_of_any_bytes(tmp_path: Path, seed: int) -> None:
@@ -189,9 +205,9 @@ def tensor(shape: tuple[int, ...], kind: int, size: int, start: int = 0) -> byte
         (content({"general.alignment": 0}, {}), InvalidArgument, "alignment"),
         (content({"general.alignment": "x"}, {}), InvalidArgument, "alignment"),
         (
-            tensor((4,), 12, 256),
+            tensor((4,), 21, 256),
             Unimplemented,
-            "'w' is stored as Q4_K; read here: F32, F16, Q4_0, Q4_1, Q8_0, MXFP4, NVFP4",
+            "'w' is stored as IQ3_S; read here: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K",
         ),
         (tensor((4,), 99, 256), InvalidArgument, "unknown type 99"),
         (tensor((33,), 8, 256), InvalidArgument, "no whole number of blocks"),
