@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from simdnn.program.records import Loop, Op, Place, Statement
+from collections.abc import Callable, Sequence
+
+from simdnn.program.records import Affine, Loop, Op, Place, Statement
 
 Code = list[Statement]
 
@@ -15,3 +17,41 @@ def op(name: str, dst: Place, *srcs: Place, **immediates: int) -> Op:
 def loop(var: str, extent: int, body: Code, parallel: bool = False, staged: int = 0, threads: bool = False) -> Code:
     """`body` for each value of `var`; empty where the loop would be."""
     return [Loop(var, extent, tuple(body), parallel, staged, threads)] if extent > 0 and body else []
+
+
+def nest(loops: Sequence[tuple[str, int]], body: Code, parallel: bool = False) -> Code:
+    """`body` in loops, (variable, how often) from the outside in."""
+    for var, extent in reversed(loops):
+        body = loop(var, extent, body, parallel)
+    return body
+
+
+def pieces(var: str, length: int, size: int) -> list[tuple[int, Affine, int]]:
+    """A run cut into pieces: (how many, where each begins, its length) of the whole ones, and of what is left.
+
+    >>> [(count, str(first), live) for count, first, live in pieces("v", 35, 16)]
+    [(2, '16*v', 16), (1, '32', 3)]
+    """
+    turns, rest = divmod(length, size)
+    found = [(turns, Affine.var(var) * size, size), (1, Affine(turns * size), rest)]
+    return [piece for piece in found if piece[0] and piece[2]]
+
+
+def along(
+    length: int,
+    size: int,
+    body: Callable[[Affine, int], Code],
+    base: Affine | None = None,
+    var: str = "v",
+    parallel: bool = False,
+    tail: str = "",
+) -> Code:
+    """`body(place, how many)` for the elements from `base` on, `size` at a time, then for those left.
+
+    `tail`: the loop of one turn around the last ones where they are a statement of their own, as registers live in one.
+    """
+    turns, rest = divmod(length, size)
+    first = base or Affine()
+    code = loop(var, turns, body(first + Affine.var(var) * size, size), parallel)
+    last = body(first + turns * size, rest) if rest else []
+    return code + (loop(tail, 1, last) if tail else last)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from isa_models import GpuMachine
-from simdnn.kernels.common.code import Code, loop
+from simdnn.kernels.common.code import Code, along, loop
 from simdnn.kernels.common.vocabulary import Body
 from simdnn.program.records import Affine
 
@@ -85,9 +85,8 @@ class GpuLines:
         first = self.grid.index(len(self.grid.extents) - 1) * self.length
         if self.single:
             return self.grid.nest([*start, *body(first, self.length, False)])
-        turns, rest = divmod(self.length, LANES)
-        code = [*start, *loop("v", turns, body(first + Affine.var("v") * LANES, LANES, False))]
-        return self.grid.nest(code + (body(first + turns * LANES, rest, False) if rest else []))
+        vectors = along(self.length, LANES, lambda at, live: body(at, live, False), first)
+        return self.grid.nest([*start, *vectors])
 
 
 def lines_of(outer: tuple[int, ...], line: int, machine: GpuMachine, single: bool) -> GpuLines:

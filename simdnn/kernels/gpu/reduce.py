@@ -15,7 +15,7 @@ import numpy as np
 from isa_models import GpuMachine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, nest, op
 from simdnn.kernels.common.reduce import ReduceProblem
 from simdnn.kernels.common.vocabulary import Spread, filled, inside, steps_of
 from simdnn.kernels.gpu.grid import LANES, Grid, lanes_for, spread
@@ -105,8 +105,7 @@ class _Reduction:
         sources = (x, x, acc) if p.kind == "sum_square" else (x, acc)  # of two extremes a NaN of the first goes
         sources = (acc, x) if p.kind in ("max", "min") else sources
         body += self.words.apply(p.step, acc, *sources)
-        for var, extent in reversed(loops):
-            body = loop(var, extent, body)
+        body = nest(loops, body)
         start = self.number("acc", 0, lanes) + (self.number("m", 2, lanes) if p.kind == "sum_abs" else [])
         return self.grid.nest([*start, *body, *self.closing(acc)])
 

@@ -7,7 +7,7 @@ that to f4_e2m1. Caps without avx512_core_fp16 lose the sign of a zero, but for 
 from __future__ import annotations
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, along, op
 from simdnn.kernels.x86.code import Unit, store32, typed
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.narrow import HIDDEN, encode, is_narrow, load, store
@@ -38,9 +38,7 @@ def conversion(source: str, target: str, size: int, unit: Unit, signed_zeros: bo
             return [*_bytes(unit, at, lanes), *store(words, "wei", unit.reg("n"), at, lanes)]
         return [*load(words, "x", "plain", source, at, lanes), *_written(words, target, at, lanes, loses)]
 
-    turns, rest = divmod(size, unit.lanes)
-    code = loop("v", turns, step(Affine.var("v") * unit.lanes, unit.lanes), parallel=True)
-    code += loop("tail", 1, step(Affine(turns * unit.lanes), rest)) if rest else []
+    code = along(size, unit.lanes, step, parallel=True, tail="tail")
     tensors = (Tensor("plain", plain, size), Tensor("wei", made, size, "output"), *words.tensors())
     return verify(Program(f"{source} to {target}, {size}", unit.isa, tensors, tuple(code)))
 

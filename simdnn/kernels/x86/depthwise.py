@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.readings.arrays import Array, to_a_line
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.pack import Blocked, Layout, halved, wrap32
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
@@ -92,18 +92,12 @@ class Depthwise:
     def program(self) -> Program:
         p = self.problem
         code = self.source.stage(self.unit)
-        turns, rest = divmod(p.groups, self.unit.lanes)
         rows = min(p.ow, _ROWS[self.unit.width])
         blocks, tail = divmod(p.ow, rows)
-        for channel, live, count in (
-            (Affine.var("j") * self.unit.lanes, self.unit.lanes, turns),
-            (Affine(turns * self.unit.lanes), rest, 1 if rest else 0),
-        ):
+        for count, channel, live in pieces("j", p.groups, self.unit.lanes):
             body: Code = loop("r", blocks, self.tile(Affine.var("r") * rows, rows, channel, live))
             body += self.tile(Affine(blocks * rows), tail, channel, live) if tail else []
-            for var, extent in (("j", count), ("y", p.oh), ("n", p.mb)):
-                body = loop(var, extent, body, parallel=True)
-            code += body
+            code += nest([("n", p.mb), ("y", p.oh), ("j", count)], body, parallel=True)
         outputs = p.mb * p.oh * p.ow * p.oc
         tensors = [
             *self.source.tensors(),

@@ -19,7 +19,7 @@ from typing import Protocol
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
-from simdnn.kernels.common.code import Code, loop
+from simdnn.kernels.common.code import Code, loop, nest
 from simdnn.kernels.common.spec import Epilogue, Kernel, Parameters, Problem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL, choose, chunk, row_blocks
@@ -140,9 +140,7 @@ class Gemm:
             body = loop("r", inner, [s for part in parts for s in part.whole])
         if not p.flat:
             body = loop("y", together, body)
-        for var, extent in reversed([*outer, ("g", c.groups), ("j", panels)]):
-            body = loop(var, extent, body, parallel)
-        return body
+        return nest([*outer, ("g", c.groups), ("j", panels)], body, parallel)
 
     def by_parts(self, panel: Panel) -> bool:
         """Whether all rows of a chunk are taken through one part of the sums before the next: where the second cache

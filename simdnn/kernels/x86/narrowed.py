@@ -13,7 +13,7 @@ It rounds by way of f16 and does not saturate. Own kernels round once and satura
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, loop
+from simdnn.kernels.common.code import Code, along, loop
 from simdnn.kernels.common.narrow import Narrow
 from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem
 from simdnn.kernels.x86.code import Unit, load32, typed, unit_of
@@ -86,18 +86,11 @@ class _Narrowing:
         code = encode(self.words, "x", self.dst, ref, not ref)
         return [*code, *store(self.words, "narrowed", self.reg("n"), at, lanes)]
 
-    def vectors(self, base: Affine, length: int, var: str, body: Callable[[Affine, int], Code]) -> Code:
-        """`body`(place, lanes) for all vectors of a run of neighbours."""
-        lanes = self.unit.lanes
-        turns, rest = divmod(length, lanes)
-        code = loop(var, turns, body(base + Affine.var(var) * lanes, lanes))
-        return code + (body(base + turns * lanes, rest) if rest else [])
-
     def static(self) -> Code:
         def one(at: Affine, lanes: int) -> Code:
             return [*self.load(at, lanes), *self.written(at, lanes)]
 
-        return loop("r", self.m, self.vectors(Affine.var("r") * self.n, self.n, "v", one), parallel=True)
+        return loop("r", self.m, along(self.n, self.unit.lanes, one, Affine.var("r") * self.n), parallel=True)
 
     def dynamic(self) -> Code:
         groups = self.n // self.narrow.columns
@@ -112,10 +105,10 @@ class _Narrowing:
             return [*self.load(at, lanes), typed("vmulps", x, x, self.reg("i")), *self.written(at, lanes)]
 
         code: Code = [*self.words.word("m", MAGNITUDE), typed("vpxor", a, a, a)]
-        code += [*self.vectors(start, columns, "v", meet), *horizontal(self.unit, "a0", _greater)]
+        code += [*along(columns, self.unit.lanes, meet, start), *horizontal(self.unit, "a0", _greater)]
         code += self.power() if self.scale == "e8m0" else self.float8()
         code += store(self.words, "found_scales", self.reg("s"), number, 1)
-        code += self.vectors(start, columns, "w", element)
+        code += along(columns, self.unit.lanes, element, start, "w")
         return loop("r", self.m, loop("g", groups, code, parallel=True), parallel=True)
 
     def power(self) -> Code:

@@ -14,7 +14,7 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.formats import fmt
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.expression import INSTRUCTIONS
 from simdnn.kernels.common.reduce import ReduceProblem
 from simdnn.kernels.x86.code import Unit, broadcast32
@@ -53,8 +53,7 @@ class _LaneReduction:
                 dest = dest + Affine.var(f"i{k}") * kept
             (inner if p.reduced[k] else outer).append((f"i{k}", size))
         code = self.along_line(source, dest, inner, last) if p.reduced[-1] else self.across(source, dest, inner, last)
-        for name, extent in reversed(outer):
-            code = loop(name, extent, code, parallel=True)
+        code = nest(outer, code, parallel=True)
         if not outer and p.reduced[-1]:  # registers do not cross the statements of a program
             code = loop("once", 1, code)
         return verify(Program(f"reduce {p.kind} {p.dims}", self.unit.isa, tuple(self.tensors()), tuple(code)))
@@ -106,9 +105,7 @@ class _LaneReduction:
             acc, x = unit.reg("c0", "f32"), unit.reg("x", "f32")
             parts = (unit, "x", "src", self.problem.src, source + at)
             body = (broadcast(*parts) if single else load(*parts, lanes)) + self.take(acc, x)
-            for name, extent in reversed(inner):
-                body = loop(name, extent, body)
-            return [*self.mask(), *self.start(acc), *body, *self.finish(acc, dest + at, lanes)]
+            return [*self.mask(), *self.start(acc), *nest(inner, body), *self.finish(acc, dest + at, lanes)]
 
         turns, rest = divmod(line, unit.lanes)
         code = loop("v", turns, block(Affine.var("v") * unit.lanes, unit.lanes), parallel=True)
@@ -147,12 +144,12 @@ class _LaneReduction:
         if rest and masked:
             body += one(tail, rest, accumulators[-1])
         code: Code = [*self.mask(), *self.start(*accumulators)]
-        code += _nest(inner, body)
+        code += nest(inner, body)
         code += self.combine(accumulators[0], accumulators[1]) + self.combine(accumulators[2], accumulators[3])
         code += self.combine(accumulators[0], accumulators[2]) + horizontal(unit, "c0", self.combine)
         if rest and not masked:
             element = broadcast(unit, "x", "src", p.src, source + tail + Affine.var("t"))
-            code += _nest([*inner, ("t", rest)], element + self.take(accumulators[0], x))
+            code += nest([*inner, ("t", rest)], element + self.take(accumulators[0], x))
         return code + self.finish(accumulators[0], dest, 1)
 
 
@@ -169,9 +166,3 @@ def horizontal(unit: Unit, name: str, combine: Callable[[Register, Register], Co
     code += [op("vmovhlps", other, low, low), *combine(low, other)]
     code += [op("vmovshdup", other, low), *combine(low, other)]
     return [*code, op("vbroadcastss", unit.reg(name, "f32"), Register(name, "f32", 1))]
-
-
-def _nest(loops: list[tuple[str, int]], body: Code) -> Code:
-    for name, extent in reversed(loops):
-        body = loop(name, extent, body)
-    return body

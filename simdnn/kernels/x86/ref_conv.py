@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, along, loop, nest, op, pieces
 from simdnn.kernels.common.spec import ConvProblem, Kernel, Parameters
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.constants import Constants
@@ -41,11 +41,8 @@ class RefConv:
     def program(self) -> Program:
         p = self.problem
         code = [*self.stage("src", "wide", p.src, self.size), *self.stage("wei", "wide_wei", p.wei, self.taps)]
-        lanes = self.unit.lanes
-        turns, rest = divmod(self.oc, lanes)
-        for count, first, live in ((turns, Affine.var("j") * lanes, lanes), (1, Affine(turns * lanes), rest)):
-            if count and live:
-                code += self.nest(loop("j", count, self.vector(first, live), parallel=True))
+        for count, first, live in pieces("j", self.oc, self.unit.lanes):
+            code += self.nest(loop("j", count, self.vector(first, live), parallel=True))
         return verify(Program(f"{self.name} {p}", self.unit.isa, tuple(self.tensors()), tuple(code)))
 
     @property
@@ -88,16 +85,12 @@ class RefConv:
             value = unit.reg("x", "f32")
             return [*load(self.words, "x", name, dtype, at, lanes), store32(unit, to, at, value, lanes)]
 
-        turns, rest = divmod(size, unit.lanes)
-        code = loop("v", turns, step(Affine.var("v") * unit.lanes, unit.lanes), parallel=True)
-        return code + (loop("tail", 1, step(Affine(turns * unit.lanes), rest)) if rest else [])
+        return along(size, unit.lanes, step, parallel=True, tail="tail")
 
     def nest(self, body: Code) -> Code:
         """All outputs of a vector of channels."""
         p = self.problem
-        for var, extent in (("x", p.ow), ("y", p.oh), ("g", p.groups), ("n", p.mb)):
-            body = loop(var, extent, body, parallel=True)
-        return body
+        return nest([("n", p.mb), ("g", p.groups), ("y", p.oh), ("x", p.ow)], body, parallel=True)
 
     def vector(self, first: Affine, live: int) -> Code:
         """One pixel's outputs in one vector of channels."""

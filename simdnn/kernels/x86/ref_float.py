@@ -18,7 +18,7 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, along, loop, op, pieces
 from simdnn.kernels.common.narrow import Narrow
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
@@ -55,12 +55,10 @@ class RefFloat:
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property
     def program(self) -> Program:
-        p, lanes = self.problem, self.unit.lanes
-        turns, rest = divmod(p.n, lanes)
+        p = self.problem
         code = [*self.widen_source(), *self.widen_weights()]
-        for count, first, live in ((turns, Affine.var("j") * lanes, lanes), (1, Affine(turns * lanes), rest)):
-            if count and live:
-                code += loop("r", p.m, loop("j", count, self.vector(first, live), parallel=True), parallel=True)
+        for count, first, live in pieces("j", p.n, self.unit.lanes):
+            code += loop("r", p.m, loop("j", count, self.vector(first, live), parallel=True), parallel=True)
         return verify(Program(f"{self.name} {p}", self.unit.isa, tuple(self.tensors()), tuple(code)))
 
     def tensors(self) -> list[Tensor]:
@@ -86,11 +84,7 @@ class RefFloat:
             loaded = load(self.words, "x", "src", p.src, at, lanes)
             return [*loaded, store32(unit, "wide", at, unit.reg("x", "f32"), lanes)]
 
-        turns, rest = divmod(p.k, unit.lanes)
-        row = Affine.var("r") * p.k
-        code = loop("v", turns, step(row + Affine.var("v") * unit.lanes, unit.lanes))
-        code += step(row + turns * unit.lanes, rest) if rest else []
-        return loop("r", p.m, code, parallel=True)
+        return loop("r", p.m, along(p.k, unit.lanes, step, Affine.var("r") * p.k), parallel=True)
 
     def widen_weights(self) -> Code:
         """The weights as f32; integers times their scale."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, to_a_line
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, loop, op, pieces
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters, ZeroPoints
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
@@ -73,13 +73,11 @@ class RefInt8:
     # -- program --------------------------------------------------------------------------------------------------
     @cached_property
     def program(self) -> Program:
-        p, lanes = self.problem, self.unit.lanes
-        turns, rest = divmod(p.n, lanes)
+        p = self.problem
         code = self.widen() + self.turn()
-        for count, first, live in ((turns, Affine.var("j") * lanes, lanes), (1, Affine(turns * lanes), rest)):
-            if count and live:
-                inner = loop("j", count, self.vector(first, live), parallel=True)
-                code += loop("r", p.m, inner, parallel=True)
+        for count, first, live in pieces("j", p.n, self.unit.lanes):
+            inner = loop("j", count, self.vector(first, live), parallel=True)
+            code += loop("r", p.m, inner, parallel=True)
         text = f"{self.name} {p}"
         return verify(Program(text, self.unit.isa, tuple(self.tensors()), tuple(code)))
 
@@ -128,9 +126,9 @@ class RefInt8:
                 return [*code, op("vmovdqu", Memory("wei", at, "u32", 4), value.as_("u32"))]
             return [*code, op("vmovq", Memory("wei", at, "u64", 1), value.as_("u64"))]
 
-        turns, rest = divmod(p.n, lanes)
-        code = loop("v", turns, row(Affine.var("v") * lanes, lanes), parallel=True)
-        code += loop("tail", 1, row(Affine(turns * lanes), rest), parallel=True) if rest else []
+        code: Code = []
+        for count, first, live in pieces("v", p.n, lanes):
+            code += loop("v" if live == lanes else "tail", count, row(first, live), parallel=True)
         return loop("k", p.k, code, parallel=True)
 
     def widen(self) -> Code:

@@ -7,10 +7,9 @@ another dimension has a scale in each lane. Codes leave one a byte.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 from isa_models.formats import fmt
-from simdnn.kernels.common.code import Code, loop
+from simdnn.kernels.common.code import Code, along, loop
 from simdnn.kernels.common.scaled import Scaled
 from simdnn.kernels.x86.code import Unit, broadcast32, load_float, store32, typed
 from simdnn.kernels.x86.constants import Constants
@@ -59,40 +58,34 @@ class _Quantizer:
     def load(self, at: Affine, lanes: int) -> Code:
         return load_float(self.unit, "x", "src", self.problem.src, at, lanes)
 
-    def vectors(self, body: Callable[[Affine, int], Code], base: Affine, length: int, var: str) -> Code:
-        """`body`(place, lanes) for all vectors of a run of neighbours."""
-        lanes = self.unit.lanes
-        turns, rest = divmod(length, lanes)
-        code = loop(var, turns, body(base + Affine.var(var) * lanes, lanes))
-        return code + (body(base + turns * lanes, rest) if rest else [])
-
     # -- blocks -----------------------------------------------------------------------------------------------------
     def block(self) -> Code:
         p = self.problem
         number = Affine.var("o") * p.blocks + Affine.var("b")
         start, place = number * (p.group * p.inner), number * p.inner
         if p.inner == 1:
-            found = self.vectors(lambda at, lanes: [*self.load(at, lanes), *self.meet()], start, p.group, "v")
+            found = along(p.group, self.unit.lanes, self.met, start)
             across = horizontal(self.unit, "a0", _greater)
-            written = self.vectors(self.element, start, p.group, "w")
+            written = along(p.group, self.unit.lanes, self.element, start, "w")
             return [*self.begin(), *found, *across, *self.scale(place, 1), *written]
 
         def columns(offset: Affine, lanes: int) -> Code:
             row = start + offset + Affine.var("r") * p.inner
-            met = loop("r", p.group, [*self.load(row, lanes), *self.meet()])
+            met = loop("r", p.group, self.met(row, lanes))
             written = loop("r", p.group, self.element(row, lanes))
             return [*self.begin(), *met, *self.scale(place + offset, lanes), *written]
 
-        return self.vectors(columns, Affine(), p.inner, "j")
+        return along(p.inner, self.unit.lanes, columns, var="j")
 
     def begin(self) -> Code:
         """No magnitude yet."""
         return [*self.words.word("m", MAGNITUDE), typed("vpxor", *[self.amax] * 3)]
 
-    def meet(self) -> Code:
-        """Magnitudes of x, as integers, so that NaN is above infinity."""
+    def met(self, at: Affine, lanes: int) -> Code:
+        """Magnitudes of values in memory, as integers, so that NaN is above infinity."""
         bits = self.x
-        return [typed("vpand", bits, bits, self.reg("m")), typed("vpmaxud", *[self.amax] * 2, bits)]
+        meet = [typed("vpand", bits, bits, self.reg("m")), typed("vpmaxud", *[self.amax] * 2, bits)]
+        return [*self.load(at, lanes), *meet]
 
     # -- scales -----------------------------------------------------------------------------------------------------
     def scale(self, place: Affine, lanes: int) -> Code:
@@ -150,7 +143,7 @@ class _Quantizer:
         """The tensor's scale, from the greatest magnitude of all."""
         p = self.problem
         greatest = fmt("f8_e4m3").greatest * p.greatest
-        met = self.vectors(lambda at, lanes: [*self.load(at, lanes), *self.meet()], Affine(), p.size, "v")
+        met = along(p.size, self.unit.lanes, self.met)
         code = [*self.begin(), *met, *horizontal(self.unit, "a0", _greater), *self.words.number("c", greatest)]
         code.append(typed("vdivps", self.amax, self.amax, self.reg("c")))
         return loop("once", 1, [*code, store32(self.unit, "tensor_scale", Affine(), self.amax, 1)])

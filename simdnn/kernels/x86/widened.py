@@ -16,7 +16,7 @@ import numpy as np
 
 from isa_models.formats import encode, fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, along, loop, op
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
 from simdnn.kernels.x86.code import Unit, broadcast32, store32, unit_of
 from simdnn.kernels.x86.constants import Constants
@@ -88,10 +88,8 @@ class _Widening:
 
         groups = p.k // self.group
         number = Affine.var("r") * groups + Affine.var("g")
-        first, (turns, rest) = number * self.group, divmod(self.group, lanes)
         body: Code = [broadcast32(factor, "source_scales", number)] if self.scale else []
-        body += loop("v", turns, step(first + Affine.var("v") * lanes, lanes))
-        body += step(first + turns * lanes, rest) if rest else []
+        body += along(self.group, lanes, step, number * self.group)
         return loop("r", p.m, loop("g", groups, body, parallel=True), parallel=True)
 
     def store(self, to: Tensor, at: Affine, lanes: int) -> Code:
