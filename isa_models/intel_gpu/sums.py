@@ -58,7 +58,8 @@ def narrow(total: Value, dtype: str, model: str) -> Value:
         return rounded
     bits = total.view("u32")
     cut = (bits >> 16).to("u16")
-    return (bits & 0x7F800000).eq(0).where(cut, rounded.view("u16")).view("bf16")
+    found = (bits & 0x7F800000).eq(0).where(cut, rounded.view("u16")).view("bf16")
+    return found.step("round to bf16 (subnormals cut off)", lambda: [total], [roundoff("bf16")])
 
 
 def _exact(a: Value, b: Value) -> Value:

@@ -96,6 +96,16 @@ UNITS: Mapping[str, Mapping[str, Mapping[str, Unit]]] = {
 }
 
 
+def results_of(arch: str, dtype: str) -> tuple[str, ...]:
+    """Types of sums that a generation's `mma` has of operands of a type, f32 first; none where it lacks them.
+
+    >>> results_of("volta", "f16"), results_of("ampere", "tf32")
+    (('f32', 'f16'), ('f32',))
+    """
+    unit = UNITS["mma"].get(arch, {}).get(dtype)
+    return unit.results if unit else ()
+
+
 @dataclass(frozen=True)
 class Shape:
     """One form's instruction, generation, types and sizes."""

@@ -10,7 +10,8 @@ from isa_models.errors import unknown_name
 from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.isa import caps
 from simdnn.benchdnn import attributes
-from simdnn.primitives.attr import ACC_MODES, STRATEGIES, Attr
+from simdnn.primitives.accumulation import check_acc_mode
+from simdnn.primitives.attr import STRATEGIES, Attr
 from simdnn.primitives.dispatch import check_dispatch
 
 DRIVERS = ("matmul", "conv", "ip")
@@ -123,7 +124,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("attr-fpmath", "", attributes.math_mode),
         Option("attr-exact-int8", "", attributes.truth),
         Option("attr-float-model", Attr.float_model, one_of("float model", tuple(FLOAT_MODELS))),
-        Option("attr-acc-mode", "", lambda text: one_of("accumulation mode", ACC_MODES)(text) if text else text),
+        Option("attr-acc-mode", "", lambda text: check_acc_mode(text) if text else text),
         _refused("attr-rounding-mode"),
         _refused("attr-dropout"),
         Option("bia-dt", "undef", _type),

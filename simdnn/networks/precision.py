@@ -29,6 +29,7 @@ class Mode:
     isas: tuple[str, ...]
     exact_int8: bool | None = None
     fpmath: str | None = None
+    acc_mode: str | None = None  # the type of sums that is asked for, as in `Attr`
     weight_group: int = 0  # k of stored weights that share a scale (u8 and u4: and a zero point) in a channel; 0: none
     zero_points: str = "auto"  # of integer products: the strategy by which weights' zero points are taken off
     narrow: str = ""  # of weights stored as floats of 8 or 4 bits: how (`simdnn.networks.narrow`)
@@ -98,7 +99,7 @@ def matches(name: str, patterns: str) -> bool:
 _FLOAT = ("avx512_core", "avx2")
 _BF16 = ("avx512_core_amx", "avx512_core_bf16")
 #: what can be chosen for one problem on one machine: a mode's name, or its parts, and which kernels are allowed
-CHOICES = ("mode", "src", "weights", "group", "zero_points", "fpmath", "exact_int8", "isa", "dispatch")
+CHOICES = ("mode", "src", "weights", "group", "zero_points", "fpmath", "acc_mode", "exact_int8", "isa", "dispatch")
 ANY_ISA = tuple(reversed(caps()))
 _VNNI = ("avx512_core_amx", "avx512_core_vnni", "avx2_vnni")
 GPUS = ("Intel", "NVIDIA")

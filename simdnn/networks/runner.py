@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]  # done, of how many, what
 Row = dict[str, Any]
+NOTHING = "no mode could be run: "  # how the reason begins where all modes were refused
 FREE = ("constant", "view")  # implementations of what costs nothing
 _ERRORS = {"max_abs_error": "max", "relative_l2": "max", "sqnr_db": "min"}  # and how the worst is found
 _SUMS = ("macs", "cycles", "time_us", "bytes", "cycles_mb1", "outputs", *measures.COUNTS)
@@ -111,6 +112,8 @@ def run_modes(
             progress(len(found), len(parts), part.name)
     ordered = [(mode, run) for part in parts for mode, run in found[part.name].items()]
     layers = pd.DataFrame([row | {"mode": mode} for mode, run in ordered for row in run.layers])
+    if len(layers) and (layers["refused"] != "").all():  # no figures to sum up
+        raise Unimplemented(f"{NOTHING}{layers['refused'].iloc[0]}")
     wholes = [{"mode": mode} | row for mode, run in ordered for row in run.wholes]
     base = parts[0].base
     summed = totals(layers, wholes, base.name if base else "f32")
@@ -118,7 +121,7 @@ def run_modes(
         layers, summed = (frame[frame["mode"] != base.name].reset_index(drop=True) for frame in (layers, summed))
     reasons = layers["refused"] if len(layers) else summed["refused"]
     if (summed["refused"] != "").all() and (reasons != "").all():
-        raise Unimplemented(f"no mode could be run: {next(iter(summed['refused']))}")
+        raise Unimplemented(f"{NOTHING}{next(iter(summed['refused']))}")
     return Frames(layers, summed)
 
 

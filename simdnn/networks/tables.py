@@ -227,4 +227,5 @@ def _attr(job: TableLayer, mode: Mode, scales: dict[str, Any], zero_points: Any 
         precomputed_reductions={} if sums is None else {"src": sums},
         zero_point_strategy="auto" if zero_points is None else mode.zero_points,
         exact_int8=mode.exact_int8,
+        acc_mode=mode.acc_mode,
     )

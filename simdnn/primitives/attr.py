@@ -18,12 +18,12 @@ from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.readings.arrays import Array, held
 from simdnn.kernels.common.narrow import DYNAMIC
 from simdnn.kernels.common.postops import BINARY, ELTWISE
+from simdnn.primitives.accumulation import check_acc_mode
 from simdnn.primitives.checks import integer, one_of
 from simdnn.primitives.mathmode import check_exact, check_fpmath
 
 ARGUMENTS = ("src", "wei", "dst")
 #: types of sums that are asked for, as oneDNN names them
-ACC_MODES = ("strict", "relaxed", "any", "f32", "s32", "f16")
 STRATEGIES = ("auto", "direct", "in_kernel", "precomputed", "bias", "upconvert")
 POST_OPS = (*ELTWISE, "sum", *BINARY)
 _MOST_POST_OPS = 32
@@ -116,10 +116,11 @@ class Attr:
     "direct", "in_kernel", "precomputed" and "bias" have the same bits, "upconvert" converts both operands and adds up
     in f32. "auto" on a GPU is the cheapest of "direct", "in_kernel" and "precomputed" that can be had: "upconvert" has
     other bits, the matrix of "bias" is work of somebody else's. On a CPU it is what oneDNN's kernels do.
-    `acc_mode`: the type that products are added up in, as oneDNN's accumulation mode: "f32", "s32" or "f16" that one;
-    "strict" (and "relaxed", as no kernel here keeps partial sums in memory in a narrower type) f32 of floats and s32 of
-    integers; "any" sums in f16, too, where source or destination is f16. None: in f16 where `fpmath` is f16 or any.
-    Kernels that add up in f16 bring each sum to f32 after 128 products.
+    `acc_mode`: the type that products are added up in, as oneDNN's accumulation mode: "f32", "s32", "f16" or "bf16"
+    that one; "strict" (and "relaxed", as no kernel here keeps partial sums in memory in a narrower type) f32 of floats
+    and s32 of integers; "any" sums in f16, too, where source or destination is f16. None: in f16 where `fpmath` is f16
+    or any and a CPU adds up so. "f16:64" (and so "bf16:64", "f32:64") brings each partial sum to a sum in f32 after 64
+    products. Without a number a CPU's kernels that add up in f16 do so after 128, a GPU's after all of K.
 
     >>> Attr(scales={"src": 0.5}).scales["src"].values
     array(0.5, dtype=float32)
@@ -161,7 +162,7 @@ class Attr:
         one_of("zero_point_strategy", self.zero_point_strategy, STRATEGIES)
         one_of("float_model", self.float_model, FLOAT_MODELS)
         if self.acc_mode is not None:
-            one_of("acc_mode", self.acc_mode, ACC_MODES)
+            check_acc_mode(self.acc_mode)
         object.__setattr__(self, "post_ops", _post_ops(self.post_ops))
         for name, check in (("scales", _scale), ("zero_points", _zero_point), ("precomputed_reductions", _sums)):
             given = getattr(self, name)

@@ -25,6 +25,7 @@ from simdnn.kernels.gpu.problem import GpuConvProblem
 from simdnn.kernels.table import kernels, kind_of
 from simdnn.libraries import LIBRARIES, UNKNOWN, Pick, modelled
 from simdnn.primitives import compatible
+from simdnn.primitives.accumulation import TYPES, parted
 from simdnn.program.records import Program
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
 Kinds = tuple[KernelKind, ...]
-ACCUMULATORS = ("f32", "s32", "f16")  # that an acc_mode can ask for by name
 Estimator = Callable[..., "Cost"]  # as `estimate_program`; one that is told of no threads counts one core
 
 
@@ -294,7 +294,7 @@ def out(kind: KernelKind, request: Request) -> str:
         title = LIBRARIES[kind.library].title
         return f"a slow form of {title}'s: dispatch={kind.library!r} takes it where {title} does"
     computes = computes_of(request)
-    if kind.unasked and request.dispatch == "fastest" and strategy_of(request.problem) not in kind.strategies:
+    if kind.unasked and request.dispatch == "fastest" and not _asked_for(kind, request):
         return kind.unasked
     if computes and kind.compute_dtype not in computes:
         return f"fpmath {request.fpmath} computes in {' or '.join(computes)}"
@@ -305,11 +305,23 @@ def out(kind: KernelKind, request: Request) -> str:
     return ""
 
 
+def _asked_for(kind: KernelKind, request: Request) -> bool:
+    """Whether a kind's strategy of zero points, or else the type of its sums, is asked for by name."""
+    if kind.strategies:
+        return strategy_of(request.problem) in kind.strategies
+    return parted(request.acc_mode)[0] in kind.accumulates
+
+
 def _refused_sums(kind: KernelKind, request: Request) -> str:
-    """Why sums of a kind's type are not what is asked for; empty where they are."""
-    asked, sums = request.acc_mode, " or ".join(kind.accumulates)
-    if asked in ACCUMULATORS:
-        return "" if asked in kind.accumulates else f"adds up in {sums}: acc_mode={asked!r} is asked for"
+    """Why sums of a kind's type, or of as many products, are not what is asked for; empty where they are."""
+    asked, sums = parted(request.acc_mode)[0], " or ".join(kind.accumulates)
+    if asked in TYPES:
+        had = asked in kind.accumulates and fmt(asked).is_float is not request.integer
+        return (
+            _refused_interval(kind, request)
+            if had
+            else f"adds up in {sums}: acc_mode={request.acc_mode!r} is asked for"
+        )
     if not kind.narrow_sums:
         return ""
     if asked in ("strict", "relaxed"):
@@ -318,6 +330,22 @@ def _refused_sums(kind: KernelKind, request: Request) -> str:
         return ""
     allowed = compatible.allowed(request.fpmath, "f16")
     return "" if allowed else f"adds up in {kind.compute_dtype}, which fpmath {request.fpmath} does not allow"
+
+
+def _refused_interval(kind: KernelKind, request: Request) -> str:
+    """Why partial sums of as many products as are asked for cannot be had; empty where they can, or nobody asks."""
+    every = parted(request.acc_mode)[1]
+    if not every:
+        return ""
+    if request.dispatch in LIBRARIES:
+        return (
+            f"cuts sums where {LIBRARIES[request.dispatch].title} does: dispatch='fastest' takes a number of products"
+        )
+    if not kind.promotes:
+        return "cuts sums where it does: no number of products"
+    if every % kind.promotes:
+        return f"adds up {kind.promotes} products at a time: a multiple of that, not {every}"
+    return ""
 
 
 def strategy_of(problem: Problem) -> str:
@@ -408,6 +436,11 @@ def _cycles(kind: KernelKind, request: Request, threads: int = 1) -> tuple[float
         return None, str(error)
 
 
+def _is_had(request: Request, acc_mode: str) -> bool:
+    """Whether some kind takes a request in another accumulation mode."""
+    return any(not c.reason for c in considered(replace(request, acc_mode=acc_mode)))
+
+
 _MOST_REASONS = 4
 
 
@@ -439,6 +472,6 @@ def _refusal(request: Request, candidates: tuple[Candidate, ...]) -> str:
     types = f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
     what = "matmul" if isinstance(problem, MatmulProblem) else "convolution"
     where = f"{request.machine.name} up to {strongest(request.caps)}"
-    if request.acc_mode and any(not c.reason for c in considered(replace(request, acc_mode=""))):
-        text += "; what works: acc_mode='strict', or none"
+    if request.acc_mode and (works := [mode for mode in ("strict", *TYPES) if _is_had(request, mode)]):
+        text += f"; what works: acc_mode={' or '.join(map(repr, works))}, or none"
     return f"no {what} kernel for {types} on {where}: {text or 'the table is empty'}"

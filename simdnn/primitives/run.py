@@ -17,6 +17,7 @@ from simdnn.kernels.common.spec import Epilogue, Kernel, MatmulProblem, Paramete
 from simdnn.kernels.table import rows_for
 from simdnn.libraries import LIBRARIES, Library, is_reference
 from simdnn.primitives import arrays, gpu_problems, narrow
+from simdnn.primitives.accumulation import parted
 from simdnn.primitives.attr import Attr
 from simdnn.primitives.checks import gpu_of, integer, one_of, target_of
 from simdnn.primitives.dispatch import Choice, Request, built, check_dispatch, choose, estimate_on_gpu, no_floor
@@ -126,7 +127,7 @@ def chosen(problem: Problem, target: Target, given: Modes) -> Choice:
     if target.library:
         target.library.check(problem)
     request = Request(
-        problem,
+        replace(problem, promote=parted(given.acc_mode)[1]),
         target.machine,
         target.caps,
         exact_int8=given.exact_int8,

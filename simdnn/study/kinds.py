@@ -21,6 +21,7 @@ from simdnn.networks.classified import run_network
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
 from simdnn.networks.runner import totals
 from simdnn.networks.tables import run_layers
+from simdnn.primitives.accumulation import check_acc_mode
 from simdnn.primitives.attr import STRATEGIES
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import FPMATH_MODES
@@ -68,6 +69,13 @@ def _truth(table: Table, key: str, value: object) -> object:
     if not isinstance(value, bool):
         raise table.error(key, "true or false", value)
     return value
+
+
+def _acc_mode(table: Table, key: str, value: object) -> object:
+    try:
+        return check_acc_mode(value)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{table.reader.path}: key {table.path(key)!r}: {error}") from None
 
 
 # -- how a point is measured -------------------------------------------------------------------------------------------
@@ -141,7 +149,9 @@ def _where(given: Parameters) -> dict[str, Any]:
 def _mode(given: Parameters) -> Mode:
     """The named mode (f32) with what else is said of types and arithmetic."""
     mode = MODES[given.get("mode", "f32")]
-    own = {key: given[key] for key in ("src", "weights", "fpmath", "exact_int8", "zero_points") if key in given}
+    own = {
+        key: given[key] for key in ("src", "weights", "fpmath", "acc_mode", "exact_int8", "zero_points") if key in given
+    }
     if not own and "group" not in given:
         return mode
     src, weights = own.get("src", mode.src), own.get("weights", mode.weights)
@@ -182,6 +192,7 @@ _PRECISION: Mapping[str, Check] = {
     "weights": _name("f32", "bf16", "f16", "s8", "u8", "s4", "u4"),
     "zero_points": _name(*STRATEGIES),
     "fpmath": _name(*FPMATH_MODES),
+    "acc_mode": _acc_mode,
     "exact_int8": _truth,
     "isa": _name(*caps()),
     "threads": _integer(1, 1024),

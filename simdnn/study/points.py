@@ -16,6 +16,7 @@ import workloads
 from isa_models import SimdnnError, machine, what_if
 from isa_models.machines.content import lineage
 from isa_models.machines.shipped import machine_file
+from simdnn.networks.runner import NOTHING
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH, as_shipped
 from simdnn.study.kinds import FILES, KINDS, Row
 from simdnn.version import version
@@ -101,7 +102,7 @@ def outcome(point: Point) -> Outcome:
 
 
 def refused(reason: str) -> Row:
-    return {"refused": " ".join(reason.removeprefix("nothing could be run: ").split())}
+    return {"refused": " ".join(reason.removeprefix(NOTHING).split())}
 
 
 def lost(reason: str) -> Outcome:

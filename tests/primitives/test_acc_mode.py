@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import simdnn
+from isa_models.formats import fmt
 from simdnn import Attr, InvalidArgument, Unimplemented
 from simdnn.cli import main
+from simdnn.study import explore
 
 SIZES = {"m": 64, "n": 64, "k": 256, "dt": "f16:f16:f32"}
 
@@ -57,13 +59,124 @@ def test_what_no_kernel_has_is_refused_with_what_is_nearest() -> None:
         implementation("f16", dispatch="onednn", dt="bf16:bf16:f32")
     with pytest.raises(Unimplemented, match="acc_mode='strict' does not allow"):
         implementation("strict", dispatch="gemm:avx512_core_fp16")
-    with pytest.raises(InvalidArgument, match="Allowed|allowed"):
-        Attr(acc_mode="bf16")
+    with pytest.raises(
+        Unimplemented, match="acc_mode='bf16' is asked for.*what works: acc_mode='strict' or 'f32' or 'f16'"
+    ):
+        implementation("bf16", machine="v100")
+    with pytest.raises(Unimplemented, match="acc_mode='bf16' is asked for"):
+        implementation("bf16", machine="a770", dt="bf16")
+    with pytest.raises(Unimplemented, match="adds up 8 products at a time: a multiple of that, not 12"):
+        implementation("f16:12", machine="v100")
+    with pytest.raises(Unimplemented, match="cuts sums where oneDNN does"):
+        implementation("f16:64", dispatch="onednn", attr=Attr(acc_mode="f16:64", fpmath="f16"), dt="f16:f16:f16")
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("f61", "Allowed: strict, relaxed, any, f32, s32, f16, bf16; or a type and the products of a partial sum"),
+        ("f16:0", "one product or more: 'f16:64'"),
+        ("any:8", "a partial sum has a type, f32, f16, bf16"),
+        ("s32:64", "sums in s32 are exact"),
+        ("f16:", "Allowed"),
+        (16, "Allowed"),
+    ],
+)
+def test_modes_that_say_nothing_are_refused(mode: object, told: str) -> None:
+    with pytest.raises(InvalidArgument, match=told):
+        Attr(acc_mode=mode)  # type: ignore[arg-type]
+
+
+UNITS = [  # machine, type, products of a step of the unit, digits of the sums
+    ("v100", "f16", 8, 11),
+    ("b580", "f16", 16, 11),
+    ("b580", "bf16", 16, 8),
+    ("max1550", "bf16", 16, 8),
+    ("spr", "f16", 2, 11),
+]
+
+
+@pytest.mark.parametrize(("machine", "dtype", "step", "digits"), UNITS)
+def test_partial_sums_join_one_in_f32_after_as_many_products_as_asked(
+    machine: str, dtype: str, step: int, digits: int
+) -> None:
+    rng = np.random.default_rng(step)
+    src, weights = (rng.normal(size=size).astype(fmt(dtype).dtype) for size in ((2, 100), (100, 20)))
+
+    def run(mode: str, engine: str = "reference") -> simdnn.Result:
+        return simdnn.matmul(src, weights, machine=machine, dst="f32", attr=Attr(acc_mode=mode), engine=engine)
+
+    exact = src.astype(np.float64) @ weights.astype(np.float64)
+    errors = {}
+    for every in (0, 64, 16):
+        mode = f"{dtype}:{every}" if every else dtype
+        r = run(mode)
+        assert np.array_equal(r.output, run(mode, "compiled").output)
+        assert np.isfinite(r.error_bound.worst).all() and (r.error_bound.error <= r.error_bound.worst).all()
+        errors[every] = float(np.abs(r.output - exact).mean())
+    assert errors[0] > errors[64] > errors[16] > 2.0**-digits / 8
+    one = run(f"{dtype}:{step}", "compiled").output  # a step's sums are rounded to the narrow type, then added in f32
+    total = np.zeros((2, 20), np.float32)
+    for first in range(0, 100, step):
+        some = slice(first, first + step)
+        part = simdnn.matmul(
+            np.ascontiguousarray(src[:, some]),
+            np.ascontiguousarray(weights[some]),
+            machine=machine,
+            dst="f32",
+            attr=Attr(acc_mode=dtype),
+        )
+        total += part.output
+    assert np.array_equal(one, total)
+
+
+@pytest.mark.parametrize("machine", ["zen4", "v100", "b580"])
+def test_sums_in_f32_are_cut_where_asked_and_cost_what_the_joins_do(machine: str) -> None:
+    sizes = {"m": 128, "n": 128, "k": 1024, "dt": "f16:f16:f32", "machine": machine}
+    wide = simdnn.estimate("matmul", **sizes).cycles  # type: ignore[arg-type]
+    cost = {n: simdnn.estimate("matmul", attr=Attr(acc_mode=f"f32:{n}"), **sizes) for n in (16, 64, 512)}  # type: ignore[arg-type]
+    if machine != "zen4":  # whose additions have ports of their own
+        assert cost[16].cycles > cost[64].cycles > cost[512].cycles > 0.9 * wide
+    rng = np.random.default_rng(1)
+    src, weights = rng.normal(size=(1, 256)).astype(np.float16), rng.normal(size=(256, 16)).astype(np.float16)
+    exact = src.astype(np.float64) @ weights.astype(np.float64)
+    runs = {
+        n: simdnn.matmul(src, weights, machine=machine, attr=Attr(acc_mode=f"f32:{n}"), engine="reference")
+        for n in (32, 256 * 16)
+    }
+    errors = {n: np.abs(r.output - exact).mean() for n, r in runs.items()}
+    assert errors[32] < errors[256 * 16]
+
+
+@pytest.mark.parametrize(("machine", "mode"), [("v100", "f16:64"), ("b580", "bf16:64"), ("spr", "f16:64")])
+def test_convolutions_have_them(machine: str, mode: str) -> None:
+    dtype = fmt(mode.partition(":")[0]).dtype
+    rng = np.random.default_rng(2)
+    src, weights = rng.normal(size=(1, 16, 2, 3)).astype(dtype), rng.normal(size=(16, 16, 3, 3)).astype(dtype)
+    given = {"machine": machine, "padding": 1, "dst": "f32", "engine": "reference"}
+    wide = simdnn.convolution(src, weights, **given)  # type: ignore[arg-type]
+    narrow = simdnn.convolution(src, weights, attr=Attr(acc_mode=mode), **given)  # type: ignore[arg-type]
+    assert narrow.implementation != wide.implementation
+    difference = np.abs(narrow.output - wide.output).max()
+    assert 0 < difference < 1
+    assert (narrow.error_bound.error <= narrow.error_bound.worst).all()
+
+
+def test_an_interval_is_an_axis_of_a_study() -> None:
+    fixed = {"machine": "spr", "m": 4, "n": 16, "k": 64, "src": "f16", "weights": "f16"}
+    axes = {"acc_mode": ["f32", "f16", "f16:16", "bf16"]}
+    frame = explore({"study": {"kind": "matmul"}, "fixed": fixed, "axes": axes}).set_index("acc_mode")
+    assert frame.cycles[["f32", "f16", "f16:16"]].nunique() == 3
+    assert "acc_mode='bf16' is asked for" in frame.refused["bf16"]
+    with pytest.raises(InvalidArgument, match="acc_mode.*Allowed: strict"):
+        explore({"study": {"kind": "matmul"}, "fixed": fixed, "axes": {"acc_mode": ["f61"]}})
 
 
 def test_benchdnn_has_its_word(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--machine=spr", "--dt=f16:f16:f32", "64x256:256x64"]
     assert main(["bench", "--matmul", "--attr-acc-mode=f16", *words]) == 0
+    assert "avx512_core_fp16" in capsys.readouterr().out
+    assert main(["bench", "--matmul", "--attr-acc-mode=f16:64", *words]) == 0
     assert "avx512_core_fp16" in capsys.readouterr().out
     assert main(["bench", "--matmul", "--attr-acc-mode=strict", *words]) == 0
     assert "avx512_core_fp16" not in capsys.readouterr().out

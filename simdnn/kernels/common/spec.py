@@ -143,6 +143,7 @@ class MatmulProblem:
     batch: Batch = Batch()
     beyond_s8: bool = False  # a common zero point is no number of s8, for which a library may go another way
     narrow: Narrow | None = field(default=None, kw_only=True)  # of products with floats of at most a byte
+    promote: int = field(default=0, kw_only=True)  # products after which a partial sum joins one in f32; 0: the row's
 
     @property
     def macs(self) -> int:
@@ -173,6 +174,7 @@ class ConvProblem:
     dilation: tuple[int, int] = (1, 1)  # 1: dense taps (oneDNN writes 0)
     groups: int = 1
     wei_tag: str = "any"  # any | oihw (plain; goihw with groups)
+    promote: int = field(default=0, kw_only=True)  # products after which a partial sum joins one in f32; 0: the row's
 
     @property
     def oh(self) -> int:
@@ -275,12 +277,15 @@ class KernelKind:
     weights: tuple[str, ...] = ()  # types that the user's weights are stored in
     multiplied: str = ""  # the type of weights in the kernel's own layout; "": the one that the user stores
     accumulates: tuple[str, ...] = ()  # types of the sums
+    promotes: int = (
+        0  # products of a partial sum are a multiple of this, where their number is asked for; 0: they are not
+    )
     tags: tuple[str, ...] = _LAYOUTS  # layouts of the user's weights
     takes: tuple[str, ...] = ()  # parameters by group: decompression | zero_points | group_scales | narrow
     needs: str = ""  # the one of them without which there is nothing for this row to do
     mixes: bool = False  # whether floats of one type may meet floats of another
     strategies: tuple[str, ...] = ()  # by which it takes zero points; () where it takes none, or the only way
-    unasked: str = ""  # why "fastest" takes it only where its strategy is asked for
+    unasked: str = ""  # why "fastest" takes it only where its strategy, or the type of its sums, is asked for
     sizes: tuple[Want, ...] = ()  # asked first: whether a problem of its sizes is this row's at all
     wants: tuple[Want, ...] = ()  # asked last
     refine: Callable[[Any], Problem] = as_asked
@@ -288,7 +293,7 @@ class KernelKind:
 
     @property
     def narrow_sums(self) -> bool:
-        """Whether products are added up in f16 before they reach f32, which a math mode must allow."""
+        """Whether products are added up in fewer than 32 bits, which a mode must allow."""
         return any(fmt(acc).bits < 32 for acc in self.accumulates)
 
     def accepts(self, problem: Problem) -> str:

@@ -33,6 +33,14 @@ class Partition:
     def steps(self) -> int:
         return self.parts * self.inside
 
+    def joined(self, every: int) -> tuple[int, int, int]:
+        """How many partial sums of `every` products (0: of all) there are, the steps of each, and those of the last one
+        where it is shorter.
+        """
+        each = min(every // self.step or self.steps, self.steps)
+        turns, last = divmod(self.steps, each)
+        return turns, each, last
+
     def filled(self, matrix: Array, fill: Array | None = None) -> Array:
         """(lines, K) with each group of K filled up: with zeros, or with a value for each line and group."""
         lines = len(matrix)

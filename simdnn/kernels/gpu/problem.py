@@ -14,10 +14,12 @@ class GpuMatmulProblem(MatmulProblem):
     """A matmul on a GPU.
 
     `src` and `wei` are the types multiplied (tf32: of f32 data), or, with `compute`, those that operands are stored in.
+    `sums`: the type of the unit's accumulators, where it is narrower than 32 bits.
     """
 
     float_model: str = ""
     compute: str = ""
+    sums: str = ""
 
 
 def product_of(p: ConvProblem, **more: Any) -> GpuMatmulProblem:
@@ -49,4 +51,5 @@ class GpuConvProblem(ConvProblem):
             float_model=self.float_model,
             zero_points=self.zero_points,
             decompression=self.decompression,
+            promote=self.promote,
         )

@@ -43,6 +43,8 @@ class GpuRow:
     unasked: str = ""  # why that strategy runs only where it is asked for
     suffix: str = ""  # of the name
     tags: tuple[str, ...] = ("any", "ab", "ba")  # layouts of the weights that are read
+    sums: str = ""  # the type of the unit's accumulators, where it is narrower than 32 bits
+    promotes: int = 0  # what the products of a partial sum are a multiple of, where a problem may say how many
     wants: tuple[Want, ...] = ()
 
     def kinds(self) -> tuple[KernelKind, KernelKind]:
@@ -59,11 +61,12 @@ class GpuRow:
             weights=self.weights,
             multiplied=self.compute,
             accumulates=self.accumulates,
+            promotes=self.promotes,
             tags=self.tags,
             takes=self.takes,
             needs="decompression" if self.decompresses else "zero_points" if self.strategy else "",
             strategies=(self.strategy,) if self.strategy else (),
-            unasked=self.unasked,
+            unasked=self.unasked or self.narrow,
             wants=(self.wanted,),
             refine=self.refined,
         )
@@ -81,6 +84,11 @@ class GpuRow:
 
     # -- what it takes --------------------------------------------------------------------------------------------
     @property
+    def narrow(self) -> str:
+        """Why "fastest" takes it only where its sums are asked for; empty where they have 32 bits."""
+        return f"its sums are of {self.sums}: acc_mode={self.sums!r} takes it" if self.sums else ""
+
+    @property
     def takes(self) -> tuple[str, ...]:
         """The parameters by group that it takes."""
         own = ("decompression",) if self.decompresses else ("zero_points",) if self.strategy else ()
@@ -88,7 +96,9 @@ class GpuRow:
 
     @property
     def accumulates(self) -> tuple[str, ...]:
-        """The types of its sums: f32 of floats, s32 of integers."""
+        """The types of its sums: f32 of floats, or a narrower one; s32 of integers."""
+        if self.sums:
+            return (self.sums,)
         multiplied = (self.compute,) if self.compute else self.sources
         return tuple(dict.fromkeys("f32" if fmt(dtype).is_float else "s32" for dtype in multiplied))
 
@@ -113,7 +123,7 @@ class GpuRow:
     def refined(self, p: GpuMatmulProblem) -> GpuMatmulProblem:
         """The problem as the generator is asked."""
         on_matrices = self.unit == "dpas" and fmt(self.compute or p.src).is_float
-        p = replace(p, float_model=p.float_model if on_matrices else "")
+        p = replace(p, float_model=p.float_model if on_matrices else "", sums=self.sums)
         if p.zero_points:
             zeros = replace(p.zero_points, strategy=self.strategy, wei_range=(0, 0), src_range=(0, 0))
             return replace(p, zero_points=zeros)

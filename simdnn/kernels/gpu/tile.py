@@ -37,6 +37,7 @@ class Block(ABC):
     unit: str  # the instruction's family: mad | dp4a | dpas | fma | mma
     copies: tuple[int, int] = (1, 1)  # threads whose registers take each element of A, of B
     from_shared: bool = False  # operands are always read from shared memory
+    sums: str = ""  # the accumulators' type, where it is narrower than 32 bits
 
     @property
     @abstractmethod
@@ -50,7 +51,7 @@ class Block(ABC):
     @property
     def acc(self) -> str:
         """The accumulators' type."""
-        return "f32" if fmt(self.src).is_float else "s32"
+        return self.sums or ("f32" if fmt(self.src).is_float else "s32")
 
     @property
     def widened(self) -> bool:

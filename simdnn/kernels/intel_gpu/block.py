@@ -34,13 +34,13 @@ class XeBlock(Block):
         return machine.vector_ops["f32" if self.unit == "mad" else "dp4a"]
 
 
-def block_of(machine: GpuMachine, m: int, src: str, wei: str, model: str) -> XeBlock:
-    """The block for a problem of `m` rows: eight of them, or as many as there are."""
+def block_of(machine: GpuMachine, m: int, src: str, wei: str, model: str, sums: str = "") -> XeBlock:
+    """The block for a problem of `m` rows: eight of them, or as many as there are; `sums` where they are narrow."""
     platform = machine.platform
     rows = min(8, m)
     if fmt(src).is_float and (src == "f32" or not platform.exec_size):
         return XeBlock(rows, 16, VECTOR_K, src, wei, "mad")
     if platform.exec_size:
         shape = Shape(wei, src, "f32" if fmt(src).is_float else "s32", "null", rows, platform.exec_size, model)
-        return XeBlock(rows, platform.exec_size, shape.k, src, wei, "dpas", model=model)
+        return XeBlock(rows, platform.exec_size, shape.k, src, wei, "dpas", model=model, sums=sums)
     return XeBlock(rows, 16, 32, src, wei, "dp4a")

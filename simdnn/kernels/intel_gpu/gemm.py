@@ -28,7 +28,7 @@ from simdnn.kernels.intel_gpu.epilogue import BlockEpilogue
 from simdnn.kernels.intel_gpu.operands import BlockOperand, Multiplied
 from simdnn.kernels.intel_gpu.partition import BlockPartition
 from simdnn.kernels.intel_gpu.products import BlockProducts
-from simdnn.kernels.intel_gpu.sums import BlockSums, PlainSums
+from simdnn.kernels.intel_gpu.sums import BlockSums, JoinedSums, PlainSums
 from simdnn.program.check import verify
 from simdnn.program.records import Program, Tensor
 
@@ -97,7 +97,7 @@ class BlockGemm:
 
 def cut_of(problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget, src: str, wei: str) -> Cut:
     """Blocks and tiles for operands multiplied in these types."""
-    p, block = problem, block_of(machine, problem.m, src, wei, problem.float_model)
+    p, block = problem, block_of(machine, problem.m, src, wei, problem.float_model, problem.sums)
     if set(p.epilogue.post_ops) - {"relu"}:  # what they read, and it in f32, and a common factor
         size = 4 * block.m * block.n
         budget = replace(budget, registers=budget.registers + 4 * -(-size // machine.platform.grf_bytes))
@@ -106,9 +106,10 @@ def cut_of(problem: GpuMatmulProblem, machine: GpuMachine, budget: Budget, src: 
 
 def GpuGemm(problem: GpuMatmulProblem, machine: GpuMachine) -> BlockGemm:
     """A matmul of operands that are multiplied as they are stored, without anything that changes along K."""
-    cut = cut_of(problem, machine, Budget(), problem.src, problem.wei)
+    joined = bool(problem.promote or problem.sums)
+    cut = cut_of(problem, machine, Budget(copies=1 + joined), problem.src, problem.wei)
     partition = BlockPartition.of(cut, problem.k, problem.k)
     source, weights = Multiplied(partition, "src"), Multiplied(partition, "wei")
-    return BlockGemm(
-        problem, machine, cut, source, weights, PlainSums(BlockProducts(machine, partition, source, weights))
-    )
+    products = BlockProducts(machine, partition, source, weights)
+    sums = JoinedSums(products, problem.promote) if joined else PlainSums(products)
+    return BlockGemm(problem, machine, cut, source, weights, sums)

@@ -8,11 +8,12 @@ from functools import partial
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform
-from isa_models.intel_gpu.dpas import Shape
+from isa_models.intel_gpu.dpas import DEPTH, Shape
 from isa_models.intel_gpu.platforms import PLATFORMS
 from simdnn.kernels.common.spec import NO_REDUCTIONS, Kernel, KernelKind
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.rows import FLOATS, INTEGERS, GpuRow, Want, depthwise_kind
+from simdnn.kernels.intel_gpu.block import VECTOR_K
 from simdnn.kernels.intel_gpu.compute import GpuComputeGemm
 from simdnn.kernels.intel_gpu.gemm import GpuGemm
 from simdnn.kernels.intel_gpu.groups import GpuGroupedGemm
@@ -20,6 +21,7 @@ from simdnn.kernels.intel_gpu.upconvert import LARGEST, STEP, GpuUpconvertGemm
 from simdnn.kernels.intel_gpu.zero import EXACT, GpuZeroGemm
 
 _BYTES = ("s8", "u8")  # what DP4A takes
+_PRODUCTS = 2 * DEPTH  # of 16-bit floats that a DPAS adds up for each result
 _ROUNDED = ("tf32", "bf16", "f16")  # what f32 data is brought to
 
 
@@ -96,14 +98,17 @@ def _rows(platform: Platform) -> Iterator[GpuRow]:
     unit, integers = ("dpas", INTEGERS) if platform.exec_size else ("dp4a", _BYTES)
     asks: tuple[Want, ...] = (_paired,) if platform.exec_size else ()
     if platform.exec_size:
-        yield row("mad", _plain, ("f32",), ("f32",), "f32")
-        yield row(unit, _plain, (*narrow, *integers), (*narrow, *integers), wants=asks)
+        yield row("mad", _plain, ("f32",), ("f32",), "f32", promotes=VECTOR_K)
+        yield row(unit, _plain, (*narrow, *integers), (*narrow, *integers), wants=asks, promotes=_PRODUCTS)
     else:
-        yield row("mad", _plain, FLOATS, FLOATS, "f32")
+        yield row("mad", _plain, FLOATS, FLOATS, "f32", promotes=VECTOR_K)
         yield row(unit, _plain, integers, integers)
     for compute in rounded:
         made = _plain if compute == "tf32" else _computed
         yield row(unit, made, ("f32",), ("f32",), compute, suffix=f"_{compute}")
+    for dtype in narrow:
+        for sums in platform.accumulators(dtype)[1:]:
+            yield row(unit, _plain, (dtype,), (dtype,), sums=sums, suffix=f"_{sums}_sums", promotes=_PRODUCTS)
     yield row("mad", _computed, FLOATS, INTEGERS, "f32", decompresses=True, suffix="_wdec")
     for compute in narrow:
         yield row(unit, _computed, FLOATS, INTEGERS, compute, decompresses=True, suffix=f"_wdec_{compute}")

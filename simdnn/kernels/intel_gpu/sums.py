@@ -48,6 +48,36 @@ class PlainSums:
 
 
 @dataclass(frozen=True)
+class JoinedSums(PlainSums):
+    """Partial sums of `every` products in the accumulators' type (0: one of all of K), each added to one in f32."""
+
+    every: int
+
+    def code(self) -> Code:
+        p = self.products
+        turns, each, last = p.partition.joined(self.every)
+        q = Affine.var("q") * each
+        sums = [*loop("q", turns, self.partial(q, each)), *(self.partial(Affine(turns * each), last) if last else [])]
+        return [*cleared([self.result(i, j) for i, j in p.partition.cut.pairs]), *sums]
+
+    def partial(self, first: Affine, steps: int) -> Code:
+        """A partial sum of some steps from `first` on, into the totals."""
+        p = self.products
+        code: Code = [*p.clear(), *p.k_loop(steps, p.step(first + Affine.var("k")))]
+        for i, j in p.partition.cut.pairs:
+            acc, total = p.acc(i, j), self.result(i, j)
+            wide = acc if acc.dtype == "f32" else Register("wide", "f32", acc.lanes)
+            code += [op(f"mov.f32.{acc.dtype}", wide, acc)] if wide is not acc else []
+            code.append(op("add.f32", total, total, wide))
+        return code
+
+    def result(self, i: int, j: int) -> Register:
+        """The sum in f32 of a block's partial sums."""
+        acc = self.products.acc(i, j)
+        return Register(f"t_{i}_{j}", "f32", acc.lanes)
+
+
+@dataclass(frozen=True)
 class GroupedSums:
     """A sum for every group of K, less what zero points add; each period of them is scaled and added to totals."""
 

@@ -14,7 +14,9 @@ The arithmetic of addresses costs nothing here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from isa_models import GpuMachine, Unimplemented
@@ -46,7 +48,7 @@ class SmBlock(Block):
     @property
     def instruction(self) -> str:
         if self.unit == "mma":
-            return Shape("mma", self.arch, self.src, "f32", self.m, self.n, self.k).name
+            return Shape("mma", self.arch, self.src, self.acc, self.m, self.n, self.k).name
         return BLOCK.of(unit="fma.rn.f32", m=self.m, n=self.n, way="outer")
 
     def rate(self, machine: GpuMachine) -> float:
@@ -85,14 +87,37 @@ class WarpGemm:
     @cached_property
     def program(self) -> Program:
         acc = [[self.acc(i, j) for j in self.cut.cols] for i in self.cut.rows]
-        clear = [op("xor.b32", *[register.as_("u32")] * 3) for row in acc for register in row]
-        code = [*clear, *self.load(Affine(), 0), *self.products(), *self.epilogue.code(acc)]
+        if self.joins:
+            totals = [[self.total(register) for register in row] for row in acc]
+            code = [*cleared(totals), *self.load(Affine(), 0), *self.joined(acc, totals), *self.epilogue.code(totals)]
+        else:
+            code = [*cleared(acc), *self.load(Affine(), 0), *self.products(), *self.epilogue.code(acc)]
         p = self.problem
         text = f"{self.name} {p.m}x{p.k}:{p.k}x{p.n} {p.src}:{p.epilogue.dst}"
         return verify(Program(text, self.machine.platform.name, tuple(self.tensors()), tuple(self.cut.nest(code))))
 
     def acc(self, i: int, j: int) -> Register:
-        return Register(f"c_{i}_{j}", "f32", self.cut.block.m * self.cut.block.n)
+        return Register(f"c_{i}_{j}", self.cut.block.acc, self.cut.block.m * self.cut.block.n)
+
+    def total(self, acc: Register) -> Register:
+        """The sum in f32 that a block's partial sums are added to."""
+        return Register(acc.name.replace("c", "t", 1), "f32", acc.lanes)
+
+    @property
+    def joins(self) -> bool:
+        """Whether accumulators hold partial sums."""
+        return bool(self.problem.promote or self.problem.sums)
+
+    def joined(self, acc: Sequence[Sequence[Register]], totals: Sequence[Sequence[Register]]) -> Code:
+        """Partial sums of as many products as the problem says, each added to the totals by CUDA cores."""
+        join: Code = []
+        for register, total in zip(itertools.chain(*acc), itertools.chain(*totals), strict=True):
+            wide = register if register.dtype == "f32" else Register("wide", "f32", register.lanes)
+            join += [op(f"cvt.f32.{register.dtype}", wide, register)] if wide is not register else []
+            join.append(op("add.rn.f32", total, total, wide))
+        turns, each, last = self.steps.joined(self.problem.promote)
+        some = loop("q", turns, [*cleared(acc), *self.pairs(Affine.var("q") * each, each), *join])
+        return some + ([*cleared(acc), *self.pairs(Affine(turns * each), last), *join] if last else [])
 
     def load(self, step: Affine, copy: int) -> Code:
         return [
@@ -101,16 +126,18 @@ class WarpGemm:
 
     def products(self) -> Code:
         """All steps of K, two by two; group by group where something changes along K."""
-        block, k = self.cut.block, Affine.var("k")
-        first = (Affine.var("g") * self.steps.inside + k) * 2 if self.grouped else k * 2
-        body = [*self.load(first + 1, 1), *self.multiply(0), *self.load(first + 2, 0), *self.multiply(1)]
-        staged = self.cut.tile.staged(2 * block.k * fmt(block.src).bits // 8)
-        steps = loop("k", self.steps.inside, body, staged=staged)
         if not self.grouped:
-            return steps
+            return self.pairs(Affine(), self.steps.inside)
         g = Affine.var("g")
         opening = [found for part in self.by_group for found in part.opening(g)]
-        return loop("g", self.steps.parts, [*opening, *steps])
+        return loop("g", self.steps.parts, [*opening, *self.pairs(g * self.steps.inside, self.steps.inside)])
+
+    def pairs(self, first: Affine, count: int) -> Code:
+        """A number of pairs of steps of K, from one on."""
+        block, step = self.cut.block, (first + Affine.var("k")) * 2
+        body = [*self.load(step + 1, 1), *self.multiply(0), *self.load(step + 2, 0), *self.multiply(1)]
+        staged = self.cut.tile.staged(2 * block.k * fmt(block.src).bits // 8)
+        return loop("k", count, body, staged=staged)
 
     @property
     def by_group(self) -> list[ByGroup]:
@@ -142,13 +169,22 @@ class WarpGemm:
         return found
 
 
+def cleared(registers: Sequence[Sequence[Register]]) -> Code:
+    """Blocks of registers, which hold zeros then."""
+    return [op("xor.b32", *[register.as_("u32")] * 3) for row in registers for register in row]
+
+
 def sm_cut_of(problem: GpuMatmulProblem, machine: GpuMachine, dtype: str, budget: Budget) -> Cut:
     """Blocks and tiles for operands multiplied in a type."""
     p, platform = problem, machine.platform
     if (warp := platform.warp_product(dtype)) is None:
         raise Unimplemented(f"products of {dtype} on {machine.name!r}: {platform.title} has no unit for them here")
     unit = "mma" if dtype in dict(platform.tensor_cores) else "fma"
-    block = SmBlock(warp.m, warp.n, warp.k, dtype, dtype, unit, warp.copies, from_shared=True, arch=platform.name)
+    block = SmBlock(
+        warp.m, warp.n, warp.k, dtype, dtype, unit, warp.copies, from_shared=True, sums=p.sums, arch=platform.name
+    )
+    if p.promote or p.sums:
+        budget = replace(budget, copies=budget.copies + 1)
     tile = choose_tile(machine, block, p.m, p.n, p.k, budget, p.batch.count, warp.sizes)
     return Cut(p.m, p.n, tile, p.batch)
 

@@ -7,7 +7,8 @@ from functools import partial
 
 from isa_models import GpuMachine
 from isa_models.gpu.platforms import Platform
-from isa_models.nvidia.platforms import PLATFORMS
+from isa_models.nvidia.mma import results_of
+from isa_models.nvidia.platforms import CUDA_CORES, PLATFORMS
 from simdnn.kernels.common.spec import Kernel, KernelKind
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.rows import INTEGERS, GpuRow, depthwise_kind
@@ -24,9 +25,13 @@ def _rows(platform: Platform) -> Iterator[GpuRow]:
     row, types = partial(GpuRow, "nvidia", platform, tags=("any", "ab")), [dtype for dtype, _ in platform.tensor_cores]
     stored = partial(row, decompresses=True, suffix="_wdec", tags=("any",))
     on_cores = tuple(dtype for dtype in platform.multiplied if dtype not in types)
-    yield row("fma", _product, on_cores, on_cores, "f32")
-    for dtype in types:
-        yield row("mma", _product, (dtype, "f32"), (dtype, "f32"), dtype)
+    yield row("fma", _product, on_cores, on_cores, "f32", promotes=2 * CUDA_CORES.k)
+    for dtype, product in platform.tensor_cores:
+        products = 2 * product.k
+        yield row("mma", _product, (dtype, "f32"), (dtype, "f32"), dtype, promotes=products)
+        for sums in results_of(platform.name, dtype)[1:]:
+            narrow = partial(row, sums=sums, suffix=f"_{sums}_sums", promotes=products)
+            yield narrow("mma", _product, (dtype, "f32"), (dtype, "f32"), dtype)
     yield stored("fma", _product, platform.multiplied, INTEGERS, "f32")
     for dtype in types:
         yield stored("mma", _product, (dtype, "f32"), INTEGERS, dtype)

@@ -122,6 +122,7 @@ class Row:
             weights=(self.weights, *others),
             multiplied=self.dot.wei,
             accumulates=(self.dot.acc,),
+            promotes=self.promotes(matmul),
             tags=("any", "ab", "ba") if matmul else ("any", "oihw"),
             takes=("group_scales",) if matmul and self.dot.acc == "s32" and self.multiplies is on_vectors else (),
             sizes=() if matmul else (_not_depthwise,),
@@ -192,14 +193,23 @@ class Row:
 
     def refuses_taps(self, problem: ConvProblem) -> str:
         """Why the taps of a convolution are too many; empty where they are not."""
-        if 2 * problem.kh * problem.kw > (self.dot.chain or math.inf):
-            return f"adds {self.dot.chain} products in f16: kernels of up to {self.dot.chain // 2} taps"
+        most = (problem.promote or self.dot.chain) if self.dot.narrow_sums else math.inf
+        if 2 * problem.kh * problem.kw > most:
+            return f"adds {most} products in f16: kernels of up to {most // 2} taps"
         return ""
 
     # -- what it makes of it ----------------------------------------------------------------------------------------
     def options(self, problem: Problem) -> Options:
         """Where the sums of a problem are cut, and what follows them."""
-        return self.sums(self.dot, self.isa, problem)
+        if self.dot.narrow_sums and problem.promote:
+            return self.sums(replace(self.dot, chain=problem.promote), self.isa, problem)
+        found = self.sums(self.dot, self.isa, problem)
+        return replace(found, cut=problem.promote) if problem.promote else found
+
+    def promotes(self, matmul: bool) -> int:
+        """The step in which a problem may say how many products a partial sum has; 0 where it may not."""
+        taken = self.dot.narrow_sums or matmul and self.dot.acc == "f32" and self.multiplies is on_vectors
+        return self.dot.depth if taken and not self.library else 0
 
     def kernel(self, problem: Problem, machine: Machine) -> Kernel:
         """The kernel of a problem, whose weights may be stored in another type than those of the row."""
