@@ -26,7 +26,7 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.load import Loaded, graph_of, inline_data, names_read, onnx_package, read
 from simdnn.networks.model import RANDOM
 from simdnn.networks.network import Network
-from simdnn.networks.opset import raised
+from simdnn.networks.opset import raised, without_weights
 from simdnn.networks.tensors import FLOAT16, array_of, packed
 from simdnn.networks.types import number
 from simdnn.primitives.checks import one_of
@@ -251,10 +251,8 @@ class _Transpiler:
     def _types(self) -> dict[str, int]:
         """The element types of the graph's values, by type inference."""
         onnx = self.onnx
-        bare: Any = onnx.ModelProto()
-        bare.CopyFrom(self.model)
         try:
-            graph = onnx.shape_inference.infer_shapes(bare).graph
+            graph = onnx.shape_inference.infer_shapes(without_weights(self.model)).graph
         except Exception as error:  # the C++ side's errors have no documented type
             raise InvalidArgument(f"types cannot be inferred: {' '.join(str(error).split())[:120]}") from None
         ports = (*graph.value_info, *graph.input, *graph.output)

@@ -8,7 +8,8 @@ and type that take no memory.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
 SMALL = 1 << 14  # elements, and multiply-accumulates, up to which reading a program is quicker than compiling it
+READINGS = 8  # of one small program, after which compiling it pays
 FLOATS = ("f32", "f16", "bf16")  # types with kernels of their own
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 Formula = Callable[..., Element]
@@ -173,7 +175,7 @@ class Kernels:
             )
             self._noted(found, b)
             return shadow((*batch, m, n), _dst_type(dst or _default_dst(a)))
-        engine = self._engine(prod(batch) * m * n * k)
+        engine = self._engine(prod(batch) * m * n * k, a.shape, a.dtype, b.shape, b.dtype)
         result = matmul(a, b, bias, attr=attr, dst=dst, engine=engine, **self._where())
         self._noted(result, b)
         return result.output
@@ -192,7 +194,7 @@ class Kernels:
             self._noted(found, weights)
             problem: Any = found.problem
             return shadow((mb, oc, problem.oh, problem.ow), _dst_type(dst or _default_dst(src)))
-        engine = self._engine(mb * oc * ih * iw * weights[0].size)
+        engine = self._engine(mb * oc * ih * iw * weights[0].size, src.shape, src.dtype, weights.shape, weights.dtype)
         result = convolution(src, weights, bias, attr=attr, dst=dst, engine=engine, **options, **self._where())
         self._noted(result, weights)
         return result.output
@@ -223,7 +225,9 @@ class Kernels:
         name = name if ":" in name else f"{name}:{self.words.isa}"
         cost = functools.partial(kernel_cost, build, problem, self.words, self.target.machine, self.target.threads)
         self.calls.append(Call(name, cost, confidence=confidence))
-        return lambda inputs, work: kernel.finish(self._run(kernel.program, kernel.prepare(inputs), work))
+        return lambda inputs, work: kernel.finish(
+            self._run(kernel.program, kernel.prepare(inputs), self._engine(work, problem))
+        )
 
     def unknown(self, why: str) -> None:
         """A call whose cost nobody knows: an error for who asks."""
@@ -249,14 +253,17 @@ class Kernels:
         isa = None if t.caps == _all_caps(t.machine) else strongest(t.caps)
         return {"machine": t.machine, "isa": isa, "threads": t.threads, "dispatch": t.dispatch}
 
-    def _engine(self, work: int) -> str:
-        return "reference" if self.target.engine == "auto" and work <= SMALL else self.target.engine
+    def _engine(self, work: int, *what: Hashable) -> str:
+        """The engine for some work: what is small and has not been asked for often is read."""
+        if self.target.engine != "auto" or work > SMALL:
+            return self.target.engine
+        return "reference" if next(_asked(self.target.machine.name, *what)) < READINGS else "auto"
 
-    def _run(self, program: Any, inputs: dict[str, Array], work: int) -> dict[str, Array]:
+    def _run(self, program: Any, inputs: dict[str, Array], engine: str) -> dict[str, Array]:
         from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
         with np.errstate(all="ignore"):
-            return numerics.run(program, inputs, engine=self._engine(work), threads=self.target.threads)
+            return numerics.run(program, inputs, engine=engine, threads=self.target.threads)
 
     def broadcast(self, *operands: Array) -> tuple[int, ...]:
         """The common shape."""
@@ -274,6 +281,12 @@ class Kernels:
             raise InvalidArgument(
                 f"an output of shape {tuple(shape)} takes {needed:.3g} bytes; {limit:.3g} are at hand"
             )
+
+
+@functools.lru_cache(maxsize=4096)
+def _asked(*what: Hashable) -> Iterator[int]:
+    """Counts how often something has been asked for."""
+    return itertools.count()
 
 
 def _fail(why: str) -> Cost:

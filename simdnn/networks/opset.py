@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import onnx
 
 DOMAINS = ("", "ai.onnx")
+_SMALL = 1 << 10  # elements of an initializer that may be sizes, which shapes hang on
 
 
 def version(model: onnx.ModelProto) -> int:
@@ -24,7 +25,31 @@ def raised(model: onnx.ModelProto, least: int) -> tuple[onnx.ModelProto, str]:
     package = onnx_package()
     try:
         made = package.version_converter.convert_version(model, least)
-        package.shape_inference.infer_shapes(made)  # what the converter got wrong shows here rather than when it runs
+        package.shape_inference.infer_shapes(
+            without_weights(made)
+        )  # what the converter got wrong shows here rather than when it runs
     except Exception as error:  # the C++ side's errors have no documented type
         return model, " ".join(str(error).split())[:120]
     return made, ""
+
+
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model as types and shapes are inferred of it: initializers that are large are inputs of their type and shape.
+
+    Inference writes a model out and reads it again, which takes long where there are weights.
+    """
+    package = onnx_package()
+    made: onnx.ModelProto = package.ModelProto(ir_version=model.ir_version)
+    made.opset_import.extend(model.opset_import)
+    made.functions.extend(model.functions)
+    graph = model.graph
+    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(made.graph, field).extend(getattr(graph, field))
+    made.graph.name = graph.name
+    known = {port.name for port in graph.input}
+    for tensor in graph.initializer:
+        if sum(tensor.dims) <= _SMALL and len(tensor.dims) <= 1:
+            made.graph.initializer.append(tensor)
+        elif tensor.name not in known:
+            made.graph.input.append(package.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    return made

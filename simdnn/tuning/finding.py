@@ -21,6 +21,7 @@ from simdnn.workers import Each
 
 MOST_ALONE = 100  # sensitivities; of more, those are left out that whole networks in one mode make needless
 MOST_PAIRS = 400  # of neighbours' modes that are priced before a search
+_CLEARLY = 2.0  # times the energy of an error: what few feeds tell for certain of two modes
 Kernel = tuple[str, str, float]  # name, type of products, cycles
 Pairs = dict[tuple[int, int], dict[tuple[str, str], float]]
 
@@ -35,19 +36,29 @@ class Finding:
         self.full = RecipeRuns(subject, judge, kept)
         self.few = RecipeRuns(subject, few, kept, few=True) if few else self.full
         self.points: dict[Modes, Worth] = {}
-        self.total = 0  # recipes that are to be run, as far as is known
+        self.total = {False: 0, True: 0}  # recipes over all feeds and few that are to be run, as far as is known
         self.losses = kept.losses
 
     def told(self, progress: Progress) -> None:
-        """Call `progress` with (done, of how many, what) after each recipe."""
-        done: dict[bool, int] = {}
+        """Call `progress` with (done, of how many, what) after each recipe: recipes, or where some run over few feeds
+        and some over all, runs of a feed.
+        """
+        feeds = {few: self.subject.count(few) if self.few is not self.full else 1 for few in (False, True)}
+        done = {False: 0, True: 0}
+        what = f"{'runs of a sample' if self.few is not self.full else 'recipes'} on {self.subject.machine.name}"
 
         def tell(few: bool, count: int) -> None:
             done[few] = count
-            progress(sum(done.values()), max(self.total, sum(done.values())), "recipes")
+            met = sum(done[few] * feeds[few] for few in done)
+            progress(met, sum(max(self.total[few], done[few]) * feeds[few] for few in done), what)
 
         for runs in (self.full, self.few):
             runs.tell = lambda count, few=runs.few: tell(few, count)
+
+    def _expect(self, searched: int, confirmed: int = 0) -> None:
+        """So many recipes the search runs in all, and over all feeds so many, where it goes by few."""
+        apart = self.few is not self.full
+        self.total = {True: searched, False: confirmed} if apart else {True: 0, False: searched}
 
     def by(self, each: Each[Task, Ran] | None) -> Finding:
         """This, its recipes run by somebody else (None: this process)."""
@@ -82,30 +93,52 @@ class Finding:
     # -- the search ------------------------------------------------------------------------------------------------
     def search(self, names: Sequence[str]) -> list[str]:
         """Run what the front needs; what is to be said of it."""
-        places = range(len(self.subject.groups))
+        many = len(names) * len(self.subject.groups) > MOST_ALONE
+        self._expect(1 + len(self.subject.groups) * (len(names) - 1), 1)
         self._rows([self._all("f32")])
         if self._measure([self._all("f32")])[0]["sqnr_db"] == -inf:
             raise InvalidArgument("f32's outputs are no finite numbers over the feeds: no recipe can be judged by them")
-        notes = []
-        wanted: list[Sequence[str]] = [names] * len(places)
-        self.total = 1 + len(places) * (len(names) - 1)
-        whole: dict[str, dict[str, Any]] = {}
-        if len(names) * len(places) > MOST_ALONE:
-            self.total += len(names)
-            uniform = [self._all(name) for name in names]
-            self._rows(uniform)
-            whole = dict(zip(names, self._measure(uniform), strict=True))
-            kernels = {name: self._kernels(row) for name, row in whole.items() if not row["refused"]}
-            wanted = [worth_trying(names, {n: found[place] for n, found in kernels.items()}) for place in places]
-            self.total = 2 + len(names) + sum(len(some) - 1 for some in wanted)
+        whole, beaten = self._whole(names) if many else ({}, [])
+        wanted = self._wanted(names, whole)
+        self._expect(
+            len(self.few.modes) + sum(len(some) - 1 for some in wanted) + 2 * self.subject.a_round,
+            len(self.full.modes) + self.subject.shown,
+        )
         options, lacking = self._options(wanted)
         count = prod(map(len, options))
         if count <= self.subject.enumerable:
             every = list(product(*options))
-            self.total = len(self.full.modes) + sum(key not in self.points for key in every)
+            self._expect(len(self.few.modes) + sum(key not in self.points for key in every), count)
             self._rows(every)
             self._measure(every)
-            return [f"all {count} recipes were run: the front is the true one", *lacking]
+            return [f"all {count} recipes were run: the front is the true one", *beaten, *lacking]
+        of = len(names) ** len(options) if many else count
+        return [*self._modelled(options, whole, of), *beaten, *lacking]
+
+    def _whole(self, names: Sequence[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+        """Whole networks in one mode, over all feeds those that no other one clearly beats; and which one does."""
+        uniform = dict(zip(names, map(self._all, names), strict=True))
+        guess = len(names) + len(self.subject.groups) * (len(names) - 1) // 2  # half of the modes are worth trying
+        self._expect(guess, len(names) + self.subject.shown)
+        rows = dict(zip(names, self._rows(list(uniform.values())), strict=True))
+        left = [name for name in names if any(_clearly(rows[other], rows[name]) for other in names)]
+        self._measure([key for name, key in uniform.items() if name not in left])
+        if not left or self.few is self.full:
+            return rows, []
+        return rows, [f"no faster than another mode in all layers, and clearly farther off: {', '.join(left)}"]
+
+    def _wanted(self, names: Sequence[str], whole: Mapping[str, Mapping[str, Any]]) -> list[Sequence[str]]:
+        """The modes to be tried in each group: all, or what whole networks in one mode leave."""
+        kernels = {name: self._kernels(row) for name, row in whole.items() if not row["refused"]}
+        places = range(len(self.subject.groups))
+        if not kernels:
+            return [names for _ in places]
+        return [worth_trying(names, {name: found[place] for name, found in kernels.items()}) for place in places]
+
+    def _modelled(
+        self, options: Sequence[Sequence[str]], whole: Mapping[str, Mapping[str, Any]], count: int
+    ) -> list[str]:
+        """Run what a model of the recipes names, and what they tell of it; notes on how, of `count` recipes in all."""
         alone = [
             {mode: (row["cycles"] - self._base["cycles"], _energy(row)) for mode, row in self._alone(place, some)}
             for place, some in enumerate(options)
@@ -113,24 +146,25 @@ class Finding:
         pairs = self._pairs(options)
         learned = not pairs and bool(whole)
         model = Additive(self._base["cycles"], options, alone, self._learned(options, whole) if learned else pairs)
-        most = self.subject.a_round
-        self.total = len(self.full.modes) + (len(self.few.modes) if self.few is not self.full else 0) + most
-        rounds = confirmed(model, self._rows, self.points, most, self.subject.rounds)
+        rounds = confirmed(model, self._rows, self.points, self.subject.a_round, self.subject.rounds)
         if self.few is not self.full:
-            best = undominated([point for point in self.points.values() if point.energy < inf])
-            self._measure([point.modes for point in thinned(best, self.subject.shown)])
+            found = undominated([point for point in self.points.values() if point.energy < inf])
+            best = [point.modes for point in thinned(found, self.subject.shown)]
+            more = sum(self.recipe(key) not in self.full.modes for key in best)
+            self._expect(len(self.few.modes), len(self.full.modes) + more)
+            self._measure(best)
         said = "; what borders cost was taken from whole networks in one mode" if learned else ""
         said = said if pairs or learned else "; borders were not priced beforehand"
-        of = len(names) ** len(places) if whole else count
-        often = f"{rounds} round{'s' * (rounds > 1)}"
-        found = f"{len(self.few.modes)} of {_many(of)} recipes were run, in {often}, chosen by an additive model"
-        notes.append(f"{found}: a recipe that is better than the model says may be missing{said}")
+        few, full = len(self.few.modes), len(self.full.modes)
+        ran = f"{few} of {_many(count)} recipes were run, in {rounds} round{'s' * (rounds > 1)}"
+        notes = [
+            f"{ran}, chosen by an additive model: a recipe that is better than the model says may be missing{said}"
+        ]
         if self.few is not self.full:
-            few, full = len(self.few.modes), len(self.full.modes)
             notes.append(
                 f"the search ran {few} recipes over few samples; the {full} best and uniform ones ran over all"
             )
-        return notes + lacking
+        return notes
 
     @property
     def _base(self) -> dict[str, Any]:
@@ -213,6 +247,13 @@ class Finding:
 
 def _many(count: int) -> str:
     return str(count) if count < 10**6 else f"{float(count):.0e}"
+
+
+def _clearly(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a whole network in one mode is as fast as in another, and its error so much less that few feeds tell."""
+    if one["refused"] or other["refused"]:
+        return False
+    return bool(one["cycles"] <= other["cycles"] and _energy(one) * _CLEARLY < _energy(other))
 
 
 def _energy(row: Mapping[str, Any]) -> float:

@@ -70,6 +70,9 @@ class Subject(Protocol):
     @property
     def shown(self) -> int: ...
 
+    def count(self, few: bool) -> int:
+        """How many feeds a recipe is run over."""
+
     def run(self, modes: Mapping[str, str], few: bool = False) -> RecipeRun:
         """A recipe with values, over few feeds where they are enough; raises what kernels refuse."""
 
@@ -123,6 +126,9 @@ class TrainedSubject:
     @cached_property
     def place(self) -> sequential.Place:
         return sequential.Place(self.machine, None)
+
+    def count(self, few: bool) -> int:
+        return 1
 
     def run(self, modes: Mapping[str, str], few: bool = False) -> RecipeRun:
         steps = self._prepared(modes)
@@ -229,6 +235,9 @@ class ModelSubject:
     def edges(self) -> list[tuple[int, int]]:
         at = {layer: place for place, group in enumerate(self.groups) for layer in group}
         return list(dict.fromkeys((at[a], at[b]) for a, b in self.calibrated.mixable.edges if at[a] < at[b]))
+
+    def count(self, few: bool) -> int:
+        return len(self.feeds[: self.few if few else None])
 
     def run(self, modes: Mapping[str, str], few: bool = False) -> RecipeRun:
         network, where = self._placed(modes)

@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 
 import simdnn
+import workloads
 from isa_models import instruction
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from simdnn.networks.float16 import narrowed  # noqa: E402
+from simdnn.networks.float16 import narrowed, transpile_float16  # noqa: E402
+from simdnn.networks.opset import without_weights  # noqa: E402
 from tests.networks import peer  # noqa: E402
 from tests.networks.models import model, small_cnn  # noqa: E402
 from tests.networks.random_graphs import Builder, draw  # noqa: E402
+from workloads.export import onnx_model  # noqa: E402
 
 X = np.random.default_rng(1).normal(size=(2, 3, 12, 12)).astype(np.float32)
 
@@ -323,3 +326,16 @@ def test_random_graphs_stay_close(seed: int) -> None:
         if seed % 4 == 0:
             got = simdnn.load(made).run(feeds, machine="zen4", dispatch="onednn").outputs[drawn.output]
             assert got.dtype == np.float32 and np.linalg.norm(got - want) <= error * size
+
+
+def test_types_are_inferred_without_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inference writes a model out and reads it back: of a large one that took most of a recipe's time."""
+    model, met = onnx_model(workloads.NETWORKS["digits"]()), []
+    whole = onnx.shape_inference.infer_shapes(model).graph
+    assert {
+        v.SerializeToString() for v in onnx.shape_inference.infer_shapes(without_weights(model)).graph.value_info
+    } == {v.SerializeToString() for v in whole.value_info}
+    was = onnx.shape_inference.infer_shapes
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", lambda m: (met.append(m.ByteSize()), was(m))[1])
+    transpile_float16(model, dtype="bf16")
+    assert met and max(met) < model.ByteSize() / 4

@@ -13,9 +13,11 @@ from simdnn import Attr, InvalidArgument, Unimplemented, UnknownTiming
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-from onnx import helper  # noqa: E402
+from onnx import TensorProto, helper  # noqa: E402
 
 from simdnn.networks.inspect import inspect  # noqa: E402
+from simdnn.networks.kernels import READINGS  # noqa: E402
+from simdnn.numerics import reference  # noqa: E402
 from tests.networks import peer  # noqa: E402
 from tests.networks.models import model, small_cnn  # noqa: E402
 
@@ -205,3 +207,18 @@ def test_a_batch_of_products_is_one_kernel_on_a_cpu(isa: str | None) -> None:
     assert int(found.departures["outputs"].sum()) == int(alone.departures["outputs"].sum()) > 0
     eight = net.run(feeds, threads=8, **where)
     assert eight.cycles < found.cycles / 4 and (eight.outputs["s"] == alone.output).all()
+
+
+def test_a_small_program_that_runs_often_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it is quicker than compiling it only for the first few times."""
+    x_port, y_port = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [5, 7]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", [x_port], [y_port])
+    net = simdnn.load(helper.make_model(graph))
+    read: list[int] = []
+    was = reference.execute
+    monkeypatch.setattr(reference, "execute", lambda *args: (read.append(1), was(*args))[1])
+    x = {"x": np.linspace(-1, 1, 35, dtype=np.float32).reshape(5, 7)}
+    bits = {net.run(x, machine="zen4").outputs["y"].tobytes() for _ in range(2 * READINGS)}
+    assert len(bits) == 1 and len(read) <= READINGS
+    net.run(x, machine="zen4", engine="reference")
+    assert len(read) <= READINGS + 1

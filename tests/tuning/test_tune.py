@@ -369,10 +369,18 @@ def test_few_feeds_find_what_all_confirm(model: Any, monkeypatch: pytest.MonkeyP
     zen4, judge = isa_models.machine("zen4"), Judge(None, None, False)
     subject = ModelSubject(model, zen4, feeds, calibrate, few=1, enumerable=0, a_round=6, rounds=2, shown=3)
     found = Finding(subject, judge, Results(None), judge)
+    told: list[tuple[int, int, str]] = []
+    found.told(lambda *args: told.append(args))
     notes = found.search(names)
+    assert {what for _, _, what in told} == {"runs of a sample on zen4"} and told[-1][0] == told[-1][1]
+    assert told[-1][0] == len(found.few.modes) + len(feeds) * len(found.full.modes)
     assert "over few samples" in notes[1] and "of 125 recipes" in notes[0]
     uniform = [dict.fromkeys(subject.layers, name) for name in names]
-    assert found.full.modes[: len(names)] == uniform and 0 < len(found.full.modes) - len(names) <= 3
+    rows = [found.few.row(modes) for modes in uniform]
+    beaten = [any(a["cycles"] <= b["cycles"] and a["sqnr_db"] > b["sqnr_db"] + 3.02 for a in rows) for b in rows]
+    left = [modes for modes, out in zip(uniform, beaten, strict=True) if not out]
+    assert any(beaten) == any("farther off" in line for line in notes)
+    assert found.full.modes[: len(left)] == left and 0 < len(found.full.modes) - len(left) <= 3
     assert len(found.few.modes) > len(found.full.modes)
     row = found.full.row(found.full.modes[-1])
     alone = ModelSubject(model, zen4, feeds, calibrate).run(found.full.modes[-1])
