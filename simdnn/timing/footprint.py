@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +24,7 @@ Ints = npt.NDArray[np.int64]
 _NONE = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """`size` bytes at byte `start` of `tensor` plus `strides` bytes for each loop variable."""
 
     tensor: str
@@ -59,17 +60,16 @@ def _bundled(accesses: Iterable[Access]) -> tuple[_Bundle, ...]:
     return tuple(bundles)
 
 
-@dataclass(frozen=True)
-class Lines:
+class Lines(NamedTuple):
     """Lines that are touched, and those among them that are written."""
 
     touched: float = 0
     written: float = 0
 
-    def __add__(self, other: Lines) -> Lines:
+    def __add__(self, other: Lines) -> Lines:  # type: ignore[override]  # a pair that adds up, and does not grow
         return Lines(self.touched + other.touched, self.written + other.written)
 
-    def __mul__(self, times: float) -> Lines:
+    def __mul__(self, times: float) -> Lines:  # type: ignore[override]
         return Lines(self.touched * times, self.written * times)
 
 
@@ -168,7 +168,7 @@ def parts(program: Program, line_bytes: int = 64) -> Region:
     """The program as a tree of parts."""
 
     def part(var: str, extent: int, body: Sequence[Statement]) -> Region:
-        accesses = tuple(a for s in body if isinstance(s, Op) for a in _access(program, s))
+        accesses = tuple([a for s in body if type(s) is Op for a in _access(program, s)])
         loops = tuple(part(s.var, s.extent, s.body) for s in body if isinstance(s, Loop))
         return Region(var, extent, accesses, loops, line_bytes)
 
@@ -179,7 +179,7 @@ def _access(program: Program, op: Op) -> Iterator[Access]:
     memory = op.memory
     if memory is not None:
         unit = fmt(program.tensor[memory.tensor].dtype).bits // 8
-        strides = tuple((name, c * unit) for name, c in memory.index.terms)
+        strides = tuple([(name, c * unit) for name, c in memory.index.terms])
         size = memory.bits // memory.rows // 8
         for row in range(memory.rows):
             start = (memory.index.const + row * memory.stride) * unit
@@ -196,16 +196,32 @@ def crossing(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) 
     >>> crossing(rows, [("i", 8)], 64)
     0.75
     """
+    return _crossing(access.start % line_bytes, access.size, moving(access, loops, line_bytes), line_bytes)
+
+
+def crossings(found: Iterable[Repeated], line_bytes: int) -> Iterator[tuple[Access, int, float]]:
+    """Accesses with the times that each is executed, and the share of them whose bytes lie in two lines."""
+    around: Extents | None = None
+    times, steps = 1, dict[tuple[tuple[str, int], ...], Dims]()
+    for access, loops in found:
+        if loops is not around:  # many accesses follow each other in the same loops, and move alike
+            around, times, steps = loops, prod([extent for _, extent in loops]), {}
+        if access.strides not in steps:
+            steps[access.strides] = moving(access, loops, line_bytes)
+        yield access, times, _crossing(access.start % line_bytes, access.size, steps[access.strides], line_bytes)
+
+
+def moving(access: Access, loops: Sequence[tuple[str, int]], line_bytes: int) -> Dims:
+    """For each loop that moves an access within its line: how far, and how often it runs."""
     strides = dict(access.strides)
-    moving = tuple((step, extent) for var, extent in loops if (step := strides.get(var, 0) % line_bytes))
-    return _crossing(access.start % line_bytes, access.size, moving, line_bytes)
+    return tuple([(step, extent) for var, extent in loops if (step := strides.get(var, 0) % line_bytes)])
 
 
 @lru_cache(maxsize=4096)
-def _crossing(start: int, size: int, moving: tuple[tuple[int, int], ...], line_bytes: int) -> float:
+def _crossing(start: int, size: int, moves: Dims, line_bytes: int) -> float:
     places = np.zeros(line_bytes)
     places[start] = 1
-    for step, extent in moving:
+    for step, extent in moves:
         whole, rest = divmod(extent, line_bytes)
         turns = step * np.arange(line_bytes) % line_bytes
         steps = whole * np.bincount(turns, minlength=line_bytes) + np.bincount(turns[:rest], minlength=line_bytes)
@@ -262,8 +278,24 @@ def _joined(rows: Sequence[_Group]) -> _Group:
     return np.concatenate(starts), np.concatenate(ends), np.concatenate(stores)
 
 
+_KNOWN: dict[tuple[object, ...], Runs] = {}  # tiles touch the same lines in many shapes, and beside other panels
+_MOST_KNOWN, _FEW = 1 << 13, 256  # unions, and runs of one
+
+
 def _union(groups: Sequence[tuple[Dims, Ints, Ints]], line_bytes: int) -> Runs:
     """Lines of the union of all groups; groups too large to be kept apart are taken as disjoint."""
+    key = line_bytes, *[(dims, starts.tobytes(), ends.tobytes()) for dims, starts, ends in groups]
+    if key not in _KNOWN:
+        runs = _united(groups, line_bytes)
+        if len(runs.starts) > _FEW:
+            return runs
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = runs
+    return _KNOWN[key]
+
+
+def _united(groups: Sequence[tuple[Dims, Ints, Ints]], line_bytes: int) -> Runs:
     more = 0
     exact: list[tuple[Ints, Ints]] = []
     for dims, first, last in groups:

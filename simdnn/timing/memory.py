@@ -14,10 +14,9 @@ translated in no time (docs/validation/memory.md has what pages cost).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ import numpy.typing as npt
 from isa_models.machines.cpu_record import CacheLevel, Machine
 from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Program
-from simdnn.timing.footprint import Lines, Region, crossing, parts
+from simdnn.timing.footprint import Lines, Region, crossings, parts
 
 Floats = npt.NDArray[np.float64]
 PAGE_BYTES = 4096  # the part of an address that a program chooses
@@ -105,6 +104,8 @@ def transfers(
 
 def _share_of_tiles(program: Program) -> float:
     """Which part of the bytes that a program loads and stores goes to and from tiles."""
+    if not any(op.definition.tile for op, _ in program.ops()):
+        return 0.0
     bytes_ = {True: 0, False: 0}
     for op, times in program.ops():
         if op.memory is not None:
@@ -227,9 +228,9 @@ def _stays(part: Region, cache: CacheLevel) -> dict[str, float]:
 
     Lines at a stride may meet in few of the sets; all other tensors' are taken as spread evenly over all.
     """
-    total = sum(lines.touched for lines in part.iteration.values())
+    total = sum([lines.touched for lines in part.iteration.values()])
     places = cache.size_bytes / part.line_bytes
-    found = dict.fromkeys(part.iteration, _kept(cache, np.array([total / places]), np.ones(1)))
+    found = dict.fromkeys(part.iteration, _kept_evenly(cache, total / places))
     if not cache.ways:
         return found
     sets = max(1, round(min(places / cache.ways, PAGE_BYTES / part.line_bytes)))
@@ -240,6 +241,12 @@ def _stays(part: Region, cache: CacheLevel) -> dict[str, float]:
             share = [_kept(cache, (lines + others + one) * sets / places, lines) for one in (0, 1)]
             found[tensor] = share[0] * (1 - more) + share[1] * more
     return found
+
+
+def _kept_evenly(cache: CacheLevel, crowding: float) -> float:
+    """The share that stays of lines that are gone through again and again, spread evenly over all sets."""
+    least, share = cache.keeps[0]
+    return share if crowding <= least else _kept(cache, np.array([crowding]), np.ones(1))
 
 
 def _kept(cache: CacheLevel, crowding: Floats, lines: Floats) -> float:
@@ -253,17 +260,22 @@ def _first_level(tree: Region, machine: Machine) -> LevelTraffic:
 
     One whose bytes lie in two lines is two for the ports.
     """
-    core, level = machine.core, machine.caches[0]
+    level = machine.caches[0]
     moved, busy = [0, 0], [0.0, 0.0]  # loads, stores: bytes, and cycles of their ports
-    for access, loops in tree.accesses_below():
-        times, bits = math.prod(extent for _, extent in loops), 8 * access.size
-        alone = core.store(bits).commit_cycles if access.stores else core.load(bits).pipes / len(core.load_ports)
+    for access, times, crossing in crossings(tree.accesses_below(), level.line_bytes):
         moved[access.stores] += times * access.size
-        busy[access.stores] += times * alone * (1 + crossing(access, loops, level.line_bytes))
+        busy[access.stores] += times * _port_cycles(machine, access.size, access.stores) * (1 + crossing)
     rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
     cycles = max(*busy, *(bytes_ / rate for bytes_, rate in zip(moved, rates, strict=True)))
     confidence = machine.confidence_of(*(f"caches.{level.name}.{way}_bytes_per_cycle" for way in ("load", "store")))
     return LevelTraffic(level.name, moved[0], moved[1], *rates, cycles, confidence)
+
+
+@lru_cache(maxsize=1024)
+def _port_cycles(machine: Machine, size: int, stores: bool) -> float:
+    """Cycles that a load, or a store, of some bytes takes of its ports."""
+    core = machine.core
+    return core.store(8 * size).commit_cycles if stores else core.load(8 * size).pipes / len(core.load_ports)
 
 
 def _level(

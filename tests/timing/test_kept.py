@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import simdnn
 from isa_models import cpu_machine
+from simdnn.timing import footprint
 from simdnn.timing.cpu import lines, walk
 from simdnn.timing.estimate import Cost, estimate_program
 from tests.effort import examples
@@ -31,8 +32,11 @@ def said(cost: Cost) -> dict[str, Any]:
 @contextmanager
 def nothing_kept() -> Iterator[None]:
     """A process that has estimated nothing yet."""
-    with patch.object(lines, "_known", lines._KnownLines), patch.object(walk, "_steady", walk._steady.__wrapped__):
-        with patch.object(walk, "_ends", walk._ends.__wrapped__):
+    with patch.object(lines, "_known", lines._KnownLines), patch.object(footprint, "_union", footprint._united):
+        with (
+            patch.object(walk, "_steady", walk._steady.__wrapped__),
+            patch.object(walk, "_ends", walk._ends.__wrapped__),
+        ):
             yield
 
 

@@ -107,7 +107,7 @@ class _KnownLines:
         return self._numbers[step, jump]
 
     def rows(self, numbers: Ints, beside: tuple[bool, bool]) -> tuple[CoreRows, Ints]:
-        """Rows of lines as the core sees them beside 512-bit registers, and tiles; and the number of each line among them."""
+        """Rows of lines as the core sees them beside 512-bit registers, and tiles; which of them each of these is."""
         rows, of = self._rows.get(beside) or (CoreRows(self.machine), np.zeros(0, np.int64))
         if numbers.max(initial=0) >= len(of) or (of[numbers] < 0).any():
             with _LOCK:
