@@ -51,8 +51,9 @@ def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
     instructions: Mapping[tuple[str, str], InstructionTiming] = base.instructions if base else {}
     if not base or top.has("instructions"):
         instructions = Frozen({**instructions, **_instructions(top.table("instructions"), core)})
-    accumulation = _amx_accumulation(top.table("numerics")) if top.has("numerics") else AMX_ACCUMULATIONS[0]
-    top.close()
+    numerics = top.table("numerics") if top.has("numerics") else None
+    accumulation = numerics.figure_among("amx_accumulation", AMX_ACCUMULATIONS) if numerics else AMX_ACCUMULATIONS[0]
+    top.close_all()
     provenance: Any = top.reader.provenance
     if base:  # a base may have a thousand variants, so nothing is copied
         provenance = ChainMap(provenance, cast(Any, base.provenance))
@@ -74,22 +75,12 @@ def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
     )
 
 
-def _amx_accumulation(table: Table) -> str:
-    found = table.figure("amx_accumulation")
-    table.close()
-    if found not in AMX_ACCUMULATIONS:
-        raise table.error("amx_accumulation.value", f"one of {', '.join(AMX_ACCUMULATIONS)}", found)
-    return str(found)
-
-
 def _frequency(table: Table) -> Frequency:
     def optional(key: str) -> float | None:
         return table.figure_number(key, 0.1, 10) if table.has(key) else None
 
     names = "avx2_ghz", "avx512_ghz", "avx512_light_ghz", "amx_ghz"
-    found = Frequency(table.figure_number("base_ghz", 0.1, 10), *(optional(name) for name in names))
-    table.close()
-    return found
+    return Frequency(table.figure_number("base_ghz", 0.1, 10), *(optional(name) for name in names))
 
 
 def _core(table: Table) -> Core:
@@ -113,13 +104,13 @@ def _core(table: Table) -> Core:
         zero_idioms=frozenset(table.figure_strings("zero_idioms")),
         ports_lost_to_512=table.figure_strings("ports_lost_to_512", ports),
         addend_chain_use=_points(table, "addend_chain_use"),
-        narrow_as_512=table.has("narrow_as_512") and _truth(table, "narrow_as_512"),
+        narrow_as_512=table.has("narrow_as_512") and table.figure_flag("narrow_as_512"),
         ports_lost_to_tiles=table.figure_strings("ports_lost_to_tiles", ports, ()),
         ones_idioms=frozenset(table.figure_strings("ones_idioms", None, ())),
         uop_cache_line=table.figure_integer("uop_cache_line", 0, 64, 0),
         splits_indexed=table.figure_integer("splits_indexed", 0, 64, 0),
         loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64, 0),
-        binding=_one_of(table, "binding", BINDINGS),
+        binding=table.figure_among("binding", BINDINGS),
         crowding=_crowding(table) if table.has("crowding") else (),
         other_unit=_other_unit(table.table("other_unit")) if table.has("other_unit") else OtherUnit(),
         late_results=_late_results(table.table("late_results")) if table.has("late_results") else LateResults(),
@@ -132,7 +123,6 @@ def _core(table: Table) -> Core:
         raise table.error("load", f"at most {len(core.load_ports)} pipes a load", most)
     if all(row.general for row in core.loads) or all(row.general for row in core.stores):
         raise table.error("load", "a row, and one of store, that isn't for general registers alone", "general = true")
-    table.close()
     return core
 
 
@@ -143,7 +133,6 @@ def _vector_registers(table: Table) -> Mapping[int, int]:
         if inner.has(key):
             found[int(key)] = inner.integer(key, 1, 1024)
     inner.provenance()
-    inner.close()
     return Frozen(found)
 
 
@@ -164,7 +153,6 @@ def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:
         name = row.text("name")
         row.provenance(f"core.scheduler.{name}")
         found.append(Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks, held))
-        row.close()
     if missing := [port for port in ports if port not in taken]:
         raise table.error("scheduler", "a scheduler for every port", f"none for {', '.join(missing)}")
     return tuple(found)
@@ -185,7 +173,6 @@ def _loads(table: Table) -> tuple[LoadWidth, ...]:
         across, later = (row.number(key, 0, 1000, 0.0) for key in keys)
         update = row.number("update_latency", 0, 1000) if row.has("update_latency") else None
         found.append(LoadWidth(bits, pipes, latency, forward, blocked, general, across, later, update))
-        row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
 
 
@@ -199,7 +186,6 @@ def _stores(table: Table) -> tuple[StoreWidth, ...]:
         other = row.number("other_line_cycles", commit, 1000, commit)
         crossing = row.number("crossing_cycles", 0, 1000, other)
         found.append(StoreWidth(bits, commit, other, general, crossing, row.number("load_pipes", 0, 16, 0.0)))
-        row.close()
     return tuple(sorted(found, key=lambda r: r.bits))
 
 
@@ -215,37 +201,17 @@ def _crowding(table: Table) -> tuple[Crowding, ...]:
                 "beside", f"at most what a simple operation and a multiplication take ({most:g})", shares["beside"]
             )
         found.append(Crowding(bits, **shares))
-        row.close()
     return tuple(found)
 
 
 def _other_unit(table: Table) -> OtherUnit:
-    found = OtherUnit(table.number("cycles", 0, 100), table.strings("spares"))
     table.provenance()
-    table.close()
-    return found
+    return OtherUnit(table.number("cycles", 0, 100), table.strings("spares"))
 
 
 def _late_results(table: Table) -> LateResults:
-    found = LateResults(table.number("cycles", 0, 100), table.strings("of"))
     table.provenance()
-    table.close()
-    return found
-
-
-def _truth(table: Table, key: str) -> bool:
-    value = table.figure(key)
-    if not isinstance(value, bool):
-        raise table.error(f"{key}.value", "true or false", value)
-    return value
-
-
-def _one_of(table: Table, key: str, names: tuple[str, ...]) -> str:
-    """One of the names; the first where nothing is said."""
-    found = table.figure(key) if table.has(key) else names[0]
-    if found not in names:
-        raise table.error(f"{key}.value", f"one of {', '.join(names)}", found)
-    return str(found)
+    return LateResults(table.number("cycles", 0, 100), table.strings("of"))
 
 
 def _loop_buffer(table: Table) -> tuple[tuple[int, int], ...]:
@@ -295,7 +261,6 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
         )
         if level.ways and level.size_bytes % (level.ways * level.line_bytes):
             raise row.error("ways.value", f"a divisor of the {level.size_bytes // level.line_bytes} lines", level.ways)
-        row.close()
         found.append(level)
     for inner, outer in zip(found, found[1:], strict=False):
         if inner.size_bytes >= outer.size_bytes or inner.name == outer.name:
@@ -312,7 +277,6 @@ def _dram(table: Table) -> Dram:
     )
     if dram.gb_s_socket < dram.gb_s_core:
         raise table.error("gb_s_socket.value", f"at least gb_s_core ({dram.gb_s_core:g})", dram.gb_s_socket)
-    table.close()
     return dram
 
 
@@ -325,7 +289,6 @@ def _instructions(table: Table, core: Core) -> dict[tuple[str, str], Instruction
                 row.key = f"instructions.{timing.mnemonic} {timing.form}"
                 raise row.error("form", "one row for each form", f"{key[0]} {key[1]} twice")
             found[key] = timing
-    table.close()
     return dict(sorted(found.items()))
 
 
@@ -351,7 +314,6 @@ def _row(row: Table, core: Core) -> Iterator[InstructionTiming]:
         row.flag("eliminated"),
     )
     pattern, confidence = row.text("source"), row.confidence()
-    row.close()
     reader = row.reader
     for mnemonic, form in product(mnemonics, forms):
         standing = reader.cite(source_of(pattern, (mnemonic, form)), confidence)

@@ -25,22 +25,17 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
     cores = top.table("cores")
     words = ("sms", "partitions", "dies") if platform.warp else ("xe_cores", "engines", "stacks")
     xe_cores, engines, stacks = (cores.figure_integer(key, 1, 4096) for key in words)
-    cores.close()
     frequency = top.table("frequency")
     ghz = frequency.figure_number("ghz", 0.1, 10)
     max_ghz = frequency.figure_number("max_ghz", ghz, 10) if frequency.has("max_ghz") else None
     base_ghz = frequency.figure_number("base_ghz", 0.1, ghz) if frequency.has("base_ghz") else None
     matrix_ghz = frequency.figure_number("matrix_ghz", 0.1, ghz) if frequency.has("matrix_ghz") else None
-    frequency.close()
     engine = top.table("engine")
     threads = engine.figure_integer("threads", 2, 64)
     vector = {key: engine.figure_number(f"{key}_ops", 1, 1e5) for key in ("f32", "f16", "dp4a")}
     share = engine.figure_number("s32_multiply_share", 0.01, 1)
     converts = engine.figure_number("conversion_share", 0.01, 1) if engine.has("conversion_share") else 1.0
     systolic, co_issue = _systolic(engine)
-    engine.close()
-    if bool(systolic) != platform.has_matrix_unit:
-        raise top.error("engine.systolic_ops", f"rates exactly where {named} has a matrix unit", systolic)
     latency = _latency(top.table("latency"), platform)
     caches = [_cache(row) for row in top.tables("caches")]
     if [cache.name for cache in caches] != ["L1", "L2"]:
@@ -48,13 +43,12 @@ def gpu_machine_of(top: Table, path: Path) -> GpuMachine:
     dram = top.table("dram")
     gb_s = dram.figure_number("gb_s", 0.1, 1e6)
     sustained = dram.figure_number("sustained_gb_s", 0.1, gb_s, gb_s)
-    dram.close()
     launch_us = 0.0
     if top.has("launch"):
-        launch = top.table("launch")
-        launch_us = launch.figure_number("us", 0, 1000)
-        launch.close()
-    top.close()
+        launch_us = top.table("launch").figure_number("us", 0, 1000)
+    top.close_all()
+    if bool(systolic) != platform.has_matrix_unit:
+        raise top.error("engine.systolic_ops", f"rates exactly where {named} has a matrix unit", systolic)
     return GpuMachine(
         name,
         title,
@@ -89,30 +83,22 @@ def _systolic(engine: Table) -> tuple[dict[str, float], bool]:
         return {}, False
     inner = engine.table("systolic_ops")
     rates = {key: inner.figure_number(key, 1, 1e6) for key in SYSTOLIC_TYPES if inner.has(key)}
-    inner.close()
-    co_issue = engine.figure("co_issue")
-    if not isinstance(co_issue, bool):
-        raise engine.error("co_issue.value", "true or false", co_issue)
-    return rates, co_issue
+    return rates, engine.figure_flag("co_issue")
 
 
 def _latency(table: Table, platform: Platform) -> Latency:
     dpas = {n: table.figure_number(f"dpas_{n}", 1, 1000) for n in (1, 2, 8)} if platform.exec_size else {}
     keys = ["vector", "vector_wide", "math", "l1", "slm", "l2", "dram", "barrier"]
     keys += ["mma"] if platform.tensor_cores else []
-    found = Latency(Frozen(dpas), *(table.figure_number(key, 0, 1e5) for key in keys))
-    table.close()
-    return found
+    return Latency(Frozen(dpas), *(table.figure_number(key, 0, 1e5) for key in keys))
 
 
 def _cache(row: Table) -> GpuCache:
     name = row.text("name")
     row.key = f"caches.{name}"
-    found = GpuCache(
+    return GpuCache(
         name,
         row.figure_integer("size_bytes"),
         row.figure_integer("line_bytes", 8, 4096),
         row.figure_number("bytes_per_cycle", 0.01, 1e6),
     )
-    row.close()
-    return found

@@ -49,6 +49,7 @@ class Table:
             raise broken(reader.path, key or "(file)", "a table", data)
         self.data: dict[str, object] = data
         self.asked: set[str] = set()
+        self.inside: list[Table] = []
 
     def path(self, key: str) -> str:
         return f"{self.key}.{key}" if self.key else key
@@ -109,14 +110,19 @@ class Table:
         return tuple(value)
 
     def table(self, key: str) -> Table:
-        return Table(self.reader, self.path(key), self.raw(key))
+        return self._opened(self.path(key), self.raw(key))
 
     def tables(self, key: str) -> list[Table]:
         """A non-empty array of tables, each under the key `KEY[i]`."""
         value = self.raw(key)
         if not isinstance(value, list) or not value:
             raise self.error(key, "a non-empty array of tables", value)
-        return [Table(self.reader, self.path(f"{key}[{i}]"), item) for i, item in enumerate(value)]
+        return [self._opened(self.path(f"{key}[{i}]"), item) for i, item in enumerate(value)]
+
+    def _opened(self, key: str, data: object) -> Table:
+        found = Table(self.reader, key, data)
+        self.inside.append(found)
+        return found
 
     def confidence(self) -> Confidence:
         """How far this table's own figures are to be trusted."""
@@ -138,10 +144,8 @@ class Table:
         if not isinstance(met := self.raw(key), dict):
             raise self.error(key, 'a figure {value = …, source = "…", confidence = "…"}', met)
         inner = self.table(key)
-        value = inner.raw("value")
         inner.provenance()
-        inner.close()
-        return value
+        return inner.raw("value")
 
     def figure_number(self, key: str, least: float = 0.0, most: float = 1e15, default: float | None = None) -> float:
         if default is not None and not self.has(key):
@@ -160,8 +164,27 @@ class Table:
             return default
         return self.strings_of(f"{key}.value", self.figure(key), allowed)
 
+    def figure_flag(self, key: str) -> bool:
+        value = self.figure(key)
+        if not isinstance(value, bool):
+            raise self.error(f"{key}.value", "true or false", value)
+        return value
+
+    def figure_among(self, key: str, names: Sequence[str]) -> str:
+        """One of the names; the first where nothing is said."""
+        value = self.figure(key) if self.has(key) else names[0]
+        if value not in names:
+            raise self.error(f"{key}.value", f"one of {', '.join(names)}", value)
+        return str(value)
+
+    def close_all(self) -> None:
+        """Refuse keys that the schema doesn't know, here and in all tables that were read from here."""
+        for table in self.inside:
+            table.close_all()
+        self.close()
+
     def close(self) -> None:
-        """Refuse keys that the schema doesn't know."""
+        """Refuse keys that the schema doesn't know; the tables inside are their readers' own matter."""
         for key in self.data:
             if key not in self.asked:
                 near = nearest(key, self.asked)
