@@ -24,15 +24,12 @@ from simdnn.primitives.dispatch import Choice, Request, built, check_dispatch, c
 from simdnn.primitives.mathmode import COLD_WEIGHTS
 from simdnn.primitives.reorder import Reordered, conversion
 from simdnn.primitives.resolve import Resolved, Shape
-from simdnn.primitives.result import Conversion, Estimate, Result
+from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.verbose_line import note
 from simdnn.primitives.written import written
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from simdnn.explanations.departures import Departures
-    from simdnn.timing.estimate import Cost
 
 _LOG = logging.getLogger(__name__)
 ENGINES = ("auto", "compiled", "reference")
@@ -153,7 +150,18 @@ def chosen(problem: Problem, target: Target, given: Modes) -> Choice:
 
 def priced(choice: Choice, target: Target) -> Estimate:
     """The cost alone."""
-    return Estimate(*_cost_part(choice, target))
+    return Estimate(
+        choice.problem,
+        target.machine,
+        choice.kind.isa,
+        choice.kernel,
+        target.threads,
+        choice.request.fpmath,
+        functools.partial(choice.cost_on, target.threads),
+        choice.frame,
+        functools.partial(conversion, choice),
+        choice.library,
+    )
 
 
 def check_reordered(weights: Array | Reordered, choice: Choice, target: Target) -> None:
@@ -208,39 +216,12 @@ def run(
     departed = departures(kernel, problem, *kept, parameters, output.shape, rebuild, target.engine, target.threads)
     explainer = Explainer(kernel, *kept, parameters, target.machine)
     scales = kernel.scales(left) if kernel.scales else None
-    result = Result(*_cost_part(choice, target), output, departed, explainer, Bounded(departed), scales)
+    cost = vars(priced(choice, target))
+    result = Result(
+        **cost, output=output, departed=departed, explainer=explainer, bounder=Bounded(departed), dst_scales=scales
+    )
     note(result, lambda: written(given, problem))
     return result
-
-
-CostPart = tuple[
-    Problem,
-    Machine | GpuMachine,
-    str,
-    Kernel,
-    int,
-    str,
-    Callable[[], "Cost"],
-    Callable[[], "pd.DataFrame"],
-    Callable[[], Conversion | None],
-    str,
-]
-
-
-def _cost_part(choice: Choice, target: Target) -> CostPart:
-    """The fields of an `Estimate`, in their order."""
-    return (
-        choice.problem,
-        target.machine,
-        choice.kind.isa,
-        choice.kernel,
-        target.threads,
-        choice.request.fpmath,
-        functools.partial(choice.cost_on, target.threads),
-        choice.frame,
-        functools.partial(conversion, choice),
-        choice.library,
-    )
 
 
 def whole(kernel: Kernel, problem: Problem, shape: tuple[int, ...]) -> Kernel:
