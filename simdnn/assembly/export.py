@@ -36,7 +36,7 @@ def machine_file(machine: AnyMachine, tool: str = "osaca") -> str:
     if tool == "llvm-mca":
         raise Unimplemented(
             "llvm-mca reads no machine file: its scheduling models are part of LLVM, and -mcpu names one of them; what "
-            "works: tool='osaca'"
+            "works: osaca"
         )
     if isinstance(machine, GpuMachine):
         raise InvalidArgument(f"machine {machine.name!r} is a GPU; OSACA's files are of CPUs, e.g. 'zen4'")

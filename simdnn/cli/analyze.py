@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from isa_models import InvalidArgument
 from isa_models.formats import FORMATS, fmt
 from simdnn import files
+from simdnn.assembly.export import TOOLS, machine_file
 from simdnn.cli import output
 from simdnn.cli.options import machine_with
 
@@ -69,6 +70,12 @@ def add(subparsers: Any) -> None:
         help=f"the first iterations, of each machine: {', '.join(TIMELINES)} (text)",
     )
     parser.add_argument(
+        "--export",
+        choices=TOOLS,
+        metavar="TOOL",
+        help=f"the table of --machine for another tool, as `simdnn machines export` gives it: {', '.join(TOOLS)}",
+    )
+    parser.add_argument(
         "--values",
         action="store_true",
         help="run the loop on random registers and memory: what the last iteration leaves, instruction by instruction",
@@ -83,7 +90,9 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--iterations", type=int, metavar="N", help="with --values: how many (1)")
     parser.add_argument("--seed", type=int, metavar="N", help="with --values: of the random numbers (0)")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the timeline goes (standard output)")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="where the timeline or the table goes (standard output)"
+    )
     output.add_force(parser)
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of text")
     parser.set_defaults(function=main)
@@ -95,13 +104,7 @@ def main(args: argparse.Namespace) -> int:
     from simdnn.assembly.files import read_stream
 
     output.check_path(args.output)
-    if args.output and not args.timeline:
-        raise InvalidArgument("-o FILE takes the timeline: name its kind with --timeline")
-    if args.timeline and not args.output:
-        compared = args.compare_with and args.timeline != "text"
-        for option, given in (("compare-with", compared), ("values", args.values), ("json", args.json)):
-            if given:
-                raise InvalidArgument(f"--timeline and --{option} both want standard output: -o FILE takes the first")
+    _check_output(args)
     told = [word for word in args.set or () if "." in word.partition("=")[0]]  # figures of the machines
     registers = [word for word in args.set or () if word not in told]
     if not args.values and not (args.iterations is None and args.seed is None and not registers):
@@ -127,6 +130,8 @@ def main(args: argparse.Namespace) -> int:
         given = dict(_register(word) for word in registers)
         values = found[0].values(given, iterations=_or(args.iterations, 1), seed=_or(args.seed, 0))
     drawn = _timeline(found, args.timeline) if args.timeline else ""
+    if args.export:
+        drawn = machine_file(found[0].machine, args.export)
     if args.output:
         files.write_text(args.output, drawn)
         drawn = ""
@@ -139,8 +144,24 @@ def main(args: argparse.Namespace) -> int:
         if values:
             print(f"\n{values}")
     if drawn:
-        print(f"\n{drawn}" if len(found) > 1 else drawn)
+        print(f"\n{drawn}" if len(found) > 1 else drawn, end="\n" if args.timeline else "")
     return 0
+
+
+def _check_output(args: argparse.Namespace) -> None:
+    """`InvalidArgument` where two options want standard output or -o FILE, or none the file."""
+    drawn = "timeline" if args.timeline else "export"
+    if args.timeline and args.export:
+        raise InvalidArgument("--timeline and --export both want the output: one of them at a time")
+    if args.output and not (args.timeline or args.export):
+        raise InvalidArgument(
+            "-o FILE takes the timeline: name its kind with --timeline; or the table of --export TOOL"
+        )
+    if (args.timeline or args.export) and not args.output:
+        compared = args.compare_with and args.timeline != "text"
+        for option, given in (("compare-with", compared), ("values", args.values), ("json", args.json)):
+            if given:
+                raise InvalidArgument(f"--{drawn} and --{option} both want standard output: -o FILE takes the first")
 
 
 def _register(word: str) -> tuple[str, Any]:

@@ -77,3 +77,19 @@ def test_what_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (tmp_path / "clx.yml").read_text().startswith("# clx of simdnn")
     assert main(["machines", "export", "clx", "--for", "llvm-mca"]) != 0
     assert main(["machines", "export", "clx", "spr"]) == 2 and "one machine" in capsys.readouterr().err
+
+
+def test_a_loop_is_analyzed_and_its_machine_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loop, table = tmp_path / "loop.s", tmp_path / "clx.yml"
+    loop.write_text("vaddps zmm0, zmm0, zmm1\n")
+    command = ["analyze", str(loop), "--machine", "clx"]
+    assert main([*command, "--export", "osaca"]) == 0
+    assert capsys.readouterr().out == machine_file(isa_models.machine("clx"))
+    assert main([*command, "--export", "osaca", "-o", str(table)]) == 0
+    assert table.read_text() == machine_file(isa_models.machine("clx")) and "4.00 cycles" in capsys.readouterr().out
+    assert main([*command, "--export", "llvm-mca"]) == 1 and "-mcpu names one of them" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--export", "osacca"])
+    assert "did you mean 'osaca'" in capsys.readouterr().err
+    assert main([*command, "--export", "osaca", "--json"]) == 2 and "both want" in capsys.readouterr().err
+    assert main([*command, "--export", "osaca", "--timeline"]) == 2 and "one of them" in capsys.readouterr().err
