@@ -11,12 +11,13 @@ import types
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Self, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 from isa_models.errors import ProgramError
 
 MOST = (1 << 63) - 1  # what the engines' integers hold
 _WORDS = {int: "a plain int", str: "a plain str", bool: "True or False", bytes: "bytes", tuple: "a tuple"}
+Value = TypeVar("Value")
 _Check = Callable[[Any], bool]
 _Field = tuple[str, _Check, str]  # its name, whether a value will do, and what is allowed in words
 
@@ -26,10 +27,10 @@ class Record:
 
     def __post_init__(self) -> None:
         kind: Any = type(self)
-        if _all_checks(kind)(self.__dict__):
+        if _all_checks(kind)(self):
             return
         for name, check, wanted in self._fields():
-            value = self.__dict__[name]
+            value = getattr(self, name)
             if not check(value):
                 raise ProgramError(f"{type(self).__name__}: {name}={_shown(value)}; {wanted} is needed")
 
@@ -39,11 +40,36 @@ class Record:
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, without what was found from them since."""
-        return {name: self.__dict__[name] for name, _, _ in self._fields()}
+        return {name: getattr(self, name) for name, _, _ in self._fields()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.__post_init__()
+
+
+class Derived(Generic[Value]):
+    """A property of a record that is found from its fields when it is first asked for, and kept.
+
+    `functools.cached_property` would make a dictionary for every record, and ask a lock: programs consist of ten
+    thousands of records.
+    """
+
+    def __init__(self, find: Callable[[Any], Value]) -> None:
+        self.find, self.__doc__ = find, find.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, record: None, kind: type) -> Self: ...
+    @overload
+    def __get__(self, record: object, kind: type) -> Value: ...
+    def __get__(self, record: object | None, kind: type) -> Self | Value:
+        if record is None:
+            return self
+        value = self.find(record)
+        object.__setattr__(record, self.name, value)
+        return value
 
 
 def integer(value: object) -> bool:
@@ -60,12 +86,12 @@ def _checks(record: type[Any]) -> tuple[_Field, ...]:
 
 
 @cache
-def _all_checks(record: type[Any]) -> Callable[[dict[str, Any]], bool]:
+def _all_checks(record: type[Any]) -> Callable[[Any], bool]:
     """All checks of a record's fields as one function: programs consist of ten thousands of records."""
     known: dict[str, Any] = {"MOST": MOST}
     hints = get_type_hints(record)
     given = [field.name for field in fields(record) if field.init]
-    text = " and ".join(_text_of(f"record[{name!r}]", hints[name], known) for name in given)
+    text = " and ".join(_text_of(f"record.{name}", hints[name], known) for name in given)
     return eval(f"lambda record: {text or True}", known)  # type: ignore[no-any-return]  # of names of fields alone
 
 

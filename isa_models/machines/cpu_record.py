@@ -393,10 +393,20 @@ class Machine(Identical):
         return weakest(_confidence_below(self, key) for key in keys)
 
 
+_ROWS = "instructions."
+
+
+@functools.lru_cache(maxsize=64)
+def _figures(target: Machine) -> dict[str, Provenance]:
+    """All figures but those of the instruction rows, which are thousands."""
+    return {key: figure for key, figure in target.provenance.items() if not key.startswith(_ROWS)}
+
+
 @functools.lru_cache(maxsize=4096)
 def _confidence_below(target: Machine, key: str) -> Confidence:
     """The weakest standing of the figure `key` and of those below it."""
-    below = [p.confidence for k, p in target.provenance.items() if k == key or k.startswith(key + ".")]
+    figures = target.provenance if f"{key}.".startswith(_ROWS) else _figures(target)
+    below = [figure.confidence for k, figure in figures.items() if k == key or k.startswith(key + ".")]
     if not below:
         raise unknown_name(f"figure of {target.name}", key, target.provenance)
     return weakest(below)

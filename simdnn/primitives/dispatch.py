@@ -161,6 +161,7 @@ class Choice:
 
         One whose peak rate alone takes longer than all of the kernel that runs is out by that bound, and not timed.
         """
+        import numpy as np
         import pandas as pd
 
         rows, least = [], _cycles(self.kind, self.request)[0]
@@ -169,8 +170,9 @@ class Choice:
             if kind is self.kind or not (missing := reason or self._ruled_out(kind, least)):
                 cycles, missing = _cycles(kind, self.request)
             rows.append((kind.name, kind.isa, cycles, kind is self.kind, missing or self._why(kind, cycles == least)))
-        frame = pd.DataFrame(rows, columns=["implementation", "isa", "cycles", "chosen", "reason"])
-        return frame.astype({"cycles": "float64"})
+        names = ("implementation", "isa", "cycles", "chosen", "reason")
+        columns: dict[str, Any] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        return pd.DataFrame(columns | {"cycles": np.array(columns["cycles"], np.float64)})
 
     def _ruled_out(self, kind: KernelKind, least: float | None) -> str:
         """Why a kind need not be timed: its bound, where that is above the `least` cycles, of the kind that runs."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import lru_cache
 
 from isa_models import Instruction, ProgramError, instruction
 from isa_models.formats import fmt
 from isa_models.frozen import Frozen
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
-from isa_models.plain import Record, integer
+from isa_models.plain import Derived, Record, integer
 
 MOST_LOOPS = 32  # one in another: what walks a program does so by recursion
 
@@ -77,24 +77,27 @@ class Affine(Record):
             return self._moved(self.const + _number(other))
         if not other.terms:
             return self._moved(self.const + other.const)
+        if not self.terms:
+            return other._moved(self.const + other.const)
         terms = dict(self.terms)
         for name, coefficient in other.terms:
             terms[name] = terms.get(name, 0) + coefficient
-        return Affine(self.const + other.const, tuple(sorted((n, c) for n, c in terms.items() if c)))
+        return Affine(self.const + other.const, tuple(sorted([(n, c) for n, c in terms.items() if c])))
 
     def _moved(self, const: int) -> Affine:
         """This index with another constant; its terms need not be looked at again."""
         if not integer(const):
             return Affine(const, self.terms)  # which refuses it
         moved = object.__new__(Affine)
-        vars(moved).update(const=const, terms=self.terms)
+        object.__setattr__(moved, "const", const)
+        object.__setattr__(moved, "terms", self.terms)
         return moved
 
     __radd__ = __add__
 
     def __mul__(self, factor: int) -> Affine:
         factor = _number(factor)
-        return Affine(self.const * factor, tuple((n, c * factor) for n, c in self.terms if factor))
+        return Affine(self.const * factor, tuple([(n, c * factor) for n, c in self.terms if factor]))
 
     __rmul__ = __mul__
 
@@ -130,7 +133,13 @@ class Register(Record):
 
     def as_(self, dtype: str) -> Register:
         """This register seen in lanes of another type."""
-        return Register(self.name, dtype, self.bits // fmt(dtype).bits)
+        return self if dtype == self.dtype else Register.of(self.name, dtype, self.bits // fmt(dtype).bits)
+
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def of(name: str, dtype: str, lanes: int) -> Register:
+        """The register itself, which programs name over and over."""
+        return Register(name, dtype, lanes)
 
     def __str__(self) -> str:
         return f"{self.name}:{self.dtype}x{self.lanes}"
@@ -169,11 +178,11 @@ class Op(Record):
     immediates: tuple[tuple[str, int], ...] = ()
     choices: tuple[tuple[str, str], ...] = ()  # of what the manual leaves open
 
-    @cached_property
+    @Derived
     def definition(self) -> Instruction:
         return instruction(self.instruction)
 
-    @cached_property
+    @Derived
     def lanes(self) -> int:
         """Lanes of the result, masked ones included (from a register operand, or what the memory operand names)."""
         definition = self.definition
@@ -184,7 +193,7 @@ class Op(Record):
                 return int(place.lanes / operand.per)
         return self.dst.lanes
 
-    @cached_property
+    @Derived
     def width(self) -> int:
         """Bits of the widest register operand; of a tile instruction those of a whole tile."""
         if self.definition.tile:
@@ -201,7 +210,7 @@ class Op(Record):
         """Immediates and choices, as the instruction's function takes them."""
         return {**dict(self.immediates), **dict(self.choices)}
 
-    @cached_property
+    @Derived
     def memory(self) -> Memory | None:
         return next((p for p in (self.dst, *self.srcs) if isinstance(p, Memory)), None)
 
@@ -253,7 +262,7 @@ class Loop(Record):
         if self.depth > MOST_LOOPS:
             raise ProgramError(f"for {self.var} < {self.extent}: {self.depth} loops in one another; up to {MOST_LOOPS}")
 
-    @cached_property
+    @Derived
     def depth(self) -> int:
         """Loops one in another, this one included."""
         return 1 + max((s.depth for s in self.body if isinstance(s, Loop)), default=0)
@@ -278,12 +287,12 @@ class Program(Record):
     def __str__(self) -> str:
         return f"{self.name}\n{listing(self.body)}"
 
-    @cached_property
+    @Derived
     def tensor(self) -> Mapping[str, Tensor]:
         """The tensors by their names."""
         return Frozen({t.name: t for t in self.tensors})
 
-    @cached_property
+    @Derived
     def signature(self) -> str:
         """A digest of everything that an engine or the clock can see: the key of their caches."""
         return hashlib.sha256(repr((self.isa, self.tensors, self.body)).encode()).hexdigest()
@@ -292,7 +301,7 @@ class Program(Record):
         """Every instruction of the text, with how often it is executed."""
         yield from self._executions
 
-    @cached_property
+    @Derived
     def _executions(self) -> tuple[tuple[Op, int], ...]:
         return tuple(walk(self.body))
 

@@ -32,7 +32,7 @@ class Unit:
         return 32 if self.masks else 16
 
     def reg(self, name: str, dtype: str = "u32") -> Register:
-        return Register(name, dtype, self.width // fmt(dtype).bits)
+        return Register.of(name, dtype, self.width // fmt(dtype).bits)
 
 
 def unit_of(isa: str) -> Unit:

@@ -69,7 +69,6 @@ class _Row(NamedTuple):
     wanted: tuple[tuple[int, int], ...]
 
 
-@functools.lru_cache(maxsize=1 << 16)
 def _row(machine: Machine, op: CoreOp) -> _Row:
     load, store = op.load, op.store
     wanted = places_of(machine).wanted(op.uops)

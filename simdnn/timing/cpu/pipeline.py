@@ -108,8 +108,9 @@ def block_timing(machine: Machine, steps: Sequence[Step]) -> BlockTiming:
 def confidence_of(machine: Machine, ops: Sequence[CoreOp], bound: str = "") -> Confidence:
     """The weakest standing among what a stream's time rests on."""
     keys = ["core.dispatch_slots", "core.reorder_buffer"]
-    loads = [machine.core.load(op.row.load_bits, not op.row.vector_bits) for op in ops if op.load is not None]
-    stores = [machine.core.store(op.row.store_bits, not op.row.vector_bits) for op in ops if op.store is not None]
+    loaded = {(op.row.load_bits, not op.row.vector_bits) for op in ops if op.load is not None}
+    stored = {(op.row.store_bits, not op.row.vector_bits) for op in ops if op.store is not None}
+    loads, stores = [machine.core.load(*kind) for kind in loaded], [machine.core.store(*kind) for kind in stored]
     keys += [f"core.load.{'general.' if row.general else ''}{row.bits}" for row in loads]
     keys += [f"core.store.{'general.' if row.general else ''}{row.bits}" for row in stores]
     keys += [f"core.crowding.{row.bits}" for row in machine.core.crowding if bound == "crowding"]

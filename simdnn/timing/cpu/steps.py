@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from isa_models.instruction import TILE_ROWS
-from isa_models.machines.cpu_record import InstructionTiming, Machine
+from isa_models.machines.cpu_record import InstructionTiming, LoadWidth, Machine, StoreWidth
 
 _NARROW = re.compile(r"\br(8|16|32)\b")
 
@@ -163,54 +163,89 @@ def _has_three_sources(step: Step) -> bool:
 def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) -> CoreOp:
     """One step with its row, fused with the `jump` behind it; `wide`, `tiles`: beside 512-bit registers, and tiles."""
     core = machine.core
-    row = machine.timing(step.mnemonic + jump, _fused_form(step.form) if jump else step.form)
+    kind = _kind(machine, step.mnemonic, step.form, jump, wide, tiles)
+    row, full = kind.row, kind.full
     constant = step.form.rpartition(",")[2].startswith("i")  # sub rax, 8 is no zero idiom
     same = len(set(step.reads)) == 1 and len(step.writes) == 1 and not constant
     zero = same and step.mnemonic in core.zero_idioms and not row.load_bits
     ones = same and step.mnemonic in core.ones_idioms and not row.load_bits
     moves = step.reads[0] if row.eliminated and len(step.reads) == 1 else None
     nothing = zero or moves is not None
-    ignored = step.writes[:1] if core.ignores_destination_of(step.mnemonic) else ()
-    number = {port: i for i, port in enumerate(core.ports)}
-    choices = [tuple(number[p] for p in uop) for uop in _open_ports(machine, row, wide, tiles)]
-    full = TILE_ROWS if row.tile else 1
+    ignored = step.writes[:1] if kind.ignores_destination else ()
+    choices, load, store = kind.choices, kind.load, kind.store
     rows = step.rows or full  # a tile's memory operand is one of 512 bits for each row
     occupancy = -(-row.occupancy * rows // full)
     sooner = row.occupancy - occupancy  # a tile with fewer rows is through the unit by so much earlier
     split = core.splits_indexed if choices and row.slots == 1 and _has_three_sources(step) else 0
-    general = not row.vector_bits and not row.tile
-    load, store = core.load(row.load_bits // full, general), core.store(row.store_bits // full, general)
-    stored = core.load(row.store_bits // full, general) if row.store_bits else load
     updates = load.update_latency is not None and row.load_bits and row.store_bits and step.reads
     forward = load.update_latency if updates and load.update_latency is not None else load.forward_latency
     return CoreOp(
         row=row,
         steps=2 if jump else 1,
         slots=max(1, row.slots) + bool(split),
-        uops=() if nothing else tuple(choices),
+        uops=() if nothing else choices,
         occupancy=occupancy,
         latency=0 if nothing else row.latency - sooner,
         accumulator_gain=row.latency - sooner - row.accumulator_latency,
         interval=0 if nothing else row.interval * rows / full,
         reads=()
         if zero or ones
-        else tuple(r for r in dict.fromkeys(step.reads) if r != step.accumulator and r not in ignored),
+        else tuple([r for r in dict.fromkeys(step.reads) if r != step.accumulator and r not in ignored]),
         accumulator=step.accumulator,
         writes=step.writes,
         moves=moves,
         load=(step.load or MemRef("?", None, row.load_bits // 8)) if row.load_bits else None,
         load_pipes=math.floor(load.pipes) if load.pipes % 1 and rows == 1 else load.pipes * rows,
-        load_share=core.load_share(load) * rows,
+        load_share=kind.load_share * rows,
         crossing_pipes=load.crossing_pipes,
         crossing_latency=load.crossing_latency,
         load_latency=load.latency,
-        forward_latency=max(forward, stored.forward_latency),
+        forward_latency=max(forward, kind.stored.forward_latency),
         blocked_latency=load.blocked_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
         commit_cycles=store.commit_cycles * rows,
         other_line_cycles=store.other_line_cycles * rows,
         crossing_cycles=store.crossing_cycles,
-        from_other_unit=core.other_unit.cycles_to(row) if choices and not nothing else 0.0,
-        late_result=core.late_results.cycles_of(row) if choices and not nothing else 0.0,
+        from_other_unit=kind.from_other_unit if not nothing else 0.0,
+        late_result=kind.late_result if not nothing else 0.0,
         split=split,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kind:
+    """An instruction form on a machine: all that does not depend on the registers it names."""
+
+    row: InstructionTiming
+    choices: tuple[tuple[int, ...], ...]  # ports of each uop by number
+    full: int  # rows of a whole operand
+    load: LoadWidth
+    store: StoreWidth
+    stored: LoadWidth  # of what it stores
+    load_share: float
+    ignores_destination: bool
+    from_other_unit: float
+    late_result: float
+
+
+@lru_cache(maxsize=1 << 14)
+def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, tiles: bool) -> _Kind:
+    core = machine.core
+    row = machine.timing(mnemonic + jump, _fused_form(form) if jump else form)
+    number = {port: i for i, port in enumerate(core.ports)}
+    choices = tuple([tuple([number[p] for p in uop]) for uop in _open_ports(machine, row, wide, tiles)])
+    full = TILE_ROWS if row.tile else 1
+    general = not row.vector_bits and not row.tile
+    load, store = core.load(row.load_bits // full, general), core.store(row.store_bits // full, general)
+    return _Kind(
+        row,
+        choices,
+        full,
+        load,
+        store,
+        core.load(row.store_bits // full, general) if row.store_bits else load,
+        core.load_share(load),
+        core.ignores_destination_of(mnemonic),
+        core.other_unit.cycles_to(row) if choices else 0.0,
+        core.late_results.cycles_of(row) if choices else 0.0,
     )
