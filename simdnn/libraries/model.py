@@ -78,3 +78,6 @@ class Library:
     check: Callable[[Problem], None]
     #: (strategy, whether rows of the source have zero points without groups) -> nothing: whether it has them
     check_zero_points: Callable[[str, bool], None]
+    #: whether it runs quantized ONNX models itself: weights of u8 are exact, sums are scaled by one factor, patterns of
+    #: DequantizeLinear and QuantizeLinear are its QLinear operators, and floats tell constant weights from others
+    runs_models: bool = False

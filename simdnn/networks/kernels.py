@@ -72,6 +72,7 @@ class Kernels:
     held: int = 0  # bytes of the values that other nodes have made and somebody still reads
     turns: int = 0  # of all loops together
     body: Callable[[Graph, Sequence[Any]], list[Any]] = lambda graph, inputs: []  # runs a control-flow body
+    constant_weights: bool = True  # whether the second operand of the node that runs is a constant of the model
 
     # -- element by element --------------------------------------------------------------------------------------
     def map(self, formula: Formula, *operands: Array, dst: np.dtype[Any] | None = None, name: str = "map") -> Array:
@@ -159,6 +160,8 @@ class Kernels:
         if b.ndim == 2 and a.ndim > 2:
             return self.matmul(_flat(a), b, bias, **options).reshape(*batch, m, n)
         attr, dst, k = options.get("attr", self.attr), options.get("dst"), a.shape[-1]
+        plain = self.runs_models and is_float(b.dtype) and not self.constant_weights
+        tag = "ab" if plain else "any"
         if not self.values:
             types = f"{label(a.dtype)}:{label(b.dtype)}:{dst or _default_dst(a)}"
             found = estimate(
@@ -171,12 +174,13 @@ class Kernels:
                 dt=types,
                 bias=bias is not None,
                 attr=attr,
+                wei_tag=tag,
                 **self._where(),
             )
             self._noted(found, b)
             return shadow((*batch, m, n), _dst_type(dst or _default_dst(a)))
         engine = self._engine(prod(batch) * m * n * k, a.shape, a.dtype, b.shape, b.dtype)
-        result = matmul(a, b, bias, attr=attr, dst=dst, engine=engine, **self._where())
+        result = matmul(a, b, bias, attr=attr, dst=dst, engine=engine, wei_tag=tag, **self._where())
         self._noted(result, b)
         return result.output
 
@@ -207,6 +211,11 @@ class Kernels:
     @property
     def on_gpu(self) -> bool:
         return isinstance(self.target.machine, GpuMachine)
+
+    @property
+    def runs_models(self) -> bool:
+        """Whether the bits are a library's that runs whole models."""
+        return self.target.library is not None and self.target.library.runs_models
 
     @functools.cached_property
     def words(self) -> Vocabulary:

@@ -301,6 +301,7 @@ class Network(Alike, Loaded):
                 constant.update(node.outputs)
             from_memory = cold and not constant.isdisjoint(node.inputs)
             here = whole if fixed else apart[placed[node.name]] if node.name in placed else k
+            here.constant_weights = len(node.inputs) < 2 or node.inputs[1] in constant
             calls: tuple[Call, ...] = ()
             at = memo.key(node, known, *_told(here), mode, from_memory, fixed) if memo else None
             if fixed and node.outputs[0] in folded:
@@ -348,7 +349,7 @@ def _at(k: Kernels, place: NodePlace) -> Kernels:
 def _told(k: Kernels) -> tuple[Hashable, ...]:
     """A key of the options that kernels of one machine differ in."""
     t = k.target
-    return t.caps, t.threads, t.engine, t.dispatch, k.attr
+    return t.caps, t.threads, t.engine, t.dispatch, k.attr, k.runs_models and k.constant_weights
 
 
 def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kernels:

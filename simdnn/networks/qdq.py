@@ -111,11 +111,11 @@ class _Fusion:
         output = node.outputs[0] if after is None else after.outputs[0]
         if after is None and relu is not None:
             output = relu.outputs[0]
-        if after is not None:
-            inputs += [after.inputs[1], after.inputs[2] if len(after.inputs) > 2 else ""]
+        inputs += ["", ""] if after is None else [after.inputs[1], after.inputs[2] if len(after.inputs) > 2 else ""]
+        inputs.append(self.integer_bias(node))
         attributes = {k: v for k, v in node.attributes.items() if node.op == "Conv"}
         attributes |= {} if after is None else {"quantizes": after.inputs[0]}  # the tensor whose integers it gives
-        attributes |= {"relu": int(relu is not None), "requantize": int(after is not None)}
+        attributes |= {"relu": int(relu is not None), "requantize": int(after is not None), "of": node.op}
         self.gone |= {id(n) for n in (relu, after) if n is not None}
         kind = "QConv" if node.op == "Conv" else "QMatMul"
         return Node(node.name, kind, DOMAIN, node.version, tuple(inputs), (output,), attributes)
@@ -149,6 +149,13 @@ class _Fusion:
         if values.dtype != np.float32 or values.size != max(values.shape, default=0):
             return None
         return self.hold(f"{name}_flat", values.reshape(-1))
+
+    def integer_bias(self, node: Node) -> str:
+        """The name of the integers that a bias is dequantized from; "" where there are none."""
+        found = self.dequantized(node.inputs[2]) if len(node.inputs) > 2 else None
+        if found is None or found.values not in self.constants:
+            return ""
+        return self.hold(f"{node.inputs[2]}_integers", self.constants[found.values].reshape(-1))
 
     def after(self, node: Node) -> tuple[Node | None, Node | None]:
         """A Relu and a QuantizeLinear to 8 bits that follow, and that nobody else reads beside."""

@@ -27,7 +27,7 @@ CONV = [k for k in KERNELS if k.name.startswith(("conv", "dw"))]
 
 def types(kind: KernelKind, rng: np.random.Generator) -> tuple[str, str]:
     if "int8" in kind.name or "vnni" in kind.name:
-        return str(rng.choice(["u8", "s8"])), "s8"
+        return str(rng.choice(kind.sources)), "s8"
     if any(word in kind.name for word in ("down", "tf32")):
         return "f32", "f32"
     bf16 = "bf16" in kind.name or kind.name.endswith("amx")

@@ -17,6 +17,7 @@ from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.spec import Parameters
 from simdnn.kernels.x86.code import broadcast32, zero
 from simdnn.kernels.x86.dots import COUNT
+from simdnn.kernels.x86.lines import EDGE
 from simdnn.kernels.x86.product import Product
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
@@ -26,7 +27,8 @@ def compensated(product: Product) -> str:
     e = product.conv.epilogue
     if product.dot == COUNT or not (product.shifted or e.zp_src or e.zp_wei):
         return ""
-    return "position" if e.zp_src and any(product.conv.padding) else "channel"
+    edges = any(product.conv.padding) and product.options.order.fold != "line"  # whose edges hold the zero point
+    return "position" if e.zp_src and edges else "channel"
 
 
 class Compensation:
@@ -73,6 +75,7 @@ class Compensation:
 
     def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
         found = {"zp_wei": pack.wrap32(np.array([parameters.zp_wei]))}
+        found[EDGE] = np.full(4, int(parameters.zp_src) & 255, np.uint8)
         return found | ({"comp": self.values(self.product.multiplied(weights), parameters)} if self.by else {})
 
     def values(self, weights: Array, p: Parameters) -> Array:

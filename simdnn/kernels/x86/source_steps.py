@@ -17,6 +17,7 @@ from simdnn.kernels.common.sums import Order
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.columns import Columns
 from simdnn.kernels.x86.dots import Dot
+from simdnn.kernels.x86.lines import EdgedSource, WindowLines
 from simdnn.kernels.x86.source import Source, padded_channels
 from simdnn.program.records import Affine, Memory, Tensor
 
@@ -82,7 +83,7 @@ class Reading:
     kw: int
     ic: int  # channels of a tap, padded to whole dot products
     origin: int = 0  # the first tap of the first output
-    planes: Planes | Columns | None = None
+    planes: Planes | Columns | WindowLines | None = None
 
     @property
     def weights(self) -> int:
@@ -124,6 +125,10 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
         s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds)
         m = Columns.of(s, c, order.block, dot.depth)
         return Reading(s, "columns", m.image, m.row, m.pixel, m.line, 0, 0, 1, 1, m.line, planes=m)
+    if fold == "line":
+        s = EdgedSource(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding)
+        x = WindowLines(s, c, dot.depth)
+        return Reading(s, "lines", x.image, x.row, x.pixel, x.line, 0, 0, 1, 1, x.line, planes=x)
     taps = c.kw if fold == "row" else c.kw * c.kh
     padded = -(-taps // dot.depth) * dot.depth
     if fold == "row" and c.groups == 1:
@@ -163,11 +168,11 @@ def _row_in_place(c: ConvProblem, unit: Unit, read: str, padded: int, rounds: st
     )
 
 
-def fold_weights(weights: Array, fold: str, planes: Planes | Columns | None) -> Array:
+def fold_weights(weights: Array, fold: str, planes: Planes | Columns | WindowLines | None) -> Array:
     """goihw weights with the folded taps as channels."""
     if not fold:
         return weights
-    if isinstance(planes, Columns):
+    if isinstance(planes, Columns | WindowLines):
         return planes.weights(weights)
     groups, oc, _, kh, kw = weights.shape
     if fold == "row":

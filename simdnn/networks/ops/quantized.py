@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +15,7 @@ from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import cast_to, narrowed
-from simdnn.networks.ops.linear import checked_conv, converted, convolve, products, with_attr
+from simdnn.networks.ops.linear import checked_conv, converted, convolve, with_attr
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.shape import padded, view
 from simdnn.networks.types import element, is_float, label
@@ -27,7 +25,7 @@ F32 = np.dtype(np.float32)
 #: operators, whatever their domain, that multiply integers, and which input their weights are
 INTEGER_PRODUCTS = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearConv": 3, "QLinearMatMul": 3}
 INTEGER_PRODUCTS |= {"QConv": 3, "QMatMul": 3, "QGemm": 3}
-_NARROW = {"u8": (0, 255), "s8": (-128, 127)}
+BYTES = {"u8": (0, 255), "s8": (-128, 127)}
 #: operators that give integers, and which inputs are the scale and the zero point of those
 _SCALED = {"QuantizeLinear": (1, 2), "QLinearConv": (6, 7), "QLinearMatMul": (6, 7)}
 _SCALED |= dict.fromkeys(("QConv", "QMatMul", "QGemm"), (7, 8))
@@ -76,7 +74,7 @@ def quantize_linear(k: Kernels, node: Node, x: Array, scale: Array, zero: Array 
         x = cast_to(k, cast_to(k, x, precision), F32)
     step = placed(node, scale, x, "scale").astype(F32)
     offset = None if zero is None else placed(node, zero, x, "zero point")
-    if label(dtype) in _NARROW and label(x.dtype) in ("f32", "f16", "bf16"):
+    if label(dtype) in BYTES and label(x.dtype) in ("f32", "f16", "bf16"):
         return requantized(k, x, step, offset, dtype)
     with np.errstate(all="ignore"):
         quotient = x.astype(np.float32) / step
@@ -95,7 +93,7 @@ def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 def requantized(k: Kernels, x: Array, step: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:
     """x / step to the nearest integer, plus the zero point, saturated, as a kernel."""
-    low, high = _NARROW[label(dtype)]
+    low, high = BYTES[label(dtype)]
     if zero is None or not zero.any():
         return k.map(lambda v, s: bounded(v / s, low, high).nearest(), x, step, dst=dtype, name="quantize")
 
@@ -171,9 +169,20 @@ def _common(zero: Array | None) -> int | None:
     return int(values[0]) if values.size == 1 else None
 
 
+def exactly(k: Kernels) -> Kernels:
+    """The kernels whose sums of integers are exact; their calls are noted together with those of `k`."""
+    return replace(k, attr=replace(k.attr, exact_int8=True))
+
+
+def _as_stored(k: Kernels, a: Array, w: Array) -> Kernels:
+    """The kernels for two operands as they are stored: a library that runs models saturates u8 x s8 at most."""
+    return exactly(k) if k.runs_models and (label(a.dtype), label(w.dtype)) != ("u8", "s8") else k
+
+
 def integer_product(k: Kernels, a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> Array:
     """(a - a_zero) x (b - b_zero) in s32. Zero points that are not common are corrected after the kernel's sums."""
-    need(label(a.dtype) in _NARROW, f"a source of {label(a.dtype)}; u8 and s8 have kernels")
+    k = _as_stored(k, a, b)
+    need(label(a.dtype) in BYTES, f"a source of {label(a.dtype)}; u8 and s8 have kernels")
     need(a.ndim >= 2 and b.ndim >= 2, f"{a.shape} x {b.shape}; matrices are needed")
     need(a.shape[-1] == b.shape[-2], f"{a.shape} x {b.shape}: {a.shape[-1]} columns meet {b.shape[-2]} rows")
     b, b_zero = signed(b, b_zero)
@@ -235,7 +244,7 @@ def qlinear_matmul(
 def requantize_sums(k: Kernels, total: Array, factor: Array, zero: Array | None) -> Array:
     """saturate(nearest even of sum * factor + zero point)."""
     dtype = np.dtype(np.uint8) if zero is None else zero.dtype
-    low, _ = _NARROW[label(dtype)]
+    low, _ = BYTES[label(dtype)]
     point = np.zeros((1,) * total.ndim, np.int32) if zero is None else zero.astype(np.int32)
     point = point.reshape((1,) * total.ndim) if point.size == 1 else point
     factor = np.asarray(factor, F32)
@@ -254,7 +263,8 @@ def integer_convolution(
     k: Kernels, node: Node, x: Array, w: Array, x_zero: Array | None, w_zero: Array | None
 ) -> Array:
     """The s32 sums. Weights' zero points, one a channel or one in all, are taken off after the kernel's sums."""
-    need(label(x.dtype) in _NARROW, f"a source of {label(x.dtype)}; u8 and s8 have kernels")
+    k = _as_stored(k, x, w)
+    need(label(x.dtype) in BYTES, f"a source of {label(x.dtype)}; u8 and s8 have kernels")
     checked_conv(node, x, w)
     w, w_zero = signed(w, w_zero)
     source = _common(x_zero)
@@ -277,6 +287,10 @@ def integer_convolution(
 def conv_integer(
     k: Kernels, node: Node, x: Array, w: Array, x_zero: Array | None = None, w_zero: Array | None = None
 ) -> Array:
+    if k.runs_models:  # which multiplies the weights by the windows, not the windows by the weights
+        if (label(x.dtype), label(w.dtype)) == ("s8", "u8"):
+            raise Unimplemented("ConvInteger of s8 with u8 weights: its pairs are not modelled; what works: s8 weights")
+        k = exactly(k)
     return integer_convolution(k, node, x, w, x_zero, w_zero)
 
 
@@ -389,77 +403,3 @@ def _unpack(packed: Array, width: int) -> Array:
     if width == 8:
         return packed.view(np.uint8)
     return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1).astype(np.uint8)
-
-
-# -- products of quantize-dequantize graphs (see `simdnn.networks.qdq`) -----------------------------------------------
-@operator("QConv", "QMatMul", domain="simdnn")
-def fused_product(
-    k: Kernels,
-    node: Node,
-    x: Array,
-    x_scale: Array,
-    x_zero: Array | None,
-    w: Array,
-    w_scale: Array,
-    w_zero: Array | None,
-    bias: Array | None = None,
-    y_scale: Array | None = None,
-    y_zero: Array | None = None,
-) -> Array:
-    """One kernel with scales, zero points and Relu after its sums; in f32, with a `RuntimeWarning` that says why, where
-    no int8 kernel takes the problem.
-    """
-    relu = bool(node.integer("relu", 0))
-    dtype = (np.dtype(np.uint8) if y_zero is None else y_zero.dtype) if y_scale is not None else F32
-    try:
-        need(label(x.dtype) in _NARROW, "")
-        weights, point = signed(w, w_zero)
-        zero = {"src": x_zero, "wei": point, "dst": y_zero}
-        scales = {"src": x_scale.reshape(1), "wei": w_scale.reshape(-1)}
-        attr = with_attr(
-            k,
-            scales={
-                n: v.astype(F32)
-                for n, v in (scales | ({"dst": y_scale.reshape(1)} if y_scale is not None else {})).items()
-            },
-            zero_points={n: np.unique(v.astype(np.int32)) for n, v in zero.items() if v is not None and v.any()},
-            post_ops=["relu"] if relu else [],
-        )
-        if node.op == "QConv":
-            return convolve(k, node, x, weights, bias, attr=attr, dst=label(dtype))
-        return k.matmul(x, weights, bias, attr=attr, dst=label(dtype))
-    except (Unimplemented, InvalidArgument) as error:
-        reason = str(error) or f"{label(x.dtype)} operands"
-        warnings.warn(f"node {node.name!r} ({node.op[1:]}) is computed in f32: {reason}", RuntimeWarning, 2)
-        return _fused_in_f32(k, node, (x, x_scale, x_zero), (w, w_scale, w_zero), bias, (y_scale, y_zero), relu)
-
-
-@operator("StoredConv", domain="simdnn")
-def stored_convolution(
-    k: Kernels, node: Node, x: Array, floats: Array, bias: Array | None, integers: Array, scale: Array
-) -> Array:
-    """A convolution of floats with weights stored as integers: read as such where integers may be computed in
-    floats and a kernel takes them; else what they stand for, made ahead of time.
-    """
-    attr = replace(k.attr, scales={"wei": scale.reshape(-1).astype(F32)})
-    if k.attr.apply_to_int and label(x.dtype) == "f32":
-        with contextlib.suppress(Unimplemented):
-            return convolve(k, node, x, integers, bias, attr=attr)
-    return convolve(k, node, x, floats, bias)
-
-
-def _fused_in_f32(
-    k: Kernels,
-    node: Node,
-    source: tuple[Array, Array, Array | None],
-    weights: tuple[Array, Array, Array | None],
-    bias: Array | None,
-    target: tuple[Array | None, Array | None],
-    relu: bool,
-) -> Array:
-    """The pattern as it is written."""
-    by_channel = Node("", "", "", 13, (), (), {"axis": 0 if node.op == "QConv" else weights[0].ndim - 1})
-    x, w = dequantize_linear(k, node, *source), dequantize_linear(k, by_channel, *weights)
-    result = convolve(k, node, x, w, bias) if node.op == "QConv" else products(k, x, w, bias)
-    result = k.map(lambda v: v.maximum(0.0), result, name="relu") if relu else result
-    return result if target[0] is None else quantize_linear(k, node, result, target[0], target[1])

@@ -1,0 +1,144 @@
+"""Windows of an image as lines of memory in the order of nhwc: rows and columns outside, channels inside.
+
+Where an image has edges, a padded copy comes first, in which they hold the source's zero point: such a line is a row of
+a matrix like any other, whose pairs go from one tap to the next and from the image to its edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.x86.code import Unit, broadcast32, fill_zero, store_bytes, zero
+from simdnn.kernels.x86.source import Source
+from simdnn.program.records import Affine, Memory, Register, Tensor
+
+EDGE = "edge"  # the tensor of the zero point, in four bytes
+
+
+@dataclass(frozen=True)
+class EdgedSource(Source):
+    """A source of bytes whose edges hold its zero point."""
+
+    @property
+    def image(self) -> int:
+        """Whole moves of four bytes."""
+        return -(-super().image // 4) * 4 if self.copied else super().image
+
+    def tensors(self) -> list[Tensor]:
+        return [*super().tensors(), *([Tensor(EDGE, self.read, 4)] if self.copied else [])]
+
+    def stage(self, unit: Unit) -> Code:
+        """The padded image filled with the zero point, then each row of the image over it."""
+        if not self.copied:
+            return []
+        image = Affine.var("n") * self.image
+        edges: Code = [broadcast32(unit.reg("z"), EDGE, Affine())]
+        edges += fill_zero(unit, "padded", self.read, image, self.image, "f", "z")
+        top, left = self.padding[:2]
+        line = self.iw * self.pixel
+        row = image + (Affine.var("y") + top) * self.row + left * self.pixel
+        stored = Affine.var("n") * (self.ih * line) + Affine.var("y") * line
+        rows = copied_bytes(unit, ("src", stored), ("padded", row), line)
+        body = [*edges, *loop("y", self.ih, rows)]
+        return loop("n", self.mb, body, parallel=True)
+
+
+@dataclass(frozen=True)
+class WindowLines:
+    """The copy of the windows: element (n, y, x, g, k), each line filled up with zeros."""
+
+    source: Source
+    problem: ConvProblem
+    depth: int  # elements that a step of a dot product takes
+
+    @property
+    def taps(self) -> int:
+        """Elements of a window."""
+        return self.problem.kh * self.problem.kw * self.source.ic
+
+    @property
+    def line(self) -> int:
+        """Elements of a line, with what fills it up."""
+        return -(-self.taps // self.depth) * self.depth
+
+    @property
+    def pixel(self) -> int:
+        return self.problem.groups * self.line
+
+    @property
+    def row(self) -> int:
+        return self.problem.ow * self.pixel
+
+    @property
+    def image(self) -> int:
+        return self.problem.oh * self.row
+
+    @cached_property
+    def run(self) -> int:
+        """Neighbouring elements of a window that are neighbours in the image, too."""
+        together = self.problem.groups == 1 and self.problem.dilation[1] == 1
+        return self.source.ic * (self.problem.kw if together else 1)
+
+    def tensor(self) -> Tensor:
+        return Tensor("lines", self.source.read, self.problem.mb * self.image, "scratch")
+
+    def stage(self, unit: Unit) -> Code:
+        """The copy, a window an iteration."""
+        p, s = self.problem, self.source
+        n, y, x, g, u, w = (Affine.var(name) for name in "nyxguw")
+        window = n * s.image + y * (p.strides[0] * s.row) + x * (p.strides[1] * s.pixel) + g * s.ic
+        line = n * self.image + y * self.row + x * self.pixel + g * self.line
+        columns = p.kw * s.ic // self.run
+        stored = window + u * (p.dilation[0] * s.row) + w * (p.dilation[1] * s.pixel)
+        at = line + u * (p.kw * s.ic) + w * self.run
+        body = loop("u", p.kh, loop("w", columns, copied_bytes(unit, (s.tensor, stored), ("lines", at), self.run)))
+        if rest := self.line - self.taps:
+            nothing = Register("m", "u8", 16)
+            body += [zero(nothing), *store_bytes(unit, "lines", line + self.taps, nothing, rest)]
+        for var, extent in (("g", p.groups), ("x", p.ow), ("y", p.oh), ("n", p.mb)):
+            body = loop(var, extent, body, parallel=True)
+        return body
+
+    def weights(self, weights: Array) -> Array:
+        """goihw weights as lines of one tap."""
+        flat = weights.transpose(0, 1, 3, 4, 2).reshape(*weights.shape[:2], -1)
+        room = np.zeros((*weights.shape[:2], self.line), weights.dtype)
+        room[..., : self.taps] = flat
+        return room[..., None, None]
+
+
+def copied_bytes(unit: Unit, source: tuple[str, Affine], to: tuple[str, Affine], count: int) -> Code:
+    """`count` neighbouring bytes, and nothing behind them, from (tensor, index) to another."""
+    step = unit.width // 8
+    turns, rest = divmod(count, step)
+    (tensor, stored), (copy, at) = source, to
+    var = Affine.var("v") * step
+    code = loop("v", turns, _moved(unit.width, (tensor, stored + var), (copy, at + var)))
+    stored, at = stored + turns * step, at + turns * step
+    if rest and unit.masks:
+        value = unit.reg("m", "u8")
+        load = op("vmovdqu8", value, Memory(tensor, stored, "u8", rest))
+        return [*code, load, op("vmovdqu8", Memory(copy, at, "u8", rest), value)]
+    for bits in (128, 64, 32):
+        while rest >= bits // 8:
+            code += _moved(bits, (tensor, stored), (copy, at))
+            stored, at, rest = stored + bits // 8, at + bits // 8, rest - bits // 8
+    if rest:
+        value = Register("m", "u8", 16)
+        loads = [op("vpinsrb", value, value, Memory(tensor, stored + i, "u8", 1), imm=i) for i in range(rest)]
+        code += [zero(value), *loads, *store_bytes(unit, copy, at, value, rest)]
+    return code
+
+
+def _moved(bits: int, source: tuple[str, Affine], to: tuple[str, Affine]) -> Code:
+    """One register of bytes; of fewer than 128 bits its lower part."""
+    name, kind = {64: ("vmovq", "u64"), 32: ("vmovd", "u32")}.get(bits, ("vmovdqu", "u32"))
+    size = 64 if kind == "u64" else 32
+    value = Register("m", kind, max(bits, 128) // size)
+    return [op(name, value, Memory(*source, kind, bits // size)), op(name, Memory(*to, kind, bits // size), value)]

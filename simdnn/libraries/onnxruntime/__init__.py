@@ -1,0 +1,17 @@
+"""onnxruntime's CPU provider (its kernels are MLAS) on x86, as observed (docs/numerics.md, "onnxruntime")."""
+
+from simdnn.libraries.model import Library, refuses
+from simdnn.libraries.onnxruntime import choice
+
+_TITLE = "onnxruntime"
+LIBRARY = Library(
+    _TITLE,
+    "1.32",
+    "the sums of MatMulInteger, QLinearMatMul, QLinearConv and QGemm; MatMul and Gemm of f32; quantized networks",
+    choice.choose,
+    choice.form,
+    refuses(_TITLE, "kernel here for compressed weights", "integers, whose sums a network scales"),
+    choice.check,
+    refuses(_TITLE, "zero points by group, and no strategy of them", "common ones"),
+    runs_models=True,
+)

@@ -1,0 +1,93 @@
+"""The kernel here that yields onnxruntime's bits under an ISA cap, and MLAS's name for what does so there.
+
+Integers are exact but for one case: u8 sources times s8 weights on a CPU without VNNI, whose products are added in
+pairs that saturate at 16 bits. Pairs are neighbours of a line K; a convolution's line is (rows, columns, channels) of a
+group, and padding holds the source's zero point. Floats are products of matrices by MLAS's SGEMM.
+"""
+
+from __future__ import annotations
+
+from isa_models import Unimplemented
+from isa_models.formats import fmt
+from isa_models.isa import implied
+from simdnn.kernels.common.params import Params
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.libraries.model import Form, Pick
+
+_WAY_OUT = "dispatch='fastest' takes it"
+#: the caps whose kernels of integers differ, the strongest first
+_TIERS = ("avx512_core_vnni", "avx512_core", "avx2_vnni", "avx2")
+_VNNI = ("avx512_core_vnni", "avx2_vnni")
+
+
+def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
+    """The row and MLAS's name of the kernel for the cap `isa`.
+
+    Raises `Unimplemented` for types that onnxruntime's CPU provider does not multiply, and orders that are not known.
+    """
+    caps = implied(isa)
+    if "avx2" not in caps:
+        raise Unimplemented(f"onnxruntime under {isa} is not modelled; what works: avx2 and above")
+    if fmt(problem.src).is_float:
+        return _floats(problem, caps, fpmath)
+    tier = next(cap for cap in _TIERS if cap in caps)
+    kind = "U8" if problem.src == "u8" else "S8"
+    name = f"{kind}{problem.wei.upper()}:{tier}"
+    pairs = problem.src == "u8" and problem.wei == "s8" and tier not in _VNNI
+    if isinstance(problem, MatmulProblem):
+        return Pick(_row("gemm", tier, pairs), f"MlasGemm:{name}")
+    if problem.ic == problem.oc == problem.groups:
+        exact = "" if tier in _VNNI else "_exact"
+        row = f"dw:{tier}_int8{exact}" if problem.depthwise else _row("conv", tier, False)
+        return Pick(row, f"MlasConvDepthwise:{name}")
+    return Pick(_row("conv", tier, pairs), f"MlasGemm:{name}")
+
+
+def _row(family: str, tier: str, pairs: bool) -> str:
+    if tier in _VNNI:
+        return f"{family}:{tier}"
+    return f"{family}:{tier}_int8_{'line' if pairs else 'exact'}"
+
+
+def _floats(p: Problem, caps: frozenset[str], fpmath: str) -> Pick:
+    types = f"{p.src}:{p.wei}:{p.epilogue.dst}"
+    if p.src != "f32" or p.epilogue.dst != "f32":
+        raise Unimplemented(f"onnxruntime's {types} is not modelled; what works: f32, integers; {_WAY_OUT}")
+    if isinstance(p, ConvProblem):
+        raise Unimplemented(
+            f"the order in which onnxruntime's MlasConv and NCHWc kernels add up f32 is not known here; {_WAY_OUT}"
+        )
+    if fpmath != "strict":
+        raise Unimplemented(f"onnxruntime has no math mode {fpmath!r} on x86; what works: 'strict'; {_WAY_OUT}")
+    if p.wei_tag != "any" and 1 in (p.m, p.n):
+        raise Unimplemented(
+            "the order of MlasGemvFloatKernel, which onnxruntime takes for a vector and weights that are no constant, "
+            f"is not known here; what works: constant weights (wei_tag='any'); {_WAY_OUT}"
+        )
+    wide = "avx512_core" if "avx512_core" in caps else "avx2"
+    return Pick(f"gemm:{wide}_sgemm", f"MlasSgemm:{wide}")
+
+
+def form(problem: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
+    """How integers with parameters are taken: common zero points, scales of the sums."""
+    if params.along_k or params.reductions:
+        raise Unimplemented(f"onnxruntime has no integer product with parameters by group along K; {_WAY_OUT}")
+    if problem.wei in ("s4", "u4"):
+        raise Unimplemented(f"onnxruntime has no integer product of {problem.wei} weights; u8 and s8 work; {_WAY_OUT}")
+    return Form()
+
+
+def check(problem: Problem) -> None:
+    """Raises for what onnxruntime's products are not followed by, or by other roundings than here."""
+    e = problem.epilogue
+    if e.post_ops:
+        raise Unimplemented(f"onnxruntime's products have no post-operation {e.post_ops[0]!r}; {_WAY_OUT}")
+    if fmt(problem.src).is_float:
+        return
+    if e.dst not in ("s32", "f32"):
+        raise Unimplemented(
+            f"onnxruntime scales sums to {e.dst} by one factor and rounds before it adds the zero point: "
+            "what works: dst='s32' or 'f32', and QLinear operators of a network"
+        )
+    if e.bias and e.dst == "s32":
+        raise Unimplemented("onnxruntime's integer products have no f32 bias to s32; what works: dst='f32'")

@@ -1,0 +1,44 @@
+"""Where MLAS cuts the sums of a kernel: pairs along one line, floats in parts of K."""
+
+from __future__ import annotations
+
+from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.sums import DotProduct, Options, Order
+
+_PACKED = 256  # of K that are added up from zero, where weights are packed ahead of time
+_STRIDE = 128  # and else, of K and of N, before the one grows as the other is not needed
+_LEAST_COLUMNS = 16
+
+
+def in_one_line(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """Integers: K as one line, of a convolution over its windows; the sum is scaled by one number."""
+    windows = isinstance(problem, ConvProblem) and not _flat(problem)
+    return Options(merged_scales=True, order=Order("line") if windows else Order())
+
+
+def _flat(p: ConvProblem) -> bool:
+    """Whether a window is a pixel as it stands in memory."""
+    return (p.kh, p.kw) == (1, 1) and not any(p.padding)
+
+
+def cut_as_sgemm(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """Floats: parts of K, each added up from zero, then in order; a bias stands before the first."""
+    assert isinstance(problem, MatmulProblem)
+    packed = problem.wei_tag == "any"
+    return Options(cut=_PACKED if packed else part_of_k(problem.n, problem.k), bias_first=True)
+
+
+def part_of_k(n: int, k: int) -> int:
+    """How much of K is added up at once with weights as they come; for a narrow product more, for a short one less.
+
+    >>> part_of_k(100, 300), part_of_k(16, 300), part_of_k(100, 50)
+    (128, 1024, 64)
+    """
+    columns, part = _STRIDE, _STRIDE
+    if n >= k:
+        while part // 2 >= k:
+            part //= 2
+        return part
+    while columns > _LEAST_COLUMNS and columns // 2 >= n:
+        columns, part = columns // 2, 2 * part
+    return part

@@ -1,0 +1,153 @@
+"""Products of quantize-dequantize graphs (`simdnn.networks.qdq`): integers, and what they stand for, in one node."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from isa_models import InvalidArgument, Unimplemented
+from isa_models.readings.arrays import Array
+from simdnn.networks.kernels import Kernels
+from simdnn.networks.model import Node
+from simdnn.networks.ops.linear import convolve, products, with_attr
+from simdnn.networks.ops.quantized import (
+    BYTES,
+    F32,
+    dequantize_linear,
+    integer_convolution,
+    integer_product,
+    limits,
+    quantize_linear,
+    requantize_sums,
+    signed,
+)
+from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.types import label
+
+
+@operator("QConv", "QMatMul", domain="simdnn")
+def fused_product(
+    k: Kernels,
+    node: Node,
+    x: Array,
+    x_scale: Array,
+    x_zero: Array | None,
+    w: Array,
+    w_scale: Array,
+    w_zero: Array | None,
+    bias: Array | None = None,
+    y_scale: Array | None = None,
+    y_zero: Array | None = None,
+    bias_integers: Array | None = None,
+) -> Array:
+    """One kernel with scales, zero points and Relu after its sums; in f32, with a `RuntimeWarning` that says why, where
+    no int8 kernel takes the problem. A library that runs models does it by its own operators.
+    """
+    relu = bool(node.integer("relu", 0))
+    if k.runs_models:
+        given = (x, x_scale, x_zero), (w, w_scale, w_zero), bias, bias_integers, (y_scale, y_zero)
+        return _by_operators(k, node, *given, relu)
+    dtype = (np.dtype(np.uint8) if y_zero is None else y_zero.dtype) if y_scale is not None else F32
+    try:
+        need(label(x.dtype) in BYTES, "")
+        weights, point = signed(w, w_zero)
+        zero = {"src": x_zero, "wei": point, "dst": y_zero}
+        scales = {"src": x_scale.reshape(1), "wei": w_scale.reshape(-1)}
+        attr = with_attr(
+            k,
+            scales={
+                n: v.astype(F32)
+                for n, v in (scales | ({"dst": y_scale.reshape(1)} if y_scale is not None else {})).items()
+            },
+            zero_points={n: np.unique(v.astype(np.int32)) for n, v in zero.items() if v is not None and v.any()},
+            post_ops=["relu"] if relu else [],
+        )
+        if node.op == "QConv":
+            return convolve(k, node, x, weights, bias, attr=attr, dst=label(dtype))
+        return k.matmul(x, weights, bias, attr=attr, dst=label(dtype))
+    except (Unimplemented, InvalidArgument) as error:
+        reason = str(error) or f"{label(x.dtype)} operands"
+        warnings.warn(f"node {node.name!r} ({node.op[1:]}) is computed in f32: {reason}", RuntimeWarning, 2)
+        return _fused_in_f32(k, node, (x, x_scale, x_zero), (w, w_scale, w_zero), bias, (y_scale, y_zero), relu)
+
+
+Stored = tuple[Array, Array, Array | None]  # integers, their scale, their zero point
+
+
+def _by_operators(
+    k: Kernels,
+    node: Node,
+    source: Stored,
+    weights: Stored,
+    bias: Array | None,
+    bias_integers: Array | None,
+    target: tuple[Array | None, Array | None],
+    relu: bool,
+) -> Array:
+    """The pattern as onnxruntime runs it: QLinearConv, QLinearMatMul or QGemm, with an s32 bias, where a QuantizeLinear
+    follows and no Relu that cuts; MatMulIntegerToFloat or QGemm where none does; else in f32. Sources of s8 become u8.
+    """
+    y_scale, y_zero = target
+    x, x_scale, x_zero = source
+    w, w_scale, w_zero = weights
+    dtype = np.dtype(np.uint8) if y_zero is None else y_zero.dtype
+    cuts = relu and (y_scale is None or (0 if y_zero is None else int(y_zero.item())) != limits(dtype)[0])
+    floating = bias is not None and bias_integers is None
+    if cuts or y_scale is None and (node.op == "QConv" or floating):
+        return _fused_in_f32(k, node, source, weights, bias, target, relu)
+    if label(x.dtype) == "s8":
+        x, x_zero = k.plain((x.view(np.uint8) ^ np.uint8(128)), x), _point_of_u8(x_zero)
+    convolves = node.op == "QConv"
+    total = (
+        integer_convolution(k, node, x, w, x_zero, w_zero) if convolves else integer_product(k, x, w, x_zero, w_zero)
+    )
+    channel = [1, -1] + [1] * (total.ndim - 2) if convolves else [-1]
+    factor = (x_scale.astype(F32).reshape(()) * w_scale.astype(F32)).reshape(channel)
+    if bias is not None:
+        integers = np.rint(bias.reshape(channel) / factor) if bias_integers is None else bias_integers.reshape(channel)
+        total = k.plain((total.astype(np.int64) + integers.astype(np.int64)).astype(np.int32), total, integers)
+    if y_scale is None:
+        return k.map(lambda v, s: v.to_float() * s, total, factor, dst=F32, name="dequantize")
+    return requantize_sums(
+        k, total, factor / y_scale.astype(F32).reshape(()), np.zeros((), dtype) if y_zero is None else y_zero
+    )
+
+
+def _point_of_u8(zero: Array | None) -> Array:
+    """The zero point of s8 data that is read as u8, 128 more."""
+    stored = np.zeros((), np.int8) if zero is None else np.asarray(zero)
+    return stored.view(np.uint8) ^ np.uint8(128)
+
+
+@operator("StoredConv", domain="simdnn")
+def stored_convolution(
+    k: Kernels, node: Node, x: Array, floats: Array, bias: Array | None, integers: Array, scale: Array
+) -> Array:
+    """A convolution of floats with weights stored as integers: read as such where integers may be computed in
+    floats and a kernel takes them; else what they stand for, made ahead of time.
+    """
+    attr = replace(k.attr, scales={"wei": scale.reshape(-1).astype(F32)})
+    if k.attr.apply_to_int and label(x.dtype) == "f32":
+        with contextlib.suppress(Unimplemented):
+            return convolve(k, node, x, integers, bias, attr=attr)
+    return convolve(k, node, x, floats, bias)
+
+
+def _fused_in_f32(
+    k: Kernels,
+    node: Node,
+    source: Stored,
+    weights: Stored,
+    bias: Array | None,
+    target: tuple[Array | None, Array | None],
+    relu: bool,
+) -> Array:
+    """The pattern as it is written."""
+    by_channel = Node("", "", "", 13, (), (), {"axis": 0 if node.op == "QConv" else weights[0].ndim - 1})
+    x, w = dequantize_linear(k, node, *source), dequantize_linear(k, by_channel, *weights)
+    result = convolve(k, node, x, w, bias) if node.op == "QConv" else products(k, x, w, bias)
+    result = k.map(lambda v: v.maximum(0.0), result, name="relu") if relu else result
+    return result if target[0] is None else quantize_linear(k, node, result, target[0], target[1])

@@ -1,0 +1,171 @@
+"""onnxruntime's bits: recorded models at four ISA caps, the library on this host, and what is refused by name."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from isa_models.isa import host_caps
+from simdnn import Attr, Unimplemented, libraries
+
+onnx = pytest.importorskip("onnx")
+FILE = Path(__file__).parents[1] / "vectors" / "onnxruntime" / "models.npz"
+STORED = np.load(FILE)
+NAMES = sorted({key.split("/")[0] for key in STORED})
+#: where each cap is: CPUs with and without VNNI
+PLACES = {"avx2": "hsw", "avx512_core": "skx", "avx2_vnni": "adl-p", "avx512_core_vnni": "icx"}
+
+
+def model(name: str) -> Any:
+    return onnx.load_from_string(STORED[f"{name}/model"].tobytes())
+
+
+def feeds(name: str) -> dict[str, Any]:
+    return {key.split("/")[2]: STORED[key] for key in STORED if key.startswith(f"{name}/feeds/")}
+
+
+@cache
+def network(name: str) -> simdnn.Network:
+    return simdnn.load(model(name))
+
+
+@pytest.mark.parametrize("family", sorted({name.split("_")[0] for name in NAMES}))
+def test_recorded_models_have_its_bits_with_and_without_vnni(family: str) -> None:
+    """Every second model of a family at each cap, so that all run under a cap with VNNI and under one without."""
+    wrong = []
+    for number, name in enumerate(name for name in NAMES if name.split("_")[0] == family):
+        for isa in ("avx2", "avx512_core_vnni") if number % 2 else ("avx512_core", "avx2_vnni"):
+            r = network(name).run(feeds(name), machine=PLACES[isa], isa=isa, dispatch="onnxruntime")
+            found = next(iter(r.outputs.values()))
+            expected = STORED[f"{name}/{isa}"]
+            if (found.dtype, found.tobytes()) != (expected.dtype, expected.tobytes()):
+                wrong.append((name, isa))
+    assert not wrong
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("isa", PLACES)
+def test_all_recorded_models(isa: str) -> None:
+    for name in NAMES:
+        r = network(name).run(feeds(name), machine=PLACES[isa], isa=isa, dispatch="onnxruntime")
+        assert next(iter(r.outputs.values())).tobytes() == STORED[f"{name}/{isa}"].tobytes(), name
+
+
+def test_the_recorded_models_tell_cpus_apart() -> None:
+    """Else the comparison above would hold for any kernel."""
+    differ = {name for name in NAMES if (STORED[f"{name}/avx2"] != STORED[f"{name}/avx512_core_vnni"]).any()}
+    assert {name.split("_")[0] for name in differ} == {"MatMulInteger", "QGemm", "QLinearConv", "QLinearMatMul", "qdq"}
+    assert all("_u8_s8" in name or name.startswith("qdq") and "_s8" in name for name in differ)
+
+
+@pytest.mark.skipif("avx512_core_vnni" not in host_caps(), reason="the library would take kernels without VNNI")
+def test_the_library_itself_beside_the_package(request: pytest.FixtureRequest) -> None:
+    """What is recorded is what the installed onnxruntime gives, and the package too."""
+    runtime = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    for name in NAMES[::7]:
+        session = runtime.InferenceSession(STORED[f"{name}/model"].tobytes(), options, ["CPUExecutionProvider"])
+        assert session.run(None, feeds(name))[0].tobytes() == STORED[f"{name}/avx512_core_vnni"].tobytes(), name
+
+
+# -- products by themselves -------------------------------------------------------------------------------------------
+ONES = np.full((2, 5), 255, np.uint8)
+
+
+def test_pairs_saturate_where_the_sources_are_u8_and_the_weights_s8() -> None:
+    weights = np.full((5, 3), 127, np.int8)
+    for machine, expected in (("hsw", 2 * 32767 + 255 * 127), ("skx", 2 * 32767 + 255 * 127), ("icx", 5 * 255 * 127)):
+        r = simdnn.matmul(ONES, weights, machine=machine, dispatch="onnxruntime")
+        assert r.output.tolist() == [[expected] * 3] * 2
+    r = simdnn.matmul(ONES.view(np.int8), weights, machine="hsw", dispatch="onnxruntime")
+    assert r.output[0, 0] == -5 * 127 and r.implementation == "gemm:avx2_int8_exact"
+    r = simdnn.matmul(ONES, weights.view(np.uint8) + np.uint8(128), machine="hsw", dispatch="onnxruntime")
+    assert r.output[0, 0] == 5 * 255 * 255 and r.saturation is None
+
+
+def test_k_is_one_line_however_long() -> None:
+    """oneDNN cuts K of 258 to 766 in halves, whose pairs begin anew; here they do not."""
+    src, weights = np.full((1, 514), 255, np.uint8), np.zeros((514, 1), np.int8)
+    weights[256:258] = 127
+    own, other = (simdnn.matmul(src, weights, machine="hsw", dispatch=rule) for rule in ("onnxruntime", "onednn"))
+    assert (int(own.output[0, 0]), int(other.output[0, 0])) == (32767, 2 * 255 * 127)
+
+
+@pytest.mark.parametrize("machine", ["hsw", "skx"])
+def test_pairs_of_a_convolution_cross_taps_and_edges(machine: str) -> None:
+    """Three channels: the last of a tap and the first of the next are a pair; padding holds the zero point of 255."""
+    src, weights = np.full((1, 3, 2, 2), 255, np.uint8), np.full((4, 3, 1, 2), 127, np.int8)
+    attr = Attr(zero_points={"src": np.array([255], np.int32)})
+    both = [
+        simdnn.convolution(
+            src, weights, padding=(0, 1, 0, 0), machine=machine, attr=attr, dispatch="onnxruntime", engine=engine
+        )
+        for engine in ("reference", "compiled")
+    ]
+    lost = 3 * (2 * 255 * 127 - 32767)
+    for r in both:
+        assert (r.output == -lost).all()
+        assert (r.saturation == 3).all()
+    exact = simdnn.convolution(src, weights, padding=(0, 1, 0, 0), machine="icx", attr=attr, dispatch="onnxruntime")
+    assert not exact.output.any()
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(4, 4), (1, 1)])
+def test_one_channel_a_group_is_exact(channels: int, groups: int) -> None:
+    src, weights = np.full((1, channels, 3, 3), 255, np.uint8), np.full((channels, 1, 3, 3), 127, np.int8)
+    r = simdnn.convolution(src, weights, groups=groups, machine="hsw", dispatch="onnxruntime")
+    assert (r.output == 9 * 255 * 127).all()
+
+
+def test_floats_are_cut_as_their_weights_come() -> None:
+    """Parts of 256 where weights are packed ahead of time; of plain ones by the shape; the bias first."""
+    rng = np.random.default_rng(0)
+    src, weights = (rng.standard_normal(size).astype(np.float32) for size in ((2, 300), (300, 40)))
+    packed, plain = (
+        simdnn.matmul(src, weights, machine="icx", dispatch="onnxruntime", wei_tag=tag).output for tag in ("any", "ab")
+    )
+    assert packed.tobytes() == plain.tobytes()  # 40 columns: parts of 256, too
+    wide = np.repeat(weights, 8, 1)
+    packed, plain = (
+        simdnn.matmul(src, wide, machine="icx", dispatch="onnxruntime", wei_tag=tag).output for tag in ("any", "ab")
+    )
+    assert packed.tobytes() != plain.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("dt", "attr", "more", "why"),
+    [
+        ("f32", Attr(fpmath="bf16"), {}, "no math mode 'bf16'"),
+        ("bf16", Attr(), {}, "bf16:bf16:bf16 is not modelled"),
+        ("f32", Attr(), {"m": 1, "wei_tag": "ab"}, "MlasGemvFloatKernel"),
+        ("u8:s8:u8", Attr(), {}, "one factor"),
+        ("u8:s4:s32", Attr(), {}, "no integer product of s4 weights"),
+        ("f32", Attr(post_ops=["relu"]), {}, "no post-operation 'relu'"),
+        ("f32:s8:f32", Attr(apply_to_int=True), {}, "onnxruntime has no kernel here for compressed weights"),
+        ("u8:s8:s32", Attr(zero_points={"src": simdnn.Quant(None, mask=1, dtype="s32")}), {}, "zero points by group"),
+    ],
+)
+def test_what_is_not_known_of_it_is_refused_by_name(dt: str, attr: Attr, more: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unimplemented, match=why) as caught:
+        simdnn.estimate(
+            "matmul", **{"m": 4, "n": 32, "k": 64} | more, dt=dt, attr=attr, machine="hsw", dispatch="onnxruntime"
+        )
+    assert "onnxruntime" in str(caught.value) or "Mlas" in str(caught.value)
+
+
+def test_convolutions_of_floats_are_refused_by_name() -> None:
+    sizes = dict.fromkeys(("ic", "ih", "iw", "oc", "kh", "kw"), 3)
+    with pytest.raises(Unimplemented, match="MlasConv and NCHWc kernels"):
+        simdnn.estimate("convolution", **sizes, machine="hsw", dispatch="onnxruntime")
+
+
+def test_names_of_what_it_takes() -> None:
+    r = simdnn.estimate("matmul", m=4, n=4, k=4, dt="u8:s8:s32", machine="hsw", dispatch="onnxruntime")
+    assert r.library == "MlasGemm:U8S8:avx2"
+    assert libraries.choose("onnxruntime", r.problem, "avx2").row == r.implementation == "gemm:avx2_int8_line"

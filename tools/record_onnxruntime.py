@@ -1,0 +1,229 @@
+"""Outputs of onnxruntime's CPU provider on small quantized and float models, for CPUs that few have.
+
+    python tools/record_onnxruntime.py avx512_core_vnni                         # what this host's CPU has
+    qemu-x86_64 -cpu Haswell .venv/bin/python tools/record_onnxruntime.py avx2  # Debian's qemu-user: AVX2, no VNNI
+
+writes the models, their feeds and, under the ISA cap's name, what came out into tests/vectors/onnxruntime/models.npz.
+MLAS asks the CPU what it has and knows no option to cap it: another CPU, real or emulated, is the only way. How the
+stored outputs were made stands beside them, in README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+FILE = Path(__file__).parents[1] / "tests" / "vectors" / "onnxruntime" / "models.npz"
+TYPES = {"u8": np.uint8, "s8": np.int8}
+SIZES = ((1, 7, 3), (5, 33, 18), (9, 258, 5), (3, 301, 40))  # M, K, N
+#: channels, filters, groups, kernel, strides, padding, dilation
+CONVOLUTIONS = (
+    (3, 8, 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    (5, 7, 1, (2, 3), (2, 1), (0, 1, 2, 0), (1, 2)),
+    (16, 9, 1, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+    (6, 4, 2, (3, 2), (1, 2), (1, 0, 1, 2), (2, 1)),
+    (4, 4, 4, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    (1, 1, 1, (3, 4), (1, 1), (0, 2, 1, 0), (1, 1)),
+    (8, 6, 2, (1, 3), (1, 1), (0, 1, 0, 1), (1, 1)),
+)
+
+
+class Model:
+    """A graph as it grows: its nodes, constants and feeds."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: dict[str, Any] = {}
+        self.feeds: dict[str, Any] = {}
+
+    def node(self, op: str, inputs: str, output: str = "y", domain: str = "", **attributes: Any) -> None:
+        """A node; inputs are names, apart by blanks."""
+        self.nodes.append(helper.make_node(op, inputs.split(), [output], domain=domain, **attributes))
+
+    def quantized(self, name: str, values: Any, scale: Any, zero: Any) -> None:
+        """Constants `name`, its scale `name_s` and its zero point `name_z`."""
+        zeros = np.full(np.shape(scale), zero, values.dtype)
+        self.constants |= {name: values, f"{name}_s": np.asarray(scale, np.float32), f"{name}_z": zeros}
+
+    def proto(self, result: int) -> bytes:
+        """The model, whose output has the ONNX type `result`."""
+
+        def tensor(name: str, values: Any) -> Any:
+            kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+            return helper.make_tensor_value_info(name, kind, values.shape)
+
+        graph = helper.make_graph(
+            self.nodes,
+            "recorded",
+            [tensor(name, values) for name, values in self.feeds.items()],
+            [helper.make_tensor_value_info("y", result, None)],
+            [numpy_helper.from_array(np.asarray(values), name) for name, values in self.constants.items()],
+        )
+        opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+        found: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+        return found
+
+
+def drawn(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Any:
+    """Integers, most of them as large as can be, so that pairs saturate."""
+    info = np.iinfo(TYPES[dtype])
+    values = rng.integers(info.min, info.max + 1, shape)
+    return np.where(rng.random(shape) < 0.6, rng.choice([info.max, info.min], shape), values).astype(info.dtype)
+
+
+def products(rng: np.random.Generator, src: str, wei: str, size: tuple[int, int, int]) -> dict[str, bytes | Model]:
+    """MatMulInteger, QLinearMatMul and QGemm, weights constant and not."""
+    m, k, n = size
+    name = f"{src}_{wei}_{m}x{k}x{n}"
+    found: dict[str, Any] = {}
+    for op in ("MatMulInteger", "QLinearMatMul", "QGemm"):
+        if (src, wei) == ("s8", "u8") and op != "MatMulInteger":
+            continue  # which onnxruntime has not
+        one = Model()
+        scale = rng.uniform(0.001, 0.1, n) if op != "MatMulInteger" and n % 2 else rng.uniform(0.001, 0.1)
+        one.quantized("b", drawn(rng, wei, (k, n)), scale, 0 if np.ndim(scale) else int(drawn(rng, wei, ())))
+        one.quantized("a", drawn(rng, src, (m, k)), 0.02, int(drawn(rng, src, ())))
+        one.quantized("q", np.zeros((), TYPES[src]), rng.uniform(1, 30), int(drawn(rng, src, ())))
+        one.feeds["a"] = one.constants.pop("a")
+        if k % 2 and op == "MatMulInteger":
+            one.feeds["b"] = one.constants.pop("b")
+        kind = TensorProto.UINT8 if src == "u8" else TensorProto.INT8
+        if op == "MatMulInteger":
+            one.node(op, "a b a_z b_z")
+            kind = TensorProto.INT32
+        elif op == "QLinearMatMul":
+            one.node(op, "a a_s a_z b b_s b_z q_s q_z")
+        else:
+            one.constants["c"] = rng.integers(-9999, 9999, n).astype(np.int32)
+            one.node(op, "a a_s a_z b b_s b_z c q_s q_z", domain="com.microsoft")
+        found[f"{op}_{name}"] = (one, kind)
+    return found
+
+
+def convolutions(rng: np.random.Generator, src: str, wei: str, case: Any) -> dict[str, Any]:
+    """QLinearConv and ConvInteger."""
+    channels, filters, groups, kernel, strides, pads, dilations = case
+    where = {"group": groups, "kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations}
+    found: dict[str, Any] = {}
+    for op in ("QLinearConv", "ConvInteger"):
+        one = Model()
+        scale = rng.uniform(0.001, 0.1, filters) if op == "QLinearConv" else 0.1
+        one.quantized("x", drawn(rng, src, (2, channels, 6, 7)), 0.02, int(drawn(rng, src, ())))
+        one.quantized("w", drawn(rng, wei, (filters, channels // groups, *kernel)), scale, 0)
+        one.quantized("q", np.zeros((), TYPES[src]), rng.uniform(1, 30), int(drawn(rng, src, ())))
+        one.feeds["x"] = one.constants.pop("x")
+        if op == "ConvInteger":
+            one.node(op, "x w x_z w_z", **where)
+            found[f"{op}_{src}_{wei}_{channels}_{filters}_{groups}"] = (one, TensorProto.INT32)
+            continue
+        one.constants["c"] = rng.integers(-9999, 9999, filters).astype(np.int32)
+        one.node(op, "x x_s x_z w w_s w_z q_s q_z c", **where)
+        kind = TensorProto.UINT8 if src == "u8" else TensorProto.INT8
+        found[f"{op}_{src}_{wei}_{channels}_{filters}_{groups}"] = (one, kind)
+    return found
+
+
+def patterns(rng: np.random.Generator, src: str, wei: str) -> dict[str, Any]:
+    """Quantize-dequantize models: Conv, MatMul and Gemm of dequantized operands, with and without what follows."""
+    found: dict[str, Any] = {}
+    for op, follows, relu, bias in (
+        ("Conv", True, False, "s32"),
+        ("Conv", True, True, "f32"),
+        ("MatMul", True, False, ""),
+        ("MatMul", False, False, ""),
+        ("Gemm", True, True, "s32"),
+        ("Gemm", False, False, "s32"),
+    ):
+        one = Model()
+        scale = rng.uniform(0.01, 0.05, 6)
+        one.quantized("w", drawn(rng, wei, (6, 5, 3, 3) if op == "Conv" else (24, 6)), scale, 128 if wei == "u8" else 0)
+        low = int(np.iinfo(TYPES[src]).min)
+        one.quantized("x", np.zeros((), TYPES[src]), 0.02, low + 128)
+        one.quantized("q", np.zeros((), TYPES[src]), 0.9, low if relu else low + 100)
+        one.feeds["x"] = (rng.standard_normal((1, 5, 5, 6) if op == "Conv" else (3, 24)) * 2).astype(np.float32)
+        del one.constants["x"]
+        one.node("QuantizeLinear", "x x_s x_z", "xq")
+        one.node("DequantizeLinear", "xq x_s x_z", "xd")
+        one.node("DequantizeLinear", "w w_s w_z", "wd", axis=0 if op == "Conv" else 1)
+        inputs = "xd wd"
+        if bias:
+            one.constants["c"] = rng.integers(-3000, 3000, 6).astype(np.int32)
+            one.constants["c_s"] = (np.float32(0.02) * scale.astype(np.float32)).astype(np.float32)
+            inputs += " cd"
+            if bias == "s32":
+                one.constants["c_z"] = np.zeros(6, np.int32)
+                one.node("DequantizeLinear", "c c_s c_z", "cd", axis=0)
+            else:
+                one.constants["cd"] = (one.constants.pop("c") * one.constants.pop("c_s")).astype(np.float32)
+        where: dict[str, Any] = {"pads": [1, 0, 1, 1]} if op == "Conv" else {}
+        one.node(op, inputs, "sum" if follows else "y", **where)
+        if relu:
+            one.node("Relu", "sum", "cut")
+        if follows:
+            one.node("QuantizeLinear", f"{'cut' if relu else 'sum'} q_s q_z", "yq")
+            one.node("DequantizeLinear", "yq q_s q_z")
+        name = f"qdq_{op}_{src}_{wei}{'_relu' * relu}{'' if follows else '_float'}"
+        found[name] = (one, TensorProto.FLOAT)
+    return found
+
+
+def floats(rng: np.random.Generator) -> dict[str, Any]:
+    """MatMul and Gemm of f32: weights constant, a bias or none; weights that are no constant."""
+    found: dict[str, Any] = {}
+    for m, k, n in ((1, 300, 5), (4, 700, 1), (3, 257, 33), (5, 513, 7), (2, 30, 60), (3, 140, 40)):
+        for constant in (True, False):
+            if not constant and 1 in (m, n):
+                continue
+            for op in ("MatMul", "Gemm") if k > 256 else ("MatMul",):
+                one = Model()
+                one.feeds["a"] = rng.standard_normal((m, k)).astype(np.float32)
+                weights = rng.standard_normal((k, n)).astype(np.float32)
+                (one.constants if constant else one.feeds)["b"] = weights
+                one.constants |= {"c": rng.standard_normal(n).astype(np.float32)} if op == "Gemm" else {}
+                one.node(op, "a b c" if op == "Gemm" else "a b")
+                found[f"{op}_f32_{m}x{k}x{n}{'' if constant else '_varying'}"] = (one, TensorProto.FLOAT)
+    return found
+
+
+def models() -> dict[str, Any]:
+    """All models by name, with the types of their outputs; the same ones every time."""
+    rng = np.random.default_rng(19)
+    found: dict[str, Any] = {}
+    for src in TYPES:
+        for wei in TYPES:
+            for size in SIZES:
+                found |= products(rng, src, wei, size)
+            if (src, wei) != ("s8", "u8"):
+                for case in CONVOLUTIONS:
+                    found |= convolutions(rng, src, wei, case)
+                found |= patterns(rng, src, wei)
+    return found | floats(rng)
+
+
+def main() -> None:
+    """Add what comes out on this CPU to the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("isa", help="the ISA cap of the CPU, under which outputs are kept")
+    args = parser.parse_args()
+    stored: dict[str, Any] = dict(np.load(FILE)) if FILE.exists() else {}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    for name, (model, kind) in models().items():
+        proto = model.proto(kind)
+        session = onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
+        stored[f"{name}/model"] = np.frombuffer(proto, np.uint8)
+        stored |= {f"{name}/feeds/{key}": values for key, values in model.feeds.items()}
+        stored[f"{name}/{args.isa}"] = session.run(["y"], model.feeds)[0]
+    FILE.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(FILE, **stored)
+    print(f"{len(models())} models, onnxruntime {onnxruntime.__version__}: {FILE.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
