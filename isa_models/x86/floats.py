@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from isa_models.algebra import Value
 from isa_models.instruction import define, example
+from isa_models.rounding import MODES
 from isa_models.x86.widths import AVX2, AVX512_BW
 
 _QUIET = 0x00400000
@@ -73,6 +74,24 @@ def vmaxps(a: Value, b: Value) -> Value:
     [2.0, 3.0, -0.0]
     """
     return (a > b).where(a, b)
+
+
+@define("vroundps", "f32 <- f32", AVX2, "Intel SDM Vol. 2B, ROUNDPS")
+def vroundps(a: Value, imm: int) -> Value:
+    """Floats to integral ones. Immediate bits 1:0: nearest even, down, up, towards zero; bit 2: MXCSR's mode, which
+    here is nearest even. The sign stays, that of zero too.
+
+    >>> from isa_models import instruction
+    >>> instruction("vroundps")([2.5, -3.7, -0.4], imm=0).tolist(), instruction("vroundps")([2.5, -3.7], imm=3).tolist()
+    ([2.0, -4.0, -0.0], [2.0, -3.0])
+    """
+    mode, nearest = "even" if imm & 4 else MODES[imm & 3], a.round_even()
+    if mode == "even":
+        return choose_nan(nearest, a)
+    below, above = (nearest > a).where(nearest - 1.0, nearest), (nearest < a).where(nearest + 1.0, nearest)
+    found = {"down": below, "up": above}.get(mode, (a < 0.0).where(above, below))
+    signed = found.view("u32") | (a.view("u32") & 0x80000000)
+    return choose_nan(signed.view("f32"), a)
 
 
 @define("vhaddps", "f32 <- f32, f32", AVX2, "Intel SDM Vol. 2A, HADDPS", whole=True)

@@ -8,7 +8,7 @@ from typing import Any
 from isa_models.algebra import Value
 from isa_models.formats import fmt
 from isa_models.instruction import define, example
-from isa_models.x86.widths import AVX512_BW, AVX512_ONLY, Widths
+from isa_models.x86.widths import AVX2, AVX512_BW, AVX512_ONLY, Widths
 
 Binary = Callable[[Value, Value], Value]
 
@@ -184,6 +184,37 @@ def _absolute(bits: int) -> None:
 
 for _bits in (8, 16, 32):
     _absolute(_bits)
+
+
+def _signed_as(a: Value, b: Value) -> Value:
+    return (b > 0).where(a, (b < 0).where(a.literal(0) - a, a.literal(0)))
+
+
+def _all_bits(a: Value, b: Value) -> Value:
+    return a.eq(b).where(a.literal(-1), a.literal(0))
+
+
+for _bits in (8, 16, 32):
+    _binary(
+        f"vpsign{_LETTER[_bits]}",
+        f"s{_bits}",
+        _signed_as,
+        "PSIGNB/PSIGNW/PSIGND",
+        f"The first {_WORD[_bits]}, times the signs of the second; the least one stays where it is negated.",
+        f"[7, 7, {fmt(f's{_bits}').low}], [-3, 0, -1]",
+        f"[-7, 0, {fmt(f's{_bits}').low}]",
+        AVX2,
+    )
+    _binary(
+        f"vpcmpeq{_LETTER[_bits]}",
+        f"s{_bits}",
+        _all_bits,
+        "PCMPEQB/PCMPEQW/PCMPEQD",
+        f"All bits of {_WORD[_bits]} that are equal, none of others.",
+        "[7, 7], [7, -7]",
+        "[-1, 0]",
+        AVX2,
+    )
 
 
 def _left(a: Value, count: int) -> Value:

@@ -9,13 +9,17 @@ from __future__ import annotations
 from isa_models import InvalidArgument
 from isa_models.errors import did_you_mean
 from simdnn.kernels.common.spec import Problem
-from simdnn.libraries import onednn, onnxruntime
+from simdnn.libraries import ggml, onednn, onnxruntime
 from simdnn.libraries.model import Form, LeftToReference, Library, Pick, is_reference, refuses
 
 #: the one table of libraries: a name here is a rule of dispatch in every call, command and study
-LIBRARIES: dict[str, Library] = {"onednn": onednn.LIBRARY, "onnxruntime": onnxruntime.LIBRARY}
+LIBRARIES: dict[str, Library] = {
+    "onednn": onednn.LIBRARY,
+    "onnxruntime": onnxruntime.LIBRARY,
+    "ggml": ggml.LIBRARY,
+}
 #: libraries by name that are not modelled
-UNKNOWN = {"ggml": "ggml"}
+UNKNOWN = {"fbgemm": "FBGEMM", "mkl": "oneMKL", "openblas": "OpenBLAS", "xnnpack": "XNNPACK"}
 
 __all__ = ["LIBRARIES", "UNKNOWN", "Form", "LeftToReference", "Library", "Pick", "choose", "is_reference", "refuses"]
 

@@ -370,6 +370,8 @@ def computes_of(request: Request) -> tuple[str, ...]:
     problem = request.problem
     if isinstance(problem, MatmulProblem) and problem.narrow and problem.narrow.reference:
         return ()
+    if isinstance(problem, MatmulProblem) and problem.blocks:
+        return ()
     if isinstance(problem, (MatmulProblem, GpuConvProblem)) and problem.decompression:
         return problem.decompression.computes
     return compatible.computes(request.fpmath) if problem.src == "f32" else ()

@@ -7,10 +7,12 @@ from os import PathLike
 from typing import Any
 
 from isa_models import GpuMachine, InvalidArgument, Machine
+from isa_models.block_formats import block_format
 from isa_models.formats import fmt
 from simdnn.kernels.common.spec import Problem
-from simdnn.primitives import arrays
+from simdnn.primitives import arrays, blocks_product
 from simdnn.primitives.attr import Attr
+from simdnn.primitives.blocks_product import is_blocks
 from simdnn.primitives.checks import integer, keyword, keywords, one_of
 from simdnn.primitives.convolution import problem_of as convolution_of
 from simdnn.primitives.matmul import problem_of as matmul_of
@@ -49,7 +51,8 @@ def estimate(
     dispatch: str = "fastest",
     **shape: int | str | Sequence[int],
 ) -> Estimate:
-    """The cost of a problem; no operand is allocated. `dt` is src:weights:dst, or one type for all three.
+    """The cost of a problem; no operand is allocated. `dt` is src:weights:dst, or one type for all three; weights of a
+    matmul may be a type of block ("f32:q4_0:f32").
 
     "matmul": m, n, k, src_batch=(), wei_batch=(): the sizes in front of the matrices, which broadcast.
     "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1. Both: wei_tag="any", and
@@ -95,7 +98,8 @@ def _types(dt: object) -> tuple[str, str, str]:
     if len(parts) != 3:
         raise InvalidArgument(f"dt={dt!r:.60}; src:weights:dst is needed, e.g. 'u8:s8:s32', or one type for all three")
     for name in parts:
-        fmt(name)
+        if not (name == parts[1] and is_blocks(name)):
+            fmt(name)
     return parts[0], parts[1], parts[2]
 
 
@@ -112,6 +116,11 @@ def _problem(
     *operands, dst = types
     if primitive == "matmul":
         asked = _products(sizes, options)
+        if is_blocks(operands[1]):
+            blocks = operands[1]
+            blocks_product.nothing_beside(blocks, bias)
+            given = resolved(asked.of_types(operands[0], block_format(blocks).codes), attr, target, blocks=True)
+            return blocks_product.problem_of(asked, given, blocks, dst, options["wei_tag"], target), given
         given = resolved(asked.of_types(*operands), attr, target, dst)
         return matmul_of(asked, given, dst, bias, options["wei_tag"], target)[0], given
     taps = Taps.of(*(options[name] for name in ("strides", "padding", "dilation", "groups")))

@@ -6,11 +6,13 @@ from dataclasses import replace
 from os import PathLike
 
 from isa_models import GpuMachine, Machine, Unimplemented
+from isa_models.block_formats import block_format
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import MatmulProblem, Parameters
 from simdnn.libraries import Form
 from simdnn.primitives import arrays, gpu_problems, narrow
 from simdnn.primitives.attr import Attr
+from simdnn.primitives.blocks_product import asked_of, multiply, nothing_beside
 from simdnn.primitives.checks import keywords
 from simdnn.primitives.decompress import decompression
 from simdnn.primitives.groups import group_scales, params_of, with_groups
@@ -21,13 +23,14 @@ from simdnn.primitives.reorder import Reordered, plain_of
 from simdnn.primitives.resolve import Resolved, beyond_s8, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, check_reordered, chosen, resolved, run
+from simdnn.primitives.scaled import Blocks
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables
 
 
 @keywords
 def matmul(
     src: Array,
-    weights: Array | Reordered,
+    weights: Array | Reordered | Blocks,
     bias: Array | None = None,
     *,
     machine: str | PathLike[str] | Machine | GpuMachine,
@@ -49,11 +52,14 @@ def matmul(
     f32 (else), bf16, f16, s8, u8. `wei_tag` is the weights' layout in memory: "any" (the kernel's own, made ahead of
     time: see `simdnn.reorder`, whose outcome may stand for the weights), "ab" (rows of N), "ba" (K contiguous).
 
+    Weights may be blocks of ggml's, `simdnn.quantize_ggml(…, axis=0)` or `simdnn.ggml_blocks`: an f32 source is then
+    quantized by blocks as ggml does it, and the sums are its bits, whichever kernel runs.
+
     `dispatch`: "fastest" (fewest estimated cycles among the kernels that may run), "onednn" (what oneDNN 3.13 picks on
-    CPUs), or a kernel's name, such as "gemm:avx512_core_tf32" with `Attr(fpmath="tf32")`: that one, or `Unimplemented`
-    with the reason. `r.dispatch` lists names and reasons, on GPUs as on CPUs. f16 data is multiplied and added up in
-    f32; a math mode "f16" or "any" also allows f16 arithmetic (AVX512_FP16), whose sums of 128 products are kept in f16
-    (docs/numerics.md).
+    CPUs), "ggml" (its dot products of blocks), or a kernel's name, such as "gemm:avx512_core_tf32" with
+    `Attr(fpmath="tf32")`: that one, or `Unimplemented` with the reason. `r.dispatch` lists names and reasons, on GPUs
+    as on CPUs. f16 data is multiplied and added up in f32; a math mode "f16" or "any" also allows f16 arithmetic
+    (AVX512_FP16), whose sums of 128 products are kept in f16 (docs/numerics.md).
 
     On a GPU ("a770", …): s8, u8, s4, u4 in any pair, bf16 x bf16, f16 x f16, and f32 x f32 on its vector pipes (or
     rounded to what the math mode allows and the matrix unit takes); without DPAS bf16 and f16 are widened to f32. How
@@ -79,6 +85,12 @@ def matmul(
     (32, 'gemm:avx512_core_vnni')
     """
     target = Target.of(machine, isa, threads, engine, dispatch)
+    if isinstance(weights, Blocks):
+        asked = asked_of(src, weights)
+        nothing_beside(weights.dtype, bias, into)
+        codes = block_format(weights.dtype).codes
+        given = resolved(asked.of_types(arrays.type_of("src", src), codes), attr, target, dst, blocks=True)
+        return multiply(src, weights, asked, given, target, dst, wei_tag)
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
     asked = products_of(src, values)

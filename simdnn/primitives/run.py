@@ -93,12 +93,15 @@ def attr_of(attr: object) -> Attr:
     return attr
 
 
-def resolved(shape: Shape, attr: object, target: Target, dst: object = None) -> Resolved:
-    """The attribute of a call on its problem's shape: from here on nobody asks the attribute again.
+def resolved(shape: Shape, attr: object, target: Target, dst: object = None, blocks: bool = False) -> Resolved:
+    """The attribute of a call on its problem's shape: from here on nobody asks the attribute again. `blocks`: weights
+    are stored in blocks, whose own rows refuse types.
 
     Raises `Unimplemented` for types that nothing on the target multiplies, and what `Resolved.of` raises.
     """
     said = attr_of(attr)
+    if blocks:
+        return Resolved.of(said, shape)
     if target.gpu:
         gpu_problems.check_types(target.gpu, shape, said.apply_to_int)
     elif shape.primitive == "matmul" and narrow.of_narrow(shape.src, shape.wei, str(dst)):

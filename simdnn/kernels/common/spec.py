@@ -144,6 +144,7 @@ class MatmulProblem:
     beyond_s8: bool = False  # a common zero point is no number of s8, for which a library may go another way
     narrow: Narrow | None = field(default=None, kw_only=True)  # of products with floats of at most a byte
     promote: int = field(default=0, kw_only=True)  # products after which a partial sum joins one in f32; 0: the row's
+    blocks: str = field(default="", kw_only=True)  # weights are stored in blocks: a name of `isa_models.block_formats`
 
     @property
     def macs(self) -> int:
@@ -250,6 +251,7 @@ _PARAMETERS = {
     "zero_points": ("takes no zero points ({})", "computes integers with zero points only"),
     "group_scales": ("takes no scales along K ({})", "computes with scales along K only"),
     "narrow": ("takes no floats of 8 bits and fewer", "computes with floats of 8 bits and fewer only"),
+    "blocks": ("takes no weights in blocks of {}", "computes with weights in blocks only"),
 }
 assert _PARAMETERS.keys() <= {f.name for f in fields(MatmulProblem)}
 

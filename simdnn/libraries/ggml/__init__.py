@@ -1,0 +1,43 @@
+"""ggml on x86 CPUs: which of its dot products a build for an ISA takes. Their order of sums is the rows' own."""
+
+from __future__ import annotations
+
+from isa_models import Unimplemented
+from isa_models.block_formats import block_format
+from isa_models.isa import implied
+from simdnn.kernels.common.spec import MatmulProblem, Problem
+from simdnn.libraries.model import Library, Pick, refuses
+
+#: caps that it has code of its own for, the strongest first
+_CAPS = ("avx512_core_vnni", "avx2_vnni", "avx2")
+_WORKS = "f32 times weights in its blocks (simdnn.quantize_ggml, simdnn.ggml_blocks)"
+
+
+def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
+    """Its dot product for a type of weights; builds for AVX-512 without VNNI run AVX2's."""
+    check(problem)
+    assert isinstance(problem, MatmulProblem)
+    cap = next((cap for cap in _CAPS if cap in implied(isa)), "")
+    if not cap:
+        raise Unimplemented(f"ggml built for {isa}: its order of sums without AVX2 is not modelled; avx2 and above are")
+    return Pick(f"vec_dot:{cap}", f"ggml_vec_dot_{problem.blocks}_{block_format(problem.blocks).activations}")
+
+
+def check(problem: Problem) -> None:
+    """Raises for what is no product with weights in its blocks."""
+    if not isinstance(problem, MatmulProblem) or not problem.blocks:
+        what = "matmul" if isinstance(problem, MatmulProblem) else "convolution"
+        types = f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
+        raise Unimplemented(f"dispatch='ggml' of a {what} {types}: not modelled; what works: {_WORKS}")
+
+
+LIBRARY = Library(
+    "ggml",
+    "0.21",
+    "products of f32 activations with weights in its blocks",
+    choose,
+    refuses("ggml", "products of integers as the user stores them", _WORKS),
+    refuses("ggml", "scales and zero points of an attribute", _WORKS),
+    check,
+    refuses("ggml", "zero points of an attribute", _WORKS),
+)

@@ -1,0 +1,102 @@
+"""Whose bits: ggml's dot products with weights in its blocks, recorded from builds for AVX2, AVX-VNNI and AVX-512."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from isa_models.block_formats import BLOCK_FORMATS, block_format
+from simdnn import InvalidArgument, Unimplemented
+from simdnn.kernels.x86.vec_dot import UNPACKING
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "ggml"
+ONE = np.load(VECTORS / "dots_avx2.npz")  # one row by one column, several lengths
+SEVERAL = np.load(VECTORS / "dots.npz")  # three rows by five columns, every type
+CASES = sorted({name.rsplit(".", 1)[0] for name in ONE})
+WHERE = [("hsw", None, "avx2"), ("adl-p", "avx2_vnni", "avx2_vnni"), ("icx", None, "avx512_core_vnni")]
+
+
+def multiplied(x: Any, stored: Any, name: str, machine: str, isa: str | None, **more: Any) -> simdnn.Result:
+    return simdnn.matmul(x, simdnn.ggml_blocks(stored, name), machine=machine, isa=isa, dispatch="ggml", **more)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_recorded_dot_products(case: str) -> None:
+    """Of floats: the source is quantized as ggml does it, and the sum has its bits."""
+    name, of, _ = case.split(".")
+    x, stored = ONE[f"{case}.x"][None], ONE[f"{case}.w"][None]
+    r = multiplied(x, stored, name, "hsw", None, engine="reference")
+    assert r.output.tobytes() == ONE[f"{case}.dot"].tobytes()
+    assert r.library == f"ggml_vec_dot_{name}_{of}" and block_format(name).activations == of
+
+
+@pytest.mark.parametrize("name", UNPACKING)
+@pytest.mark.parametrize(("machine", "isa", "cap"), WHERE)
+def test_recorded_products_under_every_cap(name: str, machine: str, isa: str | None, cap: str) -> None:
+    """The bits do not depend on the cap; "fastest" has them too, whichever row it takes."""
+    x, stored, wanted = (SEVERAL[f"{name}.{part}"] for part in ("x", "w", "dot"))
+    r = multiplied(x, stored, name, machine, isa)
+    assert r.implementation == f"vec_dot:{cap}" and np.array_equal(r.output.view(np.uint32), wanted.view(np.uint32))
+    fastest = simdnn.matmul(x, simdnn.ggml_blocks(stored, name), machine=machine)
+    assert fastest.implementation.startswith("vec_dot:") and np.array_equal(fastest.output, wanted, equal_nan=True)
+
+
+def test_engines_and_tiles_agree() -> None:
+    """More than 16 rows and columns, and no multiple of it; rows in front are rows."""
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 9, 64)).astype(np.float32), rng.normal(size=(64, 19)).astype(np.float32)
+    q = simdnn.quantize_ggml(w, "q5_1", axis=0)
+    one, other = (simdnn.matmul(x, q, machine="hsw", engine=engine) for engine in ("reference", "compiled"))
+    assert one.output.shape == (2, 9, 19) and one.output.tobytes() == other.output.tobytes()
+    rows = [simdnn.matmul(row[None], q, machine="hsw").output[0] for row in x.reshape(18, 64)]
+    assert np.array_equal(one.output.reshape(18, 19), rows)
+    np.testing.assert_allclose(one.output, x @ w, atol=1.5)
+    assert "<- rounds" in str(one.explain(1, 2, 3))
+
+
+def test_cost_reads_blocks_whole() -> None:
+    """Bytes of weights are those of blocks, scales included; a VNNI machine takes fewer instructions."""
+    sizes: dict[str, Any] = {"m": 1, "n": 512, "k": 1024, "dispatch": "ggml"}
+    with simdnn.cold_weights():
+        cold = simdnn.estimate("matmul", **sizes, dt="f32:q4_0:f32", machine="hsw")
+    read = cold.traffic.set_index("level").read_bytes
+    stored = 512 * 1024 // 32 * BLOCK_FORMATS["q4_0"].bytes
+    assert stored <= read["DRAM"] < 1.05 * stored + 4 * 1024
+    plain, vnni = (
+        simdnn.estimate("matmul", **sizes, dt="f32:q4_0:f32", machine="adl-p", isa=isa) for isa in ("avx2", "avx2_vnni")
+    )
+    assert vnni.cycles < plain.cycles
+    assert {"vpmaddubsw", "vpmaddwd"} <= set(plain.instructions.instruction)
+    assert "vpdpbusd" in set(vnni.instructions.instruction)
+
+
+def test_refusals() -> None:
+    w = simdnn.quantize_ggml(np.zeros((32, 2), np.float32), "q4_0", axis=0)
+    x, floats = np.zeros((1, 32), np.float32), np.zeros((32, 2), np.float32)
+    image, kernel = x.reshape(1, 2, 4, 4), np.zeros((2, 2, 1, 1), np.float32)
+    cases: list[tuple[Any, Any, dict[str, Any], str]] = [
+        (x, w, {"machine": "a770"}, "no kernel here for GPUs"),
+        (x, w, {"bias": np.zeros(2, np.float32)}, "a bias .* afterwards"),
+        (x, w, {"dst": "bf16"}, "f32:q4_0:bf16"),
+        (x.astype(np.float16), w, {}, "f16:q4_0:f32"),
+        (x, w, {"dispatch": "onednn"}, "blocks of q4_0"),
+        (x, w, {"dispatch": "gemm:avx2"}, "takes no weights in blocks of q4_0"),
+        (x, w, {"isa": "sse41", "dispatch": "ggml"}, "avx2"),
+        (x, w.output, {"dispatch": "ggml"}, "ambiguous"),
+        (x, floats, {"dispatch": "ggml"}, "f32:f32:f32.*works: f32 times"),
+    ]
+    for src, weights, options, text in cases:
+        with pytest.raises(Unimplemented, match=text):
+            simdnn.matmul(src, weights, **{"machine": "hsw", **options})
+    with pytest.raises(Unimplemented, match="a convolution"):
+        simdnn.convolution(image, kernel, machine="hsw", dispatch="ggml")
+    with pytest.raises(InvalidArgument, match="axis=0"):
+        simdnn.matmul(x, simdnn.quantize_ggml(np.zeros((32, 32), np.float32), "q4_0"), machine="hsw")
+    with pytest.raises(InvalidArgument, match=r"attr=weights.attr\('wei'\)"):
+        simdnn.matmul(x, simdnn.quantize_mx(np.zeros((32, 2), np.float32), "f4_e2m1", axis=0), machine="hsw")
+    with pytest.raises(InvalidArgument, match="K=48 is no multiple of the 32"):
+        simdnn.estimate("matmul", m=1, n=8, k=48, dt="f32:q4_0:f32", machine="hsw")
