@@ -56,7 +56,7 @@ class Finding:
             runs.tell = lambda count, few=runs.few: tell(few, count)
 
     def _expect(self, searched: int, confirmed: int = 0) -> None:
-        """So many recipes the search runs in all, and over all feeds so many, where it goes by few."""
+        """Set how many recipes are to be run, for the progress: of the search, and over all feeds where it goes by few."""
         apart = self.few is not self.full
         self.total = {True: searched, False: confirmed} if apart else {True: 0, False: searched}
 

@@ -324,7 +324,7 @@ def _q4_0(w: Affine) -> Code:
 
 
 def _fifth(c: Constants256) -> Code:
-    """What spreads 32 bits over 32 bytes."""
+    """Instructions that spread 32 bits over 32 bytes."""
     spread = np.repeat(np.arange(4, dtype=np.uint8), 8)
     others = np.tile(~(np.uint8(1) << np.arange(8, dtype=np.uint8)), 4)
     code = [*_low_nibbles(c), *c.load("spread", "u8", spread), *c.load("others", "u8", others)]

@@ -14,7 +14,7 @@ _WORKS = "f32 times weights in its blocks (simdnn.quantize_ggml, simdnn.ggml_blo
 
 
 def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
-    """Its dot product for a type of weights; builds for AVX-512 without VNNI run AVX2's."""
+    """The dot product that ggml takes for a type of weights; builds for AVX-512 without VNNI run AVX2's."""
     check(problem)
     assert isinstance(problem, MatmulProblem)
     cap = next((cap for cap in _CAPS if cap in implied(isa)), "")
