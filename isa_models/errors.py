@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 _FEW = 40  # names that still fit an error message
 _MOST = 1000  # characters of a message
@@ -153,6 +153,15 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """
     found = nearest(name, known)
     return f"did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
+def some(names: Sequence[str], most: int = 8) -> str:
+    """The first names, and how many more there are.
+
+    >>> some(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownName:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from isa_models.algebra import Value
 
 
-def dot(acc: Value, a: Value, b: Value, count: int = 4) -> Value:
-    """acc (s32 or u32) plus `count` neighbouring products, wrapping."""
+def dot(acc: Value, a: Value, b: Value) -> Value:
+    """acc (s32 or u32) plus four neighbouring products, wrapping."""
     total = acc.view("s32")
-    for x, y in zip(a.split(count), b.split(count), strict=True):
+    for x, y in zip(a.split(4), b.split(4), strict=True):
         total = total + x.to("s32") * y.to("s32")
     return total.view(acc.dtype)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models.alike import Alike
-from isa_models.errors import InvalidArgument, unknown_name
+from isa_models.errors import InvalidArgument, some, unknown_name
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine_of
 from isa_models.machines.provenance import Confidence
@@ -405,6 +405,5 @@ def _chosen(found: elf.ObjectFile | Disassembly, what: str, function: str | None
         return marked(between[0])
     if len(found.functions) > 1:
         names = sorted(found.functions, key=lambda name: (name.startswith("_"), name))
-        more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-        raise InvalidArgument(f"{what} has {len(names)} functions; name one of {', '.join(names[:12])}{more}")
+        raise InvalidArgument(f"{what} has {len(names)} functions; name one of {some(names, 12)}")
     return found.function(next(iter(found.functions))) if found.functions else found.all_code()

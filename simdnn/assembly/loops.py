@@ -10,7 +10,7 @@ from typing import Any
 
 import iced_x86 as iced
 
-from isa_models.errors import InvalidArgument, UnknownTiming
+from isa_models.errors import InvalidArgument, UnknownTiming, some
 from isa_models.frozen import Frozen
 from isa_models.machines.cpu_record import unknown_timing
 from simdnn.assembly.addresses import references
@@ -79,10 +79,9 @@ def find_loop(code: Code, syntax: str, lines: Mapping[int, int] = NO_LINES, numb
             places = [_place(code, raws[loop.path[0]].ip, lines) for loop in loops]
             chosen = loops.index(best)
             others = places[:chosen] + places[chosen + 1 :]
-            more = f" and {len(others) - MOST_PLACES} more" if len(others) > MOST_PLACES else ""
             notes.append(
                 f"loop {chosen + 1} of {len(loops)}, at {places[chosen]}, is read; "
-                f"there are others at {', '.join(others[:MOST_PLACES])}{more}"
+                f"there are others at {some(others, MOST_PLACES)}"
             )
     else:
         path = flow.from_entry()
@@ -146,8 +145,7 @@ def refuse(missing: Sequence[tuple[str, str]], rows: Rows) -> UnknownTiming:
     x87 = list(dict.fromkeys(mnemonic for mnemonic, _ in missing if _X87.match(mnemonic)))
     if len(missing) == 1 and not x87:
         return unknown_timing(rows.base, *missing[0])
-    shown = ", ".join(f"'{mnemonic} {form}'" for mnemonic, form in missing[:MOST_NAMED])
-    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    shown = some([f"'{mnemonic} {form}'" for mnemonic, form in missing], MOST_NAMED)
     count = "1 instruction" if len(missing) == 1 else f"{len(missing)} instructions"
     stack = (
         f"; no machine has timings of the x87 unit ({', '.join(x87[:MOST_NAMED])}): compile without long double, and "
@@ -155,7 +153,7 @@ def refuse(missing: Sequence[tuple[str, str]], rows: Rows) -> UnknownTiming:
         if x87
         else ""
     )
-    return UnknownTiming(f"machine {rows.base.name!r} has no timing for {count}: {shown}{more}{stack}")
+    return UnknownTiming(f"machine {rows.base.name!r} has no timing for {count}: {shown}{stack}")
 
 
 def steps_of(body: Sequence[Decoded], start: Mapping[str, int] | None = None, memory: int | None = None) -> list[Step]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
-from isa_models.errors import unknown_name
+from isa_models.errors import some, unknown_name
 from simdnn.cli import output
 from simdnn.cli.inspect import shapes_of, taken_as_1
 from simdnn.libraries import LIBRARIES, versions
@@ -138,7 +138,6 @@ def failures(frame: pd.DataFrame, what: list[str], slower_than: float | None) ->
 
 
 def _print(model: str, frame: pd.DataFrame, about: dict[str, Any], found: pd.DataFrame) -> None:
-    from simdnn.networks.runner import some
 
     rules = ", ".join(f"{name} (dispatch {rule})" for name, rule in about["dispatch"].items())
     print(f"{model} on {rules}{taken_as_1(about['taken_as_1'])}\n")

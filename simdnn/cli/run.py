@@ -13,11 +13,12 @@ import pandas as pd
 import isa_models
 import workloads
 from isa_models import InvalidArgument
+from isa_models.errors import some
 from simdnn.cli import output, run_blame, run_kinds, run_prompt, run_show
 from simdnn.cli.options import Takes, add_set, check, machine_with
 from simdnn.libraries import LIBRARIES, versions
 from simdnn.networks.precision import MODES, Mode, choose, recipe
-from simdnn.networks.runner import Frames, some
+from simdnn.networks.runner import Frames
 from workloads import RealNetwork
 
 if TYPE_CHECKING:

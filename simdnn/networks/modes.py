@@ -31,7 +31,6 @@ from simdnn.primitives import Attr
 
 if TYPE_CHECKING:
     import onnx
-    import pandas as pd
 
     Model = str | PathLike[str] | onnx.ModelProto | Network
 Metric = Callable[[Any], float]  # of outputs by name, or of a list of them; larger is better
@@ -198,11 +197,6 @@ def run_model(
     if part.hides:
         modes = {mode: cap for mode, cap in modes.items() if mode.name != "f32"}
     return run_modes([part], modes, isa=isa, progress=progress)
-
-
-def compare_modes(model: Model, feeds: Any, modes: Mapping[Mode, str | None], **options: Any) -> pd.DataFrame:
-    """The totals of `run_model`, which takes the same options: a row a mode."""
-    return run_model(model, feeds, modes, **options).totals
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
 from isa_models.alike import Alike
-from isa_models.errors import unknown_name
+from isa_models.errors import some, unknown_name
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
 from simdnn.networks.kernels import Call, Kernels, shaded, shadow
@@ -357,10 +357,9 @@ def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kerne
     return Kernels(Target.of(*where), attr, values)
 
 
-def _listed(ports: Sequence[Port], most: int = 2) -> str:
+def _listed(ports: Sequence[Port]) -> str:
     """The first ports, and how many more there are."""
-    more = f" and {len(ports) - most} more" if len(ports) > most else ""
-    return ", ".join(shorten(str(port)) for port in ports[:most]) + more or "nothing"
+    return some([shorten(str(port)) for port in ports], most=2) or "nothing"
 
 
 def _bytes(value: Any) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
+from isa_models.errors import some
 from isa_models.machines.provenance import weakest
 from simdnn.exactness import measures
 from simdnn.networks.precision import MODES, Mode
@@ -266,9 +267,3 @@ def check_scoped(names: Sequence[str], fpmath_layers: str) -> None:
     for pattern in fpmath_layers.split(","):
         if not any(fnmatchcase(name, pattern) for name in names):
             raise InvalidArgument(f"fpmath_layers={pattern!r} matches none of the layers; they are {some(names)}")
-
-
-def some(names: Sequence[str], most: int = 8) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -12,13 +12,14 @@ import pandas as pd
 
 import isa_models
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
+from isa_models.errors import some
 from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
 from simdnn.networks.narrow import NARROW_WEIGHTS
 from simdnn.networks.precision import MODES, Mode, choose, without_zero_points
-from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes, some
+from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes
 from simdnn.primitives import Attr, Quant, convolution, matmul
 from simdnn.primitives.mathmode import cold_weights
 from simdnn.primitives.result import Estimate, Result

@@ -42,14 +42,14 @@ def new_axes(size: tuple[float, float] = POINTS_SIZE) -> Axes:
     return panels(1, size)[0]
 
 
-def panels(count: int, size: tuple[float, float] = POINTS_SIZE, most: int = 4) -> list[Axes]:
-    """Axes side by side in one new figure, each of `size` (width, height) in inches, at most `most` in a row.
+def panels(count: int, size: tuple[float, float] = POINTS_SIZE) -> list[Axes]:
+    """Axes side by side in one new figure, each of `size` (width, height) in inches, at most four in a row.
 
     A `figure.figsize` of the user's own in `matplotlib.rcParams` takes the place of `size`.
     """
     if matplotlib.rcParams["figure.figsize"] != matplotlib.rcParamsDefault["figure.figsize"]:
         size = tuple(matplotlib.rcParams["figure.figsize"])
-    columns = max(1, min(count, most))
+    columns = max(1, min(count, 4))
     rows = -(-count // columns)
     figure = _figure((size[0] * columns, size[1] * rows))
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -134,18 +134,16 @@ def legend(ax: Axes, handles: Sequence[Any], title: str | None = None, below: bo
         text.set_parse_math(False)
 
 
-def ticks_at(ax: Axes, values: Iterable[float], axis: str = "x", log: bool | None = None) -> None:
-    """Ticks at the values that were run, as long as they are few; a logarithmic scale where they span a decade."""
+def ticks_at(ax: Axes, values: Iterable[float], log: bool | None = None) -> None:
+    """Ticks along x at the values that were run, as long as they are few; logarithmic where they span a decade."""
     places = sorted({float(v) for v in values if np.isfinite(v)})
     if not places:
         return
-    way = ax.xaxis if axis == "x" else ax.yaxis
-    scale = ax.set_xscale if axis == "x" else ax.set_yscale
     if log if log is not None else 0 < 10 * places[0] <= places[-1]:
-        scale("log")
+        ax.set_xscale("log")
     if len(places) <= MOST_NAMED:
-        way.set_ticks(places, [f"{place:,.6g}" for place in places])
-        way.set_ticks([], minor=True)
+        ax.xaxis.set_ticks(places, [f"{place:,.6g}" for place in places])
+        ax.xaxis.set_ticks([], minor=True)
 
 
 def bytes_text(value: float) -> str:

@@ -17,7 +17,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 import isa_models  # noqa: E402
 import simdnn  # noqa: E402
 from simdnn.cli import main  # noqa: E402
-from simdnn.networks.modes import compare_modes  # noqa: E402
+from simdnn.networks.modes import run_model  # noqa: E402
 from simdnn.networks.precision import choose  # noqa: E402
 from tests.networks import peer  # noqa: E402
 
@@ -87,7 +87,7 @@ def rows_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[s
 
 def compared(path: Path, machine: str, *modes: str) -> Any:
     chosen, _ = choose(isa_models.machine(machine), modes)
-    return compare_modes(path, FEEDS, chosen, machine=machine).set_index("mode")
+    return run_model(path, FEEDS, chosen, machine=machine).totals.set_index("mode")
 
 
 @pytest.mark.parametrize("kind", KINDS)

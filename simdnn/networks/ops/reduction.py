@@ -120,12 +120,12 @@ def softmax_kernel(k: Kernels, x: Array, axis: int, logarithm: bool = False) -> 
 
 # -- normalizations ---------------------------------------------------------------------------------------------------
 def normalized(
-    k: Kernels, x: Array, axes: Sequence[int], epsilon: float, dst: np.dtype[Any] | None = None, centre: bool = True
+    k: Kernels, x: Array, axes: Sequence[int], epsilon: float, dst: np.dtype[Any] | None = None
 ) -> tuple[Array, Array, Array]:
     """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean, and 1 / sqrt(…); statistics in f32."""
     count = prod(x.shape[a] for a in axes)
     mean = k.reduce("sum", x, axes, count, dst=F32)
-    centred = k.map(lambda v, m: v - m, x, mean, dst=F32, name="sub") if centre else x
+    centred = k.map(lambda v, m: v - m, x, mean, dst=F32, name="sub")
     variance = k.reduce("sum_square", centred, axes, count, dst=F32)
     inverse = k.map(lambda v: 1.0 / (v + epsilon).sqrt(), variance, name="rsqrt")
     return k.map(lambda c, i: c * i, centred, inverse, dst=dst or x.dtype, name="mul"), mean, inverse
