@@ -24,7 +24,7 @@ Given = tuple[list[Any], tuple[Call, ...]]  # a node's outputs, and the calls th
 
 @dataclass(eq=False)
 class Memo:
-    """Outputs and costs of nodes on one machine, up to `most` bytes of values; which were read last stay longest.
+    """Outputs and costs of nodes, up to `most` bytes of values; which were read last stay longest.
 
     Calls have their costs, and not how products departed from exact integers, which would keep their operands.
     """

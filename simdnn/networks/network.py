@@ -151,7 +151,7 @@ class Network(Alike, Loaded):
 
         Nodes whose names no pattern of the comma list `fpmath_layers` matches compute strictly, whatever `attr` allows.
         `placed`: nodes by name that run under an ISA cap and an attribute of their own, as those of a recipe do.
-        `memo`: nodes that ran on this machine before, by other networks too, and are not run again.
+        `memo`: nodes that ran before, in other networks too, and are not run again.
         `watch(node, outputs)` is called as each node has run. Raises `InvalidArgument` for feeds that do not fit,
         `UnknownName` for an output that is not there, `Unimplemented` naming a node that no operator here can do.
         """
@@ -347,9 +347,10 @@ def _at(k: Kernels, place: NodePlace) -> Kernels:
 
 
 def _told(k: Kernels) -> tuple[Hashable, ...]:
-    """A key of the options that kernels of one machine differ in."""
+    """A key of the machine and of the options that its kernels differ in."""
     t = k.target
-    return t.caps, t.threads, t.engine, t.dispatch, k.attr, k.runs_models and k.constant_weights
+    ours = k.runs_models and k.constant_weights
+    return t.machine, t.caps, t.threads, t.engine, t.dispatch, k.attr, ours
 
 
 def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kernels:

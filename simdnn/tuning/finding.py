@@ -28,13 +28,17 @@ Pairs = dict[tuple[int, int], dict[tuple[str, str], float]]
 
 class Finding:
     """Recipes that put each group of layers in a mode. `full`: rows over all feeds; `few`: those of sensitivities,
-    which are over few feeds where the subject says so.
+    which are over few feeds where the subject says so, and then of a machine that was searched before as far as it
+    ran them (`before`).
     """
 
-    def __init__(self, subject: Subject, judge: Judge, kept: Results, few: Judge | None = None) -> None:
+    def __init__(
+        self, subject: Subject, judge: Judge, kept: Results, few: Judge | None = None, before: Finding | None = None
+    ) -> None:
         self.subject = subject
         self.full = RecipeRuns(subject, judge, kept)
-        self.few = RecipeRuns(subject, few, kept, few=True) if few else self.full
+        lender: RecipeRuns | None = before.few if before else None
+        self.few: RecipeRuns = RecipeRuns(subject, few, kept, few=True, lender=lender) if few else self.full
         self.points: dict[Modes, Worth] = {}
         self.total = {False: 0, True: 0}  # recipes over all feeds and few that are to be run, as far as is known
         self.losses = kept.losses
@@ -56,7 +60,7 @@ class Finding:
             runs.tell = lambda count, few=runs.few: tell(few, count)
 
     def _expect(self, searched: int, confirmed: int = 0) -> None:
-        """Set how many recipes are to be run, for the progress: of the search, and over all feeds where it goes by few."""
+        """Note how many recipes the search runs in all, and where it goes by few feeds how many run over all."""
         apart = self.few is not self.full
         self.total = {True: searched, False: confirmed} if apart else {True: 0, False: searched}
 
@@ -164,6 +168,9 @@ class Finding:
             notes.append(
                 f"the search ran {few} recipes over few samples; the {full} best and uniform ones ran over all"
             )
+        if self.few.lender and self.few.lent:
+            other = self.few.lender.subject.machine.name
+            notes.append(f"in the search {self.few.lent} recipes have the errors that they had on {other}")
         return notes
 
     @property
@@ -215,7 +222,7 @@ class Finding:
                     apart = sum(
                         row["cycles"] - base for row in self._rows([self._with({k: m}) for k, m in ((i, a), (j, b))])
                     )
-                    whole = self.subject.cycles(self.recipe(self._with({i: a, j: b})))
+                    whole = self.subject.priced(self.recipe(self._with({i: a, j: b}))).cycles
                     found[i, j][a, b] = whole - base - apart
         return found
 

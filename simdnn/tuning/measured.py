@@ -22,7 +22,9 @@ from simdnn.workers import Each
 
 _LOG = logging.getLogger(__name__)
 Recipe = Mapping[str, str]
-Task = tuple[tuple[tuple[str, str], ...], bool]  # a recipe, and whether it is for few feeds
+Task = tuple[
+    tuple[tuple[str, str], ...], bool, bool
+]  # a recipe, whether it is for few feeds, whether for its cost alone
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,10 @@ class Running:
     subject: Subject
 
     def __call__(self, task: Task) -> Ran:
-        modes, few = task
+        modes, few, cost_alone = task
         try:
-            return Ran(self.subject.run(dict(modes), few), "", self.stamp)
+            found = self.subject.priced(dict(modes)) if cost_alone else self.subject.run(dict(modes), few)
+            return Ran(found, "", self.stamp)
         except SimdnnError as error:
             return Ran(None, str(error), self.stamp)
 
@@ -64,13 +67,18 @@ def lost(reason: str) -> Ran:
 
 class RecipeRuns:
     """Rows of recipes: a recipe is run once, or read from `kept`. `few`: over the feeds of sensitivities alone.
+    `lender`: another machine's rows over the same feeds, whose qualities stand for those of this one, so that a recipe
+    that ran there is priced here alone.
 
     `modes`: recipes in the order in which they were asked for; `each` runs what is missing (None: this process);
     `tell` is called with the number of rows after each.
     """
 
-    def __init__(self, subject: Subject, judge: Judge, kept: Results, few: bool = False) -> None:
-        self.subject, self.judge, self.kept, self.few = subject, judge, kept, few
+    def __init__(
+        self, subject: Subject, judge: Judge, kept: Results, few: bool = False, lender: RecipeRuns | None = None
+    ) -> None:
+        self.subject, self.judge, self.kept, self.few, self.lender = subject, judge, kept, few, lender
+        self.lent = 0  # rows whose quality is another machine's
         self.modes: list[dict[str, str]] = []
         self.each: Each[Task, Ran] | None = None
         self.tell: Callable[[int], None] | None = None
@@ -92,11 +100,14 @@ class RecipeRuns:
         lacking = {key: modes for key, modes in zip(keys, recipes, strict=True) if key not in self._rows}
         todo: dict[Task, str] = {}
         for key, modes in lacking.items():
-            name = hashlib.sha256(json.dumps([self._identity, dict(modes)]).encode()).hexdigest()[:16]
+            lent = self._lent(key)
+            by = [self.lender.subject.machine.name] if self.lender and lent else []
+            name = hashlib.sha256(json.dumps([self._identity, dict(modes), *by]).encode()).hexdigest()[:16]
+            self.lent += bool(by)
             if self.kept.has(name, self._here.stamp):
                 self._take(key, self.kept.known[name].row)
             else:
-                todo[tuple(modes.items()), self.few] = name
+                todo[tuple(modes.items()), self.few, bool(by)] = name
         self._run(todo)
         self.modes += [dict(modes) for modes in lacking.values()]
         return [self._rows[key] for key in keys]
@@ -127,15 +138,24 @@ class RecipeRuns:
         if self.tell:
             self.tell(len(self._rows))
 
+    def _lent(self, key: tuple[str, ...]) -> dict[str, Any] | None:
+        """The row of a recipe on the machine that lends qualities; None where it was not run there."""
+        row = self.lender._rows.get(key) if self.lender else None
+        return None if row is None or row["refused"] else row
+
     def _judged(self, modes: Recipe, ran: Ran) -> dict[str, Any]:
         if ran.run is None:
             return refused(ran.reason)
+        found = {"refused": "", "cycles": ran.run.cycles, "time_us": ran.run.seconds * 1e6}
+        kernels = json.dumps(ran.run.kernels)
+        lent = self._lent(tuple(modes[layer] for layer in self.subject.layers))
+        if lent:
+            return found | {"quality": lent["quality"], "sqnr_db": lent["sqnr_db"], "implementation": kernels}
         if set(modes.values()) == {"f32"}:
             self._reference = ran.run
         sqnr_db = self.judge.sqnr_db(ran.run.outputs, self.reference.outputs)
         quality = self.judge.quality(ran.run.outputs, self.reference.outputs, sqnr_db)
-        found = {"refused": "", "cycles": ran.run.cycles, "time_us": ran.run.seconds * 1e6}
-        return found | {"quality": quality, "sqnr_db": sqnr_db, "implementation": json.dumps(ran.run.kernels)}
+        return found | {"quality": quality, "sqnr_db": sqnr_db, "implementation": kernels}
 
     _reference: RecipeRun | None = None
 

@@ -27,7 +27,7 @@ from workloads.export import onnx_model
 
 if TYPE_CHECKING:
     from simdnn.networks.modes import Model
-    from simdnn.networks.result import NodeRun
+    from simdnn.networks.result import NetworkEstimate, NodeRun
 
 Outputs = list[dict[str, Array]]  # of each feed, by name
 MOST_ALONE = 100  # layers; of more, those whose names differ in numbers alone are in one mode
@@ -76,8 +76,11 @@ class Subject(Protocol):
     def run(self, modes: Mapping[str, str], few: bool = False) -> RecipeRun:
         """A recipe with values, over few feeds where they are enough; raises what kernels refuse."""
 
-    def cycles(self, modes: Mapping[str, str]) -> float:
-        """The cost of a recipe."""
+    def priced(self, modes: Mapping[str, str]) -> RecipeRun:
+        """A recipe's cost without outputs; raises what kernels refuse."""
+
+    def on(self, machine: AnyMachine) -> Subject:
+        """The network and its data on another machine; what does not hang on machines is found once."""
 
     def onnx(self, modes: Mapping[str, str]) -> Any:
         """The ONNX model that stores what a recipe stores."""
@@ -152,8 +155,11 @@ class TrainedSubject:
             kernels.append((name, dtype, cost))
         return RecipeRun(cycles, seconds, [{"logits": x}], tuple(kernels))
 
-    def cycles(self, modes: Mapping[str, str]) -> float:
-        return self.run(modes).cycles
+    def priced(self, modes: Mapping[str, str]) -> RecipeRun:
+        return replace(self.run(modes), outputs=[])
+
+    def on(self, machine: AnyMachine) -> TrainedSubject:
+        return TrainedSubject(self.net, machine, self.enumerable, self.a_round, self.rounds, self.shown)
 
     def onnx(self, modes: Mapping[str, str]) -> Any:
         feeds = [{"images": self.net.train_images[: sequential.CALIBRATION_IMAGES]}]
@@ -243,14 +249,21 @@ class ModelSubject:
         network, where = self._placed(modes)
         how: dict[str, Any] = {"machine": self.machine, "attr": Attr(), "placed": where, "memo": self.memo}
         results = [network.run(feed, **how) for feed in self.feeds[: self.few if few else None]]
-        ran = {run.node.name: run for run in results[0].nodes}
-        kernels = tuple(_kernel(ran[layer]) if layer in ran else ("", "", 0.0) for layer in self.layers)
-        outputs = [dict(result.outputs) for result in results]
-        return RecipeRun(results[0].cycles, results[0].seconds, outputs, kernels)
+        return self._told(results[0], [dict(result.outputs) for result in results])
 
-    def cycles(self, modes: Mapping[str, str]) -> float:
+    def priced(self, modes: Mapping[str, str]) -> RecipeRun:
         network, where = self._placed(modes)
-        return float(network.estimate(self.feeds[0], machine=self.machine, attr=Attr(), placed=where).cycles)
+        return self._told(network.estimate(self.feeds[0], machine=self.machine, attr=Attr(), placed=where), [])
+
+    def on(self, machine: AnyMachine) -> ModelSubject:
+        other = replace(self, machine=machine)
+        vars(other).update(calibrated=self.calibrated, memo=self.memo)
+        return other
+
+    def _told(self, found: NetworkEstimate, outputs: Outputs) -> RecipeRun:
+        ran = {run.node.name: run for run in found.nodes}
+        kernels = tuple(_kernel(ran[layer]) if layer in ran else ("", "", 0.0) for layer in self.layers)
+        return RecipeRun(found.cycles, found.seconds, outputs, kernels)
 
     def onnx(self, modes: Mapping[str, str]) -> Any:
         return rewritten(self.calibrated.mixable, recipe(modes), self.calibrated.ranges)

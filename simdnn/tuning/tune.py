@@ -110,9 +110,10 @@ def tune(
     measured: dict[str, Finding] = {}
     notes: list[str] = []
     try:
+        first, judge, few, said = _subject(model, targets[0], feeds, labels, metric, calibrate)
         for target in targets:
-            subject, judge, few, said = _subject(model, target, feeds, labels, metric, calibrate)
-            found = Finding(subject, judge, kept, few)
+            subject = first.on(target) if measured else first
+            found = Finding(subject, judge, kept, few, before=next(iter(measured.values()), None))
             if progress:
                 found.told(progress)
             many = jobs or usual(0 if isinstance(subject, TrainedSubject) else WORTH_WORKERS)

@@ -390,6 +390,42 @@ def test_few_feeds_find_what_all_confirm(model: Any, monkeypatch: pytest.MonkeyP
     assert few["cycles"] == row["cycles"] and few["sqnr_db"] != row["sqnr_db"]
 
 
+def test_machines_side_by_side_share_the_search(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ran over few feeds on the first machine is priced on the others; their fronts run on them, over all."""
+    net, names = workloads.cancer(), ["f32", "bf16", "int8-vnni", "fpmath-bf16", "s8-weights"]
+    monkeypatch.setattr(finding, "MOST_ALONE", 1)
+    feeds = [{"images": net.test_images[at : at + 4]} for at in range(0, 16, 4)]
+    judge = Judge(None, None, False)
+    first = ModelSubject(
+        model,
+        isa_models.machine("zen4"),
+        feeds,
+        [{"images": net.train_images[:32]}],
+        1,
+        0,
+        a_round=6,
+        rounds=2,
+        shown=3,
+    )
+    one = Finding(first, judge, Results(None), judge)
+    one.search(names)
+    ran: list[bool] = []
+    was = ModelSubject.run
+    monkeypatch.setattr(ModelSubject, "run", lambda self, modes, few=False: (ran.append(few), was(self, modes, few))[1])
+    second = first.on(isa_models.machine("spr"))
+    assert second.calibrated is first.calibrated
+    other = Finding(second, judge, Results(None), judge, before=one)
+    notes = other.search(names)
+    assert ran.count(True) == len(other.few.modes) - other.few.lent < len(other.few.modes) / 2
+    assert any("errors that they had on zen4" in line for line in notes)
+    alone = ModelSubject(model, isa_models.machine("spr"), feeds, first.calibration)
+    reference = alone.run(dict.fromkeys(alone.layers, "f32"))
+    for modes in other.full.modes:
+        row, run = other.full.row(modes), alone.run(modes)
+        assert row["cycles"] == run.cycles == other.few.row(modes)["cycles"]
+        assert row["sqnr_db"] == judge.sqnr_db(run.outputs, reference.outputs)
+
+
 def test_many_layers_alike_share_a_mode(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are too many to try each: those whose names differ in numbers alone."""
     monkeypatch.setattr("simdnn.tuning.subjects.MOST_ALONE", 2)
