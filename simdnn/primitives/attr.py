@@ -32,10 +32,7 @@ MASK_NAMES = ("common", "per_oc")
 _SCALE_TYPES = ("f32", "bf16", "f16", "f8_e4m3", "e8m0")
 _SUM_TYPES = ("f32", "s32", "bf16", "f16", "s8", "u8")
 _ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
-_OTHER_POST_OPS = (
-    *("elu", "exp", "gelu_erf", "gelu_tanh", "log", "logistic", "mish", "pow", "round", "soft_relu", "swish", "tanh"),
-    *("ge", "gt", "le", "lt", "eq", "ne", "select", "dw"),
-)
+_OTHER_POST_OPS = ("select", "dw")
 
 
 @dataclass(frozen=True, eq=False)

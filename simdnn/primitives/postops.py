@@ -14,6 +14,7 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.activations import power_name
 from simdnn.kernels.common.postops import BINARY, previous_type
 from simdnn.kernels.common.spec import MatmulProblem, Parameters, Problem
 from simdnn.primitives.arrays import native, type_of
@@ -38,6 +39,8 @@ def _name(op: PostOp, channels: int, axis: int) -> str:
         return "sum" if len(rest) == 1 else f"sum:{'zero' if rest[1] else ''}" + (f":{rest[2]}" if rest[2] else "")
     if kind in BINARY:
         return f"{kind}:{_grain(kind, rest[0], channels, axis)}"
+    if kind == "pow":
+        return power_name(rest[1])
     return "relu:alpha" if kind == "relu" else kind
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from isa_models.formats import fmt
 
-#: step -> (instruction, type of its operands, type of its result); `fma`, `input` and `constant` are no rows of this
+#: step -> (instruction, type of its operands, type of its result); `fma`, `input`, `constant`, `table` are no rows
 INSTRUCTIONS = {
     "add": ("vaddps", "f32", "f32"),
     "sub": ("vsubps", "f32", "f32"),
@@ -33,17 +33,22 @@ INSTRUCTIONS = {
     "shl": ("vpslld", "u32", "u32"),
     "shr": ("vpsrld", "u32", "u32"),
     "sar": ("vpsrad", "s32", "s32"),
+    "permute": ("vpermps", "f32", "f32"),
 }
 _COMMUTE = ("add", "mul", "and", "or", "xor", "iadd")
 
 
 class FormulaStep(NamedTuple):
-    """One value: `op` over earlier values (`args`); `number` is a constant, an input's position or an immediate."""
+    """One value: `op` over earlier values (`args`); `number` is a constant, an input's position or an immediate.
+
+    A "table" is a constant with a number for each lane: `entries`.
+    """
 
     op: str
     args: tuple[int, ...] = ()
     number: float = 0.0
     dtype: str = "f32"
+    entries: tuple[float, ...] = ()
 
 
 class Expression(NamedTuple):
@@ -75,6 +80,10 @@ class Element:
         if isinstance(other, Element):
             return other
         return self.trace.add(FormulaStep("constant", (), other, "s32" if self.dtype == "s32" else "f32"))
+
+    def same(self, number: float) -> Element:
+        """A number in every lane, of this value's type."""
+        return self._lift(number)
 
     def _apply(self, op: str, *others: Element | float, number: float = 0.0) -> Element:
         args = [self, *(self._lift(o) for o in others)]
@@ -142,7 +151,12 @@ class Element:
         return self.bits("and", 0x7FFFFFFF)
 
     def __neg__(self) -> Element:
-        return self.bits("xor", 0x80000000)
+        return self._lift(0) - self if self.dtype == "s32" else self.bits("xor", 0x80000000)
+
+    def permuted(self, entries: tuple[float, ...]) -> Element:
+        """For each lane of an s32 value, the entry of a table that its low bits name; the table fills a register."""
+        table = self.trace.add(FormulaStep("table", entries=entries))
+        return self.trace.add(FormulaStep("permute", (self.index, table.index)))
 
     def nearest(self) -> Element:
         """The nearest integer as s32, ties to even; out of range and NaN give -2**31."""

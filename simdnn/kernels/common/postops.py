@@ -17,9 +17,23 @@ ELTWISE: dict[str, tuple[float | None, ...]] = {
     "clip_v2": (None, None),
     "hardsigmoid": (1 / 6, 0.5),
     "hardswish": (1 / 6, 0.5),
+    "elu": (1.0,),
+    "exp": (),
+    "gelu_erf": (),
+    "gelu_tanh": (),
+    "log": (),
+    "logistic": (),
+    "mish": (),
+    "pow": (1.0, None),
+    "round": (),
+    "soft_relu": (1.0,),
+    "swish": (1.0,),
+    "tanh": (),
 }
+#: of two operands that are compared, whose result is 1 or 0
+COMPARISONS = ("ge", "gt", "le", "lt", "eq", "ne")
 #: of two operands, the second one f32; `prelu` multiplies what is below zero
-BINARY = ("add", "sub", "mul", "div", "max", "min", "prelu")
+BINARY = ("add", "sub", "mul", "div", "max", "min", *COMPARISONS, "prelu")
 GRAINS = ("common", "per_oc", "full")
 
 

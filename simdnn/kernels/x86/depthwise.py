@@ -86,7 +86,15 @@ class Depthwise:
         edges = "position" if any(p.padding) else "channel"
         compensate = edges if p.epilogue.zp_src else ""
         integer = self.dot.acc == "s32"
-        return Plan(p.epilogue, integer, compensate, self.halve, self.merged_scales, reference=self.reference)
+        return Plan(
+            p.epilogue,
+            integer,
+            compensate,
+            self.halve,
+            self.merged_scales,
+            reference=self.reference,
+            nan_to_bound=self.merged_scales,
+        )
 
     @cached_property
     def program(self) -> Program:

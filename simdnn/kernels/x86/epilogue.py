@@ -13,10 +13,11 @@ import numpy as np
 
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.postops import BINARY, operand_size, previous_type
 from simdnn.kernels.common.spec import Epilogue, Parameters
-from simdnn.kernels.x86 import postop
+from simdnn.kernels.x86 import formula_pass, postop
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, load_float, store32, store_bytes, zero
 from simdnn.kernels.x86.rounding import nearest_even, rounding_constants
 from simdnn.program.records import Affine, Memory, Register, Tensor
@@ -35,6 +36,7 @@ class Plan:
     merged_scales: bool = False  # source and weights scale multiplied with each other beforehand
     through_float: bool = False  # even an s32 destination gets the sum as rounded to f32
     reference: bool = False  # as oneDNN's reference: divides by the destination's scale, relu keeps a zero's sign
+    nan_to_bound: bool = False  # a NaN becomes the upper bound of an integer destination
 
     @property
     def in_float(self) -> bool:
@@ -59,6 +61,7 @@ class Plan:
             tensors.append(Tensor.constant("two", "f32", np.float32(2).tobytes()))
         low, high = self.bounds
         tensors += store_constants(unit, e.dst) + postop.constants(unit, e.post_ops)
+        tensors += formula_pass.tensors(unit, e.post_ops)
         for name, value in (("low", low), ("high", high)):
             if value is not None:
                 tensors.append(Tensor.constant(name, "f32", np.float32(value).tobytes()))
@@ -143,8 +146,8 @@ def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
         (bool(e.post_ops), passes.post_ops),
         (e.dst_scale, lambda: passes.common("vdivps" if plan.reference else "vmulps", "dst_scale")),
         (e.dst_zero_point, lambda: passes.common("vaddps", "dst_zero_point")),
-        (low is not None, lambda: passes.common("vmaxps", "low")),
-        (high is not None, lambda: passes.common("vminps", "high")),
+        (low is not None, lambda: passes.bound("vmaxps", "low")),
+        (high is not None, lambda: passes.bound("vminps", "high")),
         (to_integer, lambda: passes.convert("vcvtps2dq", "s32", "f32")),
         (True, passes.store),
     )
@@ -178,6 +181,13 @@ class _Passes:
 
     def common(self, name: str, tensor: str) -> Code:
         return [broadcast32(self.value("f32"), tensor, Affine()), *self.each(name, "f32")]
+
+    def bound(self, name: str, tensor: str) -> Code:
+        """The greater or the lesser of accumulator and bound; a NaN becomes what stands second."""
+        if self.plan.nan_to_bound:
+            return self.common(name, tensor)
+        code: Code = [broadcast32(self.value("f32"), tensor, Affine())]
+        return code + [op(name, acc, self.value("f32"), acc) for acc in self.accumulators("f32")]
 
     def per_channel(self, name: str, dtype: str, tensor: str) -> Code:
         unit = self.tile.unit
@@ -237,6 +247,8 @@ class _Passes:
         unit, value = self.tile.unit, self.value("f32")
         if kind == "sum":
             return self.sum("zero" in grain, tensor)
+        if is_formula(name):
+            return formula_pass.code(unit, name, tensor, self.accumulators("f32"))
         if kind not in BINARY:
             return postop.eltwise(unit, name, tensor, self.accumulators("f32"), fused=not self.plan.reference)
         if grain == "full":

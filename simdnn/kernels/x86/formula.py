@@ -15,24 +15,29 @@ from simdnn.kernels.x86.elements import LOADED, STORED
 from simdnn.program.records import Affine, Memory, Place, Register, Tensor
 
 _SCRATCH = 3  # registers that stores use: p, a, b0
+_IN_MEMORY = ("constant", "table")
 
 
 class X86Formula:
     """An expression for one vector unit; the operands among `fixed` stand in registers of their own."""
 
-    def __init__(self, expression: Expression, dst: str, fixed: Sequence[int], unit: Unit) -> None:
-        self.expression, self.fixed, self.unit = expression, fixed, unit
+    def __init__(
+        self, expression: Expression, dst: str, fixed: Sequence[int], unit: Unit, tensor: str = "constants"
+    ) -> None:
+        self.expression, self.fixed, self.unit, self.tensor = expression, fixed, unit, tensor
+        #: names of registers that values may stand in
+        self.registers = [f"v{i}" for i in range(unit.registers - _SCRATCH - len(fixed))]
         for dtype in expression.inputs:
             if dtype not in LOADED:
                 raise Unimplemented(f"operand of {dtype} in an element-by-element kernel; allowed: {', '.join(LOADED)}")
         if dst not in STORED:
             raise Unimplemented(f"{dst} from an element-by-element kernel; allowed: {', '.join(STORED)}")
-        constants = [s for s in expression.steps if s.op == "constant"]
+        constants = [s for s in expression.steps if s.op in _IN_MEMORY]
         self.constants = {step: i for i, step in enumerate(dict.fromkeys(constants))}
 
     def tensors(self) -> list[Tensor]:
-        data = b"".join(_pattern(step) * self.unit.lanes for step in self.constants)
-        return [Tensor.constant("constants", "f32", data)] if data else []
+        data = b"".join(_pattern(step, self.unit.lanes) for step in self.constants)
+        return [Tensor.constant(self.tensor, "f32", data)] if data else []
 
     def start(self) -> Code:
         return []
@@ -48,7 +53,7 @@ class _Registers:
     def __init__(self, whole: X86Formula, load: Load) -> None:
         self.whole, self.unit, self.load = whole, whole.unit, load
         self.steps = whole.expression.steps
-        self.free = [f"v{i}" for i in reversed(range(self.unit.registers - _SCRATCH - len(whole.fixed)))]
+        self.free = whole.registers[::-1]
         self.held: dict[int, str] = {}
         last = len(self.steps) - 1
         self.last_use = {a: i for i, step in enumerate(self.steps) for a in step.args} | {last: last + 1}
@@ -66,11 +71,11 @@ class _Registers:
                 self.code += self.load(self.held[i], operand)
             elif step.op == "fma":
                 self.fma(i, step)
-            elif step.op != "constant":
+            elif step.op not in _IN_MEMORY:
                 self.plain(i, step)
         last = len(self.steps) - 1
         name = self.held.get(last) or self.constant(last)
-        return self.code, self.copy(name) if name[0] == "x" else name  # a store may overwrite it
+        return self.code, name if name in self.whole.registers else self.copy(name)  # a store may overwrite it
 
     def copy(self, name: str) -> str:
         """Another register with the same value."""
@@ -91,7 +96,7 @@ class _Registers:
 
     def dies(self, value: int, i: int) -> bool:
         """Whether step i is the last that needs the value's register, which is not an operand's own."""
-        return value in self.held and self.last_use[value] == i and self.held[value][0] == "v"
+        return value in self.held and self.last_use[value] == i and self.held[value] in self.whole.registers
 
     def constant(self, value: int) -> str:
         """A register with a constant in it."""
@@ -102,7 +107,7 @@ class _Registers:
 
     def in_memory(self, value: int, dtype: str) -> Memory:
         index = self.whole.constants[self.steps[value]]
-        return Memory("constants", Affine(index * self.unit.lanes), dtype, self.unit.lanes)
+        return Memory(self.whole.tensor, Affine(index * self.unit.lanes), dtype, self.unit.lanes)
 
     def operand(self, value: int, dtype: str) -> Register:
         """A value in its register; constants get one when they are first asked for."""
@@ -114,7 +119,8 @@ class _Registers:
 
     def plain(self, i: int, step: FormulaStep) -> None:
         name, dtype, result = INSTRUCTIONS[step.op]
-        sources: list[Place] = [self.operand(step.args[0], dtype), *(self.last(a, dtype) for a in step.args[1:])]
+        first = "u32" if step.op == "permute" else dtype
+        sources: list[Place] = [self.operand(step.args[0], first), *(self.last(a, dtype) for a in step.args[1:])]
         self.release(step, i)
         self.held[i] = self.take()
         immediates = {"imm": int(step.number)} if step.op in ("shl", "shr", "sar") else {}
@@ -139,8 +145,10 @@ class _Registers:
         self.held[i] = total.name
 
 
-def _pattern(step: FormulaStep) -> bytes:
-    """A constant's four bytes."""
+def _pattern(step: FormulaStep, lanes: int) -> bytes:
+    """A constant's four bytes in every lane, or those of a table's entries."""
+    if step.entries:
+        return np.array(step.entries, np.float32).tobytes()
     if step.dtype == "f32":
-        return np.float32(step.number).tobytes()
-    return (int(step.number) & 0xFFFFFFFF).to_bytes(4, "little")
+        return np.float32(step.number).tobytes() * lanes
+    return (int(step.number) & 0xFFFFFFFF).to_bytes(4, "little") * lanes

@@ -10,19 +10,41 @@ from collections.abc import Callable
 import numpy as np
 
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.x86.code import Unit, broadcast32
+from simdnn.kernels.common.postops import COMPARISONS
+from simdnn.kernels.x86.code import Unit, broadcast32, zero
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
 _ARITHMETIC = {"add": "vaddps", "sub": "vsubps", "mul": "vmulps", "div": "vdivps", "max": "vmaxps", "min": "vminps"}
+#: what tells a comparison: the greater or the lesser of both, and whether it holds where that is the second operand
+_WANTED = {
+    "ge": ("vpmaxsd", False),
+    "lt": ("vpmaxsd", True),
+    "le": ("vpminsd", False),
+    "gt": ("vpminsd", True),
+    "eq": ("", False),
+    "ne": ("", True),
+}
 #: constants that an operation reads
-_CONSTANTS = {"abs": ("magnitude",), "hardsigmoid": ("one",), "hardswish": ("one",), "relu:alpha": ("minus_one",)}
-_BITS = {"magnitude": np.uint32(0x7FFFFFFF), "one": np.float32(1), "minus_one": np.int32(-1)}
-_TYPES = {"magnitude": "u32", "one": "f32", "minus_one": "s32"}
+_CONSTANTS = {
+    "abs": ("magnitude",),
+    "hardsigmoid": ("one",),
+    "hardswish": ("one",),
+    "relu:alpha": ("minus_one",),
+    "prelu": ("minus_one",),
+}
+_BITS = {
+    "magnitude": np.uint32(0x7FFFFFFF),
+    "one": np.float32(1),
+    "minus_one": np.int32(-1),
+    "nothing": np.float32(0),
+}
+_TYPES = {"magnitude": "u32", "one": "f32", "minus_one": "s32", "nothing": "f32"}
 
 
 def constants(unit: Unit, names: tuple[str, ...]) -> list[Tensor]:
     """The constant tensors that post-operations read, a register each."""
-    found = [_CONSTANTS.get(name, ("minus_one",) if name.startswith("prelu") else ()) for name in names]
+    kinds = [name if name.startswith("relu") else name.split(":")[0] for name in names]
+    found = [("nothing", "one") if kind in COMPARISONS else _CONSTANTS.get(kind, ()) for kind in kinds]
     wanted = dict.fromkeys(c for constants_of in found for c in constants_of)
     return [Tensor.constant(name, _TYPES[name], _BITS[name].tobytes() * unit.lanes) for name in wanted]
 
@@ -31,7 +53,34 @@ def binary(unit: Unit, kind: str, acc: Register, value: Register) -> Code:
     """An accumulator and a register of second operands, which stays."""
     if kind in _ARITHMETIC:
         return [op(_ARITHMETIC[kind], acc, acc, value)]
-    return _below_zero(unit, acc, value)
+    return _compared(unit, kind, acc, value) if kind in COMPARISONS else _below_zero(unit, acc, value)
+
+
+def _compared(unit: Unit, kind: str, acc: Register, value: Register) -> Code:
+    """1 or 0: the greater of both as ordered integers, or the lesser, is this one of them, or is not; a NaN is beyond
+    infinity.
+    """
+    x, bits = acc.as_("s32"), acc.as_("u32")
+    mine, other, sign = (unit.reg(name, "s32") for name in ("a", "b0", "b0"))
+
+    def ordered(to: Register, source: Register, scratch: Register) -> Code:
+        """Bits whose order as integers is that of the floats; -0 becomes 0."""
+        return [
+            op("vaddps", to.as_("f32"), source, Memory("nothing", Affine(), "f32", unit.lanes)),
+            op("vpsrad", scratch, to, imm=31),
+            op("vpsrld", scratch.as_("u32"), scratch.as_("u32"), imm=1),
+            op("vpxor", to.as_("u32"), to.as_("u32"), scratch.as_("u32")),
+        ]
+
+    code = [*ordered(mine, acc, sign), *ordered(x, value, other)]
+    select, wanted = _WANTED[kind]
+    if select:
+        code.append(op(select, x, x, mine))
+    code.append(op("vpxor", bits, bits, mine.as_("u32")))  # 0 where it is this one
+    code += [zero(other.as_("u32")), op("vpsubd", other, other, x), op("vpor", bits, bits, other.as_("u32"))]
+    code.append(op("vpsrad", x, x, imm=31))  # all ones where it is not
+    one = Memory("one", Affine(), "u32", unit.lanes)
+    return [*code, op("vpand" if wanted else "vpandn", bits, bits, one)]
 
 
 def _below_zero(unit: Unit, acc: Register, factor: Register) -> Code:

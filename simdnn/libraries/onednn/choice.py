@@ -23,6 +23,7 @@ from simdnn.libraries.onednn.order import (
     sees_padding_alone,
 )
 from simdnn.libraries.onednn.refusals import (
+    refuse_c_functions,
     refuse_copied,
     refuse_float_attributes,
     refuse_gemm,
@@ -44,7 +45,9 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
 
     Raises `Unimplemented` where the library refuses the problem, or falls to an emulation that is not modelled here.
     """
-    return Pick(*_choice(problem, isa, fpmath))
+    pick = Pick(*_choice(problem, isa, fpmath))
+    refuse_c_functions(problem, pick.name)
+    return pick
 
 
 def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from isa_models import Unimplemented
+from simdnn.kernels.common.activations import OWN_POWERS, by_library_of_c
 from simdnn.kernels.common.postops import BINARY, ELTWISE, as_large_as_outputs
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
-from simdnn.libraries.model import LeftToReference
+from simdnn.libraries.model import LeftToReference, is_reference
 from simdnn.libraries.onednn.order import gemm_is_known, sees_padding_alone, too_wide, width_is_unsure
 
 STRATEGIES = ("auto", "direct", "precomputed")  # of zero points: what its reference does
@@ -15,6 +16,18 @@ def check_post_ops(problem: Problem) -> None:
     """Raises for a post-operation whose roundings in the library are not known."""
     if others := [name for name in problem.epilogue.post_ops if name.split(":")[0] not in (*ELTWISE, *BINARY, "sum")]:
         raise Unimplemented(f"dispatch='onednn' with post-operation {others[0]!r}: not modelled; 'fastest' takes it")
+    if powers := [name for name in problem.epilogue.post_ops if name in OWN_POWERS]:
+        what = "C's powf for powers other than -1, 0, 0.5, 1 and 2"
+        raise Unimplemented(f"dispatch='onednn' with post-operation {powers[0]!r}: oneDNN calls {what}")
+
+
+def refuse_c_functions(problem: Problem, name: str) -> None:
+    """Raises where an implementation, which `name` is oneDNN's name of, calls C's library for a post-operation."""
+    called = [op for op in problem.epilogue.post_ops if by_library_of_c(op)]
+    if called and is_reference(name):
+        raise LeftToReference(
+            f"oneDNN takes {name} here, which calls C's library for {called[0]!r}: 'fastest' takes it"
+        )
 
 
 def check_zero_points(strategy: str, by_row: bool) -> None:

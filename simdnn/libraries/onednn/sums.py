@@ -57,7 +57,8 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
     left = dot.acc == "s32" and as_large_as_outputs(problem.epilogue.post_ops)
     reference = left or exact and not wide and problem.epilogue.dst != "bf16"
     merged = dot.acc == "s32" and older and not exact
-    return Options(halve, merged, cut, 0, order_of(problem, dot, wide, halve), older, reference)
+    order = order_of(problem, dot, wide, halve)
+    return Options(halve, merged, cut, 0, order, older, reference, nan_to_bound=merged)
 
 
 def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:

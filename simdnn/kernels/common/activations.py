@@ -1,0 +1,281 @@
+"""Functions that follow a product, as oneDNN's elementwise kernels on CPUs approximate them (numerics.md, rule 16).
+
+Each is a formula over `Element`s, of x and the numbers alpha and beta that it takes; `formula_of` finds it by its name
+in an epilogue. Roundings and their order are the library's, so a kernel has its bits; coefficients are its, too (Apache
+License 2.0, Intel Corporation). Powers other than -1, 0, 1/2, 1 and 2 are this package's own: the library calls powf.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import partial
+
+from simdnn.kernels.common import functions
+from simdnn.kernels.common.activation_tables import ERF, LOG, TANH, Table
+from simdnn.kernels.common.expression import Element, Expression, trace
+from simdnn.kernels.common.functions import horner
+
+_SIGN = 0x80000000
+_LARGEST = 3.4028234663852886e38
+
+
+def _float(bits: int) -> float:
+    """The f32 of these bits."""
+    return float(struct.unpack("=f", struct.pack("=I", bits))[0])
+
+
+def _floats(*words: int) -> list[float]:
+    return [_float(word) for word in words]
+
+
+_LOG2E, _LN2 = _floats(0x3FB8AA3B, 0x3F317218)
+_EXP_MOST, _EXP_LEAST = _floats(0x42B17218, 0xC2AEAC50)  # beyond: infinity is near, and 0
+_EXP = [*_floats(0x3C07CFCE, 0x3D2B9D0D, 0x3E2AAD40, 0x3EFFFEE3, 0x3F7FFFFB), 1.0]
+_LOG1P = _floats(
+    0xBFC4D30E, 0xBFE1E812, 0xBFA8F1E6, 0xBE361D04, 0xBEA3D7BF, 0x3EA70608, 0xBF001759, 0x3F7FFF8E, 0xB2B4637D
+)
+_LOG_TAIL = [*_floats(0x3E4CC8A3, 0xBE8004AB, 0x3EAAAAAB, 0xBF000000), 1.0]
+_ERFC = _floats(0x3F87DC22, 0xBFBA00E3, 0x3FB5F0E3, 0xBE91A98E, 0x3E827906)  # Abramowitz and Stegun, 7.1.26
+
+
+def _negative(x: Element) -> Element:
+    """All ones where the sign bit is set, else zeros."""
+    return x.read_as("s32").shift("sar", 31)
+
+
+def _below(x: Element, y: Element | float) -> Element:
+    """All ones where x < y."""
+    return _negative(x - y)
+
+
+def _select(mask: Element, yes: Element, no: Element) -> Element:
+    """`yes` where the mask is all ones, else `no`."""
+    return no.bits("xor", no.bits("xor", yes).bits("and", mask))
+
+
+def _clear(mask: Element, x: Element) -> Element:
+    """0 where the mask is all ones, else x."""
+    return x.bits("and", mask.bits("xor", 0xFFFFFFFF))
+
+
+def _floor(x: Element) -> Element:
+    """The integer at or below x, as s32."""
+    near = x.nearest()
+    return near + _negative(x - near.to_float())
+
+
+def _power_of_two(n: Element) -> Element:
+    """2**(n - 127) for an s32 n."""
+    return n.shift("shl", 23).read_as("f32")
+
+
+def _reduced(x: Element) -> Element:
+    """n (s32) of x = n ln 2 + r."""
+    return _floor(x * _LOG2E + 0.5)
+
+
+def exp(x: Element) -> Element:
+    """e**x as 2 * 2**(n - 1) * e**r; 0 below -87.3."""
+    usual = x.minimum(_EXP_MOST).maximum(_EXP_LEAST)
+    n = _reduced(usual)
+    r = n.to_float().fma(-_LN2, usual)
+    scale = _clear(_below(x, _EXP_LEAST), _power_of_two(n + 126))
+    return horner(r, _EXP) * scale * 2.0
+
+
+def elu(x: Element, alpha: Element) -> Element:
+    """x where it is above 0, else alpha (e**x - 1)."""
+    return _select(_below(x.same(0.0), x), x, (exp(x) - 1.0) * alpha)
+
+
+def logistic(x: Element) -> Element:
+    """1 / (1 + e**-x), found for -|x|."""
+    e = exp(x.bits("or", _SIGN))
+    below = e / (e + 1.0)
+    return _select(_negative(x), below, 1.0 - below)
+
+
+def swish(x: Element, alpha: Element) -> Element:
+    """x / (1 + e**(-alpha x))."""
+    return logistic(x * alpha) * x
+
+
+def mish(x: Element) -> Element:
+    """x tanh(log(1 + e**x)) as x (s - 1) / (s + 1), s being (e**x + 1)**2."""
+    more = exp(x.minimum(_float(0x42317217))) + 1.0
+    square = more * more
+    return (square - 1.0) / (square + 1.0) * x
+
+
+def soft_relu(x: Element, alpha: Element) -> Element:
+    """log(1 + e**(alpha x)) / alpha as n ln 2 + log(2**-n + e**r)."""
+    scaled = x * alpha
+    usual = scaled.minimum(_EXP_MOST).maximum(_EXP_LEAST)
+    n = _reduced(usual)
+    turns = n.to_float() * _LN2
+    r = usual - turns
+    total = (horner(r, _EXP) * 2.0 + _power_of_two(128 - n)) / 2.0
+    exponent = total.shift("shr", 23).to_float() - 126.0
+    mantissa = total.bits("and", 0x807FFFFF).bits("or", 0x3F000000) - 1.0
+    found = exponent * _LN2 + horner(mantissa, _LOG1P) + turns
+    found = found + (scaled.maximum(_LARGEST) - _LARGEST)  # infinity and NaN
+    return _select(_below(x.same(_EXP_MOST), scaled), scaled, found) / alpha
+
+
+def _lookup(index: Element, table: Table, lanes: int) -> Element:
+    """The entry of a table by the low bits of an s32 index; a register holds `lanes` entries."""
+    if len(table) == lanes:
+        return index.permuted(table)
+    half = len(table) // 2
+    low, high = _lookup(index, table[:half], lanes), _lookup(index, table[half:], lanes)
+    upper = index.shift("shl", 32 - half.bit_length()).shift("sar", 31)
+    return _select(upper, high, low)
+
+
+def _piecewise(x: Element, index: Element, coefficients: tuple[Table, ...], lanes: int) -> Element:
+    """A polynomial in x whose coefficients depend on the index."""
+    total = _lookup(index, coefficients[-1], lanes)
+    for table in reversed(coefficients[:-1]):
+        total = total.fma(x, _lookup(index, table, lanes))
+    return total
+
+
+def tanh(x: Element, lanes: int) -> Element:
+    """x near 0, a polynomial for each half binade, 1 beyond 9.01; with the sign of x."""
+    size = x.abs()
+    start = (size.read_as("s32") - 0x39800000).bits("and", 0xFFC00000)
+    low = size.bits("and", 0xFFC00000)
+    found = _piecewise(size - low, start.shift("shr", 22), TANH, lanes)
+    found = _select(_below(size, _float(0x41102CB3)), found, x.same(1.0))
+    small = (size - _float(0x39DDB3D7)).bits("or", size.read_as("s32").same(0x7F800000) - size.read_as("s32"))
+    return _select(_negative(small), size, found).bits("xor", x.bits("and", _SIGN))  # small ones, and NaN
+
+
+def gelu_tanh(x: Element, lanes: int) -> Element:
+    """x / 2 (1 + tanh(sqrt(2 / pi) x (1 + 0.044715 x**2)))."""
+    square = x * x
+    inner = square.fma(_float(0x3D372713), 1.0) * x * _float(0x3F4C422A)
+    return (tanh(inner, lanes) + 1.0) * 0.5 * x
+
+
+def gelu_erf(x: Element, lanes: int) -> Element:
+    """x / 2 (1 + erf(x / sqrt(2))); registers of 16 lanes take a polynomial for each quarter of a binade."""
+    if lanes < 16:
+        return _gelu_by_exp(x)
+    size = x.abs()
+    index = (size.read_as("s32") + 0xC21FFFFF).shift("sar", 21)
+    index = -((-(index.at_least(1))).at_least(-24))
+    beyond = _below(x.same(_float(0x40B15CEE)), size)
+    index = _select(beyond, index.same(23), index)
+    found = _piecewise(size, index, ERF, lanes).bits("xor", x.bits("and", _SIGN))
+    return x * (found + 1.0) * 0.5
+
+
+def _gelu_by_exp(x: Element) -> Element:
+    """erf by e**(-x**2) times a polynomial of 1 / (1 + p |x|)."""
+    scaled = x * _float(0x3F3504F3)
+    t = 1.0 / scaled.abs().fma(_float(0x3EA7BA05), 1.0)
+    tail = (-exp(-(scaled * scaled))) * t
+    erf = tail.fma(horner(t, _ERFC), 1.0).bits("xor", x.bits("and", _SIGN))
+    half = x * 0.5
+    return erf.fma(half, half)
+
+
+def log(x: Element, lanes: int) -> Element:
+    """E ln 2 - log r + log(1 + z), z being the mantissa times r less 1; -infinity at 0, NaN below."""
+    bits = x.read_as("s32")
+    index = bits.shift("shr", 18).bits("and", 0x1F)
+    upper = index.shift("shr", 4)  # mantissas from 1.5 on count as halves
+    exponent = (bits.shift("shr", 23) + upper).to_float()
+    mantissa = x.bits("and", 0x007FFFFF).bits("or", _power_of_two(127 - upper))
+    reciprocals, logarithms = LOG
+    z = _lookup(index, reciprocals, lanes).fma(mantissa, -1.0)
+    tail = horner(z, _LOG_TAIL) * z
+    head = exponent.fma(_LN2, _lookup(index, logarithms, lanes))
+    total = tail + head
+    found = total + ((total - head) - tail)
+    found = found + (x.maximum(_LARGEST) - _LARGEST)  # infinity and NaN
+    found = _select(_zero((x - 1.0).read_as("s32")), x.same(0.0), found)
+    found = _select(_below(x, 0.0), x.same(float("nan")), found)
+    return _select(_zero(x.abs().read_as("s32")), x.same(float("-inf")), found)
+
+
+def _zero(x: Element) -> Element:
+    """All ones where an s32 is 0."""
+    return x.bits("or", -x).shift("sar", 31).bits("xor", 0xFFFFFFFF)
+
+
+def round_even(x: Element) -> Element:
+    """The nearest integer, ties to even, with the sign of x."""
+    sign = x.bits("and", _SIGN)
+    magic = sign.bits("or", 0x4B000000)  # 2**23
+    near = ((x + magic) - magic).bits("or", sign)
+    return _select(_below(x.abs(), 8388608.0), near, x)
+
+
+_POWERS: dict[str, Callable[[Element, Element, Element], Element]] = {
+    "reciprocal": lambda x, alpha, beta: alpha / x,
+    "zero": lambda x, alpha, beta: alpha,
+    "half": lambda x, alpha, beta: x.sqrt() * alpha,
+    "one": lambda x, alpha, beta: x * alpha,
+    "two": lambda x, alpha, beta: (x * x) * alpha,
+    "odd": lambda x, alpha, beta: _by_logarithm(x.abs(), beta).bits("xor", x.bits("and", _SIGN)) * alpha,
+    "even": lambda x, alpha, beta: _by_logarithm(x.abs(), beta) * alpha,
+    "any": lambda x, alpha, beta: _by_logarithm(x, beta) * alpha,
+}
+_KNOWN_POWERS = {-1.0: "reciprocal", 0.0: "zero", 0.5: "half", 1.0: "one", 2.0: "two"}
+#: powers that the library leaves to C's powf
+OWN_POWERS = ("pow:odd", "pow:even", "pow:any")
+
+
+def _by_logarithm(x: Element, beta: Element) -> Element:
+    return functions.exp(functions.log(x) * beta)
+
+
+def power_name(beta: float) -> str:
+    """How an epilogue names a power: by what is computed for it.
+
+    >>> power_name(0.5), power_name(3), power_name(-1.5)
+    ('pow:half', 'pow:odd', 'pow:any')
+    """
+    own = "any" if beta % 1 else "odd" if beta % 2 else "even"
+    return f"pow:{_KNOWN_POWERS.get(beta, own)}"
+
+
+_FORMULAS: dict[str, Callable[..., Element]] = {
+    "exp": exp,
+    "elu": elu,
+    "logistic": logistic,
+    "swish": swish,
+    "mish": mish,
+    "soft_relu": soft_relu,
+    "round": round_even,
+}
+_BY_TABLES: dict[str, Callable[..., Element]] = {
+    "tanh": tanh,
+    "gelu_tanh": gelu_tanh,
+    "gelu_erf": gelu_erf,
+    "log": log,
+}
+
+
+def is_formula(name: str) -> bool:
+    """Whether a post-operation of an epilogue is one of these."""
+    kind = name.split(":")[0]
+    return kind == "pow" or kind in _FORMULAS or kind in _BY_TABLES
+
+
+def by_library_of_c(name: str) -> bool:
+    """Whether oneDNN's reference implementation calls a function of C's library for a post-operation."""
+    return is_formula(name) and name != "round"
+
+
+def formula_of(name: str, numbers: int, lanes: int) -> Expression:
+    """The formula of x and `numbers` numbers, for registers of `lanes` lanes."""
+    kind, _, power = name.partition(":")
+    if kind == "pow":
+        function: Callable[..., Element] = _POWERS[power]
+    else:
+        function = _FORMULAS.get(kind) or partial(_BY_TABLES[kind], lanes=lanes)
+    return trace(function, ["f32"] * (1 + numbers))

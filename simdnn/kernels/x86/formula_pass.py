@@ -1,0 +1,54 @@
+"""Post-operations that are formulas: the accumulators of a tile wait in memory, and each goes through the registers."""
+
+from __future__ import annotations
+
+from simdnn.kernels.common.activations import formula_of, is_formula
+from simdnn.kernels.common.code import Code
+from simdnn.kernels.common.postops import operand_size
+from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32
+from simdnn.kernels.x86.formula import X86Formula
+from simdnn.program.records import Affine, Register, Tensor
+
+_WAITING = "waiting"
+_SCRATCH = ("p", "a", "b0")  # registers that are free in an epilogue
+_NEEDED = 11  # registers that the longest formula takes
+
+
+def tensors(unit: Unit, names: tuple[str, ...]) -> list[Tensor]:
+    """The constants of post-operations that are formulas, and a register's room for each accumulator."""
+    formulas = [_formula(unit, name, i) for i, name in enumerate(names) if is_formula(name)]
+    room = Tensor(_WAITING, "f32", unit.registers * unit.lanes, "private")
+    return [*(constants for formula in formulas for constants in formula.tensors()), room] if formulas else []
+
+
+def code(unit: Unit, name: str, tensor: str, accumulators: list[Register]) -> Code:
+    """The formula of every accumulator; `tensor` has its numbers."""
+    number = int(tensor.removeprefix("post"))
+    lanes = unit.lanes
+    places = [Affine(i * unit.lanes) for i in range(len(accumulators))]
+    formula = _formula(unit, name, number)
+    own = [acc.name for acc in accumulators]
+    formula.registers = [*_SCRATCH, *own, *_others(own, _NEEDED - len(_SCRATCH) - len(own))]
+    found: Code = [store32(unit, _WAITING, at, acc, unit.lanes) for at, acc in zip(places, accumulators, strict=True)]
+    for at in places:
+
+        def load(register: str, operand: int, at: Affine = at) -> Code:
+            to = unit.reg(register, "f32")
+            return [broadcast32(to, tensor, Affine(operand - 1)) if operand else load32(unit, to, _WAITING, at, lanes)]
+
+        steps, result = formula.code(load, lanes)
+        found += [*steps, store32(unit, _WAITING, at, result, unit.lanes)]
+    return found + [load32(unit, acc, _WAITING, at, unit.lanes) for at, acc in zip(places, accumulators, strict=True)]
+
+
+def _others(own: list[str], count: int) -> list[str]:
+    """Names of registers that kernels have beside a tile's few accumulators: of weights, or of other rows."""
+    if "_" in own[0]:
+        return [f"b{i + 1}" for i in range(count)]
+    return [name for i in range(count + len(own)) if (name := f"c{i}") not in own][: max(count, 0)]
+
+
+def _formula(unit: Unit, name: str, number: int) -> X86Formula:
+    numbers = operand_size(name, 0, 0)
+    expression = formula_of(name, numbers, unit.lanes)
+    return X86Formula(expression, "f32", (), unit, f"numbers{number}")

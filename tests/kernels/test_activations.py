@@ -1,0 +1,83 @@
+"""Functions that follow a product: oneDNN's bits, recorded; both engines, the definitions, every order of comparison.
+
+tests/vectors/onednn_activations.npz: what matmuls of oneDNN 3.13.2 with one post-operation gave on a Zen 5, under the
+caps AVX2 (where it differs) and AVX512_CORE, for [1, -1] times `x`. Made by running the library; no code of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from simdnn import Attr
+from simdnn.benchdnn.definitions import BINARY, ELTWISE
+from simdnn.kernels.common.activations import formula_of, is_formula
+from simdnn.kernels.common.postops import ELTWISE as NUMBERS
+
+RECORDED = np.load(Path(__file__).parents[1] / "vectors" / "onednn_activations.npz")
+X = RECORDED["x"].reshape(1, -1)
+ROWS = np.array([[1], [-1]], np.float32)
+
+
+def post_op(text: str) -> tuple[Any, ...]:
+    name, *numbers = text.split(":")
+    return (name, *map(float, numbers[: len(NUMBERS[name])]))
+
+
+@pytest.mark.parametrize("case", [name for name in RECORDED.files if name != "x"])
+def test_the_librarys_bits(case: str) -> None:
+    text, isa = case.split("@")
+    where = {"machine": "zen4", "isa": isa, "dispatch": "onednn", "wei_tag": "ab"}
+    for engine in ("compiled", "reference"):
+        r = simdnn.matmul(ROWS, X, attr=Attr(post_ops=[post_op(text)]), engine=engine, **where)
+        assert r.output.tobytes() == RECORDED[case].tobytes()
+
+
+@pytest.mark.parametrize("op", [("tanh",), ("gelu_erf",), ("soft_relu", 0.5), ("pow", 2.0, 3.0), ("pow", 0.5, -1.5)])
+@pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
+def test_near_the_definition(op: tuple[Any, ...], isa: str) -> None:
+    """Of convolutions, whose kernels have other registers: plain ones and depthwise."""
+    rng = np.random.default_rng(3)
+    src = rng.standard_normal((1, 7, 3, 9)).astype(np.float32)
+    for groups, shape in ((1, (5, 7, 1, 1)), (7, (7, 1, 1, 3))):
+        weights = rng.standard_normal(shape).astype(np.float32)
+        plain, r = (
+            simdnn.convolution(src, weights, groups=groups, machine="zen4", isa=isa, attr=Attr(post_ops=ops))
+            for ops in ([], [op])
+        )
+        alpha, beta = (*op[1:], 0.0, 0.0)[:2]
+        with np.errstate(invalid="ignore"):
+            wanted = ELTWISE[op[0]](plain.output.astype(np.float64), alpha, beta)
+        assert np.array_equal(np.isnan(wanted), np.isnan(r.output))
+        assert np.nanmax(abs(r.output - wanted) / (1 + abs(wanted))) < 4e-6 and r.cycles > plain.cycles
+
+
+@pytest.mark.parametrize("kind", ["ge", "gt", "le", "lt", "eq", "ne"])
+def test_comparisons(kind: str) -> None:
+    rng = np.random.default_rng(4)
+    src, weights = rng.integers(-3, 4, (5, 4)).astype(np.float32), rng.integers(-2, 3, (4, 19)).astype(np.float32)
+    second = rng.integers(-6, 7, 19).astype(np.float32)
+    second[:3] = np.inf, -np.inf, -0.0
+    for isa in ("avx2", "avx512_core"):
+        r = simdnn.matmul(src, weights, machine="zen4", isa=isa, attr=Attr(post_ops=[(kind, second)]))
+        assert (r.output == BINARY[kind](src @ weights, second)).all()
+
+
+def test_what_the_library_leaves_to_c_is_refused() -> None:
+    src, weights = np.ones((2, 4), np.float32), np.ones((4, 8), np.float32)
+    where: dict[str, Any] = {"machine": "zen4", "dispatch": "onednn"}
+    with pytest.raises(simdnn.Unimplemented, match="powf"):
+        simdnn.matmul(src, weights, attr=Attr(post_ops=[("pow", 1.0, 3.0)]), **where)
+    with pytest.raises(simdnn.Unimplemented, match="ref:any.*C's library for 'tanh'"):
+        simdnn.matmul(src, weights, dst="bf16", attr=Attr(post_ops=["tanh"]), **where)
+
+
+def test_every_name_has_a_formula_or_instructions() -> None:
+    exact = {"relu", "abs", "square", "sqrt", "linear", "clip", "clip_v2", "hardsigmoid", "hardswish"}
+    for name in NUMBERS.keys() - exact - {"pow"}:
+        assert is_formula(name) and formula_of(name, len(NUMBERS[name]), 8).steps
+    assert not any(map(is_formula, exact))
