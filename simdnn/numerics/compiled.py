@@ -10,33 +10,29 @@ may have been wrong (a NaN, a denormal). Then, and only then, it is run once mor
 from __future__ import annotations
 
 import ctypes
-import functools
-import itertools
 import math
-import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
-from isa_models.forks import ForkLock, at_fork
+from isa_models.forks import ForkLock
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
+from simdnn.numerics.machine_code import Function, Library, linked
 from simdnn.numerics.native import native_call
-from simdnn.numerics.rows import RowFunction, row_function
+from simdnn.numerics.rows import row_function
 from simdnn.numerics.turns import FIRST_OPS, in_turns, shared
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
 
 _LOCK = ForkLock()
 _CACHE: dict[tuple[str, bool, bool], Compiled] = {}
-_NUMBERS = itertools.count()  # of libraries, whose names must differ
 
 
 @dataclass
@@ -45,7 +41,7 @@ class Compiled:
 
     stages: list[tuple[Any, int]]  # C function (pointers, from, to), iterations
     counts: list[int]  # for each stage, how many iterations to run in the first call
-    keep: tuple[Any, ...]  # the JIT and its library own the code
+    library: Library  # it owns the code
 
 
 def execute(program: Program, buffers: dict[str, Array], threads: int = 1, native: bool = True) -> None:
@@ -121,47 +117,15 @@ def _compile(program: Program, native: bool, optimistic: bool, stamped: Collecti
     stages = [
         _Stage(program, caps, f"stage{i}", statement, optimistic, stamped) for i, statement in enumerate(program.body)
     ]
-    dots: dict[str, tiles.TileDot | RowFunction] = {}
-    declarations: dict[str, None] = {}
-    for stage in stages:
-        dots.update(stage.dots)
-        declarations.update(stage.emitter.declarations)
-    for dot in dots.values():
-        declarations.update(dict.fromkeys(dot.declarations))
-    functions = [*(dot.text for dot in dots.values()), tiles.COPY, *(s.text for s in stages)]
-    text = "\n".join([*declarations, *functions, '!0 = !{!"branch_weights", i32 1, i32 100000}'])
-    machine, jit = _target()
-    module = llvm.parse_assembly(text, llvm.create_context())  # of its own: a fork may leave the global one half done
-    builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
-    for stage in stages:
-        builder.export_symbol(stage.name)
-    library = builder.link(jit, f"{program.signature}{native}{optimistic}{next(_NUMBERS)}")
+    functions = {name: function for stage in stages for name, function in stage.functions.items()}
+    declarations = dict.fromkeys(line for stage in stages for line in stage.emitter.declarations)
+    declarations |= dict.fromkeys(function.declaration for function in functions.values())
+    text = "\n".join([*declarations, tiles.COPY, *(stage.text for stage in stages)])
+    name = f"{program.signature}{native}{optimistic}"
+    library = linked(name, text, [stage.name for stage in stages], list(functions.values()))
     signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     entries = [(signature(library[s.name]), s.extent) for s in stages]
-    return Compiled(entries, [s.count for s in stages], (jit, library))
-
-
-@functools.cache
-def _target() -> tuple[Any, Any]:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()
-    # Without this LLVM splits 512-bit vectors on CPUs where it thinks 256 bits kinder to the clock.
-    features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
-    target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=2, reloc="pic", codemodel="small", jit=True
-    )
-    return machine, llvm.create_lljit_compiler(target.create_target_machine(jit=True, codemodel="small", reloc="pic"))
-
-
-def _renew() -> None:
-    """Start LLVM anew in a forked child: what it was at in another thread has no end there."""
-    llvm.ffi.lib._lock._lock = threading.RLock()  # llvmlite's own, around each of its calls
-    _target.cache_clear()
-
-
-at_fork(after_in_child=_renew)
+    return Compiled(entries, [s.count for s in stages], library)
 
 
 class _Stage:
@@ -189,7 +153,7 @@ class _Stage:
             slot = emit.value(f"getelementptr ptr, ptr %pointers, i64 {i}")
             self.pointers[tensor.name] = emit.name("p")
             emit.line(f"{self.pointers[tensor.name]} = load ptr, ptr {slot}")
-        self.dots: dict[str, tiles.TileDot | RowFunction] = {}
+        self.functions: dict[str, Function] = {}  # that are called
         self.spaces: dict[str, str] = {}  # on the stack, for operands of functions
         self.native_tiles = tiles.is_native((statement,), caps)
         if self.native_tiles:
@@ -305,7 +269,7 @@ class _Stage:
         """A matrix instruction as a call, its operands in memory."""
         emit = self.emitter
         function = row_function(op.instruction, op.lanes)
-        self.dots[function.name] = function
+        self.functions[function.name] = function
         kind = vector_type(op.definition.result, op.lanes)
         result = self.space("result", kind)
         pointers = [f"ptr {result}"]
@@ -351,7 +315,7 @@ class _Stage:
             emit.line(f"call void @tile.copy({', '.join(ends)}, i64 {op.rows})")
         else:
             dot = tiles.dot_function(op.instruction, op.choices, op.rows > 1, emit.alarms is not None)
-            self.dots[dot.name] = dot
+            self.functions[dot.name] = dot
             pointers = ", ".join(f"ptr %{place.name}" for place in op.srcs if isinstance(place, Register))
             alarm = emit.name()
             emit.line(f"{alarm} = call i1 @{dot.name}({pointers}, i64 {op.rows})")

@@ -6,25 +6,16 @@ Without it a program would hold the text of every row of every such instruction,
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from isa_models import instruction
 from isa_models.formats import fmt
 from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
-
-
-@dataclass(frozen=True)
-class RowFunction:
-    """`void @name(ptr result, ptr …operands)`."""
-
-    name: str
-    text: str
-    declarations: tuple[str, ...]
+from simdnn.numerics.machine_code import Function
 
 
 @functools.cache
-def row_function(mnemonic: str, lanes: int) -> RowFunction:
-    """The function of an instruction that has a form of one row, for a result of `lanes`."""
+def row_function(mnemonic: str, lanes: int) -> Function:
+    """`void @name(ptr result, ptr …operands)`: an instruction that has a form of one row, for a result of `lanes`."""
     definition, emit = instruction(mnemonic), Emitter()
     found = definition.row()
     assert found is not None
@@ -51,8 +42,5 @@ def row_function(mnemonic: str, lanes: int) -> RowFunction:
 
     emit.loop("0", str(rows), body)
     emit.line("ret void")
-    name = f"rows.{mnemonic}"
-    pointers = ", ".join(["ptr noalias %result", *(f"ptr noalias %p{i}" for i in range(len(counts)))])
-    lines = "\n".join(emit.lines)
-    text = f"define internal void @{name}({pointers}) nounwind noinline alignstack(64) {{\nentry:\n{lines}\n}}"
-    return RowFunction(name, text, tuple(emit.declarations))
+    parameters = ("ptr noalias %result", *(f"ptr noalias %p{i}" for i in range(len(counts))))
+    return Function(f"rows.{mnemonic}", "void", parameters, tuple(emit.lines), tuple(emit.declarations))

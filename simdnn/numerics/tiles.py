@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from isa_models import Instruction, instruction
 from isa_models.instruction import TILE_ROW_BITS
 from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
+from simdnn.numerics.machine_code import Function
 from simdnn.program.records import Op, Register, Statement, walk
 
 _ROW_BYTES = TILE_ROW_BITS // 8
@@ -35,19 +35,13 @@ done:
 }}"""
 
 
-@dataclass(frozen=True)
-class TileDot:
-    """A tile dot product as `i1 @name(ptr acc, ptr a, ptr b, i64 rows)`, true for an alarm."""
-
-    name: str
-    text: str
-    declarations: tuple[str, ...]
-
-
 @functools.cache
-def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], several: bool, optimistic: bool) -> TileDot:
-    """The function of a dot product with its choices, for one row or for more."""
-    name = ".".join([mnemonic, *(value for _, value in choices), "rows" if several else "row"])
+def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], several: bool, optimistic: bool) -> Function:
+    """`i1 @name(ptr acc, ptr a, ptr b, i64 rows)`, true for an alarm: a dot product with its choices, for one row or
+    for more.
+    """
+    how = "optimistic" if optimistic else "careful"
+    name = ".".join([mnemonic, *(value for _, value in choices), "rows" if several else "row", how])
     definition, emit = instruction(mnemonic), Emitter(optimistic)
     acc, a, b = definition.operands
     second = _load(emit, "%b", b.dtype, b.count)
@@ -67,9 +61,8 @@ def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], several: b
     if several:
         emit.loop("1", "%rows", row)
     emit.line(f"ret i1 {emit.alarms.finish() if emit.alarms else 'false'}")
-    lines = "\n".join(emit.lines)
-    head = f"define internal i1 @{name}(ptr noalias %acc, ptr noalias %a, ptr noalias %b, i64 %rows)"
-    return TileDot(name, f"{head} nounwind alignstack(64) {{\nentry:\n{lines}\n}}", tuple(emit.declarations))
+    parameters = ("ptr noalias %acc", "ptr noalias %a", "ptr noalias %b", "i64 %rows")
+    return Function(name, "i1", parameters, tuple(emit.lines), tuple(emit.declarations))
 
 
 def is_native(body: Sequence[Statement], caps: frozenset[str]) -> bool:

@@ -24,6 +24,7 @@ import simpy
 AHEAD = 2  # steps of data that may lie ready: double buffering
 ROUNDS = 3  # rounds of tiles that are simulated before the steady state, and as many in it
 Process = Generator[simpy.Event, Any, None]
+Queue = tuple[str, list[float], int, float]  # a channel, when each instance is through, which one, cycles of a step
 
 
 @dataclass(frozen=True)
@@ -151,41 +152,56 @@ class _Simulation:
 
     def core(self, core: int) -> Process:
         """One core: tile after tile, as long as there are any."""
-        environment, step = self.environment, self.stage.cycles / self.stage.chunks
-        place = f"core {core}"
+        environment, stage = self.environment, self.stage
+        step, place, timeout = stage.cycles / stage.chunks, f"core {core}", environment.timeout
+        queues = [self.queue(core, channel) for channel in self.used]
         while self.left:
             self.left -= 1
             ends: list[float] = []  # of the computing in each step
-            for number in range(self.stage.chunks):
-                if number >= AHEAD and ends[number - AHEAD] > environment.now:
-                    yield environment.timeout(ends[number - AHEAD] - environment.now)
-                sent = max((self.sent(core, channel) for channel in self.used), default=environment.now)
-                if sent > environment.now:
-                    yield environment.timeout(sent - environment.now)
-                start = max([environment.now + self.latency, *ends[-1:]])
+            for number in range(stage.chunks):
+                now = environment.now
+                if number >= AHEAD and ends[number - AHEAD] > now:
+                    yield timeout(ends[number - AHEAD] - now)
+                    now = environment.now
+                sent = self.sent(queues, now)
+                if sent > now:
+                    yield timeout(sent - now)
+                    now = environment.now
+                start = now + self.latency
+                if ends and ends[-1] > start:
+                    start = ends[-1]
                 ends.append(start + step)
-                self.note(place, start, ends[-1], new=number == 0)
-            self.computing += self.stage.cycles
+                if self.keep:
+                    self.note(place, start, ends[-1], new=number == 0)
+            self.computing += stage.cycles
             self.end = max(self.end, ends[-1])
             if ends[-1] > environment.now:
-                yield environment.timeout(ends[-1] - environment.now)
+                yield timeout(ends[-1] - environment.now)
 
-    def sent(self, core: int, channel: Channel) -> float:
-        """When a channel has sent a step's bytes that are asked for now: those who asked before come first."""
-        instance = core // channel.users if channel.users else 0
-        queue = self.free[channel.name]
-        start = max(self.environment.now, queue[instance])
+    def queue(self, core: int, channel: Channel) -> Queue:
+        """The instance of a channel that a core asks."""
         service = self.stage.bytes[channel.name] / self.stage.chunks / channel.bytes_per_cycle
-        self.waited += start - self.environment.now
-        self.busy[channel.name] += service
-        queue[instance] = start + service
-        self.note(f"{channel.name} {instance}", start, start + service)
-        return start + service
+        return channel.name, self.free[channel.name], core // channel.users if channel.users else 0, service
+
+    def sent(self, queues: Sequence[Queue], now: float) -> float:
+        """When all channels have sent a step's bytes that are asked for `now`: those who asked before come first."""
+        last = now
+        for name, free, instance, service in queues:
+            start = free[instance]
+            if start > now:
+                self.waited += start - now
+            else:
+                start = now
+            self.busy[name] += service
+            free[instance] = end = start + service
+            if self.keep:
+                self.note(f"{name} {instance}", start, end)
+            if end > last:
+                last = end
+        return last
 
     def note(self, place: str, start: float, end: float, new: bool = False) -> None:
         """A span of a place, or the one before made longer where nothing is between and no `new` tile begins."""
-        if not self.keep:
-            return
         last = self.last.get(place)
         if not new and last is not None and start <= self.spans[last].end:
             self.spans[last] = Span(place, self.stage.name, self.spans[last].start, float(end))

@@ -13,6 +13,8 @@ from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, GroupScales
+from simdnn.numerics import machine_code
+from simdnn.numerics.compiled import compile_program
 from simdnn.program.records import Memory
 from simdnn.timing.estimate import estimate_program
 from tests.isa_models.test_amx import manual
@@ -168,6 +170,16 @@ def test_threads_keep_their_own_buffers() -> None:
     one, four = (numerics.run(kernel.program, inputs, threads=threads)["dst"] for threads in (1, 4))
     assert (one == four).all()
     assert (one.reshape(m, n) == (a.astype(np.int64) @ b.astype(np.int64)).astype(np.float32) + 1).all()
+
+
+def test_a_tile_instruction_is_compiled_once() -> None:
+    """Programs share its machine code, which is most of theirs where the CPU has no tiles."""
+    compiled = []
+    for n in (40, 41):
+        kernel = build(INT8, MatmulProblem(20, n, 64, "u8", "s8", Epilogue("s32")))
+        compile_program(kernel.program, native=False)
+        compiled.append(machine_code._shared.cache_info().misses)
+    assert compiled[0] == compiled[1] > 0
 
 
 def test_tiles_have_their_rows() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import simdnn
 from isa_models import forks, plugins
-from simdnn.numerics import compiled
+from simdnn.numerics import compiled, machine_code
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 PATIENCE_S = 60.0
@@ -52,6 +52,7 @@ def product(threads: int = 1) -> bool:
 def compiling() -> Iterator[None]:
     """Another thread compiles one program after the other."""
     stop = threading.Event()
+    product()  # imports what it needs, which a slow machine takes longer for than a fork waits
 
     def work() -> None:
         while not stop.is_set():
@@ -75,7 +76,7 @@ def test_while_another_thread_holds_the_lock_for_long(monkeypatch: pytest.Monkey
     held, enough = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with compiled._LOCK, compiled.llvm.ffi.lib._lock:
+        with compiled._LOCK, machine_code.llvm.ffi.lib._lock:
             held.set()
             enough.wait(PATIENCE_S)
 
