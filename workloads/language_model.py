@@ -92,6 +92,9 @@ NETWORK = RealNetwork(
             "its own u4 weights in groups of 32 with float minima, f32 arithmetic", lambda: model("own")
         ),
         "q4_1-bf16": StoredVariant("its own u4 weights, bf16 allowed inside", lambda: model("own"), fpmath="bf16"),
+        "ggml": StoredVariant(
+            "its own blocks, activations quantized by blocks: ggml's dot products", lambda: model("ggml")
+        ),
         "int8-token": StoredVariant("s8 x s8, a scale for each token and each output channel", lambda: model("s8")),
     },
     continues=continues,

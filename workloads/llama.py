@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models.block_formats import block_format, nibbles
+from isa_models.block_formats import BLOCK_FORMATS, block_format, nibbles
 from isa_models.errors import InvalidArgument, Unimplemented
 from workloads.gguf import Gguf
 from workloads.onnx_writer import Ports, Writer
@@ -33,9 +33,10 @@ _MASKED = -10000.0  # added to the scores of what comes later; f16 holds it, and
 _MOST_PLACES = 1 << 16
 _CONTRIB = "com.microsoft"
 GROUP = block_format("q4_1").group
+_BLOCKS = {name.lower(): name for name in BLOCK_FORMATS}  # GGUF writes Q4_0 and Q4_K
 _FLOAT, _INT8 = 1, 3  # ONNX's numbers of element types
 _TINY = np.float32(1e-30)  # a token of zeros has a scale of this, not 0
-WEIGHTS = ("f32", "own", "s8")
+WEIGHTS = ("f32", "own", "ggml", "s8")
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def sizes(file: Gguf) -> Sizes:
 
 
 def network(file: Gguf, weights: str = "f32") -> onnx.ModelProto:
-    """The program: with f32 weights, with its "own" quantized ones as they are stored, or with "s8" ones.
+    """The program: with f32 weights, with its "own" quantized ones as they are stored, multiplied in floats or as
+    "ggml" does, or with "s8" ones.
 
     Inputs, as `feeds` makes them: `tokens` and `places` (n,), `wanted` (w,) the positions whose logits are asked for,
     `mask` (n, past + n) what is added to scores, and for each layer `key_I` (kv_heads, head, past), `value_I`
@@ -96,6 +98,9 @@ def network(file: Gguf, weights: str = "f32") -> onnx.ModelProto:
     Own Q4_1 weights q d + m (u4 q, scale d and minimum m of each 32 k) have no integer zero point. They are multiplied
     as (q - 8) d, by MatMulNBits, and sums of 32 neighbours of the source times m + 8 d are added: the same sum in
     another order, with no weight rounded.
+
+    With "ggml", blocks stay as they are, and products are nodes of their own, MulMat, which quantize the source by
+    blocks as well.
 
     "s8" weights have a scale for each output channel, and sources are s8 with a scale for each token, found as it runs.
     Raises `InvalidArgument` or `Unimplemented` for a file that is no such network.
@@ -265,6 +270,8 @@ class _Builder:
         kind = self.tensor_type(tensor, rows, columns)
         if self.weights == "s8":
             return self.by_token(x, name, self.file.array(tensor)[order], result)
+        if self.weights == "ggml" and kind.lower() in _BLOCKS:
+            return self.blocks(x, name, self.file.blocks(tensor)[order], _BLOCKS[kind.lower()], result)
         if self.weights == "own" and kind == "Q4_1":
             return self.nibbles_with_minima(x, name, self.file.blocks(tensor)[order], result)
         if self.weights == "own" and kind == "Q8_0":
@@ -273,6 +280,13 @@ class _Builder:
             return self.integers(x, name, stored, blocks["scale"], 8, result)
         weight = self.writer.hold(tensor, self.file.array(tensor)[order])
         return self.writer.put("Gemm", [x, weight], result, transB=1)
+
+    def blocks(self, x: str, name: str, blocks: NDArray[Any], kind: str, result: str) -> str:
+        """x times blocks as they are stored, which the product's own kernel reads."""
+        rows = np.ascontiguousarray(blocks).view(np.uint8).reshape(len(blocks), -1)
+        return self.writer.put(
+            "MulMat", [x, self.writer.hold(f"{name}.blocks", rows)], result, domain="ggml", type=kind
+        )
 
     def nibbles_with_minima(self, x: str, name: str, blocks: NDArray[Any], result: str) -> str:
         """x (q - 8) d, plus the sums of groups of x times m + 8 d."""

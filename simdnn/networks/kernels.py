@@ -35,6 +35,7 @@ from simdnn.networks.types import bits, is_float, label
 from simdnn.primitives import Attr, convolution, estimate, matmul
 from simdnn.primitives.result import Estimate, Result
 from simdnn.primitives.run import Target
+from simdnn.primitives.stored_blocks import ggml_blocks
 
 if TYPE_CHECKING:
     from simdnn.explanations.departures import Departures
@@ -184,6 +185,20 @@ class Kernels:
         self._noted(result, b)
         return result.output
 
+    def blocks(self, a: Array, stored: Array, name: str) -> Array:
+        """a (..., M, K) of f32 x weights (K, N) in blocks of ggml's type `name`, as `simdnn.ggml_blocks` takes them."""
+        *batch, m, k = a.shape
+        weights = ggml_blocks(stored, name)
+        where = self._where(blocks=True)
+        if not self.values:
+            m, n = prod((*batch, m)), weights.output.shape[1]
+            found = estimate("matmul", m=m, n=n, k=k, dt=f"f32:{name}:f32", **where)
+            self._noted(found, stored)
+            return shadow((*a.shape[:-1], n), np.dtype(np.float32))
+        result = matmul(a, weights, engine=self._engine(prod(batch) * m * weights.output.size), **where)
+        self._noted(result, stored)
+        return result.output
+
     def convolution(self, src: Array, weights: Array, bias: Array | None = None, **options: Any) -> Array:
         """`simdnn.convolution` of nchw sources with oihw weights."""
         attr, dst = options.pop("attr", self.attr), options.pop("dst", None)
@@ -255,12 +270,16 @@ class Kernels:
             )
         )
 
-    def _where(self) -> dict[str, Any]:
+    def _where(self, blocks: bool = False) -> dict[str, Any]:
+        """Arguments of a product; `blocks`: with weights in blocks. A library of part of all products has the others
+        done as "fastest" does them.
+        """
         t = self.target
         if isinstance(t.machine, GpuMachine):
             return {"machine": t.machine, "dispatch": t.dispatch}
         isa = None if t.caps == _all_caps(t.machine) else strongest(t.caps)
-        return {"machine": t.machine, "isa": isa, "threads": t.threads, "dispatch": t.dispatch}
+        dispatch = "fastest" if t.library and t.library.blocks_alone and not blocks else t.dispatch
+        return {"machine": t.machine, "isa": isa, "threads": t.threads, "dispatch": dispatch}
 
     def _engine(self, work: int, *what: Hashable) -> str:
         """The engine for some work: what is small and has not been asked for often is read."""

@@ -421,7 +421,8 @@ def estimated(
     kernel = built(kind, problem, machine)
     told: dict[str, Any] = {"threads": threads} if threads > 1 else {}
     told |= {"copies": kernel.copies} if kernel.copies else {}
-    return estimator(kernel.timed or kernel.program, machine, kernel.weights if cold_weights else (), **told)
+    cold = (*kernel.weights, *kernel.beside) if cold_weights else ()
+    return estimator(kernel.timed or kernel.program, machine, cold, **told)
 
 
 @functools.lru_cache(maxsize=512)

@@ -87,6 +87,7 @@ def problems() -> Iterator[Problem]:
     """Small problems, so that every kernel can do one of them."""
     yield from unusual()
     yield from narrow()
+    yield MatmulProblem(2, 18, 64, "f32", "u8", Epilogue("f32"), blocks="q5_1")
     for src, wei in (("f32", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("u8", "s8")):
         scales = BY_CHANNEL if wei == "s8" else None
         epilogue = Epilogue(dst="f32", wei_scale=scales, bias=True, post_ops=("relu",))

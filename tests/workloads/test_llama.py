@@ -152,6 +152,30 @@ def test_logits_are_those_of_the_formulas(tiny: gguf.Gguf, weights: str) -> None
     assert ("MatMulNBits" in kinds) == (weights == "own")
 
 
+def test_products_with_blocks_are_those_of_ggml(tiny: gguf.Gguf) -> None:
+    """Each MulMat is the matmul with its blocks, under "ggml" and "fastest" alike; the other products are untouched."""
+    made, feeds = llama.network(tiny, "ggml"), llama.feeds(llama.sizes(tiny), TOKENS)
+    network, met = simdnn.load(made), {}
+
+    def watch(node: Any, given: Any) -> None:
+        met[node.name] = given[0]
+
+    found = network.run(feeds, machine="hsw", dispatch="ggml", watch=watch)
+    nodes = [node for node in made.graph.node if node.op_type == "MulMat"]
+    assert len(nodes) == 7 * LAYERS + 1 and {node.domain for node in nodes} == {"ggml"}
+    held = {constant.name: onnx.numpy_helper.to_array(constant) for constant in made.graph.initializer}
+    for node in nodes[:9]:
+        blocks = simdnn.ggml_blocks(held[node.input[1]], node.attribute[0].s.decode())
+        product = simdnn.matmul(met[node.input[0]], blocks, machine="hsw", dispatch="ggml")
+        assert product.output.tobytes() == met[node.name].tobytes()
+    assert run(made, feeds)["logits"].shape == found.outputs["logits"].shape
+    noise = np.abs(found.outputs["logits"] - (exact := by_hand(tiny, TOKENS))).max() / np.abs(exact).max()
+    assert 1e-4 < noise < 0.05
+    rows = network.estimate(feeds, machine="hsw", dispatch="ggml").to_frame()
+    kinds = rows.groupby("op").implementation.agg(lambda names: {name.split(":")[0] for name in names})
+    assert kinds["MulMat"] == {"vec_dot"} and "vec_dot" not in kinds["MatMul"]
+
+
 def test_s8_by_token(tiny: gguf.Gguf) -> None:
     """Near f32's logits, and as a runtime has them but for what falls to the other side of a rounding."""
     made, feeds = llama.network(tiny, "s8"), llama.feeds(llama.sizes(tiny), TOKENS)
@@ -218,7 +242,7 @@ def test_what_does_not_fit(tmp_path: Path, changed: dict[str, Any], error: Any, 
 
 
 def test_unknown_weights(tiny: gguf.Gguf) -> None:
-    with pytest.raises(InvalidArgument, match="weights='s4'; allowed: f32, own, s8"):
+    with pytest.raises(InvalidArgument, match="weights='s4'; allowed: f32, own, ggml, s8"):
         llama.network(tiny, "s4")
 
 

@@ -204,6 +204,10 @@ Prepare = Callable[[Array, Array, Parameters], dict[str, Array]]
 Finish = Callable[[Mapping[str, Array]], Array]
 
 
+#: tensors of scales, zero points and sums of weights that have more than one a column
+BESIDE = ("group_scale", "zero_point", "wei_group_scale", "group_comp", "wei_zeros", "wei_scales")
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A Program for one problem, and the way between the user's arrays and its tensors.
@@ -227,6 +231,7 @@ class Kernel:
     halves: bool = False  # multiplies by halved weights, rounded to nearest even, and doubles the sums
     scales: Finish | None = None  # of a destination, where they are found on the way: (m, groups of columns)
     copies: tuple[tuple[str, float], ...] = ()  # tensors that hold elements of memory several times, and how often
+    beside: tuple[str, ...] = BESIDE  # those that may hold what changes with weights by group: they come with them
 
     def __repr__(self) -> str:
         return f"Kernel(computes {self.compute_dtype}: {self.program!r})"

@@ -20,14 +20,13 @@ import numpy as np
 
 from isa_models.block_formats import BlockFormat, block_format
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
 from simdnn.kernels.x86.code import Unit, typed, zero
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 
 _TILE = 16  # rows of the source, and columns, that are multiplied with one another before the next ones
-_LANES = 8
 
 
 def _ymm(name: str, dtype: str = "u32") -> Register:
@@ -36,27 +35,6 @@ def _ymm(name: str, dtype: str = "u32") -> Register:
 
 def _xmm(name: str, dtype: str = "u32") -> Register:
     return Register(name, dtype, 128 // {"u8": 8, "s8": 8, "u16": 16, "s16": 16}.get(dtype, 32))
-
-
-@dataclass(frozen=True)
-class _Tiles:
-    """`count` turns of loop `var` over `size` rows each from `first` on."""
-
-    var: str
-    count: int
-    first: int
-    size: int
-
-    @property
-    def start(self) -> Affine:
-        return Affine.var(self.var) * _TILE + self.first
-
-
-def _pieces(var: str, total: int) -> list[_Tiles]:
-    """Whole tiles, and the rest of them."""
-    turns, rest = divmod(total, _TILE)
-    found = [_Tiles(var, turns, 0, _TILE), _Tiles(var, 1, turns * _TILE, rest)]
-    return [piece for piece in found if piece.count and piece.size]
 
 
 class Constants256:
@@ -170,14 +148,12 @@ class VecDot:
     # -- products -------------------------------------------------------------------------------------------------
     def products(self) -> Code:
         p, code = self.problem, []
-        for rows in _pieces("i", p.m):
+        for turns, first, size in pieces("i", p.m, _TILE):
             inner: Code = []
-            for columns in _pieces("j", p.n):
-                row, column = rows.start + Affine.var("r"), columns.start + Affine.var("c")
-                one = loop("c", columns.size, self.product(row, column), parallel=True)
-                one = loop("r", rows.size, one, parallel=True)
-                inner += loop("j", columns.count, one, parallel=True)
-            code += loop("i", rows.count, inner, parallel=True)
+            for columns, start, width in pieces("j", p.n, _TILE):
+                one = self.product(first + Affine.var("r"), start + Affine.var("c"))
+                inner += nest([("j", columns), ("r", size), ("c", width)], one, parallel=True)
+            code += loop("i", turns, inner, parallel=True)
         return code
 
     def product(self, row: Affine, column: Affine) -> Code:

@@ -40,4 +40,5 @@ LIBRARY = Library(
     refuses("ggml", "scales and zero points of an attribute", _WORKS),
     check,
     refuses("ggml", "zero points of an attribute", _WORKS),
+    blocks_alone=True,
 )

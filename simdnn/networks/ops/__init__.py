@@ -2,6 +2,7 @@
 
 from simdnn.networks.ops import (
     activation,
+    blocks,
     by_reference,
     classical,
     control,
@@ -24,6 +25,7 @@ __all__ = [
     "OPERATORS",
     "VIEWS",
     "activation",
+    "blocks",
     "by_reference",
     "classical",
     "control",
