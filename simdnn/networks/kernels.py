@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from simdnn.timing.estimate import Cost
 
 SMALL = 1 << 14  # elements, and multiply-accumulates, up to which reading a program is quicker than compiling it
-READINGS = 8  # of one small program, after which compiling it pays
+READINGS = 3  # of one small program, after which compiling it pays
 FLOATS = ("f32", "f16", "bf16")  # types with kernels of their own
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 Formula = Callable[..., Element]
