@@ -64,8 +64,8 @@ def matmul(
     On a GPU ("a770", …): s8, u8, s4, u4 in any pair, bf16 x bf16, f16 x f16, and f32 x f32 on its vector pipes (or
     rounded to what the math mode allows and the matrix unit takes); without DPAS bf16 and f16 are widened to f32. How
     DPAS rounds floats is not published: `Attr(float_model=…)` names the candidate. Integers take scales and zero points
-    by column, by token and by group along K, in any nest (`Attr(zero_point_strategy=…)`, docs/numerics.md). On "v100":
-    f32 on its CUDA cores, f16 on its tensor cores with f32 sums (`isa_models.nvidia.fused_sum`). All of them
+    by column, by token and by group along K, in any nest (`Attr(zero_point_strategy=…)`, docs/numerics_gpus.md). On
+    "v100": f32 on its CUDA cores, f16 on its tensor cores with f32 sums (`isa_models.nvidia.fused_sum`). All of them
     decompress weights as CPUs do.
 
     Every machine takes batches, (…, M, K) x (…, K, N), whose dimensions in front broadcast: one kernel does them all.
