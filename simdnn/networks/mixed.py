@@ -21,8 +21,9 @@ from isa_models import Unimplemented
 from isa_models.machines.loader import AnyMachine
 from simdnn.networks.float16 import transpile_float16
 from simdnn.networks.fold import folded
+from simdnn.networks.graph_run import NodePlace
 from simdnn.networks.load import Loaded, inline_data, onnx_package, read
-from simdnn.networks.network import Network, NodePlace, load
+from simdnn.networks.network import Network, load
 from simdnn.networks.precision import Mode
 from simdnn.networks.quantize import Ranges, quantize_onnx
 from simdnn.primitives import Attr

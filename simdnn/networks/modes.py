@@ -18,9 +18,10 @@ from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.networks.float16 import float16_report, transpile_float16
+from simdnn.networks.graph_run import Watch
 from simdnn.networks.mixed import Mixable, attr_of, mixable, placed, rewritten, storage_of
 from simdnn.networks.model import Node
-from simdnn.networks.network import Network, Watch, load
+from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import stands_for
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_groups, check_layers
 from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of

@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import html
-from collections import ChainMap, Counter
-from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
-from contextlib import nullcontext, suppress
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
+from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
 from isa_models.alike import Alike
 from isa_models.errors import some, unknown_name
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
-from simdnn.networks.kernels import Call, Kernels, shaded, shadow
+from simdnn.networks.graph_run import GraphRun, NodePlace, Watch
+from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.load import Loaded, graph_of, read
 from simdnn.networks.memo import Memo
-from simdnn.networks.model import RANDOM, Graph, Node, Port, shorten, subgraphs
-from simdnn.networks.ops import find, sequence
-from simdnn.networks.ops.function import body
+from simdnn.networks.model import Graph, Port, shorten, subgraphs
+from simdnn.networks.ops import find
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
-from simdnn.networks.precision import matches
 from simdnn.networks.qdq import fused
-from simdnn.networks.result import NetworkEstimate, NetworkResult, NodeRun, described
-from simdnn.networks.types import bits, label
+from simdnn.networks.result import NetworkEstimate, NetworkResult
+from simdnn.networks.types import label
 from simdnn.primitives import Attr
-from simdnn.primitives.mathmode import FPMATH, cold_weights
 from simdnn.primitives.run import Target, attr_of
 
 if TYPE_CHECKING:
     import onnx
-
-Watch = Callable[[Node, Sequence[Any]], None]
 
 
 def load(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Network:
@@ -57,14 +52,6 @@ def load(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Network:
     return Network(
         fused(graph_of(folded(model, folder), folder)), source.source if isinstance(source, Loaded) else source
     )
-
-
-@dataclass(frozen=True)
-class NodePlace:
-    """Where one node runs: an ISA cap (None: all that the machine has), and what its kernels are allowed."""
-
-    isa: str | None
-    attr: Attr
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +149,8 @@ class Network(Alike, Loaded):
         fed = self._fed(feeds)
         if kernels.on_gpu and memo is None:
             self._check_kernels(fed, replace(kernels, values=False, calls=[]), placed or {})
-        values, nodes = self._execute(fed, kernels, watch, fpmath_layers, fetched, placed or {}, memo)
+        graph_run = GraphRun(self.graph, fed, kernels, self._folded, fpmath_layers, placed or {}, memo)
+        values, nodes = graph_run.run(watch, fetched)
         return NetworkResult(target.machine, isa, target.threads, nodes, {name: values[name] for name in fetched})
 
     def estimate(
@@ -195,7 +183,8 @@ class Network(Alike, Loaded):
     ) -> NetworkEstimate:
         """The cost by kernels that compute no values, and may note more than `estimate` tells; `watch` as in `run`."""
         self.check_operators()
-        _, nodes = self._execute(self._shadows(feeds or {}), kernels, watch, fpmath_layers, placed=placed or {})
+        fed = self._shadows(feeds or {})
+        _, nodes = GraphRun(self.graph, fed, kernels, self._folded, fpmath_layers, placed or {}, None).run(watch)
         return NetworkEstimate(kernels.target.machine, isa, kernels.target.threads, nodes)
 
     def _check_kernels(self, fed: dict[str, Any], kernels: Kernels, placed: Mapping[str, NodePlace]) -> None:
@@ -203,7 +192,7 @@ class Network(Alike, Loaded):
         no cost, may hide one.
         """
         with suppress(InvalidArgument, UnknownTiming):
-            self._execute(fed, kernels, None, placed=placed)
+            GraphRun(self.graph, fed, kernels, self._folded, "*", placed, None).run()
 
     def check_operators(self) -> None:
         """`Unimplemented` naming the first node without an operator here."""
@@ -269,89 +258,6 @@ class Network(Alike, Loaded):
         checked = self._fed({name: found.get(name, np.zeros(0)) for name in {*feeds, *found}})
         return {name: found[name] for name in checked}
 
-    # -- execution -----------------------------------------------------------------------------------------------
-    def _execute(
-        self,
-        feeds: dict[str, Any],
-        k: Kernels,
-        watch: Watch | None,
-        fpmath_layers: str = "*",
-        fetched: Sequence[str] = (),
-        placed: Mapping[str, NodePlace] = MappingProxyType({}),
-        memo: Memo | None = None,
-    ) -> tuple[dict[str, Any], tuple[NodeRun, ...]]:
-        constant = set(self.graph.constants) - set(feeds)
-        values: dict[str, Any] = {**self.graph.constants, **feeds}
-        mode = FPMATH.effective(k.attr.fpmath)
-        key = (k.target.machine, k.target.caps, k.target.dispatch, k.attr, mode, fpmath_layers, tuple(placed.items()))
-        folded = self._folded.setdefault(key, {}) if not feeds.keys() & self.graph.constants.keys() else {}
-        whole = replace(k, values=True, calls=[])
-        allowed, strict = k.attr, replace(k.attr, fpmath="strict")
-        apart = {at: _at(k, at) for at in set(placed.values())}
-        cold = self._exceeds_caches(k.target.machine)
-        last = _last_uses(self.graph, fetched)
-        runs = []
-        made = {name for node in self.graph.nodes for name in node.outputs}
-        known = memo.constants(self.graph.constants) | memo.values(feeds) if memo else {}
-        for position, node in enumerate(self.graph.nodes):
-            fixed = _is_constant(node, constant)
-            whole.held = k.held
-            whole.attr = k.attr = allowed if matches(node.name, fpmath_layers) else strict
-            if fixed:
-                constant.update(node.outputs)
-            from_memory = cold and not constant.isdisjoint(node.inputs)
-            here = whole if fixed else apart[placed[node.name]] if node.name in placed else k
-            here.constant_weights = len(node.inputs) < 2 or node.inputs[1] in constant
-            calls: tuple[Call, ...] = ()
-            at = memo.key(node, known, *_told(here), mode, from_memory, fixed) if memo else None
-            if fixed and node.outputs[0] in folded:
-                given = [folded.get(name) for name in node.outputs]
-            elif memo and (kept := memo.given(at)):
-                given, calls = kept
-            else:
-                here.held = k.held
-                with cold_weights() if from_memory else nullcontext():
-                    given = _ran(node, values, here)
-                calls = () if fixed else tuple(k.calls)
-                if memo:
-                    memo.keep(at, given, calls)
-            if fixed:
-                folded.update(zip(node.outputs, given, strict=False))
-            if memo:
-                known |= memo.outputs(at, node)
-            for name, value in zip(node.outputs, given, strict=False):
-                values[name] = value
-                k.held += _bytes(value)
-            k.calls.clear()
-            free = "constant" if fixed else "view" if not calls else ""
-            runs.append(NodeRun(node, calls, *described(given[0] if given else None), free))
-            if watch is not None:
-                watch(node, given)
-            for name in last[position]:
-                gone = values.pop(name)
-                k.held -= _bytes(gone) if name in made else 0
-        return values, tuple(runs)
-
-    def _exceeds_caches(self, machine: Machine | GpuMachine) -> bool:
-        """Whether the constants are more than the last cache holds, so that each run reads them from memory."""
-        copies = 1 if isinstance(machine, Machine) else machine.stacks
-        most = machine.caches[-1].size_bytes * copies
-        return sum(a.size * bits(a.dtype) for a in self.graph.constants.values()) > 8 * most
-
-
-def _at(k: Kernels, place: NodePlace) -> Kernels:
-    """The kernels of a node with a place of its own; calls are noted together."""
-    t = k.target
-    target = Target.of(t.machine, place.isa, t.threads, t.engine, t.dispatch)
-    return replace(k, target=target, attr=place.attr)
-
-
-def _told(k: Kernels) -> tuple[Hashable, ...]:
-    """A key of the machine and of the options that its kernels differ in."""
-    t = k.target
-    ours = k.runs_models and k.constant_weights
-    return t.machine, t.caps, t.threads, t.engine, t.dispatch, k.attr, ours
-
 
 def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kernels:
     """The kernels of a machine, which with isa, threads, engine and dispatch makes up `where`."""
@@ -361,92 +267,6 @@ def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kerne
 def _listed(ports: Sequence[Port]) -> str:
     """The first ports, and how many more there are."""
     return some([shorten(str(port)) for port in ports], most=2) or "nothing"
-
-
-def _bytes(value: Any) -> int:
-    """The bytes that a value takes; a shadow takes nothing."""
-    if isinstance(value, list):
-        return sum(map(_bytes, value))
-    return value.nbytes if isinstance(value, np.ndarray) and 0 not in value.strides else 0
-
-
-def _ran(node: Node, values: MutableMapping[str, Any], k: Kernels) -> list[Any]:
-    """Run one node, by other kernels where `k` has some for what it refuses."""
-    try:
-        return _apply(node, values, k)
-    except (Unimplemented, UnknownTiming) as error:
-        return _apply(node, values, k.instead(error))
-
-
-def _apply(node: Node, values: MutableMapping[str, Any], k: Kernels) -> list[Any]:
-    """Run one node; errors name it."""
-    k.body = lambda graph, inputs: _run_body(graph, inputs, values, k)
-    try:
-        operands = [values[name] if name else None for name in node.inputs]
-        if any(isinstance(v, list) for v in operands) and node.op not in sequence.READERS:
-            raise InvalidArgument("an input is a sequence; a tensor is needed")
-        operator = find(node)
-        if operator is None:
-            found = tuple(_run_body(body(node, operands), None, values, k, node.outputs))
-        else:
-            found = operator(k, node, *operands)
-    except SimdnnError as error:
-        text = str(error)
-        raise type(error)(text if text.startswith(str(node)) else f"{node}: {text}") from None
-    except (
-        TypeError,
-        ValueError,
-        IndexError,
-        KeyError,
-        ZeroDivisionError,
-        OverflowError,
-        AttributeError,
-        MemoryError,
-    ) as error:
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise InvalidArgument(f"{node}: {reason}") from error
-    outputs = [
-        np.asarray(v) if isinstance(v, np.generic) else v for v in (found if isinstance(found, tuple) else (found,))
-    ]
-    if not k.values:
-        outputs = [shaded(v) if isinstance(v, np.ndarray) else v for v in outputs]
-    wanted = len(node.outputs)
-    if len(outputs) < wanted:
-        raise InvalidArgument(f"{node}: it has {wanted} outputs, and the operator gives {len(outputs)}")
-    return outputs[:wanted]
-
-
-def _run_body(
-    graph: Graph, inputs: Sequence[Any] | None, outer: MutableMapping[str, Any], k: Kernels, wanted: Sequence[str] = ()
-) -> list[Any]:
-    """The outputs of a body, or those of them that are `wanted`; without inputs it reads the names around it."""
-    given = {} if inputs is None else dict(zip((p.name for p in graph.inputs), inputs, strict=True))
-    values = ChainMap({**graph.constants, **given}, outer)  # a copy of all names takes longer than most bodies
-    for node in graph.nodes:
-        values.update(zip(node.outputs, _apply(node, values, k), strict=False))
-    return [values.get(name) for name in wanted or [port.name for port in graph.outputs]]
-
-
-def _is_constant(node: Node, constant: set[str]) -> bool:
-    """Whether nothing that a node reads depends on a feed."""
-    if node.op in RANDOM:
-        return False
-    reads = [*node.inputs, *(name for g in subgraphs(node) for name in g.outer)]
-    return all(not name or name in constant for name in reads)
-
-
-def _last_uses(graph: Graph, kept: Sequence[str]) -> list[list[str]]:
-    """For each node the names that nobody reads after it, but for those that are to be kept."""
-    last: dict[str, int] = {}
-    for position, node in enumerate(graph.nodes):
-        reads = [*node.inputs, *node.outputs, *(name for g in subgraphs(node) for name in g.outer)]
-        last.update((name, position) for name in reads)
-    keep = {port.name for port in graph.outputs} | {"", *kept}
-    found: list[list[str]] = [[] for _ in graph.nodes]
-    for name, position in last.items():
-        if name not in keep:
-            found[position].append(name)
-    return found
 
 
 def _checked(port: Port, value: object, sizes: dict[str, int]) -> Array | list[Array]:
