@@ -6,7 +6,7 @@ What does not change along a loop is done once for all of its turns: weights tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -28,17 +28,7 @@ def repeated(kernel: Kernel, batch: Batch, post_ops: Sequence[str]) -> Kernel:
     """
     blocked = kernel.blocked and kernel.blocked.of_batch(batch.products("wei"))
     found = replace(kernel, program=_Repeated(kernel, batch, post_ops).program(), blocked=blocked)
-    return _others_too(found, partial(repeated, batch=batch, post_ops=post_ops))
-
-
-def _others_too(kernel: Kernel, made: Callable[[Kernel], Kernel]) -> Kernel:
-    """The kernel, whose counts and sums are those of kernels that are `made` otherwise, too."""
-    counting, sums = (make and partial(_then, make, made) for make in (kernel.counting, kernel.sums))
-    return replace(kernel, counting=counting, sums=sums)
-
-
-def _then(make: Callable[[], Kernel], made: Callable[[Kernel], Kernel]) -> Kernel:
-    return made(make())
+    return found.with_others(partial(repeated, batch=batch, post_ops=post_ops))
 
 
 class _Repeated:
@@ -122,7 +112,7 @@ def as_batched(kernel: Kernel, batch: Batch, post_ops: Sequence[str], shape: tup
         return replace(kernel, finish=partial(_shaped, kernel.finish, shape))
     prepare = partial(_prepared, kernel, batch, tuple(post_ops))
     found = replace(kernel, prepare=prepare, finish=partial(_finished, kernel.finish, batch, shape))
-    return _others_too(found, partial(as_batched, batch=batch, post_ops=post_ops, shape=shape))
+    return found.with_others(partial(as_batched, batch=batch, post_ops=post_ops, shape=shape))
 
 
 def _shaped(finish: Finish, shape: tuple[int, ...], outputs: Mapping[str, Array]) -> Array:

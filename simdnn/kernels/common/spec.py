@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -240,6 +241,15 @@ class Kernel:
     def saturates(self) -> bool:
         """Whether some step can saturate on the way to the accumulator."""
         return self.counting is not None
+
+    def with_others(self, made: Callable[[Kernel], Kernel]) -> Kernel:
+        """The kernel with the counts and sums of kernels that are `made` in the way that it was itself."""
+        counting, sums = (make and partial(_made_of, make, made) for make in (self.counting, self.sums))
+        return replace(self, counting=counting, sums=sums)
+
+
+def _made_of(make: Callable[[], Kernel], made: Callable[[Kernel], Kernel]) -> Kernel:
+    return made(make())
 
 
 def as_asked(problem: Problem) -> Problem:

@@ -6,7 +6,6 @@ sum a (w - z) = sum a ((w - 128) - (z - 128)).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -39,12 +38,7 @@ def stored_as_s8(weights: Array) -> Array:
 def fed(kernel: Kernel, problem: MatmulProblem) -> Kernel:
     """The kernel of `as_s8(problem)`, fed with weights of the problem's type; no reorder makes its layout of them."""
     prepare = partial(_prepared, kernel.prepare, _MIDDLE if problem.wei == "u8" else 0)
-    counting, sums = (make and partial(_fed_later, make, problem) for make in (kernel.counting, kernel.sums))
-    return replace(kernel, prepare=prepare, blocked=None, counting=counting, sums=sums)
-
-
-def _fed_later(make: Callable[[], Kernel], problem: MatmulProblem) -> Kernel:
-    return fed(make(), problem)
+    return replace(kernel, prepare=prepare, blocked=None).with_others(partial(fed, problem=problem))
 
 
 def _prepared(prepare: Prepare, shift: int, src: Array, weights: Array, parameters: Parameters) -> dict[str, Array]:
