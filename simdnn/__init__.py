@@ -43,6 +43,7 @@ if _typing.TYPE_CHECKING:
     from simdnn.networks.lint import lint as lint
     from simdnn.networks.network import Network as Network
     from simdnn.networks.network import load as load
+    from simdnn.networks.porting import porting as porting
     from simdnn.operators.estimate import estimate as estimate
     from simdnn.operators.primitives import binary as binary
     from simdnn.operators.primitives import deconvolution as deconvolution

@@ -14,7 +14,7 @@ import isa_models
 import workloads
 from isa_models import InvalidArgument
 from isa_models.errors import some
-from simdnn.cli import output, run_blame, run_kinds, run_prompt, run_show
+from simdnn.cli import output, run_blame, run_kinds, run_porting, run_prompt, run_show
 from simdnn.cli.options import Takes, add_set, check, machine_with
 from simdnn.libraries import LIBRARIES, versions
 from simdnn.networks.precision import MODES, Mode, choose, recipe
@@ -41,6 +41,8 @@ columns (of a table wider than a terminal some are put away, and those alike in 
                     shares that left exact integers otherwise, where some did: weights halved (s8 convolutions without
                     VNNI), sums beyond 2**24 brought to f32, beyond 32 bits, and beyond the destination's type
   confidence        the weakest standing of any machine figure used: measured, documented, estimated
+
+of a model stored in integers on several CPUs also where their outputs part, as onnxruntime runs it (or --dispatch)
 
 Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usage."""
 
@@ -180,9 +182,11 @@ def main(args: argparse.Namespace) -> int:
             outcomes.append(_run(args, network, modes, progress))
             about = f" on {name}" if len(machines) > 1 else ""
             left |= {f"{mode.name}{about}": reason for mode, reason in lacking.items()}
+        ported = run_porting.compared(args, machines) if _is_model(args) else None
     args.machine = ", ".join(machines)
     one = len(machines) == 1
-    return _tell(args, outcomes[0] if one else run_kinds.beside(dict(zip(machines, outcomes, strict=True))), left)
+    outcome = outcomes[0] if one else run_kinds.beside(dict(zip(machines, outcomes, strict=True)))
+    return _tell(args, outcome, left, ported)
 
 
 def _chosen(
@@ -198,7 +202,12 @@ def _chosen(
     return modes, lacking
 
 
-def _tell(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome, left: dict[str, str]) -> int:
+def _tell(
+    args: argparse.Namespace,
+    outcome: run_kinds.WorkloadOutcome,
+    left: dict[str, str],
+    ported: pd.DataFrame | None,
+) -> int:
     """Write what was found; the exit status."""
     layers, totals = _asked(args, outcome), outcome.frames.totals
     content = {
@@ -211,6 +220,8 @@ def _tell(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome, left: di
     }
     if _is_model(args):
         content["rows"] = content["totals"]  # what scripts read of a model's modes
+    if ported is not None:
+        content["porting"] = run_porting.content(ported)
     if args.output:
         written = pd.concat([layers, totals], ignore_index=True) if len(layers) else totals
         output.write(args.output, written, content)
@@ -220,6 +231,8 @@ def _tell(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome, left: di
         output.print_json(content)
     else:
         _print(args, outcome, layers, notes)
+        if ported is not None:
+            print(f"\n{run_porting.text(ported)}")
     return 1 if (totals["refused"] != "").any() else 0
 
 

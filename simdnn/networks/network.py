@@ -153,6 +153,13 @@ class Network(Alike, Loaded):
         values, nodes = graph_run.run(watch, fetched)
         return NetworkResult(target.machine, isa, target.threads, nodes, {name: values[name] for name in fetched})
 
+    def run_by(self, kernels: Kernels, feeds: Mapping[str, Array], *, watch: Watch | None = None) -> NetworkResult:
+        """Values and cost by kernels that may note more than `run` tells, or take others for what they refuse."""
+        self.check_operators()
+        values, nodes = self._execute(self._fed(feeds), kernels, watch)
+        outputs = {port.name: values[port.name] for port in self.outputs}
+        return NetworkResult(kernels.target.machine, None, kernels.target.threads, nodes, outputs)
+
     def estimate(
         self,
         feeds: Mapping[str, Array | Sequence[int]] | None = None,

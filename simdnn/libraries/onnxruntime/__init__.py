@@ -1,4 +1,4 @@
-"""onnxruntime's CPU provider (its kernels are MLAS) on x86, as observed (docs/numerics.md, "onnxruntime")."""
+"""onnxruntime's CPU provider (its kernels are MLAS) on x86, as observed (docs/numerics_onnxruntime.md)."""
 
 from simdnn.libraries.model import Library, refuses
 from simdnn.libraries.onnxruntime import choice

@@ -1,0 +1,90 @@
+"""A model stored in integers on two CPUs: what differs, by how much, what helps, and what `simdnn run` says of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from simdnn import InvalidArgument
+from simdnn.cli import main
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+
+def model(weights: Any, floats: bool = False) -> Any:
+    """QLinearMatMul by a matrix, and a Conv of floats behind it."""
+    nodes = [helper.make_node("QLinearMatMul", "x s z b s zb s z".split(), ["y"], "fc")]
+    constants = {"s": np.float32(1), "z": np.uint8(0), "b": weights, "zb": np.zeros((), weights.dtype)}
+    if floats:
+        nodes += [
+            helper.make_node("DequantizeLinear", ["y", "s", "z"], ["d"]),
+            helper.make_node("Reshape", ["d", "shape"], ["r"]),
+            helper.make_node("Conv", ["r", "w"], ["c"], "conv"),
+        ]
+        constants |= {"shape": np.array([1, 1, 2, -1]), "w": np.ones((1, 1, 1, 1), np.float32)}
+    port = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "ported",
+        [port("x", TensorProto.UINT8, (2, 3))],
+        [port("c" if floats else "y", TensorProto.FLOAT if floats else TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+#: 255 * (127 + 127) exceeds 16 bits, so 32767 stands in its place; less 255 * 128 that is 127, and 32130 exactly
+WEIGHTS = np.array([[127, 1], [127, 0], [-128, 3]], np.int8)
+SOURCE = np.array([[255, 255, 255], [1, 2, 3]], np.uint8)
+
+
+def test_nodes_that_saturate_on_one_cpu_are_told_with_what_helps() -> None:
+    frame = simdnn.porting(model(WEIGHTS), {"x": SOURCE}, machines=["hsw", "icx"])
+    row, reference = frame.iloc[0], frame.iloc[1]
+    assert (row.node, row.op, row["types"], row.machine) == ("fc", "QLinearMatMul", "u8:s8", "hsw")
+    assert (row.saturated, row.differs, row.max_difference) == (0.25, 0.25, 255 - 127)
+    assert "weights of 7 bits" in row.helps and f"exact, {row.exact_cycles:,.0f} cycles in place of" in row.helps
+    assert (reference.saturated, reference.differs, reference.helps) == (0, 0, "")
+    assert frame.attrs["outputs"]["hsw"]["max_difference"] == 128 and not frame.attrs["outputs"]["icx"]["differs"]
+
+
+def test_weights_of_u8_and_of_seven_bits_part_nowhere() -> None:
+    for weights in (WEIGHTS.view(np.uint8), np.clip(WEIGHTS, -64, 64)):
+        frame = simdnn.porting(model(weights), {"x": SOURCE}, machines=["hsw", "skx", "icx"])
+        assert not frame.saturated.any() and not frame.differs.any() and not frame.helps.any()
+
+
+def test_floats_of_an_unknown_order_are_told_and_go_on() -> None:
+    frame = simdnn.porting(model(WEIGHTS, floats=True), {"x": SOURCE}, machines=["hsw", "icx"])
+    (told,) = frame.attrs["unclaimed"]
+    assert "MlasConv" in told and frame.node.tolist() == ["fc", "fc"]
+    with pytest.raises(simdnn.Unimplemented, match="node 'conv'.*MlasConv"):
+        simdnn.load(model(WEIGHTS, floats=True)).run({"x": SOURCE}, machine="hsw", dispatch="onnxruntime")
+
+
+@pytest.mark.parametrize("machines", [["hsw"], ["hsw", "b580"]])
+def test_two_cpus_are_needed(machines: list[str]) -> None:
+    with pytest.raises(InvalidArgument):
+        simdnn.porting(model(WEIGHTS), {"x": SOURCE}, machines=machines, dispatch="fastest")
+
+
+def test_run_shows_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, feeds = tmp_path / "model.onnx", tmp_path / "feeds.npz"
+    onnx.save(model(WEIGHTS), path)
+    np.savez(feeds, x=SOURCE)
+    command = ["run", str(path), "--machine", "hsw,icx", "--modes", "int8-exact", "--feeds", str(feeds)]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "Porting, by onnxruntime's bits" in shown and "reduce_range" in shown
+    assert "outputs of hsw beside those of icx: 25.00% differ, by up to 128" in shown
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["porting"]
+    assert found["reference"] == "icx" and found["nodes"][0]["helps"] and found["outputs"]["hsw"]["differs"] == 0.25
+    assert main([*command[:3], "icx", *command[4:]]) == 0
+    assert "Porting" not in capsys.readouterr().out
