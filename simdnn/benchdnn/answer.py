@@ -16,6 +16,7 @@ from simdnn.benchdnn.subset import OPERATORS
 from simdnn.benchdnn.tasks import Task, task
 from simdnn.primitives import estimate
 from simdnn.primitives.result import Estimate
+from simdnn.primitives.run import Target
 
 MOST_MACS = 2 * 10**10  # beyond, values are not computed
 MOST_BYTES = 10**9
@@ -64,9 +65,9 @@ def answer(case: Case | Unread) -> Answer:
         return Answer("FAILED", case.text, f"{type(error).__name__}: {_line(str(error))}", where)
     if "C" not in case.mode:
         return passed
-    unchecked = wanted.too_big if isinstance(wanted, OperatorTask) else too_big(wanted) or finds_scales(wanted)
+    unchecked = wanted.too_big if isinstance(wanted, OperatorTask) else unchecked_values(wanted)
     if reason := unchecked:
-        return replace(passed, note=reason)
+        return replace(passed, note=_joined(reason, passed.note))
     try:
         found = values.Check(*wanted.check(), None) if isinstance(wanted, OperatorTask) else values.check(wanted)
     except (Unimplemented, UnknownTiming) as error:
@@ -75,11 +76,15 @@ def answer(case: Case | Unread) -> Answer:
         return replace(passed, status="FAILED", reason=f"{type(error).__name__}: {_line(str(error))}")
     lossy = found.loss is not None
     note = f"lossy: halved weights, max error {found.loss:.3g} against exact arithmetic" if lossy else ""
-    checked = replace(passed, max_error=_finite(found.max_error), loss=found.loss, note=note)
+    checked = replace(passed, max_error=_finite(found.max_error), loss=found.loss, note=_joined(note, passed.note))
     if found.wrong:
         reason = f"{found.wrong} outputs beyond the bound, max_error {found.max_error:.3g}"
         return replace(checked, status="FAILED", reason=reason)
     return checked
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def _line(text: str) -> str:
@@ -123,6 +128,11 @@ def too_big(wanted: Task) -> str:
     return f"values not checked: {size:.2g} bytes, at most {MOST_BYTES:.0e} are" if size > MOST_BYTES else ""
 
 
+def unchecked_values(wanted: Task) -> str:
+    """Why values are not compared; empty where they are."""
+    return too_big(wanted) or finds_scales(wanted) or values.steep(wanted)
+
+
 def finds_scales(wanted: Task) -> str:
     """Why values are not compared where the destination's scales are found on the way; empty where they are given."""
     dst = wanted.attr(_given).scales.get("dst")
@@ -132,18 +142,23 @@ def finds_scales(wanted: Task) -> str:
 
 def _passed(wanted: Task, priced: Estimate) -> Answer:
     moved = sum(t.nbytes for t in priced.kernel.program.tensors if t.kind in ("input", "output"))
+    target = Target.of(**wanted.where, threads=1, engine="auto")
+    copies = {move: move.cycles(target) for move in wanted.moves}
+    longer = 1 + sum(copies.values()) / priced.cycles
+    notes = [f"{m.name} in {m.tag} is copied, {c / priced.cycles / longer:.0%} of the time" for m, c in copies.items()]
     return Answer(
         "PASSED",
         wanted.case.text,
         machine=priced.machine.name,
         implementation=priced.implementation,
         compute_dtype=priced.compute_dtype,
-        cycles=priced.cycles,
-        time_us=priced.seconds * 1e6,
-        gops=priced.gops,
-        gb_s=moved / priced.seconds / 1e9,
+        cycles=priced.cycles * longer,
+        time_us=priced.seconds * longer * 1e6,
+        gops=priced.gops / longer,
+        gb_s=moved / priced.seconds / longer / 1e9,
         bound=priced.bound,
         confidence=priced.confidence,
+        note=_joined(*notes, *wanted.remarks),
     )
 
 

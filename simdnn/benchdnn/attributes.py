@@ -61,8 +61,8 @@ _POST_OPS = frozenset(
     "logistic_dst round sqrt sqrt_dst square tanh tanh_dst clip clip_v2 clip_v2_dst hardsigmoid hardswish linear pow "
     "add div eq ge gt le lt max min mul ne sub select".split()
 )
-#: of a single operand, whose error a reference in float64 bounds
-_LONE = tuple(name for name in ELTWISE if name != "sqrt")
+#: types of second operands, which are converted to f32
+_SECOND = ("f32", "bf16", "f16", "s32", "s8", "u8")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _PREFIX = re.compile("^(eltwise|binary)_")
 
@@ -233,25 +233,27 @@ def modelled_post_ops(text: str) -> tuple[PostOp, ...]:
     >>> [(op.kind, op.numbers, op.mask) for op in modelled_post_ops("sum:0.5+mul:f32:per_oc+relu:0.25")]
     [('sum', (0.5,), 'common'), ('mul', (), 'per_oc'), ('relu', (0.25,), 'common')]
     """
-    return tuple(_post_op(entry) for entry in post_ops(text))
+    return tuple(op for entry in post_ops(text) for op in _post_op(entry))
 
 
-def _post_op(entry: str) -> PostOp:
+def _post_op(entry: str) -> tuple[PostOp, ...]:
+    """A post-operation; one of a single operand with a scale behind its numbers is two."""
     kind, *rest = entry.split(":")
     numbers = [_number(part) for part in rest]
-    if kind in _LONE and len(rest) <= 2 and None not in numbers:
+    if kind in ELTWISE and len(rest) <= 3 and None not in numbers:
         given = (*(n or 0.0 for n in numbers), 0.0, 0.0)
-        return PostOp(kind, given[: len(ELTWISE[kind])] if any(numbers) or kind != "relu" else ())
+        one = PostOp(kind, given[: len(ELTWISE[kind])] if any(numbers[:2]) or kind != "relu" else ())
+        return (one, PostOp("linear", (numbers[2] or 0.0, 0.0))) if len(rest) == 3 else (one,)
     if kind == "sum" and None not in numbers[:2] and len(rest) <= 3 and not (numbers[1:] and (numbers[1] or 0) % 1):
         scale, point = (*(n or 0.0 for n in numbers[:2]), *(1.0, 0.0)[len(numbers[:2]) :])
-        return PostOp(kind, (scale, point) if point or rest[2:] else (scale,), dtype=rest[2] if rest[2:] else "")
-    if kind == "prelu" and len(rest) <= 1 or kind in BINARY and 1 <= len(rest) <= 3 and rest[0] == "f32":
+        return (PostOp(kind, (scale, point) if point or rest[2:] else (scale,), dtype=rest[2] if rest[2:] else ""),)
+    if kind == "prelu" and len(rest) <= 1 or kind in BINARY and 1 <= len(rest) <= 4 and rest[0] in _SECOND:
         masks = rest if kind == "prelu" else rest[1:]
         said = masks[0] if masks and masks[0] else "common"
         mask: int | str = int(said) if said.isascii() and said.isdigit() and len(said) < 4 else said
         if isinstance(mask, int) or mask in MASKS:
-            return PostOp(kind, mask=mask)
+            return (PostOp(kind, mask=mask),)
     raise Unimplemented(
-        f"post-operation {entry!r}: no kernel here has it; what works: {', '.join(_LONE)} with their numbers, "
-        f"sum[:SCALE[:ZERO_POINT[:TYPE]]], prelu[:MASK], {'|'.join(BINARY[:-1])}:f32[:MASK]"
+        f"post-operation {entry!r}: no kernel here has it; what works: {', '.join(ELTWISE)} with their numbers, "
+        f"sum[:SCALE[:ZERO_POINT[:TYPE]]], prelu[:MASK], {'|'.join(BINARY[:-1])}:TYPE[:MASK]"
     )

@@ -103,6 +103,7 @@ class ConvDims:
     width: Axis
     has_groups: bool = False
     name: str = ""
+    written: int = 2  # spatial dimensions of the descriptor
 
 
 def conv_dims(text: str) -> ConvDims:
@@ -138,6 +139,7 @@ def conv_dims(text: str) -> ConvDims:
         width or Axis(),
         "g" in given,
         name,
+        3 if axes[0] else 2 if axes[1] else 1,
     )
 
 

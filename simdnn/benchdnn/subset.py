@@ -115,8 +115,8 @@ OPTIONS: Mapping[str, Option] = {
         Option("alg", "direct", one_of("--alg", ALGORITHMS, str.lower), ("conv",)),
         _refused("encoding", "matmul"),
         _refused("grouped", "matmul"),
-        _refused("strides"),
-        _refused("runtime_dims_masks", "matmul"),
+        Option("strides", "", _anything),
+        Option("runtime_dims_masks", "", _anything, ("matmul",)),
         _parameters("attr-scales"),
         _parameters("attr-zero-points"),
         _parameters("attr-precomputed-reductions"),
@@ -138,8 +138,6 @@ NEUTRAL: Mapping[str, tuple[str, ...]] = {
     "engine": ("",),  # and the machine's own kind: `tasks`
     "encoding": ("", "::"),
     "grouped": ("",),
-    "strides": ("", "::"),
-    "runtime_dims_masks": ("", "0", "0:0"),
     "attr-rounding-mode": ("", "dst:environment"),
     "attr-dropout": ("",),
 }
@@ -159,6 +157,7 @@ MODELLED = f"drivers: {', '.join(f'--{d}' for d in (*DRIVERS, *OPERATORS))}"
 SUBSET = (
     f"{MODELLED}; options: --batch=FILE --reset --match=REGEX "
     f"--mode={'|'.join(MODES)} --dt --stag --wtag --dtag --bia-dt --bia_mask --dir=FWD_B|FWD_D|FWD_I --mb --alg "
+    "--strides --runtime_dims_masks "
     "--attr-fpmath --attr-scales --attr-zero-points --attr-precomputed-reductions --attr-post-ops "
     "--attr-exact-int8=true|false --attr-float-model --attr-acc-mode --machine --isa --dispatch --zero-point-strategy; "
     "of drivers of one operator: --sdt --ddt --dt --tag --alg --axis --alpha --beta --flags --attr-scales"

@@ -11,16 +11,17 @@ from isa_models import InvalidArgument, Unimplemented
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.attributes import Parameter
 from simdnn.benchdnn.descriptors import Axis, ConvDims, IpDims, MatmulDims
+from simdnn.benchdnn.layouts import Moved, letters_of, moved, strided, user_strides
 from simdnn.benchdnn.options import Case
 from simdnn.benchdnn.subset import NEUTRAL
 from simdnn.kernels.common.postops import BINARY
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.checks import gpu_of
 
+_BIASES = ("undef", "f32", "bf16", "f16", "s32", "s8", "u8")
 #: the values of a parameter: its option, itself, and the shape of the array needed
 Values = Callable[[str, Parameter, tuple[int, ...]], Any]
-_ROWS_TAGS = ("any", "abx")  # of matrices, rows contiguous; those of a batch behind each other
-_IMAGE_TAGS = ("any", "axb", "nhwc", "acdb", "nwc", "acb")  # channels last, as kernels here keep images
+_OWN_LAYOUT = "weights come in the kernel's own layout"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Task:
     types: tuple[str, str, str]
     bias: bool
     batch: tuple[tuple[int, ...], ...] = ((), (), ())
+    moves: tuple[Moved, ...] = ()  # copies of source and destination into and out of the kernel's layouts
+    remarks: tuple[str, ...] = ()  # what is not as the options say
+    bias_mask: int = 0  # of a bias that is not one value per column: an addition
 
     @property
     def where(self) -> dict[str, Any]:
@@ -81,7 +85,7 @@ class Task:
             float_model=options["attr-float-model"],
             zero_point_strategy=options["zero-point-strategy"],
             acc_mode=options["attr-acc-mode"] or None,
-            post_ops=[self._post_op(op, values) for op in attributes.modelled_post_ops(options["attr-post-ops"])],
+            post_ops=[self._post_op(op, values) for op in self._asked()],
         )
 
     @property
@@ -91,6 +95,11 @@ class Task:
         if self.primitive == "matmul":
             return self.shapes["dst"]
         return s["mb"], s["oc"], *(axis.o for axis in _axes(self.case))
+
+    def _asked(self) -> tuple[attributes.PostOp, ...]:
+        """The post-operations, an unusual bias ahead of them."""
+        bias = (attributes.PostOp("add", mask=self.bias_mask),) if self.bias_mask else ()
+        return (*bias, *attributes.modelled_post_ops(self.case.options["attr-post-ops"]))
 
     def _post_op(self, op: attributes.PostOp, values: Values) -> Any:
         if op.kind == "sum":
@@ -107,9 +116,10 @@ class Task:
             1 << channels: ("per_oc", (self.sizes["n" if self.primitive == "matmul" else "oc"],)),
             (1 << ndims) - 1: (bits, self.output),
         }
-        if bits not in shapes:
+        along = tuple(size if bits >> i & 1 else 1 for i, size in enumerate(self.output))
+        if bits not in shapes and (len(self.output) != ndims or op.kind == "prelu"):
             raise Unimplemented(f"post-operation {op.kind} with mask {op.mask}; what works: common, per_oc, per_tensor")
-        mask, shape = shapes[bits]
+        mask, shape = shapes.get(bits, (bits, along))
         return op.kind, Quant(values("attr-post-ops", parameter, shape), mask, None, "f32")
 
     def _quants(self, option: str, values: Values) -> dict[str, Quant]:
@@ -194,8 +204,6 @@ def task(case: Case) -> Task:
             hint = f"; {case.options['machine']!r} is a {kind.upper()}, --machine={other}"
         if case.options.get(name, neutral[0]) not in neutral:
             raise Unimplemented(f"--{name}={case.options[name]}: not modelled{hint}")
-    if set(case.options["strides"]) - {":"}:
-        raise Unimplemented(f"--strides={case.options['strides']}: not modelled")
     attributes.modelled_post_ops(case.options["attr-post-ops"])
     types = case.options["dt"].split(":")
     src, wei, dst = types * 3 if len(types) == 1 else types
@@ -207,44 +215,78 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
     assert isinstance(dims, MatmulDims)
     batch, m, k, n = dims.sizes
     letters = "abcdefghijkl"[: dims.ndims]
-    transposed = letters[:-2] + letters[-1] + letters[-2]
-    tags = tuple(dict.fromkeys((*_ROWS_TAGS, letters)))
-    for name in ("stag", "dtag"):
-        if case.options[name] not in tags:
-            raise Unimplemented(f"--{name}={case.options[name]}: kernels here keep rows contiguous: {', '.join(tags)}")
-    wtag = case.options["wtag"]
-    wei_tag = "any" if wtag == "any" else "ab" if wtag in tags else "ba" if wtag == transposed else ""
-    if not wei_tag:
-        raise Unimplemented(f"--wtag={wtag}; what works: {', '.join(tags)}, {transposed}")
+    remarks = _runtime_remarks(case)
+    front = tuple(map(max, dims.src[:-2], dims.wei[:-2]))
+    of_src, of_wei, of_dst = user_strides(case.options["strides"], dims.ndims)
+    moves = [
+        *_move("src", case.options["stag"], of_src, dims.src, types[0], letters),
+        *_move("dst", case.options["dtag"], of_dst, (*front, dims.src[-2], dims.wei[-1]), types[2], letters),
+    ]
+    wtag = letters_of(case.options["wtag"], dims.ndims)
+    wei_tag = {letters: "ab", letters[:-2] + letters[-1] + letters[-2]: "ba"}.get(wtag, "any")
+    if wtag != "any" and wei_tag == "any" or of_wei:
+        wei_tag, remarks = "any", (*remarks, _OWN_LAYOUT)
     bias = case.options["bia-dt"] != "undef"
-    mask = int(case.options["bia_mask"] or 2)
-    if bias and mask != 1 << (dims.ndims - 1):
-        raise Unimplemented(f"--bia_mask={mask}; what works: {1 << (dims.ndims - 1)}, one value per column")
     _check_bias(case)
+    mask = int(case.options["bia_mask"] or 2)
+    usual = mask == 1 << (dims.ndims - 1)
+    facts: dict[str, Any] = {"moves": tuple(moves), "remarks": remarks, "bias_mask": 0 if usual or not bias else mask}
     sizes = {"m": m, "n": n, "k": k, "wei_tag": wei_tag}
     if batch == 1:
-        return Task(case, "matmul", sizes, types, bias)
+        return Task(case, "matmul", sizes, types, bias and usual, **facts)
     src, wei = dims.src[:-2], dims.wei[:-2]
     several = sizes | {"src_batch": src, "wei_batch": wei}
-    return Task(case, "matmul", several, types, bias, batch=(src, wei, tuple(map(max, src, wei))))
+    return Task(case, "matmul", several, types, bias and usual, batch=(src, wei, front), **facts)
+
+
+def _runtime_remarks(case: Case) -> tuple[str, ...]:
+    """What to say of dimensions that a library learns at run time only."""
+    masks = case.options["runtime_dims_masks"]
+    if not set(masks) - set("0:"):
+        return ()
+    if case.options["dispatch"] != "fastest":
+        raise Unimplemented(
+            f"--runtime_dims_masks={masks}: which kernel a library takes without the sizes is not known; "
+            "what works: --dispatch=fastest"
+        )
+    return ("runtime dimensions are known ones here",)
+
+
+def _move(
+    name: str, tag: str, strides: tuple[int, ...], shape: tuple[int, ...], dtype: str, *own: str
+) -> tuple[Moved, ...]:
+    """The copy that a tag or strides of source or destination ask for; none for the layouts `own`."""
+    if strides:
+        found = strided(name, strides, shape, dtype)
+        return (found,) if found else ()
+    if tag == "any" or letters_of(tag, len(shape)) in own:
+        return ()
+    return (moved(name, tag, shape, dtype),)
 
 
 def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
     dims, options = case.dims, case.options
     assert isinstance(dims, ConvDims)
     bias = _has_bias(case, "convolution")
+    remarks: tuple[str, ...] = ()
     if options["alg"].lower().endswith("wino"):
-        raise Unimplemented(f"--alg={options['alg']}: no Winograd kernel here; what works: direct, auto")
+        if options["dispatch"] == "onednn":
+            raise Unimplemented(f"--alg={options['alg']}: no Winograd kernel here; what works: direct, auto")
+        remarks = ("computed direct, not by Winograd",)
     if dims.depth != Axis():
         raise Unimplemented("three spatial dimensions: no kernel here; what works: one and two")
-    for name in ("stag", "dtag"):
-        if options[name] not in _IMAGE_TAGS:
-            raise Unimplemented(f"--{name}={options[name]}: kernels here keep channels last: {', '.join(_IMAGE_TAGS)}")
     plain_tags = ("abx", "goihw", "abcde") if dims.has_groups else ("abx", "oihw", "abcd", "oiw", "abc")
-    if options["wtag"] not in ("any", *plain_tags):
-        raise Unimplemented(f"--wtag={options['wtag']}; what works: any, {', '.join(plain_tags)}")
+    own = options["wtag"] not in ("any", *plain_tags)
+    remarks += (_OWN_LAYOUT,) if own else ()
     height, width = _axes(case)
     mb = int(options["mb"]) or dims.mb
+    spatial = (height, width)[2 - dims.written :]
+    of_src, of_wei, of_dst = user_strides(options["strides"], 2 + len(spatial))
+    last = "acdef"[: len(spatial) + 1] + "b"  # channels last, as kernels here keep images
+    moves = [
+        *_move("src", options["stag"], of_src, (mb, dims.ic, *(axis.i for axis in spatial)), types[0], last),
+        *_move("dst", options["dtag"], of_dst, (mb, dims.oc, *(axis.o for axis in spatial)), types[2], last),
+    ]
     sizes = {
         "mb": mb,
         "ic": dims.ic,
@@ -257,9 +299,9 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
         "strides": (height.s, width.s),
         "dilation": (height.d + 1, width.d + 1),
         "padding": (height.p, width.p, max(height.after, 0), max(width.after, 0)),
-        "wei_tag": "any" if options["wtag"] == "any" else "oihw",
+        "wei_tag": "any" if options["wtag"] == "any" or own or of_wei else "oihw",
     }
-    return Task(case, "convolution", sizes, types, bias)
+    return Task(case, "convolution", sizes, types, bias, moves=tuple(moves), remarks=remarks)
 
 
 def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
@@ -328,8 +370,8 @@ def _has_bias(case: Case, what: str) -> bool:
 
 
 def _check_bias(case: Case) -> None:
-    if case.options["bia-dt"] not in ("undef", "f32"):
-        raise Unimplemented(f"--bia-dt={case.options['bia-dt']}: a bias here is f32")
+    if (dtype := case.options["bia-dt"]) not in _BIASES:
+        raise Unimplemented(f"--bia-dt={dtype}; what works, converted to f32 first: {', '.join(_BIASES)}")
 
 
 _BUILDERS: Mapping[str, Callable[[Case, tuple[str, str, str]], Task]] = {

@@ -54,6 +54,10 @@ NOTES = (
     "SIMDNN_VERBOSE=1 have them beside oneDNN's own, and are read back as the problems that they tell of.",
     "--trace writes what cores, pipes and channels do when, for Perfetto (ui.perfetto.dev). -o and --trace replace "
     "files that simdnn wrote, and others with --force.",
+    "Kernels here read and write rows of channels: other layouts of source and destination (--stag, --dtag, "
+    "--strides) are copied, which is part of the time; weights in blocks come in the kernel's own. Behind the problem "
+    "stands what differs from what was asked, as for --alg=wino, which is computed direct, and for runtime dimensions, "
+    "which are known here.",
     "Columns: gops with 1 MAC = 2; gb_s: inputs and outputs once each over the time.",
     "Exit status: 0; 1 where a problem failed or is unimplemented, or a line makes no sense; 2 for wrong usage.",
 )

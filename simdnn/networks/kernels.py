@@ -235,13 +235,7 @@ class Kernels:
     @functools.cached_property
     def words(self) -> Vocabulary:
         """The vocabulary of everything but products."""
-        machine = self.target.machine
-        if isinstance(machine, GpuMachine):
-            return GpuVocabulary(machine)
-        for isa in ("avx512_core_bf16", "avx512_core", "avx2"):
-            if isa in self.target.caps:
-                return X86Vocabulary(unit_of(isa))
-        raise Unimplemented(f"networks on {machine.name} up to {max(self.target.caps)}: needs avx2")
+        return words_for(self.target.machine, self.target.caps)
 
     def called(self, name: str, build: Build, problem: Any, confidence: Confidence = "measured") -> Run:
         """Note a call of the kernel that `build(problem, words)` makes; the answer runs it on inputs of some work."""
@@ -384,3 +378,13 @@ def _dst_type(name: str) -> np.dtype[Any]:
 
 def _all_caps(machine: Machine) -> frozenset[str]:
     return frozenset().union(*(implied(cap) for cap in machine.isa))
+
+
+def words_for(machine: Machine | GpuMachine, caps: frozenset[str]) -> Vocabulary:
+    """The vocabulary of a machine under ISA caps, for everything but products."""
+    if isinstance(machine, GpuMachine):
+        return GpuVocabulary(machine)
+    for isa in ("avx512_core_bf16", "avx512_core", "avx2"):
+        if isa in caps:
+            return X86Vocabulary(unit_of(isa))
+    raise Unimplemented(f"networks on {machine.name} up to {max(caps)}: needs avx2")

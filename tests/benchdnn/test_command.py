@@ -32,9 +32,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_exit_status_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=tanh", "8x16:16x8"]) == 1
+    assert main(["bench", "--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=select:f32", "8x16:16x8"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].startswith("UNIMPLEMENTED:post-operation 'tanh'") and lines[2].endswith("8x16:16x8")
+    assert lines[2].startswith("UNIMPLEMENTED:post-operation 'select:f32'") and lines[2].endswith("8x16:16x8")
     assert lines[-1] == "tests:2 passed:1 failed:0 unimplemented:1"
 
 
@@ -65,7 +65,7 @@ def test_help_names_the_subset(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.csv"
-    words = ["--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=tanh", "8x16:16x8", "--json", "-o", str(path)]
+    words = ["--matmul", "--mode=P", "8x16:16x8", "--attr-post-ops=select:f32", "8x16:16x8", "--json", "-o", str(path)]
     assert main(["bench", *words]) == 1
     content = json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
     assert [row["status"] for row in content["answers"]] == ["PASSED", "UNIMPLEMENTED"]

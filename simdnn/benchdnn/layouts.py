@@ -1,0 +1,106 @@
+"""Layouts that kernels here do not read or write: what brings them into rows of channels, and how long it takes.
+
+A tag's letters are dimensions in memory's order; a capital is cut into blocks, whose sizes stand behind with the small
+letter: `ba`, `aBcd16b`. `x` stands for what follows in order: `abx`, `axb`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+from isa_models import Unimplemented
+from isa_models.formats import fmt
+from simdnn.kernels.common.copy import CopyProblem, copying
+from simdnn.networks.kernels import kernel_cost, words_for
+from simdnn.primitives.run import Target
+
+_BLOCK = re.compile(r"(\d+)([a-l])")
+_LETTERS = "abcdefghijkl"
+_IMAGES = {"n": "a", "c": "b"}
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One tensor that is copied on its way: its name, where its elements stand, and their size in bytes."""
+
+    name: str
+    tag: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    size: int
+
+    def cycles(self, target: Target) -> float:
+        """How long the copy takes, on one core."""
+        words, problem = words_for(target.machine, target.caps), CopyProblem(self.dims, self.strides, self.size)
+        return float(kernel_cost(copying, problem, words, target.machine, 1).cycles)
+
+
+def letters_of(tag: str, ndims: int) -> str:
+    """A tag in the letters a, b, c …, without `x` and without names of an image's dimensions.
+
+    >>> letters_of("axb", 4), letters_of("nhwc", 4), letters_of("aBx16b", 5), letters_of("ncw", 3)
+    ('acdb', 'acdb', 'aBcde16b', 'abc')
+    """
+    named = _IMAGES | dict(zip("dhw"[5 - ndims :], _LETTERS[2:ndims], strict=False))
+    if set(tag.lower()) - set("0123456789") <= named.keys() and "n" in tag:
+        tag = "".join((named[c.lower()].upper() if c.isupper() else named[c]) if c.isalpha() else c for c in tag)
+    said = {c.lower() for c in tag if c.isalpha()} - {"x"}
+    rest = "".join(c for c in _LETTERS[:ndims] if c not in said)
+    return tag.replace("x", rest, 1)
+
+
+def moved(name: str, tag: str, shape: tuple[int, ...], dtype: str) -> Moved:
+    """The copy between a layout and the dense one of `shape`; `Unimplemented` for a tag that is none of its layouts.
+
+    >>> moved("src", "ba", (3, 5), "bf16")
+    Moved(name='src', tag='ba', dims=(3, 5), strides=(1, 3), size=2)
+    >>> moved("src", "aB4b", (2, 6), "f32")  # the second dimension is filled up to 8
+    Moved(name='src', tag='aB4b', dims=(2, 2, 4), strides=(8, 4, 1), size=4)
+    """
+    letters = letters_of(tag, len(shape))
+    head = re.match(r"[a-lA-L]*", letters)
+    outer = head.group() if head else ""
+    blocks = [(axis, int(count)) for count, axis in _BLOCK.findall(letters[len(outer) :])]
+    spelled = outer + "".join(f"{count}{axis}" for axis, count in blocks)
+    if spelled != letters or sorted(outer.lower()) != list(_LETTERS[: len(shape)]) or 0 in (n for _, n in blocks):
+        raise Unimplemented(f"--{name[0]}tag={tag}: no layout of {len(shape)} dimensions; what works: any, abx, axb")
+    inner = {axis: prod(n for a, n in blocks if a == axis) for axis in _LETTERS[: len(shape)]}
+    pieces = [(c.lower(), -(-shape[_LETTERS.index(c.lower())] // inner[c.lower()])) for c in outer] + blocks
+    strides = [prod(n for _, n in pieces[i + 1 :]) for i in range(len(pieces))]
+    found = [
+        (n, step) for axis in _LETTERS[: len(shape)] for (a, n), step in zip(pieces, strides, strict=True) if a == axis
+    ]
+    kept = [(n, step) for n, step in found if n > 1] or [(1, 1)]
+    dims, steps = zip(*kept, strict=True)
+    return Moved(name, tag, dims, steps, _bytes(name, dtype))
+
+
+def strided(name: str, strides: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Moved | None:
+    """The copy between a tensor with the user's strides and a dense one; None where these are the dense ones."""
+    dense = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+    steps = [(n, step) for n, step in zip(shape, strides, strict=True) if n > 1] or [(1, 1)]
+    if all(n == 1 or step == own for n, step, own in zip(shape, strides, dense, strict=True)):
+        return None
+    dims, kept = zip(*steps, strict=True)
+    return Moved(name, "x".join(map(str, strides)), dims, kept, _bytes(name, dtype))
+
+
+def _bytes(name: str, dtype: str) -> int:
+    if fmt(dtype).bits < 8:
+        raise Unimplemented(f"{name} of {dtype} in another layout than rows: what works: rows")
+    return fmt(dtype).bits // 8
+
+
+def user_strides(text: str, ndims: int) -> tuple[tuple[int, ...], ...]:
+    """The strides of source, weights and destination in --strides; () where the tag says them.
+
+    >>> user_strides("8x1::", 2)
+    ((8, 1), (), ())
+    """
+    parts = text.split(":") if text else ["", "", ""]
+    found = tuple(tuple(int(n) for n in part.split("x")) if re.fullmatch(r"\d+(x\d+)*", part) else () for part in parts)
+    if len(found) != 3 or any(part and len(own) != ndims for part, own in zip(parts, found, strict=False)):
+        raise Unimplemented(f"--strides={text}; {ndims} numbers for each of src:weights:dst are needed, as in 8x1::")
+    return found
