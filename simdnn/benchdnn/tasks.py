@@ -240,7 +240,7 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
 
 
 def _runtime_remarks(case: Case) -> tuple[str, ...]:
-    """What to say of dimensions that a library learns at run time only."""
+    """Remarks on dimensions that a library learns at run time only."""
     masks = case.options["runtime_dims_masks"]
     if not set(masks) - set("0:"):
         return ()

@@ -156,7 +156,7 @@ class Network(Alike, Loaded):
     def run_by(self, kernels: Kernels, feeds: Mapping[str, Array], *, watch: Watch | None = None) -> NetworkResult:
         """Values and cost by kernels that may note more than `run` tells, or take others for what they refuse."""
         self.check_operators()
-        values, nodes = self._execute(self._fed(feeds), kernels, watch)
+        values, nodes = GraphRun(self.graph, self._fed(feeds), kernels, self._folded, "*", {}, None).run(watch)
         outputs = {port.name: values[port.name] for port in self.outputs}
         return NetworkResult(kernels.target.machine, None, kernels.target.threads, nodes, outputs)
 

@@ -25,7 +25,7 @@ from isa_models.isa import host_caps
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
-from simdnn.numerics.machine_code import Function, Library, linked
+from simdnn.numerics.machine_code import Function, LinkedCode, linked
 from simdnn.numerics.native import native_call
 from simdnn.numerics.rows import row_function
 from simdnn.numerics.turns import FIRST_OPS, in_turns, shared
@@ -41,7 +41,7 @@ class Compiled:
 
     stages: list[tuple[Any, int]]  # C function (pointers, from, to), iterations
     counts: list[int]  # for each stage, how many iterations to run in the first call
-    library: Library  # it owns the code
+    library: LinkedCode  # it owns the code
 
 
 def execute(program: Program, buffers: dict[str, Array], threads: int = 1, native: bool = True) -> None:

@@ -32,7 +32,7 @@ class Function:
 
     @property
     def declaration(self) -> str:
-        """What a module says that calls it."""
+        """The line with which another module declares the function that it calls."""
         return f"declare {self.head}"
 
     @property
@@ -46,10 +46,10 @@ class Function:
         return f"{self.result} @{self.name}({', '.join(self.parameters)})"
 
 
-class Library:
-    """Linked code: addresses of functions by name, as long as it is alive."""
+class LinkedCode:
+    """Functions of one module in memory: their addresses by name, as long as this is alive."""
 
-    def __init__(self, jit: Any, linked: Any, used: Sequence[Library]) -> None:
+    def __init__(self, jit: Any, linked: Any, used: Sequence[LinkedCode]) -> None:
         self._linked = linked
         self._keep = (jit, *used)
 
@@ -58,7 +58,7 @@ class Library:
         return address
 
 
-def linked(name: str, text: str, exported: Sequence[str], called: Sequence[Function] = ()) -> Library:
+def linked(name: str, text: str, exported: Sequence[str], called: Sequence[Function] = ()) -> LinkedCode:
     """The code of a module, linked with functions that it declares. The caller holds the lock of compilation."""
     machine, jit = _target()
     whole = f"{text}\n{_RARELY}"
@@ -69,11 +69,11 @@ def linked(name: str, text: str, exported: Sequence[str], called: Sequence[Funct
         builder.import_symbol(function, library[function])
     for symbol in exported:
         builder.export_symbol(symbol)
-    return Library(jit, builder.link(jit, f"{name}{next(_NUMBERS)}"), list(used.values()))
+    return LinkedCode(jit, builder.link(jit, f"{name}{next(_NUMBERS)}"), list(used.values()))
 
 
 @functools.cache
-def _shared(function: Function) -> Library:
+def _shared(function: Function) -> LinkedCode:
     """The code of a function, compiled once."""
     return linked(function.name, function.text, [function.name])
 
