@@ -89,6 +89,7 @@ _NO_WRITE = re.compile(r"v?u?comis.|cmp|test|bt|i?mul|i?div|jmp|prefetch\w+|nop|
 _BOTH = re.compile(r"adc|add|sbb|sub|and|or|xor|inc|dec|neg|not|sh[lr]d?|sar|r[co][lr]|bt[crs]|xadd|xchg")
 
 
+@functools.lru_cache(maxsize=1 << 14)  # machines have the same forms
 def form_widths(mnemonic: str, form: str) -> tuple[int, int, int]:
     """Bits loaded, bits stored, and bits of the widest vector register of a form.
 

@@ -6,6 +6,7 @@ names the form, it is a pattern: ``{MNEMONIC}`` and ``{OPERANDS}`` stand for bot
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -45,6 +46,7 @@ def source_of(pattern: str, key: Key) -> str:
     return _PATTERN.sub(lambda found: key[0].upper() if found[1] == "MNEMONIC" else operands(key[1]), pattern)
 
 
+@functools.cache  # a machine has thousands of rows, of some hundred forms
 def operands(form: str) -> str:
     """A form as uops.info writes it.
 

@@ -104,6 +104,25 @@ def run_modes(
 
     `jobs` is the number of worker processes for several parts. Raises `SimdnnError` where nothing could be run.
     """
+    layers, wholes = rows_in_modes(parts, modes, isa=isa, jobs=jobs, progress=progress)
+    base = parts[0].base
+    summed = totals(layers, wholes, base.name if base else "f32")
+    layers, summed = asked(layers, base, modes), asked(summed, base, modes)
+    reasons = layers["refused"] if len(layers) else summed["refused"]
+    if (summed["refused"] != "").all() and (reasons != "").all():
+        raise nothing_ran(summed)
+    return Frames(layers, summed)
+
+
+def rows_in_modes(
+    parts: Sequence[WorkPart],
+    modes: Mapping[Mode, str | None],
+    *,
+    isa: str | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> tuple[pd.DataFrame, list[Row]]:
+    """A row for each layer or node and mode, and the rows of what no sum of them tells; the base is among the modes."""
     import pandas as pd
 
     found: dict[str, dict[str, InMode]] = {}
@@ -114,16 +133,20 @@ def run_modes(
     ordered = [(mode, run) for part in parts for mode, run in found[part.name].items()]
     layers = pd.DataFrame([row | {"mode": mode} for mode, run in ordered for row in run.layers])
     if len(layers) and (layers["refused"] != "").all():  # no figures to sum up
-        raise Unimplemented(f"{NOTHING}{layers['refused'].iloc[0]}")
-    wholes = [{"mode": mode} | row for mode, run in ordered for row in run.wholes]
-    base = parts[0].base
-    summed = totals(layers, wholes, base.name if base else "f32")
-    if base is not None and base.name in MODES and base not in modes:
-        layers, summed = (frame[frame["mode"] != base.name].reset_index(drop=True) for frame in (layers, summed))
-    reasons = layers["refused"] if len(layers) else summed["refused"]
-    if (summed["refused"] != "").all() and (reasons != "").all():
-        raise Unimplemented(f"{NOTHING}{next(iter(summed['refused']))}")
-    return Frames(layers, summed)
+        raise nothing_ran(layers)
+    return layers, [{"mode": mode} | row for mode, run in ordered for row in run.wholes]
+
+
+def asked(frame: pd.DataFrame, base: Mode | None, modes: Mapping[Mode, str | None]) -> pd.DataFrame:
+    """The rows of the modes asked for: without those of a base that is not among them."""
+    if base is None or base.name not in MODES or base in modes:
+        return frame
+    return frame[frame["mode"] != base.name].reset_index(drop=True)
+
+
+def nothing_ran(frame: pd.DataFrame) -> Unimplemented:
+    """The error for a frame whose rows are all refused."""
+    return Unimplemented(f"{NOTHING}{frame['refused'].iloc[0]}")
 
 
 def _map(

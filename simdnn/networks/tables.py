@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -19,7 +19,17 @@ from simdnn.exactness import measures
 from simdnn.networks import sequential as network
 from simdnn.networks.narrow import NARROW_WEIGHTS
 from simdnn.networks.precision import MODES, Mode, choose, without_zero_points
-from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes
+from simdnn.networks.runner import (
+    Frames,
+    InMode,
+    Progress,
+    Row,
+    asked,
+    check_scoped,
+    nothing_ran,
+    rows_in_modes,
+    run_modes,
+)
 from simdnn.primitives import Attr, Quant, convolution, matmul
 from simdnn.primitives.mathmode import cold_weights
 from simdnn.primitives.result import Estimate, Result
@@ -123,6 +133,35 @@ def run_table(
     several runs its own code under `if __name__ == "__main__"`. A layer that a mode cannot do keeps its row, with the
     reason in `refused` and no figures.
     """
+    parts, chosen = _parts(
+        workload,
+        machine,
+        modes,
+        isa=isa,
+        layers=layers,
+        threads=threads,
+        values=values,
+        dispatch=dispatch,
+        seed=seed,
+        fpmath_layers=fpmath_layers,
+    )
+    return run_modes(parts, chosen, jobs=jobs, progress=progress)
+
+
+def _parts(
+    workload: Workload,
+    machine: str | AnyMachine,
+    modes: Iterable[str | Mode] | None,
+    *,
+    isa: str | None = None,
+    layers: str = "*",
+    threads: int = 1,
+    values: bool = True,
+    dispatch: str = "fastest",
+    seed: int = 0,
+    fpmath_layers: str = "*",
+) -> tuple[list[TableLayer], Mapping[Mode, str | None]]:
+    """The layers to run, and the modes with their ISA caps; arguments as for `run_table`."""
     model = isa_models.machine(machine)
     own = {mode.name: mode for mode in modes or () if isinstance(mode, Mode)}
     names = None if modes is None else [mode.name if isinstance(mode, Mode) else mode for mode in modes]
@@ -134,14 +173,25 @@ def run_table(
         TableLayer(layer, machine, tuple(chosen.items()), threads, values, dispatch, seed, cold, fpmath_layers)
         for layer in select(workload, layers, fpmath_layers)
     ]
-    return run_modes(parts, chosen, jobs=jobs, progress=progress)
+    return parts, chosen
 
 
 def run_layers(
-    workload: Workload, machine: str | AnyMachine = "zen4", modes: Iterable[str | Mode] | None = None, **options: Any
+    workload: Workload,
+    machine: str | AnyMachine = "zen4",
+    modes: Iterable[str | Mode] | None = None,
+    *,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> pd.DataFrame:
     """The layers of `run_table`, which takes the same options; `totals` of the frame are its totals."""
-    return run_table(workload, machine, modes, **options).layers
+    parts, chosen = _parts(workload, machine, modes, **options)
+    layers, _ = rows_in_modes(parts, chosen, jobs=jobs, progress=progress)
+    found = asked(layers, parts[0].base, chosen)
+    if (found["refused"] != "").all():
+        raise nothing_ran(found)
+    return found
 
 
 def select(workload: Workload, pattern: str = "*", apart: str = "*") -> list[Layer]:

@@ -25,6 +25,7 @@ from simdnn.program.tiles import TILES, rows_of
 _MAX_BYTES = 1 << 36
 _MAX_ENUMERATED = 1 << 24
 _PROVED = "proved"
+_TILE_NAMES = frozenset(TILES)
 _ROW = "row of a tile"  # no identifier, so no loop's variable
 Registers = dict[str, int]  # name -> bits
 Elements = npt.NDArray[np.int64]
@@ -81,6 +82,7 @@ class _Checker:
         self.configured = configured  # rows of each tile register
         self.limit = 32 if "avx512_core" in caps else 16
         self.names: dict[str, int] = {}  # register -> bits
+        self.written: set[str] = set()  # registers, by the loop that is being walked over
 
     def fail(self, op: object, why: str) -> ProgramError:
         return ProgramError(f"{self.program.name}: `{op}`: {why}")
@@ -104,16 +106,15 @@ class _Checker:
             raise self.fail(label, f"variable {loop.var} is a loop around it already")
         if not loop.body:
             raise self.fail(label, "an empty body")
-        inside = dict(defined)
+        inside, before, self.written = dict(defined), self.written, set()
         self.statements(loop.body, inside, {**extents, loop.var: loop.extent})
         for name, bits in defined.items():
             if inside[name] != bits:
                 met = f"{bits} bits and comes back with {inside[name]}"
                 raise self.fail(label, f"register {name} is carried with {met}")
-        written = {op.dst.name for op in _ops(loop.body) if isinstance(op.dst, Register)}
-        carried = sorted(written & defined.keys())
-        if loop.parallel and carried:
+        if loop.parallel and (carried := sorted(self.written & defined.keys())):
             raise self.fail(label, f"a parallel loop cannot carry registers {carried}")
+        self.written |= before
 
     def op(self, op: Op, defined: Registers, extents: dict[str, int]) -> None:
         """Checks what holds of an op wherever it stands, once for all of its kind; then what is due to its place."""
@@ -128,14 +129,14 @@ class _Checker:
             self.configure(op, extents)
         elif definition.tile:
             self.tiles(op)
-        elif any(isinstance(p, Register) and p.name in TILES for p in (op.dst, *op.srcs)):
+        elif not _TILE_NAMES.isdisjoint([place.name for place in (op.dst, *op.srcs) if type(place) is Register]):
             raise self.fail(op, f"{', '.join(TILES)} are tiles")
         free = op.is_zero_idiom
         for place in op.srcs:
-            if isinstance(place, Memory):
+            if type(place) is Memory:
                 self.address(op, place, extents)
             elif not free:
-                self.read(op, place, defined)
+                self.read(op, place, defined)  # type: ignore[arg-type]  # a register
         if isinstance(op.dst, Register):
             self.write(op, op.dst, defined)
         else:
@@ -223,17 +224,17 @@ class _Checker:
         if place.tensor not in self.program.tensor:
             raise self.fail(op, f"no tensor {place.tensor!r}")
         tensor = self.program.tensor[place.tensor]
-        unit = fmt(tensor.dtype).bits
-        if place.bits % (unit * place.rows):
+        unit, bits = fmt(tensor.dtype).bits, place.bits
+        if bits % (unit * place.rows):
             raise self.fail(op, f"{place} is no whole number of {tensor.dtype}")
         unknown = [name for name, _ in place.index.terms if name not in extents]
         if unknown:
             raise self.fail(op, f"index variables {unknown} are not loops around it")
-        if max(map(abs, (place.stride, *(coefficient for _, coefficient in place.index.terms)))) > _MAX_BYTES:
+        if max([abs(place.stride), *[abs(coefficient) for _, coefficient in place.index.terms]]) > _MAX_BYTES:
             raise self.fail(op, f"{place}: steps of more than {_MAX_BYTES} elements")
         low, high = place.index.range(extents)
         reach = place.stride * (place.rows - 1)
-        low, last = low + min(0, reach), high + max(0, reach) + place.bits // place.rows // unit - 1
+        low, last = low + min(0, reach), high + max(0, reach) + bits // place.rows // unit - 1
         if low < 0 or last >= tensor.size:
             raise self.fail(op, f"addresses {low} .. {last} of {tensor.name}, which has 0 .. {tensor.size - 1}")
 
@@ -244,12 +245,14 @@ class _Checker:
             raise self.fail(op, f"register {register.name} holds {defined[register.name]} bits, not {register.bits}")
 
     def write(self, op: Op, register: Register, defined: Registers) -> None:
-        if not register.name.isidentifier():
-            raise self.fail(op, f"register name {register.name!r}")
-        defined[register.name] = register.bits
-        if register.name in TILES:
+        name, bits = register.name, register.bits
+        if not name.isidentifier():
+            raise self.fail(op, f"register name {name!r}")
+        defined[name] = bits
+        self.written.add(name)
+        if name in _TILE_NAMES or self.names.get(name, 0) >= bits:
             return
-        self.names[register.name] = max(register.bits, self.names.get(register.name, 0))
+        self.names[name] = bits
         if self.platform:
             self.fits_register_file(op, self.platform)
         elif len(self.names) > self.limit:
@@ -269,17 +272,8 @@ _MOST_SOUND = 1 << 16
 
 def _kind(isa: str, op: Op) -> tuple[object, ...]:
     """The parts of an op that its form is judged by: all but the names of registers and tensors, and addresses."""
-    places = tuple(
-        (p.dtype, p.lanes) if isinstance(p, Register) else (p.dtype, p.lanes, p.rows) for p in (op.dst, *op.srcs)
-    )
-    return isa, op.instruction, places, op.immediates, op.choices
-
-
-def _ops(body: Sequence[Statement]) -> list[Op]:
-    found: list[Op] = []
-    for statement in body:
-        found += _ops(statement.body) if isinstance(statement, Loop) else [statement]
-    return found
+    places = [(p.dtype, p.lanes) if type(p) is Register else (p.dtype, p.lanes, p.rows) for p in (op.dst, *op.srcs)]  # type: ignore[union-attr]
+    return isa, op.instruction, tuple(places), op.immediates, op.choices
 
 
 # -- parallel loops: no iteration touches what another one writes ---------------------------------------------------

@@ -82,22 +82,17 @@ class Affine(Record):
         terms = dict(self.terms)
         for name, coefficient in other.terms:
             terms[name] = terms.get(name, 0) + coefficient
-        return Affine(self.const + other.const, tuple(sorted([(n, c) for n, c in terms.items() if c])))
+        return _made(self.const + other.const, tuple(sorted([(n, c) for n, c in terms.items() if c])))
 
     def _moved(self, const: int) -> Affine:
         """This index with another constant; its terms need not be looked at again."""
-        if not integer(const):
-            return Affine(const, self.terms)  # which refuses it
-        moved = object.__new__(Affine)
-        object.__setattr__(moved, "const", const)
-        object.__setattr__(moved, "terms", self.terms)
-        return moved
+        return _unchecked(const, self.terms) if integer(const) else Affine(const, self.terms)  # which refuses it
 
     __radd__ = __add__
 
     def __mul__(self, factor: int) -> Affine:
         factor = _number(factor)
-        return Affine(self.const * factor, tuple([(n, c * factor) for n, c in self.terms if factor]))
+        return _made(self.const * factor, tuple([(n, c * factor) for n, c in self.terms]) if factor else ())
 
     __rmul__ = __mul__
 
@@ -106,12 +101,29 @@ class Affine(Record):
         low = high = self.const
         for name, coefficient in self.terms:
             reach = coefficient * (extents[name] - 1)
-            low, high = low + min(0, reach), high + max(0, reach)
+            if reach < 0:
+                low += reach
+            else:
+                high += reach
         return low, high
 
     def __str__(self) -> str:
         parts = [f"{c}*{n}" if c != 1 else n for n, c in self.terms]
         return " + ".join([*parts, str(self.const)] if self.const or not parts else parts)
+
+
+def _made(const: int, terms: tuple[tuple[str, int], ...]) -> Affine:
+    """An index whose parts are plain, as they come from other indices: they may be too large, and nothing else."""
+    if integer(const) and all([integer(coefficient) for _, coefficient in terms]):
+        return _unchecked(const, terms)
+    return Affine(const, terms)
+
+
+def _unchecked(const: int, terms: tuple[tuple[str, int], ...]) -> Affine:
+    made = object.__new__(Affine)
+    object.__setattr__(made, "const", const)
+    object.__setattr__(made, "terms", terms)
+    return made
 
 
 def _number(value: object) -> int:
@@ -198,7 +210,7 @@ class Op(Record):
         """Bits of the widest register operand; of a tile instruction those of a whole tile."""
         if self.definition.tile:
             return TILE_ROWS * TILE_ROW_BITS
-        return max(128, *(p.bits for p in (self.dst, *self.srcs) if isinstance(p, Register)))
+        return max([128, *[p.bits for p in (self.dst, *self.srcs) if type(p) is Register]])
 
     @property
     def rows(self) -> int:
@@ -212,7 +224,10 @@ class Op(Record):
 
     @Derived
     def memory(self) -> Memory | None:
-        return next((p for p in (self.dst, *self.srcs) if isinstance(p, Memory)), None)
+        for place in (self.dst, *self.srcs):
+            if type(place) is Memory:
+                return place
+        return None
 
     @property
     def is_zero_idiom(self) -> bool:
