@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
+from isa_models.block_formats import BLOCK_FORMATS
 from isa_models.formats import fmt
 from simdnn.benchdnn import values
 from simdnn.benchdnn.attributes import Parameter
@@ -116,6 +117,8 @@ def _given(option: str, parameter: Parameter, shape: tuple[int, ...]) -> float |
 
 def too_big(wanted: Task) -> str:
     """Why values are not computed; empty where they are."""
+    if wanted.types[1] in BLOCK_FORMATS:
+        return f"values not checked: blocks of {wanted.types[1]} are weights that somebody quantized"
     if wanted.macs > MOST_MACS:
         return f"values not checked: {wanted.macs:.2g} multiply-accumulates, at most {MOST_MACS:.0e} are"
     s = wanted.sizes

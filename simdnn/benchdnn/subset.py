@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument, machine
+from isa_models.block_formats import BLOCK_FORMATS
 from isa_models.errors import unknown_name
 from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.isa import caps
@@ -43,7 +44,8 @@ def _types(text: str) -> object:
     types = text.split(":")
     if len(types) not in (1, 3):
         raise InvalidArgument(f"--dt={text[:60]!r}; src:weights:dst is needed, as u8:s8:s32, or one type for all")
-    return [attributes.data_type("--dt", part) for part in types]
+    blocks = [place for place, part in enumerate(types) if place == 1 and part in BLOCK_FORMATS]  # weights of ggml's
+    return [part if place in blocks else attributes.data_type("--dt", part) for place, part in enumerate(types)]
 
 
 def data_types(option: str, counts: tuple[int, ...]) -> Callable[[str], object]:

@@ -11,6 +11,7 @@ import pytest
 import simdnn
 from isa_models.block_formats import BLOCK_FORMATS, block_format
 from simdnn import InvalidArgument, Unimplemented
+from simdnn.cli import main
 from simdnn.kernels.x86.vec_dot import UNPACKING
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "ggml"
@@ -100,3 +101,12 @@ def test_refusals() -> None:
         simdnn.matmul(x, simdnn.quantize_mx(np.zeros((32, 2), np.float32), "f4_e2m1", axis=0), machine="hsw")
     with pytest.raises(InvalidArgument, match="K=48 is no multiple of the 32"):
         simdnn.estimate("matmul", m=1, n=8, k=48, dt="f32:q4_0:f32", machine="hsw")
+
+
+def test_bench_takes_blocks_by_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    """Weights of a matmul alone; values are not checked, and the line says so."""
+    problem = ["--matmul", "--dt=f32:q4_0:f32", "--machine=hsw", "1x64:64x8"]
+    assert main(["bench", "--dispatch=ggml", *problem]) == 0
+    assert "vec_dot:avx2" in (said := capsys.readouterr().out) and "values not checked: blocks of q4_0" in said
+    assert main(["bench", "--matmul", "--dt=q4_0:f32:f32", "--machine=hsw", "1x64:64x8"]) == 2
+    assert "unknown type in --dt 'q4_0'" in capsys.readouterr().err
