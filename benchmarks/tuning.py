@@ -32,7 +32,7 @@ Rows = list[dict[Any, Any]]
 
 def rows(network: str, machines: list[str], max_loss: float, kept: Path) -> pd.DataFrame:
     """machine, choice, cycles, speed_up, quality, loss: each the fastest of its kind within the loss."""
-    tuned = simdnn.tune(network, machine=machines, results=kept, progress=print_progress)
+    tuned = simdnn.tune(network, machine=machines, max_loss=max_loss, results=kept, progress=print_progress)
     others = _Others(network, machines[0], max_loss)
     found = [line for machine in machines for line in _compared(tuned, others, machine, max_loss, kept)]
     return pd.DataFrame(found)

@@ -26,6 +26,7 @@ columns
                     of a layer: against the same recipe with that layer in f32
 
 Exit status: 0; 1 where no recipe meets the bounds; 2 for wrong usage."""
+_NAMED = 4  # layers of a row that are named one by one
 _FORMATS: dict[str, Callable[[Any], str]] = {
     "cycles": "{:.0f}".format,
     "time_us": run_show.FORMATS["time_us"],
@@ -102,6 +103,8 @@ def main(args: argparse.Namespace) -> int:
             jobs=args.jobs,
             dask=args.dask,
         )
+        progress(0, 1, "layer by layer")  # recipes with one layer back in f32 are run
+        shown = "" if args.json else _shown(tuned)
     if args.save:
         tuned.save(args.save)
     if args.output:
@@ -114,12 +117,12 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         output.print_json(tuned.content)
     else:
-        print(_shown(tuned))
+        print(shown)
     return 0
 
 
 def _shown(tuned: Tuned) -> str:
-    """The front, the recipe that the bounds ask for, layer by layer, and notes."""
+    """The front, the recipe that the bounds ask for, layer by layer, and notes; machines stand beside each other."""
     one = tuned.front["machine"].nunique() == 1
     front = tuned.front.drop(columns=["machine"] if one else [])
     front.insert(0, "row", ["*" if chosen else "" for chosen in front.pop("chosen")])
@@ -129,10 +132,26 @@ def _shown(tuned: Tuned) -> str:
     parts = [
         output.table(front.rename(columns={"quality": tuned.measure}), {**_FORMATS, tuned.measure: "{:.4g}".format})
     ]
-    for row, found in tuned.front[tuned.front["chosen"]].iterrows():
-        machine = "" if one else f" on {found['machine']}"
-        parts.append(f"row {row}{machine}, layer by layer\n{output.table(tuned.table(int(str(row))), _FORMATS)}")
+    if one:
+        parts.append(f"row {tuned.best}, layer by layer\n{output.table(tuned.table(), _FORMATS)}")
+    else:
+        parts.append(f"rows with a star, layer by layer\n{output.table(_side_by_side(tuned))}")
     return "\n\n".join([*parts, "\n".join(tuned.notes)])
+
+
+def _side_by_side(tuned: Tuned) -> list[dict[str, str]]:
+    """The modes of the recipes chosen, a column a machine; layers that are alike on all of them share a row."""
+    chosen = tuned.front[tuned.front["chosen"]]
+    recipes = {machine: tuned.recipe(int(str(row))) for row, machine in chosen["machine"].items()}
+    layers: dict[tuple[str, ...], list[str]] = {}
+    for layer in next(iter(recipes.values())):
+        layers.setdefault(tuple(modes[layer] for modes in recipes.values()), []).append(layer)
+    return [{"layers": _few(names), **dict(zip(recipes, modes, strict=True))} for modes, names in layers.items()]
+
+
+def _few(names: list[str]) -> str:
+    """The first names, and how many more there are."""
+    return " ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def _feeds(model: str, path: Path | None) -> list[dict[str, Array]] | None:

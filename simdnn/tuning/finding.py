@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, product
 from math import inf, prod
 from typing import Any
@@ -29,7 +29,7 @@ Pairs = dict[tuple[int, int], dict[tuple[str, str], float]]
 class Finding:
     """Recipes that put each group of layers in a mode. `full`: rows over all feeds; `few`: those of sensitivities,
     which are over few feeds where the subject says so, and then of a machine that was searched before as far as it
-    ran them (`before`).
+    ran them (`before`). `keeps` tells whether a row over all feeds is within the bounds on quality (None: no bounds).
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Finding:
         self.full = RecipeRuns(subject, judge, kept)
         lender: RecipeRuns | None = before.few if before else None
         self.few: RecipeRuns = RecipeRuns(subject, few, kept, few=True, lender=lender) if few else self.full
+        self.keeps: Callable[[Mapping[str, Any]], bool] | None = None
         self.points: dict[Modes, Worth] = {}
         self.total = {False: 0, True: 0}  # recipes over all feeds and few that are to be run, as far as is known
         self.losses = kept.losses
@@ -119,6 +120,31 @@ class Finding:
         of = len(names) ** len(options) if many else count
         return [*self._modelled(options, whole, of), *beaten, *lacking]
 
+    def _confirm(self, front: list[Worth]) -> None:
+        """Run recipes of the front over few feeds, the fastest first, over all; where a bound on quality is asked for,
+        half of them between the slowest that misses it and the fastest that keeps it.
+        """
+        apart = self.subject.shown // 2 if self.keeps else 0
+        best = [point.modes for point in thinned(front, self.subject.shown - apart)]
+        more = sum(self.recipe(key) not in self.full.modes for key in best)
+        self._expect(len(self.few.modes), len(self.full.modes) + more + apart)
+        self._measure(best)
+        for _ in range(apart):
+            kept = {at for at, point in enumerate(front) if self._known(point.modes)}
+            good = min(
+                (at for at in kept if self.keeps and self.keeps(self._known(front[at].modes))), default=len(front)
+            )
+            bad = max((at for at in kept if at < good), default=-1)
+            if good - bad < 2:
+                break
+            self._measure([front[(good + bad) // 2].modes])
+        self._expect(len(self.few.modes), len(self.full.modes))
+
+    def _known(self, key: Modes) -> dict[str, Any]:
+        """The row over all feeds of a recipe that was run over them; empty for another one."""
+        recipe = self.recipe(key)
+        return self.full.row(recipe) if recipe in self.full.modes else {}
+
     def _whole(self, names: Sequence[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
         """Whole networks in one mode, over all feeds those that no other one clearly beats; and which one does."""
         uniform = dict(zip(names, map(self._all, names), strict=True))
@@ -126,10 +152,14 @@ class Finding:
         self._expect(guess, len(names) + self.subject.shown)
         rows = dict(zip(names, self._rows(list(uniform.values())), strict=True))
         left = [name for name in names if any(_clearly(rows[other], rows[name]) for other in names)]
-        self._measure([key for name, key in uniform.items() if name not in left])
-        if not left or self.few is self.full:
+        same = [name for at, name in enumerate(names) if any(_alike(rows[one], rows[name]) for one in names[:at])]
+        self._measure([key for name, key in uniform.items() if name not in (*left, *same)])
+        if self.few is self.full:
             return rows, []
-        return rows, [f"no faster than another mode in all layers, and clearly farther off: {', '.join(left)}"]
+        notes = (
+            [f"no faster than another mode in all layers, and clearly farther off: {', '.join(left)}"] if left else []
+        )
+        return rows, [*notes, f"in all layers what an earlier mode is: {', '.join(same)}"] if same else notes
 
     def _wanted(self, names: Sequence[str], whole: Mapping[str, Mapping[str, Any]]) -> list[Sequence[str]]:
         """The modes to be tried in each group: all, or what whole networks in one mode leave."""
@@ -152,11 +182,7 @@ class Finding:
         model = Additive(self._base["cycles"], options, alone, self._learned(options, whole) if learned else pairs)
         rounds = confirmed(model, self._rows, self.points, self.subject.a_round, self.subject.rounds)
         if self.few is not self.full:
-            found = undominated([point for point in self.points.values() if point.energy < inf])
-            best = [point.modes for point in thinned(found, self.subject.shown)]
-            more = sum(self.recipe(key) not in self.full.modes for key in best)
-            self._expect(len(self.few.modes), len(self.full.modes) + more)
-            self._measure(best)
+            self._confirm(undominated([point for point in self.points.values() if point.energy < inf]))
         said = "; what borders cost was taken from whole networks in one mode" if learned else ""
         said = said if pairs or learned else "; borders were not priced beforehand"
         few, full = len(self.few.modes), len(self.full.modes)
@@ -261,6 +287,11 @@ def _clearly(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     if one["refused"] or other["refused"]:
         return False
     return bool(one["cycles"] <= other["cycles"] and _energy(one) * _CLEARLY < _energy(other))
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two modes of the whole network are one: as many cycles, and the same error, which differs otherwise."""
+    return not one["refused"] and (one["cycles"], one["sqnr_db"]) == (other["cycles"], other["sqnr_db"])
 
 
 def _energy(row: Mapping[str, Any]) -> float:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Feeds = Mapping[str, Array] | Sequence[Mapping[str, Array]]
 _FEW = 2  # samples of a fetched network that tell sensitivities
 _A_ROUND, _ROUNDS = 24, 4  # recipes of a fetched network, after sensitivities
+_SLACK = 1e-12  # of a loss, which is a difference
 _COLUMNS = ("machine", "cycles", "time_us", "quality", "loss", "sqnr_db", "speed_up", "recipe")
 
 
@@ -114,12 +115,13 @@ def tune(
         for target in targets:
             subject = first.on(target) if measured else first
             found = Finding(subject, judge, kept, few, before=next(iter(measured.values()), None))
+            found.keeps = _within(found, max_loss, min_db)
             if progress:
                 found.told(progress)
             many = jobs or usual(0 if isinstance(subject, TrainedSubject) else WORTH_WORKERS)
             with crew(Running(subject), lost, jobs=many, dask=dask) as each:
                 told = found.by(each).search(chosen[target.name])
-            found.by(None)
+            found.by(None).keeps = None
             frame = _frame(found)
             front = _front(frame, bounds, target.name)
             notes += [f"{target.name}: {line}" if len(targets) > 1 else line for line in (*told, *found.losses)]
@@ -276,18 +278,36 @@ def _frame(found: Finding) -> pd.DataFrame:
         row = found.full.row(modes)
         if row["refused"]:
             continue
-        same = found.full.judge.measure == "sqnr_db"
-        loss = 10 ** (-row["sqnr_db"] / 20) if same else base["quality"] - row["quality"]
-        more = {"loss": loss, "speed_up": base["cycles"] / row["cycles"], "recipe": text_of(modes)}
+        more = {"loss": _loss(found, row, base), "speed_up": base["cycles"] / row["cycles"], "recipe": text_of(modes)}
         rows[number] = {"machine": found.subject.machine.name, **row, **more}
     return pd.DataFrame.from_dict(rows, orient="index")[list(_COLUMNS)]
+
+
+def _loss(found: Finding, row: Mapping[str, Any], base: Mapping[str, Any]) -> float:
+    """What a row loses beside f32's: quality, or where quality is signal to error the error over the output."""
+    same = found.full.judge.measure == "sqnr_db"
+    return float(10 ** (-row["sqnr_db"] / 20) if same else base["quality"] - row["quality"])
+
+
+def _within(found: Finding, most: float | None, least: float | None) -> Callable[[Mapping[str, Any]], bool] | None:
+    """Whether a row keeps the bounds on quality; None where there are none."""
+    if most is None and least is None:
+        return None
+    f32 = dict.fromkeys(found.subject.layers, "f32")
+
+    def keeps(row: Mapping[str, Any]) -> bool:
+        if row["refused"] or least is not None and row["sqnr_db"] < least:
+            return False
+        return most is None or _loss(found, row, found.full.row(f32)) <= most + _SLACK
+
+    return keeps
 
 
 def _front(frame: pd.DataFrame, bounds: Mapping[str, float | None], machine: str) -> pd.DataFrame:
     """The rows within the bounds that none beats in cycles and quality, the fastest first, and which is asked for."""
     most, least, faster = (bounds[name] for name in ("max_loss", "min_db", "faster_than"))
     tests: list[tuple[float | None, Callable[[float], Any]]] = [
-        (most, lambda bound: frame["loss"] <= bound + 1e-12),
+        (most, lambda bound: frame["loss"] <= bound + _SLACK),
         (least, lambda bound: frame["sqnr_db"] >= bound),
         (faster, lambda bound: frame["speed_up"] >= bound),
     ]

@@ -390,6 +390,24 @@ def test_few_feeds_find_what_all_confirm(model: Any, monkeypatch: pytest.MonkeyP
     assert few["cycles"] == row["cycles"] and few["sqnr_db"] != row["sqnr_db"]
 
 
+def test_a_bound_says_which_recipes_are_confirmed(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the slowest that misses the bound and the fastest that keeps it none is left."""
+    net, names = workloads.cancer(), ["f32", "bf16", "int8-vnni", "fpmath-bf16", "s8-weights"]
+    monkeypatch.setattr(finding, "MOST_ALONE", 1)
+    feeds = [{"images": net.test_images[at : at + 4]} for at in range(0, 16, 4)]
+    judge, calibrate = Judge(None, None, False), [{"images": net.train_images[:32]}]
+    zen4 = isa_models.machine("zen4")
+    subject = ModelSubject(model, zen4, feeds, calibrate, 1, 0, a_round=24, rounds=2, shown=4)
+    found = Finding(subject, judge, Results(None), judge)
+    found.keeps = lambda row: bool(row["sqnr_db"] >= 58)
+    found.search(names)
+    front = undominated([point for point in found.points.values() if point.energy < np.inf])
+    ran = [found.recipe(point.modes) in found.full.modes for point in front]
+    good = [here and found.keeps(found.full.row(found.recipe(p.modes))) for here, p in zip(ran, front, strict=True)]
+    first = good.index(True)
+    assert len(front) > 4 and sum(ran) < len(front) and first > 0 and ran[first - 1] and not good[first - 1]
+
+
 def test_machines_side_by_side_share_the_search(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ran over few feeds on the first machine is priced on the others; their fronts run on them, over all."""
     net, names = workloads.cancer(), ["f32", "bf16", "int8-vnni", "fpmath-bf16", "s8-weights"]
@@ -491,3 +509,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([*words, "--faster-than", "50"]) == 1 and "no recipe" in capsys.readouterr().err
     (tmp_path / "no.json").write_text("{}")
     assert main(["run", "cancer", "--recipe", str(tmp_path / "no.json")]) == 2
+
+
+def test_the_command_sets_machines_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    """One table of the recipes chosen, a column a machine; layers that are alike share a row."""
+    assert main(["tune", "cancer", "--machine", "clx,zen4", "--modes", "f32,int8-fast"]) == 0
+    said = capsys.readouterr().out
+    head, *rows = said.split("layer by layer\n")[1].split("\n\n")[0].splitlines()
+    assert head.split() == ["layers", "clx", "zen4"] and 1 <= len(rows) <= 3
+    found = simdnn.tune("cancer", machine=["clx", "zen4"], modes=["f32", "int8-fast"])
+    chosen = [found.recipe(int(row)) for row in found.front.index[found.front["chosen"]]]
+    told = {layer: row.split()[-2:] for row in rows for layer in row.split()[:-2]}
+    assert told == {layer: [one[layer] for one in chosen] for layer in LAYERS}
