@@ -38,7 +38,15 @@ COMMANDS = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """Wrong usage is one line on standard error and exit status 2."""
+    """Wrong usage is one line on standard error and exit status 2; options are written out in full.
+
+    An epilog of several lines, and the description above it, are shown as they are written.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        if "\n" in (options.get("epilog") or ""):
+            options["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         _complain(f"{message} (see {self.prog} --help)")
@@ -145,7 +153,6 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
         prog="simdnn",
         description="What number comes out of a deep-learning kernel on modelled hardware, and how long it takes.",
         epilog="To begin with: simdnn run digits, simdnn list, simdnn COMMAND --help.",
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)

@@ -34,7 +34,6 @@ def add(subparsers: Any) -> None:
         "(LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's bytes); else all of it. Calls are read around. Exit status 1 "
         "where the machine's table lacks an instruction. For example: clang -O3 -march=znver4 -S -o - "
         "kernel.c | simdnn analyze - --function dot --machine znver4",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="text, hexadecimal digits or an object file; - for standard input")
     parser.add_argument(

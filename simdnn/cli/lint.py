@@ -42,8 +42,6 @@ def add(subparsers: Any) -> None:
         "reference implementation, whether int8 saturates or rounds there, and which type is fastest. Nothing is "
         "computed but what int8 modes take their ranges from.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("model", metavar="MODEL", help="a MODEL.onnx, or a layer table of `simdnn list workloads`")
     parser.add_argument("--isa", type=_words, metavar="CAP,…", help="ISA caps: avx2,avx512_core,avx512_core_vnni")

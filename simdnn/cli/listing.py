@@ -26,7 +26,6 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "list",
         description="Lists what there is, of one kind or of all.",
-        allow_abbrev=False,
     )
     parser.add_argument("what", nargs="?", choices=tuple(LISTS), help="the kind (all of them)")
     parser.add_argument("--machine", metavar="M", help="of the kernels, those that can run on this machine")

@@ -46,7 +46,6 @@ def add(subparsers: Any) -> None:
         "one with their sources, or checks tables: a row for every instruction of the package that the CPU's ISA caps "
         "bring, and a source for every figure; or saves one with other figures (--set) as a file, which is its base "
         "and what differs; or exports one's table as another tool reads it (--for). Exit status 1 where a check fails.",
-        allow_abbrev=False,
     )
     parser.add_argument("what", choices=tuple(TAKES))
     parser.add_argument("names", nargs="*", metavar="MACHINE", help="names or files (all that ship)")

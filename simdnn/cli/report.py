@@ -16,7 +16,6 @@ def add(subparsers: Any) -> None:
         description="Writes one page of a result: its tables, the pictures that suit it, and where every figure comes "
         "from. The file fetches nothing from elsewhere.",
         epilog="RESULT is what simdnn run, study or bench wrote with -o FILE.json, or a study's own FILE.jsonl.",
-        allow_abbrev=False,
     )
     parser.add_argument("result", type=Path, metavar="RESULT", help="a file of results")
     parser.add_argument(

@@ -73,8 +73,6 @@ def add(subparsers: Any) -> None:
         "run",
         description="Runs each layer of a workload in each precision mode: cost on the modelled machine, and values.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(
         "workload",

@@ -67,8 +67,6 @@ def add(subparsers: Any) -> None:
         "study",
         description="Runs every point of a design space that FILE (TOML) describes, and keeps each as it comes.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="what to run, in TOML")
     add_set(parser)

@@ -20,7 +20,6 @@ def add(subparsers: Any) -> None:
         description="Opens a page on this host's loopback address: type numbers into an instruction and see its bits; "
         "see a kernel's registers and its pipeline step by step, and move the machine's figures; put two "
         "configurations side by side. Nothing is fetched from a network. Ctrl-C ends it.",
-        allow_abbrev=False,
     )
     parser.add_argument("--port", type=int, metavar="N", help=f"where it listens ({PORT}); 0 for any free one")
     parser.add_argument("--no-browser", action="store_true", help="tell the address, and open nothing")

@@ -46,8 +46,6 @@ def add(subparsers: Any) -> None:
         description="Finds the recipes that put each layer of a network in a precision mode of its own so that none is "
         "both faster and better, and runs each of them.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(
         "model",

@@ -29,7 +29,6 @@ def add(subparsers: Any) -> None:
         "verify",
         description="Runs every modelled instruction that this host's CPU has, and compares each bit with the model. "
         "Exit status 1 on any mismatch.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--timing",
