@@ -65,6 +65,8 @@ class Instruction:
     partial: bool = False  # its memory operand may hold fewer lanes than the register, without a mask
     tile: bool = False  # its registers are tiles: rows of 64 bytes, and each row of the result is computed alike
     configures: bool = False  # it sets a state; there is no value to look at
+    timed_as: str = ""  # the mnemonic whose timing rows it has, where it has none of its own
+    flags: bool = False  # its result are flags, zero and carry, which no operand of its encoding names
     memory: MemoryForm = "load"  # what its encodings take from memory, and to it
     registers: bool = True  # whether an encoding has vector registers alone
     rate: Rate = "f32"  # the vector operations of a GPU that are as fast

@@ -152,7 +152,8 @@ class IntervalValue(Value):
         elif form.bits == self.format.bits:
             bounds = self._resigned(form)
         elif form.bits > self.format.bits:
-            bounds = self._resigned(fmt(f"u{self.format.bits}"))._widened(form)
+            plain = self if self.format.is_truth else self._resigned(fmt(f"u{self.format.bits}"))
+            bounds = plain._widened(form)
         else:
             bounds = self._top(dtype, lanes)
         return self._mixed(exact, bounds, _spread(self.point, lanes))

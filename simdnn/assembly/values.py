@@ -19,7 +19,7 @@ from isa_models.errors import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.instruction import REGISTRY, Instruction, Operand
 from isa_models.plugins import load
-from isa_models.readings.arrays import Array
+from isa_models.readings.arrays import Array, ArrayValue
 from simdnn.assembly.addresses import State, Sum, Terms, follow
 from simdnn.assembly.decode import IMMEDIATES, Decoded, part_name, register_name
 
@@ -74,9 +74,14 @@ class Written:
 
     def record(self) -> dict[str, Any]:
         """The record's fields by name in JSON's types; infinities and NaN are None."""
-        lanes: list[Any] = self.lanes.astype(np.float64 if fmt(self.dtype).is_float else object).tolist()
+        lanes: list[Any] = _shown(self).astype(np.float64 if fmt(self.dtype).is_float else object).tolist()
         finite = [None if isinstance(lane, float) and not np.isfinite(lane) else lane for lane in lanes]
         return {"instruction": self.instruction, "place": self.place, "dtype": self.dtype, "lanes": finite}
+
+
+def _shown(written: Written) -> Array:
+    """Lanes as numbers: bits are 0 and 1."""
+    return written.lanes.astype(np.uint8) if fmt(written.dtype).is_truth else written.lanes
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class Values:
     def __str__(self) -> str:
         lines = [f"values in iteration {self.iterations} (seed {self.seed}), lowest lane first:"]
         for one in self.written:
-            lines += [one.instruction, f"  {one.place} {one.dtype}: {' '.join(map(str, one.lanes))}"]
+            lines += [one.instruction, f"  {one.place} {one.dtype}: {' '.join(map(str, _shown(one)))}"]
         return "\n".join(lines)
 
 
@@ -107,7 +112,8 @@ def run(body: Sequence[Decoded], given: Mapping[str, Any] | None = None, iterati
     """The values of a loop after a number of iterations; branches and comparisons are not looked at.
 
     `given` holds a NumPy array of 16, 32 or 64 bytes for a vector register ("xmm1", "ymm1", "zmm1", the rest zeros);
-    for a general register (by its 64-bit name) a number, or an array: then it points to that array. Raises
+    for a general register (by its 64-bit name) a number, or an array: then it points to that array; for a mask register
+    ("k1") a number. Raises
     `Unimplemented` that names every instruction without semantics here, `InvalidArgument` for an access outside of a
     given array.
     """
@@ -155,9 +161,9 @@ def _sources(one: Decoded, definition: Instruction, legacy: bool) -> list[int] |
     count = len(definition.operands)
     if len(immediates) != len(definition.immediates):
         return None
-    if last == count + 1 and not definition.destructive:
+    if last == count + 1 and not (definition.destructive or definition.flags):
         return list(range(1, last))
-    if last == count and (definition.destructive or legacy):
+    if last == count and (definition.destructive or definition.flags or legacy):
         return list(range(last))
     return None
 
@@ -168,19 +174,23 @@ def _immediates(one: Decoded) -> list[int]:
 
 
 def _width(one: Decoded) -> int:
-    """Bits of the widest vector register, or of what memory stands for one; 0 without a register."""
-    raw = one.raw
+    """Bits of the widest vector register, or of what memory stands for one, or of masks; 0 without a register."""
+    raw, found = one.raw, definition_of(one)
     registers = [raw.op_register(k) for k in range(raw.op_count) if raw.op_kind(k) == iced.OpKind.REGISTER]
     sizes = [iced.RegisterExt.size(r) for r in registers if iced.RegisterExt.is_vector_register(r)]
+    if found and not sizes and any(map(iced.RegisterExt.is_k, registers)):
+        return next(iter(found[0].caps))
     return 8 * max([*sizes, one.memory.bytes if one.memory else 0]) if sizes else 0
 
 
 def _lacks(one: Decoded) -> bool:
-    """Whether this form has no function: its name, width, operands, a mask, or a rounding of its own."""
+    """Whether this form has no function: its name, width, operands, a mask beside memory, or a rounding of its own."""
     raw, found = one.raw, definition_of(one)
-    if found is None or raw.has_op_mask or raw.rounding_control != iced.RoundingControl.NONE:
+    if found is None or raw.has_op_mask and one.memory or raw.rounding_control != iced.RoundingControl.NONE:
         return True
     definition, legacy = found
+    if raw.has_op_mask and (legacy or definition.moves or definition.result == "b1" or definition.whole):
+        return True  # which lanes the mask is of is not said by the result's
     operand = definition.operands[-1]
     if raw.is_broadcast and fmt(definition.result).bits < fmt(operand.dtype).bits * operand.per:
         return True  # narrowing: how many lanes is in no register
@@ -211,8 +221,11 @@ class _Loop:
 
     def give(self, name: str, value: Any, start: dict[str, int]) -> None:
         kind = getattr(iced.Register, name.upper(), None)
+        if kind is not None and iced.RegisterExt.is_k(kind):
+            self.vectors[register_name(kind)] = _mask(name, value)
+            return
         if kind is None or not (iced.RegisterExt.is_vector_register(kind) or iced.RegisterExt.is_gpr64(kind)):
-            raise InvalidArgument(f"no register {name!r}; give xmm, ymm, zmm or 64-bit general registers")
+            raise InvalidArgument(f"no register {name!r}; give xmm, ymm, zmm, k or 64-bit general registers")
         if isinstance(value, np.ndarray):
             data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
         if iced.RegisterExt.is_vector_register(kind):
@@ -246,18 +259,20 @@ class _Loop:
         operands = [self.read(one, k, o, definition, lanes) for k, o in zip(sources, definition.operands, strict=True)]
         extra: dict[str, int] = dict(zip(definition.immediates, _immediates(one), strict=True))
         result = definition(*operands, lanes=lanes if definition.takes_lanes else None, **extra)
+        if one.raw.has_op_mask:
+            result = self.masked(one, definition, result)
         return self.write(one, definition, result, legacy)
 
     def read(self, one: Decoded, k: int, operand: Operand, definition: Instruction, lanes: int) -> Array:
         """An operand's lanes."""
         count = definition.operand_lanes(operand, lanes)
-        size = count * fmt(operand.dtype).bits // 8
+        size = -(-count * fmt(operand.dtype).bits // 8)
         raw = one.raw
         if raw.op_kind(k) == iced.OpKind.MEMORY:
             data = self.load(one, self.kind(one, operand, definition))
         else:
             register = raw.op_register(k)
-            if iced.RegisterExt.is_vector_register(register):
+            if iced.RegisterExt.is_vector_register(register) or iced.RegisterExt.is_k(register):
                 data = self.vector(register_name(register), operand.dtype)
             else:
                 data = self.general(one, register)
@@ -267,7 +282,21 @@ class _Loop:
         if raw.is_broadcast and raw.op_kind(k) == iced.OpKind.MEMORY:
             data = np.tile(data, size // len(data))
         data = np.pad(data, (0, max(0, size - len(data))))[:size]
-        return np.ascontiguousarray(data).view(fmt(operand.dtype).dtype)
+        return ArrayValue(np.ascontiguousarray(data), "u8").view(operand.dtype).array[:count]
+
+    def masked(self, one: Decoded, definition: Instruction, result: Array) -> Array:
+        """The result where the mask's bits are set, elsewhere zero, or what the register held."""
+        wide = one.mnemonic in _SAME_BITS and one.mnemonic.endswith(("q", "pd"))  # two spellings have one function
+        bits = 64 if wide else fmt(definition.result).bits
+        word = np.dtype(f"u{bits // 8}")
+        found = np.ascontiguousarray(result).view(word)
+        mask = np.unpackbits(self.vector(register_name(one.raw.op_mask), "b1"), bitorder="little")[: len(found)]
+        if one.raw.zeroing_masking:
+            kept = np.zeros_like(found)
+        else:
+            name = register_name(one.raw.op_register(0))
+            kept = self.vector(name, definition.result)[: found.nbytes].view(word)
+        return np.where(mask.astype(bool), found, kept).view(result.dtype)
 
     def kind(self, one: Decoded, operand: Operand, definition: Instruction) -> str:
         """The element type to draw: of a move, the type of whoever computes with what it loads."""
@@ -292,8 +321,12 @@ class _Loop:
         return whole[: iced.RegisterExt.size(register)]
 
     def write(self, one: Decoded, definition: Instruction, result: Array, legacy: bool) -> Written:
-        data = np.ascontiguousarray(result).reshape(-1).view(np.uint8)
+        lanes = np.ascontiguousarray(result).reshape(-1)
+        value = ArrayValue(lanes, definition.result)
+        data = value.pad(-(-value.lanes * value.format.bits // 8) * 8 // value.format.bits).view("u8").array
         kind = one.raw.op_kind(0)
+        if definition.flags:
+            return Written(one.text, "zero, carry", definition.result, lanes)
         if kind == iced.OpKind.MEMORY:
             assert one.memory is not None
             data = data[: one.memory.bytes]
@@ -301,13 +334,14 @@ class _Loop:
         else:
             register = one.raw.op_register(0)
             place, name = part_name(register), register_name(register)
-            if iced.RegisterExt.is_vector_register(register):
+            if iced.RegisterExt.is_vector_register(register) or iced.RegisterExt.is_k(register):
                 upper = self.vector(name, definition.result)[len(data) :] if legacy else np.zeros(0, np.uint8)
                 self.vectors[name] = np.pad(np.concatenate([data, upper]), (0, _REGISTER - len(data) - len(upper)))
             else:
                 data = data[: iced.RegisterExt.size(register)]
                 self.state.registers[name] = Sum(int.from_bytes(data.tobytes(), "little"))
-        return Written(one.text, place, definition.result, data.view(fmt(definition.result).dtype))
+        kept = lanes if fmt(definition.result).is_truth else data.view(fmt(definition.result).dtype)
+        return Written(one.text, place, definition.result, kept)
 
     def buffer(self, one: Decoded) -> tuple[Sum, dict[int, int]]:
         """Where an instruction's memory operand points, and the bytes around it."""
@@ -343,6 +377,8 @@ class _Loop:
     def draw(self, dtype: str, size: int) -> Array:
         """Random bytes: normal floats, all integers of 8 and 16 bits, small ones of more."""
         form = fmt(dtype)
+        if form.is_truth:
+            return self.draw("u8", size)
         count = -(-size // (form.bits // 8))
         if form.is_float:
             lanes = self.rng.standard_normal(count).astype(np.float32).astype(form.dtype)
@@ -351,6 +387,13 @@ class _Loop:
             whole = (low, high) if form.bits > 16 else (int(form.low), int(form.high))
             lanes = self.rng.integers(whole[0], whole[1] + 1, count).astype(form.dtype)
         return np.ascontiguousarray(lanes).view(np.uint8)[:size].copy()
+
+
+def _mask(name: str, value: Any) -> Array:
+    """The bytes of a mask register from a whole number, whose lowest bit is the first lane."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= int(value) < 1 << 64:
+        raise InvalidArgument(f"{name} takes a whole number from 0 to 2**64 - 1, met {value!r:.40}")
+    return np.pad(np.frombuffer(int(value).to_bytes(8, "little"), np.uint8), (0, _REGISTER - 8))
 
 
 def _kinds(body: Sequence[Decoded]) -> dict[str, str]:

@@ -134,7 +134,7 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
         if definition.tile and definition.moves:  # between memory and a tile: there and back
             body.append(_transfer(definition, register, "out", index, definition.result, isa, load=False))
             continue
-        if result.bits < 32:  # a lane taken out goes to memory
+        if result.bits < 32 and not fmt(result.dtype).is_truth:  # a lane taken out goes to memory
             body.append(Op(definition.name, Memory("out", index, definition.result, lanes), tuple(places), immediates))
             continue
         body.append(Op(definition.name, result, tuple(places), immediates, chosen))
@@ -148,7 +148,7 @@ def program_of(definition: Instruction, width: int, vectors: int) -> Program:
 
 def _stored(dtype: str, lanes: int) -> tuple[str, int]:
     """The type and the number of the elements that hold lanes in memory: bytes hold those of fewer than 8 bits."""
-    return ("u8", lanes * fmt(dtype).bits // 8) if fmt(dtype).bits < 8 else (dtype, lanes)
+    return ("u8", -(-lanes * fmt(dtype).bits // 8)) if fmt(dtype).bits < 8 else (dtype, lanes)
 
 
 def _transfer(
@@ -203,6 +203,12 @@ class HostCheck:
             self.first = f"{reading}: {shown}{at} gives {_hex(met[row])}, not {_hex(expected[row])}"
 
 
+def _bytes(value: ArrayValue) -> Array:
+    """Lanes as they lie in memory: those of fewer than 8 bits in whole bytes, zeros above them."""
+    dtype, count = _stored(value.dtype, value.lanes)
+    return value.pad(count * fmt(dtype).bits // value.format.bits).view(dtype).array
+
+
 def _hex(lanes: Array) -> str:
     """Lanes as one hexadecimal number each, lowest lane first."""
     return "[" + " ".join(f"{int(v):0{2 * lanes.itemsize}x}" for v in lanes.view(f"u{lanes.itemsize}")) + "]"
@@ -225,11 +231,10 @@ def compare(definition: Instruction, width: int, native: bool, vectors: int, rng
     count = -(-vectors // len(choices))
     inputs = inputs_of(definition, width, count, rng)
     program = verify(program_of(definition, width, count))
-    stored = {
-        o.name: ArrayValue(inputs[o.name], o.dtype).view(_stored(o.dtype, 1)[0]).array for o in definition.operands
-    }
+    stored = {o.name: _bytes(ArrayValue(inputs[o.name], o.dtype)) for o in definition.operands}
     out = numerics.run(program, stored, engine="compiled", native=native)["out"].reshape(count, len(choices), -1)
     met = ArrayValue(out, _stored(definition.result, 1)[0]).view(definition.result).array
+    met = met[..., : definition.lanes(width)]  # what a mask register has above its lanes is left out
     for k, parameters in enumerate(choices):
         if native and k and definition.choices:  # the first is the hardware's
             continue

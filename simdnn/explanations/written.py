@@ -42,7 +42,8 @@ def example(definition: Instruction) -> dict[str, str]:
     for operand in definition.operands:
         count = definition.operand_lanes(operand, lanes) or 1
         count = min(4, count) if definition.whole or definition.tile else count
-        found[operand.name] = ",".join(str(i + 1) for i in range(count))
+        bits = fmt(operand.dtype).is_truth
+        found[operand.name] = ",".join(str((i + 1) % 2 if bits else i + 1) for i in range(count))
     return found | dict.fromkeys(definition.immediates, "0")
 
 

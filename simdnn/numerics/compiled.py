@@ -261,7 +261,7 @@ class _Stage:
         if result is None:
             result = definition.apply(*values, lanes=op.lanes, **op.parameters)
         if isinstance(op.dst, Register):
-            registers[op.dst.name] = result
+            registers[op.dst.name] = result.pad(op.dst.bits // result.format.bits)
         else:
             self.store(op.dst, result, variables)
 

@@ -12,6 +12,7 @@ from isa_models.formats import fmt
 from isa_models.readings.llvm import Emitter, LlvmValue, vector_type
 
 _WIDTHS = (128, 256, 512)
+_LEAST = 8  # lanes of a mask register that an instruction writes: zeros above those that it has
 #: LLVM's assembler swaps the operands of these where that saves a byte of VEX prefix; the first NaN is then another
 _NAN_BY_ORDER = ("vaddps", "vmulps")
 
@@ -25,11 +26,13 @@ def native_call(
     immediates: Mapping[str, int],
 ) -> LlvmValue | None:
     """The instruction itself over the operands, or None where no x86 CPU has one of its name, or where its registers
-    are not xmm, ymm or zmm whole, or have lanes of fewer than 8 bits, which no CPU's instruction has.
+    are not xmm, ymm or zmm whole, or masks, or have lanes of fewer than 8 bits, which no CPU's instruction has.
 
     Assembly, not an intrinsic: LLVM may swap the factors of an intrinsic, and then another NaN comes out. A conversion
     between lanes of two sizes may use the low part of an xmm register.
     """
+    if any(fmt(dtype).is_truth for dtype in (definition.result, *(v.dtype for v in operands))):
+        return _masked(emitter, definition, lanes, operands, immediates)
     bits = fmt(definition.result).bits
     small = bits < 8 or any(v.format.bits < 8 for v in operands)
     if definition.lanes(width) != lanes or width not in _WIDTHS or small or not _exists(definition.mnemonic(width)):
@@ -51,6 +54,40 @@ def native_call(
     name = emitter.value(f'call {result_type} asm "{text}", "{constraints}"({arguments})')
     result = LlvmValue(emitter, name, definition.result, max(lanes, 128 // bits))
     return result if result.lanes == lanes else result.permute(range(lanes))
+
+
+def _masked(
+    emitter: Emitter,
+    definition: Instruction,
+    lanes: int,
+    operands: Sequence[LlvmValue],
+    immediates: Mapping[str, int],
+) -> LlvmValue | None:
+    """An instruction whose operands or result are mask registers, of 8 lanes at least; or flags."""
+    if not _exists(definition.name):
+        return None
+    operands = [v.pad(max(v.lanes, _LEAST)) if v.format.is_truth else v for v in operands]
+    count = max(lanes, _LEAST) if fmt(definition.result).is_truth else lanes
+    kinds = ["^Yk" if v.format.is_truth else "v" for v in operands]
+    arguments = ", ".join(f"{v.type} {v.name}" for v in operands)
+    outputs = 2 if definition.flags else 1
+    names = [f"${outputs + i}" for i in reversed(range(len(operands)))]
+    literals = [f"$${immediates[name]}" for name in definition.immediates]
+    if definition.flags:
+        text = f"{definition.name} {', '.join(names)}; setz $0; setc $1"
+        both = emitter.value(f'call {{ i8, i8 }} asm "{text}", "=q,=q,{",".join(kinds)},~{{flags}}"({arguments})')
+        flags = "poison"
+        for i in range(lanes):
+            byte = emitter.value(f"extractvalue {{ i8, i8 }} {both}, {i}")
+            flag = emitter.value(f"trunc i8 {byte} to i1")
+            flags = emitter.value(f"insertelement <{lanes} x i1> {flags}, i1 {flag}, i32 {i}")
+        return LlvmValue(emitter, flags, definition.result, lanes)
+    text = f"{definition.name} {', '.join([*literals, *names, '$0'])}"
+    result = "^Yk" if fmt(definition.result).is_truth else "v"
+    kind = vector_type(definition.result, count)
+    name = emitter.value(f'call {kind} asm "{text}", "={result},{",".join(kinds)}"({arguments})')
+    found = LlvmValue(emitter, name, definition.result, count)
+    return found if count == lanes else found.permute(range(lanes))
 
 
 @functools.cache

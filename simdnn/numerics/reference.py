@@ -87,6 +87,7 @@ class Interpreter:
         assert isinstance(result, ArrayValue)
         result = result.flat()
         if isinstance(op.dst, Register):
+            result = result.pad(op.dst.bits // result.format.bits)
             registers[op.dst.name] = result
         else:
             self.store(op.dst, result, variables)

@@ -133,7 +133,10 @@ def _number(value: object) -> int:
 
 @dataclass(frozen=True)
 class Register(Record):
-    """A vector register by name, seen as `lanes` lanes of `dtype`; fewer bits than it holds are its low part."""
+    """A vector register by name, seen as `lanes` lanes of `dtype`; fewer bits than it holds are its low part.
+
+    One of b1 is a mask register, which holds whole bytes: zeros above its lanes.
+    """
 
     name: str
     dtype: str
@@ -141,7 +144,8 @@ class Register(Record):
 
     @property
     def bits(self) -> int:
-        return self.lanes * fmt(self.dtype).bits
+        bits = self.lanes * fmt(self.dtype).bits
+        return max(8, bits) if fmt(self.dtype).is_truth else bits
 
     def as_(self, dtype: str) -> Register:
         """This register seen in lanes of another type."""
@@ -210,7 +214,9 @@ class Op(Record):
         """Bits of the widest register operand; of a tile instruction those of a whole tile."""
         if self.definition.tile:
             return TILE_ROWS * TILE_ROW_BITS
-        return max([128, *[p.bits for p in (self.dst, *self.srcs) if type(p) is Register]])
+        registers = [place for place in (self.dst, *self.srcs) if type(place) is Register]
+        vectors = not registers or any(not fmt(register.dtype).is_truth for register in registers)
+        return max([128 * vectors, *[register.bits for register in registers]])
 
     @property
     def rows(self) -> int:

@@ -163,7 +163,9 @@ def test_every_instruction(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     lanes = definition.lanes(width) if not definition.tile else 16
     sizes = [definition.operand_lanes(o, lanes) for o in definition.operands]
     arrays = {
-        o.name: rng.integers(0, 256, size * fmt(o.dtype).bits // 8, np.uint8).view(fmt(o.dtype).dtype)
+        o.name: rng.integers(0, 2, size).astype(bool)
+        if fmt(o.dtype).is_truth
+        else rng.integers(0, 256, size * fmt(o.dtype).bits // 8, np.uint8).view(fmt(o.dtype).dtype)
         for o, size in zip(definition.operands, sizes, strict=True)
     }
     imm = dict.fromkeys(definition.immediates, 1)
@@ -295,7 +297,7 @@ def test_command_takes_zero_points_and_scales(capsys: pytest.CaptureFixture[str]
 
 
 def number(x: Any) -> int | float:
-    return int(x) if x.dtype.kind in "iu" else float(x)
+    return int(x) if x.dtype.kind in "iub" else float(x)
 
 
 def test_text_of_an_instruction() -> None:

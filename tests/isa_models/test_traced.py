@@ -33,8 +33,10 @@ def test_every_instruction_at_every_width(name: str) -> None:
         for turn in range(2):
             arrays = []
             for o in definition.operands:
-                size = definition.operand_lanes(o, lanes) * fmt(o.dtype).bits // 8
+                count = definition.operand_lanes(o, lanes)
+                size = count if fmt(o.dtype).is_truth else count * fmt(o.dtype).bits // 8
                 high = 256 if turn else 2  # sparse bits first: denormals, small integers
+                high = 2 if fmt(o.dtype).is_truth else high
                 arrays.append(rng.integers(0, high, size, np.uint8).view(fmt(o.dtype).dtype))
             imm = {i: int(rng.integers(0, 8)) for i in definition.immediates}
             pairs = list(zip(arrays, definition.operands, strict=True))

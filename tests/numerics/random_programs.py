@@ -39,7 +39,8 @@ class Generator:
         self.rng = rng
         self.isa = str(rng.choice(ISAS))
         caps = implied(self.isa)
-        self.choices = [(d, w) for d in REGISTRY.values() for w, brings in d.caps.items() if caps.intersection(brings)]
+        vectors = [d for d in REGISTRY.values() if "b1" not in (d.result, *(o.dtype for o in d.operands))]  # no masks
+        self.choices = [(d, w) for d in vectors for w, brings in d.caps.items() if caps.intersection(brings)]
         self.dots = [(d, w) for d, w in self.choices if d.destructive]
         self.tensors = [Tensor(name, dtype, SIZE) for name, dtype in INPUTS.items()]
 

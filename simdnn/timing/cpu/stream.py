@@ -56,6 +56,8 @@ def mnemonic(op: Op) -> str:
     'vmovdqu32'
     """
     evex = op.definition.evex
+    if op.definition.timed_as:
+        return op.definition.timed_as
     return evex if evex and op.masked else op.definition.mnemonic(op.width)
 
 
@@ -80,6 +82,8 @@ def form(op: Op) -> str:
         classes = [f"m{op.width}" if isinstance(place, Memory) else "tmm" for place in (op.dst, *op.srcs)]
     if definition.destructive:
         del classes[1]  # the destination itself
+    if definition.flags:
+        del classes[0]
     if definition.memory == "masked":  # the mask is an operand, after the destination
         classes.insert(1, next(c for c in classes if not c.startswith("m")))
     elif op.masked:
@@ -90,6 +94,8 @@ def form(op: Op) -> str:
 def _operand(place: Place, lanes: int) -> str:
     if isinstance(place, Memory):
         return f"m{lanes * fmt(place.dtype).bits}"
+    if fmt(place.dtype).is_truth:
+        return "k"
     return "zmm" if place.bits > 256 else "ymm" if place.bits > 128 else "xmm"
 
 
