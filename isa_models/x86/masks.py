@@ -122,7 +122,7 @@ def _shift(end: str, bits: int, up: bool) -> None:
 
 
 def _test(name: str, end: str, bits: int, text: str, flags: Callable[[Value, Value], Value], shown: list[bool]) -> None:
-    """Flags of two masks, of which its `bits` are looked at as one unsigned integer each."""
+    """Flags of two masks; `flags` takes each of them as one unsigned integer."""
     odd = [int(x) for x in _shown(bits, lambda i: i % 2 > 0)]
     doc = example(f"{name}{end}", text, f"{odd}, {[1 - x for x in odd]}", str(shown))
     signature = f"b1 <- b1*{bits // 2}, b1*{bits // 2}"
@@ -170,7 +170,7 @@ for _name, _bits in (("kunpckbw", 16), ("kunpckwd", 32), ("kunpckdq", 64)):
 
 
 def _between(end: str, bits: int) -> None:
-    """From a mask to lanes of all ones or zeros, and back from their signs; comparisons to a mask."""
+    """A mask to lanes of all ones or zeros, and lanes to the mask of their signs."""
     ones = fmt(f"u{bits}").high
 
     @define(
