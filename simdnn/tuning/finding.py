@@ -21,7 +21,6 @@ from simdnn.workers import Each
 
 MOST_ALONE = 100  # sensitivities; of more, those are left out that whole networks in one mode make needless
 MOST_PAIRS = 400  # of neighbours' modes that are priced before a search
-_CLEARLY = 2.0  # times the energy of an error: what few feeds tell for certain of two modes
 Kernel = tuple[str, str, float]  # name, type of products, cycles
 Pairs = dict[tuple[int, int], dict[tuple[str, str], float]]
 
@@ -103,7 +102,7 @@ class Finding:
         self._rows([self._all("f32")])
         if self._measure([self._all("f32")])[0]["sqnr_db"] == -inf:
             raise InvalidArgument("f32's outputs are no finite numbers over the feeds: no recipe can be judged by them")
-        whole, beaten = self._whole(names) if many else ({}, [])
+        whole = self._whole(names) if many else {}
         wanted = self._wanted(names, whole)
         self._expect(
             len(self.few.modes) + sum(len(some) - 1 for some in wanted) + 2 * self.subject.a_round,
@@ -116,9 +115,9 @@ class Finding:
             self._expect(len(self.few.modes) + sum(key not in self.points for key in every), count)
             self._rows(every)
             self._measure(every)
-            return [f"all {count} recipes were run: the front is the true one", *beaten, *lacking]
+            return [f"all {count} recipes were run: the front is the true one", *lacking]
         of = len(names) ** len(options) if many else count
-        return [*self._modelled(options, whole, of), *beaten, *lacking]
+        return [*self._modelled(options, whole, of), *lacking]
 
     def _confirm(self, front: list[Worth]) -> None:
         """Run recipes of the front over few feeds, the fastest first, over all; where a bound on quality is asked for,
@@ -145,21 +144,20 @@ class Finding:
         recipe = self.recipe(key)
         return self.full.row(recipe) if recipe in self.full.modes else {}
 
-    def _whole(self, names: Sequence[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-        """Whole networks in one mode, over all feeds those that no other one clearly beats; and which one does."""
+    def _whole(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Whole networks in one mode, over all feeds too; those that are another mode's very run have its row."""
         uniform = dict(zip(names, map(self._all, names), strict=True))
         guess = len(names) + len(self.subject.groups) * (len(names) - 1) // 2  # half of the modes are worth trying
         self._expect(guess, len(names) + self.subject.shown)
         rows = dict(zip(names, self._rows(list(uniform.values())), strict=True))
-        left = [name for name in names if any(_clearly(rows[other], rows[name]) for other in names)]
-        same = [name for at, name in enumerate(names) if any(_alike(rows[one], rows[name]) for one in names[:at])]
-        self._measure([key for name, key in uniform.items() if name not in (*left, *same)])
-        if self.few is self.full:
-            return rows, []
-        notes = (
-            [f"no faster than another mode in all layers, and clearly farther off: {', '.join(left)}"] if left else []
-        )
-        return rows, [*notes, f"in all layers what an earlier mode is: {', '.join(same)}"] if same else notes
+        twins: dict[str, str] = {}
+        for at, name in enumerate(names):
+            twin = next((one for one in names[:at] if one not in twins and _alike(rows[one], rows[name])), None)
+            twins |= {} if twin is None else {name: twin}
+        self._measure([key for name, key in uniform.items() if name not in twins])
+        for name, twin in twins.items():
+            self.full.share(self.recipe(uniform[name]), self.recipe(uniform[twin]))
+        return rows
 
     def _wanted(self, names: Sequence[str], whole: Mapping[str, Mapping[str, Any]]) -> list[Sequence[str]]:
         """The modes to be tried in each group: all, or what whole networks in one mode leave."""
@@ -280,13 +278,6 @@ class Finding:
 
 def _many(count: int) -> str:
     return str(count) if count < 10**6 else f"{float(count):.0e}"
-
-
-def _clearly(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether a whole network in one mode is as fast as in another, and its error so much less that few feeds tell."""
-    if one["refused"] or other["refused"]:
-        return False
-    return bool(one["cycles"] <= other["cycles"] and _energy(one) * _CLEARLY < _energy(other))
 
 
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -112,6 +112,13 @@ class RecipeRuns:
         self.modes += [dict(modes) for modes in lacking.values()]
         return [self._rows[key] for key in keys]
 
+    def share(self, modes: Recipe, known: Recipe) -> None:
+        """Give a recipe the row of a known one that is the very same run."""
+        key = tuple(modes[layer] for layer in self.subject.layers)
+        if key not in self._rows:
+            self._take(key, self.row(known))
+            self.modes.append(dict(modes))
+
     def _run(self, todo: Mapping[Task, str]) -> None:
         if not todo:
             return
