@@ -303,6 +303,8 @@ def _united(groups: Sequence[tuple[Dims, Ints, Ints]], line_bytes: int) -> Runs:
         for position, (stride, count) in enumerate(dims):
             if len(starts) == 1 and ends[0] - starts[0] >= stride:
                 ends = ends + stride * (count - 1)
+            elif len(starts) * count <= _MOST_RUNS and (ends - starts >= stride).all():  # each run goes on without gaps
+                starts, ends = _merge(starts, ends + stride * (count - 1))
             elif len(starts) * count <= _MOST_RUNS:
                 shifts = stride * np.arange(count, dtype=np.int64)
                 starts, ends = _merge((starts[:, None] + shifts).ravel(), (ends[:, None] + shifts).ravel())
