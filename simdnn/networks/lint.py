@@ -21,6 +21,7 @@ from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness.safety import verdict
 from simdnn.libraries import LeftToReference
+from simdnn.networks.elsewhere import Elsewhere
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.mixed import attr_of
 from simdnn.networks.model import Node
@@ -318,10 +319,14 @@ class _Met:
 
 
 @dataclass
-class Noting(Kernels):
+class Noting(Elsewhere):
     """Kernels that keep the products of a node, and leave to "fastest" what a library refuses."""
 
     met: _Met = field(default_factory=_Met)
+
+    def unclaimed(self, error: Unimplemented) -> None:
+        """A note of the node."""
+        self.met.notes.append(str(error))
 
     def instead(self, error: Unimplemented | UnknownTiming) -> Kernels:
         """The fastest kernels, in place of a library's; oneDNN's where nobody knows which is the fastest."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +11,13 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import Kernels
+from simdnn.networks.elsewhere import Elsewhere
 from simdnn.networks.model import Node
 from simdnn.networks.modes import error_of, listed_feeds
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.result import NetworkResult, NodeRun
-from simdnn.networks.types import is_float, label
+from simdnn.networks.types import label
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target
 
@@ -91,32 +90,14 @@ def porting(
 
 
 @dataclass
-class Porting(Kernels):
-    """Kernels that leave to AVX2's fastest the products of floats whose order in a library is not known."""
+class Porting(Elsewhere):
+    """Kernels that keep what is said of products whose order in a library is not known."""
 
-    unclaimed: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
 
-    def matmul(self, a: Array, b: Array, bias: Array | None = None, **options: Any) -> Array:
-        """A product, by the library's kernels or AVX2's fastest."""
-        return self._claimed(partial(super().matmul, a, b, bias, **options), a)
-
-    def convolution(self, src: Array, weights: Array, bias: Array | None = None, **options: Any) -> Array:
-        """A convolution, by the library's kernels or AVX2's fastest."""
-        return self._claimed(partial(super().convolution, src, weights, bias, **options), src)
-
-    def _claimed(self, product: Callable[[], Array], src: Array) -> Array:
-        try:
-            return product()
-        except Unimplemented as error:
-            if not is_float(src.dtype) or self.target.library is None:
-                raise
-            self.unclaimed.append(str(error))
-        t = self.target
-        self.target = Target.of(t.machine, "avx2", t.threads, t.engine, "fastest")
-        try:
-            return product()
-        finally:
-            self.target = t
+    def unclaimed(self, error: Unimplemented) -> None:
+        """Keep what the library's model says."""
+        self.told.append(str(error))
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +125,7 @@ class _Ported:
         priced = network.estimate_by(careful, {name: value for name, value in feeds[0].items()})
         exact = {_name(run.node): _cycles(run) for run in priced.nodes}
         whole = {name: np.concatenate(parts) for name, parts in values.items()}
-        return _Ported(target.machine.name, network, results, whole, exact, kernels.unclaimed)
+        return _Ported(target.machine.name, network, results, whole, exact, kernels.told)
 
     @property
     def outputs(self) -> list[Array]:

@@ -68,6 +68,22 @@ def test_floats_of_an_unknown_order_are_told_and_go_on() -> None:
         simdnn.load(model(WEIGHTS, floats=True)).run({"x": SOURCE}, machine="hsw", dispatch="onnxruntime")
 
 
+def test_lint_of_what_onnxruntime_does_in_floats() -> None:
+    frame = simdnn.lint(model(WEIGHTS, floats=True), machine="hsw", modes=["as stored"], dispatch="onnxruntime")
+    rows = frame.set_index("node")
+    assert rows.loc["fc", "implementation"].startswith("gemm:avx2_int8_line") and rows.loc["fc", "saturates"]
+    assert rows.loc["conv", "implementation"] == "conv:avx2" and "MlasConv" in rows.loc["conv", "note"]
+
+
+def test_zeros_alone_have_a_scale_of_one_in_onnxruntime() -> None:
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])
+    ports = [helper.make_tensor_value_info(name, kind, None) for name, kind in (("x", 1), ("y", 2), ("s", 1), ("z", 2))]
+    network = simdnn.load(helper.make_model(helper.make_graph([node], "g", ports[:1], ports[1:])))
+    for dispatch, scale in (("onnxruntime", 1.0), ("fastest", 0.0)):
+        r = network.run({"x": np.zeros((2, 3), np.float32)}, machine="icx", dispatch=dispatch)
+        assert float(r.outputs["s"]) == scale and not r.outputs["y"].any()
+
+
 @pytest.mark.parametrize("machines", [["hsw"], ["hsw", "b580"]])
 def test_two_cpus_are_needed(machines: list[str]) -> None:
     with pytest.raises(InvalidArgument):

@@ -143,6 +143,8 @@ def dynamic_quantize_linear(k: Kernels, node: Node, x: Array) -> tuple[Array, Ar
     low, high = k.reduce("min", flat, every), k.reduce("max", flat, every)
     bottom, top = min(0.0, float(low.reshape(-1)[0])), max(0.0, float(high.reshape(-1)[0]))
     scale = np.float32((np.float32(top) - np.float32(bottom)) / np.float32(255))
+    if k.runs_models and top == bottom:  # zeros alone, for which ONNX has a scale of 0
+        scale = np.float32(1)
     point = np.rint(np.clip(-np.float32(bottom) / scale, 0, 255)) if scale else np.float32(0)
     zero = np.array(point, np.uint8)
     step = np.full((1,) * flat.ndim, scale or 1, F32)
