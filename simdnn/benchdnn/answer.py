@@ -125,8 +125,9 @@ def too_big(wanted: Task) -> str:
     if wanted.primitive == "matmul":
         src, wei, dst = map(math.prod, wanted.shapes.values())
     else:
-        outputs = wanted.macs // max(s["ic"] // s["groups"] * s["kh"] * s["kw"], 1)
-        src, wei, dst = s["mb"] * s["ic"] * s["ih"] * s["iw"], s["oc"] * s["ic"] * s["kh"] * s["kw"], outputs
+        planes, kd = s.get("id", 1), s.get("kd", 1)
+        src, wei = s["mb"] * s["ic"] * planes * s["ih"] * s["iw"], s["oc"] * s["ic"] * kd * s["kh"] * s["kw"]
+        dst = math.prod(wanted.output)
     size = sum(count * fmt(dtype).bytes for count, dtype in zip((src, wei, dst), wanted.types, strict=True))
     return f"values not checked: {size:.2g} bytes, at most {MOST_BYTES:.0e} are" if size > MOST_BYTES else ""
 

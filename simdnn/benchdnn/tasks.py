@@ -53,9 +53,8 @@ class Task:
         s = self.sizes
         if self.primitive == "matmul":
             return int(prod(self.batch[2]) * s["m"] * s["n"] * s["k"])
-        height, width = _axes(self.case)
-        taps = s["kh"] * s["kw"] * s["ic"] // s["groups"]
-        return int(s["mb"] * s["oc"] * height.o * width.o * taps)
+        taps = s.get("kd", 1) * s["kh"] * s["kw"] * s["ic"] // s["groups"]
+        return int(prod(self.output) * taps)
 
     @property
     def rows_and_columns(self) -> dict[str, tuple[int, int]]:
@@ -94,7 +93,8 @@ class Task:
         s = self.sizes
         if self.primitive == "matmul":
             return self.shapes["dst"]
-        return s["mb"], s["oc"], *(axis.o for axis in _axes(self.case))
+        planes, *image = _axes(self.case)
+        return s["mb"], s["oc"], *((planes.o,) if "kd" in s else ()), *(axis.o for axis in image)
 
     def _asked(self) -> tuple[attributes.PostOp, ...]:
         """The post-operations, an unusual bias ahead of them."""
@@ -117,7 +117,10 @@ class Task:
             (1 << ndims) - 1: (bits, self.output),
         }
         along = tuple(size if bits >> i & 1 else 1 for i, size in enumerate(self.output))
-        if bits not in shapes and (len(self.output) != ndims or op.kind == "prelu"):
+        if len(self.output) < ndims:  # a batch that is rows of one product
+            rows, columns = self.output
+            along = rows if bits & (1 << channels) - 1 else 1, columns if bits >> channels else 1
+        if bits not in shapes and op.kind == "prelu":
             raise Unimplemented(f"post-operation {op.kind} with mask {op.mask}; what works: common, per_oc, per_tensor")
         mask, shape = shapes.get(bits, (bits, along))
         return op.kind, Quant(values("attr-post-ops", parameter, shape), mask, None, "f32")
@@ -240,7 +243,7 @@ def _matmul(case: Case, types: tuple[str, str, str]) -> Task:
 
 
 def _runtime_remarks(case: Case) -> tuple[str, ...]:
-    """Remarks on dimensions that a library learns at run time only."""
+    """The remark on dimensions that a library learns at run time only; none where there are no such."""
     masks = case.options["runtime_dims_masks"]
     if not set(masks) - set("0:"):
         return ()
@@ -273,14 +276,13 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
         if options["dispatch"] == "onednn":
             raise Unimplemented(f"--alg={options['alg']}: no Winograd kernel here; what works: direct, auto")
         remarks = ("computed direct, not by Winograd",)
-    if dims.depth != Axis():
-        raise Unimplemented("three spatial dimensions: no kernel here; what works: one and two")
     plain_tags = ("abx", "goihw", "abcde") if dims.has_groups else ("abx", "oihw", "abcd", "oiw", "abc")
     own = options["wtag"] not in ("any", *plain_tags)
     remarks += (_OWN_LAYOUT,) if own else ()
-    height, width = _axes(case)
+    every = _axes(case)
     mb = int(options["mb"]) or dims.mb
-    spatial = (height, width)[2 - dims.written :]
+    spatial, taken = every[3 - dims.written :], every[0 if dims.written == 3 else 1 :]
+    height, width = every[1:]
     of_src, of_wei, of_dst = user_strides(options["strides"], 2 + len(spatial))
     last = "acdef"[: len(spatial) + 1] + "b"  # channels last, as kernels here keep images
     moves = [
@@ -296,11 +298,12 @@ def _convolution(case: Case, types: tuple[str, str, str]) -> Task:
         "iw": width.i,
         "kh": height.k,
         "kw": width.k,
-        "strides": (height.s, width.s),
-        "dilation": (height.d + 1, width.d + 1),
-        "padding": (height.p, width.p, max(height.after, 0), max(width.after, 0)),
+        "strides": tuple(axis.s for axis in taken),
+        "dilation": tuple(axis.d + 1 for axis in taken),
+        "padding": (*(axis.p for axis in taken), *(max(axis.after, 0) for axis in taken)),
         "wei_tag": "any" if options["wtag"] == "any" or own or of_wei else "oihw",
     }
+    sizes |= {"id": every[0].i, "kd": every[0].k} if dims.written == 3 else {}
     return Task(case, "convolution", sizes, types, bias, moves=tuple(moves), remarks=remarks)
 
 
@@ -331,17 +334,17 @@ def _inner_product(case: Case, types: tuple[str, str, str]) -> Task:
     return Task(case, "matmul", sizes, types, bias)
 
 
-def _axes(case: Case) -> tuple[Axis, Axis]:
-    """Height and width, without the last rows and columns that no output reads."""
+def _axes(case: Case) -> tuple[Axis, Axis, Axis]:
+    """Depth, height and width, without the last planes, rows and columns that no output reads."""
     dims = case.dims
     assert isinstance(dims, ConvDims)
     axes = []
-    for axis in (dims.height, dims.width):
+    for axis in (dims.depth, dims.height, dims.width):
         unread = max(-axis.after, 0)
         if unread >= axis.i:
             raise Unimplemented("the output does not read the source")
         axes.append(Axis(axis.i - unread, axis.o, axis.k, axis.s, axis.p, axis.d))
-    return axes[0], axes[1]
+    return axes[0], axes[1], axes[2]
 
 
 def _layout(dims: IpDims, name: str, tag: str, letters: str) -> str:

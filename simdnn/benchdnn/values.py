@@ -74,8 +74,10 @@ def _data(task: Task, rng: np.random.Generator) -> tuple[Array, Array, Array | N
     if task.primitive == "matmul":
         src_shape, wei_shape, terms, channels = task.shapes["src"], task.shapes["wei"], s["k"], s["n"]
     else:
-        wei_shape = (s["oc"], s["ic"] // s["groups"], s["kh"], s["kw"])
-        src_shape, terms, channels = (s["mb"], s["ic"], s["ih"], s["iw"]), prod(wei_shape[1:]), s["oc"]
+        deep = "kd" in s
+        wei_shape = (s["oc"], s["ic"] // s["groups"], *((s["kd"],) if deep else ()), s["kh"], s["kw"])
+        src_shape = (s["mb"], s["ic"], *((s["id"],) if deep else ()), s["ih"], s["iw"])
+        terms, channels = prod(wei_shape[1:]), s["oc"]
     share = min(1.0, _TERMS / terms) if dst in ("s8", "u8") else 1.0
     bias = rng.integers(-4, 5, channels).astype(np.float32) if task.bias else None
     return _integers(rng, src_type, src_shape, share), _integers(rng, wei_type, wei_shape, 1.0), bias
@@ -144,7 +146,7 @@ def reference(
     product: Callable[[Floats, Floats], Floats] = np.matmul if matrix else _convolver(task)
     sums, magnitude = product(a, b), product(abs(a), abs(b))
     if bias is not None:
-        added = bias.astype(np.float64) if matrix else bias.astype(np.float64)[:, None, None]
+        added = bias.astype(np.float64) if matrix else _by_channel(bias.astype(np.float64), task)
         sums, magnitude = sums + added, magnitude + abs(added)
     for op in attr.post_ops:
         name, *rest = (op,) if isinstance(op, str) else op
@@ -154,7 +156,7 @@ def reference(
             sums, magnitude = sums + values, magnitude + abs(values)
         elif name in BINARY:
             values = _real(np.asarray(rest[0].values))
-            values = values if matrix or values.ndim != 1 or values.size == 1 else values[:, None, None]
+            values = values if matrix or values.ndim != 1 or values.size == 1 else _by_channel(values, task)
             sums, magnitude = _second(name, sums, magnitude, values)
         else:
             sums, magnitude = _lone(name, sums, magnitude, *rest)
@@ -209,12 +211,17 @@ def _parameter(quants: Mapping[str, Any], argument: str, neutral: float) -> Floa
     return np.asarray(neutral) if argument not in quants else _real(np.asarray(quants[argument].values))
 
 
+def _by_channel(values: Floats, task: Task) -> Floats:
+    """One value for each channel, in front of the spatial dimensions."""
+    return values.reshape(-1, *[1] * (len(task.output) - 2))
+
+
 def _spread(values: Floats, shape: tuple[int, ...], matrix: bool) -> Floats:
     """Parameters as they meet a tensor: common, for each of the weights' output channels, or in groups."""
     if values.size == 1:
         return values.reshape(())
     if not matrix:
-        return values.reshape(-1, 1, 1, 1)
+        return values.reshape(-1, *[1] * (len(shape) - 1))
     if values.ndim == 1:
         return values
     return values.repeat(shape[-2] // values.shape[0], 0).repeat(shape[-1] // values.shape[1], 1)
@@ -223,21 +230,24 @@ def _spread(values: Floats, shape: tuple[int, ...], matrix: bool) -> Floats:
 def _convolver(task: Task) -> Callable[[Floats, Floats], Floats]:
     """Convolution as a sum over taps of matrix products, group by group."""
     s = task.sizes
-    (top, left, bottom, right), (sh, sw), (dh, dw) = s["padding"], s["strides"], s["dilation"]
+    strides, dilation, count = s["strides"], s["dilation"], len(s["strides"])
+    around = list(zip(s["padding"][:count], s["padding"][count:], strict=True))
+    groups, per_group = s["groups"], s["ic"] // s["groups"]
 
     def convolve(src: Floats, wei: Floats) -> Floats:
-        padded = np.pad(src, ((0, 0), (0, 0), (top, bottom), (left, right)))
-        oh = (padded.shape[2] - (s["kh"] - 1) * dh - 1) // sh + 1
-        ow = (padded.shape[3] - (s["kw"] - 1) * dw - 1) // sw + 1
-        groups, per_group = s["groups"], s["ic"] // s["groups"]
+        padded = np.pad(src, [(0, 0), (0, 0), *around])
+        kernel = wei.shape[2:]
+        sides = zip(padded.shape[2:], kernel, strides, dilation, strict=True)
+        out = [(size - (k - 1) * d - 1) // step + 1 for size, k, step, d in sides]
         images = padded.reshape(s["mb"], groups, per_group, *padded.shape[2:])
-        weights = wei.reshape(groups, s["oc"] // groups, per_group, s["kh"], s["kw"])
-        total = np.zeros((s["mb"], groups, s["oc"] // groups, oh * ow))
-        for y in range(s["kh"]):
-            for x in range(s["kw"]):
-                seen = images[..., y * dh : y * dh + (oh - 1) * sh + 1 : sh, x * dw : x * dw + (ow - 1) * sw + 1 : sw]
-                total += weights[..., y, x] @ seen.reshape(s["mb"], groups, per_group, oh * ow)
-        return total.reshape(s["mb"], s["oc"], oh, ow)
+        weights = wei.reshape(groups, s["oc"] // groups, per_group, *kernel)
+        total = np.zeros((s["mb"], groups, s["oc"] // groups, prod(out)))
+        for tap in np.ndindex(*kernel):
+            places = zip(tap, out, strides, dilation, strict=True)
+            window = tuple(slice(t * d, t * d + (o - 1) * step + 1, step) for t, o, step, d in places)
+            seen = images[(slice(None),) * 3 + window].reshape(s["mb"], groups, per_group, prod(out))
+            total += weights[(slice(None),) * 3 + tap] @ seen
+        return total.reshape(s["mb"], s["oc"], *out)
 
     return convolve
 
@@ -297,7 +307,7 @@ def _bound(task: Task, compute: str, exact: Floats, magnitude: Floats) -> Floats
     """Each input rounded once to the compute type (weights twice: with their scale), every step in f32, then the
     destination's rounding."""
     s = task.sizes
-    terms = s["k"] if task.primitive == "matmul" else s["ic"] // s["groups"] * s["kh"] * s["kw"]
+    terms = s["k"] if task.primitive == "matmul" else task.macs // max(prod(task.output), 1)
     inputs = 3 * _rounding(compute) if fmt(compute).is_float else 0.0
     dst = fmt(task.types[2])
     last = _rounding(dst.name) * abs(exact) if dst.is_float else 0.0

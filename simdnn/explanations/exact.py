@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -100,18 +101,18 @@ def _whole(sums: Array) -> Array:
 def _convolved(p: ConvProblem, src: Array, weights: Array) -> Array:
     """Tap by tap, a product of matrices each; padding adds nothing."""
     top, left, bottom, right = p.padding
-    padded = np.pad(src, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    taps = weights.reshape(1, p.groups, p.oc // p.groups, -1, p.kh, p.kw)
-    total: Array = np.zeros((p.mb, p.groups, p.oc // p.groups, p.oh * p.ow), src.dtype)
-    for u in range(p.kh):
-        for v in range(p.kw):
-            y, x = u * p.dilation[0], v * p.dilation[1]
-            window = padded[
-                :,
-                :,
-                y : y + (p.oh - 1) * p.strides[0] + 1 : p.strides[0],
-                x : x + (p.ow - 1) * p.strides[1] + 1 : p.strides[1],
-            ]
-            columns = window.reshape(p.mb, p.groups, -1, p.oh * p.ow)
-            total += np.matmul(taps[..., u, v], columns)
-    return total.reshape(p.mb, p.oc, p.oh, p.ow)
+    around, kernel = [(top, bottom), (left, right)], [p.kh, p.kw]
+    steps = list(zip(p.strides, p.dilation, (p.oh, p.ow), strict=True))
+    if d := p.depth:
+        around, kernel = [(d.front, d.back), *around], [d.k, *kernel]
+        steps.insert(0, (d.stride, d.dilation, d.o))
+    padded = np.pad(src, [(0, 0), (0, 0), *around])
+    taps = weights.reshape(p.groups, p.oc // p.groups, -1, *kernel)
+    out = [o for _, _, o in steps]
+    count, channels = prod(out), (slice(None),)
+    total: Array = np.zeros((p.mb, p.groups, p.oc // p.groups, count), src.dtype)
+    for tap in np.ndindex(*kernel):
+        places = zip(tap, steps, strict=True)
+        window = padded[channels * 2 + tuple(slice(t * d, t * d + (o - 1) * s + 1, s) for t, (s, d, o) in places)]
+        total += np.matmul(taps[channels * 3 + tap][None], window.reshape(p.mb, p.groups, -1, count))
+    return total.reshape(p.mb, p.oc, *out)

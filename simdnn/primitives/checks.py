@@ -120,6 +120,31 @@ def pair(what: str, value: Any, least: int = 1, hint: str = "") -> tuple[int, in
     return integer(what, value[0], least, hint), integer(what, value[1], least, hint)
 
 
+def three(what: str, value: Any, least: int = 1, hint: str = "") -> tuple[int, int, int]:
+    """One integer for all three axes, or three: (depth, vertical, horizontal).
+
+    >>> three("strides", 2), three("strides", (1, 2, 2))
+    ((2, 2, 2), (1, 2, 2))
+    """
+    entries = value if isinstance(value, (tuple, list)) else (value,) * 3
+    if len(entries) != 3:
+        raise InvalidArgument(f"{what}={value!r} has {len(entries)} entries; one integer or 3 of them")
+    depth, vertical, horizontal = (integer(what, v, least, hint) for v in entries)
+    return depth, vertical, horizontal
+
+
+def around(value: Any) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Padding ahead of three axes and behind them, from one integer, three of them, or six.
+
+    >>> around(1), around((1, 0, 0, 2, 0, 0))
+    (((1, 1, 1), (1, 1, 1)), ((1, 0, 0), (2, 0, 0)))
+    """
+    if isinstance(value, (tuple, list)) and len(value) == 6:
+        return three("padding", value[:3], 0), three("padding", value[3:], 0)
+    both = three("padding", value, 0)
+    return both, both
+
+
 def padding_of(value: Any) -> tuple[int, int, int, int]:
     """(top, left, bottom, right) from one integer, (vertical, horizontal), or all four.
 

@@ -51,6 +51,10 @@ def convolution(
     time: see `simdnn.reorder`, whose outcome may stand for the weights), "oihw" (as given: the kernel brings them into
     its own). `into` (N, OC, OH, OW) holds what the post-operation sum adds to. The output is (N, OC, OH, OW).
 
+    Three spatial dimensions: `src` (N, IC, ID, IH, IW), `weights` (OC, IC/G, KD, KH, KW) or with G ahead; one integer
+    for all three axes or three of them, `padding` also (front, top, left, back, bottom, right). On CPUs, by this
+    package's choice, without a source zero point where there is padding.
+
     On a GPU: the types that `matmul` has there, relu at most after scales, zero points and bias; depthwise convolutions
     run on its vector pipe. Raises `InvalidArgument` for shapes that do not fit, `Unimplemented` with what works for
     what no kernel computes.
@@ -66,18 +70,21 @@ def convolution(
         raise Unimplemented(f"into on {target.gpu.name!r}: no convolution there has the post-operation that reads it")
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
-    taps = Taps.of(strides, padding, dilation, groups)
-    arrays.check_shape("src", src, ("N", "IC", "IH", "IW"), "; one image is src[None]" if src.ndim == 3 else "")
-    oihw = _oihw(values, taps.groups)
-    mb, ic, ih, iw = src.shape
-    oc, group_ic, kh, kw = oihw
+    spatial = 3 if src.ndim == 5 else 2
+    taps = Taps.of(strides, padding, dilation, groups, spatial == 3)
+    dims = ("N", "IC", *("ID", "IH", "IW")[3 - spatial :])
+    arrays.check_shape("src", src, dims, "; one image is src[None]" if src.ndim == 3 else "")
+    oihw = _oihw(values, taps.groups, spatial)
+    mb, ic, *image = src.shape
+    oc, group_ic, *kernel = oihw
     if ic != group_ic * taps.groups:
         raise InvalidArgument(
             f"src has {ic} channels, but weights {values.shape} with groups={taps.groups} take "
             f"{group_ic} x {taps.groups} = {group_ic * taps.groups}"
         )
     bias = arrays.bias_of(bias)
-    sizes = dict(zip(CONV_SIZES, (mb, ic, ih, iw, oc, kh, kw), strict=True))
+    sizes = dict(zip(CONV_SIZES, (mb, ic, *image[-2:], oc, *kernel[-2:]), strict=True))
+    sizes |= {"id": image[0], "kd": kernel[0]} if spatial == 3 else {}
     given = resolved(conv_shape(sizes, taps, *types), attr, target)
     need_values(given)
     problem, parameters = problem_of(sizes, taps, given, dst, bias, wei_tag, target)
@@ -108,15 +115,16 @@ def problem_of(
     return conv_problem(sizes, taps, given.shape, epilogue, wei_tag), parameters
 
 
-def _oihw(weights: Array, groups: int) -> tuple[int, ...]:
-    """(OC, IC/G, KH, KW) of oihw or goihw weights."""
-    if weights.ndim != 5:
-        arrays.check_shape("weights", weights, ("OC", "IC/G", "KH", "KW"), " (or 5: (G, OC/G, IC/G, KH, KW))")
+def _oihw(weights: Array, groups: int, spatial: int = 2) -> tuple[int, ...]:
+    """(OC, IC/G, KH, KW) of oihw or goihw weights; with three spatial dimensions KD ahead of KH."""
+    kernel = ("KD", "KH", "KW")[3 - spatial :]
+    grouped = ", ".join(("G", "OC/G", "IC/G", *kernel))
+    if weights.ndim != 3 + spatial:
+        arrays.check_shape("weights", weights, ("OC", "IC/G", *kernel), f" (or {3 + spatial}: ({grouped}))")
         return weights.shape
-    arrays.check_shape("weights", weights, ("G", "OC/G", "IC/G", "KH", "KW"))
+    arrays.check_shape("weights", weights, ("G", "OC/G", "IC/G", *kernel))
     if weights.shape[0] != groups:
         raise InvalidArgument(
-            f"weights (G, OC/G, IC/G, KH, KW) of shape {weights.shape} with groups={groups}; "
-            f"pass groups={weights.shape[0]}"
+            f"weights ({grouped}) of shape {weights.shape} with groups={groups}; pass groups={weights.shape[0]}"
         )
     return (weights.shape[0] * weights.shape[1], *weights.shape[2:])

@@ -16,9 +16,10 @@ from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Problem
+from simdnn.primitives.postops import output_shape
 
 #: plain layouts by the number of dimensions, the one that NumPy arrays have first
-PLAIN = {2: ("ab", "ba"), 3: ("abc", "acb"), 4: ("oihw", "nchw", "nhwc"), 5: ("goihw",)}
+PLAIN = {2: ("ab", "ba"), 3: ("abc", "acb"), 4: ("oihw", "nchw", "nhwc"), 5: ("goihw", "oidhw", "ncdhw", "ndhwc")}
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ def src_desc(problem: Problem) -> MemoryDesc:
     """The source as kernels read it: rows of K, or channels last."""
     if isinstance(problem, MatmulProblem):
         return _matrices(problem, "src", (problem.m, problem.k), problem.src)
-    return MemoryDesc((problem.mb, problem.ic, problem.ih, problem.iw), problem.src, "nhwc")
+    planes = (problem.depth.i,) if problem.depth else ()
+    tag = "ndhwc" if problem.depth else "nhwc"
+    return MemoryDesc((problem.mb, problem.ic, *planes, problem.ih, problem.iw), problem.src, tag)
 
 
 def dst_desc(problem: Problem) -> MemoryDesc:
@@ -87,15 +90,16 @@ def dst_desc(problem: Problem) -> MemoryDesc:
     dtype = problem.epilogue.dst
     if isinstance(problem, MatmulProblem):
         return _matrices(problem, "dst", (problem.m, problem.n), dtype)
-    return MemoryDesc((problem.mb, problem.oc, problem.oh, problem.ow), dtype, "nhwc")
+    return MemoryDesc(output_shape(problem), dtype, "ndhwc" if problem.depth else "nhwc")
 
 
 def plain_weights(problem: Problem, tag: str = "any") -> MemoryDesc:
     """The weights as the user stores them; "any" is NumPy's own order."""
     if isinstance(problem, MatmulProblem):
         return _matrices(problem, "wei", (problem.k, problem.n), problem.wei, tag)
-    shape = problem.oc, problem.ic // problem.groups, problem.kh, problem.kw
-    return MemoryDesc(shape, problem.wei, "oihw")
+    planes = (problem.depth.k,) if problem.depth else ()
+    shape = problem.oc, problem.ic // problem.groups, *planes, problem.kh, problem.kw
+    return MemoryDesc(shape, problem.wei, "oidhw" if problem.depth else "oihw")
 
 
 def weights_desc(problem: Problem, kernel: Kernel) -> MemoryDesc:
@@ -113,4 +117,7 @@ def weights_desc(problem: Problem, kernel: Kernel) -> MemoryDesc:
         tag = plain.tag if plain.shape[-1] == 1 else blocked.tag("matmul")  # one column is one row
         return MemoryDesc(plain.shape, blocked.holds, tag)
     operation = "matmul" if isinstance(problem, MatmulProblem) else "convolution"
-    return MemoryDesc(plain.shape, blocked.holds, blocked.tag(operation), blocked)
+    tag = blocked.tag(operation)
+    if not isinstance(problem, MatmulProblem) and problem.depth:  # one dimension more, ahead of the channels
+        tag = tag.replace("cd", "cde", 1).replace("deC", "defC", 1)
+    return MemoryDesc(plain.shape, blocked.holds, tag, blocked)

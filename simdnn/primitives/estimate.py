@@ -34,6 +34,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "wei_tag": "any",
         "src_tag": "any",
         "dst_tag": "any",
+        "id": 0,
+        "kd": 0,
     },
 }
 
@@ -55,7 +57,8 @@ def estimate(
     matmul may be a type of block ("f32:q4_0:f32").
 
     "matmul": m, n, k, src_batch=(), wei_batch=(): the sizes in front of the matrices, which broadcast.
-    "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1. Both: wei_tag="any", and
+    "convolution": ic, ih, iw, oc, kh, kw, mb=1, strides=1, padding=0, dilation=1, groups=1, and id and kd of three
+    spatial dimensions. Both: wei_tag="any", and
     src_tag and dst_tag, which are "any" or what kernels here read and write: "ab" or "nhwc". The answer's `src_desc`,
     `weights_desc` and `dst_desc` tell the layouts and types that the kernel wants. Parameters of `attr` may be
     `Quant(None, …)`. Raises `InvalidArgument` for sizes that do not fit, `Unimplemented` with what works for what no
@@ -79,6 +82,8 @@ def estimate(
     sizes = {name: integer(name, given.pop(name)) for name in names}
     for name in ("src_tag", "dst_tag"):
         one_of(name, given.pop(name), ("any", "ab" if primitive == "matmul" else "nhwc"))
+    if given.get("id") or given.get("kd"):
+        sizes |= {name: integer(name, given[name]) for name in ("id", "kd")}
     problem, modes = _problem(primitive, sizes, given, _types(dt), target, attr, bias)
     arrays.check_sizes(tensors(problem))
     return priced(chosen(problem, target, modes), target)
@@ -123,6 +128,7 @@ def _problem(
             return blocks_product.problem_of(asked, given, blocks, dst, options["wei_tag"], target), given
         given = resolved(asked.of_types(*operands), attr, target, dst)
         return matmul_of(asked, given, dst, bias, options["wei_tag"], target)[0], given
-    taps = Taps.of(*(options[name] for name in ("strides", "padding", "dilation", "groups")))
+    strides, padding, dilation, groups = (options[name] for name in ("strides", "padding", "dilation", "groups"))
+    taps = Taps.of(strides, padding, dilation, groups, deep="kd" in sizes)
     given = resolved(conv_shape(sizes, taps, *operands), attr, target)
     return convolution_of(sizes, taps, given, dst, bias, options["wei_tag"], target)[0], given

@@ -101,6 +101,8 @@ def convolution_problem(
 ) -> tuple[GpuConvProblem, Parameters]:
     """A convolution on a GPU, and its numbers; common zero points both by themselves and as tables of the product."""
     shape = given.shape
+    if taps.depth:
+        raise Unimplemented(f"three spatial dimensions on {machine.name!r}: what works: one and two, or a CPU")
     _check_attribute(machine, given)
     epilogue, parameters = resolve(given, dst, bias)
     _check_epilogue(machine, given, epilogue)

@@ -59,9 +59,11 @@ def _grain(kind: str, quant: Quant, channels: int, axis: int) -> str:
 
 
 def output_shape(problem: Problem) -> tuple[int, ...]:
-    """(M, N), or (N, OC, OH, OW)."""
+    """(M, N), or (N, OC, OH, OW), with OD ahead of OH where there is a depth."""
     p = problem
-    return (p.m, p.n) if isinstance(p, MatmulProblem) else (p.mb, p.oc, p.oh, p.ow)
+    if isinstance(p, MatmulProblem):
+        return p.m, p.n
+    return (p.mb, p.oc, *((p.od,) if p.depth else ()), p.oh, p.ow)
 
 
 def with_operands(
@@ -104,4 +106,4 @@ def _in_order(what: str, values: Array, problem: Problem, shape: tuple[int, ...]
         values = np.broadcast_to(values, [b if a == 1 else a for a, b in zip(values.shape, wanted, strict=True)])
     if values.shape != wanted:
         raise InvalidArgument(f"{what} of shape {values.shape}; the output's is needed: {wanted}")
-    return np.ascontiguousarray(values if matrix else values.transpose(0, 2, 3, 1)).reshape(-1)
+    return np.ascontiguousarray(values if matrix else np.moveaxis(values, 1, -1)).reshape(-1)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isa_models import InvalidArgument
-from simdnn.kernels.common.spec import ConvProblem, Epilogue, MatmulProblem, Problem
+from simdnn.kernels.common.spec import ConvProblem, Depth, Epilogue, MatmulProblem, Problem
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.problem import GpuConvProblem
-from simdnn.primitives.checks import integer, one_of, padding_of, pair
+from simdnn.primitives.checks import around, integer, one_of, padding_of, pair, three
 from simdnn.primitives.resolve import Shape
 
 WEI_TAGS = ("any", "ab", "ba")
@@ -26,16 +26,18 @@ class Taps:
     padding: tuple[int, int, int, int]
     dilation: tuple[int, int]
     groups: int
+    depth: tuple[int, int, int, int] | None = None  # stride, dilation, padding in front and behind
 
     @staticmethod
-    def of(strides: object, padding: object, dilation: object, groups: object) -> Taps:
-        """The taps that a caller writes: one integer or several for each."""
-        return Taps(
-            pair("strides", strides),
-            padding_of(padding),
-            pair("dilation", dilation, hint="1 means dense taps, which oneDNN writes 0"),
-            integer("groups", groups),
-        )
+    def of(strides: object, padding: object, dilation: object, groups: object, deep: bool = False) -> Taps:
+        """The taps that a caller writes: one integer or several for each; `deep`: of three spatial dimensions."""
+        count, hint = integer("groups", groups), "1 means dense taps, which oneDNN writes 0"
+        if not deep:
+            return Taps(pair("strides", strides), padding_of(padding), pair("dilation", dilation, hint=hint), count)
+        steps, gaps = three("strides", strides), three("dilation", dilation, hint=hint)
+        (front, top, left), (back, bottom, right) = around(padding)
+        planes = steps[0], gaps[0], front, back
+        return Taps(steps[1:], (top, left, bottom, right), gaps[1:], count, planes)
 
 
 def matmul_problem(shape: Shape, epilogue: Epilogue, wei_tag: object) -> MatmulProblem:
@@ -49,7 +51,7 @@ def conv_shape(sizes: Mapping[str, int], taps: Taps, src: str, wei: str) -> Shap
     for name in ("ic", "oc"):
         if sizes[name] % taps.groups:
             raise InvalidArgument(f"groups={taps.groups} does not divide {name}={sizes[name]}")
-    k = sizes["ic"] // taps.groups * sizes["kh"] * sizes["kw"]
+    k = sizes["ic"] // taps.groups * sizes["kh"] * sizes["kw"] * sizes.get("kd", 1)
     return Shape("convolution", sizes["mb"], k, sizes["oc"], src, wei, taps.groups)
 
 
@@ -59,7 +61,10 @@ def conv_problem(
     """The problem of checked sizes, or `InvalidArgument` where the kernel is larger than the padded source."""
     mb, ic, ih, iw, oc, kh, kw = (sizes[name] for name in CONV_SIZES)
     tag = one_of("wei_tag", wei_tag, CONV_WEI_TAGS)
-    problem = ConvProblem(mb, ic, ih, iw, oc, kh, kw, shape.src, shape.wei, epilogue, **vars(taps), wei_tag=tag)
+    named = vars(taps) | {"depth": Depth(sizes["id"], sizes["kd"], *taps.depth) if taps.depth else None}
+    problem = ConvProblem(mb, ic, ih, iw, oc, kh, kw, shape.src, shape.wei, epilogue, **named, wei_tag=tag)
+    if problem.depth and problem.od < 1:
+        raise InvalidArgument(f"kernel of {problem.depth.k} planes on a source of {problem.depth.i}, padded: too deep")
     if problem.oh < 1 or problem.ow < 1:
         top, left, bottom, right = taps.padding
         tall, wide = ((size - 1) * d + 1 for size, d in zip((problem.kh, problem.kw), taps.dilation, strict=True))
@@ -81,9 +86,15 @@ def tensors(problem: Problem) -> dict[str, tuple[tuple[int, ...], str]]:
     taps = {}
     if isinstance(p, GpuConvProblem) and not depthwise.accepts(p):
         taps = {"source by taps": ((p.mb, p.oh, p.ow, p.ic, p.kh, p.kw), p.src)}
+    d = p.depth
+
+    def sized(batch: int, channels: int, deep: int, *image: int) -> tuple[int, ...]:
+        return (batch, channels, *((deep,) if d else ()), *image)
+
+    i, k, zeros = (d.i, d.k, d.front + d.back) if d else (1, 1, 0)
     return taps | {
-        "src": ((p.mb, p.ic, p.ih, p.iw), p.src),
-        "padded source": ((p.mb, p.ic, p.ih + top + bottom, p.iw + left + right), p.src),
-        "weights": ((p.oc, p.ic // p.groups, p.kh, p.kw), p.wei),
-        "dst": ((p.mb, p.oc, p.oh, p.ow), "s32"),
+        "src": (sized(p.mb, p.ic, i, p.ih, p.iw), p.src),
+        "padded source": (sized(p.mb, p.ic, i + zeros, p.ih + top + bottom, p.iw + left + right), p.src),
+        "weights": (sized(p.oc, p.ic // p.groups, k, p.kh, p.kw), p.wei),
+        "dst": (sized(p.mb, p.oc, p.od, p.oh, p.ow), "s32"),
     }

@@ -89,7 +89,10 @@ def _convolution(p: ConvProblem) -> str:
     groups = f"g{p.groups}" if p.groups > 1 else ""
     height = f"ih{p.ih}oh{p.oh}kh{p.kh}sh{p.strides[0]}dh{p.dilation[0] - 1}ph{top}"
     width = f"iw{p.iw}ow{p.ow}kw{p.kw}sw{p.strides[1]}dw{p.dilation[1] - 1}pw{left}"
-    return f"{groups}mb{p.mb}_ic{p.ic}oc{p.oc}_{height}_{width}"
+    planes = ""
+    if d := p.depth:
+        planes = f"_id{d.i}od{d.o}kd{d.k}sd{d.stride}dd{d.dilation - 1}pd{d.front}"
+    return f"{groups}mb{p.mb}_ic{p.ic}oc{p.oc}{planes}_{height}_{width}"
 
 
 def note(result: Estimate, words: Callable[[], Sequence[str]]) -> None:

@@ -78,6 +78,7 @@ def test_matmuls_pass(words: str) -> None:
         "--dt=u8:s8:f32 --attr-zero-points=src:common:2 ic8oc8_iw9kw3pw1",
         "--dt=bf16 ic3ih12oc16oh6kh5sh2ph2",
         "ic8ih9oc8oh3kh1ph0sh2",  # the last rows are not read
+        "--dt=f32,u8:s8:s8 --attr-post-ops=,sum+add:f32:per_oc+max:f32:per_tensor mb1g2ic8id5ih6iw7oc4kd3kh2kw1pd1sh2",
     ],
 )
 def test_convolutions_pass(words: str) -> None:
@@ -146,7 +147,7 @@ def test_a_copy_takes_time() -> None:
         ("--conv --dir=BWD_D ic3ih5oc4kh3", "no backward convolution"),
         ("--conv --dispatch=onednn --alg=wino ic3ih5oc4kh3", "no Winograd"),
         ("--conv --stag=ab ic3ih5oc4kh3", "--stag=ab: no layout of 4 dimensions"),
-        ("--conv ic3id5oc4kd3", "three spatial dimensions"),
+        ("--conv --dispatch=onednn ic3id5oc4kd3", "three spatial dimensions"),
         ("--conv g3ic4ih5oc6kh3", "groups=3 does not divide ic=4"),
     ],
 )

@@ -158,8 +158,32 @@ class MatmulProblem:
 
 
 @dataclass(frozen=True)
+class Depth:
+    """The third spatial dimension of a convolution: planes of the image, and of the kernel."""
+
+    i: int
+    k: int
+    stride: int = 1
+    dilation: int = 1  # 1: dense taps
+    front: int = 0  # padding ahead of the first plane, and behind the last
+    back: int = 0
+
+    @property
+    def o(self) -> int:
+        return (self.i + self.front + self.back - (self.k - 1) * self.dilation - 1) // self.stride + 1
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each plane is a convolution of its own."""
+        return (self.k, self.stride, self.front, self.back) == (1, 1, 0, 0)
+
+
+@dataclass(frozen=True)
 class ConvProblem:
-    """Forward convolution: src (mb, ic, ih, iw), weights (oc, ic / groups, kh, kw), dst (mb, oc, oh, ow)."""
+    """Forward convolution: src (mb, ic, ih, iw), weights (oc, ic / groups, kh, kw), dst (mb, oc, oh, ow).
+
+    With a `depth`, which stands in front of the height: src (mb, ic, id, ih, iw) and so on.
+    """
 
     mb: int
     ic: int
@@ -177,6 +201,17 @@ class ConvProblem:
     groups: int = 1
     wei_tag: str = "any"  # any | oihw (plain; goihw with groups)
     promote: int = field(default=0, kw_only=True)  # products after which a partial sum joins one in f32; 0: the row's
+    depth: Depth | None = field(default=None, kw_only=True)
+
+    @property
+    def od(self) -> int:
+        """Planes of an output image; 1 without a depth."""
+        return self.depth.o if self.depth else 1
+
+    @property
+    def tap_rows(self) -> int:
+        """Rows of the kernel, those of all its planes."""
+        return self.kh * (self.depth.k if self.depth else 1)
 
     @property
     def oh(self) -> int:
@@ -195,7 +230,8 @@ class ConvProblem:
 
     @property
     def macs(self) -> int:
-        return self.mb * self.oc * self.oh * self.ow * (self.ic // self.groups) * self.kh * self.kw
+        outputs = self.mb * self.oc * self.od * self.oh * self.ow
+        return outputs * (self.ic // self.groups) * self.tap_rows * self.kw
 
 
 Problem = MatmulProblem | ConvProblem
@@ -267,8 +303,9 @@ _PARAMETERS = {
     "group_scales": ("takes no scales along K ({})", "computes with scales along K only"),
     "narrow": ("takes no floats of 8 bits and fewer", "computes with floats of 8 bits and fewer only"),
     "blocks": ("takes no weights in blocks of {}", "computes with weights in blocks only"),
+    "depth": ("computes one and two spatial dimensions", "computes three spatial dimensions only"),
 }
-assert _PARAMETERS.keys() <= {f.name for f in fields(MatmulProblem)}
+assert _PARAMETERS.keys() <= {f.name for problem in (MatmulProblem, ConvProblem) for f in fields(problem)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,7 +335,7 @@ class KernelKind:
         0  # products of a partial sum are a multiple of this, where their number is asked for; 0: they are not
     )
     tags: tuple[str, ...] = _LAYOUTS  # layouts of the user's weights
-    takes: tuple[str, ...] = ()  # parameters by group: decompression | zero_points | group_scales | narrow
+    takes: tuple[str, ...] = ()  # parameters by group: decompression | zero_points | group_scales | narrow | depth
     needs: str = ""  # the one of them without which there is nothing for this row to do
     mixes: bool = False  # whether floats of one type may meet floats of another
     strategies: tuple[str, ...] = ()  # by which it takes zero points; () where it takes none, or the only way

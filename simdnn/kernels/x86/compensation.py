@@ -46,7 +46,7 @@ class Compensation:
         c = self.product.conv
         return [
             Tensor("zp_wei", "s32", 1),
-            Tensor("rowsum", "s32", c.mb * c.oh * c.ow, "scratch"),
+            Tensor("rowsum", "s32", c.mb * c.od * c.oh * c.ow, "scratch"),
             Tensor.constant("unit_weight", self.product.dot.wide, one.tobytes()),
         ]
 
@@ -88,10 +88,10 @@ class Compensation:
         shift = 128 * total if product.shifted else np.zeros_like(total)
         e = c.epilogue
         zs, zw = (int(p.zp_src) if e.zp_src else 0), (int(p.zp_wei) if e.zp_wei else 0)
-        k = product.k if product.options.split_k else c.ic // c.groups * c.kh * c.kw
+        k = product.k if product.options.split_k else c.ic // c.groups * c.tap_rows * c.kw
         constant = k * zs * zw
         if product.shifted:  # the row sums are of shifted sources too, padded channels included
-            constant += zw * 128 * c.kh * c.kw * self.layout.icp
+            constant += zw * 128 * c.tap_rows * c.kw * self.layout.icp
         constant %= 1 << 32  # as all of it wraps in the end
         if self.by == "channel":
             values = constant - shift - zs * total

@@ -125,10 +125,13 @@ class Gemm:
             block = block + Affine.var("q") * (height * together)
         else:
             together = chunk(c.oh, r.line * size, self.blocks.second_level)
-            outer += [("n", c.mb), ("q", c.oh // together)]
+            outer += [("n", c.mb), *([("d", c.od)] if c.depth else []), ("q", c.oh // together)]
             lines = Affine.var("q") * together + Affine.var("y")
             base_source = Affine.var("n") * r.image + lines * r.line + r.origin
-            base_row = Affine.var("n") * (c.oh * c.ow) + lines * c.ow
+            base_row = Affine.var("n") * (c.od * c.oh * c.ow) + lines * c.ow
+            if c.depth:
+                base_source = base_source + Affine.var("d") * r.plane
+                base_row = base_row + Affine.var("d") * (c.oh * c.ow)
         numbers = [base_row + block + (first + i) for i in range(height)]
         sources = [base_source + (block + (first + i)) * r.column + Affine.var("g") * r.group for i in range(height)]
         in_image = [n + Affine.var("n") * -(c.oh * c.ow) for n in numbers]

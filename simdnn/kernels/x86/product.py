@@ -47,7 +47,8 @@ class Product:
     def flat(self) -> bool:
         """Whether all pixels of the batch are one run of rows."""
         c = self.conv
-        return self.is_matmul or (c.kh, c.kw, c.strides, c.padding) == (1, 1, (1, 1), (0, 0, 0, 0))
+        alone = c.depth is None or c.depth.pointwise
+        return self.is_matmul or alone and (c.kh, c.kw, c.strides, c.padding) == (1, 1, (1, 1), (0, 0, 0, 0))
 
     @property
     def k(self) -> int:
@@ -67,12 +68,12 @@ class Product:
     def rows(self) -> int:
         """Rows that tiles are cut from: all pixels, or one line of them."""
         c = self.conv
-        return c.mb * c.oh * c.ow if self.flat else c.ow
+        return c.mb * c.od * c.oh * c.ow if self.flat else c.ow
 
     @property
     def outputs(self) -> int:
         """Elements of the destination."""
-        return self.conv.mb * self.conv.oh * self.conv.ow * self.conv.oc
+        return self.conv.mb * self.conv.od * self.conv.oh * self.conv.ow * self.conv.oc
 
     @cached_property
     def reading(self) -> Reading:
@@ -101,7 +102,7 @@ class Product:
         """The source as rows of channels."""
         if self.options.split_k:
             return split_rows(src, self.ic)
-        return src if self.is_matmul else src.transpose(0, 2, 3, 1)
+        return src if self.is_matmul else np.moveaxis(src, 1, -1)
 
     def multiplied(self, weights: Array) -> Array:
         """The weights that the dots multiply, as goihw: halved or rounded where they are."""
@@ -112,7 +113,7 @@ class Product:
         elif self.is_matmul:
             weights = weights.T.reshape(1, c.oc, c.ic, 1, 1)
         else:
-            weights = weights.reshape(c.groups, self.oc, self.ic, c.kh, c.kw)
+            weights = weights.reshape(c.groups, self.oc, self.ic, c.tap_rows, c.kw)
         if self.options.halve:
             weights = pack.halved(weights)
         if weights.dtype == np.float32:  # as the program would; a reorder may have done it
@@ -124,8 +125,9 @@ class Product:
         c = self.conv
         if self.is_matmul:
             return outputs["dst"].reshape(self.rows, c.oc)
-        nhwc = outputs["dst"].reshape(c.mb, c.oh, c.ow, c.oc)
-        return np.ascontiguousarray(nhwc.transpose(0, 3, 1, 2))
+        planes = (c.od,) if c.depth else ()
+        channels_last = outputs["dst"].reshape(c.mb, *planes, c.oh, c.ow, c.oc)
+        return np.ascontiguousarray(np.moveaxis(channels_last, -1, 1))
 
 
 @dataclass(frozen=True)

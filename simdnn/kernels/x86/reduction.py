@@ -33,6 +33,7 @@ class Chains:
         tap = steps * step
         cut = min(o.cut // depth or steps, steps)
         rows = TapLoop("u", r.kh, r.down, r.kw * tap)
+        planes = TapLoop("z", r.kd, r.behind, r.kh * r.kw * tap)
 
         def chain(columns: tuple[int, int], *outside: TapLoop, first: int = 0) -> Chain:
             """Over a run of columns, and up to `cut` steps of channels from `first`."""
@@ -53,12 +54,14 @@ class Chains:
             blocks = TapLoop("block", steps // some, order.block, some * step)
             return (Repeat((replace(chain((0, r.kw), blocks, rows), steps=some),)),)
         times = -(-steps // cut) - 1
-        last = chain((0, r.kw), rows, first=times * cut)
+        last = chain((0, r.kw), planes, rows, first=times * cut)
         if order.columns_outside:
             last = replace(last, taps=last.taps[::-1])
         if not times:
             return (Repeat((last,)),)
-        return Repeat((chain((0, r.kw), rows),), TapLoop("part", times, cut * depth, cut * step)), Repeat((last,))
+        return Repeat((chain((0, r.kw), planes, rows),), TapLoop("part", times, cut * depth, cut * step)), Repeat(
+            (last,)
+        )
 
     def tensors(self) -> list[Tensor]:
         return []

@@ -110,8 +110,10 @@ class Row:
         """The row of the kernel table for matmuls or for convolutions."""
         matmul, integers = operation is MatmulProblem, self.weights == "s8"
         others = WIDENED if integers and matmul else STORED if not (integers or matmul) else ()
+        grouped = ("group_scales",) if self.dot.acc == "s32" and self.multiplies is on_vectors else ()
         of_matmul = self.refuses_widened, self.refuses_groups, self.refuses_scale
-        of_convolution = self.refuses_stored, self.refuses_zero_point, self.refuses_layout, self.refuses_taps
+        refused = self.refuses_stored, self.refuses_zero_point, self.refuses_layout, self.refuses_taps
+        of_convolution = *refused, _no_deep_zero_point
         return KernelKind(
             self.name(operation),
             self.isa,
@@ -127,7 +129,7 @@ class Row:
             accumulates=(self.dot.acc,),
             promotes=self.promotes(matmul),
             tags=("any", "ab", "ba") if matmul else ("any", "oihw"),
-            takes=("group_scales",) if matmul and self.dot.acc == "s32" and self.multiplies is on_vectors else (),
+            takes=grouped if matmul else ("depth",),
             sizes=() if matmul else (_not_depthwise,),
             wants=of_matmul if matmul else of_convolution,
         )
@@ -197,7 +199,7 @@ class Row:
     def refuses_taps(self, problem: ConvProblem) -> str:
         """Why the taps of a convolution are too many; empty where they are not."""
         most = (problem.promote or self.dot.chain) if self.dot.narrow_sums else math.inf
-        if 2 * problem.kh * problem.kw > most:
+        if 2 * problem.tap_rows * problem.kw > most:
             return f"adds {most} products in f16: kernels of up to {most // 2} taps"
         return ""
 
@@ -226,7 +228,13 @@ class Row:
 
 
 def _not_depthwise(problem: ConvProblem) -> str:
-    return "depthwise convolutions have a kernel of their own" if problem.depthwise else ""
+    return "depthwise convolutions have a kernel of their own" if problem.depthwise and not problem.depth else ""
+
+
+def _no_deep_zero_point(problem: ConvProblem) -> str:
+    d = problem.depth
+    around = d is not None and (d.front or d.back or any(problem.padding))
+    return "takes no source zero point where depth and padding meet" if around and problem.epilogue.zp_src else ""
 
 
 def _no_zero_point(problem: ConvProblem) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.spec import Depth
 from simdnn.kernels.x86.code import Unit, fill_zero, load32, load_bf16, load_f16, store32, zero
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.rounding import constants, round_f32
@@ -30,10 +31,12 @@ class Source:
     icp: int  # and as read
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)  # top, left, bottom, right
     rounds: str = ""  # f32 read as f32, rounded on the way: a kind of rounding.py
+    depth: Depth | None = None  # planes of an image, and zeros in front and behind
 
     @property
     def copied(self) -> bool:
-        return self.converted or self.ic != self.icp or any(self.padding)
+        around = self.depth is not None and (self.depth.front or self.depth.back)
+        return self.converted or self.ic != self.icp or any(self.padding) or bool(around)
 
     @property
     def converted(self) -> bool:
@@ -53,11 +56,17 @@ class Source:
         return (self.iw + self.padding[1] + self.padding[3]) * self.pixel
 
     @property
-    def image(self) -> int:
+    def plane(self) -> int:
+        """Elements from one plane of an image to the next."""
         return (self.ih + self.padding[0] + self.padding[2]) * self.row
 
+    @property
+    def image(self) -> int:
+        return self.plane * (self.depth.i + self.depth.front + self.depth.back if self.depth else 1)
+
     def tensors(self) -> list[Tensor]:
-        stored = Tensor("src", self.stored, self.mb * self.ih * self.iw * self.groups * self.ic)
+        planes = self.mb * (self.depth.i if self.depth else 1)
+        stored = Tensor("src", self.stored, planes * self.ih * self.iw * self.groups * self.ic)
         copy = [Tensor("padded", self.read, self.mb * self.image, "scratch")] if self.copied else []
         return [stored, *copy, *constants(self.rounds)]
 
@@ -67,7 +76,10 @@ class Source:
             return []
         top, left, bottom, right = self.padding
         zeros = unit.reg("z")
-        image = Affine.var("n") * self.image
+        image, number = Affine.var("n") * self.image, Affine.var("n")
+        if self.depth:
+            image = image + (Affine.var("z") + self.depth.front) * self.plane
+            number = number * self.depth.i + Affine.var("z")
         row = image + (Affine.var("y") + top) * self.row
         body: Code = [zero(zeros)]
         whole = self.ic == self.icp and not unit.masks  # moves of four bytes: what is behind the row goes with it
@@ -75,7 +87,7 @@ class Source:
         if not whole:
             at = row + (left + self.iw) * self.pixel
             body += fill_zero(unit, "padded", self.read, at, right * self.pixel, "e", "z")
-        stored = Affine.var("n") * (self.ih * self.iw * self.groups * self.ic)
+        stored = number * (self.ih * self.iw * self.groups * self.ic)
         stored = stored + Affine.var("y") * (self.iw * self.groups * self.ic)
         read = row + left * self.pixel
         if self.ic == self.icp:
@@ -88,8 +100,24 @@ class Source:
         code: Code = []
         for at, rows in ((image, top), (image + (top + self.ih) * self.row, bottom)):
             fill = fill_zero(unit, "padded", self.read, at, rows * self.row, "f", "z")
-            code += loop("n", self.mb, [zero(zeros), *fill], parallel=True) if rows else []
-        return code + loop("n", self.mb, loop("y", self.ih, body, parallel=True), parallel=True)
+            code += self._each_plane([zero(zeros), *fill]) if rows else []
+        return code + self._outside(unit) + self._each_plane(loop("y", self.ih, body, parallel=True))
+
+    def _each_plane(self, body: Code) -> Code:
+        """`body` for each plane of each image."""
+        body = loop("z", self.depth.i, body, parallel=True) if self.depth else body
+        return loop("n", self.mb, body, parallel=True)
+
+    def _outside(self, unit: Unit) -> Code:
+        """Planes of zeros in front of an image and behind it."""
+        code: Code = []
+        for first, planes in (
+            ((0, self.depth.front), (self.depth.front + self.depth.i, self.depth.back)) if self.depth else ()
+        ):
+            at = Affine.var("n") * self.image + first * self.plane
+            fill = fill_zero(unit, "padded", self.read, at, planes * self.plane, "f", "z")
+            code += loop("n", self.mb, [zero(unit.reg("z")), *fill], parallel=True) if planes else []
+        return code
 
     def _run(self, unit: Unit, stored: Affine, read: Affine, count: int, padded: int) -> Code:
         """`count` neighbouring elements, and zeros behind them up to `padded`."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.common.spec import ConvProblem
+from simdnn.kernels.common.spec import ConvProblem, Depth
 from simdnn.kernels.common.sums import Order
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.columns import Columns
@@ -84,11 +84,14 @@ class Reading:
     ic: int  # channels of a tap, padded to whole dot products
     origin: int = 0  # the first tap of the first output
     planes: Planes | Columns | WindowLines | None = None
+    plane: int = 0  # from one plane of outputs to the next
+    behind: int = 0  # from one plane of the kernel to the next
+    kd: int = 1
 
     @property
     def weights(self) -> int:
         """Weights of one output channel, padded."""
-        return self.kh * self.kw * self.ic
+        return self.kd * self.kh * self.kw * self.ic
 
     def tensors(self) -> list[Tensor]:
         return [*self.source.tensors(), *([self.planes.tensor()] if self.planes else [])]
@@ -106,7 +109,8 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
     if not fold:
         icp = padded_channels(unit, dot, c.src, ic)
         icp = -(-icp // order.block) * order.block if order.block else icp
-        s = Source(c.src, read, c.mb, c.ih, c.iw, 1 if split else c.groups, ic, icp, c.padding, rounds)
+        s = Source(c.src, read, c.mb, c.ih, c.iw, 1 if split else c.groups, ic, icp, c.padding, rounds, c.depth)
+        deep = c.depth or Depth(1, 1)
         across = s.pixel if split else c.dilation[1] * s.pixel
         return Reading(
             s,
@@ -120,6 +124,9 @@ def reading(c: ConvProblem, unit: Unit, dot: Dot, order: Order, split: bool) -> 
             c.kh,
             c.kw,
             icp,
+            plane=deep.stride * s.plane,
+            behind=deep.dilation * s.plane,
+            kd=deep.k,
         )
     if fold == "gemm":
         s = Source(c.src, read, c.mb, c.ih, c.iw, c.groups, ic, ic, c.padding, rounds)

@@ -70,7 +70,7 @@ class PackedWeights:
     def own(self) -> pack.Blocked:
         """The weights as the dots read them."""
         p, c, split = self.product, self.product.conv, self.product.options.split_k
-        sizes = (p.k, 1, 1, split) if p.is_matmul else (p.ic, c.kh, c.kw, 0)
+        sizes = (p.k, 1, 1, split) if p.is_matmul else (p.ic, c.tap_rows, c.kw, 0)
         rounds = p.dot.rounds if self.multiplied == "f32" else ""
         return pack.Blocked(p.unit.isa, self.multiplied, self.layout, *sizes, rounds=rounds)
 
@@ -88,7 +88,7 @@ class PackedWeights:
     def tensors(self) -> list[Tensor]:
         p, c, found = self.product, self.product.conv, []
         if self.packed_here:
-            rows = p.k if p.is_matmul else p.ic * c.kh * c.kw
+            rows = p.k if p.is_matmul else p.ic * c.tap_rows * c.kw
             found.append(Tensor("plain", self.stored, rows * c.oc))
         kind = "scratch" if self.packed_here else "input"
         for r in runs(self.layout, p.unit.lanes, "j"):

@@ -52,6 +52,8 @@ def choose(problem: Problem, isa: str, fpmath: str) -> Pick:
 
 def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     caps = implied(isa)
+    if isinstance(problem, ConvProblem) and problem.depth:
+        raise Unimplemented("what oneDNN picks for three spatial dimensions is not known: dispatch='fastest' works")
     if isinstance(problem, MatmulProblem) and (problem.narrow or narrow.by_f8(problem)):
         return narrow.choice(problem, caps)
     if isinstance(problem, ConvProblem) and narrow.is_f8(problem.src):

@@ -20,6 +20,8 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
 
     `wide`: AVX-512. `halved`: weights so small that no pair saturates.
     """
+    if p.depth:
+        return Order()
     neighbours = p.kw > 1 and p.dilation[1] == 1
     single = p.ic == p.groups
     if dot.acc == "s32" and (halved or not dot.saturates):

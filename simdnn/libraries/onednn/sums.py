@@ -44,13 +44,14 @@ def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
 
 def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) -> Options:
     if dot.chain:
-        return Options(cut=dot.chain // (problem.kh * problem.kw) // 2 * 2)
-    if dot.wei == "bf16" and dot.depth == 2 and by_gemm(problem, False):
+        return Options(cut=dot.chain // (problem.tap_rows * problem.kw) // 2 * 2)
+    flat = problem.depth is None  # whose orders are known
+    if flat and dot.wei == "bf16" and dot.depth == 2 and by_gemm(problem, False):
         return _as_gemm(problem)
     cut = 0
     if dot.acc == "f32" and dot.depth == 1:
         cut = 1280 if wide else 320 if problem.ic // problem.groups > 2048 else 0
-        if wide and dot.wei == "f32" and jit_takes(problem):
+        if flat and wide and dot.wei == "f32" and jit_takes(problem):
             return Options(cut=small_block(problem), bias_first=True)
     older, exact = older_kernel(isa, problem), dot.compute == "s16"
     halve = dot.saturates and problem.src == "s8"
@@ -64,6 +65,8 @@ def _convolution(dot: DotProduct, isa: str, problem: ConvProblem, wide: bool) ->
 def cut_as_emulated(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Rule 12, bf16 by f32: a vector restarts every 8 k; a matrix in the middle of K, or every 768."""
     if isinstance(problem, ConvProblem):
+        if problem.depth:
+            return Options()
         return _as_gemm(problem) if by_gemm(problem, True) else Options(order=order_of_emulated(problem))
     if problem.m == 1:
         return Options(merged_scales=True, cut=8)

@@ -1,0 +1,151 @@
+"""Convolutions in three spatial dimensions: values on every kernel of a cap, cost, what is refused."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import simdnn
+from isa_models.readings.arrays import Array
+from simdnn import Attr, InvalidArgument, Unimplemented
+
+TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "u8": np.uint8, "s8": np.int8}
+#: groups, channels of a group in and out, kernel, strides, padding (front, top, left, back, bottom, right), dilation
+SHAPES: list[dict[str, Any]] = [
+    {"g": 1, "ic": 3, "oc": 17, "k": (3, 3, 3), "strides": 1, "padding": 1, "dilation": 1},
+    {"g": 1, "ic": 8, "oc": 5, "k": (1, 1, 1), "strides": 1, "padding": 0, "dilation": 1},
+    {
+        "g": 2,
+        "ic": 4,
+        "oc": 3,
+        "k": (2, 1, 3),
+        "strides": (2, 1, 2),
+        "padding": (1, 0, 0, 0, 0, 1),
+        "dilation": (2, 1, 1),
+    },
+    {"g": 5, "ic": 1, "oc": 1, "k": (3, 2, 2), "strides": (1, 2, 1), "padding": (0, 1, 2), "dilation": (1, 1, 2)},
+]
+
+
+def expected(src: Array, weights: Array, shape: dict[str, Any]) -> Array:
+    """In float64, tap by tap."""
+    three = [(v,) * 3 if isinstance(v, int) else v for v in (shape["strides"], shape["padding"], shape["dilation"])]
+    strides, padding, dilation = three
+    around = [(padding[i], padding[i + 3] if len(padding) == 6 else padding[i]) for i in range(3)]
+    padded = np.pad(src.astype(np.float64), [(0, 0), (0, 0), *around])
+    kernel = weights.shape[2:]
+    out = [(padded.shape[2 + i] - (kernel[i] - 1) * dilation[i] - 1) // strides[i] + 1 for i in range(3)]
+    total = np.zeros((src.shape[0], shape["g"] * shape["oc"], *out))
+    for tap in itertools.product(*map(range, kernel)):
+        places = zip(tap, out, strides, dilation, strict=True)
+        window = tuple(slice(t * d, t * d + (o - 1) * s + 1, s) for t, o, s, d in places)
+        seen = padded[(..., *window)].reshape(src.shape[0], shape["g"], shape["ic"], -1)
+        taps = weights.astype(np.float64)[(..., *tap)].reshape(shape["g"], shape["oc"], shape["ic"])
+        total += np.einsum("ngip,goi->ngop", seen, taps).reshape(total.shape)
+    return total
+
+
+def operands(shape: dict[str, Any], dtype: str) -> tuple[Array, Array]:
+    rng = np.random.default_rng(2)
+    channels, low = shape["g"] * shape["ic"], 0 if dtype == "u8" else -3
+    src = rng.integers(low, 4, (2, channels, 4, 5, 6)).astype(np.float32).astype(TYPES[dtype])
+    wei = "s8" if dtype in ("u8", "s8") else dtype
+    weights = rng.integers(-3, 4, (shape["g"] * shape["oc"], shape["ic"], *shape["k"])).astype(np.float32)
+    return src, weights.astype(TYPES[wei])
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(
+    ("dtype", "machine", "kernel"),
+    [
+        ("f32", "zen4", "avx2"),
+        ("f32", "zen4", "avx512_core"),
+        ("u8", "hsw", "avx2_int8_exact"),
+        ("s8", "zen4", "avx512_core_vnni"),
+        ("bf16", "zen4", "avx512_core_bf16"),
+        ("bf16", "spr", "avx512_core_amx"),
+        ("s8", "spr", "avx512_core_amx_int8"),
+        ("f16", "spr", "avx512_core_f16"),
+    ],
+)
+def test_values(number: int, dtype: str, machine: str, kernel: str) -> None:
+    shape = SHAPES[number]
+    src, weights = operands(shape, dtype)
+    named = {name: shape[name] for name in ("strides", "padding", "dilation")}
+    for engine in ("compiled", "reference"):
+        r = simdnn.convolution(
+            src,
+            weights,
+            groups=shape["g"],
+            machine=machine,
+            dispatch=f"conv:{kernel}",
+            dst="f32",
+            engine=engine,
+            **named,
+        )
+        assert r.output.shape[2:] and (r.output == expected(src, weights, shape)).all()
+
+
+def test_what_follows_the_sums() -> None:
+    """Bias, scales, operations of two operands and sum; weights given by group."""
+    shape = SHAPES[2]
+    src, weights = operands(shape, "u8")
+    sums = expected(src, weights, shape)
+    rng = np.random.default_rng(3)
+    bias, column, full, into = (rng.integers(-9, 9, n).astype(np.float32) for n in ((6,), (6,), sums.shape, sums.shape))
+    post_ops = ["relu", ("add", column), ("mul", full), ("sum", 2.0)]
+    r = simdnn.convolution(
+        src,
+        weights.reshape(2, 3, *weights.shape[1:]),
+        bias,
+        strides=shape["strides"],
+        padding=shape["padding"],
+        dilation=shape["dilation"],
+        groups=2,
+        machine="zen4",
+        dst="f32",
+        attr=Attr(scales={"src": 0.5}, post_ops=post_ops),
+        into=into,
+    )
+    by_channel = (slice(None), None, None, None)
+    wanted = (np.maximum(sums / 2 + bias[by_channel], 0) + column[by_channel]) * full + 2 * into
+    assert (r.output == wanted).all()
+    priced = simdnn.estimate(
+        "convolution",
+        **{"mb": 2, "ic": 8, "id": 4, "ih": 5, "iw": 6, "oc": 6, "kd": 2, "kh": 1, "kw": 3, "groups": 2},
+        strides=shape["strides"],
+        padding=shape["padding"],
+        dilation=shape["dilation"],
+        dt="u8:s8:f32",
+        bias=True,
+        machine="zen4",
+        attr=Attr(scales={"src": 0.5}, post_ops=post_ops),
+    )
+    assert priced.cycles == r.cycles and str(priced.dst_desc) == f"f32 ndhwc 2x6x{'x'.join(map(str, sums.shape[2:]))}"
+
+
+def test_planes_cost_their_share() -> None:
+    """A kernel of three planes is about three times the work of a flat one over as many outputs."""
+    sizes: dict[str, Any] = {"ic": 32, "ih": 14, "iw": 14, "oc": 32, "kh": 3, "kw": 3, "id": 6, "machine": "zen4"}
+    one, three = (
+        simdnn.estimate("convolution", kd=kd, padding=(kd // 2, 1, 1), dt="bf16", **sizes).cycles for kd in (1, 3)
+    )
+    assert 2.5 < three / one < 3.5
+
+
+def test_what_is_refused() -> None:
+    src, weights = operands(SHAPES[0], "s8")
+    with pytest.raises(Unimplemented, match="depth and padding"):
+        simdnn.convolution(src, weights, padding=1, machine="zen4", attr=Attr(zero_points={"src": 1}))
+    with pytest.raises(Unimplemented, match="three spatial dimensions"):
+        simdnn.convolution(src, weights, machine="zen4", dispatch="onednn")
+    with pytest.raises(Unimplemented, match="three spatial dimensions"):
+        simdnn.convolution(src, weights, machine="b580")
+    with pytest.raises(InvalidArgument, match="one integer or 3 of them"):
+        simdnn.convolution(src, weights, strides=(1, 2), machine="zen4")
+    with pytest.raises(InvalidArgument, match="too deep"):
+        simdnn.convolution(src, weights, dilation=(2, 1, 1), machine="zen4")
