@@ -24,6 +24,7 @@ from simdnn.program.tiles import TILES, rows_of
 
 _MAX_BYTES = 1 << 36
 _MAX_ENUMERATED = 1 << 24
+_SPARSE = 8  # places for each element that is touched, beyond which they are sorted and not marked
 _PROVED = "proved"
 _TILE_NAMES = frozenset(TILES)
 _ROW = "row of a tile"  # no identifier, so no loop's variable
@@ -406,13 +407,28 @@ def _differences_apart(loop: Loop, accesses: list[_Access], stride: int) -> bool
     found = [(points, store) for points, store in every if points is not None]
     if len(found) < len(every):
         return False
-    touched = np.unique(np.concatenate([points for points, _ in found]))
-    stored = np.isin(touched, np.concatenate([points for points, store in found if store]))
-    order = np.lexsort((touched, touched % stride))
+    touched, stored = _touched(found)
+    order = np.argsort(touched % stride, kind="stable")
     touched, stored = touched[order], stored[order]
     difference = touched[1:] - touched[:-1]
     near = (difference % stride == 0) & (difference > 0) & (difference < stride * loop.extent)
     return not (near & (stored[1:] | stored[:-1])).any()
+
+
+def _touched(accesses: Sequence[tuple[Elements, bool]]) -> tuple[Elements, npt.NDArray[np.bool_]]:
+    """The elements that accesses (their elements, whether they store) touch, in order, and which of them are stored."""
+    low = min(int(points.min()) for points, _ in accesses)
+    span = max(int(points.max()) for points, _ in accesses) - low + 1
+    if span > _SPARSE * sum(points.size for points, _ in accesses):
+        touched = np.unique(np.concatenate([points for points, _ in accesses]))
+        return touched, np.isin(touched, np.concatenate([points for points, store in accesses if store]))
+    marks = np.zeros(span, np.uint8)
+    for wanted, mark in ((False, 1), (True, 2)):
+        for points, store in accesses:
+            if store == wanted:
+                marks[points - low] = mark
+    near = np.flatnonzero(marks)
+    return near + low, marks[near] == 2
 
 
 # -- private tensors: nothing is read that the same iteration has not stored before -----------------------------------

@@ -17,7 +17,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -163,19 +163,26 @@ def run(streams: Sequence[Sequence[Issue]], co_issue: bool, trace: list[Issued] 
     count = len(streams)
     at, earliest = [0] * count, [float(t) for t in range(count)]
     ready: list[dict[str, float]] = [{} for _ in range(count)]
-    free: dict[str, float] = {SYSTOLIC: 0.0, VECTOR: 0.0, SEND: 0.0}
-    busy: dict[str, float] = dict.fromkeys(free, 0.0)
+    busy = dict.fromkeys((SYSTOLIC, VECTOR, SEND), 0.0)
+    free = {**busy, BARRIER: math.inf}
+    due, pipes = [0.0] * count, [""] * count  # of each thread's next instruction: when it has its operands, its pipe
     done = 0.0
+
+    def look_at_next(thread: int) -> None:
+        issue, known, when = streams[thread][at[thread]], ready[thread], earliest[thread]
+        for name in (*issue.reads, issue.writes):
+            when = max(when, known.get(name, 0.0))
+        due[thread], pipes[thread] = when, issue.pipe
+
     left = [t for t in range(count) if streams[t]]
+    for t in left:
+        look_at_next(t)
     while left:
-        best, start = -1, float("inf")
+        best, start = -1, math.inf
         for t in left:
-            issue, known = streams[t][at[t]], ready[t]
-            if issue.pipe == BARRIER:
-                continue
-            when = max(earliest[t], free[issue.pipe])
-            for name in (*issue.reads, issue.writes):
-                when = max(when, known.get(name, 0.0))
+            when, taken = due[t], free[pipes[t]]
+            if taken > when:
+                when = taken
             if when < start:  # the oldest of those that can go first
                 best, start = t, when
         if best < 0:  # all have arrived, and what they stored is there
@@ -183,6 +190,8 @@ def run(streams: Sequence[Sequence[Issue]], co_issue: bool, trace: list[Issued] 
             for t in left:
                 at[t], earliest[t] = at[t] + 1, met
             left = [t for t in left if at[t] < len(streams[t])]
+            for t in left:
+                look_at_next(t)
             done = max(done, met)
             continue
         issue = streams[best][at[best]]
@@ -202,6 +211,8 @@ def run(streams: Sequence[Sequence[Issue]], co_issue: bool, trace: list[Issued] 
         at[best] += 1
         if at[best] == len(streams[best]):
             left.remove(best)
+        else:
+            look_at_next(best)
     return EngineTime(done, busy)
 
 
@@ -241,7 +252,8 @@ def _cut(
     body: tuple[Statement, ...], machine: GpuMachine, threads: int, limits: tuple[int, ...], copied: float
 ) -> EngineTime:
     widened = any(isinstance(op.definition, SharedLoad) and op.definition.widened for op, _ in walk(body))
-    stream = _stream(body, machine, limits, _Staging(machine, copied, widened))
+    issues = {id(op): issue_of(op, machine) for op, _ in walk(body)}
+    stream = _stream(body, issues, limits, _Staging(machine, copied, widened))
     return run([stream] * threads, machine.co_issue)
 
 
@@ -253,6 +265,13 @@ class _Staging:
     copied: float  # bytes of an iteration
     widened: bool = False  # whether f16 is brought there as f32
     iterations: int = 0
+    shared: dict[Issue, Issue] = field(default_factory=dict)  # loads, by those that they stand for
+
+    def from_shared(self, load: Issue) -> Issue:
+        """A load as it is where its data lie in shared memory."""
+        if load not in self.shared:
+            self.shared[load] = replace(load, latency=self.machine.latency.slm)
+        return self.shared[load]
 
     def iteration(self, body: Sequence[Issue], every: int) -> list[Issue]:
         """An iteration's instructions, with what stands before and behind those of `every` ones."""
@@ -267,8 +286,7 @@ class _Staging:
                 0, Issue("copy.cvt", VECTOR, elements * each, self.machine.latency.vector, ("copied",), "copied")
             )
         meet = Issue("barrier", BARRIER, 0.0, self.machine.latency.barrier, (), "")
-        slm = self.machine.latency.slm
-        found = [replace(i, latency=slm) if i.pipe == SEND and i.writes else i for i in body]
+        found = [self.from_shared(issue) if issue.pipe == SEND and issue.writes else issue for issue in body]
         if self.iterations == 0:
             found = [load, *store, meet, load, *found]
         elif self.iterations % every == 0:
@@ -277,14 +295,17 @@ class _Staging:
         return found
 
 
-def _stream(body: Sequence[Statement], machine: GpuMachine, limits: tuple[int, ...], staging: _Staging) -> list[Issue]:
+def _stream(
+    body: Sequence[Statement], issues: Mapping[int, Issue], limits: tuple[int, ...], staging: _Staging
+) -> list[Issue]:
+    """A thread's instructions, one after another; `issues` by the operation's `id`."""
     found: list[Issue] = []
     for statement in body:
         if isinstance(statement, Op):
-            found.append(issue_of(statement, machine))
+            found.append(issues[id(statement)])
             continue
         for _ in range(min(statement.extent, limits[0])):
-            once = _stream(statement.body, machine, limits[1:], staging)
+            once = _stream(statement.body, issues, limits[1:], staging)
             found += staging.iteration(once, statement.staged) if statement.staged else once
     return found
 
