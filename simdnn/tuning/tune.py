@@ -284,7 +284,7 @@ def _frame(found: Finding) -> pd.DataFrame:
 
 
 def _loss(found: Finding, row: Mapping[str, Any], base: Mapping[str, Any]) -> float:
-    """What a row loses beside f32's: quality, or where quality is signal to error the error over the output."""
+    """The loss of a row beside f32: quality, or where quality is signal to error the error over the output."""
     same = found.full.judge.measure == "sqnr_db"
     return float(10 ** (-row["sqnr_db"] / 20) if same else base["quality"] - row["quality"])
 
