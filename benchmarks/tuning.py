@@ -1,5 +1,5 @@
-"""`python -m benchmarks.tuning NETWORK [MACHINE,… [MAX_LOSS]]`: what `simdnn.tune` finds beside one mode for the whole
-network, and beside the layers that other tools leave in f32, all in the same cycles and quality.
+"""`python -m benchmarks.tuning NETWORK [MACHINE,… [MAX_LOSS [MODE,…]]]`: what `simdnn.tune` finds beside one mode for
+the whole network, and beside the layers that other tools leave in f32, all in the same cycles and quality.
 
 Of onnxruntime's ranking of layers the worst go back to f32 until the quality is within the bound; which layers do is
 NNCF's own choice, where it is installed (`benchmarks.choices`). Rows are kept in build/tuning-NETWORK.jsonl, from which
@@ -30,9 +30,11 @@ BACK = (0, 1, 2, 4, 6, 8, 12, 16, 24, 32)  # layers that return to f32
 Rows = list[dict[Any, Any]]
 
 
-def rows(network: str, machines: list[str], max_loss: float, kept: Path) -> pd.DataFrame:
+def rows(network: str, machines: list[str], max_loss: float, modes: list[str] | None, kept: Path) -> pd.DataFrame:
     """machine, choice, cycles, speed_up, quality, loss: each the fastest of its kind within the loss."""
-    tuned = simdnn.tune(network, machine=machines, max_loss=max_loss, results=kept, progress=print_progress)
+    tuned = simdnn.tune(
+        network, machine=machines, max_loss=max_loss, modes=modes, results=kept, progress=print_progress
+    )
     others = _Others(network, machines[0], max_loss)
     found = [line for machine in machines for line in _compared(tuned, others, machine, max_loss, kept)]
     return pd.DataFrame(found)
@@ -81,11 +83,12 @@ def _compared(tuned: Tuned, others: _Others, machine: str, max_loss: float, kept
     return lines
 
 
-def main(network: str, machines: str = "zen4", max_loss: str = "0.05") -> None:
+def main(network: str, machines: str = "zen4", max_loss: str = "0.05", modes: str = "") -> None:
     """Print the table."""
     kept = Path("build") / f"tuning-{network}.jsonl"
     kept.parent.mkdir(exist_ok=True)
-    print(rows(network, machines.split(","), float(max_loss), kept).to_string(index=False))
+    chosen = modes.split(",") if modes else None
+    print(rows(network, machines.split(","), float(max_loss), chosen, kept).to_string(index=False))
 
 
 if __name__ == "__main__":
