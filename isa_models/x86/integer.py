@@ -217,6 +217,25 @@ for _bits in (8, 16, 32):
     )
 
 
+def _neighbours(bits: int) -> None:
+    name, dtype, block = f"vphadd{_LETTER[bits]}", f"s{bits}", 128 // bits
+    first, second = list(range(block)), [10] * block
+    sums = [2 * i + 2 * i + 1 for i in range(block // 2)]
+    text = f"Each 128-bit block: sums of neighbouring {_WORD[bits]} of the first, then of the second; they wrap."
+    doc = example(name, text, f"{first}, {second}", str(sums + [20] * (block // 2)))
+
+    @define(name, f"{dtype} <- {dtype}, {dtype}", AVX2, "Intel SDM Vol. 2B, PHADDW/PHADDD", whole=True, doc=doc)
+    def add(a: Value, b: Value) -> Value:
+        n = a.lanes
+        order = [k for s in range(0, n, block) for base in (0, n) for k in range(base + s, base + s + block, 2)]
+        both = a.concat(b)
+        return both.permute(order) + both.permute([k + 1 for k in order])
+
+
+for _bits in (16, 32):
+    _neighbours(_bits)
+
+
 def _left(a: Value, count: int) -> Value:
     return a << count if count < a.format.bits else a & 0
 

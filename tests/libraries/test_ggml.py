@@ -12,7 +12,7 @@ import simdnn
 from isa_models.block_formats import BLOCK_FORMATS, block_format
 from simdnn import InvalidArgument, Unimplemented
 from simdnn.cli import main
-from simdnn.kernels.x86.vec_dot import UNPACKING
+from simdnn.kernels.x86.rows_blocks import MULTIPLIED
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "ggml"
 ONE = np.load(VECTORS / "dots_avx2.npz")  # one row by one column, several lengths
@@ -35,7 +35,7 @@ def test_recorded_dot_products(case: str) -> None:
     assert r.library == f"ggml_vec_dot_{name}_{of}" and block_format(name).activations == of
 
 
-@pytest.mark.parametrize("name", UNPACKING)
+@pytest.mark.parametrize("name", MULTIPLIED)
 @pytest.mark.parametrize(("machine", "isa", "cap"), WHERE)
 def test_recorded_products_under_every_cap(name: str, machine: str, isa: str | None, cap: str) -> None:
     """The bits do not depend on the cap; "fastest" has them too, whichever row it takes."""
@@ -101,6 +101,14 @@ def test_refusals() -> None:
         simdnn.matmul(x, simdnn.quantize_mx(np.zeros((32, 2), np.float32), "f4_e2m1", axis=0), machine="hsw")
     with pytest.raises(InvalidArgument, match="K=48 is no multiple of the 32"):
         simdnn.estimate("matmul", m=1, n=8, k=48, dt="f32:q4_0:f32", machine="hsw")
+
+
+def test_a_block_of_zeros_and_one_whose_extremes_tie() -> None:
+    """Blocks of 256 take the sign of the first of the greatest magnitudes in ggml; products do not show it."""
+    x = np.zeros((3, 256), np.float32)
+    x[0, [3, 200]], x[1, [3, 200]] = (2, -2), (-2, 2)
+    r = multiplied(x, SEVERAL["q6_K.w"][1:2, :210], "q6_K", "hsw", None)
+    assert r.output[2, 0] == 0 != r.output[0, 0] == -r.output[1, 0]
 
 
 def test_bench_takes_blocks_by_cost(capsys: pytest.CaptureFixture[str]) -> None:

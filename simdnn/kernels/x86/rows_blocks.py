@@ -9,6 +9,10 @@ from isa_models.block_formats import BLOCK_FORMATS
 from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.vec_dot import UNPACKING, VecDot
+from simdnn.kernels.x86.vec_dot_k import STEPS, VecDotK
+
+#: types of blocks that are multiplied
+MULTIPLIED = (*UNPACKING, *STEPS)
 
 
 def vec_dot(isa: str) -> KernelKind:
@@ -20,7 +24,7 @@ def vec_dot(isa: str) -> KernelKind:
         "s8",
         partial(_kernel, name, unit),
         sources=("f32",),
-        weights=tuple(dict.fromkeys(BLOCK_FORMATS[form].codes for form in UNPACKING)),
+        weights=tuple(dict.fromkeys(BLOCK_FORMATS[form].codes for form in MULTIPLIED)),
         accumulates=("f32",),
         tags=("any",),
         takes=("blocks",),
@@ -30,8 +34,8 @@ def vec_dot(isa: str) -> KernelKind:
 
 
 def _known(problem: MatmulProblem) -> str:
-    known = ", ".join(UNPACKING)
-    return "" if problem.blocks in UNPACKING else f"multiplies blocks of {known}, not {problem.blocks}"
+    known = ", ".join(MULTIPLIED)
+    return "" if problem.blocks in MULTIPLIED else f"multiplies blocks of {known}, not {problem.blocks}"
 
 
 def _sums_alone(problem: MatmulProblem) -> str:
@@ -41,4 +45,4 @@ def _sums_alone(problem: MatmulProblem) -> str:
 
 
 def _kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
-    return VecDot(name, problem, unit).kernel()
+    return (VecDotK if problem.blocks in STEPS else VecDot)(name, problem, unit).kernel()

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.block_formats import BlockFormat, block_format
+from isa_models.instruction import instruction
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
@@ -29,11 +30,11 @@ from simdnn.program.records import Affine, Memory, Program, Register, Tensor
 _TILE = 16  # rows of the source, and columns, that are multiplied with one another before the next ones
 
 
-def _ymm(name: str, dtype: str = "u32") -> Register:
+def ymm(name: str, dtype: str = "u32") -> Register:
     return Register(name, dtype, 256 // {"u8": 8, "s8": 8, "u16": 16, "s16": 16}.get(dtype, 32))
 
 
-def _xmm(name: str, dtype: str = "u32") -> Register:
+def xmm(name: str, dtype: str = "u32") -> Register:
     return Register(name, dtype, 128 // {"u8": 8, "s8": 8, "u16": 16, "s16": 16}.get(dtype, 32))
 
 
@@ -102,46 +103,46 @@ class VecDot:
 
     def block(self, start: Affine, at: Affine) -> Code:
         """32 floats to a scale and codes: d = amax / 127, q = x * (127 / amax), halves to even."""
-        x = [_ymm(f"x{i}", "f32") for i in range(4)]
+        x = [ymm(f"x{i}", "f32") for i in range(4)]
         code: Code = [op("vmovups", v, Memory("src", start + 8 * i, "f32", 8)) for i, v in enumerate(x)]
         code += self.constants.load("magnitude", "u32", np.full(8, 0x7FFFFFFF, np.uint32))
-        amax, other, mask = _ymm("amax", "f32"), _ymm("o", "f32"), _ymm("magnitude")
+        amax, other, mask = ymm("amax", "f32"), ymm("o", "f32"), ymm("magnitude")
         code += [typed("vpand", amax, x[0], mask)]
         for v in x[1:]:
             code += [typed("vpand", other, v, mask), op("vmaxps", amax, amax, other)]
-        code += _across("vmaxps", "amax", "o", upper_first=True)
-        low, d, inverse = _xmm("amax", "f32"), _xmm("d", "f32"), _xmm("i", "f32")
+        code += across("vmaxps", "amax", "o", upper_first=True)
+        low, d, inverse = xmm("amax", "f32"), xmm("d", "f32"), xmm("i", "f32")
         code += self.constants.load("n127", "f32", np.full(4, 127, np.float32))
-        n127, found = _xmm("n127", "f32"), _xmm("m")
+        n127, found = xmm("n127", "f32"), xmm("m")
         code += [op("vdivps", inverse, n127, low), zero(found), typed("vpcmpeqd", found, found, low)]
         code += [typed("vpandn", inverse, found, inverse), op("vdivps", d, low, n127)]
-        code += [op("vbroadcastss", _ymm("i", "f32"), Register("i", "f32", 1))]
+        code += [op("vbroadcastss", ymm("i", "f32"), Register("i", "f32", 1))]
         for v in x:
-            code += [op("vmulps", v, v, _ymm("i", "f32")), op("vroundps", v, v, imm=0), typed("vcvtps2dq", v, v)]
+            code += [op("vmulps", v, v, ymm("i", "f32")), op("vroundps", v, v, imm=0), typed("vcvtps2dq", v, v)]
         if self.minima:
             code += self.sum_of_codes(at)
-        code += self.stored_half("d", at + _offset(self.acts, "scale"))
+        code += self.stored_half("d", at + offset(self.acts, "scale"))
         a, b, c, e = (v.as_("u32") for v in x)
         code += [typed("vpackssdw", a, a, b), typed("vpackssdw", c, c, e), typed("vpacksswb", a, a, c)]
         code += self.constants.load("order", "u32", np.array([0, 4, 1, 5, 2, 6, 3, 7], np.uint32))
-        code += [op("vpermd", a, _ymm("order"), a)]
-        return [*code, op("vmovdqu", Memory("acts", at + _offset(self.acts, "q"), "u32", 8), a)]
+        code += [op("vpermd", a, ymm("order"), a)]
+        return [*code, op("vmovdqu", Memory("acts", at + offset(self.acts, "q"), "u32", 8), a)]
 
     def sum_of_codes(self, at: Affine) -> Code:
         """f16(sum of the 32 codes * d), beside them."""
-        x, total, other = [_ymm(f"x{i}", "s32") for i in range(4)], _ymm("t", "s32"), _ymm("o", "s32")
+        x, total, other = [ymm(f"x{i}", "s32") for i in range(4)], ymm("t", "s32"), ymm("o", "s32")
         code: Code = [op("vpaddd", total, x[0], x[1]), op("vpaddd", other, x[2], x[3])]
-        code += [op("vpaddd", total, total, other), *_across("vpaddd", "t", "o")]
-        low = _xmm("t", "f32")
-        code += [op("vcvtdq2ps", low, low.as_("s32")), op("vmulps", low, low, _xmm("d", "f32"))]
-        return code + self.stored_half("t", at + _offset(self.acts, "sum"))
+        code += [op("vpaddd", total, total, other), *across("vpaddd", "t", "o")]
+        low = xmm("t", "f32")
+        code += [op("vcvtdq2ps", low, low.as_("s32")), op("vmulps", low, low, xmm("d", "f32"))]
+        return code + self.stored_half("t", at + offset(self.acts, "sum"))
 
     def stored_half(self, name: str, at: Affine) -> Code:
         """Lane 0 of a register as f16, in memory."""
         half = Register(name, "f16", 4)  # the rest of the register counts as undefined, so it is widened
         return [
-            op("vcvtps2ph", half, _xmm(name, "f32"), imm=4),
-            op("vpmovzxwd", _xmm(name), half.as_("u16")),
+            op("vcvtps2ph", half, xmm(name, "f32"), imm=4),
+            op("vpmovzxwd", xmm(name), half.as_("u16")),
             op("vpextrw", Memory("acts", at, "u16", 1), Register(name, "u16", 8), imm=0),
         ]
 
@@ -159,18 +160,26 @@ class VecDot:
     def product(self, row: Affine, column: Affine) -> Code:
         """One row of the source times one row of blocks."""
         p = self.problem
-        acc = _ymm("acc", "f32")
+        acc = ymm("acc", "f32")
         a, w = row * self.acts_row, column * self.row
-        code: Code = [zero(acc), *self.prepared()]
-        code += [zero(_xmm("minima"))] if self.minima else []
+        code: Code = [zero(acc), *self.prepared(), *self.begun()]
         block = Affine.var("k")
         body = self.step(
             w + block * self.form.bytes, a + block * (self.acts.bytes * self.form.elements // self.acts.elements)
         )
-        code += [*loop("k", self.count, body), *_across("vaddps", "acc", "y", upper_first=True)]
-        total = _xmm("acc", "f32")
-        code += [op("vaddps", total, total, _xmm("minima", "f32"))] if self.minima else []
+        code += [*loop("k", self.count, body), *across("vaddps", "acc", "y", upper_first=True)]
+        code += self.ended()
+        total = xmm("acc", "f32")
         return [*code, op("vmovd", Memory("dst", row * p.n + column, "u32", 1), total.as_("u32"))]
+
+    def begun(self) -> Code:
+        """Nothing in the sum of minima yet."""
+        return [zero(xmm("minima"))] if self.minima else []
+
+    def ended(self) -> Code:
+        """The sum of minima, added to that of the products in lane 0."""
+        total = xmm("acc", "f32")
+        return [op("vaddps", total, total, xmm("minima", "f32"))] if self.minima else []
 
     def prepared(self) -> Code:
         """Constants of the loop over blocks."""
@@ -182,48 +191,48 @@ class VecDot:
     def step(self, w: Affine, a: Affine) -> Code:
         """One block: its scale, its codes, their products with the source's."""
         code = [
-            *self.scale("dw", "wei", w + _offset(self.form, "scale")),
-            *self.scale("da", "acts", a + _offset(self.acts, "scale")),
+            *self.scale("dw", "wei", w + offset(self.form, "scale")),
+            *self.scale("da", "acts", a + offset(self.acts, "scale")),
         ]
-        d, da = _xmm("dw", "f32"), _xmm("da", "f32")
-        code += [op("vmulps", d, d, da), op("vbroadcastss", _ymm("dw", "f32"), Register("dw", "f32", 1))]
+        d, da = xmm("dw", "f32"), xmm("da", "f32")
+        code += [op("vmulps", d, d, da), op("vbroadcastss", ymm("dw", "f32"), Register("dw", "f32", 1))]
         if self.minima:
             code += self.minimum(w, a)
-        x, y, words = _ymm("x", "s8"), _ymm("y", "s8"), _ymm("p", "s16")
+        x, y, words = ymm("x", "s8"), ymm("y", "s8"), ymm("p", "s16")
         unpacking = UNPACKING[self.form.name]
         code += unpacking.codes(w)
-        code.append(op("vmovdqu", y.as_("u32"), Memory("acts", a + _offset(self.acts, "q"), "u32", 8)))
-        unsigned = _ymm("x", "u8")
+        code.append(op("vmovdqu", y.as_("u32"), Memory("acts", a + offset(self.acts, "q"), "u32", 8)))
+        unsigned = ymm("x", "u8")
         if unpacking.signed:
-            unsigned = _ymm("s", "u8")
+            unsigned = ymm("s", "u8")
             code += [typed("vpsignb", y, y, x), typed("vpsignb", unsigned, x, x)]
         sums = words.as_("s32")
         if self.vnni:
             code += [zero(sums), op("vpdpbusd", sums, sums, unsigned, y)]
         else:
-            code += [op("vpmaddubsw", words, unsigned, y), op("vpmaddwd", sums, words, _ymm("ones", "s16"))]
-        acc = _ymm("acc", "f32")
+            code += [op("vpmaddubsw", words, unsigned, y), op("vpmaddwd", sums, words, ymm("ones", "s16"))]
+        acc = ymm("acc", "f32")
         return [
             *code,
             op("vcvtdq2ps", sums.as_("f32"), sums),
-            op("vfmadd231ps", acc, acc, _ymm("dw", "f32"), sums.as_("f32")),
+            op("vfmadd231ps", acc, acc, ymm("dw", "f32"), sums.as_("f32")),
         ]
 
     def minimum(self, w: Affine, a: Affine) -> Code:
         """The weights' minimum times the source's scaled sum, added to their total."""
-        m, s, total = _xmm("u", "f32"), _xmm("da", "f32"), _xmm("minima", "f32")
+        m, s, total = xmm("u", "f32"), xmm("da", "f32"), xmm("minima", "f32")
         code = [
-            *self.scale("u", "wei", w + _offset(self.form, "minimum")),
-            *self.scale("da", "acts", a + _offset(self.acts, "sum")),
+            *self.scale("u", "wei", w + offset(self.form, "minimum")),
+            *self.scale("da", "acts", a + offset(self.acts, "sum")),
         ]
         return [*code, op("vfmadd231ps", total, total, m, s)]
 
     def scale(self, name: str, tensor: str, at: Affine) -> Code:
         """An f16 in memory as f32."""
-        words = _xmm(name, "u16")
+        words = xmm(name, "u16")
         return [
             op("vpbroadcastw", words, Memory(tensor, at, "u16", 1)),
-            op("vcvtph2ps", _xmm(name, "f32"), Register(name, "f16", 4)),
+            op("vcvtph2ps", xmm(name, "f32"), Register(name, "f16", 4)),
         ]
 
     # -- arrays ---------------------------------------------------------------------------------------------------
@@ -243,17 +252,17 @@ def _fields(form: BlockFormat) -> tuple[str, ...]:
     return form.layout.names or ()
 
 
-def _offset(form: BlockFormat, field: str) -> int:
+def offset(form: BlockFormat, field: str) -> int:
     """The byte of a block at which a field begins."""
     assert form.layout.fields
     return int(form.layout.fields[field][1])
 
 
-def _across(name: str, register: str, other: str, upper_first: bool = False) -> Code:
+def across(name: str, register: str, other: str, upper_first: bool = False) -> Code:
     """All lanes of a register combined by halves, into lane 0; the upper half first where it is an operand's place."""
-    dtype = "s32" if name == "vpaddd" else "f32"
-    low, high = _xmm(register, dtype), _xmm(other, dtype)
-    code: Code = [op("vextractf128", high.as_("f32"), _ymm(register, "f32"), imm=1)]
+    dtype = instruction(name).result
+    low, high = xmm(register, dtype), xmm(other, dtype)
+    code: Code = [op("vextractf128", high.as_("f32"), ymm(register, "f32"), imm=1)]
     code.append(op(name, low, *((high, low) if upper_first else (low, high))))
     for move in (
         op("vmovhlps", high.as_("f32"), *[low.as_("f32")] * 2),
@@ -273,17 +282,17 @@ class Unpacking:
 
 
 def _bytes(w: Affine, form: str) -> Code:
-    return [op("vmovdqu", _ymm("x"), Memory("wei", w + _offset(block_format(form), "q"), "u32", 8))]
+    return [op("vmovdqu", ymm("x"), Memory("wei", w + offset(block_format(form), "q"), "u32", 8))]
 
 
 def _nibbles(w: Affine, form: str) -> Code:
     """32 nibbles as bytes: the lower ones of 16 bytes, then the upper ones."""
-    low, high, x = _xmm("x"), _xmm("u"), _ymm("x")
+    low, high, x = xmm("x"), xmm("u"), ymm("x")
     return [
-        op("vinserti128", x, _ymm("nibble"), Memory("wei", w + _offset(block_format(form), "q"), "u32", 4), imm=0),
+        op("vinserti128", x, ymm("nibble"), Memory("wei", w + offset(block_format(form), "q"), "u32", 4), imm=0),
         typed("vpsrlw", high, low, imm=4),
         op("vinserti128", x, x, high, imm=1),
-        op("vpand", x, x, _ymm("nibble")),
+        op("vpand", x, x, ymm("nibble")),
     ]
 
 
@@ -296,7 +305,7 @@ def _eights(c: Constants256) -> Code:
 
 
 def _q4_0(w: Affine) -> Code:
-    return [*_nibbles(w, "q4_0"), typed("vpsubb", _ymm("x"), _ymm("x"), _ymm("eight"))]
+    return [*_nibbles(w, "q4_0"), typed("vpsubb", ymm("x"), ymm("x"), ymm("eight"))]
 
 
 def _fifth(c: Constants256) -> Code:
@@ -311,11 +320,11 @@ def _with_fifth(form: str, above: int, where_set: bool) -> Callable[[Affine], Co
     """Nibbles, and the byte `above` put on top of those whose fifth bit is set, or is not."""
 
     def codes(w: Affine) -> Code:
-        bits, x = _ymm("u"), _ymm("x")
-        place = Memory("wei", w + _offset(block_format(form), "high"), "u32", 1)
-        code: Code = [*_nibbles(w, form), op("vpbroadcastd", bits, place), typed("vpshufb", bits, bits, _ymm("spread"))]
-        code += [op("vpor", bits, bits, _ymm("others")), typed("vpcmpeqb", bits, bits, _ymm("all"))]
-        code.append(op("vpand" if where_set else "vpandn", bits, bits, _ymm("above")))
+        bits, x = ymm("u"), ymm("x")
+        place = Memory("wei", w + offset(block_format(form), "high"), "u32", 1)
+        code: Code = [*_nibbles(w, form), op("vpbroadcastd", bits, place), typed("vpshufb", bits, bits, ymm("spread"))]
+        code += [op("vpor", bits, bits, ymm("others")), typed("vpcmpeqb", bits, bits, ymm("all"))]
+        code.append(op("vpand" if where_set else "vpandn", bits, bits, ymm("above")))
         return [*code, op("vpor", x, x, bits)]
 
     return codes

@@ -1,0 +1,237 @@
+"""Weights in ggml's blocks of 256 (K-quants) times f32 rows, as ggml multiplies them on AVX2 and above.
+
+The source becomes q8_K: id = 127 / amax, q = x * id to nearest even, d = 1 / id, and the sums of 16 q each. In ggml id
+is -127 over the first element of the greatest magnitude: where that is positive q and d have the other sign, which
+their product does not show. ggml does it in a plain loop, which takes longer than the vectors here.
+
+for each block:
+    sums of products, each group's times its integer scale, all exact: eight s32; acc = fma(d * d, sums, acc)
+    q4_K: four sums of minima times sums of q, acc_m = fma(-d * m, those, acc_m) in four lanes; q5_K: one in all
+at the end acc's lanes as of other types, then acc_m's two onto two, one onto one, the two added
+
+VNNI is not used: vpmaddubsw and vpmaddwd multiply under every cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from isa_models.readings.arrays import Array
+from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.x86.code import typed, zero
+from simdnn.kernels.x86.vec_dot import VecDot, across, offset, xmm, ymm
+from simdnn.program.records import Affine, Memory, Op, Register, Tensor
+
+_GROUPS = 256 // 32  # of 32 elements
+
+
+class VecDotK(VecDot):
+    """The generator for one problem with blocks of 256."""
+
+    def held(self, name: str, values: Array) -> Memory:
+        """A constant of 32 or 16 bytes, which an instruction reads from memory."""
+        data = np.ascontiguousarray(values).tobytes()
+        self.constants.used[name] = Tensor.constant(f"of_{name}", "u8", data)
+        return Memory(f"of_{name}", Affine(), "u8", len(data))
+
+    def with_held(self, name: str, dst: Register, src: Register, constant: str, values: Array) -> Code:
+        """An instruction of a register and a constant in memory."""
+        place = self.held(constant, values)
+        return [op(name, dst, src, Memory(place.tensor, place.index, dst.dtype, dst.lanes))]
+
+    def load_held(self, dst: Register, constant: str, values: Array) -> Op:
+        """A constant in a register of another name."""
+        place = self.held(constant, values)
+        return op("vmovups", dst, Memory(place.tensor, place.index, dst.dtype, dst.lanes))
+
+    # -- the source -----------------------------------------------------------------------------------------------
+    def block(self, start: Affine, at: Affine) -> Code:
+        return [*self.greatest(start), *self.inverse(at), *self.codes(start, at)]
+
+    def greatest(self, start: Affine) -> Code:
+        """The greatest magnitude, in lane 0 of `amax`."""
+        x, amax = ymm("x", "f32"), ymm("amax", "f32")
+        code: Code = [*self.constants.load("magnitude", "u32", np.full(8, 0x7FFFFFFF, np.uint32)), zero(amax)]
+        body: Code = [op("vmovups", x, Memory("src", start + Affine.var("v") * 8, "f32", 8))]
+        body += [typed("vpand", x, x, ymm("magnitude")), op("vmaxps", amax, amax, x)]
+        return [*code, *loop("v", 32, body), *across("vmaxps", "amax", "order")]
+
+    def inverse(self, at: Affine) -> Code:
+        """id in every lane of `i`, 0 where it is no number; d is stored."""
+        m, i, d, mask, number = (xmm(name, "f32") for name in ("amax", "i", "ones", "o", "order"))
+        code = [self.load_held(number, "n127", np.full(4, 127, np.float32)), op("vdivps", i, number, m)]
+        code += [typed("vpand", mask, i, xmm("magnitude"))]
+        place = self.held("infinite", np.full(4, 0x7F800000, np.uint32))
+        code += [op("vpsubd", mask.as_("s32"), mask.as_("s32"), Memory(place.tensor, place.index, "s32", 4))]
+        code += [typed("vpsrad", mask, mask, imm=31), typed("vpand", i, i, mask)]
+        code += [self.load_held(number, "unit", np.ones(4, np.float32)), op("vdivps", d, number, i)]
+        code += [typed("vpand", d, d, mask)]
+        code += [op("vmovd", Memory("acts", at, "u32", 1), d.as_("u32"))]
+        return [*code, op("vbroadcastss", ymm("i", "f32"), Register("i", "f32", 1))]
+
+    def codes(self, start: Affine, at: Affine) -> Code:
+        """32 codes at a time, and the sums of their halves."""
+        x = [ymm(f"x{n}", "f32") for n in range(4)]
+        part = start + Affine.var("g") * 32
+        code = self.constants.load("order", "u32", np.array([0, 4, 1, 5, 2, 6, 3, 7], np.uint32))
+        body: Code = []
+        for n, v in enumerate(x):
+            body += [op("vmulps", v, ymm("i", "f32"), Memory("src", part + 8 * n, "f32", 8)), typed("vcvtps2dq", v, v)]
+        a, b, c, e = (v.as_("u32") for v in x)
+        body += [typed("vpackssdw", a, a, b), typed("vpackssdw", c, c, e), typed("vpacksswb", a, a, c)]
+        body += [op("vpermd", a, ymm("order"), a)]
+        body += [op("vmovdqu", Memory("acts", at + offset(self.acts, "q") + Affine.var("g") * 32, "u32", 8), a)]
+        words, sums = ymm("x1", "s16"), ymm("x1", "s32")
+        code += [*self.constants.load("bytes1", "u8", np.ones(32, np.uint8)), *self.ones_of_words()]
+        body += [
+            op("vpmaddubsw", words, ymm("bytes1", "u8"), a.as_("s8")),
+            op("vpmaddwd", sums, words, ymm("ones", "s16")),
+        ]
+        body += [op("vphaddd", sums, sums, sums), op("vphaddd", sums, sums, sums)]
+        place = at + offset(self.acts, "sums") + Affine.var("g") * 4
+        body += [op("vextracti128", xmm("x2"), ymm("x1"), imm=1)]
+        for name, further in (("x1", 0), ("x2", 2)):
+            body.append(op("vpextrw", Memory("acts", place + further, "u16", 1), xmm(name, "u16"), imm=0))
+        return [*code, *loop("g", _GROUPS, body)]
+
+    def ones_of_words(self) -> Code:
+        return self.constants.load("ones", "s16", np.ones(16, np.int16))
+
+    # -- products -------------------------------------------------------------------------------------------------
+    def prepared(self) -> Code:
+        return self.constants.load("nibble", "u8", np.full(32, 15, np.uint8))
+
+    def begun(self) -> Code:
+        return [zero(xmm("minima"))]
+
+    def ended(self) -> Code:
+        """The sums of minima, added to that of the products."""
+        total, other, low = (xmm(name, "f32") for name in ("minima", "y", "acc"))
+        if self.form.name == "q4_K":
+            code: Code = [op("vmovhlps", other, total, total), op("vaddps", total, total, other)]
+            code += [op("vmovshdup", other, total), op("vaddps", total, total, other)]
+        else:
+            code = []
+        return [*code, op("vaddps", low, low, total)] if self.form.name != "q6_K" else []
+
+    def step(self, w: Affine, a: Affine) -> Code:
+        code = self.scale("dw", "wei", w + offset(self.form, "scale"))
+        da = Register("da", "f32", 4)
+        code += [
+            op("vbroadcastss", da, Memory("acts", a, "f32", 1)),
+            op("vmulps", xmm("dw", "f32"), xmm("dw", "f32"), da),
+        ]
+        code += [op("vbroadcastss", ymm("dw", "f32"), Register("dw", "f32", 1))]
+        code += STEPS[self.form.name](self, w, a)
+        acc, sums = ymm("acc", "f32"), ymm("sums", "f32")
+        return [*code, op("vcvtdq2ps", sums, sums.as_("s32")), op("vfmadd231ps", acc, acc, ymm("dw", "f32"), sums)]
+
+    def take(self, part: int, a: Affine, codes: Register, scale: Register, first: bool) -> Code:
+        """32 codes times those of the source, times their scales, added to `sums`."""
+        y, words = ymm("y", "u32"), ymm("y", "s16")
+        load = op("vmovdqu", y, Memory("acts", a + offset(self.acts, "q") + 32 * part, "u32", 8))
+        into = ymm("sums", "s32")
+        code: Code = [load, op("vpmaddubsw", words, codes.as_("u8"), y.as_("s8"))]
+        if first:
+            return [*code, op("vpmaddwd", into, scale.as_("s16"), words)]
+        products = words.as_("s32")
+        return [*code, op("vpmaddwd", products, scale.as_("s16"), words), op("vpaddd", into, into, products)]
+
+    def minimum_of(self, w: Affine, a: Affine) -> Code:
+        """The integer scales of 32 elements as words in `sc`; minima times sums of the source to `minima`."""
+        s, t, u = xmm("sc"), xmm("t"), xmm("u")
+        code: Code = [op("vmovdqu", s, Memory("wei", w + offset(self.form, "scales"), "u32", 4))]
+        code += [
+            op("vpshufd", t, s, imm=0b10_01_10_00),
+            op("vpsrld", u, s, imm=4),
+            op("vpshufd", u, u, imm=0b10_10_10_10),
+        ]
+        code += [op("vpblendd", t, t, u, imm=0b1000)]
+        low = np.array([0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F], np.uint32)
+        code += self.with_held("vpand", t, t, "low", low)
+        code += [op("vpsrld", u, s, imm=2), op("vpshufd", u, u, imm=0b01_01_00_00)]
+        code += self.with_held("vpand", u, u, "upper", np.array([0, 0x30303030] * 2, np.uint32))
+        code += [op("vpor", t, t, u), op("vpmovzxbw", ymm("sc", "u16"), xmm("t", "u8"))]
+        code += [op("vmovdqu", ymm("t"), Memory("acts", a + offset(self.acts, "sums"), "u32", 8))]
+        code += [
+            op("vextracti128", u, ymm("t"), imm=1),
+            op("vphaddw", xmm("t", "s16"), xmm("t", "s16"), xmm("u", "s16")),
+        ]
+        code += [op("vextracti128", u, ymm("sc"), imm=1)]
+        products, total = xmm("t", "s32"), xmm("minima", "f32")
+        code += [op("vpmaddwd", products, xmm("u", "s16"), xmm("t", "s16"))]
+        if self.form.name == "q5_K":
+            code += [op("vphaddd", products, products, products)] * 2
+        code += [op("vcvtdq2ps", products.as_("f32"), products)]
+        code += self.scale("u", "wei", w + offset(self.form, "minimum"))
+        code += [op("vmulps", xmm("u", "f32"), xmm("u", "f32"), xmm("da", "f32"))]
+        code += self.with_held("vpxor", u, u, "sign", np.full(4, 0x80000000, np.uint32))
+        code += [op("vfmadd231ps", total, total, xmm("u", "f32"), products.as_("f32"))]
+        return [*code, op("vinserti128", ymm("sc"), ymm("sc"), xmm("sc"), imm=1)]
+
+    def scale_of(self, part: int) -> Code:
+        """The scale of 32 elements in every word of `s`."""
+        order = np.tile(np.array([2 * part, 2 * part + 1], np.uint8), 16)
+        return self.with_held("vpshufb", ymm("s", "u8"), ymm("sc", "u8"), f"word{part}", order)
+
+
+def _q4_k(k: VecDotK, w: Affine, a: Affine) -> Code:
+    code = k.minimum_of(w, a)
+    for j in range(_GROUPS // 2):
+        code += _halves(k, w, j)
+        for part, codes in ((2 * j, ymm("x")), (2 * j + 1, ymm("z"))):
+            code += [*k.scale_of(part), *k.take(part, a, codes, ymm("s"), part == 0)]
+    return code
+
+
+def _halves(k: VecDotK, w: Affine, j: int) -> Code:
+    """The lower nibbles of 32 bytes in `x`, the upper ones in `z`."""
+    x, z, nibble = ymm("x"), ymm("z"), ymm("nibble")
+    load = op("vmovdqu", x, Memory("wei", w + offset(k.form, "q") + 32 * j, "u32", 8))
+    return [load, typed("vpsrlw", z, x, imm=4), op("vpand", z, z, nibble), op("vpand", x, x, nibble)]
+
+
+def _q5_k(k: VecDotK, w: Affine, a: Affine) -> Code:
+    code = [*k.minimum_of(w, a), op("vmovdqu", ymm("hb"), Memory("wei", w + offset(k.form, "high"), "u32", 8))]
+    for j in range(_GROUPS // 2):
+        code += _halves(k, w, j)
+        for part, codes in ((2 * j, ymm("x")), (2 * j + 1, ymm("z"))):
+            bit = ymm("t")
+            code += k.with_held("vpand", bit, ymm("hb"), f"bit{part}", np.full(32, 1 << part, np.uint8))
+            code += [typed("vpsrlw", bit, bit, imm=part), typed("vpsllw", bit, bit, imm=4)]
+            code += [typed("vpaddb", codes, codes, bit)]
+            code += [*k.scale_of(part), *k.take(part, a, codes, ymm("s"), part == 0)]
+    return code
+
+
+def _q6_k(k: VecDotK, w: Affine, a: Affine) -> Code:
+    """Codes less 32: 32 times the scaled sums of the source are taken off."""
+    scales, minus = xmm("sc"), ymm("u", "s32")
+    code: Code = [op("vmovdqu", scales, Memory("wei", w + offset(k.form, "scales"), "u32", 4))]
+    code += [op("vmovdqu", minus.as_("u32"), Memory("acts", a + offset(k.acts, "sums"), "u32", 8))]
+    code += [
+        op("vpmovsxbw", ymm("t", "s16"), scales.as_("s8")),
+        op("vpmaddwd", minus, minus.as_("s16"), ymm("t", "s16")),
+    ]
+    code += [typed("vpslld", minus, minus, imm=5)]
+    shifts = (("vpsllw", 4, 3), ("vpsllw", 2, 12), ("", 0, 48), ("vpsrlw", 2, 192))
+    for j in range(2):
+        code += [op("vmovdqu", ymm("hb"), Memory("wei", w + offset(k.form, "high") + 32 * j, "u32", 8))]
+        for n, (shift, count, mask) in enumerate(shifts):
+            x, t, part = ymm("x"), ymm("t"), 4 * j + n
+            code += [op("vmovdqu", x, Memory("wei", w + offset(k.form, "q") + 64 * j + 32 * (n % 2), "u32", 8))]
+            code += [typed("vpsrlw", x, x, imm=4)] if n > 1 else []
+            code += [op("vpand", x, x, ymm("nibble"))]
+            code += k.with_held("vpand", t, ymm("hb"), f"of{mask}", np.full(32, mask, np.uint8))
+            code += [typed(shift, t, t, imm=count)] if shift else []
+            code += [op("vpor", x, x, t)]
+            pair = np.repeat(np.array([2 * part, 2 * part + 1], np.uint8), 8)
+            code += k.with_held("vpshufb", xmm("s", "u8"), xmm("sc", "u8"), f"pair{part}", pair)
+            code += [op("vpmovsxbw", ymm("s", "s16"), xmm("s", "s8")), *k.take(part, a, x, ymm("s"), part == 0)]
+    sums = ymm("sums", "s32")
+    return [*code, op("vpsubd", sums, sums, minus)]
+
+
+STEPS: dict[str, Callable[[VecDotK, Affine, Affine], Code]] = {"q4_K": _q4_k, "q5_K": _q5_k, "q6_K": _q6_k}
