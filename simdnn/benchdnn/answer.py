@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTiming
 from isa_models.block_formats import BLOCK_FORMATS
 from isa_models.formats import fmt
-from simdnn.benchdnn import values
+from simdnn.benchdnn import fused, values
 from simdnn.benchdnn.attributes import Parameter
 from simdnn.benchdnn.operators import OperatorTask
 from simdnn.benchdnn.operators import task as operator_task
@@ -56,6 +56,11 @@ def answer(case: Case | Unread) -> Answer:
     if isinstance(case, Unread):
         return Answer("UNIMPLEMENTED", case.text, _line(case.reason))
     where = case.options["machine"]
+    try:
+        if both := fused.parts(case):
+            return fused.joined(answer(both[0]), answer(both[1]))
+    except SimdnnError as error:
+        return Answer("UNIMPLEMENTED", case.text, _line(str(error)), where)
     wanted: Task | OperatorTask
     try:
         wanted = operator_task(case) if case.driver in OPERATORS else task(case)

@@ -101,6 +101,12 @@ def test_convolutions_pass(words: str) -> None:
         ("--matmul --attr-post-ops=tanh:0:0:2.5+swish:1.5+gelu_erf 24x40:40x17", ""),
         ("--matmul --attr-post-ops=ge:f32:2 24x40:40x17", "values not checked: no bound on what ge"),
         ("--conv --alg=wino ic3ih5oc4kh3ph1", "computed direct, not by Winograd"),
+        ("--conv --attr-post-ops=relu+dw:k3s2p1+linear:2:1 ic16ih8oc24kh1", "two kernels, one after the other"),
+        (
+            "--conv --dt=u8:s8:u8 --attr-scales=src:common:0.5+attr_post_op_dw_wei:per_oc --attr-post-ops=dw:k3s1p1:s8 "
+            "ic16ih8oc24kh1",
+            "two kernels",
+        ),
         ("--conv --stag=abx --dtag=nChw16c ic3ih5oc4kh3", "dst in nChw16c is copied"),
         ("--conv --stag=ncw --wtag=wio ic3iw5oc4kw3", "src in ncw is copied"),
         ("--conv --strides=400x1x70x5::400x1x60x5 ic3ih5oc4kh3", "dst in 400x1x60x5 is copied"),
@@ -143,6 +149,7 @@ def test_a_copy_takes_time() -> None:
         ("--matmul --dt=s8 --attr-scales=wei:mx:e8m0:1x32 2x3:3x4", "mx scales"),
         ("--matmul --dt=f32:s8:f32 --attr-fpmath=bf16:true --attr-scales=wei:per_ocic:f16:5x1 2x6:6x4", "not divide K"),
         ("--matmul 2x3:4x5", "no product"),
+        ("--conv --dispatch=onednn --attr-post-ops=dw:k3s1p1 ic16ih8oc24kh1", "fused kernels are not modelled"),
         ("--matmul 99999x99999:99999x99999999999", "bytes"),
         ("--conv --dir=BWD_D ic3ih5oc4kh3", "no backward convolution"),
         ("--conv --dispatch=onednn --alg=wino ic3ih5oc4kh3", "no Winograd"),

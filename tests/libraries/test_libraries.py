@@ -11,6 +11,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import simdnn
@@ -119,3 +121,19 @@ def test_whichever_is_imported_first(first: str) -> None:
     """The package of kernels offers its table, whose rows read libraries, which read the words of kernels."""
     code = f"import {first}; from simdnn.kernels import KERNELS; from simdnn.libraries import LIBRARIES"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("isa", ["avx512_core", "avx512_core_bf16", "avx512_core_amx"])
+def test_bf16_to_bytes_is_the_references(isa: str) -> None:
+    """Products and sums in f32, rounded apart, k ascending, as recorded runs have them."""
+    rng = np.random.default_rng(8)
+    src, weights = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((5, 70), (70, 19)))
+    scale = np.float32(0.37)
+    r = simdnn.matmul(
+        src, weights, machine="spr", isa=isa, dst="s8", dispatch="onednn", attr=simdnn.Attr(scales={"dst": scale})
+    )
+    total = np.zeros((5, 19), np.float32)
+    for k in range(70):
+        total += src[:, k : k + 1].astype(np.float32) * weights[k].astype(np.float32)
+    assert r.implementation == "gemm:avx512_core_bf16_ref" and r.compute_dtype == "f32"
+    assert (r.output == np.clip(np.rint(total / scale), -128, 127).astype(np.int8)).all()

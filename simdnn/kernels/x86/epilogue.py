@@ -184,7 +184,7 @@ class _Passes:
 
     def bound(self, name: str, tensor: str) -> Code:
         """The greater or the lesser of accumulator and bound; a NaN becomes what stands second."""
-        if self.plan.nan_to_bound:
+        if self.plan.nan_to_bound or self.plan.reference:
             return self.common(name, tensor)
         code: Code = [broadcast32(self.value("f32"), tensor, Affine())]
         return code + [op(name, acc, self.value("f32"), acc) for acc in self.accumulators("f32")]

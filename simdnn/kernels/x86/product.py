@@ -6,7 +6,7 @@ A matmul is a convolution with one tap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +17,7 @@ from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Parameters, P
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL
 from simdnn.kernels.x86.code import Unit
-from simdnn.kernels.x86.dots import MULTIPLY_ADD, MULTIPLY_SCALE_ADD, Dot
+from simdnn.kernels.x86.dots import MULTIPLY_ADD, MULTIPLY_ADD_BF16, MULTIPLY_SCALE_ADD, Dot
 from simdnn.kernels.x86.rounding import ahead
 from simdnn.kernels.x86.source_steps import Reading, reading
 from simdnn.program.records import Affine, Program, Tensor
@@ -34,7 +34,8 @@ class Product:
         self.problem = problem
         self.unit = unit
         #: the reference multiplies each product by the source's scale
-        self.dot = MULTIPLY_SCALE_ADD if dot == MULTIPLY_ADD and problem.epilogue.src_scale else dot
+        scaled = dot in (MULTIPLY_ADD, MULTIPLY_ADD_BF16) and problem.epilogue.src_scale
+        self.dot = replace(MULTIPLY_SCALE_ADD, wei=dot.wei, load_uops=dot.load_uops) if scaled else dot
         self.options = options
         self.conv = as_convolution(problem, options.split_k)
         self.shifted = dot.unsigned and problem.src == "s8"

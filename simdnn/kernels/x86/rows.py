@@ -30,6 +30,7 @@ from simdnn.kernels.x86.dots import (
     MADDUBS,
     MADDWD,
     MULTIPLY_ADD,
+    MULTIPLY_ADD_BF16,
     TF32,
     TF32_CUT,
     VNNI,
@@ -137,7 +138,7 @@ class Row:
     @property
     def reference(self) -> bool:
         """Whether this is oneDNN's reference for floats; this package has its matmuls alone."""
-        return self.dot == MULTIPLY_ADD
+        return self.dot in (MULTIPLY_ADD, MULTIPLY_ADD_BF16)
 
     @property
     def narrows_weights(self) -> bool:
@@ -418,6 +419,7 @@ _ROWS = (
     Row(TF32_CUT, "avx2", ("f32",), "f32", "_tf32_cut"),
     Row(MULTIPLY_ADD, "avx512_core", ("f32",), "f32", "_ref", not_cut, "onednn", convolves=False),
     Row(MULTIPLY_ADD, "avx2", ("f32",), "f32", "_ref", not_cut, "onednn", convolves=False),
+    Row(MULTIPLY_ADD_BF16, "avx512_core", ("bf16",), "bf16", "_bf16_ref", not_cut, "onednn", convolves=False),
     Row(FMA, "avx512_core", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", convolves=False),
     Row(FMA, "avx2", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", convolves=False),
     Row(VNNI, "avx512_core_vnni", _INT8, "s8"),

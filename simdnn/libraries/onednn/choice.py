@@ -71,6 +71,8 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     refuse_missing(problem)
     if fmt(problem.src).is_float:
         refuse_float_attributes(problem, caps)
+    if isinstance(problem, MatmulProblem) and problem.src == "bf16" and problem.epilogue.dst in ("s8", "u8"):
+        return "gemm:avx512_core_bf16_ref", "ref:any"
     if tiled:
         return tiled
     if problem.src == "bf16" and "avx512_core_bf16" not in caps:

@@ -60,8 +60,6 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
     if e.dst_zero_point:
         raise Unimplemented(f"oneDNN refuses a destination zero point for {types}: dispatch='fastest' takes it")
     if isinstance(problem, MatmulProblem):
-        if problem.src == "bf16" and e.dst in ("s8", "u8"):
-            raise LeftToReference(f"oneDNN takes its reference for a matmul {types}, not modelled: use dst f32 or bf16")
         return
     if as_large_as_outputs(e.post_ops):
         raise LeftToReference(f"oneDNN takes its reference for a convolution {types} and operands as large as outputs")
