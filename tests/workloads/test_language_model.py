@@ -110,6 +110,7 @@ def test_what_a_command_cannot_do(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(not HERE, reason="`simdnn fetch-models llm` has not been run")
 def test_the_real_model_knows_a_capital() -> None:
     file = language_model._file()
