@@ -25,7 +25,7 @@ from isa_models.isa import host_caps
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
-from simdnn.numerics.machine_code import Function, LinkedCode, linked
+from simdnn.numerics.machine_code import LinkedCode, LinkedFunction, linked
 from simdnn.numerics.native import native_call
 from simdnn.numerics.rows import row_function
 from simdnn.numerics.turns import FIRST_OPS, in_turns, shared
@@ -153,7 +153,7 @@ class _Stage:
             slot = emit.value(f"getelementptr ptr, ptr %pointers, i64 {i}")
             self.pointers[tensor.name] = emit.name("p")
             emit.line(f"{self.pointers[tensor.name]} = load ptr, ptr {slot}")
-        self.functions: dict[str, Function] = {}  # that are called
+        self.functions: dict[str, LinkedFunction] = {}  # that are called
         self.spaces: dict[str, str] = {}  # on the stack, for operands of functions
         self.native_tiles = tiles.is_native((statement,), caps)
         if self.native_tiles:

@@ -21,7 +21,7 @@ _NUMBERS = itertools.count()  # of libraries, whose names must differ
 
 
 @dataclass(frozen=True)
-class Function:
+class LinkedFunction:
     """A function in LLVM: the lines of its body, and the declarations of what these call."""
 
     name: str
@@ -58,7 +58,7 @@ class LinkedCode:
         return address
 
 
-def linked(name: str, text: str, exported: Sequence[str], called: Sequence[Function] = ()) -> LinkedCode:
+def linked(name: str, text: str, exported: Sequence[str], called: Sequence[LinkedFunction] = ()) -> LinkedCode:
     """The code of a module, linked with functions that it declares. The caller holds the lock of compilation."""
     machine, jit = _target()
     whole = f"{text}\n{_RARELY}"
@@ -73,7 +73,7 @@ def linked(name: str, text: str, exported: Sequence[str], called: Sequence[Funct
 
 
 @functools.cache
-def _shared(function: Function) -> LinkedCode:
+def _shared(function: LinkedFunction) -> LinkedCode:
     """The code of a function, compiled once."""
     return linked(function.name, function.text, [function.name])
 

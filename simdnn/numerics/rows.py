@@ -10,11 +10,11 @@ import functools
 from isa_models import instruction
 from isa_models.formats import fmt
 from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
-from simdnn.numerics.machine_code import Function
+from simdnn.numerics.machine_code import LinkedFunction
 
 
 @functools.cache
-def row_function(mnemonic: str, lanes: int) -> Function:
+def row_function(mnemonic: str, lanes: int) -> LinkedFunction:
     """`void @name(ptr result, ptr …operands)`: an instruction that has a form of one row, for a result of `lanes`."""
     definition, emit = instruction(mnemonic), Emitter()
     found = definition.row()
@@ -43,4 +43,4 @@ def row_function(mnemonic: str, lanes: int) -> Function:
     emit.loop("0", str(rows), body)
     emit.line("ret void")
     parameters = ("ptr noalias %result", *(f"ptr noalias %p{i}" for i in range(len(counts))))
-    return Function(f"rows.{mnemonic}", "void", parameters, tuple(emit.lines), tuple(emit.declarations))
+    return LinkedFunction(f"rows.{mnemonic}", "void", parameters, tuple(emit.lines), tuple(emit.declarations))

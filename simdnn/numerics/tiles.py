@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from isa_models import Instruction, instruction
 from isa_models.instruction import TILE_ROW_BITS
 from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
-from simdnn.numerics.machine_code import Function
+from simdnn.numerics.machine_code import LinkedFunction
 from simdnn.program.records import Op, Register, Statement, walk
 
 _ROW_BYTES = TILE_ROW_BITS // 8
@@ -36,7 +36,9 @@ done:
 
 
 @functools.cache
-def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], several: bool, optimistic: bool) -> Function:
+def dot_function(
+    mnemonic: str, choices: tuple[tuple[str, str], ...], several: bool, optimistic: bool
+) -> LinkedFunction:
     """`i1 @name(ptr acc, ptr a, ptr b, i64 rows)`, true for an alarm: a dot product with its choices, for one row or
     for more.
     """
@@ -62,7 +64,7 @@ def dot_function(mnemonic: str, choices: tuple[tuple[str, str], ...], several: b
         emit.loop("1", "%rows", row)
     emit.line(f"ret i1 {emit.alarms.finish() if emit.alarms else 'false'}")
     parameters = ("ptr noalias %acc", "ptr noalias %a", "ptr noalias %b", "i64 %rows")
-    return Function(name, "i1", parameters, tuple(emit.lines), tuple(emit.declarations))
+    return LinkedFunction(name, "i1", parameters, tuple(emit.lines), tuple(emit.declarations))
 
 
 def is_native(body: Sequence[Statement], caps: frozenset[str]) -> bool:
