@@ -18,6 +18,7 @@ from isa_models import ProgramError
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS, RESERVED_GRFS
 from simdnn import numerics
+from simdnn.program import check
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
 from simdnn.program.tiles import configuration
@@ -411,3 +412,12 @@ def test_tiles_are_no_vector_registers() -> None:
     vectors = sums(32, "avx512_core", 512)
     wide = tuple(replace(t, size=512) if t.name == "o" else t for t in tiles(5).tensors)
     verify(Program("p", "avx512_core_amx", wide, (configure, Loop("t", 1, (*body.body, *vectors.body)))))
+
+
+@pytest.mark.parametrize("far", [0, 10_000])
+def test_what_is_stored_anywhere_is_stored(far: int) -> None:
+    """Elements near each other are marked, those far apart are sorted; a load beside a store changes neither."""
+    stores, loads = np.array([7 + far, 5, 5]), np.array([5, 6])
+    for accesses in ([(stores, True), (loads, False)], [(loads, False), (stores, True)]):
+        touched, stored = check._touched(accesses)
+        assert (touched.tolist(), stored.tolist()) == ([5, 6, 7 + far], [True, False, True])
