@@ -19,10 +19,10 @@ def loop(var: str, extent: int, body: Code, parallel: bool = False, staged: int 
     return [Loop(var, extent, tuple(body), parallel, staged, threads)] if extent > 0 and body else []
 
 
-def nest(loops: Sequence[tuple[str, int]], body: Code, parallel: bool = False) -> Code:
+def nest(loops: Sequence[tuple[str, int]], body: Code, parallel: bool = False, threads: bool = False) -> Code:
     """`body` in loops, (variable, how often) from the outside in."""
     for var, extent in reversed(loops):
-        body = loop(var, extent, body, parallel)
+        body = loop(var, extent, body, parallel, threads=threads)
     return body
 
 

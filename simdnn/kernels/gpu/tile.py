@@ -15,7 +15,7 @@ from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS, RESERVED_GRFS
 from simdnn.kernels.common.batch import Batch
-from simdnn.kernels.common.code import Code, loop
+from simdnn.kernels.common.code import Code, nest
 from simdnn.program.records import Affine
 
 #: bytes along K of each row that a workgroup brings into shared memory between two barriers: 32 f16, as in CUTLASS's
@@ -107,12 +107,9 @@ class Tile:
 
     def nest(self, body: Code, groups: tuple[int, int], batch: Batch) -> Code:
         """`body` for every thread of every workgroup of every product of a batch."""
-        for names, extents in ((THREAD_LOOPS, self.threads), (GROUP_LOOPS, groups)):
-            for var, extent in zip(reversed(names), reversed(extents), strict=True):
-                body = loop(var, extent, body, parallel=True, threads=names is THREAD_LOOPS)
-        for var, extent in zip(reversed(batch.loops), reversed(batch.extents), strict=True):
-            body = loop(var, extent, body, parallel=True)
-        return body
+        body = nest(list(zip(THREAD_LOOPS, self.threads, strict=True)), body, parallel=True, threads=True)
+        outside = zip((*batch.loops, *GROUP_LOOPS), (*batch.extents, *groups), strict=True)
+        return nest(list(outside), body, parallel=True)
 
     @property
     def is_staged(self) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from isa_models import GpuMachine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Memory, Op, Program, Register, Tensor
@@ -83,11 +83,9 @@ class GpuQuantization:
     def nest(self, threads: int, code: Code) -> Code:
         """`code` for the groups of each workgroup, and for its threads along K."""
         p = self.problem
-        for var, extent in (("thread_n", threads), ("thread_m", self.down)):
-            code = loop(var, extent, code, parallel=True, threads=True)
-        for var, extent in (("group_n", p.parts // self.across), ("group_m", self.rows // self.down)):
-            code = loop(var, extent, code, parallel=True)
-        return code
+        code = nest([("thread_m", self.down), ("thread_n", threads)], code, parallel=True, threads=True)
+        groups = [("group_m", self.rows // self.down), ("group_n", p.parts // self.across)]
+        return nest(groups, code, parallel=True)
 
     # -- from stage to stage ------------------------------------------------------------------------------------------
     def stores(self, kept: Mapping[str, str], at: Affine) -> Code:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.x86.code import Unit, zero
 from simdnn.kernels.x86.source import Source
@@ -17,23 +18,22 @@ from simdnn.program.records import Affine, Memory, Tensor
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The copy of the windows: element (n, y, x, g, k). A line is cut in parts, each filled up with zeros."""
+class WindowCopy(ABC):
+    """A copy of an image's windows: element (n, y, x, g, k) is that of a line, one for each window and group."""
 
     source: Source
     problem: ConvProblem
-    part: int  # elements of a line after which another part starts
-    padded: int  # and the room that each but the last takes
-    line: int  # elements of a line, padded
 
-    @staticmethod
-    def of(source: Source, problem: ConvProblem, part: int, depth: int) -> Columns:
-        """Windows in parts of up to `part`, which are filled up to whole multiples of `depth`."""
-        k = problem.ic // problem.groups * problem.kh * problem.kw
-        part = min(part or k, k)
-        whole, rest = divmod(k, part)
-        padded = -(-part // depth) * depth
-        return Columns(source, problem, part, padded, whole * padded + -(-rest // depth) * depth)
+    @property
+    @abstractmethod
+    def line(self) -> int:
+        """Elements of a line, with what fills it up."""
+
+    @property
+    def taps(self) -> int:
+        """Elements of a window."""
+        p = self.problem
+        return p.ic // p.groups * p.kh * p.kw
 
     @property
     def pixel(self) -> int:
@@ -47,17 +47,52 @@ class Columns:
     def image(self) -> int:
         return self.problem.oh * self.row
 
+    def first(self) -> tuple[Affine, Affine]:
+        """Where the first elements of a window and of its line are."""
+        p, s = self.problem, self.source
+        n, y, x, g = (Affine.var(name) for name in "nyxg")
+        window = n * s.image + y * (p.strides[0] * s.row) + x * (p.strides[1] * s.pixel) + g * s.ic
+        return window, n * self.image + y * self.row + x * self.pixel + g * self.line
+
+    def each(self, body: Code) -> Code:
+        """`body` for every window of every group."""
+        p = self.problem
+        return nest([("n", p.mb), ("y", p.oh), ("x", p.ow), ("g", p.groups)], body, parallel=True)
+
+
+@dataclass(frozen=True)
+class Columns(WindowCopy):
+    """Lines with channels outermost, cut in parts, each filled up with zeros."""
+
+    part: int  # elements of a line after which another part starts
+    depth: int  # of which the room of a part is a whole multiple
+
+    @staticmethod
+    def of(source: Source, problem: ConvProblem, part: int, depth: int) -> Columns:
+        """Windows in parts of up to `part`, 0 for one."""
+        whole = Columns(source, problem, 0, depth)
+        return replace(whole, part=min(part or whole.taps, whole.taps))
+
+    @property
+    def padded(self) -> int:
+        """The room that each part but the last takes."""
+        return -(-self.part // self.depth) * self.depth
+
+    @property
+    def line(self) -> int:
+        whole, rest = divmod(self.taps, self.part)
+        return whole * self.padded + -(-rest // self.depth) * self.depth
+
     def tensor(self) -> Tensor:
         return Tensor("columns", self.source.read, self.problem.mb * self.image, "scratch")
 
     def stage(self, unit: Unit) -> Code:
         """One masked element at a time."""
         p, s, kind = self.problem, self.source, f"u{fmt(self.source.read).bits}"
-        k, taps = p.ic // p.groups * p.kh * p.kw, p.kh * p.kw
+        k, taps = self.taps, p.kh * p.kw
         value, nothing = unit.reg("m", kind), unit.reg("z", kind)
-        n, y, x, g, c, u, w = (Affine.var(name) for name in "nyxgcuw")
-        window = n * s.image + y * (p.strides[0] * s.row) + x * (p.strides[1] * s.pixel) + g * s.ic
-        line = n * self.image + y * self.row + x * self.pixel + g * self.line
+        c, u, w = (Affine.var(name) for name in "cuw")
+        window, line = self.first()
         body: Code = [zero(nothing)]
         for number, first in enumerate(range(0, k, self.part)):
             last = min(first + self.part, k)
@@ -74,9 +109,7 @@ class Columns:
             for i in range(last - first, end):
                 place = Memory("columns", line + (number * self.padded + i), kind, 1)
                 body.append(op(f"vmovdq{kind}", place, nothing))
-        for var, extent in (("g", p.groups), ("x", p.ow), ("y", p.oh), ("n", p.mb)):
-            body = loop(var, extent, body, parallel=True)
-        return body
+        return self.each(body)
 
     def weights(self, weights: Array) -> Array:
         """goihw weights as lines of one tap, in the same parts."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from math import prod
 
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.copy import CopyProblem
 from simdnn.kernels.x86.code import Unit
 from simdnn.program.check import verify
@@ -27,8 +27,7 @@ def copying(problem: CopyProblem, unit: Unit) -> Program:
     steps = [prod(p.dims[k + 1 :]) * p.size for k in range(len(outer))]
     dest = sum((Affine.var(f"i{k}") * s for k, s in enumerate(steps)), Affine())
     code = _run(unit, source, dest, line * p.size) if p.strides[-1] == 1 else _each(p, source, dest, line)
-    for k, extent in reversed(list(enumerate(outer))):
-        code = loop(f"i{k}", extent, code, parallel=True)
+    code = nest([(f"i{k}", extent) for k, extent in enumerate(outer)], code, parallel=True)
     read = 1 + sum(s * (n - 1) for s, n in zip(p.strides, p.dims, strict=True))
     tensors = (Tensor("src", "u8", read * p.size), Tensor("dst", "u8", prod(p.dims) * p.size, "output"))
     return verify(Program(f"copy {p}", unit.isa, tensors, tuple(code)))

@@ -13,8 +13,8 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
-from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.x86.code import Unit, broadcast32, fill_zero, store_bytes, zero
+from simdnn.kernels.x86.columns import WindowCopy
 from simdnn.kernels.x86.source import Source
 from simdnn.program.records import Affine, Memory, Register, Tensor
 
@@ -50,34 +50,14 @@ class EdgedSource(Source):
 
 
 @dataclass(frozen=True)
-class WindowLines:
-    """The copy of the windows: element (n, y, x, g, k), each line filled up with zeros."""
+class WindowLines(WindowCopy):
+    """Lines with channels inside, each filled up with zeros."""
 
-    source: Source
-    problem: ConvProblem
     depth: int  # elements that a step of a dot product takes
 
     @property
-    def taps(self) -> int:
-        """Elements of a window."""
-        return self.problem.kh * self.problem.kw * self.source.ic
-
-    @property
     def line(self) -> int:
-        """Elements of a line, with what fills it up."""
         return -(-self.taps // self.depth) * self.depth
-
-    @property
-    def pixel(self) -> int:
-        return self.problem.groups * self.line
-
-    @property
-    def row(self) -> int:
-        return self.problem.ow * self.pixel
-
-    @property
-    def image(self) -> int:
-        return self.problem.oh * self.row
 
     @cached_property
     def run(self) -> int:
@@ -91,9 +71,8 @@ class WindowLines:
     def stage(self, unit: Unit) -> Code:
         """The copy, a window an iteration."""
         p, s = self.problem, self.source
-        n, y, x, g, u, w = (Affine.var(name) for name in "nyxguw")
-        window = n * s.image + y * (p.strides[0] * s.row) + x * (p.strides[1] * s.pixel) + g * s.ic
-        line = n * self.image + y * self.row + x * self.pixel + g * self.line
+        u, w = Affine.var("u"), Affine.var("w")
+        window, line = self.first()
         columns = p.kw * s.ic // self.run
         stored = window + u * (p.dilation[0] * s.row) + w * (p.dilation[1] * s.pixel)
         at = line + u * (p.kw * s.ic) + w * self.run
@@ -101,9 +80,7 @@ class WindowLines:
         if rest := self.line - self.taps:
             nothing = Register("m", "u8", 16)
             body += [zero(nothing), *store_bytes(unit, "lines", line + self.taps, nothing, rest)]
-        for var, extent in (("g", p.groups), ("x", p.ow), ("y", p.oh), ("n", p.mb)):
-            body = loop(var, extent, body, parallel=True)
-        return body
+        return self.each(body)
 
     def weights(self, weights: Array) -> Array:
         """goihw weights as lines of one tap."""

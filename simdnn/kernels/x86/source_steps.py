@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.spec import ConvProblem, Depth
 from simdnn.kernels.common.sums import Order
 from simdnn.kernels.x86.code import Unit
@@ -62,9 +62,7 @@ class Planes:
             body.append(op(f"vmovdq{kind}", value, Memory(s.tensor, stored, kind, 1)))
             body.append(op(f"vmovdq{kind}", Memory("planes", copy, kind, 1), value))
         body = loop("x", self.row // self.taps, body)
-        for var, extent in (("y", self.lines), ("g", s.groups), ("n", s.mb)):
-            body = loop(var, extent, body, parallel=True)
-        return body
+        return nest([("n", s.mb), ("g", s.groups), ("y", self.lines)], body, parallel=True)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from isa_models import Unimplemented
-from simdnn.kernels.common.code import Code, loop, op
+from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.copy import CopyProblem
 from simdnn.kernels.common.expression import INSTRUCTIONS, Expression
 from simdnn.kernels.common.reduce import ReduceProblem
@@ -48,9 +48,7 @@ class X86Lines:
             code = [*start, *loop("v", turns, whole, parallel=True), *end]
         else:  # registers do not cross the statements of a program, so each loads what it needs
             code = loop("v", turns, [*start, *whole], parallel=True) + (loop("once", 1, [*start, *end]) if end else [])
-        for axis, extent in reversed(list(enumerate(self.outer))):
-            code = loop(f"i{axis}", extent, code, parallel=True)
-        return code
+        return nest([(f"i{axis}", extent) for axis, extent in enumerate(self.outer)], code, parallel=True)
 
 
 @dataclass(frozen=True)
