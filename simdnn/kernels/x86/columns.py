@@ -65,7 +65,7 @@ class Columns(WindowCopy):
     """Lines with channels outermost, cut in parts, each filled up with zeros."""
 
     part: int  # elements of a line after which another part starts
-    depth: int  # of which the room of a part is a whole multiple
+    depth: int  # the room of a part is a whole multiple of this
 
     @staticmethod
     def of(source: Source, problem: ConvProblem, part: int, depth: int) -> Columns:
