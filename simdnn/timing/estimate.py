@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from isa_models.machines.cpu_record import Machine
@@ -190,25 +190,31 @@ def _as_engines_count(executed: Counter[CountedAs]) -> Counter[str]:
     return found
 
 
+@lru_cache(maxsize=1 << 14)
+def _form(machine: Machine, key: CountedAs) -> tuple[tuple[str, str, str], int, float]:
+    """The name of an instruction form with its ports, its uops, and the cycles of one by itself at its best rate."""
+    sources = tuple(f"source{i}" for i in range(key.sources))
+    steps = [Step(key.mnemonic, key.form, sources, ("result",), rows=key.rows)]
+    if key.mnemonic == "dec":
+        steps.append(Step("jnz", "rel"))
+    (op, *_) = ops = lower(machine, steps)
+    ports = ["/".join(machine.core.ports[p] for p in uop) for uop in op.uops]
+    ports += ["/".join(machine.core.load_ports)] if op.load is not None else []
+    if op.store is not None:
+        ports += ["/".join(p) for p in (machine.core.store_address_ports, machine.core.store_data_ports) if p]
+    name = key.counted or op.row.mnemonic, key.form, " + ".join(ports)
+    return name, len(ports), max(lower_bounds(machine, ops).values())
+
+
 def _forms(machine: Machine, executed: Counter[CountedAs]) -> tuple[InstructionCost, ...]:
     """Each instruction form's executions, uops, ports and share."""
     rows: dict[tuple[str, str, str], tuple[float, ...]] = {}
     for key, count in executed.items():
         if key.mnemonic == "jnz":
             continue  # fused with the `dec` before it
-        sources = tuple(f"source{i}" for i in range(key.sources))
-        steps = [Step(key.mnemonic, key.form, sources, ("result",), rows=key.rows)]
-        if key.mnemonic == "dec":
-            steps.append(Step("jnz", "rel"))
-        (op, *_) = ops = lower(machine, steps)
-        alone = max(lower_bounds(machine, ops).values())
-        ports = ["/".join(machine.core.ports[p] for p in uop) for uop in op.uops]
-        ports += ["/".join(machine.core.load_ports)] if op.load is not None else []
-        if op.store is not None:
-            ports += ["/".join(p) for p in (machine.core.store_address_ports, machine.core.store_data_ports) if p]
-        name = key.counted or op.row.mnemonic, key.form, " + ".join(ports)
+        name, uops, alone = _form(machine, key)
         earlier = rows.get(name, (0, 0, 0.0))  # tiles of other heights
-        rows[name] = tuple(x + y for x, y in zip(earlier, (count, len(ports) * count, alone * count), strict=True))
+        rows[name] = tuple(x + y for x, y in zip(earlier, (count, uops * count, alone * count), strict=True))
     total = sum(work for _, _, work in rows.values())
     return tuple(
         InstructionCost(name, form, int(count), int(uops), ports, work / total)

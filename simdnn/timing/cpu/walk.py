@@ -159,9 +159,10 @@ class _Walk:
         if kept < loop.extent and max(self.rate(loop, path).values(), key=lambda p: p.cycles).bound == "latency":
             kept = min(loop.extent, -(-SETTLING * self.window // size))
         skipped, executed = dict(one.skipped), Counter(one.executed)
-        for _ in range(1, kept):
+        for _ in range(1, kept if one.skipped else 0):
             _add(skipped, one.skipped)
-            executed.update(one.executed)
+        for number, times in one.executed.items():
+            executed[number] += times * (kept - 1)
         left = loop.extent - kept
         if left:
             _add(skipped, self.rate(loop, path), left)
