@@ -190,6 +190,51 @@ def floats(rng: np.random.Generator) -> dict[str, Any]:
     return found
 
 
+def float_convolutions(rng: np.random.Generator) -> dict[str, Any]:
+    """Conv of f32: fewer channels than a block, whole blocks and parts of them, one tap, groups, depthwise."""
+    found: dict[str, Any] = {}
+    for channels, filters, kernel, groups, stride, pad in (
+        (3, 8, 5, 1, 2, 1),
+        (4, 5, 1, 1, 1, 0),
+        (8, 6, 3, 1, 1, 1),
+        (20, 4, 3, 1, 1, 1),
+        (40, 8, 2, 1, 1, 0),
+        (132, 4, 1, 1, 2, 0),
+        (32, 32, 3, 2, 1, 1),
+        (8, 8, 3, 8, 1, 1),
+    ):
+        one = Model()
+        one.feeds["x"] = rng.standard_normal((2, channels, 5, 6)).astype(np.float32)
+        one.constants["w"] = rng.standard_normal((filters, channels // groups, kernel, kernel)).astype(np.float32)
+        one.constants["c"] = rng.standard_normal(filters).astype(np.float32)
+        where: dict[str, Any] = {
+            "group": groups,
+            "kernel_shape": [kernel] * 2,
+            "strides": [stride] * 2,
+            "pads": [pad] * 4,
+        }
+        one.node("Conv", "x w c", "sum", **where)
+        one.node("Relu", "sum")
+        found[f"Conv_f32_{channels}_{filters}_{kernel}_{groups}"] = (one, TensorProto.FLOAT)
+    return found
+
+
+def added(rng: np.random.Generator) -> dict[str, Any]:
+    """A product of dequantized operands, to which a constant is added."""
+    one = Model()
+    one.quantized("w", drawn(rng, "s8", (24, 6)), rng.uniform(0.01, 0.05, 6), 0)
+    one.quantized("x", np.zeros((), np.uint8), 0.02, 128)
+    del one.constants["x"]
+    one.feeds["x"] = (rng.standard_normal((3, 24)) * 2).astype(np.float32)
+    one.constants["c"] = rng.standard_normal(6).astype(np.float32)
+    one.node("QuantizeLinear", "x x_s x_z", "xq")
+    one.node("DequantizeLinear", "xq x_s x_z", "xd")
+    one.node("DequantizeLinear", "w w_s w_z", "wd", axis=1)
+    one.node("MatMul", "xd wd", "sum")
+    one.node("Add", "sum c")
+    return {"qdq_MatMul_u8_s8_added": (one, TensorProto.FLOAT)}
+
+
 def models() -> dict[str, Any]:
     """All models by name, with the types of their outputs; the same ones every time."""
     rng = np.random.default_rng(19)
@@ -202,7 +247,7 @@ def models() -> dict[str, Any]:
                 for case in CONVOLUTIONS:
                     found |= convolutions(rng, src, wei, case)
                 found |= patterns(rng, src, wei)
-    return found | floats(rng)
+    return found | floats(rng) | float_convolutions(rng) | added(rng)
 
 
 def main() -> None:

@@ -23,6 +23,8 @@ from simdnn.primitives import Attr
 from simdnn.primitives.mathmode import FPMATH, cold_weights
 from simdnn.primitives.run import Target
 
+#: operators that a library may take into the product before them
+ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Sum", "BatchNormalization")
 Watch = Callable[[Node, Sequence[Any]], None]
 
 
@@ -62,6 +64,7 @@ class GraphRun:
         places = {place: _at(k, place) for place in set(placed.values())}
         self.apart = {name: places[place] for name, place in placed.items()}
         self.cold = _exceeds_caches(graph, t.machine)
+        self.followed = {name for node in graph.nodes if node.op in ARITHMETIC for name in node.inputs}
         self.known = memo.constants(graph.constants) | memo.values(feeds) if memo else {}
 
     def run(
@@ -94,6 +97,7 @@ class GraphRun:
         self.whole.attr = k.attr = self.allowed if matches(node.name, self.fpmath_layers) else self.strict
         here = self.whole if fixed else self.apart.get(node.name, k)
         here.constant_weights = len(node.inputs) < 2 or node.inputs[1] in self.constant
+        here.alone = self.followed.isdisjoint(node.outputs)
         from_memory = self.cold and not self.constant.isdisjoint(node.inputs)
         calls: tuple[Call, ...] = ()
         at = memo.key(node, self.known, *_told(here), self.mode, from_memory, fixed) if memo else None
@@ -132,7 +136,7 @@ def _at(k: Kernels, place: NodePlace) -> Kernels:
 def _told(k: Kernels) -> tuple[Hashable, ...]:
     """A key of the machine and of the options that its kernels differ in."""
     t = k.target
-    ours = k.runs_models and k.constant_weights
+    ours = k.runs_models and (k.constant_weights, k.alone)
     return t.machine, t.caps, t.threads, t.engine, t.dispatch, k.attr, ours
 
 

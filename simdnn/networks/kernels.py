@@ -74,6 +74,7 @@ class Kernels:
     turns: int = 0  # of all loops together
     body: Callable[[Graph, Sequence[Any]], list[Any]] = lambda graph, inputs: []  # runs a control-flow body
     constant_weights: bool = True  # whether the second operand of the node that runs is a constant of the model
+    alone: bool = True  # whether no arithmetic follows the node that runs, which a library may take into its product
 
     # -- element by element --------------------------------------------------------------------------------------
     def map(self, formula: Formula, *operands: Array, dst: np.dtype[Any] | None = None, name: str = "map") -> Array:
@@ -161,6 +162,7 @@ class Kernels:
         if b.ndim == 2 and a.ndim > 2:
             return self.matmul(_flat(a), b, bias, **options).reshape(*batch, m, n)
         attr, dst, k = options.get("attr", self.attr), options.get("dst"), a.shape[-1]
+        self._check_alone(b)
         plain = self.runs_models and is_float(b.dtype) and not self.constant_weights
         tag = "ab" if plain else "any"
         if not self.values:
@@ -201,6 +203,7 @@ class Kernels:
 
     def convolution(self, src: Array, weights: Array, bias: Array | None = None, **options: Any) -> Array:
         """`simdnn.convolution` of nchw sources with oihw weights."""
+        self._check_alone(weights)
         attr, dst = options.pop("attr", self.attr), options.pop("dst", None)
         mb, ic, ih, iw = src.shape
         oc, _, kh, kw = weights.shape
@@ -226,6 +229,14 @@ class Kernels:
     @property
     def on_gpu(self) -> bool:
         return isinstance(self.target.machine, GpuMachine)
+
+    def _check_alone(self, weights: Array) -> None:
+        """`Unimplemented` where a library that runs models may add or multiply within a product of floats."""
+        if self.runs_models and is_float(weights.dtype) and not self.alone and self.target.library:
+            raise Unimplemented(
+                f"{self.target.library.title} takes arithmetic that follows into a product of floats, in an order not "
+                "known here; what works: products that nothing is added to or multiplied by, and dispatch='fastest'"
+            )
 
     @property
     def runs_models(self) -> bool:

@@ -18,14 +18,15 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 
 def model(weights: Any, floats: bool = False) -> Any:
-    """QLinearMatMul by a matrix, and a Conv of floats behind it."""
+    """QLinearMatMul by a matrix, and a Conv of floats behind it, to which a number is added."""
     nodes = [helper.make_node("QLinearMatMul", "x s z b s zb s z".split(), ["y"], "fc")]
     constants = {"s": np.float32(1), "z": np.uint8(0), "b": weights, "zb": np.zeros((), weights.dtype)}
     if floats:
         nodes += [
             helper.make_node("DequantizeLinear", ["y", "s", "z"], ["d"]),
             helper.make_node("Reshape", ["d", "shape"], ["r"]),
-            helper.make_node("Conv", ["r", "w"], ["c"], "conv"),
+            helper.make_node("Conv", ["r", "w"], ["v"], "conv"),
+            helper.make_node("Add", ["v", "s"], ["c"], "add"),
         ]
         constants |= {"shape": np.array([1, 1, 2, -1]), "w": np.ones((1, 1, 1, 1), np.float32)}
     port = helper.make_tensor_value_info
@@ -63,8 +64,8 @@ def test_weights_of_u8_and_of_seven_bits_part_nowhere() -> None:
 def test_floats_of_an_unknown_order_are_told_and_go_on() -> None:
     frame = simdnn.porting(model(WEIGHTS, floats=True), {"x": SOURCE}, machines=["hsw", "icx"])
     (told,) = frame.attrs["unclaimed"]
-    assert "MlasConv" in told and frame.node.tolist() == ["fc", "fc"]
-    with pytest.raises(simdnn.Unimplemented, match="node 'conv'.*MlasConv"):
+    assert "takes arithmetic that follows" in told and frame.node.tolist() == ["fc", "fc"]
+    with pytest.raises(simdnn.Unimplemented, match="node 'conv'.*arithmetic that follows"):
         simdnn.load(model(WEIGHTS, floats=True)).run({"x": SOURCE}, machine="hsw", dispatch="onnxruntime")
 
 
@@ -72,7 +73,7 @@ def test_lint_of_what_onnxruntime_does_in_floats() -> None:
     frame = simdnn.lint(model(WEIGHTS, floats=True), machine="hsw", modes=["as stored"], dispatch="onnxruntime")
     rows = frame.set_index("node")
     assert rows.loc["fc", "implementation"].startswith("gemm:avx2_int8_line") and rows.loc["fc", "saturates"]
-    assert rows.loc["conv", "implementation"] == "conv:avx2" and "MlasConv" in rows.loc["conv", "note"]
+    assert rows.loc["conv", "implementation"] == "conv:avx2" and "arithmetic that follows" in rows.loc["conv", "note"]
 
 
 def test_zeros_alone_have_a_scale_of_one_in_onnxruntime() -> None:

@@ -54,7 +54,7 @@ from simdnn.libraries.onednn.sums import (
     not_cut,
     older_kernel,
 )
-from simdnn.libraries.onnxruntime.sums import cut_as_sgemm, in_one_line
+from simdnn.libraries.onnxruntime.sums import cut_as_sgemm, cut_in_blocks, in_one_line
 
 Sums = Callable[[Dot, str, Problem], Options]
 Multiplies = Callable[["Row", str, Problem, Machine], Kernel]
@@ -101,7 +101,7 @@ class Row:
     sums: Sums = cut_by_channels
     library: str = ""  # whose slow form this is, where nobody else wants it
     multiplies: Multiplies = on_vectors
-    convolves: bool = True  # whether there is a convolution of it beside the matmul
+    operations: tuple[type[Problem], ...] = (MatmulProblem, ConvProblem)  # that there is a kernel of
 
     def name(self, operation: type[Problem]) -> str:
         """The kernel's name."""
@@ -417,11 +417,15 @@ _ROWS = (
     Row(TF32, "avx2", ("f32",), "f32", "_tf32"),
     Row(TF32_CUT, "avx512_core", ("f32",), "f32", "_tf32_cut"),
     Row(TF32_CUT, "avx2", ("f32",), "f32", "_tf32_cut"),
-    Row(MULTIPLY_ADD, "avx512_core", ("f32",), "f32", "_ref", not_cut, "onednn", convolves=False),
-    Row(MULTIPLY_ADD, "avx2", ("f32",), "f32", "_ref", not_cut, "onednn", convolves=False),
-    Row(MULTIPLY_ADD_BF16, "avx512_core", ("bf16",), "bf16", "_bf16_ref", not_cut, "onednn", convolves=False),
-    Row(FMA, "avx512_core", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", convolves=False),
-    Row(FMA, "avx2", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", convolves=False),
+    Row(MULTIPLY_ADD, "avx512_core", ("f32",), "f32", "_ref", not_cut, "onednn", operations=(MatmulProblem,)),
+    Row(MULTIPLY_ADD, "avx2", ("f32",), "f32", "_ref", not_cut, "onednn", operations=(MatmulProblem,)),
+    Row(
+        MULTIPLY_ADD_BF16, "avx512_core", ("bf16",), "bf16", "_bf16_ref", not_cut, "onednn", operations=(MatmulProblem,)
+    ),
+    Row(FMA, "avx512_core", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", operations=(MatmulProblem,)),
+    Row(FMA, "avx2", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", operations=(MatmulProblem,)),
+    Row(FMA, "avx512_core", ("f32",), "f32", "_nchwc", cut_in_blocks, "onnxruntime", operations=(ConvProblem,)),
+    Row(FMA, "avx2", ("f32",), "f32", "_nchwc", cut_in_blocks, "onnxruntime", operations=(ConvProblem,)),
     Row(VNNI, "avx512_core_vnni", _INT8, "s8"),
     Row(VNNI, "avx2_vnni", _INT8, "s8"),
     Row(MADDUBS, "avx512_core", _INT8, "s8", "_int8"),
@@ -466,8 +470,9 @@ _DEPTHWISE: tuple[tuple[str, tuple[str, ...], bool, str], ...] = (
 
 
 def _kinds() -> tuple[KernelKind, ...]:
-    kinds = [row.kind(MatmulProblem) if row.weights == "s8" else around(row.kind(MatmulProblem)) for row in _ROWS]
-    kinds += [row.kind(ConvProblem) for row in _ROWS if row.convolves]
+    matmuls = [row for row in _ROWS if MatmulProblem in row.operations]
+    kinds = [row.kind(MatmulProblem) if row.weights == "s8" else around(row.kind(MatmulProblem)) for row in matmuls]
+    kinds += [row.kind(ConvProblem) for row in _ROWS if ConvProblem in row.operations]
     kinds += [_gemv(isa, dtype, plain) for isa, dtype in _GEMV for plain in (False, True)]
     kinds += [_gemv("avx512_core", "bf16", plain=False, emulated=True)]
     kinds += [around(_decompressing(*row)) for row in _DECOMPRESSING]

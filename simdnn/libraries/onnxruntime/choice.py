@@ -2,7 +2,8 @@
 
 Integers are exact but for one case: u8 sources times s8 weights on a CPU without VNNI, whose products are added in
 pairs that saturate at 16 bits. Pairs are neighbours of a line K; a convolution's line is (rows, columns, channels) of a
-group, and padding holds the source's zero point. Floats are products of matrices by MLAS's SGEMM.
+group, and padding holds the source's zero point. Floats are products of matrices by MLAS's SGEMM, and convolutions in
+blocks of channels.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from isa_models.isa import implied
 from simdnn.kernels.common.params import Params
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import Form, Pick
+from simdnn.libraries.onnxruntime.sums import block_of
 
 _WAY_OUT = "dispatch='fastest' takes it"
 #: the caps whose kernels of integers differ, the strongest first
@@ -53,12 +55,10 @@ def _floats(p: Problem, caps: frozenset[str], fpmath: str) -> Pick:
     types = f"{p.src}:{p.wei}:{p.epilogue.dst}"
     if p.src != "f32" or p.epilogue.dst != "f32":
         raise Unimplemented(f"onnxruntime's {types} is not modelled; what works: f32, integers; {_WAY_OUT}")
-    if isinstance(p, ConvProblem):
-        raise Unimplemented(
-            f"the order in which onnxruntime's MlasConv and NCHWc kernels add up f32 is not known here; {_WAY_OUT}"
-        )
     if fpmath != "strict":
         raise Unimplemented(f"onnxruntime has no math mode {fpmath!r} on x86; what works: 'strict'; {_WAY_OUT}")
+    if isinstance(p, ConvProblem):
+        return _convolution(p, caps)
     if p.wei_tag != "any" and 1 in (p.m, p.n):
         raise Unimplemented(
             "the order of MlasGemvFloatKernel, which onnxruntime takes for a vector and weights that are no constant, "
@@ -66,6 +66,23 @@ def _floats(p: Problem, caps: frozenset[str], fpmath: str) -> Pick:
         )
     wide = "avx512_core" if "avx512_core" in caps else "avx2"
     return Pick(f"gemm:{wide}_sgemm", f"MlasSgemm:{wide}")
+
+
+def _convolution(p: ConvProblem, caps: frozenset[str]) -> Pick:
+    """A convolution of floats, which goes through blocks of channels, or is left to a product of matrices."""
+    isa = "avx512_core" if "avx512_core" in caps else "avx2"
+    block, channels, filters = block_of(isa), p.ic // p.groups, p.oc // p.groups
+    if p.depthwise and p.dilation == (1, 1):
+        return Pick(f"dw:{isa}", f"MlasNchwcConv:{isa}")
+    whole = channels % block == 0 == filters % block if p.groups > 1 else channels < block or channels % 4 == 0
+    pointwise = (p.kh, p.kw) == (1, 1)
+    if not whole or p.groups > 1 and channels == 1 or pointwise and any(p.padding):
+        raise Unimplemented(
+            f"the order in which onnxruntime's MlasConv adds up f32 is not known with a kernel of {p.kh}x{p.kw} and "
+            f"{channels} input and {filters} output channels a group; with one group of fewer than {block} channels, "
+            f"or of a multiple of 4, it is; {_WAY_OUT}"
+        )
+    return Pick(f"conv:{isa}_nchwc", f"MlasNchwcConv:{isa}")
 
 
 def form(problem: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from isa_models.isa import implied
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import DotProduct, Options, Order
 
 _PACKED = 256  # of K that are added up from zero, where weights are packed ahead of time
 _STRIDE = 128  # and else, of K and of N, before the one grows as the other is not needed
 _LEAST_COLUMNS = 16
+_POINTWISE = 128  # channels that a convolution of one tap adds up from zero
 
 
 def in_one_line(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -42,3 +44,19 @@ def part_of_k(n: int, k: int) -> int:
     while columns > _LEAST_COLUMNS and columns // 2 >= n:
         columns, part = columns // 2, 2 * part
     return part
+
+
+def cut_in_blocks(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """A convolution of floats: the sums of each block of channels over all taps, from zero, then in order; of fewer
+    channels than a block each by itself.
+    """
+    assert isinstance(problem, ConvProblem)
+    channels = problem.ic // problem.groups
+    if channels < block_of(isa):
+        return Options(cut=1)
+    return Options(cut=_POINTWISE if (problem.kh, problem.kw) == (1, 1) else block_of(isa))
+
+
+def block_of(isa: str) -> int:
+    """Channels that lie beside each other in the layout nChw16c, or nChw8c below AVX-512."""
+    return 16 if "avx512_core" in implied(isa) else 8

@@ -96,7 +96,7 @@ def _by_operators(
     dtype = np.dtype(np.uint8) if y_zero is None else y_zero.dtype
     cuts = relu and (y_scale is None or (0 if y_zero is None else int(y_zero.item())) != limits(dtype)[0])
     floating = bias is not None and bias_integers is None
-    if cuts or y_scale is None and (node.op == "QConv" or floating):
+    if cuts or y_scale is None and (node.op == "QConv" or floating or not k.alone):
         return _fused_in_f32(k, node, source, weights, bias, target, relu)
     if label(x.dtype) == "s8":
         x, x_zero = k.plain((x.view(np.uint8) ^ np.uint8(128)), x), _point_of_u8(x_zero)
