@@ -7,6 +7,8 @@ q8_0, q8_1  d = amax / 127; q = x id, halves away from zero. q8_1 keeps f16(sum 
 q4_0, q5_0  d = m / -8 or m / -16, m the first element of the greatest magnitude with its sign: it has the least code.
             q = x id + 8.5 or 16.5, cut off, at most 15 or 31
 q4_1, q5_1  d = (greatest - least) / 15 or 31; q = (x - least) id + 0.5, cut off
+mxfp4       2**(floor(log2 amax) - 2), in e8m0; the code of the nearest of its 15 numbers, the first of two as near
+nvfp4       amax / 6 of 16 in ue4m3, halves up; codes as mxfp4's
 q8_K        id = -127 / m; q = x id, halves to even; d = 1 / id, in f32, and the sums of 16 q each
 
 Scales are stored in f16; codes come of the scale before that. Where 1 / d is infinite, what a C compiler makes of
@@ -20,7 +22,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from isa_models.block_formats import F32, U8, StoredBlocks, block_format, packed_nibbles
+from isa_models.block_formats import (
+    DOUBLED,
+    F32,
+    HALF_UE4M3,
+    U8,
+    StoredBlocks,
+    block_format,
+    half_power,
+    packed_nibbles,
+)
 from isa_models.errors import InvalidArgument, Unimplemented
 
 _ONE, _LIMIT = np.float32(1), np.float32(2**31)
@@ -136,6 +147,38 @@ def _bytes_k(x: F32, blocks: StoredBlocks) -> None:
     blocks["sums"] = blocks["q"].reshape(-1, 16, 16).sum(axis=2, dtype=np.int16)
 
 
+def _nearest(x: F32, step: F32) -> U8:
+    """Codes of 4-bit floats times `step` (n, 1): the first of those that are nearest in f32."""
+    off = np.abs(DOUBLED.astype(np.float32) * step[..., None] - x[..., None])
+    found: U8 = off.argmin(axis=-1).astype(np.uint8)
+    return found
+
+
+def _mxfp4(x: F32, blocks: StoredBlocks) -> None:
+    amax = np.abs(x).max(axis=1)
+    power = np.floor(np.log2(amax.astype(np.float64)).astype(np.float32)) + np.float32(127 - 2)
+    blocks["scale"] = np.where(amax > 0, power, np.float32(0)).astype(np.int32).astype(np.uint8)
+    blocks["q"] = packed_nibbles(_nearest(x, half_power(blocks)))
+
+
+def _nvfp4(x: F32, blocks: StoredBlocks) -> None:
+    groups = x.reshape(-1, 4, 16)
+    blocks["scale"] = _ue4m3(np.abs(groups).max(axis=2) / np.float32(6))
+    step = HALF_UE4M3[blocks["scale"]]
+    blocks["q"] = packed_nibbles(_nearest(groups, step[..., None]))
+
+
+def _ue4m3(x: F32) -> U8:
+    """f8_e4m3 of f32 from zero on, as ggml rounds it: the highest dropped bit is added, and 15 is the last exponent."""
+    bounded = np.minimum(x, np.float32(448))
+    bits = bounded.view(np.uint32).astype(np.int64)
+    exponent, mantissa = (bits >> 23) - 120, (bits >> 20 & 7) + (bits >> 19 & 1)
+    exponent, mantissa = exponent + (mantissa > 7), mantissa & 7
+    small = np.minimum((bounded * np.float32(512) + np.float32(0.5)).astype(np.int64), 7)
+    normal = np.where(exponent >= 15, 0x7E, exponent << 3 | mantissa)
+    return np.where(x > 0, np.where((bits >> 23) <= 120, small, normal), 0).astype(np.uint8)
+
+
 _ENCODERS: dict[str, Encode] = {
     "q4_0": _around_zero(4),
     "q4_1": _from_least(4),
@@ -144,6 +187,8 @@ _ENCODERS: dict[str, Encode] = {
     "q8_0": _bytes,
     "q8_1": _bytes,
     "q8_K": _bytes_k,
+    "mxfp4": _mxfp4,
+    "nvfp4": _nvfp4,
 }
 _ON_AVX: dict[str, Encode] = {"q8_0": _bytes_on_avx, "q8_1": _bytes_on_avx}
 ENCODED = tuple(_ENCODERS)  # the types that are made here

@@ -176,21 +176,21 @@ def _q6_k(blocks: StoredBlocks) -> Unpacked:
 
 # -- 4-bit floats -----------------------------------------------------------------------------------------------------
 #: f4_e2m1 doubled, which is whole; there is no -0
-_DOUBLED = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+DOUBLED = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
 #: half of what a scale of NVFP4 stands for: f8_e4m3 without its sign, 0 in place of NaN
-_HALF = np.nan_to_num(decode(np.arange(256, dtype=np.uint8) & 0x7F, "f8_e4m3"), nan=0) / np.float32(2)
-_HALF[255] = 240  # ggml looks for 0x7f alone
+HALF_UE4M3 = np.nan_to_num(decode(np.arange(256, dtype=np.uint8) & 0x7F, "f8_e4m3"), nan=0) / np.float32(2)
+HALF_UE4M3[255] = 240  # ggml looks for 0x7f alone
 
 
-def _half_power(blocks: StoredBlocks) -> F32:
+def half_power(blocks: StoredBlocks) -> F32:
     """Half of an MXFP4 block's power of two; 0xff is 2**128 as any other code, and no NaN."""
     power: F32 = np.ldexp(np.float32(1), blocks["scale"].astype(np.int32) - 128)[..., None]
     return power
 
 
 def _nvfp4(blocks: StoredBlocks) -> Unpacked:
-    codes = _DOUBLED[nibbles(blocks["q"])]
-    return Unpacked(codes.reshape(*blocks.shape, 64), _HALF[blocks["scale"]])
+    codes = DOUBLED[nibbles(blocks["q"])]
+    return Unpacked(codes.reshape(*blocks.shape, 64), HALF_UE4M3[blocks["scale"]])
 
 
 # -- the records ------------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ _RECORDS = (
         [("scale", "u1"), _NIBBLES],
         "s8",
         "f4_e2m1 times a power of two",
-        lambda b: Unpacked(_DOUBLED[nibbles(b["q"])], _half_power(b)),
+        lambda b: Unpacked(DOUBLED[nibbles(b["q"])], half_power(b)),
     ),
     BlockFormat(
         "nvfp4",

@@ -1,4 +1,4 @@
-"""GGUF files: metadata and tensors of a language model, with quantized weights as they are stored or as f32.
+"""GGUF files, read and written: metadata and tensors of a language model, quantized weights as stored or as f32.
 
 The layout (versions 2 and 3, little-endian) is that of docs/gguf.md in ggml; `isa_models.block_formats` has the blocks.
 Nothing that a file says is believed before it has been compared with the file's size.
@@ -7,9 +7,11 @@ Nothing that a file says is believed before it has been compared with the file's
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,6 +156,65 @@ def read(path: str | PathLike[str]) -> Gguf:
         return _parsed(_Cursor(content))
     except SimdnnError as error:
         raise type(error)(f"{path}: {error}") from None
+
+
+def write(path: str | PathLike[str], metadata: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> None:
+    """A GGUF file, version 3. Metadata: text, lists of text, truths, numbers and arrays of numbers; integers become u32
+    or the next type that holds them, floats f32.
+
+    A tensor is an array of f32 or f16, or blocks as `isa_models.block_encoders.encode_blocks` makes them and
+    `Gguf.blocks` gives them. Raises `InvalidArgument` for others, `SimdnnError` where the file cannot be written.
+    """
+    alignment, data = 32, b""
+    infos: list[bytes] = []
+    for name, array in tensors.items():
+        kind = _kind_of(name, array)
+        elements, layout = _layout(kind)
+        sizes = (*array.shape[:-1], array.shape[-1] * elements)[::-1]
+        number = next(n for n, known in _NAMES.items() if known == kind)
+        data += bytes(-len(data) % alignment)
+        infos.append(_text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, number, len(data)))
+        data += np.ascontiguousarray(array, layout).tobytes()
+    entries = [_text(key) + _entry(key, value) for key, value in metadata.items() if key != _ALIGNMENT]
+    head = _MAGIC + struct.pack("<IQQ", 3, len(infos), len(entries)) + b"".join([*entries, *infos])
+    try:
+        Path(path).write_bytes(head + bytes(-len(head) % alignment) + data)
+    except OSError as error:
+        raise SimdnnError(f"{path}: {error.strerror}") from None
+
+
+def _kind_of(name: str, array: NDArray[Any]) -> str:
+    """The type of a tensor, by the layout of its elements."""
+    known = {**{layout: kind for kind, layout in _PLAIN.items() if kind != "BF16"}}
+    known |= {record.layout: kind for kind, record in _BLOCKS.items()}
+    if not isinstance(array, np.ndarray) or array.dtype not in known or not 1 <= array.ndim <= _MOST_DIMS:
+        met = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise InvalidArgument(f"tensor {name!r:.60} is {met:.120}; arrays of f32, f16 or blocks are written")
+    return known[array.dtype]
+
+
+def _text(value: str) -> bytes:
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def _entry(key: str, value: Any) -> bytes:
+    """A metadata value with its type in front."""
+    if isinstance(value, str):
+        return struct.pack("<I", _STRING) + _text(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return struct.pack("<IIQ", _ARRAY, _STRING, len(value)) + b"".join(map(_text, value))
+    kinds = {np.dtype(form): kind for kind, form in _SCALARS.items()}
+    array = np.asarray(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        fits = (form for form in ("<u4", "<i4", "<u8", "<i8") if np.iinfo(form).min <= value <= np.iinfo(form).max)
+        array = np.array(value, next(fits, object))
+    elif isinstance(value, float):
+        array = np.array(value, "<f4")
+    if array.dtype not in kinds or array.ndim > 1:
+        raise InvalidArgument(f"metadata {key!r:.60}: {value!r:.60}; text, numbers, and lists of either are written")
+    kind = struct.pack("<I", kinds[array.dtype])
+    size = struct.pack("<Q", array.size)
+    return struct.pack("<I", _ARRAY) + kind + size + array.tobytes() if array.ndim else kind + array.tobytes()
 
 
 class _Cursor:

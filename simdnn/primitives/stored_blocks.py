@@ -21,7 +21,8 @@ def quantize_ggml(array: Array, dtype: str, *, axis: int = -1) -> Blocks:
     """Quantize f32, f16 or bf16 to blocks of ggml, with the bits of its `quantize_row_*_ref`.
 
     `dtype`: "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", and what activations become, "q8_1" and "q8_K". Blocks of 32
-    (of 256, q8_K) neighbours along `axis` share a scale, of q4_1 and q5_1 a minimum too.
+    (of 256, q8_K) neighbours along `axis` share a scale, of q4_1 and q5_1 a minimum too. "mxfp4" and "nvfp4" (16
+    share a scale) are ggml's own: codes are doubled, and the nearest, which quantize_mx and quantize_nvfp4 may miss.
 
     Raises `InvalidArgument` for other types, NaN and infinity, and where blocks do not divide the axis.
 

@@ -22,7 +22,7 @@ def test_blocks_lie_along_any_axis(name: str, axis: int) -> None:
     x = np.random.default_rng(0).normal(size=(2 * size, 2 * size)).astype(np.float16)
     q = simdnn.quantize_ggml(x, name, axis=axis)
     assert q.output.shape == x.shape and q.stored is not None and q.scales.shape[axis] * q.group == 2 * size
-    assert np.abs(q.dequantize() - x).max() < 0.5 and q.dequantize().dtype == np.float32
+    assert np.abs(q.dequantize() - x).max() < 1 and q.dequantize().dtype == np.float32
     other = simdnn.ggml_blocks(q.stored, name)
     assert np.array_equal(q.dequantize(), other.dequantize() if axis == 0 else other.dequantize().T)
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownName
+from isa_models.block_encoders import ENCODED, encode_blocks
 from tests.workloads import gguf_file
 from tests.workloads.gguf_file import Raw, content
 from workloads import gguf
@@ -104,6 +105,36 @@ def test_every_block_type_is_read(tmp_path: Path) -> None:
             found.array(name), values[name], equal_nan=True
         )
     assert found.array("bf16").tolist() == [[1.5, -np.inf]]
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    """Every type of block that is made, plain numbers, and metadata of every kind."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 512)).astype(np.float32)
+    tensors: dict[str, Any] = {name: encode_blocks(x, name) for name in ENCODED}
+    tensors |= {"plain": x, "half": x.astype(np.float16), "line": x[0]}
+    metadata: dict[str, Any] = {
+        **METADATA,
+        "large": 1 << 40,
+        "least": -(1 << 40),
+        "none": [],
+        "floats": np.array([1.5, 2], np.float32),
+    }
+    gguf.write(tmp_path / "made.gguf", metadata, tensors)
+    found = gguf.read(tmp_path / "made.gguf")
+    assert found.metadata.keys() == metadata.keys()
+    assert all(np.array_equal(found.metadata[key], value) for key, value in metadata.items())
+    for name, stored in tensors.items():
+        assert found.blocks(name).dtype == stored.dtype and found.blocks(name).tobytes() == stored.tobytes()
+        limit = 1.0 if name in ENCODED else 1e-3
+        np.testing.assert_allclose(found.array(name), x[0] if name == "line" else x, atol=limit)
+    for wrong in ({"a": x.astype(np.float64)}, {"a": [1.0]}):
+        with pytest.raises(InvalidArgument, match="arrays of f32, f16 or blocks are written"):
+            gguf.write(tmp_path / "wrong.gguf", {}, wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="metadata 'k'"):
+        gguf.write(tmp_path / "wrong.gguf", {"k": {}}, {})
+    with pytest.raises(SimdnnError, match="No such file"):
+        gguf.write(tmp_path / "no" / "x.gguf", {}, {})
 
 
 @FILE_SETTINGS
