@@ -71,7 +71,8 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
     refuse_missing(problem)
     if fmt(problem.src).is_float:
         refuse_float_attributes(problem, caps)
-    if isinstance(problem, MatmulProblem) and problem.src == "bf16" and problem.epilogue.dst in ("s8", "u8"):
+    to_bytes = isinstance(problem, MatmulProblem) and problem.epilogue.dst in ("s8", "u8")
+    if to_bytes and problem.src == "bf16" and "avx512_core" in caps:
         return "gemm:avx512_core_bf16_ref", "ref:any"
     if tiled:
         return tiled

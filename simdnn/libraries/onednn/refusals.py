@@ -60,6 +60,8 @@ def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
     if e.dst_zero_point:
         raise Unimplemented(f"oneDNN refuses a destination zero point for {types}: dispatch='fastest' takes it")
     if isinstance(problem, MatmulProblem):
+        if any(name.startswith("sum:zero") for name in e.post_ops):
+            raise Unimplemented(f"oneDNN refuses a sum with a zero point for a matmul {types}: 'fastest' takes it")
         return
     if as_large_as_outputs(e.post_ops):
         raise LeftToReference(f"oneDNN takes its reference for a convolution {types} and operands as large as outputs")
