@@ -128,12 +128,12 @@ def test_bf16_to_bytes_is_the_references(isa: str) -> None:
     """Products and sums in f32, rounded apart, k ascending, as recorded runs have them."""
     rng = np.random.default_rng(8)
     src, weights = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((5, 70), (70, 19)))
-    scale = np.float32(0.37)
-    r = simdnn.matmul(
-        src, weights, machine="spr", isa=isa, dst="s8", dispatch="onednn", attr=simdnn.Attr(scales={"dst": scale})
-    )
+    scale, column = np.float32(0.37), rng.uniform(0.5, 2, 19).astype(np.float32)
+    attr = simdnn.Attr(scales={"src": 1.5, "wei": column, "dst": scale})
+    r = simdnn.matmul(src, weights, machine="spr", isa=isa, dst="s8", dispatch="onednn", attr=attr)
     total = np.zeros((5, 19), np.float32)
     for k in range(70):
-        total += src[:, k : k + 1].astype(np.float32) * weights[k].astype(np.float32)
+        product = src[:, k : k + 1].astype(np.float32) * weights[k].astype(np.float32)
+        total += product * np.float32(1.5) * column
     assert r.implementation == "gemm:avx512_core_bf16_ref" and r.compute_dtype == "f32"
     assert (r.output == np.clip(np.rint(total / scale), -128, 127).astype(np.int8)).all()

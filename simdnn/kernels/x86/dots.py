@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,7 @@ class Dot:
     temporaries: int = 0
     ones: bool = False  # wants a register of s16 ones
     scaled: bool = False  # wants a register of the source's scale
+    scaled_weights: bool = False  # wants the weights' scales, a register for each vector of columns
     saturates: bool = False
     unsigned: bool = False  # the unit takes u8 sources: s8 ones are shifted by 128
     uops: int = 1  # multiply-pipe uops in `emit`
@@ -34,6 +36,12 @@ class Dot:
     rounds: str = ""  # f32 data is rounded so before it is multiplied: a kind of rounding.py
     chain: int = 0  # products after which an f16 accumulator is brought to f32 (`promote`)
     whole: int = 0  # channels of a tap are filled up to multiples of this, where more than `depth`
+
+    def scaling(self, by_source: bool, by_weights: bool) -> Dot:
+        """This dot, one that multiplies and adds apart, with scales on each product."""
+        emit = _multiply_scale_add(by_source, by_weights)
+        uops = 1 + by_source + by_weights
+        return replace(self, emit=emit, scaled=by_source, scaled_weights=by_weights, uops=uops)
 
     @property
     def narrow_sums(self) -> bool:
@@ -146,13 +154,17 @@ def _multiply_add(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
     ]
 
 
-def _multiply_scale_add(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
-    total, product = unit.reg(acc, "f32"), unit.reg(temp, "f32")
-    return [
-        op("vmulps", product, unit.reg(a, "f32"), unit.reg(b, "f32")),
-        op("vmulps", product, product, unit.reg("scale", "f32")),
-        op("vaddps", total, total, product),
-    ]
+@functools.cache
+def _multiply_scale_add(by_source: bool, by_weights: bool) -> Emit:
+    """Each product times the source's scale, in register `scale`, and its column's, in `s0`, `s1` …"""
+
+    def emit(unit: Unit, acc: str, a: str, b: str, temp: str) -> list[Op]:
+        product, total = _multiply_add(unit, acc, a, b, temp)
+        factors = ["scale"] * by_source + [f"s{b[1:]}"] * by_weights
+        found = unit.reg(temp, "f32")
+        return [product, *(op("vmulps", found, found, unit.reg(name, "f32")) for name in factors), total]
+
+    return emit
 
 
 FMA = Dot("fma", "f32", "f32", "f32", 1, "f32", "f32", _fma)
@@ -170,10 +182,6 @@ F16_DOWN = replace(F16, name="f16_down", compute="f16", rounds="f16")
 F16_CHAIN = 128
 #: f16 arithmetic: two sums a lane, of the even and of the odd products, brought to f32 after F16_CHAIN products
 FP16 = Dot("fp16", "f16", "f16", "f16", 2, "f16", "f16", _fp16, temporaries=2, chain=F16_CHAIN)
-#: each product times the source's scale
-MULTIPLY_SCALE_ADD = Dot(
-    "multiply_scale_add", "f32", "f32", "f32", 1, "f32", "f32", _multiply_scale_add, temporaries=2, scaled=True, uops=2
-)
 BF16 = Dot("bf16", "bf16", "bf16", "bf16", 2, "f32", "bf16", _bf16)
 #: bf16 pairs without AVX512_BF16, as oneDNN emulates them
 BF16_EMULATED = Dot("bf16_emulated", "bf16", "bf16", "bf16", 2, "f32", "f32", _bf16_emulated, temporaries=2, uops=8)

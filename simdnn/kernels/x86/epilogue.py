@@ -37,6 +37,7 @@ class Plan:
     through_float: bool = False  # even an s32 destination gets the sum as rounded to f32
     reference: bool = False  # as oneDNN's reference: divides by the destination's scale, relu keeps a zero's sign
     nan_to_bound: bool = False  # a NaN becomes the upper bound of an integer destination
+    scaled_inside: bool = False  # the weights' scale is on each product already
 
     @property
     def in_float(self) -> bool:
@@ -141,7 +142,7 @@ def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
         (plan.in_float, lambda: passes.convert("vcvtdq2ps", "f32", "s32")),
         (plan.doubled, lambda: passes.common("vmulps", "two")),
         (e.src_scale and not plan.merged_scales, lambda: passes.common("vmulps", "src_scale")),
-        (plan.scale_pass, passes.scale),
+        (plan.scale_pass and not plan.scaled_inside, passes.scale),
         (e.bias, lambda: passes.per_channel("vaddps", "f32", "bias")),
         (bool(e.post_ops), passes.post_ops),
         (e.dst_scale, lambda: passes.common("vdivps" if plan.reference else "vmulps", "dst_scale")),

@@ -252,7 +252,8 @@ def epilogue_of(product: Product, compensate: str) -> Plan:
         return Plan(e, integer=True)
     epilogue = replace(e, src_scale=False) if product.dot.scaled else e
     integer = product.dot.acc == "s32"
-    return Plan(epilogue, integer, compensate, o.halve, o.merged_scales, o.through_float, o.reference, o.nan_to_bound)
+    plan = Plan(epilogue, integer, compensate, o.halve, o.merged_scales, o.through_float, o.reference, o.nan_to_bound)
+    return replace(plan, scaled_inside=product.dot.scaled_weights)
 
 
 def gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: Options) -> Gemm:

@@ -6,7 +6,7 @@ A matmul is a convolution with one tap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +17,7 @@ from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Parameters, P
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL
 from simdnn.kernels.x86.code import Unit
-from simdnn.kernels.x86.dots import MULTIPLY_ADD, MULTIPLY_ADD_BF16, MULTIPLY_SCALE_ADD, Dot
+from simdnn.kernels.x86.dots import MULTIPLY_ADD, MULTIPLY_ADD_BF16, Dot
 from simdnn.kernels.x86.rounding import ahead
 from simdnn.kernels.x86.source_steps import Reading, reading
 from simdnn.program.records import Affine, Program, Tensor
@@ -34,8 +34,9 @@ class Product:
         self.problem = problem
         self.unit = unit
         #: the reference multiplies each product by the source's scale
-        scaled = dot in (MULTIPLY_ADD, MULTIPLY_ADD_BF16) and problem.epilogue.src_scale
-        self.dot = replace(MULTIPLY_SCALE_ADD, wei=dot.wei, load_uops=dot.load_uops) if scaled else dot
+        e = problem.epilogue
+        apart = dot in (MULTIPLY_ADD, MULTIPLY_ADD_BF16) and (e.src_scale or e.wei_scale)
+        self.dot = dot.scaling(e.src_scale, bool(e.wei_scale)) if apart else dot
         self.options = options
         self.conv = as_convolution(problem, options.split_k)
         self.shifted = dot.unsigned and problem.src == "s8"

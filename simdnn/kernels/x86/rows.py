@@ -112,7 +112,7 @@ class Row:
         matmul, integers = operation is MatmulProblem, self.weights == "s8"
         others = WIDENED if integers and matmul else STORED if not (integers or matmul) else ()
         grouped = ("group_scales",) if self.dot.acc == "s32" and self.multiplies is on_vectors else ()
-        of_matmul = self.refuses_widened, self.refuses_groups, self.refuses_scale
+        of_matmul = self.refuses_widened, self.refuses_groups
         refused = self.refuses_stored, self.refuses_zero_point, self.refuses_layout, self.refuses_taps
         of_convolution = *refused, _no_deep_zero_point
         return KernelKind(
@@ -170,12 +170,6 @@ class Row:
             return f"groups of {lengths} that neither nest nor divide K = {problem.k}"
         if problem.scale_period % 4:
             return f"takes k in fours: groups of a multiple of 4, not {problem.scale_period}"
-        return ""
-
-    def refuses_scale(self, problem: MatmulProblem) -> str:
-        """Why a scale of weights cannot be had; empty where it can."""
-        if self.reference and problem.epilogue.wei_scale:
-            return "the reference multiplies each product by the weights' scale: no kernel here does"
         return ""
 
     def refuses_stored(self, problem: ConvProblem) -> str:

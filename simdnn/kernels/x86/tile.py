@@ -132,13 +132,21 @@ class Reduction:
 Moves = tuple[Affine, Affine]  # in source, in weights
 
 
-def setup(unit: Unit, reduction: Reduction) -> Code:
-    """Registers that stay for the whole tile."""
+def setup(unit: Unit, reduction: Reduction, panel: Panel, by_channel: bool) -> Code:
+    """Registers that stay for the whole tile; `by_channel`: the weights' scales, where each product is scaled."""
     code: Code = []
     if reduction.dot.ones:
         code.append(broadcast32(unit.reg("ones"), "ones", Affine()))
     if reduction.dot.scaled:
         code.append(broadcast32(unit.reg("scale", "f32"), "src_scale", Affine()))
+    for j in range(panel.vectors if reduction.dot.scaled_weights else 0):
+        value, at = unit.reg(f"s{j}", "f32"), panel.channel + j * unit.lanes
+        scale = (
+            load32(unit, value, "wei_scale", at, unit.lanes)
+            if by_channel
+            else broadcast32(value, "wei_scale", Affine())
+        )
+        code.append(scale)
     if reduction.shifted:
         code.append(broadcast32(unit.reg("shift"), "shift", Affine()))
     return code
@@ -237,7 +245,7 @@ def tile(
     pieces = turns(reduction.sums)
     for p, (repeat, first, count) in enumerate(pieces):
         over, turn = repeat.over, Affine.var(repeat.over.var) + first if count > 1 else Affine(first)
-        body = setup(unit, reduction) if p == 0 else []
+        body = setup(unit, reduction, panel, plan.scale_by_channel) if p == 0 else []
         for c, chain in enumerate(repeat.chains):
             body += reduce_(unit, reduction, panel, sources, chain, (turn * over.source, turn * over.weights))
             for row in accumulators:
