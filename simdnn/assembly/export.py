@@ -14,9 +14,9 @@ from itertools import combinations
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.machines.cpu_record import InstructionTiming
 from isa_models.machines.loader import AnyMachine
+from simdnn.assembly import TOOLS
 from simdnn.primitives.checks import one_of
 
-TOOLS = ("osaca", "llvm-mca")
 Pressure = list[tuple[float, tuple[str, ...]]]  # cycles of one of some ports
 _REGISTER = re.compile(r"([xyz]?mm|k)")
 _GENERAL = re.compile(r"r(8|16|32|64)|cl")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from isa_models import InvalidArgument
 from isa_models.formats import FORMATS, fmt
 from simdnn import files
-from simdnn.assembly.export import TOOLS, machine_file
+from simdnn.assembly import TOOLS
 from simdnn.cli import output
 from simdnn.cli.options import machine_with
 
@@ -130,6 +130,8 @@ def main(args: argparse.Namespace) -> int:
         values = found[0].values(given, iterations=_or(args.iterations, 1), seed=_or(args.seed, 0))
     drawn = _timeline(found, args.timeline) if args.timeline else ""
     if args.export:
+        from simdnn.assembly.export import machine_file
+
         drawn = machine_file(found[0].machine, args.export)
     if args.output:
         files.write_text(args.output, drawn)

@@ -25,7 +25,8 @@ from isa_models.machines.figures import figure_rows
 from isa_models.machines.provenance import CONFIDENCES
 from isa_models.machines.shipped import HOST, host_path
 from simdnn import files
-from simdnn.assembly.export import TOOLS, machine_file
+from simdnn.assembly import TOOLS
+from simdnn.assembly.export import machine_file
 from simdnn.cli import output
 from simdnn.cli.options import Takes, add_set, check, machine_with
 
