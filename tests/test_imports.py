@@ -34,7 +34,16 @@ FLOORS = (
     {"simdnn.kernels", "simdnn.numerics", "simdnn.timing"},
     {"simdnn.libraries", "simdnn.kernels.common"},
     {"simdnn.program"},
-    {"isa_models", "workloads", "simdnn.files", "simdnn.frames", "simdnn.verbose", "simdnn.version", "simdnn.workers"},
+    {
+        "isa_models",
+        "workloads",
+        "simdnn.files",
+        "simdnn.frames",
+        "simdnn.progress",
+        "simdnn.verbose",
+        "simdnn.version",
+        "simdnn.workers",
+    },
 )
 
 

@@ -33,6 +33,7 @@ def executed(notebook: Path, folder: Path) -> Any:
     """
     found = nbformat.read(notebook, 4)
     own = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    own["SIMDNN_PROGRESS"] = "0"  # lines of it are no outputs to keep
     kept = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}  # pictures go into the notebook
     env = {**kept, **own, "SIMDNN_MODELS": str(folder / "models")}
     where = {"metadata": {"path": str(folder)}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from simdnn.calibration import timer
 from simdnn.calibration.forms import accumulates, chained, on_tiles, text
 from simdnn.calibration.sampler import CHAIN_CYCLES, Sampler, Samples
 from simdnn.calibration.team import Team
+from simdnn.progress import Progress
 
 COPIES = 24  # of an instruction in the loop for throughput
 DESTINATIONS = 12  # different ones among them
@@ -49,7 +50,7 @@ _Run = tuple[float | None, float | None, float | None]  # throughput, latency, l
 
 
 def instruction_figures(
-    forms: Iterable[tuple[str, str]], seconds: float, progress: Callable[[int, int, str], None]
+    forms: Iterable[tuple[str, str]], seconds: float, progress: Progress
 ) -> dict[tuple[str, str], Figure]:
     """Each form's figures of two runs, the second after all of the first; those that disagree are run once more."""
     keys = list(forms)

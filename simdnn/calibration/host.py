@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import platform
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from simdnn.calibration.cores import cores
 from simdnn.calibration.figures import AGREE, Figure
 from simdnn.calibration.forms import forms
 from simdnn.calibration.ports import Ports
+from simdnn.progress import Progress, shows, silent
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.steps import Step, lower
 
@@ -78,10 +79,11 @@ class Calibration:
         return pd.DataFrame(rows)
 
 
-def calibrate(progress: Callable[[int, int, str], None] = lambda done, total, what: None) -> Calibration:
+@shows
+def calibrate(*, progress: Progress | None = None) -> Calibration:
     """Measure this host. Takes up to three minutes; raises `Unimplemented` on a host that runs no such loops."""
     wanted = list(forms())
-    measured = figures.instruction_figures(wanted, SECONDS, progress)
+    measured = figures.instruction_figures(wanted, SECONDS, progress or silent)
     if not any(figure.stable for figure in measured.values()):
         raise SimdnnError("no undisturbed moment was seen: other work shares this core all the time; try when it rests")
     seen = behaviour()

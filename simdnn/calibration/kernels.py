@@ -24,6 +24,7 @@ from simdnn.kernels import ConvProblem, Epilogue, Kernel, MatmulProblem, Paramet
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, KernelKind, Problem
 from simdnn.program.records import Program
+from simdnn.progress import Progress
 from simdnn.timing.estimate import estimate_program
 
 
@@ -200,7 +201,7 @@ def _buffers(program: Program, inputs: dict[str, NDArray[Any]]) -> dict[str, NDA
 def frame_of(
     target: Machine,
     only: str,
-    progress: Callable[[int, int, str], None],
+    progress: Progress,
     measured: Callable[[str, Variant, Problem], dict[str, Any]],
 ) -> pd.DataFrame:
     """A row for each of the problems that are `wanted`; `progress` hears of each beforehand."""
@@ -212,7 +213,7 @@ def frame_of(
     return pd.DataFrame(rows)
 
 
-def compare(target: Machine, samples: int, only: str, progress: Callable[[int, int, str], None]) -> pd.DataFrame:
+def compare(target: Machine, samples: int, only: str, progress: Progress) -> pd.DataFrame:
     """All rows whose shape and kernel hold `only`, with the speed-ups over f32 of the same shape."""
     frame = frame_of(
         target, only, progress, lambda shape, variant, problem: row(target, shape, variant, problem, samples)

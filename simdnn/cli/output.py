@@ -6,10 +6,8 @@ import argparse
 import importlib.util
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from isa_models.errors import InvalidArgument, SimdnnError, how_to_install, unknown_name
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
 FILE_FORMATS = (".csv", ".json", ".parquet")
 PICTURE_FORMATS = (".png", ".pdf", ".svg")
-_TELLING = 5.0  # seconds of work that tell how long the rest takes
 
 
 Rows = Sequence[Mapping[str, Any]]  # of the same columns
@@ -115,39 +112,3 @@ def write(path: Path, frame: pd.DataFrame, content: Mapping[Any, Any]) -> None:
         else:
             text = json.dumps({**files.MARK, **content}, indent=2, allow_nan=False)
             partial.write_text(text + "\n", encoding="utf-8")
-
-
-def remaining(seconds: float, done: int, left: int) -> str:
-    """The time that what is left will take at the pace of what was done in so many seconds; empty while too few tell.
-
-    >>> remaining(60, 20, 300), remaining(10, 5, 5), remaining(1, 1, 99)
-    (', about 15 min left', ', about 10 s left', '')
-    """
-    if seconds < _TELLING or done < 2 or left <= 0:
-        return ""
-    rest = seconds / done * left
-    return f", about {rest / 60:.0f} min left" if rest >= 90 else f", about {rest:.0f} s left"
-
-
-class Progress:
-    """One line on standard error that is written over, and wiped at the end; silent where that is no terminal.
-
-    After some seconds it tells how long the rest will take, at the pace so far.
-    """
-
-    def __init__(self) -> None:
-        self.shown = sys.stderr is not None and sys.stderr.isatty()
-        self._begun: dict[str, tuple[float, int]] = {}  # when each kind of work began, and what was done of it then
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        if self.shown:
-            start, before = self._begun.setdefault(what, (perf_counter(), done))
-            left = remaining(perf_counter() - start, done - before, total - done)
-            print(f"\r\x1b[K{done}/{total} {what}{left}", end="", file=sys.stderr, flush=True)
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

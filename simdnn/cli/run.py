@@ -19,6 +19,7 @@ from simdnn.cli.options import Takes, add_set, check, machine_with
 from simdnn.libraries import LIBRARIES, versions
 from simdnn.networks.precision import MODES, Mode, choose, recipe
 from simdnn.networks.runner import Frames
+from simdnn.progress import Progress, shown
 from workloads import RealNetwork
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def main(args: argparse.Namespace) -> int:
     chosen = {name: _chosen(args, network, name) for name in machines}
     left: dict[str, str] = {}
     outcomes: list[run_kinds.WorkloadOutcome] = []
-    with output.Progress() as progress:
+    with shown() as progress:
         for name, (modes, lacking) in chosen.items():
             args.machine = name
             outcomes.append(_run(args, network, modes, progress))
@@ -235,7 +236,7 @@ def _tell(
 
 
 def _run(
-    args: argparse.Namespace, network: RealNetwork | None, modes: run_kinds.Modes, progress: output.Progress
+    args: argparse.Namespace, network: RealNetwork | None, modes: run_kinds.Modes, progress: Progress
 ) -> run_kinds.WorkloadOutcome:
     if network:
         return run_kinds.fetched(args, network, modes, progress)

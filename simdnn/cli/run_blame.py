@@ -7,6 +7,7 @@ import argparse
 from simdnn.cli import output
 from simdnn.cli.inspect import shapes_of
 from simdnn.cli.run_kinds import read_feeds
+from simdnn.progress import shown
 
 
 def main(args: argparse.Namespace) -> int:
@@ -18,7 +19,7 @@ def main(args: argparse.Namespace) -> int:
     output.check_path(args.output, output.FILE_FORMATS)
     network = load(args.workload)
     feeds = read_feeds(args.feeds, network) if args.feeds else [random_feeds(network, shapes_of(args.shape), args.seed)]
-    with output.Progress() as progress:
+    with shown() as progress:
         frame = blame(
             args.workload,
             feeds,

@@ -16,12 +16,12 @@ import numpy as np
 import workloads
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.readings.arrays import Array
-from simdnn.cli import output
 from simdnn.cli.inspect import shapes_of, taken_as_1
 from simdnn.networks.classified import run_classifier
 from simdnn.networks.precision import MODES, Mode
 from simdnn.networks.runner import Frames
 from simdnn.networks.tables import run_table
+from simdnn.progress import Progress
 from simdnn.workers import MOST_WORKERS
 from workloads import RealNetwork
 
@@ -82,7 +82,7 @@ def known_modes(network: RealNetwork | None) -> Mapping[str, Mode]:
     return real.modes_of(network)
 
 
-def layer_table(args: argparse.Namespace, modes: Modes, progress: output.Progress) -> WorkloadOutcome:
+def layer_table(args: argparse.Namespace, modes: Modes, progress: Progress) -> WorkloadOutcome:
     """Layers by themselves on seeded data; `--layers` says which of them run."""
     frames = run_table(
         workloads.load(args.workload),
@@ -99,7 +99,7 @@ def layer_table(args: argparse.Namespace, modes: Modes, progress: output.Progres
     return WorkloadOutcome(frames, rows=True)
 
 
-def classifier(args: argparse.Namespace, modes: Modes, progress: output.Progress) -> WorkloadOutcome:
+def classifier(args: argparse.Namespace, modes: Modes, progress: Progress) -> WorkloadOutcome:
     """A trained classifier over its held-out data."""
     net = workloads.NETWORKS[args.workload]()
     names = [mode if mode.layers else mode.name for mode in modes]
@@ -109,7 +109,7 @@ def classifier(args: argparse.Namespace, modes: Modes, progress: output.Progress
     return WorkloadOutcome(frames, about, rows=True)
 
 
-def onnx_model(args: argparse.Namespace, modes: Modes, progress: output.Progress) -> WorkloadOutcome:
+def onnx_model(args: argparse.Namespace, modes: Modes, progress: Progress) -> WorkloadOutcome:
     """An ONNX model on feeds, or on random data."""
     from simdnn.networks.modes import random_feeds, run_model
     from simdnn.networks.network import load
@@ -161,7 +161,7 @@ def _told(path: Path, feeds: Sequence[Any]) -> str:
     return path.name + (f" ({len(feeds)} feeds)" if len(feeds) > 1 else "")
 
 
-def fetched(args: argparse.Namespace, network: RealNetwork, modes: Modes, progress: output.Progress) -> WorkloadOutcome:
+def fetched(args: argparse.Namespace, network: RealNetwork, modes: Modes, progress: Progress) -> WorkloadOutcome:
     """A fetched network with its data."""
     from simdnn.networks import real
 

@@ -15,6 +15,7 @@ from simdnn import study
 from simdnn.cli import output
 from simdnn.cli.options import add_set, add_workers, check_workers, figures
 from simdnn.cli.run_show import FORMATS, printed
+from simdnn.progress import shown
 from simdnn.reporting.provenance import provenance
 from simdnn.study.exploration import FAILED, QUALITIES, results_path
 from simdnn.study.kinds import KINDS, Kind
@@ -94,7 +95,7 @@ def main(args: argparse.Namespace) -> int:
     kept = results_path(args.file, args.results)
     notes: list[str] = []
     try:
-        with output.Progress() as progress:
+        with shown() as progress:
             frame = study.explore(
                 args.file,
                 results=kept,

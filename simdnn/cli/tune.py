@@ -12,6 +12,7 @@ from isa_models import InvalidArgument
 from isa_models.errors import unknown_name
 from simdnn.cli import output, run_show
 from simdnn.cli.options import add_workers, check_workers
+from simdnn.progress import shown
 
 if TYPE_CHECKING:
     from isa_models.readings.arrays import Array
@@ -85,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
     if args.model not in known and not args.model.lower().endswith(".onnx"):
         raise unknown_name("network", args.model, (*known, "MODEL.onnx"))
     machines = _words(args.machine)
-    with output.Progress() as progress:
+    with shown() as progress:
         tuned = tune(
             args.model,
             machine=machines if len(machines) > 1 else args.machine,
@@ -102,7 +103,7 @@ def main(args: argparse.Namespace) -> int:
             dask=args.dask,
         )
         progress(0, 1, "layer by layer")  # recipes with one layer back in f32 are run
-        shown = "" if args.json else _shown(tuned)
+        text = "" if args.json else _shown(tuned)
     if args.save:
         tuned.save(args.save)
     if args.output:
@@ -115,7 +116,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         output.print_json(tuned.content)
     else:
-        print(shown)
+        print(text)
     return 0
 
 

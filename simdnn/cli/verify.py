@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from isa_models import InvalidArgument
 from simdnn.cli import output
 from simdnn.cli.options import Takes, add_set, check, machine_with
+from simdnn.progress import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +83,7 @@ def _timing(args: argparse.Namespace) -> int:
     target = machine(args.machine)
     if not kernels.wanted(target, args.only):
         raise InvalidArgument(f"--only {args.only!r}: no shape and kernel of {target.name} hold it")
-    with output.Progress() as progress:
+    with shown() as progress:
         if args.threads > 1:
             pinned = scaling.where(args.threads)
             frame = scaling.compare(target, args.threads, SAMPLES, args.only, progress)

@@ -23,6 +23,7 @@ from simdnn.exactness.probes import KINDS, Probe
 from simdnn.primitives.checks import one_of
 from simdnn.primitives.convolution import convolution
 from simdnn.primitives.matmul import matmul
+from simdnn.progress import Progress, shows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,6 @@ _MORE = range(2, 8)  # and of further ones where those show no difference
 _RANDOM = 100  # the first in the reading of orders: a multiple of 4, whose sources are usual numbers
 _CHANCE = 2  # draws in the reading of orders at least
 Label = tuple[int, bytes]
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,6 +67,7 @@ class Witness(Alike):
         return f"Witness(row {a}: {x!s} at {i}, row {b}: {y!s} at {j})"
 
 
+@shows
 def invariance(
     primitive: str, *, over: Mapping[str, Sequence[Any]], progress: Progress | None = None, **problem: Any
 ) -> pd.DataFrame:

@@ -16,8 +16,8 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.modes import Calibrated, error_of, floats_of, in_mode
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import MODES, Mode, choose
-from simdnn.networks.runner import Progress
 from simdnn.primitives import Attr
+from simdnn.progress import Progress, shows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +27,7 @@ COLUMNS = ("node", "op", "sqnr_db", "share")
 _LAYERS = ("Conv", "MatMul", "Gemm")
 
 
+@shows
 def blame(
     model: Model,
     feeds: Mapping[str, Array] | Sequence[Mapping[str, Array]],

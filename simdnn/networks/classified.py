@@ -20,8 +20,9 @@ from isa_models.machines.loader import AnyMachine
 from simdnn.exactness import measures
 from simdnn.networks import sequential as network
 from simdnn.networks.precision import MODES, Mode, check_groups, check_layers, choose
-from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes
+from simdnn.networks.runner import Frames, InMode, Row, check_scoped, run_modes
 from simdnn.networks.sequential import LayerRun
+from simdnn.progress import Progress
 from simdnn.quantize import Activation
 from workloads import Classifier, Layer
 

@@ -22,6 +22,7 @@ from simdnn.networks.types import bits
 from simdnn.primitives import Attr
 from simdnn.primitives.mathmode import FPMATH, cold_weights
 from simdnn.primitives.run import Target
+from simdnn.progress import Progress, silent
 
 #: operators that a library may take into the product before them
 ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Sum", "BatchNormalization")
@@ -68,12 +69,13 @@ class GraphRun:
         self.known = memo.constants(graph.constants) | memo.values(feeds) if memo else {}
 
     def run(
-        self, watch: Watch | None = None, fetched: Sequence[str] = ()
+        self, watch: Watch | None = None, fetched: Sequence[str] = (), told: Progress = silent
     ) -> tuple[dict[str, Any], tuple[NodeRun, ...]]:
         """The values that are left, those `fetched` among them, and each node's run."""
         made = {name for node in self.graph.nodes for name in node.outputs}
-        runs = []
+        runs: list[NodeRun] = []
         for node, last_used in zip(self.graph.nodes, _last_uses(self.graph, fetched), strict=True):
+            told(len(runs), len(self.graph.nodes), node.name or node.op)
             given, calls, free = self.node(node)
             for name, value in zip(node.outputs, given, strict=False):
                 self.values[name] = value

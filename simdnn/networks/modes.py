@@ -26,9 +26,10 @@ from simdnn.networks.ops.quantized import stands_for
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_groups, check_layers
 from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of
 from simdnn.networks.result import NetworkEstimate, NetworkResult
-from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, computed, run_modes
+from simdnn.networks.runner import Frames, InMode, Row, check_scoped, computed, run_modes
 from simdnn.networks.types import is_float
 from simdnn.primitives import Attr
+from simdnn.progress import Progress
 
 if TYPE_CHECKING:
     import onnx

@@ -29,6 +29,7 @@ from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.types import label
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target, attr_of
+from simdnn.progress import shown
 
 if TYPE_CHECKING:
     import onnx
@@ -150,7 +151,8 @@ class Network(Alike, Loaded):
         if kernels.on_gpu and memo is None:
             self._check_kernels(fed, replace(kernels, values=False, calls=[]), placed or {})
         graph_run = GraphRun(self.graph, fed, kernels, self._folded, fpmath_layers, placed or {}, memo)
-        values, nodes = graph_run.run(watch, fetched)
+        with shown() as told:
+            values, nodes = graph_run.run(watch, fetched, told)
         return NetworkResult(target.machine, isa, target.threads, nodes, {name: values[name] for name in fetched})
 
     def run_by(self, kernels: Kernels, feeds: Mapping[str, Array], *, watch: Watch | None = None) -> NetworkResult:

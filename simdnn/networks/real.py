@@ -15,8 +15,9 @@ from simdnn.networks.load import read
 from simdnn.networks.modes import Calibrated, Seen, computes, error_of, floats_of, in_mode, node_rows
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import ANY_ISA, MODES, Mode
-from simdnn.networks.runner import Frames, InMode, Progress, Row, check_scoped, run_modes
+from simdnn.networks.runner import Frames, InMode, Row, check_scoped, run_modes
 from simdnn.primitives import Attr
+from simdnn.progress import Progress, shows
 from workloads import RealNetwork
 from workloads.real import CostPhase, Data, Picture
 
@@ -33,6 +34,7 @@ def modes_of(network: RealNetwork) -> dict[str, Mode]:
     return {**MODES, **own}
 
 
+@shows
 def run_real(
     network: RealNetwork,
     modes: Mapping[Mode, str | None],

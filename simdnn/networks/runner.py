@@ -7,7 +7,7 @@ which modes run and in which order, refusals, modes that change nothing, sums, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -20,12 +20,12 @@ from isa_models.errors import some
 from isa_models.machines.provenance import weakest
 from simdnn.exactness import measures
 from simdnn.networks.precision import MODES, Mode
+from simdnn.progress import Progress, shows
 from simdnn.workers import WORTH_WORKERS, pool
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Progress = Callable[[int, int, str], None]  # done, of how many, what
 Row = dict[str, Any]
 NOTHING = "no mode could be run: "  # how the reason begins where all modes were refused
 FREE = ("constant", "view")  # implementations of what costs nothing
@@ -92,6 +92,7 @@ class Frames:
     pictures: Mapping[str, Any] = field(default_factory=dict)
 
 
+@shows
 def run_modes(
     parts: Sequence[WorkPart],
     modes: Mapping[Mode, str | None],
@@ -114,6 +115,7 @@ def run_modes(
     return Frames(layers, summed)
 
 
+@shows
 def rows_in_modes(
     parts: Sequence[WorkPart],
     modes: Mapping[Mode, str | None],

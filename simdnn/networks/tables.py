@@ -22,7 +22,6 @@ from simdnn.networks.precision import MODES, Mode, choose, without_zero_points
 from simdnn.networks.runner import (
     Frames,
     InMode,
-    Progress,
     Row,
     asked,
     check_scoped,
@@ -33,6 +32,7 @@ from simdnn.networks.runner import (
 from simdnn.primitives import Attr, Quant, convolution, matmul
 from simdnn.primitives.mathmode import cold_weights
 from simdnn.primitives.result import Estimate, Result
+from simdnn.progress import Progress
 from simdnn.quantize import quantize_weights, weight_scales
 from workloads import Layer, MatmulLayer, Workload, data
 

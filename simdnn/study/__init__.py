@@ -6,8 +6,9 @@ says how many there are). `explore` gives a row for each point of a space that a
 """
 
 from simdnn.networks.classified import run_network
-from simdnn.networks.runner import Progress, totals
+from simdnn.networks.runner import totals
 from simdnn.networks.tables import run_layers, select
-from simdnn.study.exploration import explore, print_progress
+from simdnn.progress import Progress, print_progress
+from simdnn.study.exploration import explore
 
 __all__ = ["Progress", "explore", "print_progress", "run_layers", "run_network", "select", "totals"]

@@ -15,7 +15,7 @@ import pandas as pd
 from isa_models import InvalidArgument
 from simdnn import workers
 from simdnn.networks.precision import CHOICES
-from simdnn.networks.runner import Progress
+from simdnn.progress import Progress, print_progress, shows
 from simdnn.study.kinds import KINDS
 from simdnn.study.pareto import pareto
 from simdnn.study.points import FAILED, Outcome, Point, Stamp, lost, outcome
@@ -30,6 +30,7 @@ QUALITIES = ("accuracy", "sqnr_db", "worst_layer_sqnr_db")
 _WORDS = {"simdnn": "this package", "machine": "the machine's table", "workload": "the layer table", "file": "the loop"}
 
 
+@shows
 def explore(
     study: str | Path | Mapping[str, Any],
     *,
@@ -48,8 +49,8 @@ def explore(
     path is given. Points that are there already are not run again, unless the package's code or the machine's table
     has changed since; `fresh` runs all. `jobs` is the number of worker processes (`None`: as many as suit the points; a
     script that asks for several runs its own code under `if __name__ == "__main__"`), `dask` the address of a Dask
-    scheduler instead. `progress` is called with (done, of how many, which point), `note` with what is worth a line;
-    `print_progress` suits notebooks. `figures`, by dotted key, are of every machine.
+    scheduler instead. `progress` is called with (done, of how many, which point), `note` with what is worth a line.
+    `figures`, by dotted key, are of every machine.
 
     With values, `pareto` marks the points that none beats in speed and accuracy among those of one problem, machine and
     number of threads. `frame.attrs` has "study", "kind" and "axes". Raises `InvalidArgument` and `UnknownName` for what
@@ -92,12 +93,6 @@ def results_path(study: Path | Mapping[str, Any], given: str | Path | None = Non
     if not isinstance(given, (str, Path)):
         raise InvalidArgument(f"results of type {type(given).__name__}; a path is needed")
     return Path(given)
-
-
-def print_progress(done: int, total: int, what: str) -> None:
-    """Progress as one line on standard error that is written over, in terminals and notebooks alike."""
-    end = "\n" if done == total else ""
-    print(f"\r{done}/{total} {what:60.60}", end=end, file=sys.stderr, flush=True)
 
 
 def _silent(line: str) -> None:

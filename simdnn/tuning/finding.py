@@ -11,7 +11,7 @@ from typing import Any
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from simdnn.networks.precision import MODES, Mode
-from simdnn.networks.runner import Progress
+from simdnn.progress import Progress
 from simdnn.study.results import Results
 from simdnn.tuning.judge import Judge
 from simdnn.tuning.measured import Ran, RecipeRuns, Task

@@ -19,8 +19,8 @@ from simdnn.networks.load import read
 from simdnn.networks.modes import CALIBRATED_ON_ITSELF, Metric, listed_feeds, random_feeds
 from simdnn.networks.network import load
 from simdnn.networks.precision import MODES, Mode, choose
-from simdnn.networks.runner import Progress
 from simdnn.primitives.checks import keywords
+from simdnn.progress import Progress, shows
 from simdnn.study.results import Results
 from simdnn.tuning.finding import Finding
 from simdnn.tuning.judge import Judge, OwnScore
@@ -43,6 +43,7 @@ _COLUMNS = ("machine", "cycles", "time_us", "quality", "loss", "sqnr_db", "speed
 
 
 @keywords
+@shows
 def tune(
     model: Model | Classifier,
     *,

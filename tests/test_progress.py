@@ -1,0 +1,154 @@
+"""Progress goes through one mechanism: a line where somebody looks, the caller's function, or nothing."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+import workloads
+from simdnn import progress, study
+from simdnn.networks import tables
+
+ROOT = Path(__file__).parents[1]
+SPACE = {"study": {"kind": "matmul"}, "fixed": {"machine": "zen4", "n": 8, "k": 8}, "axes": {"m": [1, 8]}}
+
+
+class Terminal(io.StringIO):
+    """Standard error as a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def as_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal in place of standard error; no fixture, as pytest captures anew before it calls a test."""
+    found = Terminal()
+    monkeypatch.setattr(sys, "stderr", found)
+    monkeypatch.delenv("SIMDNN_PROGRESS", raising=False)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    return found
+
+
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points of a study that take long enough for the line to come."""
+    from simdnn.study import exploration
+
+    plain = exploration.outcome
+
+    def late(*given: Any) -> Any:
+        time.sleep(0.05)
+        return plain(*given)
+
+    monkeypatch.setattr(exploration, "outcome", late)
+
+
+def test_a_line_is_shown_in_a_terminal_and_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = as_terminal(monkeypatch)
+    with progress.shown() as told:
+        told(0, 2, "first")
+        for _ in range(1000):
+            if "0/2 first" in terminal.getvalue():
+                break
+            time.sleep(0.01)
+        told(1, 2, "second")
+        with progress.shown() as inner:  # somebody around tells already
+            inner(5, 9, "inside")
+    assert "1/2 second" in terminal.getvalue() and "inside" not in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r" + " " * 79 + "\r")
+
+
+def test_a_line_tells_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([0.0, 100.0, 104.0, 160.0])
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(seconds))
+    line = progress.ProgressLine(as_terminal(monkeypatch))
+    texts = []
+    for done in (0, 0, 1, 30):  # the pace counts from the last time that nothing was done
+        line(done, 90, "points")
+        texts.append(line.text)
+    line.close()
+    assert texts[2:] == ["1/90 points", "30/90 points, about 2 min left"]
+
+
+def test_what_is_soon_done_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = as_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "DELAY", 60.0)
+    study.explore(SPACE)
+    assert terminal.getvalue() == ""
+
+
+def test_nothing_in_a_pipe_where_it_is_turned_off_or_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = as_terminal(monkeypatch)
+    assert progress.watched()
+    for off in (
+        lambda m: m.setenv("SIMDNN_PROGRESS", "0"),
+        lambda m: m.setattr(sys, "stderr", io.StringIO()),
+        lambda m: m.setattr(sys, "stderr", None),
+        lambda m: m.setattr(progress.multiprocessing, "parent_process", lambda: object()),
+    ):
+        with monkeypatch.context() as changed:
+            off(changed)
+            assert not progress.watched()
+    with progress.shown(False) as told:
+        told(0, 1, "nobody")
+        time.sleep(0.02)
+    assert terminal.getvalue() == ""
+
+
+def test_a_notebook_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.delenv("SIMDNN_PROGRESS", raising=False)
+    for name, seen in (("ZMQInteractiveShell", True), ("TerminalInteractiveShell", False)):
+        shell = type(name, (), {})()
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
+        assert progress.watched() is seen
+
+
+def test_a_study_shows_its_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = as_terminal(monkeypatch)
+    slow(monkeypatch)
+    study.explore(SPACE, jobs=1)
+    assert "machine=zen4" in terminal.getvalue()
+    terminal.truncate(0)
+    study.explore(SPACE, progress=False)
+    assert "machine=zen4" not in terminal.getvalue()
+
+
+def test_every_long_work_tells_the_caller_s_function(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    from tests.networks.models import small_cnn
+
+    feeds = [{"x": np.zeros((1, 3, 12, 12), np.float32)}]
+    table = workloads.Workload(
+        "one", "", "", (workloads.MatmulLayer("a", 1, 8, 8), workloads.MatmulLayer("b", 2, 8, 8))
+    )
+    works = {
+        "explore": lambda told: study.explore(SPACE, progress=told),
+        "run_layers": lambda told: tables.run_layers(table, modes=["f32"], values=False, progress=told),
+        "invariance": lambda told: simdnn.invariance(
+            "matmul", over={"m": [1, 2]}, machine="zen4", n=8, k=8, progress=told
+        ),
+        "blame": lambda told: simdnn.blame(small_cnn(), feeds, mode="fpmath-bf16", machine="zen4", progress=told),
+        "tune": lambda told: simdnn.tune(
+            small_cnn(), machine="zen4", feeds=feeds, modes=["f32", "fpmath-bf16"], progress=told
+        ),
+    }
+    for name, work in works.items():
+        heard: list[tuple[int, int, str]] = []
+        work(lambda *given, heard=heard: heard.append(given))
+        assert heard and all(0 <= done <= total and what for done, total, what in heard), name
+        with pytest.raises(simdnn.InvalidArgument, match="progress=5; a function is needed"):
+            work(5)
+
+
+def test_no_other_module_draws_progress() -> None:
+    """Standard error is written over in `simdnn.progress` alone."""
+    modules = [path for path in (ROOT / "simdnn").rglob("*.py") if 'print(f"\\r' in path.read_text(encoding="utf-8")]
+    assert [path.relative_to(ROOT).as_posix() for path in modules] == ["simdnn/progress.py"]
