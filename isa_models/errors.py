@@ -71,6 +71,10 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "avx512": ("avx512_core",),
     "avx512f": ("avx512_core",),
     "avx512bw": ("avx512_core",),
+    "avx_512": ("avx512_core",),
+    "avx10": ("avx512_core_fp16",),
+    "avx10_1": ("avx512_core_fp16",),
+    "avx10_1_512": ("avx512_core_fp16",),
     "vnni": ("avx512_core_vnni", "avx2_vnni"),
     "avx512_vnni": ("avx512_core_vnni",),
     "avx_vnni": ("avx2_vnni",),
@@ -100,9 +104,10 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "fp32": ("f32",),
     "float32": ("f32",),
     "single": ("f32",),
-    "double": ("f64",),
-    "fp64": ("f64",),
-    "float64": ("f64",),
+    "double": ("f64", "f32"),
+    "fp64": ("f64", "f32"),
+    "float64": ("f64", "f32"),
+    "f64": ("f32",),
     "half": ("f16",),
     "fp16": ("f16",),
     "float16": ("f16",),
@@ -114,6 +119,26 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "sigmoid": ("logistic",),
     "silu": ("swish",),
     "multiply": ("mul",),
+    "leaky_relu": ("relu",),  # which takes a slope
+}
+#: the same of primitives, machines, rules of dispatch and layouts
+_OTHER_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "gemm": ("matmul",),
+    "linear": ("inner_product",),
+    "dense": ("inner_product",),
+    "mkldnn": ("onednn",),
+    "dnnl": ("onednn",),
+    "ort": ("onnxruntime",),
+    "llama.cpp": ("ggml",),
+    "epyc": ("zen5", "zen4"),
+    "ryzen": ("zen5", "zen4"),
+    "xeon": ("gnr", "spr", "icx", "clx"),
+    "arc": ("b580", "a770"),
+    "row": ("ab",),
+    "row_major": ("ab",),
+    "col": ("ba",),
+    "col_major": ("ba",),
+    "column_major": ("ba",),
 }
 _LIKE = 0.6  # difflib's least ratio of two names that may be meant for each other
 _BEGUN = 3  # letters of a name that say which one is meant
@@ -131,14 +156,18 @@ def how_to_install(extra: str) -> str:
 def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
     """The known names that are meant by another, the likeliest first; none where nothing is like it.
 
-    What the name is an alias of; else what is spelt alike, has its letters in another order, or begins with it.
+    What differs in capitals alone; what the name is an alias of; else what is spelt alike, has its letters in another
+    order, or begins with it.
 
     >>> nearest("fp8", ["f32", "f8_e4m3", "f8_e5m2", "u8"]), nearest("rum", ["run", "list"]), nearest("m1", ["max1550"])
     (['f8_e4m3', 'f8_e5m2'], ['run'], [])
     """
     names, word = sorted(known), str(name).lower()
-    if word in ALIASES:
-        return [meant for meant in ALIASES[word] if meant in names]
+    if same := [one for one in names if one.lower() == word]:
+        return same[:count]
+    other = word.replace("-", "_").replace(" ", "_")
+    if meant := ALIASES.get(other, ()) + _OTHER_ALIASES.get(other, ()):
+        return [one for one in meant if one in names]
     alike = difflib.get_close_matches(word, names, n=count, cutoff=_LIKE)
     turned = [one for one in names if sorted(one.lower()) == sorted(word)]
     begun = [one for one in names if len(word) >= _BEGUN and one.lower().startswith(word)]

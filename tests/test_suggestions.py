@@ -173,3 +173,22 @@ def test_paddings_of_other_packages(word: str) -> None:
 def test_other_keywords() -> None:
     wrong: dict[str, Any] = {"machin": "zen4"}
     assert meant(lambda: simdnn.matmul(*F32, **wrong)) == ["machine"]
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda: simdnn.Attr(fpmath="BF16"), ["bf16"]),
+        (lambda: simdnn.Attr(acc_mode="F16"), ["f16"]),
+        (lambda: simdnn.Attr(post_ops=["leaky_relu"]), ["relu"]),
+        (lambda: simdnn.matmul(*F32, machine="spr", isa="AVX-512"), ["avx512_core"]),
+        (lambda: simdnn.matmul(*F32, machine="spr", isa="avx10"), ["avx512_core_fp16"]),
+        (lambda: simdnn.matmul(*F32, machine="epyc"), ["zen5", "zen4"]),
+        (lambda: simdnn.matmul(*F32, machine="zen4", dst="f64"), ["f32"]),
+        (lambda: simdnn.matmul(*F32, machine="zen4", wei_tag="col"), ["ba"]),
+        (lambda: simdnn.matmul(*F32, machine="zen4", dispatch="mkldnn"), ["onednn"]),
+        (lambda: simdnn.estimate("gemm", m=4, n=4, k=4, machine="zen4"), ["matmul"]),
+    ],
+)
+def test_other_words_and_capitals(call: object, names: list[str]) -> None:
+    assert meant(call) == names
