@@ -50,6 +50,10 @@ class BlockFormat:
     about: str  # how scale and codes come of x, and what they stand for
     activations: str = ""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Records pickle and copy by their names."""
+        return block_format, (self.name,)
+
     @property
     def bytes(self) -> int:
         """Bytes of a block."""

@@ -20,7 +20,7 @@ from isa_models.readings.shades import COUNTS, DRIFT, EXACT, HELD, KINDS, SIZE, 
 from isa_models.roundoff import roundoff
 from simdnn.explanations.departures import Departures
 from simdnn.kernels.common.origin import Origin, origins_of
-from simdnn.kernels.common.spec import Kernel, Parameters
+from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,6 +100,11 @@ class Bounded:
     def __call__(self) -> ErrorBound:
         """The bounds of all outputs; it runs the program in NumPy."""
         d = self.departed
+        if isinstance(d.problem, MatmulProblem) and d.problem.blocks:
+            raise Unimplemented(
+                f"{d.kernel.name} quantizes its source by blocks of {d.problem.blocks}, whose integers bounds cannot "
+                "follow; what works: r.explain, and r.output against src @ weights.dequantize()"
+            )
         shade = _FedKernel(d.kernel, d.src, d.weights, d.parameters).outputs()
         if d.clips and (limited := self._limited(shade[HELD])).any():
             shade = np.where(limited, self._unclipped(shade[HELD]), shade)

@@ -60,7 +60,7 @@ def _matmul_memory(p: MatmulProblem) -> str:
     bias = [f"bia:f32::blocked:{rows}::f0_mask{1 << front + 1}"] if p.epilogue.bias else []
     types = (("src", _held(p.src)), ("dst", p.epilogue.dst))
     src, dst = (f"{name}:{dtype}::blocked:{rows}::f0" for name, dtype in types)
-    return " ".join([src, f"wei:{_held(p.wei)}:{wei}::f0", *bias, dst])
+    return " ".join([src, f"wei:{p.blocks or _held(p.wei)}:{wei}::f0", *bias, dst])
 
 
 def _conv_memory(p: ConvProblem) -> str:

@@ -18,7 +18,8 @@ def written(given: Resolved, problem: Problem) -> list[str]:
     Modes are those in force. `exact_int8` is told where the call, its scope or the environment says it.
     """
     shape, front, mode = given.shape, _front(problem), given.fpmath
-    found = [f"attr-fpmath:{mode}" + ":true" * shape.compressed] if mode != "strict" or shape.compressed else []
+    compressed = shape.compressed and not (isinstance(problem, MatmulProblem) and problem.blocks)
+    found = [f"attr-fpmath:{mode}" + ":true" * compressed] if mode != "strict" or compressed else []
     reductions = {"src": given.reductions} if given.reductions else {}
     kinds = {"scales": given.scales, "zero-points": given.zero_points, "precomputed-reductions": reductions}
     for name, valued in kinds.items():

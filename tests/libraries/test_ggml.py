@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,21 @@ def test_engines_and_tiles_agree() -> None:
     assert np.array_equal(one.output.reshape(18, 19), rows)
     np.testing.assert_allclose(one.output, x @ w, atol=1.5)
     assert "<- rounds" in str(one.explain(1, 2, 3))
+
+
+def test_a_result_is_kept_logged_and_not_bounded(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It pickles by the names of its records; its line of the log has the type of block, which bench reads again."""
+    monkeypatch.setenv("SIMDNN_VERBOSE", "1")
+    q = simdnn.quantize_ggml(np.ones((32, 4), np.float32), "q8_0", axis=0)
+    r = simdnn.matmul(np.ones((1, 32), np.float32), q, machine="hsw", dispatch="ggml")
+    line = capfd.readouterr().out
+    assert " wei:q8_0:a:any:any::f0 " in line and "attr-fpmath" not in line
+    assert pickle.loads(pickle.dumps(r)).output.tobytes() == r.output.tobytes()
+    assert np.array_equal(pickle.loads(pickle.dumps(q)).dequantize(), copy.deepcopy(q).dequantize())
+    with pytest.raises(Unimplemented, match="by blocks of q8_0, whose integers"):
+        _ = r.error_bound
 
 
 def test_cost_reads_blocks_whole() -> None:

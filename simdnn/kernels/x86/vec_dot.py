@@ -19,7 +19,9 @@ from functools import cached_property
 import numpy as np
 
 from isa_models.block_formats import BlockFormat, block_format
+from isa_models.formats import fmt
 from isa_models.instruction import instruction
+from isa_models.isa import implied
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Parameters
@@ -31,11 +33,11 @@ _TILE = 16  # rows of the source, and columns, that are multiplied with one anot
 
 
 def ymm(name: str, dtype: str = "u32") -> Register:
-    return Register(name, dtype, 256 // {"u8": 8, "s8": 8, "u16": 16, "s16": 16}.get(dtype, 32))
+    return Register(name, dtype, 256 // fmt(dtype).bits)
 
 
 def xmm(name: str, dtype: str = "u32") -> Register:
-    return Register(name, dtype, 128 // {"u8": 8, "s8": 8, "u16": 16, "s16": 16}.get(dtype, 32))
+    return Register(name, dtype, 128 // fmt(dtype).bits)
 
 
 class Constants256:
@@ -60,7 +62,7 @@ class VecDot:
         self.form = block_format(problem.blocks)
         self.acts = block_format(self.form.activations)
         self.count = problem.k // self.form.elements
-        self.vnni = unit.isa in ("avx2_vnni", "avx512_core_vnni")
+        self.vnni = not implied(unit.isa).isdisjoint(instruction("vpdpbusd").caps[256])
         self.constants = Constants256()
 
     @property
