@@ -37,7 +37,7 @@ class LinkedFunction:
 
     @property
     def text(self) -> str:
-        """The module of it alone."""
+        """A module with nothing else."""
         body = "\n".join(["entry:", *self.lines])
         return "\n".join([*self.declarations, f"define {self.head} nounwind alignstack(64) {{\n{body}\n}}"])
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import simdnn
+from isa_models import instruction
 from isa_models.formats import fmt
 from simdnn import libraries, numerics
 from simdnn.kernels import KERNELS, ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, Problem
@@ -15,6 +16,7 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, GroupScales
 from simdnn.numerics import machine_code
 from simdnn.numerics.compiled import compile_program
+from simdnn.numerics.tiles import dot_function
 from simdnn.program.records import Memory
 from simdnn.timing.estimate import estimate_program
 from tests.isa_models.test_amx import manual
@@ -180,6 +182,15 @@ def test_a_tile_instruction_is_compiled_once() -> None:
         compile_program(kernel.program, native=False)
         compiled.append(machine_code._shared.cache_info().misses)
     assert compiled[0] == compiled[1] > 0
+
+
+def test_tile_instructions_that_do_otherwise_have_other_code() -> None:
+    """By the order of sums, the number of rows, and whether shortcuts are taken."""
+    orders, both = instruction("tdpbf16ps").choices, (True, False)
+    ((name, values),) = orders.items()
+    ways = [(((name, value),), several, optimistic) for value in values for several in both for optimistic in both]
+    functions = [dot_function("tdpbf16ps", *way) for way in ways]
+    assert len({f.name for f in functions}) == len({f.lines for f in functions}) == len(ways) == 8
 
 
 def test_tiles_have_their_rows() -> None:

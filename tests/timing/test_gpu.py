@@ -28,6 +28,7 @@ from simdnn.kernels.intel_gpu.gemm import GpuGemm
 from simdnn.kernels.nvidia.gemm import SmGemm
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
+from simdnn.timing.gpu import engine
 from simdnn.timing.gpu.engine import Issue, Issued, confidences, engine_time, issue_of, run
 from simdnn.timing.gpu.estimate import clock_of, estimate_gpu, gpu_time, nest_of
 from simdnn.timing.system import floor
@@ -149,6 +150,14 @@ def test_a_barrier_puts_threads_in_step() -> None:
     assert met.cycles == pytest.approx(20 * (28 + 3 * 16 + 1 + 30), rel=0.03) and met.busy == free.busy
     alone = run([[use, meet, use]], True)  # nobody to wait for, and the second product waits for the first anyway
     assert alone.cycles == run([[use, use]], True).cycles
+
+
+def test_loads_of_a_staged_loop_wait_for_shared_memory() -> None:
+    dg1 = gpu_machine("dg1")
+    load = Issue("load", engine.SEND, 1.0, dg1.latency.l1, (), "a")
+    multiply = Issue("multiply", engine.VECTOR, 1.0, dg1.latency.vector, ("a",), "c")
+    *_, read, used = engine._Staging(dg1, copied=64.0).iteration([load, multiply], every=2)
+    assert read.latency == dg1.latency.slm != dg1.latency.l1 and used == multiply
 
 
 def test_operands_are_staged_where_no_message_reads_blocks() -> None:
