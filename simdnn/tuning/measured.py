@@ -67,8 +67,8 @@ def lost(reason: str) -> Ran:
 
 class RecipeRuns:
     """Rows of recipes: a recipe is run once, or read from `kept`. `few`: over the feeds of sensitivities alone.
-    `lender`: another machine's rows over the same feeds, whose qualities stand for those of this one, so that a recipe
-    that ran there is priced here alone.
+    `lender`: another machine's rows over the same feeds, whose qualities stand for those of this one where products
+    have the same types, so that a recipe that ran there is priced here alone.
 
     `modes`: recipes in the order in which they were asked for; `each` runs what is missing (None: this process);
     `tell` is called with the number of rows after each.
@@ -98,16 +98,16 @@ class RecipeRuns:
         """
         keys = [tuple(modes[layer] for layer in self.subject.layers) for modes in recipes]
         lacking = {key: modes for key, modes in zip(keys, recipes, strict=True) if key not in self._rows}
-        todo: dict[Task, str] = {}
+        todo: dict[Task, tuple[str, ...]] = {}
         for key, modes in lacking.items():
-            lent = self._lent(key)
-            by = [self.lender.subject.machine.name] if self.lender and lent else []
-            name = hashlib.sha256(json.dumps([self._identity, dict(modes), *by]).encode()).hexdigest()[:16]
-            self.lent += bool(by)
-            if self.kept.has(name, self._here.stamp):
-                self._take(key, self.kept.known[name].row)
+            lent = self._lent(key) is not None
+            if self.kept.has(self._name(modes), self._here.stamp):
+                self._take(key, self.kept.known[self._name(modes)].row)
+            elif lent and self.kept.has(self._name(modes, lent), self._here.stamp):
+                self._take(key, self.kept.known[self._name(modes, lent)].row)
+                self.lent += 1
             else:
-                todo[tuple(modes.items()), self.few, bool(by)] = name
+                todo[tuple(modes.items()), self.few, lent] = key
         self._run(todo)
         self.modes += [dict(modes) for modes in lacking.values()]
         return [self._rows[key] for key in keys]
@@ -119,10 +119,12 @@ class RecipeRuns:
             self._take(key, self.row(known))
             self.modes.append(dict(modes))
 
-    def _run(self, todo: Mapping[Task, str]) -> None:
+    def _run(self, todo: Mapping[Task, tuple[str, ...]]) -> None:
+        """Run what is missing; what has other types of products than where it was lent from is run with values."""
         if not todo:
             return
         failed: dict[str, str] = {}
+        again: dict[Task, tuple[str, ...]] = {}
         each = self.each or (lambda tasks: ((task, self._here(task)) for task in tasks))
         for task, ran in each(list(todo)):
             modes = dict(task[0])
@@ -133,12 +135,24 @@ class RecipeRuns:
                 continue
             if ran.run is None and set(modes.values()) == {"f32"}:
                 raise SimdnnError(ran.reason)
-            outcome = Outcome(self._judged(modes, ran), ran.stamp)
-            self.kept.add(todo[task], outcome, {"machine": self.subject.machine.name, **modes})
-            self._take(tuple(modes[layer] for layer in self.subject.layers), outcome.row)
+            lent = self._lent(todo[task]) if task[2] else None
+            if lent and ran.run and _types(json.loads(lent["implementation"])) != _types(ran.run.kernels):
+                again[task[0], task[1], False] = todo[task]
+                continue
+            outcome = Outcome(self._judged(modes, ran, lent), ran.stamp)
+            self.lent += lent is not None
+            name = self._name(modes, lent is not None)
+            self.kept.add(name, outcome, {"machine": self.subject.machine.name, **modes})
+            self._take(todo[task], outcome.row)
             _LOG.debug("recipe %d: %s: %s", len(self._rows), modes, outcome.row)
         for reason, example in failed.items():
             raise SimdnnError(f"recipes failed, e.g. {example:.200}: {reason}; a second call goes on from what is kept")
+        self._run(again)
+
+    def _name(self, modes: Recipe, lent: bool = False) -> str:
+        """The key of a row that is kept; one with another machine's quality has another one."""
+        by = [self.lender.subject.machine.name] if self.lender and lent else []
+        return hashlib.sha256(json.dumps([self._identity, dict(modes), *by]).encode()).hexdigest()[:16]
 
     def _take(self, key: tuple[str, ...], row: Mapping[str, Any]) -> None:
         self._rows[key] = dict(row)
@@ -150,12 +164,11 @@ class RecipeRuns:
         row = self.lender._rows.get(key) if self.lender else None
         return None if row is None or row["refused"] else row
 
-    def _judged(self, modes: Recipe, ran: Ran) -> dict[str, Any]:
+    def _judged(self, modes: Recipe, ran: Ran, lent: Mapping[str, Any] | None) -> dict[str, Any]:
         if ran.run is None:
             return refused(ran.reason)
         found = {"refused": "", "cycles": ran.run.cycles, "time_us": ran.run.seconds * 1e6}
         kernels = json.dumps(ran.run.kernels)
-        lent = self._lent(tuple(modes[layer] for layer in self.subject.layers))
         if lent:
             return found | {"quality": lent["quality"], "sqnr_db": lent["sqnr_db"], "implementation": kernels}
         if set(modes.values()) == {"f32"}:
@@ -185,3 +198,8 @@ class RecipeRuns:
         for part in self.subject.content():
             own.update(part)
         return own.hexdigest()
+
+
+def _types(kernels: Sequence[Sequence[Any]]) -> list[str]:
+    """The types of products, by layer."""
+    return [str(kernel[1]) for kernel in kernels]
