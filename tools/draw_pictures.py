@@ -75,6 +75,62 @@ def draw_super_resolution(frame: pd.DataFrame) -> Axes:
     return ax
 
 
+TUNED, MOST_LOST = ("zen4", "clx", "spr"), 0.05  # machines, and the loss in dB that the picture is about
+
+_BY_LAYER = "by layer"
+_NAMED = ("f32", "bf16", "fpmath-bf16", "int8-vnni")  # the modes that are told apart in the picture
+
+
+def tuning_sr() -> pd.DataFrame:
+    """What ran over all photos on each machine; a first run takes long, and is kept in build, as the benchmark's is."""
+    kept = ROOT / "build" / "tuning-sr.jsonl"
+    kept.parent.mkdir(exist_ok=True)
+    found = simdnn.tune("sr", machine=list(TUNED), max_loss=MOST_LOST, results=kept)
+    return tuned_rows(found.runs)
+
+
+def tuned_rows(runs: pd.DataFrame) -> pd.DataFrame:
+    """Recipes as runs hold them; `mode`: that of the whole network, or that each layer has its own."""
+    mode = runs["recipe"].str.extract(r"^all (\S+)$")[0].fillna(_BY_LAYER)
+    return runs.assign(mode=mode)[["machine", "mode", "cycles", "speed_up", "quality", "loss"]]
+
+
+def draw_tuning_sr(frame: pd.DataFrame) -> Axes:
+    axes = plot.panels(len(TUNED), (4.2, 4.0))
+    low = frame["quality"][frame["quality"] > frame["quality"].max() - 0.5].min() - 0.04
+    for ax, machine in zip(axes, TUNED, strict=True):
+        rows = frame[(frame["machine"] == machine) & (frame["quality"] >= low)].sort_values("speed_up")
+        f32 = rows["quality"] + rows["loss"]
+        front = rows[rows["quality"] >= rows["quality"][::-1].cummax()[::-1]]
+        (steps,) = ax.step(front["speed_up"], front["quality"], where="pre", color=color(0), linewidth=1)
+        single = rows[rows["mode"] != _BY_LAYER].drop_duplicates(["speed_up", "quality"])
+        recipes = ax.plot(
+            *_at(rows[rows["mode"] == _BY_LAYER]), "o", color=color(0), markersize=5, label="a mode for each layer"
+        )
+        ones = ax.plot(*_at(single), "s", color=color(1), markersize=6, label="one mode for all layers")
+        for row in single[single["mode"].isin(_NAMED)].to_dict("records"):
+            left = row["speed_up"] > 0.6 * rows["speed_up"].max()
+            away, side = ((-6, -11), "right") if left else ((6, 5), "left")
+            where = (row["speed_up"], row["quality"])
+            ax.annotate(row["mode"], where, away, textcoords="offset points", fontsize=8, ha=side)
+        bound = float(f32.iloc[0]) - MOST_LOST
+        ax.axhline(bound, color="grey", linestyle="--", linewidth=1)
+        best, tuned = (part[part["quality"] >= bound]["speed_up"].max() for part in (single, rows))
+        ax.set_title(
+            f"{simdnn.machine(machine).title.split(' (')[0]} ({machine})\n{tuned / best:.2f} x one mode", fontsize=9
+        )
+        ax.set_xlabel("speed-up over f32")
+        ax.set_ylim(low, frame["quality"].max() + 0.02)
+        ax.grid(alpha=0.3)
+    axes[0].set_ylabel("peak signal-to-noise ratio (dB)")
+    legend(axes[-1], [*recipes, *ones], title=f"dashed: {MOST_LOST:g} dB below f32")
+    return axes[0]
+
+
+def _at(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    return rows["speed_up"], rows["quality"]
+
+
 ROWS, STORED, CROSSING_MACHINES = (1, 4, 16, 64, 512), ("f32", "bf16", "s8", "s4"), ("zen4", "clx", "spr")
 SIZE = 4096
 
@@ -199,6 +255,12 @@ PICTURES = {
         "simdnn.estimate('matmul', m=M, n=4096, k=4096, …) within simdnn.cold_weights()",
         weights_crossing,
         draw_weights_crossing,
+        quick=False,
+    ),
+    "tuning_sr": Picture(
+        "simdnn fetch-models sr; simdnn tune sr --machine zen4,clx,spr --max-loss 0.05",
+        tuning_sr,
+        draw_tuning_sr,
         quick=False,
     ),
     "zen4_units": Picture("simdnn study docs/studies/zen4_units.toml", zen4_units, draw_zen4_units),
