@@ -131,6 +131,14 @@ def test_a_loop_s_analysis(way: Way) -> None:
 
 
 @way
+def test_a_loop_s_values(way: Way) -> None:
+    loop = simdnn.analyze("vpmovb2m k1, zmm0\nvpaddb zmm2{k1}, zmm2, zmm0\n", machine="zen5")
+    found = loop.values(seed=1)
+    assert way(found) == found and hash(way(found)) == hash(found) and found != loop.values(seed=2)
+    assert len(repr(found)) < 100
+
+
+@way
 def test_a_network_and_its_result(way: Way) -> None:
     pytest.importorskip("onnx")
     from tests.networks.models import small_cnn

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import iced_x86 as iced
 import numpy as np
 
+from isa_models.alike import Alike
 from isa_models.errors import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.instruction import REGISTRY, Instruction, Operand
@@ -63,8 +64,8 @@ _PURE_SCALARS = {
 }
 
 
-@dataclass(frozen=True)
-class Written:
+@dataclass(frozen=True, eq=False)
+class Written(Alike):
     """The result of an instruction: lanes of its result's element type, in a register or in memory ("[rsi + 64]")."""
 
     instruction: str
@@ -84,13 +85,13 @@ def _shown(written: Written) -> Array:
     return written.lanes.astype(np.uint8) if fmt(written.dtype).is_truth else written.lanes
 
 
-@dataclass(frozen=True)
-class Values:
+@dataclass(frozen=True, eq=False)
+class Values(Alike):
     """The last of `iterations` runs of a loop, vector instruction by vector instruction."""
 
     iterations: int
     seed: int
-    written: tuple[Written, ...]
+    written: tuple[Written, ...] = field(repr=False)
     registers: Mapping[str, Array] = field(repr=False)  # at the end: 64 bytes each
 
     @functools.cached_property
