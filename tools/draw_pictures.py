@@ -82,7 +82,7 @@ _NAMED = ("f32", "bf16", "fpmath-bf16", "int8-vnni")  # the modes that are told 
 
 
 def tuning_sr() -> pd.DataFrame:
-    """Recipes that ran over all photos on each machine. A first one takes long; build keeps it, as the benchmarks do."""
+    """Recipes that ran over all photos on each machine. A first run takes long; it is kept in build."""
     kept = ROOT / "build" / "tuning-sr.jsonl"
     kept.parent.mkdir(exist_ok=True)
     found = simdnn.tune("sr", machine=list(TUNED), max_loss=MOST_LOST, results=kept)
