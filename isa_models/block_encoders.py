@@ -47,7 +47,7 @@ def encode_blocks(values: NDArray[np.float32], name: str, *, by_avx: bool = Fals
 
     >>> blocks = encode_blocks(np.arange(32, dtype=np.float32), "q8_0")
     >>> float(blocks["scale"][0]), blocks["q"][0, :4].tolist()
-    (0.2440185546875, [0, 4, 8, 12])
+    (0.244140625, [0, 4, 8, 12])
     """
     form = block_format(name)
     if name not in _ENCODERS:

@@ -172,8 +172,11 @@ def test_an_estimate_tells_the_library_and_its_reference() -> None:
     plain = simdnn.estimate("matmul", dt="f32", **sizes)
     assert (plain.library, plain.reference) == ("brg_matmul:avx512_core", False)
     assert simdnn.estimate("matmul", dt="f32:f32:s8", **{**sizes, "dispatch": "fastest"}).library == ""
+    bytes_of_bf16 = simdnn.estimate("matmul", dt="bf16:bf16:s8", **sizes)
+    assert (bytes_of_bf16.library, bytes_of_bf16.reference) == ("ref:any", True)
+    taps = {"ih": 8, "iw": 8, "kh": 3, "kw": 3, "ic": 16, "oc": 16}
     with pytest.raises(LeftToReference):
-        simdnn.estimate("matmul", dt="bf16:bf16:s8", **sizes)
+        simdnn.estimate("convolution", dt="f32:f32:s8", **taps, machine="zen4", dispatch="onednn")
 
 
 def test_layer_tables_and_gpus() -> None:

@@ -8,8 +8,9 @@ from isa_models import Machine
 from isa_models.block_formats import BLOCK_FORMATS
 from simdnn.kernels.common.spec import Epilogue, Kernel, KernelKind, MatmulProblem
 from simdnn.kernels.x86.code import Unit
-from simdnn.kernels.x86.vec_dot import UNPACKING, VecDot
-from simdnn.kernels.x86.vec_dot_k import STEPS, VecDotK
+from simdnn.kernels.x86.vec_dot import VecDot
+from simdnn.kernels.x86.vec_dot_32 import UNPACKING
+from simdnn.kernels.x86.vec_dot_k import STEPS
 
 #: types of blocks that are multiplied
 MULTIPLIED = (*UNPACKING, *STEPS)
@@ -45,4 +46,4 @@ def _sums_alone(problem: MatmulProblem) -> str:
 
 
 def _kernel(name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
-    return (VecDotK if problem.blocks in STEPS else VecDot)(name, problem, unit).kernel()
+    return VecDot(name, problem, unit).kernel()

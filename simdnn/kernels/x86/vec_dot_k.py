@@ -15,20 +15,27 @@ VNNI is not used: vpmaddubsw and vpmaddwd multiply under every cap.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
+from isa_models.block_formats import BlockFormat
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import typed, zero
-from simdnn.kernels.x86.vec_dot import VecDot, across, offset, xmm, ymm
+from simdnn.kernels.x86.vec_dot_code import Constants256, across, half, offset, xmm, ymm
 from simdnn.program.records import Affine, Memory, Op, Register, Tensor
 
 _GROUPS = 256 // 32  # of 32 elements
 
 
-class VecDotK(VecDot):
-    """The generator for one problem with blocks of 256."""
+@dataclass(frozen=True)
+class Blocks256:
+    """The steps of a product with weights in blocks of 256, `form`, and a source in `acts`."""
+
+    form: BlockFormat
+    acts: BlockFormat
+    constants: Constants256
 
     def held(self, name: str, values: Array) -> Memory:
         """A constant of 32 or 16 bytes, which an instruction reads from memory."""
@@ -117,7 +124,7 @@ class VecDotK(VecDot):
         return [*code, op("vaddps", low, low, total)] if self.form.name != "q6_K" else []
 
     def step(self, w: Affine, a: Affine) -> Code:
-        code = self.scale("dw", "wei", w + offset(self.form, "scale"))
+        code = half("dw", "wei", w + offset(self.form, "scale"))
         da = Register("da", "f32", 4)
         code += [
             op("vbroadcastss", da, Memory("acts", a, "f32", 1)),
@@ -165,7 +172,7 @@ class VecDotK(VecDot):
         if self.form.name == "q5_K":
             code += [op("vphaddd", products, products, products)] * 2
         code += [op("vcvtdq2ps", products.as_("f32"), products)]
-        code += self.scale("u", "wei", w + offset(self.form, "minimum"))
+        code += half("u", "wei", w + offset(self.form, "minimum"))
         code += [op("vmulps", xmm("u", "f32"), xmm("u", "f32"), xmm("da", "f32"))]
         code += self.with_held("vpxor", u, u, "sign", np.full(4, 0x80000000, np.uint32))
         code += [op("vfmadd231ps", total, total, xmm("u", "f32"), products.as_("f32"))]
@@ -177,7 +184,7 @@ class VecDotK(VecDot):
         return self.with_held("vpshufb", ymm("s", "u8"), ymm("sc", "u8"), f"word{part}", order)
 
 
-def _q4_k(k: VecDotK, w: Affine, a: Affine) -> Code:
+def _q4_k(k: Blocks256, w: Affine, a: Affine) -> Code:
     code = k.minimum_of(w, a)
     for j in range(_GROUPS // 2):
         code += _halves(k, w, j)
@@ -186,14 +193,14 @@ def _q4_k(k: VecDotK, w: Affine, a: Affine) -> Code:
     return code
 
 
-def _halves(k: VecDotK, w: Affine, j: int) -> Code:
+def _halves(k: Blocks256, w: Affine, j: int) -> Code:
     """The lower nibbles of 32 bytes in `x`, the upper ones in `z`."""
     x, z, nibble = ymm("x"), ymm("z"), ymm("nibble")
     load = op("vmovdqu", x, Memory("wei", w + offset(k.form, "q") + 32 * j, "u32", 8))
     return [load, typed("vpsrlw", z, x, imm=4), op("vpand", z, z, nibble), op("vpand", x, x, nibble)]
 
 
-def _q5_k(k: VecDotK, w: Affine, a: Affine) -> Code:
+def _q5_k(k: Blocks256, w: Affine, a: Affine) -> Code:
     code = [*k.minimum_of(w, a), op("vmovdqu", ymm("hb"), Memory("wei", w + offset(k.form, "high"), "u32", 8))]
     for j in range(_GROUPS // 2):
         code += _halves(k, w, j)
@@ -206,7 +213,7 @@ def _q5_k(k: VecDotK, w: Affine, a: Affine) -> Code:
     return code
 
 
-def _q6_k(k: VecDotK, w: Affine, a: Affine) -> Code:
+def _q6_k(k: Blocks256, w: Affine, a: Affine) -> Code:
     """Codes less 32: 32 times the scaled sums of the source are taken off."""
     scales, minus = xmm("sc"), ymm("u", "s32")
     code: Code = [op("vmovdqu", scales, Memory("wei", w + offset(k.form, "scales"), "u32", 4))]
@@ -234,4 +241,4 @@ def _q6_k(k: VecDotK, w: Affine, a: Affine) -> Code:
     return [*code, op("vpsubd", sums, sums, minus)]
 
 
-STEPS: dict[str, Callable[[VecDotK, Affine, Affine], Code]] = {"q4_K": _q4_k, "q5_K": _q5_k, "q6_K": _q6_k}
+STEPS: dict[str, Callable[[Blocks256, Affine, Affine], Code]] = {"q4_K": _q4_k, "q5_K": _q5_k, "q6_K": _q6_k}
