@@ -47,7 +47,7 @@ def print_progress(done: int, total: int, what: str) -> None:
 
 
 def remaining(seconds: float, done: int, left: int) -> str:
-    """The time that what is left will take at the pace of what was done in so many seconds; empty while too few tell.
+    """How long the rest takes at the pace of the work done in these seconds; empty while too few seconds tell.
 
     >>> remaining(60, 20, 300), remaining(10, 5, 5), remaining(1, 1, 99)
     (', about 15 min left', ', about 10 s left', '')

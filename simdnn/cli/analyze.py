@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isa_models import InvalidArgument
+from isa_models import InvalidArgument, machine
 from isa_models.formats import FORMATS, fmt
 from simdnn import files
 from simdnn.assembly import TOOLS
@@ -132,7 +132,7 @@ def main(args: argparse.Namespace) -> int:
     if args.export:
         from simdnn.assembly.export import machine_file
 
-        drawn = machine_file(found[0].machine, args.export)
+        drawn = machine_file(machine(names[0]), args.export)  # without the rows that a loop made
     if args.output:
         files.write_text(args.output, drawn)
         drawn = ""

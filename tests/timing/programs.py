@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from isa_models.block_formats import block_format
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, Epilogue, GroupScales, MatmulProblem, Problem, ZeroPoints
+from simdnn.kernels.x86.rows_blocks import MULTIPLIED
 from simdnn.primitives import Attr, Quant
 from simdnn.primitives.estimate import estimate
 from simdnn.program.check import verify
@@ -116,6 +118,14 @@ def narrow() -> Iterator[Problem]:
         yield estimate("matmul", **sizes, dt=dt, machine=name, dispatch="onednn").problem
     image: dict[str, Any] = {"ic": 16, "ih": 4, "iw": 4, "oc": 16, "kh": 3, "kw": 3, "padding": 1}
     yield estimate("convolution", **image, dt="f8_e5m2:f8_e5m2:f32", machine="spr", dispatch="onednn").problem
+
+
+def in_blocks() -> Iterator[MatmulProblem]:
+    """Products with every type of ggml's blocks that is multiplied."""
+    for name in MULTIPLIED:
+        form = block_format(name)
+        for m, n, blocks in ((1, 7, 1), (2, 18, 2)):
+            yield MatmulProblem(m, n, blocks * form.elements, "f32", form.codes, Epilogue("f32"), blocks=name)
 
 
 def unusual() -> Iterator[MatmulProblem]:

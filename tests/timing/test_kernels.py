@@ -19,7 +19,7 @@ from simdnn.timing.cpu.stream import Stream
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.gaps import gaps_of
 from tests.params import BY_CHANNEL, COMMON
-from tests.timing.programs import narrow, unusual
+from tests.timing.programs import in_blocks, narrow, unusual
 
 TYPES = (
     ("f32", "f32", ("f32", "f16")),
@@ -45,6 +45,7 @@ def epilogues(dst: str, integer: bool) -> Iterator[Epilogue]:
 def problems() -> Iterator[Problem]:
     yield from unusual()
     yield from narrow()
+    yield from in_blocks()
     for src, wei, destinations in TYPES:
         for dst in destinations:
             for epilogue in epilogues(dst, wei == "s8"):
