@@ -24,15 +24,13 @@ from simdnn.networks.classified import ClassifierRun
 from simdnn.networks.precision import recipe
 from simdnn.networks.runner import run_modes
 from simdnn.study.results import Results
-from simdnn.tuning import Tuned, finding
+from simdnn.tuning import Tuned
 from simdnn.tuning.finding import Finding, worth_trying
 from simdnn.tuning.judge import Judge
 from simdnn.tuning.measured import RecipeRuns, Running, lost
 from simdnn.tuning.search import Additive, Worth, candidates, undominated
-from simdnn.tuning.subjects import ModelSubject, RecipeRun, TrainedSubject
+from simdnn.tuning.subjects import RecipeRun, TrainedSubject
 from simdnn.tuning.tuned import read_recipe, text_of
-from workloads import RealNetwork
-from workloads.real import Data, Metric
 
 NAMES = ["f32", "bf16", "int8-fast", "s8-weights"]
 LAYERS = ("fc1", "fc2", "fc3")
@@ -279,27 +277,6 @@ def test_a_recipe_with_broken_ranges_is_none(ranges: Any, tmp_path: Path) -> Non
         read_recipe(path)
 
 
-def test_ranges_of_another_model_are_told(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Else the layer would stay in f32 under the name of an integer mode."""
-    import onnx
-
-    onnx.save(model, tmp_path / "m.onnx")
-    content = {"format": "simdnn recipe 1", "modes": {"fc1": "int8-vnni"}, "ranges": {"other": [0, 1]}}
-    (tmp_path / "r.json").write_text(json.dumps(content))
-    words = ["run", str(tmp_path / "m.onnx"), "--machine", "zen4", "--modes", "f32", "--shape", "images=2,30,1,1"]
-    main([*words, "--recipe", str(tmp_path / "r.json")])
-    said = capsys.readouterr()
-    assert "lack its source" in said.out + said.err
-
-
-def test_the_results_of_another_model_are_kept_apart(model: Any, tmp_path: Path) -> None:
-    path = tmp_path / "kept.jsonl"
-    one = simdnn.tune("cancer", machine="zen4", modes=["f32"], results=path)
-    feeds = {"images": workloads.cancer().test_images[:4]}
-    other = simdnn.tune(model, machine="zen4", feeds=feeds, modes=["f32"], results=path)
-    assert len(path.read_text().splitlines()) == 3 and one.runs["cycles"][0] != other.runs["cycles"][0]
-
-
 def test_it_pickles_and_draws(tuned: Tuned) -> None:
     again = pickle.loads(pickle.dumps(tuned))
     assert again.front.equals(tuned.front) and again.recipe(0) == tuned.recipe(0)
@@ -309,221 +286,6 @@ def test_it_pickles_and_draws(tuned: Tuned) -> None:
     pytest.importorskip("matplotlib").use("agg")
     ax = tuned.plot()
     assert "accuracy" in ax.get_ylabel() and ax.collections
-
-
-@pytest.fixture(scope="module")
-def model() -> Any:
-    pytest.importorskip("onnx")
-    from workloads.export import onnx_model
-
-    return onnx_model(workloads.cancer())
-
-
-@pytest.fixture(scope="module")
-def by_graph(model: Any) -> Tuned:
-    net = workloads.cancer()
-    calibrate = [{"images": net.train_images[:32]}]
-    names = ["f32", "bf16", "int8-vnni"]
-    feeds = {"images": net.test_images[:16]}
-    return simdnn.tune(model, machine="zen4", feeds=feeds, calibrate=calibrate, modes=names)
-
-
-def test_a_model_is_judged_by_the_error_of_its_outputs(by_graph: Tuned) -> None:
-    assert by_graph.measure == "sqnr_db" and len(by_graph.runs) == 27 and len(by_graph.notes) == 1
-    rows = list(zip(by_graph.runs["cycles"], by_graph.runs["quality"], strict=True))
-    met = zip(by_graph.front["cycles"], by_graph.front["quality"], strict=True)
-    assert set(met) == front_by_hand(rows)
-    exact = by_graph.front.iloc[-1]
-    assert np.isposinf(exact["quality"]) and exact["loss"] == 0 and len(by_graph.front) > 2
-
-
-def test_a_fetched_network_is_judged_by_its_own_score(
-    model: Any, by_graph: Tuned, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    net = workloads.cancer()
-
-    def data(proto: Any, count: int, seed: int) -> Data:
-        def score(answers: Any, reference: Any) -> dict[str, float]:
-            return {"error": float(np.abs(np.array(answers) - np.array(reference)).max())}
-
-        samples = [{"images": net.test_images[:16]}]
-        return Data(samples, [{"images": net.train_images[:32]}], lambda outputs: outputs["logits"], score)
-
-    metrics = (Metric("error", "largest error", higher_is_better=False),)
-    real = RealNetwork("toy", "a toy", "batches", 1, metrics, lambda: model, data, against_f32=True)
-    monkeypatch.setitem(workloads.REAL_NETWORKS, "toy", real)
-    found = simdnn.tune("toy", machine="zen4", modes=["f32", "bf16"])
-    assert found.measure == "metric" and "minus error" in found.notes[-1] and found.front["quality"].max() == 0
-    both = by_graph.runs.set_index("recipe")
-    assert (found.runs.set_index("recipe")["cycles"] == both.loc[found.runs["recipe"], "cycles"]).all()
-    with pytest.raises(InvalidArgument, match="brings its data"):
-        simdnn.tune("toy", machine="zen4", labels=[1])
-
-
-def test_few_feeds_find_what_all_confirm(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search runs over the first feeds; its front and whole modes over all, and the table over few."""
-    net, names = workloads.cancer(), ["f32", "bf16", "int8-vnni", "fpmath-bf16", "s8-weights"]
-    monkeypatch.setattr(finding, "MOST_ALONE", 1)
-    feeds = [{"images": net.test_images[at : at + 4]} for at in range(0, 16, 4)]
-    calibrate = [{"images": net.train_images[:32]}]
-    zen4, judge = isa_models.machine("zen4"), Judge(None, None, False)
-    subject = ModelSubject(model, zen4, feeds, calibrate, few=1, enumerable=0, a_round=6, rounds=2, shown=3)
-    found = Finding(subject, judge, Results(None), judge)
-    told: list[tuple[int, int, str]] = []
-    found.told(lambda *args: told.append(args))
-    notes = found.search(names)
-    assert {what for _, _, what in told} == {"runs of a sample on zen4"} and told[-1][0] == told[-1][1]
-    assert told[-1][0] == len(found.few.modes) + len(feeds) * len(found.full.modes)
-    assert "over few samples" in notes[1] and "of 125 recipes" in notes[0]
-    uniform = [dict.fromkeys(subject.layers, name) for name in names]
-    assert found.full.modes[: len(names)] == uniform and 0 < len(found.full.modes) - len(names) <= 3
-    assert len(found.few.modes) > len(found.full.modes)
-    row = found.full.row(found.full.modes[-1])
-    alone = ModelSubject(model, zen4, feeds, calibrate).run(found.full.modes[-1])
-    reference = ModelSubject(model, zen4, feeds, calibrate).run(uniform[0])
-    assert row["cycles"] == alone.cycles and row["sqnr_db"] == judge.sqnr_db(alone.outputs, reference.outputs)
-    few = found.few.row(found.full.modes[-1])
-    assert few["cycles"] == row["cycles"] and few["sqnr_db"] != row["sqnr_db"]
-
-
-def test_modes_that_are_one_run_over_all_feeds_once(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Zen 4 has nothing faster for tf32 than f32: one is run over all feeds, and stands for both."""
-    monkeypatch.setattr(finding, "MOST_ALONE", 1)
-    images = workloads.cancer().test_images
-    feeds = [{"images": images[at : at + 1]} for at in range(3)]
-    judge, names = Judge(None, None, False), ["f32", "fpmath-bf16", "fpmath-tf32"]
-    subject = ModelSubject(model, isa_models.machine("zen4"), feeds, feeds, 1, 0, a_round=1, rounds=1, shown=1)
-    ran: list[str] = []
-    was = ModelSubject.run
-    monkeypatch.setattr(
-        ModelSubject,
-        "run",
-        lambda self, modes, few=False: (few or ran.append(text_of(modes)), was(self, modes, few))[1],
-    )
-    found = Finding(subject, judge, Results(None), judge)
-    found.search(names)
-    assert "all fpmath-bf16" in ran and "all fpmath-tf32" not in ran
-    alone = [found.full.row(dict.fromkeys(subject.layers, name)) for name in ("f32", "fpmath-tf32")]
-    assert alone[0] == alone[1] and dict.fromkeys(subject.layers, "fpmath-tf32") in found.full.modes
-
-
-def test_a_mode_that_is_another_one_elsewhere_lends_nothing(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without bf16 computes in f32 where bf16 is allowed: its error is not that of a machine which has it."""
-    monkeypatch.setattr(finding, "MOST_ALONE", 1)
-    images = workloads.cancer().test_images
-    feeds = [{"images": images[at : at + 1]} for at in range(2)]
-    judge, names = Judge(None, None, False), ["f32", "fpmath-bf16", "int8-vnni"]
-    first = ModelSubject(model, isa_models.machine("zen4"), feeds, feeds, 1, 0, a_round=1, rounds=1, shown=1)
-    one = Finding(first, judge, Results(None), judge)
-    one.search(names)
-    other = Finding(first.on(isa_models.machine("clx")), judge, Results(None), judge, before=one)
-    other.search(names)
-    modes = dict.fromkeys(first.layers, "fpmath-bf16")
-    assert one.few.row(modes)["sqnr_db"] < 80 and np.isposinf(other.few.row(modes)["sqnr_db"])
-    assert other.few.lent > 0
-
-
-def test_a_bound_says_which_recipes_are_confirmed(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the slowest that misses the bound and the fastest that keeps it none is left."""
-    net, names = workloads.cancer(), ["f32", "bf16", "int8-vnni", "fpmath-bf16", "s8-weights"]
-    monkeypatch.setattr(finding, "MOST_ALONE", 1)
-    feeds = [{"images": net.test_images[at : at + 4]} for at in range(0, 16, 4)]
-    judge, calibrate = Judge(None, None, False), [{"images": net.train_images[:32]}]
-    zen4 = isa_models.machine("zen4")
-    subject = ModelSubject(model, zen4, feeds, calibrate, 1, 0, a_round=24, rounds=2, shown=4)
-    found = Finding(subject, judge, Results(None), judge)
-    found.keeps = lambda row: bool(row["sqnr_db"] >= 58)
-    found.search(names)
-    front = undominated([point for point in found.points.values() if point.energy < np.inf])
-    ran = [found.recipe(point.modes) in found.full.modes for point in front]
-    good = [here and found.keeps(found.full.row(found.recipe(p.modes))) for here, p in zip(ran, front, strict=True)]
-    first = good.index(True)
-    assert len(front) > 4 and sum(ran) < len(front) and first > 0 and ran[first - 1] and not good[first - 1]
-
-
-def test_machines_side_by_side_share_the_search(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ran over few feeds on the first machine is priced on the others; their fronts run on them, over all."""
-    net, names = workloads.cancer(), ["f32", "bf16", "int8-vnni", "fpmath-bf16", "s8-weights"]
-    monkeypatch.setattr(finding, "MOST_ALONE", 1)
-    feeds = [{"images": net.test_images[at : at + 4]} for at in range(0, 16, 4)]
-    judge = Judge(None, None, False)
-    first = ModelSubject(
-        model,
-        isa_models.machine("zen4"),
-        feeds,
-        [{"images": net.train_images[:32]}],
-        1,
-        0,
-        a_round=6,
-        rounds=2,
-        shown=3,
-    )
-    one = Finding(first, judge, Results(None), judge)
-    one.search(names)
-    ran: list[bool] = []
-    was = ModelSubject.run
-    monkeypatch.setattr(ModelSubject, "run", lambda self, modes, few=False: (ran.append(few), was(self, modes, few))[1])
-    second = first.on(isa_models.machine("spr"))
-    assert second.calibrated is first.calibrated
-    other = Finding(second, judge, Results(None), judge, before=one)
-    notes = other.search(names)
-    own = len(other.few.modes) - other.few.lent
-    assert ran.count(True) <= own + 1 < len(other.few.modes) / 2  # f32 too, which their outputs are compared with
-    assert any("errors that they had on zen4" in line for line in notes)
-    alone = ModelSubject(model, isa_models.machine("spr"), feeds, first.calibration)
-    reference = alone.run(dict.fromkeys(alone.layers, "f32"))
-    for modes in other.full.modes:
-        row, run = other.full.row(modes), alone.run(modes)
-        assert row["cycles"] == run.cycles == other.few.row(modes)["cycles"]
-        assert row["sqnr_db"] == judge.sqnr_db(run.outputs, reference.outputs)
-
-
-def test_many_layers_alike_share_a_mode(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are too many to try each: those whose names differ in numbers alone."""
-    monkeypatch.setattr("simdnn.tuning.subjects.MOST_ALONE", 2)
-    feeds = {"images": workloads.cancer().test_images[:4]}
-    found = simdnn.tune(model, machine="zen4", feeds=feeds, modes=["f32", "bf16"])
-    assert len(found.runs) == 2 and set(found.runs["recipe"]) == {"all f32", "all bf16"}
-    assert found.table(0)["layer"].tolist() == ["fc1 and 2 like it"]
-
-
-def test_data_that_judge_what_they_calibrated_are_told(model: Any) -> None:
-    said = simdnn.tune(model, machine="zen4", modes=["f32"], metric=lambda out: float(out["logits"].sum())).notes
-    assert any("random" in line for line in said) and any("very data" in line for line in said)
-
-
-@pytest.mark.parametrize("row", [0, 1])
-def test_a_saved_recipe_runs(
-    by_graph: Tuned, model: Any, row: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`simdnn run MODEL --recipe FILE` has the cycles and the error that tuning found."""
-    import onnx
-
-    onnx.save(model, tmp_path / "m.onnx")
-    np.savez(tmp_path / "f.npz", images=workloads.cancer().test_images[:16])
-    by_graph.save(tmp_path / "r.json", row)
-    words = ["run", str(tmp_path / "m.onnx"), "--recipe", str(tmp_path / "r.json"), "--machine", "zen4", "--json"]
-    assert main([*words, "--feeds", str(tmp_path / "f.npz"), "--modes", "f32"]) == 0
-    totals = {total["mode"]: total for total in json.loads(capsys.readouterr().out)["totals"]}
-    assert totals["recipe"]["cycles"] == pytest.approx(by_graph.front["cycles"][row])
-    assert totals["recipe"]["sqnr_db"] == pytest.approx(by_graph.front["sqnr_db"][row])
-    assert totals["f32"]["cycles"] > totals["recipe"]["cycles"]
-
-
-def test_a_saved_model_is_a_model(by_graph: Tuned, tmp_path: Path) -> None:
-    import onnx
-
-    by_graph.save(tmp_path / "x.onnx", 0)
-    found = onnx.load(tmp_path / "x.onnx")
-    onnx.checker.check_model(found)
-    stored = json.loads({entry.key: entry.value for entry in found.metadata_props}["simdnn.recipe"])
-    assert stored["modes"] == by_graph.recipe(0)
-    feeds = {"images": workloads.cancer().test_images[:16]}
-    assert np.isfinite(simdnn.load(tmp_path / "x.onnx").run(feeds, machine="zen4").outputs["logits"]).all()
-    with pytest.raises(UnknownName, match="csv"):
-        by_graph.save(tmp_path / "x.csv", 0)
-    with pytest.raises(InvalidArgument, match="row=99"):
-        by_graph.recipe(99)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
