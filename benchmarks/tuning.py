@@ -18,7 +18,7 @@ import isa_models
 import simdnn
 import workloads
 from benchmarks.choices import nncf_layers, onnxruntime_order
-from simdnn.study.exploration import print_progress
+from simdnn.progress import print_progress
 from simdnn.study.results import Results
 from simdnn.tuning.measured import RecipeRuns
 from simdnn.tuning.subjects import ModelSubject

@@ -15,7 +15,7 @@ import pandas as pd
 from isa_models import InvalidArgument
 from simdnn import workers
 from simdnn.networks.precision import CHOICES
-from simdnn.progress import Progress, print_progress, shows
+from simdnn.progress import Progress, shows
 from simdnn.study.kinds import KINDS
 from simdnn.study.pareto import pareto
 from simdnn.study.points import FAILED, Outcome, Point, Stamp, lost, outcome
@@ -23,7 +23,7 @@ from simdnn.study.results import Results
 from simdnn.study.space import Space, read_space
 
 _LOG = logging.getLogger(__name__)
-__all__ = ["FAILED", "QUALITIES", "explore", "print_progress", "results_path"]
+__all__ = ["FAILED", "QUALITIES", "explore", "results_path"]
 
 #: larger is better; the first that a study has is set against speed
 QUALITIES = ("accuracy", "sqnr_db", "worst_layer_sqnr_db")
