@@ -25,6 +25,7 @@ from workloads import RealNetwork
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_Choice = tuple[run_kinds.Modes, dict[Mode, str]]  # the modes that run on a machine, those left out with the reason
 _MODES = "\n".join(f"  {mode.name:20}  {mode.title}" for mode in MODES.values())
 EPILOG = f"""\
 modes (where none is named, those before f16 that the machine has; GPUs: f16, too)
@@ -41,6 +42,7 @@ columns (of a table wider than a terminal some are put away, and those alike in 
   halved, rounded, wrapped, clipped
                     shares that left exact integers otherwise, where some did: weights halved (s8 convolutions without
                     VNNI), sums beyond 2**24 brought to f32, beyond 32 bits, and beyond the destination's type
+  values_of         the machine whose quality a row shows (--values-of)
   confidence        the weakest standing of any machine figure used: measured, documented, estimated
 
 of a model stored in integers on several CPUs also where their outputs part, as onnxruntime runs it (or --dispatch)
@@ -50,7 +52,7 @@ Exit status: 0; 1 where a layer was refused or something failed; 2 for wrong usa
 _SHARED = frozenset({"machine", "set", "isa", "modes", "threads", "dispatch"})
 _ALWAYS = _SHARED | {"json", "output", "layers", "fpmath_layers", "plot", "wide"}
 _RECIPE = _ALWAYS | {"recipe"}
-_REAL = _ALWAYS | {"samples", "seed", "no_values"}
+_REAL = _ALWAYS | {"samples", "seed", "no_values", "values_of"}
 _BLAMED = _SHARED - {"modes"} | {"blame", "calibrate", "json", "output"}
 TAKES: Takes = {
     "layer tables": _ALWAYS | {"seed", "no_values"},
@@ -106,6 +108,12 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--threads", type=_integer(1, 1024), default=1, metavar="N", help="threads of a kernel (1)")
     parser.add_argument("--no-values", action="store_true", help="cost alone; nothing is computed")
+    parser.add_argument(
+        "--values-of",
+        metavar="MACHINE",
+        help="of several machines the one whose quality a fetched network shows for all, where a mode's products have "
+        "the same types on the others: they differ in the order of sums alone (each its own)",
+    )
     parser.add_argument(
         "--dispatch",
         choices=("fastest", *LIBRARIES),
@@ -172,33 +180,55 @@ def main(args: argparse.Namespace) -> int:
     output.check_path(args.pictures, output.PICTURE_FORMATS)
     if args.pictures and len(machines) > 1:
         raise InvalidArgument(f"--pictures of {len(machines)} machines; one is needed, whose modes stand side by side")
-    chosen = {name: _chosen(args, network, name) for name in machines}
+    first = _lending(args, dict(zip(named, machines, strict=False)))
+    chosen = _chosen(args, network, machines)
     left: dict[str, str] = {}
-    outcomes: list[run_kinds.WorkloadOutcome] = []
+    outcomes: dict[str, run_kinds.WorkloadOutcome] = {}
     with shown() as progress:
-        for name, (modes, lacking) in chosen.items():
+        for name in sorted(machines, key=lambda name: name != first):
+            modes, lacking = chosen[name]
             args.machine = name
-            outcomes.append(_run(args, network, modes, progress))
+            lender = (first, outcomes[first]) if first in outcomes else None
+            outcomes[name] = _run(args, network, modes, progress, lender)
             about = f" on {name}" if len(machines) > 1 else ""
             left |= {f"{mode.name}{about}": reason for mode, reason in lacking.items()}
         ported = run_porting.compared(args, machines) if _is_model(args) else None
     args.machine = ", ".join(machines)
     one = len(machines) == 1
-    outcome = outcomes[0] if one else run_kinds.beside(dict(zip(machines, outcomes, strict=True)))
+    outcome = outcomes[machines[0]] if one else run_kinds.beside({name: outcomes[name] for name in machines})
     return _tell(args, outcome, left, ported)
 
 
-def _chosen(
-    args: argparse.Namespace, network: RealNetwork | None, machine: str
-) -> tuple[run_kinds.Modes, dict[Mode, str]]:
-    """The modes that run on a machine, and those left out with the reason."""
+def _lending(args: argparse.Namespace, machines: dict[str, str]) -> str:
+    """The machine whose values stand for all, as it is called once its figures are set; "" where each has its own."""
+    if args.values_of is None:
+        return ""
+    if args.no_values:
+        raise InvalidArgument("--values-of with --no-values; there are none to show")
+    if args.values_of not in machines or len(machines) < 2:
+        raise InvalidArgument(f"--values-of {args.values_of!r:.60}; one of several in --machine is needed")
+    return machines[args.values_of]
+
+
+def _chosen(args: argparse.Namespace, network: RealNetwork | None, machines: list[str]) -> dict[str, _Choice]:
+    """The modes of each machine; of several a machine leaves out those named that it lacks and another one has."""
+    recipes = _recipe(args)
     names = ["f32"] if args.modes is None and _is_model(args) and args.no_values else args.modes
-    found, lacking = choose(isa_models.machine(machine), names, args.isa, run_kinds.known_modes(network))
-    modes: dict[Mode, str | None] = {**found, **_recipe(args)}
-    if "fpmath_layers" in args.given and not any(mode.fpmath for mode in modes):
-        math = ", ".join(name for name, mode in MODES.items() if mode.fpmath)
-        raise InvalidArgument(f"--fpmath-layers without a math mode among the modes: --modes with one of {math}")
-    return modes, lacking
+    known = run_kinds.known_modes(network)
+    targets = {name: isa_models.machine(name) for name in machines}
+    found = {name: choose(one, names, args.isa, known, all_of=len(machines) == 1) for name, one in targets.items()}
+    nowhere = [
+        mode.name
+        for mode in found[machines[0]][1]
+        if args.modes is not None and all(mode in lacking for _, lacking in found.values())
+    ]
+    if nowhere:
+        choose(targets[machines[0]], nowhere, args.isa, known)  # which says why
+    for modes, _ in found.values():
+        if "fpmath_layers" in args.given and not any(mode.fpmath for mode in [*modes, *recipes]):
+            math = ", ".join(name for name, mode in MODES.items() if mode.fpmath)
+            raise InvalidArgument(f"--fpmath-layers without a math mode among the modes: --modes with one of {math}")
+    return {name: ({**modes, **recipes}, lacking) for name, (modes, lacking) in found.items()}
 
 
 def _tell(
@@ -236,10 +266,14 @@ def _tell(
 
 
 def _run(
-    args: argparse.Namespace, network: RealNetwork | None, modes: run_kinds.Modes, progress: Progress
+    args: argparse.Namespace,
+    network: RealNetwork | None,
+    modes: run_kinds.Modes,
+    progress: Progress,
+    lender: tuple[str, run_kinds.WorkloadOutcome] | None,
 ) -> run_kinds.WorkloadOutcome:
     if network:
-        return run_kinds.fetched(args, network, modes, progress)
+        return run_kinds.fetched(args, network, modes, progress, lender)
     kind = run_kinds.onnx_model if _is_model(args) else run_kinds.classifier if _is_network(args) else None
     return (kind or run_kinds.layer_table)(args, modes, progress)
 
@@ -353,7 +387,8 @@ def _drawn(args: argparse.Namespace, outcome: run_kinds.WorkloadOutcome) -> Axes
     frame = outcome.frames.layers if frame.empty else frame[frame["refused"] == ""]
     keys = [name for name in ("machine", "phase") if name in frame and frame[name].notna().any()]
     parts = [part for _, part in frame.groupby(keys, sort=False)] if keys else [frame]
-    panels = plot.panels(len(parts)) if len(parts) > 1 else [None]
+    row = frame["phase"].nunique() if len(keys) == 2 else None  # machines are rows
+    panels = plot.panels(len(parts), columns=row) if len(parts) > 1 else [None]
     for panel, part in zip(panels, parts, strict=True):
         axis = outcome.axis
         if args.no_values:

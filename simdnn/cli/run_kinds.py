@@ -68,6 +68,8 @@ def beside(outcomes: Mapping[str, WorkloadOutcome]) -> WorkloadOutcome:
 
     layers = joined({name: outcome.frames.layers for name, outcome in outcomes.items()})
     totals = joined({name: outcome.frames.totals for name, outcome in outcomes.items()})
+    if "values_of" in totals:
+        totals["values_of"] = totals["values_of"].fillna(totals["machine"])
     first = next(iter(outcomes.values()))
     about = "\n".join(dict.fromkeys(outcome.about for outcome in outcomes.values() if outcome.about))
     return replace(first, frames=Frames(layers, totals), about=about)
@@ -161,8 +163,14 @@ def _told(path: Path, feeds: Sequence[Any]) -> str:
     return path.name + (f" ({len(feeds)} feeds)" if len(feeds) > 1 else "")
 
 
-def fetched(args: argparse.Namespace, network: RealNetwork, modes: Modes, progress: Progress) -> WorkloadOutcome:
-    """A fetched network with its data."""
+def fetched(
+    args: argparse.Namespace,
+    network: RealNetwork,
+    modes: Modes,
+    progress: Progress,
+    lender: tuple[str, WorkloadOutcome] | None = None,
+) -> WorkloadOutcome:
+    """A fetched network with its data; `lender`: the machine whose values stand for this one's, and what it gave."""
     from simdnn.networks import real
 
     frames = real.run_real(
@@ -174,6 +182,7 @@ def fetched(args: argparse.Namespace, network: RealNetwork, modes: Modes, progre
         seed=args.seed,
         values=not args.no_values,
         layers=bool(args.layers),
+        lender=lender and real.Lender(lender[0], lender[1].frames),
         progress=progress,
         **_where(args),
     )

@@ -31,6 +31,7 @@ TOTALS = (
     *_ERRORS,
     "worst_layer_sqnr_db",
     *_SHARES,
+    "values_of",
     "confidence",
 )
 #: what is put away, first to last, where a table is wider than a terminal

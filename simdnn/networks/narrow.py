@@ -1,4 +1,4 @@
-"""Weights of products as floats of 8 and 4 bits: how a mode stores a matrix, and the scales that go with it."""
+"""Weights of products as floats of 8 to 4 bits: how a mode stores a matrix, and the scales that go with it."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ class NarrowWeights:
 
 NARROW_WEIGHTS: Mapping[str, NarrowWeights] = {
     "mxfp8": NarrowWeights("f8_e4m3", "floor", 32),
+    "mxfp6": NarrowWeights("f6_e2m3", "floor", 32),
     "mxfp4": NarrowWeights("f4_e2m1", "floor", 32),
     **{f"mxfp4-{rule}": NarrowWeights("f4_e2m1", rule, 32) for rule in ("ceil", "even", "rceil")},
     "nvfp4": NarrowWeights("f4_e2m1", "nvfp4", 16),

@@ -197,17 +197,17 @@ MODES: Mapping[str, Mode] = {
         ),
         *(
             Mode(
-                f"{bits}-weights",
-                f"f32 sources, {bits} weights a scale for up to 128 k each, bf16 allowed inside",
+                name,
+                f"f32 sources, {bits} weights a scale for up to {group} k each, bf16 allowed inside",
                 "f32",
                 bits,
                 ANY_ISA,
                 fpmath="bf16",
-                weight_group=128,
+                weight_group=group,
                 default=False,
                 gpus=GPUS,
             )
-            for bits in ("s8", "s4")
+            for name, bits, group in (("s8-weights", "s8", 128), ("s4-weights", "s4", 128), ("s4-g32", "s4", 32))
         ),
         *_narrow(),
         *_int8("u8", per_tensor=True),
@@ -256,11 +256,13 @@ def choose(
     modes: Iterable[str] | None = None,
     isa: str | None = None,
     known: Mapping[str, Mode] = MODES,
+    all_of: bool = True,
 ) -> tuple[dict[Mode, str], dict[Mode, str]]:
     """The modes to run with the ISA cap of each, and those left out with the reason.
 
-    `modes=None` asks for the usual ones; then what the machine lacks is left out. A mode named that the machine lacks,
-    or an `isa` that it lacks, is an `InvalidArgument`; a name that is not `known` an `UnknownName`.
+    `modes=None` asks for the usual ones; then what the machine lacks is left out, and of named ones without `all_of`. A
+    mode named that the machine lacks is an `InvalidArgument` else, as an `isa` that it lacks is, and one where no mode
+    is left; a name that is not `known` is an `UnknownName`.
 
     >>> from isa_models import machine
     >>> run, lacking = choose(machine("skx"))
@@ -288,7 +290,7 @@ def choose(
             lacking[mode] = f"{mode.needs(machine)}, which {limit}"
             if isinstance(machine, GpuMachine):
                 lacking[mode] = f"{mode.needs(machine)}; {machine.name!r} is {machine.title}"
-    if lacking and modes is not None:
+    if lacking and modes is not None and all_of:
         mode, reason = next(iter(lacking.items()))
         able = ", ".join(m.name for m in known.values() if m.isa(machine, isa))
         raise InvalidArgument(f"mode {mode.name!r} {reason}; modes that run: {able}")

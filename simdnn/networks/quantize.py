@@ -28,6 +28,7 @@ from simdnn.networks.narrow import NARROW_WEIGHTS, NarrowWeights
 from simdnn.networks.network import Network
 from simdnn.networks.opset import raised, version
 from simdnn.networks.tensors import array_of
+from simdnn.networks.types import has_number
 from simdnn.primitives.checks import integer, one_of
 
 if TYPE_CHECKING:
@@ -325,12 +326,14 @@ class _Writer:
             self.nodes.append(node)
             return
         codes, scales = form.store(np.ascontiguousarray(w))
+        named = {} if has_number(codes.dtype) else {"dtype": form.dtype}  # as bytes, of which the node tells the type
+        codes = codes.view(np.uint8) if named else codes
         names = [self.hold(f"{node.input[1]}_{form.dtype}", codes)]
         for argument in ("wei", "src"):
             found = scales.get(argument)
             names.append("" if found is None else self.hold(f"{node.input[1]}_{argument}_scale", _values(found)))
         names += [self.hold(f"{bias}_flat", self.known[bias].reshape(-1))] if bias else []
-        self.put("MatMulBlocks", [node.input[0], *names], [node.output[0]], "simdnn")
+        self.put("MatMulBlocks", [node.input[0], *names], [node.output[0]], "simdnn", **named)
         self.nodes[-1].name = node.name
         if not any(o.domain == "simdnn" for o in self.model.opset_import):
             self.model.opset_import.append(self.onnx.helper.make_opsetid("simdnn", 1))

@@ -5,17 +5,21 @@ What a network must bring along is told in `workloads.real`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+import isa_models
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.machines.loader import AnyMachine
 from simdnn.networks.load import read
 from simdnn.networks.modes import Calibrated, Seen, computes, error_of, floats_of, in_mode, node_rows
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import ANY_ISA, MODES, Mode
-from simdnn.networks.runner import Frames, InMode, Row, check_scoped, run_modes
+from simdnn.networks.result import NetworkEstimate
+from simdnn.networks.runner import ERRORS, Frames, InMode, Row, check_scoped, run_modes
 from simdnn.primitives import Attr
 from simdnn.progress import Progress, shows
 from workloads import RealNetwork
@@ -34,6 +38,38 @@ def modes_of(network: RealNetwork) -> dict[str, Mode]:
     return {**MODES, **own}
 
 
+Quality = tuple[Row, Mapping[str, Row]]  # of the whole, and errors of nodes by name
+
+
+@dataclass(frozen=True, eq=False)
+class Lender:
+    """A run on another machine, whose figures of quality stand for a mode that has the same types of products in all
+    layers. Values are then the same but for the order of sums; where pairs of products may saturate, nothing is lent.
+    """
+
+    machine: str
+    frames: Frames
+
+    def lend(self, mode: Mode, rows: Sequence[Row], columns: Sequence[str]) -> Quality | None:
+        """The figures of a mode in `columns`, as far as they are known, and whose they are; `rows` are its layers here.
+        None where the mode was not run there, or products have other types.
+        """
+        layers, totals = (frame[frame["mode"] == mode.name] for frame in (self.frames.layers, self.frames.totals))
+        known = layers.to_dict("records")
+        alike = [_product(row) for row in known] == [_product(row) for row in rows]
+        if mode.exact_int8 is False or totals.empty or (totals["refused"] != "").any() or not alike:
+            return None
+        figures = {name: totals[name].iloc[0] for name in (*columns, *ERRORS) if name in totals}
+        told = [row for row in known if not np.isnan(row.get("sqnr_db", np.nan))]
+        errors = {row["layer"]: {name: row[name] for name in ERRORS} for row in told}
+        return figures | {"values_of": self.machine}, errors
+
+
+def _product(row: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """A layer's name and the type of its products, by which values of two machines are told to be alike."""
+    return row.get("phase"), row["layer"], row["compute_dtype"]
+
+
 @shows
 def run_real(
     network: RealNetwork,
@@ -45,6 +81,7 @@ def run_real(
     seed: int = 0,
     values: bool = True,
     layers: bool = False,
+    lender: Lender | None = None,
     progress: Progress | None = None,
     **where: Any,
 ) -> Frames:
@@ -53,16 +90,19 @@ def run_real(
 
     `modes` maps each to the ISA cap that it runs under (as `modes.choose` finds them), `isa` caps the f32 that
     `speed_up` is over; `where` are other arguments of `Network.run`. `values=False`: the cost alone. `layers`: errors
-    of each node's output for the first sample, too. int8 modes take their ranges from calibration data that the samples
-    are not part of. A mode that a node refuses has the reason in `refused`. Raises `SimdnnError` with the command that
-    fetches the model where it is not there.
+    of each node's output for the first sample, too. `lender`: modes take their figures of quality from it where it has
+    them, and `values_of` says so; the others are run. int8 modes take their ranges from calibration data that the
+    samples are not part of. A mode that a node refuses has the reason in `refused`. Raises `SimdnnError` with the
+    command that fetches the model where it is not there.
     """
     model, _ = read(network.model())
     data = network.data(model, network.count if count is None else count, seed)
     if "fpmath_layers" in where:
         check_scoped([node.name for node in load(model).graph.nodes], where["fpmath_layers"])
     told = frozenset(modes)
-    part = RealRun(network, model, data, {**where, "machine": machine}, told, values, layers, progress)
+    where |= {"machine": machine}
+    base_isa = modes.get(MODES["f32"], isa)
+    part = RealRun(network, model, data, where, told, values, layers, progress, lender, base_isa)
     found = run_modes([part], modes, isa=isa)
     return replace(found, pictures=part.pictures)
 
@@ -94,6 +134,8 @@ class RealRun:
     values: bool = True
     layers: bool = False
     progress: Progress | None = None
+    lender: Lender | None = None
+    base_isa: str | None = None  # under which f32 runs
     done: int = 0
     base: Mode | None = MODES["f32"]
     hides: bool = False
@@ -120,27 +162,51 @@ class RealRun:
     def in_mode(self, mode: Mode, isa: str | None, reference: _Answers) -> InMode:
         """A row a node and phase. Errors of nodes are told where a phase runs the program of the samples."""
         prepared = self.prepared(mode)
-        whole: Row = {"refused": ""}
-        errors: Mapping[str, Row] | None = None
-        if self.values:
-            met = self._answers(mode, isa, prepared)
-            if mode == self.base:
-                reference.found, reference.seen = met.found, met.seen
-            if mode in self.told:
-                against = reference.found if self.network.against_f32 else []
-                whole |= {**self.data.score(met.found, against), "samples": len(self.data.samples)}
-            whole |= error_of(met.seen.outputs, reference.seen.outputs)
-            errors = met.seen.errors(reference.seen)
-        rows, wholes = [], []
+        costs: list[tuple[CostPhase, NetworkEstimate]] = []
         for phase in self.data.phases or [CostPhase("", self.data.samples[0])]:
             network, attr = prepared if phase.name not in self.phases else in_mode(self.phases[phase.name], mode)
-            cost = network.estimate(phase.feeds, isa=isa, attr=attr, **self.where)
-            named = {"phase": phase.name} if phase.name else {}
-            told = node_rows(cost, errors if phase.name not in self.phases else None)
-            rows += [named | row for row in told]
+            costs.append((phase, network.estimate(phase.feeds, isa=isa, attr=attr, **self.where)))
+        whole, errors = self._quality(mode, isa, prepared, reference, costs) if self.values else ({}, {})
+        wholes = []
+        for phase, cost in costs:
             rate = {"tokens_per_s": phase.tokens / cost.seconds} if phase.tokens else {}
-            wholes.append(named | rate | whole | {"computes": computes(cost)})
-        return InMode(rows, wholes)
+            wholes.append(_named(phase) | rate | whole | {"computes": computes(cost), "refused": ""})
+        return InMode(self._rows(costs, errors), wholes)
+
+    def _rows(self, costs: _Costs, errors: Mapping[str, Row]) -> list[Row]:
+        """Nodes of all phases; their errors in those that run the program of the samples."""
+        found = []
+        for phase, cost in costs:
+            found += [_named(phase) | row for row in node_rows(cost, errors if phase.name not in self.phases else {})]
+        return found
+
+    def _quality(
+        self, mode: Mode, isa: str | None, prepared: tuple[Network, Attr], reference: _Answers, costs: _Costs
+    ) -> Quality:
+        """How good a mode's answers are; lent, where that is asked for."""
+        if self.lender:
+            columns = (*(metric.name for metric in self.network.metrics), "samples")
+            lent = self.lender.lend(mode, self._rows(costs, {}), columns)
+            if lent is not None:
+                return lent
+            if mode == self.base and mode not in self.told:  # its time alone is asked for
+                return {}, {}
+            if mode != self.base and self.base and not reference.found:
+                self._refer(reference, self._answers(self.base, self.base_isa, self.prepared(self.base)))
+        met = self._answers(mode, isa, prepared)
+        if mode == self.base:
+            self._refer(reference, met)
+        whole: Row = {"values_of": isa_models.machine(self.where["machine"]).name} if self.lender else {}
+        if mode in self.told:
+            against = reference.found if self.network.against_f32 else []
+            whole |= {**self.data.score(met.found, against), "samples": len(self.data.samples)}
+        whole |= error_of(met.seen.outputs, reference.seen.outputs)
+        return whole, met.seen.errors(reference.seen) or {}
+
+    @staticmethod
+    def _refer(reference: _Answers, met: _Answers) -> None:
+        """Make what f32 gave the reference."""
+        reference.found, reference.seen = met.found, met.seen
 
     def refused(self, mode: Mode, reason: str) -> InMode:
         return InMode([], [{"refused": reason}])
@@ -165,6 +231,13 @@ class RealRun:
             found.found.append(self.data.answer(result.outputs))
             self.done += 1
         return found
+
+
+_Costs = Sequence[tuple[CostPhase, NetworkEstimate]]
+
+
+def _named(phase: CostPhase) -> Row:
+    return {"phase": phase.name} if phase.name else {}
 
 
 @dataclass(eq=False)

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 NOTHING = "no mode could be run: "  # how the reason begins where all modes were refused
 FREE = ("constant", "view")  # implementations of what costs nothing
-_ERRORS = {"max_abs_error": "max", "relative_l2": "max", "sqnr_db": "min"}  # and how the worst is found
+ERRORS = {"max_abs_error": "max", "relative_l2": "max", "sqnr_db": "min"}  # and how the worst is found
 _SUMS = ("macs", "cycles", "time_us", "bytes", "cycles_mb1", "outputs", *measures.COUNTS)
 #: columns of totals in their order, as far as a workload has them; those of its own quality follow the phase
 _FIRST = ("layer", "count", "mode", "phase")
 _AFTER_QUALITY = ("speed_up", "computes", "implementation")
-_LAST = ("departures", "confidence", "note", "refused")
+_LAST = ("departures", "confidence", "values_of", "note", "refused")
 
 
 @dataclass(eq=False)
@@ -220,7 +220,7 @@ def totals(frame: pd.DataFrame, wholes: Sequence[Row] = (), base: str = "f32") -
         row["speed_up"] = times.get(row.get("phase"), np.nan) / row.get("time_us", np.nan)
     made = pd.DataFrame(rows)
     quality = [
-        name for whole in wholes for name in whole if name not in (*_FIRST, *_SUMS, *_ERRORS, *_LAST, *_AFTER_QUALITY)
+        name for whole in wholes for name in whole if name not in (*_FIRST, *_SUMS, *ERRORS, *_LAST, *_AFTER_QUALITY)
     ]
     quality += [name for name in ("accuracy", "images") if name in made]
     first = [*_FIRST, *dict.fromkeys(quality), *_AFTER_QUALITY]
@@ -273,7 +273,7 @@ def _total(whole: Row, part: pd.DataFrame) -> Row:
         row["computes"] = computed(zip(part["compute_dtype"], part["macs"] * times, strict=True))
         row["bound"] = (part["time_us"] * times).groupby(part["bound"]).sum().idxmax()
         row["confidence"] = weakest(part["confidence"])
-    for column, worst in _ERRORS.items():
+    for column, worst in ERRORS.items():
         if column in part:
             if "accuracy" in part or len(part) == 1:  # whose last layer's outputs are those of all
                 row[column] = part[column].iloc[-1]

@@ -64,6 +64,15 @@ def number(dtype: np.dtype[Any]) -> int:
     raise InvalidArgument(f"{dtype} has no ONNX element type")
 
 
+def has_number(dtype: np.dtype[Any]) -> bool:
+    """Whether a NumPy type has an ONNX element type.
+
+    >>> has_number(np.dtype(ml_dtypes.float4_e2m1fn)), has_number(np.dtype(ml_dtypes.float6_e2m3fn))
+    (True, False)
+    """
+    return np.dtype(dtype).name in _NAMES.values()
+
+
 def label(dtype: np.dtype[Any]) -> str:
     """oneDNN's name of an element type, or NumPy's where there is none.
 

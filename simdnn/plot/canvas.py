@@ -42,14 +42,14 @@ def new_axes(size: tuple[float, float] = POINTS_SIZE) -> Axes:
     return panels(1, size)[0]
 
 
-def panels(count: int, size: tuple[float, float] = POINTS_SIZE) -> list[Axes]:
-    """Axes side by side in one new figure, each of `size` (width, height) in inches, at most four in a row.
+def panels(count: int, size: tuple[float, float] = POINTS_SIZE, columns: int | None = None) -> list[Axes]:
+    """Axes side by side in one new figure, each of `size` (width, height) in inches; `columns` in a row (at most four).
 
     A `figure.figsize` of the user's own in `matplotlib.rcParams` takes the place of `size`.
     """
     if matplotlib.rcParams["figure.figsize"] != matplotlib.rcParamsDefault["figure.figsize"]:
         size = tuple(matplotlib.rcParams["figure.figsize"])
-    columns = max(1, min(count, 4))
+    columns = columns or max(1, min(count, 4))
     rows = -(-count // columns)
     figure = _figure((size[0] * columns, size[1] * rows))
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)

@@ -47,7 +47,9 @@ def plot_quality_speed(
     percent: bool = False,
     higher_is_better: bool = True,
 ) -> Axes:
-    """A quality against the speed-up over f32, better ones higher up: one point a mode; `percent` for shares.
+    """A quality against speed, better ones higher up: one point a mode; `percent` for shares.
+
+    Speed is that in tokens per second where the frame has `tokens_per_s` for all modes, else the speed-up over f32.
 
     What is better where it is lower (errors, perplexities) is drawn by its logarithm where it spans more than a factor
     of ten. Points with a ring are the Pareto-optimal ones: no other mode is as good in both and better in one; the line
@@ -57,14 +59,17 @@ def plot_quality_speed(
     if frame[column].isna().all() or not np.isfinite(frame["speed_up"]).any():
         raise InvalidArgument(f"no mode has a {column} and a finite speed_up; nothing to draw")
     ax = ax if ax is not None else new_axes()
-    points = frame.assign(y=frame[column] * (100 if percent else 1))
-    points = points[np.isfinite(points["y"]) & np.isfinite(points["speed_up"])]
-    points = points.assign(best=pareto(points["speed_up"], points["y"] if higher_is_better else -points["y"]))
+    counted = "tokens_per_s" in frame and bool(frame["tokens_per_s"].notna().all())
+    points = frame.assign(x=frame["tokens_per_s" if counted else "speed_up"], y=frame[column] * (100 if percent else 1))
+    points = points[np.isfinite(points["y"]) & np.isfinite(points["x"])]
+    points = points.assign(best=pareto(points["x"], points["y"] if higher_is_better else -points["y"]))
     points = points.sort_values("y", ascending=not higher_is_better)
     ax.set_ylabel(f"{label} (%)" if percent else label)
-    ax.set_xlabel("speed-up over f32 (more is faster; ringed: none is better in both)")
+    speed = "tokens per second" if counted else "speed-up over f32"
+    ax.set_xlabel(f"{speed} (more is faster; ringed: none is better in both)")
     drawn = _shared(ax)
-    ax.set_xlim(0, max([1.25 * max([1.0, *points["speed_up"]]), *(other.get_xlim()[1] for other in drawn["x"])]))
+    most = max(points["x"] if counted else [1.0, *points["x"]])
+    ax.set_xlim(0, max([1.25 * most, *(other.get_xlim()[1] for other in drawn["x"])]))
     _pad_y(ax, list(points["y"]), top=100.0 if percent else None)
     if not higher_is_better:
         if 0 < 10 * points["y"].min() < points["y"].max():
@@ -74,10 +79,10 @@ def plot_quality_speed(
         ax.invert_yaxis()
     ax.grid(alpha=0.3)
     how = looks(points["mode"])
-    front = points[points["best"]].sort_values("speed_up")
+    front = points[points["best"]].sort_values("x")
     if len(front) > 1:
         ax.plot(
-            front["speed_up"],
+            front["x"],
             front["y"],
             drawstyle="steps-pre",
             color="grey",
@@ -85,13 +90,13 @@ def plot_quality_speed(
             linestyle=":",
             label="front",
         )
-    sizes = sizes_apart(ax, list(zip(points["speed_up"], points["y"], strict=True)), 80)
+    sizes = sizes_apart(ax, list(zip(points["x"], points["y"], strict=True)), 80)
     for point, size in zip(points.itertuples(), sizes, strict=True):
         own, marker = how[str(point.mode)]
         ring = ink() if point.best else "none"
-        ax.scatter(point.speed_up, point.y, s=size, color=own, marker=marker, edgecolor=ring, alpha=0.8, zorder=3)
+        ax.scatter(point.x, point.y, s=size, color=own, marker=marker, edgecolor=ring, alpha=0.8, zorder=3)
     if len(points) <= MOST_NAMED:
-        named = [(str(p.mode), float(p.speed_up), float(p.y)) for p in points.itertuples()]
+        named = [(str(p.mode), float(p.x), float(p.y)) for p in points.itertuples()]
         _label(ax, named, {name: own for name, (own, _) in how.items()})
     return ax
 

@@ -172,3 +172,56 @@ def test_real_digits_are_read() -> None:
     assert row["accuracy"] > 0.9 and row["speed_up"] == 1 and row["cycles"] > 0
     with pytest.raises(SimdnnError, match="617"):
         real.run_real(workloads.REAL_NETWORKS["ocr"], modes, count=618)
+
+
+def test_one_machines_values_stand_for_anothers() -> None:
+    """clx decodes to f32 where zen4 does to bf16, and pairs may saturate elsewhere: it runs both itself."""
+    known = real.modes_of(MADE_UP)
+    names = ["bf16", "int8-fast", "int8-vnni", "mxfp4"]
+    lent, _ = choose(ZEN4, names, known=known)
+    here, _ = choose(machine("clx"), names, known=known, all_of=False)
+    lender = real.Lender("zen4", real.run_real(MADE_UP, lent, layers=True))
+    own = real.run_real(MADE_UP, here, machine="clx", layers=True)
+    told: list[str] = []
+    both = real.run_real(
+        MADE_UP, here, machine="clx", layers=True, lender=lender, progress=lambda done, total, what: told.append(what)
+    )
+    rows = both.totals.set_index(["mode", "phase"])
+    assert rows["values_of"].groupby("mode").first().to_dict() == {
+        "int8-fast": "clx",
+        "int8-vnni": "zen4",
+        "mxfp4": "clx",
+    }
+    assert {what.rpartition(", ")[2] for what in told} == {"f32", "int8-fast", "mxfp4"}
+    for frame, wanted in ((rows, own.totals.set_index(["mode", "phase"])), (both.layers, own.layers)):
+        for column in ("error", "sqnr_db", "cycles"):
+            if column in wanted:
+                np.testing.assert_allclose(frame[column], wanted[column], rtol=1e-3)
+
+
+def test_values_of_one_machine_on_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setitem(workloads.REAL_NETWORKS, "made-up", MADE_UP)
+    words = ["run", "made-up", "--machine", "clx,zen4", "--modes", "f32,bf16,s8-weights", "--samples", "2"]
+    assert main([*words, "--values-of", "zen4", "--json", "--plot", str(tmp_path / "front.png")]) == 0
+    content = json.loads(capsys.readouterr().out)
+    found = {(row["machine"], row["mode"]): row for row in content["totals"] if row["phase"] == "one"}
+    assert {key: row["values_of"] for key, row in found.items()} == {
+        ("clx", "f32"): "zen4",
+        ("clx", "s8-weights"): "clx",
+        ("zen4", "f32"): "zen4",
+        ("zen4", "bf16"): "zen4",
+        ("zen4", "s8-weights"): "zen4",
+    }
+    assert list(found) == sorted(found, key=lambda key: key[0])  # in the order in which they were named
+    assert "bf16 on clx" in content["left_out"]
+    for more, said in (
+        (["--values-of", "spr"], "--values-of 'spr'; one of several in --machine is needed"),
+        (["--values-of", "clx", "--no-values"], "--values-of with --no-values"),
+        (["--modes", "f8", "--values-of", "clx"], "unknown mode 'f8'"),
+    ):
+        assert main([*words, *more]) == 2
+        assert said in capsys.readouterr().err
+    assert main(["run", "made-up", "--machine", "clx,skx", "--modes", "f32,bf16"]) == 2  # which neither has
+    assert "mode 'bf16' needs" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.kernels import Kernels
@@ -385,8 +386,11 @@ def matmul_blocks(
 ) -> Array:
     """a x weights (K, N) of narrow floats, with one scale, one a column, or one for each run of k in a column.
 
-    `common` is a factor of all sums.
+    `common` is a factor of all sums. An attribute `dtype` names the type of codes that are bytes, as ONNX lacks it.
     """
+    if kind := node.text("dtype", ""):
+        need(codes.dtype == np.uint8, f"{label(codes.dtype)} codes with dtype={kind!r}; u8 bytes of them are")
+        codes = codes.view(fmt(kind).dtype)
     inner, columns = codes.shape
     need(scales.ndim < 2 or inner % len(scales) == 0, f"scales {scales.shape} of weights {codes.shape}")
     quant = Quant(scales, mask=0 if scales.size == 1 else 2)
