@@ -326,7 +326,7 @@ class _Writer:
             self.nodes.append(node)
             return
         codes, scales = form.store(np.ascontiguousarray(w))
-        named = {} if has_number(codes.dtype) else {"dtype": form.dtype}  # as bytes, of which the node tells the type
+        named = {} if has_number(codes.dtype) else {"dtype": form.dtype}  # bytes, whose type the node tells
         codes = codes.view(np.uint8) if named else codes
         names = [self.hold(f"{node.input[1]}_{form.dtype}", codes)]
         for argument in ("wei", "src"):
