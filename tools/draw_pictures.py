@@ -131,6 +131,33 @@ def _at(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return rows["speed_up"], rows["quality"]
 
 
+WRITING = ("zen4", "spr", "b580")
+WRITTEN = ("f32", "bf16", "s8-weights", "s4-g32", "mxfp8", "mxfp6", "mxfp4", "nvfp4", "int8-token")
+_RUN_LLM = ["run", "llm", "--machine", ",".join(WRITING), "--values-of", WRITING[0], "--modes", ",".join(WRITTEN)]
+
+
+def language_model() -> pd.DataFrame:
+    """Modes of the network on each machine, a row for the prompt and one for a token after it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "totals.csv")
+        if cli.main([*_RUN_LLM, "-o", str(path)]):
+            raise SystemExit("simdnn run llm failed; simdnn fetch-models llm fetches the network and the news")
+        columns = ["machine", "phase", "mode", "tokens_per_s", "speed_up", "perplexity", "next_token", "samples"]
+        return pd.read_csv(path)[[*columns, "values_of"]]
+
+
+def draw_language_model(frame: pd.DataFrame) -> Axes:
+    phases = list(dict.fromkeys(frame["phase"]))
+    axes = plot.panels(len(phases) * len(WRITING), (4.6, 4.0), columns=len(WRITING))
+    places = [(phase, machine) for phase in phases for machine in WRITING]
+    for ax, (phase, machine) in zip(axes, places, strict=True):
+        rows = frame[(frame["phase"] == phase) & (frame["machine"] == machine)]
+        plot.plot_quality_speed(rows, "perplexity", "perplexity", ax, higher_is_better=False)
+        ax.set_xlabel("tokens per second")
+        ax.set_title(f"{simdnn.machine(machine).title.split(' (')[0]} ({machine}), {phase}", fontsize="medium")
+    return axes[0]
+
+
 ROWS, STORED, CROSSING_MACHINES = (1, 4, 16, 64, 512), ("f32", "bf16", "s8", "s4"), ("zen4", "clx", "spr")
 SIZE = 4096
 
@@ -262,6 +289,9 @@ PICTURES = {
         tuning_sr,
         draw_tuning_sr,
         quick=False,
+    ),
+    "language_model": Picture(
+        f"simdnn fetch-models llm; simdnn {' '.join(_RUN_LLM)}", language_model, draw_language_model, quick=False
     ),
     "zen4_units": Picture("simdnn study docs/studies/zen4_units.toml", zen4_units, draw_zen4_units),
     "roofline_zen4": Picture("simdnn.plot.plot_roofline", roofline, lambda _: plot.plot_roofline(kernels())),

@@ -316,15 +316,22 @@ def closer(one: Mode, other: Mode) -> bool:
     (True, False)
     >>> closer(MODES["int8-vnni"], MODES["int8-fast"]), closer(MODES["bf16"], MODES["int8-vnni"])
     (True, False)
+    >>> closer(MODES["s4-g32"], MODES["s4-weights"]), closer(MODES["s4-weights"], MODES["nvfp4"])
+    (True, False)
     """
     if one.is_integer or other.is_integer:
         return _stored(one.name) == _stored(other.name) and (
             one.exact_int8 is True or one.exact_int8 == other.exact_int8
         )
-    alike = one.src == other.src and one.fpmath in (None, other.fpmath)
-    return alike and fmt(one.weights).bits >= fmt(other.weights).bits
+    if one.src != other.src or one.fpmath not in (None, other.fpmath):
+        return False
+    bits = fmt(one.weights).bits - fmt(other.weights).bits
+    if bits or not one.stores:
+        return bits >= 0
+    same = (one.weights, one.narrow) == (other.weights, other.narrow)  # two types, or rules of scales, are not compared
+    return same and one.weight_group <= other.weight_group
 
 
 def _stored(name: str) -> tuple[object, ...]:
     mode = MODES[name]
-    return mode.src, mode.weights, mode.weight_group, mode.zero_points, mode.per_tensor
+    return mode.src, mode.weights, mode.weight_group, mode.narrow, mode.zero_points, mode.per_tensor

@@ -124,6 +124,9 @@ def test_recipes_in_modes_that_were_left_out_are_not_modelled() -> None:
         ({"f32": 9, "fpmath-bf16": 5, "s8-weights": 5}, ["f32", "fpmath-bf16"]),
         ({"int8-fast": 5, "int8-exact": 7, "int8-vnni": 4, "f32": 3}, ["int8-vnni", "f32"]),
         ({"int8-fast": 5, "int8-exact": 7, "f32": 9}, ["int8-fast", "int8-exact", "f32"]),
+        ({"mxfp4": 4, "mxfp4-even": 4, "s4-weights": 5}, ["mxfp4", "mxfp4-even", "s4-weights"]),
+        ({"mxfp8": 4, "s4-weights": 4, "s4-g32": 4, "nvfp4": 3}, ["mxfp8", "nvfp4"]),
+        ({"s4-weights": 4, "s4-g32": 5, "f32": 9}, ["s4-weights", "s4-g32", "f32"]),
     ],
 )
 def test_modes_that_another_makes_needless_are_not_tried(cycles: dict[str, float], left: list[str]) -> None:
