@@ -112,7 +112,7 @@ def counting(estimate: Estimate, rows: int) -> Kernel:
     else:
         larger = replace(problem, m=rows, epilogue=Epilogue("s32"))
     assert isinstance(estimate.machine, Machine)
-    kind = next(kind for kind in kernels() if kind.name == estimate.kernel.name)
+    kind = next(kind for kind in kernels() if kind.name == estimate.implementation)
     assert isinstance(estimate.machine, Machine)  # no step of a GPU's kernels saturates
     counter = kind.build(larger, estimate.machine).counting
     assert counter is not None
@@ -152,7 +152,7 @@ def _products(result: Result, src: Array, weights: Array) -> Iterator[tuple[Kern
     if isinstance(problem, ConvProblem):
         yield result.kernel, problem, src, weights
         return
-    kind = next(kind for kind in kernels() if kind.name == result.kernel.name)
+    kind = next(kind for kind in kernels() if kind.name == result.implementation)
     alone = replace(problem, batch=Batch())
     kernel = built(kind, alone, result.machine)
     sources, matrices = src.reshape(-1, problem.m, problem.k), weights.reshape(-1, problem.k, problem.n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -149,8 +150,7 @@ def verdict(found: Estimate, weights: Array | None) -> Verdict:
 
 def _of_batch(found: Estimate, problem: MatmulProblem, weights: Array) -> Verdict:
     """The worst of the verdicts on each matrix of a batch of products."""
-    alone = replace(found, problem=replace(problem, batch=Batch()))
-    alone = replace(alone, kernel=_kernel(alone))
+    alone = _of(found, replace(problem, batch=Batch()))
     verdicts = [verdict(alone, matrix) for matrix in weights.reshape(-1, *weights.shape[-2:])]
     return max(verdicts, key=lambda one: (one.saturates is True, one.inexact is not False, one.pairs))
 
@@ -186,14 +186,18 @@ def _bare(found: Estimate) -> Estimate:
     problem: Problem = replace(found.problem, epilogue=Epilogue("s32"))
     if problem == found.problem:
         return found
-    found = replace(found, problem=problem)
-    return replace(found, kernel=_kernel(found))
+    return _of(found, problem)
 
 
-def _kernel(found: Estimate) -> Kernel:
-    """The kernel of the estimate's name for its problem."""
-    kind = next(kind for kind in kernels() if kind.name == found.kernel.name)
-    return built(kind, found.problem, found.machine)
+def _of(found: Estimate, problem: Problem) -> Estimate:
+    """The estimate's kernel for another problem."""
+    return replace(found, problem=problem, find_kernel=partial(_kernel, found, problem))
+
+
+def _kernel(found: Estimate, problem: Problem) -> Kernel:
+    """The kernel of the estimate's name for a problem."""
+    kind = next(kind for kind in kernels() if kind.name == found.implementation)
+    return built(kind, problem, found.machine)
 
 
 def _largest_sum(problem: Problem, weights: Array | None) -> int:

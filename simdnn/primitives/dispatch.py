@@ -8,10 +8,11 @@ estimates nothing.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
 from isa_models.errors import did_you_mean
@@ -114,8 +115,7 @@ class Request:
         return not fmt(self.problem.src).is_float
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A kernel kind that may run, with `reason` empty; or one that is out."""
 
     kind: KernelKind
@@ -281,7 +281,13 @@ def considered(request: Request) -> tuple[Candidate, ...]:
         if normal:
             saturating = f"exact_int8: some step can saturate or round; {normal[0]} is exact and runs"
             reasons |= dict.fromkeys((kind for kind in able if not kind.exact), saturating)
-    return tuple(Candidate(kind, reason) for kind, reason in reasons.items())
+    return tuple(itertools.starmap(_candidate, reasons.items()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _candidate(kind: KernelKind, reason: str) -> Candidate:
+    """One object for what is said of many problems."""
+    return Candidate(kind, reason)
 
 
 def out(kind: KernelKind, request: Request) -> str:
@@ -395,13 +401,25 @@ def named(request: Request) -> Choice:
     assert kind is not None  # `check_dispatch` knows the table
     if reason := out(kind, request):
         raise Unimplemented(f"dispatch={kind.name!r}: {reason}; dispatch='fastest' picks among those that can")
-    candidates = tuple(Candidate(k, out(k, request)) for k in request.kinds if isinstance(request.problem, k.operation))
+    candidates = tuple(
+        _candidate(k, out(k, request)) for k in request.kinds if isinstance(request.problem, k.operation)
+    )
     return Choice(request, kind, candidates)
 
 
 @functools.lru_cache(maxsize=256)
 def built(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
-    """The kind's kernel for a problem; those of CPUs know one product, whose program is repeated for a batch."""
+    """The kind's kernel for a problem, kept for who runs it again."""
+    return _made(kind, problem, machine)
+
+
+@functools.lru_cache(maxsize=2)
+def _made(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Kernel:
+    """The kind's kernel for a problem; those of CPUs know one product, whose program is repeated for a batch.
+
+    The last few alone are kept, as an estimate wants the figures of many kernels and runs none: a program is thousands
+    of objects, which Python's collection of garbage would walk over again and again.
+    """
     if not isinstance(problem, MatmulProblem) or problem.batch.count == 1 or isinstance(machine, GpuMachine):
         return kind.build(problem, machine)
     one = kind.build(replace(problem, batch=Batch()), machine)
@@ -417,12 +435,21 @@ def estimated(
     estimator: Estimator,
     threads: int,
 ) -> Cost:
-    """The kind's cost for a problem on a number of a machine's cores."""
-    kernel = built(kind, problem, machine)
+    """The kind's cost for a problem on a number of a machine's cores. It keeps no program, but makes it where asked."""
+    kernel = _made(kind, problem, machine)
     told: dict[str, Any] = {"threads": threads} if threads > 1 else {}
     told |= {"copies": kernel.copies} if kernel.copies else {}
     cold = (*kernel.weights, *kernel.beside) if cold_weights else ()
-    return estimator(kernel.timed or kernel.program, machine, cold, **told)
+    cost = estimator(kernel.timed or kernel.program, machine, cold, **told)
+    if not hasattr(cost, "without_program"):  # of an estimator that is not the clock
+        return cost
+    return cost.without_program(functools.partial(_timed, kind, problem, machine))
+
+
+def _timed(kind: KernelKind, problem: Problem, machine: Machine | GpuMachine) -> Program:
+    """The program that the kind's cost for a problem was found from."""
+    kernel = _made(kind, problem, machine)
+    return kernel.timed or kernel.program
 
 
 @functools.lru_cache(maxsize=512)

@@ -94,7 +94,8 @@ class Estimate(Alike, Priced):
     problem: Problem
     machine: Machine | GpuMachine
     isa: str  # the ISA cap of the kernel; of a GPU its platform
-    kernel: Kernel
+    implementation: str  # the kernel's name, e.g. "gemm:avx512_core_vnni"
+    find_kernel: Callable[[], Kernel]
     threads: int
     fpmath: str  # the math mode that was in force (a hint: see `compute_dtype`)
     find_cost: Callable[[], Cost]
@@ -102,10 +103,10 @@ class Estimate(Alike, Priced):
     find_conversion: Callable[[], Conversion | None]
     library: str  # a library's own name of its implementation, where `dispatch` asked what that picks; else ""
 
-    @property
-    def implementation(self) -> str:
-        """The kernel's name, e.g. "gemm:avx512_core_vnni"."""
-        return self.kernel.name
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The kernel: its program, and what it makes of operands."""
+        return self.find_kernel()
 
     @property
     def reference(self) -> bool:

@@ -6,7 +6,7 @@ Records of a program hold plain data that can't change (`isa_models.plain`), so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -328,31 +328,26 @@ def _access(program: Program, memory: Memory, store: bool, inner: dict[str, int]
 
 
 def _verify_parallel(program: Program) -> None:
-    def visit(body: Sequence[Statement], nest: bool) -> None:
-        """`nest`: nothing but parallel loops around, each the only statement of the one around it."""
-        for statement in body:
-            if isinstance(statement, Loop):
-                if statement.parallel and statement.extent > 1:
-                    _verify_independent(program, statement, nest)
-                visit(statement.body, nest and statement.parallel and len(statement.body) == 1)
-
-    visit(program.body, True)
+    _verify_loops(program, program.body, True)
     for statement in program.body:
         _verify_private(program, statement)
 
 
+def _verify_loops(program: Program, body: Sequence[Statement], nest: bool) -> None:
+    """`nest`: nothing but parallel loops around, each the only statement of the one around it."""
+    for statement in body:
+        if isinstance(statement, Loop):
+            if statement.parallel and statement.extent > 1:
+                _verify_independent(program, statement, nest)
+            _verify_loops(program, statement.body, nest and statement.parallel and len(statement.body) == 1)
+
+
 def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
     accesses: dict[str, list[_Access]] = {}
-
-    def collect(body: Sequence[Statement], inner: dict[str, int]) -> None:
-        for statement in body:
-            if isinstance(statement, Loop):
-                collect(statement.body, {**inner, statement.var: statement.extent})
-            elif (memory := statement.memory) is not None:
-                access = _access(program, memory, memory is statement.dst, inner)
-                accesses.setdefault(memory.tensor, []).append(access)
-
-    collect(loop.body, {})
+    for op, _, loops in _placed_below(loop.body, (), ()):
+        if (memory := op.memory) is not None:
+            inner = {around.var: around.extent for around in loops}
+            accesses.setdefault(memory.tensor, []).append(_access(program, memory, memory is op.dst, inner))
     for tensor, found in accesses.items():
         if nest and program.tensor[tensor].kind == "private":
             continue  # each iteration has its own
@@ -361,6 +356,17 @@ def _verify_independent(program: Program, loop: Loop, nest: bool) -> None:
                 f"{program.name}: `parallel for {loop.var} < {loop.extent}`: "
                 f"cannot show that its iterations keep apart in {tensor}"
             )
+
+
+def _placed_below(
+    body: Sequence[Statement], place: tuple[int, ...], loops: tuple[Loop, ...]
+) -> Iterator[tuple[Op, tuple[int, ...], tuple[Loop, ...]]]:
+    """Every op below, its position in the body of each loop around it, outermost first, and these loops."""
+    for position, part in enumerate(body):
+        if isinstance(part, Loop):
+            yield from _placed_below(part.body, (*place, position), (*loops, part))
+        else:
+            yield part, (*place, position), loops
 
 
 def _keep_apart(loop: Loop, accesses: list[_Access]) -> bool:
@@ -455,18 +461,14 @@ class _Step:
 
 def _verify_private(program: Program, statement: Statement) -> None:
     """Each load of a private tensor must be covered by stores that stand before it under the same loops' variables."""
+    private = {tensor.name for tensor in program.tensors if tensor.kind == "private"}
+    if not private:
+        return
     steps: list[_Step] = []
-
-    def collect(body: Sequence[Statement], place: tuple[int, ...], loops: tuple[Loop, ...]) -> None:
-        for position, part in enumerate(body):
-            here = (*place, position)
-            if isinstance(part, Loop):
-                collect(part.body, here, (*loops, part))
-            elif (memory := part.memory) is not None and program.tensor[memory.tensor].kind == "private":
-                access = _access(program, memory, memory is part.dst, {loop.var: loop.extent for loop in loops})
-                steps.append(_Step(part, memory.tensor, access, here, tuple(loop.var for loop in loops)))
-
-    collect((statement,), (), ())
+    for op, place, loops in _placed_below((statement,), (), ()):
+        if (memory := op.memory) is not None and memory.tensor in private:
+            access = _access(program, memory, memory is op.dst, {loop.var: loop.extent for loop in loops})
+            steps.append(_Step(op, memory.tensor, access, place, tuple(loop.var for loop in loops)))
     for i, load in enumerate(steps):
         if not load.access.store and not _covered(load, steps[:i]):
             raise ProgramError(f"{program.name}: `{load.op}`: cannot show that it reads what was stored before")

@@ -326,6 +326,10 @@ class Program(Record):
     def _executions(self) -> tuple[tuple[Op, int], ...]:
         return tuple(walk(self.body))
 
+    def itself(self) -> Program:
+        """This program, for who finds it where it is needed."""
+        return self
+
     def renamed(self, name: str) -> Program:
         return replace(self, name=name)
 

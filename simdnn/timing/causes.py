@@ -10,7 +10,7 @@ is waiting for memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -30,13 +30,14 @@ CAUSES = (*PURPOSES, LAUNCH, RESULTS, MEMORY)
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """The work that a cost was found for, kept for who asks where its cycles go.
+    """The work that a cost was found for, for who asks where its cycles go.
 
-    `shares`: of each top-level statement, which part of its executions one core does (a GPU: one engine). `own_cycles`:
-    of the cores by themselves; `launch_cycles`: before any of them begins.
+    `find_program` gives the program, which need not be kept for that: it is thousands of objects. `shares`: of each
+    top-level statement, which part of its executions one core does (a GPU: one engine). `own_cycles`: of the cores by
+    themselves; `launch_cycles`: before any of them begins.
     """
 
-    program: Program
+    find_program: Callable[[], Program]
     machine: Machine | GpuMachine
     shares: tuple[float, ...]
     own_cycles: float
@@ -45,10 +46,11 @@ class Work:
     @cached_property
     def by_purpose(self) -> Mapping[str, float]:
         """Cycles of work by purpose; never more than the cores need by themselves."""
-        whole = {id(op): purpose for op, _, purpose in purposes(self.program)}
-        stream = Stream(self.program)
+        program = self.find_program()
+        whole = {id(op): purpose for op, _, purpose in purposes(program)}
+        stream = Stream(program)
         total: Counter[str] = Counter()
-        for statement, share in zip(self.program.body, self.shares, strict=True):
+        for statement, share in zip(program.body, self.shares, strict=True):
             for ops, loop, times in _regions((statement,)):
                 if isinstance(self.machine, GpuMachine):
                     found = _on_gpu(self.machine, ops, whole)

@@ -10,7 +10,7 @@ in the machine's file is the share that is added.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -73,6 +73,10 @@ class Cost:
         where = f"{self.cycles:,.0f} cycles on {self.machine}, {self.bound}"
         return f"Cost({where}; .instructions, .traffic and .causes are frames)"
 
+    def without_program(self, find_program: Callable[[], Program]) -> Cost:
+        """The cost, which asks for its program where that is needed, and keeps none."""
+        return replace(self, work=replace(self.work, find_program=find_program))
+
     @cached_property
     def causes(self) -> pd.DataFrame:
         """Frame: cause, cycles, share: what the instructions are for, and what is waited for (`timing.causes`)."""
@@ -127,7 +131,7 @@ def estimate_program(program: Program, machine: Machine, *, cold: Collection[str
         forms=_forms(machine, core.executed),
         executed=_as_engines_count(core.executed),
         confidence=weakest([core.confidence, _clock(machine, kind), *used]),
-        work=Work(program, machine, (1.0,) * len(program.body), core.cycles),
+        work=Work(program.itself, machine, (1.0,) * len(program.body), core.cycles),
     )
 
 
@@ -158,7 +162,7 @@ def _on_several(program: Program, machine: Machine, cold: Collection[str], threa
         confidence=weakest(
             [*(core.confidence for core in shared.cores), _clock(machine, kind), machine.confidence_of(*keys), *used]
         ),
-        work=Work(program, machine, shares, own),
+        work=Work(program.itself, machine, shares, own),
     )
 
 

@@ -166,13 +166,13 @@ class Region:
 
 def parts(program: Program, line_bytes: int = 64) -> Region:
     """The program as a tree of parts."""
+    return _part(program, "", 1, program.body, line_bytes)
 
-    def part(var: str, extent: int, body: Sequence[Statement]) -> Region:
-        accesses = tuple([a for s in body if type(s) is Op for a in _access(program, s)])
-        loops = tuple(part(s.var, s.extent, s.body) for s in body if isinstance(s, Loop))
-        return Region(var, extent, accesses, loops, line_bytes)
 
-    return part("", 1, program.body)
+def _part(program: Program, var: str, extent: int, body: Sequence[Statement], line_bytes: int) -> Region:
+    accesses = tuple([a for s in body if type(s) is Op for a in _access(program, s)])
+    loops = tuple([_part(program, s.var, s.extent, s.body, line_bytes) for s in body if type(s) is Loop])
+    return Region(var, extent, accesses, loops, line_bytes)
 
 
 def _access(program: Program, op: Op) -> Iterator[Access]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import simdnn
 from isa_models import cpu_machine
+from simdnn.program import Program
 from simdnn.timing import footprint
 from simdnn.timing.cpu import lines, walk
 from simdnn.timing.estimate import Cost, estimate_program
@@ -65,3 +68,31 @@ def test_lines_met_before_are_not_lowered_again() -> None:
     with patch.object(lines, "core_op") as lowered, patch.object(walk, "loop_timing") as simulated:
         estimate_program(gemm("vnni", 24, 256, 80, 8, 2), machine)
     assert not lowered.called and not simulated.called
+
+
+@pytest.mark.parametrize("machine", [*MACHINES, "b580"])
+def test_estimates_keep_no_programs_and_leave_no_garbage(machine: str) -> None:
+    """A study of thousands of shapes keeps figures alone, and gives Python's collection of garbage nothing to find."""
+    shapes = [(m, 50 + 7 * m, 30 + 5 * m) for m in range(3, 40, 4)]
+    for m, n, k in shapes[:2]:  # what the first ones import and read
+        assert len(simdnn.estimate("matmul", m=m, n=n, k=k, machine=machine).dispatch)
+    gc.collect()
+    before = _programs()
+    with _collected_by_nobody():
+        found = [simdnn.estimate("matmul", m=m, n=n, k=k, machine=machine) for m, n, k in shapes[2:]]
+        assert all(len(one.dispatch) and one.cycles for one in found)
+        assert _programs() - before <= 2  # the last ones
+    assert found[0].kernel.program.signature and not found[0].causes.empty  # made again for who asks
+
+
+def _programs() -> int:
+    return sum(type(one) is Program for one in gc.get_objects())
+
+
+@contextmanager
+def _collected_by_nobody() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

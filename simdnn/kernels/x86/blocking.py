@@ -19,7 +19,7 @@ class Blocking:
     vectors: int
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def choose(unit: Unit, dot: Dot, rows: int, columns: int, shifted: bool) -> Blocking:
     """The tile with the least work per useful product, among those that fit the registers.
 

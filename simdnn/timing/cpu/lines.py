@@ -139,43 +139,57 @@ def _known(machine: Machine) -> _KnownLines:
     return found
 
 
+class _Text:
+    """The lines of a program in the order of its text, as they are added."""
+
+    def __init__(self, known: _KnownLines, stream: Stream) -> None:
+        self.known, self.stream = known, stream
+        self.numbers, self.at = list[int](), list[int]()
+        self.moves: dict[str, tuple[list[int], list[int]]] = {}  # by variable: places, and what a step adds there
+        self.control: dict[int, tuple[int, int]] = {}  # first line and the one behind the last, by a loop's identity
+        self.parts: dict[int, list[tuple[int, int] | Loop]] = {}  # by the identity of a body: straight code, and loops
+
+    def add(self, body: Sequence[Statement]) -> None:
+        """The lines of a body, after those added before."""
+        parts = self.parts[id(body)] = []
+        numbers, at, known, stream = self.numbers, self.at, self.known, self.stream
+        straight = -1  # where the straight code began that the last line belongs to
+        for statement in body:
+            begin = len(numbers)
+            if type(statement) is Loop:
+                numbers.extend(known.control(stream, statement))
+                at.extend([UNPLACED] * (len(numbers) - begin))
+                self.control[id(statement)] = begin, len(numbers)
+                parts.append(statement)
+                straight = -1
+                self.add(statement.body)
+                continue
+            number, address, strides = known.op(stream, statement)  # type: ignore[arg-type]  # an op
+            numbers.append(number)
+            at.append(address)
+            for name, stride in strides:
+                places, steps = self.moves.setdefault(name, ([], []))
+                places.append(begin)
+                steps.append(stride)
+            if straight < 0:
+                straight = begin
+                parts.append((begin, begin + 1))
+            parts[-1] = straight, begin + 1
+
+
 class ProgramLines:
     """The lines of one program on a machine, by their places in its text."""
 
     def __init__(self, program: Program, machine: Machine) -> None:
         self.program, self.machine = program, machine
-        self._known, stream = _known(machine), Stream(program)
-        numbers, at = list[int](), list[int]()
-        moves: dict[str, tuple[list[int], list[int]]] = {}
-        self._control: dict[int, tuple[int, int]] = {}  # first line and the one behind the last, by a loop's identity
-        self._parts: dict[int, list[tuple[int, int] | Loop]] = {}  # by the identity of a body: straight code, and loops
-
-        def walk(body: Sequence[Statement]) -> None:
-            parts = self._parts[id(body)] = []
-            for statement in body:
-                begin = len(numbers)
-                if isinstance(statement, Loop):
-                    numbers.extend(self._known.control(stream, statement))
-                    at.extend([UNPLACED] * (len(numbers) - begin))
-                    self._control[id(statement)] = begin, len(numbers)
-                    parts.append(statement)
-                    walk(statement.body)
-                    continue
-                number, address, strides = self._known.op(stream, statement)
-                numbers.append(number)
-                at.append(address)
-                for name, stride in strides:
-                    places, steps = moves.setdefault(name, ([], []))
-                    places.append(begin)
-                    steps.append(stride)
-                straight = parts[-1] if parts and not isinstance(parts[-1], Loop) else None
-                parts[-1:] = [(straight[0], begin + 1)] if straight else [*parts[-1:], (begin, begin + 1)]
-
-        walk(program.body)
-        self._numbers, self._at = np.array(numbers, np.int64), np.array(at, np.int64)
-        self._places = np.arange(len(numbers))
-        self._moves = {name: self._column(*found) for name, found in moves.items()}
-        self.keys = [self._known.keys[number] for number in numbers]
+        self._known = _known(machine)
+        text = _Text(self._known, Stream(program))
+        text.add(program.body)
+        self._control, self._parts = text.control, text.parts
+        self._numbers, self._at = np.array(text.numbers, np.int64), np.array(text.at, np.int64)
+        self._places = np.arange(len(text.numbers))
+        self._moves = {name: self._column(*found) for name, found in text.moves.items()}
+        self.keys = [self._known.keys[number] for number in text.numbers]
         self.lengths, self._wide, self._tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
 

@@ -167,32 +167,38 @@ class Stream:
     def _streams(self) -> dict[int, set[AddressStream]]:
         """For each loop, by its identity, the address streams below it that move in it or in a loop inside."""
         found: dict[int, set[AddressStream]] = {}
-        depth_of: dict[str, int] = {}  # of the loops around that run more than once
-        around: list[set[AddressStream]] = []
-
-        def walk(body: Sequence[Statement]) -> None:
-            for statement in body:
-                if isinstance(statement, Loop):
-                    around.append(set())
-                    if statement.extent > 1:
-                        depth_of[statement.var] = len(around) - 1
-                    walk(statement.body)
-                    depth_of.pop(statement.var, None)
-                    moved = found[id(statement)] = around.pop()
-                    if around:
-                        around[-1] |= moved
-                elif (memory := statement.memory) is not None:
-                    moving = [depth_of[name] for name, _ in memory.index.terms if name in depth_of]
-                    if moving:
-                        around[max(moving)].add((memory.tensor, memory.index.terms))
-
-        walk(self.program.body)
+        _collect_streams(self.program.body, found, [], {})
         return found
 
     def control(self, loop: Loop) -> tuple[CountedStep, ...]:
         """The steps that end each iteration of a loop."""
         pointers = self.pointers(loop)
         return () if pointers is None else _control(loop.var, pointers)
+
+
+def _collect_streams(
+    body: Sequence[Statement],
+    found: dict[int, set[AddressStream]],
+    around: list[set[AddressStream]],
+    depth_of: dict[str, int],
+) -> None:
+    """Add to `found` the streams of loops in a body; `around`: those of the loops around it, `depth_of`: the depths of
+    those that run more than once.
+    """
+    for statement in body:
+        if type(statement) is Loop:
+            around.append(set())
+            if statement.extent > 1:
+                depth_of[statement.var] = len(around) - 1
+            _collect_streams(statement.body, found, around, depth_of)
+            depth_of.pop(statement.var, None)
+            moved = found[id(statement)] = around.pop()
+            if around:
+                around[-1] |= moved
+        elif (memory := statement.memory) is not None:  # type: ignore[union-attr]  # an op
+            moving = [depth_of[name] for name, _ in memory.index.terms if name in depth_of]
+            if moving:
+                around[max(moving)].add((memory.tensor, memory.index.terms))
 
 
 @lru_cache(maxsize=1024)

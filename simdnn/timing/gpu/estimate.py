@@ -274,7 +274,7 @@ def _work(program: Program, machine: GpuMachine, time: GpuTime, launch: float) -
     """The engines' own time: as many workgroups one after another as the busiest core has."""
     rounds = [-(-stage.stage.tiles // machine.xe_cores) for stage in time.stages]
     own = sum(stage.engine.cycles * count for stage, count in zip(time.stages, rounds, strict=True))
-    return Work(program, machine, (1 / machine.engines,) * len(program.body), own, launch)
+    return Work(program.itself, machine, (1 / machine.engines,) * len(program.body), own, launch)
 
 
 def _levels(time: GpuTime, machine: GpuMachine, ghz: float) -> tuple[LevelTraffic, ...]:
