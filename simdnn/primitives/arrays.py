@@ -11,6 +11,7 @@ from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array, held, memory_bytes, unmasked
 
 SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that every primitive takes as they are
+_MIXED = ("f32:bf16", "f32:f16", "bf16:f16", "f16:bf16")  # that matmuls on CPUs take: both are widened to f32
 _INTEGERS = ("s8", "u8", "s4", "u4")  # weights of a matmul, with an integer source or decompressed for a floating one
 _SOURCES = ("u8", "s8")
 _NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")  # floats of at most a byte
@@ -50,9 +51,9 @@ def check_types(primitive: str, src: str, wei: str, apply_to_int: bool) -> None:
     if f"{src}:{wei}" in SUPPORTED or primitive == "convolution" and src == wei and src in _NARROW[:2]:
         return
     matmul = primitive == "matmul"
-    if matmul and src in _SOURCES and wei in _INTEGERS:
+    if matmul and (src in _SOURCES and wei in _INTEGERS or f"{src}:{wei}" in _MIXED):
         return
-    further = f", and {' or '.join(_SOURCES)} with any of {', '.join(_INTEGERS)}" if matmul else ""
+    further = f", {', '.join(_MIXED)}, and {' or '.join(_SOURCES)} with any of {', '.join(_INTEGERS)}" if matmul else ""
     works = f"src:weights that work: {', '.join(SUPPORTED)}{further}"
     if src not in ("f32", "bf16", "f16") or wei not in _INTEGERS:
         raise Unimplemented(f"{src} source with {wei} weights: no kernel here; {works}")

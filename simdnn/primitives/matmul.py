@@ -45,12 +45,13 @@ def matmul(
 ) -> Result:
     """Multiply `src` (M, K) by `weights` (K, N) as a kernel on `machine` does: its bits and its cost.
 
-    Types: f32 x f32, bf16 x bf16, f16 x f16; u8 or s8 x s8, u8, s4 or u4 (ml_dtypes int4, uint4), in integers: the last
-    three become s8 ahead of time, u8 less 128; and f32, bf16 or f16 x s8, u8, s4 or u4 with `Attr(apply_to_int=True)`:
-    weights are then decompressed, (w - zero point) * scale, and products formed in floating point. Their scales and
-    zero points are common, (N,), or (K/G, N). `bias` is f32 (N,). `dst`: s32 (default for integers without scales),
-    f32 (else), bf16, f16, s8, u8. `wei_tag` is the weights' layout in memory: "any" (the kernel's own, made ahead of
-    time: see `simdnn.reorder`, whose outcome may stand for the weights), "ab" (rows of N), "ba" (K contiguous).
+    Types: f32 x f32, bf16 x bf16, f16 x f16, on CPUs any of them x bf16 or f16, both widened to f32; u8 or s8 x s8, u8,
+    s4 or u4 (ml_dtypes int4, uint4), in integers: the last three become s8 ahead of time, u8 less 128; and f32, bf16 or
+    f16 x s8, u8, s4 or u4 with `Attr(apply_to_int=True)`: weights are then decompressed, (w - zero point) * scale, and
+    products formed in floating point. Their scales and zero points are common, (N,), or (K/G, N). `bias` is f32 (N,).
+    `dst`: s32 (default for integers without scales), f32 (else), bf16, f16, s8, u8. `wei_tag` is the weights' layout in
+    memory: "any" (the kernel's own, made ahead of time: see `simdnn.reorder`, whose outcome may stand for the weights),
+    "ab" (rows of N), "ba" (K contiguous).
 
     Weights may be blocks of ggml's, `simdnn.quantize_ggml(…, axis=0)` or `simdnn.ggml_blocks`: an f32 source is then
     quantized by blocks as ggml does it, and the sums are its bits, whichever kernel runs.

@@ -28,6 +28,8 @@ CONV = [k for k in KERNELS if k.name.startswith(("conv", "dw"))]
 def types(kind: KernelKind, rng: np.random.Generator) -> tuple[str, str]:
     if "int8" in kind.name or "vnni" in kind.name:
         return str(rng.choice(kind.sources)), "s8"
+    if "_by_" in kind.name:
+        return str(rng.choice(kind.sources)), kind.weights[0]
     if any(word in kind.name for word in ("down", "tf32")):
         return "f32", "f32"
     bf16 = "bf16" in kind.name or kind.name.endswith("amx")

@@ -1,5 +1,6 @@
-"""Recorded outputs of oneDNN 3.13.2 at seven ISA caps (on an Emerald Rapids) through the public functions: its bits,
-and its names of implementations.
+"""Recorded outputs of oneDNN 3.13.2 through the public functions: its bits, and its names of implementations.
+
+At seven ISA caps on an Emerald Rapids (onednn_caps), and at those that a Zen 5 has (onednn_zen5).
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from isa_models.readings.arrays import Array
 from simdnn import libraries
 from tests.recorded import typed
 
-FOLDER = Path(__file__).parents[1] / "vectors" / "onednn_caps"
-CASES = json.loads((FOLDER / "manifest.json").read_text())["cases"]
+FOLDERS = [Path(__file__).parents[1] / "vectors" / name for name in ("onednn_caps", "onednn_zen5")]
+CASES = [
+    case | {"file": folder / f"{case['name']}.npz"}
+    for folder in FOLDERS
+    for case in json.loads((folder / "manifest.json").read_text())["cases"]
+]
 #: what is refused
 REFUSED = {
     ("conv_f32_203_44", "AVX512_CORE_FP16"),
@@ -33,9 +38,9 @@ def parameters(case: dict[str, Any], stored: Any, kind: str) -> dict[str, simdnn
     said = {name: case["attrs"].get(f"{kind}_{name}") for name in ("src", "wei", "dst")}
     return {
         name: simdnn.Quant(
-            typed(stored[f"{kind}_{name}"].reshape(-1), what["dtype"]),
-            "per_oc" if what["mask"] else None,
-            None,
+            typed(stored[f"{kind}_{name}"] if what["groups"] else stored[f"{kind}_{name}"].reshape(-1), what["dtype"]),
+            "per_oc" if what["mask"] and not what["groups"] else None,
+            what["groups"] and tuple(what["groups"]),
             what["dtype"],
         )
         for name, what in said.items()
@@ -59,7 +64,7 @@ def pair(text: str) -> tuple[int, int]:
 
 
 def run(case: dict[str, Any], isa: str, machine: str, dispatch: str) -> simdnn.Result:
-    stored, said = np.load(FOLDER / f"{case['name']}.npz"), case["params"]
+    stored, said = np.load(case["file"]), case["params"]
     src, weights = (typed(stored[name], case[name]["dtype"]) for name in ("src", "wei"))
     bias = typed(stored["bias"].reshape(-1), case["bias"]) if case["bias"] else None
     attr = simdnn.Attr(
@@ -87,7 +92,7 @@ def test_the_librarys_bits(case: dict[str, Any], cap: str) -> None:
             run(case, cap.lower(), "spr", "onednn")
         return
     r = run(case, cap.lower(), "spr", "onednn")
-    stored, said = np.load(FOLDER / f"{case['name']}.npz"), case["runs"][cap]
+    stored, said = np.load(case["file"]), case["runs"][cap]
     expected = stored["out__" + said.get("as", cap)]
     kernel, library = libraries.choose("onednn", r.problem, cap.lower(), r.fpmath)
     assert (r.implementation, library) == (kernel, said["impl"])

@@ -177,6 +177,9 @@ TF32_CUT = replace(TF32, name="tf32_cut", rounds="tf32_cut")
 F16 = replace(FMA, name="f16", wei="f16", load_uops=2)
 #: bf16 data where there is no bf16 arithmetic: weights widened by the load, the source by the copy stage
 MULTIPLY_ADD_BF16 = replace(MULTIPLY_ADD, name="multiply_add_bf16", wei="bf16", load_uops=2)
+MULTIPLY_ADD_F16 = replace(MULTIPLY_ADD, name="multiply_add_f16", wei="f16", load_uops=2)
+#: dots that multiply and add apart, as oneDNN's reference
+REFERENCES = (MULTIPLY_ADD, MULTIPLY_ADD_BF16, MULTIPLY_ADD_F16)
 BF16_STORED = replace(FMA, name="bf16_stored", wei="bf16", load_uops=2)
 F16_DOWN = replace(F16, name="f16_down", compute="f16", rounds="f16")
 F16_CHAIN = 128

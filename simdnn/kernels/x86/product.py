@@ -17,7 +17,7 @@ from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Parameters, P
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.blocking import SECOND_LEVEL
 from simdnn.kernels.x86.code import Unit
-from simdnn.kernels.x86.dots import MULTIPLY_ADD, MULTIPLY_ADD_BF16, Dot
+from simdnn.kernels.x86.dots import REFERENCES, Dot
 from simdnn.kernels.x86.rounding import ahead
 from simdnn.kernels.x86.source_steps import Reading, reading
 from simdnn.program.records import Affine, Program, Tensor
@@ -35,7 +35,7 @@ class Product:
         self.unit = unit
         #: the reference multiplies each product by the source's scale
         e = problem.epilogue
-        apart = dot in (MULTIPLY_ADD, MULTIPLY_ADD_BF16) and (e.src_scale or e.wei_scale)
+        apart = dot in REFERENCES and (e.src_scale or e.wei_scale)
         self.dot = dot.scaling(e.src_scale, bool(e.wei_scale)) if apart else dot
         self.options = options
         self.conv = as_convolution(problem, options.split_k)

@@ -31,6 +31,8 @@ from simdnn.kernels.x86.dots import (
     MADDWD,
     MULTIPLY_ADD,
     MULTIPLY_ADD_BF16,
+    MULTIPLY_ADD_F16,
+    REFERENCES,
     TF32,
     TF32_CUT,
     VNNI,
@@ -51,6 +53,7 @@ from simdnn.libraries.onednn.sums import (
     cut_by_channels,
     cut_decompressed,
     cut_for_tiles,
+    cut_widened,
     not_cut,
     older_kernel,
 )
@@ -131,6 +134,7 @@ class Row:
             promotes=self.promotes(matmul),
             tags=("any", "ab", "ba") if matmul else ("any", "oihw"),
             takes=grouped if matmul else ("depth",),
+            mixes=self.weights not in self.sources,
             sizes=() if matmul else (_not_depthwise,),
             wants=of_matmul if matmul else of_convolution,
         )
@@ -138,7 +142,7 @@ class Row:
     @property
     def reference(self) -> bool:
         """Whether this is oneDNN's reference for floats; this package has its matmuls alone."""
-        return self.dot in (MULTIPLY_ADD, MULTIPLY_ADD_BF16)
+        return self.dot in REFERENCES
 
     @property
     def narrows_weights(self) -> bool:
@@ -392,6 +396,15 @@ def _gemv_kernel(
     return Gemv(name, problem, unit, plain, emulated).kernel()
 
 
+def _mixed(dot: Dot, isa: str, weights: str) -> Row:
+    """Floats of any type by f16 or bf16 weights: both widened to f32."""
+    others = tuple(dtype for dtype in _FLOATS if dtype != weights)
+    if dot in REFERENCES:
+        return Row(dot, isa, others, weights, f"_by_{weights}_ref", not_cut, "onednn", operations=(MatmulProblem,))
+    return Row(dot, isa, others, weights, f"_by_{weights}", cut_widened, operations=(MatmulProblem,))
+
+
+_FLOATS = ("f32", "bf16", "f16")
 _tiles = partial(Row, sums=cut_for_tiles, multiplies=on_tiles)
 _ROWS = (
     Row(FMA, "avx512_core", ("f32",), "f32"),
@@ -416,6 +429,8 @@ _ROWS = (
     Row(
         MULTIPLY_ADD_BF16, "avx512_core", ("bf16",), "bf16", "_bf16_ref", not_cut, "onednn", operations=(MatmulProblem,)
     ),
+    *(_mixed(dot, isa, "f16") for dot in (F16, MULTIPLY_ADD_F16) for isa in ("avx512_core", "avx2")),
+    *(_mixed(dot, isa, "bf16") for dot in (BF16_STORED, MULTIPLY_ADD_BF16) for isa in ("avx512_core", "avx2")),
     Row(FMA, "avx512_core", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", operations=(MatmulProblem,)),
     Row(FMA, "avx2", ("f32",), "f32", "_sgemm", cut_as_sgemm, "onnxruntime", operations=(MatmulProblem,)),
     Row(FMA, "avx512_core", ("f32",), "f32", "_nchwc", cut_in_blocks, "onnxruntime", operations=(ConvProblem,)),
@@ -434,7 +449,6 @@ _ROWS = (
     _tiles(TILED_F16, "avx512_core_amx_fp16", ("f32",), "f32", "_down"),
     _tiles(TILED_U8, "avx512_core_amx", _INT8, "s8", "_int8"),
 )
-_FLOATS = ("f32", "bf16", "f16")
 _DECOMPRESSING: tuple[tuple[str, Dot, tuple[str, ...], str], ...] = (
     ("avx512_core_bf16", BF16, ("bf16", "f32"), ""),
     ("avx512_core_fp16", FP16, ("f16", "f32"), ""),

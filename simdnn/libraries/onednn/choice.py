@@ -12,7 +12,7 @@ from isa_models.isa import implied
 from simdnn.kernels.common.postops import as_large_as_outputs, previous_type, sums_late
 from simdnn.kernels.common.spec import ConvProblem, Decompression, MatmulProblem, Problem
 from simdnn.libraries.model import LeftToReference, Pick
-from simdnn.libraries.onednn import narrow
+from simdnn.libraries.onednn import mixed, narrow
 from simdnn.libraries.onednn.order import (
     by_gemm,
     depthwise_by_gemm,
@@ -58,6 +58,9 @@ def _choice(problem: Problem, isa: str, fpmath: str) -> tuple[str, str]:
         return narrow.choice(problem, caps)
     if isinstance(problem, ConvProblem) and narrow.is_f8(problem.src):
         return narrow.convolution(problem, caps)
+    if isinstance(problem, MatmulProblem) and mixed.of_two_floats(problem):
+        refuse_float_attributes(problem, caps)
+        return mixed.choice(problem, caps)
     tiled = on_tiles(problem, caps, fpmath) if "avx512_core_amx" in caps else None
     if isinstance(problem, MatmulProblem) and problem.decompression:
         return tiled or _decompression(problem.decompression, caps, problem.src)

@@ -109,6 +109,12 @@ def cut_decompressed(dot: DotProduct, isa: str, problem: MatmulProblem) -> Optio
     return Options(cut=512 if short else 1024)
 
 
+def cut_widened(dot: DotProduct, isa: str, problem: Problem) -> Options:
+    """f32 by weights that are made f32 of (rule 8): the cuts of compressed ones."""
+    assert isinstance(problem, MatmulProblem)
+    return cut_decompressed(dot, isa, problem)
+
+
 def older_kernel(isa: str, problem: Problem) -> bool:
     """Whether an int8 problem is the library's older kernels' under a cap, which merge scales (rule 7): all below
     AVX-512, but with VNNI what `jit_with_avx_vnni` says.
