@@ -39,6 +39,9 @@ class Operand:
     count: int = 1  # one: to broadcast
 
 
+_WIDTHS = {8: "a byte", 16: "a word", 32: "a doubleword"}
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One instruction at all its register widths. Call it with NumPy arrays; `apply` takes Values of any reading."""
@@ -50,6 +53,7 @@ class Instruction:
     manual: str
     caps: Mapping[int, tuple[str, ...]]  # register width in bits -> ISA caps that bring it
     immediates: tuple[str, ...] = ()
+    immediate_bits: int = 8  # a byte on x86; an operand of a GPU's instruction may be any number of its lanes' width
     #: named parameters for what manuals leave open, with their possible values; the first is the default, and what
     #: the host's own instruction does where there is one
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -89,6 +93,15 @@ class Instruction:
         """Whether operand 0 and the destination are one register."""
         return self.accumulates or self.overwrites
 
+    @property
+    def greatest_immediate(self) -> int:
+        return (1 << self.immediate_bits) - 1
+
+    @property
+    def immediate_range(self) -> str:
+        """The numbers that an immediate may be, in words."""
+        return f"{_WIDTHS[self.immediate_bits]} is 0 to {self.greatest_immediate}"
+
     def mnemonic(self, width: int) -> str:
         return self.evex if self.evex and width == 512 else self.name
 
@@ -113,8 +126,8 @@ class Instruction:
             if name in self.choices:
                 if given not in self.choices[str(name)]:
                     raise InvalidArgument(f"{self.name}: {name}={given!r}; one of {', '.join(self.choices[name])}")
-            elif isinstance(given, str) or not 0 <= given <= 255:
-                raise InvalidArgument(f"{self.name}: immediate {name} is {given}, a byte is 0 to 255")
+            elif isinstance(given, str) or not 0 <= given <= self.greatest_immediate:
+                raise InvalidArgument(f"{self.name}: immediate {name} is {given}, {self.immediate_range}")
         extra = {"lanes": lanes} if self.takes_lanes else {}
         return self.function(*operands, **extra, **immediates)
 

@@ -175,6 +175,7 @@ _fold("min.f32", "f32", "The lesser of each lane and that half a register furthe
 _fold("add.s32", "s32", "The sum of each lane and that half a register further, wrapping.", "[5, 7]")
 _fold("add.f32", "f32", "The sum of each lane and that half a register further.", "[5.0, 7.0]")
 _fold("mul.f32", "f32", "The product of each lane and that half a register further.", "[4.0, 10.0]")
+_row("or.u16", "u16 <- u16, u16", _two(lambda a, b: a | b), "Or.", "[12], [10]", "[14]")
 _row("or.u32", "u32 <- u32, u32", _two(lambda a, b: a | b), "Or.", "[12], [10]", "[14]")
 _row("and.u32", "u32 <- u32, u32", _two(lambda a, b: a & b), "And.", "[12], [10]", "[8]")
 _row("xor.u32", "u32 <- u32, u32", _two(lambda a, b: a ^ b), "Exclusive or.", "[12], [10]", "[6]", clears=True)
@@ -219,6 +220,28 @@ _shift("shl.u32", "u32", "Left, by the immediate's five low bits.", "[52]", lamb
 _shift("shr.u32", "u32", "Right, zeros in.", "[3]", lambda a, imm: a >> imm)
 _shift("asr.s32", "s32", "Right, signs in.", "[3]", lambda a, imm: a >> imm)
 _shift("asr.s16", "s16", "Right by the immediate's four low bits, signs in.", "[3]", lambda a, imm: a >> (imm & 15))
+_shift("shl.u16", "u16", "Left, by the immediate's four low bits.", "[52]", lambda a, imm: a << (imm & 15))
+
+
+def _with_number(name: str, dtype: str, text: str, call: str, result: str, function: Callable[..., Value]) -> None:
+    """A row whose second operand is a number in the instruction, given by its bits."""
+
+    def apply(a: Value, imm: int) -> Value:
+        return function(a, imm)
+
+    _row(name, f"{dtype} <- {dtype}", apply, text, call, result, immediate_bits=16)
+
+
+_with_number("and.u16.imm", "u16", "And with a number.", "[12], imm=10", "[8]", lambda a, imm: a & imm)
+_with_number("add.u16.imm", "u16", "Sum with a number, wrapping.", "[12], imm=10", "[22]", lambda a, imm: a + imm)
+_with_number(
+    "mul.f16.imm",
+    "f16",
+    "Product with a number, rounded once.",
+    "[2.5], imm=0x4000",
+    "[5.0]",
+    lambda a, imm: round_to(_quiet(widen_f16(a) * widen_f16(a.view("u16").literal(imm).view("f16"))), "f16"),
+)
 
 
 # -- conversions ------------------------------------------------------------------------------------------------------

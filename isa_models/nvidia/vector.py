@@ -64,6 +64,19 @@ def _zero(a: Value, b: Value) -> Value:
     return a ^ b
 
 
+def mask(condition: Value, like: Value) -> Value:
+    """All ones where a condition holds."""
+    bits = like.view("u32")
+    return condition.where(bits.literal(0xFFFFFFFF), bits.literal(0))
+
+
+def in_turn(parts: list[Value]) -> Value:
+    """Lanes of each of one, two, four or eight values in turn."""
+    if len(parts) == 1:
+        return parts[0]
+    return in_turn(parts[0::2]).interleave(in_turn(parts[1::2]))
+
+
 _row("add.rn.f32", "f32 <- f32, f32", _add, "Sum.", "[2.5], [1]", "[3.5]", ways=("row",))
 _row(
     "fma.rn.f32",
@@ -107,10 +120,6 @@ def _steps() -> None:
         a = (a < low).where(a.literal(low), a)
         return (a > high).where(a.literal(high), a).to(dtype)
 
-    def mask(condition: Value, like: Value) -> Value:
-        bits = like.view("u32")
-        return condition.where(bits.literal(0xFFFFFFFF), bits.literal(0))
-
     def to_s32(a: Value) -> Value:
         a = a.is_nan().where(a.literal(0.0), a).round_even()
         above, below = a.literal(2.0**31), a.literal(-(2.0**31))
@@ -131,12 +140,6 @@ def _steps() -> None:
 
     def shifted(a: Value, count: int) -> Value:
         return in_turn([a >> 4 * i for i in range(count)])
-
-    def in_turn(parts: list[Value]) -> Value:
-        """Lanes of each of two, four or eight values in turn."""
-        if len(parts) == 1:
-            return parts[0]
-        return in_turn(parts[0::2]).interleave(in_turn(parts[1::2]))
 
     f32, s32, u32 = (f"{t} <- {t}, {t}" for t in ("f32", "s32", "u32"))
     along: list[tuple[str, str, Callable[..., Value], str, str, str]] = [
@@ -277,6 +280,64 @@ def _steps() -> None:
 
 
 _steps()
+
+
+def _decoding() -> None:
+    """Instructions that decode codes of narrow floats: with numbers for operands, given by their bits, and one that
+    brings fields of words to the top of wider ones.
+    """
+
+    def spread(count: int) -> Callable[[Value, int], Value]:
+        def apply(a: Value, imm: int) -> Value:
+            return in_turn([a << imm * i for i in range(count)])
+
+        return apply
+
+    def number(name: str, dtype: str, text: str, call: str, result: str, function: Callable[..., Value]) -> None:
+        def apply(a: Value, imm: int) -> Value:
+            return function(a, imm)
+
+        _row(name, f"{dtype} <- {dtype}", apply, text, call, result, immediate_bits=fmt(dtype).bits)
+
+    for count, call, result in (
+        (2, "[0x4321], imm=8, lanes=2", "[17185, 4399360]"),
+        (4, "[0x4321], imm=4, lanes=4", "[17185, 274960, 4399360, 70389760]"),
+        (8, "[1], imm=4, lanes=8", "[1, 16, 256, 4096, 65536, 1048576, 16777216, 268435456]"),
+    ):
+        text = f"A word shifted left by {count} multiples of the immediate, from 0 on."
+        _row(f"shl.b32.x{count}", f"u32 <- u32*{1 / count}", spread(count), text, call, result)
+    number("and.b32.imm", "u32", "And with a number.", "[12], imm=10", "[8]", lambda a, imm: a & imm)
+    number("ptx_add.u32.imm", "u32", "Sum with a number, wrapping.", "[12], imm=10", "[22]", lambda a, imm: a + imm)
+    number(
+        "mul.rn.f32.imm",
+        "f32",
+        "Product with a number.",
+        "[2.5], imm=0x40000000",
+        "[5.0]",
+        lambda a, imm: _canonical(a * a.view("u32").literal(imm).view("f32")),
+    )
+    number(
+        "mul.rn.f16.imm",
+        "f16",
+        "Product with a number, rounded once (of two at a time: mul.rn.f16x2).",
+        "[2.5], imm=0x4000",
+        "[5.0]",
+        lambda a, imm: round_to(_canonical(widen_f16(a) * widen_f16(a.view("u16").literal(imm).view("f16"))), "f16"),
+    )
+
+    def above(a: Value, imm: int) -> Value:
+        return mask(a > a.view("u32").literal(imm).view("f32"), a)
+
+    def joined(a: Value, b: Value, imm: int) -> Value:
+        return (a & imm) | b
+
+    text = "All ones where a is greater than a number."
+    _row("set.gt.u32.f32.imm", "u32 <- f32", above, text, "[2], imm=0x3F800000", "[4294967295]", immediate_bits=32)
+    text = "Bits of a that a number has, and all of b (immLut 0xEA)."
+    _row("lop3.b32.join", "u32 <- u32, u32", joined, text, "[12], [1], imm=10", "[9]", immediate_bits=32)
+
+
+_decoding()
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------

@@ -141,15 +141,18 @@ def _sorted(
         wrong = f"without {', '.join(missing)}" if missing else f"with {', '.join(unknown + twice) or len(operands)}"
         raise InvalidArgument(f"{definition.name} {wrong}; it takes {signature(definition).split(' <- ')[1]}")
     given |= {key: value for key, value in named.items() if key in names}
-    immediates: dict[str, int | str] = {name: _byte(definition, name, named[name]) for name in definition.immediates}
+    immediates: dict[str, int | str] = {
+        name: _immediate(definition, name, named[name]) for name in definition.immediates
+    }
     immediates |= {name: named[name] for name in definition.choices if name in named}
     return [given[name] for name in names], immediates
 
 
-def _byte(definition: Instruction, name: str, value: Any) -> int:
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value <= 255:
+def _immediate(definition: Instruction, name: str, value: Any) -> int:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if whole and 0 <= value <= definition.greatest_immediate:
         return int(value)
-    raise InvalidArgument(f"{definition.name}: immediate {name} is {value!r}; a byte is 0 to 255")
+    raise InvalidArgument(f"{definition.name}: immediate {name} is {value!r}; {definition.immediate_range}")
 
 
 def _filled(definition: Instruction, arrays: list[Any]) -> list[Any]:

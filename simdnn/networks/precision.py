@@ -170,6 +170,7 @@ def _narrow() -> list[Mode]:
             fpmath="bf16",
             narrow=name,
             default=False,
+            gpus=GPUS,
         )
         for name, w in NARROW_WEIGHTS.items()
     ]

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from isa_models import GpuMachine, Unimplemented
+from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Decompression, Epilogue, Parameters, ZeroPoints
 from simdnn.kernels.gpu import depthwise
@@ -22,9 +24,9 @@ from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
 from simdnn.kernels.gpu.rows import FLOATS, INTEGERS
 from simdnn.kernels.intel_gpu import compute as intel_compute
 from simdnn.kernels.nvidia import compute as nvidia_compute
-from simdnn.primitives import arrays
+from simdnn.primitives import arrays, narrow
 from simdnn.primitives.checks import one_of
-from simdnn.primitives.decompress import computes, weights_params
+from simdnn.primitives.decompress import weights_params
 from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.problems import WEI_TAGS, Taps, conv_problem
 from simdnn.primitives.products import Products
@@ -145,13 +147,13 @@ def units(machine: GpuMachine) -> tuple[str, ...]:
 def _computed(machine: GpuMachine, given: Resolved) -> tuple[str, ...]:
     """The types that compressed weights may be multiplied in."""
     taken = ("f32", *units(machine))
-    wanted = computes(given.shape.src, given.fpmath, "bf16" in taken)
+    wanted = narrow.computed(given, "bf16" in taken)
     return tuple(dtype for dtype in wanted if dtype in taken)
 
 
 def check_types(machine: GpuMachine, shape: Shape, apply_to_int: bool) -> None:
     """`Unimplemented` for operands that nothing on the machine multiplies."""
-    if shape.compressed:
+    if shape.compressed and not (shape.primitive == "matmul" and fmt(shape.wei).is_float):
         arrays.check_types(shape.primitive, shape.src, shape.wei, apply_to_int)
     if machine.nvidia:
         _check_on_nvidia(machine, shape)
@@ -178,7 +180,8 @@ def _check_on_intel(machine: GpuMachine, shape: Shape) -> None:
     if not shape.compressed and not shape.integer and not (src == wei and src in FLOATS):
         raise Unimplemented(
             f"{src} source with {wei} weights on {machine.name!r}; src:weights that work: any two of "
-            f"{', '.join(INTEGERS)}, or f32:f32, bf16:bf16, f16:f16"
+            f"{', '.join(INTEGERS)}, or f32:f32, bf16:bf16, f16:f16, or one of these three with weights of "
+            f"{', '.join(NARROW)}"
         )
     if shape.integer and not platform.exec_size and not {src, wei} <= {"s8", "u8"}:
         raise Unimplemented(f"{src}:{wei} on {machine.name!r}: {platform.title} has no DPAS, DP4A takes s8 and u8")
@@ -201,10 +204,11 @@ def _check_epilogue(machine: GpuMachine, given: Resolved, epilogue: Epilogue) ->
     """`Unimplemented` for scales, zero points and destinations that no kernel of the machine has; Intel's have all."""
     if not machine.nvidia:
         return
-    if any(name != "wei" or not given.shape.compressed for name in (*given.scales, *given.zero_points)):
+    taken = {"wei": given.shape.compressed, "src": given.shape.compressed and "src" not in given.zero_points}
+    if not all(taken.get(name) for name in (*given.scales, *given.zero_points)):
         raise Unimplemented(
             f"scales or zero points on {machine.name!r}: no kernel here has them but of compressed "
-            "weights; bias and relu work"
+            "weights, beside a common scale of their source; bias and relu work"
         )
     if epilogue.dst not in _NVIDIA_STORES:
         works = ", ".join(_NVIDIA_STORES)

@@ -68,7 +68,7 @@ def matmul(
     DPAS rounds floats is not published: `Attr(float_model=…)` names the candidate. Integers take scales and zero points
     by column, by token and by group along K, in any nest (`Attr(zero_point_strategy=…)`, docs/numerics_gpus.md). On
     "v100": f32 on its CUDA cores, f16 on its tensor cores with f32 sums (`isa_models.nvidia.fused_sum`). All of them
-    decompress weights as CPUs do.
+    decompress weights as CPUs do, integers and floats of at most a byte.
 
     Every machine takes batches, (…, M, K) x (…, K, N), whose dimensions in front broadcast: one kernel does them all.
     Parameters are shared by all products; "add" and `into` have the output's shape. Products with one matrix of

@@ -164,7 +164,7 @@ def _own(
     narrow = replace(base.narrow, src=inside, wei=None, reference=False)
     unpacked = None
     if shape.wei in NARROW or not fmt(shape.wei).is_float:
-        computes = ("bf16",) if library else _computes(given, caps)
+        computes = ("bf16",) if library else computed(given, "avx512_core_bf16" in caps)
         unpacked = Decompression(computes, wei, merged=library is not None)
         common = wei is not None and not wei.group
         parameters = replace(parameters, wei_scale=floats(scales["wei"]) if common else parameters.wei_scale)
@@ -185,7 +185,7 @@ def _own(
     return replace(base, epilogue=epilogue, decompression=unpacked, narrow=wanted), parameters
 
 
-def _computes(given: Resolved, caps: frozenset[str]) -> tuple[str, ...]:
+def computed(given: Resolved, has_bf16: bool) -> tuple[str, ...]:
     """The types that products may be formed in: of floats all that hold the source as it is, and the weights with it.
 
     A math mode has a say for f32 sources and for integer weights.
@@ -195,4 +195,4 @@ def _computes(given: Resolved, caps: frozenset[str]) -> tuple[str, ...]:
         return "f32", "bf16", "f16"
     if floats_alone and src != "f32":
         return "f32", src
-    return computes_of_source(src, given.fpmath, "avx512_core_bf16" in caps)
+    return computes_of_source(src, given.fpmath, has_bf16)

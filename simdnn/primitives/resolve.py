@@ -18,6 +18,7 @@ import numpy.typing as npt
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.spec import Epilogue, Parameters
 from simdnn.primitives import postops
@@ -47,8 +48,11 @@ class Shape:
 
     @property
     def compressed(self) -> bool:
-        """Whether weights are integers that a floating source multiplies."""
-        return fmt(self.src).is_float and not fmt(self.wei).is_float
+        """Whether weights are stored as what a floating source multiplies once floats, or wider ones, are made of them:
+        integers, or floats of at most a byte.
+        """
+        is_float = fmt(self.src).is_float
+        return is_float and (not fmt(self.wei).is_float or self.wei in NARROW and self.src not in NARROW)
 
 
 @dataclass(frozen=True, eq=False)

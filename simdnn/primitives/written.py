@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from isa_models.formats import fmt
 from simdnn.kernels.common.postops import BINARY
 from simdnn.kernels.common.spec import MatmulProblem, Problem
 from simdnn.primitives.attr import ARGUMENTS, Attr, PostOp
@@ -18,7 +19,8 @@ def written(given: Resolved, problem: Problem) -> list[str]:
     Modes are those in force. `exact_int8` is told where the call, its scope or the environment says it.
     """
     shape, front, mode = given.shape, _front(problem), given.fpmath
-    compressed = shape.compressed and not (isinstance(problem, MatmulProblem) and problem.blocks)
+    blocks = isinstance(problem, MatmulProblem) and problem.blocks
+    compressed = shape.compressed and not (blocks or fmt(shape.wei).is_float)  # integers in floats, as asked for
     found = [f"attr-fpmath:{mode}" + ":true" * compressed] if mode != "strict" or compressed else []
     reductions = {"src": given.reductions} if given.reductions else {}
     kinds = {"scales": given.scales, "zero-points": given.zero_points, "precomputed-reductions": reductions}

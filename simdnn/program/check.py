@@ -157,8 +157,8 @@ class _Checker:
             raise self.fail(op, f"takes {len(definition.operands)} operands")
         if tuple(sorted(n for n, _ in op.immediates)) != tuple(sorted(definition.immediates)):
             raise self.fail(op, f"takes the immediates {definition.immediates}")
-        if not all(0 <= number <= 255 for _, number in op.immediates):
-            raise self.fail(op, "an immediate is a byte, 0 to 255")
+        if not all(0 <= number <= op.definition.greatest_immediate for _, number in op.immediates):
+            raise self.fail(op, f"an immediate is {op.definition.immediate_range}")
         twice = len(dict(op.choices)) < len(op.choices)
         if twice or any(given not in definition.choices.get(name, ()) for name, given in op.choices):
             raise self.fail(op, f"takes the choices {dict(definition.choices)}")

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform
+from simdnn.kernels.common.narrow import NARROW
 from simdnn.kernels.common.spec import Kernel, KernelKind
 from simdnn.kernels.gpu import depthwise
 from simdnn.kernels.gpu.implicit import as_convolution, view_copies
 from simdnn.kernels.gpu.problem import GpuConvProblem, GpuMatmulProblem
 
 INTEGERS = ("s8", "u8", "s4", "u4")
+STORED = (*INTEGERS, *NARROW)  # weights that floats are made of
 FLOATS = ("f32", "bf16", "f16")
 Want = Callable[[Platform, GpuMatmulProblem], str]
 Generator = Callable[[GpuMatmulProblem, GpuMachine], Kernel]
@@ -38,7 +40,7 @@ class GpuRow:
     sources: tuple[str, ...]
     weights: tuple[str, ...]
     compute: str = ""  # the type multiplied; "": the one that operands are stored in
-    decompresses: bool = False  # weights stored as integers, for a floating source
+    decompresses: bool = False  # weights stored as integers, or as narrow floats, for a floating source
     strategy: str = ""  # how zero points are taken
     unasked: str = ""  # why that strategy runs only where it is asked for
     suffix: str = ""  # of the name
@@ -64,6 +66,7 @@ class GpuRow:
             promotes=self.promotes,
             tags=self.tags,
             takes=self.takes,
+            mixes=self.decompresses,
             needs="decompression" if self.decompresses else "zero_points" if self.strategy else "",
             strategies=(self.strategy,) if self.strategy else (),
             unasked=self.unasked or self.narrow,

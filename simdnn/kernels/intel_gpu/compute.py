@@ -3,6 +3,7 @@
     for each group of K that shares a scale and a zero point:
         for each step of K:   source       rounded, or widened, to the type multiplied
                               weights      integers: less the zero point, as floats, times the scale
+                                           floats of at most a byte: as f16 (`narrow`), times the scale
                                            f32: rounded here where their layout is plain, else ahead of time
                               multiply
 
@@ -21,11 +22,13 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.spec import Decompression, Parameters
 from simdnn.kernels.gpu.compute import group_of, inside, scale_type
+from simdnn.kernels.gpu.narrow import codes_type, integers
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.gpu.tile import Budget
 from simdnn.kernels.intel_gpu.gemm import BlockGemm
 from simdnn.kernels.intel_gpu.groups import partition_of
+from simdnn.kernels.intel_gpu.narrow import to_f16
 from simdnn.kernels.intel_gpu.operands import BlockOperand, Multiplied
 from simdnn.kernels.intel_gpu.partition import BlockPartition, in_pairs, load_narrow, stored, stored_type
 from simdnn.kernels.intel_gpu.products import BlockProducts
@@ -82,11 +85,14 @@ class RoundedFloats:
 
 
 class DecompressedColumns(ByGroup):
-    """Weights stored as integers: less their zero point as floats, times their scale, in the type multiplied."""
+    """Weights stored as integers, less their zero point as floats, or as narrow floats: times their scale, in the type
+    multiplied.
+    """
 
     def __init__(self, partition: BlockPartition, dtype: str, compute: str, parts: Decompression) -> None:
         self.partition, self.cut, self.block = partition, partition.cut, partition.cut.block
-        self.stored, self.multiplied, self.zero_point = dtype, compute, parts.zero_point
+        self.dtype, self.stored = dtype, codes_type(dtype)  # of an element, and as it lies in memory
+        self.multiplied, self.zero_point = compute, parts.zero_point
         self.scale, self.scale_type = inside(parts), scale_type(parts, compute)
 
     def opening(self, g: Affine) -> Code:
@@ -109,7 +115,11 @@ class DecompressedColumns(ByGroup):
         if self.zero_point:
             code.append(op(f"sub.s16.{rows}", words, words, Register(f"zw_{j}", "s16", b.n * pairs)))
         wide = register if self.scale_type == self.multiplied else Register("wide", "f32", register.lanes)
-        code.append(op(f"mov.{self.scale_type}.s16", wide, words))
+        if fmt(self.dtype).is_float:
+            code += to_f16(words, self.dtype)
+            code += [op("mov.f32.f16", wide, words.as_("f16"))] if self.scale_type == "f32" else []
+        else:
+            code.append(op(f"mov.{self.scale_type}.s16", wide, words))
         if self.scale:
             scale = Register(f"ws_{j}", self.scale_type, b.n * pairs)
             code.append(op(f"mul.{self.scale_type}.{rows}", wide, wide, scale))
@@ -135,5 +145,5 @@ class DecompressedColumns(ByGroup):
             fill = np.clip(zeros, form.low, form.high)  # what fills up groups is nothing, or next to it
         if self.scale:
             inputs["wei_scales"] = p.rows_of(p.table(parameters.wei_scale), self.scale_type, p.pairs)
-        blocks = in_pairs(p.weights(weights.astype(np.int16), fill), p.pairs)
+        blocks = in_pairs(p.weights(integers(weights, self.dtype), fill), p.pairs)
         return inputs | {"wei": stored(blocks, self.stored)}

@@ -12,7 +12,7 @@ from isa_models.intel_gpu.dpas import DEPTH, Shape
 from isa_models.intel_gpu.platforms import PLATFORMS
 from simdnn.kernels.common.spec import NO_REDUCTIONS, Kernel, KernelKind
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
-from simdnn.kernels.gpu.rows import FLOATS, INTEGERS, GpuRow, Want, depthwise_kind
+from simdnn.kernels.gpu.rows import FLOATS, INTEGERS, STORED, GpuRow, Want, depthwise_kind
 from simdnn.kernels.intel_gpu.block import VECTOR_K
 from simdnn.kernels.intel_gpu.compute import GpuComputeGemm
 from simdnn.kernels.intel_gpu.gemm import GpuGemm
@@ -109,9 +109,9 @@ def _rows(platform: Platform) -> Iterator[GpuRow]:
     for dtype in narrow:
         for sums in platform.accumulators(dtype)[1:]:
             yield row(unit, _plain, (dtype,), (dtype,), sums=sums, suffix=f"_{sums}_sums", promotes=_PRODUCTS)
-    yield row("mad", _computed, FLOATS, INTEGERS, "f32", decompresses=True, suffix="_wdec")
+    yield row("mad", _computed, FLOATS, STORED, "f32", decompresses=True, suffix="_wdec")
     for compute in narrow:
-        yield row(unit, _computed, FLOATS, INTEGERS, compute, decompresses=True, suffix=f"_wdec_{compute}")
+        yield row(unit, _computed, FLOATS, STORED, compute, decompresses=True, suffix=f"_wdec_{compute}")
     zeros = partial(row, sources=integers, weights=integers)
     for name, wants in _EXACT.items():
         yield zeros(unit, _zeros, strategy=name, suffix=f"_{name}", wants=(*asks, *wants))

@@ -81,9 +81,9 @@ class Side:
         """Threads that hold each element."""
         return self.steps.cut.block.copies[self.name == "wei"]
 
-    def each(self, name: str, *registers: Register) -> Op:
+    def each(self, name: str, result: Register, *sources: Register, **immediates: int) -> Op:
         """An instruction on a fragment, which every thread that has a copy of an element executes."""
-        return op(f"{name}.to{self.copies}", *registers)
+        return op(f"{name}.to{self.copies}", result, *sources, **immediates)
 
     def load(self, form: Register, step: Affine, copy: int, stored: str = "") -> Code:
         """The fragments of a step of K; the one behind the last belongs to the next block, or is zero.

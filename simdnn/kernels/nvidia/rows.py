@@ -11,7 +11,7 @@ from isa_models.nvidia.mma import results_of
 from isa_models.nvidia.platforms import CUDA_CORES, PLATFORMS
 from simdnn.kernels.common.spec import Kernel, KernelKind
 from simdnn.kernels.gpu.problem import GpuMatmulProblem
-from simdnn.kernels.gpu.rows import INTEGERS, GpuRow, depthwise_kind
+from simdnn.kernels.gpu.rows import STORED, GpuRow, depthwise_kind
 from simdnn.kernels.nvidia.compute import SmComputeGemm
 from simdnn.kernels.nvidia.gemm import SmGemm
 
@@ -32,9 +32,9 @@ def _rows(platform: Platform) -> Iterator[GpuRow]:
         for sums in results_of(platform.name, dtype)[1:]:
             narrow = partial(row, sums=sums, suffix=f"_{sums}_sums", promotes=products)
             yield narrow("mma", _product, (dtype, "f32"), (dtype, "f32"), dtype)
-    yield stored("fma", _product, platform.multiplied, INTEGERS, "f32")
+    yield stored("fma", _product, platform.multiplied, STORED, "f32")
     for dtype in types:
-        yield stored("mma", _product, (dtype, "f32"), INTEGERS, dtype)
+        yield stored("mma", _product, (dtype, "f32"), STORED, dtype)
 
 
 def _kinds() -> Iterator[KernelKind]:
