@@ -60,9 +60,9 @@ def alike(a: Any, b: Any, _met: dict[tuple[int, int], Any] | None = None) -> boo
 
 def _by_parts(kind: type) -> bool:
     """Whether objects of a kind have parts and no equality of their own making."""
-    if is_dataclass(kind) and kind.__dataclass_params__.eq:  # type: ignore[attr-defined]
-        return True
     own: Any = kind.__eq__
+    if is_dataclass(kind) and (kind.__dataclass_params__.eq or own is object.__eq__):  # type: ignore[attr-defined]
+        return True
     return own is Alike.__eq__ or own is object.__eq__ and kind.__dictoffset__ != 0
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Self
 from weakref import WeakSet
 
+from isa_models.display import InNotebooks
 from isa_models.frozen import Frozen
 
 _ALIVE: dict[tuple[type[Any], str], WeakSet[Any]] = {}  # by name: files and what-ifs may share one
 
 
-class Identical:
+class Identical(InNotebooks):
     """Base of frozen dataclasses that are equal to themselves alone. A copy is the object itself.
 
     One that was pickled is, where this process has one of its name and content, that one.
@@ -34,9 +34,6 @@ class Identical:
         one: Self = next(made, self)
         object.__setattr__(one, "differs", Frozen(differs))
         return one
-
-    def _repr_html_(self) -> str:
-        return f"<code>{html.escape(repr(self))}</code>"
 
     def __hash__(self) -> int:
         return id(self)

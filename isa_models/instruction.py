@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 
 from isa_models.algebra import Value
+from isa_models.display import InNotebooks
 from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.plugins import Registry, load, with_failures
@@ -42,8 +43,8 @@ class Operand:
 _WIDTHS = {8: "a byte", 16: "a word", 32: "a doubleword"}
 
 
-@dataclass(frozen=True)
-class Instruction:
+@dataclass(frozen=True, repr=False)
+class Instruction(InNotebooks):
     """One instruction at all its register widths. Call it with NumPy arrays; `apply` takes Values of any reading."""
 
     name: str
@@ -79,6 +80,24 @@ class Instruction:
     ways: tuple[str, ...] = ()  # how a run of them goes through a block of rows (`isa_models.gpu.blocks`)
     copies: int = 1  # threads of a warp that execute it on the same element, each into a register of its own
     takes_lanes: bool = field(default=False)  # the function wants `lanes` (a broadcast cannot know it)
+
+    @property
+    def signature(self) -> str:
+        """E.g. "vpmaddubsw: s16 <- a u8*2, b s8*2", as the definition has it, with the operands' names."""
+        parts = [
+            f"{o.name} {o.dtype}" + (("" if o.per == 1 else f"*{o.per:g}") if o.per else f"[{o.count}]")
+            for o in self.operands
+        ]
+        choices = [f"{name} ({' or '.join(values)})" for name, values in self.choices.items()]
+        return f"{self.name}: {self.result} <- {', '.join([*parts, *self.immediates, *choices])}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.signature}; {self.manual})"
+
+    def _summary(self) -> dict[str, Any]:
+        says, *_ = self.doc.split("\n\n>>>")
+        widths = ", ".join(f"{width} ({' or '.join(caps)})" for width, caps in self.caps.items())
+        return {"instruction": self.signature, "does": says, "bits (ISA caps)": widths, "manual": self.manual}
 
     def __reduce__(self) -> tuple[Callable[[str], Instruction], tuple[str]]:
         """An instruction pickles and copies by its name: its function is code of the package."""
@@ -230,7 +249,7 @@ def _from_python(name: str, operand: Operand, array: Array) -> Array:
     return array.astype(np.float32).astype(form.dtype) if form.is_float else array.astype(form.dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Family(Instruction):
     """An instruction whose operand types its arguments choose. A Program names one form: "dpas.s8.s8.8.8.x16.s32"."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from math import prod
 
+from isa_models.display import InNotebooks
 from isa_models.errors import InvalidArgument
 
 MATMUL_KINDS = ("weight", "act")
 
 
 @dataclass(frozen=True)
-class ConvLayer:
+class ConvLayer(InNotebooks):
     """A forward convolution of one image: source (ic, ih, iw), weights (oc, ic/groups, kh, kw), result (oc, oh, ow).
 
     `stride` and `pad` hold for both axes; there is no dilation. `count` says how often the network repeats the layer.
@@ -74,7 +75,7 @@ class ConvLayer:
 
 
 @dataclass(frozen=True)
-class MatmulLayer:
+class MatmulLayer(InNotebooks):
     """`batch` products (m, k) x (k, n) -> (m, n); `count` says how often the network repeats the layer.
 
     `kind` is "weight" where the right side is trained, "act" where both sides are activations (attention).

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from isa_models.alike import Alike
+from isa_models.display import Brief, InNotebooks
 from isa_models.errors import InvalidArgument
 from workloads.layer import ConvLayer, Layer, MatmulLayer
 from workloads.table import Workload
@@ -28,8 +30,8 @@ DATA_FILES = Path(__file__).parent / "data_files"
 PIXEL_MAX = 16  # scikit-learn's digits count ink in 4x4 cells
 
 
-@dataclass(frozen=True, eq=False)
-class NetworkLayer:
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkLayer(Alike, Brief, InNotebooks):
     """One layer with its trained numbers.
 
     kind "conv": weights (oc, ic, kh, kw), source NCHW. kind "fc": weights (K, N); the source is flattened to (N, K)
@@ -45,8 +47,8 @@ class NetworkLayer:
     relu: bool = True
 
 
-@dataclass(frozen=True, eq=False)
-class Classifier:
+@dataclass(frozen=True, eq=False, repr=False)
+class Classifier(Alike, Brief, InNotebooks):
     """A trained classifier and its real data. Images are f32 (N, C, H, W), pixels in 0..1; labels are u8 (N,)."""
 
     name: str

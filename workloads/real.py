@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isa_models.alike import Alike
+from isa_models.display import Brief, InNotebooks
+
 if TYPE_CHECKING:
     import onnx
 
@@ -41,8 +44,8 @@ class Metric:
     higher_is_better: bool = True
 
 
-@dataclass(frozen=True, eq=False)
-class CostPhase:
+@dataclass(frozen=True, eq=False, repr=False)
+class CostPhase(Alike, Brief):
     """A part of the work with a cost of its own. `feeds`: arrays, or shapes where the values do not matter. `model`
     where it is another program than the network's; int8 modes then need `calibration` for it too. `tokens`: how many it
     reads or writes, where they are counted.
@@ -55,8 +58,8 @@ class CostPhase:
     tokens: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Data:
+@dataclass(frozen=True, eq=False, repr=False)
+class Data(Alike, Brief):
     """The data and measure that a network is judged by.
 
     `answer(outputs)` is what is kept of the outputs of a sample; `score(answers, reference)` gives a value for each of
@@ -73,8 +76,8 @@ class Data:
     picture: Callable[[Outputs], Picture] | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class StoredVariant:
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredVariant(Alike, Brief):
     """Another program of a network, as its makers stored it: a mode of its own. `fpmath`: a hint as in `Attr`."""
 
     title: str
@@ -82,8 +85,8 @@ class StoredVariant:
     fpmath: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class RealNetwork:
+@dataclass(frozen=True, eq=False, repr=False)
+class RealNetwork(Alike, Brief, InNotebooks):
     """A trained network. The first of `metrics` is the one that is drawn; `against_f32`: `score` compares with f32."""
 
     name: str

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from isa_models.display import Brief, InNotebooks
 from isa_models.errors import InvalidArgument
 from workloads.layer import ConvLayer, Layer, MatmulLayer
 
@@ -14,8 +15,8 @@ CONV_COLUMNS = ("layer", "ic", "ih", "iw", "oc", "oh", "ow", "kh", "kw", "stride
 MATMUL_COLUMNS = ("layer", "M", "N", "K", "batch", "count", "macs", "kind")
 
 
-@dataclass(frozen=True)
-class Workload:
+@dataclass(frozen=True, repr=False)
+class Workload(Brief, InNotebooks):
     """The work of a network, layer by layer, at batch 1, in the order of execution."""
 
     name: str

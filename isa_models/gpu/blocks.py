@@ -27,7 +27,7 @@ WAYS = ("row", "col", "outer")
 BLOCK = Naming("{unit}.{m}x{n}.{way}", unit=NAME, way=WAYS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BlockForm(Instruction):
     """A run of instructions as one, over operands of fixed sizes."""
 

@@ -62,7 +62,7 @@ for _a in ("s8", "u8"):
             _define(_a, _b, _acc, True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dp4a(Family):
     """DP4A in all its forms; the arrays' types choose."""
 

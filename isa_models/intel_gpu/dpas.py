@@ -208,7 +208,7 @@ def multiply(shape: Shape, acc: Value | None, b: Value, a: Value) -> Value:
 
 
 # -- forms ----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DpasForm(Instruction):
     """One form, on packed registers: acc (M*N lanes, unless null), b and a in dwords. `whole`: its sizes are fixed."""
 
@@ -277,7 +277,7 @@ def named_form(name: str) -> DpasForm | None:
 FORMS.append(named_form)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dpas(Family):
     """DPAS in all its forms, or DPASW. Called with logical matrices; `dpas_form` has the packed ones."""
 

@@ -31,6 +31,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeVar
 
+from isa_models.display import InNotebooks
 from isa_models.errors import UnknownTiming, nearest, unknown_name
 from isa_models.identity import Identical
 from isa_models.machines.provenance import Confidence, Provenance, weakest
@@ -47,7 +48,7 @@ BINDINGS = ("banks", "pairs")
 
 
 @dataclass(frozen=True, slots=True)
-class InstructionTiming:
+class InstructionTiming(InNotebooks):
     """The cost of one instruction form on one machine.
 
     Loads and stores are not among `uops`: the form's memory operand says that they happen (`load_bits`, `store_bits`)
@@ -216,7 +217,7 @@ def _of_width(rows: tuple[Width, ...], bits: int, general: bool) -> Width:
     return next((row for row in mine if bits <= row.bits), mine[-1])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Core:
     """The out-of-order core: what `simdnn.timing.cpu.pipeline` needs beside the instruction rows."""
 
@@ -248,6 +249,10 @@ class Core:
     late_results: LateResults = LateResults()
     destination_ignored: tuple[str, ...] = ()  # mnemonics (patterns) that don't wait for what a mask lets them keep
     loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)
+
+    def __repr__(self) -> str:
+        width = f"{self.dispatch_slots} slots a cycle, {self.reorder_buffer} in flight"
+        return f"Core({width}, ports {' '.join(self.ports)}, {len(self.schedulers)} schedulers)"
 
     def loop_copies(self, slots: int) -> int:
         """How often the loop buffer holds a loop of some fused slots; a dispatch group ends with the last copy.
@@ -282,7 +287,7 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheLevel:
+class CacheLevel(InNotebooks):
     """One cache level, as one core sees it."""
 
     name: str

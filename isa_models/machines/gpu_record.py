@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from isa_models.display import InNotebooks
 from isa_models.errors import UnknownTiming, unknown_name
 from isa_models.gpu.platforms import MOST_GRFS, Platform
 from isa_models.identity import Identical
@@ -29,7 +30,7 @@ _SYSTOLIC_AS = {"bf16": "f16", "u8": "s8", "u4": "s4", "s2": "s4", "u2": "s4"}
 
 
 @dataclass(frozen=True, slots=True)
-class GpuCache:
+class GpuCache(InNotebooks):
     """A cache: L1 of one Xe-core, or L2 of one stack. `bytes_per_cycle` flow towards each core."""
 
     name: str

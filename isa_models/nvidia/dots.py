@@ -72,7 +72,7 @@ for _b in ("s8", "u8"):
             _define("dp2a", _half, _a, _b)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dots(Family):
     """PTX dp4a ("ptx_dp4a": "dp4a" is Intel's) or dp2a; the arrays' types choose the form."""
 

@@ -162,7 +162,7 @@ def multiply(shape: Shape, acc: Value, a: Value, b: Value) -> Value:
     return added(total, acc) if unit.late else total
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MmaForm(Instruction):
     """One form, on whole matrices by rows: acc (M*N lanes), a (M*K) and b (K*N)."""
 
@@ -215,7 +215,7 @@ def mma_form(shape: Shape) -> MmaForm:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Mma(Family):
     """mma or wgmma in all its forms. Called with logical matrices; `mma_form` has those of a Program."""
 

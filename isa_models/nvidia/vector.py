@@ -341,7 +341,7 @@ _decoding()
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SharedLoad(Instruction):
     """Loads of a fragment from shared memory; each element goes to the registers of `copies` threads.
 

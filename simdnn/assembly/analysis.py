@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import html
 import math
 import re
 from collections import Counter
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models.alike import Alike
+from isa_models.display import InNotebooks
 from isa_models.errors import InvalidArgument, some, unknown_name
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.loader import cpu_machine as machine_of
@@ -41,7 +41,7 @@ _FILE_NAME = re.compile(r"[^\s;]+\.(s|S|asm|o|so|a|obj|hex|txt|bin)")
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis(Alike):
+class Analysis(Alike, InNotebooks):
     """A loop on a machine. Cycles are core cycles, data in the first cache."""
 
     machine: Machine
@@ -57,9 +57,6 @@ class Analysis(Alike):
     def __repr__(self) -> str:
         cost = f"{self.cycles_text} cycles an iteration, {self.ipc:.2f} instructions a cycle, {self.bound}"
         return f"Analysis({len(self.body)} instructions on {self.machine.name}: {cost}; print() shows why)"
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def cycles_per_iteration(self) -> float:

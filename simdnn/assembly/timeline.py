@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from isa_models.display import InNotebooks
 from isa_models.machines.cpu_record import Machine
 from simdnn.files import LEGEND, MARK
 from simdnn.timing.cpu.pipeline import trace_loop
@@ -42,7 +43,7 @@ class InFlight:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class Timeline(InNotebooks):
     """The first iterations of a loop, from an empty core."""
 
     events: tuple[InFlight, ...]

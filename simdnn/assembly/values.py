@@ -16,6 +16,7 @@ import iced_x86 as iced
 import numpy as np
 
 from isa_models.alike import Alike
+from isa_models.display import InNotebooks
 from isa_models.errors import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.instruction import REGISTRY, Instruction, Operand
@@ -86,7 +87,7 @@ def _shown(written: Written) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Values(Alike):
+class Values(Alike, InNotebooks):
     """The last of `iterations` runs of a loop, vector instruction by vector instruction."""
 
     iterations: int

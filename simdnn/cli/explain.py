@@ -22,7 +22,7 @@ from simdnn.benchdnn.tasks import task
 from simdnn.benchdnn.values import parameter_values
 from simdnn.cli import output, words
 from simdnn.cli.options import machine_with
-from simdnn.explanations.lanes import explain, signature
+from simdnn.explanations.lanes import explain
 from simdnn.explanations.steps import Explanation
 from simdnn.explanations.written import arguments, example, whole
 from simdnn.primitives import Attr, convolution, matmul
@@ -161,7 +161,7 @@ def _usage_of(definition: Instruction) -> str:
         return "\n".join([text, definition.manual, "", "forms: " + " ".join(definition.forms())])
     call = "It sets a state of the machine; there is no value to explain."
     call = call if definition.configures else _example(definition)
-    return f"{signature(definition)}\n{text}\n{definition.manual}\n\n{call}"
+    return f"{definition.signature}\n{text}\n{definition.manual}\n\n{call}"
 
 
 def _example(definition: Instruction) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Machine
 from isa_models.alike import Alike
+from isa_models.display import InNotebooks
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
@@ -97,7 +97,7 @@ def _configuration(name: str, given: Configuration) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Alike):
+class Comparison(Alike, InNotebooks):
     """Two results of one problem; `a` is what `b` is measured against."""
 
     a: Result
@@ -279,9 +279,6 @@ class Comparison(Alike):
 
     def __repr__(self) -> str:
         return f"Comparison({self.differing} of {self._differ.size} differ)"
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def _wide(output: Array) -> Array:

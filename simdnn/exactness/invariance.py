@@ -16,6 +16,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.alike import Alike
+from isa_models.display import InNotebooks
 from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.orders import OrderValue
 from simdnn.exactness.configured import Configured, Outputs
@@ -42,7 +43,7 @@ Label = tuple[int, bytes]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Witness(Alike):
+class Witness(Alike, InNotebooks):
     """An input on which two orders give other bits: of rows `rows` of the frame the outputs at `at` are `values`.
 
     `operands` are the source, the weights (and the bias) that each is given: one row and one column of numbers that
@@ -61,6 +62,10 @@ class Witness(Alike):
         call, sides = _PRIMITIVES[self.primitive], zip(self.operands, self.keywords, self.at, strict=True)
         first, second = (call(*arrays, **given, engine=engine).output[at] for arrays, given, at in sides)
         return first, second
+
+    def _summary(self) -> dict[str, Any]:
+        rows = zip(self.rows, self.at, self.values, strict=True)
+        return {"primitive": self.primitive} | {f"row {row}, output {at}": value for row, at, value in rows}
 
     def __repr__(self) -> str:
         (a, b), (x, y), (i, j) = self.rows, self.values, self.at

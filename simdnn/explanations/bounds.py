@@ -8,12 +8,13 @@ bounds errors (`isa_models.readings.bounds`), so each instruction counts with th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.alike import Alike
+from isa_models.display import InNotebooks, shape_and_type
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
 from isa_models.readings.shades import COUNTS, DRIFT, EXACT, HELD, KINDS, SIZE, SPREAD, WORST, beside_exact, count
@@ -38,7 +39,7 @@ _DEVIATIONS = float(np.sqrt(2 * np.log(2 / (1 - CERTAINTY))))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ErrorBound(Alike):
+class ErrorBound(Alike, InNotebooks):
     """Bounds of |output - exact| for each output element, and what it really is; arrays are f64 of the output's shape.
 
     Bounds take the operands' magnitudes, and no luck with signs: what cancels out counts in full.
@@ -77,6 +78,12 @@ class ErrorBound(Alike):
             for name, n in zip(self.kinds, self.rounded, strict=True)
         }
         return pd.DataFrame([row | counts])
+
+    def _summary(self) -> dict[str, Any]:
+        """The frame's row, without roundings that there are none of."""
+        (row,) = self.to_frame().to_dict("records")
+        kept = {str(name): value for name, value in row.items() if value or "roundings" not in str(name)}
+        return {"outputs": shape_and_type(self.error), **kept}
 
     def __repr__(self) -> str:
         row = self.to_frame().iloc[0]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isa_models import InvalidArgument
+from isa_models.alike import Alike
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.explanations.exact import Sums
@@ -45,7 +46,7 @@ _F16_OVERFLOWS = 65520.0  # what rounds to infinity
 
 
 @dataclass(frozen=True, eq=False)
-class Departure:
+class Departure(Alike):
     """One kind where it happened: events by output, and by how much it moved each sum (of CLIPPED: each result)."""
 
     kind: str
@@ -55,7 +56,7 @@ class Departure:
 
 
 @dataclass(frozen=True, eq=False)
-class Departures:
+class Departures(Alike):
     """A kernel that ran, with its operands and what runs it once more.
 
     `rebuild` makes the same kernel with another epilogue, `run` the values of a kernel with these operands.

@@ -62,19 +62,9 @@ def explain(name: str, *operands: Any, lanes: int | None = None, **named: Any) -
     note = [f"{name} works on whole {whole}: zeros stand behind what was given"] if filled is not arrays else []
     chosen = ", ".join(f"{key}={value}" for key, value in immediates.items())
     about = (*definition.doc.split("\n\n>>>")[0].split("\n"), definition.manual, *([chosen] if chosen else []))
-    title = signature(definition)
+    title = definition.signature
     read = tuple((o.name, v.dtype, v.inner.array) for o, v in zip(definition.operands, inputs, strict=True))
     return Explanation(title, about, result.inner.array, numbers, tuple(rows), left, tuple(note), 400, held_lanes, read)
-
-
-def signature(definition: Instruction) -> str:
-    """E.g. "vpmaddubsw: s16 <- a u8*2, b s8*2", as the instruction's definition has it, with the operands' names."""
-    parts = [
-        f"{o.name} {o.dtype}" + (("" if o.per == 1 else f"*{o.per:g}") if o.per else f"[{o.count}]")
-        for o in definition.operands
-    ]
-    choices = [f"{name} ({' or '.join(values)})" for name, values in definition.choices.items()]
-    return f"{definition.name}: {definition.result} <- {', '.join([*parts, *definition.immediates, *choices])}"
 
 
 def _lane(
@@ -139,7 +129,7 @@ def _sorted(
     missing = [name for name in (*names, *definition.immediates) if name not in given and name not in named]
     if unknown or twice or missing or len(operands) > len(names):
         wrong = f"without {', '.join(missing)}" if missing else f"with {', '.join(unknown + twice) or len(operands)}"
-        raise InvalidArgument(f"{definition.name} {wrong}; it takes {signature(definition).split(' <- ')[1]}")
+        raise InvalidArgument(f"{definition.name} {wrong}; it takes {definition.signature.split(' <- ')[1]}")
     given |= {key: value for key, value in named.items() if key in names}
     immediates: dict[str, int | str] = {
         name: _immediate(definition, name, named[name]) for name in definition.immediates

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models.alike import Alike
+from isa_models.display import InNotebooks
 from isa_models.readings.traced import LEAVES, Lane, Number, TracedValue, copied, ideal, inside
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class ExplainedStep:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Explanation(Alike):
+class Explanation(Alike, InNotebooks):
     """An outcome, and the steps on the way; `str()` is the text, `steps` the frame."""
 
     title: str
@@ -105,7 +106,12 @@ class Explanation(Alike):
         lines += ["", *self.remarks] if self.remarks else []
         return "\n".join(lines).rstrip()
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"Explanation({self.title}: {len(self.rows)} steps; print() shows them, .steps is a frame)"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The steps, where IPython shows what a line gives."""
+        printer.text(str(self))
 
     def _printed(self) -> Iterable[tuple[ExplainedStep | None, str]]:
         """The rows, of many only the first, the last and those that lost something; a blank line where `at` changes
@@ -123,11 +129,6 @@ class Explanation(Alike):
                 yield None, rows[i].at
             yield rows[i], ""
             last = i
-
-    def _repr_html_(self) -> str:
-        import html
-
-        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def _line(row: ExplainedStep, wide: int) -> str:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import InvalidArgument
+from isa_models.display import InNotebooks
 from isa_models.readings.arrays import Array
 from simdnn.networks.load import Loaded, graph_of, inline_data, names_read, onnx_package, read
 from simdnn.networks.model import RANDOM
@@ -97,7 +98,7 @@ _TYPED = {
 
 
 @dataclass
-class Float16Report:
+class Float16Report(InNotebooks):
     """An account of a transpilation. `overflow`: of each parameter how many finite values became infinite;
     `underflow`: how many became zero. `activations`: of each other tensor how many values of the calibration data
     become infinite.

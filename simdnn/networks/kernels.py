@@ -18,6 +18,8 @@ import ml_dtypes
 import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
+from isa_models.alike import Alike
+from isa_models.display import Brief
 from isa_models.isa import implied, strongest
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array, memory_bytes
@@ -50,8 +52,8 @@ Run = Callable[[dict[str, Array], int], Array]
 Build = Callable[[Any, Vocabulary], Spread]
 
 
-@dataclass(frozen=True)
-class Call:
+@dataclass(frozen=True, eq=False, repr=False)
+class Call(Alike, Brief):
     """One kernel call: its name and how to find its cost."""
 
     implementation: str

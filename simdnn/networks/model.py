@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument
+from isa_models.alike import Alike
+from isa_models.display import InNotebooks
 from isa_models.readings.arrays import Array
 from simdnn.networks.types import label
 
@@ -19,7 +21,7 @@ RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLik
 
 
 @dataclass(frozen=True)
-class Port:
+class Port(InNotebooks):
     """An input or output of a graph. `dims` is None where the rank is open, `dtype` where the model doesn't say it."""
 
     name: str
@@ -43,7 +45,7 @@ def shorten(text: str, most: int = 48) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class Node(Alike):
     """One operator. An empty name among `inputs` is an optional input left out; `version` is its domain's opset."""
 
     name: str
@@ -91,7 +93,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Alike):
     """Nodes in order. `constants` are the initializers; an input that has one too may be left out of a feed."""
 
     name: str

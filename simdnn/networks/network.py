@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
 from isa_models.alike import Alike
+from isa_models.display import InNotebooks
 from isa_models.errors import some, unknown_name
 from isa_models.readings.arrays import Array, unmasked
 from simdnn.networks.fold import folded
@@ -56,7 +56,7 @@ def load(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Network:
 
 
 @dataclass(frozen=True, eq=False)
-class Network(Alike, Loaded):
+class Network(Alike, Loaded, InNotebooks):
     """A loaded program. `inputs` and `outputs` are its ports: name, type, dimensions."""
 
     graph: Graph
@@ -71,9 +71,6 @@ class Network(Alike, Loaded):
             f"Network({shorten(self.graph.name)!r}: {len(self.graph.nodes)} nodes ({counts}), {self.parameters:,} "
             f"parameters; {ports}; nodes in .graph)"
         )
-
-    def _repr_html_(self) -> str:
-        return f"<code>{html.escape(repr(self))}</code>"
 
     @property
     def inputs(self) -> tuple[Port, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa_models import GpuMachine, Machine, SimdnnError
 from isa_models.alike import Alike
+from isa_models.display import Brief
 from isa_models.machines.provenance import Confidence, weakest
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, eq=False)
-class NodeRun:
+@dataclass(frozen=True, eq=False, repr=False)
+class NodeRun(Alike, Brief):
     """One node as it ran: its kernel calls and the shape and type of its first output.
 
     `free` says why it costs nothing: "constant" (computed once, before any run) or "view" (elements stay where they

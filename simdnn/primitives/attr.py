@@ -5,7 +5,6 @@ What can be checked without a problem is checked when an `Attr` is made; shapes 
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
+from isa_models.display import InNotebooks
 from isa_models.formats import fmt, name_of
 from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.readings.arrays import Array, held
@@ -36,7 +36,7 @@ _OTHER_POST_OPS = ("select", "dw")
 
 
 @dataclass(frozen=True, eq=False)
-class Quant:
+class Quant(InNotebooks):
     """Scales, zero points or reductions of one argument.
 
     `values`: a number or an array, or None where only the cost is asked for. `mask`: which dimensions they run along,
@@ -95,7 +95,7 @@ PostOp = str | tuple[Any, ...]  # ("sum", scale), ("sum", scale, zero point, typ
 
 
 @dataclass(frozen=True)
-class Attr:
+class Attr(InNotebooks):
     """How a primitive computes. See `Quant` for what `scales`, `zero_points` and `precomputed_reductions` hold.
 
     `fpmath`, `exact_int8`: None leaves them to the scope, the thread, the environment. At last `fpmath` is "strict",
@@ -143,9 +143,6 @@ class Attr:
         told = ((f, getattr(self, f.name)) for f in fields(self))
         kept = (f"{f.name}={value!r}" for f, value in told if (value or value is False) and value != f.default)
         return f"Attr({', '.join(kept)})"
-
-    def _repr_html_(self) -> str:
-        return f"<code>{html.escape(repr(self))}</code>"
 
     def __post_init__(self) -> None:
         if self.fpmath is not None:

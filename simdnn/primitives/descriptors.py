@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from isa_models import InvalidArgument
+from isa_models.display import InNotebooks
 from isa_models.formats import fmt
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.spec import Kernel, MatmulProblem, Problem
@@ -23,7 +24,7 @@ PLAIN = {2: ("ab", "ba"), 3: ("abc", "acb"), 4: ("oihw", "nchw", "nhwc"), 5: ("g
 
 
 @dataclass(frozen=True)
-class MemoryDesc:
+class MemoryDesc(InNotebooks):
     """The logical `shape` of an argument, its type, and its layout by oneDNN's name of the tag.
 
     "ab" rows of a matrix, "ba" its columns ("abc", "acb": of several); "oihw", "goihw", "nchw", "nhwc"; "any":

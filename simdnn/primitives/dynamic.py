@@ -12,6 +12,7 @@ import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
 from isa_models.alike import Alike
+from isa_models.display import shape_and_type
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.intel_gpu.dynamic import GpuQuantization
@@ -70,6 +71,14 @@ class Quantized(Alike, Priced):
             if values is not None:
                 fields[name] = {**fields.get(name, {}), "src": values}
         return Attr(**fields)
+
+    def _summary(self) -> dict[str, Any]:
+        p = self.problem
+        held = {"zero_points": self.zero_points, "reductions": self.reductions}
+        parts = {name: "none" if array is None else shape_and_type(array) for name, array in held.items()}
+        given = {"source": f"{p.src} {p.m}x{p.k}", "output": shape_and_type(self.output)}
+        where = {"machine": self.machine.name, "isa": self.isa, "threads": self.threads}
+        return given | {"scales": shape_and_type(self.scales)} | parts | where | self._cost_summary()
 
     def __repr__(self) -> str:
         p = self.problem

@@ -69,6 +69,10 @@ class Reordered(Alike, Priced):
             values = self.tensors["wei"]
         return np.ascontiguousarray(values).reshape(desc.shape)
 
+    def _summary(self) -> dict[str, Any]:
+        where = {"machine": self.machine.name, "isa": self.isa}
+        return {"from": self.source, "to": self.desc, "bytes": self.desc.nbytes, **where, **self._cost_summary()}
+
     def __repr__(self) -> str:
         return f"Reordered({self.source} to {self.desc} on {self.machine.name})"
 

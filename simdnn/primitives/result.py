@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented
+from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented
 from isa_models.alike import Alike
+from isa_models.display import InNotebooks
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.spec import ConvProblem, Kernel, MatmulProblem, Problem
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Conversion:
+class Conversion(InNotebooks):
     """The cost, once, to bring the user's weights to the kernel's type and layout, ahead of the runs.
 
     The column sums that integer kernels with s8 sources or zero points also want are not in it.
@@ -45,8 +45,11 @@ class Conversion:
     written_bytes: int
     confidence: Confidence
 
+    def _summary(self) -> dict[str, Any]:
+        return vars(self)
 
-class Priced(ABC):
+
+class Priced(ABC, InNotebooks):
     """Anything with a cost: a primitive's kernel, a reorder, a quantization."""
 
     @property
@@ -78,6 +81,18 @@ class Priced(ABC):
     def confidence(self) -> Confidence:
         """The weakest standing among the figures used: measured, documented or estimated."""
         return self.cost.confidence
+
+    def _cost_summary(self) -> dict[str, Any]:
+        """The cost for a table, or why there is none."""
+        try:
+            return {
+                "cycles": self.cycles,
+                "time_us": self.seconds * 1e6,
+                "bound": self.bound,
+                "confidence": self.confidence,
+            }
+        except SimdnnError as error:  # a figure is missing
+            return {"cost": f"none: {error}"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -231,8 +246,20 @@ class Estimate(Alike, Priced):
         """1e9 operations a second, a multiply-accumulate counted as 2."""
         return 2e-9 * self.problem.macs / self.seconds
 
-    def _summary(self) -> dict[str, Any]:
+    def _row(self) -> dict[str, Any]:
         """One flat record: the problem, the kernel, the cost."""
+        cost = {"cycles": self.cycles, "time_us": self.seconds * 1e6, "gops": self.gops}
+        return self._chosen() | cost | {"bound": self.bound, "confidence": self.confidence, "assumes": self.assumes}
+
+    def _summary(self) -> dict[str, Any]:
+        """The record, or why there is no cost."""
+        try:
+            return self._row()
+        except SimdnnError:  # a figure is missing
+            return self._chosen() | self._cost_summary()
+
+    def _chosen(self) -> dict[str, Any]:
+        """The problem and the kernel."""
         names = [f.name for f in fields(self.problem) if f.name not in ("epilogue", "decompression")]
         sizes = {name: getattr(self.problem, name) for name in names}
         if isinstance(self.problem, MatmulProblem) and (parts := self.problem.decompression):
@@ -252,40 +279,32 @@ class Estimate(Alike, Priced):
             "implementation": self.implementation,
             "compute_dtype": self.compute_dtype,
             "macs": self.problem.macs,
-            "cycles": self.cycles,
-            "time_us": self.seconds * 1e6,
-            "gops": self.gops,
-            "bound": self.bound,
-            "confidence": self.confidence,
-            "assumes": self.assumes,
         }
 
     def to_frame(self) -> pd.DataFrame:
         """A frame of one row: the problem, the kernel, and its cost; units stand in the columns' names."""
         import pandas as pd
 
-        return pd.DataFrame([self._summary()])
+        return pd.DataFrame([self._row()])
 
     def to_json(self) -> str:
         """The summary, `instructions`, `traffic`, `dispatch` and `provenance`, of a result `departures`, too.
 
         Missing figures are null, never NaN.
         """
-        return json.dumps(plain(self._summary() | self._records() | {"provenance": self.provenance}), allow_nan=False)
+        return json.dumps(plain(self._row() | self._records() | {"provenance": self.provenance}), allow_nan=False)
 
     def _records(self) -> dict[str, Any]:
         """The frames of `to_json`."""
         return {name: _records(getattr(self, name)) for name in ("instructions", "traffic", "dispatch")}
 
     def __repr__(self) -> str:
-        cost = f"{self.cycles:.0f} cycles, {self.bound}" + (f", {self.threads} threads" if self.threads > 1 else "")
-        cost += f"; {self.assumes}" if self.assumes else ""
+        try:
+            cost = f"{self.cycles:.0f} cycles, {self.bound}" + (f", {self.threads} threads" if self.threads > 1 else "")
+            cost += f"; {self.assumes}" if self.assumes else ""
+        except SimdnnError as error:  # a figure is missing
+            cost = f"no cost: {error}"
         return f"{type(self).__name__}({self.implementation} on {self.machine.name}: {cost})"
-
-    def _repr_html_(self) -> str:
-        shown = self._summary()
-        cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(_text(v))}</td></tr>" for k, v in shown.items())
-        return f"<table>{cells}</table>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -358,9 +377,9 @@ class Result(Estimate):
             )
         return self.explainer(*index)
 
-    def _summary(self) -> dict[str, Any]:
+    def _row(self) -> dict[str, Any]:
         output = f"{'x'.join(map(str, self.output.shape))} {self.output.dtype}"
-        return super()._summary() | {"output": output, "departures": self.departed.summary}
+        return super()._row() | {"output": output, "departures": self.departed.summary}
 
     def _records(self) -> dict[str, Any]:
         facts = {name: self.departures.attrs[name] for name in ("exact", "proven")}
@@ -382,7 +401,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
-
-
-def _text(value: object) -> str:
-    return f"{value:,.6g}" if isinstance(value, float) else str(value)

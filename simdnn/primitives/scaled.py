@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from isa_models import InvalidArgument, Machine, Unimplemented
 from isa_models.alike import Alike
 from isa_models.block_formats import block_format
+from isa_models.display import shape_and_type
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
 from simdnn.explanations.blocks import explain_block, explain_stored
@@ -153,6 +154,14 @@ class Blocks(Alike, Priced):
             other = "src" if argument == "wei" else "wei"
             scales[other] = _times(scales[other], common) if other in scales else common
         return Attr(scales=scales, **fields)
+
+    def _summary(self) -> dict[str, Any]:
+        arrays = {"codes": self.output, "scales": self.scales, "offsets": self.offsets}
+        parts = {name: shape_and_type(array) for name, array in arrays.items() if array is not None}
+        tensor = {} if self.tensor_scale is None else {"tensor_scale": float(self.tensor_scale)}
+        blocks = {"type": self.dtype, "blocks": f"{self.group} along axis {self.axis}", "rule": self.rule}
+        cost = {"machine": self.machine.name, "isa": self.isa, **self._cost_summary()} if self.machine else {}
+        return blocks | parts | tensor | cost
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.output.shape))

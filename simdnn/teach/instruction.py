@@ -11,7 +11,7 @@ from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family, Operand
 from isa_models.machines.loader import machine
 from isa_models.plugins import load
-from simdnn.explanations.lanes import explain, signature
+from simdnn.explanations.lanes import explain
 from simdnn.explanations.steps import ExplainedStep
 from simdnn.explanations.written import arguments, example
 from simdnn.teach.forms import Field, FieldGroup, Query
@@ -124,7 +124,7 @@ def answer(query: Query) -> tuple[InstructionShown, tuple[FieldGroup, ...]]:
     if _has_no_values(definition):
         forms = tuple(definition.forms()) if isinstance(definition, Family) else ()
         said = () if forms else ("It sets a state of the machine; there is no value to show.",)
-        return InstructionShown(signature(definition), about, forms, (), (), 0, said, on.name, costs), ()
+        return InstructionShown(definition.signature, about, forms, (), (), 0, said, on.name, costs), ()
     found = explain(definition.name, **arguments(definition, _texts(query, definition)))
     pairs = zip(found.rows, found.lanes, strict=True)
     lanes = [Lane(at, tuple(_shown(*one) for one in of)) for at, of in groupby(pairs, lambda pair: pair[0].at)]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from isa_models import GpuMachine
+from isa_models.alike import Alike
 from isa_models.machines.cpu_record import Machine
 from simdnn.program.purposes import CONTROL, PURPOSES, purposes
 from simdnn.program.records import Loop, Op, Program, Statement
@@ -29,7 +30,7 @@ CAUSES = (*PURPOSES, LAUNCH, RESULTS, MEMORY)
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class Work(Alike):
     """The work that a cost was found for, for who asks where its cycles go.
 
     `find_program` gives the program, which need not be kept for that: it is thousands of objects. `shares`: of each

@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from isa_models.alike import Alike
+from isa_models.display import InNotebooks
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
 from simdnn.program.records import Program
@@ -47,7 +49,7 @@ class InstructionCost:
 
 
 @dataclass(frozen=True, eq=False)
-class Cost:
+class Cost(Alike, InNotebooks):
     """The cost of one run of a program, on one core or on several.
 
     `clock` says at which clock `cycles` make `seconds`. `bound` is "compute", "latency", "front-end", or the memory
@@ -68,6 +70,10 @@ class Cost:
     executed: Counter[str]
     confidence: Confidence
     work: Work
+
+    def _summary(self) -> dict[str, Any]:
+        names = ("machine", "cycles", "seconds", "clock", "bound", "confidence")
+        return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
         where = f"{self.cycles:,.0f} cycles on {self.machine}, {self.bound}"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from isa_models.alike import Alike
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import Batch
@@ -245,8 +246,8 @@ Finish = Callable[[Mapping[str, Array]], Array]
 BESIDE = ("group_scale", "zero_point", "wei_group_scale", "group_comp", "wei_zeros", "wei_scales")
 
 
-@dataclass(frozen=True)
-class Kernel:
+@dataclass(frozen=True, eq=False)
+class Kernel(Alike):
     """A Program for one problem, and the way between the user's arrays and its tensors.
 
     `prepare(src, weights, parameters)` takes src (m, k) or nchw and weights (k, n) or goihw in their storage types and
