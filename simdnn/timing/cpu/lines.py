@@ -8,9 +8,11 @@ one by adding what a turn moves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,7 @@ from simdnn.timing.cpu.steps import CoreOp, Step, core_op, fused_with
 from simdnn.timing.cpu.stream import CountedAs, CountedStep, Stream
 
 Ints = npt.NDArray[np.int64]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +60,7 @@ class _KnownLines:
         self.facts = Numbers("length", "wide", "tiles", "loads", "stores")
         self._steps: list[tuple[Step, str]] = []  # with the jump that is fused with it
         self._numbers: dict[tuple[Step, str], int] = {}
+        self.answers: dict[tuple[str, bytes], Any] = {}  # what was found of stretches, by their digests
         self._of_op: dict[tuple[object, ...], int] = {}
         self._of_loop: dict[tuple[str, int], tuple[int, ...]] = {}
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}
@@ -125,6 +129,7 @@ class _KnownLines:
 
 _LOCK = ForkLock()
 _MOST_KNOWN = 1 << 16
+_MOST_ANSWERS = 1 << 13
 
 
 @lru_cache(maxsize=64)
@@ -139,6 +144,15 @@ def _known(machine: Machine) -> _KnownLines:
     return found
 
 
+class _Place(NamedTuple):
+    """Where a loop stands: its first line, the first one behind its control, the one behind its last; and its turns."""
+
+    begin: int
+    within: int
+    end: int
+    turns: int
+
+
 class _Text:
     """The lines of a program in the order of its text, as they are added."""
 
@@ -146,11 +160,12 @@ class _Text:
         self.known, self.stream = known, stream
         self.numbers, self.at = list[int](), list[int]()
         self.moves: dict[str, tuple[list[int], list[int]]] = {}  # by variable: places, and what a step adds there
-        self.control: dict[int, tuple[int, int]] = {}  # first line and the one behind the last, by a loop's identity
+        self.times = list[int]()  # that each is executed
+        self.loops: dict[int, _Place] = {}  # by a loop's identity
         self.parts: dict[int, list[tuple[int, int] | Loop]] = {}  # by the identity of a body: straight code, and loops
 
-    def add(self, body: Sequence[Statement]) -> None:
-        """The lines of a body, after those added before."""
+    def add(self, body: Sequence[Statement], times: int = 1) -> None:
+        """The lines of a body that is executed so often, after those added before."""
         parts = self.parts[id(body)] = []
         numbers, at, known, stream = self.numbers, self.at, self.known, self.stream
         straight = -1  # where the straight code began that the last line belongs to
@@ -158,15 +173,18 @@ class _Text:
             begin = len(numbers)
             if type(statement) is Loop:
                 numbers.extend(known.control(stream, statement))
-                at.extend([UNPLACED] * (len(numbers) - begin))
-                self.control[id(statement)] = begin, len(numbers)
+                within = len(numbers)
+                at.extend([UNPLACED] * (within - begin))
+                self.times.extend([times * statement.extent] * (within - begin))
                 parts.append(statement)
                 straight = -1
-                self.add(statement.body)
+                self.add(statement.body, times * statement.extent)
+                self.loops[id(statement)] = _Place(begin, within, len(numbers), times * statement.extent)
                 continue
             number, address, strides = known.op(stream, statement)  # type: ignore[arg-type]  # an op
             numbers.append(number)
             at.append(address)
+            self.times.append(times)
             for name, stride in strides:
                 places, steps = self.moves.setdefault(name, ([], []))
                 places.append(begin)
@@ -177,6 +195,10 @@ class _Text:
             parts[-1] = straight, begin + 1
 
 
+def _digest(*parts: Ints) -> bytes:
+    return blake2b(b"".join([part.tobytes() for part in parts])).digest()
+
+
 class ProgramLines:
     """The lines of one program on a machine, by their places in its text."""
 
@@ -185,9 +207,11 @@ class ProgramLines:
         self._known = _known(machine)
         text = _Text(self._known, Stream(program))
         text.add(program.body)
-        self._control, self._parts = text.control, text.parts
+        self._loops, self._parts = text.loops, text.parts
         self._numbers, self._at = np.array(text.numbers, np.int64), np.array(text.at, np.int64)
         self._places = np.arange(len(text.numbers))
+        self._placed = bool((self._at != UNPLACED).any())
+        self.times = np.array(text.times, np.int64)
         self._moves = {name: self._column(*found) for name, found in text.moves.items()}
         self.keys = [self._known.keys[number] for number in text.numbers]
         self.lengths, self._wide, self._tiles, self._loads, self._stores = self._known.facts.values[:, self._numbers]
@@ -204,7 +228,19 @@ class ProgramLines:
 
     def control(self, loop: Loop) -> Stretch:
         """The lines that end each turn of a loop."""
-        return self._stretch(*self._control[id(loop)])
+        place = self._loops[id(loop)]
+        return self._stretch(place.begin, place.within)
+
+    def within(self, loop: Loop) -> range:
+        """All lines of a loop, its control first."""
+        place = self._loops[id(loop)]
+        return range(place.begin, place.end)
+
+    def steps_of_a_turn(self, loop: Loop) -> int:
+        """All steps that one turn of a loop executes, fused ones counted apart."""
+        place = self._loops[id(loop)]
+        lines = slice(place.begin, place.end)
+        return int(self.lengths[lines] @ self.times[lines]) // place.turns
 
     def _stretch(self, begin: int, end: int) -> Stretch:
         return Stretch(self._places[begin:end], self._at[begin:end])
@@ -225,25 +261,38 @@ class ProgramLines:
         """Steps, fused ones counted apart."""
         return int(self.lengths[stretch.order].sum())
 
-    def steps(self, counted: Mapping[int, int]) -> int:
-        """All steps of lines that are executed so often, fused ones counted apart."""
-        return sum(len(self.keys[number]) * count for number, count in counted.items())
-
-    def counted(self, order: Ints) -> Counter[int]:
-        """How often each line stands there, in the order in which they are met."""
-        return Counter(order.tolist())
-
-    def executed(self, counted: Mapping[int, int]) -> Counter[CountedAs]:
-        """The executions of lines."""
+    def executed(self, order: Iterable[int]) -> Counter[CountedAs]:
+        """The executions of all lines, told in the order in which lines are named."""
         found: Counter[CountedAs] = Counter()
-        for number, count in counted.items():
-            for key in self.keys[number]:
-                found[key] += count
+        keys, times = self.keys, self.times.tolist()
+        for number in order:
+            for key in keys[number]:
+                found[key] += times[number]
+        return found
+
+    def once(self, what: str, stretch: Stretch, find: Callable[[], Answer]) -> Answer:
+        """What is asked of the lines of a stretch, wherever their bytes lie; found once for all that are alike."""
+        places = stretch.order - stretch.order[:1]
+        return self._answer((what, _digest(self._numbers[stretch.order], places)), find)
+
+    def once_repeated(self, what: str, stretch: Stretch, moving: str, find: Callable[[], Answer]) -> Answer:
+        """What is asked of a stretch that a loop of a variable repeats; found once for all that are alike."""
+        placed = [stretch.at, self.moves(stretch.order, moving)] if self._placed else []
+        return self._answer((what, _digest(self._numbers[stretch.order], *placed)), find)
+
+    def _answer(self, key: tuple[str, bytes], find: Callable[[], Answer]) -> Answer:
+        answers = self._known.answers
+        if key in answers:
+            return answers[key]  # type: ignore[no-any-return]
+        found = find()
+        if len(answers) >= _MOST_ANSWERS:
+            answers.clear()
+        answers[key] = found
         return found
 
     def ops(self, stretch: Stretch) -> tuple[list[CoreOp], list[int]]:
         """The different lines as the core sees them beside each other, and how often each stands there."""
-        counted = self.counted(stretch.order)
+        counted = Counter(stretch.order.tolist())
         rows, of = self.rows(stretch.order)
         return [rows.ops[number] for number in of[list(counted)].tolist()], list(counted.values())
 

@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
@@ -61,13 +61,32 @@ def _add(total: Pieces, more: Pieces, times: int = 1) -> None:
         total[name] = Piece(old.loop, iterations, cycles, old.bound)
 
 
+@dataclass(frozen=True, eq=False)
+class Mix:
+    """Different lines as the core sees them beside each other, and how often each stands there."""
+
+    machine: Machine
+    ops: Sequence[CoreOp]
+    times: Sequence[int]
+
+    @cached_property
+    def limits(self) -> dict[str, float]:
+        """Cycles that no schedule can beat, by what sets them; dependences apart."""
+        return lower_bounds(self.machine, self.ops, self.times)
+
+    @cached_property
+    def confidence(self) -> Confidence:
+        """The weakest standing among what their time rests on."""
+        return confidence_of(self.machine, self.ops)
+
+
 @dataclass(frozen=True)
 class Shortened:
     """Lines to simulate in a row, and beside them what was left out: its pieces of time and its executions."""
 
     lines: Stretch
     skipped: Pieces
-    executed: Counter[int]  # left out, by the numbers of lines
+    left: dict[int, None]  # the lines some of whose executions were left out, in the order in which they are met
 
 
 @dataclass(frozen=True)
@@ -109,31 +128,36 @@ class _Walk:
         self.lines = ProgramLines(program, machine)
         self.window = machine.core.reorder_buffer
         self.rates: dict[int, Pieces] = {}
-        self.counts: dict[int, Counter[int]] = {}
         self.first_turns: dict[int, Shortened] = {}
         self.confidences: set[Confidence] = set()
 
     def run(self) -> CoreTime:
         whole = self.body(self.program.body, "")
-        ops, times = self.lines.ops(whole.lines)
-        stores_too = math.ceil(bounds.load_pipes(self.machine, ops, times) - 1e-9)  # the core model places none
-        cycles = float(max(stores_too, *_ends(self.lines.turn(whole.lines), len(whole.lines.order)))) if ops else 0.0
-        self.confidences.add(confidence_of(self.machine, ops))
-        pieces: Pieces = {"": Piece("", 1, cycles, _bound(lower_bounds(self.machine, ops, times), cycles))}
+        mix = self.mix(whole.lines)
+        stores_too = math.ceil(mix.limits["load"] - 1e-9)  # the core model places none
+        cycles = float(max(stores_too, *self.ends(whole.lines))) if mix.ops else 0.0
+        self.confidences.add(mix.confidence)
+        pieces: Pieces = {"": Piece("", 1, cycles, _bound(mix.limits, cycles))}
         _add(pieces, whole.skipped)
-        counted = whole.executed.copy()
-        counted.update(self.lines.counted(whole.lines.order))
-        executed = self.lines.executed(counted)
+        executed = self.lines.executed(whole.left | dict.fromkeys(whole.lines.order.tolist()))
         cycles = sum(piece.cycles for piece in pieces.values())
         loops = tuple(self.span(s) for s in self.program.body if isinstance(s, Loop))
         span = Iteration(cycles, executed.total(), loops)
         return CoreTime(cycles, tuple(pieces.values()), executed, weakest(self.confidences), span)
 
+    def mix(self, stretch: Stretch) -> Mix:
+        """The different lines of a stretch beside each other."""
+        return self.lines.once("mix", stretch, lambda: Mix(self.machine, *self.lines.ops(stretch)))
+
+    def ends(self, whole: Stretch) -> tuple[int, ...]:
+        """The cycle of the last retirement of a stretch that is executed once."""
+        return self.lines.once_repeated("ends", whole, "", lambda: _ends(self.lines.turn(whole), len(whole.order)))
+
     def body(self, body: Sequence[Statement], path: str, *end: Stretch) -> Shortened:
         """One pass over statements and what ends them, inner loops cut short."""
         parts: list[Stretch] = []
         skipped: Pieces = {}
-        executed: Counter[int] = Counter()
+        left: dict[int, None] = {}
         for part in self.lines.parts(body):
             if isinstance(part, Stretch):
                 parts.append(part)
@@ -141,8 +165,8 @@ class _Walk:
             inner = self.loop(part, path)
             parts.append(inner.lines)
             _add(skipped, inner.skipped)
-            executed.update(inner.executed)
-        return Shortened(Stretch.of([*parts, *end]), skipped, executed)
+            left |= inner.left
+        return Shortened(Stretch.of([*parts, *end]), skipped, left)
 
     def first(self, loop: Loop, path: str) -> Shortened:
         """A loop's first iteration, with what ends it."""
@@ -158,42 +182,26 @@ class _Walk:
         kept = min(loop.extent, -(-self.window // size))
         if kept < loop.extent and max(self.rate(loop, path).values(), key=lambda p: p.cycles).bound == "latency":
             kept = min(loop.extent, -(-SETTLING * self.window // size))
-        skipped, executed = dict(one.skipped), Counter(one.executed)
+        skipped, without = dict(one.skipped), one.left
         for _ in range(1, kept if one.skipped else 0):
             _add(skipped, one.skipped)
-        for number, times in one.executed.items():
-            executed[number] += times * (kept - 1)
         left = loop.extent - kept
         if left:
             _add(skipped, self.rate(loop, path), left)
-            for number, times in self.count(loop).items():
-                executed[number] += times * left
-        return Shortened(self.lines.turns(one.lines, loop.var, 0, kept), skipped, executed)
-
-    def count(self, loop: Loop) -> Counter[int]:
-        """The executions of one iteration."""
-        if id(loop) not in self.counts:
-            found = self.lines.counted(self.lines.control(loop).order)
-            for part in self.lines.parts(loop.body):
-                if isinstance(part, Stretch):
-                    found.update(part.order.tolist())
-                else:
-                    for number, times in self.count(part).items():
-                        found[number] += times * part.extent
-            self.counts[id(loop)] = found
-        return self.counts[id(loop)]
+            without = without | dict.fromkeys(self.lines.within(loop))
+        return Shortened(self.lines.turns(one.lines, loop.var, 0, kept), skipped, without)
 
     def span(self, loop: Loop) -> Iteration:
         """One iteration; where its steady state is not known, that of its loops and the least that the rest takes."""
         loops = tuple(self.span(s) for s in loop.body if isinstance(s, Loop))
-        instructions = self.lines.steps(self.count(loop))
+        instructions = self.lines.steps_of_a_turn(loop)
         if id(loop) in self.rates:
             return Iteration(sum(piece.cycles for piece in self.rates[id(loop)].values()), instructions, loops)
         parts = [*self.lines.parts(loop.body), self.lines.control(loop)]
         inner = [part for part in parts if isinstance(part, Loop)]
         straight = Stretch.of([part for part in parts if isinstance(part, Stretch)])
-        rest = lower_bounds(self.machine, *self.lines.ops(straight))
-        cycles = sum(span.cycles * s.extent for span, s in zip(loops, inner, strict=True)) + max(rest.values())
+        rest = max(self.mix(straight).limits.values())
+        cycles = sum([span.cycles * s.extent for span, s in zip(loops, inner, strict=True)]) + rest
         return Iteration(cycles, instructions, loops)
 
     def rate(self, loop: Loop, path: str) -> Pieces:
@@ -209,12 +217,15 @@ class _Walk:
         one = self.first(loop, path)
         short = self.lines.length(one.lines) <= self.window // SHORT
         if short or all(isinstance(statement, Op) for statement in loop.body):
-            timing = _steady(self.lines.turn(one.lines, loop.var))
+            turn = partial(self.lines.turn, one.lines, loop.var)
+            timing = self.lines.once_repeated("steady", one.lines, loop.var, lambda: _steady(turn()))
             self.confidences.add(timing.confidence)
             cycles = timing.cycles
             bound = _named(timing.bound) if timing.limits[timing.bound] >= NEAR * cycles else "latency"
         else:
-            cycles, bound = self.neighbours(loop, one.lines)
+            find = partial(self.neighbours, loop, one.lines)
+            cycles, bound = self.lines.once_repeated("neighbours", one.lines, loop.var, find)
+            self.confidences.add(self.mix(one.lines).confidence)
         pieces = {path: Piece(path, 1, cycles, bound)}
         _add(pieces, one.skipped)
         return pieces
@@ -225,7 +236,6 @@ class _Walk:
         Some iterations fill the window, then some are looked at; more where these still differ. Queues that fill more
         slowly hide a bound, stores at commit above all, so the time is no less than each bound.
         """
-        ops, times = self.lines.ops(one)
         for settled in (self.window, SETTLING * self.window):
             warm = -(-settled // self.lines.length(one))
             turns = self.lines.turns(one, loop.var, 0, warm + max(LOOKED_AT, 2 * warm))
@@ -233,14 +243,13 @@ class _Walk:
             seen = (ends[-1] - ends[warm - 1]) / (len(ends) - warm)
             if abs(ends[-1] - ends[-2] - seen) <= ALIKE * seen:
                 break
-        self.confidences.add(confidence_of(self.machine, ops))
-        limits = lower_bounds(self.machine, ops, times)
+        limits = self.mix(one).limits
         cycles = max(seen, *limits.values())
         return cycles, _bound(limits, cycles)
 
     def _nested(self, loop: Loop, inner: Loop, path: str) -> Pieces:
         """A loop that holds nothing but another: that one's iterations, and the dispatch of the control around it."""
-        cycles = bounds.dispatch(self.machine, *self.lines.ops(self.lines.control(loop)))
+        cycles = self.mix(self.lines.control(loop)).limits["front-end"]
         pieces = {path: Piece(path, 1, cycles, "front-end")}
         _add(pieces, self.rate(inner, f"{path}/{inner.var}"), inner.extent)
         return pieces
