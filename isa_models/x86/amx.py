@@ -17,7 +17,7 @@ from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
 from isa_models.rounding import widen_f16
 from isa_models.x86.bf16 import even_and_odd, fine, fma_flushed
 from isa_models.x86.floats import choose_nan, daz
-from isa_models.x86.widths import AMX, AMX_CONFIG, AMX_FP16, Widths
+from isa_models.x86.widths import AMX, AMX_CONFIG, AMX_FP16, PREFETCH, Widths
 
 _COLUMNS = 16
 _STEPS = TILE_ROWS  # doublewords of a row of a
@@ -198,7 +198,7 @@ for _name, _a, _b in (("ss", "s8", "s8"), ("su", "s8", "u8"), ("us", "u8", "s8")
     _integer_dot(f"tdpb{_name}d", _a, _b)
 
 
-def _tile_move(name: str, memory: MemoryForm, text: str) -> None:
+def _tile_move(name: str, memory: MemoryForm, text: str, apart: bool = False) -> None:
     @define(
         name,
         "u32 <- u32",
@@ -209,6 +209,7 @@ def _tile_move(name: str, memory: MemoryForm, text: str) -> None:
         tile=True,
         memory=memory,
         registers=False,
+        apart=apart,
         doc=f"""{text}
 
     >>> import numpy as np
@@ -222,6 +223,9 @@ def _tile_move(name: str, memory: MemoryForm, text: str) -> None:
 
 
 _tile_move("tileloadd", "load", "Load a tile, row by row, each at a stride from the one before.")
+_tile_move(
+    "tileloaddt1", "load", "Load a tile as `tileloadd` does; its lines are not kept in the first cache.", apart=True
+)
 _tile_move("tilestored", "store", "Store a tile, row by row, each at a stride from the one before.")
 
 
@@ -258,4 +262,22 @@ def tilezero(a: Value) -> Value:
     doc=example("ldtilecfg", "Set the rows of each tile and the bytes of a row, and clear all tiles.", "[1]", "[1]"),
 )
 def ldtilecfg(a: Value) -> Value:
+    return a
+
+
+@define(
+    "prefetchw",
+    "u8 <- u8",
+    PREFETCH,
+    "Intel SDM Vol. 2B, PREFETCHW",
+    native=False,
+    moves=True,
+    ahead=True,
+    timed_as="prefetcht0",
+    registers=False,
+    doc=example(
+        "prefetchw", "Fetch the line of a byte that will be stored to; the bytes stay as they are.", "[1]", "[1]"
+    ),
+)
+def prefetchw(a: Value) -> Value:
     return a

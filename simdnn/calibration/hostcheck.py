@@ -158,7 +158,8 @@ def _transfer(
     move, unit = _move("load" if load else "store", dtype, register.bits, isa)
     rows, stride = 1, 0
     if definition.tile:
-        move, unit = ("tileloadd" if load else "tilestored"), "u32"
+        own = definition.moves and definition.memory == "load"
+        move, unit = (definition.name if own else "tileloadd") if load else "tilestored", "u32"
         rows, stride = TILE_ROWS, Instruction.row_lanes(dtype)
     part = register.as_(unit)
     memory = Memory(tensor, index, unit, part.lanes, rows, stride)

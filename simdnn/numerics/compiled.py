@@ -250,6 +250,10 @@ class _Stage:
                 whole = registers[place.name].view(operand.dtype)
                 values.append(whole if whole.lanes == lanes else whole.permute(range(lanes)))
             else:
+                if definition.ahead:
+                    self.emitter.declarations["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
+                    where = self.address(place, variables)
+                    self.emitter.line(f"call void @llvm.prefetch.p0(ptr {where}, i32 1, i32 3, i32 1)")
                 values.append(self.load(place, lanes, variables))
         result = None
         if op.is_zero_idiom:

@@ -47,6 +47,9 @@ class LevelTraffic:
     cycles: float
     confidence: Confidence
     exposed: float = 0.0  # share of the cycles that add to the core's own
+    exposed_asked: float = (
+        0.0  # the same of lines that the program asks for, ahead of their use or past the first cache
+    )
 
     @property
     def bytes(self) -> int:
@@ -66,6 +69,7 @@ class Transfers:
     levels: tuple[LevelTraffic, ...]
     tree: Region
     fetches: tuple[tuple[dict[str, Lines], Fetches], ...]
+    asked: frozenset[str]  # tensors whose lines the program asks for
 
 
 def traffic(
@@ -86,20 +90,35 @@ def transfers(
     """The traffic of every level with what each is asked for; arguments as for `traffic`."""
     tree = parts(program, machine.caches[0].line_bytes)
     whole = parts(within, tree.line_bytes) if within else tree
-    fetched = tuple(fetches(tree, cache, cold, whole) for cache in machine.caches)
+    apart, asked = _apart(program), _asked(program)
+    passing = (apart, *[frozenset[str]() for _ in machine.caches[1:]])
+    fetched = tuple(fetches(tree, cache, cold, whole, by) for cache, by in zip(machine.caches, passing, strict=True))
     levels = [_first_level(tree, machine)]
     tiles = _share_of_tiles(program)
     for inner, outer, found in zip(machine.caches, machine.caches[1:], fetched, strict=False):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
-        rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer)
-        exposed = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
+        rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle * _share_of_rows(program, outer, asked)
+        exposed = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed), outer.exposed
         levels.append(_level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed))
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / machine.frequency.ghz(*kind_of_code(program))
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
     rates = per_cycle, per_cycle
-    levels.append(_level("DRAM", fetched[-1], last.line_bytes, rates, confidence, machine.dram.exposed))
-    return Transfers(tuple(levels), tree, fetched)
+    shown = machine.dram.exposed, machine.dram.exposed
+    levels.append(_level("DRAM", fetched[-1], last.line_bytes, rates, confidence, shown))
+    return Transfers(tuple(levels), tree, fetched, asked | apart)
+
+
+def _apart(program: Program) -> frozenset[str]:
+    """Tensors whose lines pass the first cache by."""
+    ops = [op for op, _ in program.ops() if op.definition.apart]
+    return frozenset([op.memory.tensor for op in ops if op.memory])
+
+
+def _asked(program: Program) -> frozenset[str]:
+    """Tensors whose lines are asked for ahead of their use."""
+    ops = [op for op, _ in program.ops() if op.definition.ahead]
+    return frozenset([op.memory.tensor for op in ops if op.memory])
 
 
 def _share_of_tiles(program: Program) -> float:
@@ -113,8 +132,10 @@ def _share_of_tiles(program: Program) -> float:
     return bytes_[True] / max(1, sum(bytes_.values()))
 
 
-def _share_of_rows(program: Program, cache: CacheLevel) -> float:
-    """The share of a cache's store rate that a program's stores reach: tiles are stored row by row, a line each."""
+def _share_of_rows(program: Program, cache: CacheLevel, asked: Collection[str]) -> float:
+    """The share of a cache's store rate that a program's stores reach: tiles are stored row by row, a line each. Lines
+    that were `asked` for are there before they are stored to.
+    """
     if not cache.stores_apart:
         return 1.0
     distances, shares = zip(*cache.stores_apart, strict=True)
@@ -122,6 +143,7 @@ def _share_of_rows(program: Program, cache: CacheLevel) -> float:
     for op, times in program.ops():
         if op.memory is not None and op.memory is op.dst:
             apart = op.memory.stride * op.memory.bits / op.memory.lanes / 8 if op.memory.rows > 1 else 0
+            apart *= op.memory.tensor not in asked
             total += times * op.memory.bits
             busy += times * op.memory.bits / float(np.interp(apart, distances, shares))
     return total / busy if busy else 1.0
@@ -183,14 +205,20 @@ class Fetches:
 
 
 def fetches(
-    tree: Region, cache: CacheLevel, cold: Collection[str] | None = None, whole: Region | None = None
+    tree: Region,
+    cache: CacheLevel,
+    cold: Collection[str] | None = None,
+    whole: Region | None = None,
+    passing: Collection[str] = (),
 ) -> tuple[dict[str, Lines], Fetches]:
-    """Each tensor's lines that stay, fetched once a run, and those fetched again; arguments as for `misses`."""
-    stays = _stays(tree, cache)
-    before = stays if whole in (None, tree) else _stays(whole, cache)
+    """Each tensor's lines that stay, fetched once a run, and those fetched again; arguments as for `misses`, and the
+    tensors whose lines pass the cache by.
+    """
+    stays = _stays(tree, cache, passing)
+    before = stays if whole in (None, tree) else _stays(whole, cache, passing)
     left = {t: min(share, before[t]) if cold is not None and t not in cold else 0.0 for t, share in stays.items()}
     once = {tensor: lines * (stays[tensor] - left[tensor]) for tensor, lines in tree.iteration.items()}
-    return once, _again(tree, cache, stays)
+    return once, _again(tree, cache, stays, passing)
 
 
 def fits(part: Region, capacity_bytes: int) -> bool:
@@ -210,31 +238,35 @@ def borrowed(program: Program, machine: Machine, levels: Sequence[LevelTraffic],
     return (held, held / share) if last.shared_by > threads and held > max(share, own) else (0, 0.0)
 
 
-def _again(part: Region, cache: CacheLevel, stays: Mapping[str, float]) -> Fetches:
+def _again(part: Region, cache: CacheLevel, stays: Mapping[str, float], passing: Collection[str]) -> Fetches:
     """The fetches of an iteration of a part, less the `stays` share of lines that is there from the one before."""
     if all(share == 1 for share in stays.values()):
         return Fetches(part, {}, ())
     straight = {tensor: lines * (1 - stays[tensor]) for tensor, lines in part.straight.items()}
     loops = []
     for loop in part.loops:
-        within = {tensor: max(share, stays[tensor]) for tensor, share in _stays(loop, cache).items()}
+        within = {tensor: max(share, stays[tensor]) for tensor, share in _stays(loop, cache, passing).items()}
         once = {tensor: lines * (within[tensor] - stays[tensor]) for tensor, lines in loop.whole.items()}
-        loops.append((once, _again(loop, cache, within)))
+        loops.append((once, _again(loop, cache, within, passing)))
     return Fetches(part, straight, tuple(loops))
 
 
-def _stays(part: Region, cache: CacheLevel) -> dict[str, float]:
+def _stays(part: Region, cache: CacheLevel, passing: Collection[str] = ()) -> dict[str, float]:
     """The share of each tensor's lines of one iteration that the cache still holds at the next.
 
-    Lines at a stride may meet in few of the sets; all other tensors' are taken as spread evenly over all.
+    Lines at a stride may meet in few of the sets; all other tensors' are taken as spread evenly over all. Nothing stays
+    of tensors whose lines pass the cache by, and they take no place.
     """
-    total = sum([lines.touched for lines in part.iteration.values()])
+    total = sum([lines.touched for tensor, lines in part.iteration.items() if tensor not in passing])
     places = cache.size_bytes / part.line_bytes
-    found = dict.fromkeys(part.iteration, _kept_evenly(cache, total / places))
+    kept = _kept_evenly(cache, total / places)
+    found = {tensor: 0.0 if tensor in passing else kept for tensor in part.iteration}
     if not cache.ways:
         return found
     sets = max(1, round(min(places / cache.ways, PAGE_BYTES / part.line_bytes)))
     for tensor, runs in part.runs.items():
+        if tensor in passing:
+            continue
         others, more = divmod((total - runs.count) / sets, 1)  # in each set, and in a share of them one more
         if runs.strided and runs.count + others + (more > 0) > places / sets:
             lines = runs.by_set(sets)
@@ -284,11 +316,11 @@ def _level(
     line: int,
     rates: tuple[float, float],
     confidence: Confidence,
-    exposed: float,
+    exposed: tuple[float, float],
 ) -> LevelTraffic:
     missed = _all(*found)
     read, written = round(missed.touched * line), round(missed.written * line)
-    return LevelTraffic(name, read, written, *rates, transfer_cycles(read, written, *rates), confidence, exposed)
+    return LevelTraffic(name, read, written, *rates, transfer_cycles(read, written, *rates), confidence, *exposed)
 
 
 def transfer_cycles(read: float, written: float, load_rate: float, store_rate: float) -> float:

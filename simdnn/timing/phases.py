@@ -31,11 +31,14 @@ Demands = Sequence[Demand]  # by level, from the second on
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a run, `times` alike: the core's cycles, and those of each level from the second on."""
+    """A part of a run, `times` alike: the core's cycles, those of each level from the second on, and how many of these
+    add to the core's.
+    """
 
     times: float
     core: float
     levels: tuple[float, ...]
+    shown: float
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,7 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     votes = defaultdict(float, {own: cycles})
     for phase in phases(machine, core.span, moved):
         working, slowest = slower * phase.core, max(phase.levels)
-        shown = sum(level.exposed * busy for level, busy in zip(others, phase.levels, strict=True))
-        cycles += phase.times * (max(working + shown, slowest) - working)
+        cycles += phase.times * (max(working + phase.shown, slowest) - working)
         if slowest > working:
             votes[own] -= phase.times * working
             votes[others[phase.levels.index(slowest)].level] += phase.times * slowest
@@ -69,7 +71,7 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
 
 def phases(machine: Machine, span: Iteration, moved: Transfers) -> Iterator[Phase]:
     """The phases of a run in which any level but the first has something to do."""
-    cut = _Cut(LONG * machine.core.reorder_buffer, moved.levels[1:], moved.tree.line_bytes)
+    cut = _Cut(LONG * machine.core.reorder_buffer, moved.levels[1:], moved.tree.line_bytes, moved.asked)
     once, again = zip(*moved.fetches, strict=True)
     yield from cut.iteration(moved.tree, span, again, once, 1.0)
 
@@ -81,14 +83,21 @@ class _Cut:
     least: int
     levels: Sequence[LevelTraffic]
     line_bytes: int
+    asked: Collection[str]
 
     def phase(self, times: float, core: float, demands: Demands) -> Phase:
-        busy = []
+        busy, shown = [], 0.0
         for level, demand in zip(self.levels, demands, strict=True):
-            lines = sum(demand.values(), Lines()) * self.line_bytes
-            rates = level.load_bytes_per_cycle, level.store_bytes_per_cycle
-            busy.append(transfer_cycles(lines.touched, lines.written, *rates))
-        return Phase(times, core, tuple(busy))
+            asked = {tensor: lines for tensor, lines in demand.items() if tensor in self.asked}
+            all_, some = self.cycles(level, demand), self.cycles(level, asked) if asked else 0.0
+            busy.append(all_)
+            shown += level.exposed * (all_ - some) + level.exposed_asked * some
+        return Phase(times, core, tuple(busy), shown)
+
+    def cycles(self, level: LevelTraffic, demand: Demand) -> float:
+        """The time that a level takes for the lines of a demand."""
+        lines = sum(demand.values(), Lines()) * self.line_bytes
+        return transfer_cycles(lines.touched, lines.written, level.load_bytes_per_cycle, level.store_bytes_per_cycle)
 
     def iteration(
         self, part: Region, span: Iteration, fetches: Sequence[Fetches], before: Demands, times: float

@@ -199,8 +199,27 @@ def test_tiles_have_their_rows() -> None:
     assert [op.instruction for op, _ in program.ops()].count("ldtilecfg") == 1
     rows = {op.rows for op, _ in program.ops() if op.instruction == "tdpbusd"}
     assert rows == {16, 1}
-    loads = [op.memory for op, _ in program.ops() if op.instruction == "tileloadd"]
+    loads = [op.memory for op, _ in program.ops() if op.instruction.startswith("tileload")]
     assert {m.rows for m in loads if isinstance(m, Memory)} == {16, 1}
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "apart"),
+    [(64, 64, 896, {"src"}), (33, 40, 960, {"src", "wei", "wei_tail"}), (32, 40, 64, {"src", "wei", "wei_tail"})],
+)
+def test_operands_that_stream_pass_the_first_cache_by(m: int, n: int, k: int, apart: set[str]) -> None:
+    """The panel of weights stays there, unless it is too large, or there is one block of rows."""
+    program = build(INT8, MatmulProblem(m, n, k, "u8", "s8", Epilogue("s32"))).program
+    assert {op.memory.tensor for op, _ in program.ops() if op.instruction == "tileloaddt1" and op.memory} == apart
+
+
+@pytest.mark.parametrize("dst", ["s32", "bf16"])
+@pytest.mark.parametrize(("m", "n", "k"), [(40, 40, 64), (64, 32, 64 * 64), (50, 70, 512)])
+def test_each_line_of_a_block_is_asked_for_once_before_it_is_stored(m: int, n: int, k: int, dst: str) -> None:
+    program = build(INT8, MatmulProblem(m, n, k, "u8", "s8", Epilogue(dst))).program
+    widths = [32] * (n // 32) + [n % 32] * (n % 32 > 0)  # of panels
+    asked = sum(times for op, times in program.ops() if op.instruction == "prefetchw")
+    assert asked == m * sum(-(-width * fmt(dst).bits // 512) for width in widths)
 
 
 def test_the_library_takes_tiles_where_it_has_them() -> None:

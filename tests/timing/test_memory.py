@@ -18,8 +18,8 @@ from simdnn.kernels.common.spec import Epilogue, MatmulProblem
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement, Tensor
 from simdnn.timing.estimate import estimate_program
-from simdnn.timing.footprint import Access, crossing, distinct_lines, parts
-from simdnn.timing.memory import borrowed, misses, traffic
+from simdnn.timing.footprint import Access, Lines, crossing, distinct_lines, parts
+from simdnn.timing.memory import borrowed, misses, traffic, transfers
 from tests.effort import examples
 from tests.timing.programs import adds, gemm, loads, streamed
 
@@ -290,6 +290,36 @@ def test_tiles_and_vectors_have_their_own_shares() -> None:
     on_tiles = kind.build(MatmulProblem(64, 64, 1024, "bf16", "bf16", Epilogue("f32")), ZEN4).program
     for program, least, most in ((gemm("f32", 64, 64, 64, 8, 2), 0.2, 0.2), (on_tiles, 0.5, 0.6)):
         assert least <= traffic(program, exposing("L2", 0.2, to_tiles=0.6))[1].exposed <= most
+
+
+def tiles_twice(load: str, ahead: bool = False) -> Program:
+    """A tile of `a`, four times over with 48 KiB of `b` each time, and 32 rows of 4 KiB of `c` that are stored to."""
+    tile = Register("tmm0", "u32", 256)
+    a, b = Memory("a", Affine(), "u32", 256, 16, 16), Memory("b", Affine.var("i") * 256, "u32", 256, 16, 16)
+    where, line = Memory("c", Affine.var("t") * 16, "u32", 256, 16, 1024), Register("line", "u8", 4)
+    loads = (Op("tileloadd", tile, (a,)), Loop("i", 48, (Op(load, tile, (b,)),)))
+    asked = [Op("prefetchw", line, (Memory("c", Affine.var("t") * 16 + 1024 * r, "u8", 4),)) for r in range(16)]
+    body = (*asked * ahead, *loads, Op("tilestored", where, (tile,)))
+    tensors = (Tensor("a", "u32", 256), Tensor("b", "u32", 48 * 256), Tensor("c", "u32", 1 << 14, "output"))
+    return Program("tiles", "avx512_core_amx", tensors, (Loop("t", 4, body),))
+
+
+def test_what_passes_the_first_cache_by_leaves_it_to_others() -> None:
+    """48 KiB that go through a cache of 48 KiB leave nothing of the tile beside them, unless they pass it by."""
+    spr = machine("spr")
+    stays, passes = (transfers(tiles_twice(name), spr).fetches[0] for name in ("tileloadd", "tileloaddt1"))
+    found = [once.get("a", Lines()) + again.total.get("a", Lines()) for once, again in (stays, passes)]
+    assert found[0].touched > found[1].touched
+    assert passes[1].total["b"].touched == 4 * 48 * 16
+
+
+def test_lines_that_are_asked_for_show_as_little_as_those_of_vectors() -> None:
+    spr = machine("spr")
+    late, early = (transfers(tiles_twice("tileloaddt1", ahead), spr) for ahead in (False, True))
+    assert late.asked == {"b"} and early.asked == {"b", "c"}
+    assert early.levels[1].exposed_asked == spr.cache("L2").exposed < early.levels[1].exposed
+    assert early.levels[1].store_bytes_per_cycle == spr.cache("L2").store_bytes_per_cycle
+    assert late.levels[1].store_bytes_per_cycle < 0.6 * early.levels[1].store_bytes_per_cycle
 
 
 @pytest.mark.parametrize(("columns", "apart"), [(16, 64), (128, 512), (256, 1024), (1024, 4096)])

@@ -26,7 +26,8 @@ def tiled(accumulation: str = "even_odd") -> Machine:
     """zen4 with AMX: a product every 16 cycles, from accumulator to accumulator too; 52 cycles from its sources."""
     base = machine("zen4")
     rows = [_row(name, "tmm,tmm,tmm", 52, "TMUL", 16, own=16) for name in _PRODUCTS]
-    rows += [_row("tileloadd", "tmm,m8192", 20), _row("tilestored", "m8192,tmm", 0, "FP4", 16)]
+    rows += [_row(name, "tmm,m8192", 20) for name in ("tileloadd", "tileloaddt1")]
+    rows += [_row("tilestored", "m8192,tmm", 0, "FP4", 16)]
     rows += [_row("tilezero", "tmm", 0), _row("ldtilecfg", "m512", 204, "FP0")]
     core = replace(
         base.core,

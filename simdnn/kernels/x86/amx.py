@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.spec import Problem
@@ -37,6 +38,7 @@ _COLUMNS = TILE_ROW_BITS // 32  # of an accumulator
 _STEPS = TILE_ROWS  # doublewords of channels in a row
 _MOST_ACCUMULATORS = 4
 _VECTORS = 16  # registers that hold sums in the epilogue
+_LINE = 64  # bytes of a cache's line
 _SECOND_LEVEL = 1024 * 1024  # half the L2 of the CPUs that have tiles
 _SUMS = "sums"
 
@@ -168,25 +170,53 @@ class AmxTiles:
                         i, "dst", numbers[at] * self.product.conv.oc + panel.dst + j * _COLUMNS, self.product.conv.oc
                     )
                 store.append(op("tilestored", place, bits))
-        code = [*clear, *self.products(panel, [sources[at] for at in first]), *store]
+        code = [*clear, *self.products(panel, [sources[at] for at in first], numbers[0]), *store]
         return [TilePart("part", 1, code + self.finish_rows(panel, buffered, position[0], numbers[0]))]
 
     def rows_at(self, i: int, tensor: str, index: Affine, stride: int) -> Memory:
         """Tile i's rows of a matrix."""
         return Memory(tensor, index, "u32", self.heights[i] * _COLUMNS, self.heights[i], stride)
 
-    def products(self, panel: Panel, sources: Sequence[Affine]) -> Code:
-        """The accumulators over all taps and channels."""
+    def products(self, panel: Panel, sources: Sequence[Affine], number: Affine) -> Code:
+        """The accumulators over all taps and channels; `number` is that of the block's first row."""
         ((chain,),) = (repeat.chains for repeat in self.sums.sums(panel.step))
         rows, weights = chain.at(sources, panel.base)
-        dot, k = self.dot, Affine.var("k")
+        steps, k = chain.steps // _STEPS, Affine.var("k")
+        if not self.product.options.ahead:
+            return chain.around(loop("k", steps, self.step(panel, rows, weights, k)))
+        if chain.loops:
+            before = self.asked(panel, number, Affine(), self.rows)
+            return before + chain.around(loop("k", steps, self.step(panel, rows, weights, k)))
+        each = -(-self.rows // steps)
+        asking, rest = divmod(self.rows, each)
+        code = self.asked(panel, number, Affine(asking * each), rest)
+        body = self.step(panel, rows, weights, k) + self.asked(panel, number, k * each, each)
+        code += loop("k", asking, body)
+        if steps > asking:
+            code += loop("k", steps - asking, self.step(panel, rows, weights, k + asking))
+        return code
+
+    def asked(self, panel: Panel, number: Affine, first: Affine, count: int) -> Code:
+        """The lines that `count` rows of the block will have in the destination, from row `first`, asked for."""
+        conv = self.product.conv
+        size = fmt(conv.epilogue.dst).bits // 8
+        line = Register("line", "u8", size)
+        return [
+            op("prefetchw", line, Memory("dst", (number + first + i) * conv.oc + panel.dst + column, "u8", size))
+            for i in range(count)
+            for column in range(0, sum(panel.lanes), _LINE // size)
+        ]
+
+    def step(self, panel: Panel, rows: Sequence[Affine], weights: Affine, k: Affine) -> Code:
+        """64 bytes of channels: `rows` and `weights` are where the first ones lie."""
+        dot = self.dot
         choices = (("accumulation", self.accumulation),) if dot.acc == "f32" else ()
         body: Code = []
         for i, row in enumerate(rows):
             at = row + k * (_STEPS * dot.depth)
             body.append(
                 op(
-                    "tileloadd",
+                    self.load("src"),
                     self.of_rows(i, "u32"),
                     self.rows_at(i, self.product.reading.tensor, at, self.product.reading.column),
                 )
@@ -194,12 +224,16 @@ class AmxTiles:
         for j in range(panel.vectors):
             at = weights + k * (_STEPS * panel.step) + j * _COLUMNS * dot.depth
             whole = Memory(panel.tensor, at, "u32", TILE_ROWS * _COLUMNS, TILE_ROWS, panel.step)
-            body.append(op("tileloadd", self.of_columns(j, "u32"), whole))
+            body.append(op(self.load("wei"), self.of_columns(j, "u32"), whole))
             for i in range(len(rows)):
                 total = self.accumulator(i, j, dot.acc)
                 operands = (total, self.of_rows(i, dot.src), self.of_columns(j, dot.wei))
                 body.append(Op(dot.name, total, operands, (), choices))
-        return chain.around(loop("k", chain.steps // _STEPS, body))
+        return body
+
+    def load(self, operand: str) -> str:
+        """The instruction that loads an operand's tiles."""
+        return "tileloaddt1" if operand in self.product.options.apart else "tileloadd"
 
     # -- from the accumulators to dst ---------------------------------------------------------------------------------
     def buffered(self, panel: Panel) -> list[int]:

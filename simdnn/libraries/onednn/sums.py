@@ -5,6 +5,7 @@ A row of the kernel table names one of these functions: what it takes by default
 
 from __future__ import annotations
 
+from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.postops import as_large_as_outputs, sums_late
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
@@ -18,6 +19,8 @@ from simdnn.libraries.onednn.order import (
     order_of_emulated,
     small_block,
 )
+
+FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
 
 
 def cut_by_channels(dot: DotProduct, isa: str, problem: Problem) -> Options:
@@ -94,9 +97,23 @@ def not_cut(dot: DotProduct, isa: str, problem: Problem) -> Options:
 
 def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
     """Rule 14: a matmul of bf16 as it comes is cut into even parts, where they are as few as parts of 64 bytes."""
-    if isinstance(problem, MatmulProblem) and problem.src == "bf16" and (even := even_parts(problem.k)):
-        return Options(split_k=even)
-    return Options(merged_scales=dot.acc == "s32")
+    if not isinstance(problem, MatmulProblem):
+        return Options(merged_scales=dot.acc == "s32")
+    even = even_parts(problem.k) if problem.src == "bf16" else 0
+    return Options(
+        split_k=even,
+        merged_scales=dot.acc == "s32",
+        apart=tiles_apart(problem.m, problem.k * fmt(problem.src).bits // 8),
+        ahead=True,
+    )
+
+
+def tiles_apart(rows: int, row_bytes: int) -> tuple[str, ...]:
+    """The operands that the library loads past the first cache (`tileloaddt1`): the one that streams, and both where
+    the other is not used again or is too large: 32 rows or columns with room for two blocks of sums and one of results.
+    """
+    left = FIRST_LEVEL * 5 // 6 - 3 * 32 * 32 * 4
+    return ("src",) if rows > 32 and 32 * row_bytes <= left else ("src", "wei")
 
 
 def cut_decompressed(dot: DotProduct, isa: str, problem: MatmulProblem) -> Options:

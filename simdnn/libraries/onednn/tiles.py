@@ -7,10 +7,9 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.spec import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.onednn.order import above_or_behind, pointwise
 from simdnn.libraries.onednn.refusals import refuse_raw
-from simdnn.libraries.onednn.sums import even_parts
+from simdnn.libraries.onednn.sums import FIRST_LEVEL, even_parts
 
 _AMX = "avx10_1_512_amx"  # oneDNN's name of the cap
-_FIRST_LEVEL = 48 * 1024  # bytes of the first cache of the CPUs that have tiles
 
 
 def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | None:
@@ -81,7 +80,7 @@ def _not_for_tiles(p: ConvProblem) -> bool:
     behind the image (rule 14).
     """
     ic, oc = p.ic // p.groups, p.oc // p.groups
-    most = _FIRST_LEVEL // 2 if pointwise(p) else _FIRST_LEVEL
+    most = FIRST_LEVEL // 2 if pointwise(p) else FIRST_LEVEL
     if above_or_behind(p) or (p.oh * p.ow <= 4 and ic <= 512 and p.mb * p.groups * ic * oc <= most):
         return True
     row = 512 // fmt(p.src).bits

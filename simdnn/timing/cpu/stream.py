@@ -74,6 +74,8 @@ def form(op: Op) -> str:
     definition = op.definition
     if definition.configures:
         return f"m{op.width}"
+    if definition.ahead:
+        return "m8"
     lanes = [op.lanes, *(definition.operand_lanes(o, op.lanes) for o in definition.operands)]
     if definition.partial:
         lanes = [place.lanes for place in (op.dst, *op.srcs)]
@@ -105,7 +107,8 @@ class Stream:
     def __init__(self, program: Program) -> None:
         self.program = program
         stored = {op.dst.tensor for op, _ in program.ops() if isinstance(op.dst, Memory)}
-        loaded = {p.tensor for op, _ in program.ops() for p in op.srcs if isinstance(p, Memory)}
+        waiting = [op for op, _ in program.ops() if not op.definition.ahead]
+        loaded = {p.tensor for op in waiting for p in op.srcs if isinstance(p, Memory)}
         self._both = stored & loaded  # tensors through which a store may feed a load
 
     def line(self, op: Op, at: Mapping[str, int], moving: str = "") -> CountedStep:
@@ -236,7 +239,9 @@ def _line(op: Op) -> CountedStep:
     clears = op.definition.tile and op.is_zero_idiom
     reads = tuple(p.name for p in op.srcs if isinstance(p, Register) and not clears)
     writes = (op.dst.name,) if isinstance(op.dst, Register) else ()
-    if op.definition.configures:
+    if op.definition.ahead:
+        writes = ()
+    elif op.definition.configures:
         writes = (_CONFIGURATION,)
     elif op.definition.tile:
         reads = (*reads, _CONFIGURATION)
