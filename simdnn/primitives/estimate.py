@@ -89,10 +89,11 @@ def estimate(
     return priced(chosen(problem, target, modes), target)
 
 
-def _products(sizes: Mapping[str, int], options: Mapping[str, Any]) -> Products:
+def _products(sizes: Mapping[str, int], options: Mapping[str, Any], apart: bool) -> Products:
     outer = (batch_of(name, options[name]) for name in ("src_batch", "wei_batch"))
     inner = (sizes["m"], sizes["k"]), (sizes["k"], sizes["n"])
-    return Products.of(*((*front, *matrix) for front, matrix in zip(outer, inner, strict=True)))
+    src, wei = ((*front, *matrix) for front, matrix in zip(outer, inner, strict=True))
+    return Products.of(src, wei, apart)
 
 
 def _types(dt: object) -> tuple[str, str, str]:
@@ -120,7 +121,7 @@ def _problem(
     """The problem, and the attribute that it was made with."""
     *operands, dst = types
     if primitive == "matmul":
-        asked = _products(sizes, options)
+        asked = _products(sizes, options, target.apart(*operands))
         if is_blocks(operands[1]):
             blocks = operands[1]
             blocks_product.nothing_beside(blocks, bias)

@@ -95,7 +95,7 @@ def matmul(
         return multiply(src, weights, asked, given, target, dst, wei_tag)
     values, wei = plain_of(weights)
     types = arrays.type_of("src", src), wei
-    asked = products_of(src, values)
+    asked = products_of(src, values, target.apart(*types))
     bias = arrays.bias_of(bias)
     given = resolved(asked.of_types(*types), attr, target, dst)
     need_values(given)
@@ -124,7 +124,10 @@ def problem_of(
         problem, parameters = narrow.problem_of(given, dst, bias, wei_tag, target.library, target.caps)
     else:
         problem, parameters = _on_cpu(given, dst, bias, wei_tag, target)
-    return replace(problem, batch=asked.batch), parameters
+    problem = replace(problem, batch=asked.batch)
+    if target.library:
+        target.library.check_dimensions(problem, asked.dims)
+    return problem, parameters
 
 
 def _on_cpu(
@@ -150,7 +153,7 @@ def _on_cpu(
         decompression=unpacking,
         group_scales=groups,
         reference=reference,
-        zero_points=zeros,
+        zero_points=zeros and replace(zeros, reference=form.reference),
         beyond_s8=shape.integer and beyond_s8(given),
     )
     return problem, parameters

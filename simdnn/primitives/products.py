@@ -36,10 +36,14 @@ class Products:
     k: int
     batch: Batch
     shape: tuple[int, ...]
+    dims: int = 2  # of the problem that a library is asked: 2 where weights are a matrix
 
     @staticmethod
-    def of(src: Sequence[int], wei: Sequence[int]) -> Products:
-        """Products of (…, M, K) and (…, K, N), whose dimensions in front broadcast, or `InvalidArgument`."""
+    def of(src: Sequence[int], wei: Sequence[int], apart: bool = False) -> Products:
+        """Products of (…, M, K) and (…, K, N), whose dimensions in front broadcast, or `InvalidArgument`.
+
+        `apart`: where M is 1, a batch of weights that holds one matrix leaves each product a vector of its own.
+        """
         named = f"src (…, M, K) of shape {tuple(src)} and weights (…, K, N) of shape {tuple(wei)}"
         if not 2 <= min(len(src), len(wei)) <= max(len(src), len(wei)) <= _MOST_DIMS:
             raise InvalidArgument(f"{named}; 2 to {_MOST_DIMS} dimensions each are needed")
@@ -52,9 +56,10 @@ class Products:
             outer = np.broadcast_shapes(tuple(src[:-2]), tuple(wei[:-2]))
         except ValueError:
             raise InvalidArgument(f"{named}: what stands in front does not broadcast; equal sizes or 1 do") from None
-        if prod(wei[:-2]) == 1:
-            return Products(prod(src[:-1]), n, k, Batch(), (*outer, m, n))
-        return Products(m, n, k, Batch.of(src[:-2], wei[:-2]), (*outer, m, n))
+        dims = 2 if len(wei) == 2 else 2 + len(outer)
+        if prod(wei[:-2]) == 1 and not (apart and m == 1 < n and dims > 2):
+            return Products(prod(src[:-1]), n, k, Batch(), (*outer, m, n), dims)
+        return Products(m, n, k, Batch.of(src[:-2], wei[:-2]), (*outer, m, n), dims)
 
     def of_types(self, src: str, wei: str) -> Shape:
         """The sizes and types that attributes depend on."""
@@ -70,11 +75,11 @@ class Products:
         return {name: ((self.batch.products(side), *shape), dtype) for name, side, *shape, dtype in rows}
 
 
-def products_of(src: Array, weights: Array) -> Products:
-    """The product of two arrays."""
+def products_of(src: Array, weights: Array, apart: bool = False) -> Products:
+    """The product of two arrays; `apart` is that of `Products.of`."""
     if max(src.ndim, weights.ndim) < 3:
         arrays.matmul_sizes(src, weights)  # two dimensions have hints of their own
-    return Products.of(src.shape, weights.shape)
+    return Products.of(src.shape, weights.shape, apart)
 
 
 def batch_of(name: str, sizes: object) -> tuple[int, ...]:

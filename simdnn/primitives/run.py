@@ -50,6 +50,10 @@ class Target:
         """The library whose bits are asked for, where `dispatch` names one."""
         return LIBRARIES.get(self.dispatch)
 
+    def apart(self, src: str, wei: str) -> bool:
+        """Whether a batch of single rows of these types, by one matrix of weights, is a product of a vector each."""
+        return self.library is not None and src == wei and self.library.vectors_apart(src, self.caps)
+
     @staticmethod
     def of(machine: object, isa: object, threads: object, engine: object, dispatch: object) -> Target:
         """Raises `UnknownName` or `InvalidArgument` for what doesn't exist or doesn't fit."""

@@ -137,3 +137,35 @@ def test_bf16_to_bytes_is_the_references(isa: str) -> None:
         total += product * np.float32(1.5) * column
     assert r.implementation == "gemm:avx512_core_bf16_ref" and r.compute_dtype == "f32"
     assert (r.output == np.clip(np.rint(total / scale), -128, 127).astype(np.int8)).all()
+
+
+def _quantized(scale: simdnn.Quant | None = None, point: simdnn.Quant | None = None) -> simdnn.Attr:
+    return simdnn.Attr(scales={"wei": scale} if scale else {}, zero_points={"wei": point} if point else {})
+
+
+@pytest.mark.parametrize(
+    ("weights", "k", "attr", "dst", "isa", "why"),
+    [
+        ("s8", 32, _quantized(simdnn.Quant(None, groups=(1, 1), dtype="bf16")), "f32", "avx2", "groups of 1"),
+        ("s8", 17, _quantized(point=simdnn.Quant(None, groups=(17, 1), dtype="s4")), "s32", "avx2", "odd K=17"),
+        ("s8", 64, _quantized(point=simdnn.Quant(None, groups=(32, 1), dtype="s8")), "f32", "avx512_core", "saturate"),
+    ],
+)
+def test_groups_that_the_library_has_wrong_or_otherwise(
+    weights: str, k: int, attr: simdnn.Attr, dst: str, isa: str, why: str
+) -> None:
+    """oneDNN's reference reads one of the scales in groups of 1; 4-bit groups need an even K; its GEMM saturates."""
+    sizes: dict[str, Any] = {"m": 4, "n": 16, "k": k, "dt": f"u8:{weights}:{dst}", "machine": "spr", "isa": isa}
+    with pytest.raises(Unimplemented, match=why):
+        simdnn.estimate("matmul", **sizes, attr=attr, dispatch="onednn", wei_tag="ab")
+    assert simdnn.estimate("matmul", **sizes, attr=attr).cycles > 0
+
+
+def test_operands_by_column_in_three_dimensions() -> None:
+    """oneDNN leaves them to another GEMM there, but not where the output is a single row."""
+    src, weights = np.ones((2, 3, 8), np.float32), np.ones((2, 8, 16), np.float32)
+    attr = simdnn.Attr(post_ops=[("mul", np.full((1, 1, 16), 2, np.float32))])
+    with pytest.raises(Unimplemented, match="three dimensions"):
+        simdnn.matmul(src, weights, machine="spr", attr=attr, dispatch="onednn")
+    for several in ((src[:1, :1], weights[:1]), (src[None], weights[None]), (src[0], weights[0])):
+        assert (simdnn.matmul(*several, machine="spr", attr=attr, dispatch="onednn").output == 16).all()

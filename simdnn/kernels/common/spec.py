@@ -97,6 +97,7 @@ class ZeroPoints:
     strategy: str = ""  # direct | in_kernel | precomputed | bias | upconvert
     wei_range: tuple[int, int] = (0, 0)  # the least and the largest of the weights', where a kernel asks for it
     src_range: tuple[int, int] = (0, 0)
+    reference: bool = True  # what follows the sums is as oneDNN's reference has it
 
     def __str__(self) -> str:
         given = " reductions given" if self.reductions else ""

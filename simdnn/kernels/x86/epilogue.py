@@ -106,6 +106,12 @@ class Plan:
         return bool(self.epilogue.wei_scale) or (self.epilogue.src_scale and self.merged_scales)
 
     @property
+    def nan_to_zero(self) -> bool:
+        """Whether a NaN may reach s8 as oneDNN's reference makes it: 0 there (in u8 the lower bound does that)."""
+        e = self.epilogue
+        return self.reference and e.dst == "s8" and (not self.integer or bool(set(e.post_ops) - {"relu"}))
+
+    @property
     def bounds(self) -> tuple[float | None, float | None]:
         """f32 clamps before the conversion to an integer destination; conversion itself clamps below s8 and s32."""
         if self.epilogue.dst == "u8":
@@ -147,6 +153,7 @@ def finish_tile(plan: Plan, tile: TileSums, rowsum: bool = False) -> Code:
         (bool(e.post_ops), passes.post_ops),
         (e.dst_scale, lambda: passes.common("vdivps" if plan.reference else "vmulps", "dst_scale")),
         (e.dst_zero_point, lambda: passes.common("vaddps", "dst_zero_point")),
+        (plan.nan_to_zero, passes.nan_to_zero),
         (low is not None, lambda: passes.bound("vmaxps", "low")),
         (high is not None, lambda: passes.bound("vminps", "high")),
         (to_integer, lambda: passes.convert("vcvtps2dq", "s32", "f32")),
@@ -185,10 +192,19 @@ class _Passes:
 
     def bound(self, name: str, tensor: str) -> Code:
         """The greater or the lesser of accumulator and bound; a NaN becomes what stands second."""
-        if self.plan.nan_to_bound or self.plan.reference:
+        reference = self.plan.reference and self.plan.epilogue.dst != "s32"  # s32 gets the conversion's own answer
+        if self.plan.nan_to_bound or reference:
             return self.common(name, tensor)
         code: Code = [broadcast32(self.value("f32"), tensor, Affine())]
         return code + [op(name, acc, self.value("f32"), acc) for acc in self.accumulators("f32")]
+
+    def nan_to_zero(self) -> Code:
+        """max(acc, 0) + min(acc, 0): where acc is a NaN, both are the zero that stands second."""
+        nothing, below = self.value("f32"), self.tile.unit.reg("a", "f32")
+        code: Code = [zero(nothing)]
+        for acc in self.accumulators("f32"):
+            code += [op("vminps", below, acc, nothing), op("vmaxps", acc, acc, nothing), op("vaddps", acc, acc, below)]
+        return code
 
     def per_channel(self, name: str, dtype: str, tensor: str) -> Code:
         unit = self.tile.unit

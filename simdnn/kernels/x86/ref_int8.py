@@ -62,7 +62,7 @@ class RefInt8:
     @cached_property
     def plan(self) -> Plan:
         p, integer = self.problem, not (self.scaled or self.floating)
-        ends = p.group_scales.reference if p.group_scales else True  # but where oneDNN's brgemm is followed
+        ends = (p.group_scales or self.zeros).reference  # but where oneDNN's brgemm is followed
         return Plan(p.epilogue, integer, through_float=p.reference, reference=ends)
 
     @property

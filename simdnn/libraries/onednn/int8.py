@@ -23,6 +23,10 @@ def form(p: MatmulProblem, params: Params, caps: frozenset[str]) -> Form:
     Raises `Unimplemented` for what it refuses.
     """
     name = taken_by(p, params, caps)
+    if name == "reference":
+        _refuse_single_scales(p, params)
+    elif p.wei == "s8" and "avx512_core_vnni" not in caps and any(not x.common for x in _points(params).values()):
+        raise Unimplemented(f"oneDNN adds zero points by group to sums that saturate, not modelled here; {_WAY_OUT}")
     return Form(reference=name == "reference", merged=name == "tiles")
 
 
@@ -121,6 +125,15 @@ def _refuse_groups(p: MatmulProblem, params: Params) -> None:
                 raise Unimplemented(f"oneDNN has no primitive with {asked}; {has}; {_WAY_OUT}")
 
 
+def _refuse_single_scales(p: MatmulProblem, params: Params) -> None:
+    """The library's reference takes groups of one k for none at all."""
+    if names := [name for name, found in params.along_k.items() if found.group == 1 and p.k > 1]:
+        raise Unimplemented(
+            f"oneDNN's reference multiplies whole sums by the last of scales[{names[0]!r}] in groups of 1 along K, an "
+            f"error of its; it has groups of multiples of 16; {_WAY_OUT}"
+        )
+
+
 def _refuse_half_scales(p: MatmulProblem, params: Params) -> None:
     """Raise where the library lacks a kernel with AVX512_FP16 that it has under weaker caps."""
     scale, points = params.scales.get("wei"), _points(params).values()
@@ -140,8 +153,8 @@ def _refuse_half_bytes(p: MatmulProblem, params: Params) -> None:
         raise Unimplemented(f"oneDNN refuses rows of an odd number ({what}={run}) of {p.wei}; {_WAY_OUT}")
     for name, found in _points(params).items():
         dtype = found.dtype
-        if dtype in _NIBBLES and (found.common or name == "wei" and p.n % 2):
+        if dtype in _NIBBLES and (found.common or name == "wei" and (p.n % 2 or found.group and p.k % 2)):
             raise Unimplemented(
-                f"oneDNN refuses zero_points[{name!r}] of {dtype} that are one, or odd rows of them "
-                f"(N={p.n}); {_WAY_OUT}"
+                f"oneDNN refuses zero_points[{name!r}] of {dtype} that are one, odd rows of them (N={p.n}), or groups "
+                f"of an odd K={p.k}; {_WAY_OUT}"
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from itertools import groupby
 
+from isa_models.formats import fmt
 from simdnn.kernels.common.spec import ConvProblem
 from simdnn.kernels.common.sums import DotProduct, Order, Part
 
@@ -34,6 +35,13 @@ def order_of(p: ConvProblem, dot: DotProduct, wide: bool, halved: bool) -> Order
     if wide and dot.wei in ("f32", "bf16") and jit_takes(p):
         return _in_blocks(p) if dot.depth > 1 else Order()
     return Order(parts=_parts(p)) if dot.acc != "s32" and _padding_is_wide(p) else Order()
+
+
+def vectors_apart(dtype: str, caps: frozenset[str]) -> bool:
+    """Whether single rows in a batch, by one matrix of weights, are summed as vectors; a GEMM of bf16 takes them as one
+    matrix.
+    """
+    return fmt(dtype).is_float and (dtype != "bf16" or "avx512_core_bf16" in caps)
 
 
 def jit_takes(p: ConvProblem) -> bool:

@@ -30,6 +30,16 @@ def refuse_c_functions(problem: Problem, name: str) -> None:
         )
 
 
+def check_dimensions(p: MatmulProblem, dims: int) -> None:
+    """Raises for second operands by column of a matmul in three dimensions, which the library leaves to a GEMM."""
+    found = [name for name in p.epilogue.post_ops if name.endswith(":per_oc")]
+    if found and dims == 3 and p.n > 1 and p.m * p.batch.count > 1:  # else they are as large as the output
+        raise Unimplemented(
+            f"oneDNN takes another GEMM for post-operation {found[0].partition(':')[0]!r} by column of a matmul in "
+            "three dimensions, which is not modelled: two and four dimensions work, and dispatch='fastest'"
+        )
+
+
 def check_zero_points(strategy: str, by_row: bool) -> None:
     """Raises for a strategy of zero points that is not its own, and for source zero points by row without groups."""
     if strategy in STRATEGIES and not by_row:
