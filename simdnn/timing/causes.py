@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from isa_models import GpuMachine
@@ -38,7 +38,7 @@ class Work(Alike):
     themselves; `launch_cycles`: before any of them begins.
     """
 
-    find_program: Callable[[], Program]
+    find_program: Callable[[], Program] = field(repr=False)
     machine: Machine | GpuMachine
     shares: tuple[float, ...]
     own_cycles: float
