@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.alike import Alike
+from isa_models.display import InNotebooks
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import Batch
@@ -248,7 +249,7 @@ BESIDE = ("group_scale", "zero_point", "wei_group_scale", "group_comp", "wei_zer
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel(Alike):
+class Kernel(Alike, InNotebooks):
     """A Program for one problem, and the way between the user's arrays and its tensors.
 
     `prepare(src, weights, parameters)` takes src (m, k) or nchw and weights (k, n) or goihw in their storage types and
